@@ -1,0 +1,17 @@
+# Compiler settings shared by every target: warnings, the numerics contract's flags, ccache, sanitizers.
+add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-psabi)
+endif()
+# docs/numerics.md, rule 3: a*b+c is two roundings unless the code says fma; no value-changing optimisation anywhere.
+add_compile_options(-ffp-contract=off -fno-math-errno -fno-trapping-math)
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+if(INGOT_SANITIZE)
+  add_compile_options(-fsanitize=${INGOT_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${INGOT_SANITIZE})
+endif()

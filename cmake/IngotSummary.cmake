@@ -1,0 +1,10 @@
+# What this build contains, printed at the end of configure.
+message(STATUS "")
+message(STATUS "Ingot ${PROJECT_VERSION}")
+message(STATUS "  compiler          ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")
+message(STATUS "  instruction sets  ${INGOT_ISAS} (chosen at run time)")
+message(STATUS "  ccache            ${CCACHE_PROGRAM}")
+message(STATUS "  sanitizers        ${INGOT_SANITIZE}")
+message(STATUS "  tests / bench     ${INGOT_TESTS} / ${INGOT_BENCH}")
+message(STATUS "  CUDA / HIP        off (not part of this version)")
+message(STATUS "")

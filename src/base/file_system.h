@@ -1,0 +1,54 @@
+// The operating system's files behind an interface that a test can break (fail or cut the power after any call).
+// All paths are UTF-8. Every failure is an Error that names the path, the operation and the system's reason.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot {
+
+/// A file being written from the start. Nothing is promised to be on disk before sync() returned.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void append(const void* data, size_t size) = 0;
+  virtual void sync() = 0;
+  /// Closes and reports errors; the destructor closes without reporting.
+  virtual void close() = 0;
+};
+
+/// A whole file mapped read-only; the bytes stay valid while the object lives.
+class MappedFile {
+ public:
+  virtual ~MappedFile() = default;
+  virtual std::span<const std::byte> bytes() const = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;  ///< truncates an existing file
+  virtual std::unique_ptr<WritableFile> open_append(const std::string& path) = 0;
+  virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
+  virtual std::string read(const std::string& path) = 0;
+  virtual bool exists(const std::string& path) = 0;
+  virtual uint64_t size(const std::string& path) = 0;
+  virtual std::vector<std::string> list(const std::string& folder) = 0;  ///< names, sorted; no "." and ".."
+  virtual void create_folders(const std::string& path) = 0;
+  virtual void rename(const std::string& from, const std::string& to) = 0;  ///< atomic, replaces a file
+  virtual void remove_all(const std::string& path) = 0;                     ///< absent is fine
+  virtual void sync_folder(const std::string& path) = 0;                    ///< makes renames in it durable
+  virtual uint64_t free_bytes(const std::string& path) = 0;
+};
+
+/// The real one (POSIX); a process-wide object.
+FileSystem& real_file_system();
+
+/// Writes `content` so that `path` is always either the old or the new file: temporary name, sync, rename, sync.
+void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content);
+
+}  // namespace ingot

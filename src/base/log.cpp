@@ -1,0 +1,44 @@
+// See log.h.
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+namespace ingot::log {
+namespace {
+
+Level level_from_environment() {
+  const char* text = std::getenv("INGOT_LOG");
+  const std::string_view name = text ? text : "";
+  if (name == "debug") return Level::debug;
+  if (name == "warn") return Level::warn;
+  if (name == "error") return Level::error;
+  if (name == "silent") return Level::silent;
+  return Level::info;
+}
+
+std::atomic<Level>& current() {
+  static std::atomic<Level> value{level_from_environment()};
+  return value;
+}
+
+}  // namespace
+
+void set_level(Level level) { current() = level; }
+Level level() { return current(); }
+
+void write(Level line_level, const std::string& line) {
+  if (line_level < level() || line_level == Level::silent) return;
+  std::string text;
+  if (line_level == Level::warn) text = "warning: ";
+  if (line_level == Level::error) text = "error: ";
+  text += line;
+  text += '\n';
+  // One write per line keeps lines of several threads whole; a closed terminal is not an error of the job.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace ingot::log

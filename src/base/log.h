@@ -1,0 +1,35 @@
+// Lines for people, on standard error: info, warn, error. Thread-safe (one write per line). Nothing here formats
+// numbers for machines: metrics have their own files.
+#pragma once
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+
+namespace ingot::log {
+
+enum class Level { debug, info, warn, error, silent };
+
+/// Lines below `level` are dropped. The default is info; $INGOT_LOG=debug|info|warn|error|silent sets it at start.
+void set_level(Level level);
+Level level();
+void write(Level level, const std::string& line);
+
+template <class... Args>
+void debug(fmt::format_string<Args...> f, Args&&... args) {
+  if (level() <= Level::debug) write(Level::debug, fmt::format(f, std::forward<Args>(args)...));
+}
+template <class... Args>
+void info(fmt::format_string<Args...> f, Args&&... args) {
+  write(Level::info, fmt::format(f, std::forward<Args>(args)...));
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> f, Args&&... args) {
+  write(Level::warn, fmt::format(f, std::forward<Args>(args)...));
+}
+template <class... Args>
+void error(fmt::format_string<Args...> f, Args&&... args) {
+  write(Level::error, fmt::format(f, std::forward<Args>(args)...));
+}
+
+}  // namespace ingot::log

@@ -1,0 +1,176 @@
+// See parallel.h. Workers spin briefly for the next job (a training step starts thousands), then sleep.
+#include "base/parallel.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+thread_local int thread_limit = 0;        // 0: no limit
+thread_local bool inside_region = false;  // nested calls run inline
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+int available_cores() {
+  if (const char* text = std::getenv("INGOT_THREADS")) {
+    const int n = std::atoi(text);
+    if (n >= 1) return n;
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+/// One parallel_for in flight. Lives on the caller's stack; workers touch it only between join() and leave().
+struct Job {
+  detail::RangeFn fn;
+  void* context;
+  int64_t count;
+  int64_t grain;
+  std::atomic<int64_t> next{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  void work() {
+    inside_region = true;
+    for (;;) {
+      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= count) break;
+      try {
+        fn(context, begin, std::min(begin + grain, count));
+      } catch (...) {
+        const std::lock_guard lock(error_mutex);
+        if (!error) error = std::current_exception();
+        next.store(count, std::memory_order_relaxed);
+      }
+    }
+    inside_region = false;
+  }
+};
+
+class Pool {
+ public:
+  explicit Pool(int threads) {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this](std::stop_token stop) { loop(stop); });
+  }
+  ~Pool() {
+    for (auto& w : workers_) w.request_stop();
+    {
+      const std::lock_guard lock(mutex_);
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+  }
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Runs the job on the caller and up to helpers workers. Callers from several threads take turns.
+  void run(Job& job, int helpers) {
+    if (workers_.empty() || helpers <= 0 || !turn_.try_lock()) {  // busy pool (another rank's kernel): do it alone
+      job.work();
+      return;
+    }
+    const std::lock_guard turn(turn_, std::adopt_lock);
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = &job;
+      places_ = std::min<int>(helpers, static_cast<int>(workers_.size()));
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    if (sleepers_.load() > 0) wake_.notify_all();
+    job.work();
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = nullptr;  // late workers find nothing
+    }
+    for (int spin = 0; active_.load(std::memory_order_acquire) != 0; ++spin) {
+      if (spin < 20000) cpu_relax();
+      else std::this_thread::yield();
+    }
+  }
+
+ private:
+  void loop(const std::stop_token& stop) {
+    uint64_t seen = 0;
+    while (!stop.stop_requested()) {
+      for (int spin = 0; generation_.load(std::memory_order_acquire) == seen && spin < 4000; ++spin) cpu_relax();
+      Job* job = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        sleepers_.fetch_add(1);
+        wake_.wait(lock, [&] { return generation_.load() != seen || stop.stop_requested(); });
+        sleepers_.fetch_sub(1);
+        seen = generation_.load();
+        if (job_ != nullptr && places_ > 0) {
+          --places_;
+          job = job_;
+          active_.fetch_add(1);
+        }
+      }
+      if (job != nullptr) {
+        job->work();
+        active_.fetch_sub(1, std::memory_order_release);
+      }
+    }
+  }
+
+  std::mutex turn_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<int> active_{0};
+  Job* job_ = nullptr;  // guarded by mutex_
+  int places_ = 0;      // guarded by mutex_
+  std::vector<std::jthread> workers_;
+};
+
+std::unique_ptr<Pool>& pool() {
+  static std::unique_ptr<Pool> instance = std::make_unique<Pool>(available_cores());
+  return instance;
+}
+
+}  // namespace
+
+int num_threads() { return thread_limit > 0 ? std::min(thread_limit, pool()->size()) : pool()->size(); }
+
+void set_num_threads(int threads) {
+  INGOT_CHECK(threads >= 1, "threads = {}", threads);
+  INGOT_CHECK(!inside_region);
+  if (threads != pool()->size()) pool() = std::make_unique<Pool>(threads);
+}
+
+ScopedThreads::ScopedThreads(int threads) : before_(thread_limit) { thread_limit = threads; }
+ScopedThreads::~ScopedThreads() { thread_limit = before_; }
+
+namespace detail {
+
+void parallel_ranges(int64_t count, int64_t grain, RangeFn fn, void* context) {
+  if (count <= 0) return;
+  INGOT_CHECK(grain >= 1, "grain = {}", grain);
+  const int64_t pieces = (count + grain - 1) / grain;
+  if (pieces == 1 || inside_region || num_threads() == 1) {
+    for (int64_t begin = 0; begin < count; begin += grain) fn(context, begin, std::min(begin + grain, count));
+    return;
+  }
+  Job job{fn, context, count, grain, {}, {}, {}};
+  pool()->run(job, static_cast<int>(std::min<int64_t>(pieces, num_threads()) - 1));
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace detail
+}  // namespace ingot

@@ -1,0 +1,59 @@
+// See isa.h.
+#include "device/cpu/isa.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+Isa detect() {
+  const char* text = std::getenv("INGOT_ISA");
+  const std::string_view wanted = text ? text : "";
+  Isa best = cpu_has(Isa::avx512) ? Isa::avx512 : cpu_has(Isa::avx2) ? Isa::avx2 : Isa::generic;
+  if (wanted.empty()) return best;
+  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    if (wanted == isa_name(isa)) {
+      if (!cpu_has(isa)) fail("INGOT_ISA={} asks for instructions that this CPU does not have", wanted);
+      return isa;
+    }
+  throw Error(fmt::format("INGOT_ISA={} is not an instruction set", wanted), "use generic, avx2 or avx512");
+}
+
+std::atomic<Isa>& active() {
+  static std::atomic<Isa> isa{detect()};
+  return isa;
+}
+
+}  // namespace
+
+bool cpu_has(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::generic: return true;
+    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::avx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && cpu_has(Isa::avx2);
+  }
+  return false;
+#else
+  return isa == Isa::generic;
+#endif
+}
+
+Isa active_isa() { return active().load(std::memory_order_relaxed); }
+
+const char* isa_name(Isa isa) {
+  return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "generic";
+}
+
+void force_isa(Isa isa) {
+  INGOT_CHECK(cpu_has(isa), "isa = {}", isa_name(isa));
+  active() = isa;
+}
+
+}  // namespace ingot

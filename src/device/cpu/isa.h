@@ -1,0 +1,45 @@
+// Which instruction set the CPU kernels use. A kernel file named isa_*.cpp is compiled once per instruction set, with
+// INGOT_ISA naming the namespace its code lives in; it includes only plain headers and keeps everything else in that
+// namespace or in an anonymous one, so no inline function compiled for a newer machine is ever linked into old paths
+// (docs/numerics.md rule 6; scripts/check_isa_symbols proves it).
+//
+//   kernel.h:      INGOT_ISA_KERNEL(void, my_kernel, (const MyArgs& args));
+//   isa_cpu.cpp:   namespace ingot::INGOT_ISA { void my_kernel(const MyArgs& args) { ... } }
+//   elsewhere:     INGOT_ISA_CALL(my_kernel)(args);
+#pragma once
+
+namespace ingot {
+
+enum class Isa { generic, avx2, avx512 };
+
+/// The best set that this CPU has and $INGOT_ISA (generic, avx2, avx512) allows; fixed at first use.
+Isa active_isa();
+const char* isa_name(Isa isa);
+/// For tests: makes `isa` the active set from now on; the CPU must have it.
+void force_isa(Isa isa);
+bool cpu_has(Isa isa);
+
+}  // namespace ingot
+
+#if defined(INGOT_HAS_AVX512) || defined(__x86_64__)
+#define INGOT_ISA_KERNEL(result, name, parameters) \
+  namespace generic {                              \
+  result name parameters;                          \
+  }                                                \
+  namespace avx2 {                                 \
+  result name parameters;                          \
+  }                                                \
+  namespace avx512 {                               \
+  result name parameters;                          \
+  }
+#define INGOT_ISA_CALL(name)                                                \
+  (::ingot::active_isa() == ::ingot::Isa::avx512 ? ::ingot::avx512::name    \
+   : ::ingot::active_isa() == ::ingot::Isa::avx2 ? ::ingot::avx2::name      \
+                                                 : ::ingot::generic::name)
+#else
+#define INGOT_ISA_KERNEL(result, name, parameters) \
+  namespace generic {                              \
+  result name parameters;                          \
+  }
+#define INGOT_ISA_CALL(name) (::ingot::generic::name)
+#endif

@@ -1,0 +1,29 @@
+// See tensor.h.
+#include "tensor/tensor.h"
+
+namespace ingot {
+
+std::string Shape::str() const {
+  std::string text = "[";
+  for (int i = 0; i < rank_; ++i) text += (i ? ", " : "") + std::to_string((*this)[i]);
+  return text + "]";
+}
+
+std::string TensorMeta::str() const { return name_of(dtype) + shape.str(); }
+
+Tensor Tensor::slice(int64_t begin, int64_t end) const {
+  INGOT_CHECK(shape().rank() >= 1 && 0 <= begin && begin <= end && end <= dim(0), "[{}, {}) of {}", begin, end,
+              shape().str());
+  Shape part{end - begin};
+  for (int i = 1; i < shape().rank(); ++i) part.push_back(dim(i));
+  const int64_t row_bytes = dim(0) == 0 ? 0 : bytes() / dim(0);
+  void* start = data == nullptr ? nullptr : static_cast<char*>(data) + begin * row_bytes;
+  return Tensor(start, part, dtype(), device);
+}
+
+Tensor Tensor::reshaped(Shape s) const {
+  INGOT_CHECK(s.numel() == numel(), "{} as {}", shape().str(), s.str());
+  return Tensor(data, s, dtype(), device);
+}
+
+}  // namespace ingot

@@ -1,0 +1,103 @@
+// base/: random numbers against published vectors, the pool's guarantees, atomic files.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/hash.h"
+#include "base/parallel.h"
+#include "base/philox.h"
+#include "support/support.h"
+#include "tensor/dtype.h"
+
+namespace ingot {
+namespace {
+
+// Known answers published with the Random123 library.
+TEST(Philox, MatchesPublishedVectors) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint32_t f = 0xffffffff;
+  EXPECT_EQ(philox4x32({f, f, f, f}, f, f), (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0),
+            (Philox4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, NormalHasUnitMoments) {
+  const Random random(7, RandomPurpose::test);
+  double sum = 0, squares = 0;
+  const int n = 100000;
+  for (int i = 0; i < n; ++i) {
+    const double x = random.normal(static_cast<uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / n, 0.0, 5.0 / std::sqrt(n));
+  EXPECT_NEAR(squares / n, 1.0, 5.0 * std::sqrt(2.0 / n));
+}
+
+TEST(Parallel, CoversEveryItemOnce) {
+  for (const int64_t count : {0, 1, 7, 1000})
+    for (const int64_t grain : {1, 3, 5000}) {
+      std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
+      parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)]++;
+      });
+      for (auto& s : seen) EXPECT_EQ(s, 1);
+    }
+}
+
+TEST(Parallel, RethrowsAndStaysUsable) {
+  EXPECT_THROW(parallel_for(100, 1, [](int64_t begin, int64_t) { if (begin == 50) throw Error("planted"); }), Error);
+  std::atomic<int64_t> total{0};
+  parallel_for(100, 7, [&](int64_t begin, int64_t end) { total += end - begin; });
+  EXPECT_EQ(total, 100);
+}
+
+TEST(Parallel, NestedCallsRunInline) {
+  std::atomic<int64_t> total{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    parallel_for(10, 1, [&](int64_t begin, int64_t end) { total += end - begin; });
+  });
+  EXPECT_EQ(total, 80);
+}
+
+TEST(Files, AtomicWriteReplaces) {
+  const test::TempDir dir;
+  FileSystem& fs = real_file_system();
+  write_file_atomically(fs, dir / "a", "old");
+  write_file_atomically(fs, dir / "a", "new");
+  EXPECT_EQ(fs.read(dir / "a"), "new");
+  EXPECT_EQ(fs.list(dir.path()), std::vector<std::string>{"a"});
+}
+
+TEST(Files, ErrorsNameThePath) {
+  try {
+    real_file_system().read("/nowhere/at/all");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("/nowhere/at/all"), std::string::npos);
+  }
+}
+
+TEST(Bf16, RoundsToNearestEven) {
+  EXPECT_EQ(to_bf16(1.0f).bits, 0x3F80);
+  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3F80);   // halfway, even below
+  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3F82);   // halfway, even above
+  EXPECT_TRUE(std::isnan(to_float(to_bf16(std::numeric_limits<float>::quiet_NaN()))));
+  EXPECT_TRUE(std::isinf(to_float(to_bf16(3.4e38f))));
+}
+
+TEST(Hash, PiecesEqualWhole) {
+  Hasher h;
+  h.update("ab", 2);
+  h.update("c", 1);
+  EXPECT_EQ(h.hex(), hash128_hex("abc", 3));
+}
+
+}  // namespace
+}  // namespace ingot

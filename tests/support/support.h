@@ -1,0 +1,28 @@
+// What many tests need: a temporary folder of their own, fixture paths, shared data that may be absent.
+#pragma once
+#include <string>
+
+namespace ingot::test {
+
+/// A fresh empty folder, removed with its contents at destruction.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+/// Absolute path of a committed fixture under tests/fixtures/.
+std::string fixture(const std::string& name);
+
+/// Path of a file of the optional data folder beside the repository (or $INGOT_DATA), or "" where it is absent;
+/// a test that gets "" must GTEST_SKIP() with a message.
+std::string optional_data(const std::string& name);
+
+}  // namespace ingot::test
