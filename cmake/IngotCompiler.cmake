@@ -2,6 +2,10 @@
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-psabi)
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # Known false alarms of gcc 12 in std::string concatenation and in default member values that are lists.
+    add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
+  endif()
 endif()
 # docs/numerics.md, rule 3: a*b+c is two roundings unless the code says fma; no value-changing optimisation anywhere.
 add_compile_options(-ffp-contract=off -fno-math-errno -fno-trapping-math)

@@ -1,0 +1,269 @@
+// Config structs declared once. A struct lists its fields in `visit`; reading TOML, overrides, unknown-key
+// errors, printing with comments, JSON and differences all follow from that list. Docs: docs/config.md.
+//
+//   enum class Decay { cosine, linear };
+//   constexpr auto enum_names(Decay) {
+//     return std::to_array<EnumName<Decay>>({{Decay::cosine, "cosine"}, {Decay::linear, "linear"}});
+//   }
+//   struct OptimizerConfig {
+//     double lr = 3e-4;
+//     Decay decay = Decay::cosine;
+//     template <class Visitor> void visit(Visitor& v) {
+//       v("lr", lr, "peak learning rate");
+//       v("decay", decay, "shape of the decay");
+//     }
+//     void validate(ConfigErrors& errors) const {  // optional; called after all fields were read without
+//     error
+//       if (!(lr > 0)) errors.add("lr", "must be positive, found {}", lr);
+//     }
+//   };
+//   auto config = load_config<OptimizerConfig>("recipe.toml", {"--lr=1e-3"});
+//
+// Field types: bool, int64_t, double, std::string, an enum with enum_names, a config struct, std::vector of
+// those (of structs: [[name]] tables), std::optional of those (unset reads and prints as "none"). A field
+// that the file does not name keeps the value its struct was made with.
+#pragma once
+#include <fmt/core.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/config_node.h"
+
+namespace ingot {
+
+template <class Enum>
+struct EnumName {
+  Enum value;
+  const char* name;
+};
+
+/// The name of an enum value by its enum_names table.
+template <class Enum>
+const char* enum_name(Enum value) {
+  for (const auto& entry : enum_names(Enum{}))
+    if (entry.value == value) return entry.name;
+  return "?";
+}
+
+/// Messages collected while a configuration is read and validated, so that a person sees all of them at once.
+/// An object looks at one struct of the tree; children share the list.
+class ConfigErrors {
+ public:
+  explicit ConfigErrors(const ConfigNode& root);
+  /// `field` is relative to the struct that is validated ("lr", "model.heads", "stages.0.steps"); "" is the
+  /// struct.
+  template <class... Args>
+  void add(std::string_view field, fmt::format_string<Args...> format, Args&&... args) {
+    add_text(field, fmt::format(format, std::forward<Args>(args)...));
+  }
+  void add_text(std::string_view field, const std::string& message);
+  ConfigErrors child(const ConfigNode& node, std::string_view name) const;
+  size_t count() const;
+  /// Throws one Error that lists every message.
+  void throw_if_any() const;
+
+  void mistyped(const ConfigNode& node, const char* expected);
+  void unknown_keys(const ConfigNode& table, const std::vector<std::string>& known);
+
+ private:
+  struct List;
+  ConfigErrors(const ConfigNode* node, std::string path, std::shared_ptr<List> list);
+  const ConfigNode* node_;
+  std::string path_;
+  std::shared_ptr<List> list_;
+};
+
+namespace config_detail {
+
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+
+template <class T>
+struct NullVisitor {
+  template <class F>
+  void operator()(const char*, F&, const char*) {}
+};
+template <class T>
+concept Struct = requires(T& t, NullVisitor<T>& v) {
+  t.visit(v);
+};
+
+// Leaves: false after adding a message.
+bool read_leaf(const ConfigNode& node, bool& out, ConfigErrors& errors);
+bool read_leaf(const ConfigNode& node, int64_t& out, ConfigErrors& errors);
+bool read_leaf(const ConfigNode& node, double& out, ConfigErrors& errors);
+bool read_leaf(const ConfigNode& node, std::string& out, ConfigErrors& errors);
+int read_enum(const ConfigNode& node, const std::vector<std::string>& names,
+              ConfigErrors& errors);  // -1: error
+ConfigNode leaf(bool value);
+ConfigNode leaf(int64_t value);
+ConfigNode leaf(double value);
+ConfigNode leaf(const std::string& value);
+bool is_none(const ConfigNode& node);
+const std::vector<ConfigNode>& elements(const ConfigNode& node, ConfigErrors& errors);
+
+template <class T>
+bool read_value(const ConfigNode& node, T& out, ConfigErrors errors);
+
+// Reads the fields of one struct from a table.
+struct Reader {
+  const ConfigNode& table;
+  ConfigErrors& errors;
+  std::vector<std::string> known;
+  template <class T>
+  void operator()(const char* name, T& field, const char*) {
+    known.emplace_back(name);
+    if (const ConfigNode* node = table.find(name)) read_value(*node, field, errors.child(*node, name));
+  }
+};
+
+template <class Enum>
+std::vector<std::string> names_of() {
+  std::vector<std::string> names;
+  for (const auto& entry : enum_names(Enum{})) names.emplace_back(entry.name);
+  return names;
+}
+
+template <class T>
+bool read_value(const ConfigNode& node, T& out, ConfigErrors errors) {
+  const size_t before = errors.count();
+  if constexpr (is_optional<T>) {
+    if (is_none(node)) {
+      out.reset();
+    } else {
+      typename T::value_type value{};
+      if (out) value = *out;
+      if (read_value(node, value, errors)) out = std::move(value);
+    }
+  } else if constexpr (is_vector<T>) {
+    out.clear();
+    const std::vector<ConfigNode>& items = elements(node, errors);
+    for (size_t i = 0; i < items.size(); ++i) {
+      typename T::value_type value{};
+      read_value(items[i], value, errors.child(items[i], std::to_string(i)));
+      out.push_back(std::move(value));
+    }
+  } else if constexpr (Struct<T>) {
+    if (node.kind != ConfigNode::Kind::table) {
+      errors.mistyped(node, "a table of keys");
+      return false;
+    }
+    Reader reader{node, errors, {}};
+    out.visit(reader);
+    errors.unknown_keys(node, reader.known);
+    if constexpr (requires { out.validate(errors); })
+      if (errors.count() == before) out.validate(errors);
+  } else if constexpr (std::is_enum_v<T>) {
+    const int index = read_enum(node, names_of<T>(), errors);
+    if (index >= 0) out = enum_names(T{})[static_cast<size_t>(index)].value;
+  } else {
+    return read_leaf(node, out, errors);
+  }
+  return errors.count() == before;
+}
+
+template <class T>
+ConfigNode write_value(T& value);
+
+// Writes the fields of one struct into a table.
+struct Writer {
+  ConfigNode table;
+  template <class T>
+  void operator()(const char* name, T& field, const char* doc) {
+    ConfigNode node = write_value(field);
+    node.name = name;
+    node.doc = node.doc.empty() ? doc : std::string(doc) + node.doc;
+    table.items.push_back(std::move(node));
+  }
+};
+
+template <class T>
+ConfigNode write_value(T& value) {
+  if constexpr (is_optional<T>) {
+    if (value) return write_value(*value);
+    ConfigNode node = leaf(std::string("none"));
+    if constexpr (std::is_enum_v<typename T::value_type>) {
+      typename T::value_type any{};
+      node.doc = write_value(any).doc;
+    }
+    return node;
+  } else if constexpr (is_vector<T>) {
+    ConfigNode node;
+    node.kind = ConfigNode::Kind::array;
+    for (auto&& item : value) {
+      typename T::value_type copy = item;  // vector<bool> has no references
+      node.items.push_back(write_value(copy));
+    }
+    return node;
+  } else if constexpr (Struct<T>) {
+    Writer writer;
+    value.visit(writer);
+    return std::move(writer.table);
+  } else if constexpr (std::is_enum_v<T>) {
+    ConfigNode node = leaf(std::string(enum_name(value)));
+    for (const auto& name : names_of<T>()) node.doc += (node.doc.empty() ? " (" : " | ") + name;
+    node.doc += ")";
+    return node;
+  } else {
+    return leaf(std::as_const(value));
+  }
+}
+
+}  // namespace config_detail
+
+/// The complete tree of a config struct: every field with its doc string, in declared order.
+template <class T>
+ConfigNode to_node(T config) {
+  return config_detail::write_value(config);
+}
+
+/// Fills a config struct from a tree. `defaults` is what absent keys keep. One Error with every message:
+/// unknown keys with the nearest known name, wrong types with expected and found, and what validate() objects
+/// to.
+template <class T>
+T read_config(const ConfigNode& tree, T defaults) {
+  ConfigErrors errors(tree);
+  config_detail::read_value(tree, defaults, errors);
+  errors.throw_if_any();
+  return defaults;
+}
+template <class T>
+T read_config(const ConfigNode& tree) {
+  return read_config(tree, T());
+}
+
+/// Recipe file (none when `path` is empty), then overrides in order ("--section.key=value"), then
+/// read_config.
+template <class T>
+T load_config(const std::string& path, const std::vector<std::string>& overrides, T defaults) {
+  ConfigNode tree = path.empty() ? ConfigNode{} : load_toml(path);
+  const ConfigNode known = to_node(defaults);
+  for (const auto& argument : overrides) apply_override(tree, known, argument);
+  return read_config(tree, std::move(defaults));
+}
+template <class T>
+T load_config(const std::string& path, const std::vector<std::string>& overrides = {}) {
+  return load_config(path, overrides, T());
+}
+
+/// The complete resolved configuration as a recipe: every key, with comments; reads back to the same config.
+template <class T>
+std::string print_config(const T& config) {
+  return to_toml(to_node(config));
+}
+
+}  // namespace ingot
