@@ -1,0 +1,93 @@
+// See add_norm.h: the op's description and the glue to its kernels.
+#include "ops/add_norm/add_norm.h"
+
+#include "ops/add_norm/kernels.h"
+
+namespace ingot {
+namespace {
+
+enum In : uint32_t { kX, kY, kStreamScale, kStreamBias, kYScale, kYBias, kWeight, kBias };
+enum Out : uint32_t { kStream, kH, kRstd, kMean };
+
+constexpr uint32_t bit(uint32_t i) { return 1u << i; }
+
+void infer(const OpCall& call, std::span<TensorMeta> out) {
+  const auto& attr = call.attr<AddNormAttr>();
+  const Tensor& x = call.in[kX];
+  INGOT_CHECK(x.shape().rank() == 2, "x is {}", x.meta.str());
+  const int64_t rows = x.dim(0), width = x.dim(1);
+  const bool has_y = attr.merge == MergeKind::add || attr.merge == MergeKind::scaled;
+  INGOT_CHECK(call.in[kY].defined() == has_y && (!has_y || call.in[kY].shape() == x.shape()));
+  for (const uint32_t i : {kStreamScale, kStreamBias})
+    INGOT_CHECK(call.in[i].defined() == (attr.merge == MergeKind::affine || attr.merge == MergeKind::scaled));
+  for (const uint32_t i : {kYScale, kYBias}) INGOT_CHECK(call.in[i].defined() == (attr.merge == MergeKind::scaled));
+  for (uint32_t i = kStreamScale; i <= kBias; ++i)
+    INGOT_CHECK(!call.in[i].defined() || (call.in[i].meta.shape == Shape{width} && call.in[i].dtype() == x.dtype()),
+                "vector {} is {}", i, call.in[i].meta.str());
+  out[kStream] = {attr.merge == MergeKind::none ? Shape{0, width} : x.shape(), x.dtype()};
+  out[kH] = {x.shape(), attr.h_dtype};
+  out[kRstd] = {Shape{rows}, x.dtype()};
+  out[kMean] = {attr.norm == NormKind::layer ? Shape{rows} : Shape{0}, x.dtype()};
+}
+
+OpCost cost(const OpCall& call) {
+  const auto n = static_cast<double>(call.in[kX].numel());
+  double bytes = 0;
+  for (const auto& list : {call.in, call.out})
+    for (const Tensor& t : list) bytes += t.defined() ? static_cast<double>(t.bytes()) : 0;
+  return {8 * n, 16 * n, 0, bytes};
+}
+
+BackwardReads reads(const void* attr_data) {
+  const auto& attr = *static_cast<const AddNormAttr*>(attr_data);
+  BackwardReads r;
+  r.input_in = bit(kWeight);
+  r.input_out = bit(kRstd);
+  if (attr.norm == NormKind::layer) r.input_out |= bit(kMean);
+  if (attr.merge == MergeKind::none) r.input_in |= bit(kX);
+  else r.input_out |= bit(kStream);
+  if (attr.merge == MergeKind::affine) r.input_in |= bit(kX) | bit(kStreamScale) | bit(kStreamBias);
+  if (attr.merge == MergeKind::scaled)
+    r.input_in |= bit(kX) | bit(kY) | bit(kStreamScale) | bit(kStreamBias) | bit(kYScale) | bit(kYBias);
+  return r;
+}
+
+std::string print(const void* attr_data) {
+  const auto& a = *static_cast<const AddNormAttr*>(attr_data);
+  static const char* const kNorms[] = {"rms", "layer"};
+  static const char* const kMerges[] = {"none", "add", "affine", "scaled"};
+  return fmt::format("norm={} merge={} eps={} h={}", kNorms[static_cast<int>(a.norm)],
+                     kMerges[static_cast<int>(a.merge)], a.eps, name_of(a.h_dtype));
+}
+
+}  // namespace
+
+const Op& add_norm_op() {
+  static const Op op{"add_norm",
+                     {{"x"},
+                      {"y", InputKind::activation, true},
+                      {"stream_scale", InputKind::parameter, true},
+                      {"stream_bias", InputKind::parameter, true},
+                      {"y_scale", InputKind::parameter, true},
+                      {"y_bias", InputKind::parameter, true},
+                      {"weight", InputKind::parameter},
+                      {"bias", InputKind::parameter, true}},
+                     {{"stream"}, {"h"}, {"rstd", false}, {"mean", false}},
+                     reads,
+                     infer,
+                     cost,
+                     nullptr,
+                     print,
+                     add_norm_kernels()};
+  return op;
+}
+
+AddNormResult add_norm(Tape& tape, const AddNormAttr& attr, const Value& x_TD, const Value& y_TD,
+                       const MergeParams& merge, const Value& weight_D, const Value& bias_D) {
+  auto out = tape.apply(add_norm_op(), attr,
+                        {x_TD, y_TD, merge.stream_scale, merge.stream_bias, merge.y_scale, merge.y_bias, weight_D,
+                         bias_D});
+  return {attr.merge == MergeKind::none ? x_TD : std::move(out[kStream]), std::move(out[kH])};
+}
+
+}  // namespace ingot

@@ -1,0 +1,65 @@
+// See op.h: kernel selection and the fingerprint.
+#include "ops/op.h"
+
+#include <atomic>
+#include <mutex>
+#include <set>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "device/cpu/isa.h"
+
+namespace ingot {
+namespace {
+
+std::atomic<KernelPolicy> policy{KernelPolicy::strict};
+
+bool is_double(const OpCall& call) {
+  for (const auto& list : {call.in, call.out, call.d_out})
+    for (const Tensor& t : list)
+      if (t.defined() && t.dtype() == DType::f64) return true;
+  return false;
+}
+
+void warn_once(const Op& op, const std::string& reasons) {
+  static std::mutex mutex;
+  static std::set<std::string> seen;
+  const std::lock_guard lock(mutex);
+  if (seen.insert(op.name).second) log::warn("{} runs on its reference kernel: {}", op.name, reasons);
+}
+
+}  // namespace
+
+void set_kernel_policy(KernelPolicy p) { policy = p; }
+KernelPolicy kernel_policy() { return policy; }
+
+const Kernel& select_kernel(const Op& op, const OpCall& call) {
+  const Kernel& reference = op.kernels.back();
+  const KernelPolicy p = policy.load(std::memory_order_relaxed);
+  // Double is the precision parity is judged in; it exists on the reference only.
+  if (p == KernelPolicy::reference || is_double(call)) return reference;
+  std::string reasons;
+  for (size_t i = 0; i + 1 < op.kernels.size(); ++i) {
+    const char* reason = op.kernels[i].refuse(call);
+    if (reason == nullptr) return op.kernels[i];
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", op.kernels[i].name, reason);
+  }
+  if (p == KernelPolicy::strict)
+    throw Error(fmt::format("no fast kernel for op '{}' ({})", op.name, reasons.empty() ? "none exists" : reasons),
+                "--kernels=any runs it on the slow reference instead and says so");
+  warn_once(op, reasons);
+  return reference;
+}
+
+std::string kernel_set_fingerprint() {
+  // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the bits.
+  std::string text = "ingot-kernels-1;";
+  for (const Op* op : all_ops()) {
+    text += op->name;
+    for (const Kernel& k : op->kernels) text += fmt::format(",{}", k.name);
+    text += ';';
+  }
+  return fmt::format("{:016x}", hash64(text));
+}
+
+}  // namespace ingot

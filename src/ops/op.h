@@ -1,0 +1,133 @@
+// The contract of an operation: what the tape, the planner and the tests know about it. One folder per op:
+//   <op>.h         what it computes (formula, shapes, dtypes, source), its attributes, and one builder function that
+//                  models call: Values in, Values out
+//   <op>.cpp       the Op: shape rule, cost, slots, and the glue from Tensors to kernels
+//   reference.cpp  plain loops in float or double: the oracle and the document
+//   isa_cpu.cpp    the fast CPU kernel
+// An Op is immutable and shared; kernels are pure functions of their call (same inputs, same bits).
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace ingot {
+
+/// What an input is to the backward pass.
+enum class InputKind {
+  activation,  ///< its gradient is on the critical path: written by backward_input
+  parameter,   ///< a small parameter (norm weight, bias): its gradient is written by backward_input as well
+  weight,      ///< a matrix whose gradient may be deferred: written by backward_weight
+  data         ///< indices, masks, constants: never has a gradient
+};
+
+/// How a value or parameter lies on a mesh axis: the transfer rule of the op says what it accepts (docs/architecture.md).
+enum class AxisType : uint8_t { replicate, varying, partial };
+
+struct InputSlot {
+  const char* name;
+  InputKind kind = InputKind::activation;
+  bool optional = false;
+};
+
+struct OutputSlot {
+  const char* name;
+  bool differentiable = true;
+};
+
+/// Where a gradient goes. Undefined tensor: nobody wants it. accumulate: add to what is there, else overwrite.
+struct GradSlot {
+  Tensor tensor;
+  bool accumulate = false;
+  bool wanted() const { return tensor.defined(); }
+};
+
+/// Attributes of one node: any trivially copyable struct of at most kBytes, stored by value (no closures on a tape).
+class AttrBox {
+ public:
+  static constexpr size_t kBytes = 128;
+  AttrBox() = default;
+  template <class Attr>
+  explicit AttrBox(const Attr& attr) {
+    static_assert(std::is_trivially_copyable_v<Attr> && sizeof(Attr) <= kBytes);
+    std::memcpy(bytes_, &attr, sizeof(Attr));
+  }
+  const void* data() const { return bytes_; }
+
+ private:
+  alignas(16) unsigned char bytes_[kBytes] = {};
+};
+
+/// One execution of an op, forward or backward. Slots are in the order of the Op's lists; an absent optional input is
+/// an undefined tensor. In backward, `in` and `out` hold only what the op declared it reads, d_out[i] may be undefined
+/// (that output got no cotangent: it counts as zero), and every wanted d_in must be written.
+struct OpCall {
+  const void* attr_data = nullptr;
+  std::span<const Tensor> in;
+  std::span<const Tensor> out;
+  std::span<const Tensor> d_out;
+  std::span<const GradSlot> d_in;
+  void* scratch = nullptr;  ///< Op::scratch_bytes bytes, uninitialised
+
+  template <class Attr>
+  const Attr& attr() const { return *static_cast<const Attr*>(attr_data); }
+};
+
+/// What one execution moves and computes; the base of every speed-of-light figure.
+struct OpCost {
+  double forward_flops = 0;
+  double backward_input_flops = 0;
+  double backward_weight_flops = 0;
+  double bytes = 0;  ///< read + written by the forward, each tensor once
+};
+
+/// One implementation. Kernels are tried in order; `refuse` looks at dtypes, attributes and all extents but the number
+/// of rows (numerics rule 1: one implementation serves every number of rows).
+struct Kernel {
+  const char* name;                             ///< "cpu", "reference"
+  const char* (*refuse)(const OpCall&);         ///< why not, or nullptr: accepts
+  void (*forward)(const OpCall&);
+  void (*backward_input)(const OpCall&);        ///< nullptr only if no input is differentiable
+  void (*backward_weight)(const OpCall&);       ///< nullptr if no input is InputKind::weight
+};
+
+/// Bit i of a mask: input (or output) i is read.
+struct BackwardReads {
+  uint32_t input_in = 0, input_out = 0;    ///< what backward_input reads
+  uint32_t weight_in = 0, weight_out = 0;  ///< what backward_weight reads
+};
+
+struct Op {
+  const char* name;
+  std::vector<InputSlot> inputs;
+  std::vector<OutputSlot> outputs;
+  BackwardReads (*reads)(const void* attr);  ///< what the backward passes read, given the attributes
+  /// Shapes and dtypes of the outputs; fails with INGOT_CHECK on inputs that do not fit. `in` holds metas in `meta`.
+  void (*infer)(const OpCall& call, std::span<TensorMeta> out);
+  OpCost (*cost)(const OpCall& call);
+  int64_t (*scratch_bytes)(const OpCall& call);  ///< may be nullptr: none
+  std::string (*print)(const void* attr);
+  std::vector<Kernel> kernels;  ///< best first, the reference last
+};
+
+/// Which kernels a run may use. strict (default): f32 and bf16 problems must find a fast kernel, else an Error that
+/// lists every refusal. any: falls to the reference and logs it once per op. reference: always the reference.
+enum class KernelPolicy { strict, any, reference };
+void set_kernel_policy(KernelPolicy policy);
+KernelPolicy kernel_policy();
+
+/// The kernel that runs this call under the policy.
+const Kernel& select_kernel(const Op& op, const OpCall& call);
+
+/// Every op of the system, by name: for tests, `--kernels=list` and the fingerprint. An op that is not here does not
+/// exist for the op tests, and the registry test fails if a folder of ops/ is missing.
+const std::vector<const Op*>& all_ops();
+
+/// Hash of what decides the bits of results: op, kernel order, instruction set. Recorded in runs and checkpoints.
+std::string kernel_set_fingerprint();
+
+}  // namespace ingot

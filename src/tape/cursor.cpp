@@ -1,0 +1,208 @@
+// See tape.h: the backward pass, the deferred queue, and what watches executions.
+#include <cmath>
+
+#include "base/clock.h"
+#include "tape/tape.h"
+
+namespace ingot {
+
+Cursor::Cursor(Tape& tape) : tape_(tape), segment_(static_cast<int32_t>(tape.segments_.size()) - 1) {
+  tape_.in_backward_ = true;
+}
+
+const Segment* Cursor::next() const {
+  return segment_ >= 0 ? &tape_.segments_[static_cast<size_t>(segment_)] : nullptr;
+}
+
+bool Cursor::advance() {
+  if (segment_ < 0) return false;
+  const Segment& s = tape_.segments_[static_cast<size_t>(segment_--)];
+  for (int32_t n = s.end_node - 1; n >= s.first_node; --n) tape_.backward_node(n);
+  return segment_ >= 0;
+}
+
+void Cursor::run() {
+  while (advance()) {
+  }
+  tape_.drain();
+}
+
+void Tape::backward_node(int32_t index) {
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  if (!node.differentiable) return;
+  bool reached = false;
+  for (const int32_t id : node.outputs) reached |= slots_[static_cast<size_t>(id)].gradient_written;
+  bool input_wanted = false, weight_wanted = false;
+  for (size_t i = 0; i < node.inputs.size() && reached; ++i) {
+    if (node.inputs[i] < 0 || !slots_[static_cast<size_t>(node.inputs[i])].requires_grad) continue;
+    const InputKind kind = node.op->inputs[i].kind;
+    input_wanted |= kind == InputKind::activation || kind == InputKind::parameter;
+    weight_wanted |= kind == InputKind::weight;
+  }
+  if (input_wanted) run_backward(index, Direction::backward_input);
+  finish_node(index, Direction::backward_input);
+  if (weight_wanted && options_.defer_weight_gradients) {
+    deferred_.push_back(index);
+    return;
+  }
+  if (weight_wanted) run_backward(index, Direction::backward_weight);
+  finish_node(index, Direction::backward_weight);
+}
+
+void Tape::drain(size_t count) {
+  for (; count > 0 && !deferred_.empty(); --count) {
+    const int32_t index = deferred_.front();
+    deferred_.pop_front();
+    run_backward(index, Direction::backward_weight);
+    finish_node(index, Direction::backward_weight);
+  }
+}
+
+void Tape::run_backward(int32_t index, Direction direction) {
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  const Op& op = *node.op;
+  const bool weights = direction == Direction::backward_weight;
+  const BackwardReads reads = op.reads(node.attr.data());
+  const uint32_t read_in = weights ? reads.weight_in : reads.input_in;
+  const uint32_t read_out = weights ? reads.weight_out : reads.input_out;
+  std::vector<Tensor> in(node.inputs.size()), out(node.outputs.size()), d_out(node.outputs.size());
+  std::vector<GradSlot> d_in(node.inputs.size());
+  std::vector<Tensor> written;
+  for (size_t i = 0; i < in.size(); ++i)
+    if (node.inputs[i] >= 0 && (read_in >> i & 1u)) materialise(node.inputs[i]), in[i] = tensor_of(node.inputs[i]);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (read_out >> i & 1u) materialise(node.outputs[i]), out[i] = tensor_of(node.outputs[i]);
+    const Slot& v = slots_[static_cast<size_t>(node.outputs[i])];
+    if (v.gradient_written) d_out[i] = v.gradient;
+  }
+  for (size_t i = 0; i < d_in.size(); ++i) {
+    const InputKind kind = op.inputs[i].kind;
+    if (node.inputs[i] < 0 || kind == InputKind::data || (kind == InputKind::weight) != weights) continue;
+    d_in[i] = gradient_slot(node.inputs[i]);
+    if (d_in[i].wanted()) written.push_back(d_in[i].tensor);
+  }
+  OpCall call{node.attr.data(), in, out, d_out, d_in};
+  const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
+  const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
+  call.scratch = scratch.data;
+  const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
+  if (options_.device == DeviceKind::cpu) {
+    const Kernel& kernel = select_kernel(op, call);
+    (weights ? kernel.backward_weight : kernel.backward_input)(call);
+  }
+  if (options_.profile != nullptr) {
+    OpProfile& p = (*options_.profile)[op.name];
+    const OpCost cost = op.cost(call);
+    p.seconds[static_cast<int>(direction)] += monotonic_seconds() - start;
+    p.flops[static_cast<int>(direction)] += weights ? cost.backward_weight_flops : cost.backward_input_flops;
+  }
+  if (scratch_bytes > 0) arena_.release(scratch);
+  if (options_.observer != nullptr || options_.check_finite) observe(index, direction, written);
+}
+
+void Tape::finish_node(int32_t index, Direction direction) {
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  const bool weights = direction == Direction::backward_weight;
+  const BackwardReads reads = node.op->reads(node.attr.data());
+  const uint32_t read_in = weights ? reads.weight_in : reads.input_in;
+  const uint32_t read_out = weights ? reads.weight_out : reads.input_out;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const int32_t id = node.inputs[i];
+    if (id < 0) continue;
+    if (read_in >> i & 1u) unhold(id);
+    const InputKind kind = node.op->inputs[i].kind;
+    if (kind == InputKind::data || (kind == InputKind::weight) != weights) continue;
+    Slot& v = slots_[static_cast<size_t>(id)];
+    if (--v.uses == 0 && v.parameter >= 0 && v.requires_grad) options_.sink->finished(v.parameter);
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    if (read_out >> i & 1u) unhold(node.outputs[i]);
+  if (!weights) return;  // the weight gradient still needs the cotangents
+  for (const int32_t id : node.outputs) release_gradient(slots_[static_cast<size_t>(id)]);
+}
+
+GradSlot Tape::gradient_slot(int32_t id) {
+  Slot& v = slots_[static_cast<size_t>(id)];
+  if (!v.requires_grad) return {};
+  if (v.parameter >= 0) return options_.sink->slot(v.parameter);
+  const bool accumulate = v.gradient_written;
+  if (!accumulate) {
+    v.gradient_block = arena_.allocate(v.meta.bytes(), "gradient");
+    v.gradient_owned = true;
+    static char nothing;
+    void* data = v.gradient_block.data;
+    if (data == nullptr && options_.device == DeviceKind::cpu) data = &nothing;
+    v.gradient = Tensor(data, v.meta.shape, v.meta.dtype, options_.device);
+    v.gradient_written = true;
+  }
+  return {v.gradient, accumulate};
+}
+
+void Tape::release_gradient(Slot& v) {
+  if (v.gradient_owned) arena_.release(v.gradient_block);
+  v.gradient_owned = false;
+  v.gradient_written = false;
+  v.gradient = Tensor();
+}
+
+std::string Tape::tensor_name(int32_t index, const char* slot) const {
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  const Segment& s = segments_[static_cast<size_t>(node.segment)];
+  int ordinal = 0;
+  for (int32_t n = s.first_node; n < index; ++n) ordinal += nodes_[static_cast<size_t>(n)].op == node.op;
+  const std::string place = s.layer >= 0 ? fmt::format("layer{}.{}", s.layer, s.name) : std::string(s.name);
+  return fmt::format("{}.{}#{}.{}", place, node.op->name, ordinal, slot);
+}
+
+void Tape::observe(int32_t index, Direction direction, std::span<const Tensor> tensors) {
+  if (options_.device != DeviceKind::cpu) return;
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  if (options_.check_finite) check_finite(index, direction, tensors);
+  if (options_.observer == nullptr) return;
+  size_t next = 0;
+  if (direction == Direction::forward) {
+    for (const OutputSlot& slot : node.op->outputs)
+      options_.observer->tensor(tensor_name(index, slot.name), tensors[next++]);
+    return;
+  }
+  for (size_t i = 0; i < node.inputs.size() && next < tensors.size(); ++i) {
+    const InputKind kind = node.op->inputs[i].kind;
+    const bool weight = kind == InputKind::weight;
+    if (node.inputs[i] < 0 || kind == InputKind::data || weight != (direction == Direction::backward_weight)) continue;
+    if (!slots_[static_cast<size_t>(node.inputs[i])].requires_grad) continue;
+    options_.observer->tensor(tensor_name(index, ("d_" + std::string(node.op->inputs[i].name)).c_str()),
+                              tensors[next++]);
+  }
+}
+
+namespace {
+
+template <class T>
+int64_t first_bad(const Tensor& t) {
+  const T* p = t.as<T>();
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (!std::isfinite(to_float(p[i]))) return i;
+    } else if (!std::isfinite(p[i])) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+void Tape::check_finite(int32_t index, Direction direction, std::span<const Tensor> tensors) const {
+  static const char* const kDirections[] = {"forward", "backward (inputs)", "backward (weights)"};
+  for (const Tensor& t : tensors) {
+    const int64_t bad = t.dtype() == DType::f32    ? first_bad<float>(t)
+                        : t.dtype() == DType::bf16 ? first_bad<bf16>(t)
+                        : t.dtype() == DType::f64  ? first_bad<double>(t)
+                                                   : -1;
+    if (bad >= 0)
+      fail("the first value that is not finite comes from {} in {}: element {} of {}", tensor_name(index, "output"),
+           kDirections[static_cast<int>(direction)], bad, t.meta.str());
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,284 @@
+// See tape.h: values, recording and lifetimes. The backward pass is in cursor.cpp.
+#include "tape/tape.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace ingot {
+
+Value::Value(Tape* tape, int32_t id) : tape_(tape), id_(id) { ++tape_->slots_[static_cast<size_t>(id)].handles; }
+Value::Value(const Value& o) : tape_(o.tape_), id_(o.id_) {
+  if (tape_ != nullptr) ++tape_->slots_[static_cast<size_t>(id_)].handles;
+}
+Value::Value(Value&& o) noexcept : tape_(std::exchange(o.tape_, nullptr)), id_(std::exchange(o.id_, -1)) {}
+Value& Value::operator=(Value o) noexcept {
+  std::swap(tape_, o.tape_);
+  std::swap(id_, o.id_);
+  return *this;
+}
+Value::~Value() {
+  if (tape_ != nullptr) tape_->drop_handle(id_);
+}
+const TensorMeta& Value::meta() const {
+  INGOT_CHECK(tape_ != nullptr, "absent value");
+  return tape_->slots_[static_cast<size_t>(id_)].meta;
+}
+Tensor Value::tensor() const {
+  INGOT_CHECK(tape_ != nullptr, "absent value");
+  return tape_->tensor_of(id_);
+}
+
+Tape::Tape(Arena& arena, TapeOptions options) : arena_(arena), options_(options) {
+  INGOT_CHECK(options_.device == DeviceKind::cpu || options_.device == DeviceKind::null);
+  begin_segment("outside", -1);
+}
+
+Tape::~Tape() {
+  metrics_.clear();
+  for (Slot& v : slots_) {
+    if (v.owned && v.present) arena_.release(v.block);
+    if (v.gradient_owned) arena_.release(v.gradient_block);
+  }
+}
+
+int32_t Tape::add_value(const TensorMeta& meta) {
+  slots_.emplace_back();
+  slots_.back().meta = meta;
+  return static_cast<int32_t>(slots_.size()) - 1;
+}
+
+Tensor Tape::tensor_of(int32_t id) const {
+  const Slot& v = slots_[static_cast<size_t>(id)];
+  INGOT_CHECK(v.present, "value {} is not in memory", id);
+  return Tensor(v.data, v.meta.shape, v.meta.dtype, options_.device);
+}
+
+void Tape::allocate(Slot& v, const char* category) {
+  v.block = arena_.allocate(v.meta.bytes(), category);
+  v.data = v.block.data;
+  // An empty tensor has no bytes but is there; give it an address that is never read.
+  static char nothing;
+  if (v.data == nullptr && options_.device == DeviceKind::cpu) v.data = &nothing;
+  v.owned = v.present = true;
+}
+
+Value Tape::leaf(const Tensor& data, bool requires_grad) {
+  const int32_t id = add_value(data.meta);
+  Slot& v = slots_.back();
+  v.data = data.data;
+  v.present = true;
+  v.requires_grad = requires_grad && options_.record;
+  return Value(this, id);
+}
+
+Value Tape::parameter(int index, const Tensor& data) {
+  const auto known = parameters_.find(index);
+  if (known != parameters_.end()) return Value(this, known->second);
+  const bool wanted = options_.record && options_.sink != nullptr && options_.sink->wants(index);
+  Value value = leaf(data, wanted);
+  slots_.back().parameter = index;
+  parameters_.emplace(index, value.id());
+  return value;
+}
+
+void Tape::begin_segment(const char* name, int layer) {
+  const auto here = static_cast<int32_t>(nodes_.size());
+  segments_.push_back({name, layer, here, here});
+}
+
+void Tape::metric(std::string name, int layer, Reduce reduce, Value value) {
+  metrics_.push_back({std::move(name), layer, reduce, std::move(value)});
+}
+
+std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs) {
+  INGOT_CHECK(!in_backward_, "op '{}' applied after backward began", op.name);
+  INGOT_CHECK(inputs.size() == op.inputs.size(), "op '{}' takes {} inputs, got {}", op.name, op.inputs.size(),
+              inputs.size());
+  Node node{&op, attr, {}, {}, static_cast<int32_t>(segments_.size()) - 1};
+  std::vector<Tensor> in;
+  bool needs_gradient = false;
+  size_t i = 0;
+  for (const Value& v : inputs) {
+    const InputSlot& slot = op.inputs[i++];
+    INGOT_CHECK(v.defined() || slot.optional, "op '{}': input '{}' is missing", op.name, slot.name);
+    INGOT_CHECK(!v.defined() || v.tape() == this, "op '{}': input '{}' lives on another tape", op.name, slot.name);
+    node.inputs.push_back(v.id());
+    in.push_back(v.defined() ? v.tensor() : Tensor());
+    needs_gradient |= v.defined() && slot.kind != InputKind::data && slots_[static_cast<size_t>(v.id())].requires_grad;
+  }
+  std::vector<TensorMeta> metas(op.outputs.size());
+  OpCall call{attr.data(), in, {}, {}, {}};
+  op.infer(call, metas);
+  std::vector<Value> values;
+  std::vector<Tensor> out;
+  node.differentiable = needs_gradient && options_.record;
+  for (size_t o = 0; o < metas.size(); ++o) {
+    const int32_t id = add_value(metas[o]);
+    Slot& v = slots_.back();
+    v.producer = node.differentiable ? static_cast<int32_t>(nodes_.size()) : -1;
+    v.requires_grad = node.differentiable && op.outputs[o].differentiable;
+    v.recompute = node.differentiable && options_.policy != nullptr &&
+                  options_.policy->recompute(op, static_cast<int>(o), segments_.back());
+    allocate(v, "activation");
+    node.outputs.push_back(id);
+    values.emplace_back(this, id);
+    out.push_back(tensor_of(id));
+  }
+  execute(op, attr, in, out);
+  record(std::move(node));
+  return values;
+}
+
+void Tape::execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out) {
+  OpCall call{attr.data(), in, out, {}, {}};
+  const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
+  const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
+  call.scratch = scratch.data;
+  const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
+  if (options_.device == DeviceKind::cpu) select_kernel(op, call).forward(call);
+  if (options_.profile != nullptr) {
+    OpProfile& p = (*options_.profile)[op.name];
+    ++p.calls;
+    p.seconds[0] += monotonic_seconds() - start;
+    p.flops[0] += op.cost(call).forward_flops;
+  }
+  if (scratch_bytes > 0) arena_.release(scratch);
+}
+
+void Tape::record(Node node) {
+  const auto index = static_cast<int32_t>(nodes_.size());
+  const std::vector<int32_t> outputs = node.outputs;
+  if (options_.record || options_.observer != nullptr || options_.check_finite) {
+    if (node.differentiable) {
+      hold_reads(node);
+      node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
+                                     [&](int32_t id) { return slots_[static_cast<size_t>(id)].recompute; });
+      if (node.recipe_held)
+        for (const int32_t id : node.inputs)
+          if (id >= 0) hold(id);
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (node.inputs[i] >= 0 && node.op->inputs[i].kind != InputKind::data)
+          ++slots_[static_cast<size_t>(node.inputs[i])].uses;
+    }
+    nodes_.push_back(std::move(node));
+    segments_.back().end_node = index + 1;
+    if (options_.observer != nullptr || options_.check_finite) {
+      std::vector<Tensor> out;
+      for (const int32_t id : outputs) out.push_back(tensor_of(id));
+      observe(index, Direction::forward, out);
+    }
+  }
+}
+
+void Tape::hold_reads(const Node& node) {
+  const BackwardReads r = node.op->reads(node.attr.data());
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    for (const uint32_t mask : {r.input_in, r.weight_in})
+      if (node.inputs[i] >= 0 && (mask >> i & 1u)) hold(node.inputs[i]);
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    for (const uint32_t mask : {r.input_out, r.weight_out})
+      if (mask >> i & 1u) hold(node.outputs[i]);
+}
+
+void Tape::unhold(int32_t id) {
+  Slot& v = slots_[static_cast<size_t>(id)];
+  INGOT_CHECK(v.holds > 0, "value {}", id);
+  --v.holds;
+  settle(id);
+}
+
+void Tape::drop_handle(int32_t id) {
+  --slots_[static_cast<size_t>(id)].handles;
+  settle(id);
+}
+
+void Tape::settle(int32_t id) {
+  Slot& v = slots_[static_cast<size_t>(id)];
+  if (!v.owned || v.handles > 0) return;
+  const bool done = v.holds == 0;
+  if (v.present && (done || (v.recompute && !in_backward_))) {
+    arena_.release(v.block);
+    v.data = nullptr;
+    v.present = false;
+  }
+  if (!done || v.producer < 0) return;
+  Node& producer = nodes_[static_cast<size_t>(v.producer)];
+  if (!producer.recipe_held) return;
+  for (const int32_t out : producer.outputs) {
+    const Slot& o = slots_[static_cast<size_t>(out)];
+    if (o.handles > 0 || o.holds > 0) return;
+  }
+  release_recipe(producer);
+}
+
+void Tape::release_recipe(Node& node) {
+  node.recipe_held = false;
+  for (const int32_t id : node.inputs)
+    if (id >= 0) unhold(id);
+}
+
+void Tape::materialise(int32_t id) {
+  if (slots_[static_cast<size_t>(id)].present) return;
+  const int32_t index = slots_[static_cast<size_t>(id)].producer;
+  INGOT_CHECK(index >= 0 && nodes_[static_cast<size_t>(index)].recipe_held, "value {} cannot be recomputed", id);
+  Node& node = nodes_[static_cast<size_t>(index)];
+  std::vector<Tensor> in, out;
+  for (const int32_t input : node.inputs) {
+    if (input >= 0) materialise(input);
+    in.push_back(input >= 0 ? tensor_of(input) : Tensor());
+  }
+  for (const int32_t output : node.outputs) {
+    Slot& v = slots_[static_cast<size_t>(output)];
+    if (!v.present) allocate(v, "recomputed");
+    out.push_back(tensor_of(output));
+  }
+  execute(*node.op, node.attr, in, out);
+  for (const int32_t output : node.outputs) {  // what nobody waits for was only a by-product
+    Slot& v = slots_[static_cast<size_t>(output)];
+    if (v.holds == 0 && v.handles == 0) {
+      arena_.release(v.block);
+      v.present = false;
+    }
+  }
+  release_recipe(node);
+}
+
+void Tape::seed(const Value& value, const Tensor& cotangent) {
+  Slot& v = slots_[static_cast<size_t>(value.id())];
+  INGOT_CHECK(cotangent.meta.shape == v.meta.shape && cotangent.dtype() == v.meta.dtype, "cotangent {} for a value {}",
+              cotangent.meta.str(), v.meta.str());
+  INGOT_CHECK(!v.gradient_written, "value {} has a cotangent already", value.id());
+  v.gradient = cotangent;
+  v.gradient_written = true;
+}
+
+Tensor Tape::gradient(const Value& leaf) const {
+  const Slot& v = slots_[static_cast<size_t>(leaf.id())];
+  return v.gradient_written ? v.gradient : Tensor();
+}
+
+std::string Tape::dump() const {
+  std::string text;
+  for (const Segment& s : segments_) {
+    if (s.first_node == s.end_node) continue;
+    text += fmt::format("{}{}\n", s.name, s.layer >= 0 ? fmt::format(" (layer {})", s.layer) : "");
+    for (int32_t n = s.first_node; n < s.end_node; ++n) {
+      const Node& node = nodes_[static_cast<size_t>(n)];
+      text += fmt::format("  {}{{{}}}", node.op->name, node.op->print(node.attr.data()));
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (node.inputs[i] >= 0)
+          text += fmt::format(" {}=%{}:{}", node.op->inputs[i].name, node.inputs[i],
+                              slots_[static_cast<size_t>(node.inputs[i])].meta.str());
+      text += " ->";
+      for (size_t i = 0; i < node.outputs.size(); ++i)
+        text += fmt::format(" {}=%{}:{}", node.op->outputs[i].name, node.outputs[i],
+                            slots_[static_cast<size_t>(node.outputs[i])].meta.str());
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+}  // namespace ingot

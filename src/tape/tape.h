@@ -1,0 +1,234 @@
+// The tape: define-by-run recording of coarse, fused ops, and a backward pass that a schedule can advance segment by
+// segment. A node is an op, its attributes, the ids of its inputs and outputs; nothing else (no closures), so a tape can
+// be printed, counted, compared, and executed on the null device, where only memory and cost are counted.
+//
+// Lifetimes. A Value is a counted handle. A value's buffer lives while handles exist or a recorded node still needs it
+// for backward. Under the recompute policy the buffer is dropped when the last handle goes, and its producer runs again
+// when backward asks for it; because kernels are pure, the bits are the same.
+// Gradients. Each gradient slot is written by its first contribution and accumulated by later ones; the tape decides
+// which. Parameter gradients go to a GradientSink in the order (micro-batch, reverse tape index).
+// Not thread-safe: one tape belongs to one thread (kernels inside are parallel).
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+#include "tensor/arena.h"
+
+namespace ingot {
+
+class Tape;
+
+/// Counted handle of a tensor on a tape. Default-constructed: "absent" (an optional input that is not there).
+class Value {
+ public:
+  Value() = default;
+  Value(Tape* tape, int32_t id);
+  Value(const Value& o);
+  Value(Value&& o) noexcept;
+  Value& operator=(Value o) noexcept;
+  ~Value();
+  bool defined() const { return tape_ != nullptr; }
+  int32_t id() const { return id_; }
+  const TensorMeta& meta() const;
+  const Shape& shape() const { return meta().shape; }
+  int64_t dim(int i) const { return meta().shape[i]; }
+  DType dtype() const { return meta().dtype; }
+  /// The data; valid while this handle lives.
+  Tensor tensor() const;
+  Tape* tape() const { return tape_; }
+
+ private:
+  Tape* tape_ = nullptr;
+  int32_t id_ = -1;
+};
+
+/// Receives parameter gradients. Parameters are named by the index that Tape::parameter was called with.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  /// False: the parameter is frozen, nothing is computed for it.
+  virtual bool wants(int parameter) = 0;
+  /// Where the next contribution goes, with accumulate set unless it is the first one of the step.
+  virtual GradSlot slot(int parameter) = 0;
+  /// The last contribution of this tape to the parameter has run (or been skipped).
+  virtual void finished(int parameter) = 0;
+};
+
+/// A named run of nodes; the unit by which backward advances.
+struct Segment {
+  const char* name;  ///< "embed", "attention", "route", "dispatch", "experts", "combine", "mlp", "head"
+  int layer;         ///< -1 outside layers
+  int32_t first_node;
+  int32_t end_node;
+};
+
+/// Keeps or recomputes: decided per (op, output slot, layer).
+class SlotPolicy {
+ public:
+  virtual ~SlotPolicy() = default;
+  virtual bool recompute(const Op& op, int output, const Segment& segment) const = 0;
+};
+
+/// A recorded execution. Ids index the tape's values; -1: absent optional input.
+struct Node {
+  const Op* op;
+  AttrBox attr;
+  std::vector<int32_t> inputs, outputs;
+  int32_t segment;
+  bool differentiable = false;  ///< some output needs a gradient
+  bool recipe_held = false;     ///< inputs are held so that outputs can be recomputed
+};
+
+enum class Direction { forward, backward_input, backward_weight };
+
+/// Sees every execution: debug dumps and comparisons.
+class TapeObserver {
+ public:
+  virtual ~TapeObserver() = default;
+  /// `name` is unique on the tape and stable between runs, e.g. "layer3.attention.linear#1.y" or "...linear#1.d_x".
+  virtual void tensor(const std::string& name, const Tensor& value) = 0;
+};
+
+/// Time and work per op and direction, added up over tapes.
+struct OpProfile {
+  int64_t calls = 0;
+  double seconds[3] = {0, 0, 0};  ///< by Direction
+  double flops[3] = {0, 0, 0};
+};
+using TapeProfile = std::map<std::string, OpProfile>;
+
+struct TapeOptions {
+  DeviceKind device = DeviceKind::cpu;
+  bool record = true;                     ///< false: inference, nothing is saved
+  bool defer_weight_gradients = false;    ///< queue backward_weight until drain()
+  bool check_finite = false;              ///< diagnosis: throw at the first op that makes a NaN or infinity
+  const SlotPolicy* policy = nullptr;     ///< nullptr: keep everything
+  GradientSink* sink = nullptr;           ///< nullptr: no parameter gradients
+  TapeObserver* observer = nullptr;
+  TapeProfile* profile = nullptr;
+};
+
+/// How a metric's per-micro-batch values combine over a step.
+enum class Reduce { sum, mean, max };
+
+struct Metric {
+  std::string name;
+  int layer;
+  Reduce reduce;
+  Value value;
+};
+
+class Tape {
+ public:
+  Tape(Arena& arena, TapeOptions options);
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  /// Memory of the caller as a value; it must outlive the tape. On the null device data is ignored.
+  Value leaf(const Tensor& data, bool requires_grad = false);
+  /// A parameter's compute copy; the same index gives the same value again.
+  Value parameter(int index, const Tensor& data);
+  /// Runs (and records) an op. Absent optional inputs are default Values.
+  std::vector<Value> apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs);
+  template <class Attr>
+  std::vector<Value> apply(const Op& op, const Attr& attr, std::initializer_list<Value> inputs) {
+    return apply(op, AttrBox(attr), inputs);
+  }
+
+  /// Nodes from now on belong to this segment.
+  void begin_segment(const char* name, int layer);
+
+  /// A pure output that the trainer commits once per step.
+  void metric(std::string name, int layer, Reduce reduce, Value value);
+  const std::vector<Metric>& metrics() const { return metrics_; }
+
+  /// Sets the cotangent of a value (memory of the caller, same shape and dtype, alive until backward is done).
+  void seed(const Value& value, const Tensor& cotangent);
+  /// Gradient of a leaf created with requires_grad; undefined if nothing contributed.
+  Tensor gradient(const Value& leaf) const;
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  const TapeOptions& options() const { return options_; }
+  Arena& arena() { return arena_; }
+  /// One line per node: segment, op, attributes, inputs and outputs with shapes.
+  std::string dump() const;
+
+  /// Deferred weight gradients that wait.
+  size_t deferred() const { return deferred_.size(); }
+  /// Runs the oldest `count` (all by default) of them.
+  void drain(size_t count = SIZE_MAX);
+
+ private:
+  friend class Value;
+  friend class Cursor;
+  struct Slot {
+    TensorMeta meta;
+    void* data = nullptr;
+    Block block;
+    int32_t producer = -1;
+    int32_t parameter = -1;
+    int32_t handles = 0;
+    int32_t holds = 0;  ///< reads by backward and by recipes still to come
+    int32_t uses = 0;   ///< parameters: contributions still to come
+    bool owned = false, requires_grad = false, recompute = false, present = false;
+    Tensor gradient;
+    Block gradient_block;
+    bool gradient_written = false, gradient_owned = false;
+  };
+
+  Tensor tensor_of(int32_t id) const;
+  int32_t add_value(const TensorMeta& meta);
+  void allocate(Slot& v, const char* category);
+  void execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out);
+  void record(Node node);
+  void hold_reads(const Node& node);
+  void hold(int32_t id) { ++slots_[static_cast<size_t>(id)].holds; }
+  void unhold(int32_t id);
+  void drop_handle(int32_t id);
+  void settle(int32_t id);  ///< frees what nobody needs any more
+  void release_recipe(Node& node);
+  void materialise(int32_t id);
+  void backward_node(int32_t index);
+  void run_backward(int32_t index, Direction direction);
+  void finish_node(int32_t index, Direction direction);
+  GradSlot gradient_slot(int32_t id);
+  void release_gradient(Slot& v);
+  std::string tensor_name(int32_t node, const char* slot) const;
+  void observe(int32_t node, Direction direction, std::span<const Tensor> tensors);
+  void check_finite(int32_t node, Direction direction, std::span<const Tensor> tensors) const;
+
+  Arena& arena_;
+  TapeOptions options_;
+  std::deque<Slot> slots_;
+  std::vector<Node> nodes_;
+  std::vector<Segment> segments_;
+  std::map<int, int32_t> parameters_;
+  std::vector<Metric> metrics_;
+  std::deque<int32_t> deferred_;
+  bool in_backward_ = false;
+};
+
+/// Backward as an object: each advance() runs one segment, last to first.
+class Cursor {
+ public:
+  explicit Cursor(Tape& tape);
+  /// Runs the next segment; false when there is none left. Deferred weight gradients are left to Tape::drain().
+  bool advance();
+  /// The segment that advance() would run.
+  const Segment* next() const;
+  /// Everything that is left, and the deferred queue.
+  void run();
+
+ private:
+  Tape& tape_;
+  int32_t segment_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,43 @@
+// The op test driver: one OpCase describes a problem; check_op() runs every test that an op must pass:
+//   value       fast kernel against the reference in double on the same inputs
+//   gradient    analytic (reference, double) against central finite differences; fast backward against the reference
+//   accumulate  a gradient slot that accumulates adds exactly what it would have set
+//   invariance  same bits for 1 and 2 threads, on every instruction set this CPU has, and (where rows are independent)
+//               for the first rows alone
+// Empty and odd sizes are cases like any other.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace ingot::test {
+
+/// One input of a case. Integer inputs give their values; floating ones are drawn N(0, scale) + offset.
+struct CaseInput {
+  TensorMeta meta;
+  double scale = 1.0;
+  double offset = 0.0;
+  std::vector<int32_t> ints;
+  bool present = true;
+  bool row_indexed = false;  ///< dimension 0 counts rows (tokens): cut by the row-invariance test
+};
+
+struct OpCase {
+  std::string name;
+  const Op* op;
+  AttrBox attr;
+  AttrBox attr_double = attr;  ///< for runs in double, where output dtypes in the attributes must say f64
+  std::vector<CaseInput> inputs;
+  std::vector<bool> output_row_indexed;  ///< per output; empty: no row-invariance test (op mixes rows)
+  double value_tolerance = 2e-6;         ///< max |fast - double reference| / max |reference|, per output (f32)
+  double gradient_tolerance = 1e-5;
+  bool finite_differences = true;  ///< off for large cases
+  uint64_t seed = 1;
+};
+
+/// Runs everything above with gtest expectations. Prints a one-line reproducer (case name and seed) on failure.
+void check_op(const OpCase& c);
+
+}  // namespace ingot::test
