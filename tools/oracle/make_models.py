@@ -1,8 +1,8 @@
-"""Small random models of each family: weights, packed documents, logits, loss, every gradient, in double precision.
+"""Small random models of each family: weights, packed documents, logits, loss, gradients, in double precision.
 
-One folder per model in tests/fixtures/models/: config.json and model.safetensors are a checkpoint that transformers
-loads (weights rounded to float32, so that single and double tests start from the same numbers);
-reference.safetensors holds inputs and results, reference.json the provenance. README.md here lists the contents."""
+One folder per model in tests/fixtures/models/: config.json and model.safetensors are a checkpoint that
+transformers loads (weights rounded to float32: single and double tests start from the same numbers);
+reference.safetensors holds inputs and results, reference.json the provenance. README.md lists the contents."""
 
 import argparse
 import json
@@ -222,7 +222,7 @@ def inputs(seed):
 
 
 def forward_documents(model, ids, starts):
-    """Each document alone: the definition of a packed row. Returns logits, stream after each layer, router data."""
+    """Each document alone: the definition of a packed row. Logits, stream after each layer, router data."""
     streams = [[] for _ in layers_of(model)]
     routers = [[] for _ in layers_of(model)]
     hooks = []
@@ -249,7 +249,7 @@ def forward_documents(model, ids, starts):
 
 
 def forward_packed(model, ids, starts):
-    """The row at once, with restarted positions and a block-diagonal causal mask (families without convolutions)."""
+    """The row at once: restarted positions, block-diagonal causal mask (families without convolutions)."""
     positions, document = zaya_double.document_layout(starts, len(ids))
     t = torch.arange(len(ids))
     visible = (t[:, None] >= t[None]) & (document[:, None] == document[None])
@@ -271,7 +271,7 @@ def router_margin(scores, top_k):
 
 
 def disk_form(name, values):
-    """The checkpoint's names and shapes: Qwen3-MoE stores experts one by one, the rest as the modules hold it."""
+    """The checkpoint's names and shapes: Qwen3-MoE stores experts one by one."""
     if not name.startswith("qwen3_moe"):
         return values
     out = {}
