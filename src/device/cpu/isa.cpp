@@ -33,8 +33,10 @@ std::atomic<Isa>& active() {
 bool cpu_has(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
-    case Isa::generic: return true;
-    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::generic:
+      return true;
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && cpu_has(Isa::avx2);
@@ -45,7 +47,9 @@ bool cpu_has(Isa isa) {
 #endif
 }
 
-Isa active_isa() { return active().load(std::memory_order_relaxed); }
+Isa active_isa() {
+  return active().load(std::memory_order_relaxed);
+}
 
 const char* isa_name(Isa isa) {
   return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "generic";

@@ -1,7 +1,7 @@
-// Which instruction set the CPU kernels use. A kernel file named isa_*.cpp is compiled once per instruction set, with
-// INGOT_ISA naming the namespace its code lives in; it includes only plain headers and keeps everything else in that
-// namespace or in an anonymous one, so no inline function compiled for a newer machine is ever linked into old paths
-// (docs/numerics.md rule 6; scripts/check_isa_symbols proves it).
+// Which instruction set the CPU kernels use. A kernel file named isa_*.cpp is compiled once per instruction
+// set, with INGOT_ISA naming the namespace its code lives in; it includes only plain headers and keeps
+// everything else in that namespace or in an anonymous one, so no inline function compiled for a newer
+// machine is ever linked into old paths (docs/numerics.md rule 6; scripts/check_isa_symbols proves it).
 //
 //   kernel.h:      INGOT_ISA_KERNEL(void, my_kernel, (const MyArgs& args));
 //   isa_cpu.cpp:   namespace ingot::INGOT_ISA { void my_kernel(const MyArgs& args) { ... } }
@@ -32,9 +32,9 @@ bool cpu_has(Isa isa);
   namespace avx512 {                               \
   result name parameters;                          \
   }
-#define INGOT_ISA_CALL(name)                                                \
-  (::ingot::active_isa() == ::ingot::Isa::avx512 ? ::ingot::avx512::name    \
-   : ::ingot::active_isa() == ::ingot::Isa::avx2 ? ::ingot::avx2::name      \
+#define INGOT_ISA_CALL(name)                                             \
+  (::ingot::active_isa() == ::ingot::Isa::avx512 ? ::ingot::avx512::name \
+   : ::ingot::active_isa() == ::ingot::Isa::avx2 ? ::ingot::avx2::name   \
                                                  : ::ingot::generic::name)
 #else
 #define INGOT_ISA_KERNEL(result, name, parameters) \

@@ -1,0 +1,402 @@
+// Planning of matrix products: see gemm.h for the contract, gemm_kernels.h for the inner parts.
+//
+// A product is cut into blocks (rows x a range of k) whose packed A fits a budget, blocks are gathered into
+// rounds, and a round runs as two parallel loops: pack A, then pieces (some columns of one block). A piece
+// packs its own strip of B and uses it at once, so B needs no barrier and stays in the level 2 cache; a
+// grouped product is only more problems.
+#include "device/cpu/gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "device/cpu/gemm_kernels.h"
+#include "device/cpu/scratch.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kPackedFloats = int64_t{2}
+                                  << 20;  // packed A per round: 8 MiB, a share of the level 3 cache
+constexpr int64_t kMaxChunk = 2048;       // k per round where chains can wait in C
+constexpr int64_t kMaxBlock = 512;        // k per pass over the register tiles
+constexpr int64_t kMaxPieceRows = 1024;
+constexpr int64_t kMaxPanels = 4;         // columns of a piece, in panels
+constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
+constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
+constexpr int64_t kInlinePack = 1 << 14;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+int64_t round_up(int64_t a, int64_t b) {
+  return ceil_div(a, b) * b;
+}
+const void* at(const void* p, DType type, int64_t index) {
+  return p == nullptr ? nullptr : static_cast<const char*>(p) + index * size_of(type);
+}
+void* at(void* p, DType type, int64_t index) {
+  return static_cast<char*>(p) + index * size_of(type);
+}
+
+/// What all problems of a call share.
+struct Layout {
+  DType a_type, b_type, c_type, bias_type;
+  bool a_transposed, b_transposed, b_packed;
+  int64_t lda, ldb, ldc;
+  bool lower_only = false;  ///< only tiles that touch the diagonal or lie below it
+};
+
+struct Problem {
+  int64_t m, n, k;
+  const void* a;
+  const void* b;
+  void* c;
+  const void* bias;
+  bool accumulate;
+};
+
+struct Block {
+  const Problem* problem;
+  int64_t row0, rows, k0, k1, kc;
+  int64_t a_offset;  ///< floats into the packed buffer
+};
+
+struct PackUnit {
+  const Block* block;
+  int64_t row, rows;  ///< within the block
+};
+
+struct PieceUnit {
+  const Block* block;
+  int64_t col0, cols, row, rows;
+};
+
+struct Plan {
+  std::vector<Problem> problems;
+  std::vector<Block> blocks;
+  std::vector<PackUnit> packs;
+  std::vector<PieceUnit> pieces;
+};
+
+/// Kept per thread so that a call allocates nothing in steady state.
+Plan& plan_of_thread() {
+  thread_local Plan plan;
+  plan.problems.clear();
+  return plan;
+}
+
+class Runner {
+ public:
+  Runner(const Layout& layout, Plan& plan)
+      : layout_(layout), plan_(plan), tile_(INGOT_ISA_CALL(gemm_tile)()) {}
+
+  void run() {
+    plan_.blocks.clear();
+    for (const Problem& p : plan_.problems)
+      if (p.m > 0 && p.n > 0) add(p);
+    flush();
+  }
+
+ private:
+  void add(const Problem& p) {
+    // bf16 results cannot park a chain in C, so their k is never cut into rounds.
+    const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(p.k, kMaxChunk)) : 1;
+    const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(p.k, chunks), 16));
+    const int64_t most = std::max<int64_t>(64, kPackedFloats / chunk);
+    const int64_t rows = round_up(ceil_div(p.m, ceil_div(p.m, most)), tile_.rows);
+    for (int64_t row0 = 0; row0 < p.m; row0 += rows)
+      for (int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += chunk) {
+        const int64_t k1 = std::min(p.k, k0 + chunk);
+        const int64_t count = std::min(rows, p.m - row0);
+        const int64_t floats = round_up(count, tile_.rows) * (k1 - k0);
+        if (k0 > 0 || packed_ + floats > kPackedFloats) flush();
+        const int64_t kc =
+            round_up(ceil_div(k1 - k0, std::max<int64_t>(1, ceil_div(k1 - k0, kMaxBlock))), 16);
+        plan_.blocks.push_back({&p, row0, count, k0, k1, std::max<int64_t>(kc, 16), packed_});
+        packed_ += round_up(floats, 16);
+      }
+  }
+
+  /// Runs the blocks gathered so far.
+  void flush() {
+    if (plan_.blocks.empty()) return;
+    plan_packs();
+    plan_pieces();
+    a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(packed_, 16) * 4));
+    const auto pack = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) pack_a(plan_.packs[static_cast<size_t>(i)]);
+    };
+    const auto multiply = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) run_piece(plan_.pieces[static_cast<size_t>(i)]);
+    };
+    const auto packs = static_cast<int64_t>(plan_.packs.size());
+    const auto pieces = static_cast<int64_t>(plan_.pieces.size());
+    if (packed_ < kInlinePack)
+      pack(0, packs);
+    else
+      parallel_for(packs, 1, pack);
+    if (work_ < kInlineWork)
+      multiply(0, pieces);
+    else
+      parallel_for(pieces, 1, multiply);
+    plan_.blocks.clear();
+    packed_ = 0;
+  }
+
+  void plan_packs() {
+    plan_.packs.clear();
+    for (const Block& b : plan_.blocks) {
+      const int64_t rows =
+          std::max(tile_.rows, round_up(kInlinePack / std::max<int64_t>(1, b.k1 - b.k0), 16));
+      for (int64_t row = 0; row < b.rows; row += rows)
+        plan_.packs.push_back({&b, row, std::min(rows, b.rows - row)});
+    }
+  }
+
+  /// Pieces of about 1/8 of a thread's share, of whole panels; rows are split only where panels are too few.
+  void plan_pieces() {
+    plan_.pieces.clear();
+    work_ = 0;
+    for (const Block& b : plan_.blocks) work_ += b.rows * b.problem->n * std::max<int64_t>(1, b.k1 - b.k0);
+    const int64_t target = std::max<int64_t>(work_ / (num_threads() * 8), kInlineWork / 2);
+    for (const Block& b : plan_.blocks) {
+      const int64_t n = b.problem->n;
+      const int64_t panel_work = std::min(n, tile_.cols) * b.rows * std::max<int64_t>(1, b.k1 - b.k0);
+      const int64_t most = layout_.b_packed ? 1 : kMaxPanels;
+      const int64_t panels = std::clamp<int64_t>(target / panel_work, 1, most);
+      const int64_t wanted = std::max(ceil_div(panel_work, target), ceil_div(b.rows, kMaxPieceRows));
+      const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
+      const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
+      for (int64_t col0 = 0; col0 < n; col0 += panels * tile_.cols) {
+        const int64_t cols = std::min(panels * tile_.cols, n - col0);
+        for (int64_t row = 0; row < b.rows; row += rows)
+          add_piece(b, col0, cols, row, std::min(rows, b.rows - row));
+      }
+    }
+  }
+
+  void add_piece(const Block& b, int64_t col0, int64_t cols, int64_t row, int64_t rows) {
+    if (layout_.lower_only) {
+      const int64_t first = std::max(row, col0 / tile_.rows * tile_.rows - b.row0);
+      rows -= first - row;
+      row = first;
+      if (rows <= 0) return;
+    }
+    plan_.pieces.push_back({&b, col0, cols, row, rows});
+  }
+
+  void pack_a(const PackUnit& u) const {
+    const Block& b = *u.block;
+    INGOT_ISA_CALL(gemm_pack_a)
+    ({b.problem->a, layout_.a_type, layout_.a_transposed, layout_.lda, b.row0 + u.row, u.rows, b.k0, b.k1,
+      b.kc, round_up(b.rows, tile_.rows), u.row, a_ + b.a_offset});
+  }
+
+  void run_piece(const PieceUnit& u) const {
+    const Block& b = *u.block;
+    const Problem& p = *b.problem;
+    GemmPiece piece;
+    piece.a = a_ + b.a_offset;
+    piece.rows_padded = round_up(b.rows, tile_.rows);
+    piece.row_in_block = u.row;
+    piece.rows = u.rows;
+    piece.b = p.b;
+    piece.b_type = layout_.b_type;
+    piece.b_transposed = layout_.b_transposed;
+    piece.b_packed = layout_.b_packed;
+    piece.ldb = layout_.ldb;
+    piece.b_k = p.k;
+    piece.col0 = u.col0;
+    piece.cols = u.cols;
+    piece.k0 = b.k0;
+    piece.k1 = b.k1;
+    piece.kc = b.kc;
+    piece.c = at(p.c, layout_.c_type, (b.row0 + u.row) * layout_.ldc);
+    piece.c_type = layout_.c_type;
+    piece.ldc = layout_.ldc;
+    piece.from_c = p.accumulate || b.k0 > 0;
+    piece.last = b.k1 == p.k;
+    piece.bias = p.bias;
+    piece.bias_type = layout_.bias_type;
+    const int64_t width = round_up(u.cols, tile_.cols);
+    piece.b_strip = static_cast<float*>(scratch(ScratchSlot::gemm_b, b.kc * width * 4));
+    const bool park = layout_.c_type == DType::bf16 && b.k1 - b.k0 > b.kc;
+    piece.c_strip =
+        park ? static_cast<float*>(scratch(ScratchSlot::gemm_c, round_up(u.rows, tile_.rows) * width * 4))
+             : nullptr;
+    INGOT_ISA_CALL(gemm_piece)(piece);
+  }
+
+  const Layout& layout_;
+  Plan& plan_;
+  GemmTile tile_;
+  float* a_ = nullptr;
+  int64_t packed_ = 0;
+  int64_t work_ = 0;
+};
+
+bool is_operand(DType t) {
+  return t == DType::f32 || t == DType::bf16;
+}
+
+template <class Args>
+Layout layout_of(const Args& args, bool a_transposed) {
+  Layout layout{args.a_type,       args.b_type, args.c_type, args.bias_type, a_transposed,
+                args.b_transposed, false,       args.lda,    args.ldb,       args.ldc};
+  if (args.packed != nullptr) {
+    layout.b_type = args.packed->type();
+    layout.b_packed = true;
+    INGOT_CHECK(args.packed->k() == args.k && args.packed->n() == args.n, "packed {} x {}, expected {} x {}",
+                args.packed->k(), args.packed->n(), args.k, args.n);
+    INGOT_CHECK(args.packed->panel() == INGOT_ISA_CALL(gemm_tile)().cols,
+                "packed for another instruction set");
+  }
+  INGOT_CHECK(is_operand(layout.a_type) && is_operand(layout.b_type) && is_operand(layout.c_type) &&
+                  is_operand(layout.bias_type),
+              "types {} {} {} {}", name_of(layout.a_type), name_of(layout.b_type), name_of(layout.c_type),
+              name_of(layout.bias_type));
+  INGOT_CHECK(!args.accumulate || args.c_type == DType::f32, "accumulation needs an f32 result");
+  return layout;
+}
+
+void check_offsets(const GroupedGemmArgs& args) {
+  INGOT_CHECK(args.experts >= 0 && args.n >= 0 && args.k >= 0, "experts {} n {} k {}", args.experts, args.n,
+              args.k);
+  for (int64_t e = 0; e < args.experts; ++e)
+    INGOT_CHECK(args.offsets[e] >= 0 && args.offsets[e] <= args.offsets[e + 1], "expert {}: rows {} .. {}", e,
+                args.offsets[e], args.offsets[e + 1]);
+}
+
+/// Copies the lower triangle of C [m, m] to the upper one, in square blocks.
+template <class T>
+void mirror(T* c, int64_t m, int64_t ldc) {
+  constexpr int64_t kBlock = 32;
+  parallel_for(ceil_div(m, kBlock), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i0 = begin * kBlock; i0 < std::min(m, end * kBlock); i0 += kBlock)
+      for (int64_t j0 = i0; j0 < m; j0 += kBlock)
+        for (int64_t i = i0; i < std::min(m, i0 + kBlock); ++i)
+          for (int64_t j = std::max(j0, i + 1); j < std::min(m, j0 + kBlock); ++j)
+            c[i * ldc + j] = c[j * ldc + i];
+  });
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args) {
+  INGOT_CHECK(args.m >= 0 && args.n >= 0 && args.k >= 0, "m {} n {} k {}", args.m, args.n, args.k);
+  const Layout layout = layout_of(args, args.a_transposed);
+  Plan& plan = plan_of_thread();
+  plan.problems.push_back({args.m, args.n, args.k, args.a, args.packed ? args.packed->data() : args.b, args.c,
+                           args.bias, args.accumulate});
+  Runner(layout, plan).run();
+}
+
+void gemm_grouped(const GroupedGemmArgs& args) {
+  check_offsets(args);
+  const Layout layout = layout_of(args, false);
+  INGOT_CHECK(args.packed == nullptr || args.packed->experts() == args.experts,
+              "packed {} experts, expected {}", args.packed ? args.packed->experts() : 0, args.experts);
+  Plan& plan = plan_of_thread();
+  const void* b = args.packed ? args.packed->data() : args.b;
+  const int64_t b_stride = args.packed ? args.packed->stride() : args.b_stride;
+  for (int64_t e = 0; e < args.experts; ++e) {
+    const int64_t row = args.offsets[e];
+    plan.problems.push_back({args.offsets[e + 1] - row, args.n, args.k,
+                             at(args.a, args.a_type, row * args.lda), at(b, layout.b_type, e * b_stride),
+                             at(args.c, args.c_type, row * args.ldc),
+                             at(args.bias, args.bias_type, e * args.n), args.accumulate});
+  }
+  Runner(layout, plan).run();
+}
+
+void gemm_grouped_weight(const GroupedGemmArgs& args) {
+  check_offsets(args);
+  INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.b_transposed);
+  const Layout layout = layout_of(args, true);
+  Plan& plan = plan_of_thread();
+  for (int64_t e = 0; e < args.experts; ++e) {
+    const int64_t row = args.offsets[e];
+    plan.problems.push_back({args.n, args.k, args.offsets[e + 1] - row,
+                             at(args.a, args.a_type, row * args.lda), at(args.b, args.b_type, row * args.ldb),
+                             at(args.c, args.c_type, e * args.c_stride), nullptr, args.accumulate});
+  }
+  Runner(layout, plan).run();
+}
+
+void syrk_full(const GemmArgs& args) {
+  INGOT_CHECK(args.b == nullptr && args.packed == nullptr && args.bias == nullptr && !args.accumulate);
+  INGOT_CHECK(args.m >= 0 && args.k >= 0 && (args.n == 0 || args.n == args.m), "m {} n {} k {}", args.m,
+              args.n, args.k);
+  Layout layout = layout_of(args, args.a_transposed);
+  layout.b_type = args.a_type;
+  layout.b_transposed = !args.a_transposed;
+  layout.ldb = args.lda;
+  layout.lower_only = true;
+  Plan& plan = plan_of_thread();
+  plan.problems.push_back({args.m, args.m, args.k, args.a, args.a, args.c, nullptr, false});
+  Runner(layout, plan).run();
+  if (args.c_type == DType::bf16)
+    mirror(static_cast<bf16*>(args.c), args.m, args.ldc);
+  else
+    mirror(static_cast<float*>(args.c), args.m, args.ldc);
+}
+
+// ---- PackedWeights
+// -----------------------------------------------------------------------------------------------
+
+PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
+                             int64_t experts, int64_t b_stride)
+    : type_(type), k_(k), n_(n), experts_(experts) {
+  INGOT_CHECK(is_operand(type) && k >= 0 && n >= 0 && experts >= 1, "type {} k {} n {}", name_of(type), k, n);
+  const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();
+  panel_ = tile.cols;
+  stride_ = k * round_up(n, tile.lanes);
+  data_ = std::aligned_alloc(64, static_cast<size_t>(round_up(std::max<int64_t>(bytes(), 1), 64)));
+  if (data_ == nullptr) throw std::bad_alloc();
+  const int64_t panels = ceil_div(n, panel_);
+  parallel_for(experts * panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t expert = i / panels;
+      const int64_t col0 = i % panels * panel_;
+      INGOT_ISA_CALL(gemm_pack_b)
+      ({at(b, type, expert * b_stride), type, transposed, ldb, 0, k, col0, std::min(panel_, n - col0),
+        at(data_, type, expert * stride_ + col0 * k), true});
+    }
+  });
+}
+
+PackedWeights::~PackedWeights() {
+  std::free(data_);
+}
+
+PackedWeights::PackedWeights(PackedWeights&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      type_(other.type_),
+      k_(other.k_),
+      n_(other.n_),
+      experts_(other.experts_),
+      stride_(other.stride_),
+      panel_(other.panel_) {}
+
+PackedWeights& PackedWeights::operator=(PackedWeights&& other) noexcept {
+  std::swap(data_, other.data_);
+  type_ = other.type_;
+  k_ = other.k_;
+  n_ = other.n_;
+  experts_ = other.experts_;
+  stride_ = other.stride_;
+  panel_ = other.panel_;
+  return *this;
+}
+
+int64_t PackedWeights::bytes() const {
+  return experts_ * stride_ * size_of(type_);
+}
+
+}  // namespace ingot

@@ -1,0 +1,111 @@
+// Matrix products on the CPU: C (+)= op(A) op(B), grouped products for experts, weights packed ahead, and the
+// symmetric product of Newton-Schulz.
+//
+// Contract (docs/numerics.md): each output element is one chain acc = fma(a, b, acc) in fp32 over ascending
+// k, from 0 or (accumulate) from C, then + bias, then one rounding if C is bf16. bf16 operands are widened
+// exactly. So every result has the bits of the three-line loop, whatever m, n, the threads and the
+// instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
+//
+// Thread-safe; uses the pool of base/parallel.h; allocates nothing once its scratch has grown. A, B and C may
+// not overlap. A may be packed through up to 8 MiB of scratch; B goes through a strip that stays in the level
+// 2 cache.
+#pragma once
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace ingot {
+
+class PackedWeights;
+
+struct GemmArgs {
+  int64_t m = 0, n = 0, k = 0;
+  const void* a = nullptr;  ///< f32 or bf16, [m, k], or [k, m] when a_transposed
+  DType a_type = DType::f32;
+  bool a_transposed = false;
+  int64_t lda = 0;          ///< elements from row to row as stored
+  const void* b = nullptr;  ///< f32 or bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
+  DType b_type = DType::f32;
+  bool b_transposed = false;
+  int64_t ldb = 0;
+  const PackedWeights* packed = nullptr;  ///< used instead of b, b_type, b_transposed and ldb
+  void* c = nullptr;                      ///< f32 or bf16, [m, n]
+  DType c_type = DType::f32;
+  int64_t ldc = 0;
+  bool accumulate = false;     ///< the chains start from C; f32 C only
+  const void* bias = nullptr;  ///< [n], added after the chain
+  DType bias_type = DType::f32;
+};
+
+void gemm(const GemmArgs& args);
+
+/// One product per expert e over the rows offsets[e] .. offsets[e+1].
+struct GroupedGemmArgs {
+  int64_t experts = 0;
+  const int64_t* offsets = nullptr;  ///< [experts + 1], ascending, offsets[0] >= 0
+  int64_t n = 0;
+  int64_t k = 0;
+  const void* a = nullptr;
+  DType a_type = DType::f32;
+  int64_t lda = 0;
+  const void* b = nullptr;
+  DType b_type = DType::f32;
+  bool b_transposed = false;
+  int64_t ldb = 0;
+  int64_t b_stride = 0;                   ///< elements from expert to expert
+  const PackedWeights* packed = nullptr;  ///< gemm_grouped only; one matrix per expert
+  void* c = nullptr;
+  DType c_type = DType::f32;
+  int64_t ldc = 0;
+  int64_t c_stride = 0;  ///< gemm_grouped_weight only
+  bool accumulate = false;
+  const void* bias = nullptr;  ///< gemm_grouped only: [experts, n]
+  DType bias_type = DType::f32;
+};
+
+/// Forward and input gradient: C[r, :] (+)= A[r, :] op(B_e) for the rows r of expert e. A [rows, k], C [rows,
+/// n].
+void gemm_grouped(const GroupedGemmArgs& args);
+
+/// Weight gradient: C_e[n, k] (+)= sum over the rows r of expert e of A[r, 0..n) outer B[r, 0..k), rows
+/// ascending. A (the output's gradient) is [rows, n], B (the input) is [rows, k], C is [experts, n, k] by
+/// c_stride and ldc; b_transposed must be false. An expert without rows gets C_e = 0 (unchanged when
+/// accumulating).
+void gemm_grouped_weight(const GroupedGemmArgs& args);
+
+/// C = A Aᵀ, all m x m elements, with half the work: the upper triangle is copied from the lower one. The
+/// bits are those of gemm (the chains of (i, j) and (j, i) multiply the same pairs in the same order). A is
+/// [m, k] (or [k, m]); b, n, bias and accumulate must be unset.
+void syrk_full(const GemmArgs& args);
+
+/// B rearranged once for many products (decoding, evaluation): panels of columns, each contiguous over k, in
+/// B's own type. Valid for the instruction set active when it was made. `experts` matrices lie b_stride
+/// elements apart.
+class PackedWeights {
+ public:
+  PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
+                int64_t experts = 1, int64_t b_stride = 0);
+  ~PackedWeights();
+  PackedWeights(const PackedWeights&) = delete;
+  PackedWeights& operator=(const PackedWeights&) = delete;
+  PackedWeights(PackedWeights&& other) noexcept;
+  PackedWeights& operator=(PackedWeights&& other) noexcept;
+
+  const void* data() const { return data_; }
+  DType type() const { return type_; }
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  int64_t experts() const { return experts_; }
+  /// Elements of one expert, padding included.
+  int64_t stride() const { return stride_; }
+  /// Columns of a panel: that of the instruction set it was packed for.
+  int64_t panel() const { return panel_; }
+  int64_t bytes() const;
+
+ private:
+  void* data_ = nullptr;
+  DType type_;
+  int64_t k_, n_, experts_, stride_ = 0, panel_ = 0;
+};
+
+}  // namespace ingot

@@ -1,0 +1,39 @@
+// See peak_kernels.h.
+#include "device/cpu/peak_kernels.h"
+#include "device/cpu/simd.h"
+
+namespace ingot::INGOT_ISA {
+
+int64_t peak_fma(int64_t steps, float* sink) {
+#if defined(INGOT_ISA_avx512)
+  constexpr int kChains = 24;  // over latency times ports, under the number of registers
+#elif defined(INGOT_ISA_avx2)
+  constexpr int kChains = 12;
+#else
+  constexpr int kChains = 8;
+#endif
+  Vec acc[kChains];
+  const Vec x = set1(sink[0]), y = set1(sink[1]);
+#pragma GCC unroll 24
+  for (int i = 0; i < kChains; ++i)
+    acc[i] = set1(static_cast<float>(i));  // equal chains would be merged into one
+  for (int64_t s = 0; s < steps; ++s) {
+#pragma GCC unroll 24
+    for (int i = 0; i < kChains; ++i) acc[i] = fma(x, y, acc[i]);
+  }
+  Vec sum = zero();
+#pragma GCC unroll 24
+  for (int i = 0; i < kChains; ++i) sum = sum + acc[i];
+  store_tail(sink + 2, sum, 1);
+  return 2 * kChains * kLanes;
+}
+
+void peak_read(const void* data, int64_t bytes, float* sink) {
+  const float* p = static_cast<const float*>(data);
+  Vec acc[4] = {zero(), zero(), zero(), zero()};
+  for (int64_t i = 0; i < bytes / 4; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) acc[j] = acc[j] + load(p + i + j * kLanes);
+  store_tail(sink + 2, (acc[0] + acc[1]) + (acc[2] + acc[3]), 1);
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,19 @@
+// What this machine can do right now: the denominator of every "% of speed of light" in logs and benchmarks.
+#pragma once
+
+namespace ingot {
+
+struct MachinePeak {
+  double fma_gflops;  ///< fp32 fused multiply-adds from registers, 2 flops each, all threads together
+  double read_gbs;    ///< bytes read per second from memory beyond the caches, all threads together
+};
+
+/// Measures with `threads` threads of the pool's kind (0: num_threads()) for the active instruction set, in
+/// about 0.1 s (best of several short intervals, so that a disturbed one does not count). Starts its own
+/// threads; not for use while kernels run.
+MachinePeak machine_peak(int threads = 0);
+
+/// The first number only, in about 0.02 s.
+double fma_peak_gflops(int threads = 0);
+
+}  // namespace ingot

@@ -1,0 +1,312 @@
+// device/cpu/gemm: every result has the bits of the naive ascending-k fma loop, for all layouts, types,
+// instruction sets.
+#include "device/cpu/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
+#include "base/philox.h"
+#include "device/cpu/isa.h"
+
+namespace ingot {
+namespace {
+
+/// A matrix in f32 or bf16 with a row stride larger than its width; rows beyond are poisoned with NaN.
+struct Matrix {
+  Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed) : cols(cols), ld(cols + 3), type(type) {
+    f.assign(static_cast<size_t>(rows * ld + 1), std::nanf(""));
+    h.resize(f.size());
+    const Random random(seed, RandomPurpose::test);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c) at(r, c) = random.normal(static_cast<uint64_t>(r * cols + c));
+    sync();
+  }
+  float& at(int64_t r, int64_t c) { return f[static_cast<size_t>(r * ld + c)]; }
+  float value(int64_t r, int64_t c) const {
+    const auto i = static_cast<size_t>(r * ld + c);
+    return type == DType::bf16 ? to_float(h[i]) : f[i];
+  }
+  void sync() {
+    for (size_t i = 0; i < f.size(); ++i) h[i] = to_bf16(f[i]);
+  }
+  void* data() { return type == DType::bf16 ? static_cast<void*>(h.data()) : static_cast<void*>(f.data()); }
+
+  int64_t cols, ld;
+  DType type;
+  std::vector<float> f;
+  std::vector<bf16> h;
+};
+
+uint32_t bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+
+struct Case {
+  int64_t m, n, k;
+  DType a = DType::f32, b = DType::f32, c = DType::f32;
+  bool ta = false, tb = false, accumulate = false, bias = false, packed = false;
+
+  std::string name() const {
+    return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " " + name_of(a) +
+           name_of(b) + name_of(c) + (ta ? " ta" : "") + (tb ? " tb" : "") + (accumulate ? " acc" : "") +
+           (bias ? " bias" : "") + (packed ? " packed" : "") + " " + isa_name(active_isa());
+  }
+};
+
+void check(const Case& t) {
+  SCOPED_TRACE(t.name());
+  Matrix a(t.ta ? t.k : t.m, t.ta ? t.m : t.k, t.a, 1);
+  Matrix b(t.tb ? t.n : t.k, t.tb ? t.k : t.n, t.b, 2);
+  Matrix c(t.m, t.n, t.c, 3);
+  Matrix bias(1, t.n, t.b, 4);
+  const Matrix before = c;
+  GemmArgs args{t.m,
+                t.n,
+                t.k,
+                a.data(),
+                t.a,
+                t.ta,
+                a.ld,
+                b.data(),
+                t.b,
+                t.tb,
+                b.ld,
+                nullptr,
+                c.data(),
+                t.c,
+                c.ld,
+                t.accumulate,
+                t.bias ? bias.data() : nullptr,
+                t.b};
+  if (t.packed) {
+    const PackedWeights packed(b.data(), t.b, t.tb, t.k, t.n, b.ld);
+    args.packed = &packed;
+    args.b = nullptr;
+    gemm(args);
+  } else {
+    gemm(args);
+  }
+  for (int64_t i = 0; i < t.m; ++i) {
+    for (int64_t j = 0; j < t.n; ++j) {
+      float acc = t.accumulate ? before.value(i, j) : 0.0f;
+      for (int64_t k = 0; k < t.k; ++k)
+        acc = std::fma(t.ta ? a.value(k, i) : a.value(i, k), t.tb ? b.value(j, k) : b.value(k, j), acc);
+      if (t.bias) acc += bias.value(0, j);
+      if (t.c == DType::bf16) acc = to_float(to_bf16(acc));
+      ASSERT_EQ(bits(c.value(i, j)), bits(acc))
+          << i << "," << j << ": " << c.value(i, j) << " expected " << acc;
+    }
+    for (int64_t j = t.n; j < c.ld; ++j)
+      ASSERT_TRUE(std::isnan(c.value(i, j))) << "wrote beyond column " << t.n;
+  }
+}
+
+/// Runs the test once per instruction set of this machine, and puts the best one back.
+class Gemm : public ::testing::Test {
+ protected:
+  Gemm() : before_(active_isa()) {}
+  ~Gemm() override { force_isa(before_); }
+  template <class F>
+  void each_isa(F&& f) {
+    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+      if (cpu_has(isa)) {
+        force_isa(isa);
+        f();
+      }
+  }
+
+ private:
+  Isa before_;
+};
+
+TEST_F(Gemm, AllLayoutsAndTypes) {
+  each_isa([] {
+    for (const DType a : {DType::f32, DType::bf16})
+      for (const DType b : {DType::f32, DType::bf16})
+        for (const DType c : {DType::f32, DType::bf16})
+          for (int flags = 0; flags < 16; ++flags) {
+            Case t{13,
+                   61,
+                   37,
+                   a,
+                   b,
+                   c,
+                   (flags & 1) != 0,
+                   (flags & 2) != 0,
+                   false,
+                   (flags & 4) != 0,
+                   (flags & 8) != 0};
+            check(t);
+            if (c == DType::f32) {
+              t.accumulate = true;
+              check(t);
+            }
+          }
+  });
+}
+
+TEST_F(Gemm, OddShapes) {
+  each_isa([] {
+    for (const int64_t m : {0, 1, 2, 3, 5, 8, 9, 31})
+      for (const int64_t n : {0, 1, 15, 16, 17, 47, 48, 49, 97})
+        for (const int64_t k : {0, 1, 7, 33}) {
+          check({m, n, k, DType::f32, DType::f32, DType::f32, false, true, false, true});
+          check({m, n, k, DType::f32, DType::f32, DType::f32, true, false, true});
+        }
+  });
+}
+
+TEST_F(Gemm, LongChainsCrossEveryBlock) {
+  each_isa([] {
+    const bool slow = active_isa() == Isa::generic;
+    for (const int64_t k : {511, 512, 513, 1030, 2049, 5000}) {
+      const int64_t m = slow ? 3 : 19;
+      check({m, 50, k});
+      check({m, 50, k, DType::bf16, DType::f32, DType::bf16, false, true, false, true});
+      check({m, 50, k, DType::f32, DType::bf16, DType::f32, true, false, true});
+      check({m, 50, k, DType::f32, DType::bf16, DType::bf16, false, true, false, false, true});
+      check({m, 50, k, DType::f32, DType::f32, DType::f32, false, true, true, false, true});
+    }
+  });
+}
+
+TEST_F(Gemm, LargeEnoughForEveryPathOfThePlan) {
+  check({300, 500, 130});
+  check({1200, 96, 40, DType::bf16, DType::bf16, DType::bf16, false, true});
+  check({64, 1000, 200, DType::f32, DType::bf16, DType::f32, true, false, true, true});
+  check({2100, 49, 1100, DType::f32, DType::f32, DType::f32, true, false});  // several rounds
+}
+
+TEST_F(Gemm, RowsDoNotDependOnTheirNumberOrTheThreads) {
+  const int64_t n = 100, k = 700, most = 4096;
+  Matrix a(most, k, DType::f32, 1), b(n, k, DType::bf16, 2), all(most, n, DType::f32, 3);
+  GemmArgs args{most,        n,    k,    a.data(), DType::f32, false,      a.ld,  b.data(),
+                DType::bf16, true, b.ld, nullptr,  all.data(), DType::f32, all.ld};
+  gemm(args);
+  const int before = num_threads();
+  for (const int threads : {1, 3}) {
+    set_num_threads(threads);
+    for (const int64_t m : {1, 2, 7, 8, 9, 64, 100, 513, 4096}) {
+      Matrix some(m, n, DType::f32, 4);
+      args.m = m;
+      args.c = some.data();
+      gemm(args);
+      for (int64_t i = 0; i < m; ++i)
+        ASSERT_EQ(std::memcmp(&some.at(i, 0), &all.at(i, 0), static_cast<size_t>(n) * 4), 0)
+            << m << " row " << i;
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST_F(Gemm, GroupedEqualsOneProductPerExpert) {
+  each_isa([] {
+    const std::vector<int64_t> offsets = {2, 2, 9, 26, 26, 27};  // rows 0 and 1 belong to nobody
+    const int64_t experts = 5, n = 52, k = 40, rows = 27;
+    for (const bool tb : {false, true})
+      for (const bool packed : {false, true})
+        for (const DType type : {DType::f32, DType::bf16}) {
+          Matrix a(rows, k, type, 1), b(experts * (tb ? n : k), tb ? k : n, type, 2),
+              bias(experts, n, DType::f32, 3);
+          Matrix c(rows, n, DType::f32, 4), expected = c;
+          const int64_t stride = (tb ? n : k) * b.ld;
+          std::vector<float> flat(static_cast<size_t>(experts * n));
+          for (int64_t e = 0; e < experts; ++e)
+            std::memcpy(&flat[static_cast<size_t>(e * n)], &bias.at(e, 0), static_cast<size_t>(n) * 4);
+          const PackedWeights weights(b.data(), type, tb, k, n, b.ld, experts, stride);
+          GroupedGemmArgs args{experts,
+                               offsets.data(),
+                               n,
+                               k,
+                               a.data(),
+                               type,
+                               a.ld,
+                               b.data(),
+                               type,
+                               tb,
+                               b.ld,
+                               stride,
+                               packed ? &weights : nullptr,
+                               c.data(),
+                               DType::f32,
+                               c.ld,
+                               0,
+                               true,
+                               flat.data()};
+          gemm_grouped(args);
+          for (int64_t e = 0; e < experts; ++e)
+            for (int64_t r = offsets[static_cast<size_t>(e)]; r < offsets[static_cast<size_t>(e) + 1]; ++r)
+              for (int64_t j = 0; j < n; ++j) {
+                float acc = expected.value(r, j);
+                for (int64_t q = 0; q < k; ++q)
+                  acc = std::fma(a.value(r, q), tb ? b.value(e * n + j, q) : b.value(e * k + q, j), acc);
+                expected.at(r, j) = acc + bias.value(e, j);
+              }
+          ASSERT_EQ(std::memcmp(c.f.data(), expected.f.data(), c.f.size() * 4), 0)
+              << tb << packed << name_of(type);
+        }
+  });
+}
+
+TEST_F(Gemm, GroupedWeightGradientWithEmptyExperts) {
+  each_isa([] {
+    const std::vector<int64_t> offsets = {0, 0, 17, 18, 18, 60};
+    const int64_t experts = 5, n = 21, k = 50, rows = 60;
+    for (const bool accumulate : {false, true}) {
+      Matrix dy(rows, n, DType::f32, 1), x(rows, k, DType::bf16, 2), dw(experts * n, k, DType::f32, 3),
+          expected = dw;
+      GroupedGemmArgs args;
+      args.experts = experts;
+      args.offsets = offsets.data();
+      args.n = n;
+      args.k = k;
+      args.a = dy.data();
+      args.lda = dy.ld;
+      args.b = x.data();
+      args.b_type = DType::bf16;
+      args.ldb = x.ld;
+      args.c = dw.data();
+      args.ldc = dw.ld;
+      args.c_stride = n * dw.ld;
+      args.accumulate = accumulate;
+      gemm_grouped_weight(args);
+      for (int64_t e = 0; e < experts; ++e)
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < k; ++j) {
+            float acc = accumulate ? expected.value(e * n + i, j) : 0.0f;
+            for (int64_t r = offsets[static_cast<size_t>(e)]; r < offsets[static_cast<size_t>(e) + 1]; ++r)
+              acc = std::fma(dy.value(r, i), x.value(r, j), acc);
+            expected.at(e * n + i, j) = acc;
+          }
+      ASSERT_EQ(std::memcmp(dw.f.data(), expected.f.data(), dw.f.size() * 4), 0) << accumulate;
+    }
+  });
+}
+
+TEST_F(Gemm, SymmetricProductHasTheBitsOfTheFullOne) {
+  each_isa([] {
+    for (const int64_t m : {0, 1, 15, 50, 130})
+      for (const bool ta : {false, true})
+        for (const DType c_type : {DType::f32, DType::bf16}) {
+          const int64_t k = 70;
+          Matrix a(ta ? k : m, ta ? m : k, DType::f32, 1), c(m, m, c_type, 2), full(m, m, c_type, 3);
+          GemmArgs args{m,          m,   k,    a.data(), DType::f32,  ta,     a.ld,   a.data(),
+                        DType::f32, !ta, a.ld, nullptr,  full.data(), c_type, full.ld};
+          gemm(args);
+          args.b = nullptr;
+          args.c = c.data();
+          syrk_full(args);
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < m; ++j)
+              ASSERT_EQ(bits(c.value(i, j)), bits(full.value(i, j))) << m << " " << i;
+        }
+  });
+}
+
+}  // namespace
+}  // namespace ingot
