@@ -1,5 +1,5 @@
 # Compiler settings shared by every target: warnings, the numerics contract's flags, ccache, sanitizers.
-add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter)
+add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-psabi)
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

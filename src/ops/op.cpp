@@ -51,6 +51,13 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
   return reference;
 }
 
+double tensor_bytes(const OpCall& call) {
+  double bytes = 0;
+  for (const auto& list : {call.in, call.out})
+    for (const Tensor& t : list) bytes += t.defined() ? static_cast<double>(t.bytes()) : 0;
+  return bytes;
+}
+
 std::string kernel_set_fingerprint() {
   // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the bits.
   std::string text = "ingot-kernels-1;";

@@ -127,6 +127,12 @@ const Kernel& select_kernel(const Op& op, const OpCall& call);
 /// exist for the op tests, and the registry test fails if a folder of ops/ is missing.
 const std::vector<const Op*>& all_ops();
 
+/// Bit of slot i in a BackwardReads mask.
+constexpr uint32_t slot_bit(uint32_t i) { return 1u << i; }
+
+/// Bytes of all defined inputs and outputs of a call: the traffic of an op that touches each tensor once.
+double tensor_bytes(const OpCall& call);
+
 /// Hash of what decides the bits of results: op, kernel order, instruction set. Recorded in runs and checkpoints.
 std::string kernel_set_fingerprint();
 

@@ -1,11 +1,20 @@
 // The list of all ops. An op's folder that is not listed here fails the registry test.
+#include "ops/activation/activation.h"
+#include "ops/add/add.h"
 #include "ops/add_norm/add_norm.h"
+#include "ops/embedding/embedding.h"
+#include "ops/grouped_linear/grouped_linear.h"
+#include "ops/head/head.h"
+#include "ops/linear/linear.h"
+#include "ops/permute/permute.h"
+#include "ops/route/route.h"
 
 namespace ingot {
 
 const std::vector<const Op*>& all_ops() {
   static const std::vector<const Op*> ops = {
-      &add_norm_op(),
+      &activation_op(), &add_op(),     &add_norm_op(),  &embedding_op(), &grouped_linear_op(),
+      &head_op(),       &linear_op(),  &permute_op(),   &route_op(),     &unpermute_op(),
   };
   return ops;
 }

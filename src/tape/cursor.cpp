@@ -92,12 +92,24 @@ void Tape::run_backward(int32_t index, Direction direction) {
   }
   if (options_.profile != nullptr) {
     OpProfile& p = (*options_.profile)[op.name];
-    const OpCost cost = op.cost(call);
+    const OpCost cost = cost_of(node);
     p.seconds[static_cast<int>(direction)] += monotonic_seconds() - start;
     p.flops[static_cast<int>(direction)] += weights ? cost.backward_weight_flops : cost.backward_input_flops;
   }
   if (scratch_bytes > 0) arena_.release(scratch);
   if (options_.observer != nullptr || options_.check_finite) observe(index, direction, written);
+}
+
+OpCost Tape::cost_of(const Node& node) const {
+  std::vector<Tensor> in, out;
+  const auto meta_only = [&](int32_t id) {
+    if (id < 0) return Tensor();
+    const Slot& v = slots_[static_cast<size_t>(id)];
+    return Tensor(nullptr, v.meta.shape, v.meta.dtype, DeviceKind::null);
+  };
+  for (const int32_t id : node.inputs) in.push_back(meta_only(id));
+  for (const int32_t id : node.outputs) out.push_back(meta_only(id));
+  return node.op->cost({node.attr.data(), in, out, {}, {}});
 }
 
 void Tape::finish_node(int32_t index, Direction direction) {

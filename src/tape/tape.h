@@ -197,6 +197,7 @@ class Tape {
   void materialise(int32_t id);
   void backward_node(int32_t index);
   void run_backward(int32_t index, Direction direction);
+  OpCost cost_of(const Node& node) const;
   void finish_node(int32_t index, Direction direction);
   GradSlot gradient_slot(int32_t id);
   void release_gradient(Slot& v);

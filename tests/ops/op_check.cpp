@@ -130,7 +130,8 @@ class Run {
       const Random random(case_.seed, RandomPurpose::test, i);
       Array values(static_cast<size_t>(t.numel()));
       for (size_t k = 0; k < values.size(); ++k) {
-        const auto x = static_cast<float>(random.normal(k) * input.scale + input.offset);
+        const auto x = static_cast<float>(
+            input.values.empty() ? random.normal(k) * input.scale + input.offset : input.values[k]);
         values[k] = input.meta.dtype == DType::bf16 ? to_float(to_bf16(x)) : x;  // both precisions see the same value
       }
       reference::store(t, values);

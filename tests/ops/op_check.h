@@ -19,9 +19,10 @@ struct CaseInput {
   TensorMeta meta;
   double scale = 1.0;
   double offset = 0.0;
-  std::vector<int32_t> ints;
+  std::vector<int32_t> ints;   ///< i32 inputs
   bool present = true;
-  bool row_indexed = false;  ///< dimension 0 counts rows (tokens): cut by the row-invariance test
+  bool row_indexed = false;    ///< dimension 0 counts rows (tokens): cut by the row-invariance test
+  std::vector<double> values;  ///< floating inputs that must not be random; rounded to the input's type
 };
 
 struct OpCase {

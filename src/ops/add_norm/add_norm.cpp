@@ -9,8 +9,6 @@ namespace {
 enum In : uint32_t { kX, kY, kStreamScale, kStreamBias, kYScale, kYBias, kWeight, kBias };
 enum Out : uint32_t { kStream, kH, kRstd, kMean };
 
-constexpr uint32_t bit(uint32_t i) { return 1u << i; }
-
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& attr = call.attr<AddNormAttr>();
   const Tensor& x = call.in[kX];
@@ -32,23 +30,20 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 
 OpCost cost(const OpCall& call) {
   const auto n = static_cast<double>(call.in[kX].numel());
-  double bytes = 0;
-  for (const auto& list : {call.in, call.out})
-    for (const Tensor& t : list) bytes += t.defined() ? static_cast<double>(t.bytes()) : 0;
-  return {8 * n, 16 * n, 0, bytes};
+  return {8 * n, 16 * n, 0, tensor_bytes(call)};
 }
 
 BackwardReads reads(const void* attr_data) {
   const auto& attr = *static_cast<const AddNormAttr*>(attr_data);
   BackwardReads r;
-  r.input_in = bit(kWeight);
-  r.input_out = bit(kRstd);
-  if (attr.norm == NormKind::layer) r.input_out |= bit(kMean);
-  if (attr.merge == MergeKind::none) r.input_in |= bit(kX);
-  else r.input_out |= bit(kStream);
-  if (attr.merge == MergeKind::affine) r.input_in |= bit(kX) | bit(kStreamScale) | bit(kStreamBias);
+  r.input_in = slot_bit(kWeight);
+  r.input_out = slot_bit(kRstd);
+  if (attr.norm == NormKind::layer) r.input_out |= slot_bit(kMean);
+  if (attr.merge == MergeKind::none) r.input_in |= slot_bit(kX);
+  else r.input_out |= slot_bit(kStream);
+  if (attr.merge == MergeKind::affine) r.input_in |= slot_bit(kX) | slot_bit(kStreamScale) | slot_bit(kStreamBias);
   if (attr.merge == MergeKind::scaled)
-    r.input_in |= bit(kX) | bit(kY) | bit(kStreamScale) | bit(kStreamBias) | bit(kYScale) | bit(kYBias);
+    r.input_in |= slot_bit(kX) | slot_bit(kY) | slot_bit(kStreamScale) | slot_bit(kStreamBias) | slot_bit(kYScale) | slot_bit(kYBias);
   return r;
 }
 

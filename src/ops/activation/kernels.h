@@ -1,0 +1,10 @@
+// activation's implementations, best first (internal to the folder).
+#pragma once
+#include <vector>
+
+#include "ops/op.h"
+
+namespace ingot {
+std::vector<Kernel> activation_kernels();
+Kernel activation_reference();
+}  // namespace ingot

@@ -1,0 +1,10 @@
+// add's implementations, best first (internal to the folder).
+#pragma once
+#include <vector>
+
+#include "ops/op.h"
+
+namespace ingot {
+std::vector<Kernel> add_kernels();
+Kernel add_reference();
+}  // namespace ingot

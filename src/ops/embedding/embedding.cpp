@@ -1,0 +1,50 @@
+// See embedding.h: the op's description.
+#include "ops/embedding/embedding.h"
+
+#include "ops/embedding/kernels.h"
+
+namespace ingot {
+namespace {
+
+void infer(const OpCall& call, std::span<TensorMeta> out) {
+  const Tensor &ids = call.in[0], &table = call.in[1];
+  INGOT_CHECK(ids.shape().rank() == 1 && ids.dtype() == DType::i32, "ids are {}", ids.meta.str());
+  INGOT_CHECK(table.shape().rank() == 2, "table is {}", table.meta.str());
+  out[0] = {Shape{ids.dim(0), table.dim(1)}, call.attr<EmbeddingAttr>().out};
+}
+
+OpCost cost(const OpCall& call) {
+  const auto n = static_cast<double>(call.in[0].dim(0) * call.in[1].dim(1));
+  return {0, 0, n, n * static_cast<double>(size_of(call.in[1].dtype()) + size_of(call.attr<EmbeddingAttr>().out))};
+}
+
+BackwardReads reads(const void*) {
+  BackwardReads r;
+  r.weight_in = slot_bit(0);
+  return r;
+}
+
+std::string print(const void* attr) {
+  return fmt::format("out={}", name_of(static_cast<const EmbeddingAttr*>(attr)->out));
+}
+
+}  // namespace
+
+const Op& embedding_op() {
+  static const Op op{"embedding",
+                     {{"ids", InputKind::data}, {"table", InputKind::weight}},
+                     {{"y"}},
+                     reads,
+                     infer,
+                     cost,
+                     nullptr,
+                     print,
+                     embedding_kernels()};
+  return op;
+}
+
+Value embedding(Tape& tape, DType out, const Value& ids_T, const Value& table_VD) {
+  return tape.apply(embedding_op(), EmbeddingAttr{out}, {ids_T, table_VD}).front();
+}
+
+}  // namespace ingot

@@ -1,0 +1,103 @@
+// See head.h: the op's description.
+#include "ops/head/head.h"
+
+#include "ops/head/kernels.h"
+#include "ops/linear/linear.h"
+
+namespace ingot {
+namespace {
+
+using namespace head_slot;
+
+void infer(const OpCall& call, std::span<TensorMeta> out) {
+  const auto& a = call.attr<HeadAttr>();
+  const Tensor &x_in = call.in[x], &w = call.in[weight], &t = call.in[targets];
+  INGOT_CHECK(x_in.shape().rank() == 2 && w.shape().rank() == 2 && x_in.dim(1) == w.dim(1), "x {} by weight {}",
+              x_in.meta.str(), w.meta.str());
+  INGOT_CHECK(t.dtype() == DType::i32 && t.shape() == Shape{x_in.dim(0)}, "targets {}", t.meta.str());
+  INGOT_CHECK(call.in[row_weight].defined() == (a.mode == HeadMode::gradient));
+  INGOT_CHECK(a.mode != HeadMode::gradient || (!a.entropy && !call.in[teacher].defined()),
+              "mode gradient knows the cotangents of logprob and lse only");
+  const int64_t rows = x_in.dim(0), vocabulary = w.dim(0);
+  const DType statistic = x_in.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  out[logprob] = out[lse] = {Shape{rows}, statistic};
+  out[entropy] = {Shape{a.entropy ? rows : 0}, statistic};
+  out[kl] = {Shape{call.in[teacher].defined() ? rows : 0}, statistic};
+  out[best] = {Shape{rows}, DType::i32};
+  out[logits] = {a.mode == HeadMode::store ? Shape{rows, vocabulary} : Shape{0, vocabulary}, statistic};
+  out[d_x] = {a.mode == HeadMode::gradient ? x_in.shape() : Shape{0, x_in.dim(1)}, x_in.dtype()};
+  out[d_w] = {a.mode == HeadMode::gradient ? w.shape() : Shape{0, w.dim(1)}, statistic};
+}
+
+OpCost cost(const OpCall& call) {
+  const auto& a = call.attr<HeadAttr>();
+  const auto vocabulary = static_cast<double>(call.in[weight].dim(0));
+  const auto rows = static_cast<double>(call.in[targets].dim(0));
+  const double product = 2.0 * rows * vocabulary * static_cast<double>(call.in[weight].dim(1));
+  const double back = a.mode == HeadMode::recompute ? 3 * product : a.mode == HeadMode::store ? 2 * product : 0;
+  return {a.mode == HeadMode::gradient ? 3 * product : product, back, 0, tensor_bytes(call)};
+}
+
+BackwardReads reads(const void* attr_data) {
+  const auto& a = *static_cast<const HeadAttr*>(attr_data);
+  BackwardReads r;
+  r.input_in = slot_bit(weight) | slot_bit(targets);
+  if (a.mode == HeadMode::gradient) {
+    r.input_out = slot_bit(d_x) | slot_bit(d_w);
+    return r;
+  }
+  r.input_in |= slot_bit(x) | slot_bit(teacher);
+  r.input_out = slot_bit(lse) | slot_bit(entropy);
+  if (a.mode == HeadMode::store) r.input_out |= slot_bit(logits);
+  return r;
+}
+
+int64_t scratch_bytes(const OpCall& call) {
+  // One chunk of logits, and one of a bf16 input gradient formed in fp32.
+  const auto& a = call.attr<HeadAttr>();
+  return int64_t{4} * a.chunk * (call.in[weight].dim(0) + call.in[weight].dim(1));
+}
+
+std::string print(const void* attr_data) {
+  const auto& a = *static_cast<const HeadAttr*>(attr_data);
+  static const char* const kModes[] = {"store", "recompute", "gradient"};
+  return fmt::format("{} chunk={}{}", kModes[static_cast<int>(a.mode)], a.chunk, a.entropy ? " entropy" : "");
+}
+
+}  // namespace
+
+const Op& head_op() {
+  static const Op op{"head",
+                     {{"x"},
+                      {"weight", InputKind::parameter},
+                      {"targets", InputKind::data},
+                      {"teacher", InputKind::data, true},
+                      {"row_weight", InputKind::data, true}},
+                     {{"logprob"},
+                      {"lse"},
+                      {"entropy"},
+                      {"kl"},
+                      {"best", false},
+                      {"logits", false},
+                      {"d_x", false},
+                      {"d_w", false}},
+                     reads,
+                     infer,
+                     cost,
+                     scratch_bytes,
+                     print,
+                     head_kernels()};
+  return op;
+}
+
+HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD, const Value& targets_T,
+                const Value& teacher_TV, const Value& weight_T) {
+  auto o = tape.apply(head_op(), attr, {x_TD, weight_VD, targets_T, teacher_TV, weight_T});
+  return {std::move(o[logprob]), std::move(o[lse]), std::move(o[entropy]), std::move(o[kl]), std::move(o[best])};
+}
+
+Value head_logits(Tape& tape, const Value& x_TD, const Value& weight_VD) {
+  return linear(tape, x_TD.dtype() == DType::f64 ? DType::f64 : DType::f32, x_TD, weight_VD);
+}
+
+}  // namespace ingot

@@ -1,0 +1,114 @@
+// See permute.h: the descriptions of both ops, and the row map.
+#include "ops/permute/permute.h"
+
+#include <algorithm>
+
+#include "ops/permute/kernels.h"
+
+namespace ingot {
+namespace {
+
+void infer(const OpCall& call, std::span<TensorMeta> out) {
+  const Tensor &x = call.in[0], &probs = call.in[1], &ids = call.in[2];
+  INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) && ids.dtype() == DType::i32 &&
+                  probs.shape() == ids.shape(),
+              "x {} probs {} ids {}", x.meta.str(), probs.meta.str(), ids.meta.str());
+  const int64_t rows = ids.numel();
+  out[0] = {Shape{rows, x.dim(1)}, x.dtype()};
+  out[1] = {Shape{rows}, probs.dtype()};
+  out[2] = {Shape{call.attr<PermuteAttr>().experts + 1}, DType::i32};
+  out[3] = {Shape{rows}, DType::i32};
+  out[4] = {ids.shape(), DType::i32};
+}
+
+OpCost cost(const OpCall& call) {
+  return {0, 2.0 * static_cast<double>(call.in[0].numel()), 0, tensor_bytes(call)};
+}
+
+BackwardReads reads(const void*) {
+  BackwardReads r;
+  r.input_out = slot_bit(4);
+  return r;
+}
+
+std::string print(const void* attr_data) {
+  const auto& a = *static_cast<const PermuteAttr*>(attr_data);
+  return fmt::format("experts {}..{}", a.first, a.first + a.experts - 1);
+}
+
+void infer_back(const OpCall& call, std::span<TensorMeta> out) {
+  const Tensor &rows = call.in[0], &row = call.in[1], &token = call.in[2];
+  INGOT_CHECK(rows.shape().rank() == 2 && row.shape().rank() == 2 && row.numel() == rows.dim(0) &&
+                  token.shape() == Shape{rows.dim(0)},
+              "rows {} map {}", rows.meta.str(), row.meta.str());
+  out[0] = {Shape{row.dim(0), rows.dim(1)}, call.attr<UnpermuteAttr>().out};
+}
+
+BackwardReads reads_back(const void*) {
+  BackwardReads r;
+  r.input_in = slot_bit(2);
+  return r;
+}
+
+std::string print_back(const void* attr) {
+  return fmt::format("out={}", name_of(static_cast<const UnpermuteAttr*>(attr)->out));
+}
+
+}  // namespace
+
+void build_row_map(const int32_t* ids, int64_t tokens, int64_t k, int32_t first, int32_t experts, int32_t* offsets,
+                   int32_t* token, int32_t* row) {
+  const int64_t slots = tokens * k;
+  std::fill(offsets, offsets + experts + 1, 0);
+  for (int64_t s = 0; s < slots; ++s) {
+    const int32_t e = ids[s] - first;
+    if (0 <= e && e < experts) ++offsets[e + 1];
+  }
+  for (int32_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  std::vector<int32_t> next(offsets, offsets + experts);
+  std::fill(token, token + slots, -1);
+  for (int64_t s = 0; s < slots; ++s) {
+    const int32_t e = ids[s] - first;
+    row[s] = -1;
+    if (e < 0 || e >= experts) continue;
+    row[s] = next[static_cast<size_t>(e)]++;
+    token[row[s]] = static_cast<int32_t>(s / k);
+  }
+}
+
+const Op& permute_op() {
+  static const Op op{"permute",
+                     {{"x"}, {"probs"}, {"ids", InputKind::data}},
+                     {{"rows"}, {"p"}, {"offsets", false}, {"token", false}, {"row", false}},
+                     reads,
+                     infer,
+                     cost,
+                     nullptr,
+                     print,
+                     permute_kernels()};
+  return op;
+}
+
+const Op& unpermute_op() {
+  static const Op op{"unpermute",
+                     {{"rows"}, {"row", InputKind::data}, {"token", InputKind::data}},
+                     {{"y"}},
+                     reads_back,
+                     infer_back,
+                     cost,
+                     nullptr,
+                     print_back,
+                     unpermute_kernels()};
+  return op;
+}
+
+Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, const Value& probs_TK, const Value& ids_TK) {
+  auto o = tape.apply(permute_op(), attr, {x_TD, probs_TK, ids_TK});
+  return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4])};
+}
+
+Value unpermute(Tape& tape, DType out, const Value& rows_RD, const Value& row_TK, const Value& token_R) {
+  return tape.apply(unpermute_op(), UnpermuteAttr{out}, {rows_RD, row_TK, token_R}).front();
+}
+
+}  // namespace ingot

@@ -1,0 +1,10 @@
+// route's implementations, best first (internal to the folder).
+#pragma once
+#include <vector>
+
+#include "ops/op.h"
+
+namespace ingot {
+std::vector<Kernel> route_kernels();
+Kernel route_reference();
+}  // namespace ingot

@@ -1,0 +1,152 @@
+// embedding, linear, activation, add, head: values, gradients, invariance, empty and odd sizes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/philox.h"
+#include "ops/activation/activation.h"
+#include "ops/add/add.h"
+#include "ops/embedding/embedding.h"
+#include "ops/head/head.h"
+#include "ops/linear/linear.h"
+#include "ops/op_check.h"
+
+namespace ingot::test {
+namespace {
+
+std::vector<int32_t> random_ids(int64_t n, int32_t bound, uint64_t stream) {
+  const Random random(3, RandomPurpose::test, stream);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(i), static_cast<uint64_t>(bound))));
+  return ids;
+}
+
+TEST(Embedding, Cases) {
+  for (const auto& [rows, width, vocabulary] :
+       {std::tuple<int64_t, int64_t, int32_t>{9, 5, 4}, {0, 8, 3}, {130, 33, 17}, {1, 1, 1}})
+    for (const DType type : {DType::f32, DType::bf16}) {
+      OpCase c;
+      c.name = fmt::format("embedding {}x{} of {} {}", rows, width, vocabulary, name_of(type));
+      c.op = &embedding_op();
+      c.attr = AttrBox(EmbeddingAttr{DType::f32});
+      c.attr_double = AttrBox(EmbeddingAttr{DType::f64});
+      c.inputs = {{{Shape{rows}, DType::i32}, 1, 0, random_ids(rows, vocabulary, 1), true, true},
+                  {{Shape{vocabulary, width}, type}}};
+      c.output_row_indexed = {true};
+      check_op(c);
+    }
+}
+
+TEST(Embedding, RefusesAnIdOutsideTheTable) {
+  int32_t ids[] = {0, 7};
+  float table[4] = {}, y[4];
+  const Tensor in[] = {Tensor::of(ids, {2}), Tensor::of(table, {2, 2})}, out[] = {Tensor::of(y, {2, 2})};
+  const EmbeddingAttr attr;
+  const OpCall call{&attr, in, out, {}, {}};
+  for (const Kernel& k : embedding_op().kernels) EXPECT_THROW(k.forward(call), Error) << k.name;
+}
+
+TEST(Linear, Cases) {
+  for (const auto& [rows, n_in, n_out] :
+       {std::tuple<int64_t, int64_t, int64_t>{5, 7, 3}, {0, 4, 6}, {1, 1, 1}, {67, 130, 49}, {200, 96, 64}})
+    for (const DType type : {DType::f32, DType::bf16})
+      for (const bool bias : {false, true}) {
+        OpCase c;
+        c.name = fmt::format("linear {}x{}->{} {} bias={}", rows, n_in, n_out, name_of(type), bias);
+        c.op = &linear_op();
+        c.attr = AttrBox(LinearAttr{type});
+        c.attr_double = AttrBox(LinearAttr{DType::f64});
+        c.inputs = {{{Shape{rows, n_in}, type}, 1, 0, {}, true, true},
+                    {{Shape{n_out, n_in}, type}, 0.3},
+                    {{Shape{n_out}, DType::f32}, 1, 0, {}, bias}};
+        c.output_row_indexed = {true};
+        c.finite_differences = rows <= 5;
+        check_op(c);
+      }
+}
+
+TEST(Activation, Cases) {
+  for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu2,
+                                    ActivationKind::silu, ActivationKind::swiglu, ActivationKind::geglu})
+    for (const bool scaled : {false, true})
+      for (const DType type : {DType::f32, DType::bf16})
+        for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{5, 7}, {0, 16}, {130, 70}}) {
+          OpCase c;
+          c.name = fmt::format("activation {} {}x{} {} p={}", static_cast<int>(kind), rows, width, name_of(type), scaled);
+          c.op = &activation_op();
+          c.attr = AttrBox(ActivationAttr{kind, type});
+          c.attr_double = AttrBox(ActivationAttr{kind, DType::f64});
+          c.inputs = {{{Shape{rows, is_gated(kind) ? 2 * width : width}, type}, 1.5, 0, {}, true, true},
+                      {{Shape{rows}, DType::f32}, 0.3, 1, {}, scaled, true}};
+          c.output_row_indexed = {true};
+          c.finite_differences = rows <= 5;
+          check_op(c);
+        }
+}
+
+TEST(Add, Cases) {
+  for (const bool gated : {false, true})
+    for (const DType type : {DType::f32, DType::bf16})
+      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{5, 7}, {0, 16}, {130, 33}}) {
+        OpCase c;
+        c.name = fmt::format("add {}x{} {} gated={}", rows, width, name_of(type), gated);
+        c.op = &add_op();
+        c.attr = AttrBox(AddAttr{type, gated});
+        c.attr_double = AttrBox(AddAttr{DType::f64, gated});
+        c.inputs = {{{Shape{rows, width}, type}, 1, 0, {}, true, true},
+                    {{Shape{rows, width}, type}, 1, 0, {}, true, true},
+                    {{Shape{width}, DType::f32}, 1, 0, {}, gated}};
+        c.output_row_indexed = {true};
+        c.finite_differences = rows <= 5;
+        check_op(c);
+      }
+}
+
+std::vector<double> distributions(int64_t rows, int64_t n) {
+  const Random random(5, RandomPurpose::test, 9);
+  std::vector<double> q(static_cast<size_t>(rows * n));
+  for (int64_t t = 0; t < rows; ++t) {
+    double sum = 0;
+    for (int64_t v = 0; v < n; ++v) {
+      const auto i = static_cast<size_t>(t * n + v);
+      // Powers of two sum exactly in every precision.
+      q[i] = v + 1 < n ? std::ldexp(1.0, -static_cast<int>(2 + random.below(i, 3)) - static_cast<int>(std::log2(n)))
+                       : 1 - sum;
+      sum += q[i];
+    }
+  }
+  return q;
+}
+
+OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType type, bool entropy, bool teacher) {
+  OpCase c;
+  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={}", static_cast<int>(mode), rows, width,
+                       vocabulary, name_of(type), entropy, teacher);
+  c.op = &head_op();
+  c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0});
+  auto targets = random_ids(rows, vocabulary, 4);
+  for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
+  c.inputs = {{{Shape{rows, width}, type}, 1, 0, {}, true, true},
+              {{Shape{vocabulary, width}, type}, 0.5},
+              {{Shape{rows}, DType::i32}, 1, 0, targets, true, true},
+              {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
+              {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
+  c.output_row_indexed = {true, true, entropy, teacher, true, false, false, false};
+  c.gradient_tolerance = 2e-5;
+  c.finite_differences = rows <= 6;
+  return c;
+}
+
+TEST(Head, StoreAndRecompute) {
+  for (const HeadMode mode : {HeadMode::store, HeadMode::recompute})
+    for (const DType type : {DType::f32, DType::bf16})
+      for (const bool extra : {false, true}) {
+        check_op(head_case(mode, 6, 5, 11, type, extra, extra));
+        check_op(head_case(mode, 0, 8, 7, type, extra, extra));
+        check_op(head_case(mode, 70, 33, 130, type, extra, extra));
+      }
+}
+
+}  // namespace
+}  // namespace ingot::test
