@@ -27,8 +27,8 @@ class NoSinglePrecision(TorchDispatchMode):
 
 @contextlib.contextmanager
 def double_precision():
-    """Libraries cast to float32 by name (norm statistics, softmax, rotary angles). Inside this context
-    those names mean float64, and NoSinglePrecision proves that nothing narrower slipped through."""
+    """Libraries cast to float32 by name (norm statistics, softmax, rotary angles). Inside this context those
+    names mean float64, and NoSinglePrecision proves that nothing narrower slipped through."""
     saved = torch.float32, torch.float, torch.Tensor.float, torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     torch.float32 = torch.float = torch.float64

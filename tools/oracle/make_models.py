@@ -1,8 +1,10 @@
-"""Small random models of each family: weights, packed documents, logits, loss, gradients, in double precision.
+"""Small random models of each family: weights, packed documents, logits, loss, gradients, in double
+precision.
 
 One folder per model in tests/fixtures/models/: config.json and model.safetensors are a checkpoint that
 transformers loads (weights rounded to float32: single and double tests start from the same numbers);
-reference.safetensors holds inputs and results, reference.json the provenance. README.md lists the contents."""
+reference.safetensors holds inputs and results, reference.json the provenance. README.md lists the
+contents."""
 
 import argparse
 import json

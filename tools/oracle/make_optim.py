@@ -1,5 +1,6 @@
-"""Optimizer and schedule references in double precision: 50 steps of AdamW, Muon and the balancing-bias controller from
-given random gradients, Newton-Schulz alone, and learning-rate schedules at every step -> tests/fixtures/optim/."""
+"""Optimizer and schedule references in double precision: 50 steps of AdamW, Muon and the balancing-bias
+controller from given random gradients, Newton-Schulz alone, and learning-rate schedules at every step ->
+tests/fixtures/optim/."""
 
 import math
 
@@ -30,7 +31,7 @@ def nanogpt_lr(step, peak, warmup, total, floor):
     return floor + 0.5 * (1.0 + math.cos(math.pi * ratio)) * (peak - floor)
 
 
-# AdamW -----------------------------------------------------------------------------------------------------------
+# AdamW --------------------------------------------------------------------------------------------
 
 ADAMW_CASES = {
     "clipped": dict(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, max_norm=1.0, seed=11),
@@ -72,7 +73,7 @@ def adamw_case(case):
     return {**out, "norm": torch.stack(norms)}
 
 
-# Muon ------------------------------------------------------------------------------------------------------------
+# Muon ---------------------------------------------------------------------------------------------
 
 MUON_SHAPES = {"wide": (8, 12), "tall": (17, 6), "square": (10, 10), "stack": (3, 6, 9)}
 MUON_CASES = {
@@ -175,7 +176,8 @@ def make_muon():
 
 
 def make_newton_schulz():
-    """The iteration on random, low-rank, zero and badly scaled matrices, and its scalar map on singular values."""
+    """The iteration on random, low-rank, zero and badly scaled matrices, and its scalar map on singular
+    values."""
     rng = np.random.default_rng(31)
     low_rank = float32_values(rng, (16, 3)) @ float32_values(rng, (3, 11))
     inputs = {
@@ -204,12 +206,12 @@ def make_newton_schulz():
     print("newton_schulz", notes)
 
 
-# Balancing bias ----------------------------------------------------------------------------------------------------
+# Balancing bias -----------------------------------------------------------------------------------
 
 
 def make_balancing_bias():
-    """AdamW on the error f_i - 1/E of 16 experts; the skip class (index 16) stays at -1. A second expert set follows
-    DeepSeek-V3's rule: bias += rate * sign(mean load - load)."""
+    """AdamW on the error f_i - 1/E of 16 experts; the skip class (index 16) stays at -1. A second expert set
+    follows DeepSeek-V3's rule: bias += rate * sign(mean load - load)."""
     rng = np.random.default_rng(41)
     experts, tokens, lr = 16, 1000, 1e-3
     counts = np.stack(
@@ -237,7 +239,7 @@ def make_balancing_bias():
     save_json(FOLDER / "balancing_bias.json", notes, "make_optim.py")
 
 
-# Schedules ---------------------------------------------------------------------------------------------------------
+# Schedules ----------------------------------------------------------------------------------------
 
 
 def library_multipliers(make, total, **settings):
@@ -253,8 +255,8 @@ def library_multipliers(make, total, **settings):
 
 
 def make_schedules():
-    """Multiplier of the peak rate at steps 0 .. total (inclusive). Warm-up is nanoGPT's (step + 1) / (warmup + 1)
-    everywhere; after it the values are the named library's."""
+    """Multiplier of the peak rate at steps 0 .. total (inclusive). Warm-up is nanoGPT's (step + 1) / (warmup
+    + 1) everywhere; after it the values are the named library's."""
     total, warmup = 200, 13
     hf_args = dict(num_warmup_steps=warmup, num_training_steps=total)
     wsd = dict(num_warmup_steps=warmup, num_decay_steps=40, num_stable_steps=total - warmup - 40)

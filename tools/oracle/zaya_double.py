@@ -1,8 +1,8 @@
-"""ZAYA1's forward pass as plain double-precision tensor algebra over one row of packed documents: it shares no code
-with any library and checks theirs and ours. Weights are a dict with the checkpoint's names.
+"""ZAYA1's forward pass as plain double-precision tensor algebra over one row of packed documents: it shares
+no code with any library and checks theirs and ours. Weights are a dict with the checkpoint's names.
 
-Document boundaries reset everything that looks back: z = 0 before the start (so the depthwise convolution yields
-its bias there), the delayed value is 0, positions restart and attention stays inside the document."""
+Document boundaries reset everything that looks back: z = 0 before the start (so the depthwise convolution
+yields its bias there), the delayed value is 0, positions restart and attention stays inside the document."""
 
 import math
 
