@@ -1,0 +1,29 @@
+// The elementary functions and row reductions of the kernels for ordinary code (reference kernels, tables,
+// tests): the same bits as vmath.h and reduce.h give inside kernels, without their headers.
+#pragma once
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace ingot::vmath {
+
+float exp(float x);
+float log(float x);
+float sigmoid(float x);
+float tanh(float x);
+float erf(float x);
+
+/// sin and cos of an angle in radians, for rotary tables: reduced and evaluated in double, rounded once to
+/// float (within 0.5001 units of the last place for |angle| < 2^30, still reduced beyond; NaN for inf and
+/// NaN).
+void sin_cos(double angle, float* sine, float* cosine);
+
+float row_sum(const float* x, int64_t n);
+float row_sum(const bf16* x, int64_t n);
+float row_dot(const float* a, const float* b, int64_t n);
+float row_dot(const bf16* a, const bf16* b, int64_t n);
+float row_sum_squares(const float* x, int64_t n);
+float row_sum_squares(const bf16* x, int64_t n);
+float row_max(const float* x, int64_t n);
+
+}  // namespace ingot::vmath
