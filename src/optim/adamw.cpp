@@ -1,0 +1,66 @@
+// See adamw.h.
+#include "optim/adamw.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "optim/kernels.h"
+#include "optim/work.h"
+
+namespace ingot {
+namespace {
+
+/// Everything of a chunk but its place: scalars are computed in double and rounded once.
+AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, double grad_scale) {
+  AdamWChunk a{};
+  const double time = static_cast<double>(t);
+  a.compute_bf16 = tensor.param->compute_dtype == DType::bf16;
+  a.grad_scale = static_cast<float>(grad_scale);
+  a.decay = static_cast<float>(1.0 - tensor.lr * tensor.weight_decay);
+  a.one_minus_beta1 = static_cast<float>(1.0 - c.beta1);
+  a.beta2 = static_cast<float>(c.beta2);
+  a.one_minus_beta2 = static_cast<float>(1.0 - c.beta2);
+  a.inv_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(c.beta2, time)));
+  a.eps = static_cast<float>(c.eps);
+  a.step_size = static_cast<float>(tensor.lr / (1.0 - std::pow(c.beta1, time)));
+  return a;
+}
+
+}  // namespace
+
+void validate(const AdamWConfig& c) {
+  if (!(c.beta1 >= 0 && c.beta1 < 1) || !(c.beta2 >= 0 && c.beta2 < 1))
+    fail("AdamW has beta1 = {} and beta2 = {}, expected both in [0, 1)", c.beta1, c.beta2);
+  if (!(c.eps > 0)) fail("AdamW has eps = {}, expected > 0", c.eps);
+}
+
+std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
+                                   double grad_scale) {
+  INGOT_CHECK(t >= 1, "t = {}", t);
+  std::vector<int64_t> counts;
+  std::vector<AdamWChunk> base;
+  for (const AdamWTensor& tensor : tensors) {
+    counts.push_back(tensor.param->numel());
+    base.push_back(scalars(tensor, config, t, grad_scale));
+  }
+  const std::vector<Chunk> chunks = chunks_of(counts);
+  std::vector<UpdateSums> sums(chunks.size());
+  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const AdamWTensor& tensor = tensors[static_cast<size_t>(c.tensor)];
+      AdamWChunk a = base[static_cast<size_t>(c.tensor)];
+      a.master = tensor.param->master + c.begin;
+      a.grad = tensor.param->grad + c.begin;
+      a.exp_avg = tensor.exp_avg + c.begin;
+      a.exp_avg_sq = tensor.exp_avg_sq + c.begin;
+      a.compute = at(tensor.param->compute, tensor.param->compute_dtype, c.begin);
+      a.count = c.count;
+      sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(adamw_chunk)(a);
+    }
+  });
+  return combine(chunks, sums, counts);
+}
+
+}  // namespace ingot

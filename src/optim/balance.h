@@ -1,0 +1,70 @@
+// Router balancing without an auxiliary loss: per layer a bias per expert, added to the router's scores for
+// the choice only, moved once per optimizer step by how many tokens each expert got.
+//
+//   adamw (ZAYA1):    g_i = n_i / sum(n) - 1/E;  the AdamW update without decay, rate lr, betas 0.9 and 0.999
+//   sign (DeepSeek):  b_i <- b_i + rate * sign(mean(n) - n_i)
+//
+// Counts are of valid tokens over the whole step: all micro-batches, all ranks. Classes beyond the real
+// experts (ZAYA1's skip class) are pinned: never moved, and left out of sums and targets. Biases and state
+// are fp32. Call after the optimizer step, so all forward passes of a step share one bias. Sources:
+// docs/optimizers.md.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "optim/adamw.h"
+#include "optim/param.h"
+
+namespace ingot {
+
+enum class BalanceKind { adamw, sign };
+
+struct BalanceConfig {
+  BalanceKind kind = BalanceKind::adamw;
+  double rate = 1e-3;
+  AdamWConfig adamw{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+};
+
+/// The bias of one layer: `classes` floats, of which the first `experts` are moved.
+struct BalanceView {
+  std::string name;
+  int64_t experts = 0;
+  int64_t classes = 0;
+  float* bias = nullptr;
+  bool frozen = false;  ///< keep the bias as it is (reinforcement learning)
+};
+
+class BalanceController {
+ public:
+  /// The biases must outlive the controller. Throws Error for a bad config.
+  BalanceController(BalanceConfig config, std::vector<BalanceView> layers);
+
+  /// Moves the bias of one layer; `counts` has one entry per class. A layer without tokens keeps bias and
+  /// state.
+  void step(size_t layer, std::span<const int64_t> counts);
+  size_t layers() const { return layers_.size(); }
+
+  /// Visits what a checkpoint must hold besides the biases: name + ".exp_avg", ".exp_avg_sq" (f32) and
+  /// ".step" (i64). Nothing for `sign`. Loading writes through the same tensors.
+  void for_each_state(const std::function<void(const std::string& name, const Tensor& tensor)>& fn);
+
+ private:
+  BalanceConfig config_;
+  std::vector<BalanceView> layers_;
+  std::vector<int64_t> offsets_;
+  std::vector<int64_t> steps_;
+  FloatBuffer exp_avg_, exp_avg_sq_;
+};
+
+/// H(f) / ln(E) over the first `experts` counts: 1 when evenly loaded, 0 when one expert gets all (or E < 2,
+/// or no tokens).
+double normalized_load_entropy(std::span<const int64_t> counts, int64_t experts);
+
+const char* name_of(BalanceKind kind);
+BalanceKind balance_kind_from(std::string_view name);
+
+}  // namespace ingot

@@ -1,0 +1,58 @@
+// See clip.h.
+#include "optim/clip.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "optim/kernels.h"
+#include "optim/work.h"
+
+namespace ingot {
+
+GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale) {
+  std::vector<int64_t> counts;
+  for (const ParamView& p : params) counts.push_back(p.numel());
+  const std::vector<Chunk> chunks = chunks_of(counts);
+  std::vector<double> partial(chunks.size());
+  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const float* grad = params[static_cast<size_t>(c.tensor)].grad;
+      partial[static_cast<size_t>(i)] = INGOT_ISA_CALL(sum_squares_chunk)(grad + c.begin, c.count);
+    }
+  });
+  GradNorm result;
+  result.sum_squares.resize(params.size());
+  for (size_t i = 0; i < chunks.size(); ++i)
+    result.sum_squares[static_cast<size_t>(chunks[i].tensor)] += partial[i];
+  double total = 0;
+  for (size_t i = 0; i < params.size(); ++i) {
+    total += result.sum_squares[i];
+    if (result.first_bad < 0 && !std::isfinite(result.sum_squares[i]))
+      result.first_bad = static_cast<int64_t>(i);
+  }
+  result.norm = std::sqrt(total) * std::abs(grad_scale);
+  return result;
+}
+
+double clip_factor(double norm, double max_norm) {
+  INGOT_CHECK(max_norm >= 0, "max_norm = {}", max_norm);
+  return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+}
+
+std::string describe_bad_gradient(std::span<const ParamView> params, const GradNorm& norm) {
+  if (norm.finite()) return "all gradients are finite";
+  const ParamView& p = params[static_cast<size_t>(norm.first_bad)];
+  int64_t first = -1, bad = 0;
+  for (int64_t i = 0; i < p.numel(); ++i)
+    if (!std::isfinite(p.grad[i])) {
+      if (first < 0) first = i;
+      ++bad;
+    }
+  return fmt::format("the gradient of '{}' {} is not finite: {} of {} elements, the first at index {} is {}",
+                     p.name, p.shape.str(), bad, p.numel(), first, first < 0 ? 0.0f : p.grad[first]);
+}
+
+}  // namespace ingot

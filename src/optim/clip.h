@@ -1,0 +1,36 @@
+// Gradient clipping by the global L2 norm, and the search for the first gradient that is not finite.
+//
+// The sum of squares is taken per tensor in double over chunks fixed by the tensor's size, combined in order:
+// the same bits for any number of threads and any instruction set. Squares of finite floats cannot overflow a
+// double, so a sum is not finite exactly when the tensor holds a NaN or an infinity.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "optim/param.h"
+
+namespace ingot {
+
+struct GradNorm {
+  std::vector<double> sum_squares;  ///< per parameter, of the raw (unscaled) gradient
+  double norm = 0;                  ///< of all gradients times grad_scale
+  int64_t first_bad = -1;           ///< index of the first parameter with a non-finite gradient, or -1
+  bool finite() const { return first_bad < 0; }
+};
+
+/// The norm over all `params`. grad_scale is the unscaling (1 / valid tokens), applied to the norm only.
+/// Ranks that hold different parameters add their sum_squares before taking the root; a tied or replicated
+/// tensor must be counted once.
+GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale);
+
+/// min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; max_norm 0 turns clipping off (factor
+/// 1).
+double clip_factor(double norm, double max_norm);
+
+/// For the message when gradients are not finite: names the first bad tensor, how many of its elements are
+/// bad, the first one's index and value.
+std::string describe_bad_gradient(std::span<const ParamView> params, const GradNorm& norm);
+
+}  // namespace ingot

@@ -1,0 +1,61 @@
+// Which optimizer, learning rate and weight decay each parameter gets, by name patterns, resolved once and
+// printable.
+//
+// Defaults as the sources prescribe: Muon for every matrix and stack of matrices except embeddings and the
+// head; AdamW for those and for everything else (norms, biases, scales, temperatures, convolutions). Weight
+// decay for all but norms, biases, scales, temperatures and embeddings. `rules` change single fields, later
+// ones win.
+//
+// Patterns are globs on the whole name: '*' any run of characters, '?' any one. A pattern that is not among
+// the defaults and matches no parameter is an Error that names the nearest parameters.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "optim/param.h"
+
+namespace ingot {
+
+enum class OptimizerKind { adamw, muon };
+
+/// Fields that are absent keep what they were.
+struct GroupRule {
+  std::string pattern;
+  std::optional<OptimizerKind> optimizer;  ///< muon needs a matrix
+  std::optional<double> lr_multiplier;
+  std::optional<bool> decay;
+};
+
+struct GroupConfig {
+  OptimizerKind matrices = OptimizerKind::muon;  ///< adamw: no Muon at all unless a rule asks for it
+  std::vector<std::string> not_muon = default_not_muon();  ///< matrices that stay with AdamW
+  std::vector<std::string> no_decay = default_no_decay();
+  std::vector<GroupRule> rules;
+
+  static std::vector<std::string> default_not_muon();
+  static std::vector<std::string> default_no_decay();
+};
+
+/// What one parameter got.
+struct ParamGroup {
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  double lr_multiplier = 1.0;
+  bool decay = true;
+};
+
+/// One entry per parameter.
+std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const GroupConfig& config);
+
+/// The resolved table as text: name, shape (with blocks where Muon splits), optimizer, rate multiplier,
+/// decay; then the number of parameters per optimizer.
+std::string describe_groups(std::span<const ParamView> params, std::span<const ParamGroup> groups);
+
+bool glob_match(std::string_view pattern, std::string_view name);
+
+const char* name_of(OptimizerKind kind);
+OptimizerKind optimizer_kind_from(std::string_view name);
+
+}  // namespace ingot

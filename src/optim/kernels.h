@@ -1,0 +1,77 @@
+// The optimizers' memory-bound inner loops, compiled once per instruction set (isa_adamw.cpp, isa_muon.cpp).
+// Each call handles one contiguous chunk on one thread; callers cut tensors into chunks of kOptimChunk, fixed
+// by the tensor's size, and combine partial results in chunk order, so results do not depend on threads.
+//
+// All arithmetic is IEEE add, multiply, divide and square root in the written order, no fma: the same bits on
+// every instruction set. Sums use 16 virtual lanes (element i goes to lane i mod 16) and one fixed tree.
+#pragma once
+#include <cstdint>
+
+#include "device/cpu/isa.h"
+
+namespace ingot {
+
+constexpr int64_t kOptimChunk = 16384;
+
+/// What one chunk changed: sum of (w_new - w_old)^2 and sum of w_new^2.
+struct UpdateSums {
+  float update_sq = 0;
+  float weight_sq = 0;
+};
+
+/// One fused AdamW pass over `count` elements; see adamw.h for the formula.
+struct AdamWChunk {
+  float* master;
+  const float* grad;
+  float* exp_avg;
+  float* exp_avg_sq;
+  void* compute;      ///< compute copy to write, or null
+  bool compute_bf16;  ///< else f32
+  int64_t count;
+  float grad_scale;  ///< unscale times clip factor
+  float decay;       ///< 1 - lr * weight_decay
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float inv_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t)
+  float eps;
+  float step_size;  ///< lr / (1 - beta1^t)
+};
+
+/// momentum <- beta * momentum + grad_weight * (grad_scale * grad);
+/// input <- nesterov ? grad_weight * (grad_scale * grad) + beta * momentum : momentum.
+/// `momentum` may be null: input <- grad_scale * grad.
+struct MomentumChunk {
+  float* momentum;
+  const float* grad;
+  float* input;
+  int64_t count;
+  float grad_scale;
+  float beta;
+  float grad_weight;  ///< 1 for the sum form, 1 - beta for the lerp form
+  bool nesterov;
+};
+
+/// master <- decay * master - step_size * update, and the compute copy.
+struct ApplyChunk {
+  float* master;
+  const float* update;
+  void* compute;
+  bool compute_bf16;
+  int64_t count;
+  float decay;
+  float step_size;
+};
+
+INGOT_ISA_KERNEL(UpdateSums, adamw_chunk, (const AdamWChunk& args))
+INGOT_ISA_KERNEL(void, momentum_chunk, (const MomentumChunk& args))
+INGOT_ISA_KERNEL(UpdateSums, apply_chunk, (const ApplyChunk& args))
+/// Sum of squares in double; not finite exactly when an element is not finite.
+INGOT_ISA_KERNEL(double, sum_squares_chunk, (const float* x, int64_t count))
+/// y <- s * x, each rounded to bf16 if asked. y may be x.
+INGOT_ISA_KERNEL(void, scale_chunk, (float* y, const float* x, int64_t count, float s, bool round_bf16))
+/// y <- b * x + c * y, each operation rounded to bf16 if asked.
+INGOT_ISA_KERNEL(void, combine_chunk,
+                 (float* y, const float* x, int64_t count, float b, float c, bool round_bf16))
+
+}  // namespace ingot

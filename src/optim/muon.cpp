@@ -1,0 +1,219 @@
+// See muon.h.
+#include "optim/muon.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "optim/enum_names.h"
+#include "optim/kernels.h"
+#include "optim/schedule.h"
+#include "optim/work.h"
+
+namespace ingot {
+
+/// Scratch for one matrix in flight.
+struct Muon::Slot {
+  FloatBuffer input;
+  NewtonSchulzScratch newton_schulz;
+  int64_t bytes() const { return input.size() * static_cast<int64_t>(sizeof(float)) + newton_schulz.bytes(); }
+};
+
+/// As many slots as there were matrices in flight at once. Which slot a matrix gets does not matter: all of a
+/// slot that is read was written for the same matrix.
+class Muon::SlotPool {
+ public:
+  std::unique_ptr<Slot> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Slot>();
+    std::unique_ptr<Slot> slot = std::move(free_.back());
+    free_.pop_back();
+    return slot;
+  }
+  void put(std::unique_ptr<Slot> slot) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(slot));
+  }
+  int64_t bytes() const {
+    return std::accumulate(free_.begin(), free_.end(), int64_t{0},
+                           [](int64_t sum, const auto& slot) { return sum + slot->bytes(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Slot>> free_;
+};
+
+/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`.
+struct Muon::Block {
+  size_t tensor;
+  int64_t offset;
+  int64_t rows;
+  int64_t cols;
+  double flops;
+  double update_sq = 0;  ///< result: sums over the block
+  double weight_sq = 0;
+};
+
+namespace {
+
+/// Blocks above this many elements always run alone, so that scratch does not multiply by the number of
+/// threads.
+constexpr int64_t kLargeBlock = int64_t{1} << 22;
+
+}  // namespace
+
+void validate(const MuonConfig& c) {
+  for (const double beta : {c.momentum, c.momentum_start})
+    if (!(beta >= 0 && beta < 1)) fail("Muon has a momentum of {}, expected in [0, 1)", beta);
+  if (c.momentum_warmup_steps < 0)
+    fail("Muon has momentum_warmup_steps = {}, expected >= 0", c.momentum_warmup_steps);
+  if (!(c.rms > 0)) fail("Muon has rms = {}, expected > 0", c.rms);
+  validate(c.newton_schulz);
+}
+
+bool needs_momentum(const MuonConfig& c) {
+  return c.momentum > 0 || (c.momentum_warmup_steps > 0 && c.momentum_start > 0);
+}
+
+double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
+  const double r = static_cast<double>(rows), k = static_cast<double>(cols);
+  switch (c.scale) {
+    case MuonScale::match_rms:
+      return c.rms * std::sqrt(std::max(r, k));
+    case MuonScale::spectral:
+      return std::sqrt(std::max(1.0, r / k));
+    case MuonScale::none:
+      return 1.0;
+  }
+  return 1.0;
+}
+
+const char* name_of(MuonScale scale) {
+  switch (scale) {
+    case MuonScale::match_rms:
+      return "match_rms";
+    case MuonScale::spectral:
+      return "spectral";
+    case MuonScale::none:
+      return "none";
+  }
+  return "?";
+}
+const char* name_of(MomentumForm form) {
+  return form == MomentumForm::sum ? "sum" : "lerp";
+}
+
+MuonScale muon_scale_from(std::string_view name) {
+  return value_named(std::array{MuonScale::match_rms, MuonScale::spectral, MuonScale::none}, "Muon scale",
+                     name);
+}
+MomentumForm momentum_form_from(std::string_view name) {
+  return value_named(std::array{MomentumForm::sum, MomentumForm::lerp}, "momentum form", name);
+}
+
+Muon::Muon(MuonConfig config) : config_(std::move(config)), slots_(std::make_unique<SlotPool>()) {
+  validate(config_);
+}
+Muon::~Muon() = default;
+
+int64_t Muon::scratch_bytes() const {
+  return slots_->bytes();
+}
+
+std::vector<Muon::Block> Muon::blocks_of(std::span<const MuonTensor> tensors) {
+  std::vector<Block> blocks;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const ParamView& p = *tensors[t].param;
+    INGOT_CHECK(p.is_matrix(), "'{}' {} is not a matrix", p.name, p.shape.str());
+    const int64_t cols = p.matrix_cols();
+    const std::vector<int64_t> heights = p.row_splits.empty() ? std::vector{p.matrix_rows()} : p.row_splits;
+    int64_t offset = 0;
+    for (int64_t matrix = 0; matrix < p.matrices; ++matrix)
+      for (const int64_t rows : heights) {
+        if (rows * cols > 0) blocks.push_back({t, offset, rows, cols, newton_schulz_flops(rows, cols, 1)});
+        offset += rows * cols;
+      }
+    INGOT_CHECK(offset == p.numel(), "'{}' {}: blocks cover {} elements", p.name, p.shape.str(), offset);
+  }
+  return blocks;
+}
+
+void Muon::update_block(const MuonTensor& tensor, Block& block, Slot& slot, double momentum,
+                        double grad_scale) const {
+  const ParamView& p = *tensor.param;
+  if (block.rows * block.cols > slot.input.size()) slot.input = FloatBuffer(block.rows * block.cols);
+  float* input = slot.input.data();
+  const std::vector<Chunk> chunks = chunks_of({block.rows * block.cols});
+  const int64_t count = static_cast<int64_t>(chunks.size());
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const int64_t at = block.offset + c.begin;
+      const double weight = config_.form == MomentumForm::lerp ? 1.0 - momentum : 1.0;
+      INGOT_ISA_CALL(momentum_chunk)
+      ({tensor.momentum ? tensor.momentum + at : nullptr, p.grad + at, input + c.begin, c.count,
+        static_cast<float>(grad_scale), static_cast<float>(momentum), static_cast<float>(weight),
+        config_.nesterov});
+    }
+  });
+  newton_schulz(input, block.rows, block.cols, config_.newton_schulz, slot.newton_schulz);
+  const double step_size = tensor.lr * muon_scale(config_, block.rows, block.cols);
+  std::vector<UpdateSums> sums(chunks.size());
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const int64_t at = block.offset + c.begin;
+      sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
+          {p.master + at, input + c.begin, ingot::at(p.compute, p.compute_dtype, at),
+           p.compute_dtype == DType::bf16, c.count, static_cast<float>(1.0 - tensor.lr * tensor.weight_decay),
+           static_cast<float>(step_size)});
+    }
+  });
+  for (const UpdateSums& s : sums) {
+    block.update_sq += static_cast<double>(s.update_sq);
+    block.weight_sq += static_cast<double>(s.weight_sq);
+  }
+}
+
+std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
+  const double momentum =
+      warmed_momentum(step, config_.momentum_start, config_.momentum, config_.momentum_warmup_steps);
+  std::vector<Block> blocks = blocks_of(tensors);
+  double total = 0;
+  for (const Block& b : blocks) total += b.flops;
+  const auto run = [&](Block& block) {
+    std::unique_ptr<Slot> slot = slots_->take();
+    update_block(tensors[block.tensor], block, *slot, momentum, grad_scale);
+    slots_->put(std::move(slot));
+  };
+  // Large: a block that would keep one thread busy when the others have finished. The rest go one per thread,
+  // the costliest first. Neither choice changes a bit of the result.
+  std::vector<Block*> pooled;
+  for (Block& b : blocks)
+    if (b.rows * b.cols > kLargeBlock || b.flops * 2 * num_threads() > total)
+      run(b);
+    else
+      pooled.push_back(&b);
+  std::stable_sort(pooled.begin(), pooled.end(),
+                   [](const Block* a, const Block* b) { return a->flops > b->flops; });
+  parallel_for(static_cast<int64_t>(pooled.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) run(*pooled[static_cast<size_t>(i)]);
+  });
+  std::vector<UpdateStat> stats(tensors.size());
+  for (const Block& b : blocks) {
+    stats[b.tensor].update_rms += b.update_sq;
+    stats[b.tensor].weight_rms += b.weight_sq;
+  }
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const double n = static_cast<double>(std::max<int64_t>(tensors[t].param->numel(), 1));
+    stats[t] = {std::sqrt(stats[t].update_rms / n), std::sqrt(stats[t].weight_rms / n)};
+  }
+  return stats;
+}
+
+}  // namespace ingot

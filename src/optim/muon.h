@@ -1,0 +1,87 @@
+// Muon: momentum, orthogonalised by Newton-Schulz, as the update of every matrix.
+//
+//   g = grad_scale * grad
+//   sum form:  M <- beta M + g,               N = nesterov ? g + beta M : M
+//   lerp form: M <- beta M + (1 - beta) g,    N = nesterov ? (1 - beta) g + beta M : M
+//   O = newton_schulz(N)           per matrix of a stack and per row block of a packed matrix
+//   W <- (1 - lr wd) W - lr s O    s by MuonScale, with [r, c] the shape of the block
+//
+// beta == 0 needs no momentum buffer (ZAYA1's reinforcement learning). Small matrices run one per thread,
+// large ones use all threads inside the products; the bits are the same. Not thread-safe. Sources:
+// docs/optimizers.md.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "optim/newton_schulz.h"
+#include "optim/param.h"
+
+namespace ingot {
+
+/// match_rms: rms * sqrt(max(r, c)), which gives every shape an update RMS of about `rms`, like AdamW's
+/// (Moonlight, ZAYA1). spectral: sqrt(max(1, r / c)) (Keller Jordan). none: 1.
+enum class MuonScale { match_rms, spectral, none };
+enum class MomentumForm { sum, lerp };
+
+struct MuonConfig {
+  double momentum = 0.95;
+  double momentum_start = 0.85;       ///< used only while warming up
+  int64_t momentum_warmup_steps = 0;  ///< 300 in modded-nanogpt; 0: constant
+  bool nesterov = true;
+  MomentumForm form = MomentumForm::sum;
+  MuonScale scale = MuonScale::match_rms;
+  double rms = 0.2;  ///< of match_rms
+  NewtonSchulzConfig newton_schulz;
+};
+
+/// One parameter of a Muon step; is_matrix() must hold.
+struct MuonTensor {
+  const ParamView* param;
+  float* momentum;  ///< null only where the momentum is 0
+  double lr;
+  double weight_decay;
+};
+
+/// Throws Error for a momentum outside [0, 1), a negative warm-up, or a bad Newton-Schulz config.
+void validate(const MuonConfig& config);
+
+/// True if some step has a momentum other than 0, so a buffer is needed.
+bool needs_momentum(const MuonConfig& config);
+
+/// The factor on O for a block of shape [r, c].
+double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols);
+
+const char* name_of(MuonScale scale);
+MuonScale muon_scale_from(std::string_view name);
+const char* name_of(MomentumForm form);
+MomentumForm momentum_form_from(std::string_view name);
+
+/// Muon's updates, with scratch memory that is reused from step to step.
+class Muon {
+ public:
+  explicit Muon(MuonConfig config);
+  ~Muon();
+
+  /// Update number `step` (from 0, for the momentum warm-up) of all tensors. Returns one UpdateStat per
+  /// tensor.
+  std::vector<UpdateStat> step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale);
+  const MuonConfig& config() const { return config_; }
+  /// Bytes of scratch held now.
+  int64_t scratch_bytes() const;
+
+ private:
+  struct Slot;
+  class SlotPool;
+  struct Block;
+  static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);
+  void update_block(const MuonTensor& tensor, Block& block, Slot& slot, double momentum,
+                    double grad_scale) const;
+
+  MuonConfig config_;
+  std::unique_ptr<SlotPool> slots_;
+};
+
+}  // namespace ingot

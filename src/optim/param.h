@@ -1,0 +1,63 @@
+// What an optimizer knows about a parameter: its name, its shape and where its memory lies. The memory
+// belongs to weight sets and the gradient sink (design: flat buffers); a ParamView must not outlive them.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace ingot {
+
+/// One trainable tensor. Parameters that one matrix optimizer update must treat separately are described
+/// here, not guessed: experts [E, r, c] are `matrices` = E independent [r, c] matrices; a packed q|k|v is one
+/// matrix whose row blocks are listed in `row_splits`.
+struct ParamView {
+  std::string name = {};  ///< global name, unique
+  Shape shape = {};
+  int64_t matrices = 1;  ///< independent equal matrices along the first dimension
+  std::vector<int64_t> row_splits =
+      {};                   ///< heights of the row blocks of each matrix, in order; empty: one block
+  float* master = nullptr;  ///< fp32 weights, read and written
+  float* grad = nullptr;    ///< fp32 gradient (a sum over tokens), read
+  void* compute = nullptr;  ///< copy in compute_dtype written after each update; null: none
+  DType compute_dtype = DType::bf16;  ///< bf16 or f32
+
+  int64_t numel() const { return shape.numel(); }
+  /// True for what Muon can take: [r, c], or [E, r, c] with matrices == E.
+  bool is_matrix() const { return shape.rank() == 2 || (shape.rank() == 3 && matrices == shape[0]); }
+  int64_t matrix_rows() const { return shape.rank() < 2 ? 1 : shape[-2]; }
+  int64_t matrix_cols() const { return shape.rank() < 1 ? 1 : shape[-1]; }
+};
+
+/// Relative size of the last update of one tensor: RMS(w_new - w_old) and RMS(w_new).
+struct UpdateStat {
+  double update_rms = 0;
+  double weight_rms = 0;
+  /// 0 for an all-zero weight.
+  double ratio() const { return weight_rms > 0 ? update_rms / weight_rms : 0; }
+};
+
+/// Zeroed, 64-byte aligned floats that never move. Optimizer state is a few of these.
+class FloatBuffer {
+ public:
+  FloatBuffer() = default;
+  explicit FloatBuffer(int64_t count);
+  float* data() const { return data_.get(); }
+  int64_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { std::free(p); }
+  };
+  std::unique_ptr<float[], Free> data_;
+  int64_t size_ = 0;
+};
+
+/// Offsets that place tensors of `counts` elements in one buffer, each on a 64-byte boundary; the last entry
+/// is the buffer's size.
+std::vector<int64_t> flat_offsets(const std::vector<int64_t>& counts);
+
+}  // namespace ingot

@@ -1,0 +1,71 @@
+// Schedules as pure functions of the step: the learning-rate multiplier and Muon's momentum. Nothing here has
+// state, so a resumed run needs only its step number.
+//
+// Steps count from 0; `step` is the update about to be made. Warm-up is linear, (step + 1) / (warmup_steps +
+// 1), so that no update has rate 0 and the peak is reached exactly at step == warmup_steps (nanoGPT's
+// convention). From `total_steps` on the last value holds. Formulas and sources: docs/optimizers.md.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot {
+
+/// constant: 1. cosine, linear: from 1 to min_ratio between warm-up and total_steps. wsd: 1, then a decay to
+/// min_ratio over the last part (warm-up, stable, decay). piecewise: a list of segments.
+enum class ScheduleKind { constant, cosine, wsd, linear, piecewise };
+
+/// How a value moves from `a` to `b` as x goes from 0 to 1. linear: a + (b - a) x. cosine: half a wave.
+/// sqrt: a + (b - a) sqrt(x), falls fast first. hold: jumps to b at once (multi-step drops).
+enum class DecayShape { linear, cosine, sqrt, hold };
+
+/// Until `until` (a fraction of total_steps) the multiplier moves from where the previous segment ended (1
+/// for the first) to `to`.
+struct ScheduleSegment {
+  double until = 1.0;
+  double to = 1.0;
+  DecayShape shape = DecayShape::hold;
+};
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::cosine;
+  int64_t total_steps = 0;  ///< not used by `constant`
+  int64_t warmup_steps = 0;
+  double min_ratio = 0.0;       ///< last value, as a fraction of the peak
+  double decay_fraction = 0.1;  ///< wsd: the decay's share of total_steps
+  int64_t decay_steps = 0;  ///< wsd: the decay's length; > 0 wins over decay_fraction (branching off a trunk)
+  DecayShape decay_shape = DecayShape::linear;  ///< wsd: linear, cosine or sqrt
+  std::vector<ScheduleSegment> segments = {};   ///< piecewise: `until` ascending, the last one 1
+};
+
+/// A step at which the schedule changes its regime, for people to read.
+struct MarkedStep {
+  int64_t step = 0;
+  std::string label;
+  double multiplier = 0.0;
+};
+
+/// Throws Error for a contradiction (warm-up longer than the run, segments out of order), with the
+/// arithmetic.
+void validate(const ScheduleConfig& config);
+
+/// The factor on the peak learning rate for update `step` >= 0. `config` must be valid.
+double schedule_multiplier(const ScheduleConfig& config, int64_t step);
+
+/// First step, end of warm-up, starts of decays, last step; ascending.
+std::vector<MarkedStep> marked_steps(const ScheduleConfig& config);
+/// marked_steps() as lines of text, with the learning rate at each for the given peak.
+std::string describe_schedule(const ScheduleConfig& config, double peak_lr);
+
+/// Muon's momentum: linear from `start` to `end` over `steps` updates, then `end` (modded-nanogpt: 0.85 to
+/// 0.95 over 300). steps == 0: always `end`.
+double warmed_momentum(int64_t step, double start, double end, int64_t steps);
+
+const char* name_of(ScheduleKind kind);
+const char* name_of(DecayShape shape);
+/// The value with that name, or an Error that lists the names.
+ScheduleKind schedule_kind_from(std::string_view name);
+DecayShape decay_shape_from(std::string_view name);
+
+}  // namespace ingot
