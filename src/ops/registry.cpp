@@ -2,19 +2,22 @@
 #include "ops/activation/activation.h"
 #include "ops/add/add.h"
 #include "ops/add_norm/add_norm.h"
+#include "ops/attention/attention.h"
+#include "ops/cca/cca.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
 #include "ops/permute/permute.h"
+#include "ops/qk_prepare/qk_prepare.h"
 #include "ops/route/route.h"
 
 namespace ingot {
 
 const std::vector<const Op*>& all_ops() {
   static const std::vector<const Op*> ops = {
-      &activation_op(), &add_op(),     &add_norm_op(),  &embedding_op(), &grouped_linear_op(),
-      &head_op(),       &linear_op(),  &permute_op(),   &route_op(),     &unpermute_op(),
+      &activation_op(), &add_op(),    &add_norm_op(), &attention_op(),  &cca_op(),   &embedding_op(), &grouped_linear_op(),
+      &head_op(),       &linear_op(), &permute_op(),  &qk_prepare_op(), &route_op(), &unpermute_op(),
   };
   return ops;
 }

@@ -1,0 +1,44 @@
+// attention: causal softmax attention inside each document or cached sequence.
+//
+//   z_tj = scale q_t . k_j;  with a soft cap c:  z_tj <- c tanh(z_tj / c)
+//   o_t  = sum_j softmax_j(z_tj) v_j over the tokens j <= t of the same span, the cached past included; with
+//   a window w
+//          only t - w < j (w keys, the token itself among them)
+//   lse_t = log sum_j exp(z_tj)
+//   max_logit = max over t and j of scale q_t . k_j (before the cap), per head; 0 where there are no rows
+//
+// Shapes: qkv_TW packed as H query heads, G key heads, G value heads of width K each, W = (H + 2 G) K, any
+// float type; query head h reads key head h / (H / G). Outputs o [T, H K] (qkv's type), lse [T, H] and
+// max_logit [H] (f32, or f64). lse and max_logit have no gradient. Statistics, probabilities and sums in
+// fp32. Key blocks are counted from the start of the document and merged in ascending order, so o and lse of
+// a token are the same bits whether its document comes packed with others, in chunks or token by token
+// (docs/numerics.md rule 4). Spans with a state (inference): the call appends its keys and values to the
+// state's layer, whose type must be qkv's, and has no backward.
+#pragma once
+#include "ops/sequence/rows.h"
+#include "tape/tape.h"
+
+namespace ingot {
+
+struct AttentionAttr {
+  int64_t heads = 1;           ///< H
+  int64_t kv_heads = 1;        ///< G, divides H
+  int64_t head_width = 0;      ///< K
+  double scale = 0;            ///< 0: 1 / sqrt(K)
+  int64_t window = 0;          ///< 0: none
+  double softcap = 0;          ///< 0: none
+  const Rows* rows = nullptr;  ///< nullptr: all rows are one document
+  int64_t layer = 0;           ///< of the states
+};
+
+struct AttentionResult {
+  Value o;
+  Value lse;
+  Value max_logit;
+};
+
+AttentionResult attention(Tape& tape, const AttentionAttr& attr, const Value& qkv_TW);
+
+const Op& attention_op();
+
+}  // namespace ingot

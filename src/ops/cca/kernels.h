@@ -1,0 +1,17 @@
+// cca's implementations, best first, and the order of its inputs (internal to the folder).
+#pragma once
+#include <vector>
+
+#include "ops/op.h"
+
+namespace ingot {
+
+namespace cca_input {
+enum : uint32_t { kQkv, kPositions, kDepthwise, kDepthwiseBias, kGrouped, kGroupedBias, kTemperature };
+}
+
+inline constexpr double kCcaNormEps = 1e-12;
+
+std::vector<Kernel> cca_kernels();
+Kernel cca_reference();
+}  // namespace ingot

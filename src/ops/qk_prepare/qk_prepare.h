@@ -1,0 +1,37 @@
+// qk_prepare: what happens to queries and keys between their projection and attention: per-head RMS norm
+// (optional), then rotary position embedding on the first rotary_dims of each head; values pass through.
+//
+//   norm:   x <- x r w,  r = 1 / sqrt(mean over the head of x^2 + eps)        (w: none, or [K] for all q or
+//   all k heads) rotary: pairs (i, i + rotary_dims / 2) (the "NeoX", "rotate half" order), angle = position
+//   theta^(-2 i / rotary_dims):
+//           x_i <- x_i cos - x_j sin,   x_j <- x_j cos + x_i sin
+//
+// Shapes: qkv_TW packed as H query heads, G key heads, G value heads of width K, any float type; weights [K]
+// f32 (or f64); positions_T i32, below RotaryTable::kMaxPositions (else Error). Outputs: qkv_TW of attr.out,
+// rstd [T, H + G] f32 (or f64; [0, H + G] without the norm; no gradient). All math in fp32 on the values as
+// they are, one rounding at the end; the sum of squares over 16 fixed lanes. Weight gradients are sums over
+// tokens and heads in chunks of 64 rows combined in order. See ops/sequence/rotary.h for the accuracy of the
+// angles.
+#pragma once
+#include "tape/tape.h"
+
+namespace ingot {
+
+struct QkPrepareAttr {
+  int64_t heads = 1;        ///< H
+  int64_t kv_heads = 1;     ///< G
+  int64_t head_width = 0;   ///< K
+  int64_t rotary_dims = 0;  ///< even, at most K; 0: no rotation
+  double theta = 10000;
+  bool norm = false;
+  double eps = 1e-6;
+  DType out = DType::f32;
+};
+
+/// Weights are absent without the norm, and may be absent with it (plain normalisation).
+Value qk_prepare(Tape& tape, const QkPrepareAttr& attr, const Value& qkv_TW, const Value& positions_T,
+                 const Value& q_weight_K = {}, const Value& k_weight_K = {});
+
+const Op& qk_prepare_op();
+
+}  // namespace ingot

@@ -1,0 +1,97 @@
+// qk_prepare in plain loops; see qk_prepare.h for the formulas. Angles by the standard library, in double.
+#include "ops/reference.h"
+
+#include <cmath>
+
+#include "ops/qk_prepare/kernels.h"
+#include "ops/qk_prepare/qk_prepare.h"
+#include "ops/sequence/rotary.h"
+
+namespace ingot {
+namespace {
+
+using reference::Array;
+using reference::load;
+using reference::load_ints;
+using reference::store;
+
+/// Rotates one head in place; direction -1 is the inverse, which is the backward.
+void rotate(const QkPrepareAttr& a, int32_t position, double* x, double direction) {
+  const int64_t half = a.rotary_dims / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double frequency =
+        std::pow(a.theta, -2.0 * static_cast<double>(i) / static_cast<double>(a.rotary_dims));
+    const double angle = position * frequency, c = std::cos(angle), s = direction * std::sin(angle);
+    const double first = x[i], second = x[i + half];
+    x[i] = first * c - second * s;
+    x[i + half] = second * c + first * s;
+  }
+}
+
+void forward(const OpCall& call) {
+  const auto& a = call.attr<QkPrepareAttr>();
+  Array x = load(call.in[0]);
+  const auto positions = load_ints(call.in[1]);
+  const Array weights[] = {load(call.in[2]), load(call.in[3])};
+  check_positions(positions.data(), call.in[0].dim(0));
+  Array rstd;
+  for (int64_t t = 0; t < call.in[0].dim(0); ++t)
+    for (int64_t h = 0; h < a.heads + a.kv_heads; ++h) {
+      double* head = x.data() + (t * (a.heads + 2 * a.kv_heads) + h) * a.head_width;
+      if (a.norm) {
+        const Array& w = weights[h >= a.heads];
+        double square = 0;
+        for (int64_t i = 0; i < a.head_width; ++i) square += head[i] * head[i];
+        rstd.push_back(1 / std::sqrt(square / static_cast<double>(a.head_width) + a.eps));
+        for (int64_t i = 0; i < a.head_width; ++i)
+          head[i] *= rstd.back() * (w.empty() ? 1 : w[static_cast<size_t>(i)]);
+      }
+      rotate(a, positions[static_cast<size_t>(t)], head, 1);
+    }
+  store(call.out[0], x);
+  store(call.out[1], rstd);
+}
+
+void backward(const OpCall& call) {
+  const auto& a = call.attr<QkPrepareAttr>();
+  const Array x = load(call.in[0]), rstd = load(call.out[1]);
+  const auto positions = load_ints(call.in[1]);
+  const Array weights[] = {load(call.in[2]), load(call.in[3])};
+  Array g = load(call.d_out[0]);
+  Array d_weights[] = {Array(static_cast<size_t>(a.head_width)), Array(static_cast<size_t>(a.head_width))};
+  const int64_t rows = call.in[1].dim(0), heads = a.heads + a.kv_heads;
+  g.resize(static_cast<size_t>(rows * (heads + a.kv_heads) * a.head_width));
+  for (int64_t t = 0; t < rows; ++t)
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t begin = (t * (a.heads + 2 * a.kv_heads) + h) * a.head_width;
+      double* d = g.data() + begin;
+      rotate(a, positions[static_cast<size_t>(t)], d, -1);
+      if (!a.norm) continue;
+      const Array& w = weights[h >= a.heads];
+      const double r = rstd[static_cast<size_t>(t * heads + h)];
+      double dot = 0;
+      for (int64_t i = 0; i < a.head_width; ++i) {
+        const double normed = x[static_cast<size_t>(begin + i)] * r;
+        d_weights[h >= a.heads][static_cast<size_t>(i)] += d[i] * normed;
+        d[i] *= w.empty() ? 1 : w[static_cast<size_t>(i)];
+        dot += d[i] * normed;
+      }
+      for (int64_t i = 0; i < a.head_width; ++i)
+        d[i] = r * (d[i] - x[static_cast<size_t>(begin + i)] * r * dot / static_cast<double>(a.head_width));
+    }
+  store(call.d_in[0], g);
+  store(call.d_in[2], d_weights[0]);
+  store(call.d_in[3], d_weights[1]);
+}
+
+}  // namespace
+
+Kernel qk_prepare_reference() {
+  return {"reference", reference::accept, forward, backward, nullptr};
+}
+
+std::vector<Kernel> qk_prepare_kernels() {
+  return {qk_prepare_reference()};
+}
+
+}  // namespace ingot

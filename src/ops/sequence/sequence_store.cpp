@@ -1,0 +1,284 @@
+// See sequence_store.h.
+#include "ops/sequence/sequence_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+namespace ingot {
+namespace detail {
+
+/// Pages of equal size with a limit. A page goes back when the last sequence that holds it lets go; pages
+/// keep the pool alive.
+class PagePool : public std::enable_shared_from_this<PagePool> {
+ public:
+  PagePool(const SequenceLayout& layout, int64_t limit) : layout_(layout), limit_(limit) {
+    INGOT_CHECK(layout.layers > 0 && layout.kv_heads > 0 && layout.head_width > 0 && limit >= 0 &&
+                    is_floating(layout.dtype) && layout.conv_channels >= 0 && layout.delayed_channels >= 0 &&
+                    layout.rollback_tokens >= 0,
+                "sequence layout: {} layers, {} heads of {}, {} pages", layout.layers, layout.kv_heads,
+                layout.head_width, limit);
+  }
+  ~PagePool() {
+    for (std::byte* page : free_) ::operator delete(page, kAlign);
+  }
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  const SequenceLayout& layout() const { return layout_; }
+  int64_t limit() const { return limit_; }
+  /// Keys (or values) of one layer in a page.
+  int64_t block_bytes() const {
+    return SequenceState::kPageTokens * layout_.kv_heads * layout_.head_width * size_of(layout_.dtype);
+  }
+  int64_t page_bytes() const { return layout_.layers * 2 * block_bytes(); }
+  int64_t in_use() const {
+    const std::lock_guard lock(mutex_);
+    return in_use_;
+  }
+  int64_t allocated() const {
+    const std::lock_guard lock(mutex_);
+    return in_use_ + static_cast<int64_t>(free_.size());
+  }
+
+  /// All of them or an Error.
+  std::vector<std::shared_ptr<std::byte>> take(int64_t count) {
+    std::vector<std::shared_ptr<std::byte>> pages;
+    pages.reserve(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte* page = take_one(count);
+      pages.emplace_back(page, [self = shared_from_this()](std::byte* p) { self->give_back(p); });
+    }
+    return pages;
+  }
+
+ private:
+  static constexpr std::align_val_t kAlign{64};
+
+  std::byte* take_one(int64_t wanted) {
+    const std::lock_guard lock(mutex_);
+    if (in_use_ >= limit_)
+      throw Error(
+          fmt::format(
+              "the sequence cache is full: {} pages of {} tokens ({} bytes each) are in use, the limit "
+              "is {}, and a sequence needs {} more",
+              in_use_, SequenceState::kPageTokens, page_bytes(), limit_, wanted),
+          "run fewer sequences at a time, shorten them, or raise the cache limit");
+    std::byte* page = nullptr;
+    if (!free_.empty()) {
+      page = free_.back();
+      free_.pop_back();
+    } else {
+      free_.reserve(static_cast<size_t>(in_use_) + 1);  // so that give_back cannot fail
+      page = static_cast<std::byte*>(::operator new(static_cast<size_t>(page_bytes()), kAlign, std::nothrow));
+      if (page == nullptr)
+        throw Error(
+            fmt::format("no memory for another cache page of {} bytes after {}", page_bytes(), in_use_),
+            "lower the cache limit");
+    }
+    ++in_use_;
+    return page;
+  }
+
+  void give_back(std::byte* page) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(page);
+    --in_use_;
+  }
+
+  const SequenceLayout layout_;
+  const int64_t limit_;
+  mutable std::mutex mutex_;
+  std::vector<std::byte*> free_;
+  int64_t in_use_ = 0;
+};
+
+}  // namespace detail
+
+namespace {
+
+int64_t ring_slots(const SequenceLayout& l) {
+  return l.rollback_tokens + 2;
+}
+int64_t conv_row_elements(const SequenceLayout& l) {
+  return l.conv_channels + l.delayed_channels;
+}
+int64_t conv_row_bytes(const SequenceLayout& l) {
+  return conv_row_elements(l) * size_of(l.conv_dtype());
+}
+
+/// Widens `count` elements; both types are floating and `to` is f32 or f64.
+void widen(std::byte* to, DType to_type, const std::byte* from, DType from_type, int64_t count) {
+  INGOT_CHECK((to_type == DType::f64) == (from_type == DType::f64), "{} state of {} rows", name_of(to_type),
+              name_of(from_type));
+  if (from_type != DType::bf16) {
+    std::memcpy(to, from, static_cast<size_t>(count * size_of(from_type)));
+    return;
+  }
+  const auto* source = reinterpret_cast<const bf16*>(from);
+  for (int64_t i = 0; i < count; ++i) reinterpret_cast<float*>(to)[i] = to_float(source[i]);
+}
+
+}  // namespace
+
+SequenceState::SequenceState(std::shared_ptr<detail::PagePool> pool) : pool_(std::move(pool)) {
+  const SequenceLayout& l = pool_->layout();
+  kv_tokens_.assign(static_cast<size_t>(l.layers), 0);
+  conv_tokens_.assign(static_cast<size_t>(l.layers), 0);
+  // One row more than the ring: zeros, the tokens before the first.
+  if (l.has_conv()) conv_.resize(static_cast<size_t>((l.layers * ring_slots(l) + 1) * conv_row_bytes(l)));
+}
+SequenceState::SequenceState(SequenceState&&) noexcept = default;
+SequenceState& SequenceState::operator=(SequenceState&&) noexcept = default;
+SequenceState::~SequenceState() = default;
+
+const SequenceLayout& SequenceState::layout() const {
+  return pool_->layout();
+}
+
+int64_t SequenceState::tokens() const {
+  return *std::min_element(kv_tokens_.begin(), kv_tokens_.end());
+}
+
+int64_t SequenceState::bytes() const {
+  return static_cast<int64_t>(pages_.size()) * pool_->page_bytes() + static_cast<int64_t>(conv_.size());
+}
+
+SequenceState SequenceState::fork() const {
+  const int64_t n = tokens();
+  for (const auto* lengths : {&kv_tokens_, layout().has_conv() ? &conv_tokens_ : &kv_tokens_})
+    for (const int64_t length : *lengths)
+      INGOT_CHECK(length == n, "a sequence of {} tokens forks while a layer has {}", n, length);
+  SequenceState copy(pool_);
+  copy.pages_ = pages_;
+  copy.kv_tokens_ = kv_tokens_;
+  copy.conv_tokens_ = conv_tokens_;
+  copy.conv_ = conv_;
+  return copy;
+}
+
+void SequenceState::rollback(int64_t length) {
+  INGOT_CHECK(length >= 0 && length <= tokens(), "rollback of {} tokens to {}", tokens(), length);
+  const SequenceLayout& l = layout();
+  if (l.has_conv())
+    for (const int64_t have : conv_tokens_)
+      if (have - length > l.rollback_tokens && length > 0)
+        throw Error(
+            fmt::format("a sequence of {} tokens cannot roll back to {}: convolution inputs are kept for {} "
+                        "tokens",
+                        have, length, l.rollback_tokens),
+            "fork the sequence before and restore the fork, or raise rollback_tokens");
+  std::fill(kv_tokens_.begin(), kv_tokens_.end(), length);
+  if (l.has_conv()) std::fill(conv_tokens_.begin(), conv_tokens_.end(), length);
+  pages_.resize(static_cast<size_t>(SequenceStore::pages_for(length)));
+}
+
+void SequenceState::reserve(int64_t rows) {
+  INGOT_CHECK(rows >= 0);
+  const int64_t have = tokens();
+  if (rows == 0) return;
+  const auto held = static_cast<int64_t>(pages_.size());
+  const int64_t grow = std::max<int64_t>(0, SequenceStore::pages_for(have + rows) - held);
+  // The page that is written first may be shared with a fork; so may later ones after a rollback elsewhere.
+  std::vector<int64_t> shared;
+  for (int64_t p = have / kPageTokens; p < held; ++p)
+    if (pages_[static_cast<size_t>(p)].use_count() > 1) shared.push_back(p);
+  auto fresh = pool_->take(grow + static_cast<int64_t>(shared.size()));
+  for (const int64_t p : shared) {
+    std::memcpy(fresh.back().get(), pages_[static_cast<size_t>(p)].get(),
+                static_cast<size_t>(pool_->page_bytes()));
+    pages_[static_cast<size_t>(p)] = std::move(fresh.back());
+    fresh.pop_back();
+  }
+  for (auto& page : fresh) pages_.push_back(std::move(page));
+}
+
+std::byte* SequenceState::layer_of_page(int64_t layer, int64_t page) const {
+  INGOT_CHECK(
+      layer >= 0 && layer < layout().layers && page >= 0 && page < static_cast<int64_t>(pages_.size()),
+      "layer {} page {} of a sequence with {} pages", layer, page, pages_.size());
+  return pages_[static_cast<size_t>(page)].get() + layer * 2 * pool_->block_bytes();
+}
+
+const void* SequenceState::keys(int64_t layer, int64_t page) const {
+  return layer_of_page(layer, page);
+}
+const void* SequenceState::values(int64_t layer, int64_t page) const {
+  return layer_of_page(layer, page) + pool_->block_bytes();
+}
+
+void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& packed) {
+  const SequenceLayout& l = layout();
+  const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(l.dtype);
+  const int64_t row_bytes = l.kv_heads * l.head_width * size;
+  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= 2 * row_bytes,
+              "the cache holds {} rows of 2 x {} bytes, got {}", name_of(l.dtype), row_bytes,
+              packed.meta.str());
+  auto& have = kv_tokens_.at(static_cast<size_t>(layer));
+  INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
+  reserve(position + rows - tokens());  // does nothing for all layers of a call but the first
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* row = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - 2 * row_bytes;
+    std::byte* page = layer_of_page(layer, (position + r) / kPageTokens);
+    const int64_t at = (position + r) % kPageTokens * row_bytes;
+    std::memcpy(page + at, row, static_cast<size_t>(row_bytes));
+    std::memcpy(page + pool_->block_bytes() + at, row + row_bytes, static_cast<size_t>(row_bytes));
+  }
+  have += rows;
+}
+
+std::byte* SequenceState::conv_slot(int64_t layer, int64_t position) {
+  const SequenceLayout& l = layout();
+  return conv_.data() + (layer * ring_slots(l) + position % ring_slots(l)) * conv_row_bytes(l);
+}
+
+void SequenceState::append_conv(int64_t layer, int64_t position, const Tensor& packed) {
+  const SequenceLayout& l = layout();
+  const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(packed.dtype());
+  INGOT_CHECK(l.has_conv() && width >= conv_row_elements(l), "{} into a state of {} channels",
+              packed.meta.str(), conv_row_elements(l));
+  auto& have = conv_tokens_.at(static_cast<size_t>(layer));
+  INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
+  reserve(position + rows - tokens());  // a full pool is found here, before anything has changed
+  for (int64_t r = std::max<int64_t>(0, rows - ring_slots(l)); r < rows; ++r) {
+    const auto* row = static_cast<const std::byte*>(packed.data) + r * width * size;
+    std::byte* slot = conv_slot(layer, position + r);
+    widen(slot, l.conv_dtype(), row, packed.dtype(), l.conv_channels);
+    widen(slot + l.conv_channels * size_of(l.conv_dtype()), l.conv_dtype(),
+          row + (width - l.delayed_channels) * size, packed.dtype(), l.delayed_channels);
+  }
+  have += rows;
+}
+
+const void* SequenceState::conv_row(int64_t layer, int64_t position) const {
+  const SequenceLayout& l = layout();
+  const int64_t have = conv_tokens_.at(static_cast<size_t>(layer));
+  INGOT_CHECK(l.has_conv() && position < have && position >= have - 2,
+              "row {} of layer {}, which has {} tokens", position, layer, have);
+  if (position < 0) return conv_.data() + l.layers * ring_slots(l) * conv_row_bytes(l);
+  return const_cast<SequenceState*>(this)->conv_slot(layer, position);
+}
+
+SequenceStore::SequenceStore(const SequenceLayout& layout, int64_t page_limit)
+    : pool_(std::make_shared<detail::PagePool>(layout, page_limit)) {}
+SequenceState SequenceStore::create() {
+  return SequenceState(pool_);
+}
+const SequenceLayout& SequenceStore::layout() const {
+  return pool_->layout();
+}
+int64_t SequenceStore::page_bytes() const {
+  return pool_->page_bytes();
+}
+int64_t SequenceStore::page_limit() const {
+  return pool_->limit();
+}
+int64_t SequenceStore::pages_in_use() const {
+  return pool_->in_use();
+}
+int64_t SequenceStore::bytes() const {
+  return pool_->allocated() * pool_->page_bytes();
+}
+
+}  // namespace ingot
