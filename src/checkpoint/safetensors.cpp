@@ -211,7 +211,9 @@ std::optional<int64_t> checked_numel(std::span<const int64_t> shape) {
 }
 
 std::string SafetensorsEntry::str() const {
-  return dtype + shape_text(shape);
+  std::string text;
+  for (const int64_t extent : shape) text += fmt::format("{}{}", text.empty() ? "" : ", ", extent);
+  return fmt::format("{}[{}]", dtype, text);
 }
 
 std::optional<DType> dtype_of_safetensors(std::string_view name) {

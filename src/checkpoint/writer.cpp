@@ -1,0 +1,343 @@
+// See writer.h.
+#include "checkpoint/writer.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/safetensors.h"
+
+namespace ingot {
+
+namespace layout = checkpoint_layout;
+
+namespace {
+
+constexpr size_t kAlignment = 2 << 20;  // of the snapshot: huge pages make its first use cheap
+constexpr size_t kWriteBytes = 4 << 20;
+
+int64_t align_up(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+/// The tensor's name, or for a part of it "name@[0, 128]".
+std::string key_of(const Piece& piece) {
+  if (piece.region == Region::whole(piece.global_shape)) return piece.name;
+  return fmt::format("{}@{}", piece.name, piece.region.offset.str());
+}
+
+const char* file_stem(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::weight:
+      return "weights";
+    case TensorKind::optimizer:
+      return "optimizer";
+    case TensorKind::buffer:
+      return "buffers";
+  }
+  return "?";
+}
+
+/// Cuts a piece along its first dimension until no part exceeds the limit (or is a single row).
+void split(const Piece& piece, int64_t max_bytes, std::vector<Piece>& out) {
+  const int64_t rows = piece.region.shape.rank() ? piece.region.shape[0] : 1;
+  const int64_t bytes = piece.region.shape.numel() * size_of(piece.dtype);
+  if (bytes <= max_bytes || rows <= 1) {
+    out.push_back(piece);
+    return;
+  }
+  const int64_t row_bytes = bytes / rows, step = std::max<int64_t>(1, max_bytes / row_bytes);
+  for (int64_t row = 0; row < rows; row += step) {
+    Piece part = piece;
+    part.region = {};
+    for (int d = 0; d < piece.region.shape.rank(); ++d) {
+      part.region.offset.push_back(piece.region.offset[d] + (d == 0 ? row : 0));
+      part.region.shape.push_back(d == 0 ? std::min(step, rows - row) : piece.region.shape[d]);
+    }
+    part.data = static_cast<const std::byte*>(piece.data) + row * row_bytes;
+    out.push_back(std::move(part));
+  }
+}
+
+void check_piece(const Piece& piece) {
+  if (!inside(piece.region, piece.global_shape))
+    fail("tensor '{}': a piece at offset {} of shape {} is not inside {}", piece.name,
+         piece.region.offset.str(), piece.region.shape.str(), piece.global_shape.str());
+  INGOT_CHECK(piece.data != nullptr || piece.region.shape.numel() == 0, "tensor '{}' has no data",
+              piece.name);
+}
+
+}  // namespace
+
+/// One file of the save: its items point at the caller's memory, later at the snapshot.
+struct CheckpointWriter::Shard {
+  std::string file;
+  std::vector<SafetensorsItem> items;
+  struct Place {
+    StoredTensor* tensor;
+    size_t piece;
+  };
+  std::vector<Place> places;  ///< of each item in the manifest: its checksum goes there
+  std::string& hash_of(size_t item) const { return places[item].tensor->pieces[places[item].piece].hash; }
+};
+
+struct CheckpointWriter::Plan {
+  Manifest manifest;
+  std::vector<Shard> shards;
+  int64_t bytes = 0;
+};
+
+Piece Piece::whole(std::string name, TensorKind kind, const Tensor& tensor) {
+  return {std::move(name), kind, tensor.dtype(), tensor.shape(), Region::whole(tensor.shape()), tensor.data};
+}
+
+void CheckpointWriter::FreeBytes::operator()(std::byte* p) const {
+  std::free(p);
+}
+
+CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, CheckpointWriterOptions options)
+    : fs_(fs), folder_(std::move(folder)), options_(std::move(options)) {
+  INGOT_CHECK(options_.max_file_bytes > 0);
+  layout::create_folders_durably(fs_, folder_);
+  layout::remove_leftovers(fs_, folder_);
+  const auto found = layout::complete_checkpoints(fs_, folder_);
+  if (!found.empty()) sequence_ = found.front().manifest.sequence;
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  join();
+  try {
+    if (failure_) std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    log::error("the last checkpoint could not be written: {}", error.what());
+  }
+}
+
+CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) {
+  Plan plan;
+  plan.manifest.step = request.step;
+  plan.manifest.sequence = ++sequence_;
+  plan.manifest.code_version = options_.code_version;
+  plan.manifest.protection = request.protection;
+  plan.manifest.blobs = request.blobs;
+  std::vector<Piece> pieces;
+  for (const Piece& piece : request.pieces) {
+    check_piece(piece);
+    split(piece, options_.max_file_bytes, pieces);
+  }
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.kind < b.kind; });
+  assign_files(plan, pieces);
+  for (const auto& [name, tensor] : plan.manifest.tensors) {
+    std::vector<Region> regions;
+    for (const StoredPiece& piece : tensor.pieces) regions.push_back(piece.region);
+    if (const auto fault = coverage_fault(tensor.meta.shape, regions)) fail("tensor '{}': {}", name, *fault);
+  }
+  encode_manifest(
+      plan.manifest);  // names and blobs that cannot be written fail here, before anything is copied
+  for (const Shard& shard : plan.shards) layout_safetensors(shard.items, {});
+  return plan;
+}
+
+/// Fills files in the order of the pieces, a new one for each kind and whenever the limit would be passed.
+void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces) const {
+  int number = 0;
+  int64_t file_bytes = 0;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const Piece& piece = pieces[p];
+    const int64_t bytes = piece.region.shape.numel() * size_of(piece.dtype);
+    const bool new_kind = p == 0 || pieces[p - 1].kind != piece.kind;
+    if (new_kind) number = 0;
+    if (new_kind || file_bytes + bytes > options_.max_file_bytes) {
+      plan.shards.emplace_back().file = fmt::format("{}-{:05}.safetensors", file_stem(piece.kind), ++number);
+      file_bytes = 0;
+    }
+    Shard& shard = plan.shards.back();
+    const auto [it, first] = plan.manifest.tensors.try_emplace(piece.name);
+    StoredTensor& tensor = it->second;
+    if (first) tensor = {piece.kind, {piece.global_shape, piece.dtype}, {}};
+    if (tensor.kind != piece.kind || tensor.meta.dtype != piece.dtype ||
+        !(tensor.meta.shape == piece.global_shape))
+      fail("tensor '{}': its pieces disagree: {} {} and {} {}", piece.name, name_of(tensor.kind),
+           tensor.meta.str(), name_of(piece.kind), TensorMeta{piece.global_shape, piece.dtype}.str());
+    const std::string key = key_of(piece);
+    shard.items.push_back({key, piece.dtype, piece.region.shape, piece.data});
+    shard.places.push_back({&tensor, tensor.pieces.size()});
+    tensor.pieces.push_back({piece.region, shard.file, key, {}});
+    file_bytes += bytes;
+    plan.bytes += bytes;
+  }
+}
+
+void CheckpointWriter::check_space(const Plan& plan) {
+  constexpr int64_t kMargin = 16 << 20;  // headers, manifest, the file system's own needs
+  const uint64_t free = fs_.free_bytes(folder_), needed = static_cast<uint64_t>(plan.bytes + kMargin);
+  if (free < needed)
+    throw Error(
+        fmt::format("cannot save step {} in '{}': it needs {:.1f} MiB, the disk has {:.1f} MiB left",
+                    plan.manifest.step, folder_, static_cast<double>(needed) * 0x1p-20,
+                    static_cast<double>(free) * 0x1p-20),
+        "free some space, keep fewer checkpoints, or choose another folder; older checkpoints are untouched");
+}
+
+void CheckpointWriter::take_snapshot(Plan& plan) {
+  int64_t total = 0;
+  for (const Shard& shard : plan.shards)
+    for (const SafetensorsItem& item : shard.items)
+      total += align_up(item.shape.numel() * size_of(item.dtype), 64);
+  if (total > snapshot_bytes_) {
+    snapshot_.reset();
+    snapshot_bytes_ = 0;
+    const int64_t size = align_up(total, kAlignment);
+    snapshot_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(size))));
+    if (!snapshot_)
+      throw Error(
+          fmt::format("no memory for the copy of {} MiB that an asynchronous checkpoint needs", size >> 20),
+          "write checkpoints synchronously, or use a smaller model");
+    ::madvise(snapshot_.get(), static_cast<size_t>(size), MADV_HUGEPAGE);
+    snapshot_bytes_ = size;
+  }
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    size_t size;
+  };
+  std::vector<Copy> copies;
+  std::byte* to = snapshot_.get();
+  for (Shard& shard : plan.shards) {
+    for (SafetensorsItem& item : shard.items) {
+      const auto size = static_cast<size_t>(item.shape.numel() * size_of(item.dtype));
+      const auto* from = static_cast<const std::byte*>(item.data);
+      for (size_t at = 0; at < size; at += kWriteBytes)
+        copies.push_back({to + at, from + at, std::min(kWriteBytes, size - at)});
+      item.data = to;
+      to += align_up(static_cast<int64_t>(size), 64);
+    }
+  }
+  parallel_for(static_cast<int64_t>(copies.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Copy& copy = copies[static_cast<size_t>(i)];
+      std::memcpy(copy.to, copy.from, copy.size);
+    }
+  });
+}
+
+void CheckpointWriter::save(const SaveRequest& request) {
+  const double start = monotonic_seconds();
+  wait();
+  SaveReport report;
+  report.waited_seconds = monotonic_seconds() - start;
+  auto plan = std::make_shared<Plan>(make_plan(request));
+  check_space(*plan);
+  report.step = request.step;
+  report.bytes = plan->bytes;
+  bytes_written_ = 0;
+  if (!options_.asynchronous) {
+    run(*plan, report);
+    wait();
+    return;
+  }
+  const double copy_start = monotonic_seconds();
+  take_snapshot(*plan);
+  report.copy_seconds = monotonic_seconds() - copy_start;
+  busy_ = true;
+  thread_ = std::thread([this, plan, report] { run(*plan, report); });
+}
+
+void CheckpointWriter::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+std::optional<SaveReport> CheckpointWriter::wait() {
+  join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return finished_;
+}
+
+/// The body of the thread: nothing may escape from it, so what happened is kept for the next save() or
+/// wait().
+void CheckpointWriter::run(Plan& plan, SaveReport report) noexcept {
+  try {
+    const double start = monotonic_seconds();
+    write(plan, report);
+    report.write_seconds = monotonic_seconds() - start;
+    finished_ = report;
+    apply_retention(fs_, folder_, options_.retention);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  busy_ = false;
+}
+
+void CheckpointWriter::write(Plan& plan, SaveReport& report) {
+  int attempt = 1;
+  while (fs_.exists(folder_ + "/" + layout::folder_name(report.step, attempt))) ++attempt;
+  const std::string name = layout::folder_name(report.step, attempt);
+  const std::string temporary = fmt::format("{}/{}{}", folder_, name, layout::kTemporary);
+  try {
+    fs_.remove_all(temporary);
+    fs_.create_folders(temporary);
+    for (Shard& shard : plan.shards) write_shard(temporary, shard, plan.manifest);
+    const std::string text = encode_manifest(plan.manifest);
+    const auto file = fs_.create(temporary + "/" + kManifestFile);
+    file->append(text.data(), text.size());
+    file->sync();
+    file->close();
+    fs_.sync_folder(temporary);
+    fs_.rename(temporary, folder_ + "/" + name);
+    fs_.sync_folder(folder_);
+  } catch (const Error&) {
+    try {  // Give the space back at once: the disk may be full.
+      fs_.remove_all(temporary);
+    } catch (const Error& error) {
+      log::warn("cannot remove the unfinished checkpoint '{}': {}", temporary, error.what());
+    }
+    throw;
+  }
+  report.path = folder_ + "/" + name;
+  write_file_atomically(fs_, folder_ + "/latest", name + "\n");
+}
+
+void CheckpointWriter::write_shard(const std::string& folder, Shard& shard, Manifest& manifest) {
+  const std::string path = folder + "/" + shard.file;
+  const SafetensorsLayout order = layout_safetensors(shard.items, {});
+  StoredFile stored{order.header.size(), hash128_hex(order.header.data(), order.header.size())};
+  const auto file = fs_.create(path);
+  file->append(order.header.data(), order.header.size());
+  for (const size_t i : order.order) {
+    const auto* data = static_cast<const std::byte*>(shard.items[i].data);
+    const auto size = static_cast<size_t>(shard.items[i].shape.numel() * size_of(shard.items[i].dtype));
+    Hasher hasher;
+    for (size_t at = 0; at < size; at += kWriteBytes) {
+      const size_t n = std::min(kWriteBytes, size - at);
+      hasher.update(data + at, n);
+      file->append(data + at, n);
+      bytes_written_ += static_cast<int64_t>(n);
+    }
+    shard.hash_of(i) = hasher.hex();
+    stored.bytes += size;
+  }
+  file->sync();
+  file->close();
+
+  // Read back: a checkpoint that cannot be loaded must never replace one that can.
+  const SafetensorsFile written(fs_, path);
+  const auto header = written.header_bytes();
+  bool same = hash128_hex(header.data(), header.size()) == stored.header_hash;
+  for (size_t i = 0; i < shard.items.size() && same; ++i) {
+    const SafetensorsEntry* entry = written.find(shard.items[i].name);
+    same = entry != nullptr &&
+           hash128_hex(written.data(*entry).data(), written.data(*entry).size()) == shard.hash_of(i);
+  }
+  if (!same) fail("'{}' does not read back as it was written: the disk or its file system is faulty", path);
+  manifest.files[shard.file] = stored;
+}
+
+}  // namespace ingot
