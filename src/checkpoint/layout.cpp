@@ -71,6 +71,23 @@ std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folde
   return found;
 }
 
+int64_t newest_sequence(FileSystem& fs, const std::string& folder) {
+  int64_t newest = 0;
+  for (const std::string& name : fs.list(folder)) {
+    const std::string path = fmt::format("{}/{}/{}", folder, name, kManifestFile);
+    if (!is_checkpoint_name(name) || !fs.exists(path)) continue;
+    const std::string text = fs.read(path);
+    try {
+      newest = std::max(newest, parse_manifest(text, path).sequence);
+    } catch (const NewerFormat&) {
+      throw;
+    } catch (const Error& error) {
+      log::warn("ignoring a damaged checkpoint: {}", error.what());
+    }
+  }
+  return newest;
+}
+
 void remove_leftovers(FileSystem& fs, const std::string& folder) {
   if (!fs.exists(folder)) return;
   for (const std::string& name : fs.list(folder))

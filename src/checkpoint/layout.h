@@ -34,6 +34,11 @@ struct Found {
 /// except one of a newer format, which throws. Empty where the folder does not exist.
 std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder);
 
+/// The highest sequence number of any manifest, also of a checkpoint that lost files; 0 where there is none.
+/// A manifest that cannot be read at all is an Error: numbering on without it could make an older checkpoint
+/// the newest.
+int64_t newest_sequence(FileSystem& fs, const std::string& folder);
+
 /// Deletes leftovers of crashes.
 void remove_leftovers(FileSystem& fs, const std::string& folder);
 /// Deletes one checkpoint so that a crash leaves it whole or leaves a leftover, never a damaged checkpoint.

@@ -107,8 +107,7 @@ CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, Checkpoin
   INGOT_CHECK(options_.max_file_bytes > 0);
   layout::create_folders_durably(fs_, folder_);
   layout::remove_leftovers(fs_, folder_);
-  const auto found = layout::complete_checkpoints(fs_, folder_);
-  if (!found.empty()) sequence_ = found.front().manifest.sequence;
+  sequence_ = layout::newest_sequence(fs_, folder_);
 }
 
 CheckpointWriter::~CheckpointWriter() {

@@ -41,17 +41,17 @@ struct Piece {
 
 struct SaveRequest {
   int64_t step = 0;
-  std::vector<Piece> pieces;
-  std::map<std::string, std::string>
-      blobs;               ///< name -> JSON text: sampler, rng, schedule, router, trainer, config, ...
-  std::string protection;  ///< non-empty: retention keeps it, and says why
+  std::vector<Piece> pieces = {};
+  std::map<std::string, std::string> blobs =
+      {};                       ///< name -> JSON text: sampler, rng, schedule, router, trainer, config, ...
+  std::string protection = {};  ///< non-empty: retention keeps it, and says why
 };
 
 struct CheckpointWriterOptions {
   int64_t max_file_bytes = int64_t{1} << 30;  ///< larger pieces are split along their first dimension
   bool asynchronous = true;  ///< false: no copy, no thread, save() returns when all is on disk
-  RetentionPolicy retention;
-  std::string code_version;
+  RetentionPolicy retention = {};
+  std::string code_version = {};
 };
 
 struct SaveReport {
