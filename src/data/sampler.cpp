@@ -1,0 +1,180 @@
+// See sampler.h. The state's JSON is in sampler_state.cpp.
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "data/permutation.h"
+#include "data/rows.h"
+
+namespace ingot::data {
+namespace {
+
+constexpr uint64_t kEpochStep = 0xD1342543DE82EF95u;  // odd: the streams of a source's epochs never meet
+
+std::vector<int64_t> document_lengths(const TokenSplit& split) {
+  std::vector<int64_t> lengths(static_cast<size_t>(split.documents()));
+  int64_t begin = 0;
+  for (int64_t d = 0; d < split.documents(); ++d) {
+    const int64_t end = split.document_begin(d + 1);
+    lengths[static_cast<size_t>(d)] = end - begin;
+    begin = end;
+  }
+  return lengths;
+}
+
+template <class T>
+void expect_same(const char* what, const T& saved, const T& now) {
+  if (saved != now)
+    throw Error(fmt::format("the saved data order has {} {}, but this run has {}", what, saved, now),
+                "continue with the setting that was saved, or begin a new stage or run");
+}
+
+}  // namespace
+
+const char* name_of(SampleMode mode) {
+  switch (mode) {
+    case SampleMode::stream:
+      return "stream";
+    case SampleMode::best_fit:
+      return "best_fit";
+    case SampleMode::random:
+      return "random";
+  }
+  return "?";
+}
+
+Sampler::Sampler(std::vector<SamplerSource> sources, const SamplerOptions& options, const SamplerState* from)
+    : options_(options) {
+  if (options.sequence_length < 1)
+    fail("sequence length is {}, expected at least 1", options.sequence_length);
+  for (const SamplerSource& s : sources) INGOT_CHECK(s.split != nullptr);
+  std::sort(sources.begin(), sources.end(),
+            [](const auto& a, const auto& b) { return a.split->source() < b.split->source(); });
+  std::vector<double> weights;
+  for (SamplerSource& s : sources) {
+    weights.push_back(s.weight);
+    sources_.push_back({std::move(s.split), s.weight, 0, 0, 0, {}});
+    Source& source = sources_.back();
+    source.key = hash64(source.split->source());
+    if (sources_.size() > 1 && sources_[sources_.size() - 2].split->source() == source.split->source())
+      throw Error(fmt::format("two data sources are named '{}'", source.split->source()),
+                  "rename one of them");
+  }
+  mixture_ = std::make_unique<const Mixture>(weights, options.seed);
+  for (Source& source : sources_)
+    if (source.weight > 0) prepare(source);
+  if (from != nullptr) restore(*from);
+}
+
+void Sampler::prepare(Source& source) const {
+  const int64_t S = options_.sequence_length;
+  const TokenSplit& split = *source.split;
+  if (options_.mode == SampleMode::best_fit) {
+    source.packed = pack_best_fit(document_lengths(split), S, options_.drop_too_long);
+    source.sequences = source.packed.rows();
+  } else {
+    source.sequences = (split.tokens() - 1) / S;
+  }
+  if (split.tokens() < 1 || source.sequences < 1)
+    throw Error(fmt::format("source '{}' has {} tokens in its {} split: not one sequence of {}",
+                            split.source(), split.tokens(), split.name(), S),
+                "shorten the sequence length or give more text");
+}
+
+void Sampler::restore(const SamplerState& from) {
+  expect_same("seed", from.seed, options_.seed);
+  expect_same("mode", std::string(name_of(from.mode)), std::string(name_of(options_.mode)));
+  expect_same("sequence length", from.sequence_length, options_.sequence_length);
+  stage_begin_ = from.stage_begin;
+  std::map<std::string, SourceState> saved;
+  for (const SourceState& s : from.sources) saved[s.name] = s;
+  const bool inside_stage = from.samples > from.stage_begin;
+  for (Source& source : sources_) {
+    const std::string& name = source.split->source();
+    const auto it = saved.find(name);
+    const double saved_weight = it == saved.end() ? 0.0 : it->second.weight;
+    if (inside_stage)
+      expect_same(("for '" + name + "' in this stage weight").c_str(), saved_weight, source.weight);
+    if (it == saved.end()) continue;
+    expect_same(("for '" + name + "' content").c_str(), it->second.content_hash,
+                source.split->content_hash());
+    source.stage_begin = it->second.stage_begin;
+    saved.erase(it);
+  }
+  for (auto& [name, state] : saved) {
+    if (inside_stage && state.weight > 0)
+      expect_same(("for '" + name + "' in this stage weight").c_str(), state.weight, 0.0);
+    absent_.push_back(state);
+    absent_.back().weight = 0;
+  }
+}
+
+Batch Sampler::batch(int64_t first, int64_t rows) const {
+  INGOT_CHECK(first >= stage_begin_ && rows >= 0, "samples {} + {}, stage begins at {}", first, rows,
+              stage_begin_);
+  Batch batch = make_batch(rows, options_.sequence_length);
+  std::vector<int64_t> next(sources_.size());
+  for (size_t s = 0; s < sources_.size(); ++s)
+    next[s] = sources_[s].stage_begin + mixture_->count(s, first - stage_begin_);
+  for (int64_t sample = first; sample < first + rows; ++sample) {
+    const size_t s = mixture_->source_of(sample - stage_begin_);
+    append_row(s, {static_cast<int32_t>(s), sample, next[s]++, -1, -1}, batch);
+  }
+  return batch;
+}
+
+void Sampler::append_row(size_t s, RowOrigin origin, Batch& batch) const {
+  const Source& source = sources_[s];
+  const int64_t S = options_.sequence_length;
+  if (options_.mode == SampleMode::random) {
+    const Random random(options_.seed, RandomPurpose::data_order, source.key);
+    const auto places = static_cast<uint64_t>(source.split->tokens() - S);  // the last token is a target only
+    const uint64_t offset = random.below(static_cast<uint64_t>(origin.source_sample), places);
+    return append_window(*source.split, static_cast<int64_t>(offset), options_.rows, origin, batch);
+  }
+  const auto epoch = static_cast<uint64_t>(origin.source_sample / source.sequences);
+  const Permutation order(source.sequences, options_.seed, source.key + epoch * kEpochStep);
+  origin.sequence = order(origin.source_sample % source.sequences);
+  if (options_.mode == SampleMode::stream) {
+    append_window(*source.split, origin.sequence * S, options_.rows, origin, batch);
+  } else {
+    append_documents(*source.split, source.packed.row(origin.sequence), options_.rows, origin, batch);
+  }
+}
+
+SamplerState Sampler::state_at(int64_t samples) const {
+  INGOT_CHECK(samples >= stage_begin_, "samples = {}, stage begins at {}", samples, stage_begin_);
+  SamplerState state{options_.seed, options_.sequence_length, options_.mode, samples, stage_begin_, absent_};
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    const Source& source = sources_[s];
+    state.sources.push_back({source.split->source(), source.split->content_hash(), source.weight,
+                             source.stage_begin,
+                             source.stage_begin + mixture_->count(s, samples - stage_begin_)});
+  }
+  std::sort(state.sources.begin(), state.sources.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return state;
+}
+
+SamplerState next_stage(const SamplerState& state, int64_t sequence_length) {
+  if (sequence_length < 1) fail("sequence length is {}, expected at least 1", sequence_length);
+  SamplerState next = state;
+  next.sequence_length = sequence_length;
+  next.stage_begin = state.samples;
+  for (SourceState& source : next.sources) {
+    if (sequence_length != state.sequence_length) {
+      __extension__ using Wide = __int128;  // a count read from a file may be large
+      const Wide tokens = Wide{source.consumed} * state.sequence_length;
+      source.consumed = static_cast<int64_t>((tokens + sequence_length - 1) / sequence_length);
+    }
+    source.stage_begin = source.consumed;
+    source.weight = 0;
+  }
+  return next;
+}
+
+}  // namespace ingot::data

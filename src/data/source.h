@@ -1,0 +1,61 @@
+// Raw text in: files, folders and patterns become a stream of documents, one at a time, in constant memory.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_system.h"
+
+namespace ingot::data {
+
+/// How a plain text file divides into documents. Blank-line and marker documents lose the newlines around
+/// them.
+enum class DocumentSplit {
+  whole_file,  ///< the file, byte for byte
+  blank_line,  ///< paragraphs: runs of lines between lines that are empty (spaces, tabs and \r count as
+               ///< empty)
+  marker       ///< the text between occurrences of SourceOptions::marker
+};
+
+struct SourceOptions {
+  DocumentSplit split = DocumentSplit::whole_file;
+  std::string marker = "<|endoftext|>";
+  std::string field = "text";  ///< of a JSONL row; must hold a string
+};
+
+/// A file, its size in bytes and whether its rows are JSON (names ending in .jsonl or .ndjson) or plain text.
+struct SourceFile {
+  std::string path;
+  uint64_t bytes = 0;
+  bool json_lines = false;
+};
+
+/// Files behind the given paths, in the given order: a file stands for itself; a folder for all files below
+/// it in order of name (hidden ones are left out); a pattern (* ? [..], as in a shell) for its matches in
+/// order of name. Error: nothing there, a folder or pattern without files, a file reached twice, an archive
+/// or another binary file.
+std::vector<SourceFile> find_source_files(FileSystem& fs, const std::vector<std::string>& paths);
+
+/// Walks over the documents of the files. Empty documents are skipped. A UTF-8 byte order mark is dropped.
+class DocumentReader {
+ public:
+  DocumentReader(FileSystem& fs, std::vector<SourceFile> files, SourceOptions options);
+  ~DocumentReader();
+  DocumentReader(const DocumentReader&) = delete;
+  DocumentReader& operator=(const DocumentReader&) = delete;
+
+  /// The next document, or false at the end. The text is valid until the next call. Errors carry file:line: a
+  /// row that is no JSON object, a missing field, a field that is no string.
+  bool next(std::string_view& document);
+  /// Files finished, and bytes of all files read so far: for progress.
+  size_t files_done() const;
+  uint64_t bytes_done() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ingot::data

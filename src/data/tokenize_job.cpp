@@ -1,0 +1,255 @@
+// See tokenize_job.h.
+#include "data/tokenize_job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/dataset.h"
+#include "data/token_shard.h"
+
+namespace ingot::data {
+namespace {
+
+constexpr size_t kBatchBytes = size_t{4} << 20;  // text handed to the tokenizer at once
+
+void check_options(const TokenizeOptions& o, const TokenizerView& t) {
+  const bool plain =
+      !o.name.empty() && o.name[0] != '.' && std::all_of(o.name.begin(), o.name.end(), [](unsigned char c) {
+        return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+      });
+  if (!plain) fail("'{}' cannot name a dataset: use letters, digits, '-', '_' and '.'", o.name);
+  if (!(o.validation_fraction >= 0 && o.validation_fraction < 1))
+    fail("validation_fraction is {}, expected at least 0 and below 1", o.validation_fraction);
+  if (o.shard_tokens < 1) fail("shard_tokens is {}, expected at least 1", o.shard_tokens);
+  INGOT_CHECK(t.encode && t.vocabulary >= 1 && t.vocabulary <= INT32_MAX && t.eos < t.vocabulary);
+  INGOT_CHECK(t.hash.size() == 32, "tokenizer hash '{}'", t.hash);
+}
+
+std::string describe(const TokenizeOptions& o) {
+  const char* splits[] = {"whole file", "blank line", "marker"};
+  const char* sides[] = {"document hash", "tail"};
+  return fmt::format("documents: {}{}; field '{}'; validation {} by {}; shards of {} tokens",
+                     splits[static_cast<int>(o.source.split)],
+                     o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "",
+                     o.source.field, o.validation_fraction, sides[static_cast<int>(o.validation)],
+                     o.shard_tokens);
+}
+
+std::vector<InputInfo> hash_inputs(FileSystem& fs, const std::vector<SourceFile>& files) {
+  std::vector<InputInfo> inputs;
+  for (const SourceFile& file : files) {
+    const auto map = fs.map(file.path);
+    inputs.push_back({file.path, static_cast<int64_t>(map->bytes().size()),
+                      hash128_hex(map->bytes().data(), map->bytes().size())});
+  }
+  return inputs;
+}
+
+/// Hash of all that determines the dataset. Paths are left out: moved files are the same text.
+std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std::vector<SourceFile>& files,
+                     const std::vector<InputInfo>& inputs) {
+  std::string text =
+      fmt::format("tokenize 1\n{}\n{}\n{} {} {}\n", o.name, describe(o), t.hash, t.vocabulary, t.eos);
+  for (size_t i = 0; i < files.size(); ++i)
+    text += fmt::format("{} {}\n", files[i].json_lines, inputs[i].hash);
+  return hash128_hex(text.data(), text.size());
+}
+
+/// The shards of one split, written as documents arrive.
+class SplitWriter {
+ public:
+  SplitWriter(FileSystem& fs, std::string folder, std::string dataset, std::string split,
+              int64_t shard_tokens, const TokenizerView& tokenizer)
+      : fs_(fs),
+        folder_(std::move(folder)),
+        dataset_(std::move(dataset)),
+        shard_tokens_(shard_tokens),
+        shard_(tokenizer.vocabulary, tokenizer.hash) {
+    info_.name = std::move(split);
+  }
+  void add(std::span<const int32_t> tokens, int64_t text_bytes) {
+    shard_.add(tokens, text_bytes);
+    if (shard_.tokens() >= shard_tokens_) flush();
+  }
+  SplitInfo finish() {
+    if (shard_.documents() > 0) flush();
+    return std::move(info_);
+  }
+
+ private:
+  void flush() {
+    const std::string file = fmt::format("{}-{}-{:05}.tokens", dataset_, info_.name, info_.shards.size());
+    info_.shards.push_back(shard_.finish(fs_, folder_, file));
+    info_.tokens += info_.shards.back().tokens;
+    info_.documents += info_.shards.back().documents;
+    info_.text_bytes += info_.shards.back().text_bytes;
+  }
+  FileSystem& fs_;
+  std::string folder_;
+  std::string dataset_;
+  int64_t shard_tokens_;
+  ShardWriter shard_;
+  SplitInfo info_;
+};
+
+/// Collects documents until a batch is worth a call of the tokenizer.
+class Encoder {
+ public:
+  Encoder(const TokenizerView& tokenizer, SplitWriter& train, SplitWriter& validation)
+      : tokenizer_(tokenizer), writers_{&train, &validation} {}
+  void add(std::string_view text, bool validation) {
+    if (text.empty()) return;
+    texts_.push_back({bytes_.size(), text.size(), validation});
+    bytes_.append(text);
+    if (bytes_.size() >= kBatchBytes) flush();
+  }
+  void flush() {
+    std::vector<std::string_view> views;
+    for (const Text& t : texts_) views.push_back(std::string_view(bytes_).substr(t.begin, t.size));
+    std::vector<std::vector<int32_t>> tokens;
+    if (!views.empty()) tokenizer_.encode(views, tokens);
+    INGOT_CHECK(tokens.size() == texts_.size(), "{} texts, {} token lists", texts_.size(), tokens.size());
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      if (tokenizer_.eos >= 0) tokens[i].push_back(static_cast<int32_t>(tokenizer_.eos));
+      writers_[texts_[i].validation ? 1 : 0]->add(tokens[i], static_cast<int64_t>(texts_[i].size));
+      tokens_ += static_cast<int64_t>(tokens[i].size());
+    }
+    documents_ += static_cast<int64_t>(texts_.size());
+    texts_.clear();
+    bytes_.clear();
+  }
+  int64_t documents() const { return documents_; }
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  struct Text {
+    size_t begin;
+    size_t size;
+    bool validation;
+  };
+  const TokenizerView& tokenizer_;
+  SplitWriter* writers_[2];
+  std::vector<Text> texts_;
+  std::string bytes_;
+  int64_t documents_ = 0;
+  int64_t tokens_ = 0;
+};
+
+/// Where the tail begins, in text bytes: needs a pass of its own over the documents.
+uint64_t tail_begin(FileSystem& fs, const std::vector<SourceFile>& files, const TokenizeOptions& o) {
+  DocumentReader reader(fs, files, o.source);
+  std::string_view document;
+  uint64_t total = 0;
+  while (reader.next(document)) total += document.size();
+  return static_cast<uint64_t>(static_cast<double>(total) * (1 - o.validation_fraction));
+}
+
+bool hashes_to_validation(std::string_view document, double fraction) {
+  return static_cast<double>(hash64(document) >> 11) * 0x1p-53 < fraction;
+}
+
+/// The largest place <= at that does not cut a UTF-8 character.
+size_t character_boundary(std::string_view text, size_t at) {
+  while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+void encode_all(FileSystem& fs, const std::vector<SourceFile>& files, const TokenizeOptions& o,
+                Encoder& encoder, const std::function<void(const TokenizeProgress&)>& progress) {
+  const bool tail = o.validation == ValidationSplit::tail && o.validation_fraction > 0;
+  const uint64_t cut = tail ? tail_begin(fs, files, o) : 0;
+  uint64_t bytes_total = 0;
+  for (const SourceFile& file : files) bytes_total += file.bytes;
+  DocumentReader reader(fs, files, o.source);
+  std::string_view document;
+  uint64_t begin = 0;
+  int64_t reported = -1;
+  while (reader.next(document)) {
+    if (!tail) {
+      encoder.add(document, hashes_to_validation(document, o.validation_fraction));
+    } else {
+      const size_t here = cut <= begin ? 0 : std::min<uint64_t>(cut - begin, document.size());
+      const size_t at = character_boundary(document, here);
+      encoder.add(document.substr(0, at), false);
+      encoder.add(document.substr(at), true);
+    }
+    begin += document.size();
+    if (progress && encoder.documents() != reported) {
+      reported = encoder.documents();
+      progress({reader.bytes_done(), bytes_total, encoder.documents(), encoder.tokens()});
+    }
+  }
+  encoder.flush();
+  if (progress) progress({bytes_total, bytes_total, encoder.documents(), encoder.tokens()});
+}
+
+void refuse_empty(const DatasetManifest& m, const TokenizeOptions& o) {
+  for (const SplitInfo& split : m.splits)
+    if (split.tokens == 0)
+      throw Error(
+          fmt::format("the {} split of source '{}' is empty: {} documents in all, validation fraction {}",
+                      split.name, o.name,
+                      m.splits[0].documents + (m.splits.size() > 1 ? m.splits[1].documents : 0),
+                      o.validation_fraction),
+          "choose a larger validation fraction, split by 'tail', or give more text");
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// True where `folder` already holds this very job's result.
+bool already_done(FileSystem& fs, const std::string& folder, const std::string& job) {
+  if (!fs.exists(folder)) return false;
+  const bool dataset = fs.exists(folder + "/" + kManifestName);
+  if (dataset && Dataset::open(fs, folder).manifest().job == job) return true;
+  if (!dataset && fs.list(folder).empty()) return false;
+  throw Error(dataset ? fmt::format("'{}' holds a dataset made of other text, options or tokenizer", folder)
+                      : fmt::format("'{}' exists and is no dataset", folder),
+              "remove that folder or choose another one");
+}
+
+}  // namespace
+
+DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const TokenizeOptions& options,
+                         const TokenizerView& tokenizer,
+                         const std::function<void(const TokenizeProgress&)>& progress) {
+  check_options(options, tokenizer);
+  std::string folder = folder_name;
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  const std::vector<SourceFile> files = find_source_files(fs, options.inputs);
+  DatasetManifest m;
+  m.name = options.name;
+  m.token_bytes = token_bytes_for(tokenizer.vocabulary);
+  m.vocabulary = tokenizer.vocabulary;
+  m.eos = std::max<int64_t>(tokenizer.eos, -1);
+  m.tokenizer_hash = tokenizer.hash;
+  m.options = describe(options);
+  m.inputs = hash_inputs(fs, files);
+  m.job = job_hash(options, tokenizer, files, m.inputs);
+  if (already_done(fs, folder, m.job)) return Dataset::open(fs, folder).manifest();
+
+  const std::string partial = folder + ".partial";
+  fs.remove_all(partial);
+  fs.create_folders(partial);
+  SplitWriter train(fs, partial, options.name, "train", options.shard_tokens, tokenizer);
+  SplitWriter validation(fs, partial, options.name, "validation", options.shard_tokens, tokenizer);
+  Encoder encoder(tokenizer, train, validation);
+  encode_all(fs, files, options, encoder, progress);
+  if (encoder.documents() == 0)
+    throw Error(fmt::format("source '{}' holds no text: {} files, no document", options.name, files.size()),
+                "check the files and the document separator");
+  m.splits.push_back(train.finish());
+  if (options.validation_fraction > 0) m.splits.push_back(validation.finish());
+  refuse_empty(m, options);
+  write_file_atomically(fs, partial + "/" + kManifestName, to_json(m));
+  fs.remove_all(folder);  // absent, or an empty folder
+  fs.rename(partial, folder);
+  fs.sync_folder(parent_of(folder));
+  return m;
+}
+
+}  // namespace ingot::data
