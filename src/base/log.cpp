@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
 
 namespace ingot::log {
@@ -25,10 +26,30 @@ std::atomic<Level>& current() {
   return value;
 }
 
+struct Status {
+  std::mutex mutex;
+  std::string line;
+};
+Status& status() {
+  static Status value;
+  return value;
+}
+
+constexpr const char* kClearLine = "\r\x1b[K";
+
+// One write per line keeps lines of several threads whole; a closed terminal is not an error of the job.
+void write_text(const std::string& text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
 }  // namespace
 
-void set_level(Level level) { current() = level; }
-Level level() { return current(); }
+void set_level(Level level) {
+  current() = level;
+}
+Level level() {
+  return current();
+}
 
 void write(Level line_level, const std::string& line) {
   if (line_level < level() || line_level == Level::silent) return;
@@ -37,8 +58,17 @@ void write(Level line_level, const std::string& line) {
   if (line_level == Level::error) text = "error: ";
   text += line;
   text += '\n';
-  // One write per line keeps lines of several threads whole; a closed terminal is not an error of the job.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  const std::lock_guard lock(status().mutex);
+  if (!status().line.empty()) text = kClearLine + text + status().line;
+  write_text(text);
+}
+
+void set_status(const std::string& line) {
+  if (level() > Level::info) return;
+  const std::lock_guard lock(status().mutex);
+  if (line.empty() && status().line.empty()) return;
+  status().line = line;
+  write_text(kClearLine + line);
 }
 
 }  // namespace ingot::log

@@ -1,5 +1,5 @@
-// Lines for people, on standard error: info, warn, error. Thread-safe (one write per line). Nothing here formats
-// numbers for machines: metrics have their own files.
+// Lines for people, on standard error: info, warn, error. Thread-safe (one write per line). Nothing here
+// formats numbers for machines: metrics have their own files.
 #pragma once
 #include <fmt/core.h>
 
@@ -10,10 +10,14 @@ namespace ingot::log {
 
 enum class Level { debug, info, warn, error, silent };
 
-/// Lines below `level` are dropped. The default is info; $INGOT_LOG=debug|info|warn|error|silent sets it at start.
+/// Lines below `level` are dropped. The default is info; $INGOT_LOG=debug|info|warn|error|silent sets it at
+/// start.
 void set_level(Level level);
 Level level();
 void write(Level level, const std::string& line);
+/// A line that stays at the bottom of the terminal below all others until it is replaced or "" removes it.
+/// For terminals only (progress.h decides).
+void set_status(const std::string& line);
 
 template <class... Args>
 void debug(fmt::format_string<Args...> f, Args&&... args) {

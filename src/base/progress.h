@@ -1,0 +1,60 @@
+// One line that says how far a long job is: what, share done, speed, time left. On a terminal it is redrawn
+// in place ten times a second at most; elsewhere (a log file) a plain line appears every ten seconds.
+// Thread-safe.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+namespace ingot {
+
+/// "1.5 GB", "320 kB", "17 B": sizes for people (decimal units).
+std::string format_bytes(double bytes);
+/// "1.2M", "340k", "17": counts for people.
+std::string format_count(double count);
+/// "2 h 05 m", "3 m 20 s", "12 s", "0.4 s", "84 ms".
+std::string format_seconds(double seconds);
+
+class Progress {
+ public:
+  enum class Unit { items, bytes };
+  /// Where lines go and what time it is; tests replace both.
+  struct Sink {
+    std::function<double()> now;                          ///< monotonic seconds
+    std::function<void(const std::string&, bool)> write;  ///< text; true: the last line, to be kept
+    double interval = 10;                                 ///< seconds between two lines
+  };
+
+  /// `total` 0: unknown, then no share and no time left are shown. `what` is a present participle:
+  /// "tokenizing".
+  Progress(std::string what, int64_t total, Unit unit = Unit::items);
+  Progress(std::string what, int64_t total, Unit unit, Sink sink);
+  /// Ends the line as interrupted when finish() was not called.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Work done in all so far; cheap enough for every item of a loop that takes microseconds.
+  void update(int64_t done);
+  void add(int64_t more) { update(done_.load(std::memory_order_relaxed) + more); }
+  /// The last line: amount, time taken, mean speed.
+  void finish();
+  /// The line as it reads at this moment.
+  std::string line() const;
+
+ private:
+  std::string amount(double value) const;
+  std::string what_;
+  int64_t total_;
+  Unit unit_;
+  Sink sink_;
+  double start_;
+  std::atomic<int64_t> done_{0};
+  std::atomic<double> next_;
+  std::mutex mutex_;
+  bool finished_ = false;
+};
+
+}  // namespace ingot

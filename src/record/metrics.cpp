@@ -1,0 +1,140 @@
+// See metrics.h.
+#include "record/metrics.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+double to_number(const Json& json, const std::string& where) {
+  if (json.is_number()) return json.get<double>();
+  if (json == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (json == "inf") return std::numeric_limits<double>::infinity();
+  if (json == "-inf") return -std::numeric_limits<double>::infinity();
+  fail("{}: expected a number, found a value of type {}", where, json.type_name());
+}
+
+struct Line {
+  std::string_view text;
+  bool complete = false;  ///< ends with a newline
+};
+
+std::vector<Line> split_lines(std::string_view content) {
+  std::vector<Line> lines;
+  while (!content.empty()) {
+    const size_t end = content.find('\n');
+    lines.push_back({content.substr(0, end), end != content.npos});
+    content = end == content.npos ? std::string_view{} : content.substr(end + 1);
+  }
+  return lines;
+}
+
+}  // namespace
+
+const double* MetricRow::scalar(std::string_view name) const {
+  for (const auto& [key, value] : scalars)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+const std::vector<double>* MetricRow::list(std::string_view name) const {
+  for (const auto& [key, value] : lists)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+std::string to_json_line(const MetricRow& row) {
+  Json json = Json::object();
+  json["step"] = row.step;
+  json["wall"] = row.wall;
+  for (const auto& [name, value] : row.scalars) json[name] = number(value);
+  for (const auto& [name, values] : row.lists) {
+    Json& list = json[name] = Json::array();
+    for (const double value : values) list.push_back(number(value));
+  }
+  return json.dump();
+}
+
+MetricRow parse_metric_row(std::string_view line, const std::string& where) {
+  // A row is flat; the parser is stopped before deep nesting could exhaust the stack.
+  const auto callback = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > 4) fail("{}: not a metrics row: nested values", where);
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(line, callback);
+  } catch (const Json::exception& error) {
+    fail("{}: not a metrics row: {}", where, error.what());
+  }
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
+    fail("{}: not a metrics row: expected an object with an integer \"step\"", where);
+  MetricRow row;
+  row.step = json["step"].get<int64_t>();
+  for (const auto& [name, value] : json.items()) {
+    const std::string place = where + ": \"" + name + "\"";
+    if (name == "step") continue;
+    if (name == "wall") {
+      row.wall = to_number(value, place);
+    } else if (value.is_array()) {
+      std::vector<double> values;
+      for (const auto& item : value) values.push_back(to_number(item, place));
+      row.set(name, std::move(values));
+    } else {
+      row.set(name, to_number(value, place));
+    }
+  }
+  return row;
+}
+
+std::vector<MetricRow> read_metrics(FileSystem& fs, const std::string& path) {
+  const std::string content = fs.read(path);
+  std::vector<MetricRow> rows;
+  const auto lines = split_lines(content);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (!lines[i].complete) break;  // a row counts once its newline is there
+    rows.push_back(parse_metric_row(lines[i].text, fmt::format("{}:{}", path, i + 1)));
+  }
+  return rows;
+}
+
+MetricsWriter::MetricsWriter(FileSystem& fs, const std::string& path, int64_t resume_step)
+    : last_step_(resume_step) {
+  const std::string content = fs.exists(path) ? fs.read(path) : "";
+  size_t keep = 0;
+  int number = 0;
+  for (const Line& line : split_lines(content)) {
+    ++number;
+    if (!line.complete) break;
+    if (resume_step == 0) break;
+    if (parse_metric_row(line.text, fmt::format("{}:{}", path, number)).step > resume_step) break;
+    keep += line.text.size() + 1;
+  }
+  if (keep != content.size()) write_file_atomically(fs, path, std::string_view(content).substr(0, keep));
+  file_ = fs.open_append(path);
+}
+
+void MetricsWriter::write(const MetricRow& row) {
+  INGOT_CHECK(row.step > last_step_, "step {} after step {}", row.step, last_step_);
+  last_step_ = row.step;
+  const std::string line = to_json_line(row) + "\n";
+  file_->append(line.data(), line.size());
+}
+
+void MetricsWriter::sync() {
+  file_->sync();
+}
+
+}  // namespace ingot

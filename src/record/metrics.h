@@ -1,0 +1,73 @@
+// What a training run measures, one row per optimizer step, kept in metrics.jsonl: one JSON object per line,
+// {"step": 12, "wall": 1700000000.5, "loss": 4.1, "router/0/load": [0.1, ...]}. The report, the TensorBoard
+// events and `ingot diff` read the same rows. Not thread-safe: one writer, owned by the trainer.
+//
+// Names and units (a run writes those that it has; other names are kept and plotted by nobody):
+//   loss                      mean cross entropy of the step's training tokens, nats per token
+//   lr                        learning rate of the first parameter group
+//   grad_norm                 global norm of the gradient before clipping
+//   tokens                    training tokens consumed since the start of the run
+//   tokens_per_second         tokens of this step / its wall time
+//   percent_of_light          predicted shortest time of the step / measured time, times 100
+//   step_seconds              wall time of the step
+//   memory_bytes              peak of device memory so far
+//   val/<source>/loss         validation loss, nats per token
+//   val/<source>/bits_per_byte
+//   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1
+//   router/<layer>/entropy    entropy of that list / log(number of experts): 1 is perfect balance
+//   time/<op>                 seconds of the step inside ops of that kind
+//   checkpoint/seconds        time the step was blocked by a checkpoint; written in steps that saved one
+//   checkpoint/bytes          size of that checkpoint
+//   attention_logit_max, log_z, update_ratio/<group>, dead_experts, grad_norm/<group>
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/file_system.h"
+
+namespace ingot {
+
+struct MetricRow {
+  int64_t step = 0;  ///< optimizer steps completed, so the first row has step 1
+  double wall = 0;   ///< seconds since 1970 when the step ended
+  std::vector<std::pair<std::string, double>> scalars;
+  std::vector<std::pair<std::string, std::vector<double>>> lists;
+
+  void set(std::string name, double value) { scalars.emplace_back(std::move(name), value); }
+  void set(std::string name, std::vector<double> values) {
+    lists.emplace_back(std::move(name), std::move(values));
+  }
+  /// The value named `name`, or nullptr.
+  const double* scalar(std::string_view name) const;
+  const std::vector<double>* list(std::string_view name) const;
+};
+
+/// One line without its newline. NaN and infinities become the strings "nan", "inf", "-inf".
+std::string to_json_line(const MetricRow& row);
+/// Error on anything that to_json_line cannot have written; `where` names the line in the message.
+MetricRow parse_metric_row(std::string_view line, const std::string& where);
+
+/// All rows of a file. A last line that a crash cut short is ignored; damage anywhere else is an Error with
+/// the line.
+std::vector<MetricRow> read_metrics(FileSystem& fs, const std::string& path);
+
+/// Appends rows. Opening for a resume at step s first drops every row after s and a torn last line,
+/// atomically, so a killed and resumed run leaves the same steps as an undisturbed one. s = 0 starts an empty
+/// file.
+class MetricsWriter {
+ public:
+  MetricsWriter(FileSystem& fs, const std::string& path, int64_t resume_step);
+  void write(const MetricRow& row);
+  /// Makes all rows durable; the trainer calls it with every checkpoint.
+  void sync();
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  int64_t last_step_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,25 @@
+// The HTML report of a run: one file that needs no network, readable in light and dark, made from what the
+// run folder holds (metrics.h and run_record.h say what the names mean). Plots without data are left out.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "record/metrics.h"
+#include "record/run_record.h"
+
+namespace ingot {
+
+struct ReportData {
+  RunRecord record;
+  std::vector<MetricRow> rows;  ///< ascending steps
+  std::vector<Sample> samples;
+};
+
+std::string render_report(const ReportData& data);
+
+/// Reads the run folder and writes report.html into it, atomically. Errors name the file that is missing or
+/// damaged.
+void write_report(FileSystem& fs, const std::string& run_folder);
+
+}  // namespace ingot

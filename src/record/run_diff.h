@@ -1,0 +1,35 @@
+// What differs between two run folders: recipe, build and machine, and from which step on the losses part.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config_node.h"
+#include "base/file_system.h"
+
+namespace ingot {
+
+struct MetricDifference {
+  std::string name;
+  int64_t step = 0;
+  double left = 0, right = 0;
+};
+
+struct RunDifference {
+  std::vector<ConfigDifference> config;  ///< by recipe path
+  std::vector<ConfigDifference> record;  ///< run.json, by "group.name", without the run's name and times
+  int64_t left_steps = 0, right_steps = 0;
+  /// The first step that both runs have and in which the loss has other bits; none: equal as far as both go.
+  std::optional<int64_t> first_loss_difference;
+  /// Scalars of both runs at up to six steps that both have, in which they differ.
+  std::vector<MetricDifference> metrics;
+};
+
+/// Error when a folder has no run.json.
+RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const std::string& right_folder);
+/// As text for a terminal.
+std::string to_text(const RunDifference& difference, const std::string& left_name,
+                    const std::string& right_name);
+
+}  // namespace ingot
