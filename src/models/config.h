@@ -1,0 +1,172 @@
+// The description of a decoder: every architecture is this one struct with other values. Presets fill it; recipes
+// override fields; the decoder, the counts and the import of foreign checkpoints read it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace ingot {
+
+enum class AttentionKind { gqa, cca };
+constexpr auto enum_names(AttentionKind) {
+  return std::to_array<EnumName<AttentionKind>>({{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}});
+}
+enum class PositionKind { rope, learned, none };
+constexpr auto enum_names(PositionKind) {
+  return std::to_array<EnumName<PositionKind>>(
+      {{PositionKind::rope, "rope"}, {PositionKind::learned, "learned"}, {PositionKind::none, "none"}});
+}
+enum class NormChoice { rms, layer };
+constexpr auto enum_names(NormChoice) {
+  return std::to_array<EnumName<NormChoice>>({{NormChoice::rms, "rms"}, {NormChoice::layer, "layer"}});
+}
+enum class MlpKind { gelu, gelu_tanh, relu2, swiglu, geglu };
+constexpr auto enum_names(MlpKind) {
+  return std::to_array<EnumName<MlpKind>>({{MlpKind::gelu, "gelu"},
+                                           {MlpKind::gelu_tanh, "gelu_tanh"},
+                                           {MlpKind::relu2, "relu2"},
+                                           {MlpKind::swiglu, "swiglu"},
+                                           {MlpKind::geglu, "geglu"}});
+}
+enum class ResidualKind { plain, scaled };
+constexpr auto enum_names(ResidualKind) {
+  return std::to_array<EnumName<ResidualKind>>({{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
+}
+enum class RouterKind { linear, zaya };
+constexpr auto enum_names(RouterKind) {
+  return std::to_array<EnumName<RouterKind>>({{RouterKind::linear, "linear"}, {RouterKind::zaya, "zaya"}});
+}
+enum class RouterScore { softmax_first, softmax_last };
+constexpr auto enum_names(RouterScore) {
+  return std::to_array<EnumName<RouterScore>>(
+      {{RouterScore::softmax_first, "softmax_first"}, {RouterScore::softmax_last, "softmax_last"}});
+}
+enum class BalanceRule { none, adamw, sign };
+constexpr auto enum_names(BalanceRule) {
+  return std::to_array<EnumName<BalanceRule>>(
+      {{BalanceRule::none, "none"}, {BalanceRule::adamw, "adamw"}, {BalanceRule::sign, "sign"}});
+}
+enum class RouterInit { std, fan_in };
+constexpr auto enum_names(RouterInit) {
+  return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
+}
+
+struct MoeConfig {
+  int64_t experts = 0;  ///< 0: dense
+  int64_t top_k = 1;
+  int64_t hidden = 0;         ///< width of one expert after the gate
+  int64_t shared_hidden = 0;  ///< width of the shared expert; 0: none
+  int64_t first_dense = 0;    ///< layers at the start that keep the dense MLP
+  RouterKind router = RouterKind::linear;
+  RouterScore score = RouterScore::softmax_first;
+  bool normalize = false;
+  double scale = 1.0;
+  int64_t router_width = 256;
+  bool skip_class = false;
+  RouterInit router_init = RouterInit::std;
+  BalanceRule balance = BalanceRule::none;
+  double balance_rate = 1e-3;
+  double aux_coefficient = 0;
+  double z_coefficient = 0;
+
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("experts", experts, "routed experts per MoE layer; 0: dense model");
+    v("top_k", top_k, "experts per token");
+    v("hidden", hidden, "width of one expert (after the gate)");
+    v("shared_hidden", shared_hidden, "width of the shared expert on all tokens; 0: none");
+    v("first_dense", first_dense, "layers at the start that keep the dense MLP");
+    v("router", router, "linear, or zaya: down-projection, depth averaging, three-layer MLP");
+    v("score", score, "softmax before or after the choice of top_k");
+    v("normalize", normalize, "divide the chosen weights by their sum");
+    v("scale", scale, "factor on the chosen weights");
+    v("router_width", router_width, "width of zaya's router");
+    v("skip_class", skip_class, "zaya's pinned extra class in the softmax");
+    v("router_init", router_init, "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
+    v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
+    v("balance_rate", balance_rate, "step of the selection bias");
+    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off");
+    v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");
+  }
+};
+
+struct ModelConfig {
+  std::string preset;  ///< where the other fields started; informative
+  int64_t vocab = 0;   ///< 0: the tokenizer's
+  int64_t width = 128;
+  int64_t layers = 4;
+  int64_t heads = 4;
+  int64_t kv_heads = 4;
+  int64_t head_width = 0;  ///< 0: width / heads
+  int64_t hidden = 0;      ///< dense MLP width (after the gate); 0: 4 width
+  int64_t context = 1024;  ///< longest sequence (learned positions have this many rows)
+  AttentionKind attention = AttentionKind::gqa;
+  PositionKind position = PositionKind::rope;
+  double rope_theta = 10000;
+  double rotary_fraction = 1.0;
+  bool qk_norm = false;
+  int64_t window = 0;
+  double logit_softcap = 0;
+  double attention_scale = 0;
+  NormChoice norm = NormChoice::rms;
+  double norm_eps = 1e-5;
+  bool norm_bias = false;
+  MlpKind mlp = MlpKind::swiglu;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  ResidualKind residual = ResidualKind::plain;
+  bool tied = false;
+  double init_std = 0.02;
+  bool scale_output_init = false;
+  MoeConfig moe;
+
+  int64_t key_width() const { return head_width > 0 ? head_width : width / heads; }
+  int64_t mlp_hidden() const { return hidden > 0 ? hidden : 4 * width; }
+  int64_t rotary_dims() const;
+  bool is_moe(int64_t layer) const { return moe.experts > 0 && layer >= moe.first_dense; }
+  /// Columns of the packed q | k | v.
+  int64_t packed_width() const { return (heads + 2 * kv_heads) * key_width(); }
+
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("preset", preset, "preset that the other fields start from; see `ingot model`");
+    v("vocab", vocab, "vocabulary; 0: the tokenizer's");
+    v("width", width, "residual width");
+    v("layers", layers, "layers");
+    v("heads", heads, "query heads");
+    v("kv_heads", kv_heads, "key-value heads (heads: MHA, 1: MQA)");
+    v("head_width", head_width, "width of a head; 0: width / heads");
+    v("hidden", hidden, "dense MLP width after the gate; 0: 4 width");
+    v("context", context, "longest sequence");
+    v("attention", attention, "gqa, or cca: ZAYA1's compressed convolutional attention");
+    v("position", position, "rope, learned or none");
+    v("rope_theta", rope_theta, "base of the rotation");
+    v("rotary_fraction", rotary_fraction, "share of each head that is rotated");
+    v("qk_norm", qk_norm, "RMS norm on each query and key head");
+    v("window", window, "sliding window in tokens; 0: none");
+    v("logit_softcap", logit_softcap, "soft cap of attention logits; 0: none");
+    v("attention_scale", attention_scale, "scale of attention logits; 0: 1/sqrt(head_width)");
+    v("norm", norm, "rms or layer");
+    v("norm_eps", norm_eps, "epsilon of norms");
+    v("norm_bias", norm_bias, "bias in layer norms");
+    v("mlp", mlp, "nonlinearity of MLP and experts");
+    v("attention_bias", attention_bias, "biases in attention projections");
+    v("mlp_bias", mlp_bias, "biases in the dense MLP");
+    v("residual", residual, "plain, or scaled: ZAYA1's learned scales and biases");
+    v("tied", tied, "one matrix for embedding and head");
+    v("init_std", init_std, "standard deviation of initial matrices");
+    v("scale_output_init", scale_output_init, "output projections start with std / sqrt(2 layers)");
+    v("moe", moe, "mixture of experts");
+  }
+  void validate(ConfigErrors& errors) const;
+};
+
+/// Names of all presets.
+std::vector<std::string> preset_names();
+/// The preset, or an Error with the nearest name.
+ModelConfig model_preset(const std::string& name);
+
+}  // namespace ingot

@@ -1,0 +1,222 @@
+// See decoder.h.
+#include "models/decoder.h"
+
+#include <cmath>
+
+#include "ops/embedding/embedding.h"
+
+namespace ingot {
+namespace {
+
+ActivationKind activation_of(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::gelu: return ActivationKind::gelu;
+    case MlpKind::gelu_tanh: return ActivationKind::gelu_tanh;
+    case MlpKind::relu2: return ActivationKind::relu2;
+    case MlpKind::swiglu: return ActivationKind::swiglu;
+    case MlpKind::geglu: return ActivationKind::geglu;
+  }
+  return ActivationKind::swiglu;
+}
+
+double output_std(const ModelConfig& m) {
+  return m.scale_output_init ? m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers)) : m.init_std;
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelConfig& config) : config_(config) {
+  const ConfigNode tree = to_node(config_);
+  ConfigErrors errors(tree);
+  config_.validate(errors);
+  errors.throw_if_any();
+  if (config.vocab < 1) fail("the model's vocab is {}; it must be set, or come from a tokenizer", config.vocab);
+  embed_ = table_.add({"embed.weight", {config.vocab, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
+  if (config.position == PositionKind::learned)
+    positions_ = table_.add(
+        {"position_embed.weight", {config.context, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
+  if (config.residual == ResidualKind::scaled) {
+    input_scale_.stream_scale = table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
+    input_scale_.stream_bias = table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
+  }
+  for (int64_t l = 0; l < config.layers; ++l) {
+    blocks_.push_back(make_block(l));
+    if (blocks_.back().moe) moe_layers_.push_back(l);
+  }
+  final_norm_ = add_norm_params("final_norm");
+  head_ = config.tied ? embed_
+                      : table_.add({"lm_head.weight", {config.vocab, config.width}, ParamRole::head,
+                                    Init::normal(config.init_std)});
+}
+
+Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {
+  Norm n;
+  n.weight = table_.add({prefix + ".weight", {config_.width}, ParamRole::norm, Init::constant(1)});
+  if (config_.norm_bias) n.bias = table_.add({prefix + ".bias", {config_.width}, ParamRole::norm, Init::constant(0)});
+  return n;
+}
+
+Decoder::Merge Decoder::add_merge_params(const std::string& prefix) {
+  Merge m;
+  if (config_.residual == ResidualKind::plain) return m;
+  const auto add = [&](const char* name, double value) {
+    return table_.add({prefix + name, {config_.width}, ParamRole::scale, Init::constant(value)});
+  };
+  m.y_scale = add(".output_scale", 1);
+  m.y_bias = add(".output_scale_bias", 0);
+  m.stream_scale = add(".stream_scale", 1);
+  m.stream_bias = add(".stream_scale_bias", 0);
+  return m;
+}
+
+AttentionOptions Decoder::attention_options() const {
+  AttentionOptions o;
+  o.width = config_.width;
+  o.heads = config_.heads;
+  o.kv_heads = config_.kv_heads;
+  o.head_width = config_.key_width();
+  o.cca = config_.attention == AttentionKind::cca;
+  o.rotary_dims = config_.rotary_dims();
+  o.rope_theta = config_.rope_theta;
+  o.qk_norm = config_.qk_norm;
+  o.eps = config_.norm_eps;
+  o.window = config_.window;
+  o.softcap = config_.logit_softcap;
+  o.scale = config_.attention_scale;
+  o.bias = config_.attention_bias;
+  o.init_std = config_.init_std;
+  o.out_std = output_std(config_);
+  return o;
+}
+
+MoeOptions Decoder::moe_options(int64_t layer) const {
+  const MoeConfig& m = config_.moe;
+  MoeOptions o;
+  o.router.zaya = m.router == RouterKind::zaya;
+  o.router.width = config_.width;
+  o.router.experts = m.experts;
+  o.router.skip_classes = m.skip_class ? 1 : 0;
+  o.router.hidden = m.router_width;
+  o.router.first = layer == m.first_dense;
+  o.router.eps = config_.norm_eps;
+  o.router.init_std = config_.init_std;
+  o.router.fan_in_init = m.router_init == RouterInit::fan_in;
+  o.route.score = m.score == RouterScore::softmax_first ? RouteScore::softmax_first : RouteScore::softmax_last;
+  o.route.normalize = m.normalize;
+  o.route.experts = static_cast<int32_t>(m.experts);
+  o.route.skip_classes = m.skip_class ? 1 : 0;
+  o.route.k = static_cast<int32_t>(m.top_k);
+  o.route.scale = m.scale;
+  o.width = config_.width;
+  o.experts = m.experts;
+  o.hidden = m.hidden;
+  o.shared_hidden = m.shared_hidden;
+  o.kind = activation_of(config_.mlp);
+  o.init_std = config_.init_std;
+  o.out_std = output_std(config_);
+  return o;
+}
+
+Decoder::Block Decoder::make_block(int64_t layer) {
+  const std::string prefix = fmt::format("layers.{}", layer);
+  Block b;
+  b.attention_norm = add_norm_params(prefix + ".attention_norm");
+  b.attention = std::make_unique<Attention>(table_, prefix + ".attention", attention_options());
+  b.attention_merge = add_merge_params(prefix + ".attention_merge");
+  b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
+  if (config_.is_moe(layer))
+    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", moe_options(layer));
+  else
+    b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp",
+                                  MlpOptions{config_.width, config_.mlp_hidden(), activation_of(config_.mlp),
+                                             config_.mlp_bias, config_.init_std, output_std(config_)});
+  b.mlp_merge = add_merge_params(prefix + ".mlp_merge");
+  return b;
+}
+
+Stream Decoder::embed(Context& c, const Value& ids_T) const {
+  c.tape.begin_segment("embed", -1);
+  Stream s;
+  s.x_TD = embedding(c.tape, c.precision().stream, ids_T, c.param(embed_));
+  if (config_.residual == ResidualKind::scaled) {
+    s.merge = MergeKind::affine;
+    s.merge_params = {c.param(input_scale_.stream_scale), c.param(input_scale_.stream_bias), {}, {}};
+  }
+  if (config_.position == PositionKind::learned) {
+    s.pending_TD = embedding(c.tape, c.precision().stream, c.positions_T, c.param(positions_));
+    s.merge = MergeKind::add;
+  }
+  return s;
+}
+
+Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm) const {
+  const NormKind kind = config_.norm == NormChoice::rms ? NormKind::rms : NormKind::layer;
+  const AddNormAttr attr{kind, s.merge, c.precision().compute, config_.norm_eps};
+  AddNormResult r = add_norm(c.tape, attr, s.x_TD, s.pending_TD, s.merge_params, c.param(norm.weight), c.param(norm.bias));
+  s.x_TD = std::move(r.stream);
+  s.pending_TD = {};
+  return std::move(r.h);
+}
+
+void Decoder::set_pending(Context& c, Stream& s, Value y_TD, const Merge& m) const {
+  s.pending_TD = std::move(y_TD);
+  s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
+  s.merge_params = {c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale), c.param(m.y_bias)};
+}
+
+void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
+  c.tape.begin_segment("attention", static_cast<int>(layer));
+  Value h_TD = merge_and_norm(c, s, b.attention_norm);
+  set_pending(c, s, b.attention->forward(c, h_TD, layer), b.attention_merge);
+  c.tape.begin_segment("mlp", static_cast<int>(layer));
+  h_TD = merge_and_norm(c, s, b.mlp_norm);
+  if (b.mlp) {
+    set_pending(c, s, b.mlp->forward(c, h_TD), b.mlp_merge);
+    return;
+  }
+  MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
+  s.router_state_TR = std::move(m.router_state_TR);
+  out.balance.push_back(std::move(m.losses));
+  set_pending(c, s, std::move(m.y_TD), b.mlp_merge);
+}
+
+DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
+  DecoderOutput out;
+  Stream s = embed(c, ids_T);
+  for (size_t l = 0; l < blocks_.size(); ++l) block(c, s, blocks_[l], static_cast<int64_t>(l), out);
+  c.tape.begin_segment("head", -1);
+  out.hidden_TD = merge_and_norm(c, s, final_norm_);
+  return out;
+}
+
+HeadResult Decoder::head(Context& c, const HeadAttr& attr, const Value& hidden_TD, const Value& targets_T,
+                         const Value& teacher_TV, const Value& weight_T) const {
+  return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
+}
+
+Value Decoder::logits(Context& c, const Value& hidden_TD) const {
+  return head_logits(c.tape, hidden_TD, c.param(head_));
+}
+
+ParameterCounts count_parameters(const Decoder& decoder) {
+  const ParameterTable& t = decoder.table();
+  const ModelConfig& m = decoder.config();
+  ParameterCounts n;
+  n.total = t.total();
+  n.embedding = t.total(ParamRole::embedding) + t.total(ParamRole::head);
+  n.without_embedding = n.total - n.embedding;
+  const int64_t experts = t.total(ParamRole::expert);
+  n.active_without_embedding =
+      n.without_embedding - (m.moe.experts > 0 ? experts / m.moe.experts * (m.moe.experts - m.moe.top_k) : 0);
+  n.active = n.active_without_embedding + t[decoder.head_index()].shape.numel();
+  n.buffers = static_cast<int64_t>(decoder.moe_layers().size()) * (m.moe.experts + (m.moe.skip_class ? 1 : 0));
+  return n;
+}
+
+double training_flops_per_token(const Decoder& decoder, int64_t context) {
+  const ModelConfig& m = decoder.config();
+  return 6.0 * static_cast<double>(count_parameters(decoder).active) +
+         12.0 * static_cast<double>(m.layers * context * m.heads * m.key_width());
+}
+
+}  // namespace ingot

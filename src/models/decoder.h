@@ -1,0 +1,109 @@
+// The decoder: embedding, L blocks of (attention, feed-forward), final norm. Assembled from options; every family is
+// this class with another ModelConfig. The forward below is the only description of the model: training, evaluation,
+// decoding, memory planning and counting all run it.
+//
+// Residual merges. A block receives the stream and the not yet added output of the sublayer before ("pending") together
+// with the merge's parameters; each norm merges first (ops/add_norm). What is alive at a block's border is therefore the
+// stream, the pending output, and the router's state: what a pipeline cut would send.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "models/config.h"
+#include "nn/attention.h"
+#include "nn/mlp.h"
+#include "nn/moe/layer.h"
+#include "ops/add_norm/add_norm.h"
+#include "ops/head/head.h"
+
+namespace ingot {
+
+/// Values alive at the border of two blocks.
+struct Stream {
+  Value x_TD;               ///< residual stream
+  Value pending_TD;         ///< output of the last sublayer, not merged yet; absent at the start
+  MergeKind merge = MergeKind::none;
+  MergeParams merge_params;
+  Value router_state_TR;
+};
+
+struct DecoderOutput {
+  Value hidden_TD;  ///< final norm's output, in the compute type: the head's input
+  std::vector<BalanceLosses> balance;  ///< one per MoE layer
+};
+
+class Decoder {
+ public:
+  /// Builds the parameter table; allocates nothing of the model's size. Throws Error for an invalid config; config.vocab
+  /// must be set.
+  explicit Decoder(const ModelConfig& config);
+
+  const ModelConfig& config() const { return config_; }
+  const ParameterTable& table() const { return table_; }
+
+  /// ids_T (i32) -> hidden states of all rows.
+  DecoderOutput forward(Context& c, const Value& ids_T) const;
+  /// Statistics of the next-token distribution (see ops/head).
+  HeadResult head(Context& c, const HeadAttr& attr, const Value& hidden_TD, const Value& targets_T,
+                  const Value& teacher_TV = {}, const Value& weight_T = {}) const;
+  /// Raw logits, for sampling.
+  Value logits(Context& c, const Value& hidden_TD) const;
+
+  int embedding_index() const { return embed_; }
+  /// Index of the matrix that the head reads (the embedding's when tied).
+  int head_index() const { return head_; }
+  /// MoE layers, ascending.
+  const std::vector<int64_t>& moe_layers() const { return moe_layers_; }
+
+ private:
+  struct Norm {
+    int weight = -1, bias = -1;
+  };
+  struct Merge {
+    int stream_scale = -1, stream_bias = -1, y_scale = -1, y_bias = -1;
+  };
+  struct Block {
+    Norm attention_norm, mlp_norm;
+    std::unique_ptr<Attention> attention;
+    std::unique_ptr<Mlp> mlp;
+    std::unique_ptr<MoeLayer> moe;
+    Merge attention_merge, mlp_merge;
+  };
+
+  Norm add_norm_params(const std::string& prefix);
+  Merge add_merge_params(const std::string& prefix);
+  Block make_block(int64_t layer);
+  AttentionOptions attention_options() const;
+  MoeOptions moe_options(int64_t layer) const;
+  /// Merges the pending output and normalises; returns h and leaves the merged stream.
+  Value merge_and_norm(Context& c, Stream& s, const Norm& norm) const;
+  void set_pending(Context& c, Stream& s, Value y_TD, const Merge& merge) const;
+  Stream embed(Context& c, const Value& ids_T) const;
+  void block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const;
+
+  ModelConfig config_;
+  ParameterTable table_;
+  int embed_ = -1, positions_ = -1, head_ = -1;
+  Merge input_scale_;
+  std::vector<Block> blocks_;
+  Norm final_norm_;
+  std::vector<int64_t> moe_layers_;
+};
+
+/// Exact counts, by part; all follow from the table.
+struct ParameterCounts {
+  int64_t total = 0;             ///< trainable parameters
+  int64_t embedding = 0;         ///< embedding (and untied head, learned positions)
+  int64_t without_embedding = 0;
+  int64_t active_without_embedding = 0;  ///< per token: top_k of the experts
+  int64_t active = 0;            ///< with one embedding row lookup counted as the whole matrix once
+  int64_t buffers = 0;           ///< balancing biases
+};
+ParameterCounts count_parameters(const Decoder& decoder);
+
+/// Training FLOPs per token: 6 N_active (products) + attention, 12 L T C over the full square as most published figures
+/// count; causal skipping halves the attention term.
+double training_flops_per_token(const Decoder& decoder, int64_t context);
+
+}  // namespace ingot

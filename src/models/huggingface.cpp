@@ -1,0 +1,224 @@
+// See huggingface.h: the tables of external tensors.
+#include "models/huggingface.h"
+
+#include <functional>
+
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+/// Collects external tensors for one decoder.
+class Names {
+ public:
+  explicit Names(const Decoder& d) : decoder_(d) {}
+
+  /// A whole parameter as it is (shape may differ by unit dimensions).
+  void whole(const std::string& external, const std::string& ours, Shape shape = {}) {
+    const int p = index(ours);
+    const Shape& own = decoder_.table()[p].shape;
+    add(external, shape.rank() > 0 ? shape : own, p, 0, row_major(shape.rank() > 0 ? shape : own));
+  }
+  /// Rows [begin, begin + rows) of a matrix or vector.
+  void rows(const std::string& external, const std::string& ours, int64_t begin, int64_t count) {
+    const int p = index(ours);
+    const Shape& own = decoder_.table()[p].shape;
+    const int64_t width = own.rank() > 1 ? own[1] : 1;
+    Shape shape{count};
+    if (own.rank() > 1) shape.push_back(width);
+    add(external, shape, p, begin * width, row_major(shape));
+  }
+  /// The transpose of a matrix ([in, out] of gpt2's Conv1D).
+  void transposed(const std::string& external, const std::string& ours) {
+    const int p = index(ours);
+    const Shape& own = decoder_.table()[p].shape;
+    add(external, {own[1], own[0]}, p, 0, {1, own[1]});
+  }
+  /// Rows of one expert.
+  void expert_rows(const std::string& external, const std::string& ours, int64_t expert, int64_t begin, int64_t count) {
+    const int p = index(ours);
+    const Shape& own = decoder_.table()[p].shape;
+    add(external, {count, own[2]}, p, (expert * own[1] + begin) * own[2], {own[2], 1});
+  }
+  /// zaya's grouped convolution: external [C, K, 2] (out channel, in channel, tap); ours [heads, K, 2 K] with the older
+  /// tap's K columns first.
+  void grouped_conv(const std::string& external, const std::string& ours) {
+    const int p = index(ours);
+    const Shape& own = decoder_.table()[p].shape;
+    const int64_t k = own[1];
+    add(external, {own[0] * k, k, 2}, p, 0, {2 * k, 1, k});
+  }
+  void balancing_bias(const std::string& external, int64_t layer, int64_t classes) {
+    tensors_.push_back({external, {classes}, -1, layer, 0, {1}});
+  }
+  std::vector<ExternalTensor> take() { return std::move(tensors_); }
+
+ private:
+  static std::vector<int64_t> row_major(const Shape& s) {
+    std::vector<int64_t> strides(static_cast<size_t>(s.rank()), 1);
+    for (int d = s.rank() - 2; d >= 0; --d) strides[static_cast<size_t>(d)] = strides[static_cast<size_t>(d) + 1] * s[d + 1];
+    return strides;
+  }
+  int index(const std::string& ours) const {
+    const int p = decoder_.table().find(ours);
+    INGOT_CHECK(p >= 0, "no parameter '{}'", ours);
+    return p;
+  }
+  void add(const std::string& external, Shape shape, int p, int64_t offset, std::vector<int64_t> stride) {
+    tensors_.push_back({external, shape, p, -1, offset, std::move(stride)});
+  }
+  const Decoder& decoder_;
+  std::vector<ExternalTensor> tensors_;
+};
+
+void gpt2_names(const Decoder& d, Names& n) {
+  n.whole("transformer.wte.weight", "embed.weight");
+  n.whole("transformer.wpe.weight", "position_embed.weight");
+  for (int64_t l = 0; l < d.config().layers; ++l) {
+    const std::string e = fmt::format("transformer.h.{}.", l), o = fmt::format("layers.{}.", l);
+    for (const char* part : {"weight", "bias"}) {
+      n.whole(e + "ln_1." + part, o + "attention_norm." + part);
+      n.whole(e + "ln_2." + part, o + "mlp_norm." + part);
+    }
+    for (const auto& [external, ours] : {std::pair<const char*, const char*>{"attn.c_attn", "attention.qkv"},
+                                         {"attn.c_proj", "attention.out"},
+                                         {"mlp.c_fc", "mlp.up"},
+                                         {"mlp.c_proj", "mlp.down"}}) {
+      n.transposed(e + external + ".weight", o + ours + ".weight");
+      n.whole(e + external + ".bias", o + ours + ".bias");
+    }
+  }
+  n.whole("transformer.ln_f.weight", "final_norm.weight");
+  n.whole("transformer.ln_f.bias", "final_norm.bias");
+}
+
+/// llama, qwen3, qwen3_moe: one naming.
+void llama_names(const Decoder& d, Names& n) {
+  const ModelConfig& m = d.config();
+  const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
+  n.whole("model.embed_tokens.weight", "embed.weight");
+  for (int64_t l = 0; l < m.layers; ++l) {
+    const std::string e = fmt::format("model.layers.{}.", l), o = fmt::format("layers.{}.", l);
+    n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
+    for (const char* part : {"weight", "bias"}) {
+      if (part[0] == 'b' && !m.attention_bias) continue;
+      n.rows(e + "self_attn.q_proj." + part, o + "attention.qkv." + part, 0, q);
+      n.rows(e + "self_attn.k_proj." + part, o + "attention.qkv." + part, q, kv);
+      n.rows(e + "self_attn.v_proj." + part, o + "attention.qkv." + part, q + kv, kv);
+      n.whole(e + "self_attn.o_proj." + part, o + "attention.out." + part);
+    }
+    if (m.qk_norm) {
+      n.whole(e + "self_attn.q_norm.weight", o + "attention.q_norm.weight");
+      n.whole(e + "self_attn.k_norm.weight", o + "attention.k_norm.weight");
+    }
+    n.whole(e + "post_attention_layernorm.weight", o + "mlp_norm.weight");
+    if (!m.is_moe(l)) {
+      n.rows(e + "mlp.gate_proj.weight", o + "mlp.gate_up.weight", 0, m.mlp_hidden());
+      n.rows(e + "mlp.up_proj.weight", o + "mlp.gate_up.weight", m.mlp_hidden(), m.mlp_hidden());
+      n.whole(e + "mlp.down_proj.weight", o + "mlp.down.weight");
+      continue;
+    }
+    n.whole(e + "mlp.gate.weight", o + "moe.router.weight");
+    for (int64_t x = 0; x < m.moe.experts; ++x) {
+      const std::string ex = fmt::format("{}mlp.experts.{}.", e, x);
+      n.expert_rows(ex + "gate_proj.weight", o + "moe.experts.gate_up.weight", x, 0, m.moe.hidden);
+      n.expert_rows(ex + "up_proj.weight", o + "moe.experts.gate_up.weight", x, m.moe.hidden, m.moe.hidden);
+      n.expert_rows(ex + "down_proj.weight", o + "moe.experts.down.weight", x, 0, m.width);
+    }
+  }
+  n.whole("model.norm.weight", "final_norm.weight");
+  if (!m.tied) n.whole("lm_head.weight", "lm_head.weight");
+}
+
+void zaya_layer_names(const ModelConfig& m, Names& n, int64_t l) {
+  const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
+  const std::string e = fmt::format("model.layers.{}.", l), o = fmt::format("layers.{}.", l);
+  const std::string ep = e + "self_attn.qkv_proj.", oa = o + "attention.", qkv = oa + "qkv.weight";
+  n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
+  n.rows(ep + "q_proj.weight", qkv, 0, q);
+  n.rows(ep + "k_proj.weight", qkv, q, kv);
+  n.rows(ep + "v_proj_current.weight", qkv, q + kv, kv / 2);
+  n.rows(ep + "v_proj_delayed.weight", qkv, q + kv + kv / 2, kv / 2);
+  n.whole(ep + "conv_qk_depthwise.weight", oa + "conv_depthwise.weight", {q + kv, 1, 2});
+  n.whole(ep + "conv_qk_depthwise.bias", oa + "conv_depthwise.bias");
+  n.grouped_conv(ep + "conv_qk_grouped.weight", oa + "conv_grouped.weight");
+  n.whole(ep + "conv_qk_grouped.bias", oa + "conv_grouped.bias");
+  n.whole(e + "self_attn.qk_norm.temp", oa + "temperature");
+  n.whole(e + "self_attn.o_proj.weight", oa + "out.weight");
+  n.whole(e + "post_attention_layernorm.weight", o + "mlp_norm.weight");
+  for (const auto& [external, ours] : {std::pair<const char*, const char*>{"post_attention", "attention_merge"},
+                                       {"post_mlp", "mlp_merge"}}) {
+    n.whole(e + external + "_residual_scale.hidden_states_scale", o + ours + ".output_scale");
+    n.whole(e + external + "_residual_scale.hidden_states_bias", o + ours + ".output_scale_bias");
+    n.whole(e + external + "_residual_scale.residual_scale", o + ours + ".stream_scale");
+    n.whole(e + external + "_residual_scale.residual_bias", o + ours + ".stream_scale_bias");
+  }
+  const std::string g = e + "mlp.gate.", r = o + "moe.router.";
+  n.whole(g + "down_proj.weight", r + "down.weight");
+  n.whole(g + "down_proj.bias", r + "down.bias");
+  if (l > 0) n.whole(g + "router_states_scale", r + "eda_scale");
+  n.whole(g + "router_mlp.norm.weight", r + "norm.weight");
+  for (const char* fc : {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}) n.whole(g + "router_mlp." + fc, r + fc);
+  n.whole(g + "router_mlp.out_proj.weight", r + "out.weight");
+  n.balancing_bias(g + "balancing_biases", l, m.moe.experts + 1);
+  n.whole(e + "mlp.experts.gate_up_proj", o + "moe.experts.gate_up.weight");
+  n.whole(e + "mlp.experts.down_proj", o + "moe.experts.down.weight");
+}
+
+void zaya_names(const Decoder& d, Names& n) {
+  n.whole("model.embed_tokens.weight", "embed.weight");
+  n.whole("model.input_hidden_states_scale", "input_scale.scale");
+  n.whole("model.input_hidden_states_bias", "input_scale.bias");
+  for (int64_t l = 0; l < d.config().layers; ++l) zaya_layer_names(d.config(), n, l);
+  n.whole("model.norm.weight", "final_norm.weight");
+}
+
+/// Calls body(external element, parameter element) over the whole external tensor.
+void for_elements(const ExternalTensor& e, const std::function<void(size_t, size_t)>& body) {
+  const int rank = e.shape.rank();
+  std::vector<int64_t> at(static_cast<size_t>(rank), 0);
+  for (int64_t n = 0; n < e.shape.numel(); ++n) {
+    int64_t ours = e.offset;
+    for (int d = 0; d < rank; ++d) ours += at[static_cast<size_t>(d)] * e.stride[static_cast<size_t>(d)];
+    body(static_cast<size_t>(n), static_cast<size_t>(ours));
+    for (int d = rank - 1; d >= 0 && ++at[static_cast<size_t>(d)] == e.shape[d]; --d) at[static_cast<size_t>(d)] = 0;
+  }
+}
+
+}  // namespace
+
+std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) {
+  const ModelConfig& m = d.config();
+  Names n(d);
+  const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
+                    m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 && m.moe.skip_class &&
+                    m.tied && m.moe.shared_hidden == 0;
+  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias && m.tied &&
+                    m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
+  const bool llama = m.attention == AttentionKind::gqa && m.position == PositionKind::rope && m.norm == NormChoice::rms &&
+                     m.residual == ResidualKind::plain && m.mlp == MlpKind::swiglu && !m.mlp_bias &&
+                     m.rotary_fraction == 1.0 && m.moe.router == RouterKind::linear && m.moe.shared_hidden == 0;
+  if (zaya) zaya_names(d, n);
+  else if (gpt2) gpt2_names(d, n);
+  else if (llama) llama_names(d, n);
+  else
+    throw Error("no Hugging Face family describes this model",
+                "families: gpt2, llama, qwen3, qwen3_moe, zaya; options such as shared experts have no counterpart there");
+  return n.take();
+}
+
+void copy_from_external(const ExternalTensor& e, const Tensor& external, const Tensor& parameter) {
+  const reference::Array from = reference::load(external);
+  reference::Array to = reference::load(parameter);
+  for_elements(e, [&](size_t n, size_t ours) { to[ours] = from[n]; });
+  reference::store(parameter, to);
+}
+
+void copy_to_external(const ExternalTensor& e, const Tensor& parameter, const Tensor& external) {
+  const reference::Array from = reference::load(parameter);
+  reference::Array to(static_cast<size_t>(external.numel()));
+  for_elements(e, [&](size_t n, size_t ours) { to[n] = from[ours]; });
+  reference::store(external, to);
+}
+
+}  // namespace ingot

@@ -1,0 +1,170 @@
+// The presets: published architectures with their exact shapes, and small ones for one machine.
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "models/config.h"
+
+namespace ingot {
+namespace {
+
+ModelConfig gpt2(int64_t layers, int64_t heads, int64_t width) {
+  ModelConfig m;
+  m.vocab = 50257;
+  m.width = width;
+  m.layers = layers;
+  m.heads = m.kv_heads = heads;
+  m.context = 1024;
+  m.position = PositionKind::learned;
+  m.norm = NormChoice::layer;
+  m.norm_bias = m.attention_bias = m.mlp_bias = true;
+  m.mlp = MlpKind::gelu_tanh;
+  m.tied = m.scale_output_init = true;
+  return m;
+}
+
+ModelConfig llama(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads, int64_t hidden) {
+  ModelConfig m;
+  m.vocab = 128256;
+  m.width = width;
+  m.layers = layers;
+  m.heads = heads;
+  m.kv_heads = kv_heads;
+  m.hidden = hidden;
+  m.context = 8192;
+  m.rope_theta = 500000;
+  return m;
+}
+
+ModelConfig qwen3_moe() {  // Qwen3-30B-A3B
+  ModelConfig m;
+  m.vocab = 151936;
+  m.width = 2048;
+  m.layers = 48;
+  m.heads = 32;
+  m.kv_heads = 4;
+  m.head_width = 128;
+  m.context = 32768;
+  m.rope_theta = 1e6;
+  m.qk_norm = true;
+  m.norm_eps = 1e-6;
+  m.moe.experts = 128;
+  m.moe.top_k = 8;
+  m.moe.hidden = 768;
+  m.moe.normalize = true;
+  m.moe.aux_coefficient = 1e-3;
+  return m;
+}
+
+/// ZAYA1 (000 Tables II-III, 001 Table I; spec zaya1 §1.1).
+ModelConfig zaya1(int64_t context, double theta) {
+  ModelConfig m;
+  m.vocab = 262272;
+  m.width = 2048;
+  m.layers = 40;
+  m.heads = 8;
+  m.kv_heads = 2;
+  m.head_width = 128;
+  m.context = context;
+  m.attention = AttentionKind::cca;
+  m.rope_theta = theta;
+  m.rotary_fraction = 0.5;
+  m.residual = ResidualKind::scaled;
+  m.tied = m.scale_output_init = true;
+  m.moe.experts = 16;
+  m.moe.hidden = 2048;
+  m.moe.router = RouterKind::zaya;
+  m.moe.router_width = 256;
+  m.moe.skip_class = true;
+  m.moe.balance = BalanceRule::adamw;
+  return m;
+}
+
+/// ZAYA1's code paths at a size for one machine. A small router starts from 1/sqrt(fan_in): with 0.02 its logits are
+/// all but equal and one expert takes everything.
+ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads, int64_t head_width,
+                       int64_t experts, int64_t hidden, int64_t router_width) {
+  ModelConfig m = zaya1(1024, 10000);
+  m.vocab = 0;
+  m.width = width;
+  m.layers = layers;
+  m.heads = heads;
+  m.kv_heads = kv_heads;
+  m.head_width = head_width;
+  m.moe.experts = experts;
+  m.moe.hidden = hidden;
+  m.moe.router_width = router_width;
+  m.moe.router_init = RouterInit::fan_in;
+  return m;
+}
+
+const std::map<std::string, std::function<ModelConfig()>>& presets() {
+  static const std::map<std::string, std::function<ModelConfig()>> all = {
+      {"gpt2", [] { return gpt2(12, 12, 768); }},
+      {"gpt2-medium", [] { return gpt2(24, 16, 1024); }},
+      {"gpt2-large", [] { return gpt2(36, 20, 1280); }},
+      {"gpt2-xl", [] { return gpt2(48, 25, 1600); }},
+      {"llama", [] { return llama(32, 4096, 32, 8, 14336); }},
+      {"qwen3-moe", qwen3_moe},
+      {"zaya1-base", [] { return zaya1(32768, 1e6); }},
+      {"zaya1-8b", [] { return zaya1(131072, 5e6); }},
+      {"gpt-10m",
+       [] {
+         ModelConfig m = gpt2(6, 6, 384);
+         m.vocab = 0;
+         m.context = 256;
+         return m;
+       }},
+      {"llama-small",
+       [] {
+         ModelConfig m = llama(6, 256, 4, 2, 704);
+         m.vocab = 0;
+         m.context = 1024;
+         m.rope_theta = 10000;
+         m.tied = m.scale_output_init = true;
+         return m;
+       }},
+      {"moe-small",
+       [] {
+         ModelConfig m = llama(6, 256, 4, 2, 704);
+         m.vocab = 0;
+         m.context = 1024;
+         m.rope_theta = 10000;
+         m.tied = m.scale_output_init = m.qk_norm = true;
+         m.moe.experts = 8;
+         m.moe.top_k = 2;
+         m.moe.hidden = 352;
+         m.moe.normalize = true;
+         m.moe.aux_coefficient = 1e-2;
+         return m;
+       }},
+      {"zaya-tiny", [] { return zaya_small(4, 128, 4, 2, 32, 4, 128, 32); }},
+      {"zaya-small", [] { return zaya_small(6, 256, 4, 2, 64, 8, 256, 64); }},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : presets()) names.push_back(name);
+  return names;
+}
+
+ModelConfig model_preset(const std::string& name) {
+  const auto it = presets().find(name);
+  if (it != presets().end()) {
+    ModelConfig m = it->second();
+    m.preset = name;
+    return m;
+  }
+  std::string list;
+  for (const auto& n : preset_names()) list += (list.empty() ? "" : ", ") + n;
+  const std::string nearest = nearest_name(name, preset_names());
+  throw Error(fmt::format("there is no preset '{}'", name),
+              (nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest)) + "presets: " + list);
+}
+
+}  // namespace ingot

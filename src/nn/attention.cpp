@@ -1,0 +1,58 @@
+// See attention.h.
+#include "nn/attention.h"
+
+#include "ops/attention/attention.h"
+#include "ops/cca/cca.h"
+#include "ops/linear/linear.h"
+#include "ops/qk_prepare/qk_prepare.h"
+
+namespace ingot {
+
+Attention::Attention(ParameterTable& table, const std::string& prefix, const AttentionOptions& o) : o_(o) {
+  const int64_t q = o.heads * o.head_width, kv = o.kv_heads * o.head_width, packed = q + 2 * kv;
+  // CCA projects v in two halves (current and delayed), which the sources orthogonalise apart.
+  const std::vector<int64_t> blocks = o.cca ? std::vector<int64_t>{q, kv, kv / 2, kv / 2} : std::vector<int64_t>{q, kv, kv};
+  qkv_ = table.add({prefix + ".qkv.weight", {packed, o.width}, ParamRole::matrix, Init::normal(o.init_std), 1, blocks,
+                    {ShardAxis::tensor, 0, blocks}});
+  if (o.bias)
+    qkv_bias_ = table.add({prefix + ".qkv.bias", {packed}, ParamRole::bias, Init::constant(0), 1, {},
+                           {ShardAxis::tensor, 0, blocks}});
+  if (o.qk_norm) {
+    q_norm_ = table.add({prefix + ".q_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1)});
+    k_norm_ = table.add({prefix + ".k_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1)});
+  }
+  if (o.cca) {
+    const int64_t heads = o.heads + o.kv_heads, channels = heads * o.head_width, k = o.head_width;
+    depthwise_ = table.add({prefix + ".conv_depthwise.weight", {channels, 2}, ParamRole::conv, Init::normal(o.init_std)});
+    depthwise_bias_ = table.add({prefix + ".conv_depthwise.bias", {channels}, ParamRole::bias, Init::constant(0)});
+    grouped_ = table.add({prefix + ".conv_grouped.weight", {heads, k, 2 * k}, ParamRole::conv, Init::normal(o.init_std)});
+    grouped_bias_ = table.add({prefix + ".conv_grouped.bias", {channels}, ParamRole::bias, Init::constant(0)});
+    temperature_ = table.add({prefix + ".temperature", {o.kv_heads}, ParamRole::temperature, Init::constant(1)});
+  }
+  out_ = table.add({prefix + ".out.weight", {o.width, q}, ParamRole::matrix, Init::normal(o.out_std), 1, {},
+                    {ShardAxis::tensor, 1, {}}});
+  if (o.bias) out_bias_ = table.add({prefix + ".out.bias", {o.width}, ParamRole::bias, Init::constant(0)});
+}
+
+Value Attention::forward(Context& c, const Value& h_TD, int64_t layer) const {
+  const DType type = c.precision().compute;
+  const int tp = c.weights.placement().tensor_size;
+  const int64_t heads = o_.heads / tp, kv_heads = o_.kv_heads / tp;
+  c.tape.begin_segment("attention", static_cast<int>(layer));
+  Value qkv_TW = linear(c.tape, type, h_TD, c.param(qkv_), c.param(qkv_bias_));
+  if (o_.cca) {
+    const CcaAttr attr{heads, kv_heads, o_.head_width, o_.rotary_dims, o_.rope_theta, type, c.rows, layer};
+    qkv_TW = cca(c.tape, attr, qkv_TW, c.positions_T,
+                 {c.param(depthwise_), c.param(depthwise_bias_), c.param(grouped_), c.param(grouped_bias_),
+                  c.param(temperature_)});
+  } else if (o_.rotary_dims > 0 || o_.qk_norm) {
+    const QkPrepareAttr attr{heads, kv_heads, o_.head_width, o_.rotary_dims, o_.rope_theta, o_.qk_norm, o_.eps, type};
+    qkv_TW = qk_prepare(c.tape, attr, qkv_TW, c.positions_T, c.param(q_norm_), c.param(k_norm_));
+  }
+  const AttentionAttr attr{heads, kv_heads, o_.head_width, o_.scale, o_.window, o_.softcap, c.rows, layer};
+  const AttentionResult a = attention(c.tape, attr, qkv_TW);
+  c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, a.max_logit);
+  return linear(c.tape, type, a.o, c.param(out_), c.param(out_bias_));
+}
+
+}  // namespace ingot

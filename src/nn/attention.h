@@ -1,0 +1,34 @@
+// The attention sublayer: projection, preparation (rotation and norm, or ZAYA1's compressed convolutions), attention,
+// output projection. Grouped-query (MHA, GQA, MQA) and CCA differ in the preparation only.
+#pragma once
+#include "nn/context.h"
+
+namespace ingot {
+
+struct AttentionOptions {
+  int64_t width = 0, heads = 0, kv_heads = 0, head_width = 0;
+  bool cca = false;  ///< compressed convolutional attention (001 §II-A1)
+  int64_t rotary_dims = 0;
+  double rope_theta = 10000;
+  bool qk_norm = false;
+  double eps = 1e-5;
+  int64_t window = 0;
+  double softcap = 0, scale = 0;
+  bool bias = false;
+  double init_std = 0.02, out_std = 0.02;
+};
+
+class Attention {
+ public:
+  /// Registers the parameters under `prefix` (for example "layers.3.attention").
+  Attention(ParameterTable& table, const std::string& prefix, const AttentionOptions& options);
+  /// h_TD (normed stream) -> y_TD.
+  Value forward(Context& c, const Value& h_TD, int64_t layer) const;
+
+ private:
+  AttentionOptions o_;
+  int qkv_ = -1, qkv_bias_ = -1, out_ = -1, out_bias_ = -1, q_norm_ = -1, k_norm_ = -1;
+  int depthwise_ = -1, depthwise_bias_ = -1, grouped_ = -1, grouped_bias_ = -1, temperature_ = -1;
+};
+
+}  // namespace ingot

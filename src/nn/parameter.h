@@ -1,0 +1,80 @@
+// What a model is made of, without memory: the list of its parameters. Each has a global name and shape, an
+// initialisation rule, and a shard rule (which dimension lies on which axis). Everything else follows: counts, flat
+// buffers, optimizer groups, checkpoint pieces, slices of a rank.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace ingot {
+
+/// Parts for accounting, and for what an optimizer or precision rule may ask.
+enum class ParamRole : uint8_t { embedding, head, matrix, expert, norm, bias, scale, conv, temperature, router };
+
+/// Initial values: a pure function of (seed, name, global element index), so that every layout starts from one model.
+struct Init {
+  enum class Kind : uint8_t { constant, normal } kind = Kind::constant;
+  double value = 0;  ///< the constant, or the standard deviation
+  static Init constant(double v) { return {Kind::constant, v}; }
+  static Init normal(double std) { return {Kind::normal, std}; }
+};
+
+/// Axes on which parameters can be cut.
+enum class ShardAxis : uint8_t { none, tensor, expert };
+
+/// Which dimension is cut, and how: a packed dimension (q|k|v) is cut block by block.
+struct ShardRule {
+  ShardAxis axis = ShardAxis::none;
+  int dim = 0;
+  std::vector<int64_t> blocks;  ///< global extents along dim that are cut separately; empty: one block
+};
+
+/// Where a rank stands on the axes that cut parameters.
+struct Placement {
+  int tensor_size = 1, tensor_rank = 0;
+  int expert_size = 1, expert_rank = 0;
+  int size(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_size : a == ShardAxis::expert ? expert_size : 1; }
+  int rank(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_rank : a == ShardAxis::expert ? expert_rank : 0; }
+};
+
+struct ParameterSpec {
+  std::string name;
+  Shape shape;  ///< global
+  ParamRole role = ParamRole::matrix;
+  Init init;
+  int64_t matrices = 1;             ///< stacked matrices along the first dimension (experts)
+  std::vector<int64_t> row_splits;  ///< row blocks that a matrix optimizer treats apart (q|k|v)
+  ShardRule shard;
+};
+
+/// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).
+struct ParameterPiece {
+  std::vector<int64_t> local_offset, global_offset, extent;
+};
+
+class ParameterTable {
+ public:
+  /// Returns the index by which the tape and weight sets know it. Names are unique.
+  int add(ParameterSpec spec);
+  int size() const { return static_cast<int>(specs_.size()); }
+  const ParameterSpec& operator[](int i) const { return specs_[static_cast<size_t>(i)]; }
+  /// Index of a name, or -1.
+  int find(std::string_view name) const;
+  int64_t total() const;
+  int64_t total(ParamRole role) const;
+
+ private:
+  std::vector<ParameterSpec> specs_;
+};
+
+/// Shape of a rank's part; an Error if an extent does not divide.
+Shape local_shape(const ParameterSpec& spec, const Placement& placement);
+/// The pieces of a rank's part, in local order; they tile it exactly.
+std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement);
+/// Writes the initial values of a rank's part into `local` (f32 or f64).
+void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t seed, const Tensor& local);
+
+}  // namespace ingot

@@ -1,0 +1,112 @@
+// See weights.h.
+#include "nn/weights.h"
+
+#include <cstring>
+
+#include "base/parallel.h"
+
+namespace ingot {
+namespace {
+
+/// 0: dense matrix, 1: expert matrix, 2: element-wise.
+int group_of(const ParameterSpec& spec) {
+  if (spec.role == ParamRole::expert) return 1;
+  return spec.shape.rank() >= 2 && spec.role != ParamRole::conv && spec.role != ParamRole::embedding ? 0 : 2;
+}
+
+/// Only what products (and the embedding) read as a matrix gets a compute copy; vectors stay in the stream's type.
+bool wants_copy(const ParameterSpec& spec) {
+  return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
+}
+
+}  // namespace
+
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype) {
+  FlatLayout layout;
+  layout.offsets.assign(static_cast<size_t>(table.size()), 0);
+  for (int i = 0; i < table.size(); ++i) layout.shapes.push_back(local_shape(table[i], placement));
+  for (const int group : {0, 1, 2})
+    for (int i = 0; i < table.size(); ++i) {
+      if (group_of(table[i]) != group) continue;
+      layout.offsets[static_cast<size_t>(i)] = layout.bytes;
+      layout.bytes += round_up_block(layout.shapes[static_cast<size_t>(i)].numel() * size_of(dtype));
+    }
+  return layout;
+}
+
+WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision)
+    : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)),
+      copy_offsets_(static_cast<size_t>(table.size()), -1), masters_(layout_.bytes) {
+  if (precision.compute == precision.stream) return;
+  int64_t bytes = 0;
+  for (int i = 0; i < table.size(); ++i) {
+    if (!wants_copy(table[i])) continue;
+    copy_offsets_[static_cast<size_t>(i)] = bytes;
+    bytes += round_up_block(layout_.shapes[static_cast<size_t>(i)].numel() * size_of(precision.compute));
+  }
+  copies_ = Buffer(bytes);
+}
+
+Tensor WeightSet::master(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i], precision_.stream);
+}
+
+Tensor WeightSet::compute(int index) const {
+  const auto i = static_cast<size_t>(index);
+  if (copy_offsets_[i] < 0) return master(index);
+  return Tensor(static_cast<char*>(copies_.data()) + copy_offsets_[i], layout_.shapes[i], precision_.compute);
+}
+
+void WeightSet::initialize(uint64_t seed) {
+  for (int i = 0; i < size(); ++i) ingot::initialize(table_[i], placement_, seed, master(i));
+  refresh_compute();
+}
+
+void WeightSet::refresh_compute() {
+  for (int i = 0; i < size(); ++i) refresh_compute(i);
+}
+
+void WeightSet::refresh_compute(int index) {
+  if (!has_copy(index)) return;
+  INGOT_CHECK(precision_.compute == DType::bf16 && precision_.stream == DType::f32);
+  const float* from = master(index).as<float>();
+  bf16* to = compute(index).as<bf16>();
+  parallel_for(master(index).numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = to_bf16(from[i]);
+  });
+}
+
+GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype)
+    : table_(table), dtype_(dtype), layout_(flat_layout(table, placement, dtype)), memory_(layout_.bytes),
+      written_(static_cast<size_t>(table.size())), frozen_(static_cast<size_t>(table.size())) {}
+
+void GradientBuffer::begin_step() { written_.assign(written_.size(), false); }
+
+std::vector<std::string> GradientBuffer::finish_step() {
+  std::vector<std::string> names;
+  for (int i = 0; i < table_.size(); ++i) {
+    if (written(i)) continue;
+    const Tensor g = gradient(i);
+    if (g.numel() > 0) std::memset(g.data, 0, static_cast<size_t>(g.bytes()));
+    if (!frozen_[static_cast<size_t>(i)]) names.push_back(table_[i].name);
+  }
+  return names;
+}
+
+Tensor GradientBuffer::gradient(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return Tensor(static_cast<char*>(memory_.data()) + layout_.offsets[i], layout_.shapes[i], dtype_);
+}
+
+GradSlot GradientBuffer::slot(int parameter) {
+  const bool accumulate = written_[static_cast<size_t>(parameter)];
+  written_[static_cast<size_t>(parameter)] = true;
+  return {gradient(parameter), accumulate};
+}
+
+void GradientBuffer::finished(int parameter) {
+  if (on_finished) on_finished(parameter);
+}
+
+}  // namespace ingot

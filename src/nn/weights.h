@@ -1,0 +1,90 @@
+// Weight sets and gradients: the memory behind a parameter table, in flat buffers with named views.
+//
+// A WeightSet holds masters (fp32, or f64 for parity runs) and, where the compute type is bf16, bf16 copies of every
+// matrix that products read; vectors are always used in the master's type. Policy, reference, teacher and average models
+// are weight sets over one table. Gradients are sums over tokens in the master's type, with a written bit per parameter
+// and step. Not thread-safe.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "nn/parameter.h"
+#include "tape/tape.h"
+
+namespace ingot {
+
+/// Types of a model's execution. compute: products' operands and sublayer outputs; stream: residual stream, vectors,
+/// statistics.
+struct Precision {
+  DType compute = DType::f32;
+  DType stream = DType::f32;
+  static Precision f32() { return {DType::f32, DType::f32}; }
+  static Precision bf16() { return {DType::bf16, DType::f32}; }
+  static Precision f64() { return {DType::f64, DType::f64}; }
+};
+
+/// Offsets of all local tensors in one flat buffer. Order: dense matrices, expert matrices, then vectors of either kind
+/// (element-wise optimizers); inside a group, table order. Each tensor starts on a cache line.
+struct FlatLayout {
+  std::vector<Shape> shapes;
+  std::vector<int64_t> offsets;  ///< bytes
+  int64_t bytes = 0;
+};
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype);
+
+class WeightSet {
+ public:
+  /// Allocates zeroed memory. `table` must outlive the set.
+  WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision);
+
+  void initialize(uint64_t seed);
+  /// Writes the compute copies from the masters (all of them, or one).
+  void refresh_compute();
+  void refresh_compute(int index);
+
+  const ParameterTable& table() const { return table_; }
+  const Placement& placement() const { return placement_; }
+  const Precision& precision() const { return precision_; }
+  int size() const { return table_.size(); }
+  Tensor master(int index) const;
+  /// What kernels read: the copy where there is one, else the master.
+  Tensor compute(int index) const;
+  bool has_copy(int index) const { return copy_offsets_[static_cast<size_t>(index)] >= 0; }
+  int64_t bytes() const { return masters_.bytes() + copies_.bytes(); }
+
+ private:
+  const ParameterTable& table_;
+  Placement placement_;
+  Precision precision_;
+  FlatLayout layout_;
+  std::vector<int64_t> copy_offsets_;  ///< -1: no copy
+  Buffer masters_, copies_;
+};
+
+class GradientBuffer final : public GradientSink {
+ public:
+  GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype);
+  /// Forgets all written bits; memory is not touched (the first contribution overwrites).
+  void begin_step();
+  /// Zeroes what nobody wrote and returns the names; call before the optimizer.
+  std::vector<std::string> finish_step();
+  Tensor gradient(int index) const;
+  bool written(int index) const { return written_[static_cast<size_t>(index)]; }
+  void freeze(int index) { frozen_[static_cast<size_t>(index)] = true; }
+  int64_t bytes() const { return memory_.bytes(); }
+
+  bool wants(int parameter) override { return !frozen_[static_cast<size_t>(parameter)]; }
+  GradSlot slot(int parameter) override;
+  void finished(int parameter) override;
+  /// Called when the last contribution of a tape to a parameter ran: the event that makes a bucket ready.
+  std::function<void(int)> on_finished;
+
+ private:
+  const ParameterTable& table_;
+  DType dtype_;
+  FlatLayout layout_;
+  Buffer memory_;
+  std::vector<bool> written_, frozen_;
+};
+
+}  // namespace ingot
