@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "device/cpu/attention.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/peak.h"
@@ -19,7 +21,14 @@ namespace {
 
 int repetitions = 5;
 
+bool count_cpu = false;
+
 double now() {
+  if (count_cpu) {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec)) / num_threads();
+  }
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -35,25 +44,24 @@ struct Data {
   std::vector<bf16> h;
 };
 
-/// Median seconds of a call, each sample at least 20 ms long.
+/// Best seconds of a call over samples of at least 10 ms: neighbours on the machine only ever add time.
 template <class F>
 double seconds(F&& f) {
   f();
   double t = now();
   f();
   t = now() - t;
-  const int inner = std::max(1, static_cast<int>(0.02 / t));
-  std::vector<double> samples;
+  const int inner = std::max(1, static_cast<int>(0.01 / t));
+  double best = 1e30;
   for (int r = 0; r < repetitions; ++r) {
     const double start = now();
     for (int i = 0; i < inner; ++i) f();
-    samples.push_back((now() - start) / inner);
+    best = std::min(best, (now() - start) / inner);
   }
-  std::sort(samples.begin(), samples.end());
-  return samples[samples.size() / 2];
+  return best;
 }
 
-/// Percent of the peak measured just before and just after.
+/// Percent of the best peak measured just before and just after.
 template <class F>
 double percent(double flops, F&& f) {
   const double before = fma_peak_gflops();
@@ -159,11 +167,69 @@ void decode_lines() {
   }
 }
 
+/// Causal flops only: 2 products forward, 5 backward, over T (T + 1) / 2 pairs.
+void attention_lines() {
+  std::printf("%-26s percent of peak: forward, backward, both; bf16 storage: forward, backward, both\n",
+              "attention");
+  struct Case {
+    const char* name;
+    int64_t heads, kv_heads, width, length, documents;
+  };
+  for (const Case& s :
+       {Case{"10M: 6 x 64, T 256", 6, 6, 64, 256, 12}, Case{"124M: 12 x 64, T 256", 12, 12, 64, 256, 4},
+        Case{"12 x 64, T 1024", 12, 12, 64, 1024, 1}, Case{"8/2 x 128, T 1024", 8, 2, 128, 1024, 2},
+        Case{"8/2 x 64, T 256", 8, 2, 64, 256, 8}, Case{"6 x 64, T 64", 6, 6, 64, 64, 48},
+        Case{"8/2 x 128, T 4096", 8, 2, 128, 4096, 1}}) {
+    const int64_t rows = s.length * s.documents, stride = (s.heads + 2 * s.kv_heads) * s.width;
+    Data qkv(rows * stride, 1), d_o(rows * s.heads * s.width, 2), o(rows * s.heads * s.width, 3),
+        d_qkv(rows * stride, 4);
+    std::vector<float> lse(static_cast<size_t>(rows * s.heads));
+    std::vector<AttentionSpan> spans;
+    for (int64_t d = 0; d < s.documents; ++d) spans.push_back({d * s.length, s.length});
+    std::printf("%-26s", s.name);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const auto column = [&](Data& x, int64_t c) {
+        return static_cast<void*>(static_cast<char*>(x.as(type)) + c * size_of(type));
+      };
+      AttentionBackwardArgs b;
+      AttentionArgs& a = b.forward;
+      a.heads = s.heads;
+      a.kv_heads = s.kv_heads;
+      a.width = s.width;
+      a.scale = 0.125f;
+      a.spans = spans.data();
+      a.span_count = s.documents;
+      a.type = a.o_type = b.d_type = type;
+      a.q = column(qkv, 0);
+      a.k = column(qkv, s.heads * s.width);
+      a.v = column(qkv, (s.heads + s.kv_heads) * s.width);
+      a.q_stride = a.k_stride = a.v_stride = b.d_q_stride = b.d_k_stride = b.d_v_stride = stride;
+      a.o = o.as(type);
+      a.o_stride = b.d_o_stride = s.heads * s.width;
+      a.lse = lse.data();
+      b.d_o = d_o.as(type);
+      b.d_q = column(d_qkv, 0);
+      b.d_k = column(d_qkv, s.heads * s.width);
+      b.d_v = column(d_qkv, (s.heads + s.kv_heads) * s.width);
+      const double pairs = double(s.documents * s.heads) * double(s.length) * double(s.length + 1) / 2;
+      const double one = 2.0 * pairs * double(s.width);
+      std::printf(" %5.1f", percent(2 * one, [&] { attention_forward(a); }));
+      std::printf(" %5.1f", percent(5 * one, [&] { attention_backward(b); }));
+      std::printf(" %5.1f |", percent(7 * one, [&] {
+                    attention_forward(a);
+                    attention_backward(b);
+                  }));
+    }
+    std::printf("\n");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   if (argc > 2) repetitions = std::max(1, std::atoi(argv[2]));
+  count_cpu = argc > 3 && std::string(argv[3]) == "cpu";
   const bool all = what == "all";
   const MachinePeak peak = machine_peak();
   std::printf("%s, %d threads: fma peak %.0f GFLOP/s, read %.1f GB/s\n", isa_name(active_isa()),
@@ -192,5 +258,6 @@ int main(int argc, char** argv) {
                 {"MoE 10M up", 768, 1536, 384, 8},
                 {"MoE 10M down", 768, 384, 768, 8}});
   if (all || what == "decode") decode_lines();
+  if (all || what == "attention") attention_lines();
   return 0;
 }

@@ -157,6 +157,9 @@ INGOT_INLINE VecI shift_right(VecI a) {
 INGOT_INLINE Vec convert(VecI a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
+INGOT_INLINE float reduce_max(Vec a) {
+  return _mm512_reduce_max_ps(a.v);
+}
 
 #elif defined(INGOT_ISA_avx2)
 
@@ -289,6 +292,11 @@ INGOT_INLINE VecI shift_right(VecI a) {
 }
 INGOT_INLINE Vec convert(VecI a) {
   return {_mm256_cvtepi32_ps(a.v)};
+}
+INGOT_INLINE float reduce_max(Vec a) {
+  const __m128 x = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  const __m128 y = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
 #else  // generic and scalar: the compiler's own vectors
@@ -425,6 +433,11 @@ INGOT_INLINE VecI shift_right(VecI a) {
 }
 INGOT_INLINE Vec convert(VecI a) {
   return {__builtin_convertvector(a.v, FloatLanes)};
+}
+INGOT_INLINE float reduce_max(Vec a) {
+  float m = a.v[0];
+  for (int i = 1; i < kLanes; ++i) m = m > a.v[i] ? m : a.v[i];
+  return m;
 }
 
 #endif

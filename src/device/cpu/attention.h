@@ -1,0 +1,83 @@
+// Causal attention on the CPU, forward and backward: flash style (scores never leave the caches), grouped
+// key-value heads, optional sliding window and logit softcap. One kernel for training, chunked prefill and
+// decoding.
+//
+//   s_ij = cap(scale * q_i . k_j),  cap(x) = softcap * tanh(x / softcap) or x
+//   o_i  = sum_j softmax(s_i)_j v_j over the keys j <= position(i), j > position(i) - window
+//   lse_i = log sum_j exp(s_ij)
+//
+// Contract (docs/numerics.md): each score is one ascending fma chain; keys are taken in blocks of 64 counted
+// from the start of the document, in ascending order, by online softmax; P V is an ascending-key fma chain;
+// masked keys and blocks are exact identities. So the bits of a row's result do not depend on the rows it is
+// computed with, on how a document is cut into calls (whole, chunks, token by token), on threads or on the
+// instruction set. Keys that a later row of the same call sees must be finite. Backward: dQ sums over
+// ascending keys; dK and dV over ascending (row, head of the group); one writer each.
+//
+// Thread-safe; uses the pool; allocates nothing once its scratch has grown. Source: Dao et al.,
+// FlashAttention-2 (2023).
+#pragma once
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace ingot {
+
+constexpr int64_t kAttentionBlock = 64;  ///< keys per block, and per cache page
+constexpr int64_t kAttentionMaxWidth = 256;
+
+/// Consecutive rows of one document. Row r of the span has position past + r and sees keys 0 .. past + r,
+/// which must all be there (the rows' own keys and values included).
+struct AttentionSpan {
+  int64_t first_row = 0;  ///< in q, o, lse
+  int64_t rows = 0;       ///< 0 is legal
+  int64_t past = 0;
+  /// Block b holds the keys (values) 64 b .. 64 b + 63 of the document: pointer to its first row, key-value
+  /// head 0. nullptr: the keys and values are the rows of args.k and args.v that start at first_row (past
+  /// must be 0).
+  const void* const* k_blocks = nullptr;
+  const void* const* v_blocks = nullptr;
+};
+
+struct AttentionArgs {
+  int64_t heads = 0;     ///< H, a multiple of kv_heads; query head h uses key-value head h / (H / G)
+  int64_t kv_heads = 0;  ///< G
+  int64_t width = 0;     ///< K, 1 .. 256; heads are adjacent within a row
+  float scale = 1.0f;
+  int64_t window = 0;    ///< 0: none; else a row sees its `window` latest keys, its own included
+  float softcap = 0.0f;  ///< 0: none
+  const AttentionSpan* spans = nullptr;
+  int64_t span_count = 0;
+  DType type = DType::f32;  ///< of q, k, v: f32 or bf16
+  const void* q = nullptr;  ///< [rows, H * K], strides in elements (all may be columns of one q|k|v buffer)
+  int64_t q_stride = 0;
+  const void* k = nullptr;  ///< [rows, G * K]; unused where spans have blocks, but k_stride is theirs too
+  int64_t k_stride = 0;
+  const void* v = nullptr;
+  int64_t v_stride = 0;
+  DType o_type = DType::f32;
+  void* o = nullptr;  ///< [rows, H * K]
+  int64_t o_stride = 0;
+  float* lse = nullptr;  ///< [rows, H], or nullptr
+  float* max_logit =
+      nullptr;  ///< [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
+};
+
+void attention_forward(const AttentionArgs& args);
+
+/// Needs o and lse of the forward. Spans must have past = 0 and no blocks.
+struct AttentionBackwardArgs {
+  AttentionArgs forward;
+  const void* d_o = nullptr;  ///< [rows, H * K] in o_type
+  int64_t d_o_stride = 0;
+  DType d_type = DType::f32;  ///< of d_q, d_k, d_v, which are set, not added to
+  void* d_q = nullptr;
+  int64_t d_q_stride = 0;
+  void* d_k = nullptr;
+  int64_t d_k_stride = 0;
+  void* d_v = nullptr;
+  int64_t d_v_stride = 0;
+};
+
+void attention_backward(const AttentionBackwardArgs& args);
+
+}  // namespace ingot

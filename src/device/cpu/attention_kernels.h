@@ -1,0 +1,47 @@
+// What attention.cpp (units of work, threads) asks of isa_attention*.cpp. Internal to device/cpu.
+#pragma once
+#include <cstdint>
+
+#include "device/cpu/attention.h"
+#include "device/cpu/isa.h"
+
+namespace ingot {
+
+/// One writer's share of a forward: rows row0 .. row1 of a span, the query heads of one key-value head.
+struct AttentionUnit {
+  const AttentionArgs* args;
+  const AttentionSpan* span;
+  int64_t group, row0, row1;
+  float* scratch;    ///< attention_scratch(...) floats, 64-byte aligned
+  float* max_logit;  ///< [heads of the group], raised to the unit's maxima; nullptr: not wanted
+};
+
+/// All gradients of one span and key-value head.
+struct AttentionBackwardUnit {
+  const AttentionBackwardArgs* args;
+  const AttentionSpan* span;
+  int64_t group;
+  float* scratch;  ///< attention_backward_scratch(...) floats
+};
+
+INGOT_ISA_KERNEL(void, attention_unit, (const AttentionUnit& unit));
+INGOT_ISA_KERNEL(void, attention_backward_unit, (const AttentionBackwardUnit& unit));
+
+constexpr int64_t kAttentionTile = 6;       // rows of the register tile, on every instruction set
+constexpr int64_t kAttentionBackRows = 66;  // rows whose P and dS are held at a time in backward
+
+constexpr int64_t attention_padded(int64_t width) {
+  return (width + 15) / 16 * 16;
+}
+
+/// Floats of scratch for `rows` (query row, head) pairs.
+constexpr int64_t attention_scratch(int64_t rows, int64_t width) {
+  const int64_t w = attention_padded(width);
+  return rows * (2 * w + 16 + 16) + kAttentionBlock * (2 * w) + kAttentionTile * (kAttentionBlock + 16) + 64;
+}
+constexpr int64_t attention_backward_scratch(int64_t rows, int64_t width) {
+  const int64_t w = attention_padded(width);
+  return rows * (3 * w + 32) + kAttentionBlock * 5 * w + 2 * kAttentionBackRows * kAttentionBlock + 64;
+}
+
+}  // namespace ingot
