@@ -5,7 +5,7 @@
 //   a window w
 //          only t - w < j (w keys, the token itself among them)
 //   lse_t = log sum_j exp(z_tj)
-//   max_logit = max over t and j of scale q_t . k_j (before the cap), per head; 0 where there are no rows
+//   max_logit = max over t and j of z_tj, per head; 0 where there are no rows
 //
 // Shapes: qkv_TW packed as H query heads, G key heads, G value heads of width K each, W = (H + 2 G) K, any
 // float type; query head h reads key head h / (H / G). Outputs o [T, H K] (qkv's type), lse [T, H] and
