@@ -76,12 +76,10 @@ void forward(const OpCall& call) {
       for (int64_t t = 0; t < span.rows; ++t) {
         const int64_t last = span.past + t, first = attention_first_key(a, last);
         Array z;
-        for (int64_t j = first; j <= last; ++j) {
-          const double logit = scale * head.dot(qkv.data() + head.q_at(t), head.key(j));
-          max_logit[static_cast<size_t>(h)] = std::max(max_logit[static_cast<size_t>(h)], logit);
-          z.push_back(head.cap(logit));
-        }
+        for (int64_t j = first; j <= last; ++j)
+          z.push_back(head.cap(scale * head.dot(qkv.data() + head.q_at(t), head.key(j))));
         const double top = *std::max_element(z.begin(), z.end());
+        max_logit[static_cast<size_t>(h)] = std::max(max_logit[static_cast<size_t>(h)], top);
         double sum = 0;
         for (const double x : z) sum += std::exp(x - top);
         const int64_t row = span.row_begin + t;

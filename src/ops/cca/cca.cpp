@@ -69,7 +69,7 @@ const Op& cca_op() {
                      reads,
                      infer,
                      cost,
-                     nullptr,
+                     cca_scratch_bytes,
                      print,
                      cca_kernels()};
   return op;

@@ -14,4 +14,6 @@ inline constexpr double kCcaNormEps = 1e-12;
 
 std::vector<Kernel> cca_kernels();
 Kernel cca_reference();
+int64_t cca_scratch_bytes(const OpCall& call);
+
 }  // namespace ingot

@@ -260,8 +260,4 @@ Kernel cca_reference() {
   return {"reference", reference::accept, forward, backward, nullptr};
 }
 
-std::vector<Kernel> cca_kernels() {
-  return {cca_reference()};
-}
-
 }  // namespace ingot

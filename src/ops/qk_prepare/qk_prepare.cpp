@@ -61,7 +61,7 @@ const Op& qk_prepare_op() {
                      reads,
                      infer,
                      cost,
-                     nullptr,
+                     qk_prepare_scratch_bytes,
                      print,
                      qk_prepare_kernels()};
   return op;

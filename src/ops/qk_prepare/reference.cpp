@@ -90,8 +90,4 @@ Kernel qk_prepare_reference() {
   return {"reference", reference::accept, forward, backward, nullptr};
 }
 
-std::vector<Kernel> qk_prepare_kernels() {
-  return {qk_prepare_reference()};
-}
-
 }  // namespace ingot

@@ -1,0 +1,208 @@
+// The row-wise parts of cca, compiled once per instruction set: depthwise convolution, mean skip, norm, temperature,
+// rotation, delayed values, and their backward passes. Formulas: cca.h.
+#include "ops/cca/row_kernels.h"
+#include "ops/sequence/head_vectors.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+int64_t channels(const CcaRows& p) { return (p.heads + p.kv_heads) * p.width; }
+int64_t row_width(const CcaRows& p) { return channels(p) + p.kv_heads * p.width; }
+int64_t half_values(const CcaRows& p) { return p.kv_heads * p.width / 2; }
+/// Head n at a view row of a head-major buffer.
+int64_t at(const CcaRows& p, int64_t n, int64_t view) { return (n * p.view_rows + view) * p.width; }
+
+/// u of one row from its own z and the one before.
+template <class Before, class Now>
+void depthwise_row(const CcaRows& p, int64_t view, const Before* before, const Now* now) {
+  const int64_t K = p.width;
+  for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
+    float* u = p.u + at(p, n, view);
+    const int64_t first = n * K;
+    each_vector(K, [&](int64_t i, int m) {
+      const Vec old = fma(load_n(p.older + first + i, m), load_n(before + first + i, m),
+                          load_n(p.depthwise_bias + first + i, m));
+      store_n(u + i, fma(load_n(p.newer + first + i, m), load_n(now + first + i, m), old), m);
+    });
+  }
+}
+
+template <class X>
+void depthwise(const CcaRows& p, const CcaPiece& piece) {
+  const int64_t width = row_width(p);
+  for (int64_t row = piece.begin; row < piece.end; ++row) {
+    const X* now = static_cast<const X*>(p.x) + row * width;
+    const int64_t view = piece.view + 1 + row - piece.span_begin;
+    if (row == piece.span_begin) depthwise_row(p, view, piece.before1, now);
+    else depthwise_row(p, view, now - width, now);
+  }
+}
+
+/// The mean skip: for a query head (q_h + k_j) / 2, for a key head (mean of its q_h + k_j) / 2.
+template <class X>
+INGOT_INLINE Vec mean_skip(const CcaRows& p, const X* row, int64_t n, int64_t i, int m) {
+  const int64_t K = p.width, ratio = p.heads / p.kv_heads;
+  Vec q;
+  int64_t group = n - p.heads;
+  if (n < p.heads) {
+    q = load_n(row + n * K + i, m);
+    group = n / ratio;
+  } else {
+    q = load_n(row + group * ratio * K + i, m);
+    for (int64_t h = group * ratio + 1; h < (group + 1) * ratio; ++h) q = q + load_n(row + h * K + i, m);
+    q = q * set1(1.0f / static_cast<float>(ratio));
+  }
+  return set1(0.5f) * (q + load_n(row + (p.heads + group) * K + i, m));
+}
+
+/// The head before its norm goes to `head`; returns 1 / |head|.
+template <class X>
+float head_before_norm(const CcaRows& p, const X* row, const float* c, int64_t n, float* head) {
+  each_vector(p.width, [&](int64_t i, int m) { store_n(head + i, load_n(c + i, m) + mean_skip(p, row, n, i, m), m); });
+  return 1.0f / __builtin_sqrtf(row_sum_squares(head, p.width) + p.norm_eps);
+}
+
+template <class X, class Y>
+void finish(const CcaRows& p, const CcaPiece& piece) {
+  const int64_t K = p.width, width = row_width(p), half = half_values(p);
+  const float root = __builtin_sqrtf(static_cast<float>(K));
+  RowAngles angles;
+  float head[kMaxHeadWidth];
+  for (int64_t row = piece.begin; row < piece.end; ++row) {
+    rotary_row(p.rotary, p.positions[row], angles.cosine, angles.sine);
+    const X* x = static_cast<const X*>(p.x) + row * width;
+    Y* y = static_cast<Y*>(p.y) + row * width;
+    const int64_t view = piece.view + row - piece.span_begin;
+    for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
+      const float inverse = head_before_norm(p, x, p.c + at(p, n, view), n, head);
+      const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
+      each_vector(K, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(scale), m); });
+      rotate_head(head, angles, p.rotary.pairs, false);
+      copy_n(y + n * K, head, K);
+    }
+    copy_n(y + channels(p), x + channels(p), half);
+    if (row == piece.span_begin) copy_n(y + width - half, piece.before1 + channels(p), half);
+    else copy_n(y + width - half, x - half, half);
+  }
+}
+
+template <class X, class Y>
+void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
+  const int64_t K = p.width, width = row_width(p);
+  const float root = __builtin_sqrtf(static_cast<float>(K));
+  RowAngles angles;
+  float head[kMaxHeadWidth], grad[kMaxHeadWidth];
+  for (int64_t row = piece.begin; row < piece.end; ++row) {
+    rotary_row(p.rotary, p.positions[row], angles.cosine, angles.sine);
+    const X* x = static_cast<const X*>(p.x) + row * width;
+    const int64_t view = piece.view + row - piece.span_begin;
+    for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
+      copy_n(grad, static_cast<const Y*>(p.d_y) + row * width + n * K, K);
+      rotate_head(grad, angles, p.rotary.pairs, true);
+      const float inverse = head_before_norm(p, x, p.c + at(p, n, view), n, head);
+      each_vector(K, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
+      const float dot = row_dot(grad, head, K);
+      if (n >= p.heads) sums.temperature[n - p.heads] += root * dot;
+      const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
+      float* d_c = p.d_c + at(p, n, view + 1);
+      float* d_bias = sums.grouped_bias + n * K;
+      each_vector(K, [&](int64_t i, int m) {
+        const Vec g = set1(scale) * fma(load_n(head + i, m), set1(-dot), load_n(grad + i, m));
+        store_n(d_c + i, g, m);
+        store_n(d_bias + i, load_n(d_bias + i, m) + g, m);
+      });
+    }
+  }
+}
+
+/// What a channel of z gets through the mean skip.
+INGOT_INLINE Vec mean_skip_backward(const CcaRows& p, int64_t n, int64_t view, int64_t i, int m) {
+  const int64_t ratio = p.heads / p.kv_heads;
+  const int64_t group = n < p.heads ? n / ratio : n - p.heads;
+  const Vec key = load_n(p.d_c + at(p, p.heads + group, view) + i, m);
+  if (n < p.heads)
+    return set1(0.5f) * fma(key, set1(1.0f / static_cast<float>(ratio)), load_n(p.d_c + at(p, n, view) + i, m));
+  Vec sum = load_n(p.d_c + at(p, group * ratio, view) + i, m);
+  for (int64_t h = group * ratio + 1; h < (group + 1) * ratio; ++h) sum = sum + load_n(p.d_c + at(p, h, view) + i, m);
+  return set1(0.5f) * (sum + key);
+}
+
+template <class X>
+void depthwise_backward_row(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums, int64_t row) {
+  const int64_t K = p.width, width = row_width(p), view = piece.view + 1 + row - piece.span_begin;
+  const bool first = row == piece.span_begin, last = row + 1 == piece.span_end;
+  const X* x = static_cast<const X*>(p.x) + row * width;
+  X* d_x = static_cast<X*>(p.d_x) + row * width;
+  for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
+    const float* d_u = p.d_u + at(p, n, view);
+    each_vector(K, [&](int64_t i, int m) {
+      const int64_t e = n * K + i;
+      const Vec g = load_n(d_u + i, m);
+      Vec d_bias = load_n(sums.depthwise_bias + e, m) + g;
+      if (first) d_bias = d_bias + load_n(d_u - K + i, m);  // of u_{-1}
+      else store_n(sums.older + e, fma(g, load_n(x - width + e, m), load_n(sums.older + e, m)), m);
+      store_n(sums.depthwise_bias + e, d_bias, m);
+      store_n(sums.newer + e, fma(g, load_n(x + e, m), load_n(sums.newer + e, m)), m);
+      if (p.d_x == nullptr) return;
+      Vec d_z = fma(load_n(p.newer + e, m), g, mean_skip_backward(p, n, view, i, m));
+      if (!last) d_z = fma(load_n(p.older + e, m), load_n(d_u + K + i, m), d_z);
+      put_n(d_x + e, d_z, m, p.accumulate);
+    });
+  }
+}
+
+template <class X, class Y>
+void depthwise_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
+  const int64_t width = row_width(p), half = half_values(p);
+  for (int64_t row = piece.begin; row < piece.end; ++row) {
+    depthwise_backward_row<X>(p, piece, sums, row);
+    if (p.d_x == nullptr) continue;
+    const Y* d_y = static_cast<const Y*>(p.d_y) + row * width;
+    X* d_x = static_cast<X*>(p.d_x) + row * width;
+    copy_n(d_x + channels(p), d_y + channels(p), half, p.accumulate);
+    if (row + 1 < piece.span_end) copy_n(d_x + width - half, d_y + 2 * width - half, half, p.accumulate);
+    else if (!p.accumulate) each_vector(half, [&](int64_t i, int m) { store_n(d_x + width - half + i, zero(), m); });
+  }
+}
+
+}  // namespace
+
+void cca_span_start(const CcaRows& p, const CcaPiece& piece) {
+  depthwise_row(p, piece.view, piece.before2, piece.before1);
+  if (p.d_c == nullptr) return;
+  for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
+    float* d_c = p.d_c + at(p, n, piece.view);
+    each_vector(p.width, [&](int64_t i, int m) { store_n(d_c + i, zero(), m); });
+  }
+}
+
+void cca_depthwise(const CcaRows& p, const CcaPiece& piece) {
+  if (p.x_type == DType::bf16) depthwise<bf16>(p, piece);
+  else depthwise<float>(p, piece);
+}
+
+void cca_finish(const CcaRows& p, const CcaPiece& piece) {
+  const bool x16 = p.x_type == DType::bf16, y16 = p.y_type == DType::bf16;
+  if (x16 && y16) return finish<bf16, bf16>(p, piece);
+  if (x16) return finish<bf16, float>(p, piece);
+  if (y16) return finish<float, bf16>(p, piece);
+  finish<float, float>(p, piece);
+}
+
+void cca_finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
+  const bool x16 = p.x_type == DType::bf16, y16 = p.y_type == DType::bf16;
+  if (x16 && y16) return finish_backward<bf16, bf16>(p, piece, sums);
+  if (x16) return finish_backward<bf16, float>(p, piece, sums);
+  if (y16) return finish_backward<float, bf16>(p, piece, sums);
+  finish_backward<float, float>(p, piece, sums);
+}
+
+void cca_depthwise_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
+  const bool x16 = p.x_type == DType::bf16, y16 = p.y_type == DType::bf16;
+  if (x16 && y16) return depthwise_backward<bf16, bf16>(p, piece, sums);
+  if (x16) return depthwise_backward<bf16, float>(p, piece, sums);
+  if (y16) return depthwise_backward<float, bf16>(p, piece, sums);
+  depthwise_backward<float, float>(p, piece, sums);
+}
+
+}  // namespace ingot::INGOT_ISA

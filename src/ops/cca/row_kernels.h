@@ -1,0 +1,62 @@
+// What cpu.cpp asks of isa_cca.cpp: everything but the grouped convolution's products, by ranges of rows (plain header).
+//
+// Buffers of the convolutions are head-major, [H + G][view_rows][K] (+ one row of padding), so that the products read them
+// as matrices. A span of n rows has n + 1 view rows: t = -1, then t = 0 .. n - 1; the pair u_{t-1}, u_t of a head lies in
+// one piece of 2 K floats. Products write row t to the place of view row t - 1.
+#pragma once
+#include <cstdint>
+
+#include "device/cpu/isa.h"
+#include "ops/sequence/rotary.h"
+#include "tensor/dtype.h"
+
+namespace ingot {
+
+struct CcaRows {
+  int64_t heads, kv_heads, width;
+  RotaryTable rotary;
+  const int32_t* positions;
+  const void* x;  ///< packed rows of the call
+  DType x_type;
+  const float *older, *newer;  ///< taps of the depthwise convolution, [C] each
+  const float* depthwise_bias;
+  const float* temperature;
+  float norm_eps;
+  int64_t view_rows;
+  float* u;
+  float* c;    ///< without the mean skip; view row t - 1
+  float* d_c;  ///< view row t; zeros at t = -1
+  float* d_u;  ///< view row t
+  void* y;     ///< forward: packed result
+  const void* d_y;
+  DType y_type;  ///< of y and d_y
+  void* d_x;     ///< of x_type; nullptr: not wanted
+  bool accumulate;
+};
+
+/// Rows begin .. end (of the call) of one span.
+struct CcaPiece {
+  int64_t begin, end;
+  int64_t span_begin, span_end;  ///< rows of the span
+  int64_t view;                  ///< view row of t = -1
+  const float *before1, *before2;  ///< z_{-1} and z_{-2} of the span, then the delayed values; zeros at a document's start
+};
+
+/// Partial sums of one chunk of rows, as the kernels below add to them.
+struct CcaSums {
+  float *older, *newer, *depthwise_bias, *grouped_bias;  ///< [C] each
+  float* temperature;                                    ///< [G]
+};
+
+/// u_{-1} of a span; and, where d_c is not null, zeros there.
+INGOT_ISA_KERNEL(void, cca_span_start, (const CcaRows& args, const CcaPiece& piece));
+/// u of the piece's rows.
+INGOT_ISA_KERNEL(void, cca_depthwise, (const CcaRows& args, const CcaPiece& piece));
+/// From c to the result.
+INGOT_ISA_KERNEL(void, cca_finish, (const CcaRows& args, const CcaPiece& piece));
+/// From the cotangent to d_c.
+INGOT_ISA_KERNEL(void, cca_finish_backward, (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
+/// From d_u and d_c to d_x.
+INGOT_ISA_KERNEL(void, cca_depthwise_backward, (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
+
+}  // namespace ingot
