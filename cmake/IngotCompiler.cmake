@@ -19,3 +19,7 @@ if(INGOT_SANITIZE)
   add_compile_options(-fsanitize=${INGOT_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${INGOT_SANITIZE})
 endif()
+if(INGOT_FUZZ)
+  # Coverage feedback for the library's code, and undefined behaviour as a crash.
+  add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize-recover=all)
+endif()

@@ -2,11 +2,15 @@
 // values are a function of (seed, name, global index). So a reader's answer can be checked without keeping
 // what was saved.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/philox.h"
 #include "checkpoint/writer.h"
 
@@ -73,4 +77,38 @@ inline SampleState sample_state(int64_t step) {
   return s;
 }
 
+inline const std::string kFolder = "/run/checkpoints";
+
+inline SaveReport save_now(FileSystem& fs, const SaveRequest& request, CheckpointWriterOptions options = {}) {
+  CheckpointWriter writer(fs, kFolder, std::move(options));
+  writer.save(request);
+  return writer.wait().value();
+}
+
+/// The message of the Error that `body` throws, or "".
+inline std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// No log lines while in scope.
+class Quiet {
+ public:
+  Quiet() : before_(log::level()) { log::set_level(log::Level::silent); }
+  ~Quiet() { log::set_level(before_); }
+
+ private:
+  log::Level before_;
+};
+
 }  // namespace ingot::test
+
+#define EXPECT_MESSAGE(body, part)                                                    \
+  do {                                                                                \
+    const std::string message = ::ingot::test::message_of([&] { body; });             \
+    EXPECT_NE(message.find(part), std::string::npos) << "found: '" << message << "'"; \
+  } while (false)
