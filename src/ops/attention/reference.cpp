@@ -138,8 +138,4 @@ Kernel attention_reference() {
   return {"reference", reference::accept, forward, backward, nullptr};
 }
 
-std::vector<Kernel> attention_kernels() {
-  return {attention_reference()};
-}
-
 }  // namespace ingot
