@@ -1,0 +1,164 @@
+// Optimizer speed: AdamW and the gradient norm against measured memory bandwidth, Newton-Schulz against the
+// machine's fma peak and against the same iteration with plain products. usage: ingot_bench_optim
+// [repetitions]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "device/cpu/gemm.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/peak.h"
+#include "optim/clip.h"
+#include "optim/kernels.h"
+#include "optim/optimizer.h"
+
+using namespace ingot;
+
+namespace {
+
+int repetitions = 7;
+
+double median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[x.size() / 2];
+}
+
+/// Median seconds of each function, all taken in turns, so that a disturbance hits them alike.
+std::vector<double> seconds(const std::vector<std::function<void()>>& functions) {
+  std::vector<std::vector<double>> samples(functions.size());
+  for (int r = 0; r <= repetitions; ++r)
+    for (size_t i = 0; i < functions.size(); ++i) {
+      const double start = monotonic_seconds();
+      functions[i]();
+      if (r > 0) samples[i].push_back(monotonic_seconds() - start);
+    }
+  std::vector<double> result;
+  for (const auto& s : samples) result.push_back(median(s));
+  return result;
+}
+
+void fill(float* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>((i * 2654435761 >> 8) & 1023) / 512.0f - 1.0f;
+}
+
+void element_wise() {
+  const int64_t n = int64_t{1} << 24;
+  FloatBuffer w(n), g(n), m(n), v(n), copy(n);
+  fill(w.data(), n);
+  fill(g.data(), n);
+  ParamView p{"w", {n}, 1, {}, w.data(), g.data(), copy.data(), DType::bf16};
+  const AdamWTensor tensor{&p, m.data(), v.data(), 1e-3, 0.1};
+  int64_t t = 0;
+  // The plainest pass that reads and writes memory: x <- s x in place.
+  const auto in_place = [&] {
+    parallel_for(n / kOptimChunk, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        float* x = copy.data() + i * kOptimChunk;
+        INGOT_ISA_CALL(scale_chunk)(x, x, kOptimChunk, 1.0f, false);
+      }
+    });
+  };
+  const std::vector<double> s = seconds({[&] {
+                                           adamw_step({&tensor, 1}, {}, ++t, 1.0);
+                                         },
+                                         [&] {
+                                           gradient_norm({&p, 1}, 1.0);
+                                         },
+                                         in_place});
+  const double size = static_cast<double>(n) * 1e-9;
+  const double light = 8 * size / s[2], read = machine_peak().read_gbs;
+  std::printf("read+write in place  %6.1f GB/s    read only %6.1f GB/s\n", light, read);
+  std::printf("AdamW (30 B/param)   %6.1f GB/s    %3.0f %% of read+write    %.2f ns/param\n",
+              30 * size / s[0], 100 * 30 * size / s[0] / light, s[0] / static_cast<double>(n) * 1e9);
+  std::printf("gradient norm (4 B)  %6.1f GB/s    %3.0f %% of read only\n", 4 * size / s[1],
+              100 * 4 * size / s[1] / read);
+}
+
+/// Newton-Schulz with plain products instead of symmetric ones (wide matrices only).
+void plain_newton_schulz(float* g, int64_t r, int64_t c, NewtonSchulzScratch& scratch) {
+  scratch.reserve(r, c);
+  const auto product = [](float* out, const float* a, const float* b, bool transposed, int64_t m, int64_t k,
+                          int64_t n, bool accumulate) {
+    GemmArgs args;
+    args.m = m, args.n = n, args.k = k;
+    args.a = a, args.lda = k;
+    args.b = b, args.b_transposed = transposed, args.ldb = transposed ? k : n;
+    args.c = out, args.ldc = n, args.accumulate = accumulate;
+    gemm(args);
+  };
+  const double norm = std::sqrt(INGOT_ISA_CALL(sum_squares_chunk)(g, r * c));
+  INGOT_ISA_CALL(scale_chunk)(g, g, r * c, static_cast<float>(1 / norm), false);
+  float* x = g;
+  float* y = scratch.x();
+  for (int step = 0; step < 5; ++step) {
+    product(scratch.gram(), x, x, true, r, c, r, false);
+    product(scratch.square(), scratch.gram(), scratch.gram(), true, r, r, r, false);
+    INGOT_ISA_CALL(combine_chunk)(scratch.square(), scratch.gram(), r * r, -4.7750f, 2.0315f, false);
+    INGOT_ISA_CALL(scale_chunk)(y, x, r * c, 3.4445f, false);
+    product(y, scratch.square(), x, false, r, r, c, true);
+    std::swap(x, y);
+  }
+  std::copy(x, x + r * c, g);
+}
+
+struct Case {
+  int64_t matrices, rows, cols;
+};
+
+void muon() {
+  std::printf("\n%-18s %10s %12s %12s %14s %10s\n", "Newton-Schulz", "ms", "% of peak", "plain ms",
+              "plain / ours", "step ms");
+  for (const Case& c : {Case{1, 384, 384}, Case{1, 384, 1536}, Case{1, 1536, 384}, Case{1, 1024, 1024},
+                        Case{16, 256, 512}, Case{16, 64, 128}}) {
+    const int64_t numel = c.rows * c.cols, n = c.matrices * numel;
+    FloatBuffer w(n), g(n), copy(n), a(n), b(n);
+    fill(g.data(), n);
+    fill(w.data(), n);
+    ParamView p{"w",         c.matrices > 1 ? Shape{c.matrices, c.rows, c.cols} : Shape{c.rows, c.cols},
+                c.matrices,  {},
+                w.data(),    g.data(),
+                copy.data(), DType::bf16};
+    Optimizer optimizer({}, {p});
+    std::vector<NewtonSchulzScratch> scratch(static_cast<size_t>(c.matrices));
+    const auto each = [&](float* x, bool plain) {
+      std::copy(g.data(), g.data() + n, x);
+      const auto one = [&](int64_t i) {
+        if (plain)
+          plain_newton_schulz(x + i * numel, std::min(c.rows, c.cols), std::max(c.rows, c.cols),
+                              scratch[static_cast<size_t>(i)]);
+        else
+          newton_schulz(x + i * numel, c.rows, c.cols, {}, scratch[static_cast<size_t>(i)]);
+      };
+      if (c.matrices == 1)
+        one(0);
+      else
+        parallel_for(c.matrices, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) one(i);
+        });
+    };
+    const double before = fma_peak_gflops();
+    const std::vector<double> s = seconds({[&] { each(a.data(), false); }, [&] { each(b.data(), true); },
+                                           [&] { optimizer.step({.lr = 1e-3}); }});
+    const double peak = std::max(before, fma_peak_gflops());
+    const double flops = static_cast<double>(c.matrices) * newton_schulz_flops(c.rows, c.cols, 5);
+    std::printf("%3ld x [%4ld, %4ld]  %10.2f %12.0f %12.2f %14.2f %10.2f\n", long(c.matrices), long(c.rows),
+                long(c.cols), s[0] * 1e3, 100 * flops / s[0] * 1e-9 / peak, s[1] * 1e3, s[1] / s[0],
+                s[2] * 1e3);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) repetitions = std::max(1, std::atoi(argv[1]));
+  std::printf("%s, %d threads, medians of %d interleaved runs\n", isa_name(active_isa()), num_threads(),
+              repetitions);
+  element_wise();
+  muon();
+  return 0;
+}
