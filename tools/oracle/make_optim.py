@@ -54,7 +54,7 @@ def adamw_case(case):
     ]
     optimizer = torch.optim.AdamW(groups, lr=1.0, betas=case["betas"], eps=case["eps"], foreach=False)
     out = {f"init.{n}": p.float() for n, p in params.items()}
-    out.update({f"grad.{n}": g.float() for n, g in grads.items()}, lr=torch.tensor(lrs).double())
+    out.update({f"grad.{n}": g.float() for n, g in grads.items()}, lr=torch.tensor(lrs, dtype=torch.float64))
     norms = []
     for t in range(STEPS):
         for n, p in params.items():
@@ -155,7 +155,7 @@ def make_muon():
     }
     grads = {n: g.float().double() for n, g in grads.items()}
     out = {f"init.{n}": w.float() for n, w in init.items()}
-    out.update({f"grad.{n}": g.float() for n, g in grads.items()}, lr=torch.tensor(lrs).double())
+    out.update({f"grad.{n}": g.float() for n, g in grads.items()}, lr=torch.tensor(lrs, dtype=torch.float64))
     agreement = {}
     for name, case in MUON_CASES.items():
         for n in MUON_SHAPES:
