@@ -2,8 +2,9 @@
 """One training step of a small GPT in PyTorch on the CPU, set up as an experienced user would.
 
 A step: batch in memory, forward, mean cross entropy, backward, clipping at 1, AdamW (decay on matrices),
-gradients cleared. Prints one JSON object: median, fastest and slowest step in ms, the settings and the library.
---variant all runs every variant in its own process and prints one line each.
+gradients cleared. Prints one JSON object: median, fastest and slowest step in ms, settings, library.
+--variant all runs every variant in its own process and prints one line each. Needs the packages of
+tools/oracle/requirements.txt; the compile variants need a C++ compiler and about a minute at first.
 
 usage: torch_gpt.py [--variant eager|compile|eager-bf16|compile-bf16|all] [--threads 2] [--steps 15]"""
 
