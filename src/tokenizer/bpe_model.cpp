@@ -1,0 +1,206 @@
+// See bpe_model.h.
+#include "tokenizer/bpe_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "tokenizer/byte_level.h"
+#include "tokenizer/piece_hash.h"
+
+namespace ingot {
+namespace {
+
+constexpr int32_t kNoRank = INT32_MAX;
+constexpr size_t kShortPiece = 40;  // below: scan for the lowest rank; above: heap
+constexpr uint32_t kEnd = UINT32_MAX;
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
+}
+
+size_t table_size(size_t items) {
+  return std::bit_ceil(items * 2 + 2);
+}
+
+}  // namespace
+
+BpeScratch::BpeScratch() : cache_(kEntries) {}
+
+BpeModel::BpeModel(const TokenizerSpec& spec) {
+  std::fill(std::begin(byte_id_), std::end(byte_id_), -1);
+  for (size_t id = 0; id < spec.vocabulary.size(); ++id) {
+    const auto bytes = byte_level::from_alphabet(spec.vocabulary[id]);
+    if (bytes && bytes->size() == 1) byte_id_[static_cast<uint8_t>((*bytes)[0])] = static_cast<int32_t>(id);
+  }
+  for (int b = 0; b < 256; ++b)
+    if (byte_id_[b] < 0)
+      fail("model.vocab has no token for byte 0x{:02x} ('{}'): not a complete byte-level vocabulary", b,
+           byte_level::to_alphabet(std::string(1, static_cast<char>(b))));
+  add_merges(spec);
+  add_whole_pieces(spec);
+}
+
+void BpeModel::add_merges(const TokenizerSpec& spec) {
+  std::unordered_map<std::string_view, int32_t> id_of;
+  for (size_t id = 0; id < spec.vocabulary.size(); ++id)
+    if (!spec.vocabulary[id].empty()) id_of.emplace(spec.vocabulary[id], static_cast<int32_t>(id));
+  merges_.resize(table_size(spec.merges.size()));
+  const size_t mask = merges_.size() - 1;
+  for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
+    const auto [left, right] = spec.merges[rank];
+    const std::string joined =
+        spec.vocabulary[static_cast<size_t>(left)] + spec.vocabulary[static_cast<size_t>(right)];
+    const auto token = id_of.find(joined);
+    if (token == id_of.end()) fail("model.merges[{}] makes '{}', which is not in model.vocab", rank, joined);
+    const uint64_t key = pair_key(left, right);
+    size_t slot = mix64(key, 0x9E3779B97F4A7C15u) & mask;
+    while (merges_[slot].pair != UINT64_MAX && merges_[slot].pair != key) slot = (slot + 1) & mask;
+    merges_[slot] = {key, static_cast<int32_t>(rank),
+                     token->second};  // a pair named twice: the later rank counts
+  }
+  byte_pairs_.resize(256 * 256);
+  for (size_t left = 0; left < 256; ++left)
+    for (size_t right = 0; right < 256; ++right)
+      byte_pairs_[left * 256 + right] = find(byte_id_[left], byte_id_[right]);
+}
+
+void BpeModel::add_whole_pieces(const TokenizerSpec& spec) {
+  std::vector<bool> special(spec.vocabulary.size());
+  for (const AddedToken& t : spec.added_tokens)
+    if (static_cast<size_t>(t.id) < special.size()) special[static_cast<size_t>(t.id)] = true;
+  whole_.resize(table_size(spec.vocabulary.size()));
+  const size_t mask = whole_.size() - 1;
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < spec.vocabulary.size(); ++id) {
+    if (special[id] || spec.vocabulary[id].empty()) continue;  // control tokens never come out of plain text
+    const auto bytes = byte_level::from_alphabet(spec.vocabulary[id]);
+    if (!bytes) continue;
+    ids.clear();
+    if (!spec.ignore_merges) merge(*bytes, scratch, ids);
+    if (!spec.ignore_merges && (ids.size() != 1 || ids[0] != static_cast<int32_t>(id))) continue;
+    const uint64_t hash = piece_hash(*bytes);
+    size_t slot = hash & mask;
+    while (whole_[slot].id >= 0) slot = (slot + 1) & mask;
+    whole_[slot] = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(id),
+                    static_cast<uint32_t>(whole_bytes_.size()), static_cast<uint32_t>(bytes->size())};
+    whole_bytes_ += *bytes;
+  }
+}
+
+BpeModel::Merged BpeModel::find(int32_t left, int32_t right) const {
+  const uint64_t key = pair_key(left, right);
+  const size_t mask = merges_.size() - 1;
+  for (size_t slot = mix64(key, 0x9E3779B97F4A7C15u) & mask;; slot = (slot + 1) & mask) {
+    if (merges_[slot].pair == key) return {merges_[slot].rank, merges_[slot].id};
+    if (merges_[slot].pair == UINT64_MAX) return {kNoRank, -1};
+  }
+}
+
+int32_t BpeModel::whole_piece(std::string_view piece, uint64_t hash) const {
+  const size_t mask = whole_.size() - 1;
+  const auto tag = static_cast<uint32_t>(hash >> 32);
+  for (size_t slot = hash & mask; whole_[slot].id >= 0; slot = (slot + 1) & mask) {
+    const Whole& w = whole_[slot];
+    if (w.tag == tag && w.size == piece.size() &&
+        std::memcmp(whole_bytes_.data() + w.offset, piece.data(), piece.size()) == 0)
+      return w.id;
+  }
+  return -1;
+}
+
+void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  const uint64_t hash = piece_hash(piece);
+  if (const int32_t id = whole_piece(piece, hash); id >= 0) {
+    ids.push_back(id);
+    return;
+  }
+  if (piece.size() > BpeScratch::kMaxBytes) return merge(piece, scratch, ids);
+  BpeScratch::Entry& entry = scratch.cache_[(hash >> 20) % BpeScratch::kEntries];
+  if (entry.size == piece.size() && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
+    ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
+    return;
+  }
+  const size_t before = ids.size();
+  merge(piece, scratch, ids);
+  const size_t count = ids.size() - before;
+  if (count > BpeScratch::kMaxIds) return;
+  entry.size = static_cast<uint8_t>(piece.size());
+  entry.count = static_cast<uint8_t>(count);
+  std::memcpy(entry.piece, piece.data(), piece.size());
+  std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids);
+}
+
+void BpeModel::merge(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  if (piece.size() <= kShortPiece) return merge_short(piece, ids);
+  merge_long(piece, scratch, ids);
+}
+
+void BpeModel::merge_short(std::string_view piece, std::vector<int32_t>& ids) const {
+  int32_t symbol[kShortPiece];
+  Merged pair[kShortPiece];  // pair[i]: what symbol[i], symbol[i+1] merge to
+  size_t n = piece.size();
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(piece[i]); };
+  for (size_t i = 0; i < n; ++i) symbol[i] = byte_id_[byte(i)];
+  for (size_t i = 0; i + 1 < n; ++i) pair[i] = byte_pairs_[byte(i) * 256u + byte(i + 1)];
+  while (n > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < n; ++i)
+      if (pair[i].rank < pair[best].rank) best = i;
+    if (pair[best].rank == kNoRank) break;
+    symbol[best] = pair[best].id;
+    for (size_t i = best + 1; i + 1 < n; ++i) {
+      symbol[i] = symbol[i + 1];
+      pair[i] = pair[i + 1];
+    }
+    --n;
+    if (best > 0) pair[best - 1] = find(symbol[best - 1], symbol[best]);
+    if (best + 1 < n) pair[best] = find(symbol[best], symbol[best + 1]);
+  }
+  ids.insert(ids.end(), symbol, symbol + n);
+}
+
+void BpeModel::merge_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  INGOT_CHECK(piece.size() < kEnd / 2, "{} bytes", piece.size());
+  const auto n = static_cast<uint32_t>(piece.size());
+  std::vector<Node>& nodes = scratch.nodes_;
+  std::vector<uint64_t>& heap = scratch.heap_;  // rank << 32 | position, smallest on top
+  nodes.resize(n);
+  heap.clear();
+  const auto byte = [&](uint32_t i) { return static_cast<uint8_t>(piece[i]); };
+  const auto entry = [](int32_t rank, uint32_t at) { return (static_cast<uint64_t>(rank) << 32) | at; };
+  for (uint32_t i = 0; i < n; ++i) {
+    const int32_t rank = i + 1 < n ? byte_pairs_[byte(i) * 256u + byte(i + 1)].rank : kNoRank;
+    nodes[i] = {byte_id_[byte(i)], rank, i == 0 ? kEnd : i - 1, i + 1 < n ? i + 1 : kEnd};
+    if (rank != kNoRank) heap.push_back(entry(rank, i));
+  }
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  const auto rerank = [&](uint32_t at) {
+    Node& node = nodes[at];
+    node.rank = node.next == kEnd ? kNoRank : find(node.symbol, nodes[node.next].symbol).rank;
+    if (node.rank == kNoRank) return;
+    heap.push_back(entry(node.rank, at));
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  };
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto at = static_cast<uint32_t>(heap.back());
+    const auto rank = static_cast<int32_t>(heap.back() >> 32);
+    heap.pop_back();
+    Node& node = nodes[at];
+    if (node.rank != rank) continue;  // this pair is gone
+    Node& right = nodes[node.next];
+    node.symbol = find(node.symbol, right.symbol).id;
+    right.rank = kNoRank;
+    node.next = right.next;
+    if (node.next != kEnd) nodes[node.next].previous = at;
+    rerank(at);
+    if (node.previous != kEnd) rerank(node.previous);
+  }
+  for (uint32_t at = 0; at != kEnd; at = nodes[at].next) ids.push_back(nodes[at].symbol);
+}
+
+}  // namespace ingot

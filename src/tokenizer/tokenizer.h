@@ -1,0 +1,98 @@
+// Text to token ids and back: byte-level BPE as Hugging Face's tokenizers library does it (same ids, checked
+// against it), and a character tokenizer for small experiments. A Tokenizer never changes after it is made;
+// copies share one set of tables; every const method may be called from many threads at once. Formats and
+// what is exact: docs/tokenizer.md.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ingot {
+
+struct TokenizerSpec;
+
+struct EncodeOptions {
+  /// true: the text of a special token ("<|endoftext|>") becomes its id; false: it is text like any other, so
+  /// a document cannot forge control tokens. Added tokens that are not special are always recognised.
+  bool parse_special = false;
+  bool add_bos = false;  ///< put the begin-of-text token first; an Error if the tokenizer has none
+  bool add_eos = false;  ///< put the end-of-text token last; an Error if the tokenizer has none
+};
+
+/// Which ids play the usual parts; absent where the tokenizer names none.
+struct TokenRoles {
+  std::optional<int32_t> bos, eos, pad;
+};
+
+class Tokenizer {
+ public:
+  /// Reads a tokenizer.json, or a folder with tokenizer.json and, if there, tokenizer_config.json (which
+  /// names the roles; without it they follow from the template and from usual names, see docs/tokenizer.md).
+  /// Errors name the file, the field, what was expected and found.
+  static Tokenizer load(const std::string& path);
+  /// The same from memory; `name` stands for the path in messages.
+  static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
+  static Tokenizer from_spec(TokenizerSpec spec);
+  /// Character tokenizer over the distinct characters of `text` (valid UTF-8), ids in order of code points,
+  /// then the special tokens. Encoding a character that is not among them is an Error.
+  static Tokenizer from_characters(std::string_view text, std::span<const std::string> special_tokens = {});
+
+  /// A path that ends in ".json": that file. Else: a folder, made if absent, with tokenizer.json and
+  /// tokenizer_config.json, which Hugging Face's library loads. Each file is replaced atomically.
+  void save(const std::string& path) const;
+
+  /// Ids of `text`, any bytes: what is not valid UTF-8 is encoded byte by byte (BPE) or refused (characters).
+  std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// Appends to `ids` instead.
+  void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const;
+  /// encode() of many texts, in parallel; the result does not depend on the number of threads.
+  std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts,
+                                                 EncodeOptions options = {}) const;
+
+  /// The exact bytes: decode_bytes(encode(x)) == x for any bytes x, unless the tokenizer normalizes, drops or
+  /// adds text (NFC, a "Removed" split, add_prefix_space). An unknown id is an Error.
+  std::string decode_bytes(std::span<const int32_t> ids) const;
+  /// The same as text: ill-formed UTF-8 (a token cut in the middle of a character) is replaced by U+FFFD.
+  std::string decode(std::span<const int32_t> ids) const;
+
+  /// Number of embedding rows that the ids need: the largest id plus one.
+  int32_t vocab_size() const;
+  /// Bytes that `id` stands for; valid as long as a copy of this tokenizer lives. An unknown id is an Error.
+  std::string_view token_bytes(int32_t id) const;
+  /// Id of the added (special) token with this text, if there is one.
+  std::optional<int32_t> special_id(std::string_view content) const;
+  bool is_special(int32_t id) const;
+  const TokenRoles& roles() const;
+  /// 32 hex digits over the canonical tokenizer.json: equal for tokenizers that encode alike. Token shards
+  /// record it.
+  const std::string& content_hash() const;
+  const TokenizerSpec& spec() const;
+
+  struct Impl;  ///< tokenizer_impl.h, for this folder only
+
+ private:
+  explicit Tokenizer(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// Turns ids into text as they are generated: only whole characters come out, bytes of an unfinished one wait
+/// for the next id. The pieces joined are decode() of all ids.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  /// Text that `id` completes, often all of its own; may be empty.
+  std::string push(int32_t id);
+  /// What is left at the end: U+FFFD if a character stayed unfinished, else nothing.
+  std::string finish();
+
+ private:
+  Tokenizer tokenizer_;
+  std::string waiting_;
+};
+
+}  // namespace ingot

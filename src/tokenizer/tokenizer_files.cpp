@@ -1,0 +1,88 @@
+// Tokenizer::load and save: tokenizer.json, and tokenizer_config.json for the roles of tokens.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file_system.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_impl.h"
+
+namespace ingot {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kMainFile = "tokenizer.json";
+constexpr const char* kConfigFile = "tokenizer_config.json";
+
+/// The id that tokenizer_config.json gives to a role ("text" or {"content": "text"}); unset where it is
+/// silent.
+void read_role(const ordered_json& config, const char* key, const std::string& path, const Tokenizer::Impl& t,
+               std::optional<int32_t>& role) {
+  const auto it = config.find(key);
+  if (it == config.end()) return;
+  role.reset();
+  if (it->is_null()) return;
+  const ordered_json& name = it->is_object() && it->contains("content") ? (*it)["content"] : *it;
+  if (!name.is_string()) fail("'{}': {}: expected a token's text, found {}", path, key, it->dump());
+  const auto text = name.get<std::string>();
+  role = t.find_token(text);
+  if (!role) fail("'{}': {} is '{}', which is not an added token of {}", path, key, text, kMainFile);
+}
+
+void read_roles(const std::string& path, Tokenizer::Impl& t) {
+  ordered_json config;
+  try {
+    config = ordered_json::parse(real_file_system().read(path));
+  } catch (const ordered_json::exception& e) {
+    fail("'{}' is not valid JSON: {}", path, e.what());
+  }
+  if (!config.is_object()) fail("'{}': expected an object", path);
+  read_role(config, "bos_token", path, t, t.roles.bos);
+  read_role(config, "eos_token", path, t, t.roles.eos);
+  read_role(config, "pad_token", path, t, t.roles.pad);
+}
+
+std::string write_config(const Tokenizer& tokenizer) {
+  ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                         {"clean_up_tokenization_spaces", false}};
+  const auto role = [&](const char* key, std::optional<int32_t> id) {
+    config[key] = id ? ordered_json(std::string(tokenizer.token_bytes(*id))) : ordered_json(nullptr);
+  };
+  role("bos_token", tokenizer.roles().bos);
+  role("eos_token", tokenizer.roles().eos);
+  role("pad_token", tokenizer.roles().pad);
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
+  TokenizerSpec spec = parse_tokenizer_json(text, name);
+  try {
+    return from_spec(std::move(spec));
+  } catch (const Error& e) {  // the tables' builders know the field, not the file
+    throw Error(fmt::format("'{}': {}", name, e.what()), e.hint());
+  }
+}
+
+Tokenizer Tokenizer::load(const std::string& path) {
+  const bool folder = std::filesystem::is_directory(path);
+  const std::string main = folder ? path + "/" + kMainFile : path;
+  Tokenizer tokenizer = from_json(real_file_system().read(main), main);
+  const std::string config = path + "/" + kConfigFile;
+  // Nobody else has seen these tables yet.
+  if (folder && real_file_system().exists(config)) read_roles(config, const_cast<Impl&>(*tokenizer.impl_));
+  return tokenizer;
+}
+
+void Tokenizer::save(const std::string& path) const {
+  FileSystem& fs = real_file_system();
+  const std::string main = write_tokenizer_json(impl_->spec);
+  if (path.ends_with(".json")) return write_file_atomically(fs, path, main);
+  fs.create_folders(path);
+  write_file_atomically(fs, path + "/" + kMainFile, main);
+  write_file_atomically(fs, path + "/" + kConfigFile, write_config(*this));
+}
+
+}  // namespace ingot

@@ -1,0 +1,71 @@
+// What a tokenizer is, as plain data: the content of a tokenizer.json, without compiled tables. The reader
+// makes one, the trainers make one, the writer prints one, Tokenizer compiles one.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot {
+
+/// What becomes of the parts that a split pattern matches (huggingface/tokenizers, SplitDelimiterBehavior).
+enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
+/// One step of pre-tokenization.
+struct SplitRule {
+  enum class Kind { regex, literal, digits };  ///< digits: every \p{N}, or runs of them when contiguous
+  Kind kind = Kind::regex;
+  std::string pattern;  ///< empty for digits
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;  ///< what does not match is the delimiter
+  bool operator==(const SplitRule&) const = default;
+};
+
+/// A token that is found in the text before any splitting.
+struct AddedToken {
+  int32_t id = -1;
+  std::string content;
+  bool special = true;      ///< control token: absent from plain text, may be left out of decoded text
+  bool normalized = false;  ///< looked for after normalization instead of before
+  bool operator==(const AddedToken&) const = default;
+};
+
+struct TokenizerSpec {
+  enum class Model { bpe, chars };
+  Model model = Model::bpe;
+
+  std::vector<AddedToken> added_tokens;  ///< ascending ids
+  /// Token text by id; "" where the id belongs to an added token only. BPE: written in the byte alphabet.
+  /// Characters: one character each, ascending code points.
+  std::vector<std::string> vocabulary;
+
+  // Byte-level BPE only.
+  std::vector<std::array<int32_t, 2>> merges;  ///< rank = position
+  bool ignore_merges = false;     ///< a piece that is a token is that token, whatever the merges say
+  bool nfc = false;               ///< Unicode normalization form C before splitting
+  std::vector<SplitRule> splits;  ///< applied in order, before the byte-level step
+  bool gpt2_split = false;        ///< the byte-level step splits by GPT-2's pattern
+  bool add_prefix_space = false;  ///< text that does not begin with a space gets one
+  int32_t template_bos = -1;      ///< post_processor template: token put before the text
+  int32_t template_eos = -1;      ///< token put after it
+  bool operator==(const TokenizerSpec&) const = default;
+};
+
+/// Reads the text of a tokenizer.json. Whatever this program does not do (a normalizer, a dropout, padding,
+/// ...) is an Error that names the field; nothing is ignored, except settings that cannot change ids. `name`:
+/// for messages.
+TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& name);
+
+/// The canonical tokenizer.json of a spec: Hugging Face's layout, two-space indent, vocabulary by id, merges
+/// as pairs.
+std::string write_tokenizer_json(const TokenizerSpec& spec);
+
+/// The splitting that a well-known tokenizer uses: "gpt2", "llama3" (the same as "cl100k"), "qwen2", "o200k",
+/// "nanochat", "deepseek-v3"; any other text is taken as one regular expression. Source: spec of each
+/// tokenizer.json.
+void set_pattern(TokenizerSpec& spec, std::string_view name_or_regex);
+/// The pattern that a `ByteLevel` pre-tokenizer with use_regex applies.
+std::string_view gpt2_pattern();
+
+}  // namespace ingot
