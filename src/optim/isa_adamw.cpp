@@ -1,6 +1,4 @@
 // AdamW's fused pass and the sum of squares for clipping; see kernels.h.
-#include <cmath>
-
 #include "optim/kernel_parts.h"
 #include "optim/kernels.h"
 
@@ -22,7 +20,7 @@ UpdateSums adamw(const AdamWChunk& a, Copy* __restrict copy) {
     const float m1 = m[i] + c1 * (g - m[i]);
     const float v1 = v[i] * b2 + (c2 * g) * g;
     const float before = w[i];
-    const float after = before * decay - step * (m1 / (std::sqrt(v1) * correction + eps));
+    const float after = before * decay - step * (m1 / (__builtin_sqrtf(v1) * correction + eps));
     m[i] = m1;
     v[i] = v1;
     w[i] = after;
