@@ -13,7 +13,7 @@ namespace {
 // Hangul syllables compose by arithmetic (Unicode core specification, 3.12).
 constexpr uint32_t kHangul = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
 constexpr uint32_t kLeads = 19, kVowels = 21, kTails = 28;
-constexpr uint32_t kFirstAffected = 0x300;  // below, every text is in form C
+constexpr uint32_t kFirstDecomposed = 0xC0;
 
 struct Character {
   uint32_t code_point;
@@ -92,12 +92,13 @@ void compose_all(std::vector<Character>& text) {
 
 std::optional<std::string> normalize(std::string_view text) {
   bool affected = false;
-  for (const char c : text) affected |= static_cast<uint8_t>(c) >= 0xCC;  // U+0300 starts with byte 0xCC
+  for (const char c : text)
+    affected |= static_cast<uint8_t>(c) >= 0xCC;  // below U+0300 (byte 0xCC) all is form C
   if (!affected) return std::nullopt;
   std::vector<Character> characters;
   for (size_t at = 0; at < text.size();) {
     const utf8::Step step = utf8::decode(text.substr(at));
-    if (step.code_point < kFirstAffected) {
+    if (step.code_point < kFirstDecomposed) {
       characters.push_back({step.code_point, 0});
     } else {
       decompose(step.code_point, characters);

@@ -14,7 +14,8 @@ std::optional<std::string> normalize(std::string_view text);
 
 // The generated tables (nfc_tables.cpp), ascending.
 struct Decomposition {
-  uint32_t code_point, first, second;  ///< canonical; second 0: a single code point
+  uint32_t code_point, first;
+  uint32_t second = 0;  ///< 0: canonical equivalent of a single code point
 };
 struct CombiningRange {
   uint32_t begin, end;  ///< inclusive

@@ -344,6 +344,8 @@ TEST(TokenizerText, FormC) {
   EXPECT_FALSE(nfc::normalize("plain café"));
   EXPECT_EQ(nfc::normalize("e\u0301"), "é");
   EXPECT_EQ(nfc::normalize("q\u0307\u0323"), "q\u0323\u0307");
+  EXPECT_EQ(nfc::normalize("\u012b\u0323"),
+            "\u1ecb\u0304");  // a mark goes below the one of the composed letter
   EXPECT_EQ(nfc::normalize("\u1100\u1161\u11a8"), "각");
   EXPECT_EQ(nfc::normalize("\u0958\u212b"), "\u0915\u093c\u00c5");
 }

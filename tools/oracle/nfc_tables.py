@@ -4,13 +4,13 @@ import sys
 import unicodedata as u
 
 
-def lines(items, width=108):
-    line = " "
+def lines(items, width=110):
+    line = ""
     for item in items:
-        if len(line) + len(item) + 1 > width:
+        if len(line) + len(item) > width:
             print(line)
-            line = " "
-        line += " " + item
+            line = ""
+        line += item
     print(line)
 
 
@@ -33,7 +33,7 @@ def main():
     print("// clang-format off")
     print('#include "tokenizer/nfc.h"\n\nnamespace ingot::nfc {\nnamespace {\n')
     print("constexpr Decomposition kDecompositions[] = {")
-    lines("{0x%X,0x%X,0x%X}," % (c, d[0], d[1] if len(d) == 2 else 0) for c, d in canonical.items())
+    lines("{" + ",".join("0x%X" % x for x in [c] + d) + "}," for c, d in canonical.items())
     print("};\n\nconstexpr uint32_t kExclusions[] = {")
     lines("0x%X," % c for c in excluded)
     print("};\n\nconstexpr CombiningRange kCombining[] = {")
