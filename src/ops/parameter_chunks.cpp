@@ -5,7 +5,8 @@
 
 namespace ingot {
 
-void combine_parameter_chunks(const float* partials, int64_t chunks, int64_t stride, int64_t width, const GradSlot& slot) {
+void combine_parameter_chunks(const float* partials, int64_t chunks, int64_t stride, int64_t width,
+                              const GradSlot& slot) {
   if (!slot.wanted()) return;
   INGOT_CHECK(slot.tensor.numel() == width, "a sum of {} for {}", width, slot.tensor.meta.str());
   constexpr int64_t kBlock = 256;

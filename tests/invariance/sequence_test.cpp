@@ -1,5 +1,6 @@
-// One forward for training and inference: documents packed into one call, cached sequences fed in chunks of 1, 7 and
-// 64 tokens with others beside them, and forks, give the same bits for every token, on every kernel and instruction set.
+// One forward for training and inference: documents packed into one call, cached sequences fed in chunks of
+// 1, 7 and 64 tokens with others beside them, and forks, give the same bits for every token, on every kernel
+// and instruction set.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -28,8 +29,11 @@ Array draw(uint64_t stream, int64_t count, double scale, double offset = 0) {
 
 /// Memory of a tensor.
 struct Owned {
-  Owned(Shape shape, DType type) : bytes(static_cast<size_t>(shape.numel() * size_of(type)) + 64), tensor(bytes.data(), shape, type) {}
-  Owned(Shape shape, DType type, const Array& values) : Owned(shape, type) { reference::store(tensor, values); }
+  Owned(Shape shape, DType type)
+      : bytes(static_cast<size_t>(shape.numel() * size_of(type)) + 64), tensor(bytes.data(), shape, type) {}
+  Owned(Shape shape, DType type, const Array& values) : Owned(shape, type) {
+    reference::store(tensor, values);
+  }
   std::vector<std::byte> bytes;
   Tensor tensor;
 };
@@ -58,7 +62,8 @@ class Layer {
     const auto stream = static_cast<uint64_t>(100 * index);
     parameters_.emplace_back(Shape{S::C, 2}, DType::f32, draw(stream, 2 * S::C, 0.5));
     parameters_.emplace_back(Shape{S::C}, DType::f32, draw(stream + 1, S::C, 0.5));
-    parameters_.emplace_back(Shape{S::H + S::G, S::K, 2 * S::K}, s.type, draw(stream + 2, S::C * 2 * S::K, 0.2));
+    parameters_.emplace_back(Shape{S::H + S::G, S::K, 2 * S::K}, s.type,
+                             draw(stream + 2, S::C * 2 * S::K, 0.2));
     parameters_.emplace_back(Shape{S::C}, DType::f32, draw(stream + 3, S::C, 0.5));
     parameters_.emplace_back(Shape{S::G}, DType::f32, draw(stream + 4, S::G, 0.3, 1));
     parameters_.emplace_back(Shape{S::K}, DType::f32, draw(stream + 5, S::K, 0.3, 1));
@@ -80,7 +85,8 @@ class Layer {
     else
       prepared = run(qk_prepare_op(), AttrBox(QkPrepareAttr{S::H, S::G, S::K, 16, 1e4, true, 1e-6, s_.type}),
                      {x, position, p(5), p(6)});
-    return std::move(run(attention_op(), AttrBox(AttentionAttr{S::H, S::G, S::K, 0, s_.window, s_.softcap, &rows, index_}),
+    return std::move(run(attention_op(),
+                         AttrBox(AttentionAttr{S::H, S::G, S::K, 0, s_.window, s_.softcap, &rows, index_}),
                          {prepared[0].tensor})[0]);
   }
 
@@ -94,7 +100,8 @@ class Layer {
     for (const TensorMeta& m : metas) owned.emplace_back(m.shape, m.dtype);
     for (const Owned& o : owned) out.push_back(o.tensor);
     call.out = out;
-    std::vector<std::byte> scratch(static_cast<size_t>(op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0) + 64);
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0) + 64);
     call.scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     (s_.reference ? op.kernels.back() : op.kernels.front()).forward(call);
     return owned;
@@ -111,7 +118,8 @@ class Bench {
   Bench(const Variant& s, std::vector<int64_t> lengths) : s_(s), lengths_(std::move(lengths)) {
     for (int64_t l = 0; l < Variant::kLayers; ++l) layers_.emplace_back(s, l);
     for (size_t d = 0; d < lengths_.size(); ++d)
-      documents_.emplace_back(Shape{lengths_[d], Variant::W}, s.type, draw(1000 + d, lengths_[d] * Variant::W, 1));
+      documents_.emplace_back(Shape{lengths_[d], Variant::W}, s.type,
+                              draw(1000 + d, lengths_[d] * Variant::W, 1));
   }
 
   using Result = std::vector<std::vector<std::byte>>;  ///< o of both layers, row by row, per document
@@ -178,13 +186,15 @@ class Bench {
     return true;
   }
 
-  void call(const Rows& rows, const std::vector<int64_t>& begins, const std::vector<size_t>& order, Result& result) const {
+  void call(const Rows& rows, const std::vector<int64_t>& begins, const std::vector<size_t>& order,
+            Result& result) const {
     Owned x({rows.count, Variant::W}, s_.type);
     for (size_t i = 0; i < order.size(); ++i) {
       const SequenceSpan& span = rows.spans[i];
       const Tensor from = documents_[order[i]].tensor.slice(begins[i], begins[i] + span.rows);
       if (span.rows > 0)
-        std::memcpy(x.tensor.slice(span.row_begin, rows.count).data, from.data, static_cast<size_t>(from.bytes()));
+        std::memcpy(x.tensor.slice(span.row_begin, rows.count).data, from.data,
+                    static_cast<size_t>(from.bytes()));
     }
     std::vector<Owned> o;
     for (const Layer& layer : layers_) o.push_back(layer.forward(x.tensor, rows));
@@ -216,15 +226,17 @@ std::vector<Variant> variants() {
 }
 
 std::string describe(const Variant& s) {
-  return fmt::format("{} {} {} window {} cap {}", s.preparation == Preparation::cca ? "cca" : "qk", name_of(s.type),
-                     s.reference ? "reference" : "fast", s.window, s.softcap);
+  return fmt::format("{} {} {} window {} cap {}", s.preparation == Preparation::cca ? "cca" : "qk",
+                     name_of(s.type), s.reference ? "reference" : "fast", s.window, s.softcap);
 }
 
 TEST(SequenceInvariance, PackedChunkedAndDecodedTokensHaveTheSameBits) {
   for (const Variant& s : variants()) {
-    const Bench bench(s, s.reference ? std::vector<int64_t>{30, 1, 67} : std::vector<int64_t>{70, 1, 0, 129, 3, 200});
+    const Bench bench(
+        s, s.reference ? std::vector<int64_t>{30, 1, 67} : std::vector<int64_t>{70, 1, 0, 129, 3, 200});
     const auto packed = bench.packed();
-    for (const int64_t chunk : {1, 7, 64}) EXPECT_TRUE(bench.chunked(chunk) == packed) << describe(s) << " chunk " << chunk;
+    for (const int64_t chunk : {1, 7, 64})
+      EXPECT_TRUE(bench.chunked(chunk) == packed) << describe(s) << " chunk " << chunk;
   }
 }
 
@@ -268,7 +280,8 @@ TEST(SequenceInvariance, AMissingResetWouldBeSeen) {
     const Owned a = layer.forward(x.tensor, two), b = layer.forward(x.tensor, one);
     const auto row = static_cast<size_t>(Variant::H * Variant::K) * 4;
     EXPECT_EQ(0, std::memcmp(a.bytes.data(), b.bytes.data(), 10 * row));
-    for (size_t r = 10; r < 20; ++r) EXPECT_NE(0, std::memcmp(a.bytes.data() + r * row, b.bytes.data() + r * row, row)) << r;
+    for (size_t r = 10; r < 20; ++r)
+      EXPECT_NE(0, std::memcmp(a.bytes.data() + r * row, b.bytes.data() + r * row, row)) << r;
   }
 }
 

@@ -6,8 +6,7 @@
 namespace ingot {
 namespace {
 
-enum In : uint32_t { kX, kY, kStreamScale, kStreamBias, kYScale, kYBias, kWeight, kBias };
-enum Out : uint32_t { kStream, kH, kRstd, kMean };
+using namespace add_norm_slot;
 
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& attr = call.attr<AddNormAttr>();
@@ -18,10 +17,12 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(call.in[kY].defined() == has_y && (!has_y || call.in[kY].shape() == x.shape()));
   for (const uint32_t i : {kStreamScale, kStreamBias})
     INGOT_CHECK(call.in[i].defined() == (attr.merge == MergeKind::affine || attr.merge == MergeKind::scaled));
-  for (const uint32_t i : {kYScale, kYBias}) INGOT_CHECK(call.in[i].defined() == (attr.merge == MergeKind::scaled));
+  for (const uint32_t i : {kYScale, kYBias})
+    INGOT_CHECK(call.in[i].defined() == (attr.merge == MergeKind::scaled));
   for (uint32_t i = kStreamScale; i <= kBias; ++i)
-    INGOT_CHECK(!call.in[i].defined() || (call.in[i].meta.shape == Shape{width} && call.in[i].dtype() == x.dtype()),
-                "vector {} is {}", i, call.in[i].meta.str());
+    INGOT_CHECK(
+        !call.in[i].defined() || (call.in[i].meta.shape == Shape{width} && call.in[i].dtype() == x.dtype()),
+        "vector {} is {}", i, call.in[i].meta.str());
   out[kStream] = {attr.merge == MergeKind::none ? Shape{0, width} : x.shape(), x.dtype()};
   out[kH] = {x.shape(), attr.h_dtype};
   out[kRstd] = {Shape{rows}, x.dtype()};
@@ -39,11 +40,15 @@ BackwardReads reads(const void* attr_data) {
   r.input_in = slot_bit(kWeight);
   r.input_out = slot_bit(kRstd);
   if (attr.norm == NormKind::layer) r.input_out |= slot_bit(kMean);
-  if (attr.merge == MergeKind::none) r.input_in |= slot_bit(kX);
-  else r.input_out |= slot_bit(kStream);
-  if (attr.merge == MergeKind::affine) r.input_in |= slot_bit(kX) | slot_bit(kStreamScale) | slot_bit(kStreamBias);
+  if (attr.merge == MergeKind::none)
+    r.input_in |= slot_bit(kX);
+  else
+    r.input_out |= slot_bit(kStream);
+  if (attr.merge == MergeKind::affine)
+    r.input_in |= slot_bit(kX) | slot_bit(kStreamScale) | slot_bit(kStreamBias);
   if (attr.merge == MergeKind::scaled)
-    r.input_in |= slot_bit(kX) | slot_bit(kY) | slot_bit(kStreamScale) | slot_bit(kStreamBias) | slot_bit(kYScale) | slot_bit(kYBias);
+    r.input_in |= slot_bit(kX) | slot_bit(kY) | slot_bit(kStreamScale) | slot_bit(kStreamBias) |
+                  slot_bit(kYScale) | slot_bit(kYBias);
   return r;
 }
 
@@ -71,7 +76,7 @@ const Op& add_norm_op() {
                      reads,
                      infer,
                      cost,
-                     nullptr,
+                     add_norm_scratch_bytes,
                      print,
                      add_norm_kernels()};
   return op;
@@ -79,9 +84,9 @@ const Op& add_norm_op() {
 
 AddNormResult add_norm(Tape& tape, const AddNormAttr& attr, const Value& x_TD, const Value& y_TD,
                        const MergeParams& merge, const Value& weight_D, const Value& bias_D) {
-  auto out = tape.apply(add_norm_op(), attr,
-                        {x_TD, y_TD, merge.stream_scale, merge.stream_bias, merge.y_scale, merge.y_bias, weight_D,
-                         bias_D});
+  auto out = tape.apply(
+      add_norm_op(), attr,
+      {x_TD, y_TD, merge.stream_scale, merge.stream_bias, merge.y_scale, merge.y_bias, weight_D, bias_D});
   return {attr.merge == MergeKind::none ? x_TD : std::move(out[kStream]), std::move(out[kH])};
 }
 

@@ -1,11 +1,18 @@
-// add_norm's implementations, best first (internal to the folder).
+// add_norm's implementations, best first, and the order of its slots (internal to the folder).
 #pragma once
 #include <vector>
 
 #include "ops/op.h"
 
 namespace ingot {
+
+namespace add_norm_slot {
+enum In : uint32_t { kX, kY, kStreamScale, kStreamBias, kYScale, kYBias, kWeight, kBias };
+enum Out : uint32_t { kStream, kH, kRstd, kMean };
+}  // namespace add_norm_slot
+
 std::vector<Kernel> add_norm_kernels();
-void add_norm_reference_forward(const OpCall& call);
-void add_norm_reference_backward(const OpCall& call);
+Kernel add_norm_reference();
+int64_t add_norm_scratch_bytes(const OpCall& call);
+
 }  // namespace ingot

@@ -1,15 +1,18 @@
 // add_norm in plain loops; see add_norm.h for the formulas.
+#include "ops/reference.h"
+
 #include <cmath>
 
 #include "ops/add_norm/add_norm.h"
 #include "ops/add_norm/kernels.h"
-#include "ops/reference.h"
 
 namespace ingot {
 
 using reference::Array;
 using reference::load;
 using reference::store;
+
+namespace {
 
 void add_norm_reference_forward(const OpCall& call) {
   const auto& attr = call.attr<AddNormAttr>();
@@ -45,7 +48,8 @@ void add_norm_reference_backward(const OpCall& call) {
               sy = load(call.in[4]), by = load(call.in[5]), w = load(call.in[6]), rstd = load(call.out[2]),
               mean = load(call.out[3]), d_s = load(call.d_out[0]), d_h = load(call.d_out[1]);
   const size_t width = w.size(), rows = rstd.size();
-  Array g(s.size()), d_y(s.size()), d_w(width), d_b(width), d_sx(width), d_bx(width), d_sy(width), d_by(width);
+  Array g(s.size()), d_y(s.size()), d_w(width), d_b(width), d_sx(width), d_bx(width), d_sy(width),
+      d_by(width);
   for (size_t t = 0; t < rows; ++t) {
     double sum = 0, dot = 0;  // of d_h w and of d_h w xhat
     for (size_t d = 0; d < width && !d_h.empty(); ++d) {
@@ -85,8 +89,10 @@ void add_norm_reference_backward(const OpCall& call) {
   store(call.d_in[7], d_b);
 }
 
-std::vector<Kernel> add_norm_kernels() {
-  return {{"reference", reference::accept, add_norm_reference_forward, add_norm_reference_backward, nullptr}};
+}  // namespace
+
+Kernel add_norm_reference() {
+  return {"reference", reference::accept, add_norm_reference_forward, add_norm_reference_backward, nullptr};
 }
 
 }  // namespace ingot

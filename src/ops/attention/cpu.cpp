@@ -1,10 +1,9 @@
 // attention on the CPU: glue from packed rows and sequence states to device/cpu/attention.h.
-#include "device/cpu/attention.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "base/parallel.h"
+#include "device/cpu/attention.h"
 #include "ops/attention/kernels.h"
 #include "ops/sequence/sequence_store.h"
 
@@ -16,7 +15,8 @@ static_assert(kAttentionBlock == SequenceState::kPageTokens);
 const char* refuse(const OpCall& call) {
   for (const auto& list : {call.in, call.out, call.d_out})
     for (const Tensor& t : list)
-      if (t.defined() && t.dtype() != DType::f32 && t.dtype() != DType::bf16) return "a type other than f32 and bf16";
+      if (t.defined() && t.dtype() != DType::f32 && t.dtype() != DType::bf16)
+        return "a type other than f32 and bf16";
   return call.attr<AttentionAttr>().head_width > kAttentionMaxWidth ? "heads wider than 256" : nullptr;
 }
 
@@ -41,7 +41,8 @@ AttentionArgs arguments(const OpCall& call) {
   return args;
 }
 
-/// Spans whose keys lie in the call's rows, and spans whose keys lie in pages (this call's included, once appended).
+/// Spans whose keys lie in the call's rows, and spans whose keys lie in pages (this call's included, once
+/// appended).
 struct SpanLists {
   std::vector<AttentionSpan> in_place, paged;
   std::vector<std::vector<const void*>> blocks;  ///< per paged span: keys, then values
@@ -80,7 +81,8 @@ void forward(const OpCall& call) {
     args.max_logit = lists.in_place.empty() ? max_logit : second.data();
     args.k_stride = args.v_stride = a.kv_heads * a.head_width;
     attention_forward(args);
-    for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h) max_logit[h] = std::max(max_logit[h], second[h]);
+    for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
+      max_logit[h] = std::max(max_logit[h], second[h]);
   }
   if (call.in[0].dim(0) == 0) std::fill_n(max_logit, a.heads, 0.0f);
 }
@@ -89,8 +91,10 @@ template <class T>
 void add(T* to, const T* from, int64_t count) {
   parallel_for(count, 16384, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      if constexpr (std::is_same_v<T, bf16>) to[i] = to_bf16(to_float(to[i]) + to_float(from[i]));
-      else to[i] += from[i];
+      if constexpr (std::is_same_v<T, bf16>)
+        to[i] = to_bf16(to_float(to[i]) + to_float(from[i]));
+      else
+        to[i] += from[i];
   });
 }
 
@@ -108,7 +112,8 @@ void backward(const OpCall& call) {
   const int64_t size = size_of(qkv.dtype()), width = (a.heads + 2 * a.kv_heads) * a.head_width;
   AttentionBackwardArgs args;
   args.forward = arguments(call);
-  args.forward.spans = lists.in_place.data(), args.forward.span_count = static_cast<int64_t>(lists.in_place.size());
+  args.forward.spans = lists.in_place.data(),
+  args.forward.span_count = static_cast<int64_t>(lists.in_place.size());
   args.d_o = call.d_out[0].data, args.d_o_stride = a.heads * a.head_width;
   args.d_type = qkv.dtype();
   args.d_q = d_qkv;
@@ -117,12 +122,16 @@ void backward(const OpCall& call) {
   args.d_q_stride = args.d_k_stride = args.d_v_stride = width;
   attention_backward(args);
   if (!slot.accumulate) return;
-  if (qkv.dtype() == DType::bf16) add(slot.tensor.as<bf16>(), reinterpret_cast<const bf16*>(d_qkv), qkv.numel());
-  else add(slot.tensor.as<float>(), reinterpret_cast<const float*>(d_qkv), qkv.numel());
+  if (qkv.dtype() == DType::bf16)
+    add(slot.tensor.as<bf16>(), reinterpret_cast<const bf16*>(d_qkv), qkv.numel());
+  else
+    add(slot.tensor.as<float>(), reinterpret_cast<const float*>(d_qkv), qkv.numel());
 }
 
 }  // namespace
 
-std::vector<Kernel> attention_kernels() { return {{"cpu", refuse, forward, backward, nullptr}, attention_reference()}; }
+std::vector<Kernel> attention_kernels() {
+  return {{"cpu", refuse, forward, backward, nullptr}, attention_reference()};
+}
 
 }  // namespace ingot

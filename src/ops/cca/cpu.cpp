@@ -1,5 +1,5 @@
-// cca on the CPU: row-wise parts by isa_cca.cpp, the grouped convolution and its gradients as grouped matrix products
-// over head-major buffers (row_kernels.h says how they lie).
+// cca on the CPU: row-wise parts by isa_cca.cpp, the grouped convolution and its gradients as grouped matrix
+// products over head-major buffers (row_kernels.h says how they lie).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -27,7 +27,9 @@ const char* refuse(const OpCall& call) {
   return call.attr<CcaAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
 }
 
-int64_t span_count(const CcaAttr& a) { return a.rows == nullptr ? 1 : static_cast<int64_t>(a.rows->spans.size()); }
+int64_t span_count(const CcaAttr& a) {
+  return a.rows == nullptr ? 1 : static_cast<int64_t>(a.rows->spans.size());
+}
 
 /// One call: its arguments for the row kernels, and where its buffers lie in the scratch memory.
 class Problem {
@@ -62,7 +64,8 @@ class Problem {
     for (float* b : {p.u, p.d_c})
       if (b != nullptr) std::fill_n(b + buffer - attr_.head_width, attr_.head_width, 0.0f);
     p.y_type = attr_.out;
-    older_ = take(channels), newer_ = take(channels), zeros_ = take(channels + attr_.kv_heads * attr_.head_width / 2);
+    older_ = take(channels), newer_ = take(channels),
+    zeros_ = take(channels + attr_.kv_heads * attr_.head_width / 2);
     p.older = older_, p.newer = newer_;
     const auto* taps = call.in[kDepthwise].as<float>();
     for (int64_t i = 0; i < channels; ++i) older_[i] = taps[2 * i], newer_[i] = taps[2 * i + 1];
@@ -72,7 +75,9 @@ class Problem {
 
   CcaPiece piece(size_t index, int64_t begin, int64_t end) const {
     const SequenceSpan& s = spans[index];
-    CcaPiece piece{begin, end, s.row_begin, s.row_begin + s.rows, s.row_begin + static_cast<int64_t>(index), zeros_, zeros_};
+    CcaPiece piece{
+        begin,  end,   s.row_begin, s.row_begin + s.rows, s.row_begin + static_cast<int64_t>(index),
+        zeros_, zeros_};
     if (s.state != nullptr) {
       piece.before1 = static_cast<const float*>(s.state->conv_row(attr_.layer, s.past - 1));
       piece.before2 = static_cast<const float*>(s.state->conv_row(attr_.layer, s.past - 2));
@@ -80,15 +85,18 @@ class Problem {
     return piece;
   }
 
-  /// f(piece, chunk) for the pieces of spans in every chunk of 64 rows; chunks in parallel, pieces in ascending order.
+  /// f(piece, chunk) for the pieces of spans in every chunk of 64 rows; chunks in parallel, pieces in
+  /// ascending order.
   template <class F>
   void each_piece(F&& f) const {
     parallel_for(parameter_chunks(rows), 1, [&](int64_t first, int64_t last) {
       for (int64_t chunk = first; chunk < last; ++chunk) {
         const int64_t begin = chunk * kParameterChunkRows, end = std::min(rows, begin + kParameterChunkRows);
-        const auto after = std::upper_bound(spans.begin(), spans.end(), begin,
-                                            [](int64_t row, const SequenceSpan& s) { return row < s.row_begin; });
-        for (auto s = static_cast<size_t>(after - spans.begin()) - 1; s < spans.size() && spans[s].row_begin < end; ++s) {
+        const auto after =
+            std::upper_bound(spans.begin(), spans.end(), begin,
+                             [](int64_t row, const SequenceSpan& s) { return row < s.row_begin; });
+        for (auto s = static_cast<size_t>(after - spans.begin()) - 1;
+             s < spans.size() && spans[s].row_begin < end; ++s) {
           const int64_t from = std::max(begin, spans[s].row_begin);
           const int64_t to = std::min(end, spans[s].row_begin + spans[s].rows);
           if (from < to) f(piece(s, from, to), chunk);
@@ -100,7 +108,8 @@ class Problem {
   /// u, then c.
   void convolve() const {
     parallel_for(static_cast<int64_t>(spans.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s) INGOT_ISA_CALL(cca_span_start)(p, piece(static_cast<size_t>(s), 0, 0));
+      for (int64_t s = begin; s < end; ++s)
+        INGOT_ISA_CALL(cca_span_start)(p, piece(static_cast<size_t>(s), 0, 0));
     });
     each_piece([&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_depthwise)(p, piece); });
     GroupedGemmArgs g = product();
@@ -184,7 +193,8 @@ void forward(const OpCall& call) {
   problem.each_piece([&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(problem.p, piece); });
   for (const SequenceSpan& s : problem.spans)
     if (s.state != nullptr)
-      s.state->append_conv(call.attr<CcaAttr>().layer, s.past, call.in[kQkv].slice(s.row_begin, s.row_begin + s.rows));
+      s.state->append_conv(call.attr<CcaAttr>().layer, s.past,
+                           call.in[kQkv].slice(s.row_begin, s.row_begin + s.rows));
 }
 
 /// Writes two sums of C as the columns of the depthwise gradient [C, 2]. `columns` is scratch of 2 C floats.
@@ -233,7 +243,8 @@ void backward(const OpCall& call) {
 }  // namespace
 
 int64_t cca_scratch_bytes(const OpCall& call) {
-  return Problem::scratch_floats(call.attr<CcaAttr>(), call.in[kQkv].dim(0)) * static_cast<int64_t>(sizeof(float));
+  return Problem::scratch_floats(call.attr<CcaAttr>(), call.in[kQkv].dim(0)) *
+         static_cast<int64_t>(sizeof(float));
 }
 
 std::vector<Kernel> cca_kernels() {

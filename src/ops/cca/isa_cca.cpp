@@ -1,16 +1,24 @@
-// The row-wise parts of cca, compiled once per instruction set: depthwise convolution, mean skip, norm, temperature,
-// rotation, delayed values, and their backward passes. Formulas: cca.h.
+// The row-wise parts of cca, compiled once per instruction set: depthwise convolution, mean skip, norm,
+// temperature, rotation, delayed values, and their backward passes. Formulas: cca.h.
 #include "ops/cca/row_kernels.h"
 #include "ops/sequence/head_vectors.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
-int64_t channels(const CcaRows& p) { return (p.heads + p.kv_heads) * p.width; }
-int64_t row_width(const CcaRows& p) { return channels(p) + p.kv_heads * p.width; }
-int64_t half_values(const CcaRows& p) { return p.kv_heads * p.width / 2; }
+int64_t channels(const CcaRows& p) {
+  return (p.heads + p.kv_heads) * p.width;
+}
+int64_t row_width(const CcaRows& p) {
+  return channels(p) + p.kv_heads * p.width;
+}
+int64_t half_values(const CcaRows& p) {
+  return p.kv_heads * p.width / 2;
+}
 /// Head n at a view row of a head-major buffer.
-int64_t at(const CcaRows& p, int64_t n, int64_t view) { return (n * p.view_rows + view) * p.width; }
+int64_t at(const CcaRows& p, int64_t n, int64_t view) {
+  return (n * p.view_rows + view) * p.width;
+}
 
 /// u of one row from its own z and the one before.
 template <class Before, class Now>
@@ -33,8 +41,10 @@ void depthwise(const CcaRows& p, const CcaPiece& piece) {
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     const X* now = static_cast<const X*>(p.x) + row * width;
     const int64_t view = piece.view + 1 + row - piece.span_begin;
-    if (row == piece.span_begin) depthwise_row(p, view, piece.before1, now);
-    else depthwise_row(p, view, now - width, now);
+    if (row == piece.span_begin)
+      depthwise_row(p, view, piece.before1, now);
+    else
+      depthwise_row(p, view, now - width, now);
   }
 }
 
@@ -58,7 +68,8 @@ INGOT_INLINE Vec mean_skip(const CcaRows& p, const X* row, int64_t n, int64_t i,
 /// The head before its norm goes to `head`; returns 1 / |head|.
 template <class X>
 float head_before_norm(const CcaRows& p, const X* row, const float* c, int64_t n, float* head) {
-  each_vector(p.width, [&](int64_t i, int m) { store_n(head + i, load_n(c + i, m) + mean_skip(p, row, n, i, m), m); });
+  each_vector(p.width,
+              [&](int64_t i, int m) { store_n(head + i, load_n(c + i, m) + mean_skip(p, row, n, i, m), m); });
   return 1.0f / __builtin_sqrtf(row_sum_squares(head, p.width) + p.norm_eps);
 }
 
@@ -81,8 +92,10 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
       copy_n(y + n * K, head, K);
     }
     copy_n(y + channels(p), x + channels(p), half);
-    if (row == piece.span_begin) copy_n(y + width - half, piece.before1 + channels(p), half);
-    else copy_n(y + width - half, x - half, half);
+    if (row == piece.span_begin)
+      copy_n(y + width - half, piece.before1 + channels(p), half);
+    else
+      copy_n(y + width - half, x - half, half);
   }
 }
 
@@ -121,9 +134,11 @@ INGOT_INLINE Vec mean_skip_backward(const CcaRows& p, int64_t n, int64_t view, i
   const int64_t group = n < p.heads ? n / ratio : n - p.heads;
   const Vec key = load_n(p.d_c + at(p, p.heads + group, view) + i, m);
   if (n < p.heads)
-    return set1(0.5f) * fma(key, set1(1.0f / static_cast<float>(ratio)), load_n(p.d_c + at(p, n, view) + i, m));
+    return set1(0.5f) *
+           fma(key, set1(1.0f / static_cast<float>(ratio)), load_n(p.d_c + at(p, n, view) + i, m));
   Vec sum = load_n(p.d_c + at(p, group * ratio, view) + i, m);
-  for (int64_t h = group * ratio + 1; h < (group + 1) * ratio; ++h) sum = sum + load_n(p.d_c + at(p, h, view) + i, m);
+  for (int64_t h = group * ratio + 1; h < (group + 1) * ratio; ++h)
+    sum = sum + load_n(p.d_c + at(p, h, view) + i, m);
   return set1(0.5f) * (sum + key);
 }
 
@@ -139,8 +154,10 @@ void depthwise_backward_row(const CcaRows& p, const CcaPiece& piece, const CcaSu
       const int64_t e = n * K + i;
       const Vec g = load_n(d_u + i, m);
       Vec d_bias = load_n(sums.depthwise_bias + e, m) + g;
-      if (first) d_bias = d_bias + load_n(d_u - K + i, m);  // of u_{-1}
-      else store_n(sums.older + e, fma(g, load_n(x - width + e, m), load_n(sums.older + e, m)), m);
+      if (first)
+        d_bias = d_bias + load_n(d_u - K + i, m);  // of u_{-1}
+      else
+        store_n(sums.older + e, fma(g, load_n(x - width + e, m), load_n(sums.older + e, m)), m);
       store_n(sums.depthwise_bias + e, d_bias, m);
       store_n(sums.newer + e, fma(g, load_n(x + e, m), load_n(sums.newer + e, m)), m);
       if (p.d_x == nullptr) return;
@@ -160,8 +177,10 @@ void depthwise_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& 
     const Y* d_y = static_cast<const Y*>(p.d_y) + row * width;
     X* d_x = static_cast<X*>(p.d_x) + row * width;
     copy_n(d_x + channels(p), d_y + channels(p), half, p.accumulate);
-    if (row + 1 < piece.span_end) copy_n(d_x + width - half, d_y + 2 * width - half, half, p.accumulate);
-    else if (!p.accumulate) each_vector(half, [&](int64_t i, int m) { store_n(d_x + width - half + i, zero(), m); });
+    if (row + 1 < piece.span_end)
+      copy_n(d_x + width - half, d_y + 2 * width - half, half, p.accumulate);
+    else if (!p.accumulate)
+      each_vector(half, [&](int64_t i, int m) { store_n(d_x + width - half + i, zero(), m); });
   }
 }
 
@@ -177,8 +196,10 @@ void cca_span_start(const CcaRows& p, const CcaPiece& piece) {
 }
 
 void cca_depthwise(const CcaRows& p, const CcaPiece& piece) {
-  if (p.x_type == DType::bf16) depthwise<bf16>(p, piece);
-  else depthwise<float>(p, piece);
+  if (p.x_type == DType::bf16)
+    depthwise<bf16>(p, piece);
+  else
+    depthwise<float>(p, piece);
 }
 
 void cca_finish(const CcaRows& p, const CcaPiece& piece) {

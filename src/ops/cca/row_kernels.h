@@ -1,8 +1,10 @@
-// What cpu.cpp asks of isa_cca.cpp: everything but the grouped convolution's products, by ranges of rows (plain header).
+// What cpu.cpp asks of isa_cca.cpp: everything but the grouped convolution's products, by ranges of rows
+// (plain header).
 //
-// Buffers of the convolutions are head-major, [H + G][view_rows][K] (+ one row of padding), so that the products read them
-// as matrices. A span of n rows has n + 1 view rows: t = -1, then t = 0 .. n - 1; the pair u_{t-1}, u_t of a head lies in
-// one piece of 2 K floats. Products write row t to the place of view row t - 1.
+// Buffers of the convolutions are head-major, [H + G][view_rows][K] (+ one row of padding), so that the
+// products read them as matrices. A span of n rows has n + 1 view rows: t = -1, then t = 0 .. n - 1; the pair
+// u_{t-1}, u_t of a head lies in one piece of 2 K floats. Products write row t to the place of view row t
+// - 1.
 #pragma once
 #include <cstdint>
 
@@ -39,7 +41,8 @@ struct CcaPiece {
   int64_t begin, end;
   int64_t span_begin, span_end;  ///< rows of the span
   int64_t view;                  ///< view row of t = -1
-  const float *before1, *before2;  ///< z_{-1} and z_{-2} of the span, then the delayed values; zeros at a document's start
+  const float *before1,
+      *before2;  ///< z_{-1} and z_{-2} of the span, then the delayed values; zeros at a document's start
 };
 
 /// Partial sums of one chunk of rows, as the kernels below add to them.
@@ -55,8 +58,10 @@ INGOT_ISA_KERNEL(void, cca_depthwise, (const CcaRows& args, const CcaPiece& piec
 /// From c to the result.
 INGOT_ISA_KERNEL(void, cca_finish, (const CcaRows& args, const CcaPiece& piece));
 /// From the cotangent to d_c.
-INGOT_ISA_KERNEL(void, cca_finish_backward, (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
+INGOT_ISA_KERNEL(void, cca_finish_backward,
+                 (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
 /// From d_u and d_c to d_x.
-INGOT_ISA_KERNEL(void, cca_depthwise_backward, (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
+INGOT_ISA_KERNEL(void, cca_depthwise_backward,
+                 (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
 
 }  // namespace ingot

@@ -9,12 +9,15 @@
 namespace ingot {
 namespace {
 
-bool is_16_or_32(DType t) { return t == DType::bf16 || t == DType::f32; }
+bool is_16_or_32(DType t) {
+  return t == DType::bf16 || t == DType::f32;
+}
 
 const char* refuse(const OpCall& call) {
   for (const auto& list : {call.in, call.out, call.d_out})
     for (const Tensor& t : list)
-      if (t.defined() && t.dtype() != DType::i32 && !is_16_or_32(t.dtype())) return "a type other than f32 and bf16";
+      if (t.defined() && t.dtype() != DType::i32 && !is_16_or_32(t.dtype()))
+        return "a type other than f32 and bf16";
   const auto& a = call.attr<QkPrepareAttr>();
   return a.head_width > 1024 ? "heads wider than 1024" : nullptr;
 }
@@ -38,7 +41,9 @@ void forward(const OpCall& call) {
   const int64_t rows = call.in[1].dim(0);
   check_positions(p.positions, rows);
   p.y = call.out[0].data;
-  parallel_for(rows, 16, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(qk_prepare_forward)(p, begin, end); });
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(qk_prepare_forward)(p, begin, end);
+  });
 }
 
 void backward(const OpCall& call) {

@@ -1,5 +1,5 @@
-// qk_prepare for a range of rows, compiled once per instruction set. A head is normed and rotated in a buffer on the
-// stack and rounded once on its way out.
+// qk_prepare for a range of rows, compiled once per instruction set. A head is normed and rotated in a buffer
+// on the stack and rounded once on its way out.
 #include "ops/qk_prepare/row_kernels.h"
 #include "ops/sequence/head_vectors.h"
 
@@ -64,12 +64,13 @@ void backward_rows(const QkPrepareRows& p, int64_t begin, int64_t end, float* d_
       copy_n(grad, d_y + h * K, K);
       rotate_head(grad, angles, p.rotary.pairs, true);
       if (p.norm)
-        norm_backward(static_cast<const X*>(p.x) + t * row_width + h * K, grad, p.weights[key], p.rstd[t * heads + h], K,
-                      d_weights != nullptr ? d_weights + key * K : nullptr);
+        norm_backward(static_cast<const X*>(p.x) + t * row_width + h * K, grad, p.weights[key],
+                      p.rstd[t * heads + h], K, d_weights != nullptr ? d_weights + key * K : nullptr);
       if (p.d_x != nullptr) copy_n(static_cast<X*>(p.d_x) + t * row_width + h * K, grad, K, p.accumulate);
     }
     if (p.d_x != nullptr)
-      copy_n(static_cast<X*>(p.d_x) + t * row_width + heads * K, d_y + heads * K, p.kv_heads * K, p.accumulate);
+      copy_n(static_cast<X*>(p.d_x) + t * row_width + heads * K, d_y + heads * K, p.kv_heads * K,
+             p.accumulate);
   }
 }
 

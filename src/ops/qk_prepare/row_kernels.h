@@ -27,6 +27,7 @@ struct QkPrepareRows {
 
 INGOT_ISA_KERNEL(void, qk_prepare_forward, (const QkPrepareRows& args, int64_t begin, int64_t end));
 /// Adds the weights' gradients of these rows to d_weights [2][K], unless it is nullptr.
-INGOT_ISA_KERNEL(void, qk_prepare_backward, (const QkPrepareRows& args, int64_t begin, int64_t end, float* d_weights));
+INGOT_ISA_KERNEL(void, qk_prepare_backward,
+                 (const QkPrepareRows& args, int64_t begin, int64_t end, float* d_weights));
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
-// For the kernels of qk_prepare and cca: loops over the elements of a head with one body for full vectors and the tail,
-// and the rotation of a head. Included only by isa_*.cpp; everything is elementwise, so its bits do not depend on the
-// vector length.
+// For the kernels of qk_prepare and cca: loops over the elements of a head with one body for full vectors and
+// the tail, and the rotation of a head. Included only by isa_*.cpp; everything is elementwise, so its bits do
+// not depend on the vector length.
 #pragma once
 #include "device/cpu/reduce.h"
 #include "ops/sequence/rotary.h"
@@ -24,8 +24,10 @@ INGOT_INLINE Vec load_n(const T* p, int n) {
 }
 template <class T>
 INGOT_INLINE void store_n(T* p, Vec x, int n) {
-  if (n == kLanes) store(p, x);
-  else store_tail(p, x, n);
+  if (n == kLanes)
+    store(p, x);
+  else
+    store_tail(p, x, n);
 }
 /// Writes or adds.
 template <class T>
@@ -46,7 +48,8 @@ struct RowAngles {
 /// Rotates the pairs (i, i + pairs) of a head in place, by the angles or (inverse) by their negatives.
 INGOT_INLINE void rotate_head(float* x, const RowAngles& angles, int64_t pairs, bool inverse) {
   each_vector(pairs, [&](int64_t i, int n) {
-    const Vec c = load_n(angles.cosine + i, n), s0 = load_n(angles.sine + i, n), s = inverse ? zero() - s0 : s0;
+    const Vec c = load_n(angles.cosine + i, n), s0 = load_n(angles.sine + i, n),
+              s = inverse ? zero() - s0 : s0;
     const Vec a = load_n(x + i, n), b = load_n(x + pairs + i, n);
     store_n(x + i, fma(a, c, zero() - b * s), n);
     store_n(x + pairs + i, fma(b, c, a * s), n);
