@@ -1,0 +1,26 @@
+# Sourced by scripts that consist of steps ("lanes"): runs each with its time, prints all times at the end, stops at
+# the first that fails.
+#   lane NAME COMMAND...
+lane_names=()
+lane_seconds=()
+lane_started=$SECONDS
+
+lane() {
+  local name=$1 start=$SECONDS status=0
+  shift
+  echo "== $name"
+  "$@" || status=$?
+  lane_names+=("$name")
+  lane_seconds+=($((SECONDS - start)))
+  if [[ $status -ne 0 ]]; then
+    lane_names[-1]+=" FAILED"
+    exit "$status"
+  fi
+}
+
+print_lanes() {
+  echo
+  for i in "${!lane_names[@]}"; do printf '  %-28s %5d s\n' "${lane_names[i]}" "${lane_seconds[i]}"; done
+  printf '  %-28s %5d s\n' "in all" $((SECONDS - lane_started))
+}
+trap print_lanes EXIT
