@@ -1,5 +1,5 @@
 // How close the CPU kernels come to the machine: each line is a percentage of the fp32 fma peak measured
-// around it. usage: ingot_bench_kernels [gemm|experts|decode|attention|all] [repetitions]
+// around it. usage: ingot_bench_kernels [gemm|experts|decode|rows|attention|all] [repetitions]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -224,6 +224,63 @@ void attention_lines() {
   }
 }
 
+/// The same product with more and more rows (their bits do not change with the number), weights as [out, in].
+void rows_lines() {
+  std::printf("%-30s", "rows, n 2304, k 768, f32:");
+  const int64_t n = 2304, k = 768, most = 4096;
+  Data a(most * k, 1), b(n * k, 2), c(most * n, 3);
+  for (const int64_t m : {1, 8, 32, 128, 512, 4096}) {
+    GemmArgs g;
+    g.m = m;
+    g.n = n;
+    g.k = g.lda = g.ldb = k;
+    g.a = a.f.data();
+    g.b = b.f.data();
+    g.b_transposed = true;
+    g.c = c.f.data();
+    g.ldc = n;
+    std::printf("  m=%ld %.1f%%", long(m),
+                percent(2.0 * double(m) * double(n) * double(k), [&] { gemm(g); }));
+  }
+  std::printf("\n");
+}
+
+/// One new row per document against a cache of pages: bytes of keys and values read per second.
+void attention_decode_line() {
+  const int64_t heads = 8, kv_heads = 2, width = 128, documents = 16, past = 1023, row = kv_heads * width;
+  std::printf("decode: %ld documents, 1024 keys, 8/2 x 128:", long(documents));
+  Data q(documents * heads * width, 1), o(documents * heads * width, 2), k(documents * (past + 1) * row, 3),
+      v(documents * (past + 1) * row, 4);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    std::vector<const void*> k_blocks, v_blocks;
+    for (int64_t b = 0; b < documents * (past + 1) / kAttentionBlock; ++b) {
+      k_blocks.push_back(static_cast<char*>(k.as(type)) + b * kAttentionBlock * row * size_of(type));
+      v_blocks.push_back(static_cast<char*>(v.as(type)) + b * kAttentionBlock * row * size_of(type));
+    }
+    std::vector<AttentionSpan> spans;
+    for (int64_t d = 0; d < documents; ++d) {
+      const int64_t first = d * (past + 1) / kAttentionBlock;
+      spans.push_back({d, 1, past, k_blocks.data() + first, v_blocks.data() + first});
+    }
+    AttentionArgs a;
+    a.heads = heads;
+    a.kv_heads = kv_heads;
+    a.width = width;
+    a.scale = 0.09f;
+    a.spans = spans.data();
+    a.span_count = documents;
+    a.type = type;
+    a.q = q.as(type);
+    a.q_stride = a.o_stride = heads * width;
+    a.k_stride = a.v_stride = row;
+    a.o = o.f.data();
+    const double t = seconds([&] { attention_forward(a); });
+    std::printf("  %s %.1f GB/s", name_of(type),
+                2.0 * double(documents * (past + 1) * row * size_of(type)) / t * 1e-9);
+  }
+  std::printf("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -258,6 +315,10 @@ int main(int argc, char** argv) {
                 {"MoE 10M up", 768, 1536, 384, 8},
                 {"MoE 10M down", 768, 384, 768, 8}});
   if (all || what == "decode") decode_lines();
-  if (all || what == "attention") attention_lines();
+  if (all || what == "rows") rows_lines();
+  if (all || what == "attention") {
+    attention_lines();
+    attention_decode_line();
+  }
   return 0;
 }

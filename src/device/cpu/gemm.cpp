@@ -26,7 +26,7 @@ constexpr int64_t kPackedFloats = int64_t{2}
 constexpr int64_t kMaxChunk = 2048;       // k per round where chains can wait in C
 constexpr int64_t kMaxBlock = 512;        // k per pass over the register tiles
 constexpr int64_t kMaxPieceRows = 1024;
-constexpr int64_t kMaxPanels = 4;         // columns of a piece, in panels
+constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
 constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
 constexpr int64_t kInlinePack = 1 << 14;
@@ -152,8 +152,9 @@ class Runner {
   void plan_packs() {
     plan_.packs.clear();
     for (const Block& b : plan_.blocks) {
-      const int64_t rows =
-          std::max(tile_.rows, round_up(kInlinePack / std::max<int64_t>(1, b.k1 - b.k0), 16));
+      // Transposed A is read across its rows: whole lines, several per page.
+      const int64_t least = layout_.a_transposed ? 64 : 16;
+      const int64_t rows = std::max(least, round_up(kInlinePack / std::max<int64_t>(1, b.k1 - b.k0), 16));
       for (int64_t row = 0; row < b.rows; row += rows)
         plan_.packs.push_back({&b, row, std::min(rows, b.rows - row)});
     }

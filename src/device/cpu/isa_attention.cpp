@@ -8,7 +8,6 @@ namespace ingot::INGOT_ISA {
 namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
-constexpr int kBlockVecs = kBlock / kLanes;
 
 INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -55,37 +54,54 @@ Work make_work(const AttentionUnit& u) {
   return w;
 }
 
-/// One row's share of online softmax: turns scores into probabilities relative to the new maximum.
+/// Scales, caps and masks the scores of one row; returns their maximum.
 template <bool kCap>
-INGOT_INLINE void softmax_row(const Work& w, float* s, int vecs, Visible keys, int64_t row, float* factor) {
+INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
   const float lowest = -__builtin_inff();
   const Vec scale = set1(w.args->scale);
-  Vec x[kBlockVecs];
   Vec top = set1(lowest);
-#pragma GCC unroll 4
   for (int v = 0; v < vecs; ++v) {
-    x[v] = load(s + v * kLanes) * scale;
-    if (kCap) x[v] = vtanh(x[v] / set1(w.args->softcap)) * set1(w.args->softcap);
-    x[v] = mask_keys(x[v], v * kLanes, keys, set1(lowest));
-    top = max(top, x[v]);
+    Vec x = load(s + v * kLanes) * scale;
+    if (kCap) x = vtanh(x / set1(w.args->softcap)) * set1(w.args->softcap);
+    x = mask_keys(x, v * kLanes, keys, set1(lowest));
+    store(s + v * kLanes, x);
+    top = max(top, x);
   }
-  const float before = w.largest[row];
-  float now = reduce_max(top);
-  now = before > now ? before : now;
-  w.largest[row] = now;
-  const float base = now == lowest ? 0.0f : now;  // nothing seen yet: keep inf - inf away
-  const Vec shift = set1(base);
-  Lanes total = lanes(0.0f);
-#pragma GCC unroll 4
-  for (int v = 0; v < vecs; ++v) {
-    const Vec p = vexp(x[v] - shift);
-    store(s + v * kLanes, p);
-    total.v[v % kLaneVecs] = total.v[v % kLaneVecs] + p;
+  return reduce_max(top);
+}
+
+/// Online softmax of a tile: turns scores into probabilities relative to the rows' new maxima, decays the
+/// sums, and leaves in w.factor what the values summed so far must be multiplied by.
+void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
+  const AttentionArgs& a = *w.args;
+  const float lowest = -__builtin_inff();
+  float before[16] = {}, base[16] = {};
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t high = w.position(row0 + i) - key0;
+    const Visible visible{a.window > 0 ? high - a.window + 1 : 0, high};
+    float* s = w.s + i * kBlock;
+    const float top =
+        a.softcap > 0 ? mask_row<true>(w, s, vecs, visible) : mask_row<false>(w, s, vecs, visible);
+    before[i] = w.largest[row0 + i];
+    const float now = before[i] > top ? before[i] : top;
+    w.largest[row0 + i] = now;
+    base[i] = now == lowest ? 0.0f : now;  // nothing seen yet: keep inf - inf away
   }
-  const Vec decay = vexp(set1(before - base));
-  float* sum = w.sum + row * kVirtualLanes;
-  for (int i = 0; i < kLaneVecs; ++i) store(sum + i * kLanes, fma(load(sum + i * kLanes), decay, total.v[i]));
-  store_tail(factor, decay, 1);
+  for (int i = 0; i < kTileRows; i += kLanes) store(w.factor + i, vexp(load(before + i) - load(base + i)));
+  for (int64_t i = 0; i < rows; ++i) {
+    float* s = w.s + i * kBlock;
+    const Vec shift = set1(base[i]);
+    Lanes total = lanes(0.0f);
+    for (int v = 0; v < vecs; ++v) {
+      const Vec p = vexp(load(s + v * kLanes) - shift);
+      store(s + v * kLanes, p);
+      total.v[v % kLaneVecs] = total.v[v % kLaneVecs] + p;
+    }
+    const Vec decay = set1(w.factor[i]);
+    float* sum = w.sum + (row0 + i) * kVirtualLanes;
+    for (int v = 0; v < kLaneVecs; ++v)
+      store(sum + v * kLanes, fma(load(sum + v * kLanes), decay, total.v[v]));
+  }
 }
 
 template <class T>
@@ -114,14 +130,7 @@ void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end)
     const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
     product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, w.s, kBlock,
                     false, nullptr});
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t high = w.position(row + i) - key0;
-      const Visible visible{a.window > 0 ? high - a.window + 1 : 0, high};
-      if (a.softcap > 0)
-        softmax_row<true>(w, w.s + i * kBlock, vecs, visible, row + i, w.factor + i);
-      else
-        softmax_row<false>(w, w.s + i * kBlock, vecs, visible, row + i, w.factor + i);
-    }
+    softmax_tile(w, row, rows, vecs, key0);
     product<false>({rows, w.padded / kLanes, keys, w.s, kBlock, 1, w.v, w.padded, w.o + row * w.padded,
                     w.padded, true, w.factor});
   }
@@ -136,27 +145,38 @@ void load_queries(const Work& w, const AttentionUnit& u) {
               w.q + r * w.group_heads * w.padded, w.padded);
 }
 
+/// Divides by the sums, writes o and lse, raises the maxima.
 void finish(const Work& w, const AttentionUnit& u) {
   const AttentionArgs& a = *w.args;
-  for (int64_t row = 0; row < w.rows; ++row) {
-    Lanes l;
-    for (int i = 0; i < kLaneVecs; ++i) l.v[i] = load(w.sum + row * kVirtualLanes + i * kLanes);
-    const float sum = tree_sum(l);
-    float* o = w.o + row * w.padded;
-    const Vec inverse = set1(1.0f / sum);
-    for (int64_t j = 0; j < w.padded; j += kLanes) store(o + j, load(o + j) * inverse);
-    const int64_t token = w.span->first_row + u.row0 + row / w.group_heads;
-    const int64_t head = u.group * w.group_heads + row % w.group_heads;
-    const int64_t at = token * a.o_stride + head * a.width;
-    if (a.o_type == DType::bf16)
-      write_row(static_cast<bf16*>(a.o) + at, o, a.width);
-    else
-      write_row(static_cast<float*>(a.o) + at, o, a.width);
-    if (a.lse != nullptr)
-      store_tail(a.lse + token * a.heads + head, set1(w.largest[row]) + vlog(set1(sum)), 1);
-    if (u.max_logit != nullptr) {
-      float& top = u.max_logit[row % w.group_heads];
-      top = w.largest[row] > top ? w.largest[row] : top;
+  constexpr int64_t kRun = 16;
+  for (int64_t first = 0; first < w.rows; first += kRun) {
+    const int64_t count = min64(kRun, w.rows - first);
+    float sums[kRun] = {}, inverse[kRun], logs[kRun];
+    for (int64_t i = 0; i < count; ++i) {
+      Lanes l;
+      for (int v = 0; v < kLaneVecs; ++v) l.v[v] = load(w.sum + (first + i) * kVirtualLanes + v * kLanes);
+      sums[i] = tree_sum(l);
+    }
+    for (int64_t i = 0; i < kRun; i += kLanes) {
+      store(inverse + i, set1(1.0f) / load(sums + i));
+      store(logs + i, vlog(load(sums + i)));
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = first + i;
+      float* o = w.o + row * w.padded;
+      for (int64_t j = 0; j < w.padded; j += kLanes) store(o + j, load(o + j) * set1(inverse[i]));
+      const int64_t token = w.span->first_row + u.row0 + row / w.group_heads;
+      const int64_t head = u.group * w.group_heads + row % w.group_heads;
+      const int64_t at = token * a.o_stride + head * a.width;
+      if (a.o_type == DType::bf16)
+        write_row(static_cast<bf16*>(a.o) + at, o, a.width);
+      else
+        write_row(static_cast<float*>(a.o) + at, o, a.width);
+      if (a.lse != nullptr) a.lse[token * a.heads + head] = w.largest[row] + logs[i];
+      if (u.max_logit != nullptr) {
+        float& top = u.max_logit[row % w.group_heads];
+        top = w.largest[row] > top ? w.largest[row] : top;
+      }
     }
   }
 }

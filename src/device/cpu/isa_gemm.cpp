@@ -82,7 +82,8 @@ void pack_a(const GemmPackA& p) {
         pack_a_plain(a + (p.row0 + i) * p.lda + k, p.lda, min64(kRows, p.rows - i), kc, block + i * kc);
       continue;
     }
-    constexpr int64_t kStep = 16;  // k rows at a time, so that a line of A is used by every panel it touches
+    // Few k rows at a time: neighbouring panels share lines, and rows 4 KiB apart share a cache set.
+    constexpr int64_t kStep = 4;
     for (int64_t q = 0; q < kc; q += kStep)
       for (int64_t i = 0; i < p.rows; i += kRows)
         pack_a_transposed(a + (k + q) * p.lda + p.row0 + i, p.lda, min64(kRows, p.rows - i),
@@ -106,6 +107,7 @@ void pack_b_plain(const T* b, int64_t ldb, int64_t cols, int64_t kc, Out* out) {
 template <class T, class Out>
 void pack_b_transposed(const T* b, int64_t ldb, int64_t cols, int64_t kc, Out* out) {
   const int64_t width = width_of(cols);
+  constexpr int64_t kAhead = 256 / sizeof(T);  // too many streams for the hardware's prefetcher
   for (int64_t k = 0; k < kc; k += kLanes) {
     const int depth = static_cast<int>(min64(kLanes, kc - k));
     for (int64_t j = 0; j < cols; j += kLanes) {
@@ -113,7 +115,11 @@ void pack_b_transposed(const T* b, int64_t ldb, int64_t cols, int64_t kc, Out* o
       Vec r[kLanes];
       if (count == kLanes && depth == kLanes) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) r[i] = load(b + (j + i) * ldb + k);
+        for (int i = 0; i < kLanes; ++i) {
+          const T* line = b + (j + i) * ldb + k;
+          __builtin_prefetch(line + kAhead);
+          r[i] = load(line);
+        }
         transpose(r);
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) store(out + (k + i) * width + j, r[i]);
@@ -171,6 +177,15 @@ INGOT_INLINE void store_cols(T* p, int v, int cols, Vec x) {
 template <int MR, int NV, class T>
 void tile(int64_t kc, const float* a, const T* b, const TileIo& io) {
   Vec acc[MR][NV];
+  // The results' lines travel while the chains run.
+  const int64_t out_size = io.out_bf16 ? 2 : 4;
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+    const char* line = static_cast<const char*>(io.out) + i * io.out_stride * out_size;
+    __builtin_prefetch(line, 1);
+    __builtin_prefetch(line + 64, 1);
+    if (NV == 3) __builtin_prefetch(line + 128, 1);
+  }
   if (io.in == nullptr) {
 #pragma GCC unroll 8
     for (int i = 0; i < MR; ++i)
