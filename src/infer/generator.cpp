@@ -1,0 +1,114 @@
+// See generator.h.
+#include "infer/generator.h"
+
+#include <algorithm>
+
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+SequenceLayout layout_of(const Model& model) {
+  const ModelConfig& m = model.config();
+  SequenceLayout l;
+  l.layers = m.layers;
+  l.kv_heads = m.kv_heads;
+  l.head_width = m.key_width();
+  l.dtype = model.weights().precision().compute;
+  if (m.attention == AttentionKind::cca) {
+    l.conv_channels = (m.heads + m.kv_heads) * m.key_width();
+    l.delayed_channels = m.kv_heads * m.key_width() / 2;
+  }
+  return l;
+}
+
+}  // namespace
+
+/// Rows, ids and positions of one batched forward.
+struct Generator::Call {
+  Rows rows;
+  std::vector<int32_t> ids, positions, last_rows;
+};
+
+Generator::Generator(const Model& model, int64_t max_pages)
+    : model_(model),
+      store_(layout_of(model), max_pages > 0 ? max_pages : 8 * (SequenceStore::pages_for(model.config().context) + 1)) {}
+
+std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const> sequences,
+                                                  std::span<const std::span<const int32_t>> tokens) {
+  INGOT_CHECK(sequences.size() == tokens.size());
+  Call call;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const auto n = static_cast<int64_t>(tokens[s].size());
+    INGOT_CHECK(n > 0, "nothing to append to sequence {}", s);
+    const int64_t past = sequences[s]->tokens();
+    if (past + n > model_.config().context)
+      throw Error(fmt::format("the sequence would have {} tokens, but the model's context is {}", past + n,
+                              model_.config().context),
+                  "use a shorter prompt or fewer new tokens");
+    sequences[s]->reserve(n);
+    call.rows.spans.push_back({call.rows.count, n, past, sequences[s]});
+    call.rows.count += n;
+    for (int64_t i = 0; i < n; ++i) call.positions.push_back(static_cast<int32_t>(past + i));
+    call.ids.insert(call.ids.end(), tokens[s].begin(), tokens[s].end());
+    call.last_rows.push_back(static_cast<int32_t>(call.rows.count) - 1);
+  }
+  Tape tape(arena_, {.record = false});
+  Context c{tape, model_.weights(), &call.rows, tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
+  model_.add_router_inputs(c);
+  const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
+  std::vector<std::vector<float>> logits;
+  for (const int32_t row : call.last_rows) {
+    const Value last = tape.leaf(hidden_TD.tensor().slice(row, row + 1));
+    const reference::Array l = reference::load(model_.decoder().logits(c, last).tensor());
+    logits.emplace_back(l.begin(), l.end());
+  }
+  return logits;
+}
+
+std::vector<float> Generator::score(SequenceState& sequence, std::span<const int32_t> tokens,
+                                    std::span<const int32_t> targets) {
+  INGOT_CHECK(tokens.size() == targets.size());
+  const auto n = static_cast<int64_t>(tokens.size());
+  const int64_t past = sequence.tokens();
+  sequence.reserve(n);
+  Rows rows{n, {{0, n, past, &sequence}}};
+  std::vector<int32_t> positions;
+  for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(past + i));
+  Tape tape(arena_, {.record = false});
+  Context c{tape, model_.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {n}))};
+  model_.add_router_inputs(c);
+  const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(tokens.data(), {n}))).hidden_TD;
+  const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD,
+                                             tape.leaf(Tensor::of(targets.data(), {n})));
+  const reference::Array lp = reference::load(h.logprob_T.tensor());
+  return {lp.begin(), lp.end()};
+}
+
+std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
+                                         const GenerateOptions& options, const std::function<bool(int32_t)>& on_token) {
+  validate(options.sampling);
+  INGOT_CHECK(!prompt.empty(), "an empty prompt");
+  SequenceState* const one[] = {&sequence};
+  std::vector<float> logits;
+  for (size_t at = 0; at < prompt.size();) {
+    const auto n = std::min(prompt.size() - at, static_cast<size_t>(options.prefill_chunk));
+    const std::span<const int32_t> chunk[] = {prompt.subspan(at, n)};
+    logits = std::move(extend(one, chunk).front());
+    at += n;
+  }
+  std::vector<int32_t> out;
+  while (static_cast<int64_t>(out.size()) < options.max_tokens) {
+    const int32_t id = sample_token(logits, options.sampling, 0, static_cast<uint64_t>(sequence.tokens()));
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
+    out.push_back(id);
+    if (on_token && !on_token(id)) break;
+    if (sequence.tokens() >= model_.config().context) break;
+    if (static_cast<int64_t>(out.size()) == options.max_tokens) break;
+    const std::span<const int32_t> next[] = {{&id, 1}};
+    logits = std::move(extend(one, next).front());
+  }
+  return out;
+}
+
+}  // namespace ingot

@@ -1,0 +1,47 @@
+// Generation with cached sequences: the training forward with recording off. Log-probabilities and logits are the bits
+// that training would compute for the same tokens, in any chunking.
+#pragma once
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "infer/sampling.h"
+#include "models/model.h"
+#include "ops/sequence/sequence_store.h"
+
+namespace ingot {
+
+struct GenerateOptions {
+  SamplingOptions sampling;
+  int64_t max_tokens = 128;
+  std::vector<int32_t> stop_ids;  ///< generation ends after one of these (it is not returned)
+  int64_t prefill_chunk = 256;
+};
+
+class Generator {
+ public:
+  /// `model` must outlive the generator. `max_pages` bounds cache memory (pages of 64 tokens); 0: enough for 8 sequences
+  /// of the model's context.
+  explicit Generator(const Model& model, int64_t max_pages = 0);
+
+  SequenceState new_sequence() { return store_.create(); }
+  /// Appends tokens to sequences (one list per sequence, any lengths) in one batched forward. Returns the logits after
+  /// the last token of each: [sequences][vocab], in fp32.
+  std::vector<std::vector<float>> extend(std::span<SequenceState* const> sequences,
+                                         std::span<const std::span<const int32_t>> tokens);
+  /// Log-probabilities of targets[i] after each token of one sequence's extension (scoring).
+  std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens, std::span<const int32_t> targets);
+  /// Continues a prompt; calls on_token for every new id. Stops at max_tokens, a stop id, or when on_token returns false.
+  std::vector<int32_t> generate(SequenceState& sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
+                                const std::function<bool(int32_t)>& on_token = {});
+
+  const Model& model() const { return model_; }
+
+ private:
+  struct Call;
+  const Model& model_;
+  SequenceStore store_;
+  HeapArena arena_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,32 @@
+// A model in memory: decoder, weights, and the routers' selection biases (buffers that a controller moves, not trained
+// parameters). What training, evaluation and generation share.
+#pragma once
+#include "models/decoder.h"
+
+namespace ingot {
+
+class Model {
+ public:
+  /// Allocates weights (zero until initialised or loaded). Throws Error for an invalid config.
+  Model(const ModelConfig& config, const Precision& precision, const Placement& placement = {});
+
+  const Decoder& decoder() const { return decoder_; }
+  const ModelConfig& config() const { return decoder_.config(); }
+  WeightSet& weights() { return weights_; }
+  const WeightSet& weights() const { return weights_; }
+
+  /// Selection bias of a MoE layer, f32 [E + skip classes]; the skip class's is pinned at -1.
+  Tensor router_bias(int64_t layer) const;
+  /// "layers.3.moe.router.balancing_bias": its name in checkpoints.
+  static std::string router_bias_name(int64_t layer);
+  /// Gives the biases to a forward pass, where the config uses any.
+  void add_router_inputs(Context& c) const;
+  int64_t bytes() const { return weights_.bytes() + biases_.bytes(); }
+
+ private:
+  Decoder decoder_;
+  WeightSet weights_;
+  Buffer biases_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,65 @@
+// See objective.h.
+#include "train/objective.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace ingot {
+
+ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
+                              double z_coefficient) {
+  INGOT_CHECK(logprob.size() == targets.size() && lse.size() == targets.size());
+  ObjectiveResult r;
+  r.d_logprob.assign(targets.size(), 0);
+  if (z_coefficient != 0) r.d_lse.assign(targets.size(), 0);
+  for (size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    r.loss += -static_cast<double>(logprob[t]) + z_coefficient * lse[t] * lse[t];
+    r.d_logprob[t] = -1;
+    if (z_coefficient != 0) r.d_lse[t] = static_cast<float>(2 * z_coefficient * lse[t]);
+  }
+  return r;
+}
+
+ObjectiveResult dpo(std::span<const float> logprob, std::span<const float> reference_logprob,
+                    std::span<const int32_t> sequence, double beta) {
+  INGOT_CHECK(logprob.size() == sequence.size() && reference_logprob.size() == sequence.size());
+  int32_t last = -1;
+  for (const int32_t s : sequence) last = std::max(last, s);
+  std::vector<double> margin(static_cast<size_t>((last + 2) / 2) * 2, 0.0);  // per sequence
+  for (size_t t = 0; t < sequence.size(); ++t)
+    if (sequence[t] >= 0)
+      margin[static_cast<size_t>(sequence[t])] += static_cast<double>(logprob[t]) - reference_logprob[t];
+  ObjectiveResult r;
+  std::vector<double> slope(margin.size(), 0.0);  // d loss / d logprob for every token of a sequence
+  for (size_t pair = 0; pair < margin.size(); pair += 2) {
+    const double x = beta * (margin[pair] - margin[pair + 1]);
+    r.loss += x > 0 ? std::log1p(std::exp(-x)) : -x + std::log1p(std::exp(x));
+    const double sigmoid_of_minus = 1 / (1 + std::exp(x));
+    slope[pair] = -beta * sigmoid_of_minus;
+    slope[pair + 1] = beta * sigmoid_of_minus;
+  }
+  r.d_logprob.assign(sequence.size(), 0);
+  for (size_t t = 0; t < sequence.size(); ++t)
+    if (sequence[t] >= 0) r.d_logprob[t] = static_cast<float>(slope[static_cast<size_t>(sequence[t])]);
+  return r;
+}
+
+ObjectiveResult distillation(std::span<const float> logprob, std::span<const float> kl, std::span<const int32_t> targets,
+                             double weight) {
+  INGOT_CHECK(logprob.size() == targets.size() && kl.size() == targets.size());
+  ObjectiveResult r;
+  r.d_logprob.assign(targets.size(), 0);
+  r.d_kl.assign(targets.size(), 0);
+  for (size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    r.loss += weight * kl[t] - (1 - weight) * logprob[t];
+    r.d_kl[t] = static_cast<float>(weight);
+    r.d_logprob[t] = static_cast<float>(weight - 1);
+  }
+  return r;
+}
+
+}  // namespace ingot

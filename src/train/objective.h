@@ -1,0 +1,31 @@
+// Objectives: pure functions from the head's per-token statistics (and data columns) to a loss and one cotangent per
+// statistic. They never see logits; ops/head turns cotangents into gradients. Sums, not means: the optimizer divides by
+// the step's valid tokens, once.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ingot {
+
+/// What an objective returns for T tokens. Cotangents of statistics it does not use are empty.
+struct ObjectiveResult {
+  double loss = 0;  ///< the quantity that is minimised, as a sum over tokens (or over pairs)
+  std::vector<float> d_logprob, d_lse, d_kl;
+};
+
+/// Next-token cross entropy plus z-loss: sum over valid tokens of -logprob + z lse^2. valid: target >= 0.
+ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
+                              double z_coefficient);
+
+/// Direct preference optimisation (Rafailov et al. 2023): per pair -log sigmoid(beta (m_chosen - m_rejected)) with
+/// m = sum over the sequence of (logprob - reference logprob). sequence[t]: 2 i for the chosen answer of pair i, 2 i + 1
+/// for the rejected one, -1 for tokens that do not count (prompts, padding).
+ObjectiveResult dpo(std::span<const float> logprob, std::span<const float> reference_logprob,
+                    std::span<const int32_t> sequence, double beta);
+
+/// Distillation: sum over valid tokens of weight * KL(teacher || student) + (1 - weight) * cross entropy.
+ObjectiveResult distillation(std::span<const float> logprob, std::span<const float> kl, std::span<const int32_t> targets,
+                             double weight);
+
+}  // namespace ingot

@@ -1,0 +1,125 @@
+// See recipe.h: reading, validation, derived settings.
+#include "train/recipe.h"
+
+#include <algorithm>
+
+namespace ingot {
+
+OptimizerConfig OptimizerRecipe::resolved() const {
+  OptimizerConfig c;
+  c.groups.matrices = matrices;
+  c.groups.not_muon = not_muon;
+  c.groups.no_decay = no_decay;
+  c.adamw = {beta1, beta2, eps};
+  c.muon.momentum = muon_momentum;
+  c.muon.momentum_start = muon_momentum_start;
+  c.muon.momentum_warmup_steps = muon_momentum_warmup;
+  c.muon.nesterov = muon_nesterov;
+  c.muon.form = muon_form;
+  c.muon.scale = muon_scale;
+  c.weight_decay = weight_decay;
+  c.muon_lr_multiplier = muon_lr_multiplier;
+  return c;
+}
+
+ScheduleConfig StageConfig::resolved_schedule() const {
+  ScheduleConfig s;
+  s.kind = schedule;
+  s.total_steps = steps;
+  s.warmup_steps = warmup;
+  s.min_ratio = min_lr_ratio;
+  s.decay_fraction = decay_fraction;
+  s.decay_shape = decay_shape;
+  for (const SegmentConfig& g : segments) s.segments.push_back({g.until, g.to, g.shape});
+  return s;
+}
+
+void Recipe::validate(ConfigErrors& e) const {
+  if (stages.empty()) e.add("stages", "a run needs at least one stage");
+  if (data.sources.empty()) e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    const SourceConfig& s = data.sources[i];
+    const std::string at = fmt::format("data.sources.{}", i);
+    if (s.name.empty()) e.add(at + ".name", "must not be empty");
+    if (s.path.empty()) e.add(at + ".path", "must not be empty");
+    if (!(s.validation_fraction >= 0 && s.validation_fraction < 1))
+      e.add(at + ".validation_fraction", "must be at least 0 and below 1, found {}", s.validation_fraction);
+    if (!(s.weight >= 0)) e.add(at + ".weight", "must not be negative, found {}", s.weight);
+    for (size_t j = 0; j < i; ++j)
+      if (data.sources[j].name == s.name) e.add(at + ".name", "'{}' names two sources", s.name);
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageConfig& s = stages[i];
+    const std::string at = fmt::format("stages.{}.", i);
+    for (const auto& [name, value] : {std::pair<const char*, int64_t>{"steps", s.steps}, {"batch", s.batch},
+                                      {"sequence", s.sequence}})
+      if (value < 1) e.add(at + name, "must be at least 1, found {}", value);
+    if (s.micro_batch < 0 || (s.micro_batch > 0 && s.batch % s.micro_batch != 0))
+      e.add(at + "micro_batch", "batch = {} is not a multiple of micro_batch = {}: the rest would be {} sequences", s.batch,
+            s.micro_batch, s.micro_batch > 0 ? s.batch % s.micro_batch : 0);
+    if (s.sequence > model.context)
+      e.add(at + "sequence", "{} tokens are more than model.context = {}", s.sequence, model.context);
+    if (!(s.lr > 0)) e.add(at + "lr", "must be positive, found {}", s.lr);
+    for (size_t w = 0; w < s.weights.size(); ++w) {
+      const bool known = std::any_of(data.sources.begin(), data.sources.end(),
+                                     [&](const SourceConfig& d) { return d.name == s.weights[w].source; });
+      if (!known) e.add(fmt::format("{}weights.{}.source", at, w), "'{}' is no source", s.weights[w].source);
+    }
+    try {
+      ingot::validate(s.resolved_schedule());
+    } catch (const Error& error) {
+      e.add(at + "schedule", "{}", error.what());
+    }
+  }
+  if (!(optimizer.clip >= 0)) e.add("optimizer.clip", "must not be negative, found {}", optimizer.clip);
+  if (tokenizer.kind == TokenizerKind::bpe && tokenizer.path.empty() && tokenizer.vocab < 257)
+    e.add("tokenizer.vocab", "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}",
+          tokenizer.vocab);
+}
+
+int64_t Recipe::total_steps() const {
+  int64_t n = 0;
+  for (const StageConfig& s : stages) n += s.steps;
+  return n;
+}
+
+int64_t Recipe::longest_sequence() const {
+  int64_t n = 0;
+  for (const StageConfig& s : stages) n = std::max(n, s.sequence);
+  return n;
+}
+
+Recipe::Position Recipe::at(int64_t step) const {
+  int64_t first = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (step < first + stages[i].steps || i + 1 == stages.size()) return {i, first};
+    first += stages[i].steps;
+  }
+  return {0, 0};
+}
+
+namespace {
+
+/// The preset's values under those that the recipe names.
+Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrides) {
+  Recipe defaults;
+  const ConfigNode known = to_node(defaults);
+  for (const std::string& argument : overrides) apply_override(tree, known, argument);
+  const ConfigNode* model = tree.find("model");
+  const ConfigNode* preset = model != nullptr ? model->find("preset") : nullptr;
+  if (preset != nullptr && (preset->kind == ConfigNode::Kind::string || preset->from_override) && !preset->string.empty())
+    defaults.model = model_preset(preset->string);
+  return read_config(tree, std::move(defaults));
+}
+
+}  // namespace
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  return read_with_preset(path.empty() ? ConfigNode{} : load_toml(path), overrides);
+}
+
+Recipe recipe_from_toml(const std::string& text, const std::string& where) {
+  return read_with_preset(parse_toml(text, where), {});
+}
+
+}  // namespace ingot

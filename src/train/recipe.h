@@ -1,0 +1,318 @@
+// A recipe: everything that a run is, declared once (base/config.h). docs/recipes.md explains it by example.
+#pragma once
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/config.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+
+namespace ingot {
+
+enum class PrecisionChoice { f32, bf16 };
+constexpr auto enum_names(PrecisionChoice) {
+  return std::to_array<EnumName<PrecisionChoice>>({{PrecisionChoice::f32, "f32"}, {PrecisionChoice::bf16, "bf16"}});
+}
+enum class HeadChoice { automatic, store, recompute, gradient };
+constexpr auto enum_names(HeadChoice) {
+  return std::to_array<EnumName<HeadChoice>>({{HeadChoice::automatic, "auto"},
+                                              {HeadChoice::store, "store"},
+                                              {HeadChoice::recompute, "recompute"},
+                                              {HeadChoice::gradient, "gradient"}});
+}
+enum class TokenizerKind { bpe, characters };
+constexpr auto enum_names(TokenizerKind) {
+  return std::to_array<EnumName<TokenizerKind>>({{TokenizerKind::bpe, "bpe"}, {TokenizerKind::characters, "characters"}});
+}
+enum class SplitChoice { whole_file, blank_line, marker };
+constexpr auto enum_names(SplitChoice) {
+  return std::to_array<EnumName<SplitChoice>>({{SplitChoice::whole_file, "whole_file"},
+                                               {SplitChoice::blank_line, "blank_line"},
+                                               {SplitChoice::marker, "marker"}});
+}
+enum class SampleChoice { stream, best_fit, random };
+constexpr auto enum_names(SampleChoice) {
+  return std::to_array<EnumName<SampleChoice>>(
+      {{SampleChoice::stream, "stream"}, {SampleChoice::best_fit, "best_fit"}, {SampleChoice::random, "random"}});
+}
+constexpr auto enum_names(ScheduleKind) {
+  return std::to_array<EnumName<ScheduleKind>>({{ScheduleKind::constant, "constant"},
+                                                {ScheduleKind::cosine, "cosine"},
+                                                {ScheduleKind::wsd, "wsd"},
+                                                {ScheduleKind::linear, "linear"},
+                                                {ScheduleKind::piecewise, "piecewise"}});
+}
+constexpr auto enum_names(DecayShape) {
+  return std::to_array<EnumName<DecayShape>>({{DecayShape::linear, "linear"},
+                                              {DecayShape::cosine, "cosine"},
+                                              {DecayShape::sqrt, "sqrt"},
+                                              {DecayShape::hold, "hold"}});
+}
+constexpr auto enum_names(OptimizerKind) {
+  return std::to_array<EnumName<OptimizerKind>>({{OptimizerKind::adamw, "adamw"}, {OptimizerKind::muon, "muon"}});
+}
+constexpr auto enum_names(MuonScale) {
+  return std::to_array<EnumName<MuonScale>>(
+      {{MuonScale::match_rms, "match_rms"}, {MuonScale::spectral, "spectral"}, {MuonScale::none, "none"}});
+}
+constexpr auto enum_names(MomentumForm) {
+  return std::to_array<EnumName<MomentumForm>>({{MomentumForm::sum, "sum"}, {MomentumForm::lerp, "lerp"}});
+}
+
+struct RunConfig {
+  std::string folder = "runs/run";
+  int64_t seed = 1;
+  PrecisionChoice precision = PrecisionChoice::f32;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
+    v("seed", seed, "initial weights, data order and samples follow from it");
+    v("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
+  }
+};
+
+struct TokenizerConfig {
+  TokenizerKind kind = TokenizerKind::bpe;
+  std::string path;  ///< empty: trained on the sources, kept in the data folder
+  int64_t vocab = 8192;
+  std::string pattern = "gpt2";
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("kind", kind, "bpe (byte-level), or characters");
+    v("path", path, "an existing tokenizer (folder or tokenizer.json); empty: train one on the sources");
+    v("vocab", vocab, "bpe: tokens to learn");
+    v("pattern", pattern, "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, or a regular expression)");
+  }
+};
+
+struct SourceConfig {
+  std::string name;
+  std::string path;
+  SplitChoice documents = SplitChoice::whole_file;
+  std::string marker = "<|endoftext|>";
+  std::string field = "text";
+  bool tail_validation = false;
+  double validation_fraction = 0.02;
+  double weight = 1.0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "short name, used in metrics and folders");
+    v("path", path, "text or .jsonl file, folder, or pattern");
+    v("documents", documents, "how a text file divides: whole_file, blank_line or marker");
+    v("marker", marker, "text between documents, for documents = marker");
+    v("field", field, "field of a .jsonl row that holds the text");
+    v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
+    v("validation_fraction", validation_fraction, "share held out for validation");
+    v("weight", weight, "share in the mixture (relative); stages may override it");
+  }
+};
+
+struct DataConfig {
+  std::string folder = "data";  ///< tokenizer and token shards
+  SampleChoice sampling = SampleChoice::stream;
+  bool document_mask = true;
+  bool end_of_text = true;
+  std::vector<SourceConfig> sources;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("folder", folder, "where the tokenizer and the token shards are kept; reused by later runs");
+    v("sampling", sampling, "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
+    v("document_mask", document_mask, "attention and positions start anew at each document in a row");
+    v("end_of_text", end_of_text, "append the end-of-text token to every document");
+    v("sources", sources, "text sources");
+  }
+};
+
+struct OptimizerRecipe {
+  OptimizerKind matrices = OptimizerKind::muon;
+  double weight_decay = 0.1;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double muon_momentum = 0.95, muon_momentum_start = 0.85;
+  int64_t muon_momentum_warmup = 0;
+  bool muon_nesterov = true;
+  MomentumForm muon_form = MomentumForm::sum;
+  MuonScale muon_scale = MuonScale::match_rms;
+  double muon_lr_multiplier = 1.0;
+  double clip = 1.0;
+  std::vector<std::string> no_decay = GroupConfig::default_no_decay();
+  std::vector<std::string> not_muon = GroupConfig::default_not_muon();
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("matrices", matrices, "optimizer of weight matrices: muon or adamw; everything else uses adamw");
+    v("weight_decay", weight_decay, "decoupled weight decay");
+    v("beta1", beta1, "AdamW");
+    v("beta2", beta2, "AdamW");
+    v("eps", eps, "AdamW");
+    v("muon_momentum", muon_momentum, "Muon's momentum; 0: none");
+    v("muon_momentum_start", muon_momentum_start, "momentum at the first step, while warming up");
+    v("muon_momentum_warmup", muon_momentum_warmup, "steps of the momentum's warm-up; 0: none");
+    v("muon_nesterov", muon_nesterov, "Nesterov form");
+    v("muon_form", muon_form, "sum or lerp");
+    v("muon_scale", muon_scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
+    v("muon_lr_multiplier", muon_lr_multiplier, "factor on the learning rate of Muon's matrices");
+    v("clip", clip, "largest global gradient norm; 0: no clipping");
+    v("no_decay", no_decay, "name patterns without weight decay");
+    v("not_muon", not_muon, "name patterns of matrices that stay with AdamW");
+  }
+  OptimizerConfig resolved() const;
+};
+
+struct SegmentConfig {
+  double until = 1, to = 1;
+  DecayShape shape = DecayShape::hold;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("until", until, "end of the segment, as a fraction of the stage");
+    v("to", to, "multiplier at its end");
+    v("shape", shape, "how it gets there");
+  }
+};
+
+struct SourceWeight {
+  std::string source;
+  double weight = 1;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("source", source, "name of a source");
+    v("weight", weight, "its share in this stage (0: none)");
+  }
+};
+
+struct StageConfig {
+  std::string name = "pretrain";
+  int64_t steps = 1000;
+  int64_t batch = 16;        ///< sequences per step
+  int64_t micro_batch = 0;   ///< sequences per forward; 0: all
+  int64_t sequence = 256;
+  double lr = 1e-3;
+  ScheduleKind schedule = ScheduleKind::wsd;
+  int64_t warmup = 50;
+  double min_lr_ratio = 0.0;
+  double decay_fraction = 0.2;
+  DecayShape decay_shape = DecayShape::linear;
+  std::vector<SegmentConfig> segments;
+  std::vector<SourceWeight> weights;
+  double z_coefficient = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "of the stage");
+    v("steps", steps, "optimizer steps");
+    v("batch", batch, "sequences per step");
+    v("micro_batch", micro_batch, "sequences per forward pass; 0: the whole batch");
+    v("sequence", sequence, "tokens per sequence");
+    v("lr", lr, "peak learning rate");
+    v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
+    v("warmup", warmup, "steps of linear warm-up");
+    v("min_lr_ratio", min_lr_ratio, "last learning rate as a fraction of the peak");
+    v("decay_fraction", decay_fraction, "wsd: share of the stage in which the rate decays");
+    v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
+    v("segments", segments, "piecewise: segments");
+    v("weights", weights, "mixture of this stage; empty: the sources' weights");
+    v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
+  }
+  ScheduleConfig resolved_schedule() const;
+  int64_t tokens() const { return steps * batch * sequence; }
+  int64_t micro() const { return micro_batch > 0 ? micro_batch : batch; }
+};
+
+struct CheckpointConfig {
+  int64_t every = 500;
+  int64_t keep_last = 2;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("every", every, "steps between checkpoints; 0: only at the end of stages");
+    v("keep_last", keep_last, "older ones are deleted; 0: keep all");
+  }
+};
+
+struct EvaluationConfig {
+  int64_t every = 100;
+  int64_t max_tokens = 65536;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("every", every, "steps between validations; 0: only at the end");
+    v("max_tokens", max_tokens, "validation tokens per source during the run; the end uses all. 0: always all");
+  }
+};
+
+struct SampleConfig {
+  int64_t every = 200;
+  std::vector<std::string> prompts = {"The "};
+  int64_t tokens = 96;
+  double temperature = 0.8, top_p = 0.95;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("every", every, "steps between samples; 0: only at the end");
+    v("prompts", prompts, "texts that the samples continue");
+    v("tokens", tokens, "tokens per sample");
+    v("temperature", temperature, "of the samples");
+    v("top_p", top_p, "of the samples");
+  }
+};
+
+struct HealthConfig {
+  double spike_sigma = 8;
+  int64_t spike_patience = 20;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("spike_sigma", spike_sigma, "a loss this many deviations above its recent mean is a spike; 0: off");
+    v("spike_patience", spike_patience, "steps a spike may last before the run stops");
+  }
+};
+
+struct MemoryConfig {
+  HeadChoice head = HeadChoice::automatic;
+  std::vector<std::string> recompute;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("head", head, "logits for backward: auto, store, recompute or gradient");
+    v("recompute", recompute, "ops whose outputs backward computes again: 'op' or 'op.output', e.g. activation, add_norm.h");
+  }
+};
+
+struct Recipe {
+  RunConfig run;
+  ModelConfig model;
+  TokenizerConfig tokenizer;
+  DataConfig data;
+  OptimizerRecipe optimizer;
+  std::vector<StageConfig> stages = {StageConfig{}};
+  CheckpointConfig checkpoint;
+  EvaluationConfig evaluation;
+  SampleConfig samples;
+  HealthConfig health;
+  MemoryConfig memory;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("run", run, "the run");
+    v("model", model, "architecture; `preset` first, then single fields");
+    v("tokenizer", tokenizer, "text to tokens");
+    v("data", data, "text sources");
+    v("optimizer", optimizer, "Muon for matrices, AdamW for the rest");
+    v("stages", stages, "training stages, in order");
+    v("checkpoint", checkpoint, "saving");
+    v("evaluation", evaluation, "validation during the run");
+    v("samples", samples, "text written during the run");
+    v("health", health, "what stops a run that goes wrong");
+    v("memory", memory, "what is kept and what is computed again");
+  }
+  void validate(ConfigErrors& errors) const;
+  int64_t total_steps() const;
+  /// Longest sequence of any stage.
+  int64_t longest_sequence() const;
+  /// The stage that step `step` (0-based) belongs to, and its first step.
+  struct Position {
+    size_t stage;
+    int64_t first_step;
+  };
+  Position at(int64_t step) const;
+};
+
+/// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe names.
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+/// A recipe from its JSON or TOML text as a run recorded it.
+Recipe recipe_from_toml(const std::string& text, const std::string& where);
+
+}  // namespace ingot

@@ -1,0 +1,235 @@
+// See step.h.
+#include "train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/reference.h"
+#include "train/objective.h"
+
+namespace ingot {
+
+NamedRecompute::NamedRecompute(std::vector<std::string> names) : names_(std::move(names)) {
+  std::vector<std::string> known;
+  for (const Op* op : all_ops()) {
+    known.emplace_back(op->name);
+    for (const OutputSlot& o : op->outputs) known.push_back(fmt::format("{}.{}", op->name, o.name));
+  }
+  for (const std::string& n : names_)
+    if (std::find(known.begin(), known.end(), n) == known.end()) {
+      const std::string nearest = nearest_name(n, known);
+      throw Error(fmt::format("memory.recompute names '{}', which is no op and no output of an op", n),
+                  nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));
+    }
+}
+
+bool NamedRecompute::recompute(const Op& op, int output, const Segment&) const {
+  for (const std::string& n : names_)
+    if (n == op.name || n == fmt::format("{}.{}", op.name, op.outputs[static_cast<size_t>(output)].name)) return true;
+  return false;
+}
+
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows) {
+  const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
+  MicroBatch m;
+  m.rows.count = count;
+  for (const data::Span& s : batch.spans)
+    if (s.begin >= begin && s.begin < begin + count) m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr});
+  m.ids = Tensor::of(batch.tokens.data() + begin, {count});
+  m.targets = Tensor::of(batch.targets.data() + begin, {count});
+  m.positions = Tensor::of(batch.positions.data() + begin, {count});
+  return m;
+}
+
+namespace {
+
+/// Forward, objective, backward of one micro-batch on a tape. Used for real steps and (null device) for plans.
+class MicroStep {
+ public:
+  MicroStep(const Model& model, Tape& tape, const MicroBatch& mb, const StepOptions& options)
+      : model_(model), tape_(tape), mb_(mb), options_(options),
+        context_{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)} {
+    model.add_router_inputs(context_);
+  }
+
+  /// `balance_weight` scales the routers' losses: valid tokens of the step times this micro-batch's share of it.
+  void run(double balance_weight, StepStats* stats) {
+    const bool real = tape_.options().device == DeviceKind::cpu;
+    DecoderOutput out = model_.decoder().forward(context_, tape_.leaf(mb_.ids));
+    const auto tokens = static_cast<size_t>(mb_.rows.count);
+    Value row_weight;
+    if (options_.head == HeadMode::gradient) {
+      weight_.assign(tokens, -1.0f);
+      row_weight = tape_.leaf(Tensor::of(weight_.data(), {mb_.rows.count}));
+    }
+    // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
+    const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
+    HeadResult h = model_.decoder().head(context_, attr, out.hidden_TD, tape_.leaf(mb_.targets), {}, row_weight);
+    out.hidden_TD = {};
+    ObjectiveResult objective;
+    if (real) {
+      const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
+      objective = cross_entropy(logprob, lse, {mb_.targets.as<int32_t>(), tokens}, options_.z_coefficient);
+      if (stats != nullptr) collect(h, objective, *stats);
+    } else {
+      objective.d_logprob.assign(tokens, 0);
+      if (options_.z_coefficient != 0) objective.d_lse.assign(tokens, 0);
+    }
+    tape_.seed(h.logprob_T, Tensor::of(objective.d_logprob.data(), {mb_.rows.count}));
+    if (!objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(objective.d_lse.data(), {mb_.rows.count}));
+    const MoeConfig& moe = model_.config().moe;
+    d_aux_ = static_cast<float>(moe.aux_coefficient * balance_weight);
+    d_z_ = static_cast<float>(moe.z_coefficient * balance_weight);
+    for (const BalanceLosses& b : out.balance) {
+      if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
+      if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
+    }
+    out.balance.clear();
+    h = {};
+    Cursor(tape_).run();
+  }
+
+ private:
+  void collect(const HeadResult& h, const ObjectiveResult& objective, StepStats& stats) const {
+    const auto* logprob = h.logprob_T.tensor().as<float>();
+    const auto* lse = h.lse_T.tensor().as<float>();
+    const auto* target = mb_.targets.as<int32_t>();
+    stats.objective += objective.loss;
+    for (int64_t t = 0; t < mb_.rows.count; ++t) {
+      if (target[t] < 0) continue;
+      stats.nll -= logprob[t];
+      stats.lse += lse[t];
+      ++stats.valid;
+    }
+    for (const Metric& m : tape_.metrics()) {
+      const auto layer = static_cast<int64_t>(m.layer);
+      if (m.name == "router_ids") continue;
+      const reference::Array values = reference::load(m.value.tensor());
+      if (m.name == "max_attention_logit")
+        for (const double v : values) stats.max_attention_logit = std::max(stats.max_attention_logit, v);
+      if (m.name == "router_counts") {
+        auto& counts = stats.expert_counts[layer];
+        counts.resize(values.size());
+        for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
+      }
+      if (m.name == "router_entropy") stats.router_entropy[layer] += values[0] * static_cast<double>(mb_.rows.count);
+    }
+  }
+
+  const Model& model_;
+  Tape& tape_;
+  const MicroBatch& mb_;
+  const StepOptions& options_;
+  Context context_;
+  std::vector<float> weight_;
+  float d_aux_ = 0, d_z_ = 0;
+};
+
+TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {
+  TapeOptions t;
+  t.device = device;
+  t.check_finite = o.check_finite;
+  t.policy = o.policy;
+  t.sink = sink;
+  t.observer = o.observer;
+  t.profile = o.profile;
+  return t;
+}
+
+/// Accepts every contribution without memory: the null device's sink.
+class NullSink final : public GradientSink {
+ public:
+  explicit NullSink(const WeightSet& w) : weights_(w) {}
+  bool wants(int) override { return true; }
+  GradSlot slot(int p) override {
+    const Tensor m = weights_.master(p);
+    return {Tensor(nullptr, m.shape(), m.dtype(), DeviceKind::null), false};
+  }
+  void finished(int) override {}
+
+ private:
+  const WeightSet& weights_;
+};
+
+}  // namespace
+
+double StepPlan::flops() const {
+  double sum = 0;
+  for (const auto& [name, p] : work) sum += p.flops[0] + p.flops[1] + p.flops[2];
+  return sum;
+}
+
+StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length) {
+  StepPlan plan;
+  data::Batch batch;
+  batch.rows = sequences;
+  batch.sequence_length = length;
+  const auto tokens = static_cast<size_t>(sequences * length);
+  batch.tokens.assign(tokens, 0);
+  batch.targets.assign(tokens, 0);
+  batch.positions.assign(tokens, 0);
+  for (int64_t r = 0; r < sequences; ++r)
+    batch.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
+  CountingArena arena;
+  NullSink sink(model.weights());
+  StepOptions o = options;
+  o.profile = &plan.work;
+  o.observer = nullptr;
+  o.check_finite = false;
+  {
+    Tape tape(arena, tape_options(o, &sink, DeviceKind::null));
+    const MicroBatch mb = micro_batch(batch, 0, sequences);
+    MicroStep(model, tape, mb, o).run(1, nullptr);
+  }
+  plan.memory = plan_memory(arena.lives());
+  plan.peak_bytes = arena.peak_bytes();
+  plan.categories = arena.peak_by_category();
+  return plan;
+}
+
+StepRunner::StepRunner(Model& model, GradientBuffer& gradients) : model_(model), gradients_(gradients) {}
+
+void StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options) {
+  const std::string key = fmt::format("{}x{} head {} z {} policy {}", options.micro_batch, batch.sequence_length,
+                                      static_cast<int>(options.head), options.z_coefficient != 0,
+                                      static_cast<const void*>(options.policy));
+  if (arena_ && key == arena_key_) return;
+  arena_.reset();  // give the old slab back first
+  arena_ = std::make_unique<PlannedArena>(plan_step(model_, options, options.micro_batch, batch.sequence_length).memory);
+  arena_key_ = key;
+}
+
+StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
+  INGOT_CHECK(options.micro_batch > 0 && batch.rows % options.micro_batch == 0, "{} rows in micro-batches of {}", batch.rows,
+              options.micro_batch);
+  prepare_arena(batch, options);
+  StepStats stats;
+  gradients_.begin_step();
+  const double share = static_cast<double>(options.micro_batch) / static_cast<double>(batch.rows);
+  for (int64_t first = 0; first < batch.rows; first += options.micro_batch) {
+    const MicroBatch mb = micro_batch(batch, first, options.micro_batch);
+    arena_->restart();
+    Tape tape(*arena_, tape_options(options, &gradients_, DeviceKind::cpu));
+    MicroStep(model_, tape, mb, options).run(static_cast<double>(batch.valid_targets) * share, &stats);
+  }
+  const double tokens = static_cast<double>(batch.rows * batch.sequence_length);
+  for (auto& [layer, entropy] : stats.router_entropy) entropy /= tokens;
+  return stats;
+}
+
+std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
+  const MicroBatch mb = micro_batch(batch, 0, batch.rows);
+  Tape tape(heap_, {.record = false});
+  Context c{tape, model_.weights(), &mb.rows, tape.leaf(mb.positions)};
+  model_.add_router_inputs(c);
+  const Value hidden_TD = model_.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
+  const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD, tape.leaf(mb.targets));
+  const auto* logprob = h.logprob_T.tensor().as<float>();
+  double nll = 0;
+  int64_t valid = 0;
+  for (int64_t t = 0; t < mb.rows.count; ++t)
+    if (mb.targets.as<int32_t>()[t] >= 0) nll -= logprob[t], ++valid;
+  return {nll, valid};
+}
+
+}  // namespace ingot

@@ -1,0 +1,90 @@
+// One optimizer step's forward and backward passes: micro-batches through the tape, gradients summed into the gradient
+// buffer, statistics collected. The same code runs on the null device, where it yields the memory plan and the work.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "data/batch.h"
+#include "models/model.h"
+#include "train/recipe.h"
+
+namespace ingot {
+
+/// Recompute policy from a list of "op" or "op.output" names.
+class NamedRecompute final : public SlotPolicy {
+ public:
+  /// Throws Error for a name that no op has, with the nearest one.
+  explicit NamedRecompute(std::vector<std::string> names);
+  bool recompute(const Op& op, int output, const Segment& segment) const override;
+  bool empty() const { return names_.empty(); }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+/// Rows of a batch as the tape wants them. `first` and `rows` count sequences.
+struct MicroBatch {
+  Rows rows;
+  Tensor ids, targets, positions;  ///< views into the batch
+  std::vector<int32_t> position_copy;
+};
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows);
+
+struct StepOptions {
+  HeadMode head = HeadMode::store;
+  int64_t micro_batch = 1;
+  double z_coefficient = 0;
+  const SlotPolicy* policy = nullptr;
+  TapeProfile* profile = nullptr;
+  bool check_finite = false;
+  TapeObserver* observer = nullptr;
+};
+
+/// Sums over the step's tokens, and the routers' statistics.
+struct StepStats {
+  double nll = 0;              ///< sum of -logprob over valid tokens
+  double objective = 0;        ///< what was minimised, as a sum (with z-loss)
+  int64_t valid = 0;
+  double lse = 0;              ///< sum of logsumexp over valid tokens
+  double max_attention_logit = 0;
+  std::map<int64_t, std::vector<int64_t>> expert_counts;  ///< by layer, per expert
+  std::map<int64_t, double> router_entropy;               ///< mean over tokens of the routers' own entropy
+  std::vector<double> row_nll;                            ///< mean -logprob per sequence: batch forensics
+  double loss() const { return valid > 0 ? nll / static_cast<double>(valid) : 0; }
+};
+
+/// Bytes and work of one micro-batch, from the null device.
+struct StepPlan {
+  MemoryPlan memory;
+  int64_t peak_bytes = 0;                     ///< largest sum of live buffers
+  std::map<std::string, int64_t> categories;  ///< at the peak
+  TapeProfile work;                           ///< calls and FLOPs by op
+  double flops() const;
+};
+
+/// Runs one micro-batch of `sequences` x `length` tokens on the null device.
+StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length);
+
+class StepRunner {
+ public:
+  StepRunner(Model& model, GradientBuffer& gradients);
+  /// Forward and backward of a whole batch; gradients are sums over its valid tokens (not divided).
+  StepStats run(const data::Batch& batch, const StepOptions& options);
+  /// Forward only: sum of -logprob over valid targets, and their number.
+  std::pair<double, int64_t> evaluate(const data::Batch& batch);
+  /// Bytes of the step's slab (0 before the first run).
+  int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
+  int64_t plan_misses() const { return arena_ ? arena_->misses() : 0; }
+
+ private:
+  void prepare_arena(const data::Batch& batch, const StepOptions& options);
+  Model& model_;
+  GradientBuffer& gradients_;
+  std::unique_ptr<PlannedArena> arena_;
+  std::string arena_key_;
+  HeapArena heap_;
+};
+
+}  // namespace ingot
