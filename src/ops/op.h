@@ -10,6 +10,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -119,6 +120,8 @@ struct Op {
 enum class KernelPolicy { strict, any, reference };
 void set_kernel_policy(KernelPolicy policy);
 KernelPolicy kernel_policy();
+/// The policy of that name, or an Error that lists them.
+KernelPolicy kernel_policy_from(std::string_view name);
 
 /// The kernel that runs this call under the policy.
 const Kernel& select_kernel(const Op& op, const OpCall& call);

@@ -1,0 +1,17 @@
+// The subcommands, one file each (small tools share one). A function adds options and a callback that sets `code`, the
+// exit code, or throws.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ingot {
+
+void add_run_command(CLI::App& app, int& code);
+void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
+void add_model_command(CLI::App& app, int& code);
+void add_tool_commands(CLI::App& app, int& code);  ///< data, tokenizer, checkpoint, report, diff, kernels
+void add_debug_command(CLI::App& app, int& code);
+
+}  // namespace ingot

@@ -1,0 +1,128 @@
+// `ingot generate` and `ingot chat`: continue a prompt, or talk, with a model from a run folder.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <optional>
+
+#include "apps/commands.h"
+#include "checkpoint/model_state.h"
+#include "infer/generator.h"
+#include "ops/op.h"
+#include "record/run_record.h"
+#include "tokenizer/tokenizer.h"
+#include "train/recipe.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::string run, checkpoint, tokenizer, prompt = "The ", kernels = "strict";
+  GenerateOptions generate;
+  int64_t seed = 1;
+  bool quiet = false;
+};
+
+/// A model, its tokenizer, and generation options completed from both.
+struct Session {
+  std::unique_ptr<Model> model;
+  std::optional<Tokenizer> tokenizer;
+  GenerateOptions generate;
+};
+
+Session open_session(const Options& o) {
+  if (o.run.empty() && o.checkpoint.empty())
+    throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
+  set_kernel_policy(kernel_policy_from(o.kernels));
+  const std::string where = o.checkpoint.empty() ? o.run + "/" + run_files::kCheckpoints : o.checkpoint;
+  const CheckpointReader reader = CheckpointReader::open(real_file_system(), where, Verify::structure);
+  const Recipe recipe = recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe");
+  Session s;
+  const bool f32 = recipe.run.precision == PrecisionChoice::f32;
+  s.model = std::make_unique<Model>(stored_model_config(reader), f32 ? Precision::f32() : Precision::bf16());
+  load_model(reader, *s.model);
+  const std::string folder = !o.tokenizer.empty()            ? o.tokenizer
+                             : recipe.tokenizer.path.empty() ? recipe.data.folder + "/tokenizer"
+                                                             : recipe.tokenizer.path;
+  s.tokenizer = Tokenizer::load(folder);
+  if (s.tokenizer->vocab_size() > s.model->config().vocab)
+    throw Error(fmt::format("the tokenizer '{}' has {} tokens, the model {}", folder, s.tokenizer->vocab_size(),
+                            s.model->config().vocab),
+                "give the run's own tokenizer with --tokenizer");
+  s.generate = o.generate;
+  s.generate.sampling.seed = static_cast<uint64_t>(o.seed);
+  if (s.tokenizer->roles().eos) s.generate.stop_ids = {*s.tokenizer->roles().eos};
+  return s;
+}
+
+/// Continues `text` in `sequence` and prints the continuation as it comes.
+void continue_aloud(const Session& s, Generator& generator, SequenceState& sequence, const std::string& text) {
+  StreamDecoder decoder(*s.tokenizer);
+  generator.generate(sequence, s.tokenizer->encode(text), s.generate, [&](int32_t id) {
+    std::cout << decoder.push(id) << std::flush;
+    return true;
+  });
+  std::cout << decoder.finish() << "\n";
+}
+
+int generate(const Options& o) {
+  if (o.prompt.empty()) throw Error("the prompt is empty", "give --prompt \"some text\"");
+  const Session s = open_session(o);
+  Generator generator(*s.model);
+  SequenceState sequence = generator.new_sequence();
+  if (!o.quiet) std::cout << o.prompt;
+  continue_aloud(s, generator, sequence, o.prompt);
+  return 0;
+}
+
+/// A base model knows no roles: every line you type is appended to the text, and the model goes on.
+int chat(const Options& o) {
+  const Session s = open_session(o);
+  Generator generator(*s.model);
+  SequenceState sequence = generator.new_sequence();
+  std::cout << "Write something; the model continues it. An empty line starts a new text, Ctrl-D ends.\n";
+  std::string line;
+  while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
+    const auto needed = static_cast<int64_t>(s.tokenizer->encode(line).size()) + s.generate.max_tokens;
+    if (line.empty() || sequence.tokens() + needed > s.model->config().context) {
+      sequence = generator.new_sequence();
+      std::cout << (line.empty() ? "(new text)\n" : "(the context was full: new text)\n");
+    }
+    if (!line.empty()) continue_aloud(s, generator, sequence, line);
+  }
+  std::cout << "\n";
+  return 0;
+}
+
+void add_options(CLI::App* c, Options& o) {
+  SamplingOptions& s = o.generate.sampling;
+  s.temperature = 0.8;
+  s.top_p = 0.95;
+  c->add_option("--run", o.run, "run folder");
+  c->add_option("--checkpoint", o.checkpoint, "one checkpoint instead of the run's newest");
+  c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
+  c->add_option("--max-tokens", o.generate.max_tokens, "most tokens to write")->capture_default_str();
+  c->add_option("--temperature", s.temperature, "0: always the most likely token")->capture_default_str();
+  c->add_option("--top-k", s.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
+  c->add_option("--top-p", s.top_p, "only the most likely tokens with this much probability")->capture_default_str();
+  c->add_option("--min-p", s.min_p, "drop tokens below this share of the most likely one")->capture_default_str();
+  c->add_option("--seed", o.seed, "same seed, same text")->capture_default_str();
+  c->add_option("--kernels", o.kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
+}
+
+}  // namespace
+
+void add_inference_commands(CLI::App& app, int& code) {
+  auto g = std::make_shared<Options>();
+  CLI::App* generate_app = app.add_subcommand("generate", "continue a prompt");
+  add_options(generate_app, *g);
+  generate_app->add_option("--prompt", g->prompt, "text to continue")->capture_default_str();
+  generate_app->add_flag("--quiet", g->quiet, "print the continuation only");
+  generate_app->callback([g, &code] { code = generate(*g); });
+  auto o = std::make_shared<Options>();
+  CLI::App* chat_app = app.add_subcommand("chat", "talk to a model: it continues what you write");
+  add_options(chat_app, *o);
+  chat_app->callback([o, &code] { code = chat(*o); });
+}
+
+}  // namespace ingot

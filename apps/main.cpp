@@ -1,0 +1,52 @@
+// The program `ingot`: subcommands, and the one place where errors become messages and exit codes.
+//   0 done   1 an error a person can mend   2 a bug   3 wrong usage   130 interrupted, saved
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/commands.h"
+#include "base/build_info.h"
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+int run_program(int argc, char** argv) {
+  CLI::App app{
+      "Ingot makes language models: tokenizer, data, training, generation. One recipe, one command.\n\n"
+      "  ingot run recipes/quickstart.toml      the whole job; resumes where it stopped\n"
+      "  ingot chat --run runs/quickstart       talk to the result\n"
+      "  ingot model zaya1-8b                   exact counts of a preset\n",
+      "ingot"};
+  app.set_version_flag("--version", build_info().version + " (" + build_info().commit + ")");
+  app.require_subcommand(1);
+  int code = 0;
+  add_run_command(app, code);
+  add_inference_commands(app, code);
+  add_model_command(app, code);
+  add_tool_commands(app, code);
+  add_debug_command(app, code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int status = app.exit(e);
+    return status == 0 ? 0 : 3;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int argc, char** argv) {
+  try {
+    return ingot::run_program(argc, argv);
+  } catch (const ingot::Error& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    if (!e.hint().empty()) fmt::print(stderr, "hint: {}\n", e.hint());
+    return 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "internal error (a bug in ingot, please report it): {}\n", e.what());
+    return 2;
+  }
+}

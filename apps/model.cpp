@@ -1,0 +1,103 @@
+// `ingot model PRESET`: exact parameter counts, memory and FLOPs of an architecture, without allocating it.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "models/decoder.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string preset;
+  bool json = false, tensors = false;
+  int64_t context = 4096;
+};
+
+std::string digits(int64_t n) {
+  std::string s = std::to_string(n);
+  for (auto i = static_cast<int64_t>(s.size()) - 3; i > 0; i -= 3) s.insert(static_cast<size_t>(i), ",");
+  return s;
+}
+
+Json describe(const Decoder& d, int64_t context) {
+  const ModelConfig& m = d.config();
+  const ParameterCounts n = count_parameters(d);
+  Json j;
+  j["parameters"] = n.total;
+  j["without_embedding"] = n.without_embedding;
+  j["active"] = n.active;
+  j["active_without_embedding"] = n.active_without_embedding;
+  j["buffers"] = n.buffers;
+  static const char* const kRoles[] = {"embedding", "head",   "matrices",     "experts",      "norms",
+                                       "biases",    "scales", "convolutions", "temperatures", "router"};
+  for (int r = 0; r < 10; ++r)
+    if (const int64_t count = d.table().total(static_cast<ParamRole>(r)); count > 0) j["parts"][kRoles[r]] = count;
+  j["activation_ratio"] = static_cast<double>(n.active) / static_cast<double>(n.total);
+  if (m.moe.experts > 0) {
+    j["sparsity"] = static_cast<double>(n.total) / static_cast<double>(n.active);
+    j["granularity"] = 2.0 * static_cast<double>(m.width) / static_cast<double>(m.moe.hidden);
+  }
+  j["weights_bytes_bf16"] = 2 * n.total;
+  j["training_bytes_fp32_adamw"] = 16 * n.total;  // masters, gradients, two moments; Muon's matrices need 4 less
+  j["cache_bytes_per_token_bf16"] = 4 * m.layers * m.kv_heads * m.key_width();
+  if (m.attention == AttentionKind::cca)  // two convolution inputs and the delayed half of the values, fp32
+    j["cache_bytes_per_sequence_fp32"] =
+        4 * m.layers * (2 * (m.heads + m.kv_heads) * m.key_width() + m.kv_heads * m.key_width() / 2);
+  j["context"] = context;
+  j["training_flops_per_token"] = training_flops_per_token(d, context);
+  return j;
+}
+
+void print_text(const Decoder& d, const Json& j) {
+  const ModelConfig& m = d.config();
+  std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n", m.preset,
+                           m.layers, m.width, m.heads, m.kv_heads, m.key_width(), digits(m.vocab));
+  const auto line = [](const std::string& name, const Json& value, const char* indent) {
+    const std::string text =
+        value.is_number_integer() ? digits(value.get<int64_t>()) : fmt::format("{:.6g}", value.get<double>());
+    std::cout << fmt::format("{}{:<32} {:>20}\n", indent, name, text);
+  };
+  for (const auto& [key, value] : j.items()) {
+    if (!value.is_object()) {
+      line(key, value, "  ");
+      continue;
+    }
+    for (const auto& [part, count] : value.items()) line(part, count, "    ");
+  }
+}
+
+int show(const Options& o) {
+  if (o.preset.empty()) {
+    for (const std::string& name : preset_names()) std::cout << name << "\n";
+    return 0;
+  }
+  ModelConfig m = model_preset(o.preset);
+  if (m.vocab == 0) m.vocab = 8192;  // small presets take the tokenizer's vocabulary; shown with 8192
+  const Decoder d(m);
+  Json j = describe(d, o.context);
+  if (o.tensors)
+    for (int i = 0; i < d.table().size(); ++i) j["tensors"][d.table()[i].name] = d.table()[i].shape.numel();
+  if (o.json) std::cout << j.dump(2) << "\n";
+  else print_text(d, j);
+  return 0;
+}
+
+}  // namespace
+
+void add_model_command(CLI::App& app, int& code) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("model", "exact parameter counts, memory and FLOPs of a preset");
+  c->add_option("preset", o->preset, "preset; without it: the list of presets");
+  c->add_flag("--json", o->json, "as JSON");
+  c->add_flag("--tensors", o->tensors, "list every tensor with its count");
+  c->add_option("--context", o->context, "tokens per sequence, for the attention's FLOPs")->capture_default_str();
+  c->callback([o, &code] { code = show(*o); });
+}
+
+}  // namespace ingot

@@ -1,0 +1,79 @@
+// `ingot run`: a recipe, from text to a trained model in a run folder.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+
+#include "apps/commands.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "ops/op.h"
+#include "train/trainer.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::string recipe;
+  bool print_config = false, plan_only = false, fresh = false;
+  std::string kernels = "strict";
+};
+
+void on_signal(int) { Trainer::interrupt(); }
+
+/// The first Ctrl-C asks for a save; the second ends the program at once.
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+int run(const Options& o, const std::vector<std::string>& overrides) {
+  const Recipe recipe = load_recipe(o.recipe, overrides);
+  if (o.print_config) {
+    std::cout << print_config(recipe);
+    return 0;
+  }
+  set_kernel_policy(kernel_policy_from(o.kernels));
+  Trainer trainer(real_file_system(), recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
+  log::info("{}", trainer.plan().text);
+  for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
+  if (o.plan_only) return 0;
+  catch_interrupts();
+  const TrainResult r = trainer.run();
+  if (!r.finished) {
+    log::info("interrupted at step {}; everything is saved. The same command goes on.", r.step);
+    return 130;
+  }
+  log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
+  for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
+  if (!r.last_sample.empty()) std::cout << "\n" << r.last_sample << "\n\n";
+  const std::string& folder = recipe.run.folder;
+  std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
+            << " --prompt \"The \"\n  ingot run " << o.recipe << "   (goes on where it stopped, or says that it is done)\n"
+            << "  open " << folder << "/report.html\n";
+  return 0;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, int& code) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes where it stopped");
+  c->footer(
+      "Any field can be set on the command line:  ingot run recipe.toml --stages.0.lr=2e-3 --run.folder=runs/b\n"
+      "All fields with their meaning:             ingot run recipe.toml --print-config");
+  c->add_option("recipe", o->recipe, "recipe file (TOML)")->required();
+  c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and stop");
+  c->add_flag("--plan", o->plan_only, "print what the run will cost and stop");
+  c->add_flag("--fresh", o->fresh, "refuse to resume: the run folder must not hold a run");
+  c->add_option("--kernels", o->kernels, "strict: fast kernels only; any: allow the slow reference; reference")
+      ->capture_default_str();
+  c->allow_extras();
+  c->callback([c, o, &code] { code = run(*o, c->remaining()); });
+}
+
+}  // namespace ingot

@@ -1,0 +1,125 @@
+// Small subcommands over what other folders do: data, tokenizer, checkpoint, report, diff, kernels.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "apps/commands.h"
+#include "checkpoint/reader.h"
+#include "device/cpu/isa.h"
+#include "ops/op.h"
+#include "record/report.h"
+#include "record/run_diff.h"
+#include "tokenizer/tokenizer.h"
+#include "train/prepare.h"
+
+namespace ingot {
+namespace {
+
+using Text = std::shared_ptr<std::string>;
+
+Text required(CLI::App* c, const char* name, const char* help) {
+  auto text = std::make_shared<std::string>();
+  c->add_option(name, *text, help)->required();
+  return text;
+}
+
+void add_data(CLI::App& app, int& code) {
+  CLI::App* c = app.add_subcommand("data", "prepare a recipe's tokenizer and token shards without training");
+  const Text recipe = required(c, "recipe", "recipe file (TOML)");
+  c->allow_extras();
+  c->callback([=, &code] {
+    const PreparedData d = prepare_data(real_file_system(), load_recipe(*recipe, c->remaining()));
+    std::cout << fmt::format("tokenizer: {} tokens\n", d.vocab);
+    for (const auto& s : d.sources)
+      std::cout << fmt::format("{}: {} tokens in {} documents\n", s.name(), s.train()->tokens(), s.train()->documents());
+    code = 0;
+  });
+}
+
+void add_tokenizer(CLI::App& app, int& code) {
+  CLI::App* c = app.add_subcommand("tokenizer", "look at a tokenizer");
+  c->require_subcommand(1);
+  CLI::App* encode = c->add_subcommand("encode", "text to ids, one per line with its text");
+  const Text path = required(encode, "tokenizer", "folder or tokenizer.json"), text = required(encode, "text", "text");
+  encode->callback([=, &code] {
+    const Tokenizer t = Tokenizer::load(*path);
+    for (const int32_t id : t.encode(*text)) std::cout << fmt::format("{}\t{}\n", id, t.decode({&id, 1}));
+    code = 0;
+  });
+  CLI::App* info = c->add_subcommand("info", "size, end-of-text token, hash");
+  const Text which = required(info, "tokenizer", "folder or tokenizer.json");
+  info->callback([=, &code] {
+    const Tokenizer t = Tokenizer::load(*which);
+    std::cout << fmt::format("tokens {}\neos {}\nhash {}\n", t.vocab_size(),
+                             t.roles().eos ? std::to_string(*t.roles().eos) : "none", t.content_hash());
+    code = 0;
+  });
+}
+
+void add_checkpoint(CLI::App& app, int& code) {
+  CLI::App* c = app.add_subcommand("checkpoint", "look at a checkpoint, or verify its bytes");
+  c->require_subcommand(1);
+  CLI::App* verify = c->add_subcommand("verify", "check every byte against its checksum");
+  const Text path = required(verify, "path", "checkpoint, or a folder of checkpoints (then the newest)");
+  verify->callback([=, &code] {
+    const CheckpointReader r = CheckpointReader::open(real_file_system(), *path, Verify::bytes);
+    std::cout << fmt::format("{}: complete and undamaged, step {}\n", r.path(), r.step());
+    code = 0;
+  });
+  CLI::App* show = c->add_subcommand("show", "list its tensors");
+  const Text which = required(show, "path", "checkpoint, or a folder of checkpoints (then the newest)");
+  show->callback([=, &code] {
+    const CheckpointReader r = CheckpointReader::open(real_file_system(), *which, Verify::structure);
+    std::cout << fmt::format("{}: step {}\n", r.path(), r.step());
+    for (const auto& [name, t] : r.tensors())
+      std::cout << fmt::format("  {:<64} {:<9} {}\n", name, name_of(t.kind), t.meta.str());
+    code = 0;
+  });
+}
+
+void add_report(CLI::App& app, int& code) {
+  CLI::App* c = app.add_subcommand("report", "write report.html of a run folder again");
+  const Text folder = required(c, "run", "run folder");
+  c->callback([=, &code] {
+    write_report(real_file_system(), *folder);
+    std::cout << *folder << "/report.html\n";
+    code = 0;
+  });
+}
+
+void add_diff(CLI::App& app, int& code) {
+  CLI::App* c = app.add_subcommand("diff", "what differs between two runs: recipe, build, losses");
+  const Text left = required(c, "left", "run folder"), right = required(c, "right", "run folder");
+  c->callback([=, &code] {
+    std::cout << to_text(compare_runs(real_file_system(), *left, *right), *left, *right);
+    code = 0;
+  });
+}
+
+void add_kernels(CLI::App& app, int& code) {
+  CLI::App* c = app.add_subcommand("kernels", "the kernels of this program, best first, per op");
+  c->callback([&code] {
+    std::cout << fmt::format("instruction set {} (INGOT_ISA=generic|avx2|avx512 limits it), fingerprint {}\n",
+                             isa_name(active_isa()), kernel_set_fingerprint());
+    for (const Op* op : all_ops()) {
+      std::cout << fmt::format("  {:<16}", op->name);
+      for (const Kernel& k : op->kernels) std::cout << " " << k.name;
+      std::cout << "\n";
+    }
+    code = 0;
+  });
+}
+
+}  // namespace
+
+void add_tool_commands(CLI::App& app, int& code) {
+  add_data(app, code);
+  add_tokenizer(app, code);
+  add_checkpoint(app, code);
+  add_report(app, code);
+  add_diff(app, code);
+  add_kernels(app, code);
+}
+
+}  // namespace ingot

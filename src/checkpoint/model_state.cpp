@@ -1,0 +1,84 @@
+// See model_state.h.
+#include "checkpoint/model_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+/// A box of a larger tensor, copied out densely where it is not contiguous.
+Region region_of(const ParameterPiece& p) {
+  Region r;
+  for (const int64_t o : p.global_offset) r.offset.push_back(o);
+  for (const int64_t e : p.extent) r.shape.push_back(e);
+  return r;
+}
+
+/// Pieces are cut along one dimension; a piece along the first is contiguous in memory.
+const void* contiguous_data(const ParameterSpec& spec, const ParameterPiece& piece, const Tensor& local) {
+  INGOT_CHECK(spec.shard.dim == 0 || local.shape() == spec.shape,
+              "'{}' is cut along dimension {}: its pieces are not contiguous", spec.name, spec.shard.dim);
+  const int64_t rows = piece.local_offset.empty() ? 0 : piece.local_offset[0];
+  return piece.local_offset.empty() ? local.data : local.slice(rows, rows + piece.extent[0]).data;
+}
+
+}  // namespace
+
+std::vector<Piece> model_pieces(Model& model) {
+  std::vector<Piece> pieces;
+  WeightSet& w = model.weights();
+  for (int i = 0; i < w.size(); ++i) {
+    const ParameterSpec& spec = w.table()[i];
+    const Tensor local = w.master(i);
+    for (const ParameterPiece& p : pieces_of(spec, w.placement()))
+      pieces.push_back({spec.name, TensorKind::weight, local.dtype(), spec.shape, region_of(p),
+                        contiguous_data(spec, p, local)});
+  }
+  if (model.config().moe.balance != BalanceRule::none)
+    for (const int64_t layer : model.decoder().moe_layers())
+      pieces.push_back(Piece::whole(Model::router_bias_name(layer), TensorKind::buffer, model.router_bias(layer)));
+  return pieces;
+}
+
+std::string config_blob(const std::string& toml) { return nlohmann::json{{"toml", toml}}.dump(); }
+
+std::string config_of_blob(const CheckpointReader& reader, const std::string& name) {
+  const auto json = nlohmann::json::parse(reader.blob(name), nullptr, false);
+  if (!json.is_object() || !json.contains("toml") || !json["toml"].is_string())
+    fail("'{}': the state '{}' is not a configuration", reader.path(), name);
+  return json["toml"].get<std::string>();
+}
+
+ModelConfig stored_model_config(const CheckpointReader& reader) {
+  return read_config<ModelConfig>(parse_toml(config_of_blob(reader, "model"), reader.path() + ": model"));
+}
+
+void load_model(const CheckpointReader& reader, Model& model) {
+  WeightSet& w = model.weights();
+  std::vector<ExpectedTensor> expected;
+  for (int i = 0; i < w.size(); ++i) expected.push_back({w.table()[i].name, w.table()[i].shape});
+  const bool biases = model.config().moe.balance != BalanceRule::none;
+  if (biases)
+    for (const int64_t layer : model.decoder().moe_layers())
+      expected.push_back({Model::router_bias_name(layer), model.router_bias(layer).shape()});
+  require_tensors(reader, expected, {TensorKind::weight, TensorKind::buffer});
+  for (int i = 0; i < w.size(); ++i) {
+    const Tensor local = w.master(i);
+    for (const ParameterPiece& p : pieces_of(w.table()[i], w.placement()))
+      reader.read(w.table()[i].name, region_of(p), local.dtype(),
+                  const_cast<void*>(contiguous_data(w.table()[i], p, local)));
+    for (const double v : reference::load(local))
+      if (!std::isfinite(v))
+        throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(), w.table()[i].name, v),
+                    "this checkpoint cannot be used; go back to an older one");
+  }
+  if (biases)
+    for (const int64_t layer : model.decoder().moe_layers())
+      reader.read(Model::router_bias_name(layer), model.router_bias(layer));
+  w.refresh_compute();
+}
+
+}  // namespace ingot

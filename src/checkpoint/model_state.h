@@ -1,0 +1,21 @@
+// What a checkpoint holds of a model, and how it comes back: weights by parameter name, router biases as buffers, the
+// model's config as a blob. Loading into another layout reads other regions of the same tensors.
+#pragma once
+#include "checkpoint/reader.h"
+#include "checkpoint/writer.h"
+#include "models/model.h"
+
+namespace ingot {
+
+/// Pieces of masters and biases. The model must stay unchanged until the save took its snapshot.
+std::vector<Piece> model_pieces(Model& model);
+/// A configuration as a blob ({"toml": text}), and back; Error where the blob is none.
+std::string config_blob(const std::string& toml);
+std::string config_of_blob(const CheckpointReader& reader, const std::string& name);
+/// The model's config: the blob "model".
+ModelConfig stored_model_config(const CheckpointReader& reader);
+/// Fills weights (with compute copies) and biases. Error that lists every missing, unexpected or misshapen tensor, and
+/// one that names the tensor for a NaN or infinity in a weight.
+void load_model(const CheckpointReader& reader, Model& model);
+
+}  // namespace ingot

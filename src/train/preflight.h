@@ -1,0 +1,44 @@
+// What a run will cost, before it is paid: derived quantities of a recipe, from the null device and a measurement of the
+// machine. Printed at the start of every run and by `ingot run --plan`; impossible plans are refused here.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "train/prepare.h"
+#include "train/recipe.h"
+#include "train/step.h"
+
+namespace ingot {
+
+struct StagePlan {
+  std::string name;
+  HeadMode head = HeadMode::store;
+  int64_t micro_batches = 1;
+  int64_t tokens = 0;            ///< of the stage
+  double step_flops = 0;         ///< of one optimizer step, all micro-batches
+  double light_seconds = 0;      ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
+  StepPlan micro;                ///< one micro-batch
+};
+
+struct Preflight {
+  double peak_gflops = 0, read_gbs = 0;
+  int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  std::vector<StagePlan> stages;
+  int64_t tokens = 0;
+  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, largest slab
+  double light_seconds = 0;     ///< of the whole run
+  std::vector<std::string> warnings;
+  std::string text;             ///< the table that is printed
+};
+
+/// Which head mode a stage runs: the recipe's, or for `automatic` store while the logits of a micro-batch take at most an
+/// eighth of the machine's memory and 512 MiB, else recompute.
+HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
+
+/// Throws Error, with the arithmetic, where the predicted memory is more than the machine has, or a source cannot fill a
+/// sequence. optimizer_state_bytes as the optimizer reports it.
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
+                    int64_t optimizer_state_bytes, const SlotPolicy* policy);
+
+}  // namespace ingot

@@ -1,0 +1,134 @@
+// See prepare.h.
+#include "train/prepare.h"
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "data/source.h"
+#include "data/tokenize_job.h"
+#include "tokenizer/bpe_trainer.h"
+
+namespace ingot {
+namespace {
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+
+data::SourceOptions source_options(const SourceConfig& s) {
+  data::SourceOptions o;
+  o.split = s.documents == SplitChoice::whole_file   ? data::DocumentSplit::whole_file
+            : s.documents == SplitChoice::blank_line ? data::DocumentSplit::blank_line
+                                                     : data::DocumentSplit::marker;
+  o.marker = s.marker;
+  o.field = s.field;
+  return o;
+}
+
+/// Calls body for batches of documents of all sources.
+template <class Body>
+void for_documents(FileSystem& fs, const Recipe& recipe, Body&& body) {
+  uint64_t total = 0;
+  for (const SourceConfig& s : recipe.data.sources)
+    for (const auto& file : data::find_source_files(fs, {s.path})) total += file.bytes;
+  Progress progress("reading text for the tokenizer", static_cast<int64_t>(total), Progress::Unit::bytes);
+  uint64_t before = 0;
+  for (const SourceConfig& s : recipe.data.sources) {
+    data::DocumentReader reader(fs, data::find_source_files(fs, {s.path}), source_options(s));
+    std::vector<std::string> held;
+    size_t bytes = 0;
+    const auto flush = [&] {
+      const std::vector<std::string_view> views(held.begin(), held.end());
+      body(views);
+      held.clear();
+      bytes = 0;
+    };
+    std::string_view document;
+    while (reader.next(document)) {
+      held.emplace_back(document);
+      bytes += document.size();
+      if (bytes > (size_t{4} << 20)) flush();
+      progress.update(static_cast<int64_t>(before + reader.bytes_done()));
+    }
+    flush();
+    before += reader.bytes_done();
+  }
+  progress.finish();
+}
+
+Tokenizer train_bpe(FileSystem& fs, const Recipe& recipe) {
+  BpeTrainOptions o;
+  o.vocab_size = static_cast<int32_t>(recipe.tokenizer.vocab);
+  o.pattern = recipe.tokenizer.pattern;
+  o.special_tokens = {kEndOfText};
+  Progress progress("learning the vocabulary", o.vocab_size);
+  o.progress = [&](int32_t tokens, int32_t) { progress.update(tokens); };
+  BpeTrainer trainer(o);
+  for_documents(fs, recipe, [&](std::span<const std::string_view> documents) { trainer.add(documents); });
+  Tokenizer t = trainer.train();
+  progress.finish();
+  return t;
+}
+
+Tokenizer train_characters(FileSystem& fs, const Recipe& recipe) {
+  std::string text;
+  for_documents(fs, recipe, [&](std::span<const std::string_view> documents) {
+    for (const std::string_view d : documents) text += d;
+  });
+  const std::vector<std::string> specials =
+      recipe.data.end_of_text ? std::vector<std::string>{kEndOfText} : std::vector<std::string>{};
+  return Tokenizer::from_characters(text, specials);
+}
+
+std::string tokenizer_folder(const Recipe& r) { return r.tokenizer.path.empty() ? r.data.folder + "/tokenizer" : r.tokenizer.path; }
+std::string dataset_folder(const Recipe& r, const SourceConfig& s) { return r.data.folder + "/" + s.name; }
+
+Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
+  const std::string folder = tokenizer_folder(recipe);
+  if (!recipe.tokenizer.path.empty() || fs.exists(folder + "/tokenizer.json")) return Tokenizer::load(folder);
+  Tokenizer t = recipe.tokenizer.kind == TokenizerKind::bpe ? train_bpe(fs, recipe) : train_characters(fs, recipe);
+  fs.create_folders(recipe.data.folder);
+  t.save(folder);
+  return t;
+}
+
+}  // namespace
+
+PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
+  PreparedData prepared{obtain_tokenizer(fs, recipe), {}, 0};
+  const Tokenizer& tokenizer = prepared.tokenizer;
+  prepared.vocab = tokenizer.vocab_size();
+  const int64_t eos = recipe.data.end_of_text && tokenizer.roles().eos ? *tokenizer.roles().eos : -1;
+  if (recipe.data.end_of_text && eos < 0)
+    throw Error(fmt::format("the tokenizer '{}' names no end-of-text token", tokenizer_folder(recipe)),
+                "set data.end_of_text = false, or use a tokenizer with one");
+  data::TokenizerView view;
+  view.encode = [&](std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens) {
+    tokens = tokenizer.encode_batch(texts);
+  };
+  view.vocabulary = tokenizer.vocab_size();
+  view.eos = eos;
+  view.hash = tokenizer.content_hash();
+  for (const SourceConfig& s : recipe.data.sources) {
+    data::TokenizeOptions o;
+    o.name = s.name;
+    o.inputs = {s.path};
+    o.source = source_options(s);
+    o.validation_fraction = s.validation_fraction;
+    o.validation = s.tail_validation ? data::ValidationSplit::tail : data::ValidationSplit::document_hash;
+    Progress progress("tokenizing " + s.name, 0, Progress::Unit::bytes);
+    data::tokenize(fs, dataset_folder(recipe, s), o, view,
+                   [&](const data::TokenizeProgress& p) { progress.update(static_cast<int64_t>(p.bytes_done)); });
+    progress.finish();
+    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s), {.tokenizer_hash = view.hash}));
+  }
+  return prepared;
+}
+
+PreparedData open_data(FileSystem& fs, const Recipe& recipe) {
+  PreparedData prepared{Tokenizer::load(tokenizer_folder(recipe)), {}, 0};
+  prepared.vocab = prepared.tokenizer.vocab_size();
+  for (const SourceConfig& s : recipe.data.sources)
+    prepared.sources.push_back(
+        data::Dataset::open(fs, dataset_folder(recipe, s), {.tokenizer_hash = prepared.tokenizer.content_hash()}));
+  return prepared;
+}
+
+}  // namespace ingot

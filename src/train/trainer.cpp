@@ -1,0 +1,320 @@
+// See trainer.h: construction, the loop, one step.
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "record/report.h"
+
+namespace ingot {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+data::SampleMode mode_of(SampleChoice c) {
+  return c == SampleChoice::stream     ? data::SampleMode::stream
+         : c == SampleChoice::best_fit ? data::SampleMode::best_fit
+                                       : data::SampleMode::random;
+}
+
+}  // namespace
+
+void Trainer::interrupt() { interrupted = true; }
+
+Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
+    : fs_(fs), recipe_(std::move(recipe)), watch_(recipe_.health.spike_sigma, recipe_.health.spike_patience) {
+  interrupted = false;
+  const std::string& folder = recipe_.run.folder;
+  const std::string checkpoints = folder + "/" + run_files::kCheckpoints;
+  fs_.create_folders(folder);
+  lock_ = std::make_unique<RunLock>(folder);
+  if (start == StartMode::fresh && fs_.exists(folder + "/" + run_files::kRecord))
+    throw Error(fmt::format("'{}' already holds a run", folder),
+                "resume it (without --fresh), or choose another --run.folder, or delete the folder");
+  data_.emplace(prepare_data(fs_, recipe_));
+  if (recipe_.model.vocab == 0) recipe_.model.vocab = data_->vocab;
+  if (recipe_.model.vocab < data_->vocab)
+    throw Error(fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
+                "set model.vocab = 0 to take the tokenizer's size");
+  const Precision precision = recipe_.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
+  model_ = std::make_unique<Model>(recipe_.model, precision);
+  gradients_ = std::make_unique<GradientBuffer>(model_->decoder().table(), Placement{}, DType::f32);
+  policy_ = std::make_unique<NamedRecompute>(recipe_.memory.recompute);
+  build_optimizer();
+  runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
+  plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), optimizer_->state_bytes(),
+                    policy_->empty() ? nullptr : policy_.get());
+  const auto newest = CheckpointReader::open_newest(fs_, checkpoints);
+  if (newest) {
+    restore(*newest);
+  } else {
+    model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
+    enter_stage(0, nullptr);
+  }
+  CheckpointWriterOptions options;
+  options.retention.keep_last = static_cast<int>(recipe_.checkpoint.keep_last);
+  checkpoints_ = std::make_unique<CheckpointWriter>(fs_, checkpoints, options);
+  drop_samples_after(fs_, folder + "/" + run_files::kSamples, step_);
+  metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step_);
+  events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step_, wall_seconds());
+  write_record();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::build_optimizer() {
+  WeightSet& w = model_->weights();
+  std::vector<ParamView> params;
+  for (int i = 0; i < w.size(); ++i) {
+    const ParameterSpec& spec = w.table()[i];
+    ParamView p;
+    p.name = spec.name;
+    p.shape = w.master(i).shape();
+    p.matrices = spec.matrices;
+    p.row_splits = spec.row_splits;
+    p.master = w.master(i).as<float>();
+    p.grad = gradients_->gradient(i).as<float>();
+    if (w.has_copy(i)) {
+      p.compute = w.compute(i).data;
+      p.compute_dtype = w.compute(i).dtype();
+    }
+    params.push_back(std::move(p));
+  }
+  optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(), std::move(params));
+  const MoeConfig& moe = recipe_.model.moe;
+  std::vector<BalanceView> views;
+  if (moe.balance != BalanceRule::none)
+    for (const int64_t layer : model_->decoder().moe_layers())
+      views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
+                       model_->router_bias(layer).as<float>(), false});
+  BalanceConfig config;
+  config.kind = moe.balance == BalanceRule::sign ? BalanceKind::sign : BalanceKind::adamw;
+  config.rate = moe.balance_rate;
+  balance_ = std::make_unique<BalanceController>(config, std::move(views));
+}
+
+std::vector<data::SamplerSource> Trainer::stage_sources(const StageConfig& s) const {
+  std::vector<data::SamplerSource> sources;
+  for (size_t i = 0; i < data_->sources.size(); ++i) {
+    const SourceConfig& c = recipe_.data.sources[i];
+    double weight = s.weights.empty() ? c.weight : 0;
+    for (const SourceWeight& w : s.weights)
+      if (w.source == c.name) weight = w.weight;
+    sources.push_back({data_->sources[i].train(), weight});
+  }
+  return sources;
+}
+
+int64_t Trainer::first_step_of_stage() const {
+  int64_t first = 0;
+  for (size_t i = 0; i < stage_; ++i) first += recipe_.stages[i].steps;
+  return first;
+}
+
+void Trainer::enter_stage(size_t index, const data::SamplerState* state) {
+  stage_ = index;
+  data::SamplerOptions o;
+  o.seed = static_cast<uint64_t>(recipe_.run.seed);
+  o.sequence_length = stage().sequence;
+  o.mode = mode_of(recipe_.data.sampling);
+  o.rows.document_mask = recipe_.data.document_mask;
+  sampler_ = std::make_unique<data::Sampler>(stage_sources(stage()), o, state);
+}
+
+StepOptions Trainer::step_options() const {
+  StepOptions o;
+  o.head = plan_.stages[stage_].head;
+  o.micro_batch = stage().micro();
+  o.z_coefficient = stage().z_coefficient;
+  o.policy = policy_->empty() ? nullptr : policy_.get();
+  return o;
+}
+
+TrainResult Trainer::run() {
+  started_ = monotonic_seconds();
+  started_step_ = step_;
+  const int64_t total = recipe_.total_steps();
+  if (step_ > 0) log::info("resuming at step {} of {}", step_, total);
+  bool stop = false;
+  while (step_ < total && !stop) {
+    if (step_ >= first_step_of_stage() + stage().steps) {
+      const data::SamplerState next = data::next_stage(
+          sampler_->state_at(sampler_->stage_begin() + stage().steps * stage().batch), recipe_.stages[stage_ + 1].sequence);
+      enter_stage(stage_ + 1, &next);
+      log::info("stage '{}'", stage().name);
+    }
+    const int64_t first = first_step_of_stage(), end = first + stage().steps, batch = stage().batch;
+    data::PrefetchLoader loader(
+        [this, first, batch](int64_t step) { return sampler_->batch(sampler_->stage_begin() + (step - first) * batch, batch); },
+        step_);
+    while (step_ < end && !stop) {
+      const double waited = loader.waited_seconds();
+      const data::Batch rows = loader.next();
+      MetricRow row = train_step(rows, loader.waited_seconds() - waited);
+      const bool last = step_ == total;
+      const auto due = [&](int64_t every) { return last || (every > 0 && step_ % every == 0); };
+      if (due(recipe_.evaluation.every)) validate(row, last);
+      metrics_->write(row);
+      events_->write(row);
+      log_line(row);
+      if (due(recipe_.samples.every)) sample();
+      stop = interrupted;
+      if (step_ == end) save(fmt::format("end of stage '{}'", stage().name));
+      else if (stop || (recipe_.checkpoint.every > 0 && step_ % recipe_.checkpoint.every == 0)) save("");
+    }
+  }
+  checkpoints_->wait();
+  metrics_->sync();
+  write_report(fs_, recipe_.run.folder);
+  result_.finished = step_ == total;
+  result_.step = step_;
+  result_.seconds = monotonic_seconds() - started_;
+  return result_;
+}
+
+MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
+  const double start = monotonic_seconds();
+  profile_.clear();
+  StepOptions options = step_options();
+  options.profile = &profile_;
+  const StepStats stats = runner_->run(batch, options);
+  gradients_->finish_step();
+  const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
+  const double passes = monotonic_seconds();
+  const GradNorm norm = gradient_norm(optimizer_->params(), scale);
+  judge(stats, batch, norm);
+  StepArgs args;
+  args.lr = stage().lr * schedule_multiplier(stage().resolved_schedule(), step_ - first_step_of_stage());
+  args.grad_scale = scale;
+  args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
+  optimizer_->step(args);
+  size_t layer_index = 0;
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    if (balance_->layers() == 0) break;
+    std::vector<int64_t> classes(counts);
+    classes.resize(static_cast<size_t>(model_->router_bias(layer).numel()), 0);
+    balance_->step(layer_index++, classes);
+  }
+  const double end = monotonic_seconds();
+  ++step_;
+  tokens_ += batch.rows * batch.sequence_length;
+  MetricRow row;
+  row.step = step_;
+  row.wall = wall_seconds();
+  const double seconds = end - start + wait_seconds;
+  row.set("loss", stats.loss());
+  row.set("lr", args.lr);
+  row.set("grad_norm", norm.norm);
+  row.set("tokens", static_cast<double>(tokens_));
+  row.set("tokens_per_second", static_cast<double>(batch.rows * batch.sequence_length) / seconds);
+  row.set("percent_of_light", 100 * plan_.stages[stage_].light_seconds / seconds);
+  row.set("step_seconds", seconds);
+  row.set("data_wait_seconds", wait_seconds);
+  row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
+  row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
+  row.set("attention_logit_max", stats.max_attention_logit);
+  add_router_metrics(row, stats);
+  add_update_metrics(row);
+  for (const auto& [op, p] : profile_) row.set("time/" + op, p.seconds[0] + p.seconds[1] + p.seconds[2]);
+  row.set("time/optimizer", end - passes);
+  return row;
+}
+
+void Trainer::add_router_metrics(MetricRow& row, const StepStats& stats) {
+  double dead = 0;
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    int64_t total = 0;
+    for (const int64_t n : counts) total += n;
+    std::vector<double> load;
+    for (const int64_t n : counts) {
+      load.push_back(total > 0 ? static_cast<double>(n) / static_cast<double>(total) : 0);
+      dead += n == 0;
+    }
+    row.set(fmt::format("router/{}/load", layer), std::move(load));
+    row.set(fmt::format("router/{}/entropy", layer), normalized_load_entropy(counts, static_cast<int64_t>(counts.size())));
+  }
+  if (!stats.expert_counts.empty()) row.set("dead_experts", dead);
+}
+
+void Trainer::add_update_metrics(MetricRow& row) const {
+  // Mean update-to-weight ratio by optimizer.
+  for (const OptimizerKind kind : {OptimizerKind::muon, OptimizerKind::adamw}) {
+    double sum = 0, count = 0;
+    for (size_t i = 0; i < optimizer_->groups().size(); ++i)
+      if (optimizer_->groups()[i].optimizer == kind && optimizer_->update_stats()[i].weight_rms > 0)
+        sum += optimizer_->update_stats()[i].ratio(), ++count;
+    if (count > 0) row.set(fmt::format("update_ratio/{}", name_of(kind)), sum / count);
+  }
+}
+
+void Trainer::validate(MetricRow& row, bool complete) {
+  const int64_t budget = complete ? 0 : recipe_.evaluation.max_tokens;
+  data::RowOptions rows;
+  rows.document_mask = recipe_.data.document_mask;
+  for (const data::Dataset& source : data_->sources) {
+    if (!source.has_split("validation")) continue;
+    const data::ValidationPass pass(source.validation(), stage().sequence, rows);
+    const int64_t micro = stage().micro();
+    const int64_t windows = budget > 0 ? std::min(pass.windows(), std::max<int64_t>(1, budget / stage().sequence)) : pass.windows();
+    double nll = 0;
+    int64_t valid = 0, tokens = 0;
+    for (int64_t first = 0; first < windows; first += micro) {
+      const auto [sum, count] = runner_->evaluate(pass.batch(first, std::min(micro, windows - first)));
+      nll += sum;
+      valid += count;
+      tokens += count;
+    }
+    const double loss = valid > 0 ? nll / static_cast<double>(valid) : 0;
+    // Bits per byte over the windows seen: their share of the split's bytes.
+    const double bytes = static_cast<double>(pass.text_bytes()) * static_cast<double>(valid) / static_cast<double>(pass.targets());
+    row.set(fmt::format("val/{}/loss", source.name()), loss);
+    row.set(fmt::format("val/{}/bits_per_byte", source.name()), bytes > 0 ? nll / std::log(2.0) / bytes : 0);
+    result_.validation[source.name()] = loss;
+  }
+}
+
+void Trainer::sample() {
+  Generator generator(*model_);
+  for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
+    const std::string& prompt = recipe_.samples.prompts[i];
+    std::vector<int32_t> ids = data_->tokenizer.encode(prompt);
+    if (ids.empty() && data_->tokenizer.roles().eos) ids.push_back(*data_->tokenizer.roles().eos);
+    if (ids.empty()) continue;
+    GenerateOptions o;
+    o.sampling.temperature = recipe_.samples.temperature;
+    o.sampling.top_p = recipe_.samples.top_p;
+    o.sampling.seed = static_cast<uint64_t>(recipe_.run.seed) + i;
+    o.max_tokens = std::min(recipe_.samples.tokens, model_->config().context - static_cast<int64_t>(ids.size()));
+    if (data_->tokenizer.roles().eos) o.stop_ids = {*data_->tokenizer.roles().eos};
+    SequenceState sequence = generator.new_sequence();
+    const std::string text = data_->tokenizer.decode(generator.generate(sequence, ids, o));
+    append_sample(fs_, recipe_.run.folder + "/" + run_files::kSamples, {step_, prompt, text});
+    events_->write_text(step_, wall_seconds(), fmt::format("sample/{}", i), prompt + text);
+    result_.last_sample = prompt + text;
+  }
+}
+
+void Trainer::log_line(const MetricRow& row) const {
+  const double elapsed = monotonic_seconds() - started_;
+  const int64_t done = step_ - started_step_, left = recipe_.total_steps() - step_;
+  std::string line = fmt::format(
+      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of light  {}  eta {}", step_, recipe_.total_steps(),
+      *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"), format_count(*row.scalar("tokens_per_second")),
+      *row.scalar("percent_of_light"), format_bytes(*row.scalar("memory_bytes")),
+      format_seconds(elapsed / static_cast<double>(std::max<int64_t>(1, done)) * static_cast<double>(left)));
+  for (const auto& [name, value] : row.scalars)
+    if (name.rfind("val/", 0) == 0) line += fmt::format("  {} {:.4f}", name, value);
+  log::info("{}", line);
+}
+
+}  // namespace ingot

@@ -1,0 +1,101 @@
+// A training run: from a recipe to a run folder. The loop is stages of steps; every step is data -> forward and backward
+// (train/step) -> clip -> optimizer -> router biases -> metrics; around it validation, samples, checkpoints. Everything
+// that decides the weights is saved, so a killed run that is resumed ends with the bits of an undisturbed one.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/run_lock.h"
+#include "checkpoint/writer.h"
+#include "data/loader.h"
+#include "data/rows.h"
+#include "data/sampler.h"
+#include "infer/generator.h"
+#include "optim/balance.h"
+#include "optim/clip.h"
+#include "optim/optimizer.h"
+#include "record/metrics.h"
+#include "record/run_record.h"
+#include "record/tensorboard.h"
+#include "train/health.h"
+#include "train/preflight.h"
+
+namespace ingot {
+
+enum class StartMode {
+  resume_or_start,  ///< goes on from the newest checkpoint, else starts
+  fresh,            ///< refuses a folder that holds a run
+};
+
+struct TrainResult {
+  bool finished = false;   ///< false: interrupted (Ctrl-C), saved and ready to resume
+  int64_t step = 0;
+  double seconds = 0;
+  std::map<std::string, double> validation;  ///< loss by source, from the last complete validation
+  std::string last_sample;
+};
+
+class Trainer {
+ public:
+  /// Locks the run folder, prepares data, builds the model, restores the newest checkpoint if there is one, prints the
+  /// preflight. Throws Error for anything that cannot work, before any step.
+  Trainer(FileSystem& fs, Recipe recipe, StartMode start);
+  ~Trainer();
+
+  const Preflight& plan() const { return plan_; }
+  /// Runs to the end, or until interrupt() (then saves). Throws Error with a diagnosis where the loss is not finite or
+  /// diverges; the folder then holds the last good checkpoint.
+  TrainResult run();
+  /// Asks the loop to save and return after the current step; safe from a signal handler.
+  static void interrupt();
+  int64_t step() const { return step_; }
+  Model& model() { return *model_; }
+
+ private:
+  void build_optimizer();
+  void restore(const CheckpointReader& reader);
+  void require_same_run(const CheckpointReader& reader) const;
+  void enter_stage(size_t stage, const data::SamplerState* state);
+  void write_record();
+  std::vector<data::SamplerSource> stage_sources(const StageConfig& stage) const;
+  MetricRow train_step(const data::Batch& batch, double wait_seconds);
+  void add_router_metrics(MetricRow& row, const StepStats& stats);
+  void add_update_metrics(MetricRow& row) const;
+  void judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm);
+  [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
+  void validate(MetricRow& row, bool complete);
+  void sample();
+  void save(const std::string& protection);
+  void log_line(const MetricRow& row) const;
+  StepOptions step_options() const;
+  const StageConfig& stage() const { return recipe_.stages[stage_]; }
+  int64_t first_step_of_stage() const;
+
+  FileSystem& fs_;
+  Recipe recipe_;
+  std::unique_ptr<RunLock> lock_;
+  std::optional<PreparedData> data_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<GradientBuffer> gradients_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<BalanceController> balance_;
+  std::unique_ptr<NamedRecompute> policy_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<data::Sampler> sampler_;
+  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<EventWriter> events_;
+  LossWatch watch_;
+  Preflight plan_;
+  TapeProfile profile_;
+  TrainResult result_;
+  size_t stage_ = 0;
+  int64_t step_ = 0;
+  int64_t tokens_ = 0;
+  double started_ = 0;
+  int64_t started_step_ = 0;
+};
+
+}  // namespace ingot

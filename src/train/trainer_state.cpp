@@ -1,0 +1,135 @@
+// See trainer.h: saving and restoring a run, its record, and the diagnosis of a run that goes wrong.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "checkpoint/model_state.h"
+#include "train/trainer.h"
+
+namespace ingot {
+
+void Trainer::save(const std::string& protection) {
+  SaveRequest request;
+  request.step = step_;
+  request.protection = protection;
+  request.pieces = model_pieces(*model_);
+  const auto add_state = [&](const std::string& name, const Tensor& t) {
+    request.pieces.push_back(Piece::whole("optimizer/" + name, TensorKind::optimizer, t));
+  };
+  optimizer_->for_each_state(add_state);
+  balance_->for_each_state(add_state);
+  const int64_t samples = sampler_->stage_begin() + (step_ - first_step_of_stage()) * stage().batch;
+  request.blobs["sampler"] = data::to_json(sampler_->state_at(samples));
+  request.blobs["model"] = config_blob(print_config(model_->config()));
+  request.blobs["recipe"] = config_blob(print_config(recipe_));
+  request.blobs["watch"] = watch_.json();
+  request.blobs["trainer"] = nlohmann::json{{"step", step_},
+                                            {"stage", stage_},
+                                            {"tokens", tokens_},
+                                            {"tokenizer", data_->tokenizer.content_hash()},
+                                            {"kernels", kernel_set_fingerprint()}}
+                                 .dump();
+  metrics_->sync();
+  checkpoints_->save(request);
+}
+
+void Trainer::require_same_run(const CheckpointReader& reader) const {
+  const auto j = nlohmann::json::parse(reader.blob("trainer"));
+  const std::string kernels = j.at("kernels"), tokenizer = j.at("tokenizer");
+  if (kernels != kernel_set_fingerprint())
+    throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not continue bit for bit",
+                            reader.path(), kernels, kernel_set_fingerprint()),
+                "resume with the program that started the run, or start a new run from these weights");
+  if (tokenizer != data_->tokenizer.content_hash())
+    throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(), tokenizer,
+                            data_->tokenizer.content_hash()),
+                "restore the data folder of the run, or start a new run");
+  const ConfigNode then = to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
+  for (const ConfigDifference& d : diff_config(then, to_node(recipe_))) {
+    const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
+    if (is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.document_mask") ||
+        is("optimizer.matrices"))
+      throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
+                  "take the change back to resume, or choose another run.folder to start anew");
+    if (!is("run.folder")) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
+  }
+}
+
+void Trainer::restore(const CheckpointReader& reader) {
+  require_same_run(reader);
+  load_model(reader, *model_);
+  const auto read = [&](const std::string& name, const Tensor& t) { reader.read("optimizer/" + name, t); };
+  optimizer_->for_each_state(read);
+  balance_->for_each_state(read);
+  watch_.restore(reader.blob("watch"));
+  const auto j = nlohmann::json::parse(reader.blob("trainer"));
+  step_ = j.at("step");
+  tokens_ = j.at("tokens");
+  const size_t stage = j.at("stage");
+  if (stage >= recipe_.stages.size())
+    fail("'{}' is in stage {}, but the recipe has {} stages", reader.path(), stage + 1, recipe_.stages.size());
+  const data::SamplerState state = data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
+  enter_stage(stage, &state);
+}
+
+void Trainer::write_record() {
+  RunRecord record = RunRecord::of_this_machine(recipe_.run.folder, wall_seconds());
+  const ParameterCounts n = count_parameters(model_->decoder());
+  record.set("model", "parameters", n.total);
+  record.set("model", "active parameters", n.active);
+  record.set("model", "without embedding", n.without_embedding);
+  for (const data::Dataset& s : data_->sources) {
+    record.set("data", s.name() + " train tokens", s.train()->tokens());
+    record.set("data", s.name() + " content", s.train()->content_hash());
+  }
+  record.set("data", "tokenizer", data_->tokenizer.content_hash());
+  record.set("data", "vocabulary", static_cast<int64_t>(data_->vocab));
+  record.set("plan", "tokens", plan_.tokens);
+  record.set("plan", "predicted bytes", plan_.predicted_bytes);
+  record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
+  record.set("plan", "machine GB/s", plan_.read_gbs);
+  for (const StagePlan& s : plan_.stages) record.set("plan", s.name + " GFLOP per step", s.step_flops * 1e-9);
+  record.set("kernels", "fingerprint", kernel_set_fingerprint());
+  record.set_config(to_node(recipe_));
+  write_run_record(fs_, recipe_.run.folder, record);
+}
+
+void Trainer::judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm) {
+  if (stats.valid == 0) fail("step {}: the batch has no valid target (all masked)", step_ + 1);
+  if (!std::isfinite(stats.loss())) diagnose(batch, fmt::format("the loss of step {} is {}", step_ + 1, stats.loss()));
+  if (!norm.finite())
+    diagnose(batch, fmt::format("step {}: {}", step_ + 1, describe_bad_gradient(optimizer_->params(), norm)));
+  switch (watch_.observe(stats.loss())) {
+    case LossWatch::Verdict::fine: return;
+    case LossWatch::Verdict::spike:
+      log::warn("step {}: loss {:.4f} is a spike (recent mean {:.4f}, deviation {:.4f}); first samples of the batch: {}",
+                step_ + 1, stats.loss(), watch_.mean(), watch_.deviation(),
+                batch.origins.empty() ? 0 : batch.origins.front().sample);
+      return;
+    case LossWatch::Verdict::diverged:
+      throw Error(fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}", watch_.mean(),
+                              watch_.spike_steps(), stats.loss(), step_ + 1),
+                  "lower the learning rate or clip harder and resume from the last checkpoint, or raise health.spike_patience");
+  }
+}
+
+/// Runs the step again with every op checked: the weights are still those that failed, and kernels are pure.
+void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
+  StepOptions options = step_options();
+  options.check_finite = true;
+  std::string cause = "running the step again with checks found nothing; suspect the hardware";
+  try {
+    runner_->run(batch, options);
+  } catch (const Error& e) {
+    cause = e.what();
+  }
+  const auto& origin = batch.origins.front();
+  throw Error(fmt::format("{}\n{}\nbatch: samples {} .. {}, from source '{}'", what, cause, origin.sample,
+                          batch.origins.back().sample, data_->sources[static_cast<size_t>(origin.source)].name()),
+              "the last checkpoint is intact: lower the learning rate, look at that batch, or change the seed, and resume");
+}
+
+}  // namespace ingot
