@@ -157,7 +157,10 @@ class Run {
       if ((weights ? reads.weight_in : reads.input_in) >> i & 1u) in[i] = in_[i];
     for (size_t i = 0; i < out.size(); ++i)
       if ((weights ? reads.weight_out : reads.input_out) >> i & 1u) out[i] = out_[i];
-    OpCall call{all.attr_data, in, out, d_out, slots, all.scratch};
+    OpCall call{all.attr_data, in, out, d_out, slots};
+    const int64_t bytes = case_.op->scratch_bytes != nullptr ? case_.op->scratch_bytes(call) : 0;
+    scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked again, as the tape does
+    call.scratch = full_call().scratch;
     run(call);
   }
 

@@ -16,8 +16,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 }
 
 OpCost cost(const OpCall& call) {
-  const double product = 2.0 * static_cast<double>(call.in[0].dim(0)) * static_cast<double>(call.in[1].dim(1)) *
-                         static_cast<double>(call.in[1].dim(2));
+  const double product = 2.0 * static_cast<double>(call.in[0].dim(0)) *
+                         static_cast<double>(call.in[1].dim(1)) * static_cast<double>(call.in[1].dim(2));
   return {product, product, product, tensor_bytes(call)};
 }
 
@@ -41,13 +41,14 @@ const Op& grouped_linear_op() {
                      reads,
                      infer,
                      cost,
-                     nullptr,
+                     grouped_linear_scratch_bytes,
                      print,
                      grouped_linear_kernels()};
   return op;
 }
 
-Value grouped_linear(Tape& tape, DType out, const Value& x_RK, const Value& weight_ENK, const Value& offsets) {
+Value grouped_linear(Tape& tape, DType out, const Value& x_RK, const Value& weight_ENK,
+                     const Value& offsets) {
   return tape.apply(grouped_linear_op(), GroupedLinearAttr{out}, {x_RK, weight_ENK, offsets}).front();
 }
 

@@ -1,6 +1,7 @@
 // grouped_linear in plain loops; see grouped_linear.h.
-#include "ops/grouped_linear/kernels.h"
 #include "ops/reference.h"
+
+#include "ops/grouped_linear/kernels.h"
 
 namespace ingot {
 namespace {
@@ -33,7 +34,8 @@ void backward_input(const OpCall& call) {
   Array d_x(static_cast<size_t>(call.d_out[0].dim(0)) * n_in);
   for_rows(reference::load_ints(call.in[2]), [&](size_t e, size_t r) {
     for (size_t n = 0; n < n_out; ++n)
-      for (size_t k = 0; k < n_in; ++k) d_x[r * n_in + k] += d_y[r * n_out + n] * w[(e * n_out + n) * n_in + k];
+      for (size_t k = 0; k < n_in; ++k)
+        d_x[r * n_in + k] += d_y[r * n_out + n] * w[(e * n_out + n) * n_in + k];
   });
   store(call.d_in[0], d_x);
 }
@@ -45,7 +47,8 @@ void backward_weight(const OpCall& call) {
   Array d_w(static_cast<size_t>(weight.numel()));
   for_rows(reference::load_ints(call.in[2]), [&](size_t e, size_t r) {
     for (size_t n = 0; n < n_out; ++n)
-      for (size_t k = 0; k < n_in; ++k) d_w[(e * n_out + n) * n_in + k] += d_y[r * n_out + n] * x[r * n_in + k];
+      for (size_t k = 0; k < n_in; ++k)
+        d_w[(e * n_out + n) * n_in + k] += d_y[r * n_out + n] * x[r * n_in + k];
   });
   store(call.d_in[1], d_w);
 }
@@ -55,6 +58,5 @@ void backward_weight(const OpCall& call) {
 Kernel grouped_linear_reference() {
   return {"reference", reference::accept, forward, backward_input, backward_weight};
 }
-std::vector<Kernel> grouped_linear_kernels() { return {grouped_linear_reference()}; }
 
 }  // namespace ingot

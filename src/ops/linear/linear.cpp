@@ -10,13 +10,14 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor &x = call.in[0], &w = call.in[1], &b = call.in[2];
   INGOT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.dim(1) == w.dim(1), "x {} by weight {}",
               x.meta.str(), w.meta.str());
-  INGOT_CHECK(!b.defined() || b.shape() == Shape{w.dim(0)}, "bias {} for weight {}", b.meta.str(), w.meta.str());
+  INGOT_CHECK(!b.defined() || b.shape() == Shape{w.dim(0)}, "bias {} for weight {}", b.meta.str(),
+              w.meta.str());
   out[0] = {Shape{x.dim(0), w.dim(0)}, call.attr<LinearAttr>().out};
 }
 
 OpCost cost(const OpCall& call) {
-  const double product = 2.0 * static_cast<double>(call.in[0].dim(0)) * static_cast<double>(call.in[1].dim(0)) *
-                         static_cast<double>(call.in[1].dim(1));
+  const double product = 2.0 * static_cast<double>(call.in[0].dim(0)) *
+                         static_cast<double>(call.in[1].dim(0)) * static_cast<double>(call.in[1].dim(1));
   return {product, product, product, tensor_bytes(call)};
 }
 
@@ -25,12 +26,6 @@ BackwardReads reads(const void*) {
   r.input_in = slot_bit(1);
   r.weight_in = slot_bit(0);
   return r;
-}
-
-int64_t scratch_bytes(const OpCall& call) {
-  // A bf16 input gradient that accumulates is formed in fp32 first.
-  const bool needed = !call.d_in.empty() && call.d_in[0].accumulate && call.d_in[0].tensor.dtype() == DType::bf16;
-  return needed ? call.d_in[0].tensor.numel() * 4 : 0;
 }
 
 std::string print(const void* attr) {
@@ -46,7 +41,7 @@ const Op& linear_op() {
                      reads,
                      infer,
                      cost,
-                     scratch_bytes,
+                     linear_scratch_bytes,
                      print,
                      linear_kernels()};
   return op;

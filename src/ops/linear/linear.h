@@ -1,8 +1,9 @@
 // linear: y = x W^T + b.
 //
 // Shapes: x_TK, weight_NK ([out, in], any float type), bias_N (optional; fp32, or f64) -> y_TN (attr.out).
-// Every output is one ascending-k chain of fp32 fma, then the bias, then one rounding (docs/numerics.md rule 2).
-// Backward: d_x = d_y W, d_W = d_y^T x (chain over tokens; may be deferred), d_b = sum of d_y over tokens.
+// Every output is one ascending-k chain of fp32 fma, then the bias, then one rounding (docs/numerics.md rule
+// 2). Backward: d_x = d_y W, d_W = d_y^T x (chain over tokens; may be deferred), d_b = sum of d_y over
+// tokens.
 #pragma once
 #include "tape/tape.h"
 

@@ -1,6 +1,7 @@
 // linear in plain loops; see linear.h.
-#include "ops/linear/kernels.h"
 #include "ops/reference.h"
+
+#include "ops/linear/kernels.h"
 
 namespace ingot {
 namespace {
@@ -50,7 +51,8 @@ void backward_weight(const OpCall& call) {
 
 }  // namespace
 
-Kernel linear_reference() { return {"reference", reference::accept, forward, backward_input, backward_weight}; }
-std::vector<Kernel> linear_kernels() { return {linear_reference()}; }
+Kernel linear_reference() {
+  return {"reference", reference::accept, forward, backward_input, backward_weight};
+}
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
-// For the kernels of qk_prepare and cca: loops over the elements of a head with one body for full vectors and
-// the tail, and the rotation of a head. Included only by isa_*.cpp; everything is elementwise, so its bits do
-// not depend on the vector length.
+// For the kernels of qk_prepare and cca: the rotation of a head. Included only by isa_*.cpp; elementwise, so
+// its bits do not depend on the vector length.
 #pragma once
+#include "device/cpu/loops.h"
 #include "device/cpu/reduce.h"
 #include "ops/sequence/rotary.h"
 
@@ -9,36 +9,6 @@ namespace ingot::INGOT_ISA {
 
 /// Widest head that kernels keep on their stack.
 constexpr int64_t kMaxHeadWidth = 1024;
-
-/// f(first element, how many) over 0 .. n, kLanes at a time.
-template <class F>
-INGOT_INLINE void each_vector(int64_t n, F&& f) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) f(i, kLanes);
-  if (i < n) f(i, static_cast<int>(n - i));
-}
-
-template <class T>
-INGOT_INLINE Vec load_n(const T* p, int n) {
-  return n == kLanes ? load(p) : load_tail(p, n);
-}
-template <class T>
-INGOT_INLINE void store_n(T* p, Vec x, int n) {
-  if (n == kLanes)
-    store(p, x);
-  else
-    store_tail(p, x, n);
-}
-/// Writes or adds.
-template <class T>
-INGOT_INLINE void put_n(T* p, Vec x, int n, bool accumulate) {
-  store_n(p, accumulate ? load_n(p, n) + x : x, n);
-}
-
-template <class A, class B>
-INGOT_INLINE void copy_n(A* to, const B* from, int64_t count, bool accumulate = false) {
-  each_vector(count, [&](int64_t i, int n) { put_n(to + i, load_n(from + i, n), n, accumulate); });
-}
 
 /// cos and sin of one row.
 struct RowAngles {
