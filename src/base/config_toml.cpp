@@ -1,4 +1,17 @@
 // TOML text to ConfigNode: the one file that knows the TOML library.
+
+// Version 3.3 of the library has assertions that malformed text can reach ("[ ,a]"). They are compiled here,
+// into this file, as exceptions: with NDEBUG they would be assumptions for the optimizer, and without it they
+// would abort.
+#undef NDEBUG
+#undef TOML_HEADER_ONLY
+#undef TOML_SHARED_LIB
+#define TOML_HEADER_ONLY 1
+namespace {
+struct TomlAssertion {};
+[[noreturn]] void toml_assertion_failed() { throw TomlAssertion{}; }
+}  // namespace
+#define TOML_ASSERT(condition) ((condition) ? (void)0 : toml_assertion_failed())
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -12,6 +25,8 @@ namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr int kMaxDepth = 32;
+constexpr const char* kHint =
+    "strings need quotes; a table starts with [name], a list of tables with [[name]]";
 
 std::string place(const std::string& source, const toml::source_region& region) {
   return region.begin ? fmt::format("{}:{}", source, region.begin.line) : source;
@@ -94,11 +109,12 @@ ConfigNode parse_toml(std::string_view text, const std::string& source) {
     ConfigNode root = convert(table, source, 0);
     root.where = source;
     return root;
+  } catch (const TomlAssertion&) {
+    throw Error(fmt::format("{}: not valid TOML: a malformed key or value", source), kHint);
   } catch (const toml::parse_error& error) {
     const auto begin = error.source().begin;
-    throw Error(
-        fmt::format("{}:{}:{}: not valid TOML: {}", source, begin.line, begin.column, error.description()),
-        "strings need quotes; a table starts with [name], a list of tables with [[name]]");
+    throw Error(fmt::format("{}:{}:{}: not valid TOML: {}", source, begin.line, begin.column, error.description()),
+                kHint);
   }
 }
 
