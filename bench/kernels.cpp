@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "base/philox.h"
 #include "device/cpu/attention.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa.h"

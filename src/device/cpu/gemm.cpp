@@ -133,7 +133,7 @@ class Runner {
       for (int64_t i = begin; i < end; ++i) pack_a(plan_.packs[static_cast<size_t>(i)]);
     };
     const auto multiply = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) run_piece(plan_.pieces[static_cast<size_t>(i)]);
+      for (int64_t i = begin; i < end; ++i) run_piece(static_cast<size_t>(i));
     };
     const auto packs = static_cast<int64_t>(plan_.packs.size());
     const auto pieces = static_cast<int64_t>(plan_.pieces.size());
@@ -199,7 +199,8 @@ class Runner {
       b.kc, round_up(b.rows, tile_.rows), u.row, a_ + b.a_offset});
   }
 
-  void run_piece(const PieceUnit& u) const {
+  void run_piece(size_t index) const {
+    const PieceUnit& u = plan_.pieces[index];
     const Block& b = *u.block;
     const Problem& p = *b.problem;
     GemmPiece piece;
@@ -231,7 +232,33 @@ class Runner {
     piece.c_strip =
         park ? static_cast<float*>(scratch(ScratchSlot::gemm_c, round_up(u.rows, tile_.rows) * width * 4))
              : nullptr;
+    fetch_next(piece, index + static_cast<size_t>(num_threads()));
     INGOT_ISA_CALL(gemm_piece)(piece);
+  }
+
+  /// Tells the piece which part of B to fetch: that of piece `next`, which this thread will probably take.
+  /// Only for transposed B, whose packing reads too many streams for the hardware's prefetcher; its rows are
+  /// nearly contiguous.
+  void fetch_next(GemmPiece& piece, size_t next) const {
+    piece.next_b = nullptr;
+    piece.next_jump = piece.next_step = piece.next_tiles = 0;
+    if (next >= plan_.pieces.size() || layout_.b_packed || !layout_.b_transposed) return;
+    const PieceUnit& u = plan_.pieces[next];
+    const Block& b = *u.block;
+    if ((b.k1 - b.k0) * 4 < layout_.ldb * 3) return;
+    constexpr int64_t kLine = 64;
+    const int64_t size = size_of(layout_.b_type);
+    const int64_t lines = u.cols * layout_.ldb * size / kLine;
+    // Spread over the piece, so that fetches do not crowd out its own loads: smaller steps touch a line
+    // several times.
+    const int64_t steps =
+        ceil_div(piece.rows, tile_.rows) * ceil_div(piece.cols, tile_.cols) * (piece.k1 - piece.k0);
+    int64_t spread = 1;
+    while (spread < 8 && 2 * spread * lines <= steps) spread *= 2;
+    piece.next_b = static_cast<const char*>(b.problem->b) + (u.col0 * layout_.ldb + b.k0) * size;
+    piece.next_step = kLine / spread;
+    piece.next_jump = piece.kc * piece.next_step;
+    piece.next_tiles = ceil_div(lines * spread, piece.kc);
   }
 
   const Layout& layout_;

@@ -154,6 +154,8 @@ struct TileIo {
   const void* bias;  ///< nullptr: none; at the tile's first column
   bool bias_bf16;
   int cols;
+  const char* fetch;  ///< brought to the level 2 cache, a line per k step
+  int64_t fetch_step;
 };
 
 template <int NV>
@@ -197,7 +199,10 @@ void tile(int64_t kc, const float* a, const T* b, const TileIo& io) {
 #pragma GCC unroll 3
       for (int v = 0; v < NV; ++v) acc[i][v] = load_cols<NV>(io.in + i * io.in_stride, v, io.cols);
   }
-  for (int64_t k = 0; k < kc; ++k, a += kRows, b += NV * kLanes) {
+  const char* fetch = io.fetch;
+  const int64_t fetch_step = io.fetch_step;
+  for (int64_t k = 0; k < kc; ++k, a += kRows, b += NV * kLanes, fetch += fetch_step) {
+    __builtin_prefetch(fetch, 0, 2);
     Vec bv[NV];
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
@@ -304,7 +309,7 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
 
 template <class T>
 void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, int64_t i, int64_t rows,
-               int64_t j) {
+               int64_t j, int64_t tile_offset) {
   const int64_t cols = min64(kCols, p.cols - j);
   const bool end = p.last && k + kc == p.k1;
   const bool in_strip = p.c_type == DType::bf16 && p.k1 - p.k0 > kc;  // chains parked in f32 between k blocks
@@ -327,8 +332,12 @@ void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, in
   if (end && p.bias != nullptr)
     io.bias = static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4);
   io.cols = static_cast<int>(cols);
-  const float* a = p.a + (k - p.k0) * p.rows_padded + (p.row_in_block + i) * kc;
   const T* b = reinterpret_cast<const T*>(static_cast<const char*>(strip.b) + j / kCols * strip.panel);
+  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / kCols + tile_offset;
+  const bool fetches = number < p.next_tiles;
+  io.fetch = fetches ? p.next_b + number * p.next_jump : reinterpret_cast<const char*>(b);
+  io.fetch_step = fetches ? p.next_step : 0;
+  const float* a = p.a + (k - p.k0) * p.rows_padded + (p.row_in_block + i) * kc;
   tile_of<T>(rows, width_of(cols) / kLanes)(kc, a, b, io);
 }
 
@@ -355,18 +364,21 @@ void gemm_pack_b(const GemmPackB& args) {
 }
 
 void gemm_piece(const GemmPiece& p) {
+  const int64_t tiles = (p.rows + kRows - 1) / kRows * ((p.cols + kCols - 1) / kCols);
   int64_t k = p.k0;
+  int64_t tiles_done = 0;
   do {  // at least once: k = 0 still writes its zeros and bias
     const int64_t kc = min64(p.kc, p.k1 - k);
     const Strip strip = make_strip(p, k, kc);
     for (int64_t i = 0; i < p.rows; i += kRows)
       for (int64_t j = 0; j < p.cols; j += kCols) {
         if (strip.is_bf16)
-          run_panel<bf16>(p, strip, k, kc, i, min64(kRows, p.rows - i), j);
+          run_panel<bf16>(p, strip, k, kc, i, min64(kRows, p.rows - i), j, tiles_done);
         else
-          run_panel<float>(p, strip, k, kc, i, min64(kRows, p.rows - i), j);
+          run_panel<float>(p, strip, k, kc, i, min64(kRows, p.rows - i), j, tiles_done);
       }
     k += kc;
+    tiles_done += tiles;
   } while (k < p.k1);
 }
 
