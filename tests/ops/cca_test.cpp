@@ -69,6 +69,11 @@ TEST(Cca, LongDocumentsAndOddOffsets) {
   }
 }
 
+TEST(Cca, OneTokenDocuments) {
+  check({2, 1, 16, 8}, {1, 1, 1, 1, 1});
+  check({4, 2, 16, 8, DType::bf16, DType::bf16, DType::bf16}, std::vector<int64_t>(70, 1));
+}
+
 TEST(Cca, Empty) {
   check({2, 1, 16, 8}, {});
   check({2, 1, 16, 8}, {0});
