@@ -9,7 +9,9 @@
 #define TOML_HEADER_ONLY 1
 namespace {
 struct TomlAssertion {};
-[[noreturn]] void toml_assertion_failed() { throw TomlAssertion{}; }
+[[noreturn]] void toml_assertion_failed() {
+  throw TomlAssertion{};
+}
 }  // namespace
 #define TOML_ASSERT(condition) ((condition) ? (void)0 : toml_assertion_failed())
 #include <toml++/toml.h>
@@ -34,9 +36,9 @@ std::string place(const std::string& source, const toml::source_region& region) 
 
 // The library's parser and destructor recurse once per part of a dotted key, so a hostile key could exhaust
 // the stack: long chains of dots outside strings and comments are refused before it sees them.
-void refuse_deep_keys(std::string_view text, const std::string& source) {
+void refuse_hostile_keys(std::string_view text, const std::string& source) {
   int line = 1, dots = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = text.substr(0, 3) == "\xEF\xBB\xBF" ? 3 : 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '\n') ++line;
     if (c == '#') {
@@ -53,6 +55,9 @@ void refuse_deep_keys(std::string_view text, const std::string& source) {
         }
       }
       i += quote.size() - 1;
+    } else if (static_cast<unsigned char>(c) >=
+               0x80) {  // not TOML, and the parser's tables are not safe with all
+      fail("{}:{}: a character beyond ASCII outside quotes and comments", source, line);
     } else if (c == '.') {
       if (++dots >= kMaxDepth) fail("{}:{}: a key with more than {} parts", source, line, kMaxDepth);
     } else if (std::string_view("\n=,[{").find(c) != std::string_view::npos) {
@@ -103,7 +108,7 @@ ConfigNode convert(const toml::node& from, const std::string& source, int depth)
 ConfigNode parse_toml(std::string_view text, const std::string& source) {
   if (text.size() > kMaxBytes)
     fail("'{}' has {} bytes, more than the {} that a recipe may have", source, text.size(), kMaxBytes);
-  refuse_deep_keys(text, source);
+  refuse_hostile_keys(text, source);
   try {
     const toml::table table = toml::parse(text, source);
     ConfigNode root = convert(table, source, 0);
@@ -113,8 +118,9 @@ ConfigNode parse_toml(std::string_view text, const std::string& source) {
     throw Error(fmt::format("{}: not valid TOML: a malformed key or value", source), kHint);
   } catch (const toml::parse_error& error) {
     const auto begin = error.source().begin;
-    throw Error(fmt::format("{}:{}:{}: not valid TOML: {}", source, begin.line, begin.column, error.description()),
-                kHint);
+    throw Error(
+        fmt::format("{}:{}:{}: not valid TOML: {}", source, begin.line, begin.column, error.description()),
+        kHint);
   }
 }
 
