@@ -1,0 +1,31 @@
+// device/cpu/peak: the measured limits are plausible, and the compiler has not folded the measuring loop
+// away.
+#include "device/cpu/peak.h"
+
+#include <gtest/gtest.h>
+
+#include "device/cpu/isa.h"
+
+namespace ingot {
+namespace {
+
+TEST(Peak, IsPlausibleOnEveryInstructionSet) {
+  const Isa before = active_isa();
+  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+    if (!cpu_has(isa)) continue;
+    force_isa(isa);
+    const double gflops = fma_peak_gflops(1);
+    EXPECT_GT(gflops, 0.01) << isa_name(isa);
+    EXPECT_LT(gflops, 500.0) << isa_name(isa);  // 2 units x 16 lanes x 2 flops x 6 GHz = 384
+  }
+  force_isa(before);
+}
+
+TEST(Peak, BandwidthIsPlausible) {
+  const MachinePeak peak = machine_peak(1);
+  EXPECT_GT(peak.read_gbs, 0.05);
+  EXPECT_LT(peak.read_gbs, 2000.0);
+}
+
+}  // namespace
+}  // namespace ingot
