@@ -1,5 +1,5 @@
 // The ops along the sequence and the norm, forward and backward: milliseconds, GB/s (each tensor once),
-// GFLOP/s, and how many times faster than the reference (timed on fewer rows). usage:
+// GFLOP/s, and how many times faster than the reference (timed on fewer rows, scaled by FLOPs). usage:
 // ingot_bench_sequence_ops [repetitions [cpu]]; cpu: processor time, for a busy machine ($INGOT_THREADS=1)
 #include <algorithm>
 #include <cstdio>
@@ -107,8 +107,8 @@ void line(const char* name, int64_t rows, int64_t reference_rows, Make&& make) {
   for (const bool backward : {false, true}) {
     problem.op.kernels.front().forward(problem.call());
     const double fast = problem.seconds(problem.op.kernels.front(), backward);
-    const double slow = small.seconds(small.op.kernels.back(), backward) * static_cast<double>(rows) /
-                        static_cast<double>(reference_rows);
+    const double work = cost.forward_flops / small.op.cost(small.call()).forward_flops;
+    const double slow = small.seconds(small.op.kernels.back(), backward) * work;
     double bytes = bytes_of(problem.in) + bytes_of(backward ? problem.d_out : problem.out);
     if (backward)
       for (const GradSlot& g : problem.d_in) bytes += g.wanted() ? static_cast<double>(g.tensor.bytes()) : 0;
@@ -129,6 +129,9 @@ void sequence_lines(DType type, int64_t rows, int64_t H, int64_t G, int64_t K) {
   line("qk_prepare rotary", rows, 64, [&](int64_t n) {
     return Problem(qk_prepare_op(), AttrBox(QkPrepareAttr{H, G, K, K, 1e4, false, 1e-6, type}),
                    {{{n, W}, type}, {{n}, DType::i32}, {}, {}});
+  });
+  line("attention, one document", rows, 256, [&](int64_t n) {
+    return Problem(attention_op(), AttrBox(AttentionAttr{H, G, K}), {{{n, W}, type}});
   });
   line("cca", rows, 16, [&](int64_t n) {
     return Problem(cca_op(), AttrBox(CcaAttr{H, G, K, K / 2, 5e6, type, nullptr, 0}),
