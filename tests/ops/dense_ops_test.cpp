@@ -148,5 +148,59 @@ TEST(Head, StoreAndRecompute) {
       }
 }
 
+/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one mode.
+struct HeadGradients {
+  HeadGradients(HeadMode mode, const Kernel& kernel, float z_coefficient) {
+    constexpr int64_t kRows = 70, kWidth = 33, kVocabulary = 130, kChunk = 16;
+    const Random random(6, RandomPurpose::test, 1);
+    std::vector<float> x(kRows * kWidth), w(kVocabulary * kWidth), row_weight(kRows), d_lse(kRows);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(random.normal(i));
+    for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(random.normal(9000 + i));
+    for (size_t i = 0; i < row_weight.size(); ++i) row_weight[i] = static_cast<float>(i % 3) / 8;
+    auto targets = random_ids(kRows, kVocabulary, 4);
+    targets[3] = -1;
+    const bool gradient = mode == HeadMode::gradient;
+    const HeadAttr attr{mode, false, kChunk, gradient ? z_coefficient : 0.0};
+    std::vector<float> logprob(kRows), lse(kRows), logits(kRows * kVocabulary), kept_x(x.size()), kept_w(w.size()),
+        scratch(kChunk * (kVocabulary + kWidth));
+    std::vector<int32_t> best(kRows);
+    const Tensor in[] = {Tensor::of(x.data(), {kRows, kWidth}), Tensor::of(w.data(), {kVocabulary, kWidth}),
+                         Tensor::of(targets.data(), {kRows}), Tensor(),
+                         gradient ? Tensor::of(row_weight.data(), {kRows}) : Tensor()};
+    const Tensor none = Tensor::of(x.data(), {0});
+    const Tensor out[] = {Tensor::of(logprob.data(), {kRows}),
+                          Tensor::of(lse.data(), {kRows}),
+                          none,
+                          none,
+                          Tensor::of(best.data(), {kRows}),
+                          Tensor::of(logits.data(), {mode == HeadMode::store ? kRows : 0, kVocabulary}),
+                          Tensor::of(kept_x.data(), {gradient ? kRows : 0, kWidth}),
+                          Tensor::of(kept_w.data(), {gradient ? kVocabulary : 0, kWidth})};
+    kernel.forward({&attr, in, out, {}, {}, scratch.data()});
+    for (size_t t = 0; t < lse.size(); ++t) d_lse[t] = 2 * z_coefficient * lse[t] * row_weight[t];
+    std::vector<Tensor> d_out(8);
+    d_out[0] = Tensor::of(row_weight.data(), {kRows}), d_out[1] = Tensor::of(d_lse.data(), {kRows});
+    d_x.resize(x.size()), d_w.resize(w.size());
+    const GradSlot d_in[] = {{Tensor::of(d_x.data(), {kRows, kWidth})},
+                             {Tensor::of(d_w.data(), {kVocabulary, kWidth})}, {}, {}, {}};
+    kernel.backward_input({&attr, in, out, d_out, d_in, scratch.data()});
+  }
+  std::vector<float> d_x, d_w;
+};
+
+TEST(Head, ModesGiveTheSameBits) {
+  const Kernel &fast = head_op().kernels.front(), &reference = head_op().kernels.back();
+  for (const float z : {0.0f, 0.25f}) {
+    const HeadGradients expected(HeadMode::recompute, fast, z), exact(HeadMode::gradient, reference, z);
+    for (const HeadMode mode : {HeadMode::store, HeadMode::gradient}) {
+      const HeadGradients found(mode, fast, z);
+      EXPECT_EQ(found.d_x, expected.d_x);
+      EXPECT_EQ(found.d_w, expected.d_w);
+    }
+    for (size_t i = 0; i < exact.d_x.size(); ++i) EXPECT_NEAR(expected.d_x[i], exact.d_x[i], 1e-5);
+    for (size_t i = 0; i < exact.d_w.size(); ++i) EXPECT_NEAR(expected.d_w[i], exact.d_w[i], 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace ingot::test

@@ -12,8 +12,8 @@ using namespace head_slot;
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<HeadAttr>();
   const Tensor &x_in = call.in[x], &w = call.in[weight], &t = call.in[targets];
-  INGOT_CHECK(x_in.shape().rank() == 2 && w.shape().rank() == 2 && x_in.dim(1) == w.dim(1), "x {} by weight {}",
-              x_in.meta.str(), w.meta.str());
+  INGOT_CHECK(x_in.shape().rank() == 2 && w.shape().rank() == 2 && x_in.dim(1) == w.dim(1),
+              "x {} by weight {}", x_in.meta.str(), w.meta.str());
   INGOT_CHECK(t.dtype() == DType::i32 && t.shape() == Shape{x_in.dim(0)}, "targets {}", t.meta.str());
   INGOT_CHECK(call.in[row_weight].defined() == (a.mode == HeadMode::gradient));
   INGOT_CHECK(a.mode != HeadMode::gradient || (!a.entropy && !call.in[teacher].defined()),
@@ -34,7 +34,9 @@ OpCost cost(const OpCall& call) {
   const auto vocabulary = static_cast<double>(call.in[weight].dim(0));
   const auto rows = static_cast<double>(call.in[targets].dim(0));
   const double product = 2.0 * rows * vocabulary * static_cast<double>(call.in[weight].dim(1));
-  const double back = a.mode == HeadMode::recompute ? 3 * product : a.mode == HeadMode::store ? 2 * product : 0;
+  const double back = a.mode == HeadMode::recompute ? 3 * product
+                      : a.mode == HeadMode::store   ? 2 * product
+                                                    : 0;
   return {a.mode == HeadMode::gradient ? 3 * product : product, back, 0, tensor_bytes(call)};
 }
 
@@ -90,10 +92,11 @@ const Op& head_op() {
   return op;
 }
 
-HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD, const Value& targets_T,
-                const Value& teacher_TV, const Value& weight_T) {
+HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD,
+                const Value& targets_T, const Value& teacher_TV, const Value& weight_T) {
   auto o = tape.apply(head_op(), attr, {x_TD, weight_VD, targets_T, teacher_TV, weight_T});
-  return {std::move(o[logprob]), std::move(o[lse]), std::move(o[entropy]), std::move(o[kl]), std::move(o[best])};
+  return {std::move(o[logprob]), std::move(o[lse]), std::move(o[entropy]), std::move(o[kl]),
+          std::move(o[best])};
 }
 
 Value head_logits(Tape& tape, const Value& x_TD, const Value& weight_VD) {

@@ -1,19 +1,22 @@
-// head: from the final hidden state to per-token statistics of the next-token distribution. The one place where a
-// vocabulary-wide row exists. Every objective is a pure function of these statistics and of data columns, and hands back
-// one cotangent per statistic (docs/architecture.md, "The head contract").
+// head: from the final hidden state to per-token statistics of the next-token distribution. The one place
+// where a vocabulary-wide row exists. Every objective is a pure function of these statistics and of data
+// columns, and hands back one cotangent per statistic (docs/architecture.md, "The head contract").
 //
 //   l = x W^T (fp32 chains);  logprob = l[target] - lse;  lse = log sum exp l;  entropy = lse - sum p l;
 //   kl = sum q (log q - l + lse) for a teacher's probabilities q;  best = argmax l (ties to the lowest id)
 //   d l = d_logprob (1[target] - p) + d_lse p - d_entropy p (l - lse + entropy) + d_kl (p - q)
 //
-// Three modes, chosen by the memory plan; the same bits from all of them:
+// Three modes, chosen by the memory plan; the same bits from all of them (a weight
+// gradient that accumulates: mode gradient adds its finished sum, the others carry the chain on):
 //   store       keeps the logits [T,V] in fp32
 //   recompute   keeps nothing; backward forms the logits again, `chunk` rows at a time
-//   gradient    the cotangents are known before the forward: d_logprob = weight_T, d_lse = 2 z_coefficient lse weight_T
+//   gradient    the cotangents are known before the forward: d_logprob = weight_T, d_lse = 2 z_coefficient
+//   lse weight_T
 //               (z-loss). Forward keeps d_x and d_W; nothing of width V outlives a chunk of rows.
-// Shapes: x_TD, weight_VD (any float type), targets_T (i32; -1: masked, all its statistics and gradients are 0),
-// teacher_TV (fp32, optional), weight_T (fp32; mode gradient only) -> logprob_T, lse_T, entropy_T, kl_T (fp32, or f64;
-// entropy and kl are empty unless asked for), best_T (i32), logits, d_x, d_W (kept by the mode; else empty).
+// Shapes: x_TD, weight_VD (any float type), targets_T (i32; -1: masked, all its statistics and gradients are
+// 0), teacher_TV (fp32, optional), weight_T (fp32; mode gradient only) -> logprob_T, lse_T, entropy_T, kl_T
+// (fp32, or f64; entropy and kl are empty unless asked for), best_T (i32), logits, d_x, d_W (kept by the
+// mode; else empty).
 #pragma once
 #include "tape/tape.h"
 
@@ -24,19 +27,19 @@ enum class HeadMode : uint8_t { store, recompute, gradient };
 struct HeadAttr {
   HeadMode mode = HeadMode::recompute;
   bool entropy = false;
-  int32_t chunk = 256;          ///< rows whose logits exist at a time (recompute, gradient)
-  double z_coefficient = 0;     ///< mode gradient: z-loss coefficient
+  int32_t chunk = 256;       ///< rows whose logits exist at a time (recompute, gradient)
+  double z_coefficient = 0;  ///< mode gradient: z-loss coefficient
 };
 
 struct HeadResult {
   Value logprob_T, lse_T, entropy_T, kl_T, best_T;
 };
 
-HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD, const Value& targets_T,
-                const Value& teacher_TV = {}, const Value& weight_T = {});
+HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD,
+                const Value& targets_T, const Value& teacher_TV = {}, const Value& weight_T = {});
 
-/// The raw logits of selected rows, for sampling: linear() with an fp32 result, named here so that callers see that
-/// training and sampling share one product.
+/// The raw logits of selected rows, for sampling: linear() with an fp32 result, named here so that callers
+/// see that training and sampling share one product.
 Value head_logits(Tape& tape, const Value& x_TD, const Value& weight_VD);
 
 const Op& head_op();

@@ -1,9 +1,10 @@
 // head in plain loops; see head.h.
+#include "ops/reference.h"
+
 #include <cmath>
 
 #include "ops/head/head.h"
 #include "ops/head/kernels.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -43,7 +44,8 @@ void forward(const OpCall& call) {
   const Array x_in = load(call.in[x]), w = load(call.in[weight]), q = load(call.in[teacher]),
               rw = load(call.in[row_weight]);
   const auto target = reference::load_ints(call.in[targets]);
-  const size_t rows = target.size(), width = static_cast<size_t>(call.in[x].dim(1)), vocabulary = w.size() / width;
+  const size_t rows = target.size(), width = static_cast<size_t>(call.in[x].dim(1)),
+               vocabulary = w.size() / width;
   Array logprob_T(rows), lse_T(rows), entropy_T(a.entropy ? rows : 0), kl_T(q.empty() ? 0 : rows), kept;
   Array grad_x(rows * width), grad_w(w.size());
   for (size_t t = 0; t < rows; ++t) {
@@ -84,11 +86,13 @@ void backward_input(const OpCall& call) {
     store(call.d_in[weight], load(call.out[d_w]));
     return;
   }
-  const Array x_in = load(call.in[x]), w = load(call.in[weight]), q = load(call.in[teacher]), lse_T = load(call.out[lse]),
-              entropy_T = load(call.out[entropy]), d_logprob = load(call.d_out[logprob]), d_lse = load(call.d_out[lse]),
+  const Array x_in = load(call.in[x]), w = load(call.in[weight]), q = load(call.in[teacher]),
+              lse_T = load(call.out[lse]), entropy_T = load(call.out[entropy]),
+              d_logprob = load(call.d_out[logprob]), d_lse = load(call.d_out[lse]),
               d_entropy = load(call.d_out[entropy]), d_kl = load(call.d_out[kl]);
   const auto target = reference::load_ints(call.in[targets]);
-  const size_t rows = target.size(), width = static_cast<size_t>(call.in[x].dim(1)), vocabulary = w.size() / width;
+  const size_t rows = target.size(), width = static_cast<size_t>(call.in[x].dim(1)),
+               vocabulary = w.size() / width;
   Array grad_x(rows * width), grad_w(w.size());
   for (size_t t = 0; t < rows; ++t) {
     if (target[t] < 0) continue;
@@ -109,7 +113,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel head_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
-std::vector<Kernel> head_kernels() { return {head_reference()}; }
+Kernel head_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

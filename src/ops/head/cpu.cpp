@@ -1,0 +1,172 @@
+// head on the CPU: logits of a chunk of rows by a matrix product, their statistics and cotangents row by row
+// in place, the gradients by two more products. The chain of a weight gradient runs on through the chunks.
+#include "device/cpu/gemm.h"
+#include "ops/cpu_rows.h"
+#include "ops/head/head.h"
+#include "ops/head/kernels.h"
+#include "ops/head/row_kernels.h"
+
+namespace ingot {
+namespace {
+
+using namespace head_slot;
+
+constexpr int64_t kElements = 1 << 13;  // of the logits, per piece of work
+
+/// Rows first .. first + count of the call.
+struct Chunk {
+  int64_t first, count;
+};
+
+template <class T>
+T* at(const Tensor& t, int64_t element) {
+  return t.defined() && t.numel() > 0 ? t.as<T>() + element : nullptr;
+}
+
+const void* row_of(const Tensor& t, int64_t row) {
+  return static_cast<const char*>(t.data) + row * t.dim(1) * size_of(t.dtype());
+}
+
+void form_logits(const OpCall& call, Chunk c, float* to) {
+  const Tensor &in = call.in[x], &w = call.in[weight];
+  GemmArgs g;
+  g.m = c.count, g.n = w.dim(0), g.k = w.dim(1);
+  g.a = row_of(in, c.first), g.a_type = in.dtype(), g.lda = g.k;
+  g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
+  g.c = to, g.ldc = g.n;
+  gemm(g);
+}
+
+void statistics(const OpCall& call, Chunk c, const float* logits_of_chunk) {
+  HeadStatistics p{};
+  p.vocabulary = call.in[weight].dim(0);
+  p.logits = logits_of_chunk;
+  p.targets = at<int32_t>(call.in[targets], c.first);
+  p.teacher = at<float>(call.in[teacher], c.first * p.vocabulary);
+  p.logprob = at<float>(call.out[logprob], c.first), p.lse = at<float>(call.out[lse], c.first);
+  p.entropy = at<float>(call.out[entropy], c.first), p.kl = at<float>(call.out[kl], c.first);
+  p.best = at<int32_t>(call.out[best], c.first);
+  parallel_for(c.count, row_grain(p.vocabulary, kElements), [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(head_statistics)(p, begin, end);
+  });
+}
+
+void d_logits(HeadCotangents p, int64_t rows) {
+  parallel_for(rows, row_grain(p.vocabulary, kElements), [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(head_d_logits)(p, begin, end);
+  });
+}
+
+/// The gradients of a chunk. `room` holds a chunk of d_x in fp32, for a bf16 slot that accumulates.
+void gradient_products(const OpCall& call, Chunk c, const float* d_l, const GradSlot& to_x,
+                       const GradSlot& to_w, float* room) {
+  const Tensor &in = call.in[x], &w = call.in[weight];
+  const int64_t vocabulary = w.dim(0), width = w.dim(1);
+  if (to_x.wanted()) {
+    const DType type = to_x.tensor.dtype();
+    const bool through_room = to_x.accumulate && type == DType::bf16;
+    void* place = const_cast<void*>(row_of(to_x.tensor, c.first));
+    GemmArgs g;
+    g.m = c.count, g.n = width, g.k = vocabulary;
+    g.a = d_l, g.lda = vocabulary;
+    g.b = w.data, g.b_type = w.dtype(), g.ldb = width;
+    g.c = through_room ? room : place, g.c_type = through_room ? DType::f32 : type, g.ldc = width;
+    g.accumulate = to_x.accumulate && !through_room;
+    gemm(g);
+    if (through_room) copy_tensor(place, type, room, DType::f32, c.count * width, true);
+  }
+  if (to_w.wanted()) {
+    GemmArgs g;
+    g.m = vocabulary, g.n = width, g.k = c.count;
+    g.a = d_l, g.a_transposed = true, g.lda = vocabulary;
+    g.b = row_of(in, c.first), g.b_type = in.dtype(), g.ldb = width;
+    g.c = to_w.tensor.data, g.ldc = width;
+    g.accumulate = to_w.accumulate || c.first > 0;
+    gemm(g);
+  }
+}
+
+/// Calls f for each chunk; without rows once for an empty one, so that gradients are still written.
+template <class F>
+void each_chunk(int64_t rows, int64_t chunk, F&& f) {
+  int64_t first = 0;
+  do {
+    f(Chunk{first, std::min(chunk, rows - first)});
+    first += chunk;
+  } while (first < rows);
+}
+
+void check_targets(const Tensor& t, int64_t vocabulary) {
+  for (int64_t i = 0; i < t.numel(); ++i)
+    INGOT_CHECK(t.as<int32_t>()[i] < vocabulary, "target {} of {}", t.as<int32_t>()[i], vocabulary);
+}
+
+void forward(const OpCall& call) {
+  const auto& a = call.attr<HeadAttr>();
+  const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0);
+  check_targets(call.in[targets], vocabulary);
+  if (a.mode == HeadMode::store) {
+    if (rows == 0) return;
+    form_logits(call, {0, rows}, call.out[logits].as<float>());
+    statistics(call, {0, rows}, call.out[logits].as<float>());
+    return;
+  }
+  auto* l = static_cast<float*>(call.scratch);
+  each_chunk(rows, a.chunk, [&](Chunk c) {
+    form_logits(call, c, l);
+    statistics(call, c, l);
+    if (a.mode != HeadMode::gradient) return;
+    HeadCotangents p{};
+    p.vocabulary = vocabulary;
+    p.logits = p.d_logits = l;
+    p.targets = at<int32_t>(call.in[targets], c.first);
+    p.lse = at<float>(call.out[lse], c.first);
+    p.d_logprob = at<float>(call.in[row_weight], c.first);
+    p.z_scale = static_cast<float>(2 * a.z_coefficient);
+    d_logits(p, c.count);
+    gradient_products(call, c, l, {call.out[d_x], false}, {call.out[d_w], false}, nullptr);
+  });
+}
+
+void backward_input(const OpCall& call) {
+  const auto& a = call.attr<HeadAttr>();
+  if (a.mode == HeadMode::gradient) {  // formed in forward
+    copy_tensor(call.d_in[x], call.out[d_x]);
+    copy_tensor(call.d_in[weight], call.out[d_w]);
+    return;
+  }
+  const int64_t vocabulary = call.in[weight].dim(0);
+  auto* l = static_cast<float*>(call.scratch);
+  each_chunk(call.in[x].dim(0), a.chunk, [&](Chunk c) {
+    HeadCotangents p{};
+    p.vocabulary = vocabulary;
+    p.logits = p.d_logits = l;
+    if (a.mode == HeadMode::store)
+      p.logits = at<float>(call.out[logits], c.first * vocabulary);
+    else
+      form_logits(call, c, l);
+    p.targets = at<int32_t>(call.in[targets], c.first);
+    p.teacher = at<float>(call.in[teacher], c.first * vocabulary);
+    p.lse = at<float>(call.out[lse], c.first), p.entropy = at<float>(call.out[entropy], c.first);
+    p.d_logprob = at<float>(call.d_out[logprob], c.first), p.d_lse = at<float>(call.d_out[lse], c.first);
+    p.d_entropy = at<float>(call.d_out[entropy], c.first), p.d_kl = at<float>(call.d_out[kl], c.first);
+    d_logits(p, c.count);
+    gradient_products(call, c, l, call.d_in[x], call.d_in[weight], l + int64_t{a.chunk} * vocabulary);
+  });
+}
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (call.in[teacher].defined() && call.in[teacher].dtype() != DType::f32) return "a teacher other than f32";
+  if (!call.d_in.empty() && call.d_in[weight].wanted() && call.d_in[weight].tensor.dtype() != DType::f32)
+    return "a weight gradient other than f32";
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<Kernel> head_kernels() {
+  return {{"cpu", refuse, forward, backward_input, nullptr}, head_reference()};
+}
+
+}  // namespace ingot

@@ -1,0 +1,121 @@
+// head's work on rows of logits, compiled once per instruction set. Sums over the vocabulary use the 16
+// virtual lanes of reduce.h.
+#include "device/cpu/loops.h"
+#include "device/cpu/reduce.h"
+#include "device/cpu/vmath.h"
+#include "ops/head/row_kernels.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+/// Sum of f(first of 16 elements, vector of the lanes, elements left) over n elements.
+template <class F>
+INGOT_INLINE float lane_sum(int64_t n, F&& f) {
+  Lanes acc = lanes(0.0f);
+  int64_t j = 0;
+  for (; j + kVirtualLanes <= n; j += kVirtualLanes)
+    for (int i = 0; i < kLaneVecs; ++i) acc.v[i] = acc.v[i] + f(j, i, kVirtualLanes);
+  if (j < n)
+    for (int i = 0; i < kLaneVecs; ++i) acc.v[i] = acc.v[i] + f(j, i, static_cast<int>(n - j));
+  return tree_sum(acc);
+}
+
+struct Largest {
+  float value;
+  int32_t index;  ///< the lowest of equals
+};
+
+INGOT_INLINE Largest largest(const float* x, int64_t n) {
+  constexpr int64_t kBlock = 256;  // only the block of the maximum is searched for its place
+  Largest top{-__builtin_inff(), 0};
+  int64_t block = 0;
+  for (int64_t j = 0; j < n; j += kBlock) {
+    const float m = row_max(x + j, n - j < kBlock ? n - j : kBlock);
+    if (m > top.value) top.value = m, block = j;
+  }
+  for (int64_t j = block; j < n && j < block + kBlock; ++j)
+    if (x[j] == top.value) {
+      top.index = static_cast<int32_t>(j);
+      break;
+    }
+  return top;
+}
+
+INGOT_INLINE float log_of(float x) {
+  float all[kLanes];
+  store(all, vlog(set1(x)));
+  return all[0];
+}
+
+/// sum p (l - lse), p = exp(l - lse); impossible tokens (l = -inf) add nothing.
+INGOT_INLINE float minus_entropy(const float* l, float lse, int64_t n) {
+  return lane_sum(n, [&](int64_t j, int i, int rest) {
+    const Vec d = load_rest(l + j, i, rest, -__builtin_inff()) - set1(lse);
+    return select(d < set1(-3.4e38f), zero(), vexp(d) * d);
+  });
+}
+
+/// sum q (log q - l + lse) over q > 0.
+INGOT_INLINE float divergence(const float* q, const float* l, float lse, int64_t n) {
+  return lane_sum(n, [&](int64_t j, int i, int rest) {
+    const Vec teacher = load_rest(q + j, i, rest), logit = load_rest(l + j, i, rest);
+    return select(teacher > zero(), teacher * (vlog(teacher) - (logit - set1(lse))), zero());
+  });
+}
+
+INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
+  const int64_t n = p.vocabulary;
+  const float* l = p.logits + t * n;
+  float* d = p.d_logits + t * n;
+  if (p.targets[t] < 0) return each_vector(n, [&](int64_t i, int count) { store_n(d + i, zero(), count); });
+  const float lse = p.lse[t];
+  const float d_logprob = p.d_logprob != nullptr ? p.d_logprob[t] : 0.0f;
+  float d_lse = p.d_lse != nullptr ? p.d_lse[t] : 0.0f;
+  if (p.z_scale != 0) d_lse = p.z_scale * lse * d_logprob;
+  const float d_entropy = p.d_entropy != nullptr ? p.d_entropy[t] : 0.0f;
+  const float d_kl = p.d_kl != nullptr ? p.d_kl[t] : 0.0f;
+  const Vec weight = set1(d_lse - d_logprob + d_kl);  // of p
+  if (p.d_entropy == nullptr && p.d_kl == nullptr) {
+    each_vector(n, [&](int64_t i, int count) {
+      store_n(d + i, vexp(load_n(l + i, count) - set1(lse)) * weight, count);
+    });
+  } else {
+    const float entropy = p.d_entropy != nullptr ? p.entropy[t] : 0.0f;
+    const float* q = p.d_kl != nullptr ? p.teacher + t * n : nullptr;
+    each_vector(n, [&](int64_t i, int count) {
+      const Vec x = load_n(l + i, count) - set1(lse);
+      Vec w = weight;
+      if (p.d_entropy != nullptr) w = fma(x + set1(entropy), set1(-d_entropy), w);
+      w = vexp(x) * w;
+      store_n(d + i, q != nullptr ? fma(load_n(q + i, count), set1(-d_kl), w) : w, count);
+    });
+  }
+  d[p.targets[t]] += d_logprob;
+}
+
+}  // namespace
+
+void head_statistics(const HeadStatistics& p, int64_t begin, int64_t end) {
+  const int64_t n = p.vocabulary;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* l = p.logits + t * n;
+    const Largest top = largest(l, n);
+    p.best[t] = top.index;
+    const bool masked = p.targets[t] < 0;
+    float lse = 0;
+    if (!masked)
+      lse = top.value + log_of(lane_sum(n, [&](int64_t j, int i, int rest) {
+              return vexp(load_rest(l + j, i, rest, -__builtin_inff()) - set1(top.value));
+            }));
+    p.lse[t] = lse;
+    p.logprob[t] = masked ? 0.0f : l[p.targets[t]] - lse;
+    if (p.entropy != nullptr) p.entropy[t] = masked ? 0.0f : 0.0f - minus_entropy(l, lse, n);
+    if (p.kl != nullptr) p.kl[t] = masked ? 0.0f : divergence(p.teacher + t * n, l, lse, n);
+  }
+}
+
+void head_d_logits(const HeadCotangents& p, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) d_logits_row(p, t);
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,35 @@
+// What cpu.cpp asks of isa_head.cpp: ranges of rows of logits (plain header). All row pointers count from the
+// same first row as the logits.
+#pragma once
+#include <cstdint>
+
+#include "device/cpu/isa.h"
+
+namespace ingot {
+
+/// Forward; entropy, teacher and kl may be nullptr. Rows whose target is negative get zeros, and their best.
+struct HeadStatistics {
+  int64_t vocabulary;
+  const float* logits;  ///< [rows, V]
+  const int32_t* targets;
+  const float* teacher;  ///< [rows, V]
+  float *logprob, *lse, *entropy, *kl;
+  int32_t* best;
+};
+
+/// Backward: cotangents of the statistics to those of the logits. Absent cotangents (nullptr) are zero.
+struct HeadCotangents {
+  int64_t vocabulary;
+  const float* logits;
+  const int32_t* targets;
+  const float* teacher;
+  const float *lse, *entropy;
+  const float *d_logprob, *d_lse, *d_entropy, *d_kl;
+  float z_scale;    ///< without d_lse: it is z_scale * lse * d_logprob
+  float* d_logits;  ///< [rows, V], may be the logits' own place
+};
+
+INGOT_ISA_KERNEL(void, head_statistics, (const HeadStatistics& args, int64_t begin, int64_t end));
+INGOT_ISA_KERNEL(void, head_d_logits, (const HeadCotangents& args, int64_t begin, int64_t end));
+
+}  // namespace ingot
