@@ -48,7 +48,12 @@ void refuse_hostile_keys(std::string_view text, const std::string& source) {
       const std::string quote(multi ? 3 : 1, c);
       i += quote.size();
       for (; i < text.size() && text.substr(i, quote.size()) != quote; ++i) {
-        if (c == '"' && text[i] == '\\') ++i;
+        if (c == '"' && text[i] == '\\') {
+          const size_t next = std::min(text.find_first_not_of(" \t\r\n", i + 1), text.size());
+          if (next > i + 1 && next < text.size() && static_cast<unsigned char>(text[next]) >= 0x80)
+            fail("{}:{}: a line after '\\' that starts beyond ASCII; join the two lines", source, line);
+          ++i;
+        }
         if (i < text.size() && text[i] == '\n') {
           if (!multi) return;  // not TOML: the parser reports this line and reads no further
           ++line;

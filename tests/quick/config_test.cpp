@@ -273,8 +273,8 @@ TEST(Config, SurvivesHostileText) {
   for (const std::string& text :
        {deep, dotted + " = 1", "[" + dotted + "]", quoted + " = 1", nested, tables, inline_tables,
         std::string(2000000, ' '), std::string("\0", 1), std::string("\xff"), std::string("x = \"\\"),
-        std::string("'''"), std::string("#"), std::string("\xce\xbd:"), std::string("[ ,a]"),
-        std::string("x = {\n [,u]\n}")}) {
+        std::string("'''"), std::string("#"), std::string("\xce\xbd:"),
+        std::string("x = \"\"\"\\\n \xc3\xa9\"\"\""), std::string("[ ,a]"), std::string("x = {\n [,u]\n}")}) {
     try {
       parse(text);
     } catch (const Error& error) {
