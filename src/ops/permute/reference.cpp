@@ -73,7 +73,5 @@ void backward_back(const OpCall& call) {
 
 Kernel permute_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
 Kernel unpermute_reference() { return {"reference", reference::accept, forward_back, backward_back, nullptr}; }
-std::vector<Kernel> permute_kernels() { return {permute_reference()}; }
-std::vector<Kernel> unpermute_kernels() { return {unpermute_reference()}; }
 
 }  // namespace ingot

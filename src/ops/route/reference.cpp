@@ -125,6 +125,5 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel route_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
-std::vector<Kernel> route_kernels() { return {route_reference()}; }
 
 }  // namespace ingot
