@@ -33,6 +33,5 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel add_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
-std::vector<Kernel> add_kernels() { return {add_reference()}; }
 
 }  // namespace ingot
