@@ -31,6 +31,12 @@ void catch_interrupts() {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
+void print_next(const Options& o, const std::string& folder) {
+  std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
+            << " --prompt \"The \"\n  ingot run " << o.recipe << "   (goes on where it stopped, or says that it is done)\n"
+            << "  open " << folder << "/report.html\n";
+}
+
 int run(const Options& o, const std::vector<std::string>& overrides) {
   const Recipe recipe = load_recipe(o.recipe, overrides);
   if (o.print_config) {
@@ -42,6 +48,12 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
   log::info("{}", trainer.plan().text);
   for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
   if (o.plan_only) return 0;
+  if (trainer.step() >= recipe.total_steps()) {
+    log::info("the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run set run.folder.",
+              recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
+    print_next(o, recipe.run.folder);
+    return 0;
+  }
   catch_interrupts();
   const TrainResult r = trainer.run();
   if (!r.finished) {
@@ -51,10 +63,7 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
   log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
   for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
   if (!r.last_sample.empty()) std::cout << "\n" << r.last_sample << "\n\n";
-  const std::string& folder = recipe.run.folder;
-  std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
-            << " --prompt \"The \"\n  ingot run " << o.recipe << "   (goes on where it stopped, or says that it is done)\n"
-            << "  open " << folder << "/report.html\n";
+  print_next(o, recipe.run.folder);
   return 0;
 }
 

@@ -54,20 +54,14 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
   plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), optimizer_->state_bytes(),
                     policy_->empty() ? nullptr : policy_.get());
-  const auto newest = CheckpointReader::open_newest(fs_, checkpoints);
-  if (newest) {
+  require_prompts();
+  if (const auto newest = CheckpointReader::open_newest(fs_, checkpoints)) {
     restore(*newest);
   } else {
+    require_no_checkpoints(checkpoints);
     model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
     enter_stage(0, nullptr);
   }
-  CheckpointWriterOptions options;
-  options.retention.keep_last = static_cast<int>(recipe_.checkpoint.keep_last);
-  checkpoints_ = std::make_unique<CheckpointWriter>(fs_, checkpoints, options);
-  drop_samples_after(fs_, folder + "/" + run_files::kSamples, step_);
-  metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step_);
-  events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step_, wall_seconds());
-  write_record();
 }
 
 Trainer::~Trainer() = default;
@@ -140,10 +134,25 @@ StepOptions Trainer::step_options() const {
   return o;
 }
 
+void Trainer::open_outputs() {
+  const std::string& folder = recipe_.run.folder;
+  CheckpointWriterOptions options;
+  options.retention.keep_last = static_cast<int>(recipe_.checkpoint.keep_last);
+  checkpoints_ = std::make_unique<CheckpointWriter>(fs_, folder + "/" + run_files::kCheckpoints, options);
+  drop_samples_after(fs_, folder + "/" + run_files::kSamples, step_);
+  metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step_);
+  events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step_, wall_seconds());
+  write_record();
+}
+
 TrainResult Trainer::run() {
   started_ = monotonic_seconds();
   started_step_ = step_;
   const int64_t total = recipe_.total_steps();
+  result_.step = step_;
+  result_.finished = step_ >= total;
+  if (result_.finished) return result_;
+  open_outputs();
   if (step_ > 0) log::info("resuming at step {} of {}", step_, total);
   bool stop = false;
   while (step_ < total && !stop) {
@@ -169,13 +178,17 @@ TrainResult Trainer::run() {
       log_line(row);
       if (due(recipe_.samples.every)) sample();
       stop = interrupted;
+      if (last) {  // before the last save, after which the run counts as finished and is never touched again
+        metrics_->sync();
+        write_report(fs_, recipe_.run.folder);
+      }
       if (step_ == end) save(fmt::format("end of stage '{}'", stage().name));
       else if (stop || (recipe_.checkpoint.every > 0 && step_ % recipe_.checkpoint.every == 0)) save("");
     }
   }
-  checkpoints_->wait();
+  finish_save();
   metrics_->sync();
-  write_report(fs_, recipe_.run.folder);
+  if (step_ < total) write_report(fs_, recipe_.run.folder);
   result_.finished = step_ == total;
   result_.step = step_;
   result_.seconds = monotonic_seconds() - started_;

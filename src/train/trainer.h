@@ -45,8 +45,10 @@ class Trainer {
   ~Trainer();
 
   const Preflight& plan() const { return plan_; }
-  /// Runs to the end, or until interrupt() (then saves). Throws Error with a diagnosis where the loss is not finite or
-  /// diverges; the folder then holds the last good checkpoint.
+  /// Runs to the end, or until interrupt() (then saves). A run that is finished already stays as it is, every file of it.
+  /// Throws Error with a diagnosis where the loss is not finite or diverges; the folder then holds the last good
+  /// checkpoint. A checkpoint that cannot be written is tried again, then reported, and the run goes on to the next; the
+  /// last one must succeed.
   TrainResult run();
   /// Asks the loop to save and return after the current step; safe from a signal handler.
   static void interrupt();
@@ -57,6 +59,9 @@ class Trainer {
   void build_optimizer();
   void restore(const CheckpointReader& reader);
   void require_same_run(const CheckpointReader& reader) const;
+  void require_no_checkpoints(const std::string& folder) const;
+  void require_prompts() const;
+  void open_outputs();
   void enter_stage(size_t stage, const data::SamplerState* state);
   void write_record();
   std::vector<data::SamplerSource> stage_sources(const StageConfig& stage) const;
@@ -67,7 +72,9 @@ class Trainer {
   [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
   void validate(MetricRow& row, bool complete);
   void sample();
+  SaveRequest save_request(const std::string& protection);
   void save(const std::string& protection);
+  void finish_save();
   void log_line(const MetricRow& row) const;
   StepOptions step_options() const;
   const StageConfig& stage() const { return recipe_.stages[stage_]; }

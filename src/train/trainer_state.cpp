@@ -6,12 +6,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
 #include "train/trainer.h"
 
 namespace ingot {
 
-void Trainer::save(const std::string& protection) {
+SaveRequest Trainer::save_request(const std::string& protection) {
   SaveRequest request;
   request.step = step_;
   request.protection = protection;
@@ -32,13 +33,60 @@ void Trainer::save(const std::string& protection) {
                                             {"tokenizer", data_->tokenizer.content_hash()},
                                             {"kernels", kernel_set_fingerprint()}}
                                  .dump();
+  return request;
+}
+
+void Trainer::save(const std::string& protection) {
   metrics_->sync();
-  checkpoints_->save(request);
+  const SaveRequest request = save_request(protection);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    try {
+      return checkpoints_->save(request);  // throws also for the save before this one
+    } catch (const Error& e) {
+      log::warn("step {}: {} checkpoint was not written: {}", step_, attempt == 0 ? "the last" : "this", e.what());
+    }
+  }
+}
+
+void Trainer::finish_save() {
+  std::string protection;
+  try {
+    const auto report = checkpoints_->wait();
+    if (report && report->step == step_) return;
+  } catch (const Error& e) {
+    log::warn("step {}: the checkpoint was not written, trying again: {}", step_, e.what());
+  }
+  if (step_ == first_step_of_stage() + stage().steps) protection = fmt::format("end of stage '{}'", stage().name);
+  checkpoints_->save(save_request(protection));
+  checkpoints_->wait();
+}
+
+void Trainer::require_no_checkpoints(const std::string& folder) const {
+  if (!fs_.exists(folder)) return;
+  for (const std::string& name : fs_.list(folder))
+    if (checkpoint_layout::is_checkpoint_name(name))
+      throw Error(fmt::format("'{}' holds checkpoints, but none of them is complete and undamaged", folder),
+                  "starting anew would overwrite this run: restore a checkpoint, choose another run.folder, or delete the folder");
+}
+
+void Trainer::require_prompts() const {
+  for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
+    const std::string& prompt = recipe_.samples.prompts[i];
+    size_t tokens = 0;
+    try {
+      tokens = data_->tokenizer.encode(prompt).size();
+    } catch (const Error& e) {
+      throw Error(fmt::format("samples.prompts.{}: {}", i, e.what()), "set samples.prompts to texts that the tokenizer knows");
+    }
+    if (static_cast<int64_t>(tokens) >= recipe_.model.context)
+      fail("samples.prompts.{} has {} tokens, which leaves no room in model.context = {}", i, tokens, recipe_.model.context);
+  }
 }
 
 void Trainer::require_same_run(const CheckpointReader& reader) const {
   const auto j = nlohmann::json::parse(reader.blob("trainer"));
   const std::string kernels = j.at("kernels"), tokenizer = j.at("tokenizer");
+  const size_t then_stage = j.at("stage");
   if (kernels != kernel_set_fingerprint())
     throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not continue bit for bit",
                             reader.path(), kernels, kernel_set_fingerprint()),
@@ -50,7 +98,12 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
   const ConfigNode then = to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
   for (const ConfigDifference& d : diff_config(then, to_node(recipe_))) {
     const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
-    if (is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.document_mask") ||
+    // What the sampler has consumed is counted in batches of the stages so far.
+    bool consumed = false;
+    for (size_t i = 0; i <= then_stage; ++i)
+      consumed |= is(fmt::format("stages.{}.batch", i).c_str()) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
+                  (i < then_stage && is(fmt::format("stages.{}.steps", i).c_str()));
+    if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.document_mask") ||
         is("optimizer.matrices"))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
