@@ -1,5 +1,5 @@
-// A run that is killed at any moment and started again ends with the bits of an undisturbed run: weights, optimizer,
-// router biases, sampler, metrics, samples. Ctrl-C saves. A finished run stays as it is.
+// A run that is killed at any moment and started again ends with the bits of an undisturbed run: weights,
+// optimizer, router biases, sampler, metrics, samples. Ctrl-C saves. A finished run stays as it is.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -99,12 +99,14 @@ TEST_F(Resume, KilledInsideSteps) {
 
 TEST_F(Resume, KilledWhileCopyingACheckpoint) {
   const int64_t waits[] = {0, 30, 100, 400};
-  for (int64_t i = 0; i < 4; ++i) check("copy-run" + std::to_string(i), fmt::format("copy {} {}", i + 1, waits[i]));
+  for (int64_t i = 0; i < 4; ++i)
+    check("copy-run" + std::to_string(i), fmt::format("copy {} {}", i + 1, waits[i]));
 }
 
 TEST_F(Resume, KilledInsideACheckpoint) {
   for (int64_t i = 0; i < 10; ++i)
-    check("save-run" + std::to_string(i), fmt::format("checkpoint {}", 2 + i * (counts_["checkpoint"] - 4) / 9));
+    check("save-run" + std::to_string(i),
+          fmt::format("checkpoint {}", 2 + i * (counts_["checkpoint"] - 4) / 9));
 }
 
 /// The real program, signalled once it has written `rows` rows of metrics.

@@ -16,7 +16,9 @@ namespace {
   for (;;) ::kill(::getpid(), SIGKILL);
 }
 
-bool contains(const std::string& path, const char* part) { return path.find(part) != std::string::npos; }
+bool contains(const std::string& path, const char* part) {
+  return path.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -66,8 +68,8 @@ void KillFs::event(const char* name, std::atomic<int64_t>& count) {
 }
 
 std::string KillFs::counts() const {
-  return fmt::format("data {}\ncheckpoint {}\nstep {}\ncopy {}\n", data_.load(), checkpoint_.load(), steps_.load(),
-                     copies_.load());
+  return fmt::format("data {}\ncheckpoint {}\nstep {}\ncopy {}\n", data_.load(), checkpoint_.load(),
+                     steps_.load(), copies_.load());
 }
 
 std::unique_ptr<WritableFile> KillFs::create(const std::string& path) {

@@ -1,5 +1,5 @@
-// The real file system, which ends its process with SIGKILL at a chosen moment: what `kill -9` does to a run, at a place
-// that a test can name.
+// The real file system, which ends its process with SIGKILL at a chosen moment: what `kill -9` does to a run,
+// at a place that a test can name.
 #pragma once
 #include <atomic>
 #include <string>
@@ -34,7 +34,9 @@ class KillFs final : public FileSystem {
   std::string read(const std::string& path) override { return real_file_system().read(path); }
   bool exists(const std::string& path) override { return real_file_system().exists(path); }
   uint64_t size(const std::string& path) override { return real_file_system().size(path); }
-  std::vector<std::string> list(const std::string& folder) override { return real_file_system().list(folder); }
+  std::vector<std::string> list(const std::string& folder) override {
+    return real_file_system().list(folder);
+  }
   void create_folders(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove_all(const std::string& path) override;

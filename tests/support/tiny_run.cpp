@@ -19,9 +19,10 @@
 namespace ingot::test {
 
 std::string tiny_text(int64_t words, uint64_t seed) {
-  static const char* const kWords[] = {"the",  "river", "runs",  "under", "a",    "stone", "bridge", "and",
-                                       "sea",  "winds", "carry", "salt",  "over", "green", "hills",  "while",
-                                       "kings", "sleep", "in",   "quiet", "halls", "of",   "gold",   "rain"};
+  static const char* const kWords[] = {"the",    "river", "runs",  "under", "a",     "stone",
+                                       "bridge", "and",   "sea",   "winds", "carry", "salt",
+                                       "over",   "green", "hills", "while", "kings", "sleep",
+                                       "in",     "quiet", "halls", "of",    "gold",  "rain"};
   const Random random(seed, RandomPurpose::test);
   std::string text;
   for (int64_t i = 0; i < words; ++i) {
@@ -33,7 +34,8 @@ std::string tiny_text(int64_t words, uint64_t seed) {
   return text + "\n";
 }
 
-std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder, const std::string& text_path) {
+std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder,
+                        const std::string& text_path) {
   return fmt::format(R"([run]
 folder = "{}"
 seed = 3
@@ -88,7 +90,8 @@ tokens = 8
 }
 
 std::map<std::string, std::string> checkpoint_content(const std::string& run_folder) {
-  const auto reader = CheckpointReader::open_newest(real_file_system(), run_folder + "/" + run_files::kCheckpoints);
+  const auto reader =
+      CheckpointReader::open_newest(real_file_system(), run_folder + "/" + run_files::kCheckpoints);
   if (!reader) return {};
   std::map<std::string, std::string> content{{"step", std::to_string(reader->step())}};
   for (const auto& [name, stored] : reader->tensors()) {
@@ -106,7 +109,8 @@ std::vector<std::string> losses(const std::string& run_folder) {
   for (const MetricRow& row : read_metrics(real_file_system(), run_folder + "/" + run_files::kMetrics)) {
     std::string line = std::to_string(row.step);
     for (const auto& [name, value] : row.scalars)
-      if (name == "loss" || name == "grad_norm" || name == "lr" || name == "tokens" || name.rfind("val/", 0) == 0)
+      if (name == "loss" || name == "grad_norm" || name == "lr" || name == "tokens" ||
+          name.rfind("val/", 0) == 0)
         line += fmt::format(" {}={:a}", name, value);
     lines.push_back(line);
   }
@@ -122,7 +126,8 @@ std::vector<std::string> samples(const std::string& run_folder) {
 
 namespace {
 
-std::string first_difference(const char* what, const std::vector<std::string>& l, const std::vector<std::string>& r) {
+std::string first_difference(const char* what, const std::vector<std::string>& l,
+                             const std::vector<std::string>& r) {
   for (size_t i = 0; i < std::max(l.size(), r.size()); ++i) {
     const std::string a = i < l.size() ? l[i] : "nothing", b = i < r.size() ? r[i] : "nothing";
     if (a != b) return fmt::format("{} {}: '{}' and '{}'\n", what, i, a, b);
@@ -138,8 +143,10 @@ std::string difference(const std::string& left_folder, const std::string& right_
   if (left.empty() || right.empty()) text += "a run has no checkpoint\n";
   for (const auto& [name, bytes] : left) {
     const auto it = right.find(name);
-    if (it == right.end()) text += name + " is missing on the right\n";
-    else if (it->second != bytes) text += name + " differs\n";
+    if (it == right.end())
+      text += name + " is missing on the right\n";
+    else if (it->second != bytes)
+      text += name + " differs\n";
   }
   for (const auto& [name, bytes] : right)
     if (left.count(name) == 0) text += name + " is missing on the left\n";
@@ -175,7 +182,9 @@ Process::~Process() {
   }
 }
 
-void Process::signal(int number) const { ::kill(pid_, number); }
+void Process::signal(int number) const {
+  ::kill(pid_, number);
+}
 
 bool Process::running() {
   if (!reaped_) reaped_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
@@ -193,11 +202,14 @@ ProcessResult Process::wait() {
   return r;
 }
 
-ProcessResult run_process(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
+ProcessResult run_process(const std::vector<std::string>& command,
+                          const std::vector<std::string>& environment) {
   return Process(command, environment).wait();
 }
 
-void write_text(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }
+void write_text(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
 
 std::string read_text(const std::string& path) {
   std::ostringstream text;

@@ -9,9 +9,11 @@ namespace ingot::test {
 /// Words drawn from a fixed list, in documents divided by blank lines; the same on every machine.
 std::string tiny_text(int64_t words, uint64_t seed = 1);
 
-/// TOML of a two-stage run (different sequence lengths, batches and schedules; Muon, AdamW and the balancing controller;
-/// micro-batches, validation, samples, a checkpoint every four of 24 steps) of a ZAYA-style model, on `text_path`.
-std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder, const std::string& text_path);
+/// TOML of a two-stage run (different sequence lengths, batches and schedules; Muon, AdamW and the balancing
+/// controller; micro-batches, validation, samples, a checkpoint every four of 24 steps) of a ZAYA-style
+/// model, on `text_path`.
+std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder,
+                        const std::string& text_path);
 
 /// Bytes of every tensor of the newest checkpoint by name, and its states ("blob:<name>").
 std::map<std::string, std::string> checkpoint_content(const std::string& run_folder);
@@ -48,7 +50,8 @@ class Process {
   bool reaped_ = false;
 };
 
-ProcessResult run_process(const std::vector<std::string>& command, const std::vector<std::string>& environment = {});
+ProcessResult run_process(const std::vector<std::string>& command,
+                          const std::vector<std::string>& environment = {});
 
 void write_text(const std::string& path, const std::string& content);
 std::string read_text(const std::string& path);

@@ -1,0 +1,103 @@
+// See small_models.h.
+#include "support/small_models.h"
+
+#include "base/error.h"
+#include "base/philox.h"
+
+namespace ingot::test {
+
+std::vector<std::string> small_model_names() {
+  return {"gpt2", "llama", "llama-window", "moe", "moe-shared", "zaya-dense", "zaya"};
+}
+
+ModelConfig small_model_config(const std::string& name) {
+  const bool zaya = name.rfind("zaya", 0) == 0;
+  ModelConfig m = model_preset(zaya                        ? "zaya-tiny"
+                               : name == "gpt2"            ? "gpt-10m"
+                               : name.rfind("moe", 0) == 0 ? "moe-small"
+                                                           : "llama-small");
+  m.vocab = 61;
+  m.width = 32;
+  m.layers = 3;
+  m.heads = 4;
+  m.kv_heads = name == "gpt2" ? 4 : 2;
+  m.head_width = 8;
+  m.hidden = 48;
+  m.context = 256;
+  m.init_std = 0.1;
+  m.moe.hidden = 24;
+  m.moe.router_width = 12;
+  if (name == "zaya-dense") m.moe = {};
+  if (name == "llama-window") {
+    m.qk_norm = true;
+    m.window = 20;
+    m.logit_softcap = 30;
+    m.tied = false;
+    m.mlp = MlpKind::relu2;
+    m.rotary_fraction = 0.5;
+  }
+  if (name == "moe-shared") {
+    m.moe.shared_hidden = 16;
+    m.moe.first_dense = 1;
+    m.moe.z_coefficient = 1e-3;
+    m.moe.score = RouterScore::softmax_last;
+    m.moe.normalize = false;
+    m.moe.balance = BalanceRule::sign;
+  }
+  return m;
+}
+
+std::unique_ptr<Model> small_model(const std::string& name, const Precision& precision, uint64_t seed) {
+  auto model = std::make_unique<Model>(small_model_config(name), precision);
+  WeightSet& w = model->weights();
+  w.initialize(seed);
+  for (int i = 0; i < w.size(); ++i) {
+    if (w.table()[i].init.kind != Init::Kind::constant) continue;
+    const Random random(seed, RandomPurpose::test, static_cast<uint64_t>(i));
+    const Tensor t = w.master(i);
+    for (int64_t j = 0; j < t.numel(); ++j) {
+      const double noise = 0.1 * random.normal(static_cast<uint64_t>(j));
+      if (t.dtype() == DType::f64)
+        t.as<double>()[j] += noise;
+      else
+        t.as<float>()[j] += static_cast<float>(noise);
+    }
+  }
+  w.refresh_compute();
+  if (model->config().moe.balance != BalanceRule::none)
+    for (const int64_t layer : model->decoder().moe_layers())
+      for (int64_t e = 0; e < model->config().moe.experts; ++e)
+        model->router_bias(layer).as<float>()[e] =
+            0.01f * static_cast<float>(e % 3) - 0.005f * static_cast<float>(layer);
+  return model;
+}
+
+data::Batch packed_batch(int64_t rows, int64_t length, const std::vector<int64_t>& documents, int64_t vocab,
+                         uint64_t seed) {
+  data::Batch b;
+  b.rows = rows;
+  b.sequence_length = length;
+  const Random random(seed, RandomPurpose::test);
+  int64_t at = 0;
+  for (const int64_t n : documents) {
+    INGOT_CHECK(at / length == (at + n - 1) / length, "a document of {} at {} crosses a row of {}", n, at,
+                length);
+    b.spans.push_back({static_cast<int32_t>(at), static_cast<int32_t>(at + n)});
+    for (int64_t i = 0; i < n; ++i) {
+      const auto token = [&](int64_t t) {
+        return static_cast<int32_t>(
+            random.below(static_cast<uint64_t>(at + t), static_cast<uint64_t>(vocab)));
+      };
+      b.tokens.push_back(token(i));
+      b.targets.push_back(i + 1 < n ? token(i + 1) : data::kMasked);
+      b.positions.push_back(static_cast<int32_t>(i));
+      b.valid_targets += i + 1 < n;
+    }
+    at += n;
+  }
+  INGOT_CHECK(at == rows * length, "documents cover {} of {} tokens", at, rows * length);
+  for (int64_t r = 0; r < rows; ++r) b.origins.push_back({});
+  return b;
+}
+
+}  // namespace ingot::test
