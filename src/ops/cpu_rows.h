@@ -27,6 +27,11 @@ inline int64_t row_grain(int64_t width, int64_t elements) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, width));
 }
 
+/// Columns per piece of work of a sum over rows: all of them for a small problem.
+inline int64_t column_grain(int64_t rows, int64_t columns) {
+  return rows * columns < 1 << 16 ? std::max<int64_t>(columns, 1) : 128;
+}
+
 /// to (+)= from, any of f32 and bf16, the same number of elements; in parallel.
 inline void copy_tensor(void* to, DType to_type, const void* from, DType from_type, int64_t n,
                         bool accumulate) {
@@ -40,6 +45,16 @@ inline void copy_tensor(void* to, DType to_type, const void* from, DType from_ty
 inline void copy_tensor(const GradSlot& to, const Tensor& from) {
   if (to.wanted())
     copy_tensor(to.tensor.data, to.tensor.dtype(), from.data, from.dtype(), from.numel(), to.accumulate);
+}
+
+/// Each row of `to` (+)= the sum of the rows of `from` that its k indices name; see gather_rows.
+inline void gather_tensor_rows(const GradSlot& to, const Tensor& from, const int32_t* index, int64_t k) {
+  const GatherArgs args{to.tensor.data, to.tensor.dtype(), from.data, from.dtype(), index, k,
+                        from.dim(1),    to.accumulate};
+  constexpr int64_t kElements = 1 << 15;
+  parallel_for(to.tensor.dim(0), row_grain(args.width * k, kElements), [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(gather_rows)(args, begin, end);
+  });
 }
 
 }  // namespace ingot

@@ -20,7 +20,33 @@ void sum_columns(float* to, const T* x, int64_t rows, int64_t stride, int64_t ch
   copy_n(to, total, n, accumulate);
 }
 
+template <class To, class From>
+void gather(const GatherArgs& a, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    To* to = static_cast<To*>(a.to) + r * a.width;
+    const int32_t* index = a.index + r * a.k;
+    if (a.k == 1 && index[0] >= 0) {
+      copy_n(to, static_cast<const From*>(a.from) + index[0] * a.width, a.width, a.accumulate);
+      continue;
+    }
+    each_vector(a.width, [&](int64_t i, int n) {
+      Vec sum = zero();
+      for (int64_t j = 0; j < a.k; ++j)
+        if (index[j] >= 0) sum = sum + load_n(static_cast<const From*>(a.from) + index[j] * a.width + i, n);
+      put_n(to + i, sum, n, a.accumulate);
+    });
+  }
+}
+
 }  // namespace
+
+void gather_rows(const GatherArgs& a, int64_t begin, int64_t end) {
+  const bool to16 = a.to_type == DType::bf16, from16 = a.from_type == DType::bf16;
+  if (to16 && from16) return gather<bf16, bf16>(a, begin, end);
+  if (to16) return gather<bf16, float>(a, begin, end);
+  if (from16) return gather<float, bf16>(a, begin, end);
+  gather<float, float>(a, begin, end);
+}
 
 void array_copy(void* to, DType to_type, const void* from, DType from_type, int64_t n, bool accumulate) {
   const auto copy_from = [&](auto* typed_to) {

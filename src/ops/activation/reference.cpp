@@ -74,6 +74,5 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel activation_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
-std::vector<Kernel> activation_kernels() { return {activation_reference()}; }
 
 }  // namespace ingot

@@ -37,7 +37,7 @@ const Op& embedding_op() {
                      reads,
                      infer,
                      cost,
-                     nullptr,
+                     embedding_scratch_bytes,
                      print,
                      embedding_kernels()};
   return op;

@@ -35,6 +35,5 @@ void backward_weight(const OpCall& call) {
 
 Kernel embedding_reference() { return {"reference", reference::accept, forward, nullptr, backward_weight}; }
 
-std::vector<Kernel> embedding_kernels() { return {embedding_reference()}; }
 
 }  // namespace ingot

@@ -41,14 +41,13 @@ void backward_input(const OpCall& call) {
       copy_tensor(d_x.tensor.data, DType::bf16, call.scratch, DType::f32, d_x.tensor.numel(), true);
   }
   if (d_bias.wanted()) {
-    constexpr int64_t kColumns = 128;
     const int64_t rows = d_y.dim(0), n = d_y.dim(1);
     const auto sums = [&](int64_t begin, int64_t end) {
       INGOT_ISA_CALL(column_sums)
       (d_bias.tensor.as<float>(), d_y.data, d_y.dtype(), rows, n, kParameterChunkRows, begin, end,
        d_bias.accumulate);
     };
-    parallel_for(n, rows * n < 1 << 16 ? std::max<int64_t>(n, 1) : kColumns, sums);
+    parallel_for(n, column_grain(rows, n), sums);
   }
 }
 

@@ -1,0 +1,30 @@
+// What cpu.cpp asks of isa_activation.cpp: ranges of rows (plain header).
+#pragma once
+#include <cstdint>
+
+#include "device/cpu/isa.h"
+#include "tensor/dtype.h"
+
+namespace ingot {
+
+enum class ActivationFunction { gelu, gelu_tanh, relu2, silu };
+
+struct ActivationRows {
+  ActivationFunction function;
+  bool gated;
+  int64_t width;  ///< of y; x is twice as wide when gated
+  const void* x;
+  DType x_type;
+  const float* p;  ///< nullptr: 1
+  void* y;         ///< forward only
+  DType y_type;    ///< of y and d_y
+  const void* d_y;
+  void* d_x;   ///< of x_type; nullptr: not wanted
+  float* d_p;  ///< nullptr: not wanted
+  bool accumulate_x, accumulate_p;
+};
+
+INGOT_ISA_KERNEL(void, activation_forward, (const ActivationRows& args, int64_t begin, int64_t end));
+INGOT_ISA_KERNEL(void, activation_backward, (const ActivationRows& args, int64_t begin, int64_t end));
+
+}  // namespace ingot

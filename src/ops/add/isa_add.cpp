@@ -1,0 +1,79 @@
+// add's inner loops, compiled once per instruction set.
+#include "device/cpu/loops.h"
+#include "ops/add/row_kernels.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+constexpr int64_t kColumns = 128;  // whose sums are kept on the stack at a time
+
+/// Calls f with a pointer of the right type.
+template <class F>
+void typed(const void* p, DType type, F&& f) {
+  if (type == DType::bf16)
+    f(static_cast<const bf16*>(p));
+  else
+    f(static_cast<const float*>(p));
+}
+template <class F>
+void typed(void* p, DType type, F&& f) {
+  if (type == DType::bf16)
+    f(static_cast<bf16*>(p));
+  else
+    f(static_cast<float*>(p));
+}
+
+template <class B, class Y>
+void sum_products(float* to, const B* b, const Y* d_y, const AddRows& p, int64_t chunk, int64_t n) {
+  float total[kColumns] = {}, part[kColumns];
+  for (int64_t first = 0; first < p.rows; first += chunk) {
+    const int64_t last = first + chunk < p.rows ? first + chunk : p.rows;
+    for (int64_t j = 0; j < n; ++j) part[j] = 0.0f;
+    for (int64_t t = first; t < last; ++t)
+      each_vector(n, [&](int64_t j, int count) {
+        const Vec product = fma(load_n(b + t * p.width + j, count), load_n(d_y + t * p.width + j, count),
+                                load_n(part + j, count));
+        store_n(part + j, product, count);
+      });
+    copy_n(total, part, n, true);
+  }
+  copy_n(to, total, n, p.accumulate);
+}
+
+}  // namespace
+
+void add_forward(const AddRows& p, int64_t begin, int64_t end) {
+  typed(p.a, p.a_type, [&](auto* a) {
+    typed(p.b, p.b_type, [&](auto* b) {
+      typed(p.y, p.y_type, [&](auto* y) {
+        for (int64_t t = begin * p.width; t < end * p.width; t += p.width)
+          each_vector(p.width, [&](int64_t i, int n) {
+            const Vec x = load_n(a + t + i, n), z = load_n(b + t + i, n);
+            store_n(y + t + i, p.gate != nullptr ? fma(load_n(p.gate + i, n), z, x) : x + z, n);
+          });
+      });
+    });
+  });
+}
+
+void add_gated_gradient(const AddRows& p, int64_t begin, int64_t end) {
+  typed(p.d_b, p.b_type, [&](auto* d_b) {
+    typed(p.d_y, p.y_type, [&](auto* d_y) {
+      for (int64_t t = begin * p.width; t < end * p.width; t += p.width)
+        each_vector(p.width, [&](int64_t i, int n) {
+          put_n(d_b + t + i, load_n(p.gate + i, n) * load_n(d_y + t + i, n), n, p.accumulate);
+        });
+    });
+  });
+}
+
+void add_gate_gradient(const AddRows& p, int64_t chunk, int64_t begin, int64_t end) {
+  typed(p.b, p.b_type, [&](auto* b) {
+    typed(p.d_y, p.y_type, [&](auto* d_y) {
+      for (int64_t j = begin; j < end; j += kColumns)
+        sum_products(p.d_gate + j, b + j, d_y + j, p, chunk, end - j < kColumns ? end - j : kColumns);
+    });
+  });
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,76 @@
+// embedding on the CPU: rows gathered in parallel; the gradient visits the tokens of each id in their order.
+#include <cstring>
+
+#include "ops/cpu_rows.h"
+#include "ops/embedding/embedding.h"
+#include "ops/embedding/kernels.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kElements = 1 << 15;  // per piece of work
+
+void forward(const OpCall& call) {
+  const Tensor &ids = call.in[0], &table = call.in[1], &y = call.out[0];
+  const auto* id = ids.as<int32_t>();
+  for (int64_t t = 0; t < ids.numel(); ++t)
+    if (id[t] < 0 || id[t] >= table.dim(0))
+      fail("token {} at position {} is outside the vocabulary of {}", id[t], t, table.dim(0));
+  gather_tensor_rows({y, false}, table, id, 1);
+}
+
+/// Tokens sorted by id (counting sort, stable): those of id v are order[first[v]] .. order[first[v + 1]].
+struct TokensById {
+  int32_t *first, *order;
+};
+
+TokensById sort_tokens(const Tensor& ids, int64_t vocabulary, void* scratch) {
+  const auto* id = ids.as<int32_t>();
+  const int64_t tokens = ids.numel();
+  TokensById by_id{static_cast<int32_t*>(scratch), static_cast<int32_t*>(scratch) + vocabulary + 2};
+  // first[v + 2] counts v, so that after the running sum first[v + 1] is where v begins, and moves to where
+  // it ends.
+  std::memset(by_id.first, 0, static_cast<size_t>(vocabulary + 2) * sizeof(int32_t));
+  for (int64_t t = 0; t < tokens; ++t) ++by_id.first[id[t] + 2];
+  for (int64_t v = 0; v < vocabulary; ++v) by_id.first[v + 2] += by_id.first[v + 1];
+  for (int64_t t = 0; t < tokens; ++t) by_id.order[by_id.first[id[t] + 1]++] = static_cast<int32_t>(t);
+  return by_id;
+}
+
+void backward_weight(const OpCall& call) {
+  const Tensor& d_y = call.d_out[0];
+  const GradSlot& d_table = call.d_in[1];
+  const int64_t vocabulary = d_table.tensor.dim(0), width = d_table.tensor.dim(1),
+                tokens = call.in[0].numel();
+  const TokensById by_id = sort_tokens(call.in[0], vocabulary, call.scratch);
+  const int64_t row_work = width * (1 + tokens / std::max<int64_t>(1, vocabulary));
+  parallel_for(vocabulary, row_grain(row_work, kElements), [&](int64_t begin, int64_t end) {
+    for (int64_t v = begin; v < end; ++v) {
+      float* to = d_table.tensor.as<float>() + v * width;
+      if (!d_table.accumulate) std::memset(to, 0, static_cast<size_t>(width) * sizeof(float));
+      for (int64_t i = by_id.first[v]; i < by_id.first[v + 1]; ++i) INGOT_ISA_CALL(array_copy)
+      (to, DType::f32, static_cast<const char*>(d_y.data) + by_id.order[i] * width * size_of(d_y.dtype()),
+       d_y.dtype(), width, true);
+    }
+  });
+}
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (call.d_in.size() > 1 && call.d_in[1].wanted() && call.d_in[1].tensor.dtype() != DType::f32)
+    return "a table gradient other than f32";
+  return nullptr;
+}
+
+}  // namespace
+
+int64_t embedding_scratch_bytes(const OpCall& call) {
+  if (call.d_in.size() < 2 || !call.d_in[1].wanted()) return 0;
+  return (call.d_in[1].tensor.dim(0) + 2 + call.in[0].numel()) * int64_t{sizeof(int32_t)};
+}
+
+std::vector<Kernel> embedding_kernels() {
+  return {{"cpu", refuse, forward, nullptr, backward_weight}, embedding_reference()};
+}
+
+}  // namespace ingot
