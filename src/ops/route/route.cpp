@@ -54,7 +54,7 @@ const Op& route_op() {
                      reads,
                      infer,
                      cost,
-                     nullptr,
+                     route_scratch_bytes,
                      print,
                      route_kernels()};
   return op;

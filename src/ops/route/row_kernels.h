@@ -1,0 +1,40 @@
+// What cpu.cpp asks of isa_route.cpp: ranges of rows (plain header).
+#pragma once
+#include <cstdint>
+
+#include "device/cpu/isa.h"
+
+namespace ingot {
+
+constexpr int64_t kMaxRouteClasses = 1024;  ///< E + S: what a kernel keeps on its stack
+
+struct RouteRows {
+  int64_t experts, classes, k;  ///< E, E + S
+  bool logits_score;            ///< the selection compares logits, else probabilities
+  bool divide;                  ///< by the sum over the chosen
+  float scale;
+  const float* logits;    ///< [rows, E + S]
+  const float* bias;      ///< [E] or nullptr
+  const int32_t* forced;  ///< [rows, k] or nullptr
+  float* probs;           ///< [rows, k]
+  int32_t* ids;           ///< [rows, k]; backward reads
+  const float* d_probs;   ///< backward: nullptr: zero
+  const float* d_mass;    ///< backward: [E], cotangent of the sum of P over tokens
+  float d_square;         ///< backward: cotangent of the sum of lse^2
+  float* d_logits;
+  bool accumulate;
+};
+
+/// Sums over a chunk of rows; the kernel adds.
+struct RouteSums {
+  float* counts;   ///< [E]
+  float* mass;     ///< [E]: of P
+  float* square;   ///< [1]: of lse^2
+  float* entropy;  ///< [1]
+};
+
+INGOT_ISA_KERNEL(void, route_forward,
+                 (const RouteRows& args, int64_t begin, int64_t end, const RouteSums& sums));
+INGOT_ISA_KERNEL(void, route_backward, (const RouteRows& args, int64_t begin, int64_t end));
+
+}  // namespace ingot
