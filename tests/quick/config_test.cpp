@@ -252,6 +252,18 @@ TEST(Config, JsonHoldsTheSameValues) {
   EXPECT_NE(json.find("\"stages\": ["), std::string::npos) << json;
 }
 
+TEST(Config, KeepsEveryCharacter) {
+  const std::string text = "\xc3\xa9 \xe4\xb8\xad \xef\xbf\xbd \xf0\x9f\x98\x80";  // 2, 3, 3 and 4 bytes
+  EXPECT_EQ(parse("\xEF\xBB\xBFname = '" + text + "' # " + text).name, text);
+  EXPECT_EQ(parse("name = \"\"\"a\\\n  " + text + "\"\"\"").name, "a" + text);
+  EXPECT_EQ(parse("name = \"\\u00e9\"").name, "\xc3\xa9");
+  EXPECT_EQ(parse("", {"--name=" + text}).name, text);
+  EXPECT_EQ(parse(print_config(parse("name = \"\\U000F0041\""))).name, "\xf3\xb0\x81\x81");
+  EXPECT_NE(message_of("\"" + text + "\" = 1").find(text + ": unknown key"), std::string::npos);
+  EXPECT_NE(message_of("a = '\xc3'").find("not UTF-8"), std::string::npos);
+  EXPECT_NE(message_of("a = '\xf3\xb0\x85\x81'").find("U+F0141"), std::string::npos);
+}
+
 TEST(Config, LoadsAFile) {
   test::TempDir folder;
   const std::string path = folder / "recipe.toml";
@@ -273,8 +285,9 @@ TEST(Config, SurvivesHostileText) {
   for (const std::string& text :
        {deep, dotted + " = 1", "[" + dotted + "]", quoted + " = 1", nested, tables, inline_tables,
         std::string(2000000, ' '), std::string("\0", 1), std::string("\xff"), std::string("x = \"\\"),
-        std::string("'''"), std::string("#"), std::string("\xce\xbd:"),
-        std::string("x = \"\"\"\\\n \xc3\xa9\"\"\""), std::string("[ ,a]"), std::string("x = {\n [,u]\n}")}) {
+        std::string("'''"), std::string("#"), std::string("a = 1='\xcf\x88\0\n", 10),
+        std::string("\xce\xbd:"), std::string("x = \"\"\"\\\n \xc3\xa9\"\"\""), std::string("[ ,a]"),
+        std::string("x = {\n [,u]\n}")}) {
     try {
       parse(text);
     } catch (const Error& error) {
