@@ -111,14 +111,12 @@ PlannedArena::~PlannedArena() { system_release(slab_, plan_.slab_bytes); }
 
 Block PlannedArena::allocate(int64_t bytes, const char* category) {
   const int64_t size = round_up_block(bytes);
-  if (next_ < plan_.bytes.size() && plan_.bytes[next_] == size) {
+  const size_t n = next_++;
+  if (n < plan_.bytes.size() && size <= plan_.bytes[n]) {
     count(size);
-    const auto n = next_++;
     return {size == 0 ? nullptr : static_cast<char*>(slab_) + plan_.offsets[n], size, static_cast<int64_t>(n)};
   }
-  // Off the plan (a dynamic shape): from here on the rest of the step comes from the heap.
-  next_ = plan_.bytes.size();
-  ++misses_;
+  ++misses_;  // a dynamic size beyond the plan: this one comes from the heap
   count(size);
   Block block = overflow_.allocate(bytes, category);
   block.id = -2;

@@ -2,7 +2,8 @@
 //   HeapArena      64-byte aligned blocks with free lists; any order of calls (inference, tests, first steps).
 //   CountingArena  no memory at all: the null device's arena. Records births and deaths, so a dry run yields the peak
 //                  and a MemoryPlan.
-//   PlannedArena   one slab; the n-th allocation of a step gets the offset that the plan computed for it.
+//   PlannedArena   one slab; the n-th allocation of a step gets the offset that the plan computed for it. The order of
+//                  births and deaths must be the plan's; a size may be smaller, and a larger one goes to the heap.
 // Arenas are not thread-safe: one tape, one arena, one thread that allocates.
 #pragma once
 #include <cstdint>
@@ -103,7 +104,7 @@ class PlannedArena final : public Arena {
   void release(const Block& block) override;
   /// Starts the sequence again; nothing may be alive.
   void restart();
-  /// Allocations so far that did not follow the plan and came from the heap instead.
+  /// Allocations so far that were larger than the plan and came from the heap instead.
   int64_t misses() const { return misses_; }
   int64_t slab_bytes() const { return plan_.slab_bytes; }
 
