@@ -117,7 +117,6 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
   for (size_t o = 0; o < metas.size(); ++o) {
     const int32_t id = add_value(metas[o]);
     Slot& v = slots_.back();
-    v.producer = node.differentiable ? static_cast<int32_t>(nodes_.size()) : -1;
     v.requires_grad = node.differentiable && op.outputs[o].differentiable;
     v.recompute = node.differentiable && options_.policy != nullptr &&
                   options_.policy->recompute(op, static_cast<int>(o), segments_.back());
@@ -152,6 +151,8 @@ void Tape::record(Node node) {
   const std::vector<int32_t> outputs = node.outputs;
   if (options_.record || options_.observer != nullptr || options_.check_finite) {
     if (node.differentiable) {
+      // Only now: an op that throws has outputs, but is on no tape.
+      for (const int32_t id : outputs) slots_[static_cast<size_t>(id)].producer = index;
       hold_reads(node);
       node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
                                      [&](int32_t id) { return slots_[static_cast<size_t>(id)].recompute; });

@@ -1,0 +1,67 @@
+// Documentation that runs: every ```sh block of README.md and docs/*.md is executed, file by file, in a folder that holds
+// the manual and the recipes, with `ingot` on the path. A block that fails fails the test with its output.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "support/support.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// The ```sh blocks of a page, joined: later blocks use what earlier ones made.
+std::string script_of(const std::string& page) {
+  std::string script;
+  for (size_t at = 0; (at = page.find("\n```sh\n", at)) != std::string::npos;) {
+    const size_t begin = at + 7, end = page.find("\n```", begin);
+    if (end == std::string::npos) break;
+    script += page.substr(begin, end - begin) + "\n";
+    at = end + 4;
+  }
+  return script;
+}
+
+TEST(Docs, CommandsRun) {
+  const fs::path source = INGOT_SOURCE_DIR;
+  std::vector<fs::path> pages = {source / "README.md", source / "CONTRIBUTING.md"};
+  for (const auto& entry : fs::directory_iterator(source / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  int scripts = 0;
+  for (const fs::path& page : pages) {
+    const std::string script = script_of(read(page));
+    if (script.empty()) continue;
+    ++scripts;
+    const test::TempDir dir;
+    for (const char* folder : {"docs", "recipes"}) fs::create_directory_symlink(source / folder, fs::path(dir.path()) / folder);
+    std::ofstream(dir / "script.sh") << "set -euo pipefail\ncd '" << dir.path() << "'\nexport PATH='"
+                                     << fs::path(INGOT_BINARY).parent_path().string() << "':$PATH\n"
+                                     << script;
+    const std::string command = "bash '" + (dir / "script.sh") + "' >'" + (dir / "output") + "' 2>&1";
+    EXPECT_EQ(std::system(command.c_str()), 0) << page << "\n" << read(dir / "output");
+  }
+  EXPECT_GE(scripts, 1) << "no page has a sh block";
+}
+
+// Every subcommand teaches itself.
+TEST(Docs, HelpIsThere) {
+  for (const char* command : {"", "run", "generate", "chat", "model", "data", "tokenizer", "checkpoint", "report", "diff",
+                              "kernels", "debug"}) {
+    const std::string line = std::string("'") + INGOT_BINARY + "' " + command + " --help >/dev/null 2>&1";
+    EXPECT_EQ(std::system(line.c_str()), 0) << command;
+  }
+}
+
+}  // namespace
+}  // namespace ingot
