@@ -177,7 +177,7 @@ TEST(Tokenizer, SavesAndLoadsTheSame) {
   const Tokenizer tokenizer = train("deepseek-v3");
   tokenizer.save(folder / "tok");
   tokenizer.save(folder / "one.json");
-  for (const std::string path : {folder / "tok", folder / "tok/tokenizer.json", folder / "one.json"}) {
+  for (const std::string& path : {folder / "tok", folder / "tok/tokenizer.json", folder / "one.json"}) {
     const Tokenizer loaded = Tokenizer::load(path);
     EXPECT_EQ(loaded.content_hash(), tokenizer.content_hash());
     EXPECT_TRUE(loaded.spec() == tokenizer.spec());
