@@ -96,6 +96,7 @@ ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_
   m.moe.hidden = hidden;
   m.moe.router_width = router_width;
   m.moe.router_init = RouterInit::fan_in;
+  m.moe.balance_rate = 0.01;  // hundreds of steps, not hundreds of thousands, to balance in
   return m;
 }
 
@@ -140,6 +141,7 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
          return m;
        }},
       {"zaya-tiny", [] { return zaya_small(4, 128, 4, 2, 32, 4, 128, 32); }},
+      {"zaya-mini", [] { return zaya_small(4, 192, 4, 2, 48, 8, 192, 48); }},
       {"zaya-small", [] { return zaya_small(6, 256, 4, 2, 64, 8, 256, 64); }},
   };
   return all;

@@ -72,6 +72,19 @@ void Optimizer::step(const StepArgs& args) {
   ++steps_;
 }
 
+double Optimizer::update_flops() const {
+  double flops = 0;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (groups_[i].optimizer != OptimizerKind::muon) continue;
+    const ParamView& p = params_[i];
+    const std::vector<int64_t> whole{p.matrix_rows()};
+    for (const int64_t rows : p.row_splits.empty() ? whole : p.row_splits)
+      flops += static_cast<double>(p.matrices) *
+               newton_schulz_flops(rows, p.matrix_cols(), config_.muon.newton_schulz.steps);
+  }
+  return flops;
+}
+
 int64_t Optimizer::state_bytes() const {
   return (exp_avg_.size() + exp_avg_sq_.size() + momentum_.size()) * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(sizeof(steps_));

@@ -50,6 +50,8 @@ class Optimizer {
   int64_t steps() const { return steps_; }
   /// Bytes of state (without scratch).
   int64_t state_bytes() const;
+  /// Floating-point operations of one step's Newton-Schulz iterations; element-wise work is not counted.
+  double update_flops() const;
   /// The resolved table of groups, for people.
   std::string describe() const { return describe_groups(params_, groups_); }
 

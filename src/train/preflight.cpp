@@ -14,7 +14,7 @@ namespace {
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig& stage, const SlotPolicy* policy,
-                     const MachinePeak& peak) {
+                     const Optimizer& optimizer, const MachinePeak& peak) {
   StagePlan p;
   p.name = stage.name;
   p.head = head_mode(recipe, model, stage);
@@ -23,9 +23,11 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
   StepOptions o{.head = p.head, .micro_batch = stage.micro(), .z_coefficient = stage.z_coefficient, .policy = policy};
   p.micro = plan_step(model, o, stage.micro(), stage.sequence);
   p.step_flops = p.micro.flops() * static_cast<double>(p.micro_batches);
-  // An AdamW update moves at least 28 bytes per parameter (weight, gradient, two moments; three written).
+  // An update moves at least 28 bytes per parameter (weight, gradient, two moments; three written).
   const double optimizer_bytes = 28.0 * static_cast<double>(model.decoder().table().total());
-  p.light_seconds = p.step_flops / (peak.fma_gflops * 1e9) + optimizer_bytes / (peak.read_gbs * 1e9);
+  p.optimizer_flops = optimizer.update_flops();
+  p.light_seconds =
+      (p.step_flops + p.optimizer_flops) / (peak.fma_gflops * 1e9) + optimizer_bytes / (peak.read_gbs * 1e9);
   return p;
 }
 
@@ -47,7 +49,8 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                               f.stages[i].micro_batches, f.stages[i].micro_batches == 1 ? "" : "es", s.micro(), s.lr,
                               enum_name(s.schedule)));
     static const char* const kHeads[] = {"store", "recompute", "gradient"};
-    line("", fmt::format("step: {:.1f} GFLOP, at least {}; activations {:.2f} GiB (head {})", f.stages[i].step_flops * 1e-9,
+    line("", fmt::format("step: {:.1f} GFLOP and {:.1f} in the optimizer, at least {}; activations {:.2f} GiB (head {})", f.stages[i].step_flops * 1e-9,
+                         f.stages[i].optimizer_flops * 1e-9,
                          format_seconds(f.stages[i].light_seconds), gib(f.stages[i].micro.memory.slab_bytes),
                          kHeads[static_cast<int>(f.stages[i].head)]));
   }
@@ -77,20 +80,20 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
 }
 
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
-                    int64_t optimizer_state_bytes, const SlotPolicy* policy) {
+                    const Optimizer& optimizer, const SlotPolicy* policy) {
   Preflight f;
   const MachinePeak peak = machine_peak();
   f.peak_gflops = peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
   f.weight_bytes = model.bytes();
   f.gradient_bytes = gradient_bytes;
-  f.optimizer_bytes = optimizer_state_bytes;
+  f.optimizer_bytes = optimizer.state_bytes();
   int64_t slab = 0;
   std::vector<data::PlannedSource> sources;
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
   std::vector<data::PlannedStage> planned;
   for (const StageConfig& s : recipe.stages) {
-    f.stages.push_back(plan_stage(recipe, model, s, policy, peak));
+    f.stages.push_back(plan_stage(recipe, model, s, policy, optimizer, peak));
     slab = std::max(slab, f.stages.back().micro.memory.slab_bytes);
     f.tokens += s.tokens();
     f.light_seconds += f.stages.back().light_seconds * static_cast<double>(s.steps);

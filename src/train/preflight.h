@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "optim/optimizer.h"
 #include "train/prepare.h"
 #include "train/recipe.h"
 #include "train/step.h"
@@ -17,6 +18,7 @@ struct StagePlan {
   int64_t micro_batches = 1;
   int64_t tokens = 0;            ///< of the stage
   double step_flops = 0;         ///< of one optimizer step, all micro-batches
+  double optimizer_flops = 0;    ///< Newton-Schulz
   double light_seconds = 0;      ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
   StepPlan micro;                ///< one micro-batch
 };
@@ -37,8 +39,8 @@ struct Preflight {
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
 
 /// Throws Error, with the arithmetic, where the predicted memory is more than the machine has, or a source cannot fill a
-/// sequence. optimizer_state_bytes as the optimizer reports it.
+/// sequence.
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
-                    int64_t optimizer_state_bytes, const SlotPolicy* policy);
+                    const Optimizer& optimizer, const SlotPolicy* policy);
 
 }  // namespace ingot

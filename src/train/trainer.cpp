@@ -52,7 +52,7 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
   policy_ = std::make_unique<NamedRecompute>(recipe_.memory.recompute);
   build_optimizer();
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
-  plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), optimizer_->state_bytes(),
+  plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), *optimizer_,
                     policy_->empty() ? nullptr : policy_.get());
   require_prompts();
   if (const auto newest = CheckpointReader::open_newest(fs_, checkpoints)) {
@@ -234,6 +234,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   row.set("step_seconds", seconds);
   row.set("data_wait_seconds", wait_seconds);
   row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
+  row.set("memory_plan_misses", static_cast<double>(runner_->plan_misses()));
   row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
   row.set("attention_logit_max", stats.max_attention_logit);
   add_router_metrics(row, stats);

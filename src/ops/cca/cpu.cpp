@@ -34,11 +34,11 @@ int64_t span_count(const CcaAttr& a) {
 /// One call: its arguments for the row kernels, and where its buffers lie in the scratch memory.
 class Problem {
  public:
-  /// Floats of scratch for `rows` rows. Room for a document every 16 rows is always included, so that the request (and
+  /// Floats of scratch for `rows` rows. Room for a document every 8 rows is always included, so that the request (and
   /// with it the memory plan) is the same for all ordinary packings.
   static int64_t scratch_floats(const CcaAttr& a, int64_t rows) {
     const int64_t heads = a.heads + a.kv_heads, channels = heads * a.head_width;
-    const int64_t spans = std::max(span_count(a), rows / 16 + 1);
+    const int64_t spans = std::max(span_count(a), rows / 8 + 16);
     const int64_t buffer = heads * (rows + spans) * a.head_width + a.head_width;
     return 3 * buffer + 5 * channels + parameter_chunks(rows) * (4 * channels + a.kv_heads);
   }
