@@ -1,8 +1,10 @@
-// One training step of a preset on random tokens: forward, backward, clipping, AdamW, as the trainer runs them.
-// Prints the median step and, per op and direction, milliseconds, GFLOP/s and percent of the machine's fp32 peak.
-// bench/peers/torch_gpt.py times the same model (its defaults) in PyTorch.
-// usage: ingot_bench_step [--steps N] [--preset gpt-10m] [--batch 12] [--length 256] [--vocab 65] [--micro 12]
+// One training step of a preset on random tokens: forward, backward, clipping, AdamW, as the trainer runs
+// them. Prints the median step and, per op and direction, milliseconds, GFLOP/s and percent of the machine's
+// fp32 peak. bench/peers/torch_gpt.py times the same model (its defaults) in PyTorch. usage: ingot_bench_step
+// [--steps N] [--preset gpt-10m] [--batch 12] [--length 256] [--vocab 65] [--micro 12]
 //                         [--bf16] [--bias] [--quiet]
+#include "train/step.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +20,6 @@
 #include "models/config.h"
 #include "optim/clip.h"
 #include "optim/optimizer.h"
-#include "train/step.h"
 
 using namespace ingot;
 
@@ -93,8 +94,8 @@ std::vector<ParamView> parameters(WeightSet& w, const GradientBuffer& gradients)
 
 void print_profile(const TapeProfile& profile, double steps, double passes_ms) {
   const double peak = fma_peak_gflops();
-  std::printf("%-16s %6s | %27s | %27s | %27s\n", "op", "calls", "forward ms  GFLOP/s  %peak", "backward input",
-              "backward weight");
+  std::printf("%-16s %6s | %27s | %27s | %27s\n", "op", "calls", "forward ms  GFLOP/s  %peak",
+              "backward input", "backward weight");
   double sum = 0;
   for (const auto& [name, p] : profile) {
     std::printf("%-16s %6.0f |", name.c_str(), static_cast<double>(p.calls) / steps);
@@ -105,7 +106,8 @@ void print_profile(const TapeProfile& profile, double steps, double passes_ms) {
     }
     std::printf("\n");
   }
-  std::printf("ops %.2f ms, the rest of the passes %.2f ms; fp32 peak %.0f GFLOP/s\n", sum, passes_ms - sum, peak);
+  std::printf("ops %.2f ms, the rest of the passes %.2f ms; fp32 peak %.0f GFLOP/s\n", sum, passes_ms - sum,
+              peak);
 }
 
 double median(std::vector<double> x) {
@@ -148,12 +150,14 @@ int main(int argc, char** argv) {
     passes.push_back(1e3 * (after_passes - start));
     updates.push_back(1e3 * (end - after_passes));
   }
-  std::printf("%s%s %ld x %ld, %d threads, %s: median %.2f ms, fastest %.2f, slowest %.2f (passes %.2f, update %.2f), "
-              "%.0f tokens/s, loss %.4f\n",
-              s.preset.c_str(), s.bf16 ? " bf16" : "", long{s.batch}, long{s.length}, num_threads(),
-              isa_name(active_isa()), median(times), *std::min_element(times.begin(), times.end()),
-              *std::max_element(times.begin(), times.end()), median(passes), median(updates),
-              1e3 * static_cast<double>(s.batch * s.length) / median(times), loss);
+  std::printf(
+      "%s%s %ld x %ld, %d threads, %s: median %.2f ms, fastest %.2f, slowest %.2f (passes %.2f, update "
+      "%.2f), "
+      "%.0f tokens/s, loss %.4f\n",
+      s.preset.c_str(), s.bf16 ? " bf16" : "", long{s.batch}, long{s.length}, num_threads(),
+      isa_name(active_isa()), median(times), *std::min_element(times.begin(), times.end()),
+      *std::max_element(times.begin(), times.end()), median(passes), median(updates),
+      1e3 * static_cast<double>(s.batch * s.length) / median(times), loss);
   if (!s.quiet) {
     double sum = 0;
     for (const double p : passes) sum += p;

@@ -36,7 +36,8 @@ INGOT_INLINE float entropy_of(const float* l, const float* p, float lse, int64_t
 
 /// The k largest of the scores, ties to the lowest index, in ascending order; destroys the scores.
 INGOT_INLINE void choose(float* scores, int64_t experts, int64_t k, int32_t* ids) {
-  bool taken[kMaxRouteClasses] = {};
+  bool taken[kMaxRouteClasses];
+  for (int64_t e = 0; e < experts; ++e) taken[e] = false;
   for (int64_t j = 0; j < k; ++j) {
     const float top = row_max(scores, experts);
     int64_t best = -1, any = -1;  // NaN scores lose; if nothing else is left, the lowest index wins
@@ -79,10 +80,12 @@ INGOT_INLINE void forward_row(const RouteRows& a, int64_t t, const RouteSums& su
 
 INGOT_INLINE void backward_row(const RouteRows& a, int64_t t) {
   const int64_t n = a.classes;
-  float p[kMaxRouteClasses], d_p[kMaxRouteClasses] = {};
+  float p[kMaxRouteClasses], d_p[kMaxRouteClasses];
   const float lse = softmax(a.logits + t * n, p, n);
   const int32_t* ids = a.ids + t * a.k;
-  if (a.d_mass != nullptr) copy_n(d_p, a.d_mass, a.experts);
+  const int64_t given = a.d_mass != nullptr ? a.experts : 0;
+  copy_n(d_p, a.d_mass, given);
+  for (int64_t e = given; e < n; ++e) d_p[e] = 0.0f;
   if (a.d_probs != nullptr) {
     const float* d = a.d_probs + t * a.k;
     float chosen = 0, weighted = 0;
