@@ -1,6 +1,7 @@
 // See attention.h.
 #include "nn/attention.h"
 
+#include "nn/tensor_region.h"
 #include "ops/attention/attention.h"
 #include "ops/cca/cca.h"
 #include "ops/linear/linear.h"
@@ -18,8 +19,10 @@ Attention::Attention(ParameterTable& table, const std::string& prefix, const Att
     qkv_bias_ = table.add({prefix + ".qkv.bias", {packed}, ParamRole::bias, Init::constant(0), 1, {},
                            {ShardAxis::tensor, 0, blocks}});
   if (o.qk_norm) {
-    q_norm_ = table.add({prefix + ".q_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1)});
-    k_norm_ = table.add({prefix + ".k_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1)});
+    q_norm_ = table.add({prefix + ".q_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1), 1, {}, {},
+                         TensorGradient::partial});
+    k_norm_ = table.add({prefix + ".k_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1), 1, {}, {},
+                         TensorGradient::partial});
   }
   if (o.cca) {
     const int64_t heads = o.heads + o.kv_heads, channels = heads * o.head_width, k = o.head_width;
@@ -31,15 +34,19 @@ Attention::Attention(ParameterTable& table, const std::string& prefix, const Att
   }
   out_ = table.add({prefix + ".out.weight", {o.width, q}, ParamRole::matrix, Init::normal(o.out_std), 1, {},
                     {ShardAxis::tensor, 1, {}}});
-  if (o.bias) out_bias_ = table.add({prefix + ".out.bias", {o.width}, ParamRole::bias, Init::constant(0)});
+  if (o.bias) out_bias_ = table.add({prefix + ".out.bias", {o.width}, ParamRole::bias, Init::constant(0), 1, {}, {},
+                           TensorGradient::partial});
 }
 
 Value Attention::forward(Context& c, const Value& h_TD, int64_t layer) const {
   const DType type = c.precision().compute;
   const int tp = c.weights.placement().tensor_size;
+  if (o_.heads % tp != 0 || o_.kv_heads % tp != 0)
+    fail("attention with {} query and {} key-value heads cannot be cut over {} tensor ranks", o_.heads, o_.kv_heads, tp);
+  if (o_.cca && tp > 1) fail("compressed convolutional attention cannot be cut over {} tensor ranks", tp);
   const int64_t heads = o_.heads / tp, kv_heads = o_.kv_heads / tp;
   c.tape.begin_segment("attention", static_cast<int>(layer));
-  Value qkv_TW = linear(c.tape, type, h_TD, c.param(qkv_), c.param(qkv_bias_));
+  Value qkv_TW = linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(qkv_), c.param(qkv_bias_));
   if (o_.cca) {
     const CcaAttr attr{heads, kv_heads, o_.head_width, o_.rotary_dims, o_.rope_theta, type, c.rows, layer};
     qkv_TW = cca(c.tape, attr, qkv_TW, c.positions_T,
@@ -52,7 +59,7 @@ Value Attention::forward(Context& c, const Value& h_TD, int64_t layer) const {
   const AttentionAttr attr{heads, kv_heads, o_.head_width, o_.scale, o_.window, o_.softcap, c.rows, layer};
   const AttentionResult a = attention(c.tape, attr, qkv_TW);
   c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, a.max_logit);
-  return linear(c.tape, type, a.o, c.param(out_), c.param(out_bias_));
+  return leave_tensor_region(c, linear(c.tape, type, a.o, c.param(out_), row_bias(c, out_bias_)));
 }
 
 }  // namespace ingot

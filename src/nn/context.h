@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 
+#include "comm/communicator.h"
 #include "nn/weights.h"
 #include "ops/sequence/rows.h"
 #include "tape/tape.h"
@@ -22,6 +23,8 @@ struct Context {
   const Rows* rows = nullptr;  ///< documents or cached sequences; must outlive the tape
   Value positions_T;           ///< i32
   std::map<int64_t, RouterInputs> routers = {};  ///< by layer
+  Communicator* tensor = nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
+  Communicator* expert = nullptr;  ///< ranks that share out the experts; each has other tokens, equally many
 
   Precision precision() const { return weights.precision(); }
   /// A parameter's compute value, or an absent one for index -1.

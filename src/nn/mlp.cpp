@@ -1,6 +1,7 @@
 // See mlp.h.
 #include "nn/mlp.h"
 
+#include "nn/tensor_region.h"
 #include "ops/linear/linear.h"
 
 namespace ingot {
@@ -17,14 +18,15 @@ Mlp::Mlp(ParameterTable& table, const std::string& prefix, const MlpOptions& o) 
                           {ShardAxis::tensor, 0, blocks}});
   down_ = table.add({prefix + ".down.weight", {o.width, o.hidden}, ParamRole::matrix, Init::normal(o.out_std), 1, {},
                      {ShardAxis::tensor, 1, {}}});
-  if (o.bias) down_bias_ = table.add({prefix + ".down.bias", {o.width}, ParamRole::bias, Init::constant(0)});
+  if (o.bias) down_bias_ = table.add({prefix + ".down.bias", {o.width}, ParamRole::bias, Init::constant(0), 1, {}, {},
+                            TensorGradient::partial});
 }
 
 Value Mlp::forward(Context& c, const Value& h_TD) const {
   const DType type = c.precision().compute;
-  Value up_TF = linear(c.tape, type, h_TD, c.param(up_), c.param(up_bias_));
+  Value up_TF = linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(up_), c.param(up_bias_));
   Value act_TF = activation(c.tape, {o_.kind, type}, up_TF);
-  return linear(c.tape, type, act_TF, c.param(down_), c.param(down_bias_));
+  return leave_tensor_region(c, linear(c.tape, type, act_TF, c.param(down_), row_bias(c, down_bias_)));
 }
 
 }  // namespace ingot

@@ -32,6 +32,12 @@ struct ShardRule {
   std::vector<int64_t> blocks;  ///< global extents along dim that are cut separately; empty: one block
 };
 
+/// Of a parameter that is not cut on the tensor axis: what each tensor rank's gradient is.
+enum class TensorGradient : uint8_t {
+  whole,   ///< all ranks compute the same
+  partial  ///< it lies between enter and leave of a cut sublayer: their sum is the gradient
+};
+
 /// Where a rank stands on the axes that cut parameters.
 struct Placement {
   int tensor_size = 1, tensor_rank = 0;
@@ -48,6 +54,7 @@ struct ParameterSpec {
   int64_t matrices = 1;             ///< stacked matrices along the first dimension (experts)
   std::vector<int64_t> row_splits;  ///< row blocks that a matrix optimizer treats apart (q|k|v)
   ShardRule shard;
+  TensorGradient tensor_gradient = TensorGradient::whole;
 };
 
 /// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).

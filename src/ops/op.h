@@ -84,6 +84,7 @@ struct OpCost {
   double backward_input_flops = 0;
   double backward_weight_flops = 0;
   double bytes = 0;  ///< read + written by the forward, each tensor once
+  double wire_bytes[2] = {0, 0};  ///< sent to other ranks: forward, backward_input
 };
 
 /// One implementation. Kernels are tried in order; `refuse` looks at dtypes, attributes and all extents but the number

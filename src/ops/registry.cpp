@@ -4,6 +4,7 @@
 #include "ops/add_norm/add_norm.h"
 #include "ops/attention/attention.h"
 #include "ops/cca/cca.h"
+#include "ops/collective/collective.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
@@ -18,6 +19,7 @@ const std::vector<const Op*>& all_ops() {
   static const std::vector<const Op*> ops = {
       &activation_op(), &add_op(),    &add_norm_op(), &attention_op(),  &cca_op(),   &embedding_op(), &grouped_linear_op(),
       &head_op(),       &linear_op(), &permute_op(),  &qk_prepare_op(), &route_op(), &unpermute_op(),
+      &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
   };
   return ops;
 }

@@ -94,6 +94,7 @@ void Tape::run_backward(int32_t index, Direction direction) {
     OpProfile& p = (*options_.profile)[op.name];
     const OpCost cost = cost_of(node);
     p.seconds[static_cast<int>(direction)] += monotonic_seconds() - start;
+    if (!weights) p.wire_bytes += cost.wire_bytes[1];
     p.flops[static_cast<int>(direction)] += weights ? cost.backward_weight_flops : cost.backward_input_flops;
   }
   if (scratch_bytes > 0) arena_.release(scratch);

@@ -141,7 +141,9 @@ void Tape::execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in
     OpProfile& p = (*options_.profile)[op.name];
     ++p.calls;
     p.seconds[0] += monotonic_seconds() - start;
-    p.flops[0] += op.cost(call).forward_flops;
+    const OpCost cost = op.cost(call);
+    p.flops[0] += cost.forward_flops;
+    p.wire_bytes += cost.wire_bytes[0];
   }
   if (scratch_bytes > 0) arena_.release(scratch);
 }

@@ -99,6 +99,7 @@ struct OpProfile {
   int64_t calls = 0;
   double seconds[3] = {0, 0, 0};  ///< by Direction
   double flops[3] = {0, 0, 0};
+  double wire_bytes = 0;  ///< sent to other ranks
 };
 using TapeProfile = std::map<std::string, OpProfile>;
 

@@ -1,9 +1,9 @@
 // See layer.h.
 #include "nn/moe/layer.h"
 
+#include "nn/moe/dispatcher.h"
 #include "ops/add/add.h"
 #include "ops/grouped_linear/grouped_linear.h"
-#include "ops/permute/permute.h"
 
 namespace ingot {
 
@@ -41,16 +41,16 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
 
 Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer) const {
   const DType type = c.precision().compute;
-  const Placement& place = c.weights.placement();
-  const auto local = static_cast<int32_t>(o_.experts / place.expert_size);
+  const Dispatcher dispatcher(c, o_.experts);
   c.tape.begin_segment("dispatch", layer);
-  const Permutation p = permute(c.tape, {place.expert_rank * local, local}, h_TD, chosen.probs_TK, chosen.ids_TK);
+  const Arrived arrived = dispatcher.move(c, {h_TD, chosen.probs_TK, chosen.ids_TK});
+  const Permutation p = dispatcher.finish(c, arrived);
   c.tape.begin_segment("experts", layer);
   Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets);
   Value act_RF = activation(c.tape, {o_.kind, type}, up_RF, p.p_R);
   Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets);
   c.tape.begin_segment("combine", layer);
-  return unpermute(c.tape, type, out_RD, p.row_TK, p.token_R);
+  return dispatcher.move_back(c, dispatcher.prepare_back(c, out_RD, p));
 }
 
 }  // namespace ingot

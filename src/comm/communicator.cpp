@@ -1,0 +1,65 @@
+// See communicator.h: the interface's glue and the group of one rank.
+#include "comm/communicator.h"
+
+namespace ingot {
+namespace {
+
+class SelfCommunicator final : public Communicator {
+ public:
+  explicit SelfCommunicator(std::string name) : Communicator(std::move(name), 0, 1) {}
+
+ private:
+  Pending start(CommRequest request) override {
+    run_collective({&request, 1});
+    return {};
+  }
+  Pending start_message(const Tensor&, int peer, bool sends) override {
+    fail("group '{}' has one rank; it cannot {} rank {}", name(), sends ? "send to" : "receive from", peer);
+  }
+};
+
+}  // namespace
+
+const char* name_of(CommKind kind) {
+  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                       "all_to_all", "barrier",        "send_recv"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string CommRequest::str() const {
+  if (kind == CommKind::barrier) return name_of(kind);
+  return fmt::format("{} {} -> {}", name_of(kind), in.meta.str(), out.meta.str());
+}
+
+Pending Communicator::all_reduce(const Tensor& in, const Tensor& out) {
+  return start({CommKind::all_reduce, in, out, 0, {}, {}});
+}
+Pending Communicator::reduce_scatter(const Tensor& in, const Tensor& out) {
+  return start({CommKind::reduce_scatter, in, out, 0, {}, {}});
+}
+Pending Communicator::all_gather(const Tensor& in, const Tensor& out) {
+  return start({CommKind::all_gather, in, out, 0, {}, {}});
+}
+Pending Communicator::broadcast(const Tensor& tensor, int root) {
+  INGOT_CHECK(root >= 0 && root < size_, "root {} of {}", root, size_);
+  return start({CommKind::broadcast, tensor, tensor, root, {}, {}});
+}
+Pending Communicator::all_to_all(const Tensor& in, std::span<const int64_t> in_rows, const Tensor& out,
+                                 std::span<const int64_t> out_rows) {
+  return start({CommKind::all_to_all, in, out, 0, {in_rows.begin(), in_rows.end()}, {out_rows.begin(), out_rows.end()}});
+}
+Pending Communicator::send(const Tensor& tensor, int to) {
+  INGOT_CHECK(to >= 0 && to < size_, "rank {} of {}", to, size_);
+  return start_message(tensor, to, true);
+}
+Pending Communicator::recv(const Tensor& tensor, int from) {
+  INGOT_CHECK(from >= 0 && from < size_, "rank {} of {}", from, size_);
+  return start_message(tensor, from, false);
+}
+void Communicator::barrier() { start({}).wait(); }
+
+std::unique_ptr<Communicator> self_communicator(std::string name) {
+  return std::make_unique<SelfCommunicator>(std::move(name));
+}
+
+}  // namespace ingot

@@ -1,0 +1,99 @@
+// Communication among the ranks of one group. Backends: self (one rank, here) and threads (comm/threads.h).
+//
+// Every operation starts at once and returns a Pending; its tensors must stay alive and untouched until wait() returns.
+// Collectives of a group are numbered in the order in which each rank starts them; the ranks must start the same ones,
+// with the same type and fitting shapes: anything else is an Error that names both. Nothing waits for ever: after the
+// deadline wait() throws an Error with rank, operation, number, and who is missing.
+// Sums add in rank order, element by element: f64 and i32 in their own type, f32 and bf16 in fp32 with one rounding at the
+// end. So they do not depend on timing, and every rank gets the same bits. Sizes of zero are legal.
+// A communicator belongs to one thread.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace ingot {
+
+enum class CommKind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send_recv };
+const char* name_of(CommKind kind);
+
+/// What one rank asks for. Row counts are along the first dimension.
+struct CommRequest {
+  CommKind kind = CommKind::barrier;
+  Tensor in, out;
+  int root = 0;                             ///< broadcast
+  std::vector<int64_t> in_rows, out_rows;   ///< all_to_all: per peer
+  std::string str() const;                  ///< "all_reduce f64[4] -> f64[4]"
+};
+
+/// Handle of an operation in flight. Dropping one that was not waited for withdraws it: if peers have not completed it,
+/// theirs fails.
+class Pending {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;  ///< withdraws
+    virtual void wait() = 0;
+  };
+  Pending() = default;  ///< complete
+  explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
+  /// Returns when the result is there; throws Error when it will not be.
+  void wait() {
+    if (const auto state = std::move(state_)) state->wait();
+  }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+class Communicator {
+ public:
+  Communicator(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }  ///< in the group
+  int size() const { return size_; }
+
+  /// out = sum of all ranks' in; out may be in.
+  [[nodiscard]] Pending all_reduce(const Tensor& in, const Tensor& out);
+  /// in [size * r, ...]: out [r, ...] = this rank's rows of the sum.
+  [[nodiscard]] Pending reduce_scatter(const Tensor& in, const Tensor& out);
+  /// in [r, ...]: out [size * r, ...] = all ranks' rows in rank order.
+  [[nodiscard]] Pending all_gather(const Tensor& in, const Tensor& out);
+  /// The root's values in everybody's tensor.
+  [[nodiscard]] Pending broadcast(const Tensor& tensor, int root);
+  /// in_rows[p] rows go to rank p, out_rows[p] rows come from it, both packed in rank order. Rows of in and out beyond
+  /// the sums are padding: in's are not read, out's become zero.
+  [[nodiscard]] Pending all_to_all(const Tensor& in, std::span<const int64_t> in_rows, const Tensor& out,
+                                   std::span<const int64_t> out_rows);
+  /// Messages from one rank to another arrive in the order of their sends.
+  [[nodiscard]] Pending send(const Tensor& tensor, int to);
+  [[nodiscard]] Pending recv(const Tensor& tensor, int from);
+  /// Waits until all ranks are here.
+  void barrier();
+
+ protected:
+  virtual Pending start(CommRequest request) = 0;
+  /// peer: the receiver of a send, or the sender of a receive.
+  virtual Pending start_message(const Tensor& tensor, int peer, bool sends) = 0;
+
+ private:
+  std::string name_;
+  int rank_, size_;
+};
+
+/// The group of one rank.
+std::unique_ptr<Communicator> self_communicator(std::string name);
+
+/// The work of one collective, given the requests of all ranks of the group in rank order: what backends in one address
+/// space share. Throws Error when the requests do not fit together.
+void run_collective(std::span<const CommRequest> requests);
+
+}  // namespace ingot

@@ -1,0 +1,42 @@
+// The grid of ranks: one numbering, two views. The dense view (pp, dp, cp, tp) places attention and everything that all
+// tokens pass; the expert view (pp, edp, ep, etp) places experts over the same ranks. This is parallel folding; the only
+// constraint is that the pipeline stages agree (spec megatron-moe PF-1). Within a view the last axis varies fastest.
+#pragma once
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace ingot {
+
+enum class GridAxis { pp, dp, cp, tp, edp, ep, etp };
+const char* name_of(GridAxis axis);
+
+/// Sizes of the axes; edp follows from the others.
+struct GridShape {
+  int pp = 1, dp = 1, cp = 1, tp = 1;
+  int ep = 1;
+  int etp = 0;  ///< 0: as tp
+};
+
+class Grid {
+ public:
+  /// Throws Error for sizes below 1 and where the expert view does not tile the ranks of a stage.
+  explicit Grid(const GridShape& shape);
+
+  int ranks() const { return pp_ * stage_; }
+  int size(GridAxis axis) const;
+  /// Where a rank stands on an axis.
+  int index(GridAxis axis, int rank) const;
+  /// Ranks that differ from this one on the given axes only, ascending: all of one view. None: the rank alone.
+  std::vector<int> group(std::initializer_list<GridAxis> axes, int rank) const;
+  std::string str() const;  ///< "pp1 dp2 cp1 tp1 | pp1 edp1 ep2 etp1"
+
+ private:
+  struct Place {
+    int stride, size;
+  };
+  Place place(GridAxis axis) const;
+  int pp_, dp_, cp_, tp_, edp_, ep_, etp_, stage_;
+};
+
+}  // namespace ingot

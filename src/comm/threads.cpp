@@ -1,0 +1,244 @@
+// See threads.h. One lock guards all groups of a world: this backend proves programs, it is not built for speed.
+#include "comm/threads.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/parallel.h"
+
+namespace ingot {
+namespace {
+
+/// One operation of a group: `members` must arrive, then it is complete or failed.
+struct Meeting {
+  enum class State { gathering, complete, failed } state = State::gathering;
+  std::vector<int> members;  ///< ranks in the group
+  std::vector<CommRequest> requests;
+  std::vector<bool> here;
+  size_t arrived = 0;
+  std::string error, hint;
+};
+
+/// Collectives have from = to = -1.
+struct MeetingKey {
+  int from, to;
+  int64_t number;
+  auto operator<=>(const MeetingKey&) const = default;
+};
+
+struct Group {
+  std::vector<int> ranks;  ///< in the world
+  std::map<MeetingKey, std::shared_ptr<Meeting>> meetings;
+  std::vector<std::string> last;  ///< per rank: what it started last
+};
+
+}  // namespace
+
+class ThreadWorld {
+ public:
+  ThreadWorld(int ranks, double deadline) : deadline_(deadline), ended_(static_cast<size_t>(ranks)) {}
+
+  std::unique_ptr<Communicator> join(std::string name, const std::vector<int>& members, int rank);
+  std::shared_ptr<Meeting> arrive(Group& group, const MeetingKey& key, std::vector<int> members, int rank,
+                                  CommRequest request);
+  void wait(Group& group, Meeting& meeting, int rank, const std::string& what);
+  /// Peers that still need this rank fail.
+  void withdraw(Group& group, Meeting& meeting, int rank, const std::string& what);
+  void end(int rank) {
+    const std::lock_guard lock(mutex_);
+    ended_[static_cast<size_t>(rank)] = true;
+    changed_.notify_all();
+  }
+  void stop(int rank, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) {
+      error_ = std::move(error);
+      stopped_ = fmt::format("rank {} stopped with an error", rank);
+    }
+    changed_.notify_all();
+  }
+  std::exception_ptr error() const { return error_; }
+
+ private:
+  std::string missing(const Group& group, const Meeting& meeting, bool ended_only) const;
+  const double deadline_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
+  std::vector<bool> ended_;
+  std::exception_ptr error_;
+  std::string stopped_;
+};
+
+namespace {
+
+class ThreadPending final : public Pending::State {
+ public:
+  ThreadPending(ThreadWorld& world, Group& group, std::shared_ptr<Meeting> meeting, int rank, std::string what)
+      : world_(world), group_(group), meeting_(std::move(meeting)), rank_(rank), what_(std::move(what)) {}
+  ~ThreadPending() override { world_.withdraw(group_, *meeting_, rank_, what_); }
+  void wait() override { world_.wait(group_, *meeting_, rank_, what_); }
+
+ private:
+  ThreadWorld& world_;
+  Group& group_;
+  std::shared_ptr<Meeting> meeting_;
+  int rank_;
+  std::string what_;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(ThreadWorld& world, Group& group, std::string name, int rank)
+      : Communicator(std::move(name), rank, static_cast<int>(group.ranks.size())), world_(world), group_(group) {}
+
+ private:
+  Pending start(CommRequest request) override {
+    std::vector<int> members;
+    for (int r = 0; r < size(); ++r) members.push_back(r);
+    return meet({-1, -1, next_++}, std::move(members), std::move(request));
+  }
+  Pending start_message(const Tensor& tensor, int peer, bool sends) override {
+    INGOT_CHECK(peer != rank(), "rank {} of '{}' sends to itself", peer, name());
+    const int from = sends ? rank() : peer, to = sends ? peer : rank();
+    const MeetingKey key{from, to, next_message_[{from, to}]++};
+    return meet(key, {from, to}, {CommKind::send_recv, tensor, tensor, 0, {}, {}});
+  }
+  Pending meet(const MeetingKey& key, std::vector<int> members, CommRequest request) {
+    std::string what = fmt::format("{} #{} of group '{}'", request.str(), key.number, name());
+    if (key.from >= 0) what += fmt::format(" from {} to {}", key.from, key.to);
+    auto meeting = world_.arrive(group_, key, std::move(members), rank(), std::move(request));
+    return Pending(std::make_unique<ThreadPending>(world_, group_, std::move(meeting), rank(), std::move(what)));
+  }
+
+  ThreadWorld& world_;
+  Group& group_;
+  int64_t next_ = 0;
+  std::map<std::pair<int, int>, int64_t> next_message_;
+};
+
+void run(Meeting& m) {
+  if (m.requests[0].kind != CommKind::send_recv) return run_collective(m.requests);
+  const Tensor &from = m.requests[0].in, &to = m.requests[1].in;
+  if (!(from.shape() == to.shape()) || from.dtype() != to.dtype())
+    fail("rank {} sends {}, rank {} receives {}", m.members[0], from.meta.str(), m.members[1], to.meta.str());
+  // A message is a broadcast between two.
+  for (CommRequest& r : m.requests) r.kind = CommKind::broadcast;
+  run_collective(m.requests);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> ThreadWorld::join(std::string name, const std::vector<int>& members, int rank) {
+  const auto at = std::find(members.begin(), members.end(), rank);
+  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}", name, rank);
+  if (members.size() == 1) return self_communicator(std::move(name));
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Group>& group = groups_[{name, members}];
+  if (!group) {
+    group = std::make_unique<Group>();
+    group->ranks = members;
+    group->last.assign(members.size(), "nothing yet");
+  }
+  return std::make_unique<ThreadCommunicator>(*this, *group, std::move(name), static_cast<int>(at - members.begin()));
+}
+
+std::shared_ptr<Meeting> ThreadWorld::arrive(Group& group, const MeetingKey& key, std::vector<int> members, int rank,
+                                             CommRequest request) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Meeting>& slot = group.meetings[key];
+  if (!slot) {
+    slot = std::make_shared<Meeting>();
+    slot->requests.resize(members.size());
+    slot->here.resize(members.size());
+    slot->members = std::move(members);
+  }
+  const std::shared_ptr<Meeting> m = slot;
+  const auto place = static_cast<size_t>(std::find(m->members.begin(), m->members.end(), rank) - m->members.begin());
+  INGOT_CHECK(place < m->members.size() && !m->here[place], "rank {} arrives twice", rank);
+  group.last[static_cast<size_t>(rank)] = fmt::format("{} #{}", request.str(), key.number);
+  m->requests[place] = std::move(request);
+  m->here[place] = true;
+  if (++m->arrived < m->members.size() || m->state == Meeting::State::failed) return m;
+  try {
+    run(*m);
+    m->state = Meeting::State::complete;
+  } catch (const Error& e) {
+    m->state = Meeting::State::failed;
+    m->error = e.what();
+    m->hint = e.hint();
+  }
+  group.meetings.erase(key);
+  changed_.notify_all();
+  return m;
+}
+
+std::string ThreadWorld::missing(const Group& group, const Meeting& m, bool ended_only) const {
+  std::string text;
+  for (size_t i = 0; i < m.members.size(); ++i) {
+    const auto in_group = static_cast<size_t>(m.members[i]);
+    const bool ended = ended_[static_cast<size_t>(group.ranks[in_group])];
+    if (m.here[i] || (ended_only && !ended)) continue;
+    text += fmt::format("{}rank {} ({}; last started: {})", text.empty() ? "" : ", ", group.ranks[in_group],
+                        ended ? "it has returned" : "still running", group.last[in_group]);
+  }
+  return text;
+}
+
+void ThreadWorld::wait(Group& group, Meeting& m, int rank, const std::string& what) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(deadline_);
+  std::unique_lock lock(mutex_);
+  std::string gone;
+  const bool in_time = changed_.wait_until(lock, until, [&] {
+    if (m.state != Meeting::State::gathering || !stopped_.empty()) return true;
+    return !(gone = missing(group, m, true)).empty();
+  });
+  if (m.state == Meeting::State::complete) return;
+  const std::string who = fmt::format("rank {} in {}", group.ranks[static_cast<size_t>(rank)], what);
+  if (m.state == Meeting::State::failed) throw Error(fmt::format("{}: {}", who, m.error), m.hint);
+  m.state = Meeting::State::failed;  // nobody may touch this rank's tensors any more
+  m.error = fmt::format("rank {} gave up", group.ranks[static_cast<size_t>(rank)]);
+  if (!stopped_.empty()) throw Error(fmt::format("{}: {}", who, stopped_));
+  if (in_time) throw Error(fmt::format("{}: it will never complete; missing: {}", who, gone));
+  throw Error(fmt::format("{}: not complete after {} s; missing: {}", who, deadline_, missing(group, m, false)),
+              "find out why the missing ranks did not come; a slow machine needs a longer deadline");
+}
+
+void ThreadWorld::withdraw(Group& group, Meeting& m, int rank, const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (m.state != Meeting::State::gathering) return;
+  m.state = Meeting::State::failed;
+  m.error = fmt::format("rank {} withdrew from {}", group.ranks[static_cast<size_t>(rank)], what);
+  changed_.notify_all();
+}
+
+std::unique_ptr<Communicator> ThreadRank::group(std::string name, const std::vector<int>& members) {
+  return world_.join(std::move(name), members, rank_);
+}
+
+void run_ranks(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline_seconds) {
+  INGOT_CHECK(ranks >= 1, "ranks = {}", ranks);
+  ThreadWorld world(ranks, deadline_seconds);
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        const ScopedThreads inline_kernels(1);
+        ThreadRank self(world, r, ranks);
+        try {
+          fn(self);
+        } catch (...) {
+          world.stop(r, std::current_exception());
+        }
+        world.end(r);
+      });
+  }
+  if (world.error()) std::rethrow_exception(world.error());
+}
+
+}  // namespace ingot

@@ -1,0 +1,34 @@
+// Ranks as threads of one process: how most parallel tests run, on any machine. Each rank is a thread whose kernels run
+// inline; the last rank to start a collective does its work for all, so the order of waits does not matter.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace ingot {
+
+class ThreadWorld;
+
+/// What a rank's function gets: who it is, and its groups.
+class ThreadRank {
+ public:
+  ThreadRank(ThreadWorld& world, int rank, int ranks) : world_(world), rank_(rank), ranks_(ranks) {}
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  /// This rank's end of the group with that name over these ranks (ascending, this one among them; every member must ask
+  /// with the same list). One rank alone gets the self communicator.
+  std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members);
+
+ private:
+  ThreadWorld& world_;
+  int rank_, ranks_;
+};
+
+/// Runs fn on `ranks` threads and returns when all have ended. If one throws, the waits of the others fail with an Error
+/// that names it, and its exception is rethrown here. A rank that waits for one that has returned fails at once.
+void run_ranks(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline_seconds = 120);
+
+}  // namespace ingot

@@ -1,0 +1,148 @@
+// See collective.h: the four ops. Each is one transfer forward and its adjoint backward.
+#include "ops/collective/collective.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+using Transfer = void (*)(const CollectiveAttr& a, const Tensor& from, const Tensor& to);
+
+Communicator& comm_of(const CollectiveAttr& a) {
+  static thread_local const std::unique_ptr<Communicator> alone = self_communicator("self");
+  return a.comm != nullptr ? *a.comm : *alone;
+}
+
+void keep(const CollectiveAttr&, const Tensor& from, const Tensor& to) {
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+void sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { comm_of(a).all_reduce(from, to).wait(); }
+void gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { comm_of(a).all_gather(from, to).wait(); }
+void scatter(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
+  comm_of(a).reduce_scatter(from, to).wait();
+}
+
+template <class T>
+void add_to(const Tensor& to, const Tensor& from) {
+  T* y = to.as<T>();
+  const T* x = from.as<T>();
+  for (int64_t i = 0; i < to.numel(); ++i) {
+    if constexpr (std::is_same_v<T, bf16>) y[i] = to_bf16(to_float(y[i]) + to_float(x[i]));
+    else y[i] += x[i];
+  }
+}
+
+template <Transfer transfer>
+void forward(const OpCall& call) {
+  transfer(call.attr<CollectiveAttr>(), call.in[0], call.out[0]);
+}
+
+/// A slot that accumulates receives through the scratch. An absent cotangent would silence one rank only: refused.
+template <Transfer adjoint>
+void backward(const OpCall& call) {
+  const auto& a = call.attr<CollectiveAttr>();
+  const Tensor& d_y = call.d_out[0];
+  const GradSlot& d_x = call.d_in[0];
+  INGOT_CHECK((d_y.defined() || d_y.numel() == 0) && d_x.wanted());
+  if (!d_x.accumulate) return adjoint(a, d_y, d_x.tensor);
+  const Tensor received(call.scratch, d_x.tensor.shape(), d_x.tensor.dtype());
+  adjoint(a, d_y, received);
+  switch (received.dtype()) {
+    case DType::f32: return add_to<float>(d_x.tensor, received);
+    case DType::f64: return add_to<double>(d_x.tensor, received);
+    case DType::bf16: return add_to<bf16>(d_x.tensor, received);
+    default: INGOT_CHECK(false, "gradient {}", received.meta.str());
+  }
+}
+
+enum class RowsChange { same, times, over };
+
+template <RowsChange change>
+void infer(const OpCall& call, std::span<TensorMeta> out) {
+  const Tensor& x = call.in[0];
+  const int64_t n = call.attr<CollectiveAttr>().size();
+  INGOT_CHECK(x.shape().rank() >= 1, "{}", x.meta.str());
+  INGOT_CHECK(change != RowsChange::over || x.dim(0) % n == 0, "{} rows over {} ranks", x.dim(0), n);
+  Shape shape;
+  shape.push_back(change == RowsChange::same    ? x.dim(0)
+                  : change == RowsChange::times ? x.dim(0) * n
+                                                : x.dim(0) / n);
+  for (int d = 1; d < x.shape().rank(); ++d) shape.push_back(x.dim(d));
+  out[0] = {shape, x.dtype()};
+}
+
+/// Bytes that this rank sends (a ring): 2 (n-1)/n of the tensor for a sum, (n-1)/n of the larger side for the others.
+template <int forward_shares, int backward_shares>
+OpCost cost(const OpCall& call) {
+  const double n = call.attr<CollectiveAttr>().size();
+  const auto bytes = static_cast<double>(std::max(call.in[0].bytes(), call.out[0].bytes()));
+  OpCost c{0, 0, 0, tensor_bytes(call)};
+  c.wire_bytes[0] = forward_shares * (n - 1) / n * bytes;
+  c.wire_bytes[1] = backward_shares * (n - 1) / n * bytes;
+  return c;
+}
+
+BackwardReads reads(const void*) { return {}; }
+
+int64_t scratch_bytes(const OpCall& call) {
+  return !call.d_in.empty() && call.d_in[0].accumulate ? call.d_in[0].tensor.bytes() : 0;
+}
+
+std::string print(const void* attr) {
+  const auto& a = *static_cast<const CollectiveAttr*>(attr);
+  return a.comm != nullptr ? fmt::format("{} of {} ranks", a.comm->name(), a.comm->size()) : "one rank";
+}
+
+/// One kernel under both names: a transfer is exact for every type, and its sums are the communicator's.
+template <Transfer transfer, Transfer adjoint>
+std::vector<Kernel> kernels() {
+  return {{"communicator", reference::accept, forward<transfer>, backward<adjoint>, nullptr},
+          {"reference", reference::accept, forward<transfer>, backward<adjoint>, nullptr}};
+}
+
+Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
+  if (axis == nullptr || axis->size() == 1) return x;
+  return tape.apply(op, CollectiveAttr{axis}, {x}).front();
+}
+
+}  // namespace
+
+const Op& copy_to_axis_op() {
+  static const Op op{"copy_to_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
+                     cost<0, 2>,     scratch_bytes, print,   kernels<keep, sum>()};
+  return op;
+}
+
+const Op& reduce_from_axis_op() {
+  static const Op op{"reduce_from_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
+                     cost<2, 0>,         scratch_bytes, print,   kernels<sum, keep>()};
+  return op;
+}
+
+const Op& all_gather_rows_op() {
+  static const Op op{"all_gather_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::times>,
+                     cost<1, 1>,        scratch_bytes, print,   kernels<gather, scatter>()};
+  return op;
+}
+
+const Op& reduce_scatter_rows_op() {
+  static const Op op{"reduce_scatter_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::over>,
+                     cost<1, 1>,            scratch_bytes, print,   kernels<scatter, gather>()};
+  return op;
+}
+
+Value copy_to_axis(Tape& tape, Communicator* axis, const Value& x) { return record(tape, copy_to_axis_op(), axis, x); }
+Value reduce_from_axis(Tape& tape, Communicator* axis, const Value& x) {
+  return record(tape, reduce_from_axis_op(), axis, x);
+}
+Value all_gather_rows(Tape& tape, Communicator* axis, const Value& x) {
+  return record(tape, all_gather_rows_op(), axis, x);
+}
+Value reduce_scatter_rows(Tape& tape, Communicator* axis, const Value& x) {
+  return record(tape, reduce_scatter_rows_op(), axis, x);
+}
+
+}  // namespace ingot
