@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -130,13 +131,14 @@ int main(int argc, char** argv) {
   TapeProfile profile;
   StepOptions options;
   options.micro_batch = s.micro;
-  std::vector<double> times, passes, updates;
+  std::vector<double> times, passes, updates, processor;
   double loss = 0;
   constexpr int64_t kWarmup = 3;
   for (int64_t step = 0; step < kWarmup + s.steps; ++step) {
     const data::Batch batch = random_batch(s, static_cast<uint64_t>(step));
     options.profile = step < kWarmup ? nullptr : &profile;
     const double start = monotonic_seconds();
+    const std::clock_t busy = std::clock();
     const StepStats stats = runner.run(batch, options);
     gradients.finish_step();
     const double after_passes = monotonic_seconds();
@@ -148,15 +150,16 @@ int main(int argc, char** argv) {
     if (step < kWarmup) continue;
     times.push_back(1e3 * (end - start));
     passes.push_back(1e3 * (after_passes - start));
+    processor.push_back(1e3 * static_cast<double>(std::clock() - busy) / CLOCKS_PER_SEC);
     updates.push_back(1e3 * (end - after_passes));
   }
   std::printf(
       "%s%s %ld x %ld, %d threads, %s: median %.2f ms, fastest %.2f, slowest %.2f (passes %.2f, update "
-      "%.2f), "
+      "%.2f), processor time %.2f, "
       "%.0f tokens/s, loss %.4f\n",
       s.preset.c_str(), s.bf16 ? " bf16" : "", long{s.batch}, long{s.length}, num_threads(),
       isa_name(active_isa()), median(times), *std::min_element(times.begin(), times.end()),
-      *std::max_element(times.begin(), times.end()), median(passes), median(updates),
+      *std::max_element(times.begin(), times.end()), median(passes), median(updates), median(processor),
       1e3 * static_cast<double>(s.batch * s.length) / median(times), loss);
   if (!s.quiet) {
     double sum = 0;

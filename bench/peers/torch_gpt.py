@@ -2,7 +2,8 @@
 """One training step of a small GPT in PyTorch on the CPU, set up as an experienced user would.
 
 A step: batch in memory, forward, mean cross entropy, backward, clipping at 1, AdamW (decay on matrices),
-gradients cleared. Prints one JSON object: median, fastest and slowest step in ms, settings, library.
+gradients cleared. Prints one JSON object: median, fastest and slowest step in ms, settings, library, and the
+median processor time (all threads; with --threads 1 it compares programs on a busy machine).
 --variant all runs every variant in its own process and prints one line each. Needs the packages of
 tools/oracle/requirements.txt; the compile variants need a C++ compiler and about a minute at first.
 
@@ -91,11 +92,11 @@ def measure(a):
     run = torch.compile(model) if a.variant.startswith("compile") else model
     bf16 = a.variant.endswith("bf16")
     context = (lambda: torch.autocast("cpu", torch.bfloat16)) if bf16 else contextlib.nullcontext
-    times, losses = [], []
+    times, processor, losses = [], [], []
     for step in range(a.warmup + a.steps):
         tokens = torch.randint(a.vocabulary, (a.batch, a.context + 1))
         x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), time.process_time()
         with context():
             loss = run(x, y)
         loss.backward()
@@ -105,6 +106,7 @@ def measure(a):
         losses.append(loss.item())
         if step >= a.warmup:
             times.append(1e3 * (time.perf_counter() - begin))
+            processor.append(1e3 * (time.process_time() - busy))
     result = {
         "peer": "torch",
         "version": torch.__version__,
@@ -116,6 +118,7 @@ def measure(a):
         "median_ms": round(statistics.median(times), 2),
         "min_ms": round(min(times), 2),
         "max_ms": round(max(times), 2),
+        "processor_ms": round(statistics.median(processor), 2),
         "steps": a.steps,
     }
     return {**result, "losses": losses} if a.losses else result

@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kElements = 1 << 13;  // per piece of work
+constexpr int64_t kElements = 1 << 14;  // per piece of work
 
 ActivationFunction function_of(ActivationKind kind) {
   switch (kind) {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace head_slot;
 
-constexpr int64_t kElements = 1 << 13;  // of the logits, per piece of work
+constexpr int64_t kElements = 1 << 14;  // of the logits, per piece of work
 
 /// Rows first .. first + count of the call.
 struct Chunk {
