@@ -35,7 +35,7 @@ Session open_session(const Options& o) {
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   set_kernel_policy(kernel_policy_from(o.kernels));
   const std::string where = o.checkpoint.empty() ? o.run + "/" + run_files::kCheckpoints : o.checkpoint;
-  const CheckpointReader reader = CheckpointReader::open(real_file_system(), where, Verify::structure);
+  const CheckpointReader reader = CheckpointReader::open(real_file_system(), where);
   const Recipe recipe = recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe");
   Session s;
   const bool f32 = recipe.run.precision == PrecisionChoice::f32;
@@ -45,11 +45,17 @@ Session open_session(const Options& o) {
                              : recipe.tokenizer.path.empty() ? recipe.data.folder + "/tokenizer"
                                                              : recipe.tokenizer.path;
   s.tokenizer = Tokenizer::load(folder);
+  const std::string trained_with = stored_tokenizer_hash(reader);
+  if (s.tokenizer->content_hash() != trained_with)
+    throw Error(fmt::format("'{}' was trained with tokenizer {}, '{}' is {}", reader.path(), trained_with, folder,
+                            s.tokenizer->content_hash()),
+                "give the run's own tokenizer with --tokenizer");
   if (s.tokenizer->vocab_size() > s.model->config().vocab)
     throw Error(fmt::format("the tokenizer '{}' has {} tokens, the model {}", folder, s.tokenizer->vocab_size(),
                             s.model->config().vocab),
                 "give the run's own tokenizer with --tokenizer");
   s.generate = o.generate;
+  s.generate.vocab = s.tokenizer->vocab_size();
   s.generate.sampling.seed = static_cast<uint64_t>(o.seed);
   if (s.tokenizer->roles().eos) s.generate.stop_ids = {*s.tokenizer->roles().eos};
   return s;

@@ -74,6 +74,12 @@ class PosixMappedFile final : public MappedFile {
     if (data_ != nullptr) ::munmap(data_, size_);
   }
   std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
+  void done_with(std::span<const std::byte> part) const override {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+    const auto end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
+    if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
 
  private:
   void* data_;

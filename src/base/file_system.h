@@ -26,6 +26,8 @@ class MappedFile {
  public:
   virtual ~MappedFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
+  /// The caller has read these bytes and will not soon again: they need not stay in memory (reading them still works).
+  virtual void done_with(std::span<const std::byte>) const {}
 };
 
 class FileSystem {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -23,6 +22,14 @@ const void* contiguous_data(const ParameterSpec& spec, const ParameterPiece& pie
               "'{}' is cut along dimension {}: its pieces are not contiguous", spec.name, spec.shard.dim);
   const int64_t rows = piece.local_offset.empty() ? 0 : piece.local_offset[0];
   return piece.local_offset.empty() ? local.data : local.slice(rows, rows + piece.extent[0]).data;
+}
+
+/// The first value that is NaN or infinite, or 0.
+template <class T>
+double first_not_finite(const T* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    if (!std::isfinite(values[i])) return static_cast<double>(values[i]);
+  return 0;
 }
 
 }  // namespace
@@ -56,6 +63,13 @@ ModelConfig stored_model_config(const CheckpointReader& reader) {
   return read_config<ModelConfig>(parse_toml(config_of_blob(reader, "model"), reader.path() + ": model"));
 }
 
+std::string stored_tokenizer_hash(const CheckpointReader& reader) {
+  const auto json = nlohmann::json::parse(reader.blob("trainer"), nullptr, false);
+  if (!json.is_object() || !json.contains("tokenizer") || !json["tokenizer"].is_string())
+    fail("'{}': the state 'trainer' names no tokenizer", reader.path());
+  return json["tokenizer"].get<std::string>();
+}
+
 void load_model(const CheckpointReader& reader, Model& model) {
   WeightSet& w = model.weights();
   std::vector<ExpectedTensor> expected;
@@ -70,10 +84,11 @@ void load_model(const CheckpointReader& reader, Model& model) {
     for (const ParameterPiece& p : pieces_of(w.table()[i], w.placement()))
       reader.read(w.table()[i].name, region_of(p), local.dtype(),
                   const_cast<void*>(contiguous_data(w.table()[i], p, local)));
-    for (const double v : reference::load(local))
-      if (!std::isfinite(v))
-        throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(), w.table()[i].name, v),
-                    "this checkpoint cannot be used; go back to an older one");
+    const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
+                                                   : first_not_finite(local.as<float>(), local.numel());
+    if (!std::isfinite(bad))
+      throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(), w.table()[i].name, bad),
+                  "this checkpoint cannot be used; go back to an older one");
   }
   if (biases)
     for (const int64_t layer : model.decoder().moe_layers())

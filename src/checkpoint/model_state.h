@@ -14,6 +14,8 @@ std::string config_blob(const std::string& toml);
 std::string config_of_blob(const CheckpointReader& reader, const std::string& name);
 /// The model's config: the blob "model".
 ModelConfig stored_model_config(const CheckpointReader& reader);
+/// Content hash of the tokenizer that the model was trained with: in the blob "trainer".
+std::string stored_tokenizer_hash(const CheckpointReader& reader);
 /// Fills weights (with compute copies) and biases. Error that lists every missing, unexpected or misshapen tensor, and
 /// one that names the tensor for a NaN or infinity in a weight.
 void load_model(const CheckpointReader& reader, Model& model);

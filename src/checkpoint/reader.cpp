@@ -125,8 +125,8 @@ void CheckpointReader::verify() const {
   }
   for (const auto& [name, tensor] : manifest_.tensors) {
     for (const StoredPiece& piece : tensor.pieces) {
-      const auto bytes = data(piece);
-      const std::string found = hash128_hex(bytes.data(), bytes.size());
+      const SafetensorsFile& file = files_.at(piece.file);
+      const std::string found = file.hash(*file.find(piece.key));
       if (found != piece.hash)
         fail("tensor '{}' is damaged in '{}/{}': the checksum of {} is {}, expected {}", name, path_,
              piece.file, piece.region.str(), found, piece.hash);

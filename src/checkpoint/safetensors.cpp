@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/hash.h"
+
 namespace ingot {
 namespace {
 
@@ -266,6 +268,18 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
 
 std::span<const std::byte> SafetensorsFile::data(const SafetensorsEntry& entry) const {
   return map_->bytes().subspan(header_.bytes + entry.begin, entry.end - entry.begin);
+}
+
+std::string SafetensorsFile::hash(const SafetensorsEntry& entry) const {
+  constexpr size_t kPiece = 4 << 20;
+  const auto all = data(entry);
+  Hasher hasher;
+  for (size_t at = 0; at < all.size(); at += kPiece) {
+    const auto part = all.subspan(at, std::min(kPiece, all.size() - at));
+    hasher.update(part.data(), part.size());
+    map_->done_with(part);
+  }
+  return hasher.hex();
 }
 
 std::span<const std::byte> SafetensorsFile::header_bytes() const {

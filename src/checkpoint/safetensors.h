@@ -62,6 +62,8 @@ class SafetensorsFile {
   const SafetensorsEntry* find(const std::string& name) const;
   /// The elements; not aligned in every foreign file, so copy before reading them as numbers.
   std::span<const std::byte> data(const SafetensorsEntry& entry) const;
+  /// XXH3-128 of the elements, read piece by piece so that a large tensor does not stay in memory.
+  std::string hash(const SafetensorsEntry& entry) const;
   /// Length field and JSON: everything before the buffer.
   std::span<const std::byte> header_bytes() const;
 

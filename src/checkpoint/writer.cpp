@@ -332,8 +332,7 @@ void CheckpointWriter::write_shard(const std::string& folder, Shard& shard, Mani
   bool same = hash128_hex(header.data(), header.size()) == stored.header_hash;
   for (size_t i = 0; i < shard.items.size() && same; ++i) {
     const SafetensorsEntry* entry = written.find(shard.items[i].name);
-    same = entry != nullptr &&
-           hash128_hex(written.data(*entry).data(), written.data(*entry).size()) == shard.hash_of(i);
+    same = entry != nullptr && written.hash(*entry) == shard.hash_of(i);
   }
   if (!same) fail("'{}' does not read back as it was written: the disk or its file system is faulty", path);
   manifest.files[shard.file] = stored;

@@ -240,7 +240,8 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   Encoder encoder(tokenizer, train, validation);
   encode_all(fs, files, options, encoder, progress);
   if (encoder.documents() == 0)
-    throw Error(fmt::format("source '{}' holds no text: {} files, no document", options.name, files.size()),
+    throw Error(fmt::format("source '{}' holds no text: no document in {} file{}, the first is '{}'", options.name, files.size(),
+                            files.size() == 1 ? "" : "s", files.empty() ? "" : files.front().path),
                 "check the files and the document separator");
   m.splits.push_back(train.finish());
   if (options.validation_fraction > 0) m.splits.push_back(validation.finish());

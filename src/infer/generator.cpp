@@ -99,7 +99,8 @@ std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<cons
   }
   std::vector<int32_t> out;
   while (static_cast<int64_t>(out.size()) < options.max_tokens) {
-    const int32_t id = sample_token(logits, options.sampling, 0, static_cast<uint64_t>(sequence.tokens()));
+    const size_t drawn = options.vocab > 0 ? std::min(logits.size(), static_cast<size_t>(options.vocab)) : logits.size();
+    const int32_t id = sample_token(std::span(logits).first(drawn), options.sampling, 0, static_cast<uint64_t>(sequence.tokens()));
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     out.push_back(id);
     if (on_token && !on_token(id)) break;

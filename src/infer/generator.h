@@ -16,6 +16,7 @@ struct GenerateOptions {
   int64_t max_tokens = 128;
   std::vector<int32_t> stop_ids;  ///< generation ends after one of these (it is not returned)
   int64_t prefill_chunk = 256;
+  int64_t vocab = 0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is padded. 0: all
 };
 
 class Generator {

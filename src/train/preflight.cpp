@@ -56,9 +56,10 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   }
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
   line("types", fmt::format("weights {}, gradients f32, sums f32, optimizer state f32", bf16 ? "f32 with bf16 copies" : "f32"));
-  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations {:.2f}",
+  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, checkpoint copy {:.2f}, activations {:.2f}",
                              gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes), gib(f.optimizer_bytes),
-                             gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.optimizer_bytes)));
+                             gib(f.snapshot_bytes),
+                             gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
   line("machine", fmt::format("{:.0f} GFLOP/s fp32, {:.0f} GB/s", f.peak_gflops, f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
@@ -106,7 +107,8 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
     }
     planned.push_back(std::move(stage));
   }
-  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.optimizer_bytes + slab;
+  f.snapshot_bytes = 4 * model.decoder().table().total() + f.optimizer_bytes;
+  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
   const std::string repeats = data::repetition_warning(data::planned_use(sources, planned));
   if (!repeats.empty()) f.warnings.push_back(repeats);
   f.text = describe(recipe, model, data, f);

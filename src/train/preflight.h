@@ -26,9 +26,10 @@ struct StagePlan {
 struct Preflight {
   double peak_gflops = 0, read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  int64_t snapshot_bytes = 0;   ///< a checkpoint's copy of masters and optimizer state, kept once made
   std::vector<StagePlan> stages;
   int64_t tokens = 0;
-  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, largest slab
+  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
   double light_seconds = 0;     ///< of the whole run
   std::vector<std::string> warnings;
   std::string text;             ///< the table that is printed

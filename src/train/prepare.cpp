@@ -117,7 +117,7 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
     data::tokenize(fs, dataset_folder(recipe, s), o, view,
                    [&](const data::TokenizeProgress& p) { progress.update(static_cast<int64_t>(p.bytes_done)); });
     progress.finish();
-    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s), {.tokenizer_hash = view.hash}));
+    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s), {.verify_hashes = true, .tokenizer_hash = view.hash}));
   }
   return prepared;
 }

@@ -308,6 +308,7 @@ void Trainer::sample() {
     o.sampling.temperature = recipe_.samples.temperature;
     o.sampling.top_p = recipe_.samples.top_p;
     o.sampling.seed = static_cast<uint64_t>(recipe_.run.seed) + i;
+    o.vocab = data_->vocab;
     o.max_tokens = std::min(recipe_.samples.tokens, model_->config().context - static_cast<int64_t>(ids.size()));
     if (data_->tokenizer.roles().eos) o.stop_ids = {*data_->tokenizer.roles().eos};
     SequenceState sequence = generator.new_sequence();

@@ -11,6 +11,25 @@
 #include "train/trainer.h"
 
 namespace ingot {
+namespace {
+
+/// The state "trainer" of a checkpoint.
+struct SavedState {
+  int64_t step = 0, tokens = 0;
+  size_t stage = 0;
+  std::string tokenizer, kernels;
+};
+
+SavedState saved_state(const CheckpointReader& reader) {
+  try {
+    const auto j = nlohmann::json::parse(reader.blob("trainer"));
+    return {j.at("step"), j.at("tokens"), j.at("stage"), j.at("tokenizer"), j.at("kernels")};
+  } catch (const nlohmann::json::exception& e) {
+    fail("'{}': the state 'trainer' is damaged: {}", reader.path(), e.what());
+  }
+}
+
+}  // namespace
 
 SaveRequest Trainer::save_request(const std::string& protection) {
   SaveRequest request;
@@ -84,25 +103,24 @@ void Trainer::require_prompts() const {
 }
 
 void Trainer::require_same_run(const CheckpointReader& reader) const {
-  const auto j = nlohmann::json::parse(reader.blob("trainer"));
-  const std::string kernels = j.at("kernels"), tokenizer = j.at("tokenizer");
-  const size_t then_stage = j.at("stage");
+  const SavedState then = saved_state(reader);
+  const std::string& kernels = then.kernels;
   if (kernels != kernel_set_fingerprint())
     throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not continue bit for bit",
                             reader.path(), kernels, kernel_set_fingerprint()),
                 "resume with the program that started the run, or start a new run from these weights");
-  if (tokenizer != data_->tokenizer.content_hash())
-    throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(), tokenizer,
+  if (then.tokenizer != data_->tokenizer.content_hash())
+    throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(), then.tokenizer,
                             data_->tokenizer.content_hash()),
                 "restore the data folder of the run, or start a new run");
-  const ConfigNode then = to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
-  for (const ConfigDifference& d : diff_config(then, to_node(recipe_))) {
+  const ConfigNode recipe_then = to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
+  for (const ConfigDifference& d : diff_config(recipe_then, to_node(recipe_))) {
     const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
     // What the sampler has consumed is counted in batches of the stages so far.
     bool consumed = false;
-    for (size_t i = 0; i <= then_stage; ++i)
+    for (size_t i = 0; i <= then.stage; ++i)
       consumed |= is(fmt::format("stages.{}.batch", i).c_str()) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
-                  (i < then_stage && is(fmt::format("stages.{}.steps", i).c_str()));
+                  (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
     if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.document_mask") ||
         is("optimizer.matrices"))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
@@ -118,10 +136,9 @@ void Trainer::restore(const CheckpointReader& reader) {
   optimizer_->for_each_state(read);
   balance_->for_each_state(read);
   watch_.restore(reader.blob("watch"));
-  const auto j = nlohmann::json::parse(reader.blob("trainer"));
-  step_ = j.at("step");
-  tokens_ = j.at("tokens");
-  const size_t stage = j.at("stage");
+  const auto [step, tokens, stage, tokenizer, kernels] = saved_state(reader);
+  step_ = step;
+  tokens_ = tokens;
   if (stage >= recipe_.stages.size())
     fail("'{}' is in stage {}, but the recipe has {} stages", reader.path(), stage + 1, recipe_.stages.size());
   const data::SamplerState state = data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
