@@ -28,7 +28,6 @@ class NamedRecompute final : public SlotPolicy {
 struct MicroBatch {
   Rows rows;
   Tensor ids, targets, positions;  ///< views into the batch
-  std::vector<int32_t> position_copy;
 };
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows);
 

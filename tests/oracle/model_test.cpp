@@ -198,10 +198,7 @@ TEST_P(Families, DoubleMatchesTo1e9) {
 
 TEST_P(Families, Fp32MatchesTo1e4) {
   const Fixture f(GetParam());
-  const KernelPolicy before = kernel_policy();
-  set_kernel_policy(KernelPolicy::any);
   const Differences d = compare(f, f.run(Precision::f32(), HeadMode::recompute));
-  set_kernel_policy(before);
   EXPECT_LE(d.worst(), 1e-4) << "logits " << d.logits << " gradients " << d.gradients << " (" << d.worst_gradient << ")";
 }
 
