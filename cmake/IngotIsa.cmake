@@ -2,7 +2,7 @@
 # namespace its code lives in (generic, avx2, avx512). See src/device/cpu/isa.h and docs/numerics.md rule 6.
 set(INGOT_ISA_FLAGS_generic "")
 set(INGOT_ISA_FLAGS_avx2 "-mavx2;-mfma;-mf16c;-mbmi2")
-set(INGOT_ISA_FLAGS_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx2;-mfma;-mf16c;-mbmi2;-mprefer-vector-width=512")
+set(INGOT_ISA_FLAGS_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512bf16;-mavx2;-mfma;-mf16c;-mbmi2;-mprefer-vector-width=512")
 set(INGOT_ISAS generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND INGOT_ISAS avx2 avx512)

@@ -260,7 +260,7 @@ TEST(SequenceInvariance, ThreadsAndInstructionSets) {
       const ScopedThreads one(1);
       EXPECT_TRUE(bench.packed() == expected) << describe(s);
     }
-    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+    for (const Isa isa : kEveryIsa) {
       if (!cpu_has(isa)) continue;
       force_isa(isa);
       EXPECT_TRUE(bench.packed() == expected) << describe(s) << ' ' << isa_name(isa);

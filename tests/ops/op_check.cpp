@@ -279,7 +279,7 @@ void check_invariance(const OpCase& c) {
     expect_same_run(base, single, c.name + ": one thread");
   }
   const Isa best = active_isa();
-  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : kEveryIsa) {
     if (!cpu_has(isa) || isa == best) continue;
     force_isa(isa);
     Run other(c, false);

@@ -92,7 +92,7 @@ class Attention : public ::testing::Test {
   ~Attention() override { force_isa(before_); }
   template <class F>
   void each_isa(F&& f) {
-    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    for (const Isa isa : kEveryIsa)
       if (cpu_has(isa)) {
         force_isa(isa);
         f();

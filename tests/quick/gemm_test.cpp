@@ -1,4 +1,4 @@
-// device/cpu/gemm: every result has the bits of the naive ascending-k fma loop, for all layouts, types,
+// device/cpu/gemm: every result has the bits of the naive loop over its chain, for all layouts, types,
 // instruction sets.
 #include "device/cpu/gemm.h"
 
@@ -44,6 +44,34 @@ struct Matrix {
 
 uint32_t bits(float x) {
   return std::bit_cast<uint32_t>(x);
+}
+
+float flushed(float x) {
+  return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+}
+/// One rounding; subnormal operands and results are zeros. Whether a result is subnormal is decided by its
+/// value rounded to 24 bits without a lowest exponent.
+float flushing_fma(float a, float b, float c) {
+  a = flushed(a), b = flushed(b), c = flushed(c);
+  const float up = 0x1p64f;  // exact: only used where everything is small
+  const bool small = std::fabs(c) < 1 && std::fabs(a * b) < 1;
+  const float r = std::fma(a, b, c);
+  const bool subnormal = small && std::fabs(std::fma(a * 0x1p32f, b * 0x1p32f, c * up)) < 0x1p-62f;
+  return subnormal ? std::copysign(0.0f, r) : r;
+}
+
+/// The contract: a chain over ascending k; over pairs of k, the odd one first, where both operands are bf16.
+template <class A, class B>
+float chain(bool pairs, int64_t depth, float acc, const A& a, const B& b) {
+  if (!pairs) {
+    for (int64_t k = 0; k < depth; ++k) acc = std::fma(a(k), b(k), acc);
+    return acc;
+  }
+  for (int64_t k = 0; k < depth; k += 2) {
+    acc = k + 1 < depth ? flushing_fma(a(k + 1), b(k + 1), acc) : flushing_fma(0, 0, acc);
+    acc = flushing_fma(a(k), b(k), acc);
+  }
+  return acc;
 }
 
 struct Case {
@@ -93,9 +121,10 @@ void check(const Case& t) {
   }
   for (int64_t i = 0; i < t.m; ++i) {
     for (int64_t j = 0; j < t.n; ++j) {
-      float acc = t.accumulate ? before.value(i, j) : 0.0f;
-      for (int64_t k = 0; k < t.k; ++k)
-        acc = std::fma(t.ta ? a.value(k, i) : a.value(i, k), t.tb ? b.value(j, k) : b.value(k, j), acc);
+      float acc = chain(
+          t.a == DType::bf16 && t.b == DType::bf16, t.k, t.accumulate ? before.value(i, j) : 0.0f,
+          [&](int64_t k) { return t.ta ? a.value(k, i) : a.value(i, k); },
+          [&](int64_t k) { return t.tb ? b.value(j, k) : b.value(k, j); });
       if (t.bias) acc += bias.value(0, j);
       if (t.c == DType::bf16) acc = to_float(to_bf16(acc));
       ASSERT_EQ(bits(c.value(i, j)), bits(acc))
@@ -113,7 +142,7 @@ class Gemm : public ::testing::Test {
   ~Gemm() override { force_isa(before_); }
   template <class F>
   void each_isa(F&& f) {
-    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    for (const Isa isa : kEveryIsa)
       if (cpu_has(isa)) {
         force_isa(isa);
         f();
@@ -157,6 +186,9 @@ TEST_F(Gemm, OddShapes) {
         for (const int64_t k : {0, 1, 7, 33}) {
           check({m, n, k, DType::f32, DType::f32, DType::f32, false, true, false, true});
           check({m, n, k, DType::f32, DType::f32, DType::f32, true, false, true});
+          check({m, n, k, DType::bf16, DType::bf16, DType::f32, false, true, false, true});
+          check({m, n, k, DType::bf16, DType::bf16, DType::f32, true, false, true});
+          check({m, n, k, DType::bf16, DType::bf16, DType::f32, false, true, true, false, true});
         }
   });
 }
@@ -171,7 +203,48 @@ TEST_F(Gemm, LongChainsCrossEveryBlock) {
       check({m, 50, k, DType::f32, DType::bf16, DType::f32, true, false, true});
       check({m, 50, k, DType::f32, DType::bf16, DType::bf16, false, true, false, false, true});
       check({m, 50, k, DType::f32, DType::f32, DType::f32, false, true, true, false, true});
+      check({m, 50, k, DType::bf16, DType::bf16, DType::f32, true, false, true});
+      check({m, 50, k, DType::bf16, DType::bf16, DType::bf16, false, true});
     }
+  });
+}
+
+TEST_F(Gemm, PairsOfBf16FlushSubnormalsAlike) {
+  // Products around the smallest normal number, on chains that start there, so that operands, partial sums
+  // and results are subnormal now and then.
+  each_isa([] {
+    const int64_t m = 64, n = 200, k = 6;
+    Matrix a(m, k, DType::bf16, 1), b(n, k, DType::bf16, 2), c(m, n, DType::f32, 3);
+    const Random random(9, RandomPurpose::test);
+    const auto scale = [&](Matrix& x, int64_t rows, int64_t cols, int low, uint64_t salt) {
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = 0; j < cols; ++j)
+          x.at(r, j) *= std::ldexp(
+              1.0f, low - static_cast<int>(random.bits(salt + static_cast<uint64_t>(r * cols + j)) % 14));
+      x.sync();
+    };
+    scale(a, m, k, -56, 0);
+    scale(b, n, k, -56, 1 << 20);
+    scale(c, m, n, -116, 2 << 20);
+    for (int64_t j = 0; j < n; j += 7) b.at(j, 1) = 0x1p-130f;
+    b.sync();
+    const Matrix before = c;
+    GemmArgs args{m,           n,    k,    a.data(), DType::bf16, false,      a.ld, b.data(),
+                  DType::bf16, true, b.ld, nullptr,  c.data(),    DType::f32, c.ld, true};
+    gemm(args);
+    int64_t flushes = 0;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        const auto a_of = [&](int64_t q) { return a.value(i, q); };
+        const auto b_of = [&](int64_t q) { return b.value(j, q); };
+        const float expected = chain(true, k, before.value(i, j), a_of, b_of);
+        ASSERT_EQ(bits(c.value(i, j)), bits(expected)) << i << "," << j << " " << isa_name(active_isa());
+        float kept = before.value(i, j);
+        for (int64_t q = 0; q < k; q += 2)
+          kept = std::fma(a_of(q), b_of(q), std::fma(a_of(q + 1), b_of(q + 1), kept));
+        flushes += bits(kept) != bits(expected);
+      }
+    EXPECT_GT(flushes, 100) << "the test's numbers are not small enough";
   });
 }
 
@@ -242,9 +315,9 @@ TEST_F(Gemm, GroupedEqualsOneProductPerExpert) {
           for (int64_t e = 0; e < experts; ++e)
             for (int64_t r = offsets[static_cast<size_t>(e)]; r < offsets[static_cast<size_t>(e) + 1]; ++r)
               for (int64_t j = 0; j < n; ++j) {
-                float acc = expected.value(r, j);
-                for (int64_t q = 0; q < k; ++q)
-                  acc = std::fma(a.value(r, q), tb ? b.value(e * n + j, q) : b.value(e * k + q, j), acc);
+                const float acc = chain(
+                    type == DType::bf16, k, expected.value(r, j), [&](int64_t q) { return a.value(r, q); },
+                    [&](int64_t q) { return tb ? b.value(e * n + j, q) : b.value(e * k + q, j); });
                 expected.at(r, j) = acc + bias.value(e, j);
               }
           ASSERT_EQ(std::memcmp(c.f.data(), expected.f.data(), c.f.size() * 4), 0)
@@ -257,34 +330,37 @@ TEST_F(Gemm, GroupedWeightGradientWithEmptyExperts) {
   each_isa([] {
     const std::vector<int64_t> offsets = {0, 0, 17, 18, 18, 60};
     const int64_t experts = 5, n = 21, k = 50, rows = 60;
-    for (const bool accumulate : {false, true}) {
-      Matrix dy(rows, n, DType::f32, 1), x(rows, k, DType::bf16, 2), dw(experts * n, k, DType::f32, 3),
-          expected = dw;
-      GroupedGemmArgs args;
-      args.experts = experts;
-      args.offsets = offsets.data();
-      args.n = n;
-      args.k = k;
-      args.a = dy.data();
-      args.lda = dy.ld;
-      args.b = x.data();
-      args.b_type = DType::bf16;
-      args.ldb = x.ld;
-      args.c = dw.data();
-      args.ldc = dw.ld;
-      args.c_stride = n * dw.ld;
-      args.accumulate = accumulate;
-      gemm_grouped_weight(args);
-      for (int64_t e = 0; e < experts; ++e)
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < k; ++j) {
-            float acc = accumulate ? expected.value(e * n + i, j) : 0.0f;
-            for (int64_t r = offsets[static_cast<size_t>(e)]; r < offsets[static_cast<size_t>(e) + 1]; ++r)
-              acc = std::fma(dy.value(r, i), x.value(r, j), acc);
-            expected.at(e * n + i, j) = acc;
-          }
-      ASSERT_EQ(std::memcmp(dw.f.data(), expected.f.data(), dw.f.size() * 4), 0) << accumulate;
-    }
+    for (const DType dy_type : {DType::f32, DType::bf16})
+      for (const bool accumulate : {false, true}) {
+        Matrix dy(rows, n, dy_type, 1), x(rows, k, DType::bf16, 2), dw(experts * n, k, DType::f32, 3),
+            expected = dw;
+        GroupedGemmArgs args;
+        args.experts = experts;
+        args.offsets = offsets.data();
+        args.n = n;
+        args.k = k;
+        args.a = dy.data();
+        args.a_type = dy_type;
+        args.lda = dy.ld;
+        args.b = x.data();
+        args.b_type = DType::bf16;
+        args.ldb = x.ld;
+        args.c = dw.data();
+        args.ldc = dw.ld;
+        args.c_stride = n * dw.ld;
+        args.accumulate = accumulate;
+        gemm_grouped_weight(args);
+        for (int64_t e = 0; e < experts; ++e)
+          for (int64_t i = 0; i < n; ++i)
+            for (int64_t j = 0; j < k; ++j) {
+              const int64_t row = offsets[static_cast<size_t>(e)], end = offsets[static_cast<size_t>(e) + 1];
+              expected.at(e * n + i, j) = chain(
+                  dy_type == DType::bf16, end - row, accumulate ? expected.value(e * n + i, j) : 0.0f,
+                  [&](int64_t r) { return dy.value(row + r, i); },
+                  [&](int64_t r) { return x.value(row + r, j); });
+            }
+        ASSERT_EQ(std::memcmp(dw.f.data(), expected.f.data(), dw.f.size() * 4), 0) << accumulate;
+      }
   });
 }
 
@@ -292,19 +368,20 @@ TEST_F(Gemm, SymmetricProductHasTheBitsOfTheFullOne) {
   each_isa([] {
     for (const int64_t m : {0, 1, 15, 50, 130})
       for (const bool ta : {false, true})
-        for (const DType c_type : {DType::f32, DType::bf16}) {
-          const int64_t k = 70;
-          Matrix a(ta ? k : m, ta ? m : k, DType::f32, 1), c(m, m, c_type, 2), full(m, m, c_type, 3);
-          GemmArgs args{m,          m,   k,    a.data(), DType::f32,  ta,     a.ld,   a.data(),
-                        DType::f32, !ta, a.ld, nullptr,  full.data(), c_type, full.ld};
-          gemm(args);
-          args.b = nullptr;
-          args.c = c.data();
-          syrk_full(args);
-          for (int64_t i = 0; i < m; ++i)
-            for (int64_t j = 0; j < m; ++j)
-              ASSERT_EQ(bits(c.value(i, j)), bits(full.value(i, j))) << m << " " << i;
-        }
+        for (const DType a_type : {DType::f32, DType::bf16})
+          for (const DType c_type : {DType::f32, DType::bf16}) {
+            const int64_t k = 70;
+            Matrix a(ta ? k : m, ta ? m : k, a_type, 1), c(m, m, c_type, 2), full(m, m, c_type, 3);
+            GemmArgs args{m,      m,   k,    a.data(), a_type,      ta,     a.ld,   a.data(),
+                          a_type, !ta, a.ld, nullptr,  full.data(), c_type, full.ld};
+            gemm(args);
+            args.b = nullptr;
+            args.c = c.data();
+            syrk_full(args);
+            for (int64_t i = 0; i < m; ++i)
+              for (int64_t j = 0; j < m; ++j)
+                ASSERT_EQ(bits(c.value(i, j)), bits(full.value(i, j))) << m << " " << i;
+          }
   });
 }
 

@@ -388,7 +388,7 @@ TEST(Optimizer, SameBitsForAnyThreadsAndInstructionSet) {
     EXPECT_TRUE(trained_afresh(5) == expected) << n << " threads";
   }
   set_num_threads(threads);
-  for (const Isa other : {Isa::generic, Isa::avx2, Isa::avx512}) {
+  for (const Isa other : kEveryIsa) {
     if (!cpu_has(other)) continue;
     force_isa(other);
     EXPECT_TRUE(trained_afresh(5) == expected) << isa_name(other);

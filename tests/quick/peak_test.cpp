@@ -11,7 +11,7 @@ namespace {
 
 TEST(Peak, IsPlausibleOnEveryInstructionSet) {
   const Isa before = active_isa();
-  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : kEveryIsa) {
     if (!cpu_has(isa)) continue;
     force_isa(isa);
     const double gflops = fma_peak_gflops(1);

@@ -111,7 +111,7 @@ TEST(Vmath, SameBitsInBodyTailScalarAndEverySet) {
   std::vector<float> x = sweep(-3.4e38f, 3.4e38f);
   x.insert(x.end(), {kInf, -kInf, 0.0f, -0.0f});
   std::vector<float> y(x.size());
-  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : kEveryIsa) {
     if (!cpu_has(isa)) continue;
     force_isa(isa);
     const std::pair<ArrayFn, float (*)(float)> pairs[] = {{INGOT_ISA_CALL(array_exp), vmath::exp},
@@ -142,7 +142,7 @@ TEST(Reduce, SameBitsEverywhereAndCloseToDouble) {
     a[i] = random.normal(i);
     b[i] = random.normal(i + 5000);
   }
-  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : kEveryIsa) {
     if (!cpu_has(isa)) continue;
     force_isa(isa);
     for (const int64_t n : {0, 1, 3, 15, 16, 17, 31, 33, 100, 999}) {

@@ -23,8 +23,8 @@ namespace {
 
 constexpr int64_t kPackedFloats = int64_t{2}
                                   << 20;  // packed A per round: 8 MiB, a share of the level 3 cache
-constexpr int64_t kMaxChunk = 2048;       // k per round where chains can wait in C
-constexpr int64_t kMaxBlock = 512;        // k per pass over the register tiles
+constexpr int64_t kMaxChunk = 2048;       // steps of k per round where chains can wait in C
+constexpr int64_t kMaxBlock = 512;        // steps per pass over the register tiles
 constexpr int64_t kMaxPieceRows = 1024;
 constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
@@ -49,11 +49,12 @@ struct Layout {
   DType a_type, b_type, c_type, bias_type;
   bool a_transposed, b_transposed, b_packed;
   int64_t lda, ldb, ldc;
+  bool pairs = false;       ///< both operands are bf16: a step of the chains is two k (gemm_kernels.h)
   bool lower_only = false;  ///< only tiles that touch the diagonal or lie below it
 };
 
 struct Problem {
-  int64_t m, n, k;
+  int64_t m, n, depth;  ///< depth: k, in elements
   const void* a;
   const void* b;
   void* c;
@@ -63,8 +64,8 @@ struct Problem {
 
 struct Block {
   const Problem* problem;
-  int64_t row0, rows, k0, k1, kc;
-  int64_t a_offset;  ///< floats into the packed buffer
+  int64_t row0, rows, k0, k1, kc;  ///< k in steps
+  int64_t a_offset;                ///< words into the packed buffer
 };
 
 struct PackUnit {
@@ -104,15 +105,18 @@ class Runner {
   }
 
  private:
+  int64_t steps_of(const Problem& p) const { return layout_.pairs ? ceil_div(p.depth, 2) : p.depth; }
+
   void add(const Problem& p) {
     // bf16 results cannot park a chain in C, so their k is never cut into rounds.
-    const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(p.k, kMaxChunk)) : 1;
-    const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(p.k, chunks), 16));
+    const int64_t k = steps_of(p);
+    const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(k, kMaxChunk)) : 1;
+    const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(k, chunks), 16));
     const int64_t most = std::max<int64_t>(64, kPackedFloats / chunk);
     const int64_t rows = round_up(ceil_div(p.m, ceil_div(p.m, most)), tile_.rows);
     for (int64_t row0 = 0; row0 < p.m; row0 += rows)
-      for (int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += chunk) {
-        const int64_t k1 = std::min(p.k, k0 + chunk);
+      for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += chunk) {
+        const int64_t k1 = std::min(k, k0 + chunk);
         const int64_t count = std::min(rows, p.m - row0);
         const int64_t floats = round_up(count, tile_.rows) * (k1 - k0);
         if (k0 > 0 || packed_ + floats > kPackedFloats) flush();
@@ -195,8 +199,8 @@ class Runner {
   void pack_a(const PackUnit& u) const {
     const Block& b = *u.block;
     INGOT_ISA_CALL(gemm_pack_a)
-    ({b.problem->a, layout_.a_type, layout_.a_transposed, layout_.lda, b.row0 + u.row, u.rows, b.k0, b.k1,
-      b.kc, round_up(b.rows, tile_.rows), u.row, a_ + b.a_offset});
+    ({b.problem->a, layout_.a_type, layout_.a_transposed, layout_.pairs, layout_.lda, b.problem->depth,
+      b.row0 + u.row, u.rows, b.k0, b.k1, b.kc, round_up(b.rows, tile_.rows), u.row, a_ + b.a_offset});
   }
 
   void run_piece(size_t index) const {
@@ -212,8 +216,9 @@ class Runner {
     piece.b_type = layout_.b_type;
     piece.b_transposed = layout_.b_transposed;
     piece.b_packed = layout_.b_packed;
+    piece.pairs = layout_.pairs;
     piece.ldb = layout_.ldb;
-    piece.b_k = p.k;
+    piece.depth = p.depth;
     piece.col0 = u.col0;
     piece.cols = u.cols;
     piece.k0 = b.k0;
@@ -223,7 +228,7 @@ class Runner {
     piece.c_type = layout_.c_type;
     piece.ldc = layout_.ldc;
     piece.from_c = p.accumulate || b.k0 > 0;
-    piece.last = b.k1 == p.k;
+    piece.last = b.k1 == steps_of(p);
     piece.bias = p.bias;
     piece.bias_type = layout_.bias_type;
     const int64_t width = round_up(u.cols, tile_.cols);
@@ -245,7 +250,8 @@ class Runner {
     if (next >= plan_.pieces.size() || layout_.b_packed || !layout_.b_transposed) return;
     const PieceUnit& u = plan_.pieces[next];
     const Block& b = *u.block;
-    if ((b.k1 - b.k0) * 4 < layout_.ldb * 3) return;
+    const int64_t elements = layout_.pairs ? 2 : 1;  // of B per step
+    if ((b.k1 - b.k0) * elements * 4 < layout_.ldb * 3) return;
     constexpr int64_t kLine = 64;
     const int64_t size = size_of(layout_.b_type);
     const int64_t lines = u.cols * layout_.ldb * size / kLine;
@@ -255,7 +261,7 @@ class Runner {
         ceil_div(piece.rows, tile_.rows) * ceil_div(piece.cols, tile_.cols) * (piece.k1 - piece.k0);
     int64_t spread = 1;
     while (spread < 8 && 2 * spread * lines <= steps) spread *= 2;
-    piece.next_b = static_cast<const char*>(b.problem->b) + (u.col0 * layout_.ldb + b.k0) * size;
+    piece.next_b = static_cast<const char*>(b.problem->b) + (u.col0 * layout_.ldb + b.k0 * elements) * size;
     piece.next_step = kLine / spread;
     piece.next_jump = piece.kc * piece.next_step;
     piece.next_tiles = ceil_div(lines * spread, piece.kc);
@@ -289,6 +295,7 @@ Layout layout_of(const Args& args, bool a_transposed) {
                   is_operand(layout.bias_type),
               "types {} {} {} {}", name_of(layout.a_type), name_of(layout.b_type), name_of(layout.c_type),
               name_of(layout.bias_type));
+  layout.pairs = layout.a_type == DType::bf16 && layout.b_type == DType::bf16;
   INGOT_CHECK(!args.accumulate || args.c_type == DType::f32, "accumulation needs an f32 result");
   return layout;
 }
@@ -363,6 +370,7 @@ void syrk_full(const GemmArgs& args) {
               args.n, args.k);
   Layout layout = layout_of(args, args.a_transposed);
   layout.b_type = args.a_type;
+  layout.pairs = args.a_type == DType::bf16;
   layout.b_transposed = !args.a_transposed;
   layout.ldb = args.lda;
   layout.lower_only = true;
@@ -383,8 +391,10 @@ PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t
     : type_(type), k_(k), n_(n), experts_(experts) {
   INGOT_CHECK(is_operand(type) && k >= 0 && n >= 0 && experts >= 1, "type {} k {} n {}", name_of(type), k, n);
   const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();
+  const bool pairs = type == DType::bf16;
   panel_ = tile.cols;
-  stride_ = k * round_up(n, tile.lanes);
+  const int64_t column = pairs ? round_up(k, 2) : k;  // of one column of a panel
+  stride_ = column * round_up(n, tile.lanes);
   data_ = std::aligned_alloc(64, static_cast<size_t>(round_up(std::max<int64_t>(bytes(), 1), 64)));
   if (data_ == nullptr) throw std::bad_alloc();
   const int64_t panels = ceil_div(n, panel_);
@@ -393,8 +403,8 @@ PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t
       const int64_t expert = i / panels;
       const int64_t col0 = i % panels * panel_;
       INGOT_ISA_CALL(gemm_pack_b)
-      ({at(b, type, expert * b_stride), type, transposed, ldb, 0, k, col0, std::min(panel_, n - col0),
-        at(data_, type, expert * stride_ + col0 * k), true});
+      ({at(b, type, expert * b_stride), type, transposed, pairs, ldb, k, 0, pairs ? column / 2 : k, col0,
+        std::min(panel_, n - col0), static_cast<float*>(at(data_, type, expert * stride_ + col0 * column))});
     }
   });
 }

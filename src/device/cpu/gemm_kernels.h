@@ -1,9 +1,13 @@
-// What gemm.cpp (planning, threads) asks of isa_gemm.cpp (packing and the register tile). Internal to
-// device/cpu.
+// What gemm.cpp (planning, threads) asks of isa_gemm_pack.cpp (panels) and isa_gemm.cpp (the register tile).
+// Internal to device/cpu.
 //
-// Packed A of a block (rows_padded x k1-k0): for each k block of kc, for each panel of kRows rows:
-// [kc][kRows], missing rows 0. Packed B: panels of kCols columns, each [k][width] with width = its columns
-// rounded up to whole vectors.
+// Chains advance in steps of one 32-bit word per operand. A step is one k, widened to f32; or, where both
+// operands are bf16 (`pairs`), two of them: k = 2 step in the low half, 2 step + 1 in the high half, 0 beyond
+// an odd k. All k0, k1 and kc below count steps.
+//
+// Packed A of a block (rows_padded x k1-k0): for each range of kc steps, for each panel of kRows rows:
+// [kc][kRows] words, missing rows 0. Packed B: panels of kCols columns, each [k][width] words with width =
+// its columns rounded up to whole vectors.
 #pragma once
 #include <cstdint>
 
@@ -19,8 +23,9 @@ struct GemmTile {
 struct GemmPackA {
   const void* a;  ///< element (row 0, k 0) of the problem
   DType type;
-  bool transposed;
+  bool transposed, pairs;
   int64_t lda;
+  int64_t depth;         ///< k of the problem, in elements
   int64_t row0, rows;    ///< of the problem, to be packed
   int64_t k0, k1, kc;    ///< of the problem
   int64_t rows_padded;   ///< of the block
@@ -31,11 +36,11 @@ struct GemmPackA {
 struct GemmPackB {
   const void* b;  ///< element (k 0, column 0) of the problem
   DType type;
-  bool transposed;
+  bool transposed, pairs;
   int64_t ldb;
+  int64_t depth;               ///< k of the problem, in elements
   int64_t k0, kc, col0, cols;  ///< cols <= tile cols
-  void* out;                   ///< [kc][width]: f32, or B's type where keep_type
-  bool keep_type;
+  float* out;                  ///< [kc][width]
 };
 
 /// One thread's share: rows x cols of C over k0..k1.
@@ -44,9 +49,10 @@ struct GemmPiece {
   int64_t rows_padded, row_in_block, rows;
   const void* b;
   DType b_type;
-  bool b_transposed, b_packed;
+  bool b_transposed, pairs;
+  bool b_packed;  ///< B is PackedWeights: f32 words, or pairs of bf16 (whatever A is)
   int64_t ldb;
-  int64_t b_k;  ///< rows of the packed matrix
+  int64_t depth;  ///< k of the problem, in elements
   int64_t col0, cols;
   int64_t k0, k1, kc;
   void* c;  ///< element (first row of the piece, column 0)
@@ -56,8 +62,8 @@ struct GemmPiece {
   bool last;    ///< k1 is the end: add the bias, round
   const void* bias;
   DType bias_type;
-  /// What this thread will probably pack next: fetched while the tiles of this piece run, one line per k
-  /// step. Tile t walks from next_b + t * next_jump in steps of next_step, while t < next_tiles.
+  /// What this thread will probably pack next: fetched while the tiles of this piece run, one line per step.
+  /// Tile t walks from next_b + t * next_jump in steps of next_step, while t < next_tiles.
   const char* next_b;
   int64_t next_jump, next_step, next_tiles;
   float* b_strip;  ///< kc x cols rounded up to whole panels

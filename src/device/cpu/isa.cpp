@@ -13,14 +13,17 @@ namespace {
 Isa detect() {
   const char* text = std::getenv("INGOT_ISA");
   const std::string_view wanted = text ? text : "";
-  Isa best = cpu_has(Isa::avx512) ? Isa::avx512 : cpu_has(Isa::avx2) ? Isa::avx2 : Isa::generic;
+  Isa best = Isa::generic;
+  for (const Isa isa : kEveryIsa)
+    if (cpu_has(isa)) best = isa;
   if (wanted.empty()) return best;
-  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+  for (const Isa isa : kEveryIsa)
     if (wanted == isa_name(isa)) {
       if (!cpu_has(isa)) fail("INGOT_ISA={} asks for instructions that this CPU does not have", wanted);
       return isa;
     }
-  throw Error(fmt::format("INGOT_ISA={} is not an instruction set", wanted), "use generic, avx2 or avx512");
+  throw Error(fmt::format("INGOT_ISA={} is not an instruction set", wanted),
+              "use generic, avx2, avx512 or avx512bf16");
 }
 
 std::atomic<Isa>& active() {
@@ -40,6 +43,8 @@ bool cpu_has(Isa isa) {
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && cpu_has(Isa::avx2);
+    case Isa::avx512bf16:
+      return __builtin_cpu_supports("avx512bf16") && cpu_has(Isa::avx512);
   }
   return false;
 #else
@@ -52,7 +57,17 @@ Isa active_isa() {
 }
 
 const char* isa_name(Isa isa) {
-  return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "generic";
+  switch (isa) {
+    case Isa::generic:
+      return "generic";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512bf16:
+      return "avx512bf16";
+  }
+  return "?";
 }
 
 void force_isa(Isa isa) {

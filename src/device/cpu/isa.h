@@ -10,9 +10,11 @@
 
 namespace ingot {
 
-enum class Isa { generic, avx2, avx512 };
+/// avx512bf16 runs the kernels of avx512, with the processor's dot product where both operands are bf16.
+enum class Isa { generic, avx2, avx512, avx512bf16 };
+inline constexpr Isa kEveryIsa[] = {Isa::generic, Isa::avx2, Isa::avx512, Isa::avx512bf16};
 
-/// The best set that this CPU has and $INGOT_ISA (generic, avx2, avx512) allows; fixed at first use.
+/// The best set that this CPU has and $INGOT_ISA (a name of isa_name) allows; fixed at first use.
 Isa active_isa();
 const char* isa_name(Isa isa);
 /// For tests: makes `isa` the active set from now on; the CPU must have it.
@@ -33,7 +35,7 @@ bool cpu_has(Isa isa);
   result name parameters;                          \
   }
 #define INGOT_ISA_CALL(name)                                             \
-  (::ingot::active_isa() == ::ingot::Isa::avx512 ? ::ingot::avx512::name \
+  (::ingot::active_isa() >= ::ingot::Isa::avx512 ? ::ingot::avx512::name \
    : ::ingot::active_isa() == ::ingot::Isa::avx2 ? ::ingot::avx2::name   \
                                                  : ::ingot::generic::name)
 #else

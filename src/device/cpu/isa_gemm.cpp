@@ -1,144 +1,85 @@
-// The inner parts of gemm.h for one instruction set: packing panels and the register tile. See
+// The register tile of matrix products and one thread's piece of work, for one instruction set. See
 // gemm_kernels.h.
-//
-// The register tile is 8 x 48 with AVX-512 (24 accumulators, 3 vectors of B, broadcasts of A), 4 x 24 with
-// AVX2 and 4 x 12 otherwise: per k step it loads kRows + kVecs times for kRows * kVecs fmas, under one load
-// per fma everywhere.
 #include "device/cpu/gemm_kernels.h"
+#include "device/cpu/gemm_tile.h"
 #include "device/cpu/simd.h"
-#include "device/cpu/transpose.h"
+#if !defined(INGOT_ISA_generic)
+#include <immintrin.h>
+#endif
 
 namespace ingot::INGOT_ISA {
 namespace {
 
+// ---- one step of the chains
+// ----------------------------------------------------------------------------------------
+
+/// One k in f32.
+struct Plain {
+  static INGOT_INLINE Vec step(Vec a, Vec b, Vec acc) { return fma(a, b, acc); }
+};
+
 #if defined(INGOT_ISA_avx512)
-constexpr int kRows = 8;
+/// Two k in bf16 by the processor's dot product: the odd one first, each a fused multiply-add of its own,
+/// subnormal numbers (the chain's included) taken and given as zeros.
+struct Dot {
+  static INGOT_INLINE Vec step(Vec a, Vec b, Vec acc) {
+    return {_mm512_dpbf16_ps(acc.v, (__m512bh)a.v, (__m512bh)b.v)};
+  }
+};
+#endif
+
+#if defined(INGOT_ISA_generic)
+float flushed(float x) {
+  return __builtin_fabsf(x) < __FLT_MIN__ ? __builtin_copysignf(0.0f, x) : x;
+}
+/// fma that flushes subnormals as the vector sets do: a result counts as subnormal by its value rounded to 24
+/// bits without a lowest exponent, which only matters where it seems to be the smallest normal number.
+float flushing_fma(float a, float b, float acc) {
+  a = flushed(a), b = flushed(b), acc = flushed(acc);
+  const float x = __builtin_fmaf(a, b, acc);
+  if (__builtin_fabsf(x) != __FLT_MIN__) return flushed(x);
+  const float scaled = __builtin_fmaf(a * 0x1p32f, b * 0x1p32f, acc * 0x1p64f);
+  return __builtin_fabsf(scaled) < __FLT_MIN__ * 0x1p64f ? __builtin_copysignf(0.0f, x) : x;
+}
+Vec flushing_fma(Vec a, Vec b, Vec acc) {
+  Vec r;
+  for (int i = 0; i < kLanes; ++i) r.v[i] = flushing_fma(a.v[i], b.v[i], acc.v[i]);
+  return r;
+}
 #else
-constexpr int kRows = 4;
+/// fma; the tile flushes subnormals.
+INGOT_INLINE Vec flushing_fma(Vec a, Vec b, Vec acc) {
+  return fma(a, b, acc);
+}
 #endif
-constexpr int kVecs = 3;
-constexpr int kCols = kVecs * kLanes;
 
-INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-INGOT_INLINE int64_t width_of(int64_t cols) {
-  return (cols + kLanes - 1) / kLanes * kLanes;
-}
+/// What Dot does, to the bit, in fused multiply-adds.
+struct TwoFmas {
+  static INGOT_INLINE Vec high(Vec x) {
+    return as_float(as_int(x) & set1i(static_cast<int32_t>(0xFFFF0000u)));
+  }
+  static INGOT_INLINE Vec low(Vec x) { return as_float(shift_left<16>(as_int(x))); }
+  static INGOT_INLINE Vec step(Vec a, Vec b, Vec acc) {
+    return flushing_fma(low(a), low(b), flushing_fma(high(a), high(b), acc));
+  }
+};
 
-// ---- packing
-// ---------------------------------------------------------------------------------------------------
-
-/// rows [k][rows <= kRows] of A stored [m, k] -> out[k][kRows]
-template <class T>
-void pack_a_plain(const T* a, int64_t lda, int64_t rows, int64_t kc, float* out) {
-  int64_t k = 0;
-#if defined(INGOT_ISA_avx512)
-  if (rows == kRows)
-    for (; k + 8 <= kc; k += 8) {
-      __m256 r[8];
-      for (int i = 0; i < 8; ++i) r[i] = load8(a + i * lda + k);
-      transpose8(r);
-      for (int i = 0; i < 8; ++i) _mm256_storeu_ps(out + (k + i) * 8, r[i]);
-    }
-#elif defined(INGOT_ISA_avx2)
-  if (rows == kRows)
-    for (; k + 8 <= kc; k += 8) {
-      __m256 r[8] = {load8(a + k), load8(a + lda + k), load8(a + 2 * lda + k), load8(a + 3 * lda + k)};
-      for (int i = 4; i < 8; ++i) r[i] = r[0];
-      transpose8(r);
-      for (int i = 0; i < 8; ++i) _mm_storeu_ps(out + (k + i) * 4, _mm256_castps256_ps128(r[i]));
-    }
-#endif
-  for (; k < kc; ++k)
-    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? to_float(a[i * lda + k]) : 0.0f;
-}
-
-/// A stored [k, m]: kRows neighbours per k are contiguous
-template <class T>
-void pack_a_transposed(const T* a, int64_t lda, int64_t rows, int64_t kc, float* out) {
-  if (rows == kRows) {
-    for (int64_t k = 0; k < kc; ++k) {
-#if defined(INGOT_ISA_avx512)
-      _mm256_storeu_ps(out + k * 8, load8(a + k * lda));
+/// From now on this thread's vector arithmetic takes and gives subnormal numbers as zeros; returns the mode
+/// before.
+INGOT_INLINE unsigned flush_subnormals() {
+#if defined(INGOT_ISA_generic)
+  return 0;  // flushing_fma does it
 #else
-      for (int i = 0; i < kRows; ++i) out[k * kRows + i] = to_float(a[k * lda + i]);
+  constexpr unsigned kFlushResults = 0x8000, kFlushOperands = 0x0040;
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushResults | kFlushOperands);
+  return before;
 #endif
-    }
-    return;
-  }
-  for (int64_t k = 0; k < kc; ++k)
-    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? to_float(a[k * lda + i]) : 0.0f;
 }
-
-template <class T>
-void pack_a(const GemmPackA& p) {
-  const T* a = static_cast<const T*>(p.a);
-  for (int64_t k = p.k0; k < p.k1; k += p.kc) {
-    const int64_t kc = min64(p.kc, p.k1 - k);
-    float* block = p.out + (k - p.k0) * p.rows_padded + p.row_in_block * kc;
-    if (!p.transposed) {
-      for (int64_t i = 0; i < p.rows; i += kRows)
-        pack_a_plain(a + (p.row0 + i) * p.lda + k, p.lda, min64(kRows, p.rows - i), kc, block + i * kc);
-      continue;
-    }
-    // Few k rows at a time: neighbouring panels share lines, and rows 4 KiB apart share a cache set.
-    constexpr int64_t kStep = 4;
-    for (int64_t q = 0; q < kc; q += kStep)
-      for (int64_t i = 0; i < p.rows; i += kRows)
-        pack_a_transposed(a + (k + q) * p.lda + p.row0 + i, p.lda, min64(kRows, p.rows - i),
-                          min64(kStep, kc - q), block + i * kc + q * kRows);
-  }
-}
-
-/// [k, n] storage: rows of `cols` contiguous elements; only widening and zero padding
-template <class T, class Out>
-void pack_b_plain(const T* b, int64_t ldb, int64_t cols, int64_t kc, Out* out) {
-  const int64_t width = width_of(cols);
-  const int tail = static_cast<int>(cols % kLanes);
-  for (int64_t k = 0; k < kc; ++k, b += ldb, out += width) {
-    int64_t j = 0;
-    for (; j + kLanes <= cols; j += kLanes) store(out + j, load(b + j));
-    if (tail != 0) store(out + j, load_tail(b + j, tail));
-  }
-}
-
-/// [n, k] storage: square blocks turned in registers
-template <class T, class Out>
-void pack_b_transposed(const T* b, int64_t ldb, int64_t cols, int64_t kc, Out* out) {
-  const int64_t width = width_of(cols);
-  constexpr int64_t kAhead = 256 / sizeof(T);  // too many streams for the hardware's prefetcher
-  for (int64_t k = 0; k < kc; k += kLanes) {
-    const int depth = static_cast<int>(min64(kLanes, kc - k));
-    for (int64_t j = 0; j < cols; j += kLanes) {
-      const int count = static_cast<int>(min64(kLanes, cols - j));
-      Vec r[kLanes];
-      if (count == kLanes && depth == kLanes) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          const T* line = b + (j + i) * ldb + k;
-          __builtin_prefetch(line + kAhead);
-          r[i] = load(line);
-        }
-        transpose(r);
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store(out + (k + i) * width + j, r[i]);
-      } else {
-        for (int i = 0; i < kLanes; ++i) r[i] = i < count ? load_tail(b + (j + i) * ldb + k, depth) : zero();
-        transpose(r);
-        for (int i = 0; i < depth; ++i) store(out + (k + i) * width + j, r[i]);
-      }
-    }
-  }
-}
-
-template <class T, class Out>
-void pack_b(const GemmPackB& p) {
-  const T* b = static_cast<const T*>(p.b);
-  if (p.transposed)
-    pack_b_transposed(b + p.col0 * p.ldb + p.k0, p.ldb, p.cols, p.kc, static_cast<Out*>(p.out));
-  else
-    pack_b_plain(b + p.k0 * p.ldb + p.col0, p.ldb, p.cols, p.kc, static_cast<Out*>(p.out));
+INGOT_INLINE void restore_mode(unsigned mode) {
+#if !defined(INGOT_ISA_generic)
+  _mm_setcsr(mode);
+#endif
 }
 
 // ---- the register tile
@@ -176,8 +117,38 @@ INGOT_INLINE void store_cols(T* p, int v, int cols, Vec x) {
     store_tail(p + v * kLanes, x, cols - v * kLanes);
 }
 
-template <int MR, int NV, class T>
-void tile(int64_t kc, const float* a, const T* b, const TileIo& io) {
+template <int MR, int NV>
+INGOT_INLINE void pin(Vec (&acc)[MR][NV]) {
+#if !defined(INGOT_ISA_generic)
+  // Arithmetic on acc stays on its side of a change of the rounding mode.
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 3
+    for (int v = 0; v < NV; ++v) asm volatile("" : "+v"(acc[i][v].v));
+#endif
+}
+
+template <int MR, int NV, class Chain>
+INGOT_INLINE void run_chains(int64_t kc, const float* a, const float* b, const TileIo& io,
+                             Vec (&acc)[MR][NV]) {
+  const char* fetch = io.fetch;
+  const int64_t fetch_step = io.fetch_step;
+  for (int64_t k = 0; k < kc; ++k, a += kRows, b += NV * kLanes, fetch += fetch_step) {
+    __builtin_prefetch(fetch, 0, 2);
+    Vec bv[NV];
+#pragma GCC unroll 3
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i) {
+      const Vec x = set1(a[i]);
+#pragma GCC unroll 3
+      for (int v = 0; v < NV; ++v) acc[i][v] = Chain::step(x, bv[v], acc[i][v]);
+    }
+  }
+}
+
+template <int MR, int NV, class Chain>
+void tile(int64_t kc, const float* a, const float* b, const TileIo& io) {
   Vec acc[MR][NV];
   // The results' lines travel while the chains run.
   const int64_t out_size = io.out_bf16 ? 2 : 4;
@@ -199,19 +170,14 @@ void tile(int64_t kc, const float* a, const T* b, const TileIo& io) {
 #pragma GCC unroll 3
       for (int v = 0; v < NV; ++v) acc[i][v] = load_cols<NV>(io.in + i * io.in_stride, v, io.cols);
   }
-  const char* fetch = io.fetch;
-  const int64_t fetch_step = io.fetch_step;
-  for (int64_t k = 0; k < kc; ++k, a += kRows, b += NV * kLanes, fetch += fetch_step) {
-    __builtin_prefetch(fetch, 0, 2);
-    Vec bv[NV];
-#pragma GCC unroll 3
-    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
-#pragma GCC unroll 8
-    for (int i = 0; i < MR; ++i) {
-      const Vec x = set1(a[i]);
-#pragma GCC unroll 3
-      for (int v = 0; v < NV; ++v) acc[i][v] = fma(x, bv[v], acc[i][v]);
-    }
+  if constexpr (std::is_same_v<Chain, TwoFmas>) {
+    const unsigned mode = flush_subnormals();
+    pin(acc);
+    run_chains<MR, NV, Chain>(kc, a, b, io, acc);
+    pin(acc);
+    restore_mode(mode);
+  } else {
+    run_chains<MR, NV, Chain>(kc, a, b, io, acc);
   }
   if (io.bias != nullptr) {
 #pragma GCC unroll 3
@@ -237,77 +203,82 @@ void tile(int64_t kc, const float* a, const T* b, const TileIo& io) {
   }
 }
 
-template <class T>
-using TileFn = void (*)(int64_t, const float*, const T*, const TileIo&);
+using TileFn = void (*)(int64_t, const float*, const float*, const TileIo&);
 
-template <class T, int MR>
-TileFn<T> tile_of_width(int64_t vecs) {
-  return vecs == 3 ? &tile<MR, 3, T> : vecs == 2 ? &tile<MR, 2, T> : &tile<MR, 1, T>;
+template <class Chain, int MR>
+TileFn tile_of_width(int64_t vecs) {
+  return vecs == 3 ? &tile<MR, 3, Chain> : vecs == 2 ? &tile<MR, 2, Chain> : &tile<MR, 1, Chain>;
 }
 
-template <class T>
-TileFn<T> tile_of(int64_t rows, int64_t vecs) {
+template <class Chain>
+TileFn tile_of(int64_t rows, int64_t vecs) {
   switch (rows) {
     case 1:
-      return tile_of_width<T, 1>(vecs);
+      return tile_of_width<Chain, 1>(vecs);
     case 2:
-      return tile_of_width<T, 2>(vecs);
+      return tile_of_width<Chain, 2>(vecs);
     case 3:
-      return tile_of_width<T, 3>(vecs);
+      return tile_of_width<Chain, 3>(vecs);
 #if defined(INGOT_ISA_avx512)
     case 4:
-      return tile_of_width<T, 4>(vecs);
+      return tile_of_width<Chain, 4>(vecs);
     case 5:
-      return tile_of_width<T, 5>(vecs);
+      return tile_of_width<Chain, 5>(vecs);
     case 6:
-      return tile_of_width<T, 6>(vecs);
+      return tile_of_width<Chain, 6>(vecs);
     case 7:
-      return tile_of_width<T, 7>(vecs);
+      return tile_of_width<Chain, 7>(vecs);
 #endif
     default:
-      return tile_of_width<T, kRows>(vecs);
+      return tile_of_width<Chain, kRows>(vecs);
   }
+}
+
+TileFn tile_of(bool pairs, int64_t rows, int64_t vecs) {
+  if (!pairs) return tile_of<Plain>(rows, vecs);
+#if defined(INGOT_ISA_avx512)
+  if (active_isa() == Isa::avx512bf16) return tile_of<Dot>(rows, vecs);
+#endif
+  return tile_of<TwoFmas>(rows, vecs);
 }
 
 // ---- one thread's piece
 // ----------------------------------------------------------------------------------------
 
-/// Where the piece's strip of B for one k block lies: panel j at b + panel * j, rows of its own width.
+/// Where the piece's strip of B for one range of steps lies: panel j at b + panel * j, rows of its own width.
 struct Strip {
-  const void* b;
-  int64_t panel;
-  bool is_bf16;
+  const float* b;
+  int64_t panel;  ///< words
 };
 
-Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
-  const bool is_bf16 = p.b_type == DType::bf16;
-  const int64_t size = is_bf16 ? 2 : 4;
-  const bool direct = p.b_packed && (!is_bf16 || p.rows <= 2 * kRows);
-  if (direct) {  // packed weights read in place; the last panel may be narrower
-    const int64_t panel = kCols * p.b_k;
-    const int64_t width = width_of(min64(kCols, p.cols));
-    return {static_cast<const char*>(p.b) + (p.col0 / kCols * panel + k * width) * size, panel * size,
-            is_bf16};
+/// Steps k .. k+kc of a panel of packed pairs as f32, for an f32 A.
+void widen_panel(const float* pairs, int64_t width, int64_t k, int64_t kc, float* out) {
+  for (int64_t q = k; q < k + kc; ++q, out += width) {
+    const float* row = pairs + q / 2 * width;
+    for (int64_t j = 0; j < width; j += kLanes) {
+      const Vec x = load(row + j);
+      store(out + j, q % 2 == 0 ? TwoFmas::low(x) : TwoFmas::high(x));
+    }
   }
+}
+
+Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
+  const bool packed_pairs = p.b_packed && p.b_type == DType::bf16;
+  const int64_t packed_panel = kCols * (packed_pairs ? (p.depth + 1) / 2 : p.depth);
+  const float* packed = static_cast<const float*>(p.b) + p.col0 / kCols * packed_panel;
+  if (p.b_packed && packed_pairs == p.pairs)  // read in place; the last panel may be narrower
+    return {packed + k * width_of(min64(kCols, p.cols)), packed_panel};
   for (int64_t j = 0; j < p.cols; j += kCols) {
     const int64_t cols = min64(kCols, p.cols - j);
     float* out = p.b_strip + j * kc;
-    if (p.b_packed) {
-      const bf16* panel = static_cast<const bf16*>(p.b) + (p.col0 + j) * p.b_k;
-      const int64_t count = kc * width_of(cols);
-      for (int64_t i = 0; i < count; i += kLanes) store(out + i, load(panel + k * width_of(cols) + i));
-      continue;
-    }
-    const GemmPackB pack{p.b, p.b_type, p.b_transposed, p.ldb, k, kc, p.col0 + j, cols, out, false};
-    if (is_bf16)
-      pack_b<bf16, float>(pack);
+    if (p.b_packed)
+      widen_panel(packed + j / kCols * packed_panel, width_of(cols), k, kc, out);
     else
-      pack_b<float, float>(pack);
+      gemm_pack_b({p.b, p.b_type, p.b_transposed, p.pairs, p.ldb, p.depth, k, kc, p.col0 + j, cols, out});
   }
-  return {p.b_strip, kCols * kc * 4, false};
+  return {p.b_strip, kCols * kc};
 }
 
-template <class T>
 void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, int64_t i, int64_t rows,
                int64_t j, int64_t tile_offset) {
   const int64_t cols = min64(kCols, p.cols - j);
@@ -332,35 +303,19 @@ void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, in
   if (end && p.bias != nullptr)
     io.bias = static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4);
   io.cols = static_cast<int>(cols);
-  const T* b = reinterpret_cast<const T*>(static_cast<const char*>(strip.b) + j / kCols * strip.panel);
+  const float* b = strip.b + j / kCols * strip.panel;
   const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / kCols + tile_offset;
   const bool fetches = number < p.next_tiles;
   io.fetch = fetches ? p.next_b + number * p.next_jump : reinterpret_cast<const char*>(b);
   io.fetch_step = fetches ? p.next_step : 0;
   const float* a = p.a + (k - p.k0) * p.rows_padded + (p.row_in_block + i) * kc;
-  tile_of<T>(rows, width_of(cols) / kLanes)(kc, a, b, io);
+  tile_of(p.pairs, rows, width_of(cols) / kLanes)(kc, a, b, io);
 }
 
 }  // namespace
 
 GemmTile gemm_tile() {
   return {kRows, kCols, kLanes};
-}
-
-void gemm_pack_a(const GemmPackA& args) {
-  if (args.type == DType::bf16)
-    pack_a<bf16>(args);
-  else
-    pack_a<float>(args);
-}
-
-void gemm_pack_b(const GemmPackB& args) {
-  if (args.type == DType::bf16 && args.keep_type)
-    pack_b<bf16, bf16>(args);
-  else if (args.type == DType::bf16)
-    pack_b<bf16, float>(args);
-  else
-    pack_b<float, float>(args);
 }
 
 void gemm_piece(const GemmPiece& p) {
@@ -371,12 +326,8 @@ void gemm_piece(const GemmPiece& p) {
     const int64_t kc = min64(p.kc, p.k1 - k);
     const Strip strip = make_strip(p, k, kc);
     for (int64_t i = 0; i < p.rows; i += kRows)
-      for (int64_t j = 0; j < p.cols; j += kCols) {
-        if (strip.is_bf16)
-          run_panel<bf16>(p, strip, k, kc, i, min64(kRows, p.rows - i), j, tiles_done);
-        else
-          run_panel<float>(p, strip, k, kc, i, min64(kRows, p.rows - i), j, tiles_done);
-      }
+      for (int64_t j = 0; j < p.cols; j += kCols)
+        run_panel(p, strip, k, kc, i, min64(kRows, p.rows - i), j, tiles_done);
     k += kc;
     tiles_done += tiles;
   } while (k < p.k1);

@@ -1,0 +1,278 @@
+// Panels of A and B for the register tile of isa_gemm.cpp, for one instruction set. See gemm_kernels.h for
+// their layout.
+//
+// Operands come in three forms: f32, bf16 widened to f32 (where the other operand is f32), and pairs of bf16.
+#include "device/cpu/gemm_kernels.h"
+#include "device/cpu/gemm_tile.h"
+#include "device/cpu/simd.h"
+#include "device/cpu/transpose.h"
+
+namespace ingot::INGOT_ISA {
+
+/// Two neighbours along k as they lie in memory; moved as one word.
+struct Pair {
+  bf16 low, high;
+};
+
+INGOT_INLINE Vec load(const Pair* p) {
+  float words[kLanes];
+  std::memcpy(words, p, sizeof(words));
+  return load(words);
+}
+INGOT_INLINE Vec load_tail(const Pair* p, int n) {
+  float words[kLanes] = {};
+  std::memcpy(words, p, static_cast<size_t>(n) * sizeof(Pair));
+  return load(words);
+}
+#if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
+INGOT_INLINE __m256 load8(const Pair* p) {
+  __m256 words;
+  std::memcpy(&words, p, sizeof(words));
+  return words;
+}
+#endif
+
+namespace {
+
+float word(float x) {
+  return x;
+}
+float word(bf16 x) {
+  return to_float(x);
+}
+float word(Pair x) {
+  return std::bit_cast<float>(x);
+}
+
+/// The pointer `elements` of the operand's own type further on.
+template <class T>
+const T* ahead(const T* p, int64_t elements) {
+  return p + elements;
+}
+template <>
+const Pair* ahead(const Pair* p, int64_t elements) {
+  return reinterpret_cast<const Pair*>(reinterpret_cast<const bf16*>(p) + elements);
+}
+
+/// n pairs from two rows of bf16; `odd` is nullptr beyond an odd k.
+INGOT_INLINE Vec join(const bf16* even, const bf16* odd, int n) {
+  const Vec low = n == kLanes ? load(even) : load_tail(even, n);
+  const Vec high = odd == nullptr ? zero() : n == kLanes ? load(odd) : load_tail(odd, n);
+  return as_float((shift_right<16>(as_int(low)) & set1i(0xFFFF)) | as_int(high));
+}
+
+float join(const bf16* even, const bf16* odd) {
+  return std::bit_cast<float>(static_cast<uint32_t>(even->bits) |
+                              (odd == nullptr ? 0 : static_cast<uint32_t>(odd->bits) << 16));
+}
+
+// ---- A
+
+/// Rows (<= kRows) of A stored [m, k] -> out[kc][kRows]
+template <class T>
+void pack_a_rows(const T* a, int64_t lda, int64_t rows, int64_t kc, float* out) {
+  int64_t k = 0;
+#if defined(INGOT_ISA_avx512)
+  if (rows == kRows)
+    for (; k + 8 <= kc; k += 8) {
+      __m256 r[8];
+      for (int i = 0; i < 8; ++i) r[i] = load8(ahead(a, i * lda) + k);
+      transpose8(r);
+      for (int i = 0; i < 8; ++i) _mm256_storeu_ps(out + (k + i) * 8, r[i]);
+    }
+#elif defined(INGOT_ISA_avx2)
+  if (rows == kRows)
+    for (; k + 8 <= kc; k += 8) {
+      __m256 r[8];
+      for (int i = 0; i < 4; ++i) r[i] = load8(ahead(a, i * lda) + k);
+      for (int i = 4; i < 8; ++i) r[i] = r[0];
+      transpose8(r);
+      for (int i = 0; i < 8; ++i) _mm_storeu_ps(out + (k + i) * 4, _mm256_castps256_ps128(r[i]));
+    }
+#endif
+  for (; k < kc; ++k)
+    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? word(ahead(a, i * lda)[k]) : 0.0f;
+}
+
+/// The same for pairs, of which only `whole` have both halves.
+void pack_a_pairs(const bf16* a, int64_t lda, int64_t rows, int64_t whole, int64_t kc, float* out) {
+  pack_a_rows(reinterpret_cast<const Pair*>(a), lda, rows, whole, out);
+  for (int64_t k = whole; k < kc; ++k)
+    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? join(a + i * lda + 2 * k, nullptr) : 0.0f;
+}
+
+/// A stored [k, m]: kRows neighbours per k are contiguous
+template <class T>
+void pack_a_columns(const T* a, int64_t lda, int64_t rows, int64_t kc, float* out) {
+  for (int64_t k = 0; k < kc; ++k, a += lda, out += kRows) {
+#if defined(INGOT_ISA_avx512)
+    if (rows == kRows) {
+      _mm256_storeu_ps(out, load8(a));
+      continue;
+    }
+#endif
+    for (int i = 0; i < kRows; ++i) out[i] = i < rows ? to_float(a[i]) : 0.0f;
+  }
+}
+
+void pack_a_column_pairs(const bf16* a, int64_t lda, int64_t rows, int64_t whole, int64_t kc, float* out) {
+  for (int64_t k = 0; k < kc; ++k, a += 2 * lda, out += kRows) {
+    const bf16* odd = k < whole ? a + lda : nullptr;
+#if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
+    if (rows == kRows) {
+      store_tail(out, join(a, odd, kRows), kRows);
+      continue;
+    }
+#endif
+    for (int i = 0; i < kRows; ++i) out[i] = i < rows ? join(a + i, odd == nullptr ? odd : odd + i) : 0.0f;
+  }
+}
+
+/// One range of kc steps from step k of A stored [m, k].
+template <class T>
+void pack_a_range(const GemmPackA& p, int64_t k, int64_t kc, float* block) {
+  const T* a = static_cast<const T*>(p.a) + p.row0 * p.lda;
+  for (int64_t i = 0; i < p.rows; i += kRows, a += kRows * p.lda) {
+    const int64_t rows = min64(kRows, p.rows - i);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (p.pairs) {
+        pack_a_pairs(a + 2 * k, p.lda, rows, min64(kc, p.depth / 2 - k), kc, block + i * kc);
+        continue;
+      }
+    }
+    pack_a_rows(a + k, p.lda, rows, kc, block + i * kc);
+  }
+}
+
+/// The same of A stored [k, m]. Few steps at a time: neighbouring panels share lines, and rows 4 KiB apart
+/// share a cache set.
+template <class T>
+void pack_a_transposed_range(const GemmPackA& p, int64_t k, int64_t kc, float* block) {
+  constexpr int64_t kSteps = 4;
+  const T* a = static_cast<const T*>(p.a) + p.row0;
+  for (int64_t q = 0; q < kc; q += kSteps)
+    for (int64_t i = 0; i < p.rows; i += kRows) {
+      const int64_t rows = min64(kRows, p.rows - i), steps = min64(kSteps, kc - q);
+      float* out = block + i * kc + q * kRows;
+      if constexpr (std::is_same_v<T, bf16>) {
+        if (p.pairs) {
+          pack_a_column_pairs(a + 2 * (k + q) * p.lda + i, p.lda, rows, p.depth / 2 - (k + q), steps, out);
+          continue;
+        }
+      }
+      pack_a_columns(a + (k + q) * p.lda + i, p.lda, rows, steps, out);
+    }
+}
+
+template <class T>
+void pack_a(const GemmPackA& p) {
+  for (int64_t k = p.k0; k < p.k1; k += p.kc) {
+    const int64_t kc = min64(p.kc, p.k1 - k);
+    float* block = p.out + (k - p.k0) * p.rows_padded + p.row_in_block * kc;
+    if (p.transposed)
+      pack_a_transposed_range<T>(p, k, kc, block);
+    else
+      pack_a_range<T>(p, k, kc, block);
+  }
+}
+
+// ---- B
+
+/// B stored [k, n]: rows of `cols` contiguous elements; only widening and zero padding
+template <class T>
+void pack_b_rows(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* out) {
+  const int64_t width = width_of(cols);
+  const int tail = static_cast<int>(cols % kLanes);
+  for (int64_t k = 0; k < kc; ++k, b += ldb, out += width) {
+    int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes) store(out + j, load(b + j));
+    if (tail != 0) store(out + j, load_tail(b + j, tail));
+  }
+}
+
+void pack_b_row_pairs(const bf16* b, int64_t ldb, int64_t cols, int64_t whole, int64_t kc, float* out) {
+  const int64_t width = width_of(cols);
+  const int tail = static_cast<int>(cols % kLanes);
+  for (int64_t k = 0; k < kc; ++k, b += 2 * ldb, out += width) {
+    const bf16* odd = k < whole ? b + ldb : nullptr;
+    int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes)
+      store(out + j, join(b + j, odd == nullptr ? odd : odd + j, kLanes));
+    if (tail != 0) store(out + j, join(b + j, odd == nullptr ? odd : odd + j, tail));
+  }
+}
+
+/// B stored [n, k]: square blocks turned in registers
+template <class T>
+void pack_b_columns(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* out) {
+  const int64_t width = width_of(cols);
+  constexpr int64_t kAhead = 256 / sizeof(T);  // too many streams for the hardware's prefetcher
+  for (int64_t k = 0; k < kc; k += kLanes) {
+    const int depth = static_cast<int>(min64(kLanes, kc - k));
+    for (int64_t j = 0; j < cols; j += kLanes) {
+      const int count = static_cast<int>(min64(kLanes, cols - j));
+      Vec r[kLanes];
+      if (count == kLanes && depth == kLanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          const T* line = ahead(b, (j + i) * ldb) + k;
+          __builtin_prefetch(line + kAhead);
+          r[i] = load(line);
+        }
+        transpose(r);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(out + (k + i) * width + j, r[i]);
+      } else {
+        for (int i = 0; i < kLanes; ++i)
+          r[i] = i < count ? load_tail(ahead(b, (j + i) * ldb) + k, depth) : zero();
+        transpose(r);
+        for (int i = 0; i < depth; ++i) store(out + (k + i) * width + j, r[i]);
+      }
+    }
+  }
+}
+
+void pack_b_column_pairs(const bf16* b, int64_t ldb, int64_t cols, int64_t whole, int64_t kc, float* out) {
+  pack_b_columns(reinterpret_cast<const Pair*>(b), ldb, cols, whole, out);
+  const int64_t width = width_of(cols);
+  for (int64_t k = whole; k < kc; ++k)
+    for (int64_t j = 0; j < width; ++j)
+      out[k * width + j] = j < cols ? join(b + j * ldb + 2 * k, nullptr) : 0.0f;
+}
+
+template <class T>
+void pack_b(const GemmPackB& p) {
+  const T* b = static_cast<const T*>(p.b);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (p.pairs) {
+      const int64_t whole = min64(p.kc, p.depth / 2 - p.k0);
+      if (p.transposed)
+        pack_b_column_pairs(b + p.col0 * p.ldb + 2 * p.k0, p.ldb, p.cols, whole, p.kc, p.out);
+      else
+        pack_b_row_pairs(b + 2 * p.k0 * p.ldb + p.col0, p.ldb, p.cols, whole, p.kc, p.out);
+      return;
+    }
+  }
+  if (p.transposed)
+    pack_b_columns(b + p.col0 * p.ldb + p.k0, p.ldb, p.cols, p.kc, p.out);
+  else
+    pack_b_rows(b + p.k0 * p.ldb + p.col0, p.ldb, p.cols, p.kc, p.out);
+}
+
+}  // namespace
+
+void gemm_pack_a(const GemmPackA& args) {
+  if (args.type == DType::bf16)
+    pack_a<bf16>(args);
+  else
+    pack_a<float>(args);
+}
+
+void gemm_pack_b(const GemmPackB& args) {
+  if (args.type == DType::bf16)
+    pack_b<bf16>(args);
+  else
+    pack_b<float>(args);
+}
+
+}  // namespace ingot::INGOT_ISA
