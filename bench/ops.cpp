@@ -1,7 +1,8 @@
 // Every op of all_ops(), forward and backward: milliseconds, GB/s (each tensor once), GFLOP/s, percent of the
 // speed of light (the larger of bytes at the measured bandwidth and FLOPs at the measured peak), and how many
 // times faster than the reference (timed on fewer rows, scaled). Ends with the ops slower than 3 references.
-// usage: ingot_bench_ops [repetitions [cpu]]; cpu: processor time, for a busy machine ($INGOT_THREADS=1)
+// usage: ingot_bench_ops [repetitions [cpu|wall [name]]]; cpu: processor time, for a busy machine ($INGOT_THREADS=1);
+// name: only the lines that begin so
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -36,6 +37,7 @@ namespace {
 
 int repetitions = 5;
 bool count_cpu = false;
+std::string only;
 MachinePeak peak;
 std::set<std::string> timed, slow_ops;
 
@@ -140,6 +142,7 @@ double traffic(const Problem& p, bool backward) {
 /// One line; `make(rows)` gives the problem.
 template <class Make>
 void line(const char* name, int64_t rows, int64_t reference_rows, Make&& make) {
+  if (std::string(name).rfind(only, 0) != 0) return;
   Problem problem = make(rows), small = make(reference_rows);
   const OpCost cost = problem.op.cost(problem.call()), small_cost = small.op.cost(small.call());
   timed.insert(problem.op.name);
@@ -304,6 +307,7 @@ void expert_lines(DType type, int64_t rows, int64_t D, int64_t hidden, int32_t E
 int main(int argc, char** argv) {
   if (argc > 1) repetitions = std::max(1, std::atoi(argv[1]));
   count_cpu = argc > 2 && std::string(argv[2]) == "cpu";
+  if (argc > 3) only = argv[3];
   peak = machine_peak();
   std::printf("%s, %d threads, %.0f GFLOP/s, %.1f GB/s\n", isa_name(active_isa()), num_threads(),
               peak.fma_gflops, peak.read_gbs);
@@ -316,7 +320,7 @@ int main(int argc, char** argv) {
     expert_lines(type, 4096, 512, 512, 16, 2);
   }
   for (const Op* op : all_ops())
-    if (timed.count(op->name) == 0) std::printf("not timed: %s\n", op->name);
+    if (only.empty() && timed.count(op->name) == 0) std::printf("not timed: %s\n", op->name);
   for (const std::string& name : slow_ops) std::printf("less than 3 times its reference: %s\n", name.c_str());
   return slow_ops.empty() ? 0 : 1;
 }

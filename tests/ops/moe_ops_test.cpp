@@ -35,6 +35,7 @@ TEST(Route, Cases) {
       check_op(route_case({RouteScore::softmax_first, false, 4, 1, 1, 1.0}, rows, extra, extra, false));
       check_op(route_case({RouteScore::softmax_first, extra, 6, 0, 3, 1.0}, rows, false, extra, extra));
       check_op(route_case({RouteScore::softmax_last, false, 5, 0, 2, 2.5}, rows, extra, false, extra));
+      check_op(route_case({RouteScore::softmax_first, true, 37, 0, 8, 1.0}, rows, extra, false, false));
     }
 }
 

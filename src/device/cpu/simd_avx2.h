@@ -99,6 +99,9 @@ INGOT_INLINE Mask is_nan(Vec a) {
 INGOT_INLINE Mask equal(VecI a, VecI b) {
   return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.v, b.v))};
 }
+INGOT_INLINE Mask operator>(VecI a, VecI b) {
+  return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(a.v, b.v))};
+}
 INGOT_INLINE Vec select(Mask m, Vec a, Vec b) {
   return {_mm256_blendv_ps(b.v, a.v, m.m)};
 }

@@ -101,6 +101,9 @@ INGOT_INLINE Mask is_nan(Vec a) {
 INGOT_INLINE Mask equal(VecI a, VecI b) {
   return {_mm512_cmpeq_epi32_mask(a.v, b.v)};
 }
+INGOT_INLINE Mask operator>(VecI a, VecI b) {
+  return {_mm512_cmpgt_epi32_mask(a.v, b.v)};
+}
 INGOT_INLINE Vec select(Mask m, Vec a, Vec b) {
   return {_mm512_mask_blend_ps(m.m, b.v, a.v)};
 }

@@ -103,6 +103,9 @@ INGOT_INLINE Mask is_nan(Vec a) {
 INGOT_INLINE Mask equal(VecI a, VecI b) {
   return {a.v == b.v};
 }
+INGOT_INLINE Mask operator>(VecI a, VecI b) {
+  return {a.v > b.v};
+}
 INGOT_INLINE Vec select(Mask m, Vec a, Vec b) {
   return as_float({(m.m & as_int(a).v) | (~m.m & as_int(b).v)});
 }

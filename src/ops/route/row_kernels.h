@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-constexpr int64_t kMaxRouteClasses = 1024;  ///< E + S: what a kernel keeps on its stack
+constexpr int64_t kMaxRouteClasses = 1024;  ///< E + S: a kernel keeps blocks of 16 rows of them on its stack
 
 struct RouteRows {
   int64_t experts, classes, k;  ///< E, E + S
