@@ -173,18 +173,18 @@ void sequence_lines(DType type, int64_t rows, int64_t H, int64_t G, int64_t K) {
   const int64_t C = (H + G) * K, W = C + G * K;
   std::printf("%s, %ld rows, heads %ld/%ld x %ld\n", name_of(type), long{rows}, long{H}, long{G}, long{K});
   line("qk_prepare norm + rotary", rows, 64, [&](int64_t n) {
-    return Problem(qk_prepare_op(), AttrBox(QkPrepareAttr{H, G, K, K, 1e4, true, 1e-6, type}),
+    return Problem(qk_prepare_op(), AttrBox(QkPrepareAttr{H, G, K, {1e4, K}, true, 1e-6, type}),
                    {{{n, W}, type}, {{n}, DType::i32}, {{K}, DType::f32}, {{K}, DType::f32}});
   });
   line("qk_prepare rotary", rows, 64, [&](int64_t n) {
-    return Problem(qk_prepare_op(), AttrBox(QkPrepareAttr{H, G, K, K, 1e4, false, 1e-6, type}),
+    return Problem(qk_prepare_op(), AttrBox(QkPrepareAttr{H, G, K, {1e4, K}, false, 1e-6, type}),
                    {{{n, W}, type}, {{n}, DType::i32}, {}, {}});
   });
   line("attention, one document", rows, 256, [&](int64_t n) {
     return Problem(attention_op(), AttrBox(AttentionAttr{H, G, K}), {{{n, W}, type}});
   });
   line("cca", rows, 16, [&](int64_t n) {
-    return Problem(cca_op(), AttrBox(CcaAttr{H, G, K, K / 2, 5e6, type, nullptr, 0}),
+    return Problem(cca_op(), AttrBox(CcaAttr{H, G, K, {5e6, K / 2}, type, nullptr, 0}),
                    {{{n, W}, type},
                     {{n}, DType::i32},
                     {{C, 2}, DType::f32},

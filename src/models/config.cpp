@@ -10,6 +10,112 @@ int64_t ModelConfig::rotary_dims() const {
   return static_cast<int64_t>(std::llround(static_cast<double>(key_width()) * rotary_fraction));
 }
 
+namespace {
+
+/// The letter of a layer in a pattern that repeats; `all` where there is no pattern.
+char letter_of(const std::string& pattern, int64_t layer, char all) {
+  return pattern.empty() ? all : pattern[static_cast<size_t>(layer) % pattern.size()];
+}
+
+void validate_pattern(ConfigErrors& e, const char* name, const std::string& pattern, const char* letters, int64_t layers) {
+  if (pattern.find_first_not_of(letters) != std::string::npos)
+    e.add(name, "\"{}\": a pattern is a word of the letters {} and {}, one per layer, for example \"{}\"", pattern,
+          letters[0], letters[1], std::string(3, letters[0]) + letters[1]);
+  else if (static_cast<int64_t>(pattern.size()) > layers)
+    e.add(name, "\"{}\" has {} letters for {} layers", pattern, pattern.size(), layers);
+}
+
+RotaryKind kind_of(RopeScalingKind kind) {
+  switch (kind) {
+    case RopeScalingKind::none: return RotaryKind::plain;
+    case RopeScalingKind::linear: return RotaryKind::linear;
+    case RopeScalingKind::llama3: return RotaryKind::llama3;
+    case RopeScalingKind::yarn: return RotaryKind::yarn;
+  }
+  return RotaryKind::plain;
+}
+
+void validate_scaling(ConfigErrors& e, const RopeScalingConfig& s) {
+  if (s.kind == RopeScalingKind::none) return;
+  if (!(s.factor >= 1)) e.add("rope_scaling.factor", "must be at least 1, found {}", s.factor);
+  if (s.kind == RopeScalingKind::linear) return;
+  if (s.original_context < 1)
+    e.add("rope_scaling.original_context", "{} needs the context that the model was trained with before, found {}",
+          enum_name(s.kind), s.original_context);
+  if (s.kind == RopeScalingKind::llama3 && !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
+    e.add("rope_scaling.low_freq_factor", "must lie between 0 and high_freq_factor = {}, found {}", s.high_freq_factor,
+          s.low_freq_factor);
+  if (s.kind == RopeScalingKind::yarn && !(s.beta_slow > 0 && s.beta_slow < s.beta_fast))
+    e.add("rope_scaling.beta_slow", "must lie between 0 and beta_fast = {}, found {}", s.beta_fast, s.beta_slow);
+  if (!(s.attention_factor >= 0 && s.mscale >= 0 && s.mscale_all_dim >= 0))
+    e.add("rope_scaling.mscale", "attention_factor, mscale and mscale_all_dim must not be negative");
+}
+
+void validate_positions(ConfigErrors& e, const ModelConfig& m) {
+  if (m.rotary_dims() % 2 != 0 || m.rotary_dims() > m.key_width())
+    e.add("rotary_fraction", "gives {} rotated channels of {}; it must be even and at most the head's width",
+          m.rotary_dims(), m.key_width());
+  const bool rope = m.position == PositionKind::rope;
+  if (rope && !(m.rope_theta >= 1)) e.add("rope_theta", "must be at least 1, found {}", m.rope_theta);
+  validate_pattern(e, "rope_pattern", m.rope_pattern, "RN", m.layers);
+  validate_pattern(e, "window_pattern", m.window_pattern, "SF", m.layers);
+  if (!rope && !m.rope_pattern.empty())
+    e.add("rope_pattern", "chooses layers that rotate, but position is {}; use position = \"rope\"", enum_name(m.position));
+  if (m.half_truncated_rope && (!rope || m.rotary_dims() % 4 != 0))
+    e.add("half_truncated_rope", "needs position = \"rope\" and rotated channels in fours, found {} and {}",
+          enum_name(m.position), m.rotary_dims());
+  if (m.half_truncated_rope && m.rope_scaling.kind != RopeScalingKind::none)
+    e.add("rope_scaling.kind", "half_truncated_rope has frequencies of its own; choose one of the two");
+  if (m.window < 0) e.add("window", "must not be negative, found {}", m.window);
+  if (m.window == 0 && !m.window_pattern.empty())
+    e.add("window_pattern", "chooses layers that slide, but window is 0; set window to its width in tokens");
+  if (m.window_rope_theta != 0 && m.window == 0) e.add("window_rope_theta", "no layer has a window; set window");
+  if (m.window_rope_theta != 0 && !(m.window_rope_theta >= 1))
+    e.add("window_rope_theta", "must be at least 1, found {}", m.window_rope_theta);
+  if (!(m.logit_softcap >= 0)) e.add("logit_softcap", "must not be negative, found {}", m.logit_softcap);
+  if (!(m.attention_scale >= 0)) e.add("attention_scale", "must not be negative, found {}", m.attention_scale);
+  validate_scaling(e, m.rope_scaling);
+}
+
+}  // namespace
+
+double RopeScalingConfig::yarn_magnitude(double weight) const {
+  return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+int64_t ModelConfig::window_of(int64_t layer) const {
+  return letter_of(window_pattern, layer, 'S') == 'S' ? window : 0;
+}
+
+RotaryRule ModelConfig::rotary_of(int64_t layer) const {
+  RotaryRule r;
+  if (position != PositionKind::rope || letter_of(rope_pattern, layer, 'R') == 'N') return r;
+  const RopeScalingConfig& s = rope_scaling;
+  r.dims = rotary_dims();
+  r.theta = window_rope_theta != 0 && window_of(layer) > 0 ? window_rope_theta : rope_theta;
+  r.kind = half_truncated_rope ? RotaryKind::half_truncated : kind_of(s.kind);
+  if (s.kind == RopeScalingKind::none) return r;
+  r.factor = s.factor;
+  if (s.kind == RopeScalingKind::linear) return r;
+  const bool yarn = s.kind == RopeScalingKind::yarn;
+  r.low = yarn ? s.beta_slow : s.low_freq_factor;
+  r.high = yarn ? s.beta_fast : s.high_freq_factor;
+  r.original_context = static_cast<double>(s.original_context);
+  if (!yarn) return r;
+  const bool both = s.mscale != 0 && s.mscale_all_dim != 0;
+  r.magnitude = s.attention_factor != 0 ? s.attention_factor
+                : both                  ? s.yarn_magnitude(s.mscale) / s.yarn_magnitude(s.mscale_all_dim)
+                                        : s.yarn_magnitude(1);
+  return r;
+}
+
+double ModelConfig::attention_scale_of() const {
+  const double scale = attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(key_width()));
+  if (rope_scaling.kind != RopeScalingKind::yarn || rope_scaling.mscale_all_dim == 0) return scale;
+  const double magnitude = rope_scaling.yarn_magnitude(rope_scaling.mscale_all_dim);
+  return scale * magnitude * magnitude;
+}
+
 void ModelConfig::validate(ConfigErrors& e) const {
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"width", width}, {"layers", layers},
                                     {"heads", heads}, {"kv_heads", kv_heads}, {"context", context}})
@@ -19,9 +125,7 @@ void ModelConfig::validate(ConfigErrors& e) const {
   if (heads % kv_heads != 0) e.add("kv_heads", "heads = {} must be a multiple of kv_heads = {}", heads, kv_heads);
   if (head_width == 0 && width % heads != 0)
     e.add("heads", "width = {} is not a multiple of heads = {}; set head_width", width, heads);
-  if (rotary_dims() % 2 != 0 || rotary_dims() > key_width())
-    e.add("rotary_fraction", "gives {} rotated channels of {}; it must be even and at most the head's width",
-          rotary_dims(), key_width());
+  validate_positions(e, *this);
   if (attention == AttentionKind::cca) {
     if (kv_heads * key_width() % 2 != 0)
       e.add("kv_heads", "cca delays half of kv_heads * head_width = {} value channels; that must be even",

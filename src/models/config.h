@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "ops/sequence/rotary.h"
 
 namespace ingot {
 
@@ -18,6 +19,13 @@ enum class PositionKind { rope, learned, none };
 constexpr auto enum_names(PositionKind) {
   return std::to_array<EnumName<PositionKind>>(
       {{PositionKind::rope, "rope"}, {PositionKind::learned, "learned"}, {PositionKind::none, "none"}});
+}
+enum class RopeScalingKind { none, linear, llama3, yarn };
+constexpr auto enum_names(RopeScalingKind) {
+  return std::to_array<EnumName<RopeScalingKind>>({{RopeScalingKind::none, "none"},
+                                                   {RopeScalingKind::linear, "linear"},
+                                                   {RopeScalingKind::llama3, "llama3"},
+                                                   {RopeScalingKind::yarn, "yarn"}});
 }
 enum class NormChoice { rms, layer };
 constexpr auto enum_names(NormChoice) {
@@ -53,6 +61,33 @@ enum class RouterInit { std, fan_in };
 constexpr auto enum_names(RouterInit) {
   return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
 }
+
+/// How the rotation's frequencies change for a longer context; formulas in ops/sequence/rotary.h.
+struct RopeScalingConfig {
+  RopeScalingKind kind = RopeScalingKind::none;
+  double factor = 1;
+  int64_t original_context = 0;
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double beta_slow = 1, beta_fast = 32;
+  double attention_factor = 0;
+  double mscale = 0, mscale_all_dim = 0;
+
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("kind", kind, "none, linear, llama3 (Llama 3.1) or yarn");
+    v("factor", factor, "how much longer the context becomes");
+    v("original_context", original_context, "llama3, yarn: tokens that the model was trained with before");
+    v("low_freq_factor", low_freq_factor, "llama3: pairs that turn less often in the original context are slowed fully");
+    v("high_freq_factor", high_freq_factor, "llama3: pairs that turn more often stay");
+    v("beta_slow", beta_slow, "yarn: pairs that turn less often in the original context are slowed fully");
+    v("beta_fast", beta_fast, "yarn: pairs that turn more often stay");
+    v("attention_factor", attention_factor, "yarn: factor on rotated vectors; 0: from factor, mscale, mscale_all_dim");
+    v("mscale", mscale, "yarn, DeepSeek: weight of ln(factor) in attention_factor; 0: 1");
+    v("mscale_all_dim", mscale_all_dim, "yarn, DeepSeek: the same in the attention scale, squared; 0: off");
+  }
+  /// 0.1 weight ln(factor) + 1.
+  double yarn_magnitude(double weight) const;
+};
 
 struct MoeConfig {
   int64_t experts = 0;  ///< 0: dense
@@ -107,8 +142,13 @@ struct ModelConfig {
   PositionKind position = PositionKind::rope;
   double rope_theta = 10000;
   double rotary_fraction = 1.0;
+  bool half_truncated_rope = false;
+  std::string rope_pattern;
+  double window_rope_theta = 0;
+  RopeScalingConfig rope_scaling;
   bool qk_norm = false;
   int64_t window = 0;
+  std::string window_pattern;
   double logit_softcap = 0;
   double attention_scale = 0;
   NormChoice norm = NormChoice::rms;
@@ -126,6 +166,12 @@ struct ModelConfig {
   int64_t key_width() const { return head_width > 0 ? head_width : width / heads; }
   int64_t mlp_hidden() const { return hidden > 0 ? hidden : 4 * width; }
   int64_t rotary_dims() const;
+  /// A layer's sliding window, 0: none.
+  int64_t window_of(int64_t layer) const;
+  /// How a layer turns queries and keys; dims 0: not at all.
+  RotaryRule rotary_of(int64_t layer) const;
+  /// Factor on q . k.
+  double attention_scale_of() const;
   bool is_moe(int64_t layer) const { return moe.experts > 0 && layer >= moe.first_dense; }
   /// Columns of the packed q | k | v.
   int64_t packed_width() const { return (heads + 2 * kv_heads) * key_width(); }
@@ -145,10 +191,15 @@ struct ModelConfig {
     v("position", position, "rope, learned or none");
     v("rope_theta", rope_theta, "base of the rotation");
     v("rotary_fraction", rotary_fraction, "share of each head that is rotated");
+    v("half_truncated_rope", half_truncated_rope, "half of the rotated pairs stand still (modded-nanogpt)");
+    v("rope_pattern", rope_pattern, "a letter per layer, repeated: R rotates, N does not (RRRN: every 4th is NoPE); empty: all R");
+    v("window_rope_theta", window_rope_theta, "base of the rotation in layers with a window; 0: rope_theta");
+    v("rope_scaling", rope_scaling, "rotation for a longer context");
     v("qk_norm", qk_norm, "RMS norm on each query and key head");
-    v("window", window, "sliding window in tokens; 0: none");
-    v("logit_softcap", logit_softcap, "soft cap of attention logits; 0: none");
-    v("attention_scale", attention_scale, "scale of attention logits; 0: 1/sqrt(head_width)");
+    v("window", window, "sliding window: a token sees this many latest tokens, itself included; 0: none");
+    v("window_pattern", window_pattern, "a letter per layer, repeated: S slides, F sees all (SSSSSF: every 6th); empty: all S");
+    v("logit_softcap", logit_softcap, "attention logits become cap tanh(logit / cap); 0: no cap");
+    v("attention_scale", attention_scale, "factor on q . k before softmax; 0: 1/sqrt(head_width)");
     v("norm", norm, "rms or layer");
     v("norm_eps", norm_eps, "epsilon of norms");
     v("norm_bias", norm_bias, "bias in layer norms");

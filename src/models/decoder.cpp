@@ -1,6 +1,7 @@
 // See decoder.h.
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/embedding/embedding.h"
@@ -69,20 +70,24 @@ Decoder::Merge Decoder::add_merge_params(const std::string& prefix) {
   return m;
 }
 
-AttentionOptions Decoder::attention_options() const {
+void Decoder::set_rope_theta(double theta) {
+  config_.rope_theta = theta;
+  for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].attention->set_rotary(config_.rotary_of(static_cast<int64_t>(l)));
+}
+
+AttentionOptions Decoder::attention_options(int64_t layer) const {
   AttentionOptions o;
   o.width = config_.width;
   o.heads = config_.heads;
   o.kv_heads = config_.kv_heads;
   o.head_width = config_.key_width();
   o.cca = config_.attention == AttentionKind::cca;
-  o.rotary_dims = config_.rotary_dims();
-  o.rope_theta = config_.rope_theta;
+  o.rotary = config_.rotary_of(layer);
   o.qk_norm = config_.qk_norm;
   o.eps = config_.norm_eps;
-  o.window = config_.window;
+  o.window = config_.window_of(layer);
   o.softcap = config_.logit_softcap;
-  o.scale = config_.attention_scale;
+  o.scale = config_.attention_scale_of();
   o.bias = config_.attention_bias;
   o.init_std = config_.init_std;
   o.out_std = output_std(config_);
@@ -121,7 +126,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   Block b;
   b.attention_norm = add_norm_params(prefix + ".attention_norm");
-  b.attention = std::make_unique<Attention>(table_, prefix + ".attention", attention_options());
+  b.attention = std::make_unique<Attention>(table_, prefix + ".attention", attention_options(layer));
   b.attention_merge = add_merge_params(prefix + ".attention_merge");
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
   if (config_.is_moe(layer))
@@ -215,8 +220,11 @@ ParameterCounts count_parameters(const Decoder& decoder) {
 
 double training_flops_per_token(const Decoder& decoder, int64_t context) {
   const ModelConfig& m = decoder.config();
+  double keys = 0;
+  for (int64_t l = 0; l < m.layers; ++l)
+    keys += static_cast<double>(m.window_of(l) > 0 ? std::min(context, m.window_of(l)) : context);
   return 6.0 * static_cast<double>(count_parameters(decoder).active) +
-         12.0 * static_cast<double>(m.layers * context * m.heads * m.key_width());
+         12.0 * keys * static_cast<double>(m.heads * m.key_width());
 }
 
 }  // namespace ingot

@@ -41,6 +41,8 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   const ParameterTable& table() const { return table_; }
+  /// Another base of the rotation from here on (a stage's rope_theta); part of config() and so of checkpoints.
+  void set_rope_theta(double theta);
 
   /// ids_T (i32) -> hidden states of all rows.
   DecoderOutput forward(Context& c, const Value& ids_T) const;
@@ -74,7 +76,7 @@ class Decoder {
   Norm add_norm_params(const std::string& prefix);
   Merge add_merge_params(const std::string& prefix);
   Block make_block(int64_t layer);
-  AttentionOptions attention_options() const;
+  AttentionOptions attention_options(int64_t layer) const;
   MoeOptions moe_options(int64_t layer) const;
   /// Merges the pending output and normalises; returns h and leaves the merged stream.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm) const;
@@ -102,8 +104,8 @@ struct ParameterCounts {
 };
 ParameterCounts count_parameters(const Decoder& decoder);
 
-/// Training FLOPs per token: 6 N_active (products) + attention, 12 L T C over the full square as most published figures
-/// count; causal skipping halves the attention term.
+/// Training FLOPs per token: 6 N_active (products) + attention, 12 T C per layer over the full square as most published
+/// figures count (T: the context, or a shorter window); causal skipping halves the attention term.
 double training_flops_per_token(const Decoder& decoder, int64_t context);
 
 }  // namespace ingot

@@ -92,7 +92,7 @@ void gpt2_names(const Decoder& d, Names& n) {
   n.whole("transformer.ln_f.bias", "final_norm.bias");
 }
 
-/// llama, qwen3, qwen3_moe: one naming.
+/// llama, mistral, qwen3, qwen3_moe, smollm3: one naming.
 void llama_names(const Decoder& d, Names& n) {
   const ModelConfig& m = d.config();
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
@@ -203,7 +203,7 @@ std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) {
   else if (llama) llama_names(d, n);
   else
     throw Error("no Hugging Face family describes this model",
-                "families: gpt2, llama, qwen3, qwen3_moe, zaya; options such as shared experts have no counterpart there");
+                "families: gpt2, llama, mistral, qwen3, qwen3_moe, smollm3, zaya; options such as shared experts have no counterpart there");
   return n.take();
 }
 

@@ -1,5 +1,5 @@
 // How our parameters appear in Hugging Face checkpoints: names, shapes and element order, for the families gpt2, llama,
-// qwen3 (dense and moe) and zaya. One table per model serves import, export and the comparison with reference gradients;
+// mistral, qwen3 (dense and moe), smollm3 and zaya. One table per model serves import, export and the comparison with reference gradients;
 // the conversion is a strided copy, so both directions are exact.
 #pragma once
 #include <string>

@@ -12,6 +12,7 @@ class Model {
 
   const Decoder& decoder() const { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }
+  void set_rope_theta(double theta) { decoder_.set_rope_theta(theta); }
   WeightSet& weights() { return weights_; }
   const WeightSet& weights() const { return weights_; }
 

@@ -37,6 +37,17 @@ ModelConfig llama(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads
   return m;
 }
 
+/// SmolLM3-3B, final base model: every fourth layer does not rotate.
+ModelConfig smollm3() {
+  ModelConfig m = llama(36, 2048, 16, 4, 11008);
+  m.context = 65536;
+  m.rope_theta = 5e6;
+  m.rope_pattern = "RRRN";
+  m.norm_eps = 1e-6;
+  m.tied = true;
+  return m;
+}
+
 ModelConfig qwen3_moe() {  // Qwen3-30B-A3B
   ModelConfig m;
   m.vocab = 151936;
@@ -107,6 +118,7 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
       {"gpt2-large", [] { return gpt2(36, 20, 1280); }},
       {"gpt2-xl", [] { return gpt2(48, 25, 1600); }},
       {"llama", [] { return llama(32, 4096, 32, 8, 14336); }},
+      {"smollm3-3b", smollm3},
       {"qwen3-moe", qwen3_moe},
       {"zaya1-base", [] { return zaya1(32768, 1e6); }},
       {"zaya1-8b", [] { return zaya1(131072, 5e6); }},

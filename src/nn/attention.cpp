@@ -48,12 +48,12 @@ Value Attention::forward(Context& c, const Value& h_TD, int64_t layer) const {
   c.tape.begin_segment("attention", static_cast<int>(layer));
   Value qkv_TW = linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(qkv_), c.param(qkv_bias_));
   if (o_.cca) {
-    const CcaAttr attr{heads, kv_heads, o_.head_width, o_.rotary_dims, o_.rope_theta, type, c.rows, layer};
+    const CcaAttr attr{heads, kv_heads, o_.head_width, o_.rotary, type, c.rows, layer};
     qkv_TW = cca(c.tape, attr, qkv_TW, c.positions_T,
                  {c.param(depthwise_), c.param(depthwise_bias_), c.param(grouped_), c.param(grouped_bias_),
                   c.param(temperature_)});
-  } else if (o_.rotary_dims > 0 || o_.qk_norm) {
-    const QkPrepareAttr attr{heads, kv_heads, o_.head_width, o_.rotary_dims, o_.rope_theta, o_.qk_norm, o_.eps, type};
+  } else if (o_.rotary.dims > 0 || o_.qk_norm) {
+    const QkPrepareAttr attr{heads, kv_heads, o_.head_width, o_.rotary, o_.qk_norm, o_.eps, type};
     qkv_TW = qk_prepare(c.tape, attr, qkv_TW, c.positions_T, c.param(q_norm_), c.param(k_norm_));
   }
   const AttentionAttr attr{heads, kv_heads, o_.head_width, o_.scale, o_.window, o_.softcap, c.rows, layer};

@@ -2,14 +2,14 @@
 // output projection. Grouped-query (MHA, GQA, MQA) and CCA differ in the preparation only.
 #pragma once
 #include "nn/context.h"
+#include "ops/sequence/rotary.h"
 
 namespace ingot {
 
 struct AttentionOptions {
   int64_t width = 0, heads = 0, kv_heads = 0, head_width = 0;
   bool cca = false;  ///< compressed convolutional attention (001 §II-A1)
-  int64_t rotary_dims = 0;
-  double rope_theta = 10000;
+  RotaryRule rotary = {};  ///< dims 0: no rotation
   bool qk_norm = false;
   double eps = 1e-5;
   int64_t window = 0;
@@ -22,6 +22,8 @@ class Attention {
  public:
   /// Registers the parameters under `prefix` (for example "layers.3.attention").
   Attention(ParameterTable& table, const std::string& prefix, const AttentionOptions& options);
+  /// Another rotation from the next forward on.
+  void set_rotary(const RotaryRule& rule) { o_.rotary = rule; }
   /// h_TD (normed stream) -> y_TD.
   Value forward(Context& c, const Value& h_TD, int64_t layer) const;
 

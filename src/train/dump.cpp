@@ -76,6 +76,7 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   }
   const Recipe::Position at = recipe.at(step);
   const StageConfig& stage = recipe.stages[at.stage];
+  model.set_rope_theta(recipe.rope_theta_of(at.stage));
   std::vector<data::SamplerSource> sources;
   for (size_t i = 0; i < data.sources.size(); ++i) sources.push_back({data.sources[i].train(), recipe.data.sources[i].weight});
   data::SamplerOptions o;

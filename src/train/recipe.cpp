@@ -60,6 +60,9 @@ void Recipe::validate(ConfigErrors& e) const {
     if (s.sequence > model.context)
       e.add(at + "sequence", "{} tokens are more than model.context = {}", s.sequence, model.context);
     if (!(s.lr > 0)) e.add(at + "lr", "must be positive, found {}", s.lr);
+    if (s.rope_theta != 0 && !(s.rope_theta >= 1)) e.add(at + "rope_theta", "must be at least 1, found {}", s.rope_theta);
+    if (s.rope_theta != 0 && model.position != PositionKind::rope)
+      e.add(at + "rope_theta", "model.position is {}: nothing rotates", enum_name(model.position));
     for (size_t w = 0; w < s.weights.size(); ++w) {
       const bool known = std::any_of(data.sources.begin(), data.sources.end(),
                                      [&](const SourceConfig& d) { return d.name == s.weights[w].source; });
@@ -96,6 +99,12 @@ Recipe::Position Recipe::at(int64_t step) const {
     first += stages[i].steps;
   }
   return {0, 0};
+}
+
+double Recipe::rope_theta_of(size_t stage) const {
+  for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;)
+    if (stages[i].rope_theta != 0) return stages[i].rope_theta;
+  return model.rope_theta;
 }
 
 namespace {

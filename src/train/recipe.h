@@ -143,6 +143,7 @@ struct StageConfig {
   std::vector<SegmentConfig> segments;
   std::vector<SourceWeight> weights;
   double z_coefficient = 0;
+  double rope_theta = 0;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the stage");
@@ -159,6 +160,7 @@ struct StageConfig {
     v("segments", segments, "piecewise: segments");
     v("weights", weights, "mixture of this stage; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
+    v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
   }
   ScheduleConfig resolved_schedule() const;
   int64_t tokens() const { return steps * batch * sequence; }
@@ -256,6 +258,8 @@ struct Recipe {
     int64_t first_step;
   };
   Position at(int64_t step) const;
+  /// Base of the rotation in a stage: the last one that it or a stage before it names, else the model's.
+  double rope_theta_of(size_t stage) const;
 };
 
 /// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe names.

@@ -117,6 +117,7 @@ int64_t Trainer::first_step_of_stage() const {
 
 void Trainer::enter_stage(size_t index, const data::SamplerState* state) {
   stage_ = index;
+  model_->set_rope_theta(recipe_.rope_theta_of(index));
   data::SamplerOptions o;
   o.seed = static_cast<uint64_t>(recipe_.run.seed);
   o.sequence_length = stage().sequence;

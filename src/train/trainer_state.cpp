@@ -120,6 +120,7 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
     bool consumed = false;
     for (size_t i = 0; i <= then.stage; ++i)
       consumed |= is(fmt::format("stages.{}.batch", i).c_str()) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
+                  is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
                   (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
     if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.document_mask") ||
         is("optimizer.matrices"))

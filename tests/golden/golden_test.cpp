@@ -1,4 +1,4 @@
-// Loss curves, bit for bit: 20 steps of a tiny model of each family on a small text. A change of any kernel,
+// Loss curves, bit for bit: 20 steps of a tiny model of each family and option on a small text. A change of any kernel,
 // initial value, data order or optimizer shows here first; where the change is meant, INGOT_WRITE_GOLDEN=1
 // writes the fixture anew. Every instruction set gives the same curve: the test runs each that this machine
 // has.
@@ -22,27 +22,58 @@ TEST(GoldenChild, DISABLED_Run) {
   Trainer(real_file_system(), load_recipe(recipe, {}), StartMode::resume_or_start).run();
 }
 
-std::string recipe_of(const TempDir& folder, const std::string& family) {
-  const std::string preset = family == "gpt2"    ? "gpt-10m"
-                             : family == "llama" ? "llama-small"
-                             : family == "moe"   ? "moe-small"
-                                                 : "zaya-tiny";
+struct Case {
+  const char* name;
+  const char* preset;
+  const char* options = "";  ///< further lines of [model], which override the ones that all cases have
+  const char* stage = "";    ///< a second stage's lines; without it one stage of 20 steps
+};
+
+const Case kCases[] = {
+    {"gpt2", "gpt-10m", "kv_heads = 4\n"},
+    {"llama", "llama-small"},
+    {"moe", "moe-small"},
+    {"zaya", "zaya-tiny"},
+    {"window", "llama-small", "window = 7\nwindow_pattern = \"SF\"\nwindow_rope_theta = 100.0\n"},
+    {"softcap", "llama-small", "logit_softcap = 2.0\nattention_scale = 0.5\n"},
+    {"nope", "llama-small", "rope_pattern = \"RN\"\n"},
+    {"half_truncated", "llama-small", "half_truncated_rope = true\nrope_theta = 1024.0\nqk_norm = true\n"},
+    {"rope_scaling", "llama-small",
+     "rope_scaling.kind = \"llama3\"\nrope_scaling.factor = 8.0\nrope_scaling.original_context = 24\n"},
+    {"yarn", "llama-small",
+     "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"},
+    {"stage_theta", "llama-small", "", "rope_theta = 1_000_000.0\n"},
+};
+
+const Case& case_of(const std::string& name) {
+  for (const Case& c : kCases)
+    if (c.name == name) return c;
+  throw Error("no case " + name);
+}
+
+std::string stage_text(const std::string& name, int steps, const std::string& more) {
+  return fmt::format("[[stages]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = 1e-2\n{}",
+                     name, steps, more);
+}
+
+std::string recipe_of(const TempDir& folder, const Case& c) {
+  const std::string stages = *c.stage == 0 ? stage_text("only", 20, "")
+                                           : stage_text("first", 10, "") + stage_text("second", 10, c.stage);
+  const std::string kv = std::string(c.options).find("kv_heads") == std::string::npos ? "kv_heads = 2\n" : "";
   return fmt::format(
       "[run]\nfolder = \"{0}/run\"\nprecision = \"{3}\"\n[tokenizer]\nkind = \"characters\"\n[data]\nfolder "
       "= \"{0}/data\"\n"
       "[[data.sources]]\nname = \"words\"\npath = \"{1}\"\ndocuments = \"blank_line\"\n"
-      "[samples]\nprompts = [\"the \"]\ntokens = 4\n[[stages]]\nsteps = 20\nbatch = 4\nmicro_batch = "
-      "2\nsequence = 48\nwarmup = 3\n"
-      "lr = 1e-2\n[model]\npreset = \"{2}\"\nwidth = 24\nlayers = 2\nheads = 4\nkv_heads = {4}\nhead_width = "
-      "8\nhidden = 40\n"
-      "context = 48\n[model.moe]\nhidden = 16\nrouter_width = 8\nbalance_rate = 1e-3\n",
-      folder.path(), fixture("golden/text.txt"), preset, family == "llama" ? "bf16" : "f32",
-      family == "gpt2" ? 4 : 2);
+      "[samples]\nprompts = [\"the \"]\ntokens = 4\n{4}[model]\npreset = \"{2}\"\nwidth = 24\nlayers = "
+      "2\nheads = 4\nhead_width = 8\nhidden = 40\n"
+      "context = 48\n{5}{6}[model.moe]\nhidden = 16\nrouter_width = 8\nbalance_rate = 1e-3\n",
+      folder.path(), fixture("golden/text.txt"), c.preset, std::string(c.name) == "llama" ? "bf16" : "f32", stages, kv,
+      c.options);
 }
 
 std::vector<std::string> curve(const std::string& family, const std::string& isa) {
   const TempDir folder;
-  write_text(folder / "recipe.toml", recipe_of(folder, family));
+  write_text(folder / "recipe.toml", recipe_of(folder, case_of(family)));
   const ProcessResult r =
       run_process({"/proc/self/exe", "--gtest_filter=GoldenChild.*", "--gtest_also_run_disabled_tests"},
                   {"INGOT_TEST_RECIPE=" + folder / "recipe.toml", "INGOT_ISA=" + isa});
@@ -65,7 +96,13 @@ TEST_P(Golden, LossCurveIsTheSameOnEveryInstructionSet) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::Values("gpt2", "llama", "moe", "zaya"),
+std::vector<const char*> names() {
+  std::vector<const char*> all;
+  for (const Case& c : kCases) all.push_back(c.name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(names()),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

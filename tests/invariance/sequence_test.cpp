@@ -80,10 +80,10 @@ class Layer {
     const auto p = [&](size_t i) { return parameters_[i].tensor; };
     std::vector<Owned> prepared;
     if (s_.preparation == Preparation::cca)
-      prepared = run(cca_op(), AttrBox(CcaAttr{S::H, S::G, S::K, 16, 1e4, s_.type, &rows, index_}),
+      prepared = run(cca_op(), AttrBox(CcaAttr{S::H, S::G, S::K, {1e4, 16}, s_.type, &rows, index_}),
                      {x, position, p(0), p(1), p(2), p(3), p(4)});
     else
-      prepared = run(qk_prepare_op(), AttrBox(QkPrepareAttr{S::H, S::G, S::K, 16, 1e4, true, 1e-6, s_.type}),
+      prepared = run(qk_prepare_op(), AttrBox(QkPrepareAttr{S::H, S::G, S::K, {1e4, 16}, true, 1e-6, s_.type}),
                      {x, position, p(5), p(6)});
     return std::move(run(attention_op(),
                          AttrBox(AttentionAttr{S::H, S::G, S::K, 0, s_.window, s_.softcap, &rows, index_}),

@@ -28,7 +28,7 @@ void check(const Options& o, const std::vector<int64_t>& lengths) {
   c.name = fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {}", o.heads, o.kv_heads, o.width, o.rotary,
                        describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out));
   c.op = &cca_op();
-  CcaAttr attr{o.heads, o.kv_heads, o.width, o.rotary, 5e6, o.out, &rows, 0};
+  CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0};
   if (lengths.size() == 1) {
     attr.rows = nullptr;
     c.output_row_indexed = {true};
@@ -94,7 +94,7 @@ struct Problem {
   Array forward(const Rows& rows) {
     std::vector<int32_t> positions(static_cast<size_t>(rows.count), 0);
     Array y(x.size());
-    const AttrBox attr(CcaAttr{H, G, K, 4, 10000, DType::f64, &rows, 0});
+    const AttrBox attr(CcaAttr{H, G, K, {10000, 4}, DType::f64, &rows, 0});
     const Tensor in[] = {Tensor::of(x.data(), {rows.count, W}),
                          Tensor::of(positions.data(), {rows.count}),
                          Tensor::of(taps.data(), {C, 2}),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/op_check.h"
@@ -16,14 +17,17 @@ struct Options {
   int64_t heads = 2, kv_heads = 1, width = 8, rotary = 8;
   bool norm = false, weights = false;
   double theta = 10000;
+  RotaryRule rule = {};  ///< theta and dims are taken from above
 };
 
 void check(const Options& o, int64_t rows, DType type, DType out) {
   OpCase c;
-  c.name = fmt::format("qk_prepare {}/{}x{} rotary={} norm={} weights={} rows={} {} to {}", o.heads,
-                       o.kv_heads, o.width, o.rotary, o.norm, o.weights, rows, name_of(type), name_of(out));
+  c.name = fmt::format("qk_prepare {}/{}x{} rotary={} {} norm={} weights={} rows={} {} to {}", o.heads,
+                       o.kv_heads, o.width, o.rotary, name_of(o.rule.kind), o.norm, o.weights, rows, name_of(type), name_of(out));
   c.op = &qk_prepare_op();
-  QkPrepareAttr attr{o.heads, o.kv_heads, o.width, o.rotary, o.theta, o.norm, 1e-6, out};
+  RotaryRule rule = o.rule;
+  rule.theta = o.theta, rule.dims = o.rotary;
+  QkPrepareAttr attr{o.heads, o.kv_heads, o.width, rule, o.norm, 1e-6, out};
   c.attr = AttrBox(attr);
   attr.out = DType::f64;
   c.attr_double = AttrBox(attr);
@@ -53,10 +57,46 @@ TEST(QkPrepare, NormsRotationsAndTypes) {
       }
 }
 
+const RotaryRule kRules[] = {{500000, 16, RotaryKind::linear, 4},
+                             {500000, 16, RotaryKind::llama3, 8, 1, 4, 64},
+                             {10000, 16, RotaryKind::yarn, 4, 1, 32, 4096, 1.1386},
+                             {1024, 16, RotaryKind::half_truncated}};
+
+TEST(QkPrepare, ScaledAndHalfTruncatedRotations) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const RotaryRule& rule : kRules)
+      for (const int64_t width : {16, 21}) {
+        check({2, 1, width, 16, false, false, rule.theta, rule}, 5, type, type);
+        check({3, 3, width, 12, true, true, rule.theta, rule}, 70, type, type);
+      }
+}
+
+/// The rules by hand: which pairs keep their frequency, which are slowed, which stand still.
+TEST(QkPrepare, FrequenciesOfTheRules) {
+  const auto of = [](const RotaryRule& rule) {
+    std::vector<double> f(static_cast<size_t>(rule.dims / 2));
+    rotary_frequencies(rule, f.data());
+    return f;
+  };
+  const auto plain = of({500000, 16}), linear = of(kRules[0]), llama3 = of(kRules[1]), half = of(kRules[3]);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_DOUBLE_EQ(plain[i], std::pow(500000.0, -static_cast<double>(i) / 8));
+    EXPECT_DOUBLE_EQ(linear[i], plain[i] / 4);
+    const double turns = 64 * plain[i] / (2 * M_PI);  // within the original context
+    const double share = std::clamp((turns - 1) / 3, 0.0, 1.0);
+    EXPECT_NEAR(llama3[i], plain[i] * (share + (1 - share) / 8), 1e-15);
+    EXPECT_DOUBLE_EQ(half[i], i < 4 ? -std::pow(1024.0, -static_cast<double>(i) / 3) : 0.0);
+  }
+  // theta 10000, 16 channels, context 4096: 32 turns at pair 2.6, one turn at pair 5.6; so 2 .. 6 is the ramp.
+  const auto short_ = of({10000, 16}), yarn = of(kRules[2]);
+  const double kept[] = {1, 1, 1, 0.75, 0.5, 0.25, 0, 0};
+  for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(yarn[i], short_[i] * (kept[i] + (1 - kept[i]) / 4), 1e-15);
+}
+
 TEST(QkPrepare, AnglesAreExactToMillionsOfPositions) {
   for (const auto& [theta, dims] :
        {std::pair<double, int64_t>{10000, 64}, {5e6, 64}, {1, 2}, {500000, 128}}) {
-    const RotaryTable& table = rotary_table(theta, dims);
+    const RotaryTable& table = rotary_table({theta, dims});
     std::vector<double> cosine(static_cast<size_t>(dims / 2)), sine(cosine);
     std::vector<float> cosine_f(cosine.size()), sine_f(cosine.size());
     for (const int32_t p : {0, 1, 2, 63, 1023, 1024, 1025, 4097, 131071, 999999, 1048575}) {
@@ -80,7 +120,7 @@ TEST(QkPrepare, AnglesAreExactToMillionsOfPositions) {
 
 TEST(QkPrepare, PositionsOutOfRangeAreErrors) {
   std::vector<float> qkv(6, 1.0f), out(6);
-  const AttrBox attr(QkPrepareAttr{1, 1, 2, 2});
+  const AttrBox attr(QkPrepareAttr{1, 1, 2, {10000, 2}});
   for (const int32_t bad : {-1, 1 << 20, INT32_MIN, INT32_MAX}) {
     const Tensor in[] = {Tensor::of(qkv.data(), {1, 6}), Tensor::of(&bad, {1}), {}, {}};
     const Tensor result[] = {Tensor::of(out.data(), {1, 6}), Tensor::of(out.data(), {0, 2})};

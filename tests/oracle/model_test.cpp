@@ -1,5 +1,5 @@
-// Whole models against transformers: logits, losses and every gradient, for gpt2, llama, qwen3_moe and zaya with packed
-// documents (fixtures of tools/oracle/make_models.py). In double to 1e-9, in fp32 to 1e-4, both as max |difference| /
+// Whole models against transformers: logits, losses and every gradient, for every family and option with packed documents
+// (fixtures of tools/oracle/make_models.py). In double to 1e-9, in fp32 to 1e-4, both as max |difference| /
 // max |reference|; and a weight moved by 1e-2 must be noticed.
 #include <gtest/gtest.h>
 
@@ -41,13 +41,21 @@ struct Result {
   std::map<std::string, Array> gradients;  // by external name
 };
 
+/// The model of config.json, with the options that its family does not have from options.toml.
+ModelConfig config_of(const std::string& folder) {
+  FileSystem& fs = real_file_system();
+  ModelConfig m = model_from_huggingface(fs.read(folder + "/config.json"), folder + "/config.json");
+  if (!fs.exists(folder + "/options.toml")) return m;
+  return read_config(load_toml(folder + "/options.toml"), std::move(m));
+}
+
 class Fixture {
  public:
   explicit Fixture(const std::string& name)
       : folder_(test::fixture("models/" + name)),
         weights_file_(real_file_system(), folder_ + "/model.safetensors"),
         reference_file_(real_file_system(), folder_ + "/reference.safetensors"),
-        decoder_(model_from_huggingface(real_file_system().read(folder_ + "/config.json"), folder_ + "/config.json")),
+        decoder_(config_of(folder_)),
         externals_(huggingface_tensors(decoder_)) {}
 
   const Decoder& decoder() const { return decoder_; }
@@ -218,7 +226,9 @@ TEST_P(Families, AChangedWeightIsNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(Oracle, Families,
                          ::testing::Values("gpt2", "llama", "llama_tied", "qwen3_moe", "qwen3_moe_raw_weights",
-                                           "zaya_kv1", "zaya_kv2"),
+                                           "zaya_kv1", "zaya_kv2", "mistral_window", "window_pattern", "smollm3",
+                                           "smollm3_window", "llama_linear", "llama_llama3", "llama_yarn", "llama_softcap",
+                                           "llama_half_truncated"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RouterLosses, WeighIntoTheGradients) {

@@ -7,7 +7,7 @@
 namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
-  return {"gpt2", "llama", "llama-window", "moe", "moe-shared", "zaya-dense", "zaya"};
+  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "moe", "moe-shared", "zaya-dense", "zaya"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -35,6 +35,22 @@ ModelConfig small_model_config(const std::string& name) {
     m.tied = false;
     m.mlp = MlpKind::relu2;
     m.rotary_fraction = 0.5;
+  }
+  if (name == "llama-patterns") {  // NoPE, windows and a base of their own in some layers, YaRN, a scale
+    m.rope_pattern = "RRN";
+    m.window = 20;
+    m.window_pattern = "SF";
+    m.window_rope_theta = 100;
+    m.attention_scale = 0.2;
+    m.rope_scaling.kind = RopeScalingKind::yarn;
+    m.rope_scaling.factor = 4;
+    m.rope_scaling.original_context = 64;
+  }
+  if (name == "llama-half") {
+    m.half_truncated_rope = m.qk_norm = true;
+    m.rope_theta = 1024;
+    m.attention_scale = 0.12;
+    m.logit_softcap = 5;
   }
   if (name == "moe-shared") {
     m.moe.shared_hidden = 16;

@@ -24,6 +24,7 @@ from transformers import (
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 import zaya_double
+from attention_models import ATTENTION_MODELS, restore
 from common import FIXTURES, double_precision, max_rel, save_json, save_tensors
 
 VOCABULARY = 61
@@ -165,6 +166,19 @@ MODELS = {
     ),
 }
 
+MODELS.update((name, entry[:2]) for name, entry in ATTENTION_MODELS.items())
+
+
+def extras(name):
+    return ATTENTION_MODELS[name][2] if name in ATTENTION_MODELS else {}
+
+
+def adjust(name, model):
+    """Gives the library's model an option that none of its families has."""
+    restore()
+    if "adjust" in extras(name):
+        extras(name)["adjust"](model)
+
 
 def random_values(name, shape, rng):
     """Generic values: no weight at its neutral point, activations of order one. Rounded to float32."""
@@ -202,6 +216,7 @@ def build(name, seed):
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"
     model = cls(config).double().eval()
+    adjust(name, model)
     rng = np.random.default_rng(seed)
     values = dict(model.named_parameters())  # each tied weight once
     values.update((n, b) for n, b in model.named_buffers() if n.endswith("balancing_biases"))
@@ -211,10 +226,10 @@ def build(name, seed):
     return model, config, values
 
 
-def inputs(seed):
+def inputs(seed, vocabulary=VOCABULARY):
     rng = np.random.default_rng(seed + 1000)
     total = sum(DOCUMENTS)
-    ids = torch.from_numpy(rng.integers(3, VOCABULARY, total))
+    ids = torch.from_numpy(rng.integers(3, vocabulary, total))
     starts = [sum(DOCUMENTS[:i]) for i in range(len(DOCUMENTS))]
     targets = torch.full((total,), NO_TARGET)
     for s, length in zip(starts, DOCUMENTS):
@@ -342,7 +357,7 @@ def generate(name, seed):
     precision or ZAYA1's routers use fewer than three experts."""
     with double_precision():
         model, config, values = build(name, seed)
-        ids, starts, targets = inputs(seed)
+        ids, starts, targets = inputs(seed, config.vocab_size)
         logits, streams, router = forward_documents(model, ids, starts)
         top_k = getattr(config, "num_experts_per_tok", 0)
         if name.startswith("qwen3"):
@@ -373,7 +388,7 @@ def generate(name, seed):
             if margin < MIN_ROUTER_MARGIN or used < 3:
                 return None
             assert max(notes["independent_module_max_rel"].values()) < 1e-10, notes
-        else:
+        elif extras(name).get("whole_row", True):
             notes["packed_row_max_rel"] = max_rel(forward_packed(model, ids, starts), logits)
             assert notes["packed_row_max_rel"] < 1e-12, notes
         if router:
@@ -402,11 +417,12 @@ def generate(name, seed):
     return out, {n: v.to(torch.float32) for n, v in weights.items()}, config, notes
 
 
-def check_checkpoint(folder, reference):
+def check_checkpoint(name, folder, reference):
     """The written folder is a checkpoint that the library itself loads."""
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager"
     )
+    adjust(name, model)
     starts = reference["document_starts"].tolist()
     with torch.no_grad():
         logits, _, _ = forward_documents(model, reference["input_ids"].long(), starts)
@@ -441,12 +457,14 @@ def main():
         content = minimal_config(config)
         content["architectures"] = [MODELS[name][0](**MODELS[name][1])[0].__name__]
         (folder / "config.json").write_text(json.dumps(content, indent=1) + "\n")
+        if "options" in extras(name):
+            (folder / "options.toml").write_text(extras(name)["options"])
         save_json(
             folder / "reference.json",
             {"seed": seed, "documents": DOCUMENTS, "no_target": NO_TARGET, **notes},
             "make_models.py",
         )
-        check_checkpoint(folder, reference)
+        check_checkpoint(name, folder, reference)
         print(name, "seed", seed, {k: v for k, v in notes.items()})
 
 

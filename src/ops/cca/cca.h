@@ -7,7 +7,7 @@
 //   head n q^_h = c_h + (q_h + k_g(h)) / 2,   g(h) = h / (H / G)        mean skip, on the raw projections
 //   k^_j = c_{H+j} + (mean over the heads h of j of q_h + k_j) / 2
 //   q~_h = sqrt(K) q^_h / |q^_h|,      k~_j = tau_j sqrt(K) k^_j / |k^_j|,      |x| = sqrt(sum x^2 + 1e-12)
-//   rotary position embedding on the first rotary_dims of each q~ and k~ (ops/qk_prepare)
+//   rotary position embedding on the first rotary.dims of each q~ and k~ (ops/qk_prepare)
 //   v_t = [current_t ; delayed_{t-1}]                            half of the value channels come one token
 //   late
 //
@@ -26,6 +26,7 @@
 // them. Spans with a state (inference) start from the state's last two z and last delayed value, append
 // theirs, and have no backward.
 #pragma once
+#include "ops/sequence/rotary.h"
 #include "ops/sequence/rows.h"
 #include "tape/tape.h"
 
@@ -35,8 +36,7 @@ struct CcaAttr {
   int64_t heads = 1;        ///< H
   int64_t kv_heads = 1;     ///< G, divides H
   int64_t head_width = 0;   ///< K; G K is even
-  int64_t rotary_dims = 0;  ///< even, at most K
-  double theta = 10000;
+  RotaryRule rotary = {};   ///< dims at most K
   DType out = DType::f32;
   const Rows* rows = nullptr;  ///< nullptr: all rows are one document
   int64_t layer = 0;           ///< of the states

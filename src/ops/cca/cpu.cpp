@@ -53,7 +53,7 @@ class Problem {
     auto* floats = static_cast<float*>(call.scratch);
     const auto take = [&](int64_t count) { return std::exchange(floats, floats + count); };
     p.heads = attr_.heads, p.kv_heads = attr_.kv_heads, p.width = attr_.head_width;
-    p.rotary = rotary_table(attr_.theta, attr_.rotary_dims);
+    p.rotary = rotary_table(attr_.rotary);
     p.positions = call.in[kPositions].as<int32_t>();
     p.x = call.in[kQkv].data, p.x_type = call.in[kQkv].dtype();
     p.depthwise_bias = call.in[kDepthwiseBias].as<float>();

@@ -5,7 +5,7 @@
 
 #include "ops/cca/cca.h"
 #include "ops/cca/kernels.h"
-#include "ops/sequence/rotary.h"
+#include "ops/sequence/rotary_reference.h"
 #include "ops/sequence/sequence_store.h"
 
 namespace ingot {
@@ -120,23 +120,11 @@ struct Span {
   Array z, delayed, u, pre;
 };
 
-/// Rotates one head in place; direction -1 is the inverse, which is the backward.
-void rotate(const CcaAttr& a, int32_t position, double* x, double direction) {
-  const int64_t half = a.rotary_dims / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const double frequency =
-        std::pow(a.theta, -2.0 * static_cast<double>(i) / static_cast<double>(a.rotary_dims));
-    const double angle = position * frequency, c = std::cos(angle), s = direction * std::sin(angle);
-    const double first = x[i], second = x[i + half];
-    x[i] = first * c - second * s;
-    x[i + half] = second * c + first * s;
-  }
-}
-
 void forward(const OpCall& call) {
   const Problem p(call);
   check_positions(p.positions.data(), call.in[kQkv].dim(0));
   Array y(p.x);
+  const ReferenceRotation rotate(p.a.rotary);
   const double root = std::sqrt(static_cast<double>(p.K));
   SequenceSpan whole;
   for (const SequenceSpan& span : spans_of(p.a.rows, call.in[kQkv].dim(0), whole)) {
@@ -149,7 +137,7 @@ void forward(const OpCall& call) {
       for (int64_t n = 0; n < p.a.heads + p.a.kv_heads; ++n) {
         const double scale = root / s.norm(t, n) * (n < p.a.heads ? 1 : p.tau[at(n - p.a.heads)]);
         for (int64_t i = 0; i < p.K; ++i) row[n * p.K + i] = s.pre[s.u_at(t, n * p.K + i)] * scale;
-        rotate(p.a, p.positions[at(span.row_begin + t)], row + n * p.K, 1);
+        rotate(p.positions[at(span.row_begin + t)], row + n * p.K, 1);
       }
       for (int64_t i = 0; i < p.half_v; ++i) row[p.width - p.half_v + i] = s.delayed[at(t * p.half_v + i)];
     }
@@ -172,6 +160,7 @@ struct Gradients {
 /// d_pre from the output's cotangent g (rows of one span, already rotated back), and the gradient of tau.
 Array norm_backward(const Problem& p, const Span& s, const double* g, Gradients& d) {
   Array d_pre(s.pre.size());
+  const ReferenceRotation rotate(p.a.rotary);
   const double root = std::sqrt(static_cast<double>(p.K));
   for (int64_t t = 0; t < s.rows; ++t)
     for (int64_t n = 0; n < p.a.heads + p.a.kv_heads; ++n) {
@@ -230,6 +219,7 @@ void backward(const OpCall& call) {
   Array g = load(call.d_out[0]);
   g.resize(p.x.size());
   Gradients d(p);
+  const ReferenceRotation rotate(p.a.rotary);
   SequenceSpan whole;
   for (const SequenceSpan& span : spans_of(p.a.rows, call.in[kQkv].dim(0), whole)) {
     INGOT_CHECK(span.state == nullptr, "cca has no backward through a cached sequence");
@@ -237,7 +227,7 @@ void backward(const OpCall& call) {
     double *grad = g.data() + span.row_begin * p.width, *d_x = d.x.data() + span.row_begin * p.width;
     for (int64_t t = 0; t < span.rows; ++t) {
       for (int64_t n = 0; n < p.a.heads + p.a.kv_heads; ++n)
-        rotate(p.a, p.positions[at(span.row_begin + t)], grad + t * p.width + n * p.K, -1);
+        rotate(p.positions[at(span.row_begin + t)], grad + t * p.width + n * p.K, -1);
       for (int64_t i = p.channels; i < p.width - p.half_v; ++i) d_x[t * p.width + i] = grad[t * p.width + i];
       for (int64_t i = p.width - p.half_v; i < p.width && t > 0; ++i)
         d_x[(t - 1) * p.width + i] = grad[t * p.width + i];

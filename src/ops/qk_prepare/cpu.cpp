@@ -27,7 +27,7 @@ QkPrepareRows arguments(const OpCall& call) {
   QkPrepareRows p{};
   p.heads = a.heads, p.kv_heads = a.kv_heads, p.width = a.head_width;
   p.norm = a.norm, p.eps = static_cast<float>(a.eps);
-  p.rotary = rotary_table(a.theta, a.rotary_dims);
+  p.rotary = rotary_table(a.rotary);
   p.positions = call.in[1].as<int32_t>();
   p.x = call.in[0].data, p.x_type = call.in[0].dtype();
   p.weights[0] = call.in[2].as<float>(), p.weights[1] = call.in[3].as<float>();

@@ -11,9 +11,9 @@ enum In : uint32_t { kQkv, kPositions, kQWeight, kKWeight };
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<QkPrepareAttr>();
   const Tensor& qkv = call.in[kQkv];
-  INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.rotary_dims >= 0 &&
-                  a.rotary_dims % 2 == 0 && a.rotary_dims <= a.head_width,
-              "{} + {} heads of {}, {} of them rotary", a.heads, a.kv_heads, a.head_width, a.rotary_dims);
+  INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.rotary.dims >= 0 &&
+                  a.rotary.dims % 2 == 0 && a.rotary.dims <= a.head_width,
+              "{} + {} heads of {}, {} of them rotary", a.heads, a.kv_heads, a.head_width, a.rotary.dims);
   INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == (a.heads + 2 * a.kv_heads) * a.head_width, "qkv is {}",
               qkv.meta.str());
   INGOT_CHECK(
@@ -45,8 +45,8 @@ BackwardReads reads(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const QkPrepareAttr*>(attr_data);
-  return fmt::format("heads={}/{}x{} rotary={} theta={} norm={} eps={} out={}", a.heads, a.kv_heads,
-                     a.head_width, a.rotary_dims, a.theta, a.norm, a.eps, name_of(a.out));
+  return fmt::format("heads={}/{}x{} rotary={} {} theta={} norm={} eps={} out={}", a.heads, a.kv_heads,
+                     a.head_width, a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, a.norm, a.eps, name_of(a.out));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // qk_prepare: what happens to queries and keys between their projection and attention: per-head RMS norm
-// (optional), then rotary position embedding on the first rotary_dims of each head; values pass through.
+// (optional), then rotary position embedding on the first rotary.dims of each head; values pass through.
 //
-//   norm:   x <- x r w,  r = 1 / sqrt(mean over the head of x^2 + eps)        (w: none, or [K] for all q or
-//   all k heads) rotary: pairs (i, i + rotary_dims / 2) (the "NeoX", "rotate half" order), angle = position
-//   theta^(-2 i / rotary_dims):
+//   norm:   x <- x r w,  r = 1 / sqrt(mean over the head of x^2 + eps)     (w: none, or [K] for all q or all k heads)
+//   rotary: pairs (i, j = i + rotary.dims / 2) (the "NeoX", "rotate half" order), angle = position * frequency_i,
+//           frequencies by the rule (ops/sequence/rotary.h):
 //           x_i <- x_i cos - x_j sin,   x_j <- x_j cos + x_i sin
 //
 // Shapes: qkv_TW packed as H query heads, G key heads, G value heads of width K, any float type; weights [K]
@@ -13,6 +13,7 @@
 // tokens and heads in chunks of 64 rows combined in order. See ops/sequence/rotary.h for the accuracy of the
 // angles.
 #pragma once
+#include "ops/sequence/rotary.h"
 #include "tape/tape.h"
 
 namespace ingot {
@@ -21,8 +22,7 @@ struct QkPrepareAttr {
   int64_t heads = 1;        ///< H
   int64_t kv_heads = 1;     ///< G
   int64_t head_width = 0;   ///< K
-  int64_t rotary_dims = 0;  ///< even, at most K; 0: no rotation
-  double theta = 10000;
+  RotaryRule rotary = {};   ///< dims at most K
   bool norm = false;
   double eps = 1e-6;
   DType out = DType::f32;

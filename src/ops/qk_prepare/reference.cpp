@@ -1,11 +1,11 @@
-// qk_prepare in plain loops; see qk_prepare.h for the formulas. Angles by the standard library, in double.
+// qk_prepare in plain loops; see qk_prepare.h for the formulas.
 #include "ops/reference.h"
 
 #include <cmath>
 
 #include "ops/qk_prepare/kernels.h"
 #include "ops/qk_prepare/qk_prepare.h"
-#include "ops/sequence/rotary.h"
+#include "ops/sequence/rotary_reference.h"
 
 namespace ingot {
 namespace {
@@ -15,21 +15,9 @@ using reference::load;
 using reference::load_ints;
 using reference::store;
 
-/// Rotates one head in place; direction -1 is the inverse, which is the backward.
-void rotate(const QkPrepareAttr& a, int32_t position, double* x, double direction) {
-  const int64_t half = a.rotary_dims / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const double frequency =
-        std::pow(a.theta, -2.0 * static_cast<double>(i) / static_cast<double>(a.rotary_dims));
-    const double angle = position * frequency, c = std::cos(angle), s = direction * std::sin(angle);
-    const double first = x[i], second = x[i + half];
-    x[i] = first * c - second * s;
-    x[i + half] = second * c + first * s;
-  }
-}
-
 void forward(const OpCall& call) {
   const auto& a = call.attr<QkPrepareAttr>();
+  const ReferenceRotation rotate(a.rotary);
   Array x = load(call.in[0]);
   const auto positions = load_ints(call.in[1]);
   const Array weights[] = {load(call.in[2]), load(call.in[3])};
@@ -46,7 +34,7 @@ void forward(const OpCall& call) {
         for (int64_t i = 0; i < a.head_width; ++i)
           head[i] *= rstd.back() * (w.empty() ? 1 : w[static_cast<size_t>(i)]);
       }
-      rotate(a, positions[static_cast<size_t>(t)], head, 1);
+      rotate(positions[static_cast<size_t>(t)], head, 1);
     }
   store(call.out[0], x);
   store(call.out[1], rstd);
@@ -54,6 +42,7 @@ void forward(const OpCall& call) {
 
 void backward(const OpCall& call) {
   const auto& a = call.attr<QkPrepareAttr>();
+  const ReferenceRotation rotate(a.rotary);
   const Array x = load(call.in[0]), rstd = load(call.out[1]);
   const auto positions = load_ints(call.in[1]);
   const Array weights[] = {load(call.in[2]), load(call.in[3])};
@@ -65,7 +54,7 @@ void backward(const OpCall& call) {
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t begin = (t * (a.heads + 2 * a.kv_heads) + h) * a.head_width;
       double* d = g.data() + begin;
-      rotate(a, positions[static_cast<size_t>(t)], d, -1);
+      rotate(positions[static_cast<size_t>(t)], d, -1);
       if (!a.norm) continue;
       const Array& w = weights[h >= a.heads];
       const double r = rstd[static_cast<size_t>(t * heads + h)];

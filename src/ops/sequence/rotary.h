@@ -1,5 +1,17 @@
-// Angles of rotary position embedding: cos and sin of position * theta^(-2 i / rotary_dims), for qk_prepare
-// and cca.
+// Rotary position embedding: which frequency each pair of channels turns with, and cos and sin of position *
+// frequency, for qk_prepare, cca and mla.
+//
+// Frequencies of a rule, pair i of P = dims / 2, plain f_i = theta^(-i / P):
+//   plain           f_i                                                                     (Su et al. 2021)
+//   linear          f_i / factor                                                (position interpolation)
+//   llama3          f_i where the wavelength 2 pi / f_i is below original_context / high, f_i / factor where it is
+//                   above original_context / low, between them the mean weighted by
+//                   (original_context f_i / 2 pi - low) / (high - low)                      (Llama 3.1)
+//   yarn            f_i for pairs that turn more than `high` times in original_context tokens, f_i / factor for
+//                   those that turn less than `low` times, a linear ramp over the pair's number between (its ends
+//                   rounded outwards); cos and sin are multiplied by `magnitude`            (Peng et al. 2023)
+//   half_truncated  -theta^(-i / (P / 2 - 1)) for the first half of the pairs (their angles run the other way), 0
+//                   for the rest, which stay as they are                                    (modded-nanogpt)
 //
 // Accuracy: frequencies, products and reductions are in double, so an angle at position 10^6 is right to
 // 2e-10 and the result is the float nearest to it but for rare ties (spec zaya1 §1.5 step 6). The functions
@@ -12,17 +24,37 @@
 
 namespace ingot {
 
+enum class RotaryKind : uint8_t { plain, linear, llama3, yarn, half_truncated };
+
+constexpr const char* name_of(RotaryKind kind) {
+  constexpr const char* kNames[] = {"plain", "linear", "llama3", "yarn", "half_truncated"};
+  return kNames[static_cast<int>(kind)];
+}
+
+/// How a layer turns its queries and keys. Plain data: part of op attributes and the key of tables.
+struct RotaryRule {
+  double theta = 10000;
+  int64_t dims = 0;  ///< rotated channels of a head: even; 0: no rotation; a multiple of 4 for half_truncated
+  RotaryKind kind = RotaryKind::plain;
+  double factor = 1;            ///< linear, llama3, yarn
+  double low = 1, high = 4;     ///< llama3, yarn: turns within original_context
+  double original_context = 0;  ///< llama3, yarn: tokens
+  double magnitude = 1;         ///< of the rotated vectors
+};
+
+/// Writes the frequencies of the rule's dims / 2 pairs, in radians per position.
+void rotary_frequencies(const RotaryRule& rule, double* frequencies);
+
 struct RotaryTable {
   static constexpr int64_t kSteps = 1024;
   static constexpr int64_t kMaxPositions = kSteps * kSteps;
-  int64_t pairs = 0;               ///< rotary_dims / 2
-  const double* coarse = nullptr;  ///< [kSteps][2][pairs]: cos, then sin, of 1024 c * frequency
+  int64_t pairs = 0;               ///< dims / 2
+  const double* coarse = nullptr;  ///< [kSteps][2][pairs]: cos, then sin, of 1024 c * frequency, times magnitude
   const double* fine = nullptr;    ///< [kSteps][2][pairs]: of f * frequency
 };
 
-/// The table of (theta, rotary_dims); made at first use and kept for the life of the process. rotary_dims is
-/// even.
-const RotaryTable& rotary_table(double theta, int64_t rotary_dims);
+/// The table of a rule; made at first use and kept for the life of the process.
+const RotaryTable& rotary_table(const RotaryRule& rule);
 
 /// Error unless every position lies in [0, RotaryTable::kMaxPositions).
 void check_positions(const int32_t* positions, int64_t count);

@@ -1,0 +1,107 @@
+// ModelConfig: the attention of each layer as its patterns say, messages for what cannot be, counts of presets.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/decoder.h"
+#include "support/support.h"
+#include "train/recipe.h"
+
+namespace ingot::test {
+namespace {
+
+std::string message_of(const ModelConfig& m) {
+  try {
+    Decoder decoder(m);
+  } catch (const Error& e) {
+    return std::string(e.what()) + " | " + e.hint();
+  }
+  return "";
+}
+
+ModelConfig small() {
+  ModelConfig m = model_preset("llama-small");
+  m.vocab = 61;
+  return m;
+}
+
+void expect_message(const ModelConfig& m, const std::string& part) {
+  EXPECT_NE(message_of(m).find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message_of(m);
+}
+
+TEST(ModelConfig, PatternsRepeatOverTheLayers) {
+  ModelConfig m = small();
+  m.layers = 6;
+  m.window = 32;
+  m.window_pattern = "SSF";
+  m.rope_pattern = "RRRN";
+  m.window_rope_theta = 100;
+  m.rope_theta = 5000;
+  EXPECT_EQ(message_of(m), "");
+  const int64_t windows[] = {32, 32, 0, 32, 32, 0}, dims[] = {64, 64, 64, 0, 64, 64};
+  for (int64_t l = 0; l < 6; ++l) {
+    EXPECT_EQ(m.window_of(l), windows[l]) << l;
+    EXPECT_EQ(m.rotary_of(l).dims, dims[l]) << l;
+    if (dims[l] == 0) continue;
+    EXPECT_EQ(m.rotary_of(l).theta, windows[l] > 0 ? 100 : 5000) << l;
+  }
+  Decoder decoder(m);
+  decoder.set_rope_theta(7000);
+  EXPECT_EQ(decoder.config().rotary_of(2).theta, 7000);
+  EXPECT_EQ(decoder.config().rotary_of(1).theta, 100);
+  // Windows are counted as windows: 4 layers see 32 keys, 2 see 1000.
+  EXPECT_EQ(training_flops_per_token(decoder, 1000),
+            6.0 * static_cast<double>(count_parameters(decoder).active) + 12.0 * (4 * 32 + 2 * 1000) * 256);
+}
+
+TEST(ModelConfig, ScalesOfYarn) {
+  ModelConfig m = small();
+  EXPECT_EQ(m.attention_scale_of(), 0.125);
+  m.rope_scaling = {.kind = RopeScalingKind::yarn, .factor = 40, .original_context = 4096};
+  EXPECT_DOUBLE_EQ(m.rotary_of(0).magnitude, 0.1 * std::log(40) + 1);
+  m.rope_scaling.mscale = m.rope_scaling.mscale_all_dim = 1;  // DeepSeek-V3: vectors stay, logits grow
+  EXPECT_EQ(m.rotary_of(0).magnitude, 1);
+  EXPECT_DOUBLE_EQ(m.attention_scale_of(), 0.125 * std::pow(0.1 * std::log(40) + 1, 2));
+}
+
+TEST(ModelConfig, ErrorsSayWhatToDo) {
+  const auto with = [](const std::function<void(ModelConfig&)>& change) {
+    ModelConfig m = small();
+    change(m);
+    return m;
+  };
+  expect_message(with([](ModelConfig& m) { m.rope_pattern = "RRX"; }), "one per layer, for example \"RRRN\"");
+  expect_message(with([](ModelConfig& m) { m.rope_pattern = "RRRRRRRN"; }), "has 8 letters for 6 layers");
+  expect_message(with([](ModelConfig& m) { m.window_pattern = "SF"; }), "window is 0; set window to its width");
+  expect_message(with([](ModelConfig& m) { m.window = -1; }), "must not be negative");
+  expect_message(with([](ModelConfig& m) { m.window_rope_theta = 10; }), "no layer has a window");
+  expect_message(with([](ModelConfig& m) { m.position = PositionKind::none, m.rope_pattern = "RN"; }), "position is none");
+  expect_message(with([](ModelConfig& m) { m.half_truncated_rope = true, m.rotary_fraction = 0.09375; }), "in fours");
+  expect_message(with([](ModelConfig& m) { m.rope_scaling.kind = RopeScalingKind::llama3; }),
+                 "needs the context that the model was trained with before");
+  expect_message(with([](ModelConfig& m) { m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 0.5}; }),
+                 "must be at least 1, found 0.5");
+  expect_message(with([](ModelConfig& m) {
+                   m.half_truncated_rope = true;
+                   m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 2};
+                 }),
+                 "choose one of the two");
+  expect_message(with([](ModelConfig& m) { m.logit_softcap = -1; }), "must not be negative");
+}
+
+TEST(ModelConfig, StagesChangeTheBaseOfTheRotation) {
+  Recipe r;
+  r.model.rope_theta = 10000;
+  r.stages = {StageConfig{}, StageConfig{}, StageConfig{}};
+  r.stages[1].rope_theta = 2e6;
+  EXPECT_EQ(r.rope_theta_of(0), 10000);
+  EXPECT_EQ(r.rope_theta_of(1), 2e6);
+  EXPECT_EQ(r.rope_theta_of(2), 2e6);
+}
+
+TEST(ModelConfig, PresetsHaveThePublishedCounts) {
+  EXPECT_EQ(count_parameters(Decoder(model_preset("smollm3-3b"))).total, 3075098624);
+}
+
+}  // namespace
+}  // namespace ingot::test
