@@ -26,9 +26,6 @@ enum class InputKind {
   data         ///< indices, masks, constants: never has a gradient
 };
 
-/// How a value or parameter lies on a mesh axis: the transfer rule of the op says what it accepts (docs/architecture.md).
-enum class AxisType : uint8_t { replicate, varying, partial };
-
 struct InputSlot {
   const char* name;
   InputKind kind = InputKind::activation;
