@@ -8,10 +8,9 @@
 
 #include "checkpoint/model_state.h"
 #include "checkpoint/safetensors.h"
-#include "data/sampler.h"
 #include "ops/reference.h"
 #include "record/run_record.h"
-#include "train/prepare.h"
+#include "train/stage_sampler.h"
 #include "train/step.h"
 
 namespace ingot {
@@ -65,34 +64,30 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   if (recipe.model.vocab == 0) recipe.model.vocab = data.vocab;
   Model model(recipe.model, recipe.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16());
   GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
-  std::optional<data::SamplerState> state;
+  std::optional<StageSampler> sampler;
   int64_t step = 0;
   if (const auto reader = CheckpointReader::open_newest(fs, recipe.run.folder + "/" + run_files::kCheckpoints)) {
     load_model(*reader, model);
     step = reader->step();
-    state = data::parse_sampler_state(reader->blob("sampler"), reader->path());
+    if (step >= recipe.total_steps())
+      throw Error(fmt::format("the run in '{}' is finished at step {}: there is no next step", recipe.run.folder, step),
+                  "name another --run.folder for the first step of a new run, or add steps");
+    sampler.emplace(recipe, data, *reader);
+    if (step >= sampler->end_step()) sampler->advance();
   } else {
     model.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
+    sampler.emplace(recipe, data);
   }
-  const Recipe::Position at = recipe.at(step);
-  const StageConfig& stage = recipe.stages[at.stage];
-  model.set_rope_theta(recipe.rope_theta_of(at.stage));
-  std::vector<data::SamplerSource> sources;
-  for (size_t i = 0; i < data.sources.size(); ++i) sources.push_back({data.sources[i].train(), recipe.data.sources[i].weight});
-  data::SamplerOptions o;
-  o.seed = static_cast<uint64_t>(recipe.run.seed);
-  o.sequence_length = stage.sequence;
-  o.rows.document_mask = recipe.data.document_mask;
-  const data::Sampler sampler(std::move(sources), o, state ? &*state : nullptr);
-  const data::Batch batch = sampler.batch(sampler.stage_begin() + (step - at.first_step) * stage.batch, stage.batch);
+  const StageConfig& stage = sampler->config();
+  model.set_rope_theta(recipe.rope_theta_of(sampler->stage()));
   Recorder recorder;
   StepRunner runner(model, gradients);
   const NamedRecompute policy(recipe.memory.recompute);
-  runner.run(batch, {.head = HeadMode::store,
-                     .micro_batch = stage.micro(),
-                     .z_coefficient = stage.z_coefficient,
-                     .policy = policy.empty() ? nullptr : &policy,
-                     .observer = &recorder});
+  runner.run(sampler->batch(step), {.head = HeadMode::store,
+                                    .micro_batch = stage.micro(),
+                                    .z_coefficient = stage.z_coefficient,
+                                    .policy = policy.empty() ? nullptr : &policy,
+                                    .observer = &recorder});
   recorder.write(fs, path);
 }
 

@@ -92,15 +92,6 @@ int64_t Recipe::longest_sequence() const {
   return n;
 }
 
-Recipe::Position Recipe::at(int64_t step) const {
-  int64_t first = 0;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    if (step < first + stages[i].steps || i + 1 == stages.size()) return {i, first};
-    first += stages[i].steps;
-  }
-  return {0, 0};
-}
-
 double Recipe::rope_theta_of(size_t stage) const {
   for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;)
     if (stages[i].rope_theta != 0) return stages[i].rope_theta;

@@ -252,12 +252,6 @@ struct Recipe {
   int64_t total_steps() const;
   /// Longest sequence of any stage.
   int64_t longest_sequence() const;
-  /// The stage that step `step` (0-based) belongs to, and its first step.
-  struct Position {
-    size_t stage;
-    int64_t first_step;
-  };
-  Position at(int64_t step) const;
   /// Base of the rotation in a stage: the last one that it or a stage before it names, else the model's.
   double rope_theta_of(size_t stage) const;
 };

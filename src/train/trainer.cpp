@@ -21,12 +21,6 @@ int64_t peak_memory_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-data::SampleMode mode_of(SampleChoice c) {
-  return c == SampleChoice::stream     ? data::SampleMode::stream
-         : c == SampleChoice::best_fit ? data::SampleMode::best_fit
-                                       : data::SampleMode::random;
-}
-
 }  // namespace
 
 void Trainer::interrupt() { interrupted = true; }
@@ -60,8 +54,9 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
   } else {
     require_no_checkpoints(checkpoints);
     model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
-    enter_stage(0, nullptr);
+    sampler_ = std::make_unique<StageSampler>(recipe_, *data_);
   }
+  begin_stage();
 }
 
 Trainer::~Trainer() = default;
@@ -97,38 +92,11 @@ void Trainer::build_optimizer() {
   balance_ = std::make_unique<BalanceController>(config, std::move(views));
 }
 
-std::vector<data::SamplerSource> Trainer::stage_sources(const StageConfig& s) const {
-  std::vector<data::SamplerSource> sources;
-  for (size_t i = 0; i < data_->sources.size(); ++i) {
-    const SourceConfig& c = recipe_.data.sources[i];
-    double weight = s.weights.empty() ? c.weight : 0;
-    for (const SourceWeight& w : s.weights)
-      if (w.source == c.name) weight = w.weight;
-    sources.push_back({data_->sources[i].train(), weight});
-  }
-  return sources;
-}
-
-int64_t Trainer::first_step_of_stage() const {
-  int64_t first = 0;
-  for (size_t i = 0; i < stage_; ++i) first += recipe_.stages[i].steps;
-  return first;
-}
-
-void Trainer::enter_stage(size_t index, const data::SamplerState* state) {
-  stage_ = index;
-  model_->set_rope_theta(recipe_.rope_theta_of(index));
-  data::SamplerOptions o;
-  o.seed = static_cast<uint64_t>(recipe_.run.seed);
-  o.sequence_length = stage().sequence;
-  o.mode = mode_of(recipe_.data.sampling);
-  o.rows.document_mask = recipe_.data.document_mask;
-  sampler_ = std::make_unique<data::Sampler>(stage_sources(stage()), o, state);
-}
+void Trainer::begin_stage() { model_->set_rope_theta(recipe_.rope_theta_of(sampler_->stage())); }
 
 StepOptions Trainer::step_options() const {
   StepOptions o;
-  o.head = plan_.stages[stage_].head;
+  o.head = plan_.stages[sampler_->stage()].head;
   o.micro_batch = stage().micro();
   o.z_coefficient = stage().z_coefficient;
   o.policy = policy_->empty() ? nullptr : policy_.get();
@@ -157,17 +125,15 @@ TrainResult Trainer::run() {
   if (step_ > 0) log::info("resuming at step {} of {}", step_, total);
   bool stop = false;
   while (step_ < total && !stop) {
-    if (step_ >= first_step_of_stage() + stage().steps) {
-      const data::SamplerState next = data::next_stage(
-          sampler_->state_at(sampler_->stage_begin() + stage().steps * stage().batch), recipe_.stages[stage_ + 1].sequence);
-      enter_stage(stage_ + 1, &next);
+    if (step_ >= sampler_->end_step()) {
+      sampler_->advance();
+      begin_stage();
       log::info("stage '{}'", stage().name);
     }
-    const int64_t first = first_step_of_stage(), end = first + stage().steps, batch = stage().batch;
-    data::PrefetchLoader loader(
-        [this, first, batch](int64_t step) { return sampler_->batch(sampler_->stage_begin() + (step - first) * batch, batch); },
-        step_);
+    const int64_t end = sampler_->end_step();
+    data::PrefetchLoader loader([this](int64_t step) { return sampler_->batch(step); }, step_);
     while (step_ < end && !stop) {
+      enter(RunPhase::data);
       const double waited = loader.waited_seconds();
       const data::Batch rows = loader.next();
       MetricRow row = train_step(rows, loader.waited_seconds() - waited);
@@ -201,14 +167,17 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   profile_.clear();
   StepOptions options = step_options();
   options.profile = &profile_;
+  options.observer = observer_;
+  enter(RunPhase::passes);
   const StepStats stats = runner_->run(batch, options);
+  enter(RunPhase::optimizer);
   gradients_->finish_step();
   const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
   const double passes = monotonic_seconds();
   const GradNorm norm = gradient_norm(optimizer_->params(), scale);
   judge(stats, batch, norm);
   StepArgs args;
-  args.lr = stage().lr * schedule_multiplier(stage().resolved_schedule(), step_ - first_step_of_stage());
+  args.lr = stage().lr * schedule_multiplier(stage().resolved_schedule(), step_ - sampler_->first_step());
   args.grad_scale = scale;
   args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
   optimizer_->step(args);
@@ -220,6 +189,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
     balance_->step(layer_index++, classes);
   }
   const double end = monotonic_seconds();
+  enter(RunPhase::records);
   ++step_;
   tokens_ += batch.rows * batch.sequence_length;
   MetricRow row;
@@ -231,7 +201,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   row.set("grad_norm", norm.norm);
   row.set("tokens", static_cast<double>(tokens_));
   row.set("tokens_per_second", static_cast<double>(batch.rows * batch.sequence_length) / seconds);
-  row.set("percent_of_light", 100 * plan_.stages[stage_].light_seconds / seconds);
+  row.set("percent_of_light", 100 * plan_.stages[sampler_->stage()].light_seconds / seconds);
   row.set("step_seconds", seconds);
   row.set("data_wait_seconds", wait_seconds);
   row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));

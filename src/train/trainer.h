@@ -6,12 +6,11 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/reader.h"
 #include "checkpoint/run_lock.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "data/loader.h"
 #include "data/rows.h"
-#include "data/sampler.h"
 #include "infer/generator.h"
 #include "optim/balance.h"
 #include "optim/clip.h"
@@ -21,6 +20,7 @@
 #include "record/tensorboard.h"
 #include "train/health.h"
 #include "train/preflight.h"
+#include "train/stage_sampler.h"
 
 namespace ingot {
 
@@ -35,6 +35,21 @@ struct TrainResult {
   double seconds = 0;
   std::map<std::string, double> validation;  ///< loss by source, from the last complete validation
   std::string last_sample;
+};
+
+/// What a run does: the parts of a step, then what may follow one.
+enum class RunPhase {
+  data,       ///< waits for the step's batch
+  passes,     ///< forward and backward; TapeObserver::tensor() tells every op
+  optimizer,  ///< gradient norm, update, router biases
+  records,    ///< validation, metrics, samples
+  save,       ///< copies a checkpoint; a thread of the writer writes it meanwhile
+};
+
+/// Watches a run: where it is, and every tensor of its passes. Called from the run's own thread.
+class RunObserver : public TapeObserver {
+ public:
+  virtual void enters(RunPhase phase) = 0;
 };
 
 class Trainer {
@@ -52,6 +67,8 @@ class Trainer {
   TrainResult run();
   /// Asks the loop to save and return after the current step; safe from a signal handler.
   static void interrupt();
+  /// Tells `observer` (kept by the caller; nullptr: nobody) what run() does.
+  void observe(RunObserver* observer) { observer_ = observer; }
   int64_t step() const { return step_; }
   Model& model() { return *model_; }
 
@@ -61,10 +78,9 @@ class Trainer {
   void require_same_run(const CheckpointReader& reader) const;
   void require_no_checkpoints(const std::string& folder) const;
   void require_prompts() const;
+  void begin_stage();
   void open_outputs();
-  void enter_stage(size_t stage, const data::SamplerState* state);
   void write_record();
-  std::vector<data::SamplerSource> stage_sources(const StageConfig& stage) const;
   MetricRow train_step(const data::Batch& batch, double wait_seconds);
   void add_router_metrics(MetricRow& row, const StepStats& stats);
   void add_update_metrics(MetricRow& row) const;
@@ -77,8 +93,10 @@ class Trainer {
   void finish_save();
   void log_line(const MetricRow& row) const;
   StepOptions step_options() const;
-  const StageConfig& stage() const { return recipe_.stages[stage_]; }
-  int64_t first_step_of_stage() const;
+  void enter(RunPhase phase) const {
+    if (observer_ != nullptr) observer_->enters(phase);
+  }
+  const StageConfig& stage() const { return sampler_->config(); }
 
   FileSystem& fs_;
   Recipe recipe_;
@@ -90,15 +108,15 @@ class Trainer {
   std::unique_ptr<BalanceController> balance_;
   std::unique_ptr<NamedRecompute> policy_;
   std::unique_ptr<StepRunner> runner_;
-  std::unique_ptr<data::Sampler> sampler_;
+  std::unique_ptr<StageSampler> sampler_;
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
+  RunObserver* observer_ = nullptr;
   LossWatch watch_;
   Preflight plan_;
   TapeProfile profile_;
   TrainResult result_;
-  size_t stage_ = 0;
   int64_t step_ = 0;
   int64_t tokens_ = 0;
   double started_ = 0;

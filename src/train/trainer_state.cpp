@@ -1,7 +1,6 @@
 // See trainer.h: saving and restoring a run, its record, and the diagnosis of a run that goes wrong.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,25 +10,6 @@
 #include "train/trainer.h"
 
 namespace ingot {
-namespace {
-
-/// The state "trainer" of a checkpoint.
-struct SavedState {
-  int64_t step = 0, tokens = 0;
-  size_t stage = 0;
-  std::string tokenizer, kernels;
-};
-
-SavedState saved_state(const CheckpointReader& reader) {
-  try {
-    const auto j = nlohmann::json::parse(reader.blob("trainer"));
-    return {j.at("step"), j.at("tokens"), j.at("stage"), j.at("tokenizer"), j.at("kernels")};
-  } catch (const nlohmann::json::exception& e) {
-    fail("'{}': the state 'trainer' is damaged: {}", reader.path(), e.what());
-  }
-}
-
-}  // namespace
 
 SaveRequest Trainer::save_request(const std::string& protection) {
   SaveRequest request;
@@ -41,22 +21,18 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   };
   optimizer_->for_each_state(add_state);
   balance_->for_each_state(add_state);
-  const int64_t samples = sampler_->stage_begin() + (step_ - first_step_of_stage()) * stage().batch;
-  request.blobs["sampler"] = data::to_json(sampler_->state_at(samples));
+  request.blobs["sampler"] = data::to_json(sampler_->state_after(step_));
   request.blobs["model"] = config_blob(print_config(model_->config()));
   request.blobs["recipe"] = config_blob(print_config(recipe_));
   request.blobs["watch"] = watch_.json();
-  request.blobs["trainer"] = nlohmann::json{{"step", step_},
-                                            {"stage", stage_},
-                                            {"tokens", tokens_},
-                                            {"tokenizer", data_->tokenizer.content_hash()},
-                                            {"kernels", kernel_set_fingerprint()}}
-                                 .dump();
+  request.blobs["trainer"] = SavedRun{step_, tokens_, sampler_->stage(), data_->tokenizer.content_hash(),
+                                      kernel_set_fingerprint()}.json();
   return request;
 }
 
 void Trainer::save(const std::string& protection) {
   metrics_->sync();
+  enter(RunPhase::save);
   const SaveRequest request = save_request(protection);
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
@@ -75,7 +51,7 @@ void Trainer::finish_save() {
   } catch (const Error& e) {
     log::warn("step {}: the checkpoint was not written, trying again: {}", step_, e.what());
   }
-  if (step_ == first_step_of_stage() + stage().steps) protection = fmt::format("end of stage '{}'", stage().name);
+  if (step_ == sampler_->end_step()) protection = fmt::format("end of stage '{}'", stage().name);
   checkpoints_->save(save_request(protection));
   checkpoints_->wait();
 }
@@ -103,7 +79,7 @@ void Trainer::require_prompts() const {
 }
 
 void Trainer::require_same_run(const CheckpointReader& reader) const {
-  const SavedState then = saved_state(reader);
+  const SavedRun then = SavedRun::of(reader);
   const std::string& kernels = then.kernels;
   if (kernels != kernel_set_fingerprint())
     throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not continue bit for bit",
@@ -137,13 +113,10 @@ void Trainer::restore(const CheckpointReader& reader) {
   optimizer_->for_each_state(read);
   balance_->for_each_state(read);
   watch_.restore(reader.blob("watch"));
-  const auto [step, tokens, stage, tokenizer, kernels] = saved_state(reader);
-  step_ = step;
-  tokens_ = tokens;
-  if (stage >= recipe_.stages.size())
-    fail("'{}' is in stage {}, but the recipe has {} stages", reader.path(), stage + 1, recipe_.stages.size());
-  const data::SamplerState state = data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
-  enter_stage(stage, &state);
+  const SavedRun saved = SavedRun::of(reader);
+  step_ = saved.step;
+  tokens_ = saved.tokens;
+  sampler_ = std::make_unique<StageSampler>(recipe_, *data_, reader);
 }
 
 void Trainer::write_record() {

@@ -6,12 +6,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
 #include "base/log.h"
 #include "record/run_record.h"
-#include "support/kill_fs.h"
+#include "support/killer.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/trainer.h"
@@ -26,10 +27,13 @@ TEST(ResumeChild, DISABLED_Run) {
   const char* recipe = std::getenv("INGOT_TEST_RECIPE");
   if (recipe == nullptr) GTEST_SKIP() << "started by the tests of Resume";
   set_kernel_policy(KernelPolicy::any);
-  KillFs files(KillPlan::parse(std::getenv("INGOT_TEST_KILL")));
+  Killer killer(KillPlan::parse(std::getenv("INGOT_TEST_KILL")));
+  KillFs files(killer);
+  KillObserver observer(killer);
   Trainer trainer(files, load_recipe(recipe, {}), StartMode::resume_or_start);
+  trainer.observe(&observer);
   EXPECT_TRUE(trainer.run().finished);
-  std::printf("COUNTS\n%s", files.counts().c_str());
+  std::printf("COUNTS\n%s", killer.counts().c_str());
 }
 
 class Resume : public ::testing::Test {
@@ -54,8 +58,9 @@ class Resume : public ::testing::Test {
     return run_process({"/proc/self/exe", "--gtest_filter=ResumeChild.*", "--gtest_also_run_disabled_tests"},
                        {"INGOT_TEST_RECIPE=" + path(run) + ".toml", "INGOT_TEST_KILL=" + kill});
   }
-  /// Kills a new run, runs it to its end, and compares with the undisturbed one.
-  static void check(const std::string& name, const std::string& kill, const std::string& data = "data") {
+  /// Kills a new run, runs it to its end, and compares with the undisturbed one. Returns the phase that the dying
+  /// process named.
+  static std::string check(const std::string& name, const std::string& kill, const std::string& data) {
     SCOPED_TRACE("killed at: " + kill);
     write_recipe(name, data);
     const ProcessResult killed = run(name, kill);
@@ -64,6 +69,10 @@ class Resume : public ::testing::Test {
     EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
     EXPECT_EQ(difference(path("whole"), path(name)), "");
     fs::remove_all(path(name));
+    const std::string mark = "killed in ";
+    const size_t at = killed.output.rfind(mark);
+    if (at == std::string::npos) return "nothing";
+    return killed.output.substr(at + mark.size(), killed.output.find('\n', at) - at - mark.size());
   }
 
   static inline std::unique_ptr<TempDir> folder_;
@@ -73,9 +82,14 @@ class Resume : public ::testing::Test {
 TEST_F(Resume, TheReferenceRunIsWhole) {
   EXPECT_EQ(losses(path("whole")).size(), 24u);
   EXPECT_EQ(samples(path("whole")).size(), 4u);
-  EXPECT_GT(counts_["checkpoint"], 80);
-  EXPECT_GT(counts_["data"], 8);
-  EXPECT_EQ(counts_["step"], 24);
+  EXPECT_GT(counts_["prepare"], 8);
+  EXPECT_EQ(counts_["data"], 24);
+  EXPECT_GT(counts_["forward"], 1000);
+  EXPECT_GT(counts_["backward"], 1000);
+  EXPECT_EQ(counts_["optimizer"], 24);
+  EXPECT_EQ(counts_["copy"], 7);
+  EXPECT_GT(counts_["write"], 80);
+  EXPECT_GE(counts_["rename"], 2 * 2 * counts_["copy"]);
   // Another seed must not compare equal: the comparison sees what it should.
   write_recipe("other", "data");
   const std::string text = read_text(path("other") + ".toml");
@@ -84,29 +98,45 @@ TEST_F(Resume, TheReferenceRunIsWhole) {
   EXPECT_NE(difference(path("whole"), path("other")), "");
 }
 
-TEST_F(Resume, KilledWhilePreparingData) {
-  for (int64_t i = 0; i < 5; ++i) {
-    const std::string n = std::to_string(i);
-    check("data-run" + n, fmt::format("data {}", i * (counts_["data"] - 1) / 4), "data" + n);
+/// Kills of one phase: `kills` of them, spread over its events; every second one comes `microseconds` after the event.
+struct PhaseKills {
+  const char* phase;
+  int64_t kills;
+  int64_t microseconds = 0;
+};
+
+// 30 moments, 10 of them while a checkpoint is written.
+constexpr PhaseKills kPhases[] = {{"prepare", 4}, {"data", 3, 50},       {"forward", 3, 20}, {"backward", 3, 20},
+                                  {"optimizer", 3, 300}, {"copy", 4, 20}, {"write", 6},        {"rename", 3},
+                                  {"delete", 1}};
+
+TEST_F(Resume, KilledInEveryPhase) {
+  std::vector<std::string> plans;
+  for (const PhaseKills& p : kPhases)
+    for (int64_t i = 0; i < p.kills; ++i)
+      plans.push_back(fmt::format("{} {} {}", p.phase, (2 * i + 1) * counts_[p.phase] / (2 * p.kills),
+                                  i % 2 == 0 ? p.microseconds : 0));
+  ASSERT_EQ(plans.size(), 30u);
+  std::mutex mutex;
+  std::map<std::string, int64_t> hits;
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {  // two at a time: a small run mostly waits for the disk
+    for (size_t i = next++; i < plans.size(); i = next++) {
+      const std::string number = std::to_string(i), data = plans[i].starts_with("prepare") ? "data" + number : "data";
+      const std::string phase = check("run" + number, plans[i], data);
+      const std::lock_guard lock(mutex);
+      ++hits[phase];
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  std::string tally;
+  for (const PhaseKills& p : kPhases) {
+    EXPECT_EQ(hits[p.phase], p.kills) << p.phase;
+    tally += fmt::format(" {} {}", p.phase, hits[p.phase]);
   }
-}
-
-TEST_F(Resume, KilledInsideSteps) {
-  // Moments spread over a step: loading, forward, backward, optimizer, metrics.
-  for (int64_t i = 0; i < 11; ++i)
-    check("step-run" + std::to_string(i), fmt::format("step {} {}", 2 * i + 1, i * 250));
-}
-
-TEST_F(Resume, KilledWhileCopyingACheckpoint) {
-  const int64_t waits[] = {0, 30, 100, 400};
-  for (int64_t i = 0; i < 4; ++i)
-    check("copy-run" + std::to_string(i), fmt::format("copy {} {}", i + 1, waits[i]));
-}
-
-TEST_F(Resume, KilledInsideACheckpoint) {
-  for (int64_t i = 0; i < 10; ++i)
-    check("save-run" + std::to_string(i),
-          fmt::format("checkpoint {}", 2 + i * (counts_["checkpoint"] - 4) / 9));
+  std::printf("kills by phase:%s; all runs ended with the bits of the undisturbed one\n", tally.c_str());
 }
 
 /// The real program, signalled once it has written `rows` rows of metrics.

@@ -1,5 +1,5 @@
-// See kill_fs.h.
-#include "support/kill_fs.h"
+// See killer.h.
+#include "support/killer.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -12,89 +12,112 @@
 namespace ingot::test {
 namespace {
 
-[[noreturn]] void die() {
-  for (;;) ::kill(::getpid(), SIGKILL);
-}
-
 bool contains(const std::string& path, const char* part) {
   return path.find(part) != std::string::npos;
+}
+
+/// The phase to which a change of this file belongs; `in_checkpoint` is what it is to a checkpoint. Empty: none.
+std::string phase_of(const std::string& path, const char* in_checkpoint) {
+  if (contains(path, "/checkpoints")) return in_checkpoint;
+  return contains(path, "/data") ? "prepare" : "";
 }
 
 }  // namespace
 
 KillPlan KillPlan::parse(const std::string& text) {
   KillPlan plan;
-  std::istringstream(text) >> plan.event >> plan.number >> plan.microseconds;
+  std::istringstream(text) >> plan.phase >> plan.number >> plan.microseconds;
   return plan;
+}
+
+bool Killer::happens(const std::string& phase) {
+  if (phase.empty()) return false;
+  while (pending_) std::this_thread::sleep_for(std::chrono::seconds(1));
+  const std::lock_guard lock(mutex_);
+  if (counts_[phase]++ != plan_.number || phase != plan_.phase) return false;
+  if (plan_.microseconds == 0) return true;
+  pending_ = true;
+  std::thread([this] {
+    std::this_thread::sleep_for(std::chrono::microseconds(plan_.microseconds));
+    die();
+  }).detach();
+  return false;
+}
+
+void Killer::die() const {
+  const std::string text = "killed in " + plan_.phase + "\n";
+  if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) std::abort();
+  for (;;) ::kill(::getpid(), SIGKILL);
+}
+
+std::string Killer::counts() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const auto& [phase, n] : counts_) text += fmt::format("{} {}\n", phase, n);
+  return text;
 }
 
 class KillFs::File final : public WritableFile {
  public:
-  File(KillFs& fs, std::string path, std::unique_ptr<WritableFile> file)
-      : fs_(fs), path_(std::move(path)), file_(std::move(file)) {}
+  File(Killer& killer, const std::string& path, std::unique_ptr<WritableFile> file)
+      : killer_(killer), phase_(phase_of(path, "write")), file_(std::move(file)) {}
   void append(const void* data, size_t size) override {
-    if (fs_.change(path_)) {
+    if (killer_.happens(phase_)) {
       file_->append(data, size / 2);
-      die();
+      killer_.die();
     }
     file_->append(data, size);
-    if (contains(path_, "metrics.jsonl")) fs_.event("step", fs_.steps_);
   }
   void sync() override {
-    if (fs_.change(path_)) die();
+    killer_.happens_or_die(phase_);
     file_->sync();
-    if (contains(path_, "metrics.jsonl")) fs_.event("copy", fs_.copies_);
   }
   void close() override { file_->close(); }
 
  private:
-  KillFs& fs_;
-  std::string path_;
+  Killer& killer_;
+  std::string phase_;
   std::unique_ptr<WritableFile> file_;
 };
 
-bool KillFs::change(const std::string& path) {
-  if (contains(path, "/checkpoints")) return checkpoint_++ == plan_.number && plan_.event == "checkpoint";
-  if (contains(path, "/data")) return data_++ == plan_.number && plan_.event == "data";
-  return false;
-}
-
-void KillFs::event(const char* name, std::atomic<int64_t>& count) {
-  if (count++ != plan_.number || plan_.event != name) return;
-  std::thread([wait = plan_.microseconds] {
-    std::this_thread::sleep_for(std::chrono::microseconds(wait));
-    die();
-  }).detach();
-}
-
-std::string KillFs::counts() const {
-  return fmt::format("data {}\ncheckpoint {}\nstep {}\ncopy {}\n", data_.load(), checkpoint_.load(),
-                     steps_.load(), copies_.load());
-}
-
 std::unique_ptr<WritableFile> KillFs::create(const std::string& path) {
-  if (change(path)) die();
-  return std::make_unique<File>(*this, path, real_file_system().create(path));
+  killer_.happens_or_die(phase_of(path, "write"));
+  return std::make_unique<File>(killer_, path, real_file_system().create(path));
 }
 std::unique_ptr<WritableFile> KillFs::open_append(const std::string& path) {
-  if (change(path)) die();
-  return std::make_unique<File>(*this, path, real_file_system().open_append(path));
+  killer_.happens_or_die(phase_of(path, "write"));
+  return std::make_unique<File>(killer_, path, real_file_system().open_append(path));
 }
 void KillFs::create_folders(const std::string& path) {
-  if (change(path)) die();
+  killer_.happens_or_die(phase_of(path, "write"));
   real_file_system().create_folders(path);
 }
 void KillFs::rename(const std::string& from, const std::string& to) {
-  if (change(from)) die();
+  killer_.happens_or_die(phase_of(from, "rename"));
   real_file_system().rename(from, to);
+  killer_.happens_or_die(phase_of(from, "rename"));
 }
 void KillFs::remove_all(const std::string& path) {
-  if (change(path)) die();
+  killer_.happens_or_die(phase_of(path, "delete"));
   real_file_system().remove_all(path);
 }
 void KillFs::sync_folder(const std::string& path) {
-  if (change(path)) die();
+  killer_.happens_or_die(phase_of(path, "write"));
   real_file_system().sync_folder(path);
+}
+
+void KillObserver::enters(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::data: return killer_.happens_or_die("data");
+    case RunPhase::passes: return;  // its tensors are the events
+    case RunPhase::optimizer: return killer_.happens_or_die("optimizer");
+    case RunPhase::records: return killer_.happens_or_die("records");
+    case RunPhase::save: return killer_.happens_or_die("copy");
+  }
+}
+
+void KillObserver::tensor(const std::string& name, const Tensor&) {
+  killer_.happens_or_die(contains(name, ".d_") ? "backward" : "forward");
 }
 
 }  // namespace ingot::test

@@ -1,33 +1,59 @@
-// The real file system, which ends its process with SIGKILL at a chosen moment: what `kill -9` does to a run,
-// at a place that a test can name.
+// Ends the process with SIGKILL at a chosen moment of a run: what `kill -9` does, at a place that a test can name.
 #pragma once
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "base/file_system.h"
+#include "train/trainer.h"
 
 namespace ingot::test {
 
-/// When the process dies. Text form "<event> <number> <microseconds>":
-///   data N          at the N-th change of a file below the data folder (from 0)
-///   checkpoint N    at the N-th change below "checkpoints"; an append writes half of its bytes first
-///   step N US       US microseconds after the N-th row of metrics.jsonl was written
-///   copy N US       US microseconds after the N-th sync of metrics.jsonl, which precedes a checkpoint's copy
-///   none            never; the process counts
+/// When the process dies: at event `number` (from 0) of `phase`, or `microseconds` later. Until that time is over the
+/// run may finish what it is doing, but it is held at its next event: the kill always falls into its phase.
+/// Text form "<phase> <number> <microseconds>"; "none": never.
 struct KillPlan {
-  std::string event = "none";
+  std::string phase = "none";
   int64_t number = 0;
   int64_t microseconds = 0;
   static KillPlan parse(const std::string& text);
 };
 
-/// Passes every call on. Thread-safe, as far as counting goes.
-class KillFs final : public FileSystem {
+/// Counts the events of each phase, and kills:
+///   prepare    every change of a file below the data folder
+///   data       a step asks for its batch
+///   forward, backward    an op has written a tensor
+///   optimizer  the update begins
+///   records    validation, metrics, samples begin
+///   copy       a checkpoint's tensors are about to be copied
+///   write      a file below "checkpoints" is made, appended to (half of the bytes are written first) or synced
+///   rename     before and after each rename below "checkpoints"
+///   delete     something below "checkpoints" is about to be removed
+/// Thread-safe. Before it dies the process prints "killed in <phase>".
+class Killer {
  public:
-  explicit KillFs(KillPlan plan) : plan_(std::move(plan)) {}
-  /// Counts of events so far: "data 12\ncheckpoint 90\nstep 24\ncopy 7\n".
+  explicit Killer(KillPlan plan) : plan_(std::move(plan)) {}
+  /// One event. Returns true where the caller must call die(), after what it wants to leave half done.
+  bool happens(const std::string& phase);
+  [[noreturn]] void die() const;
+  void happens_or_die(const std::string& phase) {
+    if (happens(phase)) die();
+  }
+  /// "prepare 12\ndata 24\n...": events so far.
   std::string counts() const;
 
+ private:
+  KillPlan plan_;
+  mutable std::mutex mutex_;
+  std::map<std::string, int64_t> counts_;  // guarded by mutex_
+  std::atomic<bool> pending_ = false;      // a timed kill is on its way
+};
+
+/// The events that are changes of files; every call goes to the real file system.
+class KillFs final : public FileSystem {
+ public:
+  explicit KillFs(Killer& killer) : killer_(killer) {}
   std::unique_ptr<WritableFile> create(const std::string& path) override;
   std::unique_ptr<WritableFile> open_append(const std::string& path) override;
   std::unique_ptr<MappedFile> map(const std::string& path) override { return real_file_system().map(path); }
@@ -45,11 +71,18 @@ class KillFs final : public FileSystem {
 
  private:
   class File;
-  /// True when this is the call that must not return.
-  bool change(const std::string& path);
-  void event(const char* name, std::atomic<int64_t>& count);
-  KillPlan plan_;
-  std::atomic<int64_t> data_{0}, checkpoint_{0}, steps_{0}, copies_{0};
+  Killer& killer_;
+};
+
+/// The events that a trainer tells.
+class KillObserver final : public RunObserver {
+ public:
+  explicit KillObserver(Killer& killer) : killer_(killer) {}
+  void enters(RunPhase phase) override;
+  void tensor(const std::string& name, const Tensor& value) override;
+
+ private:
+  Killer& killer_;
 };
 
 }  // namespace ingot::test

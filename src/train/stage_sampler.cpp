@@ -1,0 +1,87 @@
+// See stage_sampler.h.
+#include "train/stage_sampler.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ingot {
+namespace {
+
+data::SampleMode mode_of(SampleChoice c) {
+  return c == SampleChoice::stream     ? data::SampleMode::stream
+         : c == SampleChoice::best_fit ? data::SampleMode::best_fit
+                                       : data::SampleMode::random;
+}
+
+/// The prepared sources with their shares in the stage.
+std::vector<data::SamplerSource> stage_sources(const Recipe& recipe, const PreparedData& data, const StageConfig& stage) {
+  std::vector<data::SamplerSource> sources;
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    const SourceConfig& c = recipe.data.sources[i];
+    double weight = stage.weights.empty() ? c.weight : 0;
+    for (const SourceWeight& w : stage.weights)
+      if (w.source == c.name) weight = w.weight;
+    sources.push_back({data.sources[i].train(), weight});
+  }
+  return sources;
+}
+
+}  // namespace
+
+std::string SavedRun::json() const {
+  return nlohmann::json{
+      {"step", step}, {"stage", stage}, {"tokens", tokens}, {"tokenizer", tokenizer}, {"kernels", kernels}}
+      .dump();
+}
+
+SavedRun SavedRun::of(const CheckpointReader& reader) {
+  try {
+    const auto j = nlohmann::json::parse(reader.blob("trainer"));
+    return {j.at("step"), j.at("tokens"), j.at("stage"), j.at("tokenizer"), j.at("kernels")};
+  } catch (const nlohmann::json::exception& e) {
+    fail("'{}': the state 'trainer' is damaged: {}", reader.path(), e.what());
+  }
+}
+
+StageSampler::StageSampler(const Recipe& recipe, const PreparedData& data) : recipe_(&recipe), data_(&data) {
+  enter(0, nullptr);
+}
+
+StageSampler::StageSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader)
+    : recipe_(&recipe), data_(&data) {
+  const size_t stage = SavedRun::of(reader).stage;
+  if (stage >= recipe.stages.size())
+    fail("'{}' is in stage {}, but the recipe has {} stages", reader.path(), stage + 1, recipe.stages.size());
+  const data::SamplerState state = data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
+  enter(stage, &state);
+}
+
+void StageSampler::enter(size_t stage, const data::SamplerState* state) {
+  stage_ = stage;
+  first_step_ = 0;
+  for (size_t i = 0; i < stage; ++i) first_step_ += recipe_->stages[i].steps;
+  data::SamplerOptions o;
+  o.seed = static_cast<uint64_t>(recipe_->run.seed);
+  o.sequence_length = config().sequence;
+  o.mode = mode_of(recipe_->data.sampling);
+  o.rows.document_mask = recipe_->data.document_mask;
+  sampler_.emplace(stage_sources(*recipe_, *data_, config()), o, state);
+}
+
+void StageSampler::advance() {
+  INGOT_CHECK(stage_ + 1 < recipe_->stages.size(), "stage {} is the last", stage_);
+  const data::SamplerState next =
+      data::next_stage(state_after(end_step()), recipe_->stages[stage_ + 1].sequence);
+  enter(stage_ + 1, &next);
+}
+
+int64_t StageSampler::samples_before(int64_t step) const {
+  return sampler_->stage_begin() + (step - first_step_) * config().batch;
+}
+
+data::Batch StageSampler::batch(int64_t step) const { return sampler_->batch(samples_before(step), config().batch); }
+
+data::SamplerState StageSampler::state_after(int64_t steps) const {
+  return sampler_->state_at(samples_before(steps));
+}
+
+}  // namespace ingot

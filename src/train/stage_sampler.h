@@ -1,0 +1,54 @@
+// The data of a run: the sampler of one stage, with that stage's mixture, and its batches by step of the run. Training
+// and dumps both read from here, so they see the same rows.
+#pragma once
+#include <optional>
+
+#include "checkpoint/reader.h"
+#include "data/sampler.h"
+#include "train/prepare.h"
+#include "train/recipe.h"
+
+namespace ingot {
+
+/// The state "trainer" of a checkpoint.
+struct SavedRun {
+  int64_t step = 0, tokens = 0;
+  size_t stage = 0;
+  std::string tokenizer, kernels;  ///< content hash and fingerprint
+  std::string json() const;
+  /// Error where the state is missing or damaged.
+  static SavedRun of(const CheckpointReader& reader);
+};
+
+class StageSampler {
+ public:
+  /// The first stage of a new run. The recipe and the data must outlive this object.
+  StageSampler(const Recipe& recipe, const PreparedData& data);
+  /// The stage in which the checkpoint was saved; at a stage's end that is the one that ended. Error where the recipe
+  /// has no such stage, or the order of the data would not continue (data/sampler.h).
+  StageSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader);
+  /// Goes on to the stage after this one, all of whose steps are done.
+  void advance();
+
+  size_t stage() const { return stage_; }
+  const StageConfig& config() const { return recipe_->stages[stage_]; }
+  int64_t first_step() const { return first_step_; }  ///< of the stage, counted from the start of the run
+  int64_t end_step() const { return first_step_ + config().steps; }
+
+  /// What step `step` (0-based, of this stage) trains on. Pure; thread-safe.
+  data::Batch batch(int64_t step) const;
+  /// The state to save when `steps` steps of the run are done.
+  data::SamplerState state_after(int64_t steps) const;
+
+ private:
+  void enter(size_t stage, const data::SamplerState* state);
+  int64_t samples_before(int64_t step) const;
+
+  const Recipe* recipe_;
+  const PreparedData* data_;
+  size_t stage_ = 0;
+  int64_t first_step_ = 0;
+  std::optional<data::Sampler> sampler_;
+};
+
+}  // namespace ingot
