@@ -1,5 +1,5 @@
-// See run_lock.h.
-#include "checkpoint/run_lock.h"
+// See folder_lock.h.
+#include "base/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace ingot {
 namespace {
@@ -22,34 +23,48 @@ std::string holder(int fd) {
   return name.empty() ? "another process" : name;
 }
 
+/// 0, or why not. A signal that does not end the program does not end the wait.
+int lock(int fd, int how) {
+  while (::flock(fd, how) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
 }  // namespace
 
-RunLock::RunLock(const std::string& folder) {
-  const std::string path = folder + "/run.lock";
+FolderLock::FolderLock(const std::string& folder, const std::string& use, Busy busy) {
+  const std::string path = fmt::format("{}/{}.lock", folder, use);
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0)
     throw Error(fmt::format("cannot create '{}': {}", path, std::strerror(errno)),
                 "check that the folder exists and may be written");
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    const int code = errno;
-    const std::string who = holder(fd_);
+  try {
+    acquire(folder, use, busy);
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    const std::string text = fmt::format("process {} on {}\n", ::getpid(), host);
+    if (::ftruncate(fd_, 0) != 0 ||
+        ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+      fail("cannot write '{}': {}", path, std::strerror(errno));
+  } catch (...) {
     ::close(fd_);
-    if (code != EWOULDBLOCK) fail("cannot lock '{}': {}", path, std::strerror(code));
-    throw Error(fmt::format("the run folder '{}' is in use by {}", folder, who),
-                "stop that process, or give this run another folder");
-  }
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  const std::string text = fmt::format("process {} on {}\n", ::getpid(), host);
-  if (::ftruncate(fd_, 0) != 0 ||
-      ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    const int code = errno;
-    ::close(fd_);
-    fail("cannot write '{}': {}", path, std::strerror(code));
+    throw;
   }
 }
 
-RunLock::~RunLock() {
+void FolderLock::acquire(const std::string& folder, const std::string& use, Busy busy) {
+  int code = lock(fd_, LOCK_EX | LOCK_NB);
+  if (code == EWOULDBLOCK) {
+    const std::string what = fmt::format("the {} folder '{}' is in use by {}", use, folder, holder(fd_));
+    if (busy == Busy::refuse)
+      throw Error(what, fmt::format("stop that process, or choose another {} folder", use));
+    log::info("{}; waiting until it is done", what);
+    code = lock(fd_, LOCK_EX);
+  }
+  if (code != 0) fail("cannot lock the {} folder '{}': {}", use, folder, std::strerror(code));
+}
+
+FolderLock::~FolderLock() {
   ::close(fd_);
 }
 

@@ -7,7 +7,7 @@
 // synced, renamed, parent synced, `latest` replaced, old checkpoints deleted by the retention rule.
 // docs/checkpoints.md has the format and the reasons.
 //
-// One writer per folder (see run_lock.h); its methods are for one thread.
+// One writer per folder (see base/folder_lock.h); its methods are for one thread.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -76,13 +76,12 @@ Tokenizer Tokenizer::load(const std::string& path) {
   return tokenizer;
 }
 
-void Tokenizer::save(const std::string& path) const {
-  FileSystem& fs = real_file_system();
+void Tokenizer::save(const std::string& path, FileSystem& fs) const {
   const std::string main = write_tokenizer_json(impl_->spec);
   if (path.ends_with(".json")) return write_file_atomically(fs, path, main);
   fs.create_folders(path);
-  write_file_atomically(fs, path + "/" + kMainFile, main);
   write_file_atomically(fs, path + "/" + kConfigFile, write_config(*this));
+  write_file_atomically(fs, path + "/" + kMainFile, main);  // last: a folder with this file holds a tokenizer
 }
 
 }  // namespace ingot

@@ -1,6 +1,9 @@
 // See prepare.h.
 #include "train/prepare.h"
 
+#include <optional>
+
+#include "base/folder_lock.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/source.h"
@@ -80,18 +83,31 @@ Tokenizer train_characters(FileSystem& fs, const Recipe& recipe) {
 std::string tokenizer_folder(const Recipe& r) { return r.tokenizer.path.empty() ? r.data.folder + "/tokenizer" : r.tokenizer.path; }
 std::string dataset_folder(const Recipe& r, const SourceConfig& s) { return r.data.folder + "/" + s.name; }
 
+/// True where tokenizer and datasets are there: preparing will check them and write nothing. A dataset appears whole, and
+/// after its tokenizer.
+bool is_prepared(FileSystem& fs, const Recipe& recipe) {
+  if (recipe.tokenizer.path.empty() && !fs.exists(tokenizer_folder(recipe) + "/tokenizer.json")) return false;
+  for (const SourceConfig& s : recipe.data.sources)
+    if (!fs.exists(dataset_folder(recipe, s) + "/" + data::kManifestName)) return false;
+  return true;
+}
+
 Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
   const std::string folder = tokenizer_folder(recipe);
   if (!recipe.tokenizer.path.empty() || fs.exists(folder + "/tokenizer.json")) return Tokenizer::load(folder);
   Tokenizer t = recipe.tokenizer.kind == TokenizerKind::bpe ? train_bpe(fs, recipe) : train_characters(fs, recipe);
-  fs.create_folders(recipe.data.folder);
-  t.save(folder);
+  t.save(folder, fs);
   return t;
 }
 
 }  // namespace
 
 PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
+  std::optional<FolderLock> lock;
+  if (!is_prepared(fs, recipe)) {
+    fs.create_folders(recipe.data.folder);
+    lock.emplace(recipe.data.folder, "data", FolderLock::Busy::wait);
+  }
   PreparedData prepared{obtain_tokenizer(fs, recipe), {}, 0};
   const Tokenizer& tokenizer = prepared.tokenizer;
   prepared.vocab = tokenizer.vocab_size();

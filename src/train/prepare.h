@@ -17,7 +17,8 @@ struct PreparedData {
 };
 
 /// Trains the tokenizer if the recipe names none and the folder has none, and tokenizes what is missing. Progress goes to
-/// standard error. Errors name the source, file or field.
+/// standard error. Errors name the source, file or field. One process writes a data folder at a time; a second one waits
+/// for it (and says so), then uses what it made.
 PreparedData prepare_data(FileSystem& fs, const Recipe& recipe);
 
 /// Opens what prepare_data() made for an existing run; nothing is trained or tokenized.

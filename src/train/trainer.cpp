@@ -31,7 +31,7 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
   const std::string& folder = recipe_.run.folder;
   const std::string checkpoints = folder + "/" + run_files::kCheckpoints;
   fs_.create_folders(folder);
-  lock_ = std::make_unique<RunLock>(folder);
+  lock_ = std::make_unique<FolderLock>(folder, "run");
   if (start == StartMode::fresh && fs_.exists(folder + "/" + run_files::kRecord))
     throw Error(fmt::format("'{}' already holds a run", folder),
                 "resume it (without --fresh), or choose another --run.folder, or delete the folder");

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/run_lock.h"
+#include "base/folder_lock.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "data/loader.h"
@@ -100,7 +100,7 @@ class Trainer {
 
   FileSystem& fs_;
   Recipe recipe_;
-  std::unique_ptr<RunLock> lock_;
+  std::unique_ptr<FolderLock> lock_;
   std::optional<PreparedData> data_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<GradientBuffer> gradients_;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/folder_lock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "checkpoint/reader.h"
@@ -298,6 +299,29 @@ TEST_F(Program, TwoRunsInOneFolder) {
   EXPECT_TRUE(first.running());
   first.signal(SIGINT);
   EXPECT_EQ(first.wait().exit_code, 130);
+}
+
+TEST_F(Program, TwoDataJobsInOneFolder) {
+  const Arguments job{INGOT_BINARY, "data", at("recipe.toml"), "--data.folder=" + at("shared")};
+  fs::create_directories(at("shared"));
+  auto lock = std::make_unique<FolderLock>(at("shared"), "data");
+  Process first(job), second(job);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_TRUE(first.running() && second.running());
+  EXPECT_EQ(std::distance(fs::directory_iterator(at("shared")), {}), 1);  // the lock's own file: nothing is written
+  lock.reset();
+  const ProcessResult a = first.wait(), b = second.wait();
+  const std::string waits = fmt::format("the data folder '{}' is in use by process {} on ", at("shared"), ::getpid());
+  for (const ProcessResult& r : {a, b}) {
+    EXPECT_EQ(r.exit_code, 0) << r.output;
+    EXPECT_NE(r.output.find(waits), std::string::npos) << r.output;
+  }
+  // One made the data, the other used it; both are what a job alone makes.
+  const std::string made = "reading text for the tokenizer";
+  EXPECT_NE(a.output.find(made) == std::string::npos, b.output.find(made) == std::string::npos) << a.output << b.output;
+  for (const auto& f : fs::recursive_directory_iterator(at("data")))
+    if (f.is_regular_file() && f.path().extension() != ".lock")
+      EXPECT_TRUE(read_text(f.path()) == read_text(at("shared") + f.path().string().substr(at("data").size()))) << f.path();
 }
 
 TEST_F(Program, DivergenceStopsWithADiagnosis) {

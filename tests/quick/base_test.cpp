@@ -1,14 +1,18 @@
-// base/: random numbers against published vectors, the pool's guarantees, atomic files.
+// base/: random numbers against published vectors, the pool's guarantees, atomic files, locks.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/folder_lock.h"
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/philox.h"
@@ -97,6 +101,41 @@ TEST(Hash, PiecesEqualWhole) {
   h.update("ab", 2);
   h.update("c", 1);
   EXPECT_EQ(h.hex(), hash128_hex("abc", 3));
+}
+
+TEST(FolderLock, ASecondOneIsRefusedAndNamesTheFirst) {
+  const test::TempDir folder;
+  const auto message = [&](const std::string& path, const std::string& use) {
+    try {
+      const FolderLock lock(path, use);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  {
+    const FolderLock lock(folder.path(), "run");
+    EXPECT_EQ(message(folder.path(), "run").find(fmt::format("the run folder '{}' is in use by process {} on ",
+                                                             folder.path(), ::getpid())),
+              0u);
+    EXPECT_EQ(message(folder.path(), "data"), "");  // another use, another lock
+  }
+  EXPECT_EQ(message(folder.path(), "run"), "");
+  EXPECT_NE(message(folder / "nowhere", "run").find("cannot create"), std::string::npos);
+}
+
+TEST(FolderLock, WaitsForTheOther) {
+  const test::TempDir folder;
+  std::atomic<bool> released = false;
+  auto first = std::make_unique<FolderLock>(folder.path(), "data");
+  std::thread other([&] {
+    const FolderLock second(folder.path(), "data", FolderLock::Busy::wait);
+    EXPECT_TRUE(released);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  released = true;
+  first.reset();
+  other.join();
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
-// checkpoint/: what is kept and deleted, whether a checkpoint fits a model, one program per run folder.
+// checkpoint/: what is kept and deleted, whether a checkpoint fits a model.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "checkpoint/reader.h"
-#include "checkpoint/run_lock.h"
 #include "checkpoint/writer.h"
 #include "support/checkpoint_sample.h"
 #include "support/fault_fs.h"
@@ -68,16 +66,6 @@ TEST(RequireTensors, ListsEverythingAtOnceWithTheNearestName) {
                            "'head' [2]", "2 in the checkpoint, unknown", "'temperature' []",
                            "'embed.weight': expected [38, 8], found [37, 8]"})
     EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
-}
-
-TEST(RunLock, SecondRunIsRefusedAndNamesTheFirst) {
-  const TempDir folder;
-  {
-    const RunLock lock(folder.path());
-    EXPECT_MESSAGE(RunLock second(folder.path()), fmt::format("in use by process {} on ", ::getpid()));
-  }
-  const RunLock again(folder.path());
-  EXPECT_MESSAGE(RunLock nowhere(folder / "nowhere"), "cannot create");
 }
 
 }  // namespace
