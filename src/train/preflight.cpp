@@ -14,7 +14,7 @@ namespace {
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig& stage, const SlotPolicy* policy,
-                     const Optimizer& optimizer, const MachinePeak& peak) {
+                     const Optimizer& optimizer, double gflops, double read_gbs) {
   StagePlan p;
   p.name = stage.name;
   p.head = head_mode(recipe, model, stage);
@@ -27,7 +27,7 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
   const double optimizer_bytes = 28.0 * static_cast<double>(model.decoder().table().total());
   p.optimizer_flops = optimizer.update_flops();
   p.light_seconds =
-      (p.step_flops + p.optimizer_flops) / (peak.fma_gflops * 1e9) + optimizer_bytes / (peak.read_gbs * 1e9);
+      (p.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
   return p;
 }
 
@@ -60,7 +60,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                              gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes), gib(f.optimizer_bytes),
                              gib(f.snapshot_bytes),
                              gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
-  line("machine", fmt::format("{:.0f} GFLOP/s fp32, {:.0f} GB/s", f.peak_gflops, f.read_gbs));
+  line("machine", fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
   return t;
@@ -84,7 +84,7 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
                     const Optimizer& optimizer, const SlotPolicy* policy) {
   Preflight f;
   const MachinePeak peak = machine_peak();
-  f.peak_gflops = peak.fma_gflops;
+  f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
   f.weight_bytes = model.bytes();
   f.gradient_bytes = gradient_bytes;
@@ -94,7 +94,7 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
   std::vector<data::PlannedStage> planned;
   for (const StageConfig& s : recipe.stages) {
-    f.stages.push_back(plan_stage(recipe, model, s, policy, optimizer, peak));
+    f.stages.push_back(plan_stage(recipe, model, s, policy, optimizer, f.peak_gflops, f.read_gbs));
     slab = std::max(slab, f.stages.back().micro.memory.slab_bytes);
     f.tokens += s.tokens();
     f.light_seconds += f.stages.back().light_seconds * static_cast<double>(s.steps);

@@ -24,7 +24,8 @@ struct StagePlan {
 };
 
 struct Preflight {
-  double peak_gflops = 0, read_gbs = 0;
+  double peak_gflops = 0;  ///< of products in the run's precision
+  double read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t snapshot_bytes = 0;   ///< a checkpoint's copy of masters and optimizer state, kept once made
   std::vector<StagePlan> stages;

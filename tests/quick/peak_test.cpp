@@ -17,6 +17,9 @@ TEST(Peak, IsPlausibleOnEveryInstructionSet) {
     const double gflops = fma_peak_gflops(1);
     EXPECT_GT(gflops, 0.01) << isa_name(isa);
     EXPECT_LT(gflops, 500.0) << isa_name(isa);  // 2 units x 16 lanes x 2 flops x 6 GHz = 384
+    const double dot = dot_peak_gflops(1);
+    EXPECT_GT(dot, 0.01) << isa_name(isa);
+    EXPECT_LT(dot, 1000.0) << isa_name(isa);  // two products a lane
   }
   force_isa(before);
 }

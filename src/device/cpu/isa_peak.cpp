@@ -3,8 +3,25 @@
 #include "device/cpu/simd.h"
 
 namespace ingot::INGOT_ISA {
+namespace {
 
-int64_t peak_fma(int64_t steps, float* sink) {
+struct Fma {
+  static constexpr int64_t kFlops = 2;
+  static INGOT_INLINE Vec step(Vec x, Vec y, Vec acc) { return fma(x, y, acc); }
+};
+#if defined(INGOT_ISA_avx512)
+struct Dot {
+  static constexpr int64_t kFlops = 4;
+  static INGOT_INLINE Vec step(Vec x, Vec y, Vec acc) {
+    return {_mm512_dpbf16_ps(acc.v, (__m512bh)x.v, (__m512bh)y.v)};
+  }
+};
+#else
+using Dot = Fma;
+#endif
+
+template <class Step>
+int64_t run_chains(int64_t steps, float* sink) {
 #if defined(INGOT_ISA_avx512)
   constexpr int kChains = 24;  // over latency times ports, under the number of registers
 #elif defined(INGOT_ISA_avx2)
@@ -19,13 +36,22 @@ int64_t peak_fma(int64_t steps, float* sink) {
     acc[i] = set1(static_cast<float>(i));  // equal chains would be merged into one
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kChains; ++i) acc[i] = fma(x, y, acc[i]);
+    for (int i = 0; i < kChains; ++i) acc[i] = Step::step(x, y, acc[i]);
   }
   Vec sum = zero();
 #pragma GCC unroll 24
   for (int i = 0; i < kChains; ++i) sum = sum + acc[i];
   store_tail(sink + 2, sum, 1);
-  return 2 * kChains * kLanes;
+  return Step::kFlops * kChains * kLanes;
+}
+
+}  // namespace
+
+int64_t peak_fma(int64_t steps, float* sink) {
+  return run_chains<Fma>(steps, sink);
+}
+int64_t peak_dot(int64_t steps, float* sink) {
+  return run_chains<Dot>(steps, sink);
 }
 
 void peak_read(const void* data, int64_t bytes, float* sink) {

@@ -61,23 +61,30 @@ double read_gbs(int threads) {
   return static_cast<double>(kBytes) * threads / best * 1e-9;
 }
 
-}  // namespace
-
-double fma_peak_gflops(int threads) {
+double peak_gflops(int threads, int64_t (*rounds)(int64_t, float*)) {
   if (threads <= 0) threads = num_threads();
-  constexpr int64_t kSteps = 60000;
+  const int64_t steps = active_isa() == Isa::generic ? 1000 : 60000;
   std::atomic<int64_t> flops{0};
   const double best = best_round(threads, 7, [&](int, int) {
     float sink[4] = {0.5f, 0.25f, 0.0f, 0.0f};
-    flops = INGOT_ISA_CALL(peak_fma)(active_isa() == Isa::generic ? kSteps / 60 : kSteps, sink);
+    flops = rounds(steps, sink);
   });
-  const double steps = active_isa() == Isa::generic ? kSteps / 60 : kSteps;
-  return static_cast<double>(flops) * steps * threads / best * 1e-9;
+  return static_cast<double>(flops) * static_cast<double>(steps) * threads / best * 1e-9;
+}
+
+}  // namespace
+
+double fma_peak_gflops(int threads) {
+  return peak_gflops(threads, INGOT_ISA_CALL(peak_fma));
+}
+
+double dot_peak_gflops(int threads) {
+  return active_isa() == Isa::avx512bf16 ? peak_gflops(threads, INGOT_ISA_CALL(peak_dot)) : fma_peak_gflops(threads);
 }
 
 MachinePeak machine_peak(int threads) {
   if (threads <= 0) threads = num_threads();
-  return {fma_peak_gflops(threads), read_gbs(threads)};
+  return {fma_peak_gflops(threads), dot_peak_gflops(threads), read_gbs(threads)};
 }
 
 }  // namespace ingot

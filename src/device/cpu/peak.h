@@ -5,6 +5,7 @@ namespace ingot {
 
 struct MachinePeak {
   double fma_gflops;  ///< fp32 fused multiply-adds from registers, 2 flops each, all threads together
+  double dot_gflops;  ///< the same for products of bf16 operands (gemm.h): as fma_gflops without a dot product
   double read_gbs;    ///< bytes read per second from memory beyond the caches, all threads together
 };
 
@@ -13,7 +14,8 @@ struct MachinePeak {
 /// threads; not for use while kernels run.
 MachinePeak machine_peak(int threads = 0);
 
-/// The first number only, in about 0.02 s.
+/// The first numbers only, in about 0.02 s each.
 double fma_peak_gflops(int threads = 0);
+double dot_peak_gflops(int threads = 0);
 
 }  // namespace ingot
