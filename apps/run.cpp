@@ -17,7 +17,7 @@ namespace {
 struct Options {
   std::string recipe;
   bool print_config = false, plan_only = false, fresh = false;
-  std::string kernels = "strict";
+  std::string kernels = "strict", memory;
 };
 
 void on_signal(int) { Trainer::interrupt(); }
@@ -79,10 +79,15 @@ void add_run_command(CLI::App& app, int& code) {
   c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and stop");
   c->add_flag("--plan", o->plan_only, "print what the run will cost and stop");
   c->add_flag("--fresh", o->fresh, "refuse to resume: the run folder must not hold a run");
+  c->add_option("--memory", o->memory, "fit into this much, e.g. 16GiB: the same as --memory.limit");
   c->add_option("--kernels", o->kernels, "strict: fast kernels only; any: allow the slow reference; reference")
       ->capture_default_str();
   c->allow_extras();
-  c->callback([c, o, &code] { code = run(*o, c->remaining()); });
+  c->callback([c, o, &code] {
+    std::vector<std::string> overrides = c->remaining();
+    if (!o->memory.empty()) overrides.push_back("--memory.limit=" + o->memory);
+    code = run(*o, overrides);
+  });
 }
 
 }  // namespace ingot

@@ -8,6 +8,7 @@ namespace ingot {
 
 Cursor::Cursor(Tape& tape) : tape_(tape), segment_(static_cast<int32_t>(tape.segments_.size()) - 1) {
   tape_.in_backward_ = true;
+  tape_.cancel_offloads();
 }
 
 const Segment* Cursor::next() const {
@@ -17,6 +18,8 @@ const Segment* Cursor::next() const {
 bool Cursor::advance() {
   if (segment_ < 0) return false;
   const Segment& s = tape_.segments_[static_cast<size_t>(segment_--)];
+  tape_.fetch_segment(s);
+  if (segment_ >= 0) tape_.fetch_segment(tape_.segments_[static_cast<size_t>(segment_)]);
   for (int32_t n = s.end_node - 1; n >= s.first_node; --n) tape_.backward_node(n);
   return segment_ >= 0;
 }

@@ -1,4 +1,5 @@
-// See tape.h: values, recording and lifetimes. The backward pass is in cursor.cpp.
+// See tape.h: values, recording and lifetimes. The backward pass is in cursor.cpp, the way to the slower tier and back
+// in offload.cpp.
 #include "tape/tape.h"
 
 #include <algorithm>
@@ -38,7 +39,8 @@ Tape::Tape(Arena& arena, TapeOptions options) : arena_(arena), options_(options)
 Tape::~Tape() {
   metrics_.clear();
   for (Slot& v : slots_) {
-    if (v.owned && v.present) arena_.release(v.block);
+    forget_ticket(v);
+    if (v.owned && (v.present || v.arriving)) arena_.release(v.block);
     if (v.gradient_owned) arena_.release(v.gradient_block);
   }
 }
@@ -84,6 +86,7 @@ Value Tape::parameter(int index, const Tensor& data) {
 }
 
 void Tape::begin_segment(const char* name, int layer) {
+  finish_offloads(static_cast<int32_t>(segments_.size()) - 1);
   const auto here = static_cast<int32_t>(nodes_.size());
   segments_.push_back({name, layer, here, here});
 }
@@ -118,8 +121,8 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     const int32_t id = add_value(metas[o]);
     Slot& v = slots_.back();
     v.requires_grad = node.differentiable && op.outputs[o].differentiable;
-    v.recompute = node.differentiable && options_.policy != nullptr &&
-                  options_.policy->recompute(op, static_cast<int>(o), segments_.back());
+    if (node.differentiable && options_.policy != nullptr)
+      v.fate = options_.policy->fate(op, static_cast<int>(o), segments_.back());
     allocate(v, "activation");
     node.outputs.push_back(id);
     values.emplace_back(this, id);
@@ -157,7 +160,7 @@ void Tape::record(Node node) {
       for (const int32_t id : outputs) slots_[static_cast<size_t>(id)].producer = index;
       hold_reads(node);
       node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
-                                     [&](int32_t id) { return slots_[static_cast<size_t>(id)].recompute; });
+                                     [&](int32_t id) { return slots_[static_cast<size_t>(id)].fate == SlotFate::recompute; });
       if (node.recipe_held)
         for (const int32_t id : node.inputs)
           if (id >= 0) hold(id);
@@ -201,10 +204,12 @@ void Tape::settle(int32_t id) {
   Slot& v = slots_[static_cast<size_t>(id)];
   if (!v.owned || v.handles > 0) return;
   const bool done = v.holds == 0;
-  if (v.present && (done || (v.recompute && !in_backward_))) {
-    arena_.release(v.block);
-    v.data = nullptr;
-    v.present = false;
+  if (done) {
+    forget_ticket(v);
+    free_buffer(v);
+  } else if (v.present && !in_backward_) {
+    if (v.fate == SlotFate::recompute) free_buffer(v);
+    if (v.fate == SlotFate::offload && !v.leaving) start_offload(id);
   }
   if (!done || v.producer < 0) return;
   Node& producer = nodes_[static_cast<size_t>(v.producer)];
@@ -216,6 +221,13 @@ void Tape::settle(int32_t id) {
   release_recipe(producer);
 }
 
+void Tape::free_buffer(Slot& v) {
+  if (!v.present && !v.arriving) return;
+  arena_.release(v.block);
+  v.data = nullptr;
+  v.present = v.arriving = false;
+}
+
 void Tape::release_recipe(Node& node) {
   node.recipe_held = false;
   for (const int32_t id : node.inputs)
@@ -224,6 +236,8 @@ void Tape::release_recipe(Node& node) {
 
 void Tape::materialise(int32_t id) {
   if (slots_[static_cast<size_t>(id)].present) return;
+  if (slots_[static_cast<size_t>(id)].away) fetch(id);
+  if (slots_[static_cast<size_t>(id)].arriving) return arrive(slots_[static_cast<size_t>(id)]);
   const int32_t index = slots_[static_cast<size_t>(id)].producer;
   INGOT_CHECK(index >= 0 && nodes_[static_cast<size_t>(index)].recipe_held, "value {} cannot be recomputed", id);
   Node& node = nodes_[static_cast<size_t>(index)];
@@ -234,16 +248,15 @@ void Tape::materialise(int32_t id) {
   }
   for (const int32_t output : node.outputs) {
     Slot& v = slots_[static_cast<size_t>(output)];
+    if (v.arriving) arrive(v);
+    forget_ticket(v);
     if (!v.present) allocate(v, "recomputed");
     out.push_back(tensor_of(output));
   }
   execute(*node.op, node.attr, in, out);
   for (const int32_t output : node.outputs) {  // what nobody waits for was only a by-product
     Slot& v = slots_[static_cast<size_t>(output)];
-    if (v.holds == 0 && v.handles == 0) {
-      arena_.release(v.block);
-      v.present = false;
-    }
+    if (v.holds == 0 && v.handles == 0) free_buffer(v);
   }
   release_recipe(node);
 }

@@ -3,8 +3,9 @@
 // be printed, counted, compared, and executed on the null device, where only memory and cost are counted.
 //
 // Lifetimes. A Value is a counted handle. A value's buffer lives while handles exist or a recorded node still needs it
-// for backward. Under the recompute policy the buffer is dropped when the last handle goes, and its producer runs again
-// when backward asks for it; because kernels are pure, the bits are the same.
+// for backward. A policy may let the buffer go when the last handle does: under recompute its producer runs again when
+// backward asks for it (kernels are pure, so the bits are the same); under offload it is written to a slower tier while
+// the next segment runs forward, and read back while the segment after its own runs backward.
 // Gradients. Each gradient slot is written by its first contribution and accumulated by later ones; the tape decides
 // which. Parameter gradients go to a GradientSink in the order (micro-batch, reverse tape index).
 // Not thread-safe: one tape belongs to one thread (kernels inside are parallel).
@@ -18,6 +19,7 @@
 
 #include "ops/op.h"
 #include "tensor/arena.h"
+#include "tensor/offload.h"
 
 namespace ingot {
 
@@ -67,11 +69,14 @@ struct Segment {
   int32_t end_node;
 };
 
-/// Keeps or recomputes: decided per (op, output slot, layer).
+/// What happens between forward and backward to an output that backward reads.
+enum class SlotFate { keep, recompute, offload };
+
+/// Decides it per (op, output slot, segment).
 class SlotPolicy {
  public:
   virtual ~SlotPolicy() = default;
-  virtual bool recompute(const Op& op, int output, const Segment& segment) const = 0;
+  virtual SlotFate fate(const Op& op, int output, const Segment& segment) const = 0;
 };
 
 /// A recorded execution. Ids index the tape's values; -1: absent optional input.
@@ -109,6 +114,7 @@ struct TapeOptions {
   bool defer_weight_gradients = false;    ///< queue backward_weight until drain()
   bool check_finite = false;              ///< diagnosis: throw at the first op that makes a NaN or infinity
   const SlotPolicy* policy = nullptr;     ///< nullptr: keep everything
+  OffloadTier* tier = nullptr;            ///< needed where the policy offloads on a device with memory
   GradientSink* sink = nullptr;           ///< nullptr: no parameter gradients
   TapeObserver* observer = nullptr;
   TapeProfile* profile = nullptr;
@@ -178,7 +184,13 @@ class Tape {
     int32_t handles = 0;
     int32_t holds = 0;  ///< reads by backward and by recipes still to come
     int32_t uses = 0;   ///< parameters: contributions still to come
-    bool owned = false, requires_grad = false, recompute = false, present = false;
+    bool owned = false, requires_grad = false, present = false;
+    SlotFate fate = SlotFate::keep;
+    bool leaving = false;   ///< being written; still present
+    bool away = false;      ///< only in the tier
+    bool arriving = false;  ///< being read into its block; not present yet
+    OffloadTier::Ticket ticket = -1;
+    int32_t fetch_round = -1;  ///< the last fetch_segment that came by
     Tensor gradient;
     Block gradient_block;
     bool gradient_written = false, gradient_owned = false;
@@ -194,6 +206,14 @@ class Tape {
   void unhold(int32_t id);
   void drop_handle(int32_t id);
   void settle(int32_t id);  ///< frees what nobody needs any more
+  void free_buffer(Slot& v);
+  void start_offload(int32_t id);
+  void finish_offloads(int32_t before_segment);
+  void cancel_offloads();
+  void fetch_segment(const Segment& segment);
+  void fetch(int32_t id);
+  void arrive(Slot& v);
+  void forget_ticket(Slot& v);
   void release_recipe(Node& node);
   void materialise(int32_t id);
   void backward_node(int32_t index);
@@ -214,6 +234,9 @@ class Tape {
   std::map<int, int32_t> parameters_;
   std::vector<Metric> metrics_;
   std::deque<int32_t> deferred_;
+  int32_t fetch_round_ = 0;
+  int64_t values_away_ = 0;
+  std::deque<std::pair<int32_t, int32_t>> leaving_;  ///< value, segment in which its writing began
   bool in_backward_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "ops/reference.h"
 #include "record/run_record.h"
 #include "train/stage_sampler.h"
+#include "train/memory_policy.h"
 #include "train/step.h"
 
 namespace ingot {
@@ -82,11 +83,11 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   model.set_rope_theta(recipe.rope_theta_of(sampler->stage()));
   Recorder recorder;
   StepRunner runner(model, gradients);
-  const NamedRecompute policy(recipe.memory.recompute);
+  const NamedPolicy policy(recipe.memory.recompute);
   runner.run(sampler->batch(step), {.head = HeadMode::store,
                                     .micro_batch = stage.micro(),
                                     .z_coefficient = stage.z_coefficient,
-                                    .policy = policy.empty() ? nullptr : &policy,
+                                    .policy = &policy,
                                     .observer = &recorder});
   recorder.write(fs, path);
 }

@@ -2,11 +2,13 @@
 #include "train/preflight.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/build_info.h"
 #include "base/progress.h"
 #include "data/mixture.h"
 #include "device/cpu/peak.h"
+#include "train/memory_policy.h"
 
 namespace ingot {
 namespace {
@@ -29,6 +31,12 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
   p.light_seconds =
       (p.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
   return p;
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
+  return text;
 }
 
 std::string describe(const Recipe& recipe, const Model& model, const PreparedData& data, const Preflight& f) {
@@ -60,6 +68,9 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                              gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes), gib(f.optimizer_bytes),
                              gib(f.snapshot_bytes),
                              gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
+  if (!f.recompute.empty()) line("policy", fmt::format("computed again: {}", list_of(f.recompute)));
+  if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
+  if (!f.policy_cost.empty()) line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
   line("machine", fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
@@ -80,24 +91,60 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
 }
 
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
-                    const Optimizer& optimizer, const SlotPolicy* policy) {
-  Preflight f;
-  const MachinePeak peak = machine_peak();
-  f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
-  f.read_gbs = peak.read_gbs;
-  f.weight_bytes = model.bytes();
-  f.gradient_bytes = gradient_bytes;
-  f.optimizer_bytes = optimizer.state_bytes();
+namespace {
+
+/// The stages and the memory of a run under a policy.
+void plan_stages(const Recipe& recipe, const Model& model, const Optimizer& optimizer, Preflight& f) {
+  const NamedPolicy policy(f.recompute, f.offload);
   int64_t slab = 0;
+  f.stages.clear();
+  f.light_seconds = 0;
+  for (const StageConfig& s : recipe.stages) {
+    f.stages.push_back(plan_stage(recipe, model, s, &policy, optimizer, f.peak_gflops, f.read_gbs));
+    slab = std::max(slab, f.stages.back().micro.memory.slab_bytes);
+    f.light_seconds += f.stages.back().light_seconds * static_cast<double>(s.steps);
+  }
+  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
+}
+
+void append(std::vector<std::string>& names, const std::vector<std::string>& more) {
+  for (const std::string& name : more)
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
+/// Climbs the ladder of policies until the run fits `limit`, as far as it reaches.
+void fit_memory(const Recipe& recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight& f) {
+  for (const PolicyRung& rung : policy_ladder()) {
+    if (f.predicted_bytes <= limit) return;
+    Preflight next = f;
+    append(next.recompute, rung.recompute);
+    append(next.offload, rung.offload);
+    next.policy_cost = rung.cost;
+    plan_stages(recipe, model, optimizer, next);
+    if (next.predicted_bytes < f.predicted_bytes) f = std::move(next);
+  }
+}
+
+/// The largest micro-batch below the recipe's with which the run fits; 0: none.
+int64_t fitting_micro_batch(Recipe recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight f) {
+  const int64_t most = recipe.stages[0].micro();
+  for (int64_t m = most - 1; m > 0; --m) {
+    if (recipe.stages[0].batch % m != 0) continue;
+    for (StageConfig& s : recipe.stages)
+      if (s.batch % m == 0) s.micro_batch = std::min(s.micro(), m);
+    plan_stages(recipe, model, optimizer, f);
+    if (f.predicted_bytes <= limit) return m;
+  }
+  return 0;
+}
+
+/// Which sources a run reads and how often; a warning where that is too often.
+void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   std::vector<data::PlannedSource> sources;
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
   std::vector<data::PlannedStage> planned;
   for (const StageConfig& s : recipe.stages) {
-    f.stages.push_back(plan_stage(recipe, model, s, policy, optimizer, f.peak_gflops, f.read_gbs));
-    slab = std::max(slab, f.stages.back().micro.memory.slab_bytes);
     f.tokens += s.tokens();
-    f.light_seconds += f.stages.back().light_seconds * static_cast<double>(s.steps);
     data::PlannedStage stage{s.name, s.tokens(), {}};
     for (const SourceConfig& c : recipe.data.sources) {
       double weight = s.weights.empty() ? c.weight : 0;
@@ -107,16 +154,43 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
     }
     planned.push_back(std::move(stage));
   }
-  f.snapshot_bytes = 4 * model.decoder().table().total() + f.optimizer_bytes;
-  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
   const std::string repeats = data::repetition_warning(data::planned_use(sources, planned));
   if (!repeats.empty()) f.warnings.push_back(repeats);
+}
+
+[[noreturn]] void refuse_memory(const Recipe& recipe, const Model& model, const Optimizer& optimizer, int64_t limit,
+                                const Preflight& f) {
+  const std::string bound = recipe.memory.limit.empty() ? fmt::format("this machine has {:.2f} GiB", gib(limit))
+                                                        : fmt::format("memory.limit is {}", recipe.memory.limit);
+  const int64_t micro = fitting_micro_batch(recipe, model, optimizer, limit, f);
+  std::string hint = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
+  if (recipe.memory.limit.empty())
+    hint += fmt::format("; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it fits",
+                        std::floor(gib(limit)));
+  throw Error(fmt::format("the run needs {:.2f} GiB, but {}:\n{}", gib(f.predicted_bytes), bound, f.text), hint);
+}
+
+}  // namespace
+
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
+                    const Optimizer& optimizer) {
+  Preflight f;
+  const MachinePeak peak = machine_peak();
+  f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
+  f.read_gbs = peak.read_gbs;
+  f.weight_bytes = model.bytes();
+  f.gradient_bytes = gradient_bytes;
+  f.optimizer_bytes = optimizer.state_bytes();
+  f.snapshot_bytes = 4 * model.decoder().table().total() + f.optimizer_bytes;
+  f.recompute = recipe.memory.recompute;
+  f.offload = recipe.memory.offload;
+  plan_data(recipe, data, f);
+  plan_stages(recipe, model, optimizer, f);
+  const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
+  if (chosen > 0) fit_memory(recipe, model, optimizer, chosen, f);
   f.text = describe(recipe, model, data, f);
-  const int64_t memory = machine_info().memory_bytes;
-  if (f.predicted_bytes > memory)
-    throw Error(fmt::format("the run needs {:.2f} GiB, but this machine has {:.2f} GiB:\n{}", gib(f.predicted_bytes), gib(memory),
-                            f.text),
-                "use a smaller micro_batch, sequence or model, or memory.recompute");
+  const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes;
+  if (f.predicted_bytes > limit) refuse_memory(recipe, model, optimizer, limit, f);
   return f;
 }
 

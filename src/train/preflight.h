@@ -32,6 +32,8 @@ struct Preflight {
   int64_t tokens = 0;
   int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
   double light_seconds = 0;     ///< of the whole run
+  std::vector<std::string> recompute, offload;  ///< names of the policy (memory_policy.h): the recipe's, and chosen ones
+  std::string policy_cost;      ///< what the chosen ones cost, in words; empty: none were chosen
   std::vector<std::string> warnings;
   std::string text;             ///< the table that is printed
 };
@@ -40,9 +42,10 @@ struct Preflight {
 /// eighth of the machine's memory and 512 MiB, else recompute.
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
 
-/// Throws Error, with the arithmetic, where the predicted memory is more than the machine has, or a source cannot fill a
-/// sequence.
+/// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
+/// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
+/// machine has; or where a source cannot fill a sequence.
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
-                    const Optimizer& optimizer, const SlotPolicy* policy);
+                    const Optimizer& optimizer);
 
 }  // namespace ingot

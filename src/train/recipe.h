@@ -214,11 +214,16 @@ struct HealthConfig {
 
 struct MemoryConfig {
   HeadChoice head = HeadChoice::automatic;
-  std::vector<std::string> recompute;
+  std::string limit;
+  std::vector<std::string> recompute, offload;
+  std::string offload_folder;
   template <class Visitor>
   void visit(Visitor& v) {
     v("head", head, "logits for backward: auto, store, recompute or gradient");
-    v("recompute", recompute, "ops whose outputs backward computes again: 'op' or 'op.output', e.g. activation, add_norm.h");
+    v("limit", limit, "memory of the run, e.g. 16GiB: activations are computed again or moved to disk until it fits; empty: the machine's");
+    v("recompute", recompute, "results that backward computes again: op, op.output, module/, module/op, e.g. activation, experts/");
+    v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
+    v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
   }
 };
 

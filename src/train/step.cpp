@@ -9,26 +9,6 @@
 
 namespace ingot {
 
-NamedRecompute::NamedRecompute(std::vector<std::string> names) : names_(std::move(names)) {
-  std::vector<std::string> known;
-  for (const Op* op : all_ops()) {
-    known.emplace_back(op->name);
-    for (const OutputSlot& o : op->outputs) known.push_back(fmt::format("{}.{}", op->name, o.name));
-  }
-  for (const std::string& n : names_)
-    if (std::find(known.begin(), known.end(), n) == known.end()) {
-      const std::string nearest = nearest_name(n, known);
-      throw Error(fmt::format("memory.recompute names '{}', which is no op and no output of an op", n),
-                  nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));
-    }
-}
-
-bool NamedRecompute::recompute(const Op& op, int output, const Segment&) const {
-  for (const std::string& n : names_)
-    if (n == op.name || n == fmt::format("{}.{}", op.name, op.outputs[static_cast<size_t>(output)].name)) return true;
-  return false;
-}
-
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows) {
   const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
   MicroBatch m;
@@ -130,6 +110,7 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
   t.device = device;
   t.check_finite = o.check_finite;
   t.policy = o.policy;
+  t.tier = o.tier;
   t.sink = sink;
   t.observer = o.observer;
   t.profile = o.profile;

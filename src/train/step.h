@@ -12,18 +12,6 @@
 
 namespace ingot {
 
-/// Recompute policy from a list of "op" or "op.output" names.
-class NamedRecompute final : public SlotPolicy {
- public:
-  /// Throws Error for a name that no op has, with the nearest one.
-  explicit NamedRecompute(std::vector<std::string> names);
-  bool recompute(const Op& op, int output, const Segment& segment) const override;
-  bool empty() const { return names_.empty(); }
-
- private:
-  std::vector<std::string> names_;
-};
-
 /// Rows of a batch as the tape wants them. `first` and `rows` count sequences.
 struct MicroBatch {
   Rows rows;
@@ -36,6 +24,7 @@ struct StepOptions {
   int64_t micro_batch = 1;
   double z_coefficient = 0;
   const SlotPolicy* policy = nullptr;
+  OffloadTier* tier = nullptr;  ///< needed where the policy offloads
   TapeProfile* profile = nullptr;
   bool check_finite = false;
   TapeObserver* observer = nullptr;

@@ -43,11 +43,12 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
   const Precision precision = recipe_.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
   model_ = std::make_unique<Model>(recipe_.model, precision);
   gradients_ = std::make_unique<GradientBuffer>(model_->decoder().table(), Placement{}, DType::f32);
-  policy_ = std::make_unique<NamedRecompute>(recipe_.memory.recompute);
   build_optimizer();
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
-  plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), *optimizer_,
-                    policy_->empty() ? nullptr : policy_.get());
+  plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), *optimizer_);
+  policy_ = std::make_unique<NamedPolicy>(plan_.recompute, plan_.offload);
+  if (policy_->offloads())
+    tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
   require_prompts();
   if (const auto newest = CheckpointReader::open_newest(fs_, checkpoints)) {
     restore(*newest);
@@ -99,7 +100,8 @@ StepOptions Trainer::step_options() const {
   o.head = plan_.stages[sampler_->stage()].head;
   o.micro_batch = stage().micro();
   o.z_coefficient = stage().z_coefficient;
-  o.policy = policy_->empty() ? nullptr : policy_.get();
+  o.policy = policy_.get();
+  o.tier = tier_.get();
   return o;
 }
 

@@ -19,6 +19,7 @@
 #include "record/run_record.h"
 #include "record/tensorboard.h"
 #include "train/health.h"
+#include "train/memory_policy.h"
 #include "train/preflight.h"
 #include "train/stage_sampler.h"
 
@@ -106,7 +107,8 @@ class Trainer {
   std::unique_ptr<GradientBuffer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<BalanceController> balance_;
-  std::unique_ptr<NamedRecompute> policy_;
+  std::unique_ptr<NamedPolicy> policy_;
+  std::unique_ptr<OffloadTier> tier_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<StageSampler> sampler_;
   std::unique_ptr<CheckpointWriter> checkpoints_;

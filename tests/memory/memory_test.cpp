@@ -34,7 +34,9 @@ TEST(MemoryChild, DISABLED_Run) {
               static_cast<long long>(trainer.model().bytes()));
 }
 
-std::string recipe_of(const TempDir& folder, bool moe, bool recompute, bool muon) {
+enum class Activations { kept, recomputed, offloaded };
+
+std::string recipe_of(const TempDir& folder, bool moe, Activations activations, bool muon) {
   std::string text = fmt::format(
       "[run]\nfolder = \"{0}/run\"\n[tokenizer]\nkind = \"characters\"\n[data]\nfolder = \"{0}/data\"\n"
       "[[data.sources]]\nname = \"words\"\npath = \"{0}/text.txt\"\ndocuments = \"blank_line\"\n",
@@ -42,7 +44,10 @@ std::string recipe_of(const TempDir& folder, bool moe, bool recompute, bool muon
   text += "[samples]\nprompts = [\"the \"]\ntokens = 1\n[optimizer]\nmatrices = \"" +
           std::string(muon ? "muon" : "adamw") + "\"\n";
   text += "[[stages]]\nsteps = 1\nbatch = 2\nsequence = 128\nschedule = \"constant\"\nwarmup = 0\n";
-  if (recompute)
+  if (activations == Activations::offloaded)
+    text += "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"mlp/\", \"experts/\", \"dispatch/\"]\noffload = "
+            "[\"add_norm\", \"attention/\"]\n";
+  else if (activations == Activations::recomputed)
     text += "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"add_norm.h\"]\n";
   else
     text += "[memory]\nhead = \"store\"\n";
@@ -53,10 +58,10 @@ std::string recipe_of(const TempDir& folder, bool moe, bool recompute, bool muon
   return text;
 }
 
-void check(bool moe, bool recompute, bool muon = false) {
+void check(bool moe, Activations activations, bool muon = false) {
   const TempDir folder;
   write_text(folder / "text.txt", tiny_text(20000));
-  write_text(folder / "recipe.toml", recipe_of(folder, moe, recompute, muon));
+  write_text(folder / "recipe.toml", recipe_of(folder, moe, activations, muon));
   const ProcessResult r =
       run_process({"/proc/self/exe", "--gtest_filter=MemoryChild.*", "--gtest_also_run_disabled_tests"},
                   {"INGOT_TEST_RECIPE=" + folder / "recipe.toml"});
@@ -78,17 +83,25 @@ bool long_tests() { return std::getenv("INGOT_LONG_TESTS") != nullptr; }
 
 TEST(Memory, DenseKept) {
   if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
-  check(false, false);
+  check(false, Activations::kept);
 }
-TEST(Memory, DenseRecomputed) { check(false, true); }
-TEST(Memory, MoeKept) { check(true, false); }
+TEST(Memory, DenseRecomputed) { check(false, Activations::recomputed); }
+TEST(Memory, MoeKept) { check(true, Activations::kept); }
 TEST(Memory, MoeRecomputed) {
   if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
-  check(true, true);
+  check(true, Activations::recomputed);
+}
+TEST(Memory, DenseOffloaded) {
+  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  check(false, Activations::offloaded);
+}
+TEST(Memory, MoeOffloaded) {
+  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  check(true, Activations::offloaded);
 }
 TEST(Memory, MoeMuon) {
   if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
-  check(true, false, true);
+  check(true, Activations::kept, true);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include "ops/add/add.h"
 #include "ops/linear/linear.h"
 #include "support/small_models.h"
+#include "support/support.h"
+#include "train/memory_policy.h"
 #include "train/objective.h"
 #include "train/step.h"
 
@@ -35,6 +37,25 @@ struct Pass {
 };
 
 const std::vector<int64_t> kDocuments = {5, 27, 1, 31};
+
+/// Overwrites what is released with NaN: whoever reads it afterwards, or never wrote what it reads, shows.
+class PoisonArena final : public Arena {
+ public:
+  Block allocate(int64_t bytes, const char* category) override {
+    const Block b = heap_.allocate(bytes, category);
+    if (b.data != nullptr) std::memset(b.data, 0xFF, static_cast<size_t>(b.bytes));
+    count(b.bytes);
+    return b;
+  }
+  void release(const Block& b) override {
+    if (b.data != nullptr) std::memset(b.data, 0xFF, static_cast<size_t>(b.bytes));
+    count(-b.bytes);
+    heap_.release(b);
+  }
+
+ private:
+  HeapArena heap_;
+};
 
 Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::store, Arena* arena = nullptr,
           const std::set<std::string>& frozen = {}) {
@@ -203,19 +224,91 @@ TEST_F(TapeTest, RecomputationHasTheSameBitsAndALowerPeak) {
   for (const std::string& name : small_model_names()) {
     const Pass keep = pass(name);
     for (const std::string& op : ops) {
-      const NamedRecompute policy({op});
+      const NamedPolicy policy({op});
       const Pass again = pass(name, {.policy = &policy});
       EXPECT_EQ(differing(keep, again, name), "") << name << " recomputes " << op;
       EXPECT_EQ(again.live_after, 0) << name << " recomputes " << op;
     }
-    const NamedRecompute all(ops);
+    const NamedPolicy all(ops);
     const Pass deferred = pass(name, {.defer_weight_gradients = true, .policy = &all});
     EXPECT_EQ(differing(keep, deferred, name), "") << name << " recomputes everything and defers";
-    const NamedRecompute usual({"activation", "add_norm.h"});
+    const NamedPolicy usual({"activation", "add_norm.h"});
     const Pass cheap = pass(name, {.policy = &usual});
     EXPECT_EQ(differing(keep, cheap, name), "") << name;
     EXPECT_LT(cheap.peak, keep.peak) << name;
   }
+}
+
+const std::vector<std::string> kModules = {"attention/", "mlp/", "route/", "shared/", "dispatch/", "experts/", "combine/"};
+
+TEST_F(TapeTest, WholeModulesComputedAgainHaveTheSameBits) {
+  for (const std::string& name : small_model_names()) {
+    const auto model = small_model(name, Precision::f32());
+    const Pass keep = pass(*model, {});
+    int64_t lowest = keep.peak;
+    for (const std::string& module : kModules) {
+      const NamedPolicy policy({module});
+      const Pass again = pass(*model, {.policy = &policy});
+      EXPECT_EQ(differing(keep, again, name), "") << name << " computes again " << module;
+      lowest = std::min(lowest, again.peak);
+    }
+    const NamedPolicy everything(kModules);
+    const Pass all = pass(*model, {.policy = &everything});
+    EXPECT_EQ(differing(keep, all, name), "") << name;
+    EXPECT_LT(all.peak, keep.peak) << name;
+    EXPECT_EQ(all.live_after, 0) << name;
+  }
+}
+
+TEST_F(TapeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
+  const TempDir folder;
+  const auto tier = file_offload_tier(folder.path());
+  std::vector<std::string> ops;
+  for (const Op* op : all_ops()) ops.emplace_back(op->name);
+  for (const std::string& name : small_model_names()) {
+    const auto model = small_model(name, Precision::f32());
+    const Pass keep = pass(*model, {});
+    const NamedPolicy all({}, ops), mixed({"activation", "experts/"}, {"add_norm", "attention/", "dispatch/"});
+    for (const NamedPolicy* policy : {&all, &mixed})
+      for (const bool defer : {false, true}) {
+        const Pass away = pass(*model, {.defer_weight_gradients = defer, .policy = policy, .tier = tier.get()});
+        EXPECT_EQ(differing(keep, away, name), "") << name;
+        EXPECT_EQ(away.live_after, 0) << name;
+        if (!defer) {
+          EXPECT_LT(away.peak, keep.peak) << name;
+        }
+      }
+    PoisonArena poison;
+    const Pass poisoned = pass(*model, {.policy = &mixed, .tier = tier.get()}, HeadMode::store, &poison);
+    EXPECT_EQ(differing(keep, poisoned, name), "") << name << ": somebody reads what was freed";
+  }
+}
+
+TEST_F(TapeTest, NobodyReadsWhatWasFreed) {
+  for (const std::string& name : small_model_names())
+    for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
+      const auto model = small_model(name, precision);
+      PoisonArena poison;
+      EXPECT_EQ(differing(pass(*model, {}), pass(*model, {}, HeadMode::store, &poison), name), "") << name;
+    }
+}
+
+TEST_F(TapeTest, AForwardWithoutBackwardLeavesTheTierEmpty) {
+  const TempDir folder;
+  const auto tier = file_offload_tier(folder.path());
+  const NamedPolicy policy({}, {"linear"});
+  const auto model = small_model("llama", Precision::f32());
+  const data::Batch batch = packed_batch(1, 64, kDocuments, model->config().vocab);
+  const MicroBatch mb = micro_batch(batch, 0, 1);
+  GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
+  HeapArena arena;
+  {
+    Tape tape(arena, {.policy = &policy, .tier = tier.get(), .sink = &gradients});
+    Context c{tape, model->weights(), &mb.rows, tape.leaf(mb.positions)};
+    model->decoder().forward(c, tape.leaf(mb.ids));
+    EXPECT_GT(arena.live_bytes(), 0);
+  }
+  EXPECT_EQ(arena.live_bytes(), 0);
 }
 
 TEST_F(TapeTest, HeadModesHaveTheSameBits) {
@@ -275,18 +368,20 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
     SCOPED_TRACE(name);
     const auto model = small_model(name, Precision::f32());
     const data::Batch batch = packed_batch(2, 64, {5, 27, 1, 31, 64}, model->config().vocab);
-    const NamedRecompute policy({"activation"});
-    for (const SlotPolicy* p :
-         {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy)}) {
-      StepOptions options{.micro_batch = 1, .policy = p};
+    const TempDir folder;
+    const auto tier = file_offload_tier(folder.path());
+    const NamedPolicy policy({"activation"}), away({"mlp/"}, {"add_norm.stream", "attention/linear"});
+    for (const SlotPolicy* p : {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy),
+                                static_cast<const SlotPolicy*>(&away)}) {
+      StepOptions options{.micro_batch = 1, .policy = p, .tier = tier.get()};
       const StepPlan plan = plan_step(*model, options, 1, 64);
       GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
       StepRunner runner(*model, gradients);
       for (int step = 0; step < 2; ++step) runner.run(batch, options);
       EXPECT_EQ(runner.plan_misses(), 0);
       EXPECT_EQ(runner.slab_bytes(), plan.memory.slab_bytes);
-      EXPECT_LE(plan.memory.slab_bytes, plan.peak_bytes + plan.peak_bytes / 10)
-          << "fragmentation below a tenth";
+      // What comes back from disk is born far from where it died, which leaves more gaps.
+      EXPECT_LE(plan.memory.slab_bytes, plan.peak_bytes + plan.peak_bytes / (p == &away ? 8 : 10)) << "fragmentation";
     }
     HeapArena arena;
     PlannedArena slab(plan_step(*model, {.micro_batch = 1}, 1, 64).memory);
@@ -307,7 +402,7 @@ TEST_F(TapeTest, ObserversSeeEveryTensorOnceUnderItsOwnName) {
     SCOPED_TRACE(name);
     Names first, second;
     pass(name, {.observer = &first});
-    const NamedRecompute policy({"activation", "add_norm", "linear"});
+    const NamedPolicy policy({"activation", "add_norm", "linear"});
     pass(name, {.policy = &policy, .observer = &second});
     EXPECT_EQ(first.names, second.names) << "recomputation is not seen";
     for (const char* expected :

@@ -1,0 +1,179 @@
+// See offload.h.
+#include "tensor/offload.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/progress.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+class FileTier final : public OffloadTier {
+ public:
+  explicit FileTier(const std::string& folder) : folder_(folder) {
+    file_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file_ < 0) file_ = open_and_unlink();
+    worker_ = std::jthread([this](std::stop_token stop) { work(stop); });
+  }
+  ~FileTier() override {
+    {
+      const std::scoped_lock lock(mutex_);
+      worker_.request_stop();
+    }
+    wake_.notify_all();
+    worker_.join();
+    ::close(file_);
+  }
+
+  Ticket write(const void* data, int64_t bytes) override {
+    const std::scoped_lock lock(mutex_);
+    const Ticket ticket = next_++;
+    entries_[ticket] = {place_for(bytes), bytes, const_cast<void*>(data), Job::write};
+    enqueue(ticket);
+    return ticket;
+  }
+
+  void read(Ticket ticket, void* data) override {
+    const std::scoped_lock lock(mutex_);
+    Entry& e = entries_.at(ticket);
+    INGOT_CHECK(e.job == Job::none, "ticket {} is not at rest", ticket);
+    e.data = data;
+    e.job = Job::read;
+    enqueue(ticket);
+  }
+
+  void wait(Ticket ticket) override {
+    std::unique_lock lock(mutex_);
+    const Entry& e = entries_.at(ticket);
+    done_.wait(lock, [&] { return e.job == Job::none; });
+    if (e.error == 0) return;
+    throw Error(fmt::format("offloaded activations: {} of {} in '{}' failed: {}",
+                            e.failed == Job::write ? "writing" : "reading",
+                            format_bytes(static_cast<double>(e.bytes)), folder_, std::strerror(e.error)),
+                "free some space there, or set memory.offload_folder to another disk");
+  }
+
+  void forget(Ticket ticket) override {
+    std::unique_lock lock(mutex_);
+    const auto at = entries_.find(ticket);
+    done_.wait(lock, [&] { return at->second.job == Job::none; });
+    free_[at->second.room].push_back(at->second.offset);
+    entries_.erase(at);
+  }
+
+ private:
+  enum class Job { none, write, read };
+  struct Place {
+    int64_t offset, room;
+  };
+  struct Entry {
+    Entry() = default;
+    Entry(Place p, int64_t bytes, void* data, Job job)
+        : offset(p.offset), room(p.room), bytes(bytes), data(data), job(job) {}
+    int64_t offset = 0, room = 0, bytes = 0;
+    void* data = nullptr;
+    Job job = Job::none, failed = Job::none;
+    int error = 0;
+  };
+
+  /// For file systems without unnamed files.
+  int open_and_unlink() const {
+    std::string name = folder_ + "/.offload-XXXXXX";
+    const int file = ::mkostemp(name.data(), O_CLOEXEC);
+    if (file < 0)
+      throw Error(fmt::format("no file for offloaded activations can be made in '{}': {}", folder_,
+                              std::strerror(errno)),
+                  "set memory.offload_folder to a folder that can be written");
+    ::unlink(name.c_str());
+    return file;
+  }
+
+  /// The same sizes come back with every micro-batch, so freed places are kept by size.
+  Place place_for(int64_t bytes) {
+    const int64_t room = (bytes + kPage - 1) / kPage * kPage;
+    auto& places = free_[room];
+    if (!places.empty()) {
+      const int64_t offset = places.back();
+      places.pop_back();
+      return {offset, room};
+    }
+    end_ += room;
+    return {end_ - room, room};
+  }
+
+  void enqueue(Ticket ticket) {
+    jobs_.push_back(ticket);
+    wake_.notify_one();
+  }
+
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return !jobs_.empty() || stop.stop_requested(); });
+      if (jobs_.empty()) return;
+      Entry& e = entries_.at(jobs_.front());  // stays in place while its job runs
+      jobs_.pop_front();
+      const Entry job = e;
+      lock.unlock();
+      const int error = run(job);
+      lock.lock();
+      if (error != 0) e.failed = e.job;
+      e.error = error;
+      e.job = Job::none;
+      done_.notify_all();
+    }
+  }
+
+  /// 0, or errno.
+  int run(const Entry& e) const {
+    const bool writes = e.job == Job::write;
+    for (int64_t at = 0; at < e.bytes;) {
+      char* data = static_cast<char*>(e.data) + at;
+      const auto size = static_cast<size_t>(e.bytes - at);
+      const ssize_t n =
+          writes ? ::pwrite(file_, data, size, e.offset + at) : ::pread(file_, data, size, e.offset + at);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return n < 0 ? errno : EIO;
+      at += n;
+    }
+    if (!writes) return 0;
+    // Written back and dropped, or the page cache would hold what was to leave memory.
+    ::sync_file_range(file_, e.offset, e.room,
+                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    ::posix_fadvise(file_, e.offset, e.room, POSIX_FADV_DONTNEED);
+    return 0;
+  }
+
+  std::string folder_;
+  int file_ = -1;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::map<Ticket, Entry> entries_;
+  std::deque<Ticket> jobs_;
+  std::map<int64_t, std::vector<int64_t>> free_;  ///< offsets by room
+  Ticket next_ = 0;
+  int64_t end_ = 0;
+  std::jthread worker_;
+};
+
+}  // namespace
+
+std::unique_ptr<OffloadTier> file_offload_tier(const std::string& folder) {
+  return std::make_unique<FileTier>(folder);
+}
+
+}  // namespace ingot
