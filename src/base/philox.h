@@ -8,7 +8,7 @@
 namespace ingot {
 
 /// What a random stream is for; part of the key, so that streams never overlap. Values are on disk: never renumber.
-enum class RandomPurpose : uint32_t { init = 1, data_order = 2, mixture = 3, sampling = 4, test = 5, dropout = 6 };
+enum class RandomPurpose : uint32_t { init = 1, data_order = 2, mixture = 3, sampling = 4, test = 5, dropout = 6, rounding = 7 };
 
 using Philox4 = std::array<uint32_t, 4>;
 

@@ -133,6 +133,7 @@ void ModelConfig::validate(ConfigErrors& e) const {
     if (position != PositionKind::rope) e.add("position", "cca rotates queries and keys; use rope");
     if (qk_norm) e.add("qk_norm", "cca normalises queries and keys itself");
   }
+  validate_init(*this, e);
   if (norm_bias && norm == NormChoice::rms) e.add("norm_bias", "rms norm has no bias");
   if (moe.experts == 0) return;
   if (moe.top_k < 1 || moe.top_k > moe.experts)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "models/init.h"
 #include "ops/sequence/rotary.h"
 
 namespace ingot {
@@ -161,6 +162,8 @@ struct ModelConfig {
   bool tied = false;
   double init_std = 0.02;
   bool scale_output_init = false;
+  std::vector<InitRule> init;
+  int64_t mup_base_width = 0;
   MoeConfig moe;
 
   int64_t key_width() const { return head_width > 0 ? head_width : width / heads; }
@@ -210,6 +213,8 @@ struct ModelConfig {
     v("tied", tied, "one matrix for embedding and head");
     v("init_std", init_std, "standard deviation of initial matrices");
     v("scale_output_init", scale_output_init, "output projections start with std / sqrt(2 layers)");
+    v("init", init, "initialisation by name pattern, later over earlier");
+    v("mup_base_width", mup_base_width, "muP: width that init_std and learning rates are meant for; 0: standard");
     v("moe", moe, "mixture of experts");
   }
   void validate(ConfigErrors& errors) const;

@@ -48,6 +48,7 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight", {config.vocab, config.width}, ParamRole::head,
                                     Init::normal(config.init_std)});
+  apply_init(config_, table_);
 }
 
 Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {

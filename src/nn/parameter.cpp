@@ -1,6 +1,8 @@
 // See parameter.h.
 #include "nn/parameter.h"
 
+#include <cmath>
+
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/philox.h"
@@ -30,6 +32,14 @@ std::vector<Cut> cuts_of(const ParameterSpec& spec, const Placement& placement) 
   }
   INGOT_CHECK(global == whole, "blocks of '{}' cover {} of {}", spec.name, global, whole);
   return cuts;
+}
+
+/// A normal number within 3 standard deviations: the first such of streams "name", "name#1", "name#2", ...
+double truncated_normal(const Random& random, const std::string& name, uint64_t seed, uint64_t index) {
+  double x = random.normal(index);
+  for (int attempt = 1; std::abs(x) > 3; ++attempt)
+    x = Random(seed, RandomPurpose::init, hash64(fmt::format("{}#{}", name, attempt))).normal(index);
+  return x;
 }
 
 bool is_cut(const ParameterSpec& spec, const Placement& p) { return p.size(spec.shard.axis) > 1; }
@@ -101,8 +111,14 @@ void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t 
   const int64_t global_extent = spec.shape.rank() ? spec.shape[spec.shard.dim] : 1;
   const int64_t local_extent = local.shape().rank() ? local.shape()[spec.shard.dim] : 1;
   const auto value = [&](int64_t global_index) {
-    return spec.init.kind == Init::Kind::constant ? spec.init.value
-                                                  : spec.init.value * random.normal(static_cast<uint64_t>(global_index));
+    const auto i = static_cast<uint64_t>(global_index);
+    switch (spec.init.kind) {
+      case Init::Kind::constant: return spec.init.value;
+      case Init::Kind::normal: return spec.init.value * random.normal(i);
+      case Init::Kind::truncated: return spec.init.value * truncated_normal(random, spec.name, seed, i);
+      case Init::Kind::uniform: return spec.init.value * (2.0 * static_cast<double>(random.uniform(i)) - 1.0);
+    }
+    return 0.0;
   };
   for (int64_t o = 0; o < outer; ++o)
     for (const Cut& c : cuts)

@@ -16,10 +16,17 @@ enum class ParamRole : uint8_t { embedding, head, matrix, expert, norm, bias, sc
 
 /// Initial values: a pure function of (seed, name, global element index), so that every layout starts from one model.
 struct Init {
-  enum class Kind : uint8_t { constant, normal } kind = Kind::constant;
-  double value = 0;  ///< the constant, or the standard deviation
+  enum class Kind : uint8_t {
+    constant,
+    normal,
+    truncated,  ///< normal, drawn again beyond 3 standard deviations
+    uniform     ///< in [-value, value)
+  } kind = Kind::constant;
+  double value = 0;  ///< the constant, the standard deviation, or half the range
   static Init constant(double v) { return {Kind::constant, v}; }
   static Init normal(double std) { return {Kind::normal, std}; }
+  static Init truncated(double std) { return {Kind::truncated, std}; }
+  static Init uniform(double half_range) { return {Kind::uniform, half_range}; }
 };
 
 /// Axes on which parameters can be cut.
@@ -55,6 +62,7 @@ struct ParameterSpec {
   std::vector<int64_t> row_splits;  ///< row blocks that a matrix optimizer treats apart (q|k|v)
   ShardRule shard;
   TensorGradient tensor_gradient = TensorGradient::whole;
+  double width_multiple = 1;  ///< muP: fan-in as a multiple of the base model's, where learning rates follow it
 };
 
 /// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).
@@ -70,6 +78,9 @@ class ParameterTable {
   const ParameterSpec& operator[](int i) const { return specs_[static_cast<size_t>(i)]; }
   /// Index of a name, or -1.
   int find(std::string_view name) const;
+  /// Another initialisation, or width multiple, for parameter i.
+  void set_init(int i, const Init& init) { specs_[static_cast<size_t>(i)].init = init; }
+  void set_width_multiple(int i, double m) { specs_[static_cast<size_t>(i)].width_multiple = m; }
   int64_t total() const;
   int64_t total(ParamRole role) const;
 

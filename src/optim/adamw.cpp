@@ -1,6 +1,7 @@
 // See adamw.h.
 #include "optim/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -12,7 +13,8 @@ namespace ingot {
 namespace {
 
 /// Everything of a chunk but its place: scalars are computed in double and rounded once.
-AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, double grad_scale) {
+AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, double grad_scale,
+                   const AdEMAMixConfig& mix) {
   AdamWChunk a{};
   const double time = static_cast<double>(t);
   a.compute_bf16 = tensor.param->compute_dtype == DType::bf16;
@@ -23,7 +25,10 @@ AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, d
   a.one_minus_beta2 = static_cast<float>(1.0 - c.beta2);
   a.inv_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(c.beta2, time)));
   a.eps = static_cast<float>(c.eps);
-  a.step_size = static_cast<float>(tensor.lr / (1.0 - std::pow(c.beta1, time)));
+  const double correction1 = 1.0 - std::pow(c.beta1, time);
+  a.step_size = static_cast<float>(tensor.lr / correction1);
+  a.one_minus_beta3 = static_cast<float>(1.0 - ademamix_beta3(mix, c.beta1, t));
+  a.alpha = static_cast<float>(ademamix_alpha(mix, t) * correction1);
   return a;
 }
 
@@ -35,14 +40,32 @@ void validate(const AdamWConfig& c) {
   if (!(c.eps > 0)) fail("AdamW has eps = {}, expected > 0", c.eps);
 }
 
+void validate(const AdEMAMixConfig& c) {
+  if (!(c.beta3 >= 0 && c.beta3 < 1)) fail("AdEMAMix has beta3 = {}, expected in [0, 1)", c.beta3);
+  if (!(c.alpha >= 0)) fail("AdEMAMix has alpha = {}, expected >= 0", c.alpha);
+  if (c.warmup_steps < 1) fail("AdEMAMix has warmup_steps = {}, expected >= 1", c.warmup_steps);
+}
+
+double ademamix_alpha(const AdEMAMixConfig& c, int64_t t) {
+  return c.alpha * std::min(1.0, static_cast<double>(t) / static_cast<double>(c.warmup_steps));
+}
+
+double ademamix_beta3(const AdEMAMixConfig& c, double beta1, int64_t t) {
+  if (t >= c.warmup_steps || beta1 <= 0 || c.beta3 <= beta1) return c.beta3;
+  const double x = static_cast<double>(t) / static_cast<double>(c.warmup_steps);
+  // The half-life ln(1/2) / ln(beta) moves linearly.
+  const double slow = std::log(c.beta3), fast = std::log(beta1);
+  return std::exp(fast * slow / ((1 - x) * slow + x * fast));
+}
+
 std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
-                                   double grad_scale) {
+                                   double grad_scale, const AdEMAMixConfig& mix) {
   INGOT_CHECK(t >= 1, "t = {}", t);
   std::vector<int64_t> counts;
   std::vector<AdamWChunk> base;
   for (const AdamWTensor& tensor : tensors) {
     counts.push_back(tensor.param->numel());
-    base.push_back(scalars(tensor, config, t, grad_scale));
+    base.push_back(scalars(tensor, config, t, grad_scale, mix));
   }
   const std::vector<Chunk> chunks = chunks_of(counts);
   std::vector<UpdateSums> sums(chunks.size());
@@ -53,8 +76,9 @@ std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const A
       AdamWChunk a = base[static_cast<size_t>(c.tensor)];
       a.master = tensor.param->master + c.begin;
       a.grad = tensor.param->grad + c.begin;
-      a.exp_avg = tensor.exp_avg + c.begin;
-      a.exp_avg_sq = tensor.exp_avg_sq + c.begin;
+      a.exp_avg = part_of(tensor.exp_avg, c.begin);
+      a.exp_avg_sq = part_of(tensor.exp_avg_sq, c.begin);
+      a.exp_avg_slow = part_of(tensor.exp_avg_slow, c.begin);
       a.compute = at(tensor.param->compute, tensor.param->compute_dtype, c.begin);
       a.count = c.count;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(adamw_chunk)(a);

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "base/error.h"
+#include "base/glob.h"
 #include "optim/enum_names.h"
 
 namespace ingot {
@@ -15,39 +15,15 @@ bool matches_any(const std::vector<std::string>& patterns, std::string_view name
   return std::any_of(patterns.begin(), patterns.end(), [&](const auto& p) { return glob_match(p, name); });
 }
 
-/// Edit distance between a glob and a name, in which '*' stands for any run of characters at no cost.
-int64_t glob_distance(std::string_view pattern, std::string_view name) {
-  std::vector<int64_t> row(name.size() + 1), next(name.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (const char p : pattern) {
-    next[0] = row[0] + (p == '*' ? 0 : 1);
-    for (size_t j = 1; j <= name.size(); ++j)
-      next[j] =
-          p == '*'
-              ? std::min(row[j], next[j - 1])
-              : std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (p == name[j - 1] || p == '?' ? 0 : 1)});
-    row.swap(next);
-  }
-  return row.back();
-}
-
-std::string nearest_names(std::string_view pattern, std::span<const ParamView> params) {
-  std::vector<std::pair<int64_t, size_t>> ranked;
-  for (size_t i = 0; i < params.size(); ++i) ranked.emplace_back(glob_distance(pattern, params[i].name), i);
-  std::sort(ranked.begin(), ranked.end());
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(3, ranked.size()); ++i)
-    text += fmt::format("{}'{}'", i ? ", " : "", params[ranked[i].second].name);
-  return text;
-}
-
 void require_match(const std::string& pattern, std::span<const ParamView> params, std::string_view where) {
   const bool found = std::any_of(params.begin(), params.end(),
                                  [&](const ParamView& p) { return glob_match(pattern, p.name); });
-  if (!found)
-    throw Error(fmt::format("the pattern '{}' in {} matches none of the {} parameters", pattern, where,
-                            params.size()),
-                "nearest names: " + nearest_names(pattern, params));
+  if (found) return;
+  std::vector<std::string> names;
+  for (const ParamView& p : params) names.push_back(p.name);
+  throw Error(fmt::format("the pattern '{}' in {} matches none of the {} parameters", pattern, where,
+                          params.size()),
+              "nearest names: " + nearest_to_pattern(pattern, names));
 }
 
 /// Patterns that somebody wrote must match; a default may be for another model family.
@@ -61,7 +37,7 @@ void apply_rule(const GroupRule& rule, const ParamView& param, ParamGroup& group
   if (!glob_match(rule.pattern, param.name)) return;
   if (rule.optimizer) group.optimizer = *rule.optimizer;
   if (rule.lr_multiplier) group.lr_multiplier = *rule.lr_multiplier;
-  if (rule.decay) group.decay = *rule.decay;
+  if (rule.decay_multiplier) group.decay_multiplier = *rule.decay_multiplier;
   if (rule.optimizer == OptimizerKind::muon && !param.is_matrix())
     throw Error(
         fmt::format("the rule '{}' gives '{}' {} to Muon, expected a matrix [r, c] or a stack of matrices",
@@ -87,39 +63,24 @@ std::vector<std::string> GroupConfig::default_no_decay() {
   return {"*norm*", "*ln_*", "*bias*", "*scale*", "*temp*", "*embed*", "*wte*", "*wpe*"};
 }
 
-bool glob_match(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const GroupConfig& config) {
+  if (config.others == OptimizerKind::muon)
+    throw Error("Muon cannot update all parameters: norms, biases and embeddings have no matrix to orthogonalise",
+                "give others = adamw or ademamix; muon is for matrices");
   require_matches(config.not_muon, GroupConfig::default_not_muon(), params, "not_muon");
   require_matches(config.no_decay, GroupConfig::default_no_decay(), params, "no_decay");
   for (const GroupRule& rule : config.rules) {
     require_match(rule.pattern, params, "rules");
     if (rule.lr_multiplier && !(*rule.lr_multiplier >= 0))
       fail("the rule '{}' has lr_multiplier = {}, expected >= 0", rule.pattern, *rule.lr_multiplier);
+    if (rule.decay_multiplier && !(*rule.decay_multiplier >= 0))
+      fail("the rule '{}' has decay_multiplier = {}, expected >= 0", rule.pattern, *rule.decay_multiplier);
   }
   std::vector<ParamGroup> groups;
   for (const ParamView& p : params) {
-    ParamGroup group;
+    ParamGroup group{config.others};
     if (p.is_matrix() && !matches_any(config.not_muon, p.name)) group.optimizer = config.matrices;
-    group.decay = !matches_any(config.no_decay, p.name);
+    if (matches_any(config.no_decay, p.name)) group.decay_multiplier = 0;
     for (const GroupRule& rule : config.rules) apply_rule(rule, p, group);
     groups.push_back(group);
   }
@@ -133,22 +94,31 @@ std::string describe_groups(std::span<const ParamView> params, std::span<const P
     names = std::max(names, params[i].name.size());
     shapes = std::max(shapes, shape_text(params[i], groups[i]).size());
   }
-  std::string text = fmt::format("{:<{}}  {:<{}}  optimizer  lr x   decay\n", "name", names, "shape", shapes);
-  int64_t count[2] = {0, 0};
+  std::string text = fmt::format("{:<{}}  {:<{}}  optimizer  lr x   decay x\n", "name", names, "shape", shapes);
+  int64_t count[3] = {0, 0, 0};
   for (size_t i = 0; i < params.size(); ++i) {
-    text += fmt::format("{:<{}}  {:<{}}  {:<9}  {:<5g}  {}\n", params[i].name, names,
+    text += fmt::format("{:<{}}  {:<{}}  {:<9}  {:<5g}  {:g}\n", params[i].name, names,
                         shape_text(params[i], groups[i]), shapes, name_of(groups[i].optimizer),
-                        groups[i].lr_multiplier, groups[i].decay ? "yes" : "no");
+                        groups[i].lr_multiplier, groups[i].decay_multiplier);
     count[static_cast<int>(groups[i].optimizer)] += params[i].numel();
   }
-  return text + fmt::format("adamw: {} parameters, muon: {}\n", count[0], count[1]);
+  return text + fmt::format("adamw: {} parameters, ademamix: {}, muon: {}\n", count[0], count[2], count[1]);
 }
 
 const char* name_of(OptimizerKind kind) {
-  return kind == OptimizerKind::muon ? "muon" : "adamw";
+  switch (kind) {
+    case OptimizerKind::adamw:
+      return "adamw";
+    case OptimizerKind::muon:
+      return "muon";
+    case OptimizerKind::ademamix:
+      return "ademamix";
+  }
+  return "?";
 }
 OptimizerKind optimizer_kind_from(std::string_view name) {
-  return value_named(std::array{OptimizerKind::adamw, OptimizerKind::muon}, "optimizer", name);
+  return value_named(std::array{OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::ademamix}, "optimizer",
+                     name);
 }
 
 }  // namespace ingot

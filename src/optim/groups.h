@@ -2,11 +2,11 @@
 // printable.
 //
 // Defaults as the sources prescribe: Muon for every matrix and stack of matrices except embeddings and the
-// head; AdamW for those and for everything else (norms, biases, scales, temperatures, convolutions). Weight
+// head; AdamW (or AdEMAMix) for those and for everything else (norms, biases, scales, temperatures, convolutions). Weight
 // decay for all but norms, biases, scales, temperatures and embeddings. `rules` change single fields, later
 // ones win.
 //
-// Patterns are globs on the whole name: '*' any run of characters, '?' any one. A pattern that is not among
+// Patterns are globs (base/glob.h) on the whole name. A pattern that is not among
 // the defaults and matches no parameter is an Error that names the nearest parameters.
 #pragma once
 #include <optional>
@@ -19,19 +19,20 @@
 
 namespace ingot {
 
-enum class OptimizerKind { adamw, muon };
+enum class OptimizerKind { adamw, muon, ademamix };
 
 /// Fields that are absent keep what they were.
 struct GroupRule {
   std::string pattern;
   std::optional<OptimizerKind> optimizer;  ///< muon needs a matrix
   std::optional<double> lr_multiplier;
-  std::optional<bool> decay;
+  std::optional<double> decay_multiplier;  ///< of weight_decay; also where no_decay said 0
 };
 
 struct GroupConfig {
-  OptimizerKind matrices = OptimizerKind::muon;  ///< adamw: no Muon at all unless a rule asks for it
-  std::vector<std::string> not_muon = default_not_muon();  ///< matrices that stay with AdamW
+  OptimizerKind matrices = OptimizerKind::muon;  ///< another: no Muon at all unless a rule asks for it
+  OptimizerKind others = OptimizerKind::adamw;   ///< of all else; not muon
+  std::vector<std::string> not_muon = default_not_muon();  ///< matrices that count as all else
   std::vector<std::string> no_decay = default_no_decay();
   std::vector<GroupRule> rules;
 
@@ -43,17 +44,15 @@ struct GroupConfig {
 struct ParamGroup {
   OptimizerKind optimizer = OptimizerKind::adamw;
   double lr_multiplier = 1.0;
-  bool decay = true;
+  double decay_multiplier = 1.0;  ///< 0: no weight decay
 };
 
 /// One entry per parameter.
 std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const GroupConfig& config);
 
 /// The resolved table as text: name, shape (with blocks where Muon splits), optimizer, rate multiplier,
-/// decay; then the number of parameters per optimizer.
+/// decay multiplier; then the number of parameters per optimizer.
 std::string describe_groups(std::span<const ParamView> params, std::span<const ParamGroup> groups);
-
-bool glob_match(std::string_view pattern, std::string_view name);
 
 const char* name_of(OptimizerKind kind);
 OptimizerKind optimizer_kind_from(std::string_view name);

@@ -2,6 +2,7 @@
 // kernels.h.
 #include "optim/kernel_parts.h"
 #include "optim/kernels.h"
+#include "optim/moment_parts.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
@@ -32,6 +33,26 @@ UpdateSums apply(const ApplyChunk& a, Copy* __restrict copy) {
   return {sum_lanes(update_sq), sum_lanes(weight_sq)};
 }
 
+void momentum_block(const MomentumChunk& a, int64_t begin, int64_t count, float* __restrict m) {
+  const float* __restrict grad = a.grad + begin;
+  float* __restrict input = a.input + begin;
+  const float scale = a.grad_scale, beta = a.beta, weight = a.grad_weight;
+  if (!m) {
+    for (int64_t i = 0; i < count; ++i) input[i] = grad[i] * scale;
+  } else if (a.nesterov) {
+    for (int64_t i = 0; i < count; ++i) {
+      const float g = weight * (grad[i] * scale);
+      m[i] = beta * m[i] + g;
+      input[i] = g + beta * m[i];
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      m[i] = beta * m[i] + weight * (grad[i] * scale);
+      input[i] = m[i];
+    }
+  }
+}
+
 }  // namespace
 
 UpdateSums apply_chunk(const ApplyChunk& a) {
@@ -39,23 +60,12 @@ UpdateSums apply_chunk(const ApplyChunk& a) {
 }
 
 void momentum_chunk(const MomentumChunk& a) {
-  const float* __restrict grad = a.grad;
-  float* __restrict input = a.input;
-  float* __restrict m = a.momentum;
-  const float scale = a.grad_scale, beta = a.beta, weight = a.grad_weight;
-  if (!m) {
-    for (int64_t i = 0; i < a.count; ++i) input[i] = grad[i] * scale;
-  } else if (a.nesterov) {
-    for (int64_t i = 0; i < a.count; ++i) {
-      const float g = weight * (grad[i] * scale);
-      m[i] = beta * m[i] + g;
-      input[i] = g + beta * m[i];
-    }
-  } else {
-    for (int64_t i = 0; i < a.count; ++i) {
-      m[i] = beta * m[i] + weight * (grad[i] * scale);
-      input[i] = m[i];
-    }
+  const int64_t block = a.momentum.is_bf16 ? kMomentBlock : a.count;
+  MomentBlock momentum;
+  for (int64_t at = 0; at < a.count; at += block) {
+    const int64_t count = at + block < a.count ? block : a.count - at;
+    momentum_block(a, at, count, momentum.open(a.momentum, at, count));
+    momentum.close(a.momentum, at, count);
   }
 }
 

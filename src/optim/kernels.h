@@ -19,12 +19,22 @@ struct UpdateSums {
   float weight_sq = 0;
 };
 
+/// Part of a moment: float, or bf16 with the key of its stochastic rounding (base/philox.h).
+struct MomentPart {
+  void* data = nullptr;  ///< of the chunk's first element; null: there is none
+  bool is_bf16 = false;
+  bool stochastic = false;
+  int64_t first = 0;  ///< the chunk's first element in the tensor
+  uint32_t key0 = 0, key1 = 0, stream_low = 0, stream_high = 0;
+};
+
 /// One fused AdamW pass over `count` elements; see adamw.h for the formula.
 struct AdamWChunk {
   float* master;
   const float* grad;
-  float* exp_avg;
-  float* exp_avg_sq;
+  MomentPart exp_avg;
+  MomentPart exp_avg_sq;
+  MomentPart exp_avg_slow;  ///< AdEMAMix; absent: AdamW
   void* compute;      ///< compute copy to write, or null
   bool compute_bf16;  ///< else f32
   int64_t count;
@@ -36,13 +46,15 @@ struct AdamWChunk {
   float inv_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t)
   float eps;
   float step_size;  ///< lr / (1 - beta1^t)
+  float one_minus_beta3;
+  float alpha;  ///< of the slow average, times 1 - beta1^t
 };
 
 /// momentum <- beta * momentum + grad_weight * (grad_scale * grad);
 /// input <- nesterov ? grad_weight * (grad_scale * grad) + beta * momentum : momentum.
-/// `momentum` may be null: input <- grad_scale * grad.
+/// `momentum` may be absent: input <- grad_scale * grad.
 struct MomentumChunk {
-  float* momentum;
+  MomentPart momentum;
   const float* grad;
   float* input;
   int64_t count;

@@ -68,16 +68,29 @@ constexpr int64_t kLargeBlock = int64_t{1} << 22;
 }  // namespace
 
 void validate(const MuonConfig& c) {
-  for (const double beta : {c.momentum, c.momentum_start})
+  for (const double beta : {c.momentum, c.momentum_start, c.momentum_end})
     if (!(beta >= 0 && beta < 1)) fail("Muon has a momentum of {}, expected in [0, 1)", beta);
   if (c.momentum_warmup_steps < 0)
     fail("Muon has momentum_warmup_steps = {}, expected >= 0", c.momentum_warmup_steps);
+  if (c.momentum_cooldown_steps < 0)
+    fail("Muon has momentum_cooldown_steps = {}, expected >= 0", c.momentum_cooldown_steps);
+  if (c.momentum_cooldown_steps > 0 && c.momentum_warmup_steps + c.momentum_cooldown_steps > c.total_steps)
+    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps", c.momentum_warmup_steps,
+         c.momentum_cooldown_steps, c.total_steps);
   if (!(c.rms > 0)) fail("Muon has rms = {}, expected > 0", c.rms);
   validate(c.newton_schulz);
 }
 
 bool needs_momentum(const MuonConfig& c) {
-  return c.momentum > 0 || (c.momentum_warmup_steps > 0 && c.momentum_start > 0);
+  return c.momentum > 0 || (c.momentum_warmup_steps > 0 && c.momentum_start > 0) ||
+         (c.momentum_cooldown_steps > 0 && c.momentum_end > 0);
+}
+
+double muon_momentum(const MuonConfig& c, int64_t step) {
+  const int64_t start = c.total_steps - c.momentum_cooldown_steps;
+  if (c.momentum_cooldown_steps > 0 && step > start)
+    return warmed_momentum(step - start, c.momentum, c.momentum_end, c.momentum_cooldown_steps);
+  return warmed_momentum(step, c.momentum_start, c.momentum, c.momentum_warmup_steps);
 }
 
 double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
@@ -156,7 +169,7 @@ void Muon::update_block(const MuonTensor& tensor, Block& block, Slot& slot, doub
       const int64_t at = block.offset + c.begin;
       const double weight = config_.form == MomentumForm::lerp ? 1.0 - momentum : 1.0;
       INGOT_ISA_CALL(momentum_chunk)
-      ({tensor.momentum ? tensor.momentum + at : nullptr, p.grad + at, input + c.begin, c.count,
+      ({part_of(tensor.momentum, at), p.grad + at, input + c.begin, c.count,
         static_cast<float>(grad_scale), static_cast<float>(momentum), static_cast<float>(weight),
         config_.nesterov});
     }
@@ -181,8 +194,7 @@ void Muon::update_block(const MuonTensor& tensor, Block& block, Slot& slot, doub
 }
 
 std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
-  const double momentum =
-      warmed_momentum(step, config_.momentum_start, config_.momentum, config_.momentum_warmup_steps);
+  const double momentum = muon_momentum(config_, step);
   std::vector<Block> blocks = blocks_of(tensors);
   double total = 0;
   for (const Block& b : blocks) total += b.flops;

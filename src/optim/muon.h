@@ -30,6 +30,9 @@ struct MuonConfig {
   double momentum = 0.95;
   double momentum_start = 0.85;       ///< used only while warming up
   int64_t momentum_warmup_steps = 0;  ///< 300 in modded-nanogpt; 0: constant
+  double momentum_end = 0.85;         ///< used only while cooling down
+  int64_t momentum_cooldown_steps = 0;  ///< 50 in modded-nanogpt's later records; 0: none
+  int64_t total_steps = 0;              ///< of the run: where the cool-down ends
   bool nesterov = true;
   MomentumForm form = MomentumForm::sum;
   MuonScale scale = MuonScale::match_rms;
@@ -40,13 +43,17 @@ struct MuonConfig {
 /// One parameter of a Muon step; is_matrix() must hold.
 struct MuonTensor {
   const ParamView* param;
-  float* momentum;  ///< null only where the momentum is 0
+  Moment momentum;  ///< absent only where the momentum is 0
   double lr;
   double weight_decay;
 };
 
-/// Throws Error for a momentum outside [0, 1), a negative warm-up, or a bad Newton-Schulz config.
+/// Throws Error for a momentum outside [0, 1), a warm-up and cool-down that do not fit, or a bad Newton-Schulz config.
 void validate(const MuonConfig& config);
+
+/// The momentum of update `step` (from 0): linear from momentum_start, constant, linear to momentum_end, which would be
+/// reached at total_steps.
+double muon_momentum(const MuonConfig& config, int64_t step);
 
 /// True if some step has a momentum other than 0, so a buffer is needed.
 bool needs_momentum(const MuonConfig& config);

@@ -1,22 +1,47 @@
 // See optimizer.h.
 #include "optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace ingot {
+namespace {
 
-Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params)
-    : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()), muon_(config_.muon) {
-  validate(config_.adamw);
+constexpr OptimizerKind kOrder[] = {OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::ademamix};
+
+/// Rounded to nearest, a bf16 moment that decays by less than half a unit never moves again.
+void require_moves(const char* name, double beta, MomentStorage storage) {
+  if (storage != MomentStorage::bf16 || 1 - beta >= 0x1p-8) return;
+  throw Error(fmt::format("{} = {} decays a moment by {:.2g} per step, which bf16 rounds away (half a unit is {:.2g})", name,
+                          beta, 1 - beta, 0x1p-8),
+              "store the moment as bf16_stochastic or f32");
+}
+
+/// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. Adam's update has a fixed size
+/// per element, so it must shrink by m; Muon's has a fixed spectral norm, unless match_rms lets that grow with sqrt(m).
+double width_factor(OptimizerKind kind, MuonScale scale, double m) {
+  if (kind != OptimizerKind::muon) return 1 / m;
+  return scale == MuonScale::match_rms ? 1 / std::sqrt(m) : 1.0;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make)
+    : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
   if (!(config_.muon_lr_multiplier >= 0))
     fail("muon_lr_multiplier = {}, expected >= 0", config_.muon_lr_multiplier);
   check_params();
   groups_ = resolve_groups(params_, config_.groups);
+  for (size_t i = 0; i < params_.size(); ++i)
+    groups_[i].lr_multiplier *= width_factor(groups_[i].optimizer, config_.muon.scale, params_[i].width_multiple);
+  for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_);
+  check_moments();
   lay_out_state();
 }
 
@@ -35,72 +60,93 @@ void Optimizer::check_params() const {
   }
 }
 
+void Optimizer::check_moments() const {
+  const auto used = [&](OptimizerKind kind) {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const ParamGroup& g) { return g.optimizer == kind; });
+  };
+  const bool mixes = used(OptimizerKind::ademamix), adam = used(OptimizerKind::adamw) || mixes;
+  if (adam) require_moves("beta1", config_.adamw.beta1, config_.first_moment);
+  if (adam) require_moves("beta2", config_.adamw.beta2, config_.second_moment);
+  if (mixes) require_moves("beta3", config_.ademamix.beta3, config_.first_moment);
+  if (used(OptimizerKind::muon)) require_moves("muon's momentum", config_.muon.momentum, config_.first_moment);
+}
+
 void Optimizer::lay_out_state() {
-  std::vector<int64_t> adamw_counts, muon_counts;
-  for (size_t i = 0; i < params_.size(); ++i)
-    (groups_[i].optimizer == OptimizerKind::muon ? muon_counts : adamw_counts).push_back(params_[i].numel());
-  const std::vector<int64_t> adamw = flat_offsets(adamw_counts), muon = flat_offsets(muon_counts);
-  auto next_adamw = adamw.begin(), next_muon = muon.begin();
-  for (const ParamGroup& g : groups_)
-    offset_.push_back(g.optimizer == OptimizerKind::muon ? *next_muon++ : *next_adamw++);
-  exp_avg_ = FloatBuffer(adamw.back());
-  exp_avg_sq_ = FloatBuffer(adamw.back());
-  if (needs_momentum(config_.muon)) momentum_ = FloatBuffer(muon.back());
+  std::vector<int64_t> offsets;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    state_.push_back({rules_.at(groups_[i].optimizer)->slots(params_[i]), {}});
+    for (const StateSlot& slot : state_.back().slots) {
+      offsets.push_back(bytes);
+      bytes += round_up_block(slot.shape.numel() * size_of(dtype_of(slot.storage)));
+    }
+  }
+  memory_ = Buffer(bytes);
+  auto offset = offsets.begin();
+  for (State& s : state_)
+    for (const StateSlot& slot : s.slots) {
+      s.moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
+      s.moments.back().seed = config_.seed;
+    }
+}
+
+std::vector<UpdateStat> Optimizer::step_rule(OptimizerKind kind, const StepArgs& args) {
+  const double extra = kind == OptimizerKind::muon ? config_.muon_lr_multiplier : 1.0;
+  std::vector<RuleTensor> tensors;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const ParamGroup& g = groups_[i];
+    if (g.optimizer != kind) continue;
+    for (size_t s = 0; s < state_[i].slots.size(); ++s)
+      if (state_[i].moments[s].storage == MomentStorage::bf16_stochastic)
+        state_[i].moments[s].stream =
+            hash64(fmt::format("{}.{} {}", params_[i].name, state_[i].slots[s].name, steps_));
+    tensors.push_back({&params_[i], state_[i].moments, args.lr * g.lr_multiplier * extra,
+                       config_.weight_decay * g.decay_multiplier});
+  }
+  return rules_.at(kind)->step(tensors, steps_, args.grad_scale * args.clip_factor);
 }
 
 void Optimizer::step(const StepArgs& args) {
-  const double scale = args.grad_scale * args.clip_factor;
-  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(scale), "lr = {}, gradient factor = {}", args.lr,
-              scale);
-  std::vector<AdamWTensor> adamw;
-  std::vector<MuonTensor> muon;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    const bool is_muon = groups_[i].optimizer == OptimizerKind::muon;
-    const double lr = args.lr * groups_[i].lr_multiplier * (is_muon ? config_.muon_lr_multiplier : 1.0);
-    const double decay = groups_[i].decay ? config_.weight_decay : 0.0;
-    if (is_muon)
-      muon.push_back({&params_[i], momentum_.data() ? momentum_.data() + offset_[i] : nullptr, lr, decay});
-    else
-      adamw.push_back(
-          {&params_[i], exp_avg_.data() + offset_[i], exp_avg_sq_.data() + offset_[i], lr, decay});
+  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor), "lr = {}, gradient factor = {}",
+              args.lr, args.grad_scale * args.clip_factor);
+  for (const OptimizerKind kind : kOrder) {
+    const std::vector<UpdateStat> stats = step_rule(kind, args);
+    auto next = stats.begin();
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (groups_[i].optimizer == kind) stats_[i] = *next++;
   }
-  const std::vector<UpdateStat> adamw_stats = adamw_step(adamw, config_.adamw, steps_ + 1, scale);
-  const std::vector<UpdateStat> muon_stats = muon_.step(muon, steps_, scale);
-  auto next_adamw = adamw_stats.begin(), next_muon = muon_stats.begin();
-  for (size_t i = 0; i < params_.size(); ++i)
-    stats_[i] = groups_[i].optimizer == OptimizerKind::muon ? *next_muon++ : *next_adamw++;
   ++steps_;
 }
 
 double Optimizer::update_flops() const {
   double flops = 0;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    if (groups_[i].optimizer != OptimizerKind::muon) continue;
-    const ParamView& p = params_[i];
-    const std::vector<int64_t> whole{p.matrix_rows()};
-    for (const int64_t rows : p.row_splits.empty() ? whole : p.row_splits)
-      flops += static_cast<double>(p.matrices) *
-               newton_schulz_flops(rows, p.matrix_cols(), config_.muon.newton_schulz.steps);
-  }
+  for (size_t i = 0; i < params_.size(); ++i) flops += rules_.at(groups_[i].optimizer)->flops(params_[i]);
   return flops;
 }
 
 int64_t Optimizer::state_bytes() const {
-  return (exp_avg_.size() + exp_avg_sq_.size() + momentum_.size()) * static_cast<int64_t>(sizeof(float)) +
-         static_cast<int64_t>(sizeof(steps_));
+  return memory_.bytes() + static_cast<int64_t>(sizeof(steps_));
 }
 
 void Optimizer::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
   fn("optimizer.step", Tensor::of(&steps_, Shape{}));
-  for (size_t i = 0; i < params_.size(); ++i) {
-    const ParamView& p = params_[i];
-    if (groups_[i].optimizer == OptimizerKind::adamw) {
-      fn(p.name + ".exp_avg", Tensor::of(exp_avg_.data() + offset_[i], p.shape));
-      fn(p.name + ".exp_avg_sq", Tensor::of(exp_avg_sq_.data() + offset_[i], p.shape));
-    } else if (momentum_.data()) {
-      fn(p.name + ".momentum", Tensor::of(momentum_.data() + offset_[i], p.shape));
+  for (size_t i = 0; i < params_.size(); ++i)
+    for (size_t s = 0; s < state_[i].slots.size(); ++s) {
+      const StateSlot& slot = state_[i].slots[s];
+      fn(params_[i].name + "." + slot.name, Tensor(state_[i].moments[s].data, slot.shape, dtype_of(slot.storage)));
     }
+}
+
+const char* name_of(MomentStorage storage) {
+  switch (storage) {
+    case MomentStorage::f32:
+      return "f32";
+    case MomentStorage::bf16:
+      return "bf16";
+    case MomentStorage::bf16_stochastic:
+      return "bf16_stochastic";
   }
+  return "?";
 }
 
 }  // namespace ingot

@@ -1,11 +1,14 @@
-// The optimizer of a training run: parameters with their groups, flat fp32 state, one step over all of them.
+// The optimizer of a training run: parameters with their groups, flat state, one step over all of them.
 //
-// State lives in three flat buffers (exp_avg and exp_avg_sq of the AdamW parameters, momentum of the Muon
-// parameters), in parameter order, and is exposed as named tensors for checkpoints: writing the same bytes
-// back resumes exactly. The order of a step is fixed: AdamW tensors, then Muon tensors. Not thread-safe.
+// What a parameter's update is and which state it needs say rules (update_rule.h): AdamW, AdEMAMix, Muon. The state
+// lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing the same
+// bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix tensors. Not
+// thread-safe.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,15 +17,21 @@
 #include "optim/groups.h"
 #include "optim/muon.h"
 #include "optim/param.h"
+#include "optim/update_rule.h"
+#include "tensor/arena.h"
 
 namespace ingot {
 
 struct OptimizerConfig {
   GroupConfig groups;
   AdamWConfig adamw;
+  AdEMAMixConfig ademamix;
   MuonConfig muon;
   double weight_decay = 0.1;        ///< of groups with decay; decoupled, times the tensor's learning rate
   double muon_lr_multiplier = 1.0;  ///< 1: one rate for both, as RMS matching allows
+  MomentStorage first_moment = MomentStorage::f32;   ///< exp_avg, exp_avg_slow, momentum
+  MomentStorage second_moment = MomentStorage::f32;  ///< exp_avg_sq
+  uint64_t seed = 0;                                 ///< of stochastic rounding
 };
 
 /// What changes from step to step.
@@ -34,9 +43,9 @@ struct StepArgs {
 
 class Optimizer {
  public:
-  /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern,
-  /// or for two parameters of one name.
-  Optimizer(OptimizerConfig config, std::vector<ParamView> params);
+  /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern, for two
+  /// parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by others.
+  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make = make_rule);
 
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
@@ -50,27 +59,36 @@ class Optimizer {
   int64_t steps() const { return steps_; }
   /// Bytes of state (without scratch).
   int64_t state_bytes() const;
-  /// Floating-point operations of one step's Newton-Schulz iterations; element-wise work is not counted.
+  /// Floating-point operations of one step's matrix work (Newton-Schulz); element-wise work is not counted.
   double update_flops() const;
   /// The resolved table of groups, for people.
   std::string describe() const { return describe_groups(params_, groups_); }
 
-  /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter name + ".exp_avg" and
-  /// ".exp_avg_sq", or ".momentum". Loading writes through the same tensors.
+  /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter its slots as name + "." + slot
+  /// (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
   void for_each_state(const std::function<void(const std::string& name, const Tensor& tensor)>& fn);
 
  private:
+  /// State of one parameter.
+  struct State {
+    std::vector<StateSlot> slots;
+    std::vector<Moment> moments;
+  };
   void check_params() const;
+  void check_moments() const;
   void lay_out_state();
+  std::vector<UpdateStat> step_rule(OptimizerKind kind, const StepArgs& args);
 
   OptimizerConfig config_;
   std::vector<ParamView> params_;
   std::vector<ParamGroup> groups_;
   std::vector<UpdateStat> stats_;
-  std::vector<int64_t> offset_;  // per parameter, in the buffers of its optimizer
-  FloatBuffer exp_avg_, exp_avg_sq_, momentum_;
-  Muon muon_;
+  std::map<OptimizerKind, std::unique_ptr<UpdateRule>> rules_;
+  std::vector<State> state_;  // per parameter, in memory_
+  Buffer memory_;
   int64_t steps_ = 0;
 };
+
+const char* name_of(MomentStorage storage);
 
 }  // namespace ingot

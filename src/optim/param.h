@@ -24,6 +24,7 @@ struct ParamView {
   float* grad = nullptr;    ///< fp32 gradient (a sum over tokens), read
   void* compute = nullptr;  ///< copy in compute_dtype written after each update; null: none
   DType compute_dtype = DType::bf16;  ///< bf16 or f32
+  double width_multiple = 1;          ///< muP: how many times the base model's fan-in (nn/parameter.h)
 
   int64_t numel() const { return shape.numel(); }
   /// True for what Muon can take: [r, c], or [E, r, c] with matrices == E.
@@ -38,6 +39,26 @@ struct UpdateStat {
   double weight_rms = 0;
   /// 0 for an all-zero weight.
   double ratio() const { return weight_rms > 0 ? update_rms / weight_rms : 0; }
+};
+
+/// How a moment is stored; arithmetic is always fp32. bf16 halves the memory; rounded to nearest a moment stalls
+/// where 1 - beta is below half a unit of bf16 (0.4 %), which stochastic rounding avoids: it is right on average.
+enum class MomentStorage : uint8_t { f32, bf16, bf16_stochastic };
+
+constexpr DType dtype_of(MomentStorage s) {
+  return s == MomentStorage::f32 ? DType::f32 : DType::bf16;
+}
+
+/// A moment of one tensor. The rounding of element i is a pure function of (seed, stream, i); the stream must
+/// differ between tensors, moments and steps.
+struct Moment {
+  void* data = nullptr;  ///< null: there is none
+  MomentStorage storage = MomentStorage::f32;
+  uint64_t seed = 0;
+  uint64_t stream = 0;
+  Moment() = default;
+  Moment(float* values) : data(values) {}  // NOLINT: fp32 values are a moment as they are
+  Moment(void* values, MomentStorage storage_) : data(values), storage(storage_) {}
 };
 
 /// Zeroed, 64-byte aligned floats that never move. Optimizer state is a few of these.

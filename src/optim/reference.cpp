@@ -41,6 +41,21 @@ void adamw(Values& w, Values& m, Values& v, const Values& grad, const AdamWConfi
   }
 }
 
+void ademamix(Values& w, Values& m, Values& slow, Values& v, const Values& grad, const AdamWConfig& c,
+              const AdEMAMixConfig& mix, double lr, double weight_decay, int64_t t, double grad_scale) {
+  const double correction1 = 1 - std::pow(c.beta1, static_cast<double>(t));
+  const double correction2 = 1 - std::pow(c.beta2, static_cast<double>(t));
+  const double alpha = ademamix_alpha(mix, t), beta3 = ademamix_beta3(mix, c.beta1, t);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double g = grad[i] * grad_scale;
+    m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
+    slow[i] = beta3 * slow[i] + (1 - beta3) * g;
+    v[i] = c.beta2 * v[i] + (1 - c.beta2) * g * g;
+    w[i] -= lr * weight_decay * w[i];
+    w[i] -= lr * (m[i] / correction1 + alpha * slow[i]) / (std::sqrt(v[i] / correction2) + c.eps);
+  }
+}
+
 Values newton_schulz(const Values& g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config) {
   const bool tall = rows > cols;
   const int64_t m = std::min(rows, cols), n = std::max(rows, cols);

@@ -15,6 +15,10 @@ using Values = std::vector<double>;
 void adamw(Values& w, Values& m, Values& v, const Values& grad, const AdamWConfig& config, double lr,
            double weight_decay, int64_t t, double grad_scale);
 
+/// Update number t of one tensor by AdEMAMix; see adamw.h. m, slow and v start as zeros.
+void ademamix(Values& w, Values& m, Values& slow, Values& v, const Values& grad, const AdamWConfig& config,
+              const AdEMAMixConfig& mix, double lr, double weight_decay, int64_t t, double grad_scale);
+
 /// The orthogonalised form of a row-major [rows, cols] matrix; see newton_schulz.h. bf16_operands is ignored.
 Values newton_schulz(const Values& g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config);
 

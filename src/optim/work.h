@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/philox.h"
 #include "optim/kernels.h"
 #include "optim/param.h"
 
@@ -30,6 +31,21 @@ inline std::vector<Chunk> chunks_of(const std::vector<int64_t>& counts) {
 /// Element `index` of a compute copy; null stays null.
 inline void* at(void* compute, DType dtype, int64_t index) {
   return compute ? static_cast<char*>(compute) + index * size_of(dtype) : nullptr;
+}
+
+/// Elements from `first` on of a moment, for a kernel. The key is that of Random(seed, rounding, stream).
+inline MomentPart part_of(const Moment& m, int64_t first) {
+  MomentPart p;
+  p.data = at(m.data, dtype_of(m.storage), first);
+  p.is_bf16 = m.storage != MomentStorage::f32;
+  p.stochastic = m.storage == MomentStorage::bf16_stochastic;
+  p.first = first;
+  constexpr auto kPurpose = static_cast<uint32_t>(RandomPurpose::rounding);
+  p.key0 = static_cast<uint32_t>(m.seed) ^ (kPurpose * 0x85EBCA6Bu);
+  p.key1 = static_cast<uint32_t>(m.seed >> 32) + kPurpose;
+  p.stream_low = static_cast<uint32_t>(m.stream);
+  p.stream_high = static_cast<uint32_t>(m.stream >> 32);
+  return p;
 }
 
 /// Chunk sums added per tensor, in order, as RMS values.

@@ -18,7 +18,7 @@
 //   time/<op>                 seconds of the step inside ops of that kind
 //   checkpoint/seconds        time the step was blocked by a checkpoint; written in steps that saved one
 //   checkpoint/bytes          size of that checkpoint
-//   attention_logit_max, log_z, update_ratio/<group>, dead_experts, grad_norm/<group>
+//   attention_logit_max, qk_clipped_heads, log_z, update_ratio/<group>, dead_experts, grad_norm/<group>
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -85,7 +85,7 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   StepRunner runner(model, gradients);
   const NamedPolicy policy(recipe.memory.recompute);
   runner.run(sampler->batch(step), {.head = HeadMode::store,
-                                    .micro_batch = stage.micro(),
+                                    .micro_batch = sampler->micro_batch(),
                                     .z_coefficient = stage.z_coefficient,
                                     .policy = &policy,
                                     .observer = &recorder});

@@ -20,16 +20,23 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
   StagePlan p;
   p.name = stage.name;
   p.head = head_mode(recipe, model, stage);
-  p.micro_batches = stage.batch / stage.micro();
   p.tokens = stage.tokens();
-  StepOptions o{.head = p.head, .micro_batch = stage.micro(), .z_coefficient = stage.z_coefficient, .policy = policy};
-  p.micro = plan_step(model, o, stage.micro(), stage.sequence);
-  p.step_flops = p.micro.flops() * static_cast<double>(p.micro_batches);
-  // An update moves at least 28 bytes per parameter (weight, gradient, two moments; three written).
-  const double optimizer_bytes = 28.0 * static_cast<double>(model.decoder().table().total());
   p.optimizer_flops = optimizer.update_flops();
-  p.light_seconds =
-      (p.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
+  // An update reads weights and gradients, writes weights, and reads and writes its state.
+  const double optimizer_bytes =
+      12.0 * static_cast<double>(model.decoder().table().total()) + 2.0 * static_cast<double>(optimizer.state_bytes());
+  const std::vector<int64_t> steps = stage.planned_steps();
+  for (int64_t level = 0; level < stage.levels(); ++level) {
+    LevelPlan l{.batch = stage.batch_at(level), .micro_batch = stage.micro_at(level),
+                .steps = steps[static_cast<size_t>(level)]};
+    const StepOptions o{.head = p.head, .micro_batch = l.micro_batch, .z_coefficient = stage.z_coefficient, .policy = policy};
+    const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch;
+    l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, stage.sequence);
+    l.step_flops = l.micro.flops() * static_cast<double>(l.batch / l.micro_batch);
+    l.light_seconds =
+        (l.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
+    p.levels.push_back(std::move(l));
+  }
   return p;
 }
 
@@ -37,6 +44,35 @@ std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
   return text;
+}
+
+/// The lines of a stage: what it consumes, its batch sizes, what a step costs.
+std::vector<std::string> describe_stage(const StageConfig& s, const StagePlan& p) {
+  std::vector<std::string> lines = {fmt::format(
+      "{}: {} steps of {} sequences x {} tokens = {} tokens; lr {} ({})", s.name, s.steps,
+      s.levels() > 1 ? fmt::format("{} and more", s.batch) : fmt::format("{}", s.batch), s.sequence,
+      format_count(static_cast<double>(p.tokens)), s.lr, enum_name(s.schedule))};
+  static const char* const kHeads[] = {"store", "recompute", "gradient"};
+  int64_t step = 0;
+  for (int64_t i = 0; i < s.levels(); ++i) {
+    const LevelPlan& l = p.levels[static_cast<size_t>(i)];
+    std::string line;
+    if (i > 0 && s.batches[static_cast<size_t>(i - 1)].loss)
+      line = fmt::format("once the loss is {}: {} sequences, ", *s.batches[static_cast<size_t>(i - 1)].loss, l.batch);
+    else if (s.levels() > 1 && (i == 0 || l.steps > 0))
+      line = fmt::format("from step {}: {} sequences, ", step, l.batch);
+    else if (s.levels() > 1)
+      line = fmt::format("then from {} tokens: {} sequences, ",
+                         format_count(static_cast<double>(s.batches[static_cast<size_t>(i - 1)].tokens.value_or(0))), l.batch);
+    if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
+    const int64_t parts = l.batch / l.micro_batch;
+    line += fmt::format("{} micro-batch{} of {}; step: {:.1f} GFLOP and {:.1f} in the optimizer, at least {}; activations {:.2f} GiB (head {})",
+                        parts, parts == 1 ? "" : "es", l.micro_batch, l.step_flops * 1e-9, p.optimizer_flops * 1e-9,
+                        format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes), kHeads[static_cast<int>(p.head)]);
+    step += l.steps;
+    lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 std::string describe(const Recipe& recipe, const Model& model, const PreparedData& data, const Preflight& f) {
@@ -51,22 +87,18 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                              format_count(static_cast<double>(s.train()->tokens())),
                              s.has_split("validation") ? format_count(static_cast<double>(s.validation()->tokens())) : "none"));
   for (size_t i = 0; i < f.stages.size(); ++i) {
-    const StageConfig& s = recipe.stages[i];
-    line("stage", fmt::format("{}: {} steps x {} sequences x {} tokens = {} tokens; {} micro-batch{} of {}; lr {} ({})", s.name,
-                              s.steps, s.batch, s.sequence, format_count(static_cast<double>(s.tokens())),
-                              f.stages[i].micro_batches, f.stages[i].micro_batches == 1 ? "" : "es", s.micro(), s.lr,
-                              enum_name(s.schedule)));
-    static const char* const kHeads[] = {"store", "recompute", "gradient"};
-    line("", fmt::format("step: {:.1f} GFLOP and {:.1f} in the optimizer, at least {}; activations {:.2f} GiB (head {})", f.stages[i].step_flops * 1e-9,
-                         f.stages[i].optimizer_flops * 1e-9,
-                         format_seconds(f.stages[i].light_seconds), gib(f.stages[i].micro.memory.slab_bytes),
-                         kHeads[static_cast<int>(f.stages[i].head)]));
+    const char* name = "stage";
+    for (const std::string& text : describe_stage(recipe.stages[i], f.stages[i])) {
+      line(name, text);
+      name = "";
+    }
   }
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
-  line("types", fmt::format("weights {}, gradients f32, sums f32, optimizer state f32", bf16 ? "f32 with bf16 copies" : "f32"));
-  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, checkpoint copy {:.2f}, activations {:.2f}",
+  line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}", bf16 ? "f32 with bf16 copies" : "f32",
+                            name_of(recipe.optimizer.first_moment), name_of(recipe.optimizer.second_moment)));
+  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f}, optimizer {:.2f} ({:.1f} bytes per parameter), checkpoint copy {:.2f}, activations {:.2f}",
                              gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes), gib(f.optimizer_bytes),
-                             gib(f.snapshot_bytes),
+                             static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total), gib(f.snapshot_bytes),
                              gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
   if (!f.recompute.empty()) line("policy", fmt::format("computed again: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
@@ -86,7 +118,9 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
     case HeadChoice::gradient: return HeadMode::gradient;
     case HeadChoice::automatic: break;
   }
-  const int64_t logits = stage.micro() * stage.sequence * model.config().vocab * 4;
+  int64_t micro = 0;
+  for (int64_t level = 0; level < stage.levels(); ++level) micro = std::max(micro, stage.micro_at(level));
+  const int64_t logits = micro * stage.sequence * model.config().vocab * 4;
   const int64_t memory = machine_info().memory_bytes;
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
 }
@@ -101,8 +135,10 @@ void plan_stages(const Recipe& recipe, const Model& model, const Optimizer& opti
   f.light_seconds = 0;
   for (const StageConfig& s : recipe.stages) {
     f.stages.push_back(plan_stage(recipe, model, s, &policy, optimizer, f.peak_gflops, f.read_gbs));
-    slab = std::max(slab, f.stages.back().micro.memory.slab_bytes);
-    f.light_seconds += f.stages.back().light_seconds * static_cast<double>(s.steps);
+    for (const LevelPlan& l : f.stages.back().levels) {
+      slab = std::max(slab, l.micro.memory.slab_bytes);
+      f.light_seconds += l.light_seconds * static_cast<double>(l.steps);
+    }
   }
   f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
 }
@@ -129,9 +165,9 @@ void fit_memory(const Recipe& recipe, const Model& model, const Optimizer& optim
 int64_t fitting_micro_batch(Recipe recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight f) {
   const int64_t most = recipe.stages[0].micro();
   for (int64_t m = most - 1; m > 0; --m) {
-    if (recipe.stages[0].batch % m != 0) continue;
+    if (!recipe.stages[0].divides(m)) continue;
     for (StageConfig& s : recipe.stages)
-      if (s.batch % m == 0) s.micro_batch = std::min(s.micro(), m);
+      if (s.divides(m)) s.micro_batch = std::min(s.micro(), m);
     plan_stages(recipe, model, optimizer, f);
     if (f.predicted_bytes <= limit) return m;
   }

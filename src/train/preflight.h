@@ -12,15 +12,21 @@
 
 namespace ingot {
 
+/// A stage at one of its batch sizes.
+struct LevelPlan {
+  int64_t batch = 1, micro_batch = 1;  ///< sequences per step and per forward
+  int64_t steps = 0;                   ///< planned: 0 where only a loss can lead here
+  double step_flops = 0;               ///< of one optimizer step, all micro-batches
+  double light_seconds = 0;            ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
+  StepPlan micro;                      ///< one micro-batch
+};
+
 struct StagePlan {
   std::string name;
   HeadMode head = HeadMode::store;
-  int64_t micro_batches = 1;
   int64_t tokens = 0;            ///< of the stage
-  double step_flops = 0;         ///< of one optimizer step, all micro-batches
   double optimizer_flops = 0;    ///< Newton-Schulz
-  double light_seconds = 0;      ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
-  StepPlan micro;                ///< one micro-batch
+  std::vector<LevelPlan> levels;  ///< by batch size, in order; at least one
 };
 
 struct Preflight {
@@ -38,8 +44,8 @@ struct Preflight {
   std::string text;             ///< the table that is printed
 };
 
-/// Which head mode a stage runs: the recipe's, or for `automatic` store while the logits of a micro-batch take at most an
-/// eighth of the machine's memory and 512 MiB, else recompute.
+/// Which head mode a stage runs: the recipe's, or for `automatic` store while the logits of its largest micro-batch take at
+/// most an eighth of the machine's memory and 512 MiB, else recompute.
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
 
 /// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.

@@ -2,25 +2,105 @@
 #include "train/recipe.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ingot {
 
-OptimizerConfig OptimizerRecipe::resolved() const {
+OptimizerConfig OptimizerRecipe::resolved(int64_t total_steps, int64_t seed) const {
   OptimizerConfig c;
   c.groups.matrices = matrices;
+  c.groups.others = others;
+  for (const OptimizerRule& r : rules)
+    c.groups.rules.push_back({r.pattern, r.optimizer, r.lr_multiplier, r.decay_multiplier});
   c.groups.not_muon = not_muon;
   c.groups.no_decay = no_decay;
   c.adamw = {beta1, beta2, eps};
+  c.ademamix = {ademamix_beta3, ademamix_alpha, ademamix_warmup > 0 ? ademamix_warmup : total_steps};
   c.muon.momentum = muon_momentum;
   c.muon.momentum_start = muon_momentum_start;
   c.muon.momentum_warmup_steps = muon_momentum_warmup;
+  c.muon.momentum_end = muon_momentum_end;
+  c.muon.momentum_cooldown_steps = muon_momentum_cooldown;
+  c.muon.total_steps = total_steps;
   c.muon.nesterov = muon_nesterov;
   c.muon.form = muon_form;
   c.muon.scale = muon_scale;
   c.weight_decay = weight_decay;
   c.muon_lr_multiplier = muon_lr_multiplier;
+  c.first_moment = first_moment;
+  c.second_moment = second_moment;
+  c.seed = static_cast<uint64_t>(seed);
   return c;
 }
+
+double StageConfig::rate_factor(int64_t level) const {
+  if (batch_rate == BatchRate::same || level == 0) return 1.0;
+  return std::sqrt(static_cast<double>(batch_at(level)) / static_cast<double>(batch));
+}
+
+void StageConfig::after_step(BatchProgress& p, double loss) const {
+  constexpr double kKeep = 0.95;
+  p.samples += batch_at(p.level);
+  p.loss_sum = kKeep * p.loss_sum + (1 - kKeep) * loss;
+  p.loss_weight = kKeep * p.loss_weight + (1 - kKeep);
+  const double mean = p.loss_sum / p.loss_weight;
+  while (p.level + 1 < levels()) {
+    const BatchChange& next = batches[static_cast<size_t>(p.level)];
+    if (next.tokens ? p.samples * sequence < *next.tokens : !(mean <= next.loss.value_or(0))) break;
+    ++p.level;
+  }
+}
+
+std::vector<int64_t> StageConfig::planned_steps() const {
+  std::vector<int64_t> at_level(static_cast<size_t>(levels()), 0);
+  int64_t left = steps, samples = 0;
+  for (int64_t level = 0; level < levels() && left > 0; ++level) {
+    const BatchChange* next = level + 1 < levels() ? &batches[static_cast<size_t>(level)] : nullptr;
+    int64_t n = left;
+    if (next != nullptr && next->tokens) {  // the first step count with samples * sequence >= tokens
+      const int64_t step_tokens = batch_at(level) * sequence;
+      n = std::clamp<int64_t>((*next->tokens - samples * sequence + step_tokens - 1) / step_tokens, 0, left);
+    }
+    at_level[static_cast<size_t>(level)] = n;
+    samples += n * batch_at(level);
+    left -= n;
+  }
+  return at_level;
+}
+
+int64_t StageConfig::tokens() const {
+  int64_t samples = 0;
+  const std::vector<int64_t> at_level = planned_steps();
+  for (int64_t level = 0; level < levels(); ++level) samples += at_level[static_cast<size_t>(level)] * batch_at(level);
+  return samples * sequence;
+}
+
+namespace {
+
+void validate_batches(const StageConfig& s, const std::string& at, ConfigErrors& e) {
+  int64_t tokens = 0;
+  bool by_loss = false;
+  for (size_t i = 0; i < s.batches.size(); ++i)
+    if (s.batches[i].batch < 1)
+      return e.add(fmt::format("{}batches.{}.batch", at, i), "must be at least 1, found {}", s.batches[i].batch);
+  for (size_t i = 0; i < s.batches.size(); ++i) {
+    const BatchChange& c = s.batches[i];
+    const std::string here = fmt::format("{}batches.{}.", at, i);
+    if (s.micro_batch > 0 && c.batch % s.micro_batch != 0)
+      e.add(here + "batch", "{} is not a multiple of micro_batch = {}", c.batch, s.micro_batch);
+    if (c.tokens.has_value() == c.loss.has_value())
+      e.add(here + "tokens", "give either tokens or loss, found {}", c.tokens ? "both" : "neither");
+    if (c.loss && !(*c.loss > 0)) e.add(here + "loss", "must be positive, found {}", *c.loss);
+    by_loss |= c.loss.has_value();
+    if (!c.tokens) continue;
+    if (*c.tokens <= tokens) e.add(here + "tokens", "changes must come at ascending tokens: found {} after {}", *c.tokens, tokens);
+    if (!by_loss && *c.tokens >= s.tokens())
+      e.add(here + "tokens", "the stage ends before: {} steps are {} tokens", s.steps, s.tokens());
+    tokens = *c.tokens;
+  }
+}
+
+}  // namespace
 
 ScheduleConfig StageConfig::resolved_schedule() const {
   ScheduleConfig s;
@@ -57,6 +137,7 @@ void Recipe::validate(ConfigErrors& e) const {
     if (s.micro_batch < 0 || (s.micro_batch > 0 && s.batch % s.micro_batch != 0))
       e.add(at + "micro_batch", "batch = {} is not a multiple of micro_batch = {}: the rest would be {} sequences", s.batch,
             s.micro_batch, s.micro_batch > 0 ? s.batch % s.micro_batch : 0);
+    if (s.steps >= 1 && s.batch >= 1 && s.sequence >= 1) validate_batches(s, at, e);
     if (s.sequence > model.context)
       e.add(at + "sequence", "{} tokens are more than model.context = {}", s.sequence, model.context);
     if (!(s.lr > 0)) e.add(at + "lr", "must be positive, found {}", s.lr);
@@ -74,6 +155,21 @@ void Recipe::validate(ConfigErrors& e) const {
       e.add(at + "schedule", "{}", error.what());
     }
   }
+  try {
+    const OptimizerConfig o = optimizer.resolved(std::max<int64_t>(1, total_steps()), run.seed);
+    ingot::validate(o.adamw);
+    ingot::validate(o.ademamix);
+    ingot::validate(o.muon);
+    ingot::validate(optimizer.resolved_qk_clip());
+  } catch (const Error& error) {
+    e.add("optimizer", "{}", error.what());
+  }
+  if (optimizer.others == OptimizerKind::muon)
+    e.add("optimizer.others", "muon needs matrices; give adamw or ademamix");
+  if (optimizer.ademamix_warmup < 0)
+    e.add("optimizer.ademamix_warmup", "must not be negative, found {}", optimizer.ademamix_warmup);
+  for (size_t i = 0; i < optimizer.rules.size(); ++i)
+    if (optimizer.rules[i].pattern.empty()) e.add(fmt::format("optimizer.rules.{}.pattern", i), "must not be empty");
   if (!(optimizer.clip >= 0)) e.add("optimizer.clip", "must not be negative, found {}", optimizer.clip);
   if (tokenizer.kind == TokenizerKind::bpe && tokenizer.path.empty() && tokenizer.vocab < 257)
     e.add("tokenizer.vocab", "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}",

@@ -1,11 +1,11 @@
 // A recipe: everything that a run is, declared once (base/config.h). docs/recipes.md explains it by example.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/config.h"
-#include "optim/optimizer.h"
-#include "train/recipe_enums.h"
+#include "train/optimizer_recipe.h"
 
 namespace ingot {
 
@@ -73,40 +73,6 @@ struct DataConfig {
   }
 };
 
-struct OptimizerRecipe {
-  OptimizerKind matrices = OptimizerKind::muon;
-  double weight_decay = 0.1;
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double muon_momentum = 0.95, muon_momentum_start = 0.85;
-  int64_t muon_momentum_warmup = 0;
-  bool muon_nesterov = true;
-  MomentumForm muon_form = MomentumForm::sum;
-  MuonScale muon_scale = MuonScale::match_rms;
-  double muon_lr_multiplier = 1.0;
-  double clip = 1.0;
-  std::vector<std::string> no_decay = GroupConfig::default_no_decay();
-  std::vector<std::string> not_muon = GroupConfig::default_not_muon();
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("matrices", matrices, "optimizer of weight matrices: muon or adamw; everything else uses adamw");
-    v("weight_decay", weight_decay, "decoupled weight decay");
-    v("beta1", beta1, "AdamW");
-    v("beta2", beta2, "AdamW");
-    v("eps", eps, "AdamW");
-    v("muon_momentum", muon_momentum, "Muon's momentum; 0: none");
-    v("muon_momentum_start", muon_momentum_start, "momentum at the first step, while warming up");
-    v("muon_momentum_warmup", muon_momentum_warmup, "steps of the momentum's warm-up; 0: none");
-    v("muon_nesterov", muon_nesterov, "Nesterov form");
-    v("muon_form", muon_form, "sum or lerp");
-    v("muon_scale", muon_scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
-    v("muon_lr_multiplier", muon_lr_multiplier, "factor on the learning rate of Muon's matrices");
-    v("clip", clip, "largest global gradient norm; 0: no clipping");
-    v("no_decay", no_decay, "name patterns without weight decay");
-    v("not_muon", not_muon, "name patterns of matrices that stay with AdamW");
-  }
-  OptimizerConfig resolved() const;
-};
-
 struct SegmentConfig {
   double until = 1, to = 1;
   DecayShape shape = DecayShape::hold;
@@ -128,12 +94,34 @@ struct SourceWeight {
   }
 };
 
+/// [[stages.batches]]: another batch size, from a number of tokens or a loss on.
+struct BatchChange {
+  std::optional<int64_t> tokens;
+  std::optional<double> loss;
+  int64_t batch = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("tokens", tokens, "from this many tokens of the stage on");
+    v("loss", loss, "or once the mean loss of the last steps is at most this");
+    v("batch", batch, "sequences per step from then on");
+  }
+};
+
+/// How far a stage has come in its batch sizes; part of a checkpoint.
+struct BatchProgress {
+  int64_t level = 0;    ///< changes made so far
+  int64_t samples = 0;  ///< sequences consumed in the stage
+  double loss_sum = 0, loss_weight = 0;  ///< running mean of the loss: sums with weights falling by 0.95 a step
+};
+
 struct StageConfig {
   std::string name = "pretrain";
   int64_t steps = 1000;
   int64_t batch = 16;        ///< sequences per step
   int64_t micro_batch = 0;   ///< sequences per forward; 0: all
   int64_t sequence = 256;
+  std::vector<BatchChange> batches;
+  BatchRate batch_rate = BatchRate::same;
   double lr = 1e-3;
   ScheduleKind schedule = ScheduleKind::wsd;
   int64_t warmup = 50;
@@ -151,6 +139,8 @@ struct StageConfig {
     v("batch", batch, "sequences per step");
     v("micro_batch", micro_batch, "sequences per forward pass; 0: the whole batch");
     v("sequence", sequence, "tokens per sequence");
+    v("batches", batches, "changes of the batch size, in order");
+    v("batch_rate", batch_rate, "learning rate after a change: the same, or times sqrt(new batch / first batch)");
     v("lr", lr, "peak learning rate");
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
     v("warmup", warmup, "steps of linear warm-up");
@@ -163,8 +153,25 @@ struct StageConfig {
     v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
   }
   ScheduleConfig resolved_schedule() const;
-  int64_t tokens() const { return steps * batch * sequence; }
-  int64_t micro() const { return micro_batch > 0 ? micro_batch : batch; }
+  /// Batch sizes of the stage: the first, then one per change.
+  int64_t levels() const { return 1 + static_cast<int64_t>(batches.size()); }
+  int64_t batch_at(int64_t level) const { return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch; }
+  int64_t micro_at(int64_t level) const { return micro_batch > 0 ? micro_batch : batch_at(level); }
+  int64_t micro() const { return micro_at(0); }
+  /// True if `micro` is a micro-batch for every batch size.
+  bool divides(int64_t micro) const {
+    for (int64_t level = 0; level < levels(); ++level)
+      if (batch_at(level) % micro != 0) return false;
+    return true;
+  }
+  /// The factor of batch_rate on the learning rate.
+  double rate_factor(int64_t level) const;
+  /// Counts a step that was made with the current batch, then makes the changes that are due.
+  void after_step(BatchProgress& progress, double loss) const;
+  /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.
+  std::vector<int64_t> planned_steps() const;
+  /// Tokens of those steps: at least what the stage consumes where batches only grow.
+  int64_t tokens() const;
 };
 
 struct CheckpointConfig {
@@ -245,7 +252,7 @@ struct Recipe {
     v("model", model, "architecture; `preset` first, then single fields");
     v("tokenizer", tokenizer, "text to tokens");
     v("data", data, "text sources");
-    v("optimizer", optimizer, "Muon for matrices, AdamW for the rest");
+    v("optimizer", optimizer, "which optimizer moves what, and how");
     v("stages", stages, "training stages, in order");
     v("checkpoint", checkpoint, "saving");
     v("evaluation", evaluation, "validation during the run");

@@ -13,6 +13,10 @@ enum class PrecisionChoice { f32, bf16 };
 constexpr auto enum_names(PrecisionChoice) {
   return std::to_array<EnumName<PrecisionChoice>>({{PrecisionChoice::f32, "f32"}, {PrecisionChoice::bf16, "bf16"}});
 }
+enum class BatchRate { same, sqrt };
+constexpr auto enum_names(BatchRate) {
+  return std::to_array<EnumName<BatchRate>>({{BatchRate::same, "same"}, {BatchRate::sqrt, "sqrt"}});
+}
 enum class HeadChoice { automatic, store, recompute, gradient };
 constexpr auto enum_names(HeadChoice) {
   return std::to_array<EnumName<HeadChoice>>({{HeadChoice::automatic, "auto"},
@@ -49,11 +53,17 @@ constexpr auto enum_names(DecayShape) {
                                               {DecayShape::hold, "hold"}});
 }
 constexpr auto enum_names(OptimizerKind) {
-  return std::to_array<EnumName<OptimizerKind>>({{OptimizerKind::adamw, "adamw"}, {OptimizerKind::muon, "muon"}});
+  return std::to_array<EnumName<OptimizerKind>>(
+      {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::muon, "muon"}, {OptimizerKind::ademamix, "ademamix"}});
 }
 constexpr auto enum_names(MuonScale) {
   return std::to_array<EnumName<MuonScale>>(
       {{MuonScale::match_rms, "match_rms"}, {MuonScale::spectral, "spectral"}, {MuonScale::none, "none"}});
+}
+constexpr auto enum_names(MomentStorage) {
+  return std::to_array<EnumName<MomentStorage>>({{MomentStorage::f32, "f32"},
+                                                 {MomentStorage::bf16, "bf16"},
+                                                 {MomentStorage::bf16_stochastic, "bf16_stochastic"}});
 }
 constexpr auto enum_names(MomentumForm) {
   return std::to_array<EnumName<MomentumForm>>({{MomentumForm::sum, "sum"}, {MomentumForm::lerp, "lerp"}});

@@ -15,6 +15,7 @@ struct SavedRun {
   int64_t step = 0, tokens = 0;
   size_t stage = 0;
   std::string tokenizer, kernels;  ///< content hash and fingerprint
+  BatchProgress progress;          ///< without its samples, which the sampler's state has
   std::string json() const;
   /// Error where the state is missing or damaged.
   static SavedRun of(const CheckpointReader& reader);
@@ -35,20 +36,34 @@ class StageSampler {
   int64_t first_step() const { return first_step_; }  ///< of the stage, counted from the start of the run
   int64_t end_step() const { return first_step_ + config().steps; }
 
-  /// What step `step` (0-based, of this stage) trains on. Pure; thread-safe.
+  /// What step `step` (0-based, of this stage) trains on, as long as the batch size is the one of now: from the first
+  /// step done with it until change_batch(). Pure; thread-safe.
   data::Batch batch(int64_t step) const;
-  /// The state to save when `steps` steps of the run are done.
-  data::SamplerState state_after(int64_t steps) const;
+  /// Position in the stage's list of batch sizes: what batch() uses, and the plan's level.
+  int64_t level() const { return level_; }
+  int64_t micro_batch() const { return config().micro_at(level_); }
+
+  /// Counts a step of this stage that was done with batch(), and its loss.
+  void count_step(double loss) { config().after_step(progress_, loss); }
+  /// True where the steps counted so far ask for another batch size.
+  bool change_due() const { return progress_.level != level_; }
+  /// Goes on with that size from step `step` on. No batch() may run in another thread meanwhile.
+  void change_batch(int64_t step);
+
+  /// What to save when the steps counted so far are done.
+  data::SamplerState state() const { return sampler_->state_at(sampler_->stage_begin() + progress_.samples); }
+  const BatchProgress& progress() const { return progress_; }
 
  private:
   void enter(size_t stage, const data::SamplerState* state);
-  int64_t samples_before(int64_t step) const;
-
   const Recipe* recipe_;
   const PreparedData* data_;
   size_t stage_ = 0;
   int64_t first_step_ = 0;
   std::optional<data::Sampler> sampler_;
+  BatchProgress progress_;
+  // What batch() reads; changed by enter() and change_batch() only.
+  int64_t level_ = 0, level_step_ = 0, level_samples_ = 0;
 };
 
 }  // namespace ingot

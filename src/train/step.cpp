@@ -85,8 +85,12 @@ class MicroStep {
       const auto layer = static_cast<int64_t>(m.layer);
       if (m.name == "router_ids") continue;
       const reference::Array values = reference::load(m.value.tensor());
-      if (m.name == "max_attention_logit")
-        for (const double v : values) stats.max_attention_logit = std::max(stats.max_attention_logit, v);
+      if (m.name == "max_attention_logit") {
+        auto& largest = stats.attention_logits[layer];
+        if (largest.empty()) largest = values;
+        for (size_t h = 0; h < values.size(); ++h) largest[h] = std::max(largest[h], values[h]);
+        stats.max_attention_logit = std::max(stats.max_attention_logit, *std::max_element(values.begin(), values.end()));
+      }
       if (m.name == "router_counts") {
         auto& counts = stats.expert_counts[layer];
         counts.resize(values.size());

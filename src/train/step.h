@@ -37,6 +37,7 @@ struct StepStats {
   int64_t valid = 0;
   double lse = 0;              ///< sum of logsumexp over valid tokens
   double max_attention_logit = 0;
+  std::map<int64_t, std::vector<double>> attention_logits;  ///< by layer, the largest per query head
   std::map<int64_t, std::vector<int64_t>> expert_counts;  ///< by layer, per expert
   std::map<int64_t, double> router_entropy;               ///< mean over tokens of the routers' own entropy
   std::vector<double> row_nll;                            ///< mean -logprob per sequence: batch forensics

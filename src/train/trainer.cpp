@@ -72,6 +72,7 @@ void Trainer::build_optimizer() {
     p.shape = w.master(i).shape();
     p.matrices = spec.matrices;
     p.row_splits = spec.row_splits;
+    p.width_multiple = spec.width_multiple;
     p.master = w.master(i).as<float>();
     p.grad = gradients_->gradient(i).as<float>();
     if (w.has_copy(i)) {
@@ -80,7 +81,8 @@ void Trainer::build_optimizer() {
     }
     params.push_back(std::move(p));
   }
-  optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(), std::move(params));
+  optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed), std::move(params));
+  if (recipe_.optimizer.qk_clip > 0) qk_layers_ = qk_clip_layers(recipe_.model, optimizer_->params());
   const MoeConfig& moe = recipe_.model.moe;
   std::vector<BalanceView> views;
   if (moe.balance != BalanceRule::none)
@@ -98,7 +100,7 @@ void Trainer::begin_stage() { model_->set_rope_theta(recipe_.rope_theta_of(sampl
 StepOptions Trainer::step_options() const {
   StepOptions o;
   o.head = plan_.stages[sampler_->stage()].head;
-  o.micro_batch = stage().micro();
+  o.micro_batch = sampler_->micro_batch();
   o.z_coefficient = stage().z_coefficient;
   o.policy = policy_.get();
   o.tier = tier_.get();
@@ -132,9 +134,14 @@ TrainResult Trainer::run() {
       begin_stage();
       log::info("stage '{}'", stage().name);
     }
+    if (sampler_->change_due()) {
+      sampler_->change_batch(step_);
+      log::info("step {}: {} sequences per step from now on", step_, stage().batch_at(sampler_->level()));
+    }
     const int64_t end = sampler_->end_step();
+    // One loader per batch size: what it prefetches must have the size of the step that takes it.
     data::PrefetchLoader loader([this](int64_t step) { return sampler_->batch(step); }, step_);
-    while (step_ < end && !stop) {
+    while (step_ < end && !sampler_->change_due() && !stop) {
       enter(RunPhase::data);
       const double waited = loader.waited_seconds();
       const data::Batch rows = loader.next();
@@ -164,6 +171,22 @@ TrainResult Trainer::run() {
   return result_;
 }
 
+int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
+  optimizer_->step(args);
+  int64_t clipped = 0;
+  if (!qk_layers_.empty())
+    for (const auto& [layer, logits] : stats.attention_logits)
+      clipped += qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
+  size_t layer_index = 0;
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    if (balance_->layers() == 0) break;
+    std::vector<int64_t> classes(counts);
+    classes.resize(static_cast<size_t>(model_->router_bias(layer).numel()), 0);
+    balance_->step(layer_index++, classes);
+  }
+  return clipped;
+}
+
 MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const double start = monotonic_seconds();
   profile_.clear();
@@ -179,20 +202,15 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const GradNorm norm = gradient_norm(optimizer_->params(), scale);
   judge(stats, batch, norm);
   StepArgs args;
-  args.lr = stage().lr * schedule_multiplier(stage().resolved_schedule(), step_ - sampler_->first_step());
+  args.lr = stage().lr * schedule_multiplier(stage().resolved_schedule(), step_ - sampler_->first_step()) *
+            stage().rate_factor(sampler_->level());
   args.grad_scale = scale;
   args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
-  optimizer_->step(args);
-  size_t layer_index = 0;
-  for (const auto& [layer, counts] : stats.expert_counts) {
-    if (balance_->layers() == 0) break;
-    std::vector<int64_t> classes(counts);
-    classes.resize(static_cast<size_t>(model_->router_bias(layer).numel()), 0);
-    balance_->step(layer_index++, classes);
-  }
+  const int64_t clipped_heads = update_weights(stats, args);
   const double end = monotonic_seconds();
   enter(RunPhase::records);
   ++step_;
+  sampler_->count_step(stats.loss());
   tokens_ += batch.rows * batch.sequence_length;
   MetricRow row;
   row.step = step_;
@@ -200,16 +218,18 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const double seconds = end - start + wait_seconds;
   row.set("loss", stats.loss());
   row.set("lr", args.lr);
+  row.set("batch", static_cast<double>(batch.rows));
   row.set("grad_norm", norm.norm);
   row.set("tokens", static_cast<double>(tokens_));
   row.set("tokens_per_second", static_cast<double>(batch.rows * batch.sequence_length) / seconds);
-  row.set("percent_of_light", 100 * plan_.stages[sampler_->stage()].light_seconds / seconds);
+  row.set("percent_of_light", 100 * level_plan().light_seconds / seconds);
   row.set("step_seconds", seconds);
   row.set("data_wait_seconds", wait_seconds);
   row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
   row.set("memory_plan_misses", static_cast<double>(runner_->plan_misses()));
   row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
   row.set("attention_logit_max", stats.max_attention_logit);
+  if (!qk_layers_.empty()) row.set("qk_clipped_heads", static_cast<double>(clipped_heads));
   add_router_metrics(row, stats);
   add_update_metrics(row);
   for (const auto& [op, p] : profile_) row.set("time/" + op, p.seconds[0] + p.seconds[1] + p.seconds[2]);
@@ -235,7 +255,7 @@ void Trainer::add_router_metrics(MetricRow& row, const StepStats& stats) {
 
 void Trainer::add_update_metrics(MetricRow& row) const {
   // Mean update-to-weight ratio by optimizer.
-  for (const OptimizerKind kind : {OptimizerKind::muon, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind : {OptimizerKind::muon, OptimizerKind::adamw, OptimizerKind::ademamix}) {
     double sum = 0, count = 0;
     for (size_t i = 0; i < optimizer_->groups().size(); ++i)
       if (optimizer_->groups()[i].optimizer == kind && optimizer_->update_stats()[i].weight_rms > 0)

@@ -15,6 +15,7 @@
 #include "optim/balance.h"
 #include "optim/clip.h"
 #include "optim/optimizer.h"
+#include "optim/qk_clip.h"
 #include "record/metrics.h"
 #include "record/run_record.h"
 #include "record/tensorboard.h"
@@ -82,6 +83,8 @@ class Trainer {
   void begin_stage();
   void open_outputs();
   void write_record();
+  /// The optimizer and what moves weights beside it. Returns how many heads QK-clip clipped.
+  int64_t update_weights(const StepStats& stats, const StepArgs& args);
   MetricRow train_step(const data::Batch& batch, double wait_seconds);
   void add_router_metrics(MetricRow& row, const StepStats& stats);
   void add_update_metrics(MetricRow& row) const;
@@ -98,6 +101,9 @@ class Trainer {
     if (observer_ != nullptr) observer_->enters(phase);
   }
   const StageConfig& stage() const { return sampler_->config(); }
+  const LevelPlan& level_plan() const {
+    return plan_.stages[sampler_->stage()].levels[static_cast<size_t>(sampler_->level())];
+  }
 
   FileSystem& fs_;
   Recipe recipe_;
@@ -107,6 +113,7 @@ class Trainer {
   std::unique_ptr<GradientBuffer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<BalanceController> balance_;
+  std::vector<QkClipLayer> qk_layers_;  ///< empty: no clip
   std::unique_ptr<NamedPolicy> policy_;
   std::unique_ptr<OffloadTier> tier_;
   std::unique_ptr<StepRunner> runner_;

@@ -21,12 +21,12 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   };
   optimizer_->for_each_state(add_state);
   balance_->for_each_state(add_state);
-  request.blobs["sampler"] = data::to_json(sampler_->state_after(step_));
+  request.blobs["sampler"] = data::to_json(sampler_->state());
   request.blobs["model"] = config_blob(print_config(model_->config()));
   request.blobs["recipe"] = config_blob(print_config(recipe_));
   request.blobs["watch"] = watch_.json();
   request.blobs["trainer"] = SavedRun{step_, tokens_, sampler_->stage(), data_->tokenizer.content_hash(),
-                                      kernel_set_fingerprint()}.json();
+                                      kernel_set_fingerprint(), sampler_->progress()}.json();
   return request;
 }
 
@@ -99,7 +99,7 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
                   is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
                   (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
     if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.document_mask") ||
-        is("optimizer.matrices"))
+        is("optimizer.matrices") || is("optimizer.others") || (is("optimizer.rules") && d.path.ends_with(".optimizer")))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
     if (!is("run.folder")) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
@@ -135,7 +135,7 @@ void Trainer::write_record() {
   record.set("plan", "predicted bytes", plan_.predicted_bytes);
   record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
   record.set("plan", "machine GB/s", plan_.read_gbs);
-  for (const StagePlan& s : plan_.stages) record.set("plan", s.name + " GFLOP per step", s.step_flops * 1e-9);
+  for (const StagePlan& s : plan_.stages) record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
   record.set("kernels", "fingerprint", kernel_set_fingerprint());
   record.set_config(to_node(recipe_));
   write_run_record(fs_, recipe_.run.folder, record);

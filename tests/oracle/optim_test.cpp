@@ -3,89 +3,17 @@
 // accuracy.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <nlohmann/json.hpp>
-
-#include "base/file_system.h"
-#include "checkpoint/safetensors.h"
 #include "optim/balance.h"
 #include "optim/clip.h"
 #include "optim/optimizer.h"
 #include "optim/reference.h"
 #include "optim/schedule.h"
-#include "support/support.h"
+#include "oracle/optim_oracle.h"
 
 namespace ingot {
 namespace {
 
-using nlohmann::json;
-using Values = std::vector<double>;
-using Floats = std::vector<float>;
-
-/// One fixture: NAME.json beside NAME.safetensors.
-class Oracle {
- public:
-  explicit Oracle(const std::string& name)
-      : notes(json::parse(real_file_system().read(test::fixture("optim/" + name + ".json")))),
-        file_(real_file_system(), test::fixture("optim/" + name + ".safetensors")) {}
-
-  const json notes;
-
-  Shape shape(const std::string& name) const {
-    Shape s;
-    for (const int64_t extent : entry(name).shape) s.push_back(extent);
-    return s;
-  }
-  Values values(const std::string& name) const {
-    const SafetensorsEntry& e = entry(name);
-    if (e.dtype == "F64") return read<double>(e);
-    return e.dtype == "F32" ? widened(read<float>(e)) : widened(read<int32_t>(e));
-  }
-
- private:
-  const SafetensorsEntry& entry(const std::string& name) const {
-    const SafetensorsEntry* e = file_.find(name);
-    if (!e) fail("'{}' has no '{}'", file_.path(), name);
-    return *e;
-  }
-  template <class T>
-  std::vector<T> read(const SafetensorsEntry& e) const {
-    std::vector<T> out(file_.data(e).size() / sizeof(T));
-    std::memcpy(out.data(), file_.data(e).data(), out.size() * sizeof(T));
-    return out;
-  }
-  template <class T>
-  static Values widened(const std::vector<T>& x) {
-    return {x.begin(), x.end()};
-  }
-  SafetensorsFile file_;
-};
-
-Floats narrowed(const Values& x) {
-  Floats out;
-  for (const double v : x) out.push_back(static_cast<float>(v));
-  return out;
-}
-
-/// Part `index` of `x`, cut in parts of `size`.
-template <class T>
-std::vector<T> part(const std::vector<T>& x, int64_t index, size_t size) {
-  const auto begin = x.begin() + index * static_cast<int64_t>(size);
-  return {begin, begin + static_cast<int64_t>(size)};
-}
-
-/// max |x - y| / max |y|; the plain difference where y is zero.
-template <class T>
-double difference(const std::vector<T>& x, const Values& y) {
-  EXPECT_EQ(x.size(), y.size());
-  double error = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    error = std::max(error, std::abs(static_cast<double>(x[i]) - y[i]));
-    size = std::max(size, std::abs(y[i]));
-  }
-  return size > 0 ? error / size : error;
-}
+using namespace test;
 
 /// Parameters of one fixture as the optimizer sees them.
 struct Parameters {
@@ -120,10 +48,6 @@ struct Parameters {
     }
   }
 };
-
-bool kept(int64_t step) {
-  return step == 1 || step == 2 || step == 10 || step == 25 || step == 50;
-}
 
 TEST(OracleOptim, AdamWWithClipping) {
   const Oracle oracle("adamw");
@@ -181,6 +105,9 @@ MuonConfig muon_config(const json& c) {
   config.scale = muon_scale_from(c["scale"].get<std::string>());
   config.momentum_start = c.value("momentum_start", 0.85);
   config.momentum_warmup_steps = c.value("warmup", 0);
+  config.momentum_end = c.value("momentum_end", 0.85);
+  config.momentum_cooldown_steps = c.value("cooldown", 0);
+  config.total_steps = 50;
   return config;
 }
 
@@ -213,8 +140,7 @@ TEST(OracleOptim, MuonVariants) {
     double worst = 0, worst_double = 0;
     for (int64_t step = 1; step <= 50; ++step) {
       const double rate = lr[static_cast<size_t>(step - 1)];
-      const double beta = warmed_momentum(step - 1, config.muon.momentum_start, config.muon.momentum,
-                                          config.muon.momentum_warmup_steps);
+      const double beta = muon_momentum(config.muon, step - 1);
       p.set_gradients(step - 1);
       optimizer.step({.lr = rate});
       for (size_t i = 0; i < w.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/glob.h"
 #include "base/philox.h"
 #include "optim/balance.h"
 #include "optim/groups.h"
@@ -151,7 +152,7 @@ TEST(Groups, DefaultsOnZayaNames) {
   const std::vector<ParamGroup> groups = resolve_groups(params, {});
   std::map<std::string, std::string> got;
   for (size_t i = 0; i < params.size(); ++i)
-    got[params[i].name] = std::string(name_of(groups[i].optimizer)) + (groups[i].decay ? " decay" : "");
+    got[params[i].name] = std::string(name_of(groups[i].optimizer)) + (groups[i].decay_multiplier > 0 ? " decay" : "");
   const std::string l = "model.layers.0.";
   EXPECT_EQ(got["model.embed_tokens.weight"], "adamw");
   EXPECT_EQ(got["model.input_hidden_states_scale"], "adamw");
@@ -170,13 +171,13 @@ TEST(Groups, DefaultsOnZayaNames) {
 TEST(Groups, RulesOverrideByFieldLaterWins) {
   const std::vector<ParamView> params = zaya_params();
   GroupConfig c;
-  c.rules = {{.pattern = "*router*", .optimizer = OptimizerKind::adamw, .lr_multiplier = 0.5, .decay = {}},
-             {.pattern = "*.out_proj.weight", .optimizer = {}, .lr_multiplier = 2.0, .decay = false}};
+  c.rules = {{.pattern = "*router*", .optimizer = OptimizerKind::adamw, .lr_multiplier = 0.5, .decay_multiplier = {}},
+             {.pattern = "*.out_proj.weight", .optimizer = {}, .lr_multiplier = 2.0, .decay_multiplier = 0.0}};
   const std::vector<ParamGroup> groups = resolve_groups(params, c);
   EXPECT_EQ(groups[9].lr_multiplier, 0.5);
   EXPECT_EQ(groups[10].optimizer, OptimizerKind::adamw);
   EXPECT_EQ(groups[10].lr_multiplier, 2.0);
-  EXPECT_FALSE(groups[10].decay);
+  EXPECT_EQ(groups[10].decay_multiplier, 0.0);
   c = {};
   c.matrices = OptimizerKind::adamw;
   for (const ParamGroup& g : resolve_groups(params, c)) EXPECT_EQ(g.optimizer, OptimizerKind::adamw);
@@ -185,7 +186,7 @@ TEST(Groups, RulesOverrideByFieldLaterWins) {
 TEST(Groups, UnmatchedPatternNamesTheNearest) {
   const std::vector<ParamView> params = zaya_params();
   GroupConfig c;
-  c.rules = {{.pattern = "*.q_prj.weight", .optimizer = {}, .lr_multiplier = 2.0, .decay = {}}};
+  c.rules = {{.pattern = "*.q_prj.weight", .optimizer = {}, .lr_multiplier = 2.0, .decay_multiplier = {}}};
   const std::string text = message_of([&] { resolve_groups(params, c); });
   EXPECT_NE(text.find("'*.q_prj.weight'"), std::string::npos) << text;
   EXPECT_NE(text.find("nearest names: 'model.layers.0.self_attn.qkv_proj.q_proj.weight'"), std::string::npos)
@@ -194,7 +195,7 @@ TEST(Groups, UnmatchedPatternNamesTheNearest) {
   c.no_decay.push_back("*gamma*");
   EXPECT_THROW(resolve_groups(params, c), Error);
   c = {};
-  c.rules = {{.pattern = "*temp", .optimizer = OptimizerKind::muon, .lr_multiplier = {}, .decay = {}}};
+  c.rules = {{.pattern = "*temp", .optimizer = OptimizerKind::muon, .lr_multiplier = {}, .decay_multiplier = {}}};
   EXPECT_NE(message_of([&] { resolve_groups(params, c); }).find("[2]"), std::string::npos);
 }
 

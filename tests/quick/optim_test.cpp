@@ -421,7 +421,7 @@ TEST(Optimizer, GroupsReachTheUpdate) {
   model.make_gradients(0);
   OptimizerConfig config;
   config.groups.matrices = OptimizerKind::adamw;
-  config.groups.rules = {{.pattern = "b.*", .optimizer = {}, .lr_multiplier = 0.0, .decay = {}}};
+  config.groups.rules = {{.pattern = "b.*", .optimizer = {}, .lr_multiplier = 0.0, .decay_multiplier = {}}};
   config.weight_decay = 0.5;
   const Floats b = model.master[1], c = model.master[2];
   Optimizer optimizer(config, model.params);

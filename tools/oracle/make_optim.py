@@ -1,4 +1,4 @@
-"""Optimizer and schedule references in double precision: 50 steps of AdamW, Muon and the balancing-bias
+"""Optimizer and schedule references in double precision: 50 steps of AdamW, AdEMAMix, Muon and the balancing-bias
 controller from given random gradients, Newton-Schulz alone, and learning-rate schedules at every step ->
 tests/fixtures/optim/."""
 
@@ -73,6 +73,67 @@ def adamw_case(case):
     return {**out, "norm": torch.stack(norms)}
 
 
+# AdEMAMix -----------------------------------------------------------------------------------------
+
+ADEMAMIX_CASES = {
+    # Rising over the 50 steps, over the first 20, and not at all.
+    "whole_run": dict(betas=(0.9, 0.999, 0.9999), alpha=8.0, warmup=STEPS, eps=1e-8, weight_decay=0.1),
+    "short_rise": dict(betas=(0.9, 0.95, 0.99), alpha=5.0, warmup=20, eps=1e-8, weight_decay=0.0),
+    "no_rise": dict(betas=(0.8, 0.99, 0.999), alpha=2.0, warmup=1, eps=1e-6, weight_decay=0.05),
+}
+
+
+def half_life(beta):
+    return math.log(0.5) / math.log(beta)
+
+
+def ademamix_case(case, init, grads, lrs):
+    """Pagliardini, Ablin & Grangier 2024, algorithm 1, with the schedules of its section 3 (alpha linear, beta3 linear in
+    its half-life)."""
+    beta1, beta2, beta3 = case["betas"]
+    theta, fast, slow, second = init.clone(), *(torch.zeros_like(init) for _ in range(3))
+    kept = {}
+    for t in range(1, STEPS + 1):
+        g, progress = grads[t - 1], min(t / case["warmup"], 1.0)
+        alpha = case["alpha"] * progress
+        beta3_now = 0.5 ** (1 / ((1 - progress) * half_life(beta1) + progress * half_life(beta3)))
+        fast = beta1 * fast + (1 - beta1) * g
+        slow = beta3_now * slow + (1 - beta3_now) * g
+        second = beta2 * second + (1 - beta2) * g**2
+        fast_hat, second_hat = fast / (1 - beta1**t), second / (1 - beta2**t)
+        update = (fast_hat + alpha * slow) / (second_hat.sqrt() + case["eps"])
+        theta = theta - lrs[t - 1] * (update + case["weight_decay"] * theta)
+        if t in KEPT:
+            kept[f"param.{t}"] = theta
+    return {**kept, "exp_avg": fast, "exp_avg_slow": slow, "exp_avg_sq": second}
+
+
+def bf16_adamw(init, grads, lrs):
+    """AdamW whose moments are rounded to bfloat16 (nearest) after every step; the update uses them before that."""
+    w, m, v = init.clone(), torch.zeros_like(init), torch.zeros_like(init)
+    for t in range(1, STEPS + 1):
+        m = 0.9 * m + 0.1 * grads[t - 1]
+        v = 0.95 * v + 0.05 * grads[t - 1] ** 2
+        w = w * (1 - 0.1 * lrs[t - 1]) - lrs[t - 1] * (m / (1 - 0.9**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
+        m, v = (x.bfloat16().double() for x in (m, v))
+    return w
+
+
+def make_ademamix():
+    rng = np.random.default_rng(51)
+    lrs = [nanogpt_lr(t, 1e-2, 5, STEPS, 1e-3) for t in range(STEPS)]
+    init = float32_values(rng, (9, 7))
+    grads = (float32_values(rng, (1, 9, 7)) + float32_values(rng, (STEPS, 9, 7), 0.5)).float().double()
+    out = {"init.w": init.float(), "grad.w": grads.float(), "lr": torch.tensor(lrs, dtype=torch.float64)}
+    for name, case in ADEMAMIX_CASES.items():
+        out.update((f"{name}.{key}", value) for key, value in ademamix_case(case, init, grads, lrs).items())
+    out["bf16_adamw"] = bf16_adamw(init, grads, lrs)
+    save_tensors(FOLDER / "ademamix.safetensors", out)
+    notes = {"steps": STEPS, "seed": 51, "cases": ADEMAMIX_CASES}
+    save_json(FOLDER / "ademamix.json", notes, "make_optim.py")
+    print("ademamix", {n: max_rel(out[f"{n}.param.50"], init) for n in ADEMAMIX_CASES})
+
+
 # Muon ---------------------------------------------------------------------------------------------
 
 MUON_SHAPES = {"wide": (8, 12), "tall": (17, 6), "square": (10, 10), "stack": (3, 6, 9)}
@@ -88,6 +149,17 @@ MUON_CASES = {
         weight_decay=0.0,
         momentum_start=0.85,
         warmup=30,
+    ),
+    "cooldown": dict(
+        form="sum",
+        nesterov=True,
+        momentum=0.95,
+        scale="match_rms",
+        weight_decay=0.0,
+        momentum_start=0.85,
+        warmup=15,
+        momentum_end=0.8,
+        cooldown=20,
     ),
     "no_momentum": dict(form="sum", nesterov=False, momentum=0.0, scale="match_rms", weight_decay=0.0),
 }
@@ -115,6 +187,9 @@ def muon_step(w, m, g, lr, case, step):
     if "warmup" in case:
         x = min(step / case["warmup"], 1.0)
         beta = (1 - x) * case["momentum_start"] + x * beta
+    if "cooldown" in case and step > STEPS - case["cooldown"]:
+        x = (step - (STEPS - case["cooldown"])) / case["cooldown"]
+        beta = (1 - x) * case["momentum"] + x * case["momentum_end"]
     weight = 1.0 if case["form"] == "sum" else 1 - beta
     m.mul_(beta).add_(g, alpha=weight)
     update = weight * g + beta * m if case["nesterov"] else m
@@ -173,6 +248,74 @@ def make_muon():
     notes = {"steps": STEPS, "seed": 21, "cases": MUON_CASES, "coefficients": QUINTIC, "eps": 1e-7}
     save_json(FOLDER / "muon.json", {**notes, "torch_optim_muon_max_rel": agreement}, "make_optim.py")
     print("muon", agreement)
+
+
+# MuonClip -----------------------------------------------------------------------------------------
+
+# Query heads, key heads, their width, model width, tokens.
+CLIP_CASES = {
+    "mha": dict(heads=3, kv_heads=3, alpha=0.5, threshold=6.0),
+    "gqa": dict(heads=4, kv_heads=2, alpha=0.5, threshold=6.0),
+    "uneven": dict(heads=4, kv_heads=1, alpha=0.25, threshold=4.0),
+}
+CLIP_HEAD, CLIP_WIDTH, CLIP_TOKENS = 4, 12, 7
+
+
+def clip_logits(wq, wk, x, case):
+    """Causal attention logits [heads, T, T] of the fixed inputs x; masked ones are -inf."""
+    q = (x @ wq.T).view(len(x), case["heads"], CLIP_HEAD)
+    k = (x @ wk.T).view(len(x), case["kv_heads"], CLIP_HEAD)
+    k = k.repeat_interleave(case["heads"] // case["kv_heads"], dim=1)
+    logits = torch.einsum("thd,shd->hts", q, k) / math.sqrt(CLIP_HEAD)
+    return logits.masked_fill(torch.ones(len(x), len(x)).triu(1).bool(), -math.inf)
+
+
+def clip_case(case, rng, out, name):
+    """Kimi K2's MuonClip: a Muon step, then for each head with S_max > tau: gamma = tau / S_max, W_q *= gamma^alpha,
+    W_k *= gamma^(1 - alpha). Where query heads share a key head, the key takes its group's smallest gamma and each
+    query the rest of its own."""
+    group = case["heads"] // case["kv_heads"]
+    shape_q, shape_k = (case["heads"] * CLIP_HEAD, CLIP_WIDTH), (case["kv_heads"] * CLIP_HEAD, CLIP_WIDTH)
+    x = float32_values(rng, (CLIP_TOKENS, CLIP_WIDTH))
+    wq, wk = float32_values(rng, shape_q, 0.5), float32_values(rng, shape_k, 0.5)
+    # Gradients that keep pushing in one direction, so that logits grow and are clipped again and again.
+    grads = {
+        n: (float32_values(rng, (1, *s)) + float32_values(rng, (STEPS, *s), 0.3)).float().double()
+        for n, s in (("q", shape_q), ("k", shape_k))
+    }
+    out.update({f"{name}.x": x.float(), f"{name}.init.q": wq.float(), f"{name}.init.k": wk.float()})
+    out.update({f"{name}.grad.{n}": g.float() for n, g in grads.items()})
+    muon = MUON_CASES["sum_nesterov"]
+    mq, mk, clips, seen = torch.zeros_like(wq), torch.zeros_like(wk), 0, []
+    for t in range(STEPS):
+        top = clip_logits(wq, wk, x, case).amax(dim=(1, 2))  # what this step's forward pass reports
+        seen.append(top)
+        muon_step(wq, mq, grads["q"][t], 0.05, muon, t)
+        muon_step(wk, mk, grads["k"][t], 0.05, muon, t)
+        gamma = torch.where(top > case["threshold"], case["threshold"] / top, torch.ones_like(top))
+        clips += int((gamma < 1).sum())
+        for key_head in range(case["kv_heads"]):
+            heads = range(key_head * group, (key_head + 1) * group)
+            share = min(gamma[h] for h in heads) ** (1 - case["alpha"])
+            wk[key_head * CLIP_HEAD : (key_head + 1) * CLIP_HEAD] *= share
+            for h in heads:
+                wq[h * CLIP_HEAD : (h + 1) * CLIP_HEAD] *= gamma[h] / share
+        if t + 1 in KEPT:
+            out[f"{name}.q.{t + 1}"], out[f"{name}.k.{t + 1}"] = wq.clone(), wk.clone()
+    out[f"{name}.max_logit"] = torch.stack(seen)
+    return clips
+
+
+def make_muonclip():
+    rng = np.random.default_rng(61)
+    out, clips = {}, {}
+    for name, case in CLIP_CASES.items():
+        clips[name] = clip_case(case, rng, out, name)
+    assert min(clips.values()) > 20, clips
+    save_tensors(FOLDER / "muonclip.safetensors", out)
+    notes = {"steps": STEPS, "seed": 61, "cases": CLIP_CASES, "head_width": CLIP_HEAD, "lr": 0.05, "clips": clips}
+    save_json(FOLDER / "muonclip.json", notes, "make_optim.py")
+    print("muonclip", clips)
 
 
 def make_newton_schulz():
@@ -317,7 +460,9 @@ def main():
         "clip": "min(1, max_norm / (norm + 1e-6))",
     }
     save_json(FOLDER / "adamw.json", notes, "make_optim.py")
+    make_ademamix()
     make_muon()
+    make_muonclip()
     make_newton_schulz()
     make_balancing_bias()
     make_schedules()

@@ -1,0 +1,97 @@
+// See qk_clip.h.
+#include "optim/qk_clip.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "optim/work.h"
+
+namespace ingot {
+namespace {
+
+void scale_head(const QkRows& rows, int64_t head, double factor) {
+  if (factor == 1.0) return;
+  const ParamView& p = rows.param;
+  const int64_t cols = p.shape.rank() > 1 ? p.matrix_cols() : 1;
+  const int64_t begin = (rows.first_row + head * rows.rows_per_head) * cols, count = rows.rows_per_head * cols;
+  INGOT_CHECK(begin + count <= p.numel(), "'{}' {}: rows of head {}", p.name, p.shape.str(), head);
+  const auto f = static_cast<float>(factor);
+  for (int64_t i = begin; i < begin + count; ++i) {
+    const float w = p.master[i] * f;
+    p.master[i] = w;
+    if (!p.compute) continue;
+    if (p.compute_dtype == DType::bf16)
+      static_cast<bf16*>(p.compute)[i] = to_bf16(w);
+    else
+      static_cast<float*>(p.compute)[i] = w;
+  }
+}
+
+}  // namespace
+
+void validate(const QkClipConfig& c) {
+  if (!(c.threshold >= 0)) fail("qk_clip is {}, expected a largest logit, or 0 for none", c.threshold);
+  if (!(c.alpha >= 0 && c.alpha <= 1)) fail("qk_clip_alpha is {}, expected in [0, 1]", c.alpha);
+}
+
+QkFactors qk_clip_factors(const QkClipConfig& c, int64_t kv_heads, std::span<const double> max_logit) {
+  const auto heads = static_cast<int64_t>(max_logit.size());
+  INGOT_CHECK(kv_heads > 0 && heads % kv_heads == 0, "{} heads, {} key heads", heads, kv_heads);
+  const int64_t group = heads / kv_heads;
+  QkFactors f;
+  for (const double top : max_logit) {
+    f.query.push_back(top > c.threshold ? c.threshold / top : 1.0);
+    f.clipped += f.query.back() < 1;
+  }
+  for (int64_t g = 0; g < kv_heads; ++g) {
+    const auto begin = f.query.begin() + g * group;
+    const double share = std::pow(*std::min_element(begin, begin + group), 1 - c.alpha);
+    f.key.push_back(share);
+    for (auto eta = begin; eta != begin + group; ++eta) *eta /= share;
+  }
+  return f;
+}
+
+int64_t qk_clip(const QkClipConfig& c, const QkClipLayer& layer, std::span<const double> max_logit) {
+  INGOT_CHECK(static_cast<int64_t>(max_logit.size()) == layer.heads, "{} maxima for {} heads", max_logit.size(),
+              layer.heads);
+  QkClipConfig config = c;
+  if (!layer.temperatures.empty()) config.alpha = 0;  // the key side takes all
+  const QkFactors f = qk_clip_factors(config, layer.kv_heads, max_logit);
+  if (f.clipped == 0) return 0;
+  for (const QkRows& rows : layer.queries)
+    for (int64_t h = 0; h < layer.heads; ++h) scale_head(rows, h, f.query[static_cast<size_t>(h)]);
+  for (const auto* side : {&layer.keys, &layer.temperatures})
+    for (const QkRows& rows : *side)
+      for (int64_t g = 0; g < layer.kv_heads; ++g) scale_head(rows, g, f.key[static_cast<size_t>(g)]);
+  return f.clipped;
+}
+
+std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<const ParamView> params) {
+  if (model.qk_norm)
+    throw Error("qk_clip has no effect with model.qk_norm: queries and keys are normalised after their projections",
+                "the norms bound the logits already; set optimizer.qk_clip = 0");
+  if (model.logit_softcap > 0)
+    throw Error(fmt::format("qk_clip with model.logit_softcap = {}: the logits it would see are capped ones",
+                            model.logit_softcap),
+                "the cap bounds the logits already; set optimizer.qk_clip = 0");
+  std::vector<QkClipLayer> layers;
+  for (int64_t l = 0; l < model.layers; ++l) {
+    QkClipLayer layer{model.heads, model.kv_heads, {}, {}, {}};
+    const std::string prefix = fmt::format("layers.{}.attention.", l);
+    for (const ParamView& p : params) {
+      if (model.attention == AttentionKind::cca) {
+        if (p.name == prefix + "temperature") layer.temperatures.push_back({p, 0, 1});
+      } else if (p.name == prefix + "qkv.weight" || p.name == prefix + "qkv.bias") {
+        layer.queries.push_back({p, 0, model.key_width()});
+        layer.keys.push_back({p, model.heads * model.key_width(), model.key_width()});
+      }
+    }
+    INGOT_CHECK(!layer.queries.empty() || !layer.temperatures.empty(), "layer {} has no queries", l);
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace ingot
