@@ -13,5 +13,7 @@ void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
 void add_model_command(CLI::App& app, int& code);
 void add_tool_commands(CLI::App& app, int& code);  ///< data, tokenizer, checkpoint, report, diff, kernels
 void add_debug_command(CLI::App& app, int& code);
+void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
+void add_finetune_command(CLI::App& app, int& code);
 
 }  // namespace ingot

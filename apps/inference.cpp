@@ -7,11 +7,10 @@
 
 #include "apps/commands.h"
 #include "checkpoint/model_state.h"
+#include "exchange/stored_model.h"
 #include "infer/generator.h"
 #include "ops/op.h"
-#include "record/run_record.h"
 #include "tokenizer/tokenizer.h"
-#include "train/recipe.h"
 
 namespace ingot {
 namespace {
@@ -34,26 +33,11 @@ Session open_session(const Options& o) {
   if (o.run.empty() && o.checkpoint.empty())
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   set_kernel_policy(kernel_policy_from(o.kernels));
-  const std::string where = o.checkpoint.empty() ? o.run + "/" + run_files::kCheckpoints : o.checkpoint;
-  const CheckpointReader reader = CheckpointReader::open(real_file_system(), where);
-  const Recipe recipe = recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe");
+  const StoredModel stored = open_stored_model(real_file_system(), o.checkpoint.empty() ? o.run : o.checkpoint);
   Session s;
-  const bool f32 = recipe.run.precision == PrecisionChoice::f32;
-  s.model = std::make_unique<Model>(stored_model_config(reader), f32 ? Precision::f32() : Precision::bf16());
-  load_model(reader, *s.model);
-  const std::string folder = !o.tokenizer.empty()            ? o.tokenizer
-                             : recipe.tokenizer.path.empty() ? recipe.data.folder + "/tokenizer"
-                                                             : recipe.tokenizer.path;
-  s.tokenizer = Tokenizer::load(folder);
-  const std::string trained_with = stored_tokenizer_hash(reader);
-  if (s.tokenizer->content_hash() != trained_with)
-    throw Error(fmt::format("'{}' was trained with tokenizer {}, '{}' is {}", reader.path(), trained_with, folder,
-                            s.tokenizer->content_hash()),
-                "give the run's own tokenizer with --tokenizer");
-  if (s.tokenizer->vocab_size() > s.model->config().vocab)
-    throw Error(fmt::format("the tokenizer '{}' has {} tokens, the model {}", folder, s.tokenizer->vocab_size(),
-                            s.model->config().vocab),
-                "give the run's own tokenizer with --tokenizer");
+  s.model = std::make_unique<Model>(stored.config, stored.precision);
+  load_model(stored.reader, *s.model);
+  s.tokenizer = load_tokenizer(stored, o.tokenizer);
   s.generate = o.generate;
   s.generate.vocab = s.tokenizer->vocab_size();
   s.generate.sampling.seed = static_cast<uint64_t>(o.seed);
@@ -104,7 +88,7 @@ void add_options(CLI::App* c, Options& o) {
   SamplingOptions& s = o.generate.sampling;
   s.temperature = 0.8;
   s.top_p = 0.95;
-  c->add_option("--run", o.run, "run folder");
+  c->add_option("--run", o.run, "run folder, or the folder of an import");
   c->add_option("--checkpoint", o.checkpoint, "one checkpoint instead of the run's newest");
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
   c->add_option("--max-tokens", o.generate.max_tokens, "most tokens to write")->capture_default_str();

@@ -6,10 +6,10 @@
 #include <iostream>
 
 #include "apps/commands.h"
+#include "apps/run.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "ops/op.h"
-#include "train/trainer.h"
 
 namespace ingot {
 namespace {
@@ -31,9 +31,9 @@ void catch_interrupts() {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
-void print_next(const Options& o, const std::string& folder) {
+void print_next(const std::string& recipe, const std::string& folder) {
   std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
-            << " --prompt \"The \"\n  ingot run " << o.recipe << "   (goes on where it stopped, or says that it is done)\n"
+            << " --prompt \"The \"\n  ingot run " << recipe << "   (goes on where it stopped, or says that it is done)\n"
             << "  open " << folder << "/report.html\n";
 }
 
@@ -44,14 +44,20 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
     return 0;
   }
   set_kernel_policy(kernel_policy_from(o.kernels));
-  Trainer trainer(real_file_system(), recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
+  return run_recipe(recipe, o.recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start, o.plan_only);
+}
+
+}  // namespace
+
+int run_recipe(const Recipe& recipe, const std::string& path, StartMode start, bool plan_only) {
+  Trainer trainer(real_file_system(), recipe, start);
   log::info("{}", trainer.plan().text);
   for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
-  if (o.plan_only) return 0;
+  if (plan_only) return 0;
   if (trainer.step() >= recipe.total_steps()) {
     log::info("the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run set run.folder.",
               recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
-    print_next(o, recipe.run.folder);
+    print_next(path, recipe.run.folder);
     return 0;
   }
   catch_interrupts();
@@ -63,11 +69,9 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
   log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
   for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
   if (!r.last_sample.empty()) std::cout << "\n" << r.last_sample << "\n\n";
-  print_next(o, recipe.run.folder);
+  print_next(path, recipe.run.folder);
   return 0;
 }
-
-}  // namespace
 
 void add_run_command(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();

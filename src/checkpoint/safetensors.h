@@ -64,6 +64,8 @@ class SafetensorsFile {
   std::span<const std::byte> data(const SafetensorsEntry& entry) const;
   /// XXH3-128 of the elements, read piece by piece so that a large tensor does not stay in memory.
   std::string hash(const SafetensorsEntry& entry) const;
+  /// These elements were read and will not soon be again: they need not stay in memory.
+  void done_with(const SafetensorsEntry& entry) const { map_->done_with(data(entry)); }
   /// Length field and JSON: everything before the buffer.
   std::span<const std::byte> header_bytes() const;
 

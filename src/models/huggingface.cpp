@@ -1,9 +1,7 @@
 // See huggingface.h: the tables of external tensors.
 #include "models/huggingface.h"
 
-#include <functional>
-
-#include "ops/reference.h"
+#include <algorithm>
 
 namespace ingot {
 namespace {
@@ -71,11 +69,11 @@ class Names {
   std::vector<ExternalTensor> tensors_;
 };
 
-void gpt2_names(const Decoder& d, Names& n) {
-  n.whole("transformer.wte.weight", "embed.weight");
-  n.whole("transformer.wpe.weight", "position_embed.weight");
+void gpt2_names(const Decoder& d, Names& n, const std::string& prefix) {
+  n.whole(prefix + "wte.weight", "embed.weight");
+  n.whole(prefix + "wpe.weight", "position_embed.weight");
   for (int64_t l = 0; l < d.config().layers; ++l) {
-    const std::string e = fmt::format("transformer.h.{}.", l), o = fmt::format("layers.{}.", l);
+    const std::string e = fmt::format("{}h.{}.", prefix, l), o = fmt::format("layers.{}.", l);
     for (const char* part : {"weight", "bias"}) {
       n.whole(e + "ln_1." + part, o + "attention_norm." + part);
       n.whole(e + "ln_2." + part, o + "mlp_norm." + part);
@@ -88,12 +86,12 @@ void gpt2_names(const Decoder& d, Names& n) {
       n.whole(e + external + ".bias", o + ours + ".bias");
     }
   }
-  n.whole("transformer.ln_f.weight", "final_norm.weight");
-  n.whole("transformer.ln_f.bias", "final_norm.bias");
+  n.whole(prefix + "ln_f.weight", "final_norm.weight");
+  n.whole(prefix + "ln_f.bias", "final_norm.bias");
 }
 
-/// llama, mistral, qwen3, qwen3_moe, smollm3: one naming.
-void llama_names(const Decoder& d, Names& n) {
+/// llama, mistral, qwen3, qwen3_moe, smollm3: one naming; mixtral has its own names for the experts.
+void llama_names(const Decoder& d, Names& n, bool mixtral) {
   const ModelConfig& m = d.config();
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
   n.whole("model.embed_tokens.weight", "embed.weight");
@@ -118,12 +116,14 @@ void llama_names(const Decoder& d, Names& n) {
       n.whole(e + "mlp.down_proj.weight", o + "mlp.down.weight");
       continue;
     }
-    n.whole(e + "mlp.gate.weight", o + "moe.router.weight");
+    const std::string moe = e + (mixtral ? "block_sparse_moe." : "mlp.");
+    n.whole(moe + "gate.weight", o + "moe.router.weight");
     for (int64_t x = 0; x < m.moe.experts; ++x) {
-      const std::string ex = fmt::format("{}mlp.experts.{}.", e, x);
-      n.expert_rows(ex + "gate_proj.weight", o + "moe.experts.gate_up.weight", x, 0, m.moe.hidden);
-      n.expert_rows(ex + "up_proj.weight", o + "moe.experts.gate_up.weight", x, m.moe.hidden, m.moe.hidden);
-      n.expert_rows(ex + "down_proj.weight", o + "moe.experts.down.weight", x, 0, m.width);
+      const std::string ex = fmt::format("{}experts.{}.", moe, x);
+      n.expert_rows(ex + (mixtral ? "w1.weight" : "gate_proj.weight"), o + "moe.experts.gate_up.weight", x, 0, m.moe.hidden);
+      n.expert_rows(ex + (mixtral ? "w3.weight" : "up_proj.weight"), o + "moe.experts.gate_up.weight", x, m.moe.hidden,
+                    m.moe.hidden);
+      n.expert_rows(ex + (mixtral ? "w2.weight" : "down_proj.weight"), o + "moe.experts.down.weight", x, 0, m.width);
     }
   }
   n.whole("model.norm.weight", "final_norm.weight");
@@ -173,23 +173,73 @@ void zaya_names(const Decoder& d, Names& n) {
   n.whole("model.norm.weight", "final_norm.weight");
 }
 
-/// Calls body(external element, parameter element) over the whole external tensor.
-void for_elements(const ExternalTensor& e, const std::function<void(size_t, size_t)>& body) {
-  const int rank = e.shape.rank();
-  std::vector<int64_t> at(static_cast<size_t>(rank), 0);
-  for (int64_t n = 0; n < e.shape.numel(); ++n) {
-    int64_t ours = e.offset;
-    for (int d = 0; d < rank; ++d) ours += at[static_cast<size_t>(d)] * e.stride[static_cast<size_t>(d)];
-    body(static_cast<size_t>(n), static_cast<size_t>(ours));
-    for (int d = rank - 1; d >= 0 && ++at[static_cast<size_t>(d)] == e.shape[d]; --d) at[static_cast<size_t>(d)] = 0;
+/// A merge's four vectors, or the two of the input.
+void zaya_scale_names(Names& n, const std::string& external, const std::string& ours, bool input) {
+  n.whole(external + "hidden_states_scale", ours + (input ? ".scale" : ".output_scale"));
+  n.whole(external + "hidden_states_bias", ours + (input ? ".bias" : ".output_scale_bias"));
+  if (input) return;
+  n.whole(external + "residual_scale", ours + ".stream_scale");
+  n.whole(external + "residual_bias", ours + ".stream_scale_bias");
+}
+
+/// The older layout: sublayer 2 i is attention, 2 i + 1 the experts; a merge belongs to the sublayer after it.
+void zaya_sublayer_names(const ModelConfig& m, Names& n, int64_t l) {
+  const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
+  const std::string a = fmt::format("model.layers.{}.", 2 * l), e = fmt::format("model.layers.{}.", 2 * l + 1);
+  const std::string o = fmt::format("layers.{}.", l), oa = o + "attention.", qkv = oa + "qkv.weight";
+  const std::string ap = a + "self_attn.qkv.", router = e + "zaya_block.router.", r = o + "moe.router.";
+  zaya_scale_names(n, a + "res_scale.", l == 0 ? "input_scale" : fmt::format("layers.{}.mlp_merge", l - 1), l == 0);
+  n.whole(a + "input_norm.weight", o + "attention_norm.weight");
+  n.rows(ap + "linear_q.weight", qkv, 0, q);
+  n.rows(ap + "linear_k.weight", qkv, q, kv);
+  n.rows(ap + "val_proj1.weight", qkv, q + kv, kv / 2);
+  n.rows(ap + "val_proj2.weight", qkv, q + kv + kv / 2, kv / 2);
+  n.whole(ap + "conv_qk.0.weight", oa + "conv_depthwise.weight", {q + kv, 1, 2});
+  n.whole(ap + "conv_qk.0.bias", oa + "conv_depthwise.bias");
+  n.grouped_conv(ap + "conv_qk.1.weight", oa + "conv_grouped.weight");
+  n.whole(ap + "conv_qk.1.bias", oa + "conv_grouped.bias");
+  n.whole(ap + "temp", oa + "temperature");
+  n.whole(a + "self_attn.o_proj.weight", oa + "out.weight");
+  zaya_scale_names(n, e + "res_scale.", o + "attention_merge", false);
+  n.whole(e + "input_norm.weight", o + "mlp_norm.weight");
+  n.whole(router + "down_proj.weight", r + "down.weight");
+  n.whole(router + "down_proj.bias", r + "down.bias");
+  if (l > 0) n.whole(router + "router_states_scale", r + "eda_scale");
+  n.whole(router + "rmsnorm_eda.weight", r + "norm.weight");
+  for (const auto& [place, fc] : {std::pair<const char*, const char*>{"0.", "fc1."}, {"2.", "fc2."}})
+    for (const char* part : {"weight", "bias"}) n.whole(router + "router_mlp." + place + part, r + fc + part);
+  n.whole(router + "router_mlp.4.weight", r + "out.weight");
+  n.balancing_bias(router + "balancing_biases", l, m.moe.experts + 1);
+  for (int64_t x = 0; x < m.moe.experts; ++x) {
+    const std::string expert = fmt::format("{}zaya_block.experts.local_experts.{}.", e, x);
+    n.expert_rows(expert + "linear_fc1.weight", o + "moe.experts.gate_up.weight", x, 0, 2 * m.moe.hidden);
+    n.expert_rows(expert + "linear_fc2.weight", o + "moe.experts.down.weight", x, 0, m.width);
   }
+}
+
+void zaya_names_in_sublayers(const Decoder& d, Names& n) {
+  const int64_t layers = d.config().layers;
+  n.whole("model.embed_tokens.weight", "embed.weight");
+  for (int64_t l = 0; l < layers; ++l) zaya_sublayer_names(d.config(), n, l);
+  zaya_scale_names(n, "model.res_scale.", fmt::format("layers.{}.mlp_merge", layers - 1), false);
+  n.whole("model.final_norm.weight", "final_norm.weight");
 }
 
 }  // namespace
 
-std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) {
-  const ModelConfig& m = d.config();
-  Names n(d);
+const std::vector<std::string>& huggingface_families() {
+  static const std::vector<std::string> names = {"gpt2",  "llama",     "mistral", "mixtral",
+                                                 "qwen3", "qwen3_moe", "smollm3", "zaya"};
+  return names;
+}
+
+std::string huggingface_families_hint() {
+  std::string text;
+  for (const std::string& name : huggingface_families()) text += (text.empty() ? "families: " : ", ") + name;
+  return text;
+}
+
+HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
   const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
                     m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 && m.moe.skip_class &&
                     m.tied && m.moe.shared_hidden == 0;
@@ -197,28 +247,29 @@ std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) {
                     m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
   const bool llama = m.attention == AttentionKind::gqa && m.position == PositionKind::rope && m.norm == NormChoice::rms &&
                      m.residual == ResidualKind::plain && m.mlp == MlpKind::swiglu && !m.mlp_bias &&
-                     m.rotary_fraction == 1.0 && m.moe.router == RouterKind::linear && m.moe.shared_hidden == 0;
-  if (zaya) zaya_names(d, n);
-  else if (gpt2) gpt2_names(d, n);
-  else if (llama) llama_names(d, n);
-  else
+                     m.rotary_fraction == 1.0 && m.moe.router == RouterKind::linear && m.moe.shared_hidden == 0 &&
+                     (m.moe.experts == 0 || m.moe.first_dense == 0);
+  if (zaya) return {.family = "zaya"};
+  if (gpt2) return {.family = "gpt2"};
+  if (!llama)
     throw Error("no Hugging Face family describes this model",
-                "families: gpt2, llama, mistral, qwen3, qwen3_moe, smollm3, zaya; options such as shared experts have no counterpart there");
+                huggingface_families_hint() + "; options such as shared experts have no counterpart there");
+  if (m.moe.experts > 0) return {.family = m.qk_norm ? "qwen3_moe" : "mixtral"};
+  return {.family = m.qk_norm              ? "qwen3"
+                    : !m.rope_pattern.empty() ? "smollm3"
+                    : m.window > 0            ? "mistral"
+                                              : "llama"};
+}
+
+std::vector<ExternalTensor> huggingface_tensors(const Decoder& d, const HuggingfaceLayout& layout) {
+  Names n(d);
+  if (layout.family == "gpt2") gpt2_names(d, n, layout.gpt2_prefix ? "transformer." : "");
+  else if (layout.family == "zaya" && layout.zaya_sublayers) zaya_names_in_sublayers(d, n);
+  else if (layout.family == "zaya") zaya_names(d, n);
+  else llama_names(d, n, layout.family == "mixtral");
   return n.take();
 }
 
-void copy_from_external(const ExternalTensor& e, const Tensor& external, const Tensor& parameter) {
-  const reference::Array from = reference::load(external);
-  reference::Array to = reference::load(parameter);
-  for_elements(e, [&](size_t n, size_t ours) { to[ours] = from[n]; });
-  reference::store(parameter, to);
-}
-
-void copy_to_external(const ExternalTensor& e, const Tensor& parameter, const Tensor& external) {
-  const reference::Array from = reference::load(parameter);
-  reference::Array to(static_cast<size_t>(external.numel()));
-  for_elements(e, [&](size_t n, size_t ours) { to[n] = from[ours]; });
-  reference::store(external, to);
-}
+std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) { return huggingface_tensors(d, huggingface_layout(d.config())); }
 
 }  // namespace ingot

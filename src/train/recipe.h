@@ -13,11 +13,13 @@ struct RunConfig {
   std::string folder = "runs/run";
   int64_t seed = 1;
   PrecisionChoice precision = PrecisionChoice::f32;
+  std::string start_from;
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
     v("seed", seed, "initial weights, data order and samples follow from it");
     v("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
+    v("start_from", start_from, "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
   }
 };
 

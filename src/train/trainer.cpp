@@ -54,7 +54,7 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
     restore(*newest);
   } else {
     require_no_checkpoints(checkpoints);
-    model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
+    start_weights();
     sampler_ = std::make_unique<StageSampler>(recipe_, *data_);
   }
   begin_stage();

@@ -76,6 +76,7 @@ class Trainer {
 
  private:
   void build_optimizer();
+  void start_weights();
   void restore(const CheckpointReader& reader);
   void require_same_run(const CheckpointReader& reader) const;
   void require_no_checkpoints(const std::string& folder) const;

@@ -7,6 +7,8 @@
 #include "base/progress.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
+#include "exchange/import.h"
+#include "exchange/stored_model.h"
 #include "train/trainer.h"
 
 namespace ingot {
@@ -64,6 +66,27 @@ void Trainer::require_no_checkpoints(const std::string& folder) const {
                   "starting anew would overwrite this run: restore a checkpoint, choose another run.folder, or delete the folder");
 }
 
+/// Initial weights from the seed, or those of another run or import; its optimizer's state stays behind.
+void Trainer::start_weights() {
+  const std::string& from = recipe_.run.start_from;
+  if (from.empty()) return model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
+  const StoredModel stored = open_stored_model(fs_, from);
+  std::string differences;
+  for (const std::string& line : architecture_differences(stored.config, recipe_.model)) differences += "\n  " + line;
+  if (!differences.empty())
+    throw Error(fmt::format("run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
+                            stored.reader.path(), differences),
+                "take over the model section of that run's config.toml");
+  const std::string tokenizer = stored_tokenizer_hash(stored.reader);
+  if (!tokenizer.empty() && tokenizer != data_->tokenizer.content_hash())
+    throw Error(fmt::format("run.start_from: '{}' was trained with tokenizer {}, the recipe's is {}", stored.reader.path(), tokenizer,
+                            data_->tokenizer.content_hash()),
+                stored.tokenizer_folder.empty() ? "set tokenizer.path to its own tokenizer"
+                                                : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
+  load_model(stored.reader, *model_);
+  log::info("starting from the weights of '{}'", stored.reader.path());
+}
+
 void Trainer::require_prompts() const {
   for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
     const std::string& prompt = recipe_.samples.prompts[i];
@@ -79,6 +102,9 @@ void Trainer::require_prompts() const {
 }
 
 void Trainer::require_same_run(const CheckpointReader& reader) const {
+  if (reader.manifest().blobs.contains(kImportBlob))
+    throw Error(fmt::format("'{}' holds an imported model, not a run", recipe_.run.folder),
+                fmt::format("set run.start_from = \"{}\" and another run.folder, or use `ingot finetune`", recipe_.run.folder));
   const SavedRun then = SavedRun::of(reader);
   const std::string& kernels = then.kernels;
   if (kernels != kernel_set_fingerprint())

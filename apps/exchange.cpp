@@ -1,0 +1,89 @@
+// `ingot import` and `ingot export`: models in from Hugging Face's layout, and out to it or to GGUF.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "apps/commands.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "exchange/export.h"
+#include "exchange/import.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::string from, to, format = "hf", dtype, tokenizer, name;
+  bool without_tokenizer = false, statistics = false;
+  int64_t shard_mib = 5 << 10;
+};
+
+int import_model(const Options& o) {
+  const ImportReport r = import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
+  if (o.statistics) std::cout << r.statistics;
+  for (const std::string& name : r.notes) log::info("'{}' is a copy or constant: checked, not stored", name);
+  for (const std::string& line : r.suspicions) log::warn("{}", line);
+  std::cout << fmt::format("{}: {} tensors of {} file{}, {} parameters, {}\n{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n"
+                           "  ingot finetune {} data.jsonl\n",
+                           r.layout.family, r.tensors, r.files, r.files == 1 ? "" : "s", format_count(static_cast<double>(r.parameters)),
+                           format_bytes(static_cast<double>(r.bytes)), r.checkpoint, o.to, o.to);
+  return 0;
+}
+
+GgufType gguf_type(const std::string& name) {
+  if (name.empty() || name == "f16") return GgufType::f16;
+  if (name == "f32") return GgufType::f32;
+  if (name == "bf16") return GgufType::bf16;
+  if (name == "q8_0") return GgufType::q8_0;
+  throw Error(fmt::format("--dtype is '{}'", name), "a GGUF file takes f32, f16, bf16 or q8_0");
+}
+
+std::optional<DType> huggingface_type(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (name == "f32") return DType::f32;
+  if (name == "bf16") return DType::bf16;
+  throw Error(fmt::format("--dtype is '{}'", name), "Hugging Face's layout takes f32 or bf16; without the option weights stay as stored");
+}
+
+int export_model(const Options& o) {
+  FileSystem& fs = real_file_system();
+  if (o.format != "hf" && o.format != "gguf") throw Error(fmt::format("--format is '{}'", o.format), "expected hf or gguf");
+  if (o.shard_mib < 1) throw Error("--max-shard-mib must be at least 1");
+  const StoredModel m = open_stored_model(fs, o.from);
+  const ExportReport r =
+      o.format == "hf"
+          ? export_huggingface(fs, m, o.to,
+                               {.dtype = huggingface_type(o.dtype), .max_shard_bytes = o.shard_mib << 20, .tokenizer = o.tokenizer})
+          : export_gguf(fs, m, o.to, {.type = gguf_type(o.dtype), .tokenizer = o.tokenizer, .name = o.name});
+  if (o.statistics) std::cout << r.statistics;
+  for (const std::string& note : r.notes) log::warn("{}", note);
+  std::cout << fmt::format("{}: {}, {} tensors, {} from step {} of {}\n", o.to, r.family, r.tensors,
+                           format_bytes(static_cast<double>(r.bytes)), m.reader.step(), m.reader.path());
+  return 0;
+}
+
+}  // namespace
+
+void add_exchange_commands(CLI::App& app, int& code) {
+  auto i = std::make_shared<Options>();
+  CLI::App* import_app = app.add_subcommand("import", "a model in Hugging Face's layout becomes a checkpoint");
+  import_app->add_option("folder", i->from, "folder with config.json and safetensors")->required();
+  import_app->add_option("out", i->to, "new folder for checkpoint and tokenizer")->required();
+  import_app->add_flag("--without-tokenizer", i->without_tokenizer, "do not read the tokenizer (one that this program refuses)");
+  import_app->add_flag("--statistics", i->statistics, "print mean, deviation and largest magnitude of all tensors");
+  import_app->callback([i, &code] { code = import_model(*i); });
+  auto o = std::make_shared<Options>();
+  CLI::App* export_app = app.add_subcommand("export", "a checkpoint becomes a Hugging Face folder or a GGUF file");
+  export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
+  export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
+  export_app->add_option("--format", o->format, "hf (Hugging Face's layout) or gguf (llama.cpp)")->capture_default_str();
+  export_app->add_option("--dtype", o->dtype, "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
+  export_app->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file; default: the model's");
+  export_app->add_option("--max-shard-mib", o->shard_mib, "hf: largest weight file")->capture_default_str();
+  export_app->add_option("--name", o->name, "gguf: general.name; default: the folder's");
+  export_app->add_flag("--statistics", o->statistics, "print mean, deviation and largest magnitude of all tensors");
+  export_app->callback([o, &code] { code = export_model(*o); });
+}
+
+}  // namespace ingot

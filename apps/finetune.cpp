@@ -1,0 +1,65 @@
+// `ingot finetune`: continue a model on your own text, in one command.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "apps/commands.h"
+#include "apps/run.h"
+#include "base/log.h"
+#include "ops/op.h"
+#include "train/finetune.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::string model, kernels = "strict";
+  FinetuneOptions finetune;
+};
+
+std::string base_name(const std::string& path) {
+  const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
+  return trimmed.substr(trimmed.find_last_of('/') + 1);
+}
+
+int finetune(Options& o, const std::vector<std::string>& overrides) {
+  FileSystem& fs = real_file_system();
+  set_kernel_policy(kernel_policy_from(o.kernels));
+  std::string& folder = o.finetune.run_folder;
+  if (folder.empty()) folder = "runs/finetune-" + base_name(o.model);
+  const std::string path = folder + "/recipe.toml";
+  if (fs.exists(folder + "/" + run_files::kRecord))
+    throw Error(fmt::format("'{}' already holds a run", folder), fmt::format("`ingot run {}` goes on with it; or choose another --run", path));
+  const StoredModel model = open_stored_model(fs, o.model);
+  fs.create_folders(folder);
+  write_file_atomically(fs, path, print_config(finetune_recipe(fs, model, o.finetune)));
+  const Recipe recipe = load_recipe(path, overrides);
+  write_file_atomically(fs, path, print_config(recipe));
+  std::cout << "recipe: " << path << "   (`ingot run " << path << "` resumes it, also with changed fields)\n" << std::flush;
+  return run_recipe(recipe, path, StartMode::resume_or_start);
+}
+
+}  // namespace
+
+void add_finetune_command(CLI::App& app, int& code) {
+  auto o = std::make_shared<Options>();
+  FinetuneOptions& f = o->finetune;
+  CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
+  c->footer("It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");
+  c->add_option("model", o->model, "import, run folder or checkpoint")->required();
+  c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
+  c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
+  c->add_option("--field", f.field, "field of a .jsonl row that holds the text")->capture_default_str();
+  c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();
+  c->add_option("--lr", f.lr, "first learning rate; it falls linearly to 0")->capture_default_str();
+  c->add_option("--batch", f.batch, "sequences per step")->capture_default_str();
+  c->add_option("--sequence", f.sequence, "tokens per sequence; 0: the model's context, at most 1024")->capture_default_str();
+  c->add_option("--validation", f.validation_fraction, "share of documents held out, where there are 200 or more")->capture_default_str();
+  c->add_option("--tokenizer", f.tokenizer, "tokenizer folder or file; default: the model's");
+  c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
+  c->allow_extras();
+  c->callback([c, o, &code] { code = finetune(*o, c->remaining()); });
+}
+
+}  // namespace ingot

@@ -1,0 +1,12 @@
+// What `ingot run` and `ingot finetune` share: a recipe run to its end, with messages for the person at the terminal.
+#pragma once
+#include <string>
+
+#include "train/trainer.h"
+
+namespace ingot {
+
+/// Runs, resumes or plans the recipe that lies at `path`; the exit code: 0, or 130 where it was interrupted and saved.
+int run_recipe(const Recipe& recipe, const std::string& path, StartMode start, bool plan_only = false);
+
+}  // namespace ingot

@@ -1,0 +1,229 @@
+// See huggingface.h: writing config.json, and what makes two models the same.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "models/huggingface.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* architecture_of(const std::string& family) {
+  if (family == "gpt2") return "GPT2LMHeadModel";
+  if (family == "mistral") return "MistralForCausalLM";
+  if (family == "mixtral") return "MixtralForCausalLM";
+  if (family == "qwen3") return "Qwen3ForCausalLM";
+  if (family == "qwen3_moe") return "Qwen3MoeForCausalLM";
+  if (family == "smollm3") return "SmolLM3ForCausalLM";
+  return family == "zaya" ? "ZayaForCausalLM" : "LlamaForCausalLM";
+}
+
+Json scaling_of(const RopeScalingConfig& s) {
+  Json j{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
+  if (s.kind == RopeScalingKind::linear) return j;
+  j["original_max_position_embeddings"] = s.original_context;
+  if (s.kind == RopeScalingKind::llama3) {
+    j["low_freq_factor"] = s.low_freq_factor;
+    j["high_freq_factor"] = s.high_freq_factor;
+    return j;
+  }
+  j["beta_slow"] = s.beta_slow;
+  j["beta_fast"] = s.beta_fast;
+  if (s.attention_factor != 0) j["attention_factor"] = s.attention_factor;
+  if (s.mscale != 0) j["mscale"] = s.mscale;
+  if (s.mscale_all_dim != 0) j["mscale_all_dim"] = s.mscale_all_dim;
+  return j;
+}
+
+/// The older dialect beside the newer one: readers of either find what they know.
+void write_rope(Json& j, const ModelConfig& m) {
+  const bool scaled = m.rope_scaling.kind != RopeScalingKind::none;
+  Json rope = scaled ? scaling_of(m.rope_scaling) : Json{{"rope_type", "default"}};
+  j["rope_theta"] = m.rope_theta;
+  j["rope_scaling"] = scaled ? rope : Json(nullptr);
+  rope["rope_theta"] = m.rope_theta;
+  j["rope_parameters"] = rope;
+}
+
+/// Windows in the words of families whose layers have types.
+void write_layer_types(Json& j, const ModelConfig& m) {
+  Json types = Json::array();
+  for (int64_t l = 0; l < m.layers; ++l) types.push_back(m.window_of(l) > 0 ? "sliding_attention" : "full_attention");
+  j["use_sliding_window"] = m.window > 0;
+  j["sliding_window"] = m.window > 0 ? Json(m.window) : Json(nullptr);
+  j["layer_types"] = types;
+}
+
+void write_common(Json& j, const ModelConfig& m) {
+  j["vocab_size"] = m.vocab;
+  j["hidden_size"] = m.width;
+  j["num_hidden_layers"] = m.layers;
+  j["num_attention_heads"] = m.heads;
+  j["num_key_value_heads"] = m.kv_heads;
+  j["head_dim"] = m.key_width();
+  j["hidden_act"] = "silu";
+  j["max_position_embeddings"] = m.context;
+  j["rms_norm_eps"] = m.norm_eps;
+  if (!j.contains("initializer_range")) j["initializer_range"] = m.init_std;
+  j["tie_word_embeddings"] = m.tied;
+  j["attention_bias"] = m.attention_bias;
+}
+
+void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
+  write_common(j, m);
+  write_rope(j, m);
+  j["intermediate_size"] = family == "mixtral" ? m.moe.hidden : m.mlp_hidden();
+  if (family == "llama" || family == "smollm3") j["mlp_bias"] = false;
+  if (family == "mistral" || family == "mixtral") j["sliding_window"] = m.window > 0 ? Json(m.window) : Json(nullptr);
+  if (family == "smollm3") {
+    Json rotates = Json::array();
+    for (int64_t l = 0; l < m.layers; ++l) rotates.push_back(m.rotary_of(l).dims > 0 ? 1 : 0);
+    j["no_rope_layers"] = rotates;
+  }
+  if (family == "smollm3" || family == "qwen3" || family == "qwen3_moe") write_layer_types(j, m);
+  if (family == "qwen3" || family == "qwen3_moe") j["max_window_layers"] = m.layers;
+  if (m.moe.experts == 0) return;
+  j[family == "mixtral" ? "num_local_experts" : "num_experts"] = m.moe.experts;
+  j["num_experts_per_tok"] = m.moe.top_k;
+  if (!j.contains("router_aux_loss_coef")) j["router_aux_loss_coef"] = m.moe.aux_coefficient;
+  if (family == "mixtral") return;
+  j["moe_intermediate_size"] = m.moe.hidden;
+  j["norm_topk_prob"] = m.moe.normalize;
+  j["decoder_sparse_step"] = 1;
+  j["mlp_only_layers"] = Json::array();
+}
+
+void write_gpt2(Json& j, const ModelConfig& m) {
+  j["vocab_size"] = m.vocab;
+  j["n_positions"] = m.context;
+  j["n_embd"] = m.width;
+  j["n_layer"] = m.layers;
+  j["n_head"] = m.heads;
+  j["n_inner"] = m.mlp_hidden() == 4 * m.width ? Json(nullptr) : Json(m.mlp_hidden());
+  j["activation_function"] = "gelu_new";
+  j["layer_norm_epsilon"] = m.norm_eps;
+  j["tie_word_embeddings"] = true;
+  if (!j.contains("initializer_range")) j["initializer_range"] = m.init_std;
+}
+
+void write_zaya(Json& j, const ModelConfig& m, bool sublayers) {
+  const bool counts_layers = j.contains("num_hidden_layers") && j["num_hidden_layers"] == m.layers;  // of either kind
+  write_common(j, m);
+  j["num_experts"] = m.moe.experts;
+  j["num_experts_per_tok"] = 1;
+  for (const char* name : {"cca_time0", "cca_time1"}) j[name] = 2;
+  j["lm_head_bias"] = false;
+  if (sublayers) {
+    if (!counts_layers) j["num_hidden_layers"] = 2 * m.layers;
+    j["norm_epsilon"] = m.norm_eps;
+    j["num_query_groups"] = m.kv_heads;
+    j["ffn_hidden_size"] = 2 * m.moe.hidden;
+    j["zaya_mlp_expansion"] = m.moe.router_width;
+    j["moe_router_topk"] = 1;
+    j["rope_theta"] = m.rope_theta;
+    j["partial_rotary_factor"] = m.rotary_fraction;
+    for (const char* name : {"cca", "zaya_use_mod", "zaya_use_eda", "scale_residual_merge", "gated_linear_unit", "residual_in_fp32"})
+      j[name] = true;
+    j["activation_func"] = "swiglu";
+    j["normalization"] = "RMSNorm";
+    for (const char* name : {"clamp_temp", "add_bias_linear"}) j[name] = false;
+    for (const char* newer : {"rope_parameters", "cca_num_q_heads", "layer_types"}) j.erase(newer);
+    return;
+  }
+  j["moe_intermediate_size"] = m.moe.hidden;
+  j["router_hidden_size"] = m.moe.router_width;
+  j["layer_types"] = Json(std::vector<std::string>(static_cast<size_t>(m.layers), "hybrid"));
+  j["rope_parameters"] = {{"hybrid", {{"rope_type", "default"}, {"rope_theta", m.rope_theta},
+                                      {"partial_rotary_factor", m.rotary_fraction}}}};
+  for (const char* older : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) j.erase(older);
+}
+
+void write_token(Json& j, const char* name, int64_t id) {
+  if (!j.contains(name)) j[name] = id >= 0 ? Json(id) : Json(nullptr);
+}
+
+std::string layer_letters(int64_t layers, const auto& is, char yes, char no) {
+  std::string letters;
+  for (int64_t l = 0; l < layers; ++l) letters += is(l) ? yes : no;
+  return letters;
+}
+
+/// One way to write what several configurations say alike; what does not change the function goes to its default.
+ModelConfig canonical(ModelConfig m) {
+  const ModelConfig plain;
+  const auto rotates = layer_letters(m.layers, [&](int64_t l) { return m.rotary_of(l).dims > 0; }, 'R', 'N');
+  const auto slides = layer_letters(m.layers, [&](int64_t l) { return m.window_of(l) > 0; }, 'S', 'F');
+  m.hidden = m.moe.experts > 0 && m.moe.first_dense == 0 ? 0 : m.mlp_hidden();
+  m.head_width = m.key_width();
+  if (m.attention_scale == 1 / std::sqrt(static_cast<double>(m.key_width()))) m.attention_scale = 0;
+  m.preset.clear();
+  m.init_std = plain.init_std;
+  m.scale_output_init = plain.scale_output_init;
+  if (m.position == PositionKind::rope) m.rope_pattern = rotates;
+  else m.rope_theta = plain.rope_theta, m.rotary_fraction = plain.rotary_fraction, m.rope_scaling = {};
+  m.window_pattern = m.window > 0 ? slides : "";
+  RopeScalingConfig& s = m.rope_scaling;
+  const RopeScalingConfig given = s;
+  s = {.kind = given.kind};
+  if (s.kind != RopeScalingKind::none) s.factor = given.factor;
+  if (s.kind == RopeScalingKind::llama3 || s.kind == RopeScalingKind::yarn) s.original_context = given.original_context;
+  if (s.kind == RopeScalingKind::llama3) s.low_freq_factor = given.low_freq_factor, s.high_freq_factor = given.high_freq_factor;
+  if (s.kind == RopeScalingKind::yarn) {
+    s.beta_slow = given.beta_slow;
+    s.beta_fast = given.beta_fast;
+    s.attention_factor = given.attention_factor;
+    s.mscale = given.mscale;
+    s.mscale_all_dim = given.mscale_all_dim;
+  }
+  if (m.moe.experts == 0) {
+    m.moe = {};
+    return m;
+  }
+  if (m.moe.router != RouterKind::zaya) m.moe.router_width = plain.moe.router_width;
+  if (m.moe.balance != BalanceRule::none) m.moe.balance = BalanceRule::adamw;  // either way there are selection biases
+  if (m.moe.score == RouterScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
+    m.moe.score = RouterScore::softmax_first;
+    m.moe.normalize = true;
+  }
+  m.moe.router_init = plain.moe.router_init;
+  m.moe.balance_rate = plain.moe.balance_rate;
+  m.moe.aux_coefficient = m.moe.z_coefficient = 0;
+  return m;
+}
+
+}  // namespace
+
+std::vector<std::string> architecture_differences(const ModelConfig& left, const ModelConfig& right) {
+  std::vector<std::string> lines;
+  for (const ConfigDifference& d : diff_config(to_node(canonical(left)), to_node(canonical(right))))
+    lines.push_back(fmt::format("{}: {}, {}", d.path, d.left, d.right));
+  return lines;
+}
+
+std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& layout, const HuggingfaceNotes& notes) {
+  Json j = notes.original.empty() ? Json::object() : Json::parse(notes.original, nullptr, false);
+  if (!j.is_object() || j.value("model_type", Json()) != Json(layout.family)) j = Json::object();
+  j["architectures"] = {architecture_of(layout.family)};
+  j["model_type"] = layout.family;
+  for (const char* dialect : {"dtype", "torch_dtype"})
+    j[dialect] = notes.dtype == DType::bf16 ? "bfloat16" : notes.dtype == DType::f64 ? "float64" : "float32";
+  if (layout.family == "gpt2") write_gpt2(j, m);
+  else if (layout.family == "zaya") write_zaya(j, m, layout.zaya_sublayers);
+  else write_llama(j, m, layout.family);
+  write_token(j, "bos_token_id", notes.bos);
+  write_token(j, "eos_token_id", notes.eos);
+  write_token(j, "pad_token_id", notes.pad);
+  if (!j.contains("use_cache")) j["use_cache"] = true;
+  const std::string text = j.dump(2) + "\n";
+  const ModelConfig back = model_from_huggingface(text, "config.json", layout.zaya_sublayers ? 2 * m.layers : 0);
+  std::string message;
+  for (const std::string& line : architecture_differences(m, back)) message += "\n  " + line;
+  if (!message.empty())
+    throw Error(fmt::format("the family {} cannot express this model (field: the model's value, what the family has):{}",
+                            layout.family, message),
+                "train with options that the family knows, or export nothing: other programs would compute something else");
+  return text;
+}
+
+}  // namespace ingot

@@ -1,0 +1,29 @@
+// A recipe for continuing a model on a person's own text: composed from the model and the data, then run by the same
+// trainer as any other recipe. docs/exchange.md.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "exchange/stored_model.h"
+#include "train/recipe.h"
+
+namespace ingot {
+
+struct FinetuneOptions {
+  std::string data;       ///< text, .jsonl with a field of text per row, a folder, or a pattern
+  std::string run_folder;
+  std::string field = "text";
+  std::string tokenizer;  ///< "": the model's
+  double epochs = 1;
+  double lr = 2e-5;
+  int64_t batch = 8;
+  int64_t sequence = 0;   ///< 0: the model's context, at most 1024
+  double validation_fraction = 0.05;  ///< of the documents; fewer than 200 are all trained on
+};
+
+/// Copies the model's small files into the run folder, tokenizes the data there, and gives the recipe: AdamW without decay
+/// at a linearly falling rate, for as many steps as the epochs need. Error for rows that are not plain text (prompts and
+/// completions, conversations: learning from the answers only is not there yet), for a model without a tokenizer.
+Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
+
+}  // namespace ingot

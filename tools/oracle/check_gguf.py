@@ -1,0 +1,170 @@
+"""Reads a GGUF file with the `gguf` package and compares every tensor with the Hugging Face folder it came from, by
+formulas of its own: names, the order of query and key rows of arch llama, stacked experts, rounding of each type. With
+--logits and the `xllamacpp` package, llama.cpp runs it and its log-probabilities are compared with those of
+reference.safetensors in that folder.
+
+  check_gguf.py HF_FOLDER FILE.gguf [--logits TOLERANCE]"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+FIELDS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "F64": np.dtype("<f8"), "I32": np.dtype("<i4")}
+
+
+def read_safetensors(folder, pattern="model*.safetensors"):
+    out = {}
+    for file in sorted(Path(folder).glob(pattern)):
+        raw = file.read_bytes()
+        length = int.from_bytes(raw[:8], "little")
+        for name, entry in json.loads(raw[8 : 8 + length]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            data = raw[8 + length + begin : 8 + length + end]
+            if entry["dtype"] == "BF16":
+                value = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+            else:
+                value = np.frombuffer(data, FIELDS[entry["dtype"]])
+            out[name] = value.reshape(entry["shape"])
+    return out
+
+
+def interleave(rows, heads):
+    """Rotate-half rows to pairs side by side."""
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+GPT2 = {
+    "token_embd": "wte",
+    "position_embd": "wpe",
+    "output_norm": "ln_f",
+    "attn_norm": "ln_1",
+    "attn_qkv": "attn.c_attn",
+    "attn_output": "attn.c_proj",
+    "ffn_norm": "ln_2",
+    "ffn_up": "mlp.c_fc",
+    "ffn_down": "mlp.c_proj",
+}
+LLAMA = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+def expected(name, weights, config):
+    kind = config["model_type"]
+    stem, part = name.rsplit(".", 1)
+    layer = re.fullmatch(r"blk\.(\d+)\.(.*)", stem)
+    inner = layer[2] if layer else stem
+    if kind == "gpt2":
+        value = weights["transformer." + (f"h.{layer[1]}." if layer else "") + f"{GPT2[inner]}.{part}"]
+        return value.T if value.ndim == 2 and layer else value
+    if not layer:
+        return weights[f"{OUTER[inner]}.{part}"]
+    base = f"model.layers.{layer[1]}."
+    moe = base + ("block_sparse_moe." if kind == "mixtral" else "mlp.")
+    if inner == "ffn_gate_inp":
+        return weights[moe + "gate.weight"]
+    if inner.endswith("_exps"):
+        theirs = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}[inner]
+        if kind == "mixtral":
+            theirs = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[theirs]
+        experts = config.get("num_experts") or config["num_local_experts"]
+        return np.stack([weights[f"{moe}experts.{e}.{theirs}.weight"] for e in range(experts)])
+    value = weights[f"{base}{LLAMA[inner]}.{part}"]
+    if inner in ("attn_q", "attn_k") and kind in ("llama", "mixtral"):
+        value = interleave(value, config["num_attention_heads" if inner == "attn_q" else "num_key_value_heads"])
+    return value
+
+
+def check_tensors(reader, folder):
+    weights, config = read_safetensors(folder), json.loads((Path(folder) / "config.json").read_text())
+    used = 0
+    for tensor in reader.tensors:
+        want = expected(tensor.name, weights, config).astype(np.float32)
+        assert tuple(reversed(tensor.shape.tolist())) == want.shape, (tensor.name, tensor.shape, want.shape)
+        stored = gguf.quants.quantize(want, tensor.tensor_type)
+        if not np.array_equal(stored.view(np.uint8).ravel(), np.asarray(tensor.data).view(np.uint8).ravel()):
+            raise SystemExit(f"{tensor.name} ({tensor.tensor_type.name}) differs")
+        used += want.size
+    total = sum(v.size for v in weights.values())
+    assert used == total, (used, total)
+    return len(reader.tensors)
+
+
+def log_probs_of_llama_cpp(path, ids, vocabulary):
+    """Of every next token, for each prefix of `ids`, by token."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = 64
+    params.n_parallel = 1
+    params.cpuparams.n_threads = 1
+    params.warmup = False
+    server = xllamacpp.Server(params)
+    rows = []
+    for t in range(1, len(ids) + 1):
+        request = {
+            "prompt": [int(i) for i in ids[:t]],
+            "n_predict": 1,
+            "n_probs": vocabulary,
+            "temperature": 1.0,
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
+            "cache_prompt": False,
+        }
+        answer = server.handle_completions(request)
+        answer = json.loads(answer) if isinstance(answer, (str, bytes)) else answer
+        row = np.full(vocabulary, np.nan)
+        for entry in answer["completion_probabilities"][0]["top_logprobs"]:
+            row[entry["id"]] = entry["logprob"]
+        rows.append(row)
+    return np.stack(rows)
+
+
+def check_logits(folder, path):
+    reference = read_safetensors(folder, "reference.safetensors")
+    logits = reference["logits"]
+    want = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+    want -= logits.max(-1, keepdims=True)
+    got = log_probs_of_llama_cpp(path, reference["input_ids"], logits.shape[-1])
+    seen = ~np.isnan(got)
+    assert seen.mean() > 0.95, f"llama.cpp gave {seen.mean():.0%} of the probabilities"
+    return np.abs(got - want)[seen].max(), (got[seen].size, logits.size)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("file")
+    parser.add_argument("--logits", type=float, metavar="TOLERANCE")
+    args = parser.parse_args()
+    reader = gguf.GGUFReader(args.file)
+    print(f"{args.file}: {check_tensors(reader, args.folder)} tensors are those of {args.folder}")
+    if args.logits is None:
+        return 0
+    difference, (seen, total) = check_logits(args.folder, args.file)
+    print(f"{args.file}: log-probabilities of llama.cpp differ by {difference:.2e} at most ({seen} of {total} given)")
+    return 0 if difference <= args.logits else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
