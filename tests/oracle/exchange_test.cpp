@@ -159,7 +159,7 @@ TEST(Finetune, AnImportedModelLearnsAndGoesBack) {
   EXPECT_NE(again.output.find("already holds a run"), std::string::npos) << again.output;
   const ProcessResult said = run_process({INGOT_BINARY, "generate", "--run", dir / "run", "--prompt", "Salt carries the green",
                                           "--temperature", "0", "--max-tokens", "12"});
-  EXPECT_NE(said.output.find("hills under the"), std::string::npos) << said.output;
+  EXPECT_NE(said.output.find("the green hills"), std::string::npos) << said.output;
   const std::string out = dir / "tuned";
   export_huggingface(real_file_system(), open_stored_model(real_file_system(), dir / "run"), out);
   const char* python = std::getenv("INGOT_ORACLE_PYTHON");

@@ -97,7 +97,7 @@ def check_tensors(reader, folder):
     weights, config = read_safetensors(folder), json.loads((Path(folder) / "config.json").read_text())
     used = 0
     for tensor in reader.tensors:
-        want = expected(tensor.name, weights, config).astype(np.float32)
+        want = np.ascontiguousarray(expected(tensor.name, weights, config), np.float32)
         assert tuple(reversed(tensor.shape.tolist())) == want.shape, (tensor.name, tensor.shape, want.shape)
         stored = gguf.quants.quantize(want, tensor.tensor_type)
         if not np.array_equal(stored.view(np.uint8).ravel(), np.asarray(tensor.data).view(np.uint8).ravel()):
@@ -121,20 +121,13 @@ def log_probs_of_llama_cpp(path, ids, vocabulary):
     server = xllamacpp.Server(params)
     rows = []
     for t in range(1, len(ids) + 1):
-        request = {
-            "prompt": [int(i) for i in ids[:t]],
-            "n_predict": 1,
-            "n_probs": vocabulary,
-            "temperature": 1.0,
-            "top_k": 0,
-            "top_p": 1.0,
-            "min_p": 0.0,
-            "cache_prompt": False,
-        }
-        answer = server.handle_completions(request)
-        answer = json.loads(answer) if isinstance(answer, (str, bytes)) else answer
+        for seed in range(50):  # a draw that ends the text comes without probabilities: draw again
+            request = {"prompt": [int(i) for i in ids[:t]], "max_tokens": 1, "logprobs": vocabulary, "seed": seed}
+            answer = server.handle_completions(request)
+            if answer["choices"][0]["logprobs"]:
+                break
         row = np.full(vocabulary, np.nan)
-        for entry in answer["completion_probabilities"][0]["top_logprobs"]:
+        for entry in answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
             row[entry["id"]] = entry["logprob"]
         rows.append(row)
     return np.stack(rows)

@@ -190,9 +190,12 @@ def check(folder):
     """Largest difference of the logits of an exported folder from the fixture's, relative to the largest logit."""
     own = Path(folder) / "reference.safetensors"
     reference = load_file(own if own.exists() else FOLDER / Path(folder).name / "reference.safetensors")
-    with double_precision():
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
-        difference = max_rel(logits_of(model.eval(), reference["input_ids"].long()), reference["logits"])
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    loaded.config._attn_implementation = loaded.config._experts_implementation = "eager"
+    with double_precision():  # the same weights in a model whose tables of angles are double too
+        model = type(loaded)(loaded.config).double().eval()
+        model.load_state_dict(loaded.state_dict())
+        difference = max_rel(logits_of(model, reference["input_ids"].long()), reference["logits"])
     note = f"{model.config.model_type}, logits differ by {difference:.1e}"
     if (Path(folder) / "tokenizer.json").exists():
         tokenizer = AutoTokenizer.from_pretrained(folder)
