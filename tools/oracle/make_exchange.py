@@ -192,9 +192,10 @@ def check(folder):
     reference = load_file(own if own.exists() else FOLDER / Path(folder).name / "reference.safetensors")
     loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
     loaded.config._attn_implementation = loaded.config._experts_implementation = "eager"
+    weights = {name: value.double() for name, value in loaded.state_dict().items()}
     with double_precision():  # the same weights in a model whose tables of angles are double too
         model = type(loaded)(loaded.config).double().eval()
-        model.load_state_dict(loaded.state_dict())
+        model.load_state_dict(weights)
         difference = max_rel(logits_of(model, reference["input_ids"].long()), reference["logits"])
     note = f"{model.config.model_type}, logits differ by {difference:.1e}"
     if (Path(folder) / "tokenizer.json").exists():
