@@ -201,12 +201,14 @@ void ThreadWorld::wait(Group& group, Meeting& m, int rank, const std::string& wh
   if (m.state == Meeting::State::complete) return;
   const std::string who = fmt::format("rank {} in {}", group.ranks[static_cast<size_t>(rank)], what);
   if (m.state == Meeting::State::failed) throw Error(fmt::format("{}: {}", who, m.error), m.hint);
+  const bool late = stopped_.empty() && !in_time;
+  const std::string why = !stopped_.empty() ? stopped_
+                          : in_time         ? fmt::format("it will never complete; missing: {}", gone)
+                                            : fmt::format("not complete after {} s; missing: {}", deadline_, missing(group, m, false));
   m.state = Meeting::State::failed;  // nobody may touch this rank's tensors any more
-  m.error = fmt::format("rank {} gave up", group.ranks[static_cast<size_t>(rank)]);
-  if (!stopped_.empty()) throw Error(fmt::format("{}: {}", who, stopped_));
-  if (in_time) throw Error(fmt::format("{}: it will never complete; missing: {}", who, gone));
-  throw Error(fmt::format("{}: not complete after {} s; missing: {}", who, deadline_, missing(group, m, false)),
-              "find out why the missing ranks did not come; a slow machine needs a longer deadline");
+  m.error = fmt::format("rank {} gave up: {}", group.ranks[static_cast<size_t>(rank)], why);
+  m.hint = late ? "find out why the missing ranks did not come; a slow machine needs a longer deadline" : "";
+  throw Error(fmt::format("{}: {}", who, why), m.hint);
 }
 
 void ThreadWorld::withdraw(Group& group, Meeting& m, int rank, const std::string& what) {
