@@ -19,7 +19,7 @@ struct Options {
   std::string run, checkpoint, tokenizer, prompt = "The ", kernels = "strict";
   GenerateOptions generate;
   int64_t seed = 1;
-  bool quiet = false;
+  bool quiet = false, absorb = false;
 };
 
 /// A model, its tokenizer, and generation options completed from both.
@@ -58,7 +58,7 @@ void continue_aloud(const Session& s, Generator& generator, SequenceState& seque
 int generate(const Options& o) {
   if (o.prompt.empty()) throw Error("the prompt is empty", "give --prompt \"some text\"");
   const Session s = open_session(o);
-  Generator generator(*s.model);
+  Generator generator(*s.model, 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
   if (!o.quiet) std::cout << o.prompt;
   continue_aloud(s, generator, sequence, o.prompt);
@@ -68,7 +68,7 @@ int generate(const Options& o) {
 /// A base model knows no roles: every line you type is appended to the text, and the model goes on.
 int chat(const Options& o) {
   const Session s = open_session(o);
-  Generator generator(*s.model);
+  Generator generator(*s.model, 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
   std::cout << "Write something; the model continues it. An empty line starts a new text, Ctrl-D ends.\n";
   std::string line;
@@ -97,6 +97,7 @@ void add_options(CLI::App* c, Options& o) {
   c->add_option("--top-p", s.top_p, "only the most likely tokens with this much probability")->capture_default_str();
   c->add_option("--min-p", s.min_p, "drop tokens below this share of the most likely one")->capture_default_str();
   c->add_option("--seed", o.seed, "same seed, same text")->capture_default_str();
+  c->add_flag("--absorb", o.absorb, "latent attention: attend in the latent space; faster, log-probabilities not bit for bit training's");
   c->add_option("--kernels", o.kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
 }
 

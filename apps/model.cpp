@@ -45,7 +45,7 @@ Json describe(const Decoder& d, int64_t context) {
   }
   j["weights_bytes_bf16"] = 2 * n.total;
   j["training_bytes_fp32_adamw"] = 16 * n.total;  // masters, gradients, two moments; Muon's matrices need 4 less
-  j["cache_bytes_per_token_bf16"] = 4 * m.layers * m.kv_heads * m.key_width();
+  j["cache_bytes_per_token_bf16"] = 2 * m.layers * m.cache_width();
   if (m.attention == AttentionKind::cca)  // two convolution inputs and the delayed half of the values, fp32
     j["cache_bytes_per_sequence_fp32"] =
         4 * m.layers * (2 * (m.heads + m.kv_heads) * m.key_width() + m.kv_heads * m.key_width() / 2);

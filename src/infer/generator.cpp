@@ -12,8 +12,9 @@ SequenceLayout layout_of(const Model& model) {
   const ModelConfig& m = model.config();
   SequenceLayout l;
   l.layers = m.layers;
-  l.kv_heads = m.kv_heads;
-  l.head_width = m.key_width();
+  l.kv_heads = m.is_mla() ? 1 : m.kv_heads;
+  l.head_width = m.is_mla() ? m.cache_width() : m.key_width();
+  if (m.is_mla()) l.value_width = 0;  // the latent and the rotated key are one row
   l.dtype = model.weights().precision().compute;
   if (m.attention == AttentionKind::cca) {
     l.conv_channels = (m.heads + m.kv_heads) * m.key_width();
@@ -30,9 +31,15 @@ struct Generator::Call {
   std::vector<int32_t> ids, positions, last_rows;
 };
 
-Generator::Generator(const Model& model, int64_t max_pages)
+Generator::Generator(const Model& model, int64_t max_pages, LatentDecoding latents)
     : model_(model),
+      latents_(latents),
       store_(layout_of(model), max_pages > 0 ? max_pages : 8 * (SequenceStore::pages_for(model.config().context) + 1)) {}
+
+void Generator::prepare(Context& c) const {
+  c.absorb_latents = latents_ == LatentDecoding::absorbed;
+  model_.add_router_inputs(c);
+}
 
 std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const> sequences,
                                                   std::span<const std::span<const int32_t>> tokens) {
@@ -55,7 +62,7 @@ std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const
   }
   Tape tape(arena_, {.record = false});
   Context c{tape, model_.weights(), &call.rows, tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
-  model_.add_router_inputs(c);
+  prepare(c);
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
   std::vector<std::vector<float>> logits;
   for (const int32_t row : call.last_rows) {
@@ -77,7 +84,7 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(past + i));
   Tape tape(arena_, {.record = false});
   Context c{tape, model_.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {n}))};
-  model_.add_router_inputs(c);
+  prepare(c);
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(tokens.data(), {n}))).hidden_TD;
   const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD,
                                              tape.leaf(Tensor::of(targets.data(), {n})));

@@ -1,5 +1,5 @@
 // Generation with cached sequences: the training forward with recording off. Log-probabilities and logits are the bits
-// that training would compute for the same tokens, in any chunking.
+// that training would compute for the same tokens, in any chunking (latent attention: unless it is asked to absorb).
 #pragma once
 #include <functional>
 #include <optional>
@@ -19,11 +19,15 @@ struct GenerateOptions {
   int64_t vocab = 0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is padded. 0: all
 };
 
+/// How latent attention reads its cache, which holds latents either way. materialised: keys and values are made again,
+/// with the bits of training. absorbed: attention in the latent space, much less work per cached token, other roundings.
+enum class LatentDecoding { materialised, absorbed };
+
 class Generator {
  public:
   /// `model` must outlive the generator. `max_pages` bounds cache memory (pages of 64 tokens); 0: enough for 8 sequences
   /// of the model's context.
-  explicit Generator(const Model& model, int64_t max_pages = 0);
+  explicit Generator(const Model& model, int64_t max_pages = 0, LatentDecoding latents = LatentDecoding::materialised);
 
   SequenceState new_sequence() { return store_.create(); }
   /// Appends tokens to sequences (one list per sequence, any lengths) in one batched forward. Returns the logits after
@@ -40,7 +44,9 @@ class Generator {
 
  private:
   struct Call;
+  void prepare(Context& c) const;
   const Model& model_;
+  LatentDecoding latents_;
   SequenceStore store_;
   HeapArena arena_;
 };

@@ -5,8 +5,18 @@
 
 namespace ingot {
 
+int64_t ModelConfig::key_width() const {
+  if (is_mla()) return mla.nope_width + mla.rope_width;
+  return head_width > 0 ? head_width : width / heads;
+}
+
+int64_t ModelConfig::cache_width() const {
+  return is_mla() ? mla.kv_rank + mla.rope_width : 2 * kv_heads * key_width();
+}
+
 int64_t ModelConfig::rotary_dims() const {
   if (position != PositionKind::rope) return 0;
+  if (is_mla()) return mla.rope_width;
   return static_cast<int64_t>(std::llround(static_cast<double>(key_width()) * rotary_fraction));
 }
 
@@ -52,7 +62,7 @@ void validate_scaling(ConfigErrors& e, const RopeScalingConfig& s) {
 }
 
 void validate_positions(ConfigErrors& e, const ModelConfig& m) {
-  if (m.rotary_dims() % 2 != 0 || m.rotary_dims() > m.key_width())
+  if (!m.is_mla() && (m.rotary_dims() % 2 != 0 || m.rotary_dims() > m.key_width()))
     e.add("rotary_fraction", "gives {} rotated channels of {}; it must be even and at most the head's width",
           m.rotary_dims(), m.key_width());
   const bool rope = m.position == PositionKind::rope;
@@ -77,6 +87,24 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
   validate_scaling(e, m.rope_scaling);
 }
 
+void validate_mla(ConfigErrors& e, const ModelConfig& m) {
+  const MlaConfig& a = m.mla;
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"mla.kv_rank", a.kv_rank}, {"mla.nope_width", a.nope_width},
+                                    {"mla.rope_width", a.rope_width}, {"mla.value_width", a.value_width}})
+    if (value < 1) e.add(name, "attention = \"mla\" needs it: DeepSeek-V3 has kv_rank 512, nope_width 128, rope_width 64, "
+                         "value_width 128; found {}", value);
+  if (a.q_rank < 0) e.add("mla.q_rank", "must not be negative, found {}", a.q_rank);
+  if (a.rope_width % 2 != 0) e.add("mla.rope_width", "channels turn in pairs, found {}", a.rope_width);
+  if (m.kv_heads != m.heads)
+    e.add("kv_heads", "latent attention makes keys for each of heads = {}; set kv_heads to it, found {}", m.heads, m.kv_heads);
+  if (m.head_width != 0) e.add("head_width", "latent attention takes widths from [model.mla]; leave it out");
+  if (m.rotary_fraction != 1) e.add("rotary_fraction", "latent attention rotates mla.rope_width channels; leave it out");
+  if (m.qk_norm) e.add("qk_norm", "latent attention norms its latents instead");
+  if (m.attention_bias) e.add("attention_bias", "latent attention has no biases");
+  if (m.position == PositionKind::learned)
+    e.add("position", "latent attention has rotary channels of its own; use rope, or none to leave them unrotated");
+}
+
 }  // namespace
 
 double RopeScalingConfig::yarn_magnitude(double weight) const {
@@ -92,6 +120,7 @@ RotaryRule ModelConfig::rotary_of(int64_t layer) const {
   if (position != PositionKind::rope || letter_of(rope_pattern, layer, 'R') == 'N') return r;
   const RopeScalingConfig& s = rope_scaling;
   r.dims = rotary_dims();
+  r.interleaved = interleaved_rope;
   r.theta = window_rope_theta != 0 && window_of(layer) > 0 ? window_rope_theta : rope_theta;
   r.kind = half_truncated_rope ? RotaryKind::half_truncated : kind_of(s.kind);
   if (s.kind == RopeScalingKind::none) return r;
@@ -123,7 +152,9 @@ void ModelConfig::validate(ConfigErrors& e) const {
   if (e.count() > 0) return;
   if (vocab < 0) e.add("vocab", "must not be negative, found {}", vocab);
   if (heads % kv_heads != 0) e.add("kv_heads", "heads = {} must be a multiple of kv_heads = {}", heads, kv_heads);
-  if (head_width == 0 && width % heads != 0)
+  if (is_mla()) validate_mla(e, *this);
+  else if (mla.kv_rank != 0) e.add("mla.kv_rank", "is set, but attention is {}", enum_name(attention));
+  if (head_width == 0 && !is_mla() && width % heads != 0)
     e.add("heads", "width = {} is not a multiple of heads = {}; set head_width", width, heads);
   validate_positions(e, *this);
   if (attention == AttentionKind::cca) {

@@ -12,9 +12,9 @@
 
 namespace ingot {
 
-enum class AttentionKind { gqa, cca };
+enum class AttentionKind { gqa, cca, mla };
 constexpr auto enum_names(AttentionKind) {
-  return std::to_array<EnumName<AttentionKind>>({{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}});
+  return std::to_array<EnumName<AttentionKind>>({{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}, {AttentionKind::mla, "mla"}});
 }
 enum class PositionKind { rope, learned, none };
 constexpr auto enum_names(PositionKind) {
@@ -90,6 +90,24 @@ struct RopeScalingConfig {
   double yarn_magnitude(double weight) const;
 };
 
+/// Multi-head latent attention (attention = "mla"): ranks of the latents and channels of a head.
+struct MlaConfig {
+  int64_t q_rank = 0;
+  int64_t kv_rank = 0;
+  int64_t nope_width = 0, rope_width = 0, value_width = 0;
+  double norm_eps = 1e-6;
+
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("q_rank", q_rank, "width of the queries' latent; 0: queries come from the stream");
+    v("kv_rank", kv_rank, "width of the latent that keys and values are made from");
+    v("nope_width", nope_width, "channels of a query or key head that are not rotated");
+    v("rope_width", rope_width, "rotated channels; all heads share one such key");
+    v("value_width", value_width, "channels of a value head");
+    v("norm_eps", norm_eps, "epsilon of the latents' norms");
+  }
+};
+
 struct MoeConfig {
   int64_t experts = 0;  ///< 0: dense
   int64_t top_k = 1;
@@ -140,10 +158,12 @@ struct ModelConfig {
   int64_t hidden = 0;      ///< dense MLP width (after the gate); 0: 4 width
   int64_t context = 1024;  ///< longest sequence (learned positions have this many rows)
   AttentionKind attention = AttentionKind::gqa;
+  MlaConfig mla;
   PositionKind position = PositionKind::rope;
   double rope_theta = 10000;
   double rotary_fraction = 1.0;
   bool half_truncated_rope = false;
+  bool interleaved_rope = false;
   std::string rope_pattern;
   double window_rope_theta = 0;
   RopeScalingConfig rope_scaling;
@@ -166,7 +186,12 @@ struct ModelConfig {
   int64_t mup_base_width = 0;
   MoeConfig moe;
 
-  int64_t key_width() const { return head_width > 0 ? head_width : width / heads; }
+  bool is_mla() const { return attention == AttentionKind::mla; }
+  /// Channels of a query or key head, and of a value head.
+  int64_t key_width() const;
+  int64_t value_width() const { return is_mla() ? mla.value_width : key_width(); }
+  /// Numbers that the cache keeps per token and layer.
+  int64_t cache_width() const;
   int64_t mlp_hidden() const { return hidden > 0 ? hidden : 4 * width; }
   int64_t rotary_dims() const;
   /// A layer's sliding window, 0: none.
@@ -176,8 +201,6 @@ struct ModelConfig {
   /// Factor on q . k.
   double attention_scale_of() const;
   bool is_moe(int64_t layer) const { return moe.experts > 0 && layer >= moe.first_dense; }
-  /// Columns of the packed q | k | v.
-  int64_t packed_width() const { return (heads + 2 * kv_heads) * key_width(); }
 
   template <class Visitor>
   void visit(Visitor& v) {
@@ -190,11 +213,13 @@ struct ModelConfig {
     v("head_width", head_width, "width of a head; 0: width / heads");
     v("hidden", hidden, "dense MLP width after the gate; 0: 4 width");
     v("context", context, "longest sequence");
-    v("attention", attention, "gqa, or cca: ZAYA1's compressed convolutional attention");
+    v("attention", attention, "gqa, cca (ZAYA1's compressed convolutional attention) or mla (DeepSeek's latent attention)");
+    v("mla", mla, "latent attention");
     v("position", position, "rope, learned or none");
     v("rope_theta", rope_theta, "base of the rotation");
     v("rotary_fraction", rotary_fraction, "share of each head that is rotated");
     v("half_truncated_rope", half_truncated_rope, "half of the rotated pairs stand still (modded-nanogpt)");
+    v("interleaved_rope", interleaved_rope, "rotated pairs are neighbours (DeepSeek), not the two halves of a head");
     v("rope_pattern", rope_pattern, "a letter per layer, repeated: R rotates, N does not (RRRN: every 4th is NoPE); empty: all R");
     v("window_rope_theta", window_rope_theta, "base of the rotation in layers with a window; 0: rope_theta");
     v("rope_scaling", rope_scaling, "rotation for a longer context");

@@ -95,6 +95,31 @@ AttentionOptions Decoder::attention_options(int64_t layer) const {
   return o;
 }
 
+LatentAttentionOptions Decoder::latent_attention_options(int64_t layer) const {
+  const MlaConfig& m = config_.mla;
+  LatentAttentionOptions o;
+  o.width = config_.width;
+  o.heads = config_.heads;
+  o.q_rank = m.q_rank;
+  o.kv_rank = m.kv_rank;
+  o.nope = m.nope_width;
+  o.rope = m.rope_width;
+  o.value = m.value_width;
+  o.rotary = config_.rotary_of(layer);
+  o.latent_eps = m.norm_eps;
+  o.window = config_.window_of(layer);
+  o.softcap = config_.logit_softcap;
+  o.scale = config_.attention_scale_of();
+  o.init_std = config_.init_std;
+  o.out_std = output_std(config_);
+  return o;
+}
+
+std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, int64_t layer) {
+  if (config_.is_mla()) return std::make_unique<LatentAttention>(table_, prefix, latent_attention_options(layer));
+  return std::make_unique<GroupedAttention>(table_, prefix, attention_options(layer));
+}
+
 MoeOptions Decoder::moe_options(int64_t layer) const {
   const MoeConfig& m = config_.moe;
   MoeOptions o;
@@ -127,7 +152,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   Block b;
   b.attention_norm = add_norm_params(prefix + ".attention_norm");
-  b.attention = std::make_unique<Attention>(table_, prefix + ".attention", attention_options(layer));
+  b.attention = make_attention(prefix + ".attention", layer);
   b.attention_merge = add_merge_params(prefix + ".attention_merge");
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
   if (config_.is_moe(layer))
@@ -225,7 +250,7 @@ double training_flops_per_token(const Decoder& decoder, int64_t context) {
   for (int64_t l = 0; l < m.layers; ++l)
     keys += static_cast<double>(m.window_of(l) > 0 ? std::min(context, m.window_of(l)) : context);
   return 6.0 * static_cast<double>(count_parameters(decoder).active) +
-         12.0 * keys * static_cast<double>(m.heads * m.key_width());
+         6.0 * keys * static_cast<double>(m.heads * (m.key_width() + m.value_width()));
 }
 
 }  // namespace ingot

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/config.h"
-#include "nn/attention.h"
+#include "nn/latent_attention.h"
 #include "nn/mlp.h"
 #include "nn/moe/layer.h"
 #include "ops/add_norm/add_norm.h"
@@ -76,7 +76,9 @@ class Decoder {
   Norm add_norm_params(const std::string& prefix);
   Merge add_merge_params(const std::string& prefix);
   Block make_block(int64_t layer);
+  std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
   AttentionOptions attention_options(int64_t layer) const;
+  LatentAttentionOptions latent_attention_options(int64_t layer) const;
   MoeOptions moe_options(int64_t layer) const;
   /// Merges the pending output and normalises; returns h and leaves the merged stream.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm) const;

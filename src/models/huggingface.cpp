@@ -90,25 +90,43 @@ void gpt2_names(const Decoder& d, Names& n, const std::string& prefix) {
   n.whole(prefix + "ln_f.bias", "final_norm.bias");
 }
 
-/// llama, mistral, qwen3, qwen3_moe, smollm3: one naming; mixtral has its own names for the experts.
+/// q, k, v and the output of grouped-query attention.
+void grouped_attention_names(const ModelConfig& m, Names& n, const std::string& e, const std::string& o) {
+  const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
+  for (const char* part : {"weight", "bias"}) {
+    if (part[0] == 'b' && !m.attention_bias) continue;
+    n.rows(e + "self_attn.q_proj." + part, o + "attention.qkv." + part, 0, q);
+    n.rows(e + "self_attn.k_proj." + part, o + "attention.qkv." + part, q, kv);
+    n.rows(e + "self_attn.v_proj." + part, o + "attention.qkv." + part, q + kv, kv);
+    n.whole(e + "self_attn.o_proj." + part, o + "attention.out." + part);
+  }
+  if (!m.qk_norm) return;
+  n.whole(e + "self_attn.q_norm.weight", o + "attention.q_norm.weight");
+  n.whole(e + "self_attn.k_norm.weight", o + "attention.k_norm.weight");
+}
+
+void latent_attention_names(const ModelConfig& m, Names& n, const std::string& layer, const std::string& ours) {
+  const std::string e = layer + "self_attn.", o = ours + "attention.";
+  if (m.mla.q_rank > 0) {
+    n.rows(e + "q_a_proj.weight", o + "down.weight", 0, m.mla.q_rank);
+    n.whole(e + "q_a_layernorm.weight", o + "q_norm.weight");
+  }
+  n.whole(e + (m.mla.q_rank > 0 ? "q_b_proj.weight" : "q_proj.weight"), o + "q_up.weight");
+  n.rows(e + "kv_a_proj_with_mqa.weight", o + "down.weight", m.mla.q_rank, m.mla.kv_rank + m.mla.rope_width);
+  n.whole(e + "kv_a_layernorm.weight", o + "kv_norm.weight");
+  n.whole(e + "kv_b_proj.weight", o + "kv_up.weight");
+  n.whole(e + "o_proj.weight", o + "out.weight");
+}
+
+/// deepseek_v3, llama, mistral, qwen3, qwen3_moe, smollm3: one naming; mixtral has its own names for the experts.
 void llama_names(const Decoder& d, Names& n, bool mixtral) {
   const ModelConfig& m = d.config();
-  const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
   n.whole("model.embed_tokens.weight", "embed.weight");
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string e = fmt::format("model.layers.{}.", l), o = fmt::format("layers.{}.", l);
     n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
-    for (const char* part : {"weight", "bias"}) {
-      if (part[0] == 'b' && !m.attention_bias) continue;
-      n.rows(e + "self_attn.q_proj." + part, o + "attention.qkv." + part, 0, q);
-      n.rows(e + "self_attn.k_proj." + part, o + "attention.qkv." + part, q, kv);
-      n.rows(e + "self_attn.v_proj." + part, o + "attention.qkv." + part, q + kv, kv);
-      n.whole(e + "self_attn.o_proj." + part, o + "attention.out." + part);
-    }
-    if (m.qk_norm) {
-      n.whole(e + "self_attn.q_norm.weight", o + "attention.q_norm.weight");
-      n.whole(e + "self_attn.k_norm.weight", o + "attention.k_norm.weight");
-    }
+    if (m.is_mla()) latent_attention_names(m, n, e, o);
+    else grouped_attention_names(m, n, e, o);
     n.whole(e + "post_attention_layernorm.weight", o + "mlp_norm.weight");
     if (!m.is_moe(l)) {
       n.rows(e + "mlp.gate_proj.weight", o + "mlp.gate_up.weight", 0, m.mlp_hidden());
@@ -228,8 +246,8 @@ void zaya_names_in_sublayers(const Decoder& d, Names& n) {
 }  // namespace
 
 const std::vector<std::string>& huggingface_families() {
-  static const std::vector<std::string> names = {"gpt2",  "llama",     "mistral", "mixtral",
-                                                 "qwen3", "qwen3_moe", "smollm3", "zaya"};
+  static const std::vector<std::string> names = {"deepseek_v3", "gpt2",      "llama",   "mistral", "mixtral",
+                                                 "qwen3",       "qwen3_moe", "smollm3", "zaya"};
   return names;
 }
 
@@ -245,7 +263,7 @@ HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
                     m.tied && m.moe.shared_hidden == 0;
   const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias && m.tied &&
                     m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
-  const bool llama = m.attention == AttentionKind::gqa && m.position == PositionKind::rope && m.norm == NormChoice::rms &&
+  const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope && m.norm == NormChoice::rms &&
                      m.residual == ResidualKind::plain && m.mlp == MlpKind::swiglu && !m.mlp_bias &&
                      m.rotary_fraction == 1.0 && m.moe.router == RouterKind::linear && m.moe.shared_hidden == 0 &&
                      (m.moe.experts == 0 || m.moe.first_dense == 0);
@@ -254,6 +272,10 @@ HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
   if (!llama)
     throw Error("no Hugging Face family describes this model",
                 huggingface_families_hint() + "; options such as shared experts have no counterpart there");
+  if (m.is_mla()) {
+    if (m.moe.experts > 0) throw Error("no Hugging Face family here has latent attention and experts", "deepseek_v3: dense layers only");
+    return {.family = "deepseek_v3"};
+  }
   if (m.moe.experts > 0) return {.family = m.qk_norm ? "qwen3_moe" : "mixtral"};
   return {.family = m.qk_norm              ? "qwen3"
                     : !m.rope_pattern.empty() ? "smollm3"

@@ -216,6 +216,32 @@ ModelConfig smollm3(const Fields& f) {
   return m;
 }
 
+/// DeepSeek-V3 with dense layers only.
+ModelConfig deepseek_v3(const Fields& f) {
+  ModelConfig m;
+  m.vocab = f.integer("vocab_size");
+  m.width = f.integer("hidden_size");
+  m.layers = f.integer("num_hidden_layers");
+  m.heads = m.kv_heads = f.integer("num_attention_heads");
+  m.hidden = f.integer("intermediate_size");
+  m.context = f.integer_or("max_position_embeddings", 4096);
+  m.norm_eps = f.number("rms_norm_eps", 1e-6);
+  m.tied = f.flag("tie_word_embeddings", false);
+  m.attention = AttentionKind::mla;
+  m.mla.q_rank = f.names("q_lora_rank") ? f.integer_or("q_lora_rank", 0) : 1536;
+  m.mla.kv_rank = f.integer_or("kv_lora_rank", 512);
+  m.mla.nope_width = f.integer_or("qk_nope_head_dim", 128);
+  m.mla.rope_width = f.integer_or("qk_rope_head_dim", 64);
+  m.mla.value_width = f.integer_or("v_head_dim", 128);
+  m.interleaved_rope = f.flag("rope_interleave", true);
+  f.require(f.text("hidden_act", "silu") == "silu", "hidden_act", "only silu (SwiGLU) is implemented for this family");
+  f.require(!f.flag("attention_bias", false), "attention_bias", "not implemented");
+  f.require(f.integer_or("first_k_dense_replace", 3) >= m.layers, "first_k_dense_replace",
+            "only models whose layers are all dense are implemented");
+  read_rope(f, m);
+  return m;
+}
+
 /// Mixtral: the chosen experts' weights are divided by their sum; `intermediate_size` is an expert's.
 ModelConfig mixtral(const Fields& f) {
   ModelConfig m = common(f);
@@ -298,6 +324,7 @@ ModelConfig read_family(const Fields& f, const std::string& path, int64_t zaya_s
   const std::string type = f.text("model_type", "");
   if (type == "gpt2") return gpt2(f);
   if (type == "llama") return llama(f);
+  if (type == "deepseek_v3") return deepseek_v3(f);
   if (type == "mistral") return mistral(f);
   if (type == "mixtral") return mixtral(f);
   if (type == "smollm3") return smollm3(f);

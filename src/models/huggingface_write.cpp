@@ -10,6 +10,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const char* architecture_of(const std::string& family) {
+  if (family == "deepseek_v3") return "DeepseekV3ForCausalLM";
   if (family == "gpt2") return "GPT2LMHeadModel";
   if (family == "mistral") return "MistralForCausalLM";
   if (family == "mixtral") return "MixtralForCausalLM";
@@ -92,6 +93,20 @@ void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
   j["norm_topk_prob"] = m.moe.normalize;
   j["decoder_sparse_step"] = 1;
   j["mlp_only_layers"] = Json::array();
+}
+
+/// Latent attention in layers that are all dense.
+void write_deepseek_v3(Json& j, const ModelConfig& m) {
+  write_llama(j, m, "deepseek_v3");
+  j.erase("head_dim");  // the library means the rotated channels by it
+  j["q_lora_rank"] = m.mla.q_rank > 0 ? Json(m.mla.q_rank) : Json(nullptr);
+  j["kv_lora_rank"] = m.mla.kv_rank;
+  j["qk_nope_head_dim"] = m.mla.nope_width;
+  j["qk_rope_head_dim"] = m.mla.rope_width;
+  j["v_head_dim"] = m.mla.value_width;
+  j["rope_interleave"] = m.interleaved_rope;
+  j["first_k_dense_replace"] = m.layers;
+  j["num_nextn_predict_layers"] = 0;
 }
 
 void write_gpt2(Json& j, const ModelConfig& m) {
@@ -212,6 +227,7 @@ std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& la
     j[dialect] = notes.dtype == DType::bf16 ? "bfloat16" : notes.dtype == DType::f64 ? "float64" : "float32";
   if (layout.family == "gpt2") write_gpt2(j, m);
   else if (layout.family == "zaya") write_zaya(j, m, layout.zaya_sublayers);
+  else if (layout.family == "deepseek_v3") write_deepseek_v3(j, m);
   else write_llama(j, m, layout.family);
   write_token(j, "bos_token_id", notes.bos);
   write_token(j, "eos_token_id", notes.eos);

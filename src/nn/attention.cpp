@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-Attention::Attention(ParameterTable& table, const std::string& prefix, const AttentionOptions& o) : o_(o) {
+GroupedAttention::GroupedAttention(ParameterTable& table, const std::string& prefix, const AttentionOptions& o) : o_(o) {
   const int64_t q = o.heads * o.head_width, kv = o.kv_heads * o.head_width, packed = q + 2 * kv;
   // CCA projects v in two halves (current and delayed), which the sources orthogonalise apart.
   const std::vector<int64_t> blocks = o.cca ? std::vector<int64_t>{q, kv, kv / 2, kv / 2} : std::vector<int64_t>{q, kv, kv};
@@ -38,7 +38,7 @@ Attention::Attention(ParameterTable& table, const std::string& prefix, const Att
                            TensorGradient::partial});
 }
 
-Value Attention::forward(Context& c, const Value& h_TD, int64_t layer) const {
+Value GroupedAttention::forward(Context& c, const Value& h_TD, int64_t layer) const {
   const DType type = c.precision().compute;
   const int tp = c.weights.placement().tensor_size;
   if (o_.heads % tp != 0 || o_.kv_heads % tp != 0)

@@ -1,4 +1,4 @@
-// The attention sublayer: projection, preparation (rotation and norm, or ZAYA1's compressed convolutions), attention,
+// The attention sublayer, and its grouped-query and CCA form: projection, preparation (rotation and norm, or ZAYA1's compressed convolutions), attention,
 // output projection. Grouped-query (MHA, GQA, MQA) and CCA differ in the preparation only.
 #pragma once
 #include "nn/context.h"
@@ -20,12 +20,19 @@ struct AttentionOptions {
 
 class Attention {
  public:
-  /// Registers the parameters under `prefix` (for example "layers.3.attention").
-  Attention(ParameterTable& table, const std::string& prefix, const AttentionOptions& options);
-  /// Another rotation from the next forward on.
-  void set_rotary(const RotaryRule& rule) { o_.rotary = rule; }
+  virtual ~Attention() = default;
   /// h_TD (normed stream) -> y_TD.
-  Value forward(Context& c, const Value& h_TD, int64_t layer) const;
+  virtual Value forward(Context& c, const Value& h_TD, int64_t layer) const = 0;
+  /// Another rotation from the next forward on.
+  virtual void set_rotary(const RotaryRule& rule) = 0;
+};
+
+class GroupedAttention final : public Attention {
+ public:
+  /// Registers the parameters under `prefix` (for example "layers.3.attention").
+  GroupedAttention(ParameterTable& table, const std::string& prefix, const AttentionOptions& options);
+  Value forward(Context& c, const Value& h_TD, int64_t layer) const override;
+  void set_rotary(const RotaryRule& rule) override { o_.rotary = rule; }
 
  private:
   AttentionOptions o_;

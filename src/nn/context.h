@@ -23,6 +23,7 @@ struct Context {
   const Rows* rows = nullptr;  ///< documents or cached sequences; must outlive the tape
   Value positions_T;           ///< i32
   std::map<int64_t, RouterInputs> routers = {};  ///< by layer
+  bool absorb_latents = false;  ///< latent attention over cached sequences: in the latent space (other roundings)
   Communicator* tensor = nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
   Communicator* expert = nullptr;  ///< ranks that share out the experts; each has other tokens, equally many
 

@@ -42,6 +42,9 @@ const Case kCases[] = {
      "rope_scaling.kind = \"llama3\"\nrope_scaling.factor = 8.0\nrope_scaling.original_context = 24\n"},
     {"yarn", "llama-small",
      "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"},
+    {"mla", "llama-small",
+     "kv_heads = 4\nhead_width = 0\nattention = \"mla\"\ninterleaved_rope = true\nmla.q_rank = 10\nmla.kv_rank = 12\n"
+     "mla.nope_width = 6\nmla.rope_width = 4\nmla.value_width = 7\n"},
     {"stage_theta", "llama-small", "", "rope_theta = 1_000_000.0\n"},
 };
 
@@ -59,15 +62,17 @@ std::string stage_text(const std::string& name, int steps, const std::string& mo
 std::string recipe_of(const TempDir& folder, const Case& c) {
   const std::string stages = *c.stage == 0 ? stage_text("only", 20, "")
                                            : stage_text("first", 10, "") + stage_text("second", 10, c.stage);
-  const std::string kv = std::string(c.options).find("kv_heads") == std::string::npos ? "kv_heads = 2\n" : "";
+  std::string heads;
+  for (const char* line : {"kv_heads = 2\n", "head_width = 8\n"})
+    if (std::string(c.options).find(std::string(line).substr(0, 8)) == std::string::npos) heads += line;
   return fmt::format(
       "[run]\nfolder = \"{0}/run\"\nprecision = \"{3}\"\n[tokenizer]\nkind = \"characters\"\n[data]\nfolder "
       "= \"{0}/data\"\n"
       "[[data.sources]]\nname = \"words\"\npath = \"{1}\"\ndocuments = \"blank_line\"\n"
       "[samples]\nprompts = [\"the \"]\ntokens = 4\n{4}[model]\npreset = \"{2}\"\nwidth = 24\nlayers = "
-      "2\nheads = 4\nhead_width = 8\nhidden = 40\n"
+      "2\nheads = 4\nhidden = 40\n"
       "context = 48\n{5}{6}[model.moe]\nhidden = 16\nrouter_width = 8\nbalance_rate = 1e-3\n",
-      folder.path(), fixture("golden/text.txt"), c.preset, std::string(c.name) == "llama" ? "bf16" : "f32", stages, kv,
+      folder.path(), fixture("golden/text.txt"), c.preset, std::string(c.name) == "llama" ? "bf16" : "f32", stages, heads,
       c.options);
 }
 

@@ -15,21 +15,22 @@ struct Options {
   int64_t heads = 2, kv_heads = 1, width = 8, window = 0;
   double softcap = 0, scale = 0;
   DType type = DType::f32;
+  int64_t values = 0;  ///< width of values; 0: width
 };
 
 void check(const Options& o, const std::vector<int64_t>& lengths) {
   const Rows rows = make_rows(lengths);
   OpCase c;
-  c.name = fmt::format("attention {}/{}x{} window={} cap={} docs={} {}", o.heads, o.kv_heads, o.width,
+  c.name = fmt::format("attention {}/{}x{}/{} window={} cap={} docs={} {}", o.heads, o.kv_heads, o.width, o.values,
                        o.window, o.softcap, describe(rows), name_of(o.type));
   c.op = &attention_op();
-  AttentionAttr attr{o.heads, o.kv_heads, o.width, o.scale, o.window, o.softcap, &rows, 0};
+  AttentionAttr attr{o.heads, o.kv_heads, o.width, o.scale, o.window, o.softcap, &rows, 0, o.values};
   if (lengths.size() == 1) {
     attr.rows = nullptr;
     c.output_row_indexed = {true, true, false};
   }
   c.attr = c.attr_double = AttrBox(attr);
-  c.inputs = {{{{rows.count, (o.heads + 2 * o.kv_heads) * o.width}, o.type}, 1, 0, {}, true, true}};
+  c.inputs = {{{{rows.count, attr.packed_width()}, o.type}, 1, 0, {}, true, true}};
   c.finite_differences = rows.count * o.width * o.heads <= 600;
   c.value_tolerance = c.gradient_tolerance = 1e-5;
   check_op(c);
@@ -52,6 +53,16 @@ TEST(Attention, WindowsAndCaps) {
         check({2, 1, 8, window, cap, 0, type}, {9});
         check({4, 2, 8, window, cap, 0.5, type}, {1, 6, 1, 11});
       }
+}
+
+TEST(Attention, ValuesOfAnotherWidth) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const auto& [width, values] : {std::pair<int64_t, int64_t>{12, 8}, {8, 20}, {24, 16}}) {
+      check({2, 2, width, 0, 0, 0, type, values}, {7});
+      check({4, 2, width, 3, 2.0, 0.5, type, values}, {3, 1, 0, 5});
+      check({3, 1, 4 * width, 0, 0, 0, type, 4 * values}, {17, 140});
+    }
+  check({4, 1, 304, 0, 0, 0, DType::f32, 272}, {70});  // an absorbed latent head
 }
 
 TEST(Attention, LongDocumentsAndOddOffsets) {

@@ -57,10 +57,11 @@ TEST(QkPrepare, NormsRotationsAndTypes) {
       }
 }
 
-const RotaryRule kRules[] = {{500000, 16, RotaryKind::linear, 4},
-                             {500000, 16, RotaryKind::llama3, 8, 1, 4, 64},
-                             {10000, 16, RotaryKind::yarn, 4, 1, 32, 4096, 1.1386},
-                             {1024, 16, RotaryKind::half_truncated}};
+const RotaryRule kRules[] = {{500000, 16, RotaryKind::linear, false, 4},
+                             {500000, 16, RotaryKind::llama3, false, 8, 1, 4, 64},
+                             {10000, 16, RotaryKind::yarn, false, 4, 1, 32, 4096, 1.1386},
+                             {1024, 16, RotaryKind::half_truncated},
+                             {10000, 16, RotaryKind::plain, true}};
 
 TEST(QkPrepare, ScaledAndHalfTruncatedRotations) {
   for (const DType type : {DType::f32, DType::bf16})

@@ -89,6 +89,40 @@ TEST(ModelConfig, ErrorsSayWhatToDo) {
   expect_message(with([](ModelConfig& m) { m.logit_softcap = -1; }), "must not be negative");
 }
 
+TEST(ModelConfig, LatentAttentionSaysWhatItNeeds) {
+  ModelConfig m = small();
+  m.attention = AttentionKind::mla;
+  expect_message(m, "mla.kv_rank: attention = \"mla\" needs it: DeepSeek-V3 has kv_rank 512");
+  m.mla = {0, 24, 16, 7, 16};
+  expect_message(m, "channels turn in pairs, found 7");
+  expect_message(m, "set kv_heads to it, found 2");
+  m.mla.rope_width = 8;
+  m.kv_heads = m.heads;
+  EXPECT_EQ(message_of(m), "");
+  EXPECT_EQ(m.cache_width(), 32);
+  m.qk_norm = true;
+  expect_message(m, "norms its latents instead");
+  m = small();
+  m.mla.kv_rank = 8;
+  expect_message(m, "is set, but attention is gqa");
+}
+
+TEST(ModelConfig, DeepSeekV3sAttentionHasItsPublishedShape) {
+  ModelConfig m = small();
+  m.width = 7168;
+  m.heads = m.kv_heads = 128;
+  m.layers = 1;
+  m.attention = AttentionKind::mla;
+  m.mla = {1536, 512, 128, 64, 128};
+  const Decoder decoder(m);
+  int64_t attention = 0;
+  for (int i = 0; i < decoder.table().size(); ++i)
+    if (decoder.table()[i].name.rfind("layers.0.attention.", 0) == 0) attention += decoder.table()[i].shape.numel();
+  // megatron-moe: 1536 (h + 128 * 192 + 1) + 512 (h + 128 * 256 + 1) + h 64 + 128 * 128 h
+  EXPECT_EQ(attention, 1536 * (7168 + 128 * 192 + 1) + 512 * (7168 + 128 * 256 + 1) + 7168 * 64 + 128 * 128 * 7168);
+  EXPECT_EQ(61 * 2 * m.cache_width(), 70272);  // bytes per token of the whole model in bf16
+}
+
 TEST(ModelConfig, StagesChangeTheBaseOfTheRotation) {
   Recipe r;
   r.model.rope_theta = 10000;

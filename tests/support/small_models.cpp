@@ -7,7 +7,7 @@
 namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
-  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "moe", "moe-shared", "zaya-dense", "zaya"};
+  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared", "zaya-dense", "zaya"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -51,6 +51,22 @@ ModelConfig small_model_config(const std::string& name) {
     m.rope_theta = 1024;
     m.attention_scale = 0.12;
     m.logit_softcap = 5;
+  }
+  if (name.rfind("mla", 0) == 0) {
+    m.attention = AttentionKind::mla;
+    m.kv_heads = m.heads;
+    m.head_width = 0;
+    m.interleaved_rope = true;
+    m.mla = {12, 16, 6, 4, 10};
+  }
+  if (name == "mla-direct") {  // queries from the stream, and every other option of attention
+    m.mla = {0, 20, 10, 6, 8};
+    m.interleaved_rope = false;
+    m.window = 20;
+    m.window_pattern = "SF";
+    m.rope_pattern = "RRN";
+    m.logit_softcap = 5;
+    m.rope_scaling = {.kind = RopeScalingKind::yarn, .factor = 4, .original_context = 64, .mscale = 1, .mscale_all_dim = 0.7};
   }
   if (name == "moe-shared") {
     m.moe.shared_hidden = 16;

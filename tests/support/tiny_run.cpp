@@ -76,6 +76,7 @@ sequence = 40
 lr = 5e-3
 schedule = "cosine"
 warmup = 0
+rope_theta = 1e5
 [checkpoint]
 every = 4
 [evaluation]

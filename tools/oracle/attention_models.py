@@ -7,6 +7,8 @@ False: the library builds masks that know nothing of packed rows, so only its si
 
 import torch
 from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -51,6 +53,27 @@ llama = family(LlamaForCausalLM, LlamaConfig)
 mistral = family(MistralForCausalLM, MistralConfig)
 qwen3 = family(Qwen3ForCausalLM, Qwen3Config)
 smollm3 = family(SmolLM3ForCausalLM, SmolLM3Config)
+
+
+def deepseek_v3(**over):
+    """Latent attention; every layer dense."""
+    given = settings(
+        **{
+            **dict(
+                q_lora_rank=14,
+                kv_lora_rank=18,
+                qk_nope_head_dim=6,
+                qk_rope_head_dim=4,
+                v_head_dim=10,
+                num_key_value_heads=over.get("num_attention_heads", 4),
+                num_mtp_layers=0,
+                first_k_dense_replace=9,
+            ),
+            **over,
+        }
+    )
+    del given["head_dim"]
+    return DeepseekV3ForCausalLM, DeepseekV3Config(**given)
 
 
 def soft_cap(scale, cap):
@@ -180,6 +203,30 @@ ATTENTION_MODELS = {
             hidden_size=26,
             num_attention_heads=2,
             rope_parameters=scaled("yarn", factor=4.0, original_max_position_embeddings=512),
+        ),
+        {},
+    ),
+    "mla": (deepseek_v3, dict(vocab_size=57, hidden_size=22), {}),
+    "mla_direct": (
+        deepseek_v3,
+        dict(q_lora_rank=None, num_attention_heads=3, v_head_dim=5, rope_interleave=False, hidden_size=25),
+        {},
+    ),
+    "mla_yarn": (
+        deepseek_v3,
+        dict(
+            qk_rope_head_dim=8,
+            qk_nope_head_dim=5,
+            kv_lora_rank=11,
+            rope_parameters=scaled(
+                "yarn",
+                factor=40.0,
+                original_max_position_embeddings=512,
+                mscale=1.0,
+                mscale_all_dim=0.7,
+                beta_fast=32.0,
+                beta_slow=1.0,
+            ),
         ),
         {},
     ),

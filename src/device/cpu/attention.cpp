@@ -21,7 +21,8 @@ constexpr int64_t kFewestRows = 64;
 void check(const AttentionArgs& a) {
   INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0, "heads {} over {}", a.heads,
               a.kv_heads);
-  INGOT_CHECK(a.width >= 1 && a.width <= kAttentionMaxWidth, "width {}", a.width);
+  INGOT_CHECK(a.width >= 1 && a.width <= kAttentionMaxWidth && a.values() <= kAttentionMaxWidth, "width {}, values {}", a.width,
+              a.values());
   INGOT_CHECK(a.window >= 0 && a.softcap >= 0, "window {} softcap {}", a.window, a.softcap);
   INGOT_CHECK(a.type == DType::f32 || a.type == DType::bf16, "type {}", name_of(a.type));
   INGOT_CHECK(a.o_type == DType::f32 || a.o_type == DType::bf16, "type {}", name_of(a.o_type));
@@ -83,8 +84,9 @@ void attention_forward(const AttentionArgs& args) {
     for (int64_t i = begin; i < end; ++i) {
       const Unit& u = units[static_cast<size_t>(i)];
       const int64_t rows = (u.row1 - u.row0) * group_heads;
-      float* memory = scratch_floats(group_heads + 16 + attention_scratch(rows, args.width));
-      float* top = memory + (attention_scratch(rows, args.width) + 15) / 16 * 16;
+      const int64_t floats = attention_scratch(rows, args.width, args.values());
+      float* memory = scratch_floats(group_heads + 16 + floats);
+      float* top = memory + (floats + 15) / 16 * 16;
       std::fill_n(top, group_heads, kLowest);
       INGOT_ISA_CALL(attention_unit)
       ({&args, u.span, u.group, u.row0, u.row1, memory, args.max_logit != nullptr ? top : nullptr});
@@ -107,7 +109,7 @@ void attention_backward(const AttentionBackwardArgs& args) {
       const AttentionSpan& span = a.spans[i / a.kv_heads];
       if (span.rows == 0) continue;
       const int64_t rows = span.rows * (a.heads / a.kv_heads);
-      float* memory = scratch_floats(attention_backward_scratch(rows, a.width));
+      float* memory = scratch_floats(attention_backward_scratch(rows, a.width, a.values()));
       INGOT_ISA_CALL(attention_backward_unit)({&args, &span, i % a.kv_heads, memory});
     }
   });

@@ -23,7 +23,7 @@
 namespace ingot {
 
 constexpr int64_t kAttentionBlock = 64;  ///< keys per block, and per cache page
-constexpr int64_t kAttentionMaxWidth = 256;
+constexpr int64_t kAttentionMaxWidth = 1024;
 
 /// Consecutive rows of one document. Row r of the span has position past + r and sees keys 0 .. past + r,
 /// which must all be there (the rows' own keys and values included).
@@ -41,7 +41,8 @@ struct AttentionSpan {
 struct AttentionArgs {
   int64_t heads = 0;     ///< H, a multiple of kv_heads; query head h uses key-value head h / (H / G)
   int64_t kv_heads = 0;  ///< G
-  int64_t width = 0;     ///< K, 1 .. 256; heads are adjacent within a row
+  int64_t width = 0;     ///< K, 1 .. 1024: of queries and keys; heads are adjacent within a row
+  int64_t value_width = 0;  ///< V, of values and outputs; 0: K
   float scale = 1.0f;
   int64_t window = 0;    ///< 0: none; else a row sees its `window` latest keys, its own included
   float softcap = 0.0f;  ///< 0: none
@@ -55,11 +56,13 @@ struct AttentionArgs {
   const void* v = nullptr;
   int64_t v_stride = 0;
   DType o_type = DType::f32;
-  void* o = nullptr;  ///< [rows, H * K]
+  void* o = nullptr;  ///< [rows, H * V]
   int64_t o_stride = 0;
   float* lse = nullptr;  ///< [rows, H], or nullptr
   float* max_logit =
       nullptr;  ///< [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
+
+  int64_t values() const { return value_width > 0 ? value_width : width; }
 };
 
 void attention_forward(const AttentionArgs& args);
@@ -67,7 +70,7 @@ void attention_forward(const AttentionArgs& args);
 /// Needs o and lse of the forward. Spans must have past = 0 and no blocks.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
-  const void* d_o = nullptr;  ///< [rows, H * K] in o_type
+  const void* d_o = nullptr;  ///< [rows, H * V] in o_type
   int64_t d_o_stride = 0;
   DType d_type = DType::f32;  ///< of d_q, d_k, d_v, which are set, not added to
   void* d_q = nullptr;

@@ -34,14 +34,14 @@ constexpr int64_t attention_padded(int64_t width) {
   return (width + 15) / 16 * 16;
 }
 
-/// Floats of scratch for `rows` (query row, head) pairs.
-constexpr int64_t attention_scratch(int64_t rows, int64_t width) {
-  const int64_t w = attention_padded(width);
-  return rows * (2 * w + 16 + 16) + kAttentionBlock * (2 * w) + kAttentionTile * (kAttentionBlock + 16) + 64;
+/// Floats of scratch for `rows` (query row, head) pairs, keys of `width` and values of `values` channels.
+constexpr int64_t attention_scratch(int64_t rows, int64_t width, int64_t values) {
+  const int64_t w = attention_padded(width) + attention_padded(values);
+  return rows * (w + 16 + 16) + kAttentionBlock * w + kAttentionTile * (kAttentionBlock + 16) + 64;
 }
-constexpr int64_t attention_backward_scratch(int64_t rows, int64_t width) {
-  const int64_t w = attention_padded(width);
-  return rows * (3 * w + 32) + kAttentionBlock * 5 * w + 2 * kAttentionBackRows * kAttentionBlock + 64;
+constexpr int64_t attention_backward_scratch(int64_t rows, int64_t width, int64_t values) {
+  const int64_t w = attention_padded(width), v = attention_padded(values);
+  return rows * (2 * w + v + 32) + kAttentionBlock * (3 * w + 2 * v) + 2 * kAttentionBackRows * kAttentionBlock + 64;
 }
 
 }  // namespace ingot

@@ -20,13 +20,13 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 struct Work {
   const AttentionArgs* args;
   const AttentionSpan* span;
-  int64_t group_heads, rows, first_position, padded;
+  int64_t group_heads, rows, first_position, padded, v_padded;
   float* q;         // [rows][padded]
-  float* o;         // [rows][padded], not yet divided by the sum
+  float* o;         // [rows][v_padded], not yet divided by the sum
   float* sum;       // [rows][16 virtual lanes]
   float* largest;   // [rows]
   float* k_turned;  // [width][64]
-  float* v;         // [64][padded]
+  float* v;         // [64][v_padded]
   float* s;         // [6][64]: scores, then probabilities
   float* factor;    // [6]
 
@@ -42,12 +42,13 @@ Work make_work(const AttentionUnit& u) {
   w.rows = (u.row1 - u.row0) * w.group_heads;
   w.first_position = u.span->past + u.row0;
   w.padded = attention_padded(a.width);
+  w.v_padded = attention_padded(a.values());
   float* p = u.scratch;
   w.q = p, p += w.rows * w.padded;
-  w.o = p, p += w.rows * w.padded;
+  w.o = p, p += w.rows * w.v_padded;
   w.sum = p, p += w.rows * kVirtualLanes;
   w.k_turned = p, p += w.padded * kBlock;
-  w.v = p, p += w.padded * kBlock;
+  w.v = p, p += w.v_padded * kBlock;
   w.s = p, p += kTileRows * kBlock;
   w.factor = p, p += 16;
   w.largest = p;
@@ -107,18 +108,18 @@ void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t k
 template <class T>
 void load_block(const Work& w, const AttentionUnit& u, int64_t block, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  const int64_t head = u.group * a.width;
+  const int64_t head = u.group * a.width, v_head = u.group * a.values();
   const T *k, *v;
   if (w.span->k_blocks != nullptr) {
     k = static_cast<const T*>(w.span->k_blocks[block]) + head;
-    v = static_cast<const T*>(w.span->v_blocks[block]) + head;
+    v = static_cast<const T*>(w.span->v_blocks[block]) + v_head;
   } else {
     const int64_t row = w.span->first_row + block * kBlock;
     k = static_cast<const T*>(a.k) + row * a.k_stride + head;
-    v = static_cast<const T*>(a.v) + row * a.v_stride + head;
+    v = static_cast<const T*>(a.v) + row * a.v_stride + v_head;
   }
   transpose_rows(k, a.k_stride, keys, a.width, w.k_turned);
-  copy_rows(v, a.v_stride, keys, a.width, w.v, w.padded);
+  copy_rows(v, a.v_stride, keys, a.values(), w.v, w.v_padded);
 }
 
 void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end) {
@@ -131,8 +132,8 @@ void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end)
     product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, w.s, kBlock,
                     false, nullptr});
     softmax_tile(w, row, rows, vecs, key0);
-    product<false>({rows, w.padded / kLanes, keys, w.s, kBlock, 1, w.v, w.padded, w.o + row * w.padded,
-                    w.padded, true, w.factor});
+    product<false>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, w.v, w.v_padded, w.o + row * w.v_padded,
+                    w.v_padded, true, w.factor});
   }
 }
 
@@ -163,15 +164,15 @@ void finish(const Work& w, const AttentionUnit& u) {
     }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = first + i;
-      float* o = w.o + row * w.padded;
-      for (int64_t j = 0; j < w.padded; j += kLanes) store(o + j, load(o + j) * set1(inverse[i]));
+      float* o = w.o + row * w.v_padded;
+      for (int64_t j = 0; j < w.v_padded; j += kLanes) store(o + j, load(o + j) * set1(inverse[i]));
       const int64_t token = w.span->first_row + u.row0 + row / w.group_heads;
       const int64_t head = u.group * w.group_heads + row % w.group_heads;
-      const int64_t at = token * a.o_stride + head * a.width;
+      const int64_t at = token * a.o_stride + head * a.values();
       if (a.o_type == DType::bf16)
-        write_row(static_cast<bf16*>(a.o) + at, o, a.width);
+        write_row(static_cast<bf16*>(a.o) + at, o, a.values());
       else
-        write_row(static_cast<float*>(a.o) + at, o, a.width);
+        write_row(static_cast<float*>(a.o) + at, o, a.values());
       if (a.lse != nullptr) a.lse[token * a.heads + head] = w.largest[row] + logs[i];
       if (u.max_logit != nullptr) {
         float& top = u.max_logit[row % w.group_heads];
@@ -190,7 +191,7 @@ void attention_unit(const AttentionUnit& u) {
     load_queries<bf16>(w, u);
   else
     load_queries<float>(w, u);
-  for (int64_t i = 0; i < w.rows * w.padded; i += kLanes) store(w.o + i, zero());
+  for (int64_t i = 0; i < w.rows * w.v_padded; i += kLanes) store(w.o + i, zero());
   for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
   for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
   const int64_t last = w.first_position + (u.row1 - u.row0) - 1;  // position of the last row

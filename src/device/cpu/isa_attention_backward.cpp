@@ -20,11 +20,13 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 /// Rows are (query row, head of the group), the head running fastest.
 struct Work {
   const AttentionArgs* args;
-  int64_t group_heads, rows, padded;
-  float *q, *d_o, *d_q;        // [rows][padded]
+  int64_t group_heads, rows, padded, v_padded;
+  float *q, *d_q;              // [rows][padded]
+  float* d_o;                  // [rows][v_padded]
   float *delta, *lse;          // [rows]
   float *k_turned, *v_turned;  // [width][64]
-  float *k, *d_k, *d_v;        // [64][padded]
+  float *k, *d_k;              // [64][padded]
+  float* d_v;                  // [64][v_padded]
   float *p, *d_s;              // [kAttentionBackRows][64]
 };
 
@@ -35,16 +37,17 @@ Work make_work(const AttentionBackwardUnit& u) {
   w.group_heads = a.heads / a.kv_heads;
   w.rows = u.span->rows * w.group_heads;
   w.padded = attention_padded(a.width);
+  w.v_padded = attention_padded(a.values());
   float* p = u.scratch;
-  const int64_t rows_size = w.rows * w.padded, block_size = kBlock * w.padded;
+  const int64_t rows_size = w.rows * w.padded, block_size = kBlock * w.padded, v_block_size = kBlock * w.v_padded;
   w.q = p, p += rows_size;
-  w.d_o = p, p += rows_size;
+  w.d_o = p, p += w.rows * w.v_padded;
   w.d_q = p, p += rows_size;
   w.k_turned = p, p += block_size;
-  w.v_turned = p, p += block_size;
+  w.v_turned = p, p += v_block_size;
   w.k = p, p += block_size;
   w.d_k = p, p += block_size;
-  w.d_v = p, p += block_size;
+  w.d_v = p, p += v_block_size;
   w.p = p, p += kAttentionBackRows * kBlock;
   w.d_s = p, p += kAttentionBackRows * kBlock;
   w.delta = p, p += w.rows;
@@ -60,13 +63,13 @@ void load_rows(const Work& w, const AttentionBackwardUnit& u) {
   for (int64_t r = 0; r < u.span->rows; ++r) {
     const int64_t token = u.span->first_row + r;
     const int64_t row = r * w.group_heads;
-    const O* d_o = static_cast<const O*>(u.args->d_o) + token * u.args->d_o_stride + head0 * a.width;
-    const O* o = static_cast<const O*>(a.o) + token * a.o_stride + head0 * a.width;
+    const O* d_o = static_cast<const O*>(u.args->d_o) + token * u.args->d_o_stride + head0 * a.values();
+    const O* o = static_cast<const O*>(a.o) + token * a.o_stride + head0 * a.values();
     const T* q = static_cast<const T*>(a.q) + token * a.q_stride + head0 * a.width;
     copy_rows(q, a.width, w.group_heads, a.width, w.q + row * w.padded, w.padded);
-    copy_rows(d_o, a.width, w.group_heads, a.width, w.d_o + row * w.padded, w.padded);
+    copy_rows(d_o, a.values(), w.group_heads, a.values(), w.d_o + row * w.v_padded, w.v_padded);
     for (int64_t h = 0; h < w.group_heads; ++h) {
-      w.delta[row + h] = row_dot(d_o + h * a.width, o + h * a.width, a.width);
+      w.delta[row + h] = row_dot(d_o + h * a.values(), o + h * a.values(), a.values());
       w.lse[row + h] = a.lse[token * a.heads + head0 + h];
     }
   }
@@ -77,9 +80,9 @@ void load_block(const Work& w, const AttentionBackwardUnit& u, int64_t key0, int
   const AttentionArgs& a = *w.args;
   const int64_t token = u.span->first_row + key0;
   const T* k = static_cast<const T*>(a.k) + token * a.k_stride + u.group * a.width;
-  const T* v = static_cast<const T*>(a.v) + token * a.v_stride + u.group * a.width;
+  const T* v = static_cast<const T*>(a.v) + token * a.v_stride + u.group * a.values();
   transpose_rows(k, a.k_stride, keys, a.width, w.k_turned);
-  transpose_rows(v, a.v_stride, keys, a.width, w.v_turned);
+  transpose_rows(v, a.v_stride, keys, a.values(), w.v_turned);
   copy_rows(k, a.k_stride, keys, a.width, w.k, w.padded);
 }
 
@@ -118,7 +121,7 @@ void query_tiles(const Work& w, int64_t key0, int64_t row0, int64_t count) {
     float* d_s = w.d_s + i * kBlock;
     product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, p, kBlock,
                     false, nullptr});
-    product<false>({rows, vecs, a.width, w.d_o + row * w.padded, w.padded, 1, w.v_turned, kBlock, d_s, kBlock,
+    product<false>({rows, vecs, a.values(), w.d_o + row * w.v_padded, w.v_padded, 1, w.v_turned, kBlock, d_s, kBlock,
                     false, nullptr});
     for (int64_t j = 0; j < rows; ++j) {
       const int64_t high = (row + j) / w.group_heads - key0;
@@ -142,8 +145,8 @@ void key_tiles(const Work& w, int64_t key0, int64_t keys, int64_t row0, int64_t 
     const int64_t tile = min64(kTileRows, keys - key);
     const int64_t skip = min64(count, max64(0, (key0 + key) * w.group_heads - row0));
     const int64_t begin = row0 + skip;
-    product<true>({tile, w.padded / kLanes, count - skip, w.p + skip * kBlock + key, 1, kBlock,
-                   w.d_o + begin * w.padded, w.padded, w.d_v + key * w.padded, w.padded, !first, nullptr});
+    product<true>({tile, w.v_padded / kLanes, count - skip, w.p + skip * kBlock + key, 1, kBlock,
+                   w.d_o + begin * w.v_padded, w.v_padded, w.d_v + key * w.v_padded, w.v_padded, !first, nullptr});
     product<true>({tile, w.padded / kLanes, count - skip, w.d_s + skip * kBlock + key, 1, kBlock,
                    w.q + begin * w.padded, w.padded, w.d_k + key * w.padded, w.padded, !first, nullptr});
   }
@@ -156,8 +159,8 @@ void write_block(const Work& w, const AttentionBackwardUnit& u, int64_t key0, in
     const int64_t token = u.span->first_row + key0 + i;
     write_row(static_cast<T*>(u.args->d_k) + token * u.args->d_k_stride + u.group * a.width,
               w.d_k + i * w.padded, a.width);
-    write_row(static_cast<T*>(u.args->d_v) + token * u.args->d_v_stride + u.group * a.width,
-              w.d_v + i * w.padded, a.width);
+    write_row(static_cast<T*>(u.args->d_v) + token * u.args->d_v_stride + u.group * a.values(),
+              w.d_v + i * w.v_padded, a.values());
   }
 }
 

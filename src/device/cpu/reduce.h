@@ -21,6 +21,16 @@ INGOT_INLINE Lanes lanes(float x) {
   return l;
 }
 
+/// f(virtual lanes' vector, first element, how many) over a row: element i belongs to virtual lane i % 16.
+template <class F>
+INGOT_INLINE void each_lane(int64_t width, F&& f) {
+  int64_t j = 0;
+  for (; j + kVirtualLanes <= width; j += kVirtualLanes)
+    for (int v = 0; v < kLaneVecs; ++v) f(v, j + v * kLanes, kLanes);
+  for (int v = 0; j < width; ++v, j += kLanes)
+    f(v, j, width - j < kLanes ? static_cast<int>(width - j) : kLanes);
+}
+
 /// The tree over 16 values.
 template <class Combine>
 INGOT_INLINE float tree(const Lanes& l, Combine combine) {

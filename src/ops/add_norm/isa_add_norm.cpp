@@ -32,17 +32,6 @@ INGOT_INLINE T* row(T* first, int64_t t, int64_t width) {
   return first != nullptr ? first + t * width : nullptr;
 }
 
-/// f(virtual lanes' vector, first element, how many) over a row: element i belongs to virtual lane i % 16
-/// (reduce.h).
-template <class F>
-INGOT_INLINE void each_lane(int64_t width, F&& f) {
-  int64_t j = 0;
-  for (; j + kVirtualLanes <= width; j += kVirtualLanes)
-    for (int v = 0; v < kLaneVecs; ++v) f(v, j + v * kLanes, kLanes);
-  for (int v = 0; j < width; ++v, j += kLanes)
-    f(v, j, width - j < kLanes ? static_cast<int>(width - j) : kLanes);
-}
-
 template <AddNormMerge M, class Y>
 INGOT_INLINE Vec merged(const AddNormRows& p, const float* x, const Y* y, int64_t i, int n) {
   Vec s = load_n(x + i, n);

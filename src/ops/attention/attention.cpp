@@ -9,16 +9,16 @@ namespace {
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<AttentionAttr>();
   const Tensor& qkv = call.in[0];
-  INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.heads % a.kv_heads == 0 &&
+  INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.value_width >= 0 && a.heads % a.kv_heads == 0 &&
                   a.window >= 0 && a.softcap >= 0 && a.scale >= 0,
               "{} heads, {} key heads of {}, window {}, cap {}", a.heads, a.kv_heads, a.head_width, a.window,
               a.softcap);
-  INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == (a.heads + 2 * a.kv_heads) * a.head_width, "qkv is {}",
+  INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == a.packed_width(), "qkv is {}",
               qkv.meta.str());
   SequenceSpan whole;
   spans_of(a.rows, qkv.dim(0), whole);
   const DType statistic = qkv.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  out[0] = {Shape{qkv.dim(0), a.heads * a.head_width}, qkv.dtype()};
+  out[0] = {Shape{qkv.dim(0), a.heads * a.values()}, qkv.dtype()};
   out[1] = {Shape{qkv.dim(0), a.heads}, statistic};
   out[2] = {Shape{a.heads}, statistic};
 }
@@ -35,11 +35,11 @@ double pairs(const AttentionAttr& a, int64_t rows) {
 
 OpCost cost(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
-  const double product =
-      2 * pairs(a, call.in[0].dim(0)) * static_cast<double>(a.heads) * static_cast<double>(a.head_width);
+  const double channel = 2 * pairs(a, call.in[0].dim(0)) * static_cast<double>(a.heads);
+  const double scores = channel * static_cast<double>(a.head_width), sums = channel * static_cast<double>(a.values());
   double bytes = static_cast<double>(call.in[0].bytes());
   for (const Tensor& t : call.out) bytes += static_cast<double>(t.bytes());
-  return {2 * product, 5 * product, 0, bytes};
+  return {scores + sums, 3 * scores + 2 * sums, 0, bytes};
 }
 
 BackwardReads reads(const void*) {
@@ -48,8 +48,8 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const AttentionAttr*>(attr_data);
-  return fmt::format("heads={}/{}x{} scale={} window={} softcap={} layer={}", a.heads, a.kv_heads,
-                     a.head_width, attention_scale(a), a.window, a.softcap, a.layer);
+  return fmt::format("heads={}/{}x{}/{} scale={} window={} softcap={} layer={}", a.heads, a.kv_heads,
+                     a.head_width, a.values(), attention_scale(a), a.window, a.softcap, a.layer);
 }
 
 }  // namespace

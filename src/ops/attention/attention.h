@@ -7,8 +7,8 @@
 //   lse_t = log sum_j exp(z_tj)
 //   max_logit = max over t and j of z_tj, per head; 0 where there are no rows
 //
-// Shapes: qkv_TW packed as H query heads, G key heads, G value heads of width K each, W = (H + 2 G) K, any
-// float type; query head h reads key head h / (H / G). Outputs o [T, H K] (qkv's type), lse [T, H] and
+// Shapes: qkv_TW packed as H query heads and G key heads of width K, then G value heads of width V, W = (H + G) K + G V,
+// any float type; query head h reads key head h / (H / G). Outputs o [T, H V] (qkv's type), lse [T, H] and
 // max_logit [H] (f32, or f64). lse and max_logit have no gradient. Statistics, probabilities and sums in
 // fp32. Key blocks are counted from the start of the document and merged in ascending order, so o and lse of
 // a token are the same bits whether its document comes packed with others, in chunks or token by token
@@ -23,12 +23,17 @@ namespace ingot {
 struct AttentionAttr {
   int64_t heads = 1;           ///< H
   int64_t kv_heads = 1;        ///< G, divides H
-  int64_t head_width = 0;      ///< K
+  int64_t head_width = 0;      ///< K, of queries and keys
   double scale = 0;            ///< 0: 1 / sqrt(K)
   int64_t window = 0;          ///< 0: none
   double softcap = 0;          ///< 0: none
   const Rows* rows = nullptr;  ///< nullptr: all rows are one document
   int64_t layer = 0;           ///< of the states
+  int64_t value_width = 0;     ///< V; 0: K
+
+  int64_t values() const { return value_width > 0 ? value_width : head_width; }
+  /// W.
+  int64_t packed_width() const { return (heads + kv_heads) * head_width + kv_heads * values(); }
 };
 
 struct AttentionResult {

@@ -17,16 +17,17 @@ const char* refuse(const OpCall& call) {
     for (const Tensor& t : list)
       if (t.defined() && t.dtype() != DType::f32 && t.dtype() != DType::bf16)
         return "a type other than f32 and bf16";
-  return call.attr<AttentionAttr>().head_width > kAttentionMaxWidth ? "heads wider than 256" : nullptr;
+  const auto& a = call.attr<AttentionAttr>();
+  return std::max(a.head_width, a.values()) > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
 }
 
 /// Everything but the spans. q, k and v are columns of the packed rows.
 AttentionArgs arguments(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
   const Tensor& qkv = call.in[0];
-  const int64_t size = size_of(qkv.dtype()), width = (a.heads + 2 * a.kv_heads) * a.head_width;
+  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
   AttentionArgs args;
-  args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width;
+  args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width, args.value_width = a.values();
   args.scale = static_cast<float>(attention_scale(a));
   args.window = a.window, args.softcap = static_cast<float>(a.softcap);
   args.type = args.o_type = qkv.dtype();
@@ -36,7 +37,7 @@ AttentionArgs arguments(const OpCall& call) {
   args.v = first + (a.heads + a.kv_heads) * a.head_width * size;
   args.q_stride = args.k_stride = args.v_stride = width;
   args.o = call.out[0].data;
-  args.o_stride = a.heads * a.head_width;
+  args.o_stride = a.heads * a.values();
   args.lse = call.out[1].as<float>();
   return args;
 }
@@ -79,7 +80,7 @@ void forward(const OpCall& call) {
   if (!lists.paged.empty()) {
     args.spans = lists.paged.data(), args.span_count = static_cast<int64_t>(lists.paged.size());
     args.max_logit = lists.in_place.empty() ? max_logit : second.data();
-    args.k_stride = args.v_stride = a.kv_heads * a.head_width;
+    args.k_stride = a.kv_heads * a.head_width, args.v_stride = a.kv_heads * a.values();
     attention_forward(args);
     for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
       max_logit[h] = std::max(max_logit[h], second[h]);
@@ -109,12 +110,12 @@ void backward(const OpCall& call) {
   // The kernel overwrites; a second consumer of qkv is rare enough for a buffer of its own.
   std::vector<std::byte> buffer(slot.accumulate ? static_cast<size_t>(qkv.bytes()) : 0);
   auto* d_qkv = slot.accumulate ? buffer.data() : static_cast<std::byte*>(slot.tensor.data);
-  const int64_t size = size_of(qkv.dtype()), width = (a.heads + 2 * a.kv_heads) * a.head_width;
+  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
   AttentionBackwardArgs args;
   args.forward = arguments(call);
   args.forward.spans = lists.in_place.data(),
   args.forward.span_count = static_cast<int64_t>(lists.in_place.size());
-  args.d_o = call.d_out[0].data, args.d_o_stride = a.heads * a.head_width;
+  args.d_o = call.d_out[0].data, args.d_o_stride = a.heads * a.values();
   args.d_type = qkv.dtype();
   args.d_q = d_qkv;
   args.d_k = d_qkv + a.heads * a.head_width * size;

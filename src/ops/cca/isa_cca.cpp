@@ -88,7 +88,7 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
       const float inverse = head_before_norm(p, x, p.c + at(p, n, view), n, head);
       const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
       each_vector(K, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(scale), m); });
-      rotate_head(head, angles, p.rotary.pairs, false);
+      rotate_head(head, angles, p.rotary, false);
       copy_n(y + n * K, head, K);
     }
     copy_n(y + channels(p), x + channels(p), half);
@@ -111,7 +111,7 @@ void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sum
     const int64_t view = piece.view + row - piece.span_begin;
     for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
       copy_n(grad, static_cast<const Y*>(p.d_y) + row * width + n * K, K);
-      rotate_head(grad, angles, p.rotary.pairs, true);
+      rotate_head(grad, angles, p.rotary, true);
       const float inverse = head_before_norm(p, x, p.c + at(p, n, view), n, head);
       each_vector(K, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
       const float dot = row_dot(grad, head, K);

@@ -27,7 +27,7 @@ void forward_rows(const QkPrepareRows& p, int64_t begin, int64_t end) {
       } else {
         copy_n(head, x, K);
       }
-      rotate_head(head, angles, p.rotary.pairs, false);
+      rotate_head(head, angles, p.rotary, false);
       copy_n(y, head, K);
     }
     copy_n(y, x, p.kv_heads * K);
@@ -62,7 +62,7 @@ void backward_rows(const QkPrepareRows& p, int64_t begin, int64_t end, float* d_
     for (int64_t h = 0; h < heads; ++h) {
       const bool key = h >= p.heads;
       copy_n(grad, d_y + h * K, K);
-      rotate_head(grad, angles, p.rotary.pairs, true);
+      rotate_head(grad, angles, p.rotary, true);
       if (p.norm)
         norm_backward(static_cast<const X*>(p.x) + t * row_width + h * K, grad, p.weights[key],
                       p.rstd[t * heads + h], K, d_weights != nullptr ? d_weights + key * K : nullptr);

@@ -2,7 +2,7 @@
 // (optional), then rotary position embedding on the first rotary.dims of each head; values pass through.
 //
 //   norm:   x <- x r w,  r = 1 / sqrt(mean over the head of x^2 + eps)     (w: none, or [K] for all q or all k heads)
-//   rotary: pairs (i, j = i + rotary.dims / 2) (the "NeoX", "rotate half" order), angle = position * frequency_i,
+//   rotary: pairs (i, j = i + rotary.dims / 2) (the "NeoX", "rotate half" order; or neighbours), angle = position * frequency_i,
 //           frequencies by the rule (ops/sequence/rotary.h):
 //           x_i <- x_i cos - x_j sin,   x_j <- x_j cos + x_i sin
 //

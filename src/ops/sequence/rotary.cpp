@@ -47,9 +47,9 @@ struct OwnedTable {
   std::vector<double> coarse, fine;
 };
 
-using RuleKey = std::tuple<double, int64_t, RotaryKind, double, double, double, double, double>;
+using RuleKey = std::tuple<double, int64_t, RotaryKind, bool, double, double, double, double, double>;
 RuleKey key_of(const RotaryRule& r) {
-  return {r.theta, r.dims, r.kind, r.factor, r.low, r.high, r.original_context, r.magnitude};
+  return {r.theta, r.dims, r.kind, r.interleaved, r.factor, r.low, r.high, r.original_context, r.magnitude};
 }
 
 std::unique_ptr<OwnedTable> make_table(const RotaryRule& rule) {
@@ -73,7 +73,7 @@ std::unique_ptr<OwnedTable> make_table(const RotaryRule& rule) {
       owned->coarse[sine_at] = rule.magnitude * (direction * coarse_sine);
     }
   }
-  owned->table = {pairs, owned->coarse.data(), owned->fine.data()};
+  owned->table = {pairs, rule.interleaved, owned->coarse.data(), owned->fine.data()};
   return owned;
 }
 

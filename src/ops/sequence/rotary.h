@@ -36,6 +36,7 @@ struct RotaryRule {
   double theta = 10000;
   int64_t dims = 0;  ///< rotated channels of a head: even; 0: no rotation; a multiple of 4 for half_truncated
   RotaryKind kind = RotaryKind::plain;
+  bool interleaved = false;     ///< pair i is (2 i, 2 i + 1) (DeepSeek, GPT-J), not (i, i + dims / 2) (NeoX)
   double factor = 1;            ///< linear, llama3, yarn
   double low = 1, high = 4;     ///< llama3, yarn: turns within original_context
   double original_context = 0;  ///< llama3, yarn: tokens
@@ -49,6 +50,7 @@ struct RotaryTable {
   static constexpr int64_t kSteps = 1024;
   static constexpr int64_t kMaxPositions = kSteps * kSteps;
   int64_t pairs = 0;               ///< dims / 2
+  bool interleaved = false;        ///< of the rule
   const double* coarse = nullptr;  ///< [kSteps][2][pairs]: cos, then sin, of 1024 c * frequency, times magnitude
   const double* fine = nullptr;    ///< [kSteps][2][pairs]: of f * frequency
 };

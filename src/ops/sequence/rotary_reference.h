@@ -11,23 +11,25 @@ namespace ingot {
 class ReferenceRotation {
  public:
   explicit ReferenceRotation(const RotaryRule& rule)
-      : magnitude_(rule.magnitude), frequencies_(static_cast<size_t>(rule.dims / 2)) {
+      : magnitude_(rule.magnitude), interleaved_(rule.interleaved), frequencies_(static_cast<size_t>(rule.dims / 2)) {
     rotary_frequencies(rule, frequencies_.data());
   }
-  /// Rotates x[0 .. dims) in place, pairs (i, i + dims / 2); direction -1 is the transpose, which is the backward.
+  /// Rotates x[0 .. dims) in place, pair by pair; direction -1 is the transpose, which is the backward.
   void operator()(int32_t position, double* x, double direction) const {
     const size_t pairs = frequencies_.size();
     for (size_t i = 0; i < pairs; ++i) {
       const double angle = position * frequencies_[i];
       const double c = magnitude_ * std::cos(angle), s = direction * magnitude_ * std::sin(angle);
-      const double first = x[i], second = x[i + pairs];
-      x[i] = first * c - second * s;
-      x[i + pairs] = second * c + first * s;
+      double &first = x[interleaved_ ? 2 * i : i], &second = x[interleaved_ ? 2 * i + 1 : i + pairs];
+      const double before = first;
+      first = before * c - second * s;
+      second = second * c + before * s;
     }
   }
 
  private:
   double magnitude_;
+  bool interleaved_;
   std::vector<double> frequencies_;
 };
 

@@ -28,11 +28,10 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
 
   const SequenceLayout& layout() const { return layout_; }
   int64_t limit() const { return limit_; }
-  /// Keys (or values) of one layer in a page.
-  int64_t block_bytes() const {
-    return SequenceState::kPageTokens * layout_.kv_heads * layout_.head_width * size_of(layout_.dtype);
-  }
-  int64_t page_bytes() const { return layout_.layers * 2 * block_bytes(); }
+  /// Keys of one layer in a page, and its values.
+  int64_t key_bytes() const { return block_bytes(layout_.head_width); }
+  int64_t value_bytes() const { return block_bytes(layout_.values()); }
+  int64_t page_bytes() const { return layout_.layers * (key_bytes() + value_bytes()); }
   int64_t in_use() const {
     const std::lock_guard lock(mutex_);
     return in_use_;
@@ -55,6 +54,10 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
 
  private:
   static constexpr std::align_val_t kAlign{64};
+
+  int64_t block_bytes(int64_t width) const {
+    return SequenceState::kPageTokens * layout_.kv_heads * width * size_of(layout_.dtype);
+  }
 
   std::byte* take_one(int64_t wanted) {
     const std::lock_guard lock(mutex_);
@@ -198,32 +201,32 @@ std::byte* SequenceState::layer_of_page(int64_t layer, int64_t page) const {
   INGOT_CHECK(
       layer >= 0 && layer < layout().layers && page >= 0 && page < static_cast<int64_t>(pages_.size()),
       "layer {} page {} of a sequence with {} pages", layer, page, pages_.size());
-  return pages_[static_cast<size_t>(page)].get() + layer * 2 * pool_->block_bytes();
+  return pages_[static_cast<size_t>(page)].get() + layer * (pool_->key_bytes() + pool_->value_bytes());
 }
 
 const void* SequenceState::keys(int64_t layer, int64_t page) const {
   return layer_of_page(layer, page);
 }
 const void* SequenceState::values(int64_t layer, int64_t page) const {
-  return layer_of_page(layer, page) + pool_->block_bytes();
+  return layer_of_page(layer, page) + pool_->key_bytes();
 }
 
 void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& packed) {
   const SequenceLayout& l = layout();
   const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(l.dtype);
-  const int64_t row_bytes = l.kv_heads * l.head_width * size;
-  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= 2 * row_bytes,
-              "the cache holds {} rows of 2 x {} bytes, got {}", name_of(l.dtype), row_bytes,
+  const int64_t key_bytes = l.kv_heads * l.head_width * size, value_bytes = l.kv_heads * l.values() * size;
+  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= key_bytes + value_bytes,
+              "the cache holds {} rows of {} + {} bytes, got {}", name_of(l.dtype), key_bytes, value_bytes,
               packed.meta.str());
   auto& have = kv_tokens_.at(static_cast<size_t>(layer));
   INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
   reserve(position + rows - tokens());  // does nothing for all layers of a call but the first
   for (int64_t r = 0; r < rows; ++r) {
-    const auto* row = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - 2 * row_bytes;
+    const auto* row = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - key_bytes - value_bytes;
     std::byte* page = layer_of_page(layer, (position + r) / kPageTokens);
-    const int64_t at = (position + r) % kPageTokens * row_bytes;
-    std::memcpy(page + at, row, static_cast<size_t>(row_bytes));
-    std::memcpy(page + pool_->block_bytes() + at, row + row_bytes, static_cast<size_t>(row_bytes));
+    const int64_t slot = (position + r) % kPageTokens;
+    std::memcpy(page + slot * key_bytes, row, static_cast<size_t>(key_bytes));
+    std::memcpy(page + pool_->key_bytes() + slot * value_bytes, row + key_bytes, static_cast<size_t>(value_bytes));
   }
   have += rows;
 }

@@ -33,7 +33,9 @@ struct SequenceLayout {
   /// How many tokens a sequence with cca can be rolled back (its convolution inputs are kept that long).
   /// Sequences without cca roll back to any length.
   int64_t rollback_tokens = 0;
+  int64_t value_width = -1;  ///< V; -1: K; 0: no values (latent attention keeps one row per token)
 
+  int64_t values() const { return value_width < 0 ? head_width : value_width; }
   bool has_conv() const { return conv_channels > 0; }
   /// f32, holding the rounded projections; f64 in double runs.
   DType conv_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -69,9 +71,9 @@ class SequenceState {
 
   // For ops. `position` is the number of tokens the layer has: appending elsewhere is an INGOT_CHECK.
 
-  /// Appends keys and values: the last 2 G K columns of the packed rows [rows, width], of the layout's dtype.
+  /// Appends keys and values: the last G (K + V) columns of the packed rows [rows, width], of the layout's dtype.
   void append_kv(int64_t layer, int64_t position, const Tensor& packed);
-  /// Keys (or values) of the tokens 64 page .. 64 page + 63 as [64, G, K]; those not appended yet are
+  /// Keys as [64, G, K] (or values as [64, G, V]) of the tokens 64 page .. 64 page + 63; those not appended yet are
   /// undefined.
   const void* keys(int64_t layer, int64_t page) const;
   const void* values(int64_t layer, int64_t page) const;

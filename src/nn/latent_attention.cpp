@@ -1,0 +1,82 @@
+// See latent_attention.h.
+#include "nn/latent_attention.h"
+
+#include <algorithm>
+
+#include "nn/tensor_region.h"
+#include "ops/attention/attention.h"
+#include "ops/linear/linear.h"
+#include "ops/mla/mla.h"
+
+namespace ingot {
+namespace {
+
+bool is_cached(const Rows* rows) {
+  return rows != nullptr && std::any_of(rows->spans.begin(), rows->spans.end(),
+                                        [](const SequenceSpan& s) { return s.state != nullptr; });
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(ParameterTable& table, const std::string& prefix, const LatentAttentionOptions& o) : o_(o) {
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns, double std, std::vector<int64_t> splits, ShardRule cut) {
+    return table.add({prefix + name, {rows, columns}, ParamRole::matrix, Init::normal(std), 1, std::move(splits), std::move(cut)});
+  };
+  const auto norm = [&](const char* name, int64_t n) {
+    return table.add({prefix + name, {n}, ParamRole::norm, Init::constant(1)});
+  };
+  const int64_t kv_down = o.kv_rank + o.rope;
+  const ShardRule by_heads{ShardAxis::tensor, 0, {}};
+  down_ = matrix(".down.weight", o.q_rank + kv_down, o.width, o.init_std,
+                 o.q_rank > 0 ? std::vector<int64_t>{o.q_rank, kv_down} : std::vector<int64_t>{}, {});
+  if (o.q_rank > 0) q_norm_ = norm(".q_norm.weight", o.q_rank);
+  kv_norm_ = norm(".kv_norm.weight", o.kv_rank);
+  q_up_ = matrix(".q_up.weight", o.heads * (o.nope + o.rope), o.q_rank > 0 ? o.q_rank : o.width, o.init_std, {}, by_heads);
+  kv_up_ = matrix(".kv_up.weight", o.heads * (o.nope + o.value), o.kv_rank, o.init_std, {}, by_heads);
+  out_ = matrix(".out.weight", o.width, o.heads * o.value, o.out_std, {}, {ShardAxis::tensor, 1, {}});
+}
+
+LatentAttention::Projected LatentAttention::project(Context& c, const Value& h_TD) const {
+  const DType type = c.precision().compute;
+  const Value down_TL = linear(c.tape, type, h_TD, c.param(down_));
+  const MlaLatentsAttr attr{o_.q_rank, o_.kv_rank, o_.rope, o_.rotary, o_.latent_eps, type};
+  MlaLatents l = mla_latents(c.tape, attr, down_TL, c.positions_T, c.param(q_norm_), c.param(kv_norm_));
+  const Value& source = o_.q_rank > 0 ? l.q_latent : h_TD;
+  return {linear(c.tape, type, enter_tensor_region(c, source), c.param(q_up_)), enter_tensor_region(c, l.c),
+          enter_tensor_region(c, l.k_rope)};
+}
+
+Value LatentAttention::attend(Context& c, const Projected& p, int64_t heads, int64_t layer, Value& max_logit) const {
+  const MlaPackAttr pack{heads, o_.nope, o_.rope, o_.value, o_.rotary};
+  Value kv = linear(c.tape, c.precision().compute, p.c, c.param(kv_up_));
+  const Value qkv_TW = mla_pack(c.tape, pack, p.q, c.positions_T, kv, p.k_rope);
+  kv = {};
+  const AttentionAttr attr{heads, heads, o_.nope + o_.rope, o_.scale, o_.window, o_.softcap, c.rows, layer, o_.value};
+  AttentionResult a = attention(c.tape, attr, qkv_TW);
+  max_logit = std::move(a.max_logit);
+  return std::move(a.o);
+}
+
+Value LatentAttention::attend_cached(Context& c, const Projected& p, int64_t heads, int64_t layer, Value& max_logit) const {
+  INGOT_CHECK(!c.tape.options().record, "latent attention has no backward through a cached sequence");
+  const Value q = mla_pack(c.tape, {heads, o_.nope, o_.rope, o_.value, o_.rotary}, p.q, c.positions_T);
+  const MlaCachedAttr attr{heads,      o_.nope,    o_.rope,    o_.value, o_.kv_rank, o_.scale,
+                           o_.window, o_.softcap, c.rows, layer,    c.absorb_latents};
+  MlaCachedResult a = mla_cached(c.tape, attr, q, p.c, p.k_rope, c.param(kv_up_));
+  max_logit = std::move(a.max_logit);
+  return std::move(a.o);
+}
+
+Value LatentAttention::forward(Context& c, const Value& h_TD, int64_t layer) const {
+  const int tp = c.weights.placement().tensor_size;
+  if (o_.heads % tp != 0) fail("attention with {} heads cannot be cut over {} tensor ranks", o_.heads, tp);
+  c.tape.begin_segment("attention", static_cast<int>(layer));
+  const Projected p = project(c, h_TD);
+  Value max_logit;
+  const Value o = is_cached(c.rows) ? attend_cached(c, p, o_.heads / tp, layer, max_logit)
+                                    : attend(c, p, o_.heads / tp, layer, max_logit);
+  c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, max_logit);
+  return leave_tensor_region(c, linear(c.tape, c.precision().compute, o, c.param(out_)));
+}
+
+}  // namespace ingot
