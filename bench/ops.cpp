@@ -20,7 +20,9 @@
 #include "ops/activation/activation.h"
 #include "ops/add/add.h"
 #include "ops/add_norm/add_norm.h"
+#include "ops/assign/assign.h"
 #include "ops/attention/attention.h"
+#include "ops/capacity/capacity.h"
 #include "ops/cca/cca.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grouped_linear/grouped_linear.h"
@@ -30,6 +32,7 @@
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/reference.h"
 #include "ops/route/route.h"
+#include "ops/route/sequence_balance.h"
 
 using namespace ingot;
 
@@ -271,6 +274,20 @@ void expert_lines(DType type, int64_t rows, int64_t D, int64_t hidden, int32_t E
     return Problem(route_op(), AttrBox(RouteAttr{.experts = E, .k = static_cast<int32_t>(k)}),
                    {{{n, E}, DType::f32}, none, none, none});
   });
+  const RouteAttr groups{.score = RouteScore::sigmoid, .normalize = true, .experts = E, .k = static_cast<int32_t>(k),
+                         .groups = 4, .groups_kept = 2};
+  line("route sigmoid, groups", rows, 512, [&](int64_t n) {
+    return Problem(route_op(), AttrBox(groups), {{{n, E}, DType::f32}, none, none, none});
+  });
+  line("sequence_balance", rows, 512, [&](int64_t n) {
+    const RouteAttr scores{.experts = E, .k = static_cast<int32_t>(k)};
+    return Problem(sequence_balance_op(), AttrBox(SequenceBalanceAttr{scores, nullptr}), {{{n, E}, DType::f32}});
+  });
+  for (const auto& [name, rule] : {std::pair{"assign sinkhorn", AssignRule::sinkhorn},
+                                   {"assign expert_choice", AssignRule::expert_choice}})
+    line(name, rows, 512, [&, r = rule](int64_t n) {
+      return Problem(assign_op(), AttrBox(AssignAttr{r, false, static_cast<int32_t>(k), 1.0}), {{{n, E}, DType::f32}});
+    });
   // Choice j of token t is expert (5 t + j) mod E; its row comes from a plain counting sort.
   const auto choices = [&](int64_t n) {
     std::vector<int32_t> all;
@@ -278,6 +295,10 @@ void expert_lines(DType type, int64_t rows, int64_t D, int64_t hidden, int32_t E
       for (int64_t j = 0; j < k; ++j) all.push_back(static_cast<int32_t>((5 * t + j) % E));
     return all;
   };
+  line("capacity", rows, 512, [&](int64_t n) {
+    return Problem(capacity_op(), AttrBox(CapacityAttr{E, 0.75, false}), {{{n, k}, DType::f32}, {{n, k}, DType::i32}},
+                   {choices(n)});
+  });
   line("permute", rows, 512, [&](int64_t n) {
     return Problem(permute_op(), AttrBox(PermuteAttr{0, E}),
                    {{{n, D}, type}, {{n, k}, DType::f32}, {{n, k}, DType::i32}}, {choices(n)});

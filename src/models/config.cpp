@@ -166,16 +166,7 @@ void ModelConfig::validate(ConfigErrors& e) const {
   }
   validate_init(*this, e);
   if (norm_bias && norm == NormChoice::rms) e.add("norm_bias", "rms norm has no bias");
-  if (moe.experts == 0) return;
-  if (moe.top_k < 1 || moe.top_k > moe.experts)
-    e.add("moe.top_k", "must be between 1 and experts = {}, found {}", moe.experts, moe.top_k);
-  if (moe.hidden < 1) e.add("moe.hidden", "must be at least 1, found {}", moe.hidden);
-  if (moe.score == RouterScore::softmax_last && moe.top_k == 1)
-    e.add("moe.score", "softmax over one chosen expert is always 1, so the router would learn nothing; use softmax_first");
-  if (moe.router == RouterKind::zaya && moe.router_width < 1)
-    e.add("moe.router_width", "must be at least 1, found {}", moe.router_width);
-  if (moe.first_dense < 0 || moe.first_dense > layers)
-    e.add("moe.first_dense", "must be between 0 and layers = {}, found {}", layers, moe.first_dense);
+  validate_moe(moe, layers, e);
 }
 
 }  // namespace ingot

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "models/init.h"
+#include "models/moe_config.h"
 #include "ops/sequence/rotary.h"
 
 namespace ingot {
@@ -44,25 +45,6 @@ enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
   return std::to_array<EnumName<ResidualKind>>({{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
 }
-enum class RouterKind { linear, zaya };
-constexpr auto enum_names(RouterKind) {
-  return std::to_array<EnumName<RouterKind>>({{RouterKind::linear, "linear"}, {RouterKind::zaya, "zaya"}});
-}
-enum class RouterScore { softmax_first, softmax_last };
-constexpr auto enum_names(RouterScore) {
-  return std::to_array<EnumName<RouterScore>>(
-      {{RouterScore::softmax_first, "softmax_first"}, {RouterScore::softmax_last, "softmax_last"}});
-}
-enum class BalanceRule { none, adamw, sign };
-constexpr auto enum_names(BalanceRule) {
-  return std::to_array<EnumName<BalanceRule>>(
-      {{BalanceRule::none, "none"}, {BalanceRule::adamw, "adamw"}, {BalanceRule::sign, "sign"}});
-}
-enum class RouterInit { std, fan_in };
-constexpr auto enum_names(RouterInit) {
-  return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
-}
-
 /// How the rotation's frequencies change for a longer context; formulas in ops/sequence/rotary.h.
 struct RopeScalingConfig {
   RopeScalingKind kind = RopeScalingKind::none;
@@ -105,45 +87,6 @@ struct MlaConfig {
     v("rope_width", rope_width, "rotated channels; all heads share one such key");
     v("value_width", value_width, "channels of a value head");
     v("norm_eps", norm_eps, "epsilon of the latents' norms");
-  }
-};
-
-struct MoeConfig {
-  int64_t experts = 0;  ///< 0: dense
-  int64_t top_k = 1;
-  int64_t hidden = 0;         ///< width of one expert after the gate
-  int64_t shared_hidden = 0;  ///< width of the shared expert; 0: none
-  int64_t first_dense = 0;    ///< layers at the start that keep the dense MLP
-  RouterKind router = RouterKind::linear;
-  RouterScore score = RouterScore::softmax_first;
-  bool normalize = false;
-  double scale = 1.0;
-  int64_t router_width = 256;
-  bool skip_class = false;
-  RouterInit router_init = RouterInit::std;
-  BalanceRule balance = BalanceRule::none;
-  double balance_rate = 1e-3;
-  double aux_coefficient = 0;
-  double z_coefficient = 0;
-
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("experts", experts, "routed experts per MoE layer; 0: dense model");
-    v("top_k", top_k, "experts per token");
-    v("hidden", hidden, "width of one expert (after the gate)");
-    v("shared_hidden", shared_hidden, "width of the shared expert on all tokens; 0: none");
-    v("first_dense", first_dense, "layers at the start that keep the dense MLP");
-    v("router", router, "linear, or zaya: down-projection, depth averaging, three-layer MLP");
-    v("score", score, "softmax before or after the choice of top_k");
-    v("normalize", normalize, "divide the chosen weights by their sum");
-    v("scale", scale, "factor on the chosen weights");
-    v("router_width", router_width, "width of zaya's router");
-    v("skip_class", skip_class, "zaya's pinned extra class in the softmax");
-    v("router_init", router_init, "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
-    v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
-    v("balance_rate", balance_rate, "step of the selection bias");
-    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off");
-    v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");
   }
 };
 

@@ -26,6 +26,45 @@ double output_std(const ModelConfig& m) {
 
 }  // namespace
 
+MoeOptions moe_options(const ModelConfig& config, int64_t layer) {
+  const MoeConfig& m = config.moe;
+  MoeOptions o;
+  o.router.zaya = m.router == RouterKind::zaya;
+  o.router.width = config.width;
+  o.router.experts = m.experts;
+  o.router.skip_classes = m.skip_class ? 1 : 0;
+  o.router.hidden = m.router_width;
+  o.router.first = layer == m.first_dense;
+  o.router.eps = config.norm_eps;
+  o.router.init_std = config.init_std;
+  o.router.fan_in_init = m.router_init == RouterInit::fan_in;
+  o.route.score = m.score == RouterScore::softmax_first  ? RouteScore::softmax_first
+                  : m.score == RouterScore::softmax_last ? RouteScore::softmax_last
+                                                         : RouteScore::sigmoid;
+  o.route.normalize = m.normalize;
+  o.route.experts = static_cast<int32_t>(m.experts);
+  o.route.skip_classes = m.skip_class ? 1 : 0;
+  o.route.k = static_cast<int32_t>(m.top_k);
+  o.route.scale = m.scale;
+  o.route.groups = static_cast<int32_t>(m.groups);
+  o.route.groups_kept = static_cast<int32_t>(m.groups_kept);
+  o.sequence_balance = m.sequence_aux_coefficient != 0;
+  o.latent = m.latent;
+  o.sinkhorn = m.selection == ExpertSelection::sinkhorn;
+  o.expert_choice = m.selection == ExpertSelection::expert_choice;
+  o.capacity_factor = m.capacity_factor;
+  o.drop_by_position = m.drop == DropRule::position;
+  o.pad_to_capacity = m.pad_to_capacity;
+  o.width = config.width;
+  o.experts = m.experts;
+  o.hidden = m.hidden;
+  o.shared_hidden = m.shared_hidden;
+  o.kind = activation_of(config.mlp);
+  o.init_std = config.init_std;
+  o.out_std = output_std(config);
+  return o;
+}
+
 Decoder::Decoder(const ModelConfig& config) : config_(config) {
   const ConfigNode tree = to_node(config_);
   ConfigErrors errors(tree);
@@ -120,34 +159,6 @@ std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, in
   return std::make_unique<GroupedAttention>(table_, prefix, attention_options(layer));
 }
 
-MoeOptions Decoder::moe_options(int64_t layer) const {
-  const MoeConfig& m = config_.moe;
-  MoeOptions o;
-  o.router.zaya = m.router == RouterKind::zaya;
-  o.router.width = config_.width;
-  o.router.experts = m.experts;
-  o.router.skip_classes = m.skip_class ? 1 : 0;
-  o.router.hidden = m.router_width;
-  o.router.first = layer == m.first_dense;
-  o.router.eps = config_.norm_eps;
-  o.router.init_std = config_.init_std;
-  o.router.fan_in_init = m.router_init == RouterInit::fan_in;
-  o.route.score = m.score == RouterScore::softmax_first ? RouteScore::softmax_first : RouteScore::softmax_last;
-  o.route.normalize = m.normalize;
-  o.route.experts = static_cast<int32_t>(m.experts);
-  o.route.skip_classes = m.skip_class ? 1 : 0;
-  o.route.k = static_cast<int32_t>(m.top_k);
-  o.route.scale = m.scale;
-  o.width = config_.width;
-  o.experts = m.experts;
-  o.hidden = m.hidden;
-  o.shared_hidden = m.shared_hidden;
-  o.kind = activation_of(config_.mlp);
-  o.init_std = config_.init_std;
-  o.out_std = output_std(config_);
-  return o;
-}
-
 Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   Block b;
@@ -156,7 +167,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   b.attention_merge = add_merge_params(prefix + ".attention_merge");
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
   if (config_.is_moe(layer))
-    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", moe_options(layer));
+    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", moe_options(config_, layer));
   else
     b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp",
                                   MlpOptions{config_.width, config_.mlp_hidden(), activation_of(config_.mlp),

@@ -33,6 +33,9 @@ struct DecoderOutput {
   std::vector<BalanceLosses> balance;  ///< one per MoE layer
 };
 
+/// A layer's mixture of experts as the configuration says.
+MoeOptions moe_options(const ModelConfig& config, int64_t layer);
+
 class Decoder {
  public:
   /// Builds the parameter table; allocates nothing of the model's size. Throws Error for an invalid config; config.vocab
@@ -79,7 +82,6 @@ class Decoder {
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
   AttentionOptions attention_options(int64_t layer) const;
   LatentAttentionOptions latent_attention_options(int64_t layer) const;
-  MoeOptions moe_options(int64_t layer) const;
   /// Merges the pending output and normalises; returns h and leaves the merged stream.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm) const;
   void set_pending(Context& c, Stream& s, Value y_TD, const Merge& merge) const;

@@ -118,8 +118,30 @@ void latent_attention_names(const ModelConfig& m, Names& n, const std::string& l
   n.whole(e + "o_proj.weight", o + "out.weight");
 }
 
-/// deepseek_v3, llama, mistral, qwen3, qwen3_moe, smollm3: one naming; mixtral has its own names for the experts.
-void llama_names(const Decoder& d, Names& n, bool mixtral) {
+/// One MoE layer: one naming for qwen3_moe, dots1 and deepseek_v3, of which the last two have selection biases and shared
+/// experts; another for mixtral.
+void moe_names(const ModelConfig& m, Names& n, const std::string& e, const std::string& o, int64_t layer,
+               const std::string& family) {
+  const bool mixtral = family == "mixtral";
+  const std::string moe = e + (mixtral ? "block_sparse_moe." : "mlp.");
+  n.whole(moe + "gate.weight", o + "moe.router.weight");
+  for (int64_t x = 0; x < m.moe.experts; ++x) {
+    const std::string ex = fmt::format("{}experts.{}.", moe, x);
+    n.expert_rows(ex + (mixtral ? "w1.weight" : "gate_proj.weight"), o + "moe.experts.gate_up.weight", x, 0, m.moe.hidden);
+    n.expert_rows(ex + (mixtral ? "w3.weight" : "up_proj.weight"), o + "moe.experts.gate_up.weight", x, m.moe.hidden,
+                  m.moe.hidden);
+    n.expert_rows(ex + (mixtral ? "w2.weight" : "down_proj.weight"), o + "moe.experts.down.weight", x, 0, m.width);
+  }
+  if (family != "dots1" && family != "deepseek_v3") return;
+  const int64_t shared = m.moe.shared_hidden;
+  n.balancing_bias(moe + "gate.e_score_correction_bias", layer, m.moe.experts);
+  n.rows(moe + "shared_experts.gate_proj.weight", o + "moe.shared.gate_up.weight", 0, shared);
+  n.rows(moe + "shared_experts.up_proj.weight", o + "moe.shared.gate_up.weight", shared, shared);
+  n.whole(moe + "shared_experts.down_proj.weight", o + "moe.shared.down.weight");
+}
+
+/// deepseek_v3, dots1, llama, mistral, mixtral, qwen3, qwen3_moe, smollm3: one naming but for the experts.
+void llama_names(const Decoder& d, Names& n, const std::string& family) {
   const ModelConfig& m = d.config();
   n.whole("model.embed_tokens.weight", "embed.weight");
   for (int64_t l = 0; l < m.layers; ++l) {
@@ -134,15 +156,7 @@ void llama_names(const Decoder& d, Names& n, bool mixtral) {
       n.whole(e + "mlp.down_proj.weight", o + "mlp.down.weight");
       continue;
     }
-    const std::string moe = e + (mixtral ? "block_sparse_moe." : "mlp.");
-    n.whole(moe + "gate.weight", o + "moe.router.weight");
-    for (int64_t x = 0; x < m.moe.experts; ++x) {
-      const std::string ex = fmt::format("{}experts.{}.", moe, x);
-      n.expert_rows(ex + (mixtral ? "w1.weight" : "gate_proj.weight"), o + "moe.experts.gate_up.weight", x, 0, m.moe.hidden);
-      n.expert_rows(ex + (mixtral ? "w3.weight" : "up_proj.weight"), o + "moe.experts.gate_up.weight", x, m.moe.hidden,
-                    m.moe.hidden);
-      n.expert_rows(ex + (mixtral ? "w2.weight" : "down_proj.weight"), o + "moe.experts.down.weight", x, 0, m.width);
-    }
+    moe_names(m, n, e, o, l, family);
   }
   n.whole("model.norm.weight", "final_norm.weight");
   if (!m.tied) n.whole("lm_head.weight", "lm_head.weight");
@@ -246,8 +260,8 @@ void zaya_names_in_sublayers(const Decoder& d, Names& n) {
 }  // namespace
 
 const std::vector<std::string>& huggingface_families() {
-  static const std::vector<std::string> names = {"deepseek_v3", "gpt2",      "llama",   "mistral", "mixtral",
-                                                 "qwen3",       "qwen3_moe", "smollm3", "zaya"};
+  static const std::vector<std::string> names = {"deepseek_v3", "dots1", "gpt2",      "llama",   "mistral",
+                                                 "mixtral",     "qwen3", "qwen3_moe", "smollm3", "zaya"};
   return names;
 }
 
@@ -260,22 +274,21 @@ std::string huggingface_families_hint() {
 HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
   const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
                     m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 && m.moe.skip_class &&
-                    m.tied && m.moe.shared_hidden == 0;
+                    m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;
   const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias && m.tied &&
                     m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
   const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope && m.norm == NormChoice::rms &&
                      m.residual == ResidualKind::plain && m.mlp == MlpKind::swiglu && !m.mlp_bias &&
-                     m.rotary_fraction == 1.0 && m.moe.router == RouterKind::linear && m.moe.shared_hidden == 0 &&
-                     (m.moe.experts == 0 || m.moe.first_dense == 0);
+                     m.rotary_fraction == 1.0;
+  const bool linear = m.moe.router == RouterKind::linear && m.moe.latent == 0;
+  const bool sigmoid = llama && linear && m.moe.experts > 0 && m.moe.score == RouterScore::sigmoid && m.moe.shared_hidden > 0;
   if (zaya) return {.family = "zaya"};
   if (gpt2) return {.family = "gpt2"};
-  if (!llama)
+  if (llama && m.is_mla() && (sigmoid || m.moe.experts == 0)) return {.family = "deepseek_v3"};
+  if (sigmoid && m.qk_norm && !m.is_mla()) return {.family = "dots1"};
+  if (!llama || m.is_mla() || (m.moe.experts > 0 && (!linear || m.moe.shared_hidden > 0 || m.moe.first_dense > 0)))
     throw Error("no Hugging Face family describes this model",
-                huggingface_families_hint() + "; options such as shared experts have no counterpart there");
-  if (m.is_mla()) {
-    if (m.moe.experts > 0) throw Error("no Hugging Face family here has latent attention and experts", "deepseek_v3: dense layers only");
-    return {.family = "deepseek_v3"};
-  }
+                huggingface_families_hint() + "; options such as latent experts have no counterpart there");
   if (m.moe.experts > 0) return {.family = m.qk_norm ? "qwen3_moe" : "mixtral"};
   return {.family = m.qk_norm              ? "qwen3"
                     : !m.rope_pattern.empty() ? "smollm3"
@@ -288,7 +301,7 @@ std::vector<ExternalTensor> huggingface_tensors(const Decoder& d, const Huggingf
   if (layout.family == "gpt2") gpt2_names(d, n, layout.gpt2_prefix ? "transformer." : "");
   else if (layout.family == "zaya" && layout.zaya_sublayers) zaya_names_in_sublayers(d, n);
   else if (layout.family == "zaya") zaya_names(d, n);
-  else llama_names(d, n, layout.family == "mixtral");
+  else llama_names(d, n, layout.family);
   return n.take();
 }
 

@@ -216,32 +216,6 @@ ModelConfig smollm3(const Fields& f) {
   return m;
 }
 
-/// DeepSeek-V3 with dense layers only.
-ModelConfig deepseek_v3(const Fields& f) {
-  ModelConfig m;
-  m.vocab = f.integer("vocab_size");
-  m.width = f.integer("hidden_size");
-  m.layers = f.integer("num_hidden_layers");
-  m.heads = m.kv_heads = f.integer("num_attention_heads");
-  m.hidden = f.integer("intermediate_size");
-  m.context = f.integer_or("max_position_embeddings", 4096);
-  m.norm_eps = f.number("rms_norm_eps", 1e-6);
-  m.tied = f.flag("tie_word_embeddings", false);
-  m.attention = AttentionKind::mla;
-  m.mla.q_rank = f.names("q_lora_rank") ? f.integer_or("q_lora_rank", 0) : 1536;
-  m.mla.kv_rank = f.integer_or("kv_lora_rank", 512);
-  m.mla.nope_width = f.integer_or("qk_nope_head_dim", 128);
-  m.mla.rope_width = f.integer_or("qk_rope_head_dim", 64);
-  m.mla.value_width = f.integer_or("v_head_dim", 128);
-  m.interleaved_rope = f.flag("rope_interleave", true);
-  f.require(f.text("hidden_act", "silu") == "silu", "hidden_act", "only silu (SwiGLU) is implemented for this family");
-  f.require(!f.flag("attention_bias", false), "attention_bias", "not implemented");
-  f.require(f.integer_or("first_k_dense_replace", 3) >= m.layers, "first_k_dense_replace",
-            "only models whose layers are all dense are implemented");
-  read_rope(f, m);
-  return m;
-}
-
 /// Mixtral: the chosen experts' weights are divided by their sum; `intermediate_size` is an expert's.
 ModelConfig mixtral(const Fields& f) {
   ModelConfig m = common(f);
@@ -251,6 +225,57 @@ ModelConfig mixtral(const Fields& f) {
   m.moe.hidden = f.integer("intermediate_size");
   m.moe.normalize = true;
   m.moe.aux_coefficient = f.number("router_aux_loss_coef", 0);
+  return m;
+}
+
+/// Sigmoid scores, selection biases, groups and shared experts, as DeepSeek-V3 and dots.llm1 write them.
+void read_sigmoid_experts(const Fields& f, ModelConfig& m) {
+  m.moe.experts = f.integer("n_routed_experts", kMaxExperts);
+  m.moe.top_k = f.integer("num_experts_per_tok", kMaxExperts);
+  m.moe.hidden = f.integer("moe_intermediate_size");
+  m.moe.shared_hidden = f.integer("n_shared_experts", kMaxExperts) * m.moe.hidden;
+  m.moe.score = RouterScore::sigmoid;
+  m.moe.groups = f.integer_or("n_group", 1);
+  m.moe.groups_kept = f.integer_or("topk_group", 1);
+  m.moe.balance = BalanceRule::sign;
+  f.require(m.moe.shared_hidden > 0, "n_shared_experts", "expected at least one shared expert");
+  f.require(m.moe.groups_kept == m.moe.groups || m.moe.top_k == 2 * m.moe.groups_kept, "topk_group",
+            "the family rates a group by its two best experts; here that is num_experts_per_tok / topk_group");
+}
+
+/// dots.llm1: Qwen3's attention, DeepSeek-V3's experts.
+ModelConfig dots1(const Fields& f) {
+  ModelConfig m = common(f);
+  m.qk_norm = true;
+  m.hidden = f.integer("intermediate_size");
+  read_window(f, m, true, 4096);
+  read_sigmoid_experts(f, m);
+  m.moe.first_dense = f.integer_or("first_k_dense_replace", 0);
+  m.moe.normalize = f.flag("norm_topk_prob", false);
+  m.moe.scale = f.number("routed_scaling_factor", 1.0);
+  return m;
+}
+
+/// DeepSeek-V3: latent attention; dense layers, then sigmoid experts. With as many dense layers as layers it is dense.
+ModelConfig deepseek_v3(const Fields& f) {
+  ModelConfig m = common(f);
+  m.head_width = 0;  // the family's field means the rotated channels
+  m.kv_heads = m.heads;
+  m.hidden = f.integer("intermediate_size");
+  m.attention = AttentionKind::mla;
+  m.mla.q_rank = f.names("q_lora_rank") ? f.integer_or("q_lora_rank", 0) : 1536;
+  m.mla.kv_rank = f.integer_or("kv_lora_rank", 512);
+  m.mla.nope_width = f.integer_or("qk_nope_head_dim", 128);
+  m.mla.rope_width = f.integer_or("qk_rope_head_dim", 64);
+  m.mla.value_width = f.integer_or("v_head_dim", 128);
+  m.interleaved_rope = f.flag("rope_interleave", true);
+  f.require(!m.attention_bias, "attention_bias", "not implemented");
+  const int64_t dense = f.integer_or("first_k_dense_replace", 3);
+  if (dense >= m.layers) return m;
+  read_sigmoid_experts(f, m);
+  m.moe.first_dense = dense;
+  m.moe.normalize = f.flag("norm_topk_prob", true);
+  m.moe.scale = f.number("routed_scaling_factor", 2.5);
   return m;
 }
 
@@ -323,6 +348,7 @@ Json parse(const std::string& text, const std::string& path) {
 ModelConfig read_family(const Fields& f, const std::string& path, int64_t zaya_sublayers) {
   const std::string type = f.text("model_type", "");
   if (type == "gpt2") return gpt2(f);
+  if (type == "dots1") return dots1(f);
   if (type == "llama") return llama(f);
   if (type == "deepseek_v3") return deepseek_v3(f);
   if (type == "mistral") return mistral(f);

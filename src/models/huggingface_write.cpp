@@ -11,6 +11,7 @@ using Json = nlohmann::ordered_json;
 
 const char* architecture_of(const std::string& family) {
   if (family == "deepseek_v3") return "DeepseekV3ForCausalLM";
+  if (family == "dots1") return "Dots1ForCausalLM";
   if (family == "gpt2") return "GPT2LMHeadModel";
   if (family == "mistral") return "MistralForCausalLM";
   if (family == "mixtral") return "MixtralForCausalLM";
@@ -71,6 +72,18 @@ void write_common(Json& j, const ModelConfig& m) {
   j["attention_bias"] = m.attention_bias;
 }
 
+void write_sigmoid_experts(Json& j, const ModelConfig& m) {
+  j["n_routed_experts"] = m.moe.experts;
+  j["n_shared_experts"] = m.moe.shared_hidden / m.moe.hidden;
+  j["num_experts_per_tok"] = m.moe.top_k;
+  j["moe_intermediate_size"] = m.moe.hidden;
+  j["first_k_dense_replace"] = m.moe.first_dense;
+  j["norm_topk_prob"] = m.moe.normalize;
+  j["routed_scaling_factor"] = m.moe.scale;
+  j["n_group"] = m.moe.groups;
+  j["topk_group"] = m.moe.groups_kept;
+}
+
 void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
   write_common(j, m);
   write_rope(j, m);
@@ -82,9 +95,10 @@ void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
     for (int64_t l = 0; l < m.layers; ++l) rotates.push_back(m.rotary_of(l).dims > 0 ? 1 : 0);
     j["no_rope_layers"] = rotates;
   }
-  if (family == "smollm3" || family == "qwen3" || family == "qwen3_moe") write_layer_types(j, m);
-  if (family == "qwen3" || family == "qwen3_moe") j["max_window_layers"] = m.layers;
+  if (family == "dots1" || family == "smollm3" || family == "qwen3" || family == "qwen3_moe") write_layer_types(j, m);
+  if (family == "dots1" || family == "qwen3" || family == "qwen3_moe") j["max_window_layers"] = m.layers;
   if (m.moe.experts == 0) return;
+  if (family == "dots1" || family == "deepseek_v3") return write_sigmoid_experts(j, m);
   j[family == "mixtral" ? "num_local_experts" : "num_experts"] = m.moe.experts;
   j["num_experts_per_tok"] = m.moe.top_k;
   if (!j.contains("router_aux_loss_coef")) j["router_aux_loss_coef"] = m.moe.aux_coefficient;
@@ -95,7 +109,6 @@ void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
   j["mlp_only_layers"] = Json::array();
 }
 
-/// Latent attention in layers that are all dense.
 void write_deepseek_v3(Json& j, const ModelConfig& m) {
   write_llama(j, m, "deepseek_v3");
   j.erase("head_dim");  // the library means the rotated channels by it
@@ -105,7 +118,7 @@ void write_deepseek_v3(Json& j, const ModelConfig& m) {
   j["qk_rope_head_dim"] = m.mla.rope_width;
   j["v_head_dim"] = m.mla.value_width;
   j["rope_interleave"] = m.interleaved_rope;
-  j["first_k_dense_replace"] = m.layers;
+  if (m.moe.experts == 0) j["first_k_dense_replace"] = m.layers;
   j["num_nextn_predict_layers"] = 0;
 }
 
@@ -205,7 +218,13 @@ ModelConfig canonical(ModelConfig m) {
   }
   m.moe.router_init = plain.moe.router_init;
   m.moe.balance_rate = plain.moe.balance_rate;
-  m.moe.aux_coefficient = m.moe.z_coefficient = 0;
+  m.moe.aux_coefficient = m.moe.sequence_aux_coefficient = m.moe.z_coefficient = 0;
+  if (m.moe.groups_kept == m.moe.groups) m.moe.groups = m.moe.groups_kept = 1;
+  if (m.moe.selection == ExpertSelection::expert_choice) return m;
+  m.moe.selection = ExpertSelection::top_k;  // sinkhorn and capacities act in training only
+  m.moe.capacity_factor = 0;
+  m.moe.drop = plain.moe.drop;
+  m.moe.pad_to_capacity = false;
   return m;
 }
 

@@ -68,6 +68,19 @@ ModelConfig qwen3_moe() {  // Qwen3-30B-A3B
   return m;
 }
 
+ModelConfig mixtral() {  // Mixtral 8x7B
+  ModelConfig m = llama(32, 4096, 32, 8, 14336);
+  m.vocab = 32000;
+  m.context = 32768;
+  m.rope_theta = 1e6;
+  m.moe.experts = 8;
+  m.moe.top_k = 2;
+  m.moe.hidden = 14336;
+  m.moe.score = RouterScore::softmax_last;
+  m.moe.aux_coefficient = 0.02;
+  return m;
+}
+
 /// ZAYA1 (000 Tables II-III, 001 Table I; spec zaya1 §1.1).
 ModelConfig zaya1(int64_t context, double theta) {
   ModelConfig m;
@@ -119,6 +132,7 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
       {"gpt2-xl", [] { return gpt2(48, 25, 1600); }},
       {"llama", [] { return llama(32, 4096, 32, 8, 14336); }},
       {"smollm3-3b", smollm3},
+      {"mixtral", mixtral},
       {"qwen3-moe", qwen3_moe},
       {"zaya1-base", [] { return zaya1(32768, 1e6); }},
       {"zaya1-8b", [] { return zaya1(131072, 5e6); }},

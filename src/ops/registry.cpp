@@ -2,7 +2,9 @@
 #include "ops/activation/activation.h"
 #include "ops/add/add.h"
 #include "ops/add_norm/add_norm.h"
+#include "ops/assign/assign.h"
 #include "ops/attention/attention.h"
+#include "ops/capacity/capacity.h"
 #include "ops/cca/cca.h"
 #include "ops/collective/collective.h"
 #include "ops/embedding/embedding.h"
@@ -13,13 +15,15 @@
 #include "ops/permute/permute.h"
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/route/route.h"
+#include "ops/route/sequence_balance.h"
 
 namespace ingot {
 
 const std::vector<const Op*>& all_ops() {
   static const std::vector<const Op*> ops = {
       &activation_op(), &add_op(),    &add_norm_op(), &attention_op(),  &cca_op(),   &embedding_op(), &grouped_linear_op(),
-      &head_op(),       &linear_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(), &route_op(), &unpermute_op(),
+      &head_op(),       &linear_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
+      &route_op(), &sequence_balance_op(), &capacity_op(), &assign_op(), &unpermute_op(),
       &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
   };
   return ops;

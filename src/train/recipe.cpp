@@ -170,6 +170,8 @@ void Recipe::validate(ConfigErrors& e) const {
     e.add("optimizer.ademamix_warmup", "must not be negative, found {}", optimizer.ademamix_warmup);
   for (size_t i = 0; i < optimizer.rules.size(); ++i)
     if (optimizer.rules[i].pattern.empty()) e.add(fmt::format("optimizer.rules.{}.pattern", i), "must not be empty");
+  if (model.moe.experts > 0 && model.moe.selection == ExpertSelection::expert_choice && !samples.prompts.empty())
+    e.add("samples.prompts", "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
   if (!(optimizer.clip >= 0)) e.add("optimizer.clip", "must not be negative, found {}", optimizer.clip);
   if (tokenizer.kind == TokenizerKind::bpe && tokenizer.path.empty() && tokenizer.vocab < 257)
     e.add("tokenizer.vocab", "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}",

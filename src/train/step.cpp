@@ -59,9 +59,11 @@ class MicroStep {
     if (!objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(objective.d_lse.data(), {mb_.rows.count}));
     const MoeConfig& moe = model_.config().moe;
     d_aux_ = static_cast<float>(moe.aux_coefficient * balance_weight);
+    d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * balance_weight);
     d_z_ = static_cast<float>(moe.z_coefficient * balance_weight);
     for (const BalanceLosses& b : out.balance) {
       if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
+      if (b.sequence.defined()) tape_.seed(b.sequence, Tensor::of(&d_sequence_, {1}));
       if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
     }
     out.balance.clear();
@@ -106,7 +108,7 @@ class MicroStep {
   const StepOptions& options_;
   Context context_;
   std::vector<float> weight_;
-  float d_aux_ = 0, d_z_ = 0;
+  float d_aux_ = 0, d_sequence_ = 0, d_z_ = 0;
 };
 
 TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {

@@ -27,12 +27,25 @@ struct Case {
   const char* preset;
   const char* options = "";  ///< further lines of [model], which override the ones that all cases have
   const char* stage = "";    ///< a second stage's lines; without it one stage of 20 steps
+  const char* prompts = "\"the \"";
 };
 
 const Case kCases[] = {
     {"gpt2", "gpt-10m", "kv_heads = 4\n"},
     {"llama", "llama-small"},
     {"moe", "moe-small"},
+    {"moe_softmax_last", "moe-small", "moe.score = \"softmax_last\"\nmoe.normalize = false\nmoe.scale = 1.5\n"},
+    {"moe_sigmoid", "moe-small",
+     "moe.score = \"sigmoid\"\nmoe.balance = \"sign\"\nmoe.aux_coefficient = 0.0\n"
+     "moe.sequence_aux_coefficient = 1e-2\nmoe.shared_hidden = 8\n"},
+    {"moe_groups", "moe-small", "moe.groups = 4\nmoe.groups_kept = 2\nmoe.z_coefficient = 1e-3\n"},
+    {"moe_latent", "moe-small", "moe.latent = 12\n"},
+    {"moe_capacity", "moe-small", "moe.capacity_factor = 0.75\n"},
+    {"moe_position", "moe-small", "moe.capacity_factor = 0.75\nmoe.drop = \"position\"\nmoe.pad_to_capacity = true\n"},
+    {"moe_sinkhorn", "moe-small", "moe.selection = \"sinkhorn\"\nmoe.normalize = false\nmoe.aux_coefficient = 0.0\n"},
+    {"moe_expert_choice", "moe-small",
+     "moe.selection = \"expert_choice\"\nmoe.capacity_factor = 1.0\nmoe.normalize = false\nmoe.aux_coefficient = 0.0\n", "", ""},
+    {"geglu", "llama-small", "mlp = \"geglu\"\n"},
     {"zaya", "zaya-tiny"},
     {"window", "llama-small", "window = 7\nwindow_pattern = \"SF\"\nwindow_rope_theta = 100.0\n"},
     {"softcap", "llama-small", "logit_softcap = 2.0\nattention_scale = 0.5\n"},
@@ -69,11 +82,11 @@ std::string recipe_of(const TempDir& folder, const Case& c) {
       "[run]\nfolder = \"{0}/run\"\nprecision = \"{3}\"\n[tokenizer]\nkind = \"characters\"\n[data]\nfolder "
       "= \"{0}/data\"\n"
       "[[data.sources]]\nname = \"words\"\npath = \"{1}\"\ndocuments = \"blank_line\"\n"
-      "[samples]\nprompts = [\"the \"]\ntokens = 4\n{4}[model]\npreset = \"{2}\"\nwidth = 24\nlayers = "
+      "[samples]\nprompts = [{7}]\ntokens = 4\n{4}[model]\npreset = \"{2}\"\nwidth = 24\nlayers = "
       "2\nheads = 4\nhidden = 40\n"
-      "context = 48\n{5}{6}[model.moe]\nhidden = 16\nrouter_width = 8\nbalance_rate = 1e-3\n",
+      "context = 48\n{5}{6}moe.hidden = 16\nmoe.router_width = 8\nmoe.balance_rate = 1e-3\n",
       folder.path(), fixture("golden/text.txt"), c.preset, std::string(c.name) == "llama" ? "bf16" : "f32", stages, heads,
-      c.options);
+      c.options, c.prompts);
 }
 
 std::vector<std::string> curve(const std::string& family, const std::string& isa) {

@@ -216,6 +216,8 @@ std::vector<Case> cases() {
   for (const char* model : {"moe", "moe-shared"})
     for (const GridShape& grid : {dp2, tp2, ep2, GridShape{.dp = 4, .ep = 2}, GridShape{.dp = 2, .tp = 2, .ep = 2}})
       all.push_back({model, grid});
+  for (const char* model : {"moe-sigmoid", "moe-latent"})
+    for (const GridShape& grid : {tp2, ep2}) all.push_back({model, grid});
   for (const GridShape& grid : {dp2, ep2}) all.push_back({"zaya", grid});
   all.push_back({"moe", ep2, true, false});
   all.push_back({"moe", ep2, false, true});

@@ -7,7 +7,8 @@
 namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
-  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared", "zaya-dense", "zaya"};
+  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared",
+          "moe-sigmoid", "moe-latent", "zaya-dense", "zaya"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -75,6 +76,20 @@ ModelConfig small_model_config(const std::string& name) {
     m.moe.score = RouterScore::softmax_last;
     m.moe.normalize = false;
     m.moe.balance = BalanceRule::sign;
+  }
+  if (name == "moe-sigmoid") {
+    m.moe.score = RouterScore::sigmoid;
+    m.moe.top_k = 4;
+    m.moe.groups = 4;
+    m.moe.groups_kept = 2;
+    m.moe.scale = 2.5;
+    m.moe.shared_hidden = 16;
+    m.moe.sequence_aux_coefficient = 1e-2;
+    m.moe.balance = BalanceRule::sign;
+  }
+  if (name == "moe-latent") {
+    m.moe.latent = 12;
+    m.mlp = MlpKind::geglu;
   }
   return m;
 }

@@ -26,12 +26,15 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 import zaya_double
 from attention_models import ATTENTION_MODELS, restore
 from common import FIXTURES, double_precision, max_rel, save_json, save_tensors
+from moe_models import MOE_MODELS, experts_of, mixtral_names, routing_margin
 
 VOCABULARY = 61
 DOCUMENTS = (11, 1, 17, 8)  # lengths; one document of a single token has no target at all
 MIN_ROUTER_MARGIN = 1e-3
 AUX_COEFFICIENT, Z_COEFFICIENT = 0.01, 0.001
 NO_TARGET = -1
+MOE_FAMILIES = ("qwen3_moe", "mixtral", "dots1")
+BIASES = ("balancing_biases", "e_score_correction_bias")  # buffers that a checkpoint holds
 
 
 def special_tokens():
@@ -166,11 +169,12 @@ MODELS = {
     ),
 }
 
-MODELS.update((name, entry[:2]) for name, entry in ATTENTION_MODELS.items())
+MODELS.update((name, entry[:2]) for name, entry in {**ATTENTION_MODELS, **MOE_MODELS}.items())
 
 
 def extras(name):
-    return ATTENTION_MODELS[name][2] if name in ATTENTION_MODELS else {}
+    found = {**ATTENTION_MODELS, **MOE_MODELS}
+    return found[name][2] if name in found else {}
 
 
 def adjust(name, model):
@@ -219,7 +223,7 @@ def build(name, seed):
     adjust(name, model)
     rng = np.random.default_rng(seed)
     values = dict(model.named_parameters())  # each tied weight once
-    values.update((n, b) for n, b in model.named_buffers() if n.endswith("balancing_biases"))
+    values.update((n, b) for n, b in model.named_buffers() if n.endswith(BIASES))
     with torch.no_grad():
         for tensor_name in sorted(values):
             values[tensor_name].copy_(random_values(tensor_name, tuple(values[tensor_name].shape), rng))
@@ -288,8 +292,8 @@ def router_margin(scores, top_k):
 
 
 def disk_form(name, values):
-    """The checkpoint's names and shapes: Qwen3-MoE stores experts one by one."""
-    if not name.startswith("qwen3_moe"):
+    """The checkpoint's names and shapes: these families store experts one by one."""
+    if not name.startswith(MOE_FAMILIES):
         return values
     out = {}
     for key, value in values.items():
@@ -303,7 +307,7 @@ def disk_form(name, values):
                 out[key.removesuffix("down_proj") + f"{e}.down_proj.weight"] = matrix
         else:
             out[key] = value
-    return out
+    return mixtral_names(out) if name.startswith("mixtral") else out
 
 
 def auxiliary_losses(router, num_experts, top_k):
@@ -360,8 +364,9 @@ def generate(name, seed):
         ids, starts, targets = inputs(seed, config.vocab_size)
         logits, streams, router = forward_documents(model, ids, starts)
         top_k = getattr(config, "num_experts_per_tok", 0)
-        if name.startswith("qwen3"):
-            margin = min(router_margin(r[0].softmax(-1), top_k) for r in router)
+        if name.startswith(MOE_FAMILIES):
+            biases = [v for n, v in sorted(values.items()) if n.endswith(BIASES)] or [None] * len(router)
+            margin = min(routing_margin(config, r[0], b) for r, b in zip(router, biases))
             if margin < MIN_ROUTER_MARGIN:
                 return None
         log_probs, loss = cross_entropy(logits, targets)
@@ -392,9 +397,9 @@ def generate(name, seed):
             notes["packed_row_max_rel"] = max_rel(forward_packed(model, ids, starts), logits)
             assert notes["packed_row_max_rel"] < 1e-12, notes
         if router:
-            counts = [torch.bincount(r[1].reshape(-1), minlength=config.num_experts).tolist() for r in router]
+            counts = [torch.bincount(r[1].reshape(-1), minlength=experts_of(config)).tolist() for r in router]
             notes.update(router_margin=margin, tokens_per_expert=counts)
-        if name.startswith("qwen3"):
+        if name.startswith("qwen3_moe"):
             aux, z = auxiliary_losses(router, config.num_experts, top_k)
             total = loss + AUX_COEFFICIENT * aux.sum() + Z_COEFFICIENT * z.sum()
             model.zero_grad()

@@ -5,14 +5,14 @@
 
 namespace ingot {
 
-Dispatcher::Dispatcher(const Context& c, int64_t experts) {
+Dispatcher::Dispatcher(const Context& c, int64_t experts, int64_t bound, bool pad) {
   const Placement& place = c.weights.placement();
   const int size = c.expert != nullptr ? c.expert->size() : 1;
   INGOT_CHECK(size == place.expert_size, "weights are shared out over {} expert ranks, the group has {}",
               place.expert_size, size);
   if (experts % size != 0) fail("{} experts cannot be shared out over {} expert ranks", experts, size);
   const auto each = static_cast<int32_t>(experts / size);
-  local_ = {place.expert_rank * each, each};
+  local_ = {place.expert_rank * each, each, bound * size, pad};
 }
 
 Arrived Dispatcher::move(Context& c, const Arrived& local) const {

@@ -22,8 +22,9 @@ struct Arrived {
 
 class Dispatcher {
  public:
-  /// Throws Error where the experts cannot be shared out evenly.
-  Dispatcher(const Context& c, int64_t experts);
+  /// `bound`: most rows that an expert gets from one rank, 0: no bound; `pad`: it gets exactly that many. Throws Error
+  /// where the experts cannot be shared out evenly.
+  Dispatcher(const Context& c, int64_t experts, int64_t bound = 0, bool pad = false);
   Arrived move(Context& c, const Arrived& local) const;
   Permutation finish(Context& c, const Arrived& arrived) const;
   Value prepare_back(Context& c, const Value& out_RD, const Permutation& p) const;

@@ -1,47 +1,103 @@
 // See layer.h.
 #include "nn/moe/layer.h"
 
+#include <algorithm>
+
 #include "nn/moe/dispatcher.h"
 #include "ops/add/add.h"
+#include "ops/assign/assign.h"
+#include "ops/capacity/capacity.h"
 #include "ops/grouped_linear/grouped_linear.h"
+#include "ops/linear/linear.h"
+#include "ops/route/sequence_balance.h"
 
 namespace ingot {
+namespace {
+
+void refuse_cached_sequences(const Context& c) {
+  if (c.rows == nullptr) return;
+  for (const SequenceSpan& s : c.rows->spans)
+    if (s.state != nullptr)
+      throw Error("a model with moe.selection = expert_choice cannot generate: an expert's choice among all tokens of a batch "
+                  "depends on tokens that are not there yet",
+                  "train with moe.selection = top_k or sinkhorn to generate; validation losses can be computed");
+}
+
+}  // namespace
 
 MoeLayer::MoeLayer(ParameterTable& table, const std::string& prefix, const MoeOptions& o)
     : o_(o), router_(table, prefix + ".router", o.router) {
   const int64_t rows = is_gated(o.kind) ? 2 * o.hidden : o.hidden;
-  gate_up_ = table.add({prefix + ".experts.gate_up.weight", {o.experts, rows, o.width}, ParamRole::expert,
+  const int64_t inner = o.latent > 0 ? o.latent : o.width;
+  if (o.latent > 0) {
+    latent_down_ = table.add({prefix + ".latent_down.weight", {inner, o.width}, ParamRole::matrix, Init::normal(o.init_std)});
+    latent_up_ = table.add({prefix + ".latent_up.weight", {o.width, inner}, ParamRole::matrix, Init::normal(o.out_std)});
+  }
+  gate_up_ = table.add({prefix + ".experts.gate_up.weight", {o.experts, rows, inner}, ParamRole::expert,
                         Init::normal(o.init_std), o.experts, {}, {ShardAxis::expert, 0, {}}});
-  down_ = table.add({prefix + ".experts.down.weight", {o.experts, o.width, o.hidden}, ParamRole::expert,
+  down_ = table.add({prefix + ".experts.down.weight", {o.experts, inner, o.hidden}, ParamRole::expert,
                      Init::normal(o.out_std), o.experts, {}, {ShardAxis::expert, 0, {}}});
   if (o.shared_hidden > 0)
     shared_.emplace(table, prefix + ".shared",
                     MlpOptions{o.width, o.shared_hidden, o.kind, false, o.init_std, o.out_std});
 }
 
+RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInputs& inputs, int layer) const {
+  RouteAttr attr = o_.route;
+  const bool training = c.tape.options().record;
+  Value ids_TK = c.leaf_or_absent(inputs.forced_ids_TK);
+  if (o_.expert_choice) refuse_cached_sequences(c);
+  if (!ids_TK.defined() && (o_.expert_choice || (o_.sinkhorn && training)))
+    ids_TK = assign(c.tape,
+                    {o_.expert_choice ? AssignRule::expert_choice : AssignRule::sinkhorn, attr.score == RouteScore::sigmoid,
+                     attr.k, o_.expert_choice ? o_.capacity_factor : 1.0},
+                    logits_TE);
+  if (o_.expert_choice) attr.k = attr.experts;
+  RouteResult chosen = route(c.tape, attr, logits_TE, c.leaf_or_absent(inputs.bias_E), c.leaf_or_absent(inputs.load_E), ids_TK);
+  c.tape.metric("router_counts", layer, Reduce::sum, chosen.counts_E);
+  c.tape.metric("router_entropy", layer, Reduce::mean, chosen.entropy);
+  c.tape.metric("router_aux_loss", layer, Reduce::mean, chosen.aux_loss);
+  c.tape.metric("router_z_loss", layer, Reduce::mean, chosen.z_loss);
+  c.tape.metric("router_ids", layer, Reduce::sum, chosen.ids_TK);
+  if (o_.expert_choice || row_bound(c, logits_TE.dim(0)) == 0) return chosen;
+  CapacityResult kept = capacity(c.tape, {attr.experts, o_.capacity_factor, o_.drop_by_position}, chosen.probs_TK, chosen.ids_TK);
+  c.tape.metric("router_dropped", layer, Reduce::sum, kept.dropped);
+  chosen.probs_TK = std::move(kept.probs_TK);
+  chosen.ids_TK = std::move(kept.ids_TK);
+  return chosen;
+}
+
+int64_t MoeLayer::row_bound(const Context& c, int64_t tokens) const {
+  if (o_.capacity_factor == 0 || (!o_.expert_choice && !c.tape.options().record)) return 0;
+  return std::min(tokens, expert_capacity(tokens, o_.route.k, o_.experts, o_.capacity_factor));
+}
+
 MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_state_below_TR, int64_t layer) const {
   const int l = static_cast<int>(layer);
+  const DType type = c.precision().compute;
   c.tape.begin_segment("route", l);
   RouterOutput r = router_.forward(c, h_TD, router_state_below_TR);
-  const RouterInputs inputs = c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{};
-  const RouteResult chosen = route(c.tape, o_.route, r.logits_TE, c.leaf_or_absent(inputs.bias_E),
-                                   c.leaf_or_absent(inputs.load_E), c.leaf_or_absent(inputs.forced_ids_TK));
-  c.tape.metric("router_counts", l, Reduce::sum, chosen.counts_E);
-  c.tape.metric("router_entropy", l, Reduce::mean, chosen.entropy);
-  c.tape.metric("router_aux_loss", l, Reduce::mean, chosen.aux_loss);
-  c.tape.metric("router_z_loss", l, Reduce::mean, chosen.z_loss);
-  c.tape.metric("router_ids", l, Reduce::sum, chosen.ids_TK);
-  Value y_TD = experts(c, h_TD, chosen, l);
+  const RouteResult chosen = choose(c, r.logits_TE, c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{}, l);
+  BalanceLosses losses{chosen.aux_loss, chosen.z_loss, {}};
+  if (o_.sequence_balance) {
+    const RouteAttr scores{.score = o_.route.score, .experts = o_.route.experts, .skip_classes = o_.route.skip_classes,
+                           .k = o_.route.k};
+    losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);
+    c.tape.metric("router_sequence_loss", l, Reduce::mean, losses.sequence);
+  }
+  Value y_TD = o_.latent > 0 ? experts(c, linear(c.tape, type, h_TD, c.param(latent_down_)), chosen, l)
+                             : experts(c, h_TD, chosen, l);
+  if (o_.latent > 0) y_TD = linear(c.tape, type, y_TD, c.param(latent_up_));
   if (shared_) {
     c.tape.begin_segment("shared", l);
-    y_TD = add(c.tape, c.precision().compute, y_TD, shared_->forward(c, h_TD));
+    y_TD = add(c.tape, type, y_TD, shared_->forward(c, h_TD));
   }
-  return {std::move(y_TD), std::move(r.state_TR), {chosen.aux_loss, chosen.z_loss}};
+  return {std::move(y_TD), std::move(r.state_TR), std::move(losses)};
 }
 
 Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer) const {
   const DType type = c.precision().compute;
-  const Dispatcher dispatcher(c, o_.experts);
+  const Dispatcher dispatcher(c, o_.experts, row_bound(c, h_TD.dim(0)), o_.pad_to_capacity && row_bound(c, h_TD.dim(0)) > 0);
   c.tape.begin_segment("dispatch", layer);
   const Arrived arrived = dispatcher.move(c, {h_TD, chosen.probs_TK, chosen.ids_TK});
   const Permutation p = dispatcher.finish(c, arrived);

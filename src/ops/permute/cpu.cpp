@@ -9,11 +9,9 @@ namespace ingot {
 namespace {
 
 void forward(const OpCall& call) {
-  const auto& a = call.attr<PermuteAttr>();
   const Tensor &ids = call.in[2], &p = call.out[1];
-  auto *token = call.out[3].as<int32_t>(), *row = call.out[4].as<int32_t>();
-  build_row_map(ids.as<int32_t>(), ids.dim(0), ids.dim(1), a.first, a.experts, call.out[2].as<int32_t>(),
-                token, row);
+  const auto *token = call.out[3].as<int32_t>(), *row = call.out[4].as<int32_t>();
+  build_row_map(call);
   gather_tensor_rows({call.out[0], false}, call.in[0], token, 1);
   if (p.numel() > 0) std::memset(p.data, 0, static_cast<size_t>(p.bytes()));
   for (int64_t s = 0; s < ids.numel(); ++s)

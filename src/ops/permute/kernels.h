@@ -10,8 +10,7 @@ std::vector<Kernel> unpermute_kernels();
 Kernel permute_reference();
 Kernel unpermute_reference();
 
-/// Fills offsets [E+1], token [R] and row [T*k] from ids [T*k]; see permute.h. An id outside [0, total) is a
-/// bug of the caller.
-void build_row_map(const int32_t* ids, int64_t tokens, int64_t k, int32_t first, int32_t experts,
-                   int32_t* offsets, int32_t* token, int32_t* row);
+/// Fills offsets [E+1], token [R] and row [T*k] of permute's forward from ids [T*k]; see permute.h. An id that
+/// is no expert of the model's is a bug of the caller.
+void build_row_map(const OpCall& call);
 }  // namespace ingot

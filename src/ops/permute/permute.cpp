@@ -13,10 +13,13 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) && ids.dtype() == DType::i32 &&
                   probs.shape() == ids.shape(),
               "x {} probs {} ids {}", x.meta.str(), probs.meta.str(), ids.meta.str());
-  const int64_t rows = ids.numel();
+  const auto& a = call.attr<PermuteAttr>();
+  INGOT_CHECK(a.bound >= 0 && (a.bound > 0 || !a.pad || ids.numel() == 0), "pad to a bound of {}", a.bound);
+  const int64_t bounded = a.experts * a.bound;
+  const int64_t rows = a.pad ? bounded : a.bound > 0 ? std::min(ids.numel(), bounded) : ids.numel();
   out[0] = {Shape{rows, x.dim(1)}, x.dtype()};
   out[1] = {Shape{rows}, probs.dtype()};
-  out[2] = {Shape{call.attr<PermuteAttr>().experts + 1}, DType::i32};
+  out[2] = {Shape{a.experts + 1}, DType::i32};
   out[3] = {Shape{rows}, DType::i32};
   out[4] = {ids.shape(), DType::i32};
 }
@@ -33,13 +36,14 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const PermuteAttr*>(attr_data);
-  return fmt::format("experts {}..{}", a.first, a.first + a.experts - 1);
+  std::string text = fmt::format("experts {}..{}", a.first, a.first + a.experts - 1);
+  if (a.bound > 0) text += fmt::format(" {} {} rows", a.pad ? "padded to" : "at most", a.bound);
+  return text;
 }
 
 void infer_back(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor &rows = call.in[0], &row = call.in[1], &token = call.in[2];
-  INGOT_CHECK(rows.shape().rank() == 2 && row.shape().rank() == 2 && row.numel() == rows.dim(0) &&
-                  token.shape() == Shape{rows.dim(0)},
+  INGOT_CHECK(rows.shape().rank() == 2 && row.shape().rank() == 2 && token.shape() == Shape{rows.dim(0)},
               "rows {} map {}", rows.meta.str(), row.meta.str());
   out[0] = {Shape{row.dim(0), rows.dim(1)}, call.attr<UnpermuteAttr>().out};
 }
@@ -56,21 +60,26 @@ std::string print_back(const void* attr) {
 
 }  // namespace
 
-void build_row_map(const int32_t* ids, int64_t tokens, int64_t k, int32_t first, int32_t experts, int32_t* offsets,
-                   int32_t* token, int32_t* row) {
-  const int64_t slots = tokens * k;
+void build_row_map(const OpCall& call) {
+  const auto& [first, experts, bound, pad] = call.attr<PermuteAttr>();
+  const int64_t slots = call.in[2].numel(), k = call.in[2].dim(1);
+  const auto* ids = call.in[2].as<int32_t>();
+  auto *offsets = call.out[2].as<int32_t>(), *token = call.out[3].as<int32_t>(), *row = call.out[4].as<int32_t>();
   std::fill(offsets, offsets + experts + 1, 0);
   for (int64_t s = 0; s < slots; ++s) {
     const int32_t e = ids[s] - first;
-    if (0 <= e && e < experts) ++offsets[e + 1];
+    if (ids[s] >= 0 && 0 <= e && e < experts) ++offsets[e + 1];
   }
-  for (int32_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  for (int32_t e = 0; e < experts; ++e) {
+    INGOT_CHECK(bound == 0 || offsets[e + 1] <= bound, "expert {} has {} rows, at most {}", first + e, offsets[e + 1], bound);
+    offsets[e + 1] = offsets[e] + (pad ? static_cast<int32_t>(bound) : offsets[e + 1]);
+  }
   std::vector<int32_t> next(offsets, offsets + experts);
-  std::fill(token, token + slots, -1);
+  std::fill(token, token + call.out[3].numel(), -1);
   for (int64_t s = 0; s < slots; ++s) {
     const int32_t e = ids[s] - first;
     row[s] = -1;
-    if (e < 0 || e >= experts) continue;
+    if (ids[s] < 0 || e < 0 || e >= experts) continue;
     row[s] = next[static_cast<size_t>(e)]++;
     token[row[s]] = static_cast<int32_t>(s / k);
   }

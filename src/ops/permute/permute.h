@@ -1,8 +1,11 @@
-// permute / unpermute: rows to their experts and back (dropless). One map, built once, serves both and their backwards.
+// permute / unpermute: rows to their experts and back. One map, built once, serves both and their backwards.
 //
 //   permute    rows are ordered by local expert, then by token, then by slot; row r holds x[token[r]] and the weight p of
-//              that choice. Experts outside [first, first + E) are someone else's (expert parallelism): their slots get
-//              row -1. There are always R = T * k row slots; those from offsets[E] on are zero padding.
+//              that choice. Experts outside [first, first + E) are someone else's (expert parallelism), and -1 is no
+//              choice: their slots get row -1. There are R = T * k row slots; those from offsets[E] on are zero padding.
+//   bound      > 0: no expert has more rows than that (the caller has dropped the rest), so R = min(T * k, E * bound).
+//   pad        every expert has exactly `bound` rows, the missing ones zero with weight 0: R = E * bound, all shapes and
+//              offsets fixed (spec megatron-moe CP-2, with zero rows as fillers: their outputs and gradients are zero)
 //   unpermute  y[t] = sum over k of rows[row_of_slot[t,k]], in slot order (ascending expert), fp32; slots with row -1 add
 //              nothing.
 //
@@ -17,6 +20,8 @@ namespace ingot {
 struct PermuteAttr {
   int32_t first = 0;    ///< first local expert
   int32_t experts = 0;  ///< local experts E
+  int64_t bound = 0;    ///< most rows of an expert; 0: none
+  bool pad = false;     ///< needs a bound
 };
 
 struct Permutation {

@@ -11,15 +11,13 @@ using reference::load;
 using reference::store;
 
 void forward(const OpCall& call) {
-  const auto& a = call.attr<PermuteAttr>();
   const Tensor& ids = call.in[2];
   const auto k = static_cast<size_t>(ids.dim(1)), slots = static_cast<size_t>(ids.numel()),
-             width = static_cast<size_t>(call.in[0].dim(1));
-  build_row_map(ids.as<int32_t>(), ids.dim(0), ids.dim(1), a.first, a.experts, call.out[2].as<int32_t>(),
-                call.out[3].as<int32_t>(), call.out[4].as<int32_t>());
+             width = static_cast<size_t>(call.in[0].dim(1)), count = static_cast<size_t>(call.out[1].numel());
+  build_row_map(call);
   const Array x = load(call.in[0]), probs = load(call.in[1]);
   const auto row = reference::load_ints(call.out[4]);
-  Array rows(slots * width), p(slots);
+  Array rows(count * width), p(count);
   for (size_t s = 0; s < slots; ++s) {
     if (row[s] < 0) continue;
     const auto r = static_cast<size_t>(row[s]);

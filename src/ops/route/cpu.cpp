@@ -11,12 +11,7 @@ namespace ingot {
 namespace {
 
 RouteRows arguments(const OpCall& call) {
-  const auto& a = call.attr<RouteAttr>();
-  RouteRows r{};
-  r.experts = a.experts, r.classes = a.experts + a.skip_classes, r.k = a.k;
-  r.logits_score = a.score == RouteScore::softmax_last;
-  r.divide = a.normalize || a.score == RouteScore::softmax_last;
-  r.scale = static_cast<float>(a.scale);
+  RouteRows r = route_rows(call.attr<RouteAttr>());
   r.logits = call.in[0].as<float>();
   r.ids = call.out[1].as<int32_t>();
   return r;
@@ -96,6 +91,18 @@ const char* refuse(const OpCall& call) {
 }
 
 }  // namespace
+
+RouteRows route_rows(const RouteAttr& a) {
+  RouteRows r{};
+  r.experts = a.experts, r.classes = a.experts + a.skip_classes, r.k = a.k;
+  r.groups = a.groups, r.groups_kept = a.groups_kept;
+  r.logits_score = a.score == RouteScore::softmax_last;
+  r.sigmoid = a.score == RouteScore::sigmoid;
+  r.divide = a.normalize || a.score == RouteScore::softmax_last;
+  r.epsilon = r.sigmoid ? static_cast<float>(kSigmoidEpsilon) : 0.0f;
+  r.scale = static_cast<float>(a.scale);
+  return r;
+}
 
 int64_t route_scratch_bytes(const OpCall& call) {
   return (1 + parameter_chunks(call.in[0].dim(0))) * sums_width(call.attr<RouteAttr>()) *

@@ -12,6 +12,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(logits.shape().rank() == 2 && logits.dim(1) == a.experts + a.skip_classes && is_floating(logits.dtype()) &&
                   logits.dtype() != DType::bf16,
               "logits {} for {}+{} classes", logits.meta.str(), a.experts, a.skip_classes);
+  INGOT_CHECK(a.groups >= a.groups_kept && a.groups_kept >= 1 && a.experts % a.groups == 0 && a.k % a.groups_kept == 0 &&
+                  a.k / a.groups_kept <= a.experts / a.groups,
+              "{} of {} groups, {} experts, k = {}", a.groups_kept, a.groups, a.experts, a.k);
   INGOT_CHECK(1 <= a.k && a.k <= a.experts && !(a.score == RouteScore::softmax_last && a.k == 1), "k = {}", a.k);
   for (const int i : {1, 2})
     INGOT_CHECK(!call.in[i].defined() || call.in[i].shape() == Shape{a.experts}, "{}", call.in[i].meta.str());
@@ -37,9 +40,11 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const RouteAttr*>(attr_data);
-  return fmt::format("top{} of {}+{} {}{}", a.k, a.experts, a.skip_classes,
-                     a.score == RouteScore::softmax_first ? "softmax_first" : "softmax_last",
-                     a.normalize ? " normalize" : "");
+  constexpr const char* kScores[] = {"softmax_first", "softmax_last", "sigmoid"};
+  std::string text = fmt::format("top{} of {}+{} {}{}", a.k, a.experts, a.skip_classes,
+                                 kScores[static_cast<size_t>(a.score)], a.normalize ? " normalize" : "");
+  if (a.groups_kept < a.groups) text += fmt::format(" {} of {} groups", a.groups_kept, a.groups);
+  return text;
 }
 
 }  // namespace

@@ -10,13 +10,16 @@ constexpr int64_t kMaxRouteClasses = 1024;  ///< E + S: a kernel keeps blocks of
 
 struct RouteRows {
   int64_t experts, classes, k;  ///< E, E + S
-  bool logits_score;            ///< the selection compares logits, else probabilities
+  int64_t groups, groups_kept;  ///< of the experts; equal: no limit
+  bool logits_score;            ///< the selection compares logits, else scores
+  bool sigmoid;                 ///< scores are sigmoid(logits), else softmax
   bool divide;                  ///< by the sum over the chosen
+  float epsilon;                ///< added to that sum
   float scale;
   const float* logits;    ///< [rows, E + S]
   const float* bias;      ///< [E] or nullptr
-  const int32_t* forced;  ///< [rows, k] or nullptr
-  float* probs;           ///< [rows, k]
+  const int32_t* forced;  ///< [rows, k] or nullptr; -1: no choice
+  float* probs;           ///< [rows, k] or nullptr
   int32_t* ids;           ///< [rows, k]; backward reads
   const float* d_probs;   ///< backward: nullptr: zero
   const float* d_mass;    ///< backward: [E], cotangent of the sum of P over tokens

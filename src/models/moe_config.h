@@ -1,0 +1,101 @@
+// The description of a decoder's mixture-of-experts layers: a section of ModelConfig.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "base/config.h"
+
+namespace ingot {
+
+enum class RouterKind { linear, zaya };
+constexpr auto enum_names(RouterKind) {
+  return std::to_array<EnumName<RouterKind>>({{RouterKind::linear, "linear"}, {RouterKind::zaya, "zaya"}});
+}
+enum class RouterScore { softmax_first, softmax_last, sigmoid };
+constexpr auto enum_names(RouterScore) {
+  return std::to_array<EnumName<RouterScore>>({{RouterScore::softmax_first, "softmax_first"},
+                                               {RouterScore::softmax_last, "softmax_last"},
+                                               {RouterScore::sigmoid, "sigmoid"}});
+}
+enum class BalanceRule { none, adamw, sign };
+constexpr auto enum_names(BalanceRule) {
+  return std::to_array<EnumName<BalanceRule>>(
+      {{BalanceRule::none, "none"}, {BalanceRule::adamw, "adamw"}, {BalanceRule::sign, "sign"}});
+}
+enum class RouterInit { std, fan_in };
+constexpr auto enum_names(RouterInit) {
+  return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
+}
+
+enum class ExpertSelection { top_k, sinkhorn, expert_choice };
+constexpr auto enum_names(ExpertSelection) {
+  return std::to_array<EnumName<ExpertSelection>>({{ExpertSelection::top_k, "top_k"},
+                                                   {ExpertSelection::sinkhorn, "sinkhorn"},
+                                                   {ExpertSelection::expert_choice, "expert_choice"}});
+}
+enum class DropRule { weight, position };
+constexpr auto enum_names(DropRule) {
+  return std::to_array<EnumName<DropRule>>({{DropRule::weight, "weight"}, {DropRule::position, "position"}});
+}
+
+struct MoeConfig {
+  int64_t experts = 0;  ///< 0: dense
+  int64_t top_k = 1;
+  int64_t hidden = 0;         ///< width of one expert after the gate
+  int64_t shared_hidden = 0;  ///< width of the shared expert; 0: none
+  int64_t latent = 0;         ///< width of what experts read and write; 0: the model's
+  int64_t first_dense = 0;    ///< layers at the start that keep the dense MLP
+  RouterKind router = RouterKind::linear;
+  RouterScore score = RouterScore::softmax_first;
+  bool normalize = false;
+  double scale = 1.0;
+  int64_t groups = 1;
+  int64_t groups_kept = 1;
+  ExpertSelection selection = ExpertSelection::top_k;
+  double capacity_factor = 0;
+  DropRule drop = DropRule::weight;
+  bool pad_to_capacity = false;
+  int64_t router_width = 256;
+  bool skip_class = false;
+  RouterInit router_init = RouterInit::std;
+  BalanceRule balance = BalanceRule::none;
+  double balance_rate = 1e-3;
+  double aux_coefficient = 0;
+  double sequence_aux_coefficient = 0;
+  double z_coefficient = 0;
+
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("experts", experts, "routed experts per MoE layer; 0: dense model");
+    v("top_k", top_k, "experts per token");
+    v("hidden", hidden, "width of one expert (after the gate)");
+    v("shared_hidden", shared_hidden, "width of the shared expert on all tokens; 0: none");
+    v("latent", latent, "experts work in this width, between a shared down- and up-projection; 0: the model's width");
+    v("first_dense", first_dense, "layers at the start that keep the dense MLP");
+    v("router", router, "linear, or zaya: down-projection, depth averaging, three-layer MLP");
+    v("score", score, "softmax before or after the choice of top_k, or sigmoid (DeepSeek-V3)");
+    v("normalize", normalize, "divide the chosen weights by their sum");
+    v("scale", scale, "factor on the chosen weights");
+    v("groups", groups, "groups of neighbouring experts, for groups_kept");
+    v("groups_kept", groups_kept, "a token's experts come from this many groups; equal to groups: no limit");
+    v("selection", selection,
+      "who chooses: each token its top_k, the same after sinkhorn's balancing, or each expert its tokens (expert_choice)");
+    v("capacity_factor", capacity_factor, "an expert takes at most this times its even share of a micro-batch; 0: all");
+    v("drop", drop, "beyond the capacity are dropped: the smallest weights, or the last positions");
+    v("pad_to_capacity", pad_to_capacity, "every expert computes exactly its capacity, so that no shape depends on routing");
+    v("router_width", router_width, "width of zaya's router");
+    v("skip_class", skip_class, "zaya's pinned extra class in the softmax");
+    v("router_init", router_init, "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
+    v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
+    v("balance_rate", balance_rate, "step of the selection bias");
+    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss over a micro-batch; 0: off");
+    v("sequence_aux_coefficient", sequence_aux_coefficient,
+      "coefficient of the load-balance loss within each document (DeepSeek-V3); 0: off");
+    v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");
+  }
+};
+
+/// What a valid MoE section is, in a model of that many layers; keys are reported as "moe.KEY".
+void validate_moe(const MoeConfig& moe, int64_t layers, ConfigErrors& errors);
+
+}  // namespace ingot

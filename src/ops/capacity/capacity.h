@@ -1,0 +1,34 @@
+// capacity: bounds what each expert takes of a call; the choices beyond the bound are dropped (spec megatron-moe CP-1).
+//
+//   C = ceil(T k / E * factor)
+//   by weight     each expert keeps its C largest weights, ties to the lowest token, NaN last
+//   by position   each expert keeps its first C tokens
+//
+// A dropped choice has weight 0 and id -1: it gets no row, its token keeps the residual path and its other weights, which
+// are not renormalised. What is dropped depends on the whole call, so this op is for training only.
+//
+// Shapes: probs_TK (f32; f64 in double), ids_TK (i32, -1: no choice, which stays so and gets weight 0) -> probs_TK, ids_TK,
+// dropped_1 (f32: how many).
+#pragma once
+#include "tape/tape.h"
+
+namespace ingot {
+
+struct CapacityAttr {
+  int32_t experts = 0;  ///< E
+  double factor = 1.0;
+  bool by_position = false;
+};
+
+struct CapacityResult {
+  Value probs_TK, ids_TK, dropped;
+};
+
+/// C, of `tokens` tokens with k choices each.
+int64_t expert_capacity(int64_t tokens, int64_t k, int64_t experts, double factor);
+
+CapacityResult capacity(Tape& tape, const CapacityAttr& attr, const Value& probs_TK, const Value& ids_TK);
+
+const Op& capacity_op();
+
+}  // namespace ingot

@@ -1,0 +1,10 @@
+// capacity's implementations, best first (internal to the folder).
+#pragma once
+#include <vector>
+
+#include "ops/op.h"
+
+namespace ingot {
+std::vector<Kernel> capacity_kernels();
+Kernel capacity_reference();
+}  // namespace ingot
