@@ -166,6 +166,8 @@ void ModelConfig::validate(ConfigErrors& e) const {
   }
   validate_init(*this, e);
   if (norm_bias && norm == NormChoice::rms) e.add("norm_bias", "rms norm has no bias");
+  if (mtp.depths < 0) e.add("mtp.depths", "must not be negative, found {}", mtp.depths);
+  if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);
   validate_moe(moe, layers, e);
 }
 

@@ -90,6 +90,21 @@ struct MlaConfig {
   }
 };
 
+/// Multi-token prediction (spec megatron-moe §1.20): modules after the decoder that predict further tokens in training.
+struct MtpConfig {
+  int64_t depths = 0;
+  bool shared = false;
+  double coefficient = 0.1;
+
+  int64_t modules() const { return shared && depths > 0 ? 1 : depths; }
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("depths", depths, "tokens predicted beyond the next one, by one module each; 0: off");
+    v("shared", shared, "one module serves all depths");
+    v("coefficient", coefficient, "weight of their mean loss beside the next token's");
+  }
+};
+
 struct ModelConfig {
   std::string preset;  ///< where the other fields started; informative
   int64_t vocab = 0;   ///< 0: the tokenizer's
@@ -127,6 +142,7 @@ struct ModelConfig {
   bool scale_output_init = false;
   std::vector<InitRule> init;
   int64_t mup_base_width = 0;
+  MtpConfig mtp;
   MoeConfig moe;
 
   bool is_mla() const { return attention == AttentionKind::mla; }
@@ -183,6 +199,7 @@ struct ModelConfig {
     v("scale_output_init", scale_output_init, "output projections start with std / sqrt(2 layers)");
     v("init", init, "initialisation by name pattern, later over earlier");
     v("mup_base_width", mup_base_width, "muP: width that init_std and learning rates are meant for; 0: standard");
+    v("mtp", mtp, "multi-token prediction");
     v("moe", moe, "mixture of experts");
   }
   void validate(ConfigErrors& errors) const;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
 
 namespace ingot {
 namespace {
@@ -83,6 +84,10 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     blocks_.push_back(make_block(l));
     if (blocks_.back().moe) moe_layers_.push_back(l);
   }
+  for (int64_t k = 0; k < config.mtp.modules(); ++k) {
+    ahead_.push_back(make_ahead(config.layers + k));
+    if (ahead_.back().block.moe) moe_layers_.push_back(config.layers + k);
+  }
   final_norm_ = add_norm_params("final_norm");
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight", {config.vocab, config.width}, ParamRole::head,
@@ -113,6 +118,7 @@ Decoder::Merge Decoder::add_merge_params(const std::string& prefix) {
 void Decoder::set_rope_theta(double theta) {
   config_.rope_theta = theta;
   for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].attention->set_rotary(config_.rotary_of(static_cast<int64_t>(l)));
+  for (Ahead& a : ahead_) a.block.attention->set_rotary(config_.rotary_of(config_.layers - 1));
 }
 
 AttentionOptions Decoder::attention_options(int64_t layer) const {
@@ -161,19 +167,38 @@ std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, in
 
 Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
+  const int64_t like = std::min(layer, config_.layers - 1);
   Block b;
   b.attention_norm = add_norm_params(prefix + ".attention_norm");
-  b.attention = make_attention(prefix + ".attention", layer);
+  b.attention = make_attention(prefix + ".attention", like);
   b.attention_merge = add_merge_params(prefix + ".attention_merge");
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
-  if (config_.is_moe(layer))
-    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", moe_options(config_, layer));
+  if (config_.is_moe(like)) {
+    MoeOptions o = moe_options(config_, like);
+    if (layer != like) o.router.first = true;  // no router before it to average with
+    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", o);
+  }
   else
     b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp",
                                   MlpOptions{config_.width, config_.mlp_hidden(), activation_of(config_.mlp),
                                              config_.mlp_bias, config_.init_std, output_std(config_)});
   b.mlp_merge = add_merge_params(prefix + ".mlp_merge");
   return b;
+}
+
+Decoder::Ahead Decoder::make_ahead(int64_t layer) {
+  const std::string prefix = fmt::format("layers.{}.ahead.", layer);
+  const auto projection = [&](const char* name) {
+    return table_.add({prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});
+  };
+  Ahead a;
+  a.embedding_norm = add_norm_params(prefix + "embedding_norm");
+  a.hidden_norm = add_norm_params(prefix + "hidden_norm");
+  a.from_embedding = projection("from_embedding.weight");
+  a.from_hidden = projection("from_hidden.weight");
+  a.block = make_block(layer);
+  a.final_norm = add_norm_params(prefix + "final_norm");
+  return a;
 }
 
 Stream Decoder::embed(Context& c, const Value& ids_T) const {
@@ -198,6 +223,12 @@ Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm) const {
   s.x_TD = std::move(r.stream);
   s.pending_TD = {};
   return std::move(r.h);
+}
+
+Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
+  Stream s;
+  s.x_TD = x_TD;
+  return merge_and_norm(c, s, norm);
 }
 
 void Decoder::set_pending(Context& c, Stream& s, Value y_TD, const Merge& m) const {
@@ -228,6 +259,25 @@ DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
   for (size_t l = 0; l < blocks_.size(); ++l) block(c, s, blocks_[l], static_cast<int64_t>(l), out);
   c.tape.begin_segment("head", -1);
   out.hidden_TD = merge_and_norm(c, s, final_norm_);
+  if (!ahead_.empty()) out.stream_TD = s.x_TD;
+  return out;
+}
+
+DecoderOutput Decoder::predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const {
+  const int64_t module = config_.mtp.shared ? 0 : depth - 1, layer = config_.layers + module;
+  const Ahead& a = ahead_.at(static_cast<size_t>(module));
+  const DType type = c.precision().stream;
+  c.tape.begin_segment("embed", static_cast<int>(layer));
+  const Value next_TD = normed(c, embedding(c.tape, type, ids_ahead_T, c.param(embed_)), a.embedding_norm);
+  Stream s;
+  s.x_TD = linear(c.tape, type, next_TD, c.param(a.from_embedding));
+  s.pending_TD = linear(c.tape, type, normed(c, stream_TD, a.hidden_norm), c.param(a.from_hidden));
+  s.merge = MergeKind::add;
+  DecoderOutput out;
+  block(c, s, a.block, layer, out);
+  c.tape.begin_segment("head", static_cast<int>(layer));
+  out.hidden_TD = merge_and_norm(c, s, a.final_norm);
+  out.stream_TD = s.x_TD;
   return out;
 }
 

@@ -30,6 +30,7 @@ struct Stream {
 
 struct DecoderOutput {
   Value hidden_TD;  ///< final norm's output, in the compute type: the head's input
+  Value stream_TD;  ///< what the final norm read; only with multi-token prediction, which goes on from it
   std::vector<BalanceLosses> balance;  ///< one per MoE layer
 };
 
@@ -49,6 +50,10 @@ class Decoder {
 
   /// ids_T (i32) -> hidden states of all rows.
   DecoderOutput forward(Context& c, const Value& ids_T) const;
+  /// Multi-token prediction, training only: from the stream of depth - 1 (1: of forward) and the ids `depth` places further
+  /// on, the hidden states that predict the token 1 + depth places further on (spec megatron-moe §1.20, DeepSeek-V3 eq
+  /// 21-23). 1 <= depth <= config().mtp.depths.
+  DecoderOutput predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const;
   /// Statistics of the next-token distribution (see ops/head).
   HeadResult head(Context& c, const HeadAttr& attr, const Value& hidden_TD, const Value& targets_T,
                   const Value& teacher_TV = {}, const Value& weight_T = {}) const;
@@ -58,7 +63,7 @@ class Decoder {
   int embedding_index() const { return embed_; }
   /// Index of the matrix that the head reads (the embedding's when tied).
   int head_index() const { return head_; }
-  /// MoE layers, ascending.
+  /// Layers with experts, ascending; multi-token prediction's modules count from config().layers on.
   const std::vector<int64_t>& moe_layers() const { return moe_layers_; }
 
  private:
@@ -76,12 +81,22 @@ class Decoder {
     Merge attention_merge, mlp_merge;
   };
 
+  /// A module of multi-token prediction: a block over a projection of the next embedding and the hidden state.
+  struct Ahead {
+    Norm embedding_norm, hidden_norm, final_norm;
+    int from_embedding = -1, from_hidden = -1;
+    Block block;
+  };
+
   Norm add_norm_params(const std::string& prefix);
   Merge add_merge_params(const std::string& prefix);
+  /// Layers from config().layers on are multi-token prediction's; their options are the last layer's.
   Block make_block(int64_t layer);
+  Ahead make_ahead(int64_t layer);
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
   AttentionOptions attention_options(int64_t layer) const;
   LatentAttentionOptions latent_attention_options(int64_t layer) const;
+  Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
   /// Merges the pending output and normalises; returns h and leaves the merged stream.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm) const;
   void set_pending(Context& c, Stream& s, Value y_TD, const Merge& merge) const;
@@ -93,6 +108,7 @@ class Decoder {
   int embed_ = -1, positions_ = -1, head_ = -1;
   Merge input_scale_;
   std::vector<Block> blocks_;
+  std::vector<Ahead> ahead_;
   Norm final_norm_;
   std::vector<int64_t> moe_layers_;
 };

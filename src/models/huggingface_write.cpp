@@ -190,6 +190,7 @@ ModelConfig canonical(ModelConfig m) {
   m.scale_output_init = plain.scale_output_init;
   m.init.clear();
   m.mup_base_width = plain.mup_base_width;  // initial values and learning rates
+  m.mtp = plain.mtp;                        // acts in training only
   if (m.position == PositionKind::rope) m.rope_pattern = rotates;
   else m.rope_theta = plain.rope_theta, m.rotary_fraction = plain.rotary_fraction, m.rope_scaling = {};
   m.window_pattern = m.window > 0 ? slides : "";

@@ -48,18 +48,34 @@ ModelConfig smollm3() {
   return m;
 }
 
-ModelConfig qwen3_moe() {  // Qwen3-30B-A3B
+/// Llama 3.2 1B, which is also the shape of the Smol Training Playbook's ablation baseline.
+ModelConfig llama32_1b() {
+  ModelConfig m = llama(16, 2048, 32, 8, 8192);
+  m.context = 131072;
+  m.tied = true;
+  m.rope_scaling = {.kind = RopeScalingKind::llama3, .factor = 32, .original_context = 8192};
+  return m;
+}
+
+ModelConfig qwen3(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads, int64_t hidden, bool tied) {
   ModelConfig m;
   m.vocab = 151936;
-  m.width = 2048;
-  m.layers = 48;
-  m.heads = 32;
-  m.kv_heads = 4;
+  m.width = width;
+  m.layers = layers;
+  m.heads = heads;
+  m.kv_heads = kv_heads;
   m.head_width = 128;
+  m.hidden = hidden;
   m.context = 32768;
   m.rope_theta = 1e6;
   m.qk_norm = true;
   m.norm_eps = 1e-6;
+  m.tied = tied;
+  return m;
+}
+
+ModelConfig qwen3_moe() {  // Qwen3-30B-A3B
+  ModelConfig m = qwen3(48, 2048, 32, 4, 0, false);
   m.moe.experts = 128;
   m.moe.top_k = 8;
   m.moe.hidden = 768;
@@ -78,6 +94,35 @@ ModelConfig mixtral() {  // Mixtral 8x7B
   m.moe.hidden = 14336;
   m.moe.score = RouterScore::softmax_last;
   m.moe.aux_coefficient = 0.02;
+  return m;
+}
+
+/// DeepSeek-V3 without its multi-token prediction module; context extended by YaRN.
+ModelConfig deepseek_v3() {
+  ModelConfig m;
+  m.vocab = 129280;
+  m.width = 7168;
+  m.layers = 61;
+  m.heads = m.kv_heads = 128;
+  m.hidden = 18432;
+  m.context = 163840;
+  m.attention = AttentionKind::mla;
+  m.mla = {.q_rank = 1536, .kv_rank = 512, .nope_width = 128, .rope_width = 64, .value_width = 128};
+  m.interleaved_rope = true;
+  m.rope_scaling = {.kind = RopeScalingKind::yarn, .factor = 40, .original_context = 4096, .mscale = 1, .mscale_all_dim = 1};
+  m.norm_eps = 1e-6;
+  m.init_std = 0.006;
+  m.moe.experts = 256;
+  m.moe.top_k = 8;
+  m.moe.hidden = m.moe.shared_hidden = 2048;
+  m.moe.first_dense = 3;
+  m.moe.score = RouterScore::sigmoid;
+  m.moe.normalize = true;
+  m.moe.scale = 2.5;
+  m.moe.groups = 8;
+  m.moe.groups_kept = 4;
+  m.moe.balance = BalanceRule::sign;
+  m.moe.sequence_aux_coefficient = 1e-4;
   return m;
 }
 
@@ -131,7 +176,16 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
       {"gpt2-large", [] { return gpt2(36, 20, 1280); }},
       {"gpt2-xl", [] { return gpt2(48, 25, 1600); }},
       {"llama", [] { return llama(32, 4096, 32, 8, 14336); }},
+      {"llama3-8b", [] { return llama(32, 4096, 32, 8, 14336); }},
+      {"llama-3.2-1b", llama32_1b},
       {"smollm3-3b", smollm3},
+      {"deepseek-v3", deepseek_v3},
+      {"qwen3-0.6b", [] { return qwen3(28, 1024, 16, 8, 3072, true); }},
+      {"qwen3-1.7b", [] { return qwen3(28, 2048, 16, 8, 6144, true); }},
+      {"qwen3-4b", [] { return qwen3(36, 2560, 32, 8, 9728, true); }},
+      {"qwen3-8b", [] { return qwen3(36, 4096, 32, 8, 12288, false); }},
+      {"qwen3-14b", [] { return qwen3(40, 5120, 40, 8, 17408, false); }},
+      {"qwen3-32b", [] { return qwen3(64, 5120, 64, 8, 25600, false); }},
       {"mixtral", mixtral},
       {"qwen3-moe", qwen3_moe},
       {"zaya1-base", [] { return zaya1(32768, 1e6); }},

@@ -1,5 +1,7 @@
 // See tape.h: the backward pass, the deferred queue, and what watches executions.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/clock.h"
 #include "tape/tape.h"
@@ -42,20 +44,37 @@ void Tape::backward_node(int32_t index) {
     input_wanted |= kind == InputKind::activation || kind == InputKind::parameter;
     weight_wanted |= kind == InputKind::weight;
   }
+  if (input_wanted && overtakes_queue(node)) drain();
   if (input_wanted) run_backward(index, Direction::backward_input);
   finish_node(index, Direction::backward_input);
   if (weight_wanted && options_.defer_weight_gradients) {
     deferred_.push_back(index);
+    count_queued(node, 1);
     return;
   }
   if (weight_wanted) run_backward(index, Direction::backward_weight);
   finish_node(index, Direction::backward_weight);
 }
 
+bool Tape::overtakes_queue(const Node& node) const {
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (node.inputs[i] >= 0 && node.op->inputs[i].kind == InputKind::parameter &&
+        slots_[static_cast<size_t>(node.inputs[i])].queued > 0)
+      return true;
+  return false;
+}
+
+void Tape::count_queued(const Node& node, int change) {
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (node.inputs[i] >= 0 && node.op->inputs[i].kind == InputKind::weight)
+      slots_[static_cast<size_t>(node.inputs[i])].queued += change;
+}
+
 void Tape::drain(size_t count) {
   for (; count > 0 && !deferred_.empty(); --count) {
     const int32_t index = deferred_.front();
     deferred_.pop_front();
+    count_queued(nodes_[static_cast<size_t>(index)], -1);
     run_backward(index, Direction::backward_weight);
     finish_node(index, Direction::backward_weight);
   }
@@ -165,7 +184,11 @@ std::string Tape::tensor_name(int32_t index, const char* slot) const {
   const Node& node = nodes_[static_cast<size_t>(index)];
   const Segment& s = segments_[static_cast<size_t>(node.segment)];
   int ordinal = 0;
-  for (int32_t n = s.first_node; n < index; ++n) ordinal += nodes_[static_cast<size_t>(n)].op == node.op;
+  for (const Segment& same : segments_) {  // a module that is used twice has two segments of one name
+    if (same.layer != s.layer || std::strcmp(same.name, s.name) != 0) continue;
+    for (int32_t n = same.first_node; n < std::min(same.end_node, index); ++n)
+      ordinal += nodes_[static_cast<size_t>(n)].op == node.op;
+  }
   const std::string place = s.layer >= 0 ? fmt::format("layer{}.{}", s.layer, s.name) : std::string(s.name);
   return fmt::format("{}.{}#{}.{}", place, node.op->name, ordinal, slot);
 }

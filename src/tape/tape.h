@@ -184,6 +184,7 @@ class Tape {
     int32_t handles = 0;
     int32_t holds = 0;  ///< reads by backward and by recipes still to come
     int32_t uses = 0;   ///< parameters: contributions still to come
+    int32_t queued = 0;  ///< parameters: contributions in the deferred queue
     bool owned = false, requires_grad = false, present = false;
     SlotFate fate = SlotFate::keep;
     bool leaving = false;   ///< being written; still present
@@ -217,6 +218,10 @@ class Tape {
   void release_recipe(Node& node);
   void materialise(int32_t id);
   void backward_node(int32_t index);
+  /// Whether the queue holds contributions to a parameter that the node's inputs' gradients go to as well: they come first,
+  /// because contributions are added in reverse tape order.
+  bool overtakes_queue(const Node& node) const;
+  void count_queued(const Node& node, int change);
   void run_backward(int32_t index, Direction direction);
   OpCost cost_of(const Node& node) const;
   void finish_node(int32_t index, Direction direction);

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "ops/reference.h"
 #include "train/objective.h"
 
 namespace ingot {
 
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows) {
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead) {
   const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
   MicroBatch m;
   m.rows.count = count;
@@ -18,6 +19,8 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows) {
   m.ids = Tensor::of(batch.tokens.data() + begin, {count});
   m.targets = Tensor::of(batch.targets.data() + begin, {count});
   m.positions = Tensor::of(batch.positions.data() + begin, {count});
+  for (const LookAhead& a : ahead)
+    m.ahead.push_back({Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
   return m;
 }
 
@@ -28,61 +31,93 @@ class MicroStep {
  public:
   MicroStep(const Model& model, Tape& tape, const MicroBatch& mb, const StepOptions& options)
       : model_(model), tape_(tape), mb_(mb), options_(options),
-        context_{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)} {
+        context_{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)}, objectives_(1 + mb.ahead.size()) {
     model.add_router_inputs(context_);
   }
 
   /// `balance_weight` scales the routers' losses: valid tokens of the step times this micro-batch's share of it.
   void run(double balance_weight, StepStats* stats) {
-    const bool real = tape_.options().device == DeviceKind::cpu;
-    DecoderOutput out = model_.decoder().forward(context_, tape_.leaf(mb_.ids));
-    const auto tokens = static_cast<size_t>(mb_.rows.count);
-    Value row_weight;
-    if (options_.head == HeadMode::gradient) {
-      weight_.assign(tokens, -1.0f);
-      row_weight = tape_.leaf(Tensor::of(weight_.data(), {mb_.rows.count}));
+    const Decoder& decoder = model_.decoder();
+    DecoderOutput out = decoder.forward(context_, tape_.leaf(mb_.ids));
+    predict(out, mb_.targets, 1, objectives_[0], stats);
+    if (stats != nullptr) stats->ahead.resize(mb_.ahead.size());
+    for (size_t k = 0; k < mb_.ahead.size(); ++k) {
+      const MicroBatch::Ahead& a = mb_.ahead[k];
+      DecoderOutput next = decoder.predict_ahead(context_, out.stream_TD, tape_.leaf(a.ids), static_cast<int64_t>(k) + 1);
+      predict(next, a.targets, a.weight, objectives_[k + 1], stats != nullptr ? &stats->ahead[k] : nullptr);
+      out.stream_TD = std::move(next.stream_TD);
+      std::move(next.balance.begin(), next.balance.end(), std::back_inserter(out.balance));
     }
-    // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
-    const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
-    HeadResult h = model_.decoder().head(context_, attr, out.hidden_TD, tape_.leaf(mb_.targets), {}, row_weight);
-    out.hidden_TD = {};
-    ObjectiveResult objective;
-    if (real) {
-      const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
-      objective = cross_entropy(logprob, lse, {mb_.targets.as<int32_t>(), tokens}, options_.z_coefficient);
-      if (stats != nullptr) collect(h, objective, *stats);
-    } else {
-      objective.d_logprob.assign(tokens, 0);
-      if (options_.z_coefficient != 0) objective.d_lse.assign(tokens, 0);
-    }
-    tape_.seed(h.logprob_T, Tensor::of(objective.d_logprob.data(), {mb_.rows.count}));
-    if (!objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(objective.d_lse.data(), {mb_.rows.count}));
-    const MoeConfig& moe = model_.config().moe;
-    d_aux_ = static_cast<float>(moe.aux_coefficient * balance_weight);
-    d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * balance_weight);
-    d_z_ = static_cast<float>(moe.z_coefficient * balance_weight);
-    for (const BalanceLosses& b : out.balance) {
-      if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
-      if (b.sequence.defined()) tape_.seed(b.sequence, Tensor::of(&d_sequence_, {1}));
-      if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
-    }
-    out.balance.clear();
-    h = {};
+    seed_router_losses(out.balance, balance_weight);
+    if (stats != nullptr) collect_metrics(*stats);
+    out = {};
     Cursor(tape_).run();
   }
 
  private:
-  void collect(const HeadResult& h, const ObjectiveResult& objective, StepStats& stats) const {
-    const auto* logprob = h.logprob_T.tensor().as<float>();
-    const auto* lse = h.lse_T.tensor().as<float>();
-    const auto* target = mb_.targets.as<int32_t>();
+  /// What the backward pass reads after the heads are done.
+  struct Cotangents {
+    std::vector<float> row_weight;
+    ObjectiveResult objective;
+  };
+
+  /// One head: statistics, objective times `weight`, cotangents. Gives the hidden states back.
+  void predict(DecoderOutput& out, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats) {
+    const int64_t rows = mb_.rows.count;
+    const auto tokens = static_cast<size_t>(rows);
+    Value row_weight;
+    if (options_.head == HeadMode::gradient) {
+      c.row_weight.assign(tokens, static_cast<float>(-weight));
+      row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
+    }
+    // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
+    const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
+    const HeadResult h = model_.decoder().head(context_, attr, out.hidden_TD, tape_.leaf(targets), {}, row_weight);
+    out.hidden_TD = {};
+    if (tape_.options().device == DeviceKind::cpu) {
+      const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
+      const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
+      c.objective = cross_entropy(logprob, lse, ids, options_.z_coefficient);
+      if (stats != nullptr) collect(logprob, lse, ids, c.objective, *stats);
+      scale(c.objective.d_logprob, weight);
+      scale(c.objective.d_lse, weight);
+    } else {
+      c.objective.d_logprob.assign(tokens, 0);
+      if (options_.z_coefficient != 0) c.objective.d_lse.assign(tokens, 0);
+    }
+    tape_.seed(h.logprob_T, Tensor::of(c.objective.d_logprob.data(), {rows}));
+    if (!c.objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(c.objective.d_lse.data(), {rows}));
+  }
+
+  static void scale(std::vector<float>& values, double weight) {
+    if (weight != 1)
+      for (float& v : values) v *= static_cast<float>(weight);
+  }
+
+  void seed_router_losses(const std::vector<BalanceLosses>& losses, double weight) {
+    const MoeConfig& moe = model_.config().moe;
+    d_aux_ = static_cast<float>(moe.aux_coefficient * weight);
+    d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * weight);
+    d_z_ = static_cast<float>(moe.z_coefficient * weight);
+    for (const BalanceLosses& b : losses) {
+      if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
+      if (b.sequence.defined()) tape_.seed(b.sequence, Tensor::of(&d_sequence_, {1}));
+      if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
+    }
+  }
+
+  static void collect(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
+                      const ObjectiveResult& objective, HeadStats& stats) {
     stats.objective += objective.loss;
-    for (int64_t t = 0; t < mb_.rows.count; ++t) {
-      if (target[t] < 0) continue;
+    for (size_t t = 0; t < targets.size(); ++t) {
+      if (targets[t] < 0) continue;
       stats.nll -= logprob[t];
       stats.lse += lse[t];
       ++stats.valid;
     }
+  }
+
+  void collect_metrics(StepStats& stats) const {
     for (const Metric& m : tape_.metrics()) {
       const auto layer = static_cast<int64_t>(m.layer);
       if (m.name == "router_ids") continue;
@@ -107,7 +142,7 @@ class MicroStep {
   const MicroBatch& mb_;
   const StepOptions& options_;
   Context context_;
-  std::vector<float> weight_;
+  std::vector<Cotangents> objectives_;
   float d_aux_ = 0, d_sequence_ = 0, d_z_ = 0;
 };
 
@@ -165,7 +200,8 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   o.check_finite = false;
   {
     Tape tape(arena, tape_options(o, &sink, DeviceKind::null));
-    const MicroBatch mb = micro_batch(batch, 0, sequences);
+    const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+    const MicroBatch mb = micro_batch(batch, 0, sequences, ahead);
     MicroStep(model, tape, mb, o).run(1, nullptr);
   }
   plan.memory = plan_memory(arena.lives());
@@ -192,9 +228,10 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   prepare_arena(batch, options);
   StepStats stats;
   gradients_.begin_step();
+  const std::vector<LookAhead> ahead = look_ahead(batch, model_.config().mtp);
   const double share = static_cast<double>(options.micro_batch) / static_cast<double>(batch.rows);
   for (int64_t first = 0; first < batch.rows; first += options.micro_batch) {
-    const MicroBatch mb = micro_batch(batch, first, options.micro_batch);
+    const MicroBatch mb = micro_batch(batch, first, options.micro_batch, ahead);
     arena_->restart();
     Tape tape(*arena_, tape_options(options, &gradients_, DeviceKind::cpu));
     MicroStep(model_, tape, mb, options).run(static_cast<double>(batch.valid_targets) * share, &stats);

@@ -4,10 +4,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "data/batch.h"
 #include "models/model.h"
+#include "train/look_ahead.h"
 #include "train/recipe.h"
 
 namespace ingot {
@@ -16,8 +18,13 @@ namespace ingot {
 struct MicroBatch {
   Rows rows;
   Tensor ids, targets, positions;  ///< views into the batch
+  struct Ahead {
+    Tensor ids, targets;  ///< views into the look-ahead
+    double weight = 0;
+  };
+  std::vector<Ahead> ahead;
 };
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows);
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead = {});
 
 struct StepOptions {
   HeadMode head = HeadMode::store;
@@ -30,18 +37,22 @@ struct StepOptions {
   TapeObserver* observer = nullptr;
 };
 
-/// Sums over the step's tokens, and the routers' statistics.
-struct StepStats {
-  double nll = 0;              ///< sum of -logprob over valid tokens
-  double objective = 0;        ///< what was minimised, as a sum (with z-loss)
+/// Sums of one head over the step's tokens.
+struct HeadStats {
+  double nll = 0;        ///< sum of -logprob over valid tokens
+  double objective = 0;  ///< what was minimised, as a sum (with z-loss)
   int64_t valid = 0;
-  double lse = 0;              ///< sum of logsumexp over valid tokens
+  double lse = 0;  ///< sum of logsumexp over valid tokens
+  double loss() const { return valid > 0 ? nll / static_cast<double>(valid) : 0; }
+};
+
+/// The next token's sums, those of multi-token prediction, and the routers' statistics.
+struct StepStats : HeadStats {
+  std::vector<HeadStats> ahead;  ///< by depth
   double max_attention_logit = 0;
   std::map<int64_t, std::vector<double>> attention_logits;  ///< by layer, the largest per query head
   std::map<int64_t, std::vector<int64_t>> expert_counts;  ///< by layer, per expert
   std::map<int64_t, double> router_entropy;               ///< mean over tokens of the routers' own entropy
-  std::vector<double> row_nll;                            ///< mean -logprob per sequence: batch forensics
-  double loss() const { return valid > 0 ? nll / static_cast<double>(valid) : 0; }
 };
 
 /// Bytes and work of one micro-batch, from the null device.

@@ -227,6 +227,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   row.set("data_wait_seconds", wait_seconds);
   row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
   row.set("memory_plan_misses", static_cast<double>(runner_->plan_misses()));
+  for (size_t k = 0; k < stats.ahead.size(); ++k) row.set(fmt::format("loss_ahead_{}", k + 1), stats.ahead[k].loss());
   row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
   row.set("attention_logit_max", stats.max_attention_logit);
   if (!qk_layers_.empty()) row.set("qk_clipped_heads", static_cast<double>(clipped_heads));

@@ -58,6 +58,7 @@ const Case kCases[] = {
     {"mla", "llama-small",
      "kv_heads = 4\nhead_width = 0\nattention = \"mla\"\ninterleaved_rope = true\nmla.q_rank = 10\nmla.kv_rank = 12\n"
      "mla.nope_width = 6\nmla.rope_width = 4\nmla.value_width = 7\n"},
+    {"mtp", "llama-small", "mtp.depths = 2\nmtp.coefficient = 0.3\n"},
     {"stage_theta", "llama-small", "", "rope_theta = 1_000_000.0\n"},
 };
 

@@ -226,7 +226,7 @@ TEST_P(Families, AChangedWeightIsNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(Oracle, Families,
                          ::testing::Values("gpt2", "llama", "llama_tied", "qwen3_moe", "qwen3_moe_raw_weights",
-                                           "mixtral", "mixtral_top3", "dots1", "dots1_groups", "zaya_kv1", "zaya_kv2", "mistral_window", "window_pattern", "smollm3",
+                                           "mixtral", "mixtral_top3", "dots1", "dots1_groups", "deepseek_v3", "zaya_kv1", "zaya_kv2", "mistral_window", "window_pattern", "smollm3",
                                            "smollm3_window", "llama_linear", "llama_llama3", "llama_yarn", "llama_softcap",
                                            "llama_half_truncated", "mla", "mla_direct", "mla_yarn"),
                          [](const auto& info) { return std::string(info.param); });

@@ -134,7 +134,40 @@ TEST(ModelConfig, StagesChangeTheBaseOfTheRotation) {
 }
 
 TEST(ModelConfig, PresetsHaveThePublishedCounts) {
-  EXPECT_EQ(count_parameters(Decoder(model_preset("smollm3-3b"))).total, 3075098624);
+  const std::pair<const char*, int64_t> published[] = {
+      {"gpt2", 124439808},         {"gpt2-medium", 354823168},    {"gpt2-large", 774030080},   {"gpt2-xl", 1557611200},
+      {"llama3-8b", 8030261248},   {"llama-3.2-1b", 1235814400},  {"smollm3-3b", 3075098624},  {"mixtral", 46702792704},
+      {"qwen3-0.6b", 596049920},   {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},    {"qwen3-8b", 8190735360},
+      {"qwen3-14b", 14768307200},  {"qwen3-32b", 32762123264},    {"qwen3-moe", 30532122624},  {"zaya1-base", 8840488784},
+      {"zaya1-8b", 8840488784},    {"deepseek-v3", 671026404352},
+  };
+  for (const auto& [name, total] : published) EXPECT_EQ(count_parameters(Decoder(model_preset(name))).total, total) << name;
+}
+
+TEST(ModelConfig, Zaya1HasItsPublishedParts) {
+  const ParameterCounts n = count_parameters(Decoder(model_preset("zaya1-8b")));
+  EXPECT_EQ(n.without_embedding, 8303355728);
+  EXPECT_EQ(n.active_without_embedding, 753608528);
+}
+
+/// The playbook's attention ablations of its 1B baseline: heads, key-value heads, layers, tied, count.
+TEST(ModelConfig, TenCountsOfTheSmolTrainingPlaybook) {
+  struct Row {
+    int64_t kv_heads, layers;
+    bool tied;
+    int64_t total;
+  };
+  const Row rows[] = {{1, 16, true, 1206454272},  {2, 16, true, 1210648576},  {4, 16, true, 1219037184},
+                      {8, 16, true, 1235814400},  {16, 15, true, 1206450176}, {32, 14, true, 1202251776},
+                      {16, 16, true, 1269368832}, {32, 16, true, 1336477696}, {8, 16, false, 1498482688},
+                      {8, 12, false, 1255196672}};
+  for (const Row& row : rows) {
+    ModelConfig m = model_preset("llama-3.2-1b");
+    m.kv_heads = row.kv_heads;
+    m.layers = row.layers;
+    m.tied = row.tied;
+    EXPECT_EQ(count_parameters(Decoder(m)).total, row.total) << row.kv_heads << " " << row.layers;
+  }
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::store, Ar
   gradients.on_finished = [&](int i) { p.finished.push_back(i); };
   options.sink = &gradients;
   const data::Batch batch = packed_batch(1, 64, kDocuments, model.config().vocab);
-  const MicroBatch mb = micro_batch(batch, 0, 1);
+  const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+  const MicroBatch mb = micro_batch(batch, 0, 1, ahead);
   const std::vector<float> d(64, -1.0f);
   const float aux = 0.5f;
   {
@@ -76,9 +77,22 @@ Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::store, Ar
     model.add_router_inputs(c);
     {
       DecoderOutput out = model.decoder().forward(c, tape.leaf(mb.ids));
-      const HeadResult h = model.decoder().head(c, {.mode = head}, out.hidden_TD, tape.leaf(mb.targets));
-      tape.seed(h.logprob_T, Tensor::of(d.data(), {64}));
-      for (const BalanceLosses& b : out.balance) tape.seed(b.aux, Tensor::of(&aux, {1}));
+      const auto predict = [&](DecoderOutput& from, const Tensor& targets) {
+        const HeadResult h = model.decoder().head(c, {.mode = head}, from.hidden_TD, tape.leaf(targets));
+        from.hidden_TD = {};
+        tape.seed(h.logprob_T, Tensor::of(d.data(), {64}));
+      };
+      predict(out, mb.targets);
+      for (size_t k = 0; k < mb.ahead.size(); ++k) {
+        DecoderOutput next = model.decoder().predict_ahead(c, out.stream_TD, tape.leaf(mb.ahead[k].ids), static_cast<int64_t>(k) + 1);
+        predict(next, mb.ahead[k].targets);
+        out.stream_TD = next.stream_TD;
+        out.balance.insert(out.balance.end(), next.balance.begin(), next.balance.end());
+      }
+      for (const BalanceLosses& b : out.balance) {
+        tape.seed(b.aux, Tensor::of(&aux, {1}));
+        if (b.sequence.defined()) tape.seed(b.sequence, Tensor::of(&aux, {1}));
+      }
     }
     Cursor cursor(tape);
     while (cursor.next() != nullptr) {

@@ -8,7 +8,7 @@ namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
   return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared",
-          "moe-sigmoid", "moe-latent", "zaya-dense", "zaya"};
+          "moe-sigmoid", "moe-latent", "mtp", "mtp-moe", "zaya-dense", "zaya"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -68,6 +68,13 @@ ModelConfig small_model_config(const std::string& name) {
     m.rope_pattern = "RRN";
     m.logit_softcap = 5;
     m.rope_scaling = {.kind = RopeScalingKind::yarn, .factor = 4, .original_context = 64, .mscale = 1, .mscale_all_dim = 0.7};
+  }
+  if (name == "mtp") m.mtp = {.depths = 2, .coefficient = 0.3};
+  if (name == "mtp-moe") {  // one module for both depths
+    m.moe = model_preset("moe-small").moe;
+    m.moe.hidden = 24;
+    m.moe.balance = BalanceRule::sign;
+    m.mtp = {.depths = 2, .shared = true, .coefficient = 0.3};
   }
   if (name == "moe-shared") {
     m.moe.shared_hidden = 16;

@@ -33,7 +33,7 @@ DOCUMENTS = (11, 1, 17, 8)  # lengths; one document of a single token has no tar
 MIN_ROUTER_MARGIN = 1e-3
 AUX_COEFFICIENT, Z_COEFFICIENT = 0.01, 0.001
 NO_TARGET = -1
-MOE_FAMILIES = ("qwen3_moe", "mixtral", "dots1")
+MOE_FAMILIES = ("qwen3_moe", "mixtral", "dots1", "deepseek_v3")
 BIASES = ("balancing_biases", "e_score_correction_bias")  # buffers that a checkpoint holds
 
 

@@ -1,10 +1,10 @@
-"""Families of mixtures of experts, for make_models.py: Mixtral, and dots1 (DeepSeek-V3's MoE block in a model with
-grouped-query attention). Entries are (family, settings, extras) as in attention_models.py."""
+"""Families of mixtures of experts, for make_models.py: Mixtral, DeepSeek-V3, and dots1 (DeepSeek-V3's MoE block in a
+model with grouped-query attention). Entries are (family, settings, extras) as in attention_models.py."""
 
 import torch
 from transformers import Dots1Config, Dots1ForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from attention_models import family
+from attention_models import deepseek_v3, family
 
 mixtral = family(MixtralForCausalLM, MixtralConfig)
 dots1 = family(Dots1ForCausalLM, Dots1Config)
@@ -44,6 +44,25 @@ MOE_MODELS = {
             norm_topk_prob=False,
             routed_scaling_factor=0.7,
             sliding_window=None,
+        ),
+        {},
+    ),
+    "deepseek_v3": (
+        deepseek_v3,
+        dict(
+            hidden_size=22,
+            intermediate_size=26,
+            moe_intermediate_size=9,
+            num_hidden_layers=3,
+            n_routed_experts=12,
+            n_shared_experts=1,
+            num_experts_per_tok=4,
+            n_group=4,
+            topk_group=2,
+            first_k_dense_replace=1,
+            routed_scaling_factor=2.5,
+            norm_topk_prob=True,
+            vocab_size=67,
         ),
         {},
     ),

@@ -1,0 +1,36 @@
+// See look_ahead.h.
+#include "train/look_ahead.h"
+
+#include <algorithm>
+
+namespace ingot {
+namespace {
+
+LookAhead shifted(const data::Batch& batch, int64_t depth) {
+  LookAhead a;
+  a.ids.assign(batch.tokens.size(), 0);
+  a.targets.assign(batch.tokens.size(), data::kMasked);
+  for (const data::Span& s : batch.spans) {
+    const int64_t count = std::max<int64_t>(0, s.end - s.begin - depth);
+    std::copy_n(batch.tokens.begin() + s.begin + depth, count, a.ids.begin() + s.begin);
+    std::copy_n(batch.targets.begin() + s.begin + depth, count, a.targets.begin() + s.begin);
+  }
+  return a;
+}
+
+}  // namespace
+
+std::vector<LookAhead> look_ahead(const data::Batch& batch, const MtpConfig& mtp) {
+  std::vector<LookAhead> all;
+  for (int64_t depth = 1; depth <= mtp.depths; ++depth) {
+    LookAhead a = shifted(batch, depth);
+    const auto valid = std::count_if(a.targets.begin(), a.targets.end(), [](int32_t t) { return t >= 0; });
+    if (valid > 0)
+      a.weight = mtp.coefficient / static_cast<double>(mtp.depths) * static_cast<double>(batch.valid_targets) /
+                 static_cast<double>(valid);
+    all.push_back(std::move(a));
+  }
+  return all;
+}
+
+}  // namespace ingot
