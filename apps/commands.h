@@ -15,5 +15,6 @@ void add_tool_commands(CLI::App& app, int& code);  ///< data, tokenizer, checkpo
 void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
 void add_finetune_command(CLI::App& app, int& code);
+void add_derive_commands(CLI::App& app, int& code);  ///< average, upcycle
 
 }  // namespace ingot

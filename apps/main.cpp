@@ -27,6 +27,7 @@ int run_program(int argc, char** argv) {
   add_tool_commands(app, code);
   add_exchange_commands(app, code);
   add_finetune_command(app, code);
+  add_derive_commands(app, code);
   add_debug_command(app, code);
   try {
     app.parse(argc, argv);

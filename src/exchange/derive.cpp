@@ -1,0 +1,153 @@
+// See derive.h.
+#include "exchange/derive.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/build_info.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/model_state.h"
+#include "exchange/huggingface_folder.h"
+#include "exchange/import.h"
+#include "exchange/stored_model.h"
+#include "ops/op.h"
+#include "tensor/arena.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::json;
+
+void require_new(FileSystem& fs, const std::string& out) {
+  if (fs.exists(out) && !fs.list(out).empty())
+    throw Error(fmt::format("'{}' exists and is not empty", out), "choose another folder, or delete this one");
+}
+
+/// Tokenizer and other small files of a model. `config`: its config.json too, which names the family.
+void copy_tokenizer(FileSystem& fs, const StoredModel& from, bool config, const std::string& out) {
+  const std::string to = out + "/" + kSmallFiles;
+  if (!from.small_files.empty()) copy_small_files(fs, from.small_files, to);
+  else if (!stored_tokenizer_hash(from.reader).empty()) load_tokenizer(from).save(to, fs);
+  if (!config) fs.remove_all(to + "/config.json");
+}
+
+/// A folder like an import's. `origin`: what the checkpoint says of where it came from.
+std::string write_derived(FileSystem& fs, const StoredModel& from, const ModelConfig& config, const HuggingfaceLayout& layout,
+                          std::vector<Piece> pieces, Json origin, const std::string& out) {
+  SaveRequest request;
+  request.pieces = std::move(pieces);
+  request.protection = origin.at("made_by");
+  request.blobs["model"] = config_blob(print_config(config));
+  request.blobs["trainer"] = Json{{"step", 0}, {"stage", 0}, {"tokens", 0}, {"tokenizer", stored_tokenizer_hash(from.reader)},
+                                  {"kernels", kernel_set_fingerprint()}}.dump();
+  origin.update({{"family", layout.family},
+                 {"dtype", name_of(from.precision.compute)},
+                 {"gpt2_prefix", layout.gpt2_prefix},
+                 {"zaya_sublayers", layout.zaya_sublayers}});
+  request.blobs[kImportBlob] = origin.dump();
+  CheckpointWriter writer(fs, out + "/checkpoints", {.asynchronous = false, .code_version = build_info().version});
+  writer.save(request);
+  return writer.wait().value_or(SaveReport{}).path;
+}
+
+void require_same_model(const StoredModel& first, const StoredModel& other) {
+  std::string differences;
+  for (const std::string& line : architecture_differences(first.config, other.config)) differences += "\n  " + line;
+  if (!differences.empty())
+    throw Error(fmt::format("'{}' and '{}' are different models (field: the first's value, the second's):{}", first.reader.path(),
+                            other.reader.path(), differences),
+                "an average needs models of one architecture: checkpoints of one run, or runs that started from one model");
+  const std::string left = stored_tokenizer_hash(first.reader), right = stored_tokenizer_hash(other.reader);
+  if (left != right)
+    throw Error(fmt::format("'{}' was trained with tokenizer {}, '{}' with {}", first.reader.path(), left.empty() ? "(none)" : left,
+                            other.reader.path(), right.empty() ? "(none)" : right),
+                "their embeddings mean different tokens; average models that share a tokenizer");
+}
+
+/// One tensor's weighted mean into `out`.
+void average_tensor(const std::vector<StoredModel>& models, const std::vector<double>& weights, const std::string& name,
+                    const Tensor& out) {
+  const auto n = static_cast<size_t>(out.numel());
+  std::vector<double> sum(n, 0.0), values(n);
+  for (size_t m = 0; m < models.size(); ++m) {
+    models[m].reader.read(name, Region::whole(out.shape()), DType::f64, values.data());
+    for (size_t i = 0; i < n; ++i) sum[i] += weights[m] * values[i];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(sum[i])) fail("the average of '{}' is not finite at element {}: one of the models is damaged", name, i);
+    out.as<float>()[i] = static_cast<float>(sum[i]);
+  }
+}
+
+/// Divides by their sum.
+void normalize(std::vector<double>& weights, size_t models) {
+  if (weights.empty()) weights.assign(models, 1.0);
+  if (weights.size() != models) fail("{} weights for {} models", weights.size(), models);
+  double sum = 0;
+  for (const double w : weights) {
+    if (!(w > 0) || !std::isfinite(w)) throw Error(fmt::format("the weight {} is not positive", w), "leave that model out");
+    sum += w;
+  }
+  for (double& w : weights) w /= sum;
+}
+
+}  // namespace
+
+std::vector<std::string> last_checkpoints(FileSystem& fs, const std::string& run, int64_t count) {
+  const std::string inner = run + "/checkpoints", folder = fs.exists(inner) ? inner : run;
+  const auto found = checkpoint_layout::complete_checkpoints(fs, folder);
+  if (count < 1 || static_cast<int64_t>(found.size()) < count)
+    throw Error(fmt::format("'{}' holds {} complete checkpoints, expected at least {}", folder, found.size(), std::max<int64_t>(count, 1)),
+                "a run keeps checkpoint.keep_last of them; raise it before the run (0: all)");
+  std::vector<std::string> paths;
+  for (size_t i = static_cast<size_t>(count); i-- > 0;) paths.push_back(folder + "/" + found[i].name);
+  return paths;
+}
+
+std::vector<double> moving_average_weights(size_t n, double decay) {
+  if (!(decay >= 0 && decay < 1)) fail("the decay of a moving average is {}, expected at least 0 and below 1", decay);
+  std::vector<double> weights(n, 1 - decay);
+  if (n > 0) weights[0] = 1;
+  for (size_t i = 0; i < n; ++i)
+    for (size_t later = i + 1; later < n; ++later) weights[i] *= decay;
+  return weights;
+}
+
+std::string average_models(FileSystem& fs, const std::vector<std::string>& paths, std::vector<double> weights, const std::string& out) {
+  if (paths.size() < 2) throw Error("one model is its own average", "name at least two, or a run folder with --last N");
+  normalize(weights, paths.size());
+  require_new(fs, out);
+  std::vector<StoredModel> models;
+  Json sources = Json::array();
+  for (size_t i = 0; i < paths.size(); ++i) {
+    models.push_back(open_stored_model(fs, paths[i]));
+    require_same_model(models.front(), models.back());
+    sources.push_back({{"path", models.back().reader.path()}, {"step", models.back().reader.step()}, {"weight", weights[i]}});
+  }
+  const StoredModel& last = models.back();
+  std::vector<Buffer> memory;
+  std::vector<Piece> pieces;
+  for (const auto& [name, stored] : last.reader.tensors()) {
+    if (stored.kind == TensorKind::optimizer) continue;
+    memory.emplace_back(stored.meta.shape.numel() * size_of(DType::f32));
+    const Tensor mean(memory.back().data(), stored.meta.shape, DType::f32);
+    average_tensor(models, weights, name, mean);
+    pieces.push_back(Piece::whole(name, stored.kind, mean));
+  }
+  copy_tokenizer(fs, last, true, out);
+  return write_derived(fs, last, last.config, last.layout, std::move(pieces), {{"made_by", "average"}, {"sources", sources}}, out);
+}
+
+std::string upcycle_model(FileSystem& fs, const std::string& path, const UpcycleOptions& options, uint64_t seed, const std::string& out) {
+  require_new(fs, out);
+  const StoredModel stored = open_stored_model(fs, path);
+  const ModelConfig config = upcycled_config(stored.config, options);
+  Model dense(stored.config, Precision::f32()), mixture(config, Precision::f32());
+  load_model(stored.reader, dense);
+  upcycle(dense.weights(), options, seed, mixture.weights());
+  copy_tokenizer(fs, stored, false, out);
+  return write_derived(fs, stored, config, {}, model_pieces(mixture),
+                       {{"made_by", "upcycle"}, {"from", stored.reader.path()}, {"seed", seed}}, out);
+}
+
+}  // namespace ingot
