@@ -50,7 +50,9 @@ void add_finetune_command(CLI::App& app, int& code) {
   c->add_option("model", o->model, "import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
-  c->add_option("--field", f.field, "field of a .jsonl row that holds the text")->capture_default_str();
+  c->add_option("--field", f.field, "field of a .jsonl row that is learnt; default: completion beside prompt, else text");
+  c->add_option("--prompt-field", f.prompt_field, "field of a .jsonl row that comes before it and is not learnt");
+  c->add_flag("--drop-too-long", f.drop_too_long, "leave out rows that are longer than a sequence (else they are refused)");
   c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();
   c->add_option("--lr", f.lr, "first learning rate; it falls linearly to 0")->capture_default_str();
   c->add_option("--batch", f.batch, "sequences per step")->capture_default_str();

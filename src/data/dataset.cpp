@@ -15,13 +15,14 @@ size_t part_of(const std::vector<int64_t>& bounds, int64_t value) {
 
 }  // namespace
 
-TokenSplit::TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos,
+TokenSplit::TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos, bool prompts,
                        std::vector<std::unique_ptr<Shard>> shards)
     : source_(std::move(source)),
       name_(info.name),
       content_hash_(std::move(content_hash)),
       text_bytes_(info.text_bytes),
       eos_(eos),
+      prompts_(prompts),
       shards_(std::move(shards)),
       token_bounds_{0},
       document_bounds_{0} {
@@ -41,6 +42,13 @@ void TokenSplit::read(int64_t begin, std::span<int32_t> out) const {
     out = out.subspan(static_cast<size_t>(here));
     begin += here;
   }
+}
+
+bool TokenSplit::learnt(int64_t token) const {
+  if (!prompts_) return true;
+  INGOT_CHECK(token >= 0 && token < tokens(), "token {} of {}", token, tokens());
+  const size_t s = part_of(token_bounds_, token);
+  return shards_[s]->learnt(token - token_bounds_[s]);
 }
 
 int64_t TokenSplit::document_begin(int64_t document) const {
@@ -74,7 +82,7 @@ Dataset Dataset::open(FileSystem& fs, const std::string& folder, const OpenOptio
     for (const ShardInfo& info : split.shards)
       shards.push_back(std::make_unique<Shard>(fs, folder, info, m, options.verify_hashes));
     dataset.splits_.push_back(
-        std::make_shared<TokenSplit>(m.name, split, m.content_hash(split), m.eos, std::move(shards)));
+        std::make_shared<TokenSplit>(m.name, split, m.content_hash(split), m.eos, m.prompts, std::move(shards)));
   }
   return dataset;
 }

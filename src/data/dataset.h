@@ -16,7 +16,7 @@ namespace ingot::data {
 /// documents are numbered from 0 within the split.
 class TokenSplit {
  public:
-  TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos,
+  TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos, bool prompts,
              std::vector<std::unique_ptr<Shard>> shards);
   const std::string& source() const { return source_; }  ///< name of the dataset
   const std::string& name() const { return name_; }      ///< "train" or "validation"
@@ -27,6 +27,10 @@ class TokenSplit {
   int64_t eos() const { return eos_; }  ///< the token that ends every document, -1: none
   /// Copies tokens [begin, begin + out.size()).
   void read(int64_t begin, std::span<int32_t> out) const;
+  /// Some tokens are prompts: given, not learnt.
+  bool prompts() const { return prompts_; }
+  /// Whether the loss counts the token.
+  bool learnt(int64_t token) const;
   /// Number of the document's first token; document == documents() gives tokens().
   int64_t document_begin(int64_t document) const;
   /// The document that holds the token.
@@ -38,6 +42,7 @@ class TokenSplit {
   std::string content_hash_;
   int64_t text_bytes_;
   int64_t eos_;
+  bool prompts_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<int64_t> token_bounds_;     // shard s holds tokens [bounds[s], bounds[s + 1])
   std::vector<int64_t> document_bounds_;  // and documents likewise

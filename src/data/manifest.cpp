@@ -106,7 +106,7 @@ std::string to_json(const DatasetManifest& m) {
                       {"text_bytes", s.text_bytes},
                       {"shards", std::move(shards)}});
   }
-  const json out = {{"format", kFormat},
+  json out = {{"format", kFormat},
                     {"version", kManifestVersion},
                     {"name", m.name},
                     {"token_bytes", m.token_bytes},
@@ -117,6 +117,7 @@ std::string to_json(const DatasetManifest& m) {
                     {"options", m.options},
                     {"inputs", std::move(inputs)},
                     {"splits", std::move(splits)}};
+  if (m.prompts) out["prompts"] = true;
   // Paths need not be UTF-8; a replacement character in a provenance path is better than no dataset.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -132,6 +133,10 @@ DatasetManifest parse_manifest(std::string_view text, const std::string& origin)
   if (m.token_bytes == 3) fail("{}: 'token_bytes' is 3, expected 2 or 4", where);
   m.vocabulary = f.integer("vocabulary", 1, m.token_bytes == 2 ? 65536 : INT32_MAX);
   m.eos = f.integer("eos", -1, m.vocabulary - 1);
+  if (value.contains("prompts")) {
+    if (f.get("prompts") != json(true)) fail("{}: 'prompts' is {}, expected true", where, f.get("prompts").dump());
+    m.prompts = true;
+  }
   m.tokenizer_hash = f.text("tokenizer_hash");
   check_hash(m.tokenizer_hash, where, "tokenizer_hash");
   m.job = f.text("job");

@@ -31,6 +31,13 @@ void finish_row(int32_t begin, size_t first_span, RowOrigin origin, Batch& batch
   batch.origins.push_back(origin);
 }
 
+/// Masks targets whose tokens, numbers first, first + 1, ... of the split, are prompts.
+void mask_prompts(const TokenSplit& split, int64_t first, std::span<int32_t> targets) {
+  if (!split.prompts()) return;
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (!split.learnt(first + static_cast<int64_t>(i))) targets[i] = kMasked;
+}
+
 void append_padding(int32_t begin, int32_t end, Batch& batch) {
   if (begin == end) return;
   batch.spans.push_back({begin, end});
@@ -64,6 +71,7 @@ void append_window(const TokenSplit& split, int64_t first, const RowOptions& opt
   split.read(first, window);
   std::copy_n(window.begin(), inputs, batch.tokens.begin() + begin);
   std::copy_n(window.begin() + 1, inputs, batch.targets.begin() + begin);
+  mask_prompts(split, first + 1, std::span(batch.targets).subspan(static_cast<size_t>(begin), static_cast<size_t>(inputs)));
 
   const auto row_of = [&](int64_t token) { return begin + static_cast<int32_t>(token - first); };
   const int64_t end = first + inputs;
@@ -101,8 +109,9 @@ void append_documents(const TokenSplit& split, std::span<const int64_t> document
     const int32_t end = at + static_cast<int32_t>(size);
     for (int32_t i = at; i + 1 < end; ++i)
       batch.targets[static_cast<size_t>(i)] = batch.tokens[static_cast<size_t>(i) + 1];
+    mask_prompts(split, first + 1, std::span(batch.targets).subspan(static_cast<size_t>(at), static_cast<size_t>(size) - 1));
     // Without a mask the documents are one text, as in a window: the next document's start is a target.
-    if (at > begin && !options.masks_document_start())
+    if (at > begin && !options.masks_document_start() && split.learnt(first))
       batch.targets[static_cast<size_t>(at) - 1] = batch.tokens[static_cast<size_t>(at)];
     batch.pieces.push_back({at, end, document});
     at = end;
@@ -137,11 +146,12 @@ ValidationPass::ValidationPass(std::shared_ptr<const TokenSplit> split, int64_t 
   const int64_t all = split_->tokens() - 1;
   windows_ = (all + sequence_length - 1) / sequence_length;
   targets_ = all;
+  for (int64_t t = 1; split_->prompts() && t <= all; ++t) targets_ -= split_->learnt(t) ? 0 : 1;
   if (options_.masks_document_start()) {
     for (int64_t d = 1; d < split_->documents(); ++d) {
       const int64_t begin = split_->document_begin(d);
       // One masked target per place where documents meet; empty documents meet in the same place.
-      if (begin > 0 && begin < split_->tokens() && begin != split_->document_begin(d - 1)) --targets_;
+      if (begin > 0 && begin < split_->tokens() && begin != split_->document_begin(d - 1) && split_->learnt(begin)) --targets_;
     }
   }
 }

@@ -98,7 +98,7 @@ std::string known_keys(const json& row) {
   return keys.empty() ? "none" : keys;
 }
 
-std::string text_of_row(std::string_view line, const std::string& field, const std::string& where) {
+json parse_row(std::string_view line, const std::string& where) {
   json row;
   try {
     row = json::parse(line);
@@ -108,12 +108,16 @@ std::string text_of_row(std::string_view line, const std::string& field, const s
                 "every line of a JSONL file must be one complete JSON object in UTF-8");
   }
   if (!row.is_object()) fail("{}: expected a JSON object, found {}", where, row.type_name());
+  return row;
+}
+
+const std::string& text_of_row(const json& row, const std::string& field, const std::string& where) {
   const auto it = row.find(field);
   if (it == row.end())
     throw Error(fmt::format("{}: the row has no field '{}'; its fields: {}", where, field, known_keys(row)),
-                "set the source's 'field' to the one that holds the text");
+                "set the source's 'field' to the one that holds the text (and 'prompt_field' to that of its prompt, if any)");
   if (!it->is_string()) fail("{}: field '{}' is {}, expected a string", where, field, it->type_name());
-  return it->get<std::string>();
+  return it->get_ref<const std::string&>();
 }
 
 std::string_view without_outer_newlines(std::string_view text) {
@@ -151,6 +155,7 @@ struct DocumentReader::State {
   int64_t line = 0;       // of a JSONL file
   uint64_t bytes_before = 0;
   std::string row;  // owner of a JSONL document
+  size_t prompt_bytes = 0;
 
   void open() {
     map = fs.map(files[file].path);
@@ -169,7 +174,14 @@ struct DocumentReader::State {
     const std::string_view text = take_line();
     ++line;
     if (is_blank(text)) return {};
-    row = text_of_row(text, options.field, fmt::format("{}:{}", files[file].path, line));
+    const std::string where = fmt::format("{}:{}", files[file].path, line);
+    const json fields = parse_row(text, where);
+    row = options.prompt_field.empty() ? "" : text_of_row(fields, options.prompt_field, where);
+    prompt_bytes = row.size();
+    row += text_of_row(fields, options.field, where);
+    if (prompt_bytes > 0 && row.size() == prompt_bytes)
+      throw Error(fmt::format("{}: nothing follows the prompt: field '{}' is empty", where, options.field),
+                  "remove the row, or write the answer that is to be learnt");
     return row;
   }
   std::string_view next_paragraph() {
@@ -199,10 +211,15 @@ struct DocumentReader::State {
 };
 
 DocumentReader::DocumentReader(FileSystem& fs, std::vector<SourceFile> files, SourceOptions options)
-    : state_(new State{fs, std::move(files), std::move(options), 0, nullptr, {}, 0, 0, {}}) {
+    : state_(new State{fs, std::move(files), std::move(options), 0, nullptr, {}, 0, 0, {}, 0}) {
   if (state_->options.split == DocumentSplit::marker && state_->options.marker.empty())
     throw Error("the document marker is empty", "set 'marker' to the text that stands between documents");
   if (state_->options.field.empty()) throw Error("the JSONL field name is empty");
+  for (const SourceFile& f : state_->files)
+    if (!state_->options.prompt_field.empty() && !f.json_lines)
+      throw Error(fmt::format("'{}' is plain text, but prompt_field = \"{}\" takes prompts from JSONL rows", f.path,
+                              state_->options.prompt_field),
+                  "give plain text and rows with prompts as two sources");
 }
 
 DocumentReader::~DocumentReader() = default;
@@ -220,6 +237,10 @@ bool DocumentReader::next(std::string_view& document) {
     ++s.file;
   }
   return false;
+}
+
+size_t DocumentReader::prompt_bytes() const {
+  return state_->prompt_bytes;
 }
 
 size_t DocumentReader::files_done() const {

@@ -23,6 +23,7 @@ struct SourceOptions {
   DocumentSplit split = DocumentSplit::whole_file;
   std::string marker = "<|endoftext|>";
   std::string field = "text";  ///< of a JSONL row; must hold a string
+  std::string prompt_field;    ///< of a JSONL row: text before it that is given, not learnt; empty: none
 };
 
 /// A file, its size in bytes and whether its rows are JSON (names ending in .jsonl or .ndjson) or plain text.
@@ -47,8 +48,10 @@ class DocumentReader {
   DocumentReader& operator=(const DocumentReader&) = delete;
 
   /// The next document, or false at the end. The text is valid until the next call. Errors carry file:line: a
-  /// row that is no JSON object, a missing field, a field that is no string.
+  /// row that is no JSON object, a missing field, a field that is no string, a prompt with nothing after it.
   bool next(std::string_view& document);
+  /// Bytes at the start of the document that next() gave which are its prompt.
+  size_t prompt_bytes() const;
   /// Files finished, and bytes of all files read so far: for progress.
   size_t files_done() const;
   uint64_t bytes_done() const;

@@ -22,7 +22,8 @@ struct ShardHeader {
   uint64_t documents = 0;
   uint64_t text_bytes = 0;
   char tokenizer_hash[32] = {};
-  char reserved[48] = {};
+  uint32_t prompts = 0;  // 1: a bitmap follows the tokens
+  char reserved[44] = {};
 };
 static_assert(sizeof(ShardHeader) == 128);
 
@@ -30,8 +31,13 @@ int64_t padded(int64_t bytes) {
   return (bytes + 7) / 8 * 8;
 }
 
-int64_t shard_file_bytes(int64_t tokens, int64_t documents, int64_t token_bytes) {
-  return static_cast<int64_t>(sizeof(ShardHeader)) + padded(tokens * token_bytes) + (documents + 1) * 8;
+int64_t bitmap_bytes(int64_t tokens, bool prompts) {
+  return prompts ? padded((tokens + 7) / 8) : 0;
+}
+
+int64_t shard_file_bytes(int64_t tokens, int64_t documents, int64_t token_bytes, bool prompts) {
+  return static_cast<int64_t>(sizeof(ShardHeader)) + padded(tokens * token_bytes) + bitmap_bytes(tokens, prompts) +
+         (documents + 1) * 8;
 }
 
 template <class T>
@@ -58,10 +64,11 @@ void widen(const std::byte* in, std::span<int32_t> out) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(int64_t vocabulary, std::string tokenizer_hash)
+ShardWriter::ShardWriter(int64_t vocabulary, std::string tokenizer_hash, bool prompts)
     : vocabulary_(vocabulary),
       token_bytes_(token_bytes_for(vocabulary)),
-      tokenizer_hash_(std::move(tokenizer_hash)) {
+      tokenizer_hash_(std::move(tokenizer_hash)),
+      prompts_(prompts) {
   INGOT_CHECK(tokenizer_hash_.size() == 32, "tokenizer hash '{}'", tokenizer_hash_);
 }
 
@@ -69,24 +76,30 @@ int64_t ShardWriter::tokens() const {
   return static_cast<int64_t>(data_.size()) / token_bytes_;
 }
 
-void ShardWriter::add(std::span<const int32_t> tokens, int64_t text_bytes) {
+void ShardWriter::add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt) {
+  INGOT_CHECK(prompt == 0 || prompts_, "a prompt of {} tokens in a shard without prompts", prompt);
   for (const int32_t token : tokens)
     if (token < 0 || token >= vocabulary_)
       fail("the tokenizer gave token {}, expected 0 to {} (its vocabulary)", token, vocabulary_ - 1);
-  starts_.push_back(static_cast<uint64_t>(this->tokens()));
+  const int64_t first = this->tokens(), end = first + static_cast<int64_t>(tokens.size());
+  starts_.push_back(static_cast<uint64_t>(first));
+  learnt_.resize(static_cast<size_t>(bitmap_bytes(end, prompts_)));
+  for (int64_t t = first + prompt; prompts_ && t < end; ++t)
+    learnt_[static_cast<size_t>(t / 8)] |= std::byte{1} << static_cast<int>(t % 8);
   token_bytes_ == 2 ? append_tokens<uint16_t>(tokens, data_) : append_tokens<uint32_t>(tokens, data_);
   text_bytes_ += text_bytes;
 }
 
 ShardInfo ShardWriter::finish(FileSystem& fs, const std::string& folder, const std::string& file) {
   ShardInfo info{file, tokens(), documents(), text_bytes_, 0, {}};
-  info.file_bytes = shard_file_bytes(info.tokens, info.documents, token_bytes_);
+  info.file_bytes = shard_file_bytes(info.tokens, info.documents, token_bytes_, prompts_);
   ShardHeader header;
   header.token_bytes = static_cast<uint32_t>(token_bytes_);
   header.vocabulary = static_cast<uint64_t>(vocabulary_);
   header.tokens = static_cast<uint64_t>(info.tokens);
   header.documents = static_cast<uint64_t>(info.documents);
   header.text_bytes = static_cast<uint64_t>(text_bytes_);
+  header.prompts = prompts_ ? 1 : 0;
   std::memcpy(header.tokenizer_hash, tokenizer_hash_.data(), sizeof header.tokenizer_hash);
   starts_.push_back(header.tokens);
   data_.resize(static_cast<size_t>(padded(static_cast<int64_t>(data_.size()))));
@@ -99,11 +112,13 @@ ShardInfo ShardWriter::finish(FileSystem& fs, const std::string& folder, const s
   };
   put(&header, sizeof header);
   put(data_.data(), data_.size());
+  put(learnt_.data(), learnt_.size());
   put(starts_.data(), starts_.size() * sizeof(uint64_t));
   out->sync();
   out->close();
   info.hash = hasher.hex();
   data_.clear();
+  learnt_.clear();
   starts_.clear();
   text_bytes_ = 0;
   return info;
@@ -116,7 +131,7 @@ Shard::Shard(FileSystem& fs, const std::string& folder, const ShardInfo& info,
       documents_(info.documents),
       token_bytes_(manifest.token_bytes),
       vocabulary_(manifest.vocabulary) {
-  const int64_t expected = shard_file_bytes(tokens_, documents_, token_bytes_);
+  const int64_t expected = shard_file_bytes(tokens_, documents_, token_bytes_, manifest.prompts);
   if (info.file_bytes != expected)
     fail("the manifest of '{}' gives it {} bytes, but {} tokens and {} documents need {}", path_,
          info.file_bytes, tokens_, documents_, expected);
@@ -126,7 +141,9 @@ Shard::Shard(FileSystem& fs, const std::string& folder, const ShardInfo& info,
     throw Error(fmt::format("'{}' has {} bytes, expected {}", path_, found, expected),
                 "the file was cut or changed; tokenize this source again");
   data_ = map_->bytes().data() + sizeof(ShardHeader);
-  index_ = data_ + padded(tokens_ * token_bytes_);
+  const std::byte* const after_tokens = data_ + padded(tokens_ * token_bytes_);
+  learnt_ = manifest.prompts ? after_tokens : nullptr;
+  index_ = after_tokens + bitmap_bytes(tokens_, manifest.prompts);
   check_header(info, manifest);
   if (verify) check_content(info);
 }
@@ -148,6 +165,7 @@ void Shard::check_header(const ShardInfo& info, const DatasetManifest& manifest)
   compare("token count", h.tokens, tokens_);
   compare("document count", h.documents, documents_);
   compare("text bytes", h.text_bytes, info.text_bytes);
+  compare("prompts", h.prompts, manifest.prompts ? 1 : 0);
   const std::string hash(h.tokenizer_hash, sizeof h.tokenizer_hash);
   if (hash != manifest.tokenizer_hash)
     fail("'{}' was made with tokenizer {}, expected {} from the manifest", path_, hash,
@@ -175,6 +193,11 @@ void Shard::read(int64_t begin, std::span<int32_t> out) const {
     throw Error(fmt::format("'{}' holds token {} near token number {}, expected 0 to {}", path_, largest,
                             begin, vocabulary_ - 1),
                 "the file was changed or damaged; tokenize this source again");
+}
+
+bool Shard::learnt(int64_t token) const {
+  INGOT_CHECK(token >= 0 && token < tokens_, "token = {} of {}", token, tokens_);
+  return learnt_ == nullptr || (learnt_[token / 8] >> static_cast<int>(token % 8) & std::byte{1}) != std::byte{0};
 }
 
 int64_t Shard::document_begin(int64_t document) const {

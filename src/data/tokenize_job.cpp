@@ -23,6 +23,8 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
   if (!(o.validation_fraction >= 0 && o.validation_fraction < 1))
     fail("validation_fraction is {}, expected at least 0 and below 1", o.validation_fraction);
   if (o.shard_tokens < 1) fail("shard_tokens is {}, expected at least 1", o.shard_tokens);
+  if (!o.source.prompt_field.empty() && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
+    throw Error("a validation tail would cut a row between its prompt and its answer", "hold out whole rows: tail_validation = false");
   INGOT_CHECK(t.encode && t.vocabulary >= 1 && t.vocabulary <= INT32_MAX && t.eos < t.vocabulary);
   INGOT_CHECK(t.hash.size() == 32, "tokenizer hash '{}'", t.hash);
 }
@@ -30,10 +32,11 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
 std::string describe(const TokenizeOptions& o) {
   const char* splits[] = {"whole file", "blank line", "marker"};
   const char* sides[] = {"document hash", "tail"};
-  return fmt::format("documents: {}{}; field '{}'; validation {} by {}; shards of {} tokens",
+  const std::string prompt = o.source.prompt_field.empty() ? "" : fmt::format(" after the prompt '{}'", o.source.prompt_field);
+  return fmt::format("documents: {}{}; field '{}'{}; validation {} by {}; shards of {} tokens",
                      splits[static_cast<int>(o.source.split)],
                      o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "",
-                     o.source.field, o.validation_fraction, sides[static_cast<int>(o.validation)],
+                     o.source.field, prompt, o.validation_fraction, sides[static_cast<int>(o.validation)],
                      o.shard_tokens);
 }
 
@@ -60,17 +63,17 @@ std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std
 /// The shards of one split, written as documents arrive.
 class SplitWriter {
  public:
-  SplitWriter(FileSystem& fs, std::string folder, std::string dataset, std::string split,
-              int64_t shard_tokens, const TokenizerView& tokenizer)
+  SplitWriter(FileSystem& fs, std::string folder, std::string split,
+              const TokenizeOptions& options, const TokenizerView& tokenizer)
       : fs_(fs),
         folder_(std::move(folder)),
-        dataset_(std::move(dataset)),
-        shard_tokens_(shard_tokens),
-        shard_(tokenizer.vocabulary, tokenizer.hash) {
+        dataset_(options.name),
+        shard_tokens_(options.shard_tokens),
+        shard_(tokenizer.vocabulary, tokenizer.hash, !options.source.prompt_field.empty()) {
     info_.name = std::move(split);
   }
-  void add(std::span<const int32_t> tokens, int64_t text_bytes) {
-    shard_.add(tokens, text_bytes);
+  void add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt) {
+    shard_.add(tokens, text_bytes, prompt);
     if (shard_.tokens() >= shard_tokens_) flush();
   }
   SplitInfo finish() {
@@ -94,27 +97,37 @@ class SplitWriter {
   SplitInfo info_;
 };
 
-/// Collects documents until a batch is worth a call of the tokenizer.
+/// Collects documents until a batch is worth a call of the tokenizer. A prompt and what follows it are encoded apart, as
+/// when the prompt is all there is yet; so the border between them is exact.
 class Encoder {
  public:
   Encoder(const TokenizerView& tokenizer, SplitWriter& train, SplitWriter& validation)
       : tokenizer_(tokenizer), writers_{&train, &validation} {}
-  void add(std::string_view text, bool validation) {
+  void add(std::string_view text, size_t prompt, bool validation) {
     if (text.empty()) return;
-    texts_.push_back({bytes_.size(), text.size(), validation});
+    texts_.push_back({bytes_.size(), text.size(), prompt, validation});
     bytes_.append(text);
     if (bytes_.size() >= kBatchBytes) flush();
   }
   void flush() {
     std::vector<std::string_view> views;
-    for (const Text& t : texts_) views.push_back(std::string_view(bytes_).substr(t.begin, t.size));
+    for (const Text& t : texts_) {
+      if (t.prompt > 0) views.push_back(std::string_view(bytes_).substr(t.begin, t.prompt));
+      views.push_back(std::string_view(bytes_).substr(t.begin + t.prompt, t.size - t.prompt));
+    }
     std::vector<std::vector<int32_t>> tokens;
     if (!views.empty()) tokenizer_.encode(views, tokens);
-    INGOT_CHECK(tokens.size() == texts_.size(), "{} texts, {} token lists", texts_.size(), tokens.size());
-    for (size_t i = 0; i < texts_.size(); ++i) {
-      if (tokenizer_.eos >= 0) tokens[i].push_back(static_cast<int32_t>(tokenizer_.eos));
-      writers_[texts_[i].validation ? 1 : 0]->add(tokens[i], static_cast<int64_t>(texts_[i].size));
-      tokens_ += static_cast<int64_t>(tokens[i].size());
+    INGOT_CHECK(tokens.size() == views.size(), "{} texts, {} token lists", views.size(), tokens.size());
+    auto next = tokens.begin();
+    for (const Text& t : texts_) {
+      std::vector<int32_t> document;
+      if (t.prompt > 0) document = std::move(*next++);
+      const auto prompt = static_cast<int64_t>(document.size());
+      document.insert(document.end(), next->begin(), next->end());
+      ++next;
+      if (tokenizer_.eos >= 0) document.push_back(static_cast<int32_t>(tokenizer_.eos));
+      writers_[t.validation ? 1 : 0]->add(document, static_cast<int64_t>(t.size - t.prompt), prompt);
+      tokens_ += static_cast<int64_t>(document.size());
     }
     documents_ += static_cast<int64_t>(texts_.size());
     texts_.clear();
@@ -127,6 +140,7 @@ class Encoder {
   struct Text {
     size_t begin;
     size_t size;
+    size_t prompt;  // its first bytes
     bool validation;
   };
   const TokenizerView& tokenizer_;
@@ -168,12 +182,12 @@ void encode_all(FileSystem& fs, const std::vector<SourceFile>& files, const Toke
   int64_t reported = -1;
   while (reader.next(document)) {
     if (!tail) {
-      encoder.add(document, hashes_to_validation(document, o.validation_fraction));
+      encoder.add(document, reader.prompt_bytes(), hashes_to_validation(document, o.validation_fraction));
     } else {
       const size_t here = cut <= begin ? 0 : std::min<uint64_t>(cut - begin, document.size());
       const size_t at = character_boundary(document, here);
-      encoder.add(document.substr(0, at), false);
-      encoder.add(document.substr(at), true);
+      encoder.add(document.substr(0, at), 0, false);
+      encoder.add(document.substr(at), 0, true);
     }
     begin += document.size();
     if (progress && encoder.documents() != reported) {
@@ -226,6 +240,7 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   m.token_bytes = token_bytes_for(tokenizer.vocabulary);
   m.vocabulary = tokenizer.vocabulary;
   m.eos = std::max<int64_t>(tokenizer.eos, -1);
+  m.prompts = !options.source.prompt_field.empty();
   m.tokenizer_hash = tokenizer.hash;
   m.options = describe(options);
   m.inputs = hash_inputs(fs, files);
@@ -235,8 +250,8 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   const std::string partial = folder + ".partial";
   fs.remove_all(partial);
   fs.create_folders(partial);
-  SplitWriter train(fs, partial, options.name, "train", options.shard_tokens, tokenizer);
-  SplitWriter validation(fs, partial, options.name, "validation", options.shard_tokens, tokenizer);
+  SplitWriter train(fs, partial, "train", options, tokenizer);
+  SplitWriter validation(fs, partial, "validation", options, tokenizer);
   Encoder encoder(tokenizer, train, validation);
   encode_all(fs, files, options, encoder, progress);
   if (encoder.documents() == 0)

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
+#include "data/sampler.h"
 #include "data/source.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
@@ -16,27 +18,47 @@ namespace {
 constexpr int64_t kDefaultSequence = 1024;
 constexpr int64_t kFewDocuments = 200;  // 5 % of fewer could be none
 
-/// Rows with answers to learn from need a loss on those alone; learning the prompts too would be something else.
-void require_text_rows(FileSystem& fs, const std::vector<data::SourceFile>& files, const std::string& field) {
-  for (const data::SourceFile& f : files) {
-    if (!f.json_lines) continue;
-    const auto map = fs.map(f.path);
-    const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size());
-    const auto row = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, false);
-    if (!row.is_object() || row.contains(field)) continue;
-    for (const char* other : {"completion", "messages", "chosen"})
-      if (row.contains(other))
-        throw Error(fmt::format("'{}' has rows with '{}' and no '{}'", f.path, other, field),
-                    "finetune learns every token of plain text: write each example as one \"text\", or name its field with --field");
+/// The fields of the first row's text and prompt, where the options do not name them.
+data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFile>& files, const FinetuneOptions& o) {
+  data::SourceOptions fields{.field = o.field.empty() ? "text" : o.field, .prompt_field = o.prompt_field};
+  if (!o.field.empty() || files.empty() || !files.front().json_lines) return fields;
+  const auto map = fs.map(files.front().path);
+  const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size());
+  const auto row = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  if (!row.is_object() || row.contains("text")) return fields;
+  if (row.contains("completion")) {
+    fields.field = "completion";
+    if (o.prompt_field.empty() && row.contains("prompt")) fields.prompt_field = "prompt";
+    return fields;
   }
+  for (const char* other : {"messages", "chosen"})
+    if (row.contains(other))
+      throw Error(fmt::format("'{}' has rows with '{}' and no 'text'", files.front().path, other),
+                  "finetune learns \"text\", or of \"prompt\" and \"completion\" the completion: write each example so, or name its "
+                  "fields with --field and --prompt-field");
+  return fields;
 }
 
-int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& files, const std::string& field) {
-  data::DocumentReader reader(fs, files, {.field = field});
+int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& files, const data::SourceOptions& fields) {
+  data::DocumentReader reader(fs, files, fields);
   std::string_view document;
   int64_t n = 0;
   while (n < kFewDocuments && reader.next(document)) ++n;
   return n;
+}
+
+/// Sequences of one pass over the training text: packed rows, or a share of the token stream.
+double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::TokenSplit>& split) {
+  const int64_t sequence = r.stages.front().sequence;
+  if (r.data.sampling != SampleChoice::best_fit) return static_cast<double>(split->tokens()) / static_cast<double>(sequence);
+  data::SamplerOptions o;
+  o.sequence_length = sequence;
+  o.mode = data::SampleMode::best_fit;
+  o.drop_too_long = r.data.drop_too_long;
+  const data::Sampler sampler({{split, 1.0}}, o);
+  if (const int64_t dropped = sampler.dropped_documents(0); dropped > 0)
+    log::warn("{} of {} rows are longer than {} tokens and left out", dropped, split->documents(), sequence);
+  return static_cast<double>(sampler.epoch_samples(0));
 }
 
 bool knows(const Tokenizer& t, const std::string& prompt) {
@@ -52,7 +74,7 @@ bool knows(const Tokenizer& t, const std::string& prompt) {
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptions& o) {
   if (!(o.epochs > 0)) fail("--epochs must be positive, found {}", o.epochs);
   const auto files = data::find_source_files(fs, {o.data});
-  require_text_rows(fs, files, o.field);
+  const data::SourceOptions fields = row_fields(fs, files, o);
   const Tokenizer tokenizer = load_tokenizer(m, o.tokenizer);
   Recipe r;
   r.run.folder = o.run_folder;
@@ -70,9 +92,12 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   SourceConfig source;
   source.name = "finetune";
   source.path = o.data;
-  source.field = o.field;
-  source.validation_fraction = count_documents(fs, files, o.field) < kFewDocuments ? 0 : o.validation_fraction;
+  source.field = fields.field;
+  source.prompt_field = fields.prompt_field;
+  source.validation_fraction = count_documents(fs, files, fields) < kFewDocuments ? 0 : o.validation_fraction;
   r.data.sources = {source};
+  if (!fields.prompt_field.empty()) r.data.sampling = SampleChoice::best_fit;
+  r.data.drop_too_long = o.drop_too_long && !fields.prompt_field.empty();
   r.optimizer.matrices = OptimizerKind::adamw;
   r.optimizer.weight_decay = 0;
   r.optimizer.beta2 = 0.999;
@@ -87,8 +112,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   r.checkpoint.every = 0;
   if (!knows(tokenizer, r.samples.prompts.front())) r.samples.prompts.clear();
   read_config(to_node(r), Recipe{});  // complains before any work
-  const int64_t tokens = prepare_data(fs, r).sources.front().train()->tokens();
-  const double rows = o.epochs * static_cast<double>(tokens) / static_cast<double>(stage.sequence);
+  const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r).sources.front().train());
   stage.batch = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(rows)), 1, o.batch);  // no more rows than there are
   stage.steps = std::max<int64_t>(1, std::llround(rows / static_cast<double>(stage.batch)));
   stage.warmup = stage.steps / 30;

@@ -12,18 +12,21 @@ namespace ingot {
 struct FinetuneOptions {
   std::string data;       ///< text, .jsonl with a field of text per row, a folder, or a pattern
   std::string run_folder;
-  std::string field = "text";
+  std::string field;         ///< of a row, what is learnt; "": completion where rows have prompt and completion, else text
+  std::string prompt_field;  ///< of a row, what comes before and is not learnt; "": prompt in such rows, else none
   std::string tokenizer;  ///< "": the model's
   double epochs = 1;
   double lr = 2e-5;
   int64_t batch = 8;
   int64_t sequence = 0;   ///< 0: the model's context, at most 1024
+  bool drop_too_long = false;  ///< leave out rows with prompts that are longer than a sequence, instead of refusing them
   double validation_fraction = 0.05;  ///< of the documents; fewer than 200 are all trained on
 };
 
 /// Copies the model's small files into the run folder, tokenizes the data there, and gives the recipe: AdamW without decay
-/// at a linearly falling rate, for as many steps as the epochs need. Error for rows that are not plain text (prompts and
-/// completions, conversations: learning from the answers only is not there yet), for a model without a tokenizer.
+/// at a linearly falling rate, for as many steps as the epochs need. Of rows with a prompt only the completion (and the
+/// end-of-text token) is learnt; such rows are packed whole, with document masks. Error for conversations and preference
+/// pairs, for a model without a tokenizer.
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
 
 }  // namespace ingot

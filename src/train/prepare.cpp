@@ -22,6 +22,7 @@ data::SourceOptions source_options(const SourceConfig& s) {
                                                      : data::DocumentSplit::marker;
   o.marker = s.marker;
   o.field = s.field;
+  o.prompt_field = s.prompt_field;
   return o;
 }
 

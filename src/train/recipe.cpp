@@ -155,6 +155,11 @@ void Recipe::validate(ConfigErrors& e) const {
       e.add(at + "schedule", "{}", error.what());
     }
   }
+  for (size_t i = 0; i < data.sources.size(); ++i)
+    if (data.sources[i].tail_validation && !data.sources[i].prompt_field.empty())
+      e.add(fmt::format("data.sources.{}.tail_validation", i), "would cut a row between its prompt and its answer; hold out whole rows");
+  if (data.drop_too_long && data.sampling != SampleChoice::best_fit)
+    e.add("data.drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}", enum_name(data.sampling));
   try {
     const OptimizerConfig o = optimizer.resolved(std::max<int64_t>(1, total_steps()), run.seed);
     ingot::validate(o.adamw);

@@ -43,6 +43,7 @@ struct SourceConfig {
   SplitChoice documents = SplitChoice::whole_file;
   std::string marker = "<|endoftext|>";
   std::string field = "text";
+  std::string prompt_field;
   bool tail_validation = false;
   double validation_fraction = 0.02;
   double weight = 1.0;
@@ -53,6 +54,7 @@ struct SourceConfig {
     v("documents", documents, "how a text file divides: whole_file, blank_line or marker");
     v("marker", marker, "text between documents, for documents = marker");
     v("field", field, "field of a .jsonl row that holds the text");
+    v("prompt_field", prompt_field, "field of a .jsonl row with text that comes first and is not learnt; empty: none");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
     v("weight", weight, "share in the mixture (relative); stages may override it");
@@ -63,6 +65,7 @@ struct DataConfig {
   std::string folder = "data";  ///< tokenizer and token shards
   SampleChoice sampling = SampleChoice::stream;
   bool document_mask = true;
+  bool drop_too_long = false;
   bool end_of_text = true;
   std::vector<SourceConfig> sources;
   template <class Visitor>
@@ -70,6 +73,7 @@ struct DataConfig {
     v("folder", folder, "where the tokenizer and the token shards are kept; reused by later runs");
     v("sampling", sampling, "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
     v("document_mask", document_mask, "attention and positions start anew at each document in a row");
+    v("drop_too_long", drop_too_long, "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
     v("end_of_text", end_of_text, "append the end-of-text token to every document");
     v("sources", sources, "text sources");
   }

@@ -176,13 +176,13 @@ TEST(Finetune, AnImportedModelLearnsAndGoesBack) {
   EXPECT_EQ(check.exit_code, 0) << check.output;
 }
 
-TEST(Finetune, RefusesRowsWithAnswers) {
+TEST(Finetune, RefusesConversations) {
   const TempDir dir;
   import_huggingface(real_file_system(), source("llama_text"), dir / "in");
-  write_text(dir / "rows.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  write_text(dir / "rows.jsonl", "{\"messages\": []}\n");
   const ProcessResult r = run_process({INGOT_BINARY, "finetune", dir / "in", dir / "rows.jsonl", "--run", dir / "run"});
   EXPECT_EQ(r.exit_code, 1);
-  for (const char* part : {"rows.jsonl", "completion", "--field"}) EXPECT_NE(r.output.find(part), std::string::npos) << r.output;
+  for (const char* part : {"rows.jsonl", "messages", "--prompt-field"}) EXPECT_NE(r.output.find(part), std::string::npos) << r.output;
 }
 
 }  // namespace

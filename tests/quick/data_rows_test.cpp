@@ -94,6 +94,78 @@ TEST_F(RowsTest, WholeDocumentsSideBySide) {
   EXPECT_EQ(p.spans, (std::vector<Span>{{0, 8}, {8, 10}}));
 }
 
+/// Rows with prompts: ab>cd, >e (no prompt), f>g.
+class PromptTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    test::write_text(dir_ / "p.jsonl",
+                     "{\"q\":\"ab\",\"a\":\"cd\"}\n{\"q\":\"\",\"a\":\"e\"}\n{\"q\":\"f\",\"a\":\"g\"}\n");
+    options_.name = "p";
+    options_.inputs = {dir_ / "p.jsonl"};
+    options_.source.field = "a";
+    options_.source.prompt_field = "q";
+    options_.validation_fraction = 0;
+    options_.shard_tokens = 6;  // two shards
+  }
+  std::shared_ptr<const TokenSplit> split() {
+    tokenize(real_file_system(), dir_ / "set", options_, test::byte_tokenizer());
+    return Dataset::open(real_file_system(), dir_ / "set", {true, {}}).train();
+  }
+  test::TempDir dir_;
+  TokenizeOptions options_;
+};
+
+TEST_F(PromptTest, OnlyCompletionsAreTargets) {
+  const auto s = split();  // a b c d E | e E | f g E
+  EXPECT_EQ(s->text_bytes(), 4);
+  Batch b = make_batch(1, 12);
+  append_documents(*s, std::vector<int64_t>{0, 2, 1}, {}, {}, b);
+  EXPECT_EQ(b.tokens, (Ints{'a', 'b', 'c', 'd', E, 'f', 'g', E, 'e', E, 0, 0}));
+  EXPECT_EQ(b.targets, (Ints{-1, 'c', 'd', E, -1, 'g', E, -1, E, -1, -1, -1}));
+  EXPECT_EQ(b.spans, (std::vector<Span>{{0, 5}, {5, 8}, {8, 10}, {10, 12}}));
+  EXPECT_EQ(b.valid_targets, 6);
+  Batch w = make_batch(1, 9);
+  append_window(*s, 0, {}, {}, w);
+  EXPECT_EQ(w.targets, (Ints{-1, 'c', 'd', E, -1, E, -1, 'g', E}));
+  RowOptions plain;
+  plain.document_mask = false;  // one text: an answer without a prompt is a target, a prompt never
+  Batch p = make_batch(1, 9);
+  append_window(*s, 0, plain, {}, p);
+  EXPECT_EQ(p.targets, (Ints{-1, 'c', 'd', E, 'e', E, -1, 'g', E}));
+  for (const RowOptions& o : {RowOptions{}, plain}) {
+    const ValidationPass pass(s, 4, o);
+    EXPECT_EQ(pass.batch(0, pass.windows()).valid_targets, pass.targets());
+  }
+}
+
+TEST_F(PromptTest, DamageAndNonsenseAreRefused) {
+  split();
+  const auto message = [&](const std::string& row) {
+    test::write_text(dir_ / "p.jsonl", row + "\n");
+    try {
+      tokenize(real_file_system(), dir_ / "bad", options_, test::byte_tokenizer());
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message("{\"q\":\"ab\",\"a\":\"\"}").find("p.jsonl:1: nothing follows the prompt"), std::string::npos);
+  EXPECT_NE(message("{\"a\":\"x\"}").find("no field 'q'"), std::string::npos);
+  options_.validation = ValidationSplit::tail;
+  options_.validation_fraction = 0.5;
+  EXPECT_NE(message("{\"q\":\"ab\",\"a\":\"c\"}").find("between its prompt and its answer"), std::string::npos);
+  options_.validation_fraction = 0;
+  options_.inputs = {dir_ / "plain.txt"};
+  test::write_text(dir_ / "plain.txt", "text");
+  EXPECT_NE(message("").find("plain text"), std::string::npos);
+  const std::string manifest = real_file_system().read(dir_ / "set/manifest.json");
+  EXPECT_NE(manifest.find("\"prompts\": true"), std::string::npos);
+  std::string all = manifest;
+  all.replace(all.find(" \"prompts\": true,"), std::string(" \"prompts\": true,").size(), "");
+  test::write_text(dir_ / "set/manifest.json", all);
+  EXPECT_THROW(Dataset::open(real_file_system(), dir_ / "set", {}), Error);
+}
+
 TEST_F(RowsTest, ValidationPassCoversEveryTargetOnce) {
   for (const bool masked : {false, true})
     for (const int64_t S : {1, 3, 4, 11, 100}) {
