@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "base/progress.h"
 #include "models/decoder.h"
 
 namespace ingot {
@@ -18,12 +19,6 @@ struct Options {
   bool json = false, tensors = false;
   int64_t context = 4096;
 };
-
-std::string digits(int64_t n) {
-  std::string s = std::to_string(n);
-  for (auto i = static_cast<int64_t>(s.size()) - 3; i > 0; i -= 3) s.insert(static_cast<size_t>(i), ",");
-  return s;
-}
 
 Json describe(const Decoder& d, int64_t context) {
   const ModelConfig& m = d.config();
@@ -57,10 +52,10 @@ Json describe(const Decoder& d, int64_t context) {
 void print_text(const Decoder& d, const Json& j) {
   const ModelConfig& m = d.config();
   std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n", m.preset,
-                           m.layers, m.width, m.heads, m.kv_heads, m.key_width(), digits(m.vocab));
+                           m.layers, m.width, m.heads, m.kv_heads, m.key_width(), group_digits(m.vocab));
   const auto line = [](const std::string& name, const Json& value, const char* indent) {
     const std::string text =
-        value.is_number_integer() ? digits(value.get<int64_t>()) : fmt::format("{:.6g}", value.get<double>());
+        value.is_number_integer() ? group_digits(value.get<int64_t>()) : fmt::format("{:.6g}", value.get<double>());
     std::cout << fmt::format("{}{:<32} {:>20}\n", indent, name, text);
   };
   for (const auto& [key, value] : j.items()) {

@@ -37,6 +37,14 @@ void print_next(const std::string& recipe, const std::string& folder) {
             << "  open " << folder << "/report.html\n";
 }
 
+int plan_recipe(const Recipe& recipe) {
+  const Preflight plan = plan_on_paper(real_file_system(), recipe);
+  std::cout << plan.text;
+  for (const std::string& w : plan.warnings) log::warn("{}", w);
+  if (!plan.shortfall.empty()) log::warn("{}; {}", plan.shortfall, plan.remedy);
+  return 0;
+}
+
 int run(const Options& o, const std::vector<std::string>& overrides) {
   const Recipe recipe = load_recipe(o.recipe, overrides);
   if (o.print_config) {
@@ -44,16 +52,16 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
     return 0;
   }
   set_kernel_policy(kernel_policy_from(o.kernels));
-  return run_recipe(recipe, o.recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start, o.plan_only);
+  if (o.plan_only) return plan_recipe(recipe);
+  return run_recipe(recipe, o.recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
 }
 
 }  // namespace
 
-int run_recipe(const Recipe& recipe, const std::string& path, StartMode start, bool plan_only) {
+int run_recipe(const Recipe& recipe, const std::string& path, StartMode start) {
   Trainer trainer(real_file_system(), recipe, start);
   log::info("{}", trainer.plan().text);
   for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
-  if (plan_only) return 0;
   if (trainer.step() >= recipe.total_steps()) {
     log::info("the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run set run.folder.",
               recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);

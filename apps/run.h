@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-/// Runs, resumes or plans the recipe that lies at `path`; the exit code: 0, or 130 where it was interrupted and saved.
-int run_recipe(const Recipe& recipe, const std::string& path, StartMode start, bool plan_only = false);
+/// Runs or resumes the recipe that lies at `path`; the exit code: 0, or 130 where it was interrupted and saved.
+int run_recipe(const Recipe& recipe, const std::string& path, StartMode start);
 
 }  // namespace ingot

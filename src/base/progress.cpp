@@ -44,6 +44,13 @@ std::string format_count(double count) {
   return scaled(count, units, 5);
 }
 
+std::string group_digits(int64_t value) {
+  std::string text = std::to_string(value);
+  for (auto i = static_cast<int>(text.size()) - 3; i > (value < 0 ? 1 : 0); i -= 3)
+    text.insert(static_cast<size_t>(i), ",");
+  return text;
+}
+
 std::string format_seconds(double seconds) {
   if (!(seconds < 1e9)) return "a long time";
   if (seconds < 0.0995) return fmt::format("{:.0f} ms", 1000 * std::max(seconds, 0.0));

@@ -14,6 +14,8 @@ namespace ingot {
 std::string format_bytes(double bytes);
 /// "1.2M", "340k", "17": counts for people.
 std::string format_count(double count);
+/// "8,840,488,784": exact counts for people.
+std::string group_digits(int64_t value);
 /// "2 h 05 m", "3 m 20 s", "12 s", "0.4 s", "84 ms".
 std::string format_seconds(double seconds);
 

@@ -10,8 +10,8 @@ int64_t classes_of(const ModelConfig& m) { return m.moe.experts + (m.moe.skip_cl
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement)
-    : decoder_(config), weights_(decoder_.table(), placement, precision),
+Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement, Backing backing)
+    : decoder_(config), weights_(decoder_.table(), placement, precision, backing),
       biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * classes_of(config) * 4) {
   if (config.moe.skip_class)
     for (const int64_t layer : decoder_.moe_layers()) router_bias(layer).as<float>()[config.moe.experts] = -1.0f;

@@ -8,7 +8,8 @@ namespace ingot {
 class Model {
  public:
   /// Allocates weights (zero until initialised or loaded). Throws Error for an invalid config.
-  Model(const ModelConfig& config, const Precision& precision, const Placement& placement = {});
+  Model(const ModelConfig& config, const Precision& precision, const Placement& placement = {},
+        Backing backing = Backing::memory);
 
   const Decoder& decoder() const { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }

@@ -34,9 +34,9 @@ FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, 
   return layout;
 }
 
-WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision)
+WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision, Backing backing)
     : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)),
-      copy_offsets_(static_cast<size_t>(table.size()), -1), masters_(layout_.bytes) {
+      copy_offsets_(static_cast<size_t>(table.size()), -1), masters_(layout_.bytes, backing) {
   if (precision.compute == precision.stream) return;
   int64_t bytes = 0;
   for (int i = 0; i < table.size(); ++i) {
@@ -44,7 +44,7 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
     copy_offsets_[static_cast<size_t>(i)] = bytes;
     bytes += round_up_block(layout_.shapes[static_cast<size_t>(i)].numel() * size_of(precision.compute));
   }
-  copies_ = Buffer(bytes);
+  copies_ = Buffer(bytes, backing);
 }
 
 Tensor WeightSet::master(int index) const {
@@ -77,8 +77,8 @@ void WeightSet::refresh_compute(int index) {
   });
 }
 
-GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype)
-    : table_(table), dtype_(dtype), layout_(flat_layout(table, placement, dtype)), memory_(layout_.bytes),
+GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing)
+    : table_(table), dtype_(dtype), layout_(flat_layout(table, placement, dtype)), memory_(layout_.bytes, backing),
       written_(static_cast<size_t>(table.size())), frozen_(static_cast<size_t>(table.size())) {}
 
 void GradientBuffer::begin_step() { written_.assign(written_.size(), false); }

@@ -35,7 +35,8 @@ FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, 
 class WeightSet {
  public:
   /// Allocates zeroed memory. `table` must outlive the set.
-  WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision);
+  WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision,
+            Backing backing = Backing::memory);
 
   void initialize(uint64_t seed);
   /// Writes the compute copies from the masters (all of them, or one).
@@ -63,7 +64,7 @@ class WeightSet {
 
 class GradientBuffer final : public GradientSink {
  public:
-  GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype);
+  GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing = Backing::memory);
   /// Forgets all written bits; memory is not touched (the first contribution overwrites).
   void begin_step();
   /// Zeroes what nobody wrote and returns the names; call before the optimizer.

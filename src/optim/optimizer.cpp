@@ -31,7 +31,7 @@ double width_factor(OptimizerKind kind, MuonScale scale, double m) {
 
 }  // namespace
 
-Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make)
+Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make, Backing backing)
     : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
   if (!(config_.muon_lr_multiplier >= 0))
@@ -42,7 +42,7 @@ Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, cons
     groups_[i].lr_multiplier *= width_factor(groups_[i].optimizer, config_.muon.scale, params_[i].width_multiple);
   for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_);
   check_moments();
-  lay_out_state();
+  lay_out_state(backing);
 }
 
 void Optimizer::check_params() const {
@@ -71,7 +71,7 @@ void Optimizer::check_moments() const {
   if (used(OptimizerKind::muon)) require_moves("muon's momentum", config_.muon.momentum, config_.first_moment);
 }
 
-void Optimizer::lay_out_state() {
+void Optimizer::lay_out_state(Backing backing) {
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
   for (size_t i = 0; i < params_.size(); ++i) {
@@ -81,7 +81,7 @@ void Optimizer::lay_out_state() {
       bytes += round_up_block(slot.shape.numel() * size_of(dtype_of(slot.storage)));
     }
   }
-  memory_ = Buffer(bytes);
+  memory_ = Buffer(bytes, backing);
   auto offset = offsets.begin();
   for (State& s : state_)
     for (const StateSlot& slot : s.slots) {

@@ -45,7 +45,8 @@ class Optimizer {
  public:
   /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern, for two
   /// parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by others.
-  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make = make_rule);
+  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make = make_rule,
+            Backing backing = Backing::memory);
 
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
@@ -76,7 +77,7 @@ class Optimizer {
   };
   void check_params() const;
   void check_moments() const;
-  void lay_out_state();
+  void lay_out_state(Backing backing);
   std::vector<UpdateStat> step_rule(OptimizerKind kind, const StepArgs& args);
 
   OptimizerConfig config_;

@@ -14,7 +14,8 @@ void scale_head(const QkRows& rows, int64_t head, double factor) {
   if (factor == 1.0) return;
   const ParamView& p = rows.param;
   const int64_t cols = p.shape.rank() > 1 ? p.matrix_cols() : 1;
-  const int64_t begin = (rows.first_row + head * rows.rows_per_head) * cols, count = rows.rows_per_head * cols;
+  const int64_t stride = rows.stride > 0 ? rows.stride : rows.rows_per_head;
+  const int64_t begin = (rows.first_row + head * stride) * cols, count = rows.rows_per_head * cols;
   INGOT_CHECK(begin + count <= p.numel(), "'{}' {}: rows of head {}", p.name, p.shape.str(), head);
   const auto f = static_cast<float>(factor);
   for (int64_t i = begin; i < begin + count; ++i) {
@@ -62,6 +63,11 @@ int64_t qk_clip(const QkClipConfig& c, const QkClipLayer& layer, std::span<const
   if (f.clipped == 0) return 0;
   for (const QkRows& rows : layer.queries)
     for (int64_t h = 0; h < layer.heads; ++h) scale_head(rows, h, f.query[static_cast<size_t>(h)]);
+  for (const QkRows& rows : layer.shared_key_queries)
+    for (int64_t h = 0; h < layer.heads; ++h) {
+      const auto i = static_cast<size_t>(h);
+      scale_head(rows, h, f.query[i] * f.key[i / static_cast<size_t>(layer.heads / layer.kv_heads)]);
+    }
   for (const auto* side : {&layer.keys, &layer.temperatures})
     for (const QkRows& rows : *side)
       for (int64_t g = 0; g < layer.kv_heads; ++g) scale_head(rows, g, f.key[static_cast<size_t>(g)]);
@@ -78,11 +84,16 @@ std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<cons
                 "the cap bounds the logits already; set optimizer.qk_clip = 0");
   std::vector<QkClipLayer> layers;
   for (int64_t l = 0; l < model.layers + model.mtp.modules(); ++l) {
-    QkClipLayer layer{model.heads, model.kv_heads, {}, {}, {}};
+    QkClipLayer layer{model.heads, model.kv_heads, {}, {}, {}, {}};
     const std::string prefix = fmt::format("layers.{}.attention.", l);
     for (const ParamView& p : params) {
       if (model.attention == AttentionKind::cca) {
         if (p.name == prefix + "temperature") layer.temperatures.push_back({p, 0, 1});
+      } else if (p.name == prefix + "q_up.weight") {
+        layer.queries.push_back({p, 0, model.mla.nope_width, model.key_width()});
+        layer.shared_key_queries.push_back({p, model.mla.nope_width, model.mla.rope_width, model.key_width()});
+      } else if (p.name == prefix + "kv_up.weight") {
+        layer.keys.push_back({p, 0, model.mla.nope_width, model.mla.nope_width + model.mla.value_width});
       } else if (p.name == prefix + "qkv.weight" || p.name == prefix + "qkv.bias") {
         layer.queries.push_back({p, 0, model.key_width()});
         layer.keys.push_back({p, model.heads * model.key_width(), model.key_width()});

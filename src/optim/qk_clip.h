@@ -7,8 +7,9 @@
 //
 // So the logits of head h are multiplied by exactly eta_h: one query head per key head gives eta^alpha and
 // eta^(1 - alpha). Biases of the projections are scaled with them; values are not. Where the model normalises queries
-// and keys and scales keys by a temperature per key head (CCA), the temperature takes eta_g. Masters and compute copies
-// both change; momenta do not. No state. Source: docs/optimizers.md.
+// and keys and scales keys by a temperature per key head (CCA), the temperature takes eta_g. In latent attention (MLA) the
+// rotated key is shared by all heads: it stays, and the rotated rows of a query head take eta_h alone. Masters and compute
+// copies both change; momenta do not. No state. Source: docs/optimizers.md; spec megatron-moe MU-7.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,11 +25,12 @@ struct QkClipConfig {
   double alpha = 0.5;    ///< the queries' share
 };
 
-/// Rows of one parameter that belong to heads: head i has [first_row + i * rows_per_head, ... + rows_per_head).
+/// Rows of one parameter that belong to heads: head i has [first_row + i * stride, ... + rows_per_head).
 struct QkRows {
   ParamView param;
   int64_t first_row = 0;
   int64_t rows_per_head = 0;
+  int64_t stride = 0;  ///< 0: rows_per_head
 };
 
 /// What makes the logits of one attention layer.
@@ -36,6 +38,7 @@ struct QkClipLayer {
   int64_t heads = 0, kv_heads = 0;
   std::vector<QkRows> queries, keys;  ///< projection and, where there is one, its bias
   std::vector<QkRows> temperatures;   ///< one row per key head; queries and keys are empty then
+  std::vector<QkRows> shared_key_queries;  ///< of query heads, against a key that all share
 };
 
 /// Factors on the rows of each query head and each key head.

@@ -1,4 +1,5 @@
 // See svg_plot.h.
+#include "base/progress.h"
 #include "record/svg_plot.h"
 
 #include <fmt/core.h>
@@ -231,13 +232,6 @@ std::string escape_html(std::string_view text) {
     }
   }
   return out;
-}
-
-std::string group_digits(int64_t value) {
-  std::string text = std::to_string(value);
-  for (auto i = static_cast<int>(text.size()) - 3; i > (value < 0 ? 1 : 0); i -= 3)
-    text.insert(static_cast<size_t>(i), ",");
-  return text;
 }
 
 std::string short_number(double value) {

@@ -12,8 +12,6 @@ namespace ingot {
 
 /// `text` with &, <, >, " and ' replaced: safe in elements and in quoted attributes.
 std::string escape_html(std::string_view text);
-/// "1,234,567".
-std::string group_digits(int64_t value);
 /// About four significant digits: "3.142", "12.3k", "3e-5".
 std::string short_number(double value);
 

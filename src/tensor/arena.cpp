@@ -30,6 +30,13 @@ void* system_allocate(int64_t bytes) {
   return p;
 }
 
+void* reserve_addresses(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) fail("the system has no {:.1f} GiB of addresses to plan with", static_cast<double>(bytes) / (1 << 30));
+  return p;
+}
+
 void system_release(void* p, int64_t bytes) {
   if (p == nullptr) return;
   if (bytes >= kMapFrom) ::munmap(p, static_cast<size_t>(bytes));
@@ -133,15 +140,24 @@ void PlannedArena::restart() {
   next_ = 0;
 }
 
-Buffer::Buffer(int64_t bytes) : bytes_(round_up_block(bytes)) {
+Buffer::Buffer(int64_t bytes, Backing backing) : bytes_(round_up_block(bytes)), backing_(backing) {
+  if (backing == Backing::nothing) {
+    data_ = reserve_addresses(bytes_);
+    return;
+  }
   data_ = system_allocate(bytes_);
   if (data_ != nullptr && bytes_ < kMapFrom) std::fill_n(static_cast<char*>(data_), bytes_, 0);
 }
-Buffer::~Buffer() { system_release(data_, bytes_); }
-Buffer::Buffer(Buffer&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+Buffer::~Buffer() {
+  if (backing_ == Backing::memory) system_release(data_, bytes_);
+  else if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes_));
+}
+Buffer::Buffer(Buffer&& o) noexcept
+    : data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), backing_(o.backing_) {}
 Buffer& Buffer::operator=(Buffer&& o) noexcept {
   std::swap(data_, o.data_);
   std::swap(bytes_, o.bytes_);
+  std::swap(backing_, o.backing_);
   return *this;
 }
 

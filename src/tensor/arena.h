@@ -116,12 +116,18 @@ class PlannedArena final : public Arena {
   HeapArena overflow_;
 };
 
+/// What is behind a buffer's addresses.
+enum class Backing {
+  memory,
+  nothing,  ///< address space only, for plans on paper: of any size, on any machine; touching it is a crash
+};
+
 /// Owns 64-byte aligned memory that lives longer than a step (weights, states). Zeroed. Large buffers ask for huge
 /// pages.
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t bytes);
+  explicit Buffer(int64_t bytes, Backing backing = Backing::memory);
   ~Buffer();
   Buffer(Buffer&& o) noexcept;
   Buffer& operator=(Buffer&& o) noexcept;
@@ -131,6 +137,7 @@ class Buffer {
  private:
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+  Backing backing_ = Backing::memory;
 };
 
 }  // namespace ingot

@@ -40,6 +40,10 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
   return p;
 }
 
+std::string format_flops(double flops) {
+  return flops < 1e13 ? fmt::format("{:.1f} GFLOP", flops * 1e-9) : fmt::format("{:.4g} PFLOP", flops * 1e-15);
+}
+
 std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
@@ -47,11 +51,14 @@ std::string list_of(const std::vector<std::string>& names) {
 }
 
 /// The lines of a stage: what it consumes, its batch sizes, what a step costs.
-std::vector<std::string> describe_stage(const StageConfig& s, const StagePlan& p) {
+std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, const StagePlan& p) {
+  const StageConfig& s = recipe.stages[stage];
   std::vector<std::string> lines = {fmt::format(
-      "{}: {} steps of {} sequences x {} tokens = {} tokens; lr {} ({})", s.name, s.steps,
+      "{}: {} steps of {} sequences x {} tokens ({}) = {} tokens; lr {:.4g} to {:.4g} ({})", s.name, group_digits(s.steps),
       s.levels() > 1 ? fmt::format("{} and more", s.batch) : fmt::format("{}", s.batch), s.sequence,
-      format_count(static_cast<double>(p.tokens)), s.lr, enum_name(s.schedule))};
+      group_digits(s.batch * s.sequence), format_count(static_cast<double>(p.tokens)),
+      recipe.learning_rate(stage, s.continues ? 0 : std::min(s.warmup, s.steps - 1)), recipe.learning_rate(stage, s.steps - 1),
+      enum_name(recipe.stages[recipe.schedule_stage(stage)].schedule))};
   static const char* const kHeads[] = {"store", "recompute", "gradient"};
   int64_t step = 0;
   for (int64_t i = 0; i < s.levels(); ++i) {
@@ -66,8 +73,8 @@ std::vector<std::string> describe_stage(const StageConfig& s, const StagePlan& p
                          format_count(static_cast<double>(s.batches[static_cast<size_t>(i - 1)].tokens.value_or(0))), l.batch);
     if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
     const int64_t parts = l.batch / l.micro_batch;
-    line += fmt::format("{} micro-batch{} of {}; step: {:.1f} GFLOP and {:.1f} in the optimizer, at least {}; activations {:.2f} GiB (head {})",
-                        parts, parts == 1 ? "" : "es", l.micro_batch, l.step_flops * 1e-9, p.optimizer_flops * 1e-9,
+    line += fmt::format("{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {:.2f} GiB (head {})",
+                        parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops), format_flops(p.optimizer_flops),
                         format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes), kHeads[static_cast<int>(p.head)]);
     step += l.steps;
     lines.push_back(std::move(line));
@@ -75,20 +82,31 @@ std::vector<std::string> describe_stage(const StageConfig& s, const StagePlan& p
   return lines;
 }
 
-std::string describe(const Recipe& recipe, const Model& model, const PreparedData& data, const Preflight& f) {
+/// What a checkpoint holds, in decimal bytes as disks count; papers add the bf16 weights that a run computes with.
+std::string describe_checkpoint(const Recipe& recipe, int64_t parameters, const Preflight& f) {
+  const auto gb = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
+  std::string text = fmt::format("{:.4g} GB: weights {:.4g} (f32), optimizer {:.4g}", gb(f.snapshot_bytes),
+                                 gb(f.snapshot_bytes - f.optimizer_bytes), gb(f.optimizer_bytes));
+  if (recipe.run.precision == PrecisionChoice::bf16)
+    text += fmt::format("; {:.4g} GB counted with the bf16 copies", gb(f.snapshot_bytes + 2 * parameters));
+  return text;
+}
+
+std::string describe(const Recipe& recipe, const Model& model, const PreparedData* data, const Preflight& f) {
   const ParameterCounts n = count_parameters(model.decoder());
   std::string t;
   const auto line = [&](const char* name, const std::string& value) { t += fmt::format("  {:<12} {}\n", name, value); };
-  line("model", fmt::format("{} parameters, {} active per token ({} without embedding)", format_count(static_cast<double>(n.total)),
-                            format_count(static_cast<double>(n.active)),
+  line("model", fmt::format("{} parameters ({}), {} active per token ({} without embedding)",
+                            format_count(static_cast<double>(n.total)), group_digits(n.total), format_count(static_cast<double>(n.active)),
                             format_count(static_cast<double>(n.active_without_embedding))));
-  for (const auto& s : data.sources)
+  if (data == nullptr) line("data", "not prepared yet");
+  if (data != nullptr) for (const auto& s : data->sources)
     line("data", fmt::format("{}: {} tokens to train on, {} to validate", s.name(),
                              format_count(static_cast<double>(s.train()->tokens())),
                              s.has_split("validation") ? format_count(static_cast<double>(s.validation()->tokens())) : "none"));
   for (size_t i = 0; i < f.stages.size(); ++i) {
     const char* name = "stage";
-    for (const std::string& text : describe_stage(recipe.stages[i], f.stages[i])) {
+    for (const std::string& text : describe_stage(recipe, i, f.stages[i])) {
       line(name, text);
       name = "";
     }
@@ -103,6 +121,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   if (!f.recompute.empty()) line("policy", fmt::format("computed again: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty()) line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
+  line("checkpoint", describe_checkpoint(recipe, n.total, f));
   line("machine", fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
@@ -180,7 +199,6 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
   std::vector<data::PlannedStage> planned;
   for (const StageConfig& s : recipe.stages) {
-    f.tokens += s.tokens();
     data::PlannedStage stage{s.name, s.tokens(), {}};
     for (const SourceConfig& c : recipe.data.sources) {
       double weight = s.weights.empty() ? c.weight : 0;
@@ -194,21 +212,20 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   if (!repeats.empty()) f.warnings.push_back(repeats);
 }
 
-[[noreturn]] void refuse_memory(const Recipe& recipe, const Model& model, const Optimizer& optimizer, int64_t limit,
-                                const Preflight& f) {
+void explain_shortfall(const Recipe& recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight& f) {
   const std::string bound = recipe.memory.limit.empty() ? fmt::format("this machine has {:.2f} GiB", gib(limit))
                                                         : fmt::format("memory.limit is {}", recipe.memory.limit);
   const int64_t micro = fitting_micro_batch(recipe, model, optimizer, limit, f);
-  std::string hint = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
+  f.remedy = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
   if (recipe.memory.limit.empty())
-    hint += fmt::format("; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it fits",
+    f.remedy += fmt::format("; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it fits",
                         std::floor(gib(limit)));
-  throw Error(fmt::format("the run needs {:.2f} GiB, but {}:\n{}", gib(f.predicted_bytes), bound, f.text), hint);
+  f.shortfall = fmt::format("the run needs {:.2f} GiB, but {}", gib(f.predicted_bytes), bound);
 }
 
 }  // namespace
 
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, int64_t gradient_bytes,
                     const Optimizer& optimizer) {
   Preflight f;
   const MachinePeak peak = machine_peak();
@@ -220,13 +237,34 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
   f.snapshot_bytes = 4 * model.decoder().table().total() + f.optimizer_bytes;
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
-  plan_data(recipe, data, f);
+  for (const StageConfig& s : recipe.stages) f.tokens += s.tokens();
+  if (data != nullptr) plan_data(recipe, *data, f);
   plan_stages(recipe, model, optimizer, f);
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
   if (chosen > 0) fit_memory(recipe, model, optimizer, chosen, f);
   f.text = describe(recipe, model, data, f);
   const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes;
-  if (f.predicted_bytes > limit) refuse_memory(recipe, model, optimizer, limit, f);
+  if (f.predicted_bytes > limit) explain_shortfall(recipe, model, optimizer, limit, f);
+  return f;
+}
+
+void require_fit(const Preflight& f) {
+  if (!f.shortfall.empty()) throw Error(fmt::format("{}:\n{}", f.shortfall, f.text), f.remedy);
+}
+
+Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
+  const std::optional<PreparedData> data = is_prepared(fs, recipe) ? std::optional(open_data(fs, recipe)) : std::nullopt;
+  if (recipe.model.vocab == 0) {
+    if (!data && recipe.tokenizer.kind != TokenizerKind::bpe)
+      throw Error("a plan needs the size of the vocabulary, and the text has not been read yet", "set model.vocab");
+    recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
+  }
+  const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
+  const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
+  const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
+                            optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
+  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients.bytes(), optimizer);
+  if (!recipe.memory.limit.empty()) require_fit(f);
   return f;
 }
 

@@ -1,5 +1,5 @@
 // What a run will cost, before it is paid: derived quantities of a recipe, from the null device and a measurement of the
-// machine. Printed at the start of every run and by `ingot run --plan`; impossible plans are refused here.
+// machine. Printed at the start of every run, where impossible plans are refused, and by `ingot run --plan`, on paper.
 #pragma once
 #include <string>
 #include <vector>
@@ -42,6 +42,7 @@ struct Preflight {
   std::string policy_cost;      ///< what the chosen ones cost, in words; empty: none were chosen
   std::vector<std::string> warnings;
   std::string text;             ///< the table that is printed
+  std::string shortfall, remedy;  ///< why the run does not fit its memory, and what would; empty: it fits
 };
 
 /// Which head mode a stage runs: the recipe's, or for `automatic` store while the logits of its largest micro-batch take at
@@ -49,9 +50,17 @@ struct Preflight {
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
 
 /// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
-/// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
-/// machine has; or where a source cannot fill a sequence.
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData& data, int64_t gradient_bytes,
+/// `data` may be nullptr: not prepared yet. Throws Error where a source cannot fill a sequence.
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, int64_t gradient_bytes,
                     const Optimizer& optimizer);
+
+/// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
+/// machine has.
+void require_fit(const Preflight& plan);
+
+/// The preflight of a recipe on paper: no data is prepared, no weight allocated, nothing written; models and stages may be
+/// larger than this machine. Without prepared data the vocabulary is model.vocab, else the size that a BPE tokenizer is to
+/// have. Throws Error where neither says it, and where an explicit memory.limit cannot be met.
+Preflight plan_on_paper(FileSystem& fs, Recipe recipe);
 
 }  // namespace ingot

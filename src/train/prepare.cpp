@@ -84,15 +84,6 @@ Tokenizer train_characters(FileSystem& fs, const Recipe& recipe) {
 std::string tokenizer_folder(const Recipe& r) { return r.tokenizer.path.empty() ? r.data.folder + "/tokenizer" : r.tokenizer.path; }
 std::string dataset_folder(const Recipe& r, const SourceConfig& s) { return r.data.folder + "/" + s.name; }
 
-/// True where tokenizer and datasets are there: preparing will check them and write nothing. A dataset appears whole, and
-/// after its tokenizer.
-bool is_prepared(FileSystem& fs, const Recipe& recipe) {
-  if (recipe.tokenizer.path.empty() && !fs.exists(tokenizer_folder(recipe) + "/tokenizer.json")) return false;
-  for (const SourceConfig& s : recipe.data.sources)
-    if (!fs.exists(dataset_folder(recipe, s) + "/" + data::kManifestName)) return false;
-  return true;
-}
-
 Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
   const std::string folder = tokenizer_folder(recipe);
   if (!recipe.tokenizer.path.empty() || fs.exists(folder + "/tokenizer.json")) return Tokenizer::load(folder);
@@ -102,6 +93,14 @@ Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
 }
 
 }  // namespace
+
+/// A dataset appears whole, and after its tokenizer.
+bool is_prepared(FileSystem& fs, const Recipe& recipe) {
+  if (recipe.tokenizer.path.empty() && !fs.exists(tokenizer_folder(recipe) + "/tokenizer.json")) return false;
+  for (const SourceConfig& s : recipe.data.sources)
+    if (!fs.exists(dataset_folder(recipe, s) + "/" + data::kManifestName)) return false;
+  return true;
+}
 
 PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
   std::optional<FolderLock> lock;

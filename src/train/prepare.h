@@ -21,6 +21,9 @@ struct PreparedData {
 /// for it (and says so), then uses what it made.
 PreparedData prepare_data(FileSystem& fs, const Recipe& recipe);
 
+/// True where tokenizer and datasets are there: preparing will check them and write nothing.
+bool is_prepared(FileSystem& fs, const Recipe& recipe);
+
 /// Opens what prepare_data() made for an existing run; nothing is trained or tokenized.
 PreparedData open_data(FileSystem& fs, const Recipe& recipe);
 

@@ -102,10 +102,10 @@ void validate_batches(const StageConfig& s, const std::string& at, ConfigErrors&
 
 }  // namespace
 
-ScheduleConfig StageConfig::resolved_schedule() const {
+ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
   ScheduleConfig s;
   s.kind = schedule;
-  s.total_steps = steps;
+  s.total_steps = total_steps;
   s.warmup_steps = warmup;
   s.min_ratio = min_lr_ratio;
   s.decay_fraction = decay_fraction;
@@ -149,8 +149,10 @@ void Recipe::validate(ConfigErrors& e) const {
                                      [&](const SourceConfig& d) { return d.name == s.weights[w].source; });
       if (!known) e.add(fmt::format("{}weights.{}.source", at, w), "'{}' is no source", s.weights[w].source);
     }
+    if (s.continues && i == 0) e.add(at + "continues", "there is no stage before it");
+    if (s.continues) continue;
     try {
-      ingot::validate(s.resolved_schedule());
+      ingot::validate(s.resolved_schedule(schedule_steps(i)));
     } catch (const Error& error) {
       e.add(at + "schedule", "{}", error.what());
     }
@@ -187,6 +189,24 @@ int64_t Recipe::total_steps() const {
   int64_t n = 0;
   for (const StageConfig& s : stages) n += s.steps;
   return n;
+}
+
+size_t Recipe::schedule_stage(size_t stage) const {
+  while (stage > 0 && stages[stage].continues) --stage;
+  return stage;
+}
+
+int64_t Recipe::schedule_steps(size_t stage) const {
+  size_t i = schedule_stage(stage);
+  int64_t n = stages[i].steps;
+  while (++i < stages.size() && stages[i].continues) n += stages[i].steps;
+  return n;
+}
+
+double Recipe::learning_rate(size_t stage, int64_t step) const {
+  const size_t first = schedule_stage(stage);
+  for (size_t i = first; i < stage; ++i) step += stages[i].steps;
+  return stages[first].lr * schedule_multiplier(stages[first].resolved_schedule(schedule_steps(first)), step);
 }
 
 int64_t Recipe::longest_sequence() const {

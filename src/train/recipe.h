@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/config.h"
+#include "nn/weights.h"
 #include "train/optimizer_recipe.h"
 
 namespace ingot {
@@ -14,6 +15,7 @@ struct RunConfig {
   int64_t seed = 1;
   PrecisionChoice precision = PrecisionChoice::f32;
   std::string start_from;
+  Precision model_precision() const { return precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16(); }
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
@@ -136,6 +138,7 @@ struct StageConfig {
   DecayShape decay_shape = DecayShape::linear;
   std::vector<SegmentConfig> segments;
   std::vector<SourceWeight> weights;
+  bool continues = false;
   double z_coefficient = 0;
   double rope_theta = 0;
   template <class Visitor>
@@ -154,11 +157,13 @@ struct StageConfig {
     v("decay_fraction", decay_fraction, "wsd: share of the stage in which the rate decays");
     v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
     v("segments", segments, "piecewise: segments");
+    v("continues", continues, "learning rate: the stage before goes on, its schedule spanning both; lr and schedule here count for nothing");
     v("weights", weights, "mixture of this stage; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
     v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
   }
-  ScheduleConfig resolved_schedule() const;
+  /// Over `total_steps`: those of the stage and of the stages that continue it.
+  ScheduleConfig resolved_schedule(int64_t total_steps) const;
   /// Batch sizes of the stage: the first, then one per change.
   int64_t levels() const { return 1 + static_cast<int64_t>(batches.size()); }
   int64_t batch_at(int64_t level) const { return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch; }
@@ -268,6 +273,12 @@ struct Recipe {
   }
   void validate(ConfigErrors& errors) const;
   int64_t total_steps() const;
+  /// Learning rate of step `step` (0-based) of a stage, without the batch's factor.
+  double learning_rate(size_t stage, int64_t step) const;
+  /// The stage whose lr and schedule hold in `stage`: itself, or the one it continues.
+  size_t schedule_stage(size_t stage) const;
+  /// Steps over which that stage's schedule extends.
+  int64_t schedule_steps(size_t stage) const;
   /// Longest sequence of any stage.
   int64_t longest_sequence() const;
   /// Base of the rotation in a stage: the last one that it or a stage before it names, else the model's.

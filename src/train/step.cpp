@@ -24,6 +24,27 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, st
   return m;
 }
 
+std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients) {
+  std::vector<ParamView> params;
+  for (int i = 0; i < w.size(); ++i) {
+    const ParameterSpec& spec = w.table()[i];
+    ParamView p;
+    p.name = spec.name;
+    p.shape = w.master(i).shape();
+    p.matrices = spec.matrices;
+    p.row_splits = spec.row_splits;
+    p.width_multiple = spec.width_multiple;
+    p.master = w.master(i).as<float>();
+    p.grad = gradients.gradient(i).as<float>();
+    if (w.has_copy(i)) {
+      p.compute = w.compute(i).data;
+      p.compute_dtype = w.compute(i).dtype();
+    }
+    params.push_back(std::move(p));
+  }
+  return params;
+}
+
 namespace {
 
 /// Forward, objective, backward of one micro-batch on a tape. Used for real steps and (null device) for plans.

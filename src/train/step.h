@@ -9,6 +9,7 @@
 
 #include "data/batch.h"
 #include "models/model.h"
+#include "optim/param.h"
 #include "train/look_ahead.h"
 #include "train/recipe.h"
 
@@ -25,6 +26,9 @@ struct MicroBatch {
   std::vector<Ahead> ahead;
 };
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead = {});
+
+/// The parameters of a weight set with their gradients, as the optimizer takes them.
+std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientBuffer& gradients);
 
 struct StepOptions {
   HeadMode head = HeadMode::store;

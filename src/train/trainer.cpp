@@ -40,12 +40,12 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
   if (recipe_.model.vocab < data_->vocab)
     throw Error(fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
                 "set model.vocab = 0 to take the tokenizer's size");
-  const Precision precision = recipe_.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
-  model_ = std::make_unique<Model>(recipe_.model, precision);
+  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision());
   gradients_ = std::make_unique<GradientBuffer>(model_->decoder().table(), Placement{}, DType::f32);
   build_optimizer();
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
-  plan_ = preflight(recipe_, *model_, *data_, gradients_->bytes(), *optimizer_);
+  plan_ = preflight(recipe_, *model_, &*data_, gradients_->bytes(), *optimizer_);
+  require_fit(plan_);
   policy_ = std::make_unique<NamedPolicy>(plan_.recompute, plan_.offload);
   if (policy_->offloads())
     tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
@@ -63,25 +63,8 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
 Trainer::~Trainer() = default;
 
 void Trainer::build_optimizer() {
-  WeightSet& w = model_->weights();
-  std::vector<ParamView> params;
-  for (int i = 0; i < w.size(); ++i) {
-    const ParameterSpec& spec = w.table()[i];
-    ParamView p;
-    p.name = spec.name;
-    p.shape = w.master(i).shape();
-    p.matrices = spec.matrices;
-    p.row_splits = spec.row_splits;
-    p.width_multiple = spec.width_multiple;
-    p.master = w.master(i).as<float>();
-    p.grad = gradients_->gradient(i).as<float>();
-    if (w.has_copy(i)) {
-      p.compute = w.compute(i).data;
-      p.compute_dtype = w.compute(i).dtype();
-    }
-    params.push_back(std::move(p));
-  }
-  optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed), std::move(params));
+  optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed),
+                                           optimizer_views(model_->weights(), *gradients_));
   if (recipe_.optimizer.qk_clip > 0) qk_layers_ = qk_clip_layers(recipe_.model, optimizer_->params());
   const MoeConfig& moe = recipe_.model.moe;
   std::vector<BalanceView> views;
@@ -202,8 +185,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const GradNorm norm = gradient_norm(optimizer_->params(), scale);
   judge(stats, batch, norm);
   StepArgs args;
-  args.lr = stage().lr * schedule_multiplier(stage().resolved_schedule(), step_ - sampler_->first_step()) *
-            stage().rate_factor(sampler_->level());
+  args.lr = recipe_.learning_rate(sampler_->stage(), step_ - sampler_->first_step()) * stage().rate_factor(sampler_->level());
   args.grad_scale = scale;
   args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
   const int64_t clipped_heads = update_weights(stats, args);

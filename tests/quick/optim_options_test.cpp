@@ -255,30 +255,19 @@ TEST(QkClip, FactorsMultiplyToEachHeadsOwn) {
   EXPECT_THROW(validate(QkClipConfig{1, 1.5}), Error);
 }
 
-/// Parameters of a model as the optimizer sees them.
-std::vector<ParamView> views(Model& model, GradientBuffer& gradients) {
-  std::vector<ParamView> params;
-  WeightSet& w = model.weights();
-  for (int i = 0; i < w.size(); ++i)
-    params.push_back({w.table()[i].name, w.master(i).shape(), w.table()[i].matrices, w.table()[i].row_splits,
-                      w.master(i).as<float>(), gradients.gradient(i).as<float>(),
-                      w.has_copy(i) ? w.compute(i).data : nullptr, DType::bf16});
-  return params;
-}
-
 // The same batch before and after the clip: heads above the threshold land on it, the others stay where they were.
 TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
-  for (const char* family : {"gpt2", "llama", "zaya"}) {
+  for (const char* family : {"gpt2", "llama", "mla", "zaya"}) {
     ModelConfig config = test::small_model_config(family);
     config.qk_norm = false;
     for (const bool bf16 : {false, true}) {
       Model model(config, bf16 ? Precision::bf16() : Precision::f32());
       model.weights().initialize(3);
       GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
-      std::vector<ParamView> params = views(model, gradients);
+      std::vector<ParamView> params = optimizer_views(model.weights(), gradients);
       const Random random(4, RandomPurpose::test);
       for (const ParamView& p : params)  // large logits, other in each head
-        if (p.name.find("qkv") != std::string::npos || p.name.find("temperature") != std::string::npos)
+        if (p.name.find("qkv") != std::string::npos || p.name.find("_up.weight") != std::string::npos || p.name.find("temperature") != std::string::npos)
           for (int64_t i = 0; i < p.numel(); ++i) p.master[i] += static_cast<float>(0.3 * random.normal(static_cast<uint64_t>(i)));
       model.weights().refresh_compute();
       const std::vector<QkClipLayer> layers = qk_clip_layers(config, params);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/progress.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "record/svg_plot.h"
