@@ -55,6 +55,7 @@ std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std
                      const std::vector<InputInfo>& inputs) {
   std::string text =
       fmt::format("tokenize 1\n{}\n{}\n{} {} {}\n", o.name, describe(o), t.hash, t.vocabulary, t.eos);
+  if (t.eos_first) text += "eos first\n";
   for (size_t i = 0; i < files.size(); ++i)
     text += fmt::format("{} {}\n", files[i].json_lines, inputs[i].hash);
   return hash128_hex(text.data(), text.size());
@@ -121,11 +122,13 @@ class Encoder {
     auto next = tokens.begin();
     for (const Text& t : texts_) {
       std::vector<int32_t> document;
+      const auto eos = static_cast<int32_t>(tokenizer_.eos);
       if (t.prompt > 0) document = std::move(*next++);
-      const auto prompt = static_cast<int64_t>(document.size());
+      if (eos >= 0 && tokenizer_.eos_first) document.insert(document.begin(), eos);
+      const auto prompt = t.prompt > 0 ? static_cast<int64_t>(document.size()) : 0;
       document.insert(document.end(), next->begin(), next->end());
       ++next;
-      if (tokenizer_.eos >= 0) document.push_back(static_cast<int32_t>(tokenizer_.eos));
+      if (eos >= 0 && !tokenizer_.eos_first) document.push_back(eos);
       writers_[t.validation ? 1 : 0]->add(document, static_cast<int64_t>(t.size - t.prompt), prompt);
       tokens_ += static_cast<int64_t>(document.size());
     }

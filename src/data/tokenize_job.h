@@ -20,6 +20,7 @@ struct TokenizerView {
       encode;
   int64_t vocabulary = 0;
   int64_t eos = -1;  ///< appended to every document; -1: nothing is appended
+  bool eos_first = false;  ///< it stands before the document instead
   std::string hash;  ///< 32 hex digits over everything that determines the encoding
 };
 

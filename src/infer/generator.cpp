@@ -11,7 +11,7 @@ namespace {
 SequenceLayout layout_of(const Model& model) {
   const ModelConfig& m = model.config();
   SequenceLayout l;
-  l.layers = m.layers;
+  l.layers = m.cache_layer(m.layers);
   l.kv_heads = m.is_mla() ? 1 : m.kv_heads;
   l.head_width = m.is_mla() ? m.cache_width() : m.key_width();
   if (m.is_mla()) l.value_width = 0;  // the latent and the rotated key are one row
@@ -106,7 +106,8 @@ std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<cons
   }
   std::vector<int32_t> out;
   while (static_cast<int64_t>(out.size()) < options.max_tokens) {
-    const size_t drawn = options.vocab > 0 ? std::min(logits.size(), static_cast<size_t>(options.vocab)) : logits.size();
+    const int64_t known = model_.config().vocab;
+    const auto drawn = static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, known) : known);
     const int32_t id = sample_token(std::span(logits).first(drawn), options.sampling, 0, static_cast<uint64_t>(sequence.tokens()));
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     out.push_back(id);

@@ -16,7 +16,7 @@ struct GenerateOptions {
   int64_t max_tokens = 128;
   std::vector<int32_t> stop_ids;  ///< generation ends after one of these (it is not returned)
   int64_t prefill_chunk = 256;
-  int64_t vocab = 0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is padded. 0: all
+  int64_t vocab = 0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is larger. 0: the model's
 };
 
 /// How latent attention reads its cache, which holds latents either way. materialised: keys and values are made again,
@@ -31,7 +31,7 @@ class Generator {
 
   SequenceState new_sequence() { return store_.create(); }
   /// Appends tokens to sequences (one list per sequence, any lengths) in one batched forward. Returns the logits after
-  /// the last token of each: [sequences][vocab], in fp32.
+  /// the last token of each: [sequences][rows of the head], in fp32.
   std::vector<std::vector<float>> extend(std::span<SequenceState* const> sequences,
                                          std::span<const std::span<const int32_t>> tokens);
   /// Log-probabilities of targets[i] after each token of one sequence's extension (scoring).

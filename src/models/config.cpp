@@ -1,6 +1,7 @@
 // See config.h: what a valid model is.
 #include "models/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ingot {
@@ -29,8 +30,8 @@ char letter_of(const std::string& pattern, int64_t layer, char all) {
 
 void validate_pattern(ConfigErrors& e, const char* name, const std::string& pattern, const char* letters, int64_t layers) {
   if (pattern.find_first_not_of(letters) != std::string::npos)
-    e.add(name, "\"{}\": a pattern is a word of the letters {} and {}, one per layer, for example \"{}\"", pattern,
-          letters[0], letters[1], std::string(3, letters[0]) + letters[1]);
+    e.add(name, "\"{}\": a pattern is a word of the letters {}, one per layer, for example \"{}\"", pattern, letters,
+          std::string(3, letters[0]) + std::string(letters).back());
   else if (static_cast<int64_t>(pattern.size()) > layers)
     e.add(name, "\"{}\" has {} letters for {} layers", pattern, pattern.size(), layers);
 }
@@ -68,7 +69,7 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
   const bool rope = m.position == PositionKind::rope;
   if (rope && !(m.rope_theta >= 1)) e.add("rope_theta", "must be at least 1, found {}", m.rope_theta);
   validate_pattern(e, "rope_pattern", m.rope_pattern, "RN", m.layers);
-  validate_pattern(e, "window_pattern", m.window_pattern, "SF", m.layers);
+  validate_pattern(e, "window_pattern", m.window_pattern, "SHF", m.layers);
   if (!rope && !m.rope_pattern.empty())
     e.add("rope_pattern", "chooses layers that rotate, but position is {}; use position = \"rope\"", enum_name(m.position));
   if (m.half_truncated_rope && (!rope || m.rotary_dims() % 4 != 0))
@@ -79,6 +80,9 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
   if (m.window < 0) e.add("window", "must not be negative, found {}", m.window);
   if (m.window == 0 && !m.window_pattern.empty())
     e.add("window_pattern", "chooses layers that slide, but window is 0; set window to its width in tokens");
+  if (m.window_block < 0) e.add("window_block", "must not be negative, found {}", m.window_block);
+  if (m.window_block > 0 && (m.window == 0 || m.window % m.window_block != 0))
+    e.add("window_block", "window = {} must be a multiple of it, found {}", m.window, m.window_block);
   if (m.window_rope_theta != 0 && m.window == 0) e.add("window_rope_theta", "no layer has a window; set window");
   if (m.window_rope_theta != 0 && !(m.window_rope_theta >= 1))
     e.add("window_rope_theta", "must be at least 1, found {}", m.window_rope_theta);
@@ -101,8 +105,35 @@ void validate_mla(ConfigErrors& e, const ModelConfig& m) {
   if (m.rotary_fraction != 1) e.add("rotary_fraction", "latent attention rotates mla.rope_width channels; leave it out");
   if (m.qk_norm) e.add("qk_norm", "latent attention norms its latents instead");
   if (m.attention_bias) e.add("attention_bias", "latent attention has no biases");
+  if (m.window_block > 0) e.add("window_block", "latent attention has windows of tokens; leave it out");
+  if (m.value_embeddings > 0) e.add("value_embeddings", "latent attention has no values to mix them into; leave it out");
   if (m.position == PositionKind::learned)
     e.add("position", "latent attention has rotary channels of its own; use rope, or none to leave them unrotated");
+}
+
+void validate_stream(ConfigErrors& e, const ModelConfig& m) {
+  validate_pattern(e, "attention_pattern", m.attention_pattern, "AN", m.layers);
+  if (m.cache_layer(m.layers) == 0) e.add("attention_pattern", "\"{}\" leaves no layer that attends", m.attention_pattern);
+  if (m.residual != ResidualKind::plain && (m.input_mix || m.unet_skips))
+    e.add("residual", "{} merges outputs in another way than input_mix and unet_skips, which need residual = \"plain\"",
+          enum_name(m.residual));
+  if (m.mtp.depths > 0 && (m.input_mix || m.unet_skips || m.value_embeddings > 0 || !m.attends(m.layers - 1)))
+    e.add("mtp.depths", "its modules know neither input_mix, unet_skips nor value_embeddings, and attend");
+  if (m.unet_skips && m.layers % 2 != 0) e.add("unet_skips", "needs an even number of layers, found {}", m.layers);
+  if (m.value_embeddings < 0 || 2 * m.value_embeddings > m.layers)
+    return e.add("value_embeddings", "the first and last {} of {} layers must be different ones", m.value_embeddings, m.layers);
+  for (int64_t l = 0; l < m.layers; ++l)
+    if (m.value_table(l) >= 0 && !m.attends(l))
+      e.add("value_embeddings", "layer {} reads a table, but attention_pattern gives it no attention", l);
+}
+
+void validate_head(ConfigErrors& e, const ModelConfig& m) {
+  constexpr int64_t kMost = 1 << 16;
+  if (m.head_multiple < 1 || m.head_multiple > kMost)
+    e.add("head_multiple", "must be between 1 and {}, found {}", kMost, m.head_multiple);
+  if (m.head_cap.kind == HeadCapKind::none) return;
+  if (!(m.head_cap.cap > 0)) e.add("head_cap.cap", "must be positive, found {}", m.head_cap.cap);
+  if (!(m.head_cap.divisor >= 0)) e.add("head_cap.divisor", "must not be negative, found {}", m.head_cap.divisor);
 }
 
 }  // namespace
@@ -112,7 +143,36 @@ double RopeScalingConfig::yarn_magnitude(double weight) const {
 }
 
 int64_t ModelConfig::window_of(int64_t layer) const {
-  return letter_of(window_pattern, layer, 'S') == 'S' ? window : 0;
+  const char letter = letter_of(window_pattern, layer, 'S');
+  if (letter == 'F' || window == 0) return 0;
+  const int64_t unit = std::max<int64_t>(1, window_block);
+  return letter == 'S' ? window : std::max<int64_t>(1, window / unit / 2) * unit;
+}
+
+bool ModelConfig::attends(int64_t layer) const {
+  return letter_of(attention_pattern, std::min(layer, layers - 1), 'A') == 'A';
+}
+
+int64_t ModelConfig::cache_layer(int64_t layer) const {
+  int64_t n = 0;
+  for (int64_t l = 0; l < layer; ++l) n += attends(l);
+  return n;
+}
+
+int64_t ModelConfig::value_table(int64_t layer) const {
+  const int64_t last = layers - value_embeddings;  // from here on the tables come a second time
+  return layer < value_embeddings ? layer : layer >= last && layer < layers ? layer - last : -1;
+}
+
+SoftCap ModelConfig::head_cap_of() const {
+  const double cap = head_cap.cap, divisor = head_cap.divisor;
+  switch (head_cap.kind) {
+    case HeadCapKind::none: break;
+    case HeadCapKind::tanh: return {cap, divisor != 0 ? divisor : cap, 0};
+    case HeadCapKind::sigmoid:
+      return {cap / 2, 2 * (divisor != 0 ? divisor : cap * std::sqrt(static_cast<double>(width)) / 4), cap / 2};
+  }
+  return {};
 }
 
 RotaryRule ModelConfig::rotary_of(int64_t layer) const {
@@ -164,7 +224,10 @@ void ModelConfig::validate(ConfigErrors& e) const {
     if (position != PositionKind::rope) e.add("position", "cca rotates queries and keys; use rope");
     if (qk_norm) e.add("qk_norm", "cca normalises queries and keys itself");
   }
+  validate_stream(e, *this);
+  validate_head(e, *this);
   validate_init(*this, e);
+  if (norm_bias && !norm_weight) e.add("norm_bias", "needs norm_weight = true");
   if (norm_bias && norm == NormChoice::rms) e.add("norm_bias", "rms norm has no bias");
   if (mtp.depths < 0) e.add("mtp.depths", "must not be negative, found {}", mtp.depths);
   if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);

@@ -10,6 +10,7 @@
 #include "models/init.h"
 #include "models/moe_config.h"
 #include "ops/sequence/rotary.h"
+#include "ops/soft_cap.h"
 
 namespace ingot {
 
@@ -45,6 +46,25 @@ enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
   return std::to_array<EnumName<ResidualKind>>({{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
 }
+enum class HeadCapKind { none, tanh, sigmoid };
+constexpr auto enum_names(HeadCapKind) {
+  return std::to_array<EnumName<HeadCapKind>>(
+      {{HeadCapKind::none, "none"}, {HeadCapKind::tanh, "tanh"}, {HeadCapKind::sigmoid, "sigmoid"}});
+}
+/// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor) (modded-nanogpt).
+struct HeadCapConfig {
+  HeadCapKind kind = HeadCapKind::none;
+  double cap = 30;
+  double divisor = 0;
+
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("kind", kind, "none, tanh: cap tanh(z / divisor), or sigmoid: cap sigmoid(z / divisor)");
+    v("cap", cap, "largest output logit");
+    v("divisor", divisor, "scale of the logits z; 0: cap for tanh, cap sqrt(width) / 4 for sigmoid");
+  }
+};
+
 /// How the rotation's frequencies change for a longer context; formulas in ops/sequence/rotary.h.
 struct RopeScalingConfig {
   RopeScalingKind kind = RopeScalingKind::none;
@@ -128,16 +148,25 @@ struct ModelConfig {
   bool qk_norm = false;
   int64_t window = 0;
   std::string window_pattern;
+  int64_t window_block = 0;
+  std::string attention_pattern;
   double logit_softcap = 0;
   double attention_scale = 0;
   NormChoice norm = NormChoice::rms;
   double norm_eps = 1e-5;
+  bool norm_weight = true;
   bool norm_bias = false;
   MlpKind mlp = MlpKind::swiglu;
   bool attention_bias = false;
   bool mlp_bias = false;
   ResidualKind residual = ResidualKind::plain;
+  bool embedding_norm = false;
+  bool input_mix = false;
+  bool unet_skips = false;
+  int64_t value_embeddings = 0;
   bool tied = false;
+  HeadCapConfig head_cap;
+  int64_t head_multiple = 1;
   double init_std = 0.02;
   bool scale_output_init = false;
   std::vector<InitRule> init;
@@ -153,8 +182,16 @@ struct ModelConfig {
   int64_t cache_width() const;
   int64_t mlp_hidden() const { return hidden > 0 ? hidden : 4 * width; }
   int64_t rotary_dims() const;
-  /// A layer's sliding window, 0: none.
+  /// A layer's sliding window in tokens, 0: none.
   int64_t window_of(int64_t layer) const;
+  bool attends(int64_t layer) const;
+  /// Layers before this one that attend: its number in the cache.
+  int64_t cache_layer(int64_t layer) const;
+  /// The table of value embeddings that a layer reads, or -1.
+  int64_t value_table(int64_t layer) const;
+  /// Rows of the head: the vocabulary, padded.
+  int64_t head_rows() const { return (vocab + head_multiple - 1) / head_multiple * head_multiple; }
+  SoftCap head_cap_of() const;
   /// How a layer turns queries and keys; dims 0: not at all.
   RotaryRule rotary_of(int64_t layer) const;
   /// Factor on q . k.
@@ -184,17 +221,26 @@ struct ModelConfig {
     v("rope_scaling", rope_scaling, "rotation for a longer context");
     v("qk_norm", qk_norm, "RMS norm on each query and key head");
     v("window", window, "sliding window: a token sees this many latest tokens, itself included; 0: none");
-    v("window_pattern", window_pattern, "a letter per layer, repeated: S slides, F sees all (SSSSSF: every 6th); empty: all S");
+    v("window_pattern", window_pattern, "a letter per layer, repeated: S slides, H by half the window, F sees all (SSSSSF: every 6th); empty: all S");
+    v("window_block", window_block, "the window counts blocks of this many tokens from the start of a row; 0: it counts tokens");
+    v("attention_pattern", attention_pattern, "a letter per layer, repeated: A attends, N has no attention; empty: all A");
     v("logit_softcap", logit_softcap, "attention logits become cap tanh(logit / cap); 0: no cap");
     v("attention_scale", attention_scale, "factor on q . k before softmax; 0: 1/sqrt(head_width)");
     v("norm", norm, "rms or layer");
     v("norm_eps", norm_eps, "epsilon of norms");
+    v("norm_weight", norm_weight, "learned weights in norms, those of queries and keys included");
     v("norm_bias", norm_bias, "bias in layer norms");
     v("mlp", mlp, "nonlinearity of MLP and experts");
     v("attention_bias", attention_bias, "biases in attention projections");
     v("mlp_bias", mlp_bias, "biases in the dense MLP");
     v("residual", residual, "plain, or scaled: ZAYA1's learned scales and biases");
+    v("embedding_norm", embedding_norm, "norm on the embedding");
+    v("input_mix", input_mix, "a block starts from a x + b x0: learned scalars (1, 0), x0 the embedding (modded-nanogpt)");
+    v("unet_skips", unet_skips, "each block of the last half adds a learned scalar (1) times the output of its mirror image in the first");
+    v("value_embeddings", value_embeddings, "tables of n embeddings that first and last n layers mix into their values by learned scalars (1/2, 1/2)");
     v("tied", tied, "one matrix for embedding and head");
+    v("head_cap", head_cap, "bound of the output logits");
+    v("head_multiple", head_multiple, "the head's rows are padded to a multiple of this; padded logits take part in the softmax, no target names them");
     v("init_std", init_std, "standard deviation of initial matrices");
     v("scale_output_init", scale_output_init, "output projections start with std / sqrt(2 layers)");
     v("init", init, "initialisation by name pattern, later over earlier");

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/add/add.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
+#include "ops/mix/mix.h"
 
 namespace ingot {
 namespace {
@@ -72,7 +74,8 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   config_.validate(errors);
   errors.throw_if_any();
   if (config.vocab < 1) fail("the model's vocab is {}; it must be set, or come from a tokenizer", config.vocab);
-  embed_ = table_.add({"embed.weight", {config.vocab, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
+  embed_ = table_.add({"embed.weight", {config.tied ? config.head_rows() : config.vocab, config.width}, ParamRole::embedding,
+                       Init::normal(config.init_std)});
   if (config.position == PositionKind::learned)
     positions_ = table_.add(
         {"position_embed.weight", {config.context, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
@@ -80,6 +83,8 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     input_scale_.stream_scale = table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
     input_scale_.stream_bias = table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
   }
+  if (config.embedding_norm) embedding_norm_ = add_norm_params("embedding_norm");
+  add_value_embeddings();
   for (int64_t l = 0; l < config.layers; ++l) {
     blocks_.push_back(make_block(l));
     if (blocks_.back().moe) moe_layers_.push_back(l);
@@ -90,16 +95,32 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   }
   final_norm_ = add_norm_params("final_norm");
   head_ = config.tied ? embed_
-                      : table_.add({"lm_head.weight", {config.vocab, config.width}, ParamRole::head,
+                      : table_.add({"lm_head.weight", {config.head_rows(), config.width}, ParamRole::head,
                                     Init::normal(config.init_std)});
   apply_init(config_, table_);
 }
 
 Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {
   Norm n;
+  if (!config_.norm_weight) return n;
   n.weight = table_.add({prefix + ".weight", {config_.width}, ParamRole::norm, Init::constant(1)});
   if (config_.norm_bias) n.bias = table_.add({prefix + ".bias", {config_.width}, ParamRole::norm, Init::constant(0)});
   return n;
+}
+
+int Decoder::add_scalar(const std::string& name, double value) {
+  return table_.add({name, {1}, ParamRole::scale, Init::constant(value)});
+}
+
+void Decoder::add_value_embeddings() {
+  for (int64_t i = 0; i < config_.value_embeddings; ++i)
+    value_embeds_.push_back(table_.add({fmt::format("value_embed.{}.weight", i),
+                                        {config_.vocab, config_.kv_heads * config_.key_width()},
+                                        ParamRole::embedding,
+                                        Init::normal(config_.init_std),
+                                        1,
+                                        {},
+                                        {ShardAxis::tensor, 1, {}}}));
 }
 
 Decoder::Merge Decoder::add_merge_params(const std::string& prefix) {
@@ -117,8 +138,16 @@ Decoder::Merge Decoder::add_merge_params(const std::string& prefix) {
 
 void Decoder::set_rope_theta(double theta) {
   config_.rope_theta = theta;
-  for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].attention->set_rotary(config_.rotary_of(static_cast<int64_t>(l)));
+  for (size_t l = 0; l < blocks_.size(); ++l)
+    if (blocks_[l].attention) blocks_[l].attention->set_rotary(config_.rotary_of(static_cast<int64_t>(l)));
   for (Ahead& a : ahead_) a.block.attention->set_rotary(config_.rotary_of(config_.layers - 1));
+}
+
+void Decoder::set_window(int64_t tokens) {
+  config_.window = tokens;
+  for (size_t l = 0; l < blocks_.size(); ++l)
+    if (blocks_[l].attention) blocks_[l].attention->set_window(config_.window_of(static_cast<int64_t>(l)));
+  for (Ahead& a : ahead_) a.block.attention->set_window(config_.window_of(config_.layers - 1));
 }
 
 AttentionOptions Decoder::attention_options(int64_t layer) const {
@@ -132,9 +161,13 @@ AttentionOptions Decoder::attention_options(int64_t layer) const {
   o.qk_norm = config_.qk_norm;
   o.eps = config_.norm_eps;
   o.window = config_.window_of(layer);
+  o.window_block = config_.window_block;
   o.softcap = config_.logit_softcap;
   o.scale = config_.attention_scale_of();
   o.bias = config_.attention_bias;
+  o.norm_weight = config_.norm_weight;
+  o.value_mix = config_.value_embeddings > 0;
+  o.cache_layer = config_.cache_layer(layer);
   o.init_std = config_.init_std;
   o.out_std = output_std(config_);
   return o;
@@ -152,6 +185,7 @@ LatentAttentionOptions Decoder::latent_attention_options(int64_t layer) const {
   o.value = m.value_width;
   o.rotary = config_.rotary_of(layer);
   o.latent_eps = m.norm_eps;
+  o.cache_layer = config_.cache_layer(layer);
   o.window = config_.window_of(layer);
   o.softcap = config_.logit_softcap;
   o.scale = config_.attention_scale_of();
@@ -169,9 +203,14 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   const int64_t like = std::min(layer, config_.layers - 1);
   Block b;
-  b.attention_norm = add_norm_params(prefix + ".attention_norm");
-  b.attention = make_attention(prefix + ".attention", like);
-  b.attention_merge = add_merge_params(prefix + ".attention_merge");
+  if (config_.unet_skips && layer >= config_.layers / 2) b.skip_scale = add_scalar(prefix + ".skip_scale", 1);
+  if (config_.input_mix)
+    b.input_mix = {add_scalar(prefix + ".mix_scale.stream", 1), add_scalar(prefix + ".mix_scale.origin", 0)};
+  if (config_.attends(like)) {
+    b.attention_norm = add_norm_params(prefix + ".attention_norm");
+    b.attention = make_attention(prefix + ".attention", like);
+    b.attention_merge = add_merge_params(prefix + ".attention_merge");
+  }
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
   if (config_.is_moe(like)) {
     MoeOptions o = moe_options(config_, like);
@@ -201,6 +240,37 @@ Decoder::Ahead Decoder::make_ahead(int64_t layer) {
   return a;
 }
 
+Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const {
+  const NormKind kind = config_.norm == NormChoice::rms ? NormKind::rms : NormKind::layer;
+  const AddNormAttr attr{kind, s.merge, type, config_.norm_eps};
+  AddNormResult r = add_norm(c.tape, attr, s.x_TD, s.pending_TD, s.merge_params, c.param(norm.weight), c.param(norm.bias));
+  s.x_TD = std::move(r.stream);
+  s.pending_TD = {};
+  s.merge = MergeKind::none;
+  s.merge_params = {};
+  return std::move(r.h);
+}
+
+Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
+  Stream s;
+  s.x_TD = x_TD;
+  return merge_and_norm(c, s, norm, c.precision().compute);
+}
+
+void Decoder::set_pending(Context& c, Stream& s, Value y_TD, const Merge& m) const {
+  s.pending_TD = std::move(y_TD);
+  s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
+  s.merge_params = {c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale), c.param(m.y_bias)};
+}
+
+void Decoder::settle(Context& c, Stream& s) const {
+  if (s.merge == MergeKind::none) return;
+  INGOT_CHECK(s.merge == MergeKind::add, "the residual has parameters of its own");
+  s.x_TD = add(c.tape, c.precision().stream, s.x_TD, s.pending_TD);
+  s.pending_TD = {};
+  s.merge = MergeKind::none;
+}
+
 Stream Decoder::embed(Context& c, const Value& ids_T) const {
   c.tape.begin_segment("embed", -1);
   Stream s;
@@ -213,44 +283,61 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
     s.pending_TD = embedding(c.tape, c.precision().stream, c.positions_T, c.param(positions_));
     s.merge = MergeKind::add;
   }
+  if (config_.embedding_norm) s.x_TD = merge_and_norm(c, s, embedding_norm_, c.precision().stream);
+  if (config_.input_mix) {
+    settle(c, s);
+    s.origin_TD = s.x_TD;
+  }
+  if (config_.value_embeddings > 0) s.ids_T = ids_T;
   return s;
 }
 
-Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm) const {
-  const NormKind kind = config_.norm == NormChoice::rms ? NormKind::rms : NormKind::layer;
-  const AddNormAttr attr{kind, s.merge, c.precision().compute, config_.norm_eps};
-  AddNormResult r = add_norm(c.tape, attr, s.x_TD, s.pending_TD, s.merge_params, c.param(norm.weight), c.param(norm.bias));
-  s.x_TD = std::move(r.stream);
-  s.pending_TD = {};
-  return std::move(r.h);
+void Decoder::take_skip(Context& c, Stream& s, const Block& b) const {
+  if (b.skip_scale < 0) return;
+  settle(c, s);
+  s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.skips.back(), {}, c.param(b.skip_scale));
+  s.skips.pop_back();
 }
 
-Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
-  Stream s;
-  s.x_TD = x_TD;
-  return merge_and_norm(c, s, norm);
+void Decoder::mix_input(Context& c, Stream& s, const Block& b) const {
+  if (b.input_mix.stream < 0) return;
+  settle(c, s);
+  s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.origin_TD, c.param(b.input_mix.stream), c.param(b.input_mix.origin));
 }
 
-void Decoder::set_pending(Context& c, Stream& s, Value y_TD, const Merge& m) const {
-  s.pending_TD = std::move(y_TD);
-  s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
-  s.merge_params = {c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale), c.param(m.y_bias)};
+void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const {
+  if (!b.attention) return;
+  const DType type = c.precision().compute;
+  const Value h_TD = merge_and_norm(c, s, b.attention_norm, type);
+  const int64_t table = config_.value_table(layer);
+  const Value ve_TV =
+      table < 0 ? Value() : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
+  set_pending(c, s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
 }
 
-void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
-  c.tape.begin_segment("attention", static_cast<int>(layer));
-  Value h_TD = merge_and_norm(c, s, b.attention_norm);
-  set_pending(c, s, b.attention->forward(c, h_TD, layer), b.attention_merge);
-  c.tape.begin_segment("mlp", static_cast<int>(layer));
-  h_TD = merge_and_norm(c, s, b.mlp_norm);
-  if (b.mlp) {
-    set_pending(c, s, b.mlp->forward(c, h_TD), b.mlp_merge);
-    return;
-  }
+void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
+  const Value h_TD = merge_and_norm(c, s, b.mlp_norm, c.precision().compute);
+  if (b.mlp) return set_pending(c, s, b.mlp->forward(c, h_TD), b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);
   out.balance.push_back(std::move(m.losses));
   set_pending(c, s, std::move(m.y_TD), b.mlp_merge);
+}
+
+void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
+  if (!config_.unet_skips || layer >= config_.layers / 2) return;
+  settle(c, s);
+  s.skips.push_back(s.x_TD);
+}
+
+void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
+  c.tape.begin_segment("attention", static_cast<int>(layer));
+  take_skip(c, s, b);
+  mix_input(c, s, b);
+  attend(c, s, b, layer);
+  c.tape.begin_segment("mlp", static_cast<int>(layer));
+  feed_forward(c, s, b, layer, out);
+  leave_skip(c, s, layer);
 }
 
 DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
@@ -258,7 +345,7 @@ DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
   Stream s = embed(c, ids_T);
   for (size_t l = 0; l < blocks_.size(); ++l) block(c, s, blocks_[l], static_cast<int64_t>(l), out);
   c.tape.begin_segment("head", -1);
-  out.hidden_TD = merge_and_norm(c, s, final_norm_);
+  out.hidden_TD = merge_and_norm(c, s, final_norm_, c.precision().compute);
   if (!ahead_.empty()) out.stream_TD = s.x_TD;
   return out;
 }
@@ -276,18 +363,19 @@ DecoderOutput Decoder::predict_ahead(Context& c, const Value& stream_TD, const V
   DecoderOutput out;
   block(c, s, a.block, layer, out);
   c.tape.begin_segment("head", static_cast<int>(layer));
-  out.hidden_TD = merge_and_norm(c, s, a.final_norm);
+  out.hidden_TD = merge_and_norm(c, s, a.final_norm, c.precision().compute);
   out.stream_TD = s.x_TD;
   return out;
 }
 
-HeadResult Decoder::head(Context& c, const HeadAttr& attr, const Value& hidden_TD, const Value& targets_T,
+HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                          const Value& teacher_TV, const Value& weight_T) const {
+  attr.cap = config_.head_cap_of();
   return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
 }
 
 Value Decoder::logits(Context& c, const Value& hidden_TD) const {
-  return head_logits(c.tape, hidden_TD, c.param(head_));
+  return head_logits(c.tape, config_.head_cap_of(), hidden_TD, c.param(head_));
 }
 
 ParameterCounts count_parameters(const Decoder& decoder) {
@@ -309,7 +397,7 @@ double training_flops_per_token(const Decoder& decoder, int64_t context) {
   const ModelConfig& m = decoder.config();
   double keys = 0;
   for (int64_t l = 0; l < m.layers; ++l)
-    keys += static_cast<double>(m.window_of(l) > 0 ? std::min(context, m.window_of(l)) : context);
+    if (m.attends(l)) keys += static_cast<double>(m.window_of(l) > 0 ? std::min(context, m.window_of(l)) : context);
   return 6.0 * static_cast<double>(count_parameters(decoder).active) +
          6.0 * keys * static_cast<double>(m.heads * (m.key_width() + m.value_width()));
 }

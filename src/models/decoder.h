@@ -4,7 +4,8 @@
 //
 // Residual merges. A block receives the stream and the not yet added output of the sublayer before ("pending") together
 // with the merge's parameters; each norm merges first (ops/add_norm). What is alive at a block's border is therefore the
-// stream, the pending output, and the router's state: what a pipeline cut would send.
+// stream, the pending output, the router's state, and what options carry past the blocks (Stream): what a pipeline cut
+// would send.
 #pragma once
 #include <memory>
 #include <optional>
@@ -26,6 +27,9 @@ struct Stream {
   MergeKind merge = MergeKind::none;
   MergeParams merge_params;
   Value router_state_TR;
+  Value origin_TD;           ///< the embedding (x0), with input_mix
+  std::vector<Value> skips;  ///< outputs of the first half's blocks that the last half has not taken yet, with unet_skips
+  Value ids_T;               ///< what layers look up value embeddings by
 };
 
 struct DecoderOutput {
@@ -45,8 +49,10 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   const ParameterTable& table() const { return table_; }
-  /// Another base of the rotation from here on (a stage's rope_theta); part of config() and so of checkpoints.
+  /// Another base of the rotation (a stage's rope_theta), or window in tokens, from here on; part of config() and so of
+  /// checkpoints.
   void set_rope_theta(double theta);
+  void set_window(int64_t tokens);
 
   /// ids_T (i32) -> hidden states of all rows.
   DecoderOutput forward(Context& c, const Value& ids_T) const;
@@ -54,10 +60,10 @@ class Decoder {
   /// on, the hidden states that predict the token 1 + depth places further on (spec megatron-moe §1.20, DeepSeek-V3 eq
   /// 21-23). 1 <= depth <= config().mtp.depths.
   DecoderOutput predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const;
-  /// Statistics of the next-token distribution (see ops/head).
-  HeadResult head(Context& c, const HeadAttr& attr, const Value& hidden_TD, const Value& targets_T,
+  /// Statistics of the next-token distribution (see ops/head); the cap is the model's.
+  HeadResult head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                   const Value& teacher_TV = {}, const Value& weight_T = {}) const;
-  /// Raw logits, for sampling.
+  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding.
   Value logits(Context& c, const Value& hidden_TD) const;
 
   int embedding_index() const { return embed_; }
@@ -73,9 +79,14 @@ class Decoder {
   struct Merge {
     int stream_scale = -1, stream_bias = -1, y_scale = -1, y_bias = -1;
   };
+  struct InputMix {
+    int stream = -1, origin = -1;
+  };
   struct Block {
+    int skip_scale = -1;
+    InputMix input_mix;
     Norm attention_norm, mlp_norm;
-    std::unique_ptr<Attention> attention;
+    std::unique_ptr<Attention> attention;  ///< absent: the layer does not attend
     std::unique_ptr<Mlp> mlp;
     std::unique_ptr<MoeLayer> moe;
     Merge attention_merge, mlp_merge;
@@ -90,6 +101,8 @@ class Decoder {
 
   Norm add_norm_params(const std::string& prefix);
   Merge add_merge_params(const std::string& prefix);
+  int add_scalar(const std::string& name, double value);
+  void add_value_embeddings();
   /// Layers from config().layers on are multi-token prediction's; their options are the last layer's.
   Block make_block(int64_t layer);
   Ahead make_ahead(int64_t layer);
@@ -97,16 +110,25 @@ class Decoder {
   AttentionOptions attention_options(int64_t layer) const;
   LatentAttentionOptions latent_attention_options(int64_t layer) const;
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
-  /// Merges the pending output and normalises; returns h and leaves the merged stream.
-  Value merge_and_norm(Context& c, Stream& s, const Norm& norm) const;
+  /// Merges the pending output and normalises; returns h of `type` and leaves the merged stream.
+  Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const;
   void set_pending(Context& c, Stream& s, Value y_TD, const Merge& merge) const;
+  /// Merges the pending output, without a norm.
+  void settle(Context& c, Stream& s) const;
   Stream embed(Context& c, const Value& ids_T) const;
+  void take_skip(Context& c, Stream& s, const Block& b) const;
+  void mix_input(Context& c, Stream& s, const Block& b) const;
+  void attend(Context& c, Stream& s, const Block& b, int64_t layer) const;
+  void feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const;
+  void leave_skip(Context& c, Stream& s, int64_t layer) const;
   void block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const;
 
   ModelConfig config_;
   ParameterTable table_;
   int embed_ = -1, positions_ = -1, head_ = -1;
+  std::vector<int> value_embeds_;
   Merge input_scale_;
+  Norm embedding_norm_;
   std::vector<Block> blocks_;
   std::vector<Ahead> ahead_;
   Norm final_norm_;

@@ -272,6 +272,11 @@ std::string huggingface_families_hint() {
 }
 
 HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
+  if (!m.norm_weight || m.embedding_norm || m.input_mix || m.unet_skips || m.value_embeddings > 0 || m.head_multiple > 1 ||
+      m.cache_layer(m.layers) != m.layers)
+    throw Error("no Hugging Face family describes this model: norms without weights, a norm of the embedding, mixed inputs, "
+                "skips between blocks, value embeddings, a padded head and layers without attention have no counterpart there",
+                huggingface_families_hint());
   const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
                     m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 && m.moe.skip_class &&
                     m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;

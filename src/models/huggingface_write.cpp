@@ -181,7 +181,8 @@ std::string layer_letters(int64_t layers, const auto& is, char yes, char no) {
 ModelConfig canonical(ModelConfig m) {
   const ModelConfig plain;
   const auto rotates = layer_letters(m.layers, [&](int64_t l) { return m.rotary_of(l).dims > 0; }, 'R', 'N');
-  const auto slides = layer_letters(m.layers, [&](int64_t l) { return m.window_of(l) > 0; }, 'S', 'F');
+  std::string slides;
+  for (int64_t l = 0; l < m.layers; ++l) slides += m.window_of(l) == 0 ? 'F' : m.window_of(l) == m.window ? 'S' : 'H';
   m.hidden = m.moe.experts > 0 && m.moe.first_dense == 0 ? 0 : m.mlp_hidden();
   m.head_width = m.key_width();
   if (m.attention_scale == 1 / std::sqrt(static_cast<double>(m.key_width()))) m.attention_scale = 0;

@@ -14,6 +14,7 @@ class Model {
   const Decoder& decoder() const { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }
   void set_rope_theta(double theta) { decoder_.set_rope_theta(theta); }
+  void set_window(int64_t tokens) { decoder_.set_window(tokens); }
   WeightSet& weights() { return weights_; }
   const WeightSet& weights() const { return weights_; }
 

@@ -169,6 +169,36 @@ ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_
   return m;
 }
 
+/// modded-nanogpt at its record of 2.979 minutes (source 002; spec zaya1 §5.5): 275,598,388 parameters.
+ModelConfig modded_nanogpt() {
+  ModelConfig m;
+  m.vocab = 50257;
+  m.width = 768;
+  m.layers = 12;
+  m.heads = m.kv_heads = 6;
+  m.head_width = 128;
+  m.context = 65536;
+  m.rope_theta = 1024;
+  m.half_truncated_rope = m.qk_norm = true;
+  m.attention_scale = 0.12;
+  m.attention_pattern = "AAAAAAANAAAA";
+  m.window = 1792;
+  m.window_block = 128;
+  m.window_pattern = "SHHHSHHSHHHS";
+  m.norm_weight = false;
+  m.norm_eps = 0x1p-23;
+  m.mlp = MlpKind::relu2;
+  m.embedding_norm = m.input_mix = m.unet_skips = true;
+  m.value_embeddings = 3;
+  m.head_cap.kind = HeadCapKind::sigmoid;
+  m.head_multiple = 128;
+  const auto start = [&](const char* pattern, InitChoice kind) { m.init.push_back({.pattern = pattern, .kind = kind}); };
+  start("*", InitChoice::uniform);
+  for (const char* table : {"embed.weight", "value_embed.*"}) m.init.push_back({.pattern = table, .std = 1.0});
+  for (const char* last : {"*.attention.out.weight", "*.mlp.down.weight", "lm_head.weight"}) start(last, InitChoice::zero);
+  return m;
+}
+
 const std::map<std::string, std::function<ModelConfig()>>& presets() {
   static const std::map<std::string, std::function<ModelConfig()>> all = {
       {"gpt2", [] { return gpt2(12, 12, 768); }},
@@ -187,6 +217,7 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
       {"qwen3-14b", [] { return qwen3(40, 5120, 40, 8, 17408, false); }},
       {"qwen3-32b", [] { return qwen3(64, 5120, 64, 8, 25600, false); }},
       {"mixtral", mixtral},
+      {"modded-nanogpt", modded_nanogpt},
       {"qwen3-moe", qwen3_moe},
       {"zaya1-base", [] { return zaya1(32768, 1e6); }},
       {"zaya1-8b", [] { return zaya1(131072, 5e6); }},

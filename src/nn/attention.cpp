@@ -5,6 +5,7 @@
 #include "ops/attention/attention.h"
 #include "ops/cca/cca.h"
 #include "ops/linear/linear.h"
+#include "ops/mix/mix.h"
 #include "ops/qk_prepare/qk_prepare.h"
 
 namespace ingot {
@@ -18,7 +19,7 @@ GroupedAttention::GroupedAttention(ParameterTable& table, const std::string& pre
   if (o.bias)
     qkv_bias_ = table.add({prefix + ".qkv.bias", {packed}, ParamRole::bias, Init::constant(0), 1, {},
                            {ShardAxis::tensor, 0, blocks}});
-  if (o.qk_norm) {
+  if (o.qk_norm && o.norm_weight) {
     q_norm_ = table.add({prefix + ".q_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1), 1, {}, {},
                          TensorGradient::partial});
     k_norm_ = table.add({prefix + ".k_norm.weight", {o.head_width}, ParamRole::norm, Init::constant(1), 1, {}, {},
@@ -32,23 +33,26 @@ GroupedAttention::GroupedAttention(ParameterTable& table, const std::string& pre
     grouped_bias_ = table.add({prefix + ".conv_grouped.bias", {channels}, ParamRole::bias, Init::constant(0)});
     temperature_ = table.add({prefix + ".temperature", {o.kv_heads}, ParamRole::temperature, Init::constant(1)});
   }
+  if (o.value_mix) {
+    const auto scalar = [&](const char* name) {
+      return table.add({prefix + ".value_scale" + name, {1}, ParamRole::scale, Init::constant(0.5), 1, {}, {},
+                        TensorGradient::partial});
+    };
+    value_own_ = scalar(".own");
+    value_table_ = scalar(".table");
+  }
   out_ = table.add({prefix + ".out.weight", {o.width, q}, ParamRole::matrix, Init::normal(o.out_std), 1, {},
                     {ShardAxis::tensor, 1, {}}});
   if (o.bias) out_bias_ = table.add({prefix + ".out.bias", {o.width}, ParamRole::bias, Init::constant(0), 1, {}, {},
                            TensorGradient::partial});
 }
 
-Value GroupedAttention::forward(Context& c, const Value& h_TD, int64_t layer) const {
+Value GroupedAttention::prepare(Context& c, Value qkv_TW, const Value& ve_TV) const {
   const DType type = c.precision().compute;
   const int tp = c.weights.placement().tensor_size;
-  if (o_.heads % tp != 0 || o_.kv_heads % tp != 0)
-    fail("attention with {} query and {} key-value heads cannot be cut over {} tensor ranks", o_.heads, o_.kv_heads, tp);
-  if (o_.cca && tp > 1) fail("compressed convolutional attention cannot be cut over {} tensor ranks", tp);
   const int64_t heads = o_.heads / tp, kv_heads = o_.kv_heads / tp;
-  c.tape.begin_segment("attention", static_cast<int>(layer));
-  Value qkv_TW = linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(qkv_), c.param(qkv_bias_));
   if (o_.cca) {
-    const CcaAttr attr{heads, kv_heads, o_.head_width, o_.rotary, type, c.rows, layer};
+    const CcaAttr attr{heads, kv_heads, o_.head_width, o_.rotary, type, c.rows, o_.cache_layer};
     qkv_TW = cca(c.tape, attr, qkv_TW, c.positions_T,
                  {c.param(depthwise_), c.param(depthwise_bias_), c.param(grouped_), c.param(grouped_bias_),
                   c.param(temperature_)});
@@ -56,7 +60,21 @@ Value GroupedAttention::forward(Context& c, const Value& h_TD, int64_t layer) co
     const QkPrepareAttr attr{heads, kv_heads, o_.head_width, o_.rotary, o_.qk_norm, o_.eps, type};
     qkv_TW = qk_prepare(c.tape, attr, qkv_TW, c.positions_T, c.param(q_norm_), c.param(k_norm_));
   }
-  const AttentionAttr attr{heads, kv_heads, o_.head_width, o_.scale, o_.window, o_.softcap, c.rows, layer};
+  if (!o_.value_mix) return qkv_TW;
+  return mix(c.tape, type, qkv_TW, ve_TV, c.param(value_own_), c.param(value_table_), (heads + kv_heads) * o_.head_width);
+}
+
+Value GroupedAttention::forward(Context& c, const Value& h_TD, const Value& ve_TV, int64_t layer) const {
+  const DType type = c.precision().compute;
+  const int tp = c.weights.placement().tensor_size;
+  if (o_.heads % tp != 0 || o_.kv_heads % tp != 0)
+    fail("attention with {} query and {} key-value heads cannot be cut over {} tensor ranks", o_.heads, o_.kv_heads, tp);
+  if (o_.cca && tp > 1) fail("compressed convolutional attention cannot be cut over {} tensor ranks", tp);
+  c.tape.begin_segment("attention", static_cast<int>(layer));
+  const Value qkv_TW =
+      prepare(c, linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(qkv_), c.param(qkv_bias_)), ve_TV);
+  AttentionAttr attr{o_.heads / tp, o_.kv_heads / tp, o_.head_width, o_.scale, o_.window, o_.softcap, c.rows, o_.cache_layer};
+  attr.window_block = o_.window_block;
   const AttentionResult a = attention(c.tape, attr, qkv_TW);
   c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, a.max_logit);
   return leave_tensor_region(c, linear(c.tape, type, a.o, c.param(out_), row_bias(c, out_bias_)));

@@ -46,35 +46,36 @@ LatentAttention::Projected LatentAttention::project(Context& c, const Value& h_T
           enter_tensor_region(c, l.k_rope)};
 }
 
-Value LatentAttention::attend(Context& c, const Projected& p, int64_t heads, int64_t layer, Value& max_logit) const {
+Value LatentAttention::attend(Context& c, const Projected& p, int64_t heads, Value& max_logit) const {
   const MlaPackAttr pack{heads, o_.nope, o_.rope, o_.value, o_.rotary};
   Value kv = linear(c.tape, c.precision().compute, p.c, c.param(kv_up_));
   const Value qkv_TW = mla_pack(c.tape, pack, p.q, c.positions_T, kv, p.k_rope);
   kv = {};
-  const AttentionAttr attr{heads, heads, o_.nope + o_.rope, o_.scale, o_.window, o_.softcap, c.rows, layer, o_.value};
+  const AttentionAttr attr{heads, heads, o_.nope + o_.rope, o_.scale, o_.window, o_.softcap, c.rows, o_.cache_layer, o_.value};
   AttentionResult a = attention(c.tape, attr, qkv_TW);
   max_logit = std::move(a.max_logit);
   return std::move(a.o);
 }
 
-Value LatentAttention::attend_cached(Context& c, const Projected& p, int64_t heads, int64_t layer, Value& max_logit) const {
+Value LatentAttention::attend_cached(Context& c, const Projected& p, int64_t heads, Value& max_logit) const {
   INGOT_CHECK(!c.tape.options().record, "latent attention has no backward through a cached sequence");
   const Value q = mla_pack(c.tape, {heads, o_.nope, o_.rope, o_.value, o_.rotary}, p.q, c.positions_T);
   const MlaCachedAttr attr{heads,      o_.nope,    o_.rope,    o_.value, o_.kv_rank, o_.scale,
-                           o_.window, o_.softcap, c.rows, layer,    c.absorb_latents};
+                           o_.window, o_.softcap, c.rows, o_.cache_layer, c.absorb_latents};
   MlaCachedResult a = mla_cached(c.tape, attr, q, p.c, p.k_rope, c.param(kv_up_));
   max_logit = std::move(a.max_logit);
   return std::move(a.o);
 }
 
-Value LatentAttention::forward(Context& c, const Value& h_TD, int64_t layer) const {
+Value LatentAttention::forward(Context& c, const Value& h_TD, const Value& ve_TV, int64_t layer) const {
+  INGOT_CHECK(!ve_TV.defined(), "latent attention has no values to mix embeddings into");
   const int tp = c.weights.placement().tensor_size;
   if (o_.heads % tp != 0) fail("attention with {} heads cannot be cut over {} tensor ranks", o_.heads, tp);
   c.tape.begin_segment("attention", static_cast<int>(layer));
   const Projected p = project(c, h_TD);
   Value max_logit;
-  const Value o = is_cached(c.rows) ? attend_cached(c, p, o_.heads / tp, layer, max_logit)
-                                    : attend(c, p, o_.heads / tp, layer, max_logit);
+  const Value o = is_cached(c.rows) ? attend_cached(c, p, o_.heads / tp, max_logit)
+                                    : attend(c, p, o_.heads / tp, max_logit);
   c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, max_logit);
   return leave_tensor_region(c, linear(c.tape, c.precision().compute, o, c.param(out_)));
 }

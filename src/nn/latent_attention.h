@@ -17,13 +17,15 @@ struct LatentAttentionOptions {
   int64_t window = 0;
   double softcap = 0, scale = 1;
   double init_std = 0.02, out_std = 0.02;
+  int64_t cache_layer = 0;  ///< number of the layer among those that a cached sequence keeps
 };
 
 class LatentAttention final : public Attention {
  public:
   LatentAttention(ParameterTable& table, const std::string& prefix, const LatentAttentionOptions& options);
-  Value forward(Context& c, const Value& h_TD, int64_t layer) const override;
+  Value forward(Context& c, const Value& h_TD, const Value& ve_TV, int64_t layer) const override;
   void set_rotary(const RotaryRule& rule) override { o_.rotary = rule; }
+  void set_window(int64_t window) override { o_.window = window; }
 
  private:
   /// Queries and latents of a call, on the tensor ranks' side.
@@ -31,8 +33,8 @@ class LatentAttention final : public Attention {
     Value q, c, k_rope;
   };
   Projected project(Context& c, const Value& h_TD) const;
-  Value attend(Context& c, const Projected& p, int64_t heads, int64_t layer, Value& max_logit) const;
-  Value attend_cached(Context& c, const Projected& p, int64_t heads, int64_t layer, Value& max_logit) const;
+  Value attend(Context& c, const Projected& p, int64_t heads, Value& max_logit) const;
+  Value attend_cached(Context& c, const Projected& p, int64_t heads, Value& max_logit) const;
 
   LatentAttentionOptions o_;
   int down_ = -1, q_norm_ = -1, kv_norm_ = -1, q_up_ = -1, kv_up_ = -1, out_ = -1;

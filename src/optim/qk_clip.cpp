@@ -84,6 +84,10 @@ std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<cons
                 "the cap bounds the logits already; set optimizer.qk_clip = 0");
   std::vector<QkClipLayer> layers;
   for (int64_t l = 0; l < model.layers + model.mtp.modules(); ++l) {
+    if (!model.attends(l)) {
+      layers.emplace_back();
+      continue;
+    }
     QkClipLayer layer{model.heads, model.kv_heads, {}, {}, {}, {}};
     const std::string prefix = fmt::format("layers.{}.attention.", l);
     for (const ParamView& p : params) {

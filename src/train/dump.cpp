@@ -81,6 +81,7 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   }
   const StageConfig& stage = sampler->config();
   model.set_rope_theta(recipe.rope_theta_of(sampler->stage()));
+  model.set_window(recipe.window_at(sampler->stage(), step - sampler->first_step()));
   Recorder recorder;
   StepRunner runner(model, gradients);
   const NamedPolicy policy(recipe.memory.recompute);

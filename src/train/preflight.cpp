@@ -139,7 +139,7 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
   }
   int64_t micro = 0;
   for (int64_t level = 0; level < stage.levels(); ++level) micro = std::max(micro, stage.micro_at(level));
-  const int64_t logits = micro * stage.sequence * model.config().vocab * 4;
+  const int64_t logits = micro * stage.sequence * model.config().head_rows() * 4;
   const int64_t memory = machine_info().memory_bytes;
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
 }

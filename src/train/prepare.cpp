@@ -121,6 +121,7 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
   };
   view.vocabulary = tokenizer.vocab_size();
   view.eos = eos;
+  view.eos_first = recipe.data.end_of_text_first;
   view.hash = tokenizer.content_hash();
   for (const SourceConfig& s : recipe.data.sources) {
     data::TokenizeOptions o;

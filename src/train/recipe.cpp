@@ -117,6 +117,8 @@ ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
 void Recipe::validate(ConfigErrors& e) const {
   if (stages.empty()) e.add("stages", "a run needs at least one stage");
   if (data.sources.empty()) e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
+  if (data.end_of_text_first && !data.end_of_text)
+    e.add("data.end_of_text_first", "data.end_of_text is false: there is no token to stand first");
   for (size_t i = 0; i < data.sources.size(); ++i) {
     const SourceConfig& s = data.sources[i];
     const std::string at = fmt::format("data.sources.{}", i);
@@ -142,6 +144,9 @@ void Recipe::validate(ConfigErrors& e) const {
       e.add(at + "sequence", "{} tokens are more than model.context = {}", s.sequence, model.context);
     if (!(s.lr > 0)) e.add(at + "lr", "must be positive, found {}", s.lr);
     if (s.rope_theta != 0 && !(s.rope_theta >= 1)) e.add(at + "rope_theta", "must be at least 1, found {}", s.rope_theta);
+    if (s.window_growth < 0) e.add(at + "window_growth", "must not be negative, found {}", s.window_growth);
+    if (s.window_growth > 0 && model.window == 0)
+      e.add(at + "window_growth", "model.window is 0: there is no window to grow; set it to the last one");
     if (s.rope_theta != 0 && model.position != PositionKind::rope)
       e.add(at + "rope_theta", "model.position is {}: nothing rotates", enum_name(model.position));
     for (size_t w = 0; w < s.weights.size(); ++w) {
@@ -219,6 +224,18 @@ double Recipe::rope_theta_of(size_t stage) const {
   for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;)
     if (stages[i].rope_theta != 0) return stages[i].rope_theta;
   return model.rope_theta;
+}
+
+int64_t Recipe::window_at(size_t stage, int64_t step) const {
+  for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;) {
+    const StageConfig& s = stages[i];
+    if (s.window_growth == 0) continue;
+    const double done = i == stage ? static_cast<double>(step) / static_cast<double>(s.steps) : 1.0;
+    const int64_t unit = std::max<int64_t>(1, model.window_block);
+    const double blocks = std::ceil(static_cast<double>(s.window_growth) * done / static_cast<double>(unit));
+    return std::max<int64_t>(1, static_cast<int64_t>(blocks)) * unit;
+  }
+  return model.window;
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/batch.h"
 #include "models/config.h"
 #include "nn/weights.h"
 #include "train/optimizer_recipe.h"
@@ -69,6 +70,7 @@ struct DataConfig {
   bool document_mask = true;
   bool drop_too_long = false;
   bool end_of_text = true;
+  bool end_of_text_first = false;
   std::vector<SourceConfig> sources;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -77,7 +79,14 @@ struct DataConfig {
     v("document_mask", document_mask, "attention and positions start anew at each document in a row");
     v("drop_too_long", drop_too_long, "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
     v("end_of_text", end_of_text, "append the end-of-text token to every document");
+    v("end_of_text_first", end_of_text_first, "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
     v("sources", sources, "text sources");
+  }
+  /// How rows of a batch are presented.
+  data::RowOptions rows() const {
+    data::RowOptions o{.document_mask = document_mask};
+    if (end_of_text_first) o.mask_document_start = false;
+    return o;
   }
 };
 
@@ -141,6 +150,7 @@ struct StageConfig {
   bool continues = false;
   double z_coefficient = 0;
   double rope_theta = 0;
+  int64_t window_growth = 0;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the stage");
@@ -161,6 +171,7 @@ struct StageConfig {
     v("weights", weights, "mixture of this stage; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
     v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
+    v("window_growth", window_growth, "the window grows linearly to this many tokens over the stage, in whole blocks; 0: as before (the model's)");
   }
   /// Over `total_steps`: those of the stage and of the stages that continue it.
   ScheduleConfig resolved_schedule(int64_t total_steps) const;
@@ -283,6 +294,8 @@ struct Recipe {
   int64_t longest_sequence() const;
   /// Base of the rotation in a stage: the last one that it or a stage before it names, else the model's.
   double rope_theta_of(size_t stage) const;
+  /// The model's window after `step` steps of a stage: window_growth * step / steps, rounded up to blocks, at least one.
+  int64_t window_at(size_t stage, int64_t step) const;
 };
 
 /// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe names.

@@ -84,7 +84,7 @@ void StageSampler::enter(size_t stage, const data::SamplerState* state) {
   o.seed = static_cast<uint64_t>(recipe_->run.seed);
   o.sequence_length = config().sequence;
   o.mode = mode_of(recipe_->data.sampling);
-  o.rows.document_mask = recipe_->data.document_mask;
+  o.rows = recipe_->data.rows();
   o.drop_too_long = recipe_->data.drop_too_long;
   sampler_.emplace(stage_sources(*recipe_, *data_, config()), o, state);
   progress_ = {};

@@ -15,7 +15,7 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, st
   MicroBatch m;
   m.rows.count = count;
   for (const data::Span& s : batch.spans)
-    if (s.begin >= begin && s.begin < begin + count) m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr});
+    if (s.begin >= begin && s.begin < begin + count) m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
   m.ids = Tensor::of(batch.tokens.data() + begin, {count});
   m.targets = Tensor::of(batch.targets.data() + begin, {count});
   m.positions = Tensor::of(batch.positions.data() + begin, {count});

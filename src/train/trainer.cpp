@@ -78,7 +78,12 @@ void Trainer::build_optimizer() {
   balance_ = std::make_unique<BalanceController>(config, std::move(views));
 }
 
-void Trainer::begin_stage() { model_->set_rope_theta(recipe_.rope_theta_of(sampler_->stage())); }
+void Trainer::begin_stage() {
+  model_->set_rope_theta(recipe_.rope_theta_of(sampler_->stage()));
+  set_window();
+}
+
+void Trainer::set_window() { model_->set_window(recipe_.window_at(sampler_->stage(), step_ - sampler_->first_step())); }
 
 StepOptions Trainer::step_options() const {
   StepOptions o;
@@ -192,6 +197,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const double end = monotonic_seconds();
   enter(RunPhase::records);
   ++step_;
+  set_window();
   sampler_->count_step(stats.loss());
   tokens_ += batch.rows * batch.sequence_length;
   MetricRow row;
@@ -249,8 +255,7 @@ void Trainer::add_update_metrics(MetricRow& row) const {
 
 void Trainer::validate(MetricRow& row, bool complete) {
   const int64_t budget = complete ? 0 : recipe_.evaluation.max_tokens;
-  data::RowOptions rows;
-  rows.document_mask = recipe_.data.document_mask;
+  const data::RowOptions rows = recipe_.data.rows();
   for (const data::Dataset& source : data_->sources) {
     if (!source.has_split("validation")) continue;
     const data::ValidationPass pass(source.validation(), stage().sequence, rows);
@@ -278,7 +283,8 @@ void Trainer::sample() {
   for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
     const std::string& prompt = recipe_.samples.prompts[i];
     std::vector<int32_t> ids = data_->tokenizer.encode(prompt);
-    if (ids.empty() && data_->tokenizer.roles().eos) ids.push_back(*data_->tokenizer.roles().eos);
+    if ((ids.empty() || recipe_.data.end_of_text_first) && data_->tokenizer.roles().eos)
+      ids.insert(ids.begin(), *data_->tokenizer.roles().eos);
     if (ids.empty()) continue;
     GenerateOptions o;
     o.sampling.temperature = recipe_.samples.temperature;

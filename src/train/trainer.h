@@ -82,6 +82,8 @@ class Trainer {
   void require_no_checkpoints(const std::string& folder) const;
   void require_prompts() const;
   void begin_stage();
+  /// The window of the next step.
+  void set_window();
   void open_outputs();
   void write_record();
   /// The optimizer and what moves weights beside it. Returns how many heads QK-clip clipped.

@@ -123,8 +123,10 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
     for (size_t i = 0; i <= then.stage; ++i)
       consumed |= is(fmt::format("stages.{}.batch", i).c_str()) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
                   is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
+                  is(fmt::format("stages.{}.window_growth", i).c_str()) ||
                   (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
-    if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") || is("data.drop_too_long") || is("data.document_mask") ||
+    if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") ||
+        is("data.drop_too_long") || is("data.document_mask") || is("data.end_of_text") ||
         is("optimizer.matrices") || is("optimizer.others") || (is("optimizer.rules") && d.path.ends_with(".optimizer")))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");

@@ -23,7 +23,7 @@ TEST(Recipes, AllRead) {
     EXPECT_NO_THROW(load_recipe(entry.path().string(), {})) << entry.path();
     ++count;
   }
-  EXPECT_GE(count, 9);
+  EXPECT_GE(count, 11);
 }
 
 TEST(Recipes, FullOnesPrintTheSourcesNumbers) {
@@ -38,6 +38,7 @@ TEST(Recipes, FullOnesPrintTheSourcesNumbers) {
       {"ablation-1b",
        {"1,235,814,400", "20,000 steps of 384 sequences x 4096 tokens (1,572,864) = 31.5B", "lr 0.0005 to 5e-05 (cosine)",
         "128 micro-batches of 3"}},
+      {"modded-nanogpt", {"275,598,388", "1,770 steps of 8 sequences x 49152 tokens (393,216)", "lr 0.05 to"}},
   };
   for (const auto& [name, numbers] : published) {
     const Preflight plan = plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/" + name + ".toml", {}));
@@ -54,7 +55,7 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
     page += fmt::format("In the beginning number {} was followed by {}, and the hacker counted on.\n<|endoftext|>\n", i, i * 7 % 31);
   for (const char* name : {"bible", "fortunes", "jargon"}) test::write_text(text + "/" + name + ".txt", page);
   for (const auto& [full, twin] : {std::pair<const char*, const char*>{"zaya1", "zaya1-small"}, {"smollm3", "smollm3-small"},
-                                   {"ablation-1b", "ablation-small"}}) {
+                                   {"ablation-1b", "ablation-small"}, {"modded-nanogpt", "modded-nanogpt-small"}}) {
     const Recipe big = load_recipe(recipes() + "sources/" + full + ".toml", {});
     const std::string path = recipes() + "sources/" + twin + ".toml";
     const Recipe small = load_recipe(path, {});
@@ -64,6 +65,7 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
       EXPECT_EQ(big.stages[i].continues, small.stages[i].continues) << twin << " stage " << i;
       EXPECT_EQ(big.stages[i].min_lr_ratio, small.stages[i].min_lr_ratio) << twin << " stage " << i;
       EXPECT_EQ(big.stages[i].rope_theta, small.stages[i].rope_theta) << twin << " stage " << i;
+      EXPECT_EQ(big.stages[i].window_growth > 0, small.stages[i].window_growth > 0) << twin << " stage " << i;
     }
     EXPECT_EQ(big.optimizer.matrices, small.optimizer.matrices);
     EXPECT_EQ(big.model.attention, small.model.attention);

@@ -59,6 +59,12 @@ const Case kCases[] = {
      "kv_heads = 4\nhead_width = 0\nattention = \"mla\"\ninterleaved_rope = true\nmla.q_rank = 10\nmla.kv_rank = 12\n"
      "mla.nope_width = 6\nmla.rope_width = 4\nmla.value_width = 7\n"},
     {"mtp", "llama-small", "mtp.depths = 2\nmtp.coefficient = 0.3\n"},
+    {"no_attention", "llama-small", "attention_pattern = \"AN\"\nnorm_weight = false\n"},
+    {"record", "llama-small",
+     "qk_norm = true\nnorm_weight = false\nembedding_norm = true\ninput_mix = true\nunet_skips = true\n"
+     "value_embeddings = 1\nwindow = 16\nwindow_block = 8\nwindow_pattern = \"SH\"\nmlp = \"relu2\"\ntied = false\n"
+     "head_multiple = 16\nhead_cap.kind = \"sigmoid\"\n",
+     "window_growth = 12\n"},
     {"stage_theta", "llama-small", "", "rope_theta = 1_000_000.0\n"},
 };
 

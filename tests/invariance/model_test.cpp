@@ -34,7 +34,9 @@ Bits training_logprobs(Model& model, const data::Batch& batch, HeadMode mode) {
   HeapArena arena;
   GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
   Tape tape(arena, {.sink = &gradients});
-  const MicroBatch mb = micro_batch(batch, 0, batch.rows);
+  MicroBatch mb = micro_batch(batch, 0, batch.rows);
+  // Where blocks of windows begin is data, as positions are: here with the document, as in a cached sequence.
+  for (SequenceSpan& s : mb.rows.spans) s.phase = 0;
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
   model.add_router_inputs(c);
   const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;

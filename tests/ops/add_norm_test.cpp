@@ -8,13 +8,13 @@
 namespace ingot::test {
 namespace {
 
-OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DType type) {
+OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DType type, bool weight = true) {
   const bool y = merge == MergeKind::add || merge == MergeKind::scaled;
   const bool stream = merge == MergeKind::affine || merge == MergeKind::scaled;
   const Shape matrix{rows, width}, vector{width};
   OpCase c;
-  c.name = fmt::format("add_norm norm={} merge={} {}x{} {}", static_cast<int>(norm), static_cast<int>(merge),
-                       rows, width, name_of(type));
+  c.name = fmt::format("add_norm norm={} merge={} {}x{} {} weight={}", static_cast<int>(norm), static_cast<int>(merge),
+                       rows, width, name_of(type), weight);
   c.op = &add_norm_op();
   c.attr = AttrBox(AddNormAttr{norm, merge, type, 1e-5});
   c.attr_double = AttrBox(AddNormAttr{norm, merge, DType::f64, 1e-5});
@@ -27,8 +27,8 @@ OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DT
               param(stream, 0),
               param(merge == MergeKind::scaled, 1),
               param(merge == MergeKind::scaled, 0),
-              param(true, 1),
-              param(norm == NormKind::layer, 0)};
+              param(weight, 1),
+              param(weight && norm == NormKind::layer, 0)};
   c.output_row_indexed = {merge != MergeKind::none, true, true, norm == NormKind::layer};
   c.finite_differences = rows * width <= 600;
   if (width == 1) c.gradient_tolerance = 1e-3;  // one element: the gradient is what is left of a cancellation
@@ -42,6 +42,14 @@ TEST(AddNorm, AllMergesAndNorms) {
         for (const auto& [rows, width] :
              {std::pair<int64_t, int64_t>{5, 7}, {3, 64}, {0, 16}, {200, 33}, {1, 1}})
           check_op(make_case(norm, merge, rows, width, type));
+}
+
+TEST(AddNorm, WithoutWeights) {
+  for (const NormKind norm : {NormKind::rms, NormKind::layer})
+    for (const MergeKind merge : {MergeKind::none, MergeKind::add})
+      for (const DType type : {DType::f32, DType::bf16})
+        for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{5, 7}, {0, 16}, {200, 33}})
+          check_op(make_case(norm, merge, rows, width, type, false));
 }
 
 }  // namespace

@@ -16,15 +16,17 @@ struct Options {
   double softcap = 0, scale = 0;
   DType type = DType::f32;
   int64_t values = 0;  ///< width of values; 0: width
+  int64_t block = 0;   ///< of the window
 };
 
 void check(const Options& o, const std::vector<int64_t>& lengths) {
-  const Rows rows = make_rows(lengths);
+  Rows rows = make_rows(lengths);
+  for (SequenceSpan& s : rows.spans) s.phase = s.row_begin;
   OpCase c;
-  c.name = fmt::format("attention {}/{}x{}/{} window={} cap={} docs={} {}", o.heads, o.kv_heads, o.width, o.values,
-                       o.window, o.softcap, describe(rows), name_of(o.type));
+  c.name = fmt::format("attention {}/{}x{}/{} window={}/{} cap={} docs={} {}", o.heads, o.kv_heads, o.width, o.values,
+                       o.window, o.block, o.softcap, describe(rows), name_of(o.type));
   c.op = &attention_op();
-  AttentionAttr attr{o.heads, o.kv_heads, o.width, o.scale, o.window, o.softcap, &rows, 0, o.values};
+  AttentionAttr attr{o.heads, o.kv_heads, o.width, o.scale, o.window, o.softcap, &rows, 0, o.values, o.block};
   if (lengths.size() == 1) {
     attr.rows = nullptr;
     c.output_row_indexed = {true, true, false};
@@ -53,6 +55,15 @@ TEST(Attention, WindowsAndCaps) {
         check({2, 1, 8, window, cap, 0, type}, {9});
         check({4, 2, 8, window, cap, 0.5, type}, {1, 6, 1, 11});
       }
+}
+
+TEST(Attention, WindowsInBlocks) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const auto& [window, block] : {std::pair<int64_t, int64_t>{4, 4}, {8, 4}, {3, 1}, {6, 3}}) {
+      check({2, 1, 8, window, 0, 0, type, 0, block}, {13});
+      check({2, 2, 8, window, 2, 0.5, type, 0, block}, {1, 6, 1, 11});
+      check({2, 1, 8, 16 * window, 0, 0, type, 0, 16 * block}, {70, 3, 150});  // across tiles of the kernel
+    }
 }
 
 TEST(Attention, ValuesOfAnotherWidth) {

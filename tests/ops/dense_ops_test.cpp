@@ -68,15 +68,16 @@ TEST(Linear, Cases) {
 
 TEST(Activation, Cases) {
   for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu2,
-                                    ActivationKind::silu, ActivationKind::swiglu, ActivationKind::geglu})
+                                    ActivationKind::silu, ActivationKind::swiglu, ActivationKind::geglu,
+                                    ActivationKind::soft_cap})
     for (const bool scaled : {false, true})
       for (const DType type : {DType::f32, DType::bf16})
         for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{5, 7}, {0, 16}, {130, 70}}) {
           OpCase c;
           c.name = fmt::format("activation {} {}x{} {} p={}", static_cast<int>(kind), rows, width, name_of(type), scaled);
           c.op = &activation_op();
-          c.attr = AttrBox(ActivationAttr{kind, type});
-          c.attr_double = AttrBox(ActivationAttr{kind, DType::f64});
+          c.attr = AttrBox(ActivationAttr{kind, type, {2, 1.5, 0.5}});
+          c.attr_double = AttrBox(ActivationAttr{kind, DType::f64, {2, 1.5, 0.5}});
           c.inputs = {{{Shape{rows, is_gated(kind) ? 2 * width : width}, type}, 1.5, 0, {}, true, true},
                       {{Shape{rows}, DType::f32}, 0.3, 1, {}, scaled, true}};
           c.output_row_indexed = {true};
@@ -119,12 +120,13 @@ std::vector<double> distributions(int64_t rows, int64_t n) {
   return q;
 }
 
-OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType type, bool entropy, bool teacher) {
+OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType type, bool entropy, bool teacher,
+                 SoftCap cap = {}) {
   OpCase c;
-  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={}", static_cast<int>(mode), rows, width,
-                       vocabulary, name_of(type), entropy, teacher);
+  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={}", static_cast<int>(mode), rows, width,
+                       vocabulary, name_of(type), entropy, teacher, cap.cap);
   c.op = &head_op();
-  c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0});
+  c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, cap});
   auto targets = random_ids(rows, vocabulary, 4);
   for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
   c.inputs = {{{Shape{rows, width}, type}, 1, 0, {}, true, true},
@@ -145,12 +147,14 @@ TEST(Head, StoreAndRecompute) {
         check_op(head_case(mode, 6, 5, 11, type, extra, extra));
         check_op(head_case(mode, 0, 8, 7, type, extra, extra));
         check_op(head_case(mode, 70, 33, 130, type, extra, extra));
+        check_op(head_case(mode, 6, 5, 11, type, extra, extra, {2, 1.5, 2}));
+        check_op(head_case(mode, 70, 33, 130, type, extra, extra, {3, 3, 0}));
       }
 }
 
 /// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one mode.
 struct HeadGradients {
-  HeadGradients(HeadMode mode, const Kernel& kernel, float z_coefficient) {
+  HeadGradients(HeadMode mode, const Kernel& kernel, float z_coefficient, const SoftCap& cap) {
     constexpr int64_t kRows = 70, kWidth = 33, kVocabulary = 130, kChunk = 16;
     const Random random(6, RandomPurpose::test, 1);
     std::vector<float> x(kRows * kWidth), w(kVocabulary * kWidth), row_weight(kRows), d_lse(kRows);
@@ -160,7 +164,7 @@ struct HeadGradients {
     auto targets = random_ids(kRows, kVocabulary, 4);
     targets[3] = -1;
     const bool gradient = mode == HeadMode::gradient;
-    const HeadAttr attr{mode, false, kChunk, gradient ? z_coefficient : 0.0};
+    const HeadAttr attr{mode, false, kChunk, gradient ? z_coefficient : 0.0, cap};
     std::vector<float> logprob(kRows), lse(kRows), logits(kRows * kVocabulary), kept_x(x.size()), kept_w(w.size()),
         scratch(kChunk * (kVocabulary + kWidth));
     std::vector<int32_t> best(kRows);
@@ -190,10 +194,10 @@ struct HeadGradients {
 
 TEST(Head, ModesGiveTheSameBits) {
   const Kernel &fast = head_op().kernels.front(), &reference = head_op().kernels.back();
-  for (const float z : {0.0f, 0.25f}) {
-    const HeadGradients expected(HeadMode::recompute, fast, z), exact(HeadMode::gradient, reference, z);
+  for (const auto& [z, cap] : {std::pair<float, SoftCap>{0.0f, {}}, {0.25f, {}}, {0.25f, {3, 2, 3}}}) {
+    const HeadGradients expected(HeadMode::recompute, fast, z, cap), exact(HeadMode::gradient, reference, z, cap);
     for (const HeadMode mode : {HeadMode::store, HeadMode::gradient}) {
-      const HeadGradients found(mode, fast, z);
+      const HeadGradients found(mode, fast, z, cap);
       EXPECT_EQ(found.d_x, expected.d_x);
       EXPECT_EQ(found.d_w, expected.d_w);
     }

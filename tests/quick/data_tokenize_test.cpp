@@ -79,6 +79,20 @@ TEST(Tokenize, RoundTripAcrossShards) {
   }
 }
 
+TEST(Tokenize, TheEndOfTextTokenMayComeFirst) {
+  const test::TempDir dir;
+  FileSystem& fs = real_file_system();
+  write_text(dir / "in.txt", many_paragraphs(20));
+  TokenizerView first = byte_tokenizer();
+  first.eos_first = true;
+  tokenize(fs, dir / "out", options_for(dir / "in.txt"), first);
+  const auto train = Dataset::open(fs, dir / "out", {true, {}}).train();
+  for (int64_t d = 0; d < train->documents(); ++d)
+    EXPECT_EQ(text_of(*train).substr(static_cast<size_t>(train->document_begin(d)), 11), "|paragraph ");
+  EXPECT_NE(error_of([&] { tokenize(fs, dir / "out", options_for(dir / "in.txt"), byte_tokenizer()); }).find("made of other"),
+            std::string::npos);
+}
+
 TEST(Tokenize, SecondCallKeepsTheResultAndOtherJobsAreRefused) {
   const test::TempDir dir;
   FileSystem& fs = real_file_system();

@@ -165,6 +165,11 @@ TEST(HuggingfaceConfig, RefusesWhatAFamilyCannotSay) {
   m.logit_softcap = 30;
   m.half_truncated_rope = true;
   expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }), {"llama cannot express", "logit_softcap: 30", "half_truncated_rope: true"});
+  m = model_preset("llama-small");
+  m.head_cap.kind = HeadCapKind::tanh;
+  m.window = 8, m.window_block = 4;
+  expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }), {"cannot express", "head_cap.kind: \"tanh\"", "window_block: 4"});
+  expect_parts(message_of([&] { huggingface_layout(model_preset("modded-nanogpt")); }), {"no Hugging Face family", "value embeddings"});
 }
 
 /// Random damage to real files: every outcome is a model or an Error, and what is accepted writes and reads back alike.

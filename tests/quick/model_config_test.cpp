@@ -133,13 +133,62 @@ TEST(ModelConfig, StagesChangeTheBaseOfTheRotation) {
   EXPECT_EQ(r.rope_theta_of(2), 2e6);
 }
 
+TEST(ModelConfig, StagesGrowTheWindow) {
+  Recipe r;  // modded-nanogpt's: 128 tokens at first, 1792 at the end
+  r.model = model_preset("modded-nanogpt");
+  r.stages = {StageConfig{}, StageConfig{}};
+  r.stages[0].steps = 1770;
+  r.stages[0].window_growth = 1728;
+  for (const auto& [step, window] : {std::pair<int64_t, int64_t>{0, 128}, {1, 128}, {131, 128}, {132, 256}, {300, 384},
+                                     {1062, 1152}, {1769, 1792}, {1770, 1792}})
+    EXPECT_EQ(r.window_at(0, step), window) << step;
+  EXPECT_EQ(r.window_at(1, 5), 1792) << "as before";
+  r.stages[0].window_growth = 0;
+  EXPECT_EQ(r.window_at(0, 5), 1792) << "the model's";
+  // Layers with the letter H have half the blocks, at least one; layer 7 does not attend.
+  Decoder d(r.model);
+  d.set_window(384);
+  const int64_t windows[] = {384, 128, 128, 128, 384, 128, 128, 384, 128, 128, 128, 384};
+  for (int64_t l = 0; l < 12; ++l) EXPECT_EQ(d.config().window_of(l), windows[l]) << l;
+  d.set_window(128);
+  EXPECT_EQ(d.config().window_of(1), 128);
+  EXPECT_FALSE(d.config().attends(7));
+  EXPECT_EQ(d.config().cache_layer(8), 7);
+}
+
+TEST(ModelConfig, OptionsOfTheRecordSayWhatTheyNeed) {
+  const auto expect = [](const char* part, const std::function<void(ModelConfig&)>& change) {
+    ModelConfig m = small();
+    change(m);
+    expect_message(m, part);
+  };
+  expect("word of the letters AN", [](ModelConfig& m) { m.attention_pattern = "AB"; });
+  expect("leaves no layer that attends", [](ModelConfig& m) { m.attention_pattern = "N"; });
+  expect("layer 5 reads a table", [](ModelConfig& m) { m.value_embeddings = 1, m.attention_pattern = "AN"; });
+  expect("must be different ones", [](ModelConfig& m) { m.value_embeddings = 4; });
+  expect("even number of layers", [](ModelConfig& m) { m.layers = 5, m.unet_skips = true; });
+  expect("need residual = \"plain\"", [](ModelConfig& m) { m.residual = ResidualKind::scaled, m.input_mix = true; });
+  expect("window = 100 must be a multiple", [](ModelConfig& m) { m.window = 100, m.window_block = 64; });
+  expect("between 1 and 65536", [](ModelConfig& m) { m.head_multiple = 0; });
+  expect("head_cap.cap: must be positive", [](ModelConfig& m) { m.head_cap = {HeadCapKind::tanh, 0, 0}; });
+}
+
+TEST(ModelConfig, CapsOfTheHead) {
+  ModelConfig m = model_preset("modded-nanogpt");
+  const SoftCap cap = m.head_cap_of();
+  for (const double z : {-2000.0, -3.0, 0.0, 40.0, 900.0})
+    EXPECT_NEAR(cap.value(z), 30 / (1 + std::exp(-z / (7.5 * std::sqrt(768)))), 1e-12) << z;
+  m.head_cap.kind = HeadCapKind::tanh;
+  EXPECT_NEAR(m.head_cap_of().value(40), 30 * std::tanh(40.0 / 30), 1e-12);
+}
+
 TEST(ModelConfig, PresetsHaveThePublishedCounts) {
   const std::pair<const char*, int64_t> published[] = {
       {"gpt2", 124439808},         {"gpt2-medium", 354823168},    {"gpt2-large", 774030080},   {"gpt2-xl", 1557611200},
       {"llama3-8b", 8030261248},   {"llama-3.2-1b", 1235814400},  {"smollm3-3b", 3075098624},  {"mixtral", 46702792704},
       {"qwen3-0.6b", 596049920},   {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},    {"qwen3-8b", 8190735360},
       {"qwen3-14b", 14768307200},  {"qwen3-32b", 32762123264},    {"qwen3-moe", 30532122624},  {"zaya1-base", 8840488784},
-      {"zaya1-8b", 8840488784},    {"deepseek-v3", 671026404352},
+      {"zaya1-8b", 8840488784},    {"deepseek-v3", 671026404352}, {"modded-nanogpt", 275598388},
   };
   for (const auto& [name, total] : published) EXPECT_EQ(count_parameters(Decoder(model_preset(name))).total, total) << name;
 }

@@ -212,7 +212,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* model : {"llama", "llama-window", "gpt2"})
     for (const GridShape& grid : {dp2, tp2, GridShape{.dp = 2, .tp = 2}}) all.push_back({model, grid});
-  for (const char* model : {"mla", "mla-direct"}) all.push_back({model, tp2});
+  for (const char* model : {"mla", "mla-direct", "record"}) all.push_back({model, tp2});
   for (const char* model : {"moe", "moe-shared"})
     for (const GridShape& grid : {dp2, tp2, ep2, GridShape{.dp = 4, .ep = 2}, GridShape{.dp = 2, .tp = 2, .ep = 2}})
       all.push_back({model, grid});

@@ -8,7 +8,7 @@ namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
   return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared",
-          "moe-sigmoid", "moe-latent", "mtp", "mtp-moe", "zaya-dense", "zaya"};
+          "moe-sigmoid", "moe-latent", "mtp", "mtp-moe", "zaya-dense", "zaya", "record"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -16,6 +16,7 @@ ModelConfig small_model_config(const std::string& name) {
   ModelConfig m = model_preset(zaya                        ? "zaya-tiny"
                                : name == "gpt2"            ? "gpt-10m"
                                : name.rfind("moe", 0) == 0 ? "moe-small"
+                               : name == "record"          ? "modded-nanogpt"
                                                            : "llama-small");
   m.vocab = 61;
   m.width = 32;
@@ -75,6 +76,16 @@ ModelConfig small_model_config(const std::string& name) {
     m.moe.hidden = 24;
     m.moe.balance = BalanceRule::sign;
     m.mtp = {.depths = 2, .shared = true, .coefficient = 0.3};
+  }
+  if (name == "record") {  // value embeddings, no attention, attention with no table; and their mirror images
+    m.layers = 6;
+    m.value_embeddings = 2;
+    m.attention_pattern = "AAANAA";
+    m.window = 32;
+    m.window_block = 16;
+    m.window_pattern = "SH";
+    m.head_multiple = 16;
+    m.init.clear();  // no zeros
   }
   if (name == "moe-shared") {
     m.moe.shared_hidden = 16;

@@ -23,7 +23,8 @@ void check(const AttentionArgs& a) {
               a.kv_heads);
   INGOT_CHECK(a.width >= 1 && a.width <= kAttentionMaxWidth && a.values() <= kAttentionMaxWidth, "width {}, values {}", a.width,
               a.values());
-  INGOT_CHECK(a.window >= 0 && a.softcap >= 0, "window {} softcap {}", a.window, a.softcap);
+  INGOT_CHECK(a.window >= 0 && a.softcap >= 0 && (a.window_block == 0 || a.window % a.window_block == 0),
+              "window {} in blocks of {}, softcap {}", a.window, a.window_block, a.softcap);
   INGOT_CHECK(a.type == DType::f32 || a.type == DType::bf16, "type {}", name_of(a.type));
   INGOT_CHECK(a.o_type == DType::f32 || a.o_type == DType::bf16, "type {}", name_of(a.o_type));
   for (int64_t s = 0; s < a.span_count; ++s) {

@@ -3,7 +3,7 @@
 // decoding.
 //
 //   s_ij = cap(scale * q_i . k_j),  cap(x) = softcap * tanh(x / softcap) or x
-//   o_i  = sum_j softmax(s_i)_j v_j over the keys j <= position(i), j > position(i) - window
+//   o_i  = sum_j softmax(s_i)_j v_j over the keys first_visible_key(position(i)) <= j <= position(i)
 //   lse_i = log sum_j exp(s_ij)
 //
 // Contract (docs/numerics.md): each score is one ascending fma chain; keys are taken in blocks of 64 counted
@@ -25,6 +25,25 @@ namespace ingot {
 constexpr int64_t kAttentionBlock = 64;  ///< keys per block, and per cache page
 constexpr int64_t kAttentionMaxWidth = 1024;
 
+/// Which keys a token of a document sees, itself always among them. Size 0: all before it. Block 0: the `size` latest
+/// keys. Block b > 0: the keys of the size / b latest blocks of b tokens, the token's own among them; the document's
+/// first token is number `phase` of its row, from whose start blocks are counted.
+struct AttentionWindow {
+  int64_t size = 0;
+  int64_t block = 0;  ///< divides size
+  int64_t phase = 0;  ///< used with blocks only
+
+  /// First key that token t sees.
+  [[gnu::always_inline]] int64_t first(int64_t t) const {
+    const int64_t from = size == 0 ? 0 : block == 0 ? t - size + 1 : ((t + phase) / block + 1) * block - size - phase;
+    return from > 0 ? from : 0;
+  }
+  /// The tokens below it see key j, where there is a window at all.
+  [[gnu::always_inline]] int64_t end(int64_t j) const {
+    return block == 0 ? j + size : (j + phase) / block * block + size - phase;
+  }
+};
+
 /// Consecutive rows of one document. Row r of the span has position past + r and sees keys 0 .. past + r,
 /// which must all be there (the rows' own keys and values included).
 struct AttentionSpan {
@@ -36,6 +55,7 @@ struct AttentionSpan {
   /// must be 0).
   const void* const* k_blocks = nullptr;
   const void* const* v_blocks = nullptr;
+  int64_t phase = 0;  ///< see AttentionWindow
 };
 
 struct AttentionArgs {
@@ -44,7 +64,8 @@ struct AttentionArgs {
   int64_t width = 0;     ///< K, 1 .. 1024: of queries and keys; heads are adjacent within a row
   int64_t value_width = 0;  ///< V, of values and outputs; 0: K
   float scale = 1.0f;
-  int64_t window = 0;    ///< 0: none; else a row sees its `window` latest keys, its own included
+  int64_t window = 0;        ///< size and block of an AttentionWindow
+  int64_t window_block = 0;
   float softcap = 0.0f;  ///< 0: none
   const AttentionSpan* spans = nullptr;
   int64_t span_count = 0;
@@ -63,6 +84,7 @@ struct AttentionArgs {
       nullptr;  ///< [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
 
   int64_t values() const { return value_width > 0 ? value_width : width; }
+  [[gnu::always_inline]] AttentionWindow window_of(const AttentionSpan& span) const { return {window, window_block, span.phase}; }
 };
 
 void attention_forward(const AttentionArgs& args);

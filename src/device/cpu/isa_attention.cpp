@@ -20,6 +20,7 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 struct Work {
   const AttentionArgs* args;
   const AttentionSpan* span;
+  AttentionWindow window;
   int64_t group_heads, rows, first_position, padded, v_padded;
   float* q;         // [rows][padded]
   float* o;         // [rows][v_padded], not yet divided by the sum
@@ -38,6 +39,7 @@ Work make_work(const AttentionUnit& u) {
   Work w;
   w.args = u.args;
   w.span = u.span;
+  w.window = a.window_of(*u.span);
   w.group_heads = a.heads / a.kv_heads;
   w.rows = (u.row1 - u.row0) * w.group_heads;
   w.first_position = u.span->past + u.row0;
@@ -78,8 +80,8 @@ void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t k
   const float lowest = -__builtin_inff();
   float before[16] = {}, base[16] = {};
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t high = w.position(row0 + i) - key0;
-    const Visible visible{a.window > 0 ? high - a.window + 1 : 0, high};
+    const int64_t position = w.position(row0 + i);
+    const Visible visible{w.window.first(position) - key0, position - key0};
     float* s = w.s + i * kBlock;
     const float top =
         a.softcap > 0 ? mask_row<true>(w, s, vecs, visible) : mask_row<false>(w, s, vecs, visible);
@@ -195,7 +197,7 @@ void attention_unit(const AttentionUnit& u) {
   for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
   for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
   const int64_t last = w.first_position + (u.row1 - u.row0) - 1;  // position of the last row
-  const int64_t first_key = a.window > 0 ? max64(0, w.first_position - a.window + 1) : 0;
+  const int64_t first_key = w.window.first(w.first_position);
   for (int64_t block = first_key / kBlock; block * kBlock <= last; ++block) {
     const int64_t key0 = block * kBlock;
     const int64_t keys = min64(kBlock, last - key0 + 1);
@@ -205,7 +207,7 @@ void attention_unit(const AttentionUnit& u) {
       load_block<float>(w, u, block, keys);
     const int64_t begin = max64(0, key0 - w.first_position) * w.group_heads;
     int64_t end = w.rows;  // rows whose window still reaches the block
-    if (a.window > 0) end = min64(end, (key0 + keys - 1 + a.window - w.first_position) * w.group_heads);
+    if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.first_position) * w.group_heads);
     run_block(w, block, begin, end);
   }
   finish(w, u);

@@ -20,6 +20,7 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 /// Rows are (query row, head of the group), the head running fastest.
 struct Work {
   const AttentionArgs* args;
+  AttentionWindow window;
   int64_t group_heads, rows, padded, v_padded;
   float *q, *d_q;              // [rows][padded]
   float* d_o;                  // [rows][v_padded]
@@ -34,6 +35,7 @@ Work make_work(const AttentionBackwardUnit& u) {
   const AttentionArgs& a = u.args->forward;
   Work w;
   w.args = &a;
+  w.window = a.window_of(*u.span);
   w.group_heads = a.heads / a.kv_heads;
   w.rows = u.span->rows * w.group_heads;
   w.padded = attention_padded(a.width);
@@ -124,8 +126,8 @@ void query_tiles(const Work& w, int64_t key0, int64_t row0, int64_t count) {
     product<false>({rows, vecs, a.values(), w.d_o + row * w.v_padded, w.v_padded, 1, w.v_turned, kBlock, d_s, kBlock,
                     false, nullptr});
     for (int64_t j = 0; j < rows; ++j) {
-      const int64_t high = (row + j) / w.group_heads - key0;
-      const Visible visible{a.window > 0 ? high - a.window + 1 : 0, high};
+      const int64_t position = (row + j) / w.group_heads;
+      const Visible visible{w.window.first(position) - key0, position - key0};
       float* p_row = p + j * kBlock;
       float* d_s_row = d_s + j * kBlock;
       if (a.softcap > 0)
@@ -198,7 +200,7 @@ void attention_backward_unit(const AttentionBackwardUnit& u) {
       load_block<float>(w, u, key0, keys);
     const int64_t begin = key0 * w.group_heads;
     int64_t end = w.rows;
-    if (a.window > 0) end = min64(end, (key0 + keys - 1 + a.window) * w.group_heads);
+    if (a.window > 0) end = min64(end, w.window.end(key0 + keys - 1) * w.group_heads);
     for (int64_t row = begin; row < end; row += kAttentionBackRows) {
       const int64_t count = min64(kAttentionBackRows, end - row);
       query_tiles(w, key0, row, count);

@@ -30,6 +30,22 @@ INGOT_INLINE void put_n(T* p, Vec x, int n, bool accumulate) {
   store_n(p, accumulate ? load_n(p, n) + x : x, n);
 }
 
+/// Calls f with a pointer of the type that it has (f32 or bf16).
+template <class F>
+void typed(const void* p, DType type, F&& f) {
+  if (type == DType::bf16)
+    f(static_cast<const bf16*>(p));
+  else
+    f(static_cast<const float*>(p));
+}
+template <class F>
+void typed(void* p, DType type, F&& f) {
+  if (type == DType::bf16)
+    f(static_cast<bf16*>(p));
+  else
+    f(static_cast<float*>(p));
+}
+
 template <class A, class B>
 INGOT_INLINE void copy_n(A* to, const B* from, int64_t count, bool accumulate = false) {
   each_vector(count, [&](int64_t i, int n) { put_n(to + i, load_n(from + i, n), n, accumulate); });

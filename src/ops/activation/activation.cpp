@@ -26,7 +26,7 @@ BackwardReads reads(const void*) {
 }
 
 std::string print(const void* attr_data) {
-  static const char* const kNames[] = {"gelu", "gelu_tanh", "relu2", "silu", "swiglu", "geglu"};
+  static const char* const kNames[] = {"gelu", "gelu_tanh", "relu2", "silu", "swiglu", "geglu", "soft_cap"};
   const auto& a = *static_cast<const ActivationAttr*>(attr_data);
   return fmt::format("{} out={}", kNames[static_cast<int>(a.kind)], name_of(a.out));
 }

@@ -18,6 +18,8 @@ ActivationFunction function_of(ActivationKind kind) {
       return ActivationFunction::gelu_tanh;
     case ActivationKind::relu2:
       return ActivationFunction::relu2;
+    case ActivationKind::soft_cap:
+      return ActivationFunction::soft_cap;
     case ActivationKind::silu:
     case ActivationKind::swiglu:
       break;
@@ -29,6 +31,7 @@ ActivationRows arguments(const OpCall& call, int64_t width) {
   const auto& attr = call.attr<ActivationAttr>();
   ActivationRows a{};
   a.function = function_of(attr.kind), a.gated = is_gated(attr.kind);
+  a.cap = attr.cap.factors();
   a.width = width;
   a.x = call.in[0].data, a.x_type = call.in[0].dtype();
   if (call.in[1].defined()) a.p = call.in[1].as<float>();

@@ -2,6 +2,7 @@
 // (1 + tanh u) / 2 = sigmoid(2 u), which is as accurate for negative x as for positive.
 #include "device/cpu/loops.h"
 #include "device/cpu/reduce.h"
+#include "device/cpu/soft_cap.h"
 #include "device/cpu/vmath.h"
 #include "ops/activation/row_kernels.h"
 
@@ -14,7 +15,7 @@ struct ValueAndSlope {
 
 /// The slope is computed only where it is used: everything here is inlined.
 template <ActivationFunction F>
-INGOT_INLINE ValueAndSlope evaluate(Vec x) {
+INGOT_INLINE ValueAndSlope evaluate(const SoftCapFactors& cap, Vec x) {
   const Vec one = set1(1.0f);
   if constexpr (F == ActivationFunction::gelu) {
     const Vec half = set1(0.5f);
@@ -29,6 +30,9 @@ INGOT_INLINE ValueAndSlope evaluate(Vec x) {
   } else if constexpr (F == ActivationFunction::relu2) {
     const Vec m = max(zero(), x);
     return {m * m, m + m};
+  } else if constexpr (F == ActivationFunction::soft_cap) {
+    const Vec l = soft_cap(cap, x);
+    return {l, soft_cap_slope(cap, l)};
   } else {
     const Vec s = vsigmoid(x), f = x * s;
     return {f, fma(f, one - s, s)};
@@ -43,7 +47,7 @@ void forward_rows(const ActivationRows& a, int64_t begin, int64_t end) {
     Y* y = static_cast<Y*>(a.y) + t * width;
     const Vec p = set1(a.p != nullptr ? a.p[t] : 1.0f);
     each_vector(width, [&](int64_t i, int n) {
-      Vec f = evaluate<F>(load_n(x + i, n)).f;
+      Vec f = evaluate<F>(a.cap, load_n(x + i, n)).f;
       if constexpr (kGated) f = f * load_n(x + width + i, n);
       store_n(y + i, a.p != nullptr ? f * p : f, n);
     });
@@ -52,9 +56,9 @@ void forward_rows(const ActivationRows& a, int64_t begin, int64_t end) {
 
 /// One vector of the gradients of x; returns d f u, whose sum is the gradient of p.
 template <ActivationFunction F, bool kGated, class X, class Y>
-INGOT_INLINE Vec backward_vector(const X* x, const Y* d_y, X* d_x, int64_t width, Vec p, int n,
-                                 bool accumulate) {
-  const ValueAndSlope v = evaluate<F>(load_n(x, n));
+INGOT_INLINE Vec backward_vector(const SoftCapFactors& cap, const X* x, const Y* d_y, X* d_x, int64_t width, Vec p,
+                                 int n, bool accumulate) {
+  const ValueAndSlope v = evaluate<F>(cap, load_n(x, n));
   const Vec d = load_n(d_y, n), d_p = d * p;
   if constexpr (kGated) {
     const Vec u = load_n(x + width, n);
@@ -78,7 +82,7 @@ void backward_rows(const ActivationRows& a, int64_t begin, int64_t end) {
     X* d_x = a.d_x != nullptr ? static_cast<X*>(a.d_x) + t * stride : nullptr;
     const Vec p = set1(a.p != nullptr ? a.p[t] : 1.0f);
     const auto vector = [&](int64_t i, int n) {
-      return backward_vector<F, kGated>(x + i, d_y + i, d_x != nullptr ? d_x + i : nullptr, width, p, n,
+      return backward_vector<F, kGated>(a.cap, x + i, d_y + i, d_x != nullptr ? d_x + i : nullptr, width, p, n,
                                         a.accumulate_x);
     };
     if (a.d_p == nullptr) {
@@ -117,6 +121,8 @@ void with_types(const ActivationRows& a, F&& f) {
       return types.template operator()<ActivationFunction::gelu_tanh, false>();
     case ActivationFunction::relu2:
       return types.template operator()<ActivationFunction::relu2, false>();
+    case ActivationFunction::soft_cap:
+      return types.template operator()<ActivationFunction::soft_cap, false>();
     case ActivationFunction::silu:
       if (a.gated) return types.template operator()<ActivationFunction::silu, true>();
       return types.template operator()<ActivationFunction::silu, false>();

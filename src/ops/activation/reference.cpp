@@ -16,8 +16,8 @@ struct ValueAndSlope {
   double f, df;
 };
 
-ValueAndSlope evaluate(ActivationKind kind, double x) {
-  switch (kind) {
+ValueAndSlope evaluate(const ActivationAttr& attr, double x) {
+  switch (attr.kind) {
     case ActivationKind::gelu: {
       const double cdf = 0.5 * (1 + std::erf(x * 0.70710678118654752440));
       return {x * cdf, cdf + x * std::exp(-0.5 * x * x) * 0.39894228040143267794};
@@ -34,6 +34,7 @@ ValueAndSlope evaluate(ActivationKind kind, double x) {
       const double s = 1 / (1 + std::exp(-x));
       return {x * s, s * (1 + x * (1 - s))};
     }
+    case ActivationKind::soft_cap: return {attr.cap.value(x), attr.cap.slope(attr.cap.value(x))};
   }
   return {0, 0};
 }
@@ -46,7 +47,7 @@ void forward(const OpCall& call) {
   Array y(rows * width);
   for (size_t t = 0; t < rows; ++t)
     for (size_t i = 0; i < width; ++i) {
-      const double f = evaluate(attr.kind, x[t * stride + i]).f;
+      const double f = evaluate(attr, x[t * stride + i]).f;
       y[t * width + i] = (p.empty() ? 1 : p[t]) * f * (is_gated(attr.kind) ? x[t * stride + width + i] : 1);
     }
   store(call.out[0], y);
@@ -60,7 +61,7 @@ void backward_input(const OpCall& call) {
   Array d_x(x.size()), d_p(rows);
   for (size_t t = 0; t < rows; ++t)
     for (size_t i = 0; i < width; ++i) {
-      const auto [f, df] = evaluate(attr.kind, x[t * stride + i]);
+      const auto [f, df] = evaluate(attr, x[t * stride + i]);
       const double scale = p.empty() ? 1 : p[t], d = d_y[t * width + i];
       const double u = is_gated(attr.kind) ? x[t * stride + width + i] : 1;
       d_x[t * stride + i] = scale * d * df * u;

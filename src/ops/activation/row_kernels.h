@@ -3,14 +3,16 @@
 #include <cstdint>
 
 #include "device/cpu/isa.h"
+#include "device/cpu/soft_cap_factors.h"
 #include "tensor/dtype.h"
 
 namespace ingot {
 
-enum class ActivationFunction { gelu, gelu_tanh, relu2, silu };
+enum class ActivationFunction { gelu, gelu_tanh, relu2, silu, soft_cap };
 
 struct ActivationRows {
   ActivationFunction function;
+  SoftCapFactors cap;  ///< of soft_cap
   bool gated;
   int64_t width;  ///< of y; x is twice as wide when gated
   const void* x;

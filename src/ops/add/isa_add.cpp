@@ -7,22 +7,6 @@ namespace {
 
 constexpr int64_t kColumns = 128;  // whose sums are kept on the stack at a time
 
-/// Calls f with a pointer of the right type.
-template <class F>
-void typed(const void* p, DType type, F&& f) {
-  if (type == DType::bf16)
-    f(static_cast<const bf16*>(p));
-  else
-    f(static_cast<const float*>(p));
-}
-template <class F>
-void typed(void* p, DType type, F&& f) {
-  if (type == DType::bf16)
-    f(static_cast<bf16*>(p));
-  else
-    f(static_cast<float*>(p));
-}
-
 template <class B, class Y>
 void sum_products(float* to, const B* b, const Y* d_y, const AddRows& p, int64_t chunk, int64_t n) {
   float total[kColumns] = {}, part[kColumns];

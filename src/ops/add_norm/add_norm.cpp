@@ -70,7 +70,7 @@ const Op& add_norm_op() {
                       {"stream_bias", InputKind::parameter, true},
                       {"y_scale", InputKind::parameter, true},
                       {"y_bias", InputKind::parameter, true},
-                      {"weight", InputKind::parameter},
+                      {"weight", InputKind::parameter, true},
                       {"bias", InputKind::parameter, true}},
                      {{"stream"}, {"h"}, {"rstd", false}, {"mean", false}},
                      reads,

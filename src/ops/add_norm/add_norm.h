@@ -7,6 +7,7 @@
 //           scaled  s = (y + b_y) * s_y + (x + b_x) * s_x       (ZAYA1 residual scaling, spec zaya1 §1.4, 001 eq 6)
 //   norm:   rms     h = s * r * w,            r = 1 / sqrt(mean(s^2) + eps)
 //           layer   h = (s - m) * r * w (+b), r = 1 / sqrt(mean((s - m)^2) + eps),  m = mean(s)
+//           w may be absent: 1
 //
 // Shapes: x_TD (stream: f32, or f64), y_TD (any float type), vectors [D] of the stream's type;
 // outputs s_TD (stream's type), h_TD (attr.h_dtype), rstd_T and mean_T (stream's type; mean is empty for rms).

@@ -29,7 +29,7 @@ const char* refuse(const OpCall& call) {
 AddNormRows arguments(const OpCall& call) {
   const auto& a = call.attr<AddNormAttr>();
   AddNormRows p{};
-  p.width = call.in[kWeight].dim(0);
+  p.width = add_norm_width(call);
   p.merge = static_cast<AddNormMerge>(a.merge);
   p.layer = a.norm == NormKind::layer;
   p.eps = static_cast<float>(a.eps);
@@ -97,7 +97,7 @@ void backward(const OpCall& call) {
 }  // namespace
 
 int64_t add_norm_scratch_bytes(const OpCall& call) {
-  return parameter_chunks(call.out[kRstd].dim(0)) * kSums * call.in[kWeight].dim(0) *
+  return parameter_chunks(call.out[kRstd].dim(0)) * kSums * add_norm_width(call) *
          static_cast<int64_t>(sizeof(float));
 }
 

@@ -32,6 +32,11 @@ INGOT_INLINE T* row(T* first, int64_t t, int64_t width) {
   return first != nullptr ? first + t * width : nullptr;
 }
 
+/// The norm's weight; multiplying by an absent one's 1 is exact.
+INGOT_INLINE Vec weight_n(const AddNormRows& p, int64_t i, int n) {
+  return p.weight != nullptr ? load_n(p.weight + i, n) : set1(1.0f);
+}
+
 template <AddNormMerge M, class Y>
 INGOT_INLINE Vec merged(const AddNormRows& p, const float* x, const Y* y, int64_t i, int n) {
   Vec s = load_n(x + i, n);
@@ -73,7 +78,7 @@ void forward_rows(const AddNormRows& p, int64_t begin, int64_t end) {
     }
     const float r = p.rstd[t] = 1.0f / __builtin_sqrtf(tree_sum(square) / width + p.eps);
     each_lane(D, [&](int, int64_t i, int n) {
-      const Vec normed = (load_n(s + i, n) - set1(mean)) * set1(r), w = load_n(p.weight + i, n);
+      const Vec normed = (load_n(s + i, n) - set1(mean)) * set1(r), w = weight_n(p, i, n);
       store_n(h + i, p.bias != nullptr ? fma(normed, w, load_n(p.bias + i, n)) : normed * w, n);
     });
   }
@@ -97,7 +102,7 @@ INGOT_INLINE void norm_sums(const AddNormRows& p, const float* s, const H* d_h, 
                             const AddNormSums& sums, float& sum_g, float& dot) {
   Lanes sum = lanes(0.0f), product = lanes(0.0f);
   each_lane(p.width, [&](int v, int64_t i, int n) {
-    const Vec d = load_n(d_h + i, n), g = d * load_n(p.weight + i, n),
+    const Vec d = load_n(d_h + i, n), g = d * weight_n(p, i, n),
               xhat = (load_n(s + i, n) - set1(mean)) * set1(r);
     product.v[v] = fma(g, xhat, product.v[v]);
     add_product(sums.weight + i, d, xhat, n);
@@ -127,7 +132,7 @@ void backward_rows(const AddNormRows& p, int64_t begin, int64_t end, const AddNo
       Vec grad = p.d_s != nullptr ? load_n(d_s + i, n) : zero();
       if (p.d_h != nullptr) {
         const Vec xhat = (load_n(s + i, n) - set1(mean)) * set1(r);
-        const Vec g = load_n(d_h + i, n) * load_n(p.weight + i, n) + minus_mean_g;
+        const Vec g = load_n(d_h + i, n) * weight_n(p, i, n) + minus_mean_g;
         grad = fma(fma(xhat, minus_mean_dot, g), set1(r), grad);
       }
       Vec to_x = grad;

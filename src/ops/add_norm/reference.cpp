@@ -33,7 +33,7 @@ void add_norm_reference_forward(const OpCall& call) {
     for (size_t d = 0; d < width; ++d) square += (s[t * width + d] - mean[t]) * (s[t * width + d] - mean[t]);
     rstd[t] = 1 / std::sqrt(square / static_cast<double>(width) + attr.eps);
     for (size_t d = 0; d < width; ++d)
-      h[t * width + d] = (s[t * width + d] - mean[t]) * rstd[t] * w[d] + (b.empty() ? 0 : b[d]);
+      h[t * width + d] = (s[t * width + d] - mean[t]) * rstd[t] * (w.empty() ? 1 : w[d]) + (b.empty() ? 0 : b[d]);
   }
   if (attr.merge != MergeKind::none) store(call.out[0], s);
   store(call.out[1], h);
@@ -47,7 +47,8 @@ void add_norm_reference_backward(const OpCall& call) {
   const Array x = load(call.in[0]), y = load(call.in[1]), sx = load(call.in[2]), bx = load(call.in[3]),
               sy = load(call.in[4]), by = load(call.in[5]), w = load(call.in[6]), rstd = load(call.out[2]),
               mean = load(call.out[3]), d_s = load(call.d_out[0]), d_h = load(call.d_out[1]);
-  const size_t width = w.size(), rows = rstd.size();
+  const size_t rows = rstd.size(), width = static_cast<size_t>(add_norm_width(call));
+  const auto weight = [&](size_t d) { return w.empty() ? 1.0 : w[d]; };
   Array g(s.size()), d_y(s.size()), d_w(width), d_b(width), d_sx(width), d_bx(width), d_sy(width),
       d_by(width);
   for (size_t t = 0; t < rows; ++t) {
@@ -55,8 +56,8 @@ void add_norm_reference_backward(const OpCall& call) {
     for (size_t d = 0; d < width && !d_h.empty(); ++d) {
       const size_t i = t * width + d;
       const double xhat = (s[i] - (mean.empty() ? 0 : mean[t])) * rstd[t];
-      sum += d_h[i] * w[d];
-      dot += d_h[i] * w[d] * xhat;
+      sum += d_h[i] * weight(d);
+      dot += d_h[i] * weight(d) * xhat;
       d_w[d] += d_h[i] * xhat;
       d_b[d] += d_h[i];
     }
@@ -65,7 +66,7 @@ void add_norm_reference_backward(const OpCall& call) {
       const size_t i = t * width + d;
       const double xhat = (s[i] - (mean.empty() ? 0 : mean[t])) * rstd[t];
       double grad = d_s.empty() ? 0 : d_s[i];
-      if (!d_h.empty()) grad += rstd[t] * (d_h[i] * w[d] - (sum + xhat * dot) / static_cast<double>(width));
+      if (!d_h.empty()) grad += rstd[t] * (d_h[i] * weight(d) - (sum + xhat * dot) / static_cast<double>(width));
       g[i] = d_y[i] = grad;
       if (attr.merge == MergeKind::affine || attr.merge == MergeKind::scaled) {
         g[i] = grad * sx[d];

@@ -10,9 +10,10 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<AttentionAttr>();
   const Tensor& qkv = call.in[0];
   INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.value_width >= 0 && a.heads % a.kv_heads == 0 &&
-                  a.window >= 0 && a.softcap >= 0 && a.scale >= 0,
-              "{} heads, {} key heads of {}, window {}, cap {}", a.heads, a.kv_heads, a.head_width, a.window,
-              a.softcap);
+                  a.window >= 0 && a.softcap >= 0 && a.scale >= 0 &&
+                  (a.window_block == 0 || a.window % a.window_block == 0),
+              "{} heads, {} key heads of {}, window {} in blocks of {}, cap {}", a.heads, a.kv_heads, a.head_width,
+              a.window, a.window_block, a.softcap);
   INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == a.packed_width(), "qkv is {}",
               qkv.meta.str());
   SequenceSpan whole;
@@ -29,7 +30,7 @@ double pairs(const AttentionAttr& a, int64_t rows) {
   double count = 0;
   for (const SequenceSpan& s : spans_of(a.rows, rows, whole))
     for (int64_t t = s.past; t < s.past + s.rows; ++t)
-      count += static_cast<double>(t - attention_first_key(a, t) + 1);
+      count += static_cast<double>(t - attention_window(a, s).first(t) + 1);
   return count;
 }
 

@@ -2,8 +2,8 @@
 //
 //   z_tj = scale q_t . k_j;  with a soft cap c:  z_tj <- c tanh(z_tj / c)
 //   o_t  = sum_j softmax_j(z_tj) v_j over the tokens j <= t of the same span, the cached past included; with
-//   a window w
-//          only t - w < j (w keys, the token itself among them)
+//   a window w only t - w < j (w keys, the token itself among them); with windows in blocks of b only the w / b latest
+//   blocks, counted from the start of the span's row: floor((j + phase) / b) > floor((t + phase) / b) - w / b
 //   lse_t = log sum_j exp(z_tj)
 //   max_logit = max over t and j of z_tj, per head; 0 where there are no rows
 //
@@ -30,6 +30,7 @@ struct AttentionAttr {
   const Rows* rows = nullptr;  ///< nullptr: all rows are one document
   int64_t layer = 0;           ///< of the states
   int64_t value_width = 0;     ///< V; 0: K
+  int64_t window_block = 0;    ///< 0: the window counts tokens; else blocks of this many, which divides it
 
   int64_t values() const { return value_width > 0 ? value_width : head_width; }
   /// W.

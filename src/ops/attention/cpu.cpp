@@ -29,7 +29,8 @@ AttentionArgs arguments(const OpCall& call) {
   AttentionArgs args;
   args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width, args.value_width = a.values();
   args.scale = static_cast<float>(attention_scale(a));
-  args.window = a.window, args.softcap = static_cast<float>(a.softcap);
+  args.window = a.window, args.window_block = a.window_block;
+  args.softcap = static_cast<float>(a.softcap);
   args.type = args.o_type = qkv.dtype();
   auto* first = static_cast<std::byte*>(qkv.data);
   args.q = first;
@@ -55,7 +56,7 @@ struct SpanLists {
     for (const SequenceSpan& s : spans) {
       if (s.rows == 0) continue;
       if (s.state == nullptr) {
-        in_place.push_back({s.row_begin, s.rows, 0, nullptr, nullptr});
+        in_place.push_back({s.row_begin, s.rows, 0, nullptr, nullptr, s.phase});
         continue;
       }
       s.state->append_kv(a.layer, s.past, qkv.slice(s.row_begin, s.row_begin + s.rows));
@@ -63,7 +64,7 @@ struct SpanLists {
       auto& list = blocks.emplace_back();
       for (int64_t p = 0; p < pages; ++p) list.push_back(s.state->keys(a.layer, p));
       for (int64_t p = 0; p < pages; ++p) list.push_back(s.state->values(a.layer, p));
-      paged.push_back({s.row_begin, s.rows, s.past, list.data(), list.data() + pages});
+      paged.push_back({s.row_begin, s.rows, s.past, list.data(), list.data() + pages, s.phase});
     }
   }
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "device/cpu/attention.h"
 #include "ops/attention/attention.h"
 #include "ops/op.h"
 
@@ -15,9 +16,8 @@ inline double attention_scale(const AttentionAttr& attr) {
   return attr.scale != 0 ? attr.scale : 1 / std::sqrt(static_cast<double>(attr.head_width));
 }
 
-/// First key that token `t` of a sequence sees.
-inline int64_t attention_first_key(const AttentionAttr& attr, int64_t t) {
-  return attr.window > 0 && t >= attr.window ? t - attr.window + 1 : 0;
+inline AttentionWindow attention_window(const AttentionAttr& attr, const SequenceSpan& span) {
+  return {attr.window, attr.window_block, span.phase};
 }
 
 }  // namespace ingot

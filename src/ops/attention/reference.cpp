@@ -81,7 +81,7 @@ void forward(const OpCall& call) {
     for (int64_t h = 0; h < a.heads; ++h) {
       const Head head{a, qkv, past, span, h};
       for (int64_t t = 0; t < span.rows; ++t) {
-        const int64_t last = span.past + t, first = attention_first_key(a, last);
+        const int64_t last = span.past + t, first = attention_window(a, span).first(last);
         Array z;
         for (int64_t j = first; j <= last; ++j)
           z.push_back(head.cap(head.score(t, j)));
@@ -120,7 +120,7 @@ void backward(const OpCall& call) {
         const double* d_out = d_o.data() + row * static_cast<size_t>(a.values());
         const double delta = Head::dot(d_out, o.data() + row * static_cast<size_t>(a.values()), a.values());
         double* d_q = d_qkv.data() + head.q_at(t);
-        for (int64_t j = attention_first_key(a, t); j <= t; ++j) {
+        for (int64_t j = attention_window(a, span).first(t); j <= t; ++j) {
           const double z = head.cap(head.score(t, j));
           const double p = std::exp(z - lse[row]);
           double d_z = p * (Head::dot(d_out, head.key(j, true), a.values()) - delta) * attention_scale(a);

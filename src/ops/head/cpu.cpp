@@ -35,6 +35,11 @@ void form_logits(const OpCall& call, Chunk c, float* to) {
   g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
   g.c = to, g.ldc = g.n;
   gemm(g);
+  const SoftCap& cap = call.attr<HeadAttr>().cap;
+  if (!cap.on()) return;
+  parallel_for(c.count, row_grain(g.n, kElements), [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(head_soft_cap)(cap.factors(), to + begin * g.n, (end - begin) * g.n);
+  });
 }
 
 void statistics(const OpCall& call, Chunk c, const float* logits_of_chunk) {
@@ -118,6 +123,7 @@ void forward(const OpCall& call) {
     if (a.mode != HeadMode::gradient) return;
     HeadCotangents p{};
     p.vocabulary = vocabulary;
+    p.cap = a.cap.factors();
     p.logits = p.d_logits = l;
     p.targets = at<int32_t>(call.in[targets], c.first);
     p.lse = at<float>(call.out[lse], c.first);
@@ -140,6 +146,7 @@ void backward_input(const OpCall& call) {
   each_chunk(call.in[x].dim(0), a.chunk, [&](Chunk c) {
     HeadCotangents p{};
     p.vocabulary = vocabulary;
+    p.cap = a.cap.factors();
     p.logits = p.d_logits = l;
     if (a.mode == HeadMode::store)
       p.logits = at<float>(call.out[logits], c.first * vocabulary);

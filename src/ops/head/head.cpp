@@ -1,6 +1,7 @@
 // See head.h: the op's description.
 #include "ops/head/head.h"
 
+#include "ops/activation/activation.h"
 #include "ops/head/kernels.h"
 #include "ops/linear/linear.h"
 
@@ -63,7 +64,8 @@ int64_t scratch_bytes(const OpCall& call) {
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const HeadAttr*>(attr_data);
   static const char* const kModes[] = {"store", "recompute", "gradient"};
-  return fmt::format("{} chunk={}{}", kModes[static_cast<int>(a.mode)], a.chunk, a.entropy ? " entropy" : "");
+  return fmt::format("{} chunk={}{}{}", kModes[static_cast<int>(a.mode)], a.chunk, a.entropy ? " entropy" : "",
+                     a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "");
 }
 
 }  // namespace
@@ -99,8 +101,10 @@ HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value
           std::move(o[best])};
 }
 
-Value head_logits(Tape& tape, const Value& x_TD, const Value& weight_VD) {
-  return linear(tape, x_TD.dtype() == DType::f64 ? DType::f64 : DType::f32, x_TD, weight_VD);
+Value head_logits(Tape& tape, const SoftCap& cap, const Value& x_TD, const Value& weight_VD) {
+  const DType type = x_TD.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  Value logits_TV = linear(tape, type, x_TD, weight_VD);
+  return cap.on() ? activation(tape, {ActivationKind::soft_cap, type, cap}, logits_TV) : logits_TV;
 }
 
 }  // namespace ingot

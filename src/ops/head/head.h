@@ -2,9 +2,9 @@
 // where a vocabulary-wide row exists. Every objective is a pure function of these statistics and of data
 // columns, and hands back one cotangent per statistic (docs/architecture.md, "The head contract").
 //
-//   l = x W^T (fp32 chains);  logprob = l[target] - lse;  lse = log sum exp l;  entropy = lse - sum p l;
+//   l = x W^T (fp32 chains), soft-capped where attr.cap says so (ops/soft_cap.h);  logprob = l[target] - lse;  lse = log sum exp l;  entropy = lse - sum p l;
 //   kl = sum q (log q - l + lse) for a teacher's probabilities q;  best = argmax l (ties to the lowest id)
-//   d l = d_logprob (1[target] - p) + d_lse p - d_entropy p (l - lse + entropy) + d_kl (p - q)
+//   d l = d_logprob (1[target] - p) + d_lse p - d_entropy p (l - lse + entropy) + d_kl (p - q), times the cap's slope
 //
 // Three modes, chosen by the memory plan; the same bits from all of them (a weight
 // gradient that accumulates: mode gradient adds its finished sum, the others carry the chain on):
@@ -18,6 +18,7 @@
 // (fp32, or f64; entropy and kl are empty unless asked for), best_T (i32), logits, d_x, d_W (kept by the
 // mode; else empty).
 #pragma once
+#include "ops/soft_cap.h"
 #include "tape/tape.h"
 
 namespace ingot {
@@ -29,6 +30,7 @@ struct HeadAttr {
   bool entropy = false;
   int32_t chunk = 256;       ///< rows whose logits exist at a time (recompute, gradient)
   double z_coefficient = 0;  ///< mode gradient: z-loss coefficient
+  SoftCap cap = {};
 };
 
 struct HeadResult {
@@ -38,9 +40,9 @@ struct HeadResult {
 HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD,
                 const Value& targets_T, const Value& teacher_TV = {}, const Value& weight_T = {});
 
-/// The raw logits of selected rows, for sampling: linear() with an fp32 result, named here so that callers
-/// see that training and sampling share one product.
-Value head_logits(Tape& tape, const Value& x_TD, const Value& weight_VD);
+/// The logits of selected rows, for sampling: linear() with an fp32 result and the cap, named here so that callers
+/// see that training and sampling share one product and one cap.
+Value head_logits(Tape& tape, const SoftCap& cap, const Value& x_TD, const Value& weight_VD);
 
 const Op& head_op();
 

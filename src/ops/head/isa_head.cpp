@@ -2,6 +2,7 @@
 // virtual lanes of reduce.h.
 #include "device/cpu/loops.h"
 #include "device/cpu/reduce.h"
+#include "device/cpu/soft_cap.h"
 #include "device/cpu/vmath.h"
 #include "ops/head/row_kernels.h"
 
@@ -63,6 +64,12 @@ INGOT_INLINE float divergence(const float* q, const float* l, float lse, int64_t
   });
 }
 
+INGOT_INLINE float slope_of(const SoftCapFactors& cap, float l) {
+  float all[kLanes];
+  store(all, soft_cap_slope(cap, set1(l)));
+  return all[0];
+}
+
 INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
   const int64_t n = p.vocabulary;
   const float* l = p.logits + t * n;
@@ -75,25 +82,33 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
   const float d_entropy = p.d_entropy != nullptr ? p.d_entropy[t] : 0.0f;
   const float d_kl = p.d_kl != nullptr ? p.d_kl[t] : 0.0f;
   const Vec weight = set1(d_lse - d_logprob + d_kl);  // of p
+  const bool capped = p.cap.cap > 0;
+  const float to_target = capped ? d_logprob * slope_of(p.cap, l[p.targets[t]]) : d_logprob;
   if (p.d_entropy == nullptr && p.d_kl == nullptr) {
     each_vector(n, [&](int64_t i, int count) {
-      store_n(d + i, vexp(load_n(l + i, count) - set1(lse)) * weight, count);
+      const Vec logit = load_n(l + i, count), w = vexp(logit - set1(lse)) * weight;
+      store_n(d + i, capped ? w * soft_cap_slope(p.cap, logit) : w, count);
     });
   } else {
     const float entropy = p.d_entropy != nullptr ? p.entropy[t] : 0.0f;
     const float* q = p.d_kl != nullptr ? p.teacher + t * n : nullptr;
     each_vector(n, [&](int64_t i, int count) {
-      const Vec x = load_n(l + i, count) - set1(lse);
+      const Vec logit = load_n(l + i, count), x = logit - set1(lse);
       Vec w = weight;
       if (p.d_entropy != nullptr) w = fma(x + set1(entropy), set1(-d_entropy), w);
       w = vexp(x) * w;
-      store_n(d + i, q != nullptr ? fma(load_n(q + i, count), set1(-d_kl), w) : w, count);
+      if (q != nullptr) w = fma(load_n(q + i, count), set1(-d_kl), w);
+      store_n(d + i, capped ? w * soft_cap_slope(p.cap, logit) : w, count);
     });
   }
-  d[p.targets[t]] += d_logprob;
+  d[p.targets[t]] += to_target;
 }
 
 }  // namespace
+
+void head_soft_cap(const SoftCapFactors& cap, float* logits, int64_t n) {
+  each_vector(n, [&](int64_t i, int count) { store_n(logits + i, soft_cap(cap, load_n(logits + i, count)), count); });
+}
 
 void head_statistics(const HeadStatistics& p, int64_t begin, int64_t end) {
   const int64_t n = p.vocabulary;

@@ -14,11 +14,12 @@ using reference::Array;
 using reference::load;
 using reference::store;
 
-Array logits_of_row(const Array& x_in, const Array& w, size_t t, size_t width) {
+Array logits_of_row(const SoftCap& cap, const Array& x_in, const Array& w, size_t t, size_t width) {
   const size_t vocabulary = w.size() / width;
   Array l(vocabulary);
   for (size_t v = 0; v < vocabulary; ++v)
     for (size_t d = 0; d < width; ++d) l[v] += x_in[t * width + d] * w[v * width + d];
+  for (double& z : l) z = cap.value(z);
   return l;
 }
 
@@ -49,7 +50,7 @@ void forward(const OpCall& call) {
   Array logprob_T(rows), lse_T(rows), entropy_T(a.entropy ? rows : 0), kl_T(q.empty() ? 0 : rows), kept;
   Array grad_x(rows * width), grad_w(w.size());
   for (size_t t = 0; t < rows; ++t) {
-    const Array l = logits_of_row(x_in, w, t, width);
+    const Array l = logits_of_row(a.cap, x_in, w, t, width);
     if (a.mode == HeadMode::store) kept.insert(kept.end(), l.begin(), l.end());
     size_t top = 0;
     for (size_t v = 1; v < vocabulary; ++v)
@@ -67,7 +68,7 @@ void forward(const OpCall& call) {
       if (!q.empty() && q[t * vocabulary + v] > 0)
         kl_T[t] += q[t * vocabulary + v] * (std::log(q[t * vocabulary + v]) - l[v] + z);
       if (a.mode == HeadMode::gradient)
-        d_l[v] = rw[t] * ((v == static_cast<size_t>(target[t])) - p + 2 * a.z_coefficient * z * p);
+        d_l[v] = rw[t] * ((v == static_cast<size_t>(target[t])) - p + 2 * a.z_coefficient * z * p) * a.cap.slope(l[v]);
     }
     if (a.mode == HeadMode::gradient) back_product(d_l, x_in, w, t, width, grad_x, grad_w);
   }
@@ -96,7 +97,7 @@ void backward_input(const OpCall& call) {
   Array grad_x(rows * width), grad_w(w.size());
   for (size_t t = 0; t < rows; ++t) {
     if (target[t] < 0) continue;
-    const Array l = logits_of_row(x_in, w, t, width);
+    const Array l = logits_of_row(a.cap, x_in, w, t, width);
     Array d_l(vocabulary);
     for (size_t v = 0; v < vocabulary; ++v) {
       const double p = std::exp(l[v] - lse_T[t]);
@@ -104,6 +105,7 @@ void backward_input(const OpCall& call) {
       if (!d_lse.empty()) d_l[v] += d_lse[t] * p;
       if (!d_entropy.empty() && a.entropy) d_l[v] -= d_entropy[t] * p * (l[v] - lse_T[t] + entropy_T[t]);
       if (!d_kl.empty() && !q.empty()) d_l[v] += d_kl[t] * (p - q[t * vocabulary + v]);
+      d_l[v] *= a.cap.slope(l[v]);
     }
     back_product(d_l, x_in, w, t, width, grad_x, grad_w);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/cpu/isa.h"
+#include "device/cpu/soft_cap_factors.h"
 
 namespace ingot {
 
@@ -20,7 +21,8 @@ struct HeadStatistics {
 /// Backward: cotangents of the statistics to those of the logits. Absent cotangents (nullptr) are zero.
 struct HeadCotangents {
   int64_t vocabulary;
-  const float* logits;
+  SoftCapFactors cap;
+  const float* logits;  ///< capped ones
   const int32_t* targets;
   const float* teacher;
   const float *lse, *entropy;
@@ -29,6 +31,8 @@ struct HeadCotangents {
   float* d_logits;  ///< [rows, V], may be the logits' own place
 };
 
+/// Caps n logits in place.
+INGOT_ISA_KERNEL(void, head_soft_cap, (const SoftCapFactors& cap, float* logits, int64_t n));
 INGOT_ISA_KERNEL(void, head_statistics, (const HeadStatistics& args, int64_t begin, int64_t end));
 INGOT_ISA_KERNEL(void, head_d_logits, (const HeadCotangents& args, int64_t begin, int64_t end));
 

@@ -1,0 +1,45 @@
+// mix: scalars given and not, a range of columns, odd and empty sizes; the unused scalar's gradient.
+#include "ops/mix/mix.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/op_check.h"
+
+namespace ingot::test {
+namespace {
+
+struct Options {
+  int64_t rows, width, first;
+  bool alpha, beta, b;
+  DType type;
+};
+
+void check(const Options& o) {
+  OpCase c;
+  c.name = fmt::format("mix {}x{} from {} alpha={} beta={} b={} {}", o.rows, o.width, o.first, o.alpha, o.beta, o.b,
+                       name_of(o.type));
+  c.op = &mix_op();
+  c.attr = AttrBox(MixAttr{o.type, o.first, o.alpha, o.beta});
+  c.attr_double = AttrBox(MixAttr{DType::f64, o.first, o.alpha, o.beta});
+  c.inputs = {{{Shape{o.rows, o.width}, o.type}, 1, 0, {}, true, true},
+              {{Shape{o.rows, o.width - o.first}, o.type}, 1, 0, {}, o.b, true},
+              {{Shape{1}, DType::f32}, 0.3, 0.7, {}, o.alpha},
+              {{Shape{1}, DType::f32}, 0.3, -0.4, {}, o.beta}};
+  c.output_row_indexed = {true};
+  c.finite_differences = o.rows <= 5;
+  check_op(c);
+}
+
+TEST(Mix, Cases) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const auto& [rows, width, first] :
+         {std::tuple<int64_t, int64_t, int64_t>{5, 7, 0}, {3, 40, 24}, {0, 16, 0}, {200, 33, 5}, {1, 1, 0}, {70, 64, 0}}) {
+      check({rows, width, first, true, true, true, type});    // a x + b x0
+      check({rows, width, first, false, true, true, type});   // x + w skip
+      check({rows, width, first, true, true, false, type});   // a v, where a layer has no table
+      check({rows, width, first, false, false, true, type});  // a sum
+    }
+}
+
+}  // namespace
+}  // namespace ingot::test
