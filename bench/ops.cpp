@@ -28,6 +28,7 @@
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
+#include "ops/mla/mla.h"
 #include "ops/permute/permute.h"
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/reference.h"
@@ -187,6 +188,15 @@ void sequence_lines(DType type, int64_t rows, int64_t H, int64_t G, int64_t K) {
   line("attention, one document", rows, 256, [&](int64_t n) {
     return Problem(attention_op(), AttrBox(AttentionAttr{H, G, K}), {{{n, W}, type}});
   });
+  const int64_t rank = 4 * K, rope = K / 2;
+  line("mla_latents", rows, rows, [&](int64_t n) {
+    return Problem(mla_latents_op(), AttrBox(MlaLatentsAttr{rank, rank, rope, {1e4, rope}, 1e-6, type}),
+                   {{{n, 2 * rank + rope}, type}, {{n}, DType::i32}, {{rank}, DType::f32}, {{rank}, DType::f32}});
+  });
+  line("mla_pack", rows, rows, [&](int64_t n) {
+    return Problem(mla_pack_op(), AttrBox(MlaPackAttr{H, K, rope, K, {1e4, rope}}),
+                   {{{n, H * (K + rope)}, type}, {{n}, DType::i32}, {{n, H * 2 * K}, type}, {{n, rope}, type}});
+  });
   line("cca", rows, 16, [&](int64_t n) {
     return Problem(cca_op(), AttrBox(CcaAttr{H, G, K, {5e6, K / 2}, type, nullptr, 0}),
                    {{{n, W}, type},
@@ -250,7 +260,7 @@ void dense_lines(DType type, int64_t rows, int64_t D, int64_t V) {
     for (int64_t t = 0; t < n; ++t) all.push_back(static_cast<int32_t>(t * 7919 % V));
     return all;
   };
-  line("embedding", rows, 1024, [&](int64_t n) {
+  line("embedding", rows, rows, [&](int64_t n) {
     return Problem(embedding_op(), AttrBox(EmbeddingAttr{}), {{{n}, DType::i32}, {{V, D}, type}}, {ids(n)});
   });
   for (const auto& [name, mode] : {std::pair{"head store", HeadMode::store},

@@ -28,7 +28,13 @@ struct Case {
   const char* options = "";  ///< further lines of [model], which override the ones that all cases have
   const char* stage = "";    ///< a second stage's lines; without it one stage of 20 steps
   const char* prompts = "\"the \"";
+  const char* sections = "";  ///< further sections of the recipe
 };
+
+/// A case of the llama that differs in its optimizer alone.
+constexpr Case optimizer(const char* name, const char* sections) { return {name, "llama-small", "", "", "\"the \"", sections}; }
+/// A case of the llama whose second half of the steps is another stage.
+constexpr Case second_stage(const char* name, const char* stage) { return {name, "llama-small", "", stage}; }
 
 const Case kCases[] = {
     {"gpt2", "gpt-10m", "kv_heads = 4\n"},
@@ -65,7 +71,31 @@ const Case kCases[] = {
      "value_embeddings = 1\nwindow = 16\nwindow_block = 8\nwindow_pattern = \"SH\"\nmlp = \"relu2\"\ntied = false\n"
      "head_multiple = 16\nhead_cap.kind = \"sigmoid\"\n",
      "window_growth = 12\n"},
-    {"stage_theta", "llama-small", "", "rope_theta = 1_000_000.0\n"},
+    second_stage("stage_theta", "rope_theta = 1_000_000.0\n"),
+    second_stage("schedule_continues", "continues = true\n"),
+    second_stage("schedule_cosine", "schedule = \"cosine\"\nmin_lr_ratio = 0.1\n"),
+    second_stage("schedule_linear", "schedule = \"linear\"\n"),
+    second_stage("schedule_piecewise",
+                 "schedule = \"piecewise\"\nsegments = [{ until = 0.5, to = 1.0 }, { until = 1.0, to = 0.2, shape = \"sqrt\" }]\n"),
+    second_stage("z_loss", "z_coefficient = 1e-3\n"),
+    second_stage("batches", "batch_rate = \"sqrt\"\n[[stages.batches]]\ntokens = 400\nbatch = 6\n[[stages.batches]]\nloss = 20.0\nbatch = 8\n"),
+    optimizer("adamw", "[optimizer]\nmatrices = \"adamw\"\nclip = 0.1\n"),
+    optimizer("ademamix", "[optimizer]\nmatrices = \"ademamix\"\nothers = \"ademamix\"\n"),
+    optimizer("muon_lerp", "[optimizer]\nmuon_form = \"lerp\"\nmuon_nesterov = false\nmuon_scale = \"spectral\"\n"),
+    optimizer("muon_momenta", "[optimizer]\nmuon_scale = \"none\"\nmuon_momentum_warmup = 5\nmuon_momentum_cooldown = 6\n"),
+    optimizer("muon_without_momentum", "[optimizer]\nmuon_momentum = 0.0\nmuon_lr_multiplier = 2.0\n"),
+    optimizer("moments_bf16", "[optimizer]\nfirst_moment = \"bf16\"\nsecond_moment = \"bf16_stochastic\"\n"),
+    optimizer("qk_clip", "[optimizer]\nqk_clip = 0.02\n"),
+    optimizer("optimizer_rules",
+              "[[optimizer.rules]]\npattern = \"*.out.weight\"\noptimizer = \"adamw\"\nlr_multiplier = 0.5\ndecay_multiplier = 2.0\n"),
+    {"init_rules", "llama-small",
+     "init = [{ pattern = \"*.down.weight\", kind = \"truncated\", residual_scaled = true }, "
+     "{ pattern = \"*.qkv.weight\", kind = \"uniform\" }, { pattern = \"*.out.weight\", kind = \"zero\" }, "
+     "{ pattern = \"*.gate_up.weight\", kind = \"fan_in\", gain = 0.7 }]\n"},
+    {"mup", "llama-small", "tied = false\nmup_base_width = 8\n"},
+    {"relu2", "llama-small", "mlp = \"relu2\"\nrotary_fraction = 0.5\n"},
+    {"zaya_dense", "zaya-tiny", "moe.experts = 0\n"},
+    {"zaya_sign", "zaya-tiny", "moe.balance = \"sign\"\n"},
 };
 
 const Case& case_of(const std::string& name) {
@@ -91,9 +121,9 @@ std::string recipe_of(const TempDir& folder, const Case& c) {
       "[[data.sources]]\nname = \"words\"\npath = \"{1}\"\ndocuments = \"blank_line\"\n"
       "[samples]\nprompts = [{7}]\ntokens = 4\n{4}[model]\npreset = \"{2}\"\nwidth = 24\nlayers = "
       "2\nheads = 4\nhidden = 40\n"
-      "context = 48\n{5}{6}moe.hidden = 16\nmoe.router_width = 8\nmoe.balance_rate = 1e-3\n",
+      "context = 48\n{5}{6}moe.hidden = 16\nmoe.router_width = 8\nmoe.balance_rate = 1e-3\n{8}",
       folder.path(), fixture("golden/text.txt"), c.preset, std::string(c.name) == "llama" ? "bf16" : "f32", stages, heads,
-      c.options, c.prompts);
+      c.options, c.prompts, c.sections);
 }
 
 std::vector<std::string> curve(const std::string& family, const std::string& isa) {
