@@ -7,6 +7,8 @@
 #include "apps/commands.h"
 #include "apps/run.h"
 #include "base/log.h"
+#include "base/progress.h"
+#include "exchange/import.h"
 #include "ops/op.h"
 #include "train/finetune.h"
 
@@ -23,6 +25,17 @@ std::string base_name(const std::string& path) {
   return trimmed.substr(trimmed.find_last_of('/') + 1);
 }
 
+/// A folder of Hugging Face is imported into the run's first.
+std::string our_model(FileSystem& fs, const std::string& model, const std::string& run_folder) {
+  if (!fs.exists(model + "/config.json") || fs.exists(model + "/checkpoints")) return model;
+  const std::string imported = run_folder + "/import";
+  if (fs.exists(imported + "/checkpoints")) return imported;
+  const ImportReport r = import_huggingface(fs, model, imported);
+  for (const std::string& s : r.suspicions) log::warn("{}", s);
+  std::cout << fmt::format("imported {}: {} parameters in {} tensors\n", r.layout.family, group_digits(r.parameters), r.tensors);
+  return imported;
+}
+
 int finetune(Options& o, const std::vector<std::string>& overrides) {
   FileSystem& fs = real_file_system();
   set_kernel_policy(kernel_policy_from(o.kernels));
@@ -31,7 +44,7 @@ int finetune(Options& o, const std::vector<std::string>& overrides) {
   const std::string path = folder + "/recipe.toml";
   if (fs.exists(folder + "/" + run_files::kRecord))
     throw Error(fmt::format("'{}' already holds a run", folder), fmt::format("`ingot run {}` goes on with it; or choose another --run", path));
-  const StoredModel model = open_stored_model(fs, o.model);
+  const StoredModel model = open_stored_model(fs, our_model(fs, o.model, folder));
   fs.create_folders(folder);
   write_file_atomically(fs, path, print_config(finetune_recipe(fs, model, o.finetune)));
   const Recipe recipe = load_recipe(path, overrides);
@@ -47,7 +60,7 @@ void add_finetune_command(CLI::App& app, int& code) {
   FinetuneOptions& f = o->finetune;
   CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
   c->footer("It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");
-  c->add_option("model", o->model, "import, run folder or checkpoint")->required();
+  c->add_option("model", o->model, "folder of Hugging Face, import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
   c->add_option("--field", f.field, "field of a .jsonl row that is learnt; default: completion beside prompt, else text");
