@@ -28,6 +28,7 @@
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
+#include "ops/mix/mix.h"
 #include "ops/mla/mla.h"
 #include "ops/permute/permute.h"
 #include "ops/qk_prepare/qk_prepare.h"
@@ -254,6 +255,10 @@ void dense_lines(DType type, int64_t rows, int64_t D, int64_t V) {
   line("add gated", rows, 1024, [&](int64_t n) {
     return Problem(add_op(), AttrBox(AddAttr{type, true}),
                    {{{n, D}, type}, {{n, D}, type}, {{D}, DType::f32}});
+  });
+  line("mix", rows, 1024, [&](int64_t n) {
+    return Problem(mix_op(), AttrBox(MixAttr{type, 0, true, true}),
+                   {{{n, D}, type}, {{n, D}, type}, {{1}, DType::f32}, {{1}, DType::f32}});
   });
   const auto ids = [&](int64_t n) {
     std::vector<int32_t> all;

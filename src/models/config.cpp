@@ -105,6 +105,7 @@ void validate_mla(ConfigErrors& e, const ModelConfig& m) {
   if (m.rotary_fraction != 1) e.add("rotary_fraction", "latent attention rotates mla.rope_width channels; leave it out");
   if (m.qk_norm) e.add("qk_norm", "latent attention norms its latents instead");
   if (m.attention_bias) e.add("attention_bias", "latent attention has no biases");
+  if (!m.norm_weight) e.add("norm_weight", "the norms of latent attention's latents have weights");
   if (m.window_block > 0) e.add("window_block", "latent attention has windows of tokens; leave it out");
   if (m.value_embeddings > 0) e.add("value_embeddings", "latent attention has no values to mix them into; leave it out");
   if (m.position == PositionKind::learned)
@@ -113,7 +114,8 @@ void validate_mla(ConfigErrors& e, const ModelConfig& m) {
 
 void validate_stream(ConfigErrors& e, const ModelConfig& m) {
   validate_pattern(e, "attention_pattern", m.attention_pattern, "AN", m.layers);
-  if (m.cache_layer(m.layers) == 0) e.add("attention_pattern", "\"{}\" leaves no layer that attends", m.attention_pattern);
+  if (!m.attention_pattern.empty() && m.attention_pattern.find('A') == std::string::npos)
+    e.add("attention_pattern", "\"{}\" leaves no layer that attends", m.attention_pattern);
   if (m.residual != ResidualKind::plain && (m.input_mix || m.unet_skips))
     e.add("residual", "{} merges outputs in another way than input_mix and unet_skips, which need residual = \"plain\"",
           enum_name(m.residual));
@@ -122,9 +124,9 @@ void validate_stream(ConfigErrors& e, const ModelConfig& m) {
   if (m.unet_skips && m.layers % 2 != 0) e.add("unet_skips", "needs an even number of layers, found {}", m.layers);
   if (m.value_embeddings < 0 || 2 * m.value_embeddings > m.layers)
     return e.add("value_embeddings", "the first and last {} of {} layers must be different ones", m.value_embeddings, m.layers);
-  for (int64_t l = 0; l < m.layers; ++l)
-    if (m.value_table(l) >= 0 && !m.attends(l))
-      e.add("value_embeddings", "layer {} reads a table, but attention_pattern gives it no attention", l);
+  for (int64_t i = 0; i < std::min(m.value_embeddings, static_cast<int64_t>(m.attention_pattern.size())); ++i)  // it repeats
+    for (const int64_t l : {i, m.layers - 1 - i})
+      if (!m.attends(l)) e.add("value_embeddings", "layer {} reads a table, but attention_pattern gives it no attention", l);
 }
 
 void validate_head(ConfigErrors& e, const ModelConfig& m) {

@@ -273,7 +273,7 @@ std::string huggingface_families_hint() {
 
 HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
   if (!m.norm_weight || m.embedding_norm || m.input_mix || m.unet_skips || m.value_embeddings > 0 || m.head_multiple > 1 ||
-      m.cache_layer(m.layers) != m.layers)
+      m.attention_pattern.find('N') != std::string::npos)
     throw Error("no Hugging Face family describes this model: norms without weights, a norm of the embedding, mixed inputs, "
                 "skips between blocks, value embeddings, a padded head and layers without attention have no counterpart there",
                 huggingface_families_hint());

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "data/batch.h"
 #include "models/config.h"
 #include "nn/weights.h"
+#include "train/data_recipe.h"
 #include "train/optimizer_recipe.h"
 
 namespace ingot {
@@ -23,70 +23,6 @@ struct RunConfig {
     v("seed", seed, "initial weights, data order and samples follow from it");
     v("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
     v("start_from", start_from, "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
-  }
-};
-
-struct TokenizerConfig {
-  TokenizerKind kind = TokenizerKind::bpe;
-  std::string path;  ///< empty: trained on the sources, kept in the data folder
-  int64_t vocab = 8192;
-  std::string pattern = "gpt2";
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("kind", kind, "bpe (byte-level), or characters");
-    v("path", path, "an existing tokenizer (folder or tokenizer.json); empty: train one on the sources");
-    v("vocab", vocab, "bpe: tokens to learn");
-    v("pattern", pattern, "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, or a regular expression)");
-  }
-};
-
-struct SourceConfig {
-  std::string name;
-  std::string path;
-  SplitChoice documents = SplitChoice::whole_file;
-  std::string marker = "<|endoftext|>";
-  std::string field = "text";
-  std::string prompt_field;
-  bool tail_validation = false;
-  double validation_fraction = 0.02;
-  double weight = 1.0;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("name", name, "short name, used in metrics and folders");
-    v("path", path, "text or .jsonl file, folder, or pattern");
-    v("documents", documents, "how a text file divides: whole_file, blank_line or marker");
-    v("marker", marker, "text between documents, for documents = marker");
-    v("field", field, "field of a .jsonl row that holds the text");
-    v("prompt_field", prompt_field, "field of a .jsonl row with text that comes first and is not learnt; empty: none");
-    v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
-    v("validation_fraction", validation_fraction, "share held out for validation");
-    v("weight", weight, "share in the mixture (relative); stages may override it");
-  }
-};
-
-struct DataConfig {
-  std::string folder = "data";  ///< tokenizer and token shards
-  SampleChoice sampling = SampleChoice::stream;
-  bool document_mask = true;
-  bool drop_too_long = false;
-  bool end_of_text = true;
-  bool end_of_text_first = false;
-  std::vector<SourceConfig> sources;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("folder", folder, "where the tokenizer and the token shards are kept; reused by later runs");
-    v("sampling", sampling, "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
-    v("document_mask", document_mask, "attention and positions start anew at each document in a row");
-    v("drop_too_long", drop_too_long, "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
-    v("end_of_text", end_of_text, "append the end-of-text token to every document");
-    v("end_of_text_first", end_of_text_first, "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
-    v("sources", sources, "text sources");
-  }
-  /// How rows of a batch are presented.
-  data::RowOptions rows() const {
-    data::RowOptions o{.document_mask = document_mask};
-    if (end_of_text_first) o.mask_document_start = false;
-    return o;
   }
 };
 

@@ -165,6 +165,12 @@ TEST(ModelConfig, OptionsOfTheRecordSayWhatTheyNeed) {
   expect("word of the letters AN", [](ModelConfig& m) { m.attention_pattern = "AB"; });
   expect("leaves no layer that attends", [](ModelConfig& m) { m.attention_pattern = "N"; });
   expect("layer 5 reads a table", [](ModelConfig& m) { m.value_embeddings = 1, m.attention_pattern = "AN"; });
+  expect("reads a table", [](ModelConfig& m) {  // and no length of a model makes the check slow
+    m.layers = int64_t{1} << 50, m.value_embeddings = int64_t{1} << 48, m.attention_pattern = "AN";
+  });
+  expect("norms of latent attention's latents", [](ModelConfig& m) {
+    m.attention = AttentionKind::mla, m.kv_heads = m.heads, m.norm_weight = false;
+  });
   expect("must be different ones", [](ModelConfig& m) { m.value_embeddings = 4; });
   expect("even number of layers", [](ModelConfig& m) { m.layers = 5, m.unet_skips = true; });
   expect("need residual = \"plain\"", [](ModelConfig& m) { m.residual = ResidualKind::scaled, m.input_mix = true; });
