@@ -42,6 +42,12 @@ head_width = 8
 hidden = 24
 context = 64
 init_std = 0.4
+window = 24
+window_block = 4
+window_pattern = "SH"
+input_mix = true
+unet_skips = true
+value_embeddings = 1
 [[model.init]]
 pattern = "*.down.weight"
 kind = "truncated"
@@ -50,6 +56,7 @@ residual_scaled = true
 kind = "characters"
 [data]
 folder = "{0}/data"
+end_of_text_first = true
 [[data.sources]]
 name = "words"
 path = "{0}/text.txt"
@@ -75,6 +82,7 @@ batch = 2
 sequence = 24
 lr = 1e-2
 warmup = 3
+window_growth = 20
 batch_rate = "sqrt"
 [[stages.batches]]
 tokens = 200
