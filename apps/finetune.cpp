@@ -71,6 +71,10 @@ void add_finetune_command(CLI::App& app, int& code) {
   c->add_option("--batch", f.batch, "sequences per step")->capture_default_str();
   c->add_option("--sequence", f.sequence, "tokens per sequence; 0: the model's context, at most 1024")->capture_default_str();
   c->add_option("--validation", f.validation_fraction, "share of documents held out, where there are 200 or more")->capture_default_str();
+  c->add_option("--freeze", f.freeze, "name pattern of parameters that stay as they are, e.g. 'embed.*'; may be repeated");
+  c->add_option("--lora", f.lora.rank, "train low-rank adapters of this rank beside the frozen weights");
+  c->add_option("--lora-alpha", f.lora.alpha, "adapters count alpha / rank; default: as rank");
+  c->add_option("--lora-targets", f.lora.targets, "name pattern of matrices with adapters; may be repeated; default: all that can");
   c->add_option("--tokenizer", f.tokenizer, "tokenizer folder or file; default: the model's");
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
   c->allow_extras();

@@ -73,13 +73,16 @@ std::string stored_tokenizer_hash(const CheckpointReader& reader) {
 void load_model(const CheckpointReader& reader, Model& model) {
   WeightSet& w = model.weights();
   std::vector<ExpectedTensor> expected;
-  for (int i = 0; i < w.size(); ++i) expected.push_back({w.table()[i].name, w.table()[i].shape});
+  const bool adapters = stored_model_config(reader).lora.rank > 0;
+  for (int i = 0; i < w.size(); ++i)
+    if (adapters || !is_adapter(w.table()[i].name)) expected.push_back({w.table()[i].name, w.table()[i].shape});
   const bool biases = model.config().moe.balance != BalanceRule::none;
   if (biases)
     for (const int64_t layer : model.decoder().moe_layers())
       expected.push_back({Model::router_bias_name(layer), model.router_bias(layer).shape()});
   require_tensors(reader, expected, {TensorKind::weight, TensorKind::buffer});
   for (int i = 0; i < w.size(); ++i) {
+    if (!adapters && is_adapter(w.table()[i].name)) continue;
     const Tensor local = w.master(i);
     for (const ParameterPiece& p : pieces_of(w.table()[i], w.placement()))
       reader.read(w.table()[i].name, region_of(p), local.dtype(),

@@ -16,7 +16,8 @@ std::string config_of_blob(const CheckpointReader& reader, const std::string& na
 ModelConfig stored_model_config(const CheckpointReader& reader);
 /// Content hash of the tokenizer that the model was trained with: in the blob "trainer".
 std::string stored_tokenizer_hash(const CheckpointReader& reader);
-/// Fills weights (with compute copies) and biases. Error that lists every missing, unexpected or misshapen tensor, and
+/// Fills weights (with compute copies) and biases; the adapters of a model keep their values where the checkpoint's model
+/// has none. Error that lists every missing, unexpected or misshapen tensor, and
 /// one that names the tensor for a NaN or infinity in a weight.
 void load_model(const CheckpointReader& reader, Model& model);
 

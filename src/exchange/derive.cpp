@@ -51,6 +51,9 @@ std::string write_derived(FileSystem& fs, const StoredModel& from, const ModelCo
 }
 
 void require_same_model(const StoredModel& first, const StoredModel& other) {
+  if (other.config.lora.rank > 0)
+    throw Error(fmt::format("'{}' has adapters: the mean of A and of B is not the mean of B A", other.reader.path()),
+                "merge them into the weights first: ingot export, then ingot import");
   std::string differences;
   for (const std::string& line : architecture_differences(first.config, other.config)) differences += "\n  " + line;
   if (!differences.empty())

@@ -42,7 +42,7 @@ struct GgufExportOptions {
 /// know, where `out` exists.
 ExportReport export_gguf(FileSystem& fs, const StoredModel& model, const std::string& out, const GgufExportOptions& options = {});
 
-/// One external tensor out of a checkpoint, dense, in the given type (f32, bf16 or f64); reads only the rows that hold it.
+/// One external tensor out of a checkpoint, dense, with its adapter merged into it (W + scale B A, in double), in the given type (f32, bf16 or f64); reads only the rows that hold it.
 std::vector<std::byte> read_external(const CheckpointReader& reader, const Decoder& decoder, const ExternalTensor& e, DType as);
 /// The type in which a checkpoint stores it.
 DType stored_type(const CheckpointReader& reader, const Decoder& decoder, const ExternalTensor& e);

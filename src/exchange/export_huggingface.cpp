@@ -6,6 +6,7 @@
 #include "checkpoint/model_state.h"
 #include "exchange/export.h"
 #include "exchange/huggingface_folder.h"
+#include "exchange/merge.h"
 #include "exchange/statistics.h"
 
 namespace ingot {
@@ -139,6 +140,8 @@ std::vector<std::byte> read_external(const CheckpointReader& reader, const Decod
   region = {offset, extent};
   std::vector<std::byte> memory(static_cast<size_t>(rows * row * size_of(as)));
   reader.read(name, region, as, memory.data());
+  if (e.parameter >= 0 && decoder.table()[e.parameter].adapter.a >= 0)
+    merge_adapter(reader, decoder.table(), e.parameter, first_row, Tensor(memory.data(), {rows, row}, as));
   gather_external(e, out.data(), memory.data(), first_row * row, size_of(as));
   return out;
 }
@@ -172,7 +175,7 @@ ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std:
   notes.eos = roles.eos.value_or(-1);
   notes.pad = roles.pad.value_or(-1);
   if (!m.small_files.empty() && fs.exists(m.small_files + "/config.json")) notes.original = fs.read(m.small_files + "/config.json");
-  const std::string config = huggingface_config(m.config, layout, notes);
+  const std::string config = huggingface_config(without_adapters(m.config), layout, notes);
   write_file_atomically(fs, partial + "/config.json", config);
   write_file_atomically(fs, partial + "/generation_config.json", generation_config(fs, m, roles, config));
   const std::vector<WeightFile> files = divide(externals, types, options.max_shard_bytes);

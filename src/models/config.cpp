@@ -207,6 +207,11 @@ double ModelConfig::attention_scale_of() const {
   return scale * magnitude * magnitude;
 }
 
+ModelConfig without_adapters(ModelConfig model) {
+  model.lora = {};
+  return model;
+}
+
 void ModelConfig::validate(ConfigErrors& e) const {
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"width", width}, {"layers", layers},
                                     {"heads", heads}, {"kv_heads", kv_heads}, {"context", context}})
@@ -234,6 +239,7 @@ void ModelConfig::validate(ConfigErrors& e) const {
   if (mtp.depths < 0) e.add("mtp.depths", "must not be negative, found {}", mtp.depths);
   if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);
   validate_moe(moe, layers, e);
+  validate_lora(lora, e);
 }
 
 }  // namespace ingot

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "models/init.h"
+#include "models/lora.h"
 #include "models/moe_config.h"
 #include "ops/sequence/rotary.h"
 #include "ops/soft_cap.h"
@@ -174,6 +175,8 @@ struct ModelConfig {
   MtpConfig mtp;
   MoeConfig moe;
 
+  LoraConfig lora;
+
   bool is_mla() const { return attention == AttentionKind::mla; }
   /// Channels of a query or key head, and of a value head.
   int64_t key_width() const;
@@ -247,9 +250,13 @@ struct ModelConfig {
     v("mup_base_width", mup_base_width, "muP: width that init_std and learning rates are meant for; 0: standard");
     v("mtp", mtp, "multi-token prediction");
     v("moe", moe, "mixture of experts");
+    v("lora", lora, "low-rank adapters; all other weights are frozen");
   }
   void validate(ConfigErrors& errors) const;
 };
+
+/// The same model without adapters: that of merged weights, and of those that the adapters started from.
+ModelConfig without_adapters(ModelConfig model);
 
 /// Names of all presets.
 std::vector<std::string> preset_names();

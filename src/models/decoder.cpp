@@ -98,6 +98,7 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
                       : table_.add({"lm_head.weight", {config.head_rows(), config.width}, ParamRole::head,
                                     Init::normal(config.init_std)});
   apply_init(config_, table_);
+  add_adapters(config_.lora, table_);
 }
 
 Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {

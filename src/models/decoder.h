@@ -53,6 +53,8 @@ class Decoder {
   /// checkpoints.
   void set_rope_theta(double theta);
   void set_window(int64_t tokens);
+  /// See ParameterTable::freeze(). Before gradients and optimizers are made from the table.
+  void freeze(const std::vector<std::string>& patterns) { table_.freeze(patterns); }
 
   /// ids_T (i32) -> hidden states of all rows.
   DecoderOutput forward(Context& c, const Value& ids_T) const;

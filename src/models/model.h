@@ -15,6 +15,7 @@ class Model {
   const ModelConfig& config() const { return decoder_.config(); }
   void set_rope_theta(double theta) { decoder_.set_rope_theta(theta); }
   void set_window(int64_t tokens) { decoder_.set_window(tokens); }
+  void freeze(const std::vector<std::string>& patterns) { decoder_.freeze(patterns); }
   WeightSet& weights() { return weights_; }
   const WeightSet& weights() const { return weights_; }
 

@@ -62,6 +62,8 @@ Array repeated_rows(const Array& matrix, int64_t rows, int64_t granularity) {
 
 ModelConfig upcycled_config(const ModelConfig& dense, const UpcycleOptions& o) {
   if (dense.moe.experts > 0) fail("the model has {} experts already; only a dense model can be upcycled", dense.moe.experts);
+  if (dense.lora.rank > 0)
+    throw Error("the model has adapters, which experts cannot have", "merge them into the weights first: ingot export, then ingot import");
   if (dense.mlp_bias) fail("the MLP has biases, which experts do not have; only a model without them can be upcycled");
   if (o.granularity < 1 || o.expansion < 1)
     fail("granularity = {} and expansion = {} must be at least 1", o.granularity, o.expansion);

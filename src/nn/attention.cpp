@@ -1,10 +1,10 @@
 // See attention.h.
 #include "nn/attention.h"
 
+#include "nn/projection.h"
 #include "nn/tensor_region.h"
 #include "ops/attention/attention.h"
 #include "ops/cca/cca.h"
-#include "ops/linear/linear.h"
 #include "ops/mix/mix.h"
 #include "ops/qk_prepare/qk_prepare.h"
 
@@ -72,12 +72,12 @@ Value GroupedAttention::forward(Context& c, const Value& h_TD, const Value& ve_T
   if (o_.cca && tp > 1) fail("compressed convolutional attention cannot be cut over {} tensor ranks", tp);
   c.tape.begin_segment("attention", static_cast<int>(layer));
   const Value qkv_TW =
-      prepare(c, linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(qkv_), c.param(qkv_bias_)), ve_TV);
+      prepare(c, project(c, enter_tensor_region(c, h_TD), qkv_, c.param(qkv_bias_)), ve_TV);
   AttentionAttr attr{o_.heads / tp, o_.kv_heads / tp, o_.head_width, o_.scale, o_.window, o_.softcap, c.rows, o_.cache_layer};
   attr.window_block = o_.window_block;
   const AttentionResult a = attention(c.tape, attr, qkv_TW);
   c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, a.max_logit);
-  return leave_tensor_region(c, linear(c.tape, type, a.o, c.param(out_), row_bias(c, out_bias_)));
+  return leave_tensor_region(c, project(c, a.o, out_, row_bias(c, out_bias_)));
 }
 
 }  // namespace ingot

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "nn/projection.h"
 #include "nn/tensor_region.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
@@ -36,13 +37,13 @@ LatentAttention::LatentAttention(ParameterTable& table, const std::string& prefi
   out_ = matrix(".out.weight", o.width, o.heads * o.value, o.out_std, {}, {ShardAxis::tensor, 1, {}});
 }
 
-LatentAttention::Projected LatentAttention::project(Context& c, const Value& h_TD) const {
+LatentAttention::Projected LatentAttention::projections(Context& c, const Value& h_TD) const {
   const DType type = c.precision().compute;
-  const Value down_TL = linear(c.tape, type, h_TD, c.param(down_));
+  const Value down_TL = project(c, h_TD, down_);
   const MlaLatentsAttr attr{o_.q_rank, o_.kv_rank, o_.rope, o_.rotary, o_.latent_eps, type};
   MlaLatents l = mla_latents(c.tape, attr, down_TL, c.positions_T, c.param(q_norm_), c.param(kv_norm_));
   const Value& source = o_.q_rank > 0 ? l.q_latent : h_TD;
-  return {linear(c.tape, type, enter_tensor_region(c, source), c.param(q_up_)), enter_tensor_region(c, l.c),
+  return {project(c, enter_tensor_region(c, source), q_up_), enter_tensor_region(c, l.c),
           enter_tensor_region(c, l.k_rope)};
 }
 
@@ -72,12 +73,12 @@ Value LatentAttention::forward(Context& c, const Value& h_TD, const Value& ve_TV
   const int tp = c.weights.placement().tensor_size;
   if (o_.heads % tp != 0) fail("attention with {} heads cannot be cut over {} tensor ranks", o_.heads, tp);
   c.tape.begin_segment("attention", static_cast<int>(layer));
-  const Projected p = project(c, h_TD);
+  const Projected p = projections(c, h_TD);
   Value max_logit;
   const Value o = is_cached(c.rows) ? attend_cached(c, p, o_.heads / tp, max_logit)
                                     : attend(c, p, o_.heads / tp, max_logit);
   c.tape.metric("max_attention_logit", static_cast<int>(layer), Reduce::max, max_logit);
-  return leave_tensor_region(c, linear(c.tape, c.precision().compute, o, c.param(out_)));
+  return leave_tensor_region(c, project(c, o, out_));
 }
 
 }  // namespace ingot

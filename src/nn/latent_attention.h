@@ -32,7 +32,7 @@ class LatentAttention final : public Attention {
   struct Projected {
     Value q, c, k_rope;
   };
-  Projected project(Context& c, const Value& h_TD) const;
+  Projected projections(Context& c, const Value& h_TD) const;
   Value attend(Context& c, const Projected& p, int64_t heads, Value& max_logit) const;
   Value attend_cached(Context& c, const Projected& p, int64_t heads, Value& max_logit) const;
 

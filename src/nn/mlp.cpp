@@ -1,8 +1,8 @@
 // See mlp.h.
 #include "nn/mlp.h"
 
+#include "nn/projection.h"
 #include "nn/tensor_region.h"
-#include "ops/linear/linear.h"
 
 namespace ingot {
 
@@ -24,9 +24,9 @@ Mlp::Mlp(ParameterTable& table, const std::string& prefix, const MlpOptions& o) 
 
 Value Mlp::forward(Context& c, const Value& h_TD) const {
   const DType type = c.precision().compute;
-  Value up_TF = linear(c.tape, type, enter_tensor_region(c, h_TD), c.param(up_), c.param(up_bias_));
+  Value up_TF = project(c, enter_tensor_region(c, h_TD), up_, c.param(up_bias_));
   Value act_TF = activation(c.tape, {o_.kind, type}, up_TF);
-  return leave_tensor_region(c, linear(c.tape, type, act_TF, c.param(down_), row_bias(c, down_bias_)));
+  return leave_tensor_region(c, project(c, act_TF, down_, row_bias(c, down_bias_)));
 }
 
 }  // namespace ingot

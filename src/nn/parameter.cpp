@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/glob.h"
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/philox.h"
@@ -56,6 +57,28 @@ int ParameterTable::find(std::string_view name) const {
   for (int i = 0; i < size(); ++i)
     if (specs_[static_cast<size_t>(i)].name == name) return i;
   return -1;
+}
+
+void ParameterTable::freeze(const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    bool found = false;
+    std::vector<std::string> names;
+    for (ParameterSpec& spec : specs_) {
+      names.push_back(spec.name);
+      if (!glob_match(pattern, spec.name)) continue;
+      spec.trainable = false;
+      found = true;
+    }
+    if (!found)
+      throw Error(fmt::format("the pattern '{}' of frozen parameters matches none of {}", pattern, size()),
+                  "nearest names: " + nearest_to_pattern(pattern, names));
+  }
+}
+
+int64_t ParameterTable::trainable() const {
+  int64_t n = 0;
+  for (const ParameterSpec& s : specs_) n += s.trainable ? s.shape.numel() : 0;
+  return n;
 }
 
 int64_t ParameterTable::total() const {

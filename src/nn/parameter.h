@@ -53,6 +53,13 @@ struct Placement {
   int rank(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_rank : a == ShardAxis::expert ? expert_rank : 0; }
 };
 
+/// A low-rank pair beside a matrix (models/lora.h): y += scale (x A^T) B^T, block of rows by block.
+struct Adapter {
+  int a = -1, b = -1;  ///< indices of A and B; -1: none
+  double scale = 0;
+  std::vector<int64_t> blocks = {};  ///< rows of B that belong to each A
+};
+
 struct ParameterSpec {
   std::string name;
   Shape shape;  ///< global
@@ -63,6 +70,8 @@ struct ParameterSpec {
   ShardRule shard;
   TensorGradient tensor_gradient = TensorGradient::whole;
   double width_multiple = 1;  ///< muP: fan-in as a multiple of the base model's, where learning rates follow it
+  bool trainable = true;      ///< false: frozen, without gradient and optimizer state
+  Adapter adapter = {};
 };
 
 /// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).
@@ -81,7 +90,12 @@ class ParameterTable {
   /// Another initialisation, or width multiple, for parameter i.
   void set_init(int i, const Init& init) { specs_[static_cast<size_t>(i)].init = init; }
   void set_width_multiple(int i, double m) { specs_[static_cast<size_t>(i)].width_multiple = m; }
+  void set_adapter(int i, Adapter adapter) { specs_[static_cast<size_t>(i)].adapter = std::move(adapter); }
+  void freeze(int i) { specs_[static_cast<size_t>(i)].trainable = false; }
+  /// Freezes what the name patterns match; Error for one that matches nothing, naming the nearest.
+  void freeze(const std::vector<std::string>& patterns);
   int64_t total() const;
+  int64_t trainable() const;
   int64_t total(ParamRole role) const;
 
  private:

@@ -21,10 +21,11 @@ bool wants_copy(const ParameterSpec& spec) {
 
 }  // namespace
 
-FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype) {
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only) {
   FlatLayout layout;
   layout.offsets.assign(static_cast<size_t>(table.size()), 0);
-  for (int i = 0; i < table.size(); ++i) layout.shapes.push_back(local_shape(table[i], placement));
+  for (int i = 0; i < table.size(); ++i) 
+    layout.shapes.push_back(trainable_only && !table[i].trainable ? Shape{0} : local_shape(table[i], placement));
   for (const int group : {0, 1, 2})
     for (int i = 0; i < table.size(); ++i) {
       if (group_of(table[i]) != group) continue;
@@ -78,8 +79,8 @@ void WeightSet::refresh_compute(int index) {
 }
 
 GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing)
-    : table_(table), dtype_(dtype), layout_(flat_layout(table, placement, dtype)), memory_(layout_.bytes, backing),
-      written_(static_cast<size_t>(table.size())), frozen_(static_cast<size_t>(table.size())) {}
+    : table_(table), dtype_(dtype), layout_(flat_layout(table, placement, dtype, true)), memory_(layout_.bytes, backing),
+      written_(static_cast<size_t>(table.size())) {}
 
 void GradientBuffer::begin_step() { written_.assign(written_.size(), false); }
 
@@ -89,7 +90,7 @@ std::vector<std::string> GradientBuffer::finish_step() {
     if (written(i)) continue;
     const Tensor g = gradient(i);
     if (g.numel() > 0) std::memset(g.data, 0, static_cast<size_t>(g.bytes()));
-    if (!frozen_[static_cast<size_t>(i)]) names.push_back(table_[i].name);
+    if (table_[i].trainable) names.push_back(table_[i].name);
   }
   return names;
 }

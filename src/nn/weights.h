@@ -30,7 +30,8 @@ struct FlatLayout {
   std::vector<int64_t> offsets;  ///< bytes
   int64_t bytes = 0;
 };
-FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype);
+/// `trainable_only`: frozen tensors are empty.
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only = false);
 
 class WeightSet {
  public:
@@ -62,6 +63,7 @@ class WeightSet {
   Buffer masters_, copies_;
 };
 
+/// Gradients of the trainable parameters; what is frozen has no memory and an empty tensor.
 class GradientBuffer final : public GradientSink {
  public:
   GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing = Backing::memory);
@@ -71,10 +73,9 @@ class GradientBuffer final : public GradientSink {
   std::vector<std::string> finish_step();
   Tensor gradient(int index) const;
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
-  void freeze(int index) { frozen_[static_cast<size_t>(index)] = true; }
   int64_t bytes() const { return memory_.bytes(); }
 
-  bool wants(int parameter) override { return !frozen_[static_cast<size_t>(parameter)]; }
+  bool wants(int parameter) override { return table_[parameter].trainable; }
   GradSlot slot(int parameter) override;
   void finished(int parameter) override;
   /// Called when the last contribution of a tape to a parameter ran: the event that makes a bucket ready.
@@ -85,7 +86,7 @@ class GradientBuffer final : public GradientSink {
   DType dtype_;
   FlatLayout layout_;
   Buffer memory_;
-  std::vector<bool> written_, frozen_;
+  std::vector<bool> written_;
 };
 
 }  // namespace ingot

@@ -11,6 +11,7 @@
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
+#include "ops/low_rank/low_rank.h"
 #include "ops/mix/mix.h"
 #include "ops/mla/mla.h"
 #include "ops/permute/permute.h"
@@ -23,7 +24,7 @@ namespace ingot {
 const std::vector<const Op*>& all_ops() {
   static const std::vector<const Op*> ops = {
       &activation_op(), &add_op(),    &add_norm_op(), &attention_op(),  &cca_op(),   &embedding_op(), &grouped_linear_op(),
-      &head_op(),       &linear_op(), &mix_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
+      &head_op(),       &linear_op(), &low_rank_op(), &mix_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
       &route_op(), &sequence_balance_op(), &capacity_op(), &assign_op(), &unpermute_op(),
       &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
   };

@@ -81,6 +81,11 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   r.run.start_from = m.reader.path();
   r.run.precision = m.precision.compute == DType::bf16 ? PrecisionChoice::bf16 : PrecisionChoice::f32;
   r.model = m.config;
+  if (o.lora.rank > 0 && m.config.lora.rank > 0)
+    throw Error(fmt::format("'{}' has adapters already", m.reader.path()),
+                "without --lora they are trained on; for new ones merge these first: ingot export, then ingot import");
+  if (o.lora.rank > 0) r.model.lora = o.lora;
+  r.optimizer.freeze = o.freeze;
   r.tokenizer.path = !o.tokenizer.empty() ? o.tokenizer : m.tokenizer_folder;
   if (!m.small_files.empty()) {  // export gives them back; the run does not depend on the import's folder
     const std::string own = o.run_folder + "/" + kSmallFiles;

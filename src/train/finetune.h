@@ -15,6 +15,8 @@ struct FinetuneOptions {
   std::string field;         ///< of a row, what is learnt; "": completion where rows have prompt and completion, else text
   std::string prompt_field;  ///< of a row, what comes before and is not learnt; "": prompt in such rows, else none
   std::string tokenizer;  ///< "": the model's
+  std::vector<std::string> freeze;  ///< name patterns of parameters that stay
+  LoraConfig lora;                  ///< rank > 0: train adapters only
   double epochs = 1;
   double lr = 2e-5;
   int64_t batch = 8;

@@ -46,6 +46,7 @@ struct OptimizerRecipe {
   std::vector<std::string> no_decay = GroupConfig::default_no_decay();
   std::vector<std::string> not_muon = GroupConfig::default_not_muon();
   std::vector<OptimizerRule> rules;
+  std::vector<std::string> freeze;
   template <class Visitor>
   void visit(Visitor& v) {
     v("matrices", matrices, "optimizer of weight matrices");
@@ -74,6 +75,7 @@ struct OptimizerRecipe {
     v("no_decay", no_decay, "name patterns without weight decay");
     v("not_muon", not_muon, "name patterns of matrices that count as all else");
     v("rules", rules, "changes for single parameters, later over earlier");
+    v("freeze", freeze, "name patterns of parameters that stay as they are, e.g. \"embed.*\", \"layers.0.*\"");
   }
   /// For a run of `total_steps`, rounding by `seed`.
   OptimizerConfig resolved(int64_t total_steps, int64_t seed) const;

@@ -24,7 +24,7 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
   p.optimizer_flops = optimizer.update_flops();
   // An update reads weights and gradients, writes weights, and reads and writes its state.
   const double optimizer_bytes =
-      12.0 * static_cast<double>(model.decoder().table().total()) + 2.0 * static_cast<double>(optimizer.state_bytes());
+      12.0 * static_cast<double>(model.decoder().table().trainable()) + 2.0 * static_cast<double>(optimizer.state_bytes());
   const std::vector<int64_t> steps = stage.planned_steps();
   for (int64_t level = 0; level < stage.levels(); ++level) {
     LevelPlan l{.batch = stage.batch_at(level), .micro_batch = stage.micro_at(level),
@@ -99,6 +99,10 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   line("model", fmt::format("{} parameters ({}), {} active per token ({} without embedding)",
                             format_count(static_cast<double>(n.total)), group_digits(n.total), format_count(static_cast<double>(n.active)),
                             format_count(static_cast<double>(n.active_without_embedding))));
+  const int64_t trainable = model.decoder().table().trainable();
+  if (trainable < n.total)
+    line("frozen", fmt::format("all but {} parameters ({:.2f} %)", format_count(static_cast<double>(trainable)),
+                               100 * static_cast<double>(trainable) / static_cast<double>(n.total)));
   if (data == nullptr) line("data", "not prepared yet");
   if (data != nullptr) for (const auto& s : data->sources)
     line("data", fmt::format("{}: {} tokens to train on, {} to validate", s.name(),
@@ -259,7 +263,8 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
       throw Error("a plan needs the size of the vocabulary, and the text has not been read yet", "set model.vocab");
     recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
   }
-  const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
+  Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
+  model.freeze(recipe.optimizer.freeze);
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
   const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
                             optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);

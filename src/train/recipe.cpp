@@ -178,6 +178,8 @@ void Recipe::validate(ConfigErrors& e) const {
   }
   if (optimizer.others == OptimizerKind::muon)
     e.add("optimizer.others", "muon needs matrices; give adamw or ademamix");
+  if (optimizer.qk_clip > 0 && (model.lora.rank > 0 || !optimizer.freeze.empty()))
+    e.add("optimizer.qk_clip", "scales the projections of queries and keys, which are frozen; use logit_softcap or a smaller rate");
   if (optimizer.ademamix_warmup < 0)
     e.add("optimizer.ademamix_warmup", "must not be negative, found {}", optimizer.ademamix_warmup);
   for (size_t i = 0; i < optimizer.rules.size(); ++i)

@@ -28,6 +28,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
   std::vector<ParamView> params;
   for (int i = 0; i < w.size(); ++i) {
     const ParameterSpec& spec = w.table()[i];
+    if (!spec.trainable) continue;
     ParamView p;
     p.name = spec.name;
     p.shape = w.master(i).shape();
@@ -183,7 +184,7 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
 class NullSink final : public GradientSink {
  public:
   explicit NullSink(const WeightSet& w) : weights_(w) {}
-  bool wants(int) override { return true; }
+  bool wants(int p) override { return weights_.table()[p].trainable; }
   GradSlot slot(int p) override {
     const Tensor m = weights_.master(p);
     return {Tensor(nullptr, m.shape(), m.dtype(), DeviceKind::null), false};

@@ -27,7 +27,7 @@ struct MicroBatch {
 };
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead = {});
 
-/// The parameters of a weight set with their gradients, as the optimizer takes them.
+/// The trainable parameters of a weight set with their gradients, as the optimizer takes them.
 std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientBuffer& gradients);
 
 struct StepOptions {

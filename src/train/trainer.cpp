@@ -21,6 +21,14 @@ int64_t peak_memory_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
+/// A selection bias is frozen with its router.
+bool router_trains(const ParameterTable& table, int64_t layer) {
+  const std::string prefix = fmt::format("layers.{}.moe.router.", layer);
+  for (int i = 0; i < table.size(); ++i)
+    if (table[i].trainable && table[i].name.starts_with(prefix)) return true;
+  return false;
+}
+
 }  // namespace
 
 void Trainer::interrupt() { interrupted = true; }
@@ -41,6 +49,9 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
     throw Error(fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
                 "set model.vocab = 0 to take the tokenizer's size");
   model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision());
+  model_->freeze(recipe_.optimizer.freeze);
+  if (model_->decoder().table().trainable() == 0)
+    throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
   gradients_ = std::make_unique<GradientBuffer>(model_->decoder().table(), Placement{}, DType::f32);
   build_optimizer();
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
@@ -71,7 +82,7 @@ void Trainer::build_optimizer() {
   if (moe.balance != BalanceRule::none)
     for (const int64_t layer : model_->decoder().moe_layers())
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
-                       model_->router_bias(layer).as<float>(), false});
+                       model_->router_bias(layer).as<float>(), !router_trains(w.table(), layer)});
   BalanceConfig config;
   config.kind = moe.balance == BalanceRule::sign ? BalanceKind::sign : BalanceKind::adamw;
   config.rate = moe.balance_rate;

@@ -71,8 +71,10 @@ void Trainer::start_weights() {
   const std::string& from = recipe_.run.start_from;
   if (from.empty()) return model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
   const StoredModel stored = open_stored_model(fs_, from);
+  const bool new_adapters = stored.config.lora.rank == 0;
+  const ModelConfig start = new_adapters ? without_adapters(recipe_.model) : recipe_.model;
   std::string differences;
-  for (const std::string& line : architecture_differences(stored.config, recipe_.model)) differences += "\n  " + line;
+  for (const std::string& line : architecture_differences(stored.config, start)) differences += "\n  " + line;
   if (!differences.empty())
     throw Error(fmt::format("run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
                             stored.reader.path(), differences),
@@ -83,6 +85,7 @@ void Trainer::start_weights() {
                             data_->tokenizer.content_hash()),
                 stored.tokenizer_folder.empty() ? "set tokenizer.path to its own tokenizer"
                                                 : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
+  if (new_adapters) model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
   load_model(stored.reader, *model_);
   log::info("starting from the weights of '{}'", stored.reader.path());
 }
@@ -127,7 +130,8 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
                   (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
     if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") ||
         is("data.drop_too_long") || is("data.document_mask") || is("data.end_of_text") ||
-        is("optimizer.matrices") || is("optimizer.others") || (is("optimizer.rules") && d.path.ends_with(".optimizer")))
+        is("optimizer.matrices") || is("optimizer.others") || is("optimizer.freeze") ||
+        (is("optimizer.rules") && d.path.ends_with(".optimizer")))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
     if (!is("run.folder")) log::warn("{} was {} and is now {}", d.path, d.left, d.right);

@@ -96,6 +96,8 @@ const Case kCases[] = {
     {"relu2", "llama-small", "mlp = \"relu2\"\nrotary_fraction = 0.5\n"},
     {"zaya_dense", "zaya-tiny", "moe.experts = 0\n"},
     {"zaya_sign", "zaya-tiny", "moe.balance = \"sign\"\n"},
+    {"lora", "llama-small", "lora.rank = 3\nlora.alpha = 6.0\n"},
+    optimizer("freeze", "[optimizer]\nfreeze = [\"embed.*\", \"layers.0.*\"]\n"),
 };
 
 const Case& case_of(const std::string& name) {

@@ -116,6 +116,29 @@ tokens = 8
                      folder.path(), run);
 }
 
+/// Adapters, of which those of one layer are frozen like the base and its routers.
+TEST(Options, AdaptersKilledAndResumed) {
+  const TempDir folder;
+  write_text(folder / "text.txt", tiny_text(4000));
+  const auto run = [&](const std::string& name, const std::string& kill) {
+    write_text(folder / (name + ".toml"),
+               tiny_recipe(folder / name, folder / "data", folder / "text.txt") +
+                   "[model.lora]\nrank = 3\nalpha = 6.0\n[optimizer]\nfreeze = [\"layers.0.*\"]\n");
+    return run_process({"/proc/self/exe", "--gtest_filter=OptionsChild.*", "--gtest_also_run_disabled_tests"},
+                       {"INGOT_TEST_RECIPE=" + folder / (name + ".toml"), "INGOT_TEST_KILL=" + kill});
+  };
+  const ProcessResult whole = run("whole", "none");
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_NE(whole.output.find("frozen"), std::string::npos) << whole.output;
+  for (const int step : {3, 11, 17}) {
+    const std::string name = fmt::format("killed{}", step);
+    EXPECT_EQ(run(name, fmt::format("optimizer {}", step)).signal, SIGKILL);
+    const ProcessResult resumed = run(name, "none");
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(difference(folder / "whole", folder / name), "") << step;
+  }
+}
+
 TEST(Options, KilledAndResumedIsUndisturbed) {
   const TempDir folder;
   write_text(folder / "text.txt", tiny_text(4000));

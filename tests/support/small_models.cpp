@@ -8,7 +8,7 @@ namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
   return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared",
-          "moe-sigmoid", "moe-latent", "mtp", "mtp-moe", "zaya-dense", "zaya", "record"};
+          "moe-sigmoid", "moe-latent", "llama-lora", "mla-lora", "mtp", "mtp-moe", "zaya-dense", "zaya", "record"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -105,6 +105,8 @@ ModelConfig small_model_config(const std::string& name) {
     m.moe.sequence_aux_coefficient = 1e-2;
     m.moe.balance = BalanceRule::sign;
   }
+  if (name == "llama-lora") m.lora = {.rank = 5, .alpha = 8};
+  if (name == "mla-lora") m.lora = {.rank = 3, .alpha = 0, .targets = {"*.attention.*"}};
   if (name == "moe-latent") {
     m.moe.latent = 12;
     m.mlp = MlpKind::geglu;

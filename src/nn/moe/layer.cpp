@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "nn/moe/dispatcher.h"
+#include "nn/projection.h"
 #include "ops/add/add.h"
 #include "ops/assign/assign.h"
 #include "ops/capacity/capacity.h"
 #include "ops/grouped_linear/grouped_linear.h"
-#include "ops/linear/linear.h"
 #include "ops/route/sequence_balance.h"
 
 namespace ingot {
@@ -85,9 +85,9 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
     losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);
     c.tape.metric("router_sequence_loss", l, Reduce::mean, losses.sequence);
   }
-  Value y_TD = o_.latent > 0 ? experts(c, linear(c.tape, type, h_TD, c.param(latent_down_)), chosen, l)
+  Value y_TD = o_.latent > 0 ? experts(c, project(c, h_TD, latent_down_), chosen, l)
                              : experts(c, h_TD, chosen, l);
-  if (o_.latent > 0) y_TD = linear(c.tape, type, y_TD, c.param(latent_up_));
+  if (o_.latent > 0) y_TD = project(c, y_TD, latent_up_);
   if (shared_) {
     c.tape.begin_segment("shared", l);
     y_TD = add(c.tape, type, y_TD, shared_->forward(c, h_TD));

@@ -1,0 +1,29 @@
+// low_rank: y = base + s (h B^T), block by block: the second half of a low-rank adapter (LoRA, Hu et al., arXiv:2106.09685)
+// on a product whose output is packed (q|k|v, gate|up).
+//
+// Shapes: base_TN, h_TR, b_NK (any float types) -> y_TN (attr.out). N is cut into `blocks` of rows[0], rows[1], ... columns,
+// R = blocks K; block i reads columns [i K, (i + 1) K) of h and its own rows of b. Every output is one chain of fp32 fma
+// over (s h) b from base (f32), or that chain from 0, added to base and rounded once (bf16). Backward: d_base = d_y,
+// d_h = s (d_y B), d_b = s (d_y^T h), chain over tokens, may be deferred.
+#pragma once
+#include <array>
+#include <span>
+
+#include "tape/tape.h"
+
+namespace ingot {
+
+struct LowRankAttr {
+  static constexpr int kMaxBlocks = 8;
+  double scale = 1;
+  DType out = DType::f32;
+  int32_t blocks = 1;
+  std::array<int64_t, kMaxBlocks> rows = {};  ///< of b, per block
+};
+
+Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> rows, const Value& base_TN, const Value& h_TR,
+               const Value& b_NK);
+
+const Op& low_rank_op();
+
+}  // namespace ingot
