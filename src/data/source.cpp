@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -49,9 +50,20 @@ void refuse_binary(FileSystem& fs, const SourceFile& file) {
                 "leave the file out, or convert it (for UTF-16: iconv -f UTF-16 -t UTF-8)");
 }
 
+std::map<std::string, FileReaderMaker>& formats() {
+  static std::map<std::string, FileReaderMaker> all;
+  return all;
+}
+
+std::string format_of(const std::string& path) {
+  for (const auto& [ending, make] : formats())
+    if (ends_with_any(path, {ending})) return ending;
+  return "";
+}
+
 void add_file(FileSystem& fs, const std::string& path, std::vector<SourceFile>& files) {
-  SourceFile file{path, fs.size(path), ends_with_any(path, {".jsonl", ".ndjson"})};
-  refuse_binary(fs, file);
+  SourceFile file{path, fs.size(path), ends_with_any(path, {".jsonl", ".ndjson"}), format_of(path)};
+  if (file.format.empty()) refuse_binary(fs, file);
   files.push_back(std::move(file));
 }
 
@@ -132,6 +144,12 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
+void register_file_format(const std::string& ending, FileReaderMaker make) {
+  if (ending.size() < 2 || ending.front() != '.' || ending == ".jsonl" || ending == ".ndjson" ||
+      !formats().emplace(ending, std::move(make)).second)
+    fail("'{}' cannot be registered as the ending of a file format: it is taken, or no ending such as \".csv\"", ending);
+}
+
 std::vector<SourceFile> find_source_files(FileSystem& fs, const std::vector<std::string>& paths) {
   if (paths.empty())
     throw Error("a data source names no files", "give it at least one file, folder or pattern");
@@ -156,11 +174,13 @@ struct DocumentReader::State {
   uint64_t bytes_before = 0;
   std::string row;  // owner of a JSONL document
   size_t prompt_bytes = 0;
+  std::unique_ptr<FileReader> reader;  // of a registered format
 
   void open() {
     map = fs.map(files[file].path);
     rest = {reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size()};
-    if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+    if (!files[file].format.empty()) reader = formats().at(files[file].format)(rest, files[file].path);
+    else if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
     line = 0;
   }
   std::string_view take(size_t size, size_t separator) {
@@ -196,6 +216,11 @@ struct DocumentReader::State {
   }
   /// The next piece of the current file; may be empty.
   std::string_view next_piece() {
+    if (reader) {
+      std::string_view document;
+      if (!reader->next(document)) rest = {}, reader.reset();
+      return document;
+    }
     if (files[file].json_lines) return next_row();
     switch (options.split) {
       case DocumentSplit::whole_file:
@@ -211,7 +236,7 @@ struct DocumentReader::State {
 };
 
 DocumentReader::DocumentReader(FileSystem& fs, std::vector<SourceFile> files, SourceOptions options)
-    : state_(new State{fs, std::move(files), std::move(options), 0, nullptr, {}, 0, 0, {}, 0}) {
+    : state_(new State{fs, std::move(files), std::move(options), 0, nullptr, {}, 0, 0, {}, 0, nullptr}) {
   if (state_->options.split == DocumentSplit::marker && state_->options.marker.empty())
     throw Error("the document marker is empty", "set 'marker' to the text that stands between documents");
   if (state_->options.field.empty()) throw Error("the JSONL field name is empty");

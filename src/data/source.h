@@ -1,6 +1,7 @@
 // Raw text in: files, folders and patterns become a stream of documents, one at a time, in constant memory.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,7 +32,21 @@ struct SourceFile {
   std::string path;
   uint64_t bytes = 0;
   bool json_lines = false;
+  std::string format;  ///< ending of a registered format; empty: text or JSON
 };
+
+/// The documents of one file of a format that a program using the library brings (docs/extend-data.md).
+class FileReader {
+ public:
+  virtual ~FileReader() = default;
+  /// The next document, or false at the end. The text is valid until the next call. Throws Error for damage.
+  virtual bool next(std::string_view& document) = 0;
+};
+/// `content` lives as long as the reader; `path` is for messages.
+using FileReaderMaker = std::function<std::unique_ptr<FileReader>(std::string_view content, const std::string& path)>;
+/// Files whose names end in `ending` (".csv") are read by what `make` returns. Before any source is read; not thread-safe.
+/// Error for an ending that is taken.
+void register_file_format(const std::string& ending, FileReaderMaker make);
 
 /// Files behind the given paths, in the given order: a file stands for itself; a folder for all files below
 /// it in order of name (hidden ones are left out); a pattern (* ? [..], as in a shell) for its matches in

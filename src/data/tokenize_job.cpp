@@ -57,7 +57,7 @@ std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std
       fmt::format("tokenize 1\n{}\n{}\n{} {} {}\n", o.name, describe(o), t.hash, t.vocabulary, t.eos);
   if (t.eos_first) text += "eos first\n";
   for (size_t i = 0; i < files.size(); ++i)
-    text += fmt::format("{} {}\n", files[i].json_lines, inputs[i].hash);
+    text += fmt::format("{} {}{}\n", files[i].json_lines, inputs[i].hash, files[i].format);
   return hash128_hex(text.data(), text.size());
 }
 

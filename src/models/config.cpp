@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/attention_registry.h"
+
 namespace ingot {
 
 int64_t ModelConfig::key_width() const {
@@ -240,6 +242,8 @@ void ModelConfig::validate(ConfigErrors& e) const {
   if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);
   validate_moe(moe, layers, e);
   validate_lora(lora, e);
+  if (!custom_attention.empty() && find_attention(custom_attention) == nullptr)
+    e.add("custom_attention", "no attention '{}' is registered; {}", custom_attention, describe_registered_attentions());
 }
 
 }  // namespace ingot

@@ -137,6 +137,7 @@ struct ModelConfig {
   int64_t hidden = 0;      ///< dense MLP width (after the gate); 0: 4 width
   int64_t context = 1024;  ///< longest sequence (learned positions have this many rows)
   AttentionKind attention = AttentionKind::gqa;
+  std::string custom_attention;
   MlaConfig mla;
   PositionKind position = PositionKind::rope;
   double rope_theta = 10000;
@@ -213,6 +214,7 @@ struct ModelConfig {
     v("hidden", hidden, "dense MLP width after the gate; 0: 4 width");
     v("context", context, "longest sequence");
     v("attention", attention, "gqa, cca (ZAYA1's compressed convolutional attention) or mla (DeepSeek's latent attention)");
+    v("custom_attention", custom_attention, "attention that a program using the library has registered under this name; empty: none");
     v("mla", mla, "latent attention");
     v("position", position, "rope, learned or none");
     v("rope_theta", rope_theta, "base of the rotation");

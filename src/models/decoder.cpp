@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/attention_registry.h"
 #include "ops/add/add.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
@@ -151,26 +152,26 @@ void Decoder::set_window(int64_t tokens) {
   for (Ahead& a : ahead_) a.block.attention->set_window(config_.window_of(config_.layers - 1));
 }
 
-AttentionOptions Decoder::attention_options(int64_t layer) const {
+AttentionOptions attention_options(const ModelConfig& config, int64_t layer) {
   AttentionOptions o;
-  o.width = config_.width;
-  o.heads = config_.heads;
-  o.kv_heads = config_.kv_heads;
-  o.head_width = config_.key_width();
-  o.cca = config_.attention == AttentionKind::cca;
-  o.rotary = config_.rotary_of(layer);
-  o.qk_norm = config_.qk_norm;
-  o.eps = config_.norm_eps;
-  o.window = config_.window_of(layer);
-  o.window_block = config_.window_block;
-  o.softcap = config_.logit_softcap;
-  o.scale = config_.attention_scale_of();
-  o.bias = config_.attention_bias;
-  o.norm_weight = config_.norm_weight;
-  o.value_mix = config_.value_embeddings > 0;
-  o.cache_layer = config_.cache_layer(layer);
-  o.init_std = config_.init_std;
-  o.out_std = output_std(config_);
+  o.width = config.width;
+  o.heads = config.heads;
+  o.kv_heads = config.kv_heads;
+  o.head_width = config.key_width();
+  o.cca = config.attention == AttentionKind::cca;
+  o.rotary = config.rotary_of(layer);
+  o.qk_norm = config.qk_norm;
+  o.eps = config.norm_eps;
+  o.window = config.window_of(layer);
+  o.window_block = config.window_block;
+  o.softcap = config.logit_softcap;
+  o.scale = config.attention_scale_of();
+  o.bias = config.attention_bias;
+  o.norm_weight = config.norm_weight;
+  o.value_mix = config.value_embeddings > 0;
+  o.cache_layer = config.cache_layer(layer);
+  o.init_std = config.init_std;
+  o.out_std = output_std(config);
   return o;
 }
 
@@ -196,8 +197,9 @@ LatentAttentionOptions Decoder::latent_attention_options(int64_t layer) const {
 }
 
 std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, int64_t layer) {
+  if (const AttentionMaker* make = find_attention(config_.custom_attention)) return (*make)(table_, prefix, config_, layer);
   if (config_.is_mla()) return std::make_unique<LatentAttention>(table_, prefix, latent_attention_options(layer));
-  return std::make_unique<GroupedAttention>(table_, prefix, attention_options(layer));
+  return std::make_unique<GroupedAttention>(table_, prefix, attention_options(config_, layer));
 }
 
 Decoder::Block Decoder::make_block(int64_t layer) {

@@ -41,6 +41,9 @@ struct DecoderOutput {
 /// A layer's mixture of experts as the configuration says.
 MoeOptions moe_options(const ModelConfig& config, int64_t layer);
 
+/// A layer's grouped-query attention or CCA as the configuration says.
+AttentionOptions attention_options(const ModelConfig& config, int64_t layer);
+
 class Decoder {
  public:
   /// Builds the parameter table; allocates nothing of the model's size. Throws Error for an invalid config; config.vocab
@@ -109,7 +112,6 @@ class Decoder {
   Block make_block(int64_t layer);
   Ahead make_ahead(int64_t layer);
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
-  AttentionOptions attention_options(int64_t layer) const;
   LatentAttentionOptions latent_attention_options(int64_t layer) const;
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
   /// Merges the pending output and normalises; returns h of `type` and leaves the merged stream.

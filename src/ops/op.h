@@ -127,6 +127,9 @@ const Kernel& select_kernel(const Op& op, const OpCall& call);
 /// Every op of the system, by name: for tests, `--kernels=list` and the fingerprint. An op that is not here does not
 /// exist for the op tests, and the registry test fails if a folder of ops/ is missing.
 const std::vector<const Op*>& all_ops();
+/// Adds an op of a program that uses the library (docs/extend-op.md); it must live as long as the program. Before anything
+/// runs: the fingerprint of runs contains it. Error for a name that is taken.
+void register_op(const Op& op);
 
 /// Bit of slot i in a BackwardReads mask.
 constexpr uint32_t slot_bit(uint32_t i) { return 1u << i; }

@@ -21,14 +21,26 @@
 
 namespace ingot {
 
-const std::vector<const Op*>& all_ops() {
-  static const std::vector<const Op*> ops = {
+namespace {
+
+std::vector<const Op*>& list() {
+  static std::vector<const Op*> ops = {
       &activation_op(), &add_op(),    &add_norm_op(), &attention_op(),  &cca_op(),   &embedding_op(), &grouped_linear_op(),
       &head_op(),       &linear_op(), &low_rank_op(), &mix_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
       &route_op(), &sequence_balance_op(), &capacity_op(), &assign_op(), &unpermute_op(),
       &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
   };
   return ops;
+}
+
+}  // namespace
+
+const std::vector<const Op*>& all_ops() { return list(); }
+
+void register_op(const Op& op) {
+  for (const Op* known : list())
+    if (std::string_view(known->name) == op.name) fail("an op named '{}' exists already", op.name);
+  list().push_back(&op);
 }
 
 }  // namespace ingot

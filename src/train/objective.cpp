@@ -3,10 +3,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 
 namespace ingot {
+namespace {
+
+std::map<std::string, Objective>& objectives() {
+  static std::map<std::string, Objective> all = {
+      {"cross_entropy", [](const ObjectiveInputs& i) { return cross_entropy(i.logprob, i.lse, i.targets, i.z_coefficient); }}};
+  return all;
+}
+
+}  // namespace
+
+void register_objective(const std::string& name, Objective objective) {
+  if (!objectives().emplace(name, std::move(objective)).second) fail("an objective named '{}' exists already", name);
+}
+
+const Objective* find_objective(const std::string& name) {
+  const auto found = objectives().find(name);
+  return found == objectives().end() ? nullptr : &found->second;
+}
+
+std::string objective_names() {
+  std::string names;
+  for (const auto& [name, objective] : objectives()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
 
 ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
                               double z_coefficient) {

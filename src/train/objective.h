@@ -3,7 +3,9 @@
 // the step's valid tokens, once.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ingot {
@@ -17,6 +19,22 @@ struct ObjectiveResult {
 /// Next-token cross entropy plus z-loss: sum over valid tokens of -logprob + z lse^2. valid: target >= 0.
 ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
                               double z_coefficient);
+
+/// What an objective of a stage sees of T tokens. Targets below 0 do not count.
+struct ObjectiveInputs {
+  std::span<const float> logprob, lse;
+  std::span<const int32_t> targets;
+  double z_coefficient = 0;
+};
+using Objective = std::function<ObjectiveResult(const ObjectiveInputs& inputs)>;
+
+/// Adds an objective for stages.objective (docs/extend-objective.md), before any recipe is read; not thread-safe. Error for a
+/// name that is taken; "cross_entropy" is there from the start.
+void register_objective(const std::string& name, Objective objective);
+/// nullptr where there is none.
+const Objective* find_objective(const std::string& name);
+/// "cross_entropy, ...".
+std::string objective_names();
 
 /// Direct preference optimisation (Rafailov et al. 2023): per pair -log sigmoid(beta (m_chosen - m_rejected)) with
 /// m = sum over the sequence of (logprob - reference logprob). sequence[t]: 2 i for the chosen answer of pair i, 2 i + 1

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "train/objective.h"
+
 namespace ingot {
 
 OptimizerConfig OptimizerRecipe::resolved(int64_t total_steps, int64_t seed) const {
@@ -154,6 +156,10 @@ void Recipe::validate(ConfigErrors& e) const {
                                      [&](const SourceConfig& d) { return d.name == s.weights[w].source; });
       if (!known) e.add(fmt::format("{}weights.{}.source", at, w), "'{}' is no source", s.weights[w].source);
     }
+    if (find_objective(s.objective) == nullptr)
+      e.add(at + "objective", "'{}' is no objective; there are: {}", s.objective, objective_names());
+    else if (s.objective != "cross_entropy" && memory.head == HeadChoice::gradient)
+      e.add(at + "objective", "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
     if (s.continues && i == 0) e.add(at + "continues", "there is no stage before it");
     if (s.continues) continue;
     try {

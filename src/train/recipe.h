@@ -85,6 +85,7 @@ struct StageConfig {
   std::vector<SourceWeight> weights;
   bool continues = false;
   double z_coefficient = 0;
+  std::string objective = "cross_entropy";
   double rope_theta = 0;
   int64_t window_growth = 0;
   template <class Visitor>
@@ -106,6 +107,7 @@ struct StageConfig {
     v("continues", continues, "learning rate: the stage before goes on, its schedule spanning both; lr and schedule here count for nothing");
     v("weights", weights, "mixture of this stage; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
+    v("objective", objective, "what is minimised: cross_entropy, or what a program using the library has registered");
     v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
     v("window_growth", window_growth, "the window grows linearly to this many tokens over the stage, in whole blocks; 0: as before (the model's)");
   }

@@ -99,7 +99,7 @@ class MicroStep {
     if (tape_.options().device == DeviceKind::cpu) {
       const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
       const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
-      c.objective = cross_entropy(logprob, lse, ids, options_.z_coefficient);
+      c.objective = (*options_.objective)({logprob, lse, ids, options_.z_coefficient});
       if (stats != nullptr) collect(logprob, lse, ids, c.objective, *stats);
       scale(c.objective.d_logprob, weight);
       scale(c.objective.d_lse, weight);

@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "optim/param.h"
 #include "train/look_ahead.h"
+#include "train/objective.h"
 #include "train/recipe.h"
 
 namespace ingot {
@@ -34,6 +35,7 @@ struct StepOptions {
   HeadMode head = HeadMode::store;
   int64_t micro_batch = 1;
   double z_coefficient = 0;
+  const Objective* objective = find_objective("cross_entropy");  ///< others: not with HeadMode::gradient
   const SlotPolicy* policy = nullptr;
   OffloadTier* tier = nullptr;  ///< needed where the policy offloads
   TapeProfile* profile = nullptr;

@@ -82,7 +82,7 @@ void Trainer::build_optimizer() {
   if (moe.balance != BalanceRule::none)
     for (const int64_t layer : model_->decoder().moe_layers())
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
-                       model_->router_bias(layer).as<float>(), !router_trains(w.table(), layer)});
+                       model_->router_bias(layer).as<float>(), !router_trains(model_->decoder().table(), layer)});
   BalanceConfig config;
   config.kind = moe.balance == BalanceRule::sign ? BalanceKind::sign : BalanceKind::adamw;
   config.rate = moe.balance_rate;
@@ -101,6 +101,7 @@ StepOptions Trainer::step_options() const {
   o.head = plan_.stages[sampler_->stage()].head;
   o.micro_batch = sampler_->micro_batch();
   o.z_coefficient = stage().z_coefficient;
+  o.objective = find_objective(stage().objective);
   o.policy = policy_.get();
   o.tier = tier_.get();
   return o;

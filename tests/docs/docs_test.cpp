@@ -55,6 +55,41 @@ TEST(Docs, CommandsRun) {
 }
 
 // Every subcommand teaches itself.
+/// The ```cpp, ```cmake and ```toml blocks of a page that begin with a comment "// NAME" or "# NAME", written to files.
+void write_blocks(const std::string& page, const fs::path& folder) {
+  for (const std::string language : {"cpp", "cmake", "toml"})
+    for (size_t at = 0; (at = page.find("\n```" + language + "\n", at)) != std::string::npos;) {
+      const size_t begin = at + 5 + language.size(), end = page.find("\n```", begin);
+      const std::string block = page.substr(begin, end + 1 - begin);
+      const size_t name = block.find(' ') + 1;
+      std::ofstream(folder / block.substr(name, block.find_first_of(":\n", name) - name)) << block;
+      at = end;
+    }
+}
+
+/// The project on the pages about extensions, built against what `cmake --install` installs.
+TEST(Docs, ExtensionsBuildAgainstTheInstalledLibrary) {
+#ifdef INGOT_SANITIZED
+  GTEST_SKIP() << "a sanitized library needs its sanitizer in every program";
+#endif
+  const test::TempDir dir;
+  for (const char* page : {"extend.md", "extend-op.md", "extend-layer.md", "extend-objective.md", "extend-data.md"})
+    write_blocks(read(fs::path(INGOT_SOURCE_DIR) / "docs" / page), dir.path());
+  std::ofstream(dir / "sayings.fortune") << "a stone is a stone\n%\na river runs under a bridge\n%\n%\na sea carries salt over a hill\n";
+  std::ofstream(dir / "script.sh") << "set -euo pipefail\ncd '" << dir.path() << "'\n"
+                                   << "cmake --install '" INGOT_BUILD_DIR "' --prefix \"$PWD/installed\" >/dev/null\n"
+                                   << "installed/bin/ingot --version\n"
+                                   << "cmake -G '" INGOT_GENERATOR "' -S . -B build -DCMAKE_PREFIX_PATH=\"$PWD/installed\" "
+                                      "-DCMAKE_CXX_COMPILER='" INGOT_CXX "'\n"
+                                   << "cmake --build build -j 2\nbuild/gate_check\nbuild/mine recipe.toml\n"
+                                   << "! installed/bin/ingot run recipe.toml >refused 2>&1\n"
+                                   << "grep -q \"no attention 'gated' is registered\" refused\n"
+                                   << "! installed/bin/ingot run recipe.toml '--model.custom_attention=\"\"' >refused 2>&1\n"
+                                   << "grep -q \"'focal' is no objective; there are: cross_entropy\" refused\n";
+  const std::string command = "bash '" + (dir / "script.sh") + "' >'" + (dir / "output") + "' 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << read(dir / "output");
+}
+
 TEST(Docs, HelpIsThere) {
   for (const char* command : {"", "run", "generate", "chat", "model", "data", "tokenizer", "checkpoint", "report", "diff",
                               "kernels", "debug", "import", "export", "finetune", "average", "upcycle"}) {
