@@ -9,17 +9,22 @@
 #include "base/progress.h"
 #include "exchange/export.h"
 #include "exchange/import.h"
+#include "exchange/peft.h"
 
 namespace ingot {
 namespace {
 
 struct Options {
-  std::string from, to, format = "hf", dtype, tokenizer, name;
+  std::string from, to, format = "hf", dtype, tokenizer, name, base;
   bool without_tokenizer = false, statistics = false;
   int64_t shard_mib = 5 << 10;
 };
 
 int import_model(const Options& o) {
+  if (!o.base.empty()) {
+    std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n", import_peft(real_file_system(), o.from, o.base, o.to), o.to);
+    return 0;
+  }
   const ImportReport r = import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
   if (o.statistics) std::cout << r.statistics;
   for (const std::string& name : r.notes) log::info("'{}' is a copy or constant: checked, not stored", name);
@@ -48,11 +53,13 @@ std::optional<DType> huggingface_type(const std::string& name) {
 
 int export_model(const Options& o) {
   FileSystem& fs = real_file_system();
-  if (o.format != "hf" && o.format != "gguf") throw Error(fmt::format("--format is '{}'", o.format), "expected hf or gguf");
+  if (o.format != "hf" && o.format != "gguf" && o.format != "peft")
+    throw Error(fmt::format("--format is '{}'", o.format), "expected hf, gguf or peft");
   if (o.shard_mib < 1) throw Error("--max-shard-mib must be at least 1");
   const StoredModel m = open_stored_model(fs, o.from);
   const ExportReport r =
-      o.format == "hf"
+      o.format == "peft" ? export_peft(fs, m, o.to)
+      : o.format == "hf"
           ? export_huggingface(fs, m, o.to,
                                {.dtype = huggingface_type(o.dtype), .max_shard_bytes = o.shard_mib << 20, .tokenizer = o.tokenizer})
           : export_gguf(fs, m, o.to, {.type = gguf_type(o.dtype), .tokenizer = o.tokenizer, .name = o.name});
@@ -70,6 +77,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
   CLI::App* import_app = app.add_subcommand("import", "a model in Hugging Face's layout becomes a checkpoint");
   import_app->add_option("folder", i->from, "folder with config.json and safetensors")->required();
   import_app->add_option("out", i->to, "new folder for checkpoint and tokenizer")->required();
+  import_app->add_option("--base", i->base, "the folder holds PEFT's adapters (adapter_config.json): put them on this model");
   import_app->add_flag("--without-tokenizer", i->without_tokenizer, "do not read the tokenizer (one that this program refuses)");
   import_app->add_flag("--statistics", i->statistics, "print mean, deviation and largest magnitude of all tensors");
   import_app->callback([i, &code] { code = import_model(*i); });
@@ -77,7 +85,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
   CLI::App* export_app = app.add_subcommand("export", "a checkpoint becomes a Hugging Face folder or a GGUF file");
   export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
-  export_app->add_option("--format", o->format, "hf (Hugging Face's layout) or gguf (llama.cpp)")->capture_default_str();
+  export_app->add_option("--format", o->format, "hf (Hugging Face's layout), gguf (llama.cpp) or peft (the adapters alone)")->capture_default_str();
   export_app->add_option("--dtype", o->dtype, "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
   export_app->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file; default: the model's");
   export_app->add_option("--max-shard-mib", o->shard_mib, "hf: largest weight file")->capture_default_str();

@@ -4,51 +4,15 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/build_info.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
-#include "exchange/huggingface_folder.h"
-#include "exchange/import.h"
-#include "exchange/stored_model.h"
-#include "ops/op.h"
+#include "exchange/derived_folder.h"
 #include "tensor/arena.h"
 
 namespace ingot {
 namespace {
 
 using Json = nlohmann::json;
-
-void require_new(FileSystem& fs, const std::string& out) {
-  if (fs.exists(out) && !fs.list(out).empty())
-    throw Error(fmt::format("'{}' exists and is not empty", out), "choose another folder, or delete this one");
-}
-
-/// Tokenizer and other small files of a model. `config`: its config.json too, which names the family.
-void copy_tokenizer(FileSystem& fs, const StoredModel& from, bool config, const std::string& out) {
-  const std::string to = out + "/" + kSmallFiles;
-  if (!from.small_files.empty()) copy_small_files(fs, from.small_files, to);
-  else if (!stored_tokenizer_hash(from.reader).empty()) load_tokenizer(from).save(to, fs);
-  if (!config) fs.remove_all(to + "/config.json");
-}
-
-/// A folder like an import's. `origin`: what the checkpoint says of where it came from.
-std::string write_derived(FileSystem& fs, const StoredModel& from, const ModelConfig& config, const HuggingfaceLayout& layout,
-                          std::vector<Piece> pieces, Json origin, const std::string& out) {
-  SaveRequest request;
-  request.pieces = std::move(pieces);
-  request.protection = origin.at("made_by");
-  request.blobs["model"] = config_blob(print_config(config));
-  request.blobs["trainer"] = Json{{"step", 0}, {"stage", 0}, {"tokens", 0}, {"tokenizer", stored_tokenizer_hash(from.reader)},
-                                  {"kernels", kernel_set_fingerprint()}}.dump();
-  origin.update({{"family", layout.family},
-                 {"dtype", name_of(from.precision.compute)},
-                 {"gpt2_prefix", layout.gpt2_prefix},
-                 {"zaya_sublayers", layout.zaya_sublayers}});
-  request.blobs[kImportBlob] = origin.dump();
-  CheckpointWriter writer(fs, out + "/checkpoints", {.asynchronous = false, .code_version = build_info().version});
-  writer.save(request);
-  return writer.wait().value_or(SaveReport{}).path;
-}
 
 void require_same_model(const StoredModel& first, const StoredModel& other) {
   if (other.config.lora.rank > 0)
@@ -119,7 +83,7 @@ std::vector<double> moving_average_weights(size_t n, double decay) {
 std::string average_models(FileSystem& fs, const std::vector<std::string>& paths, std::vector<double> weights, const std::string& out) {
   if (paths.size() < 2) throw Error("one model is its own average", "name at least two, or a run folder with --last N");
   normalize(weights, paths.size());
-  require_new(fs, out);
+  require_new_folder(fs, out);
   std::vector<StoredModel> models;
   Json sources = Json::array();
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -137,19 +101,19 @@ std::string average_models(FileSystem& fs, const std::vector<std::string>& paths
     average_tensor(models, weights, name, mean);
     pieces.push_back(Piece::whole(name, stored.kind, mean));
   }
-  copy_tokenizer(fs, last, true, out);
-  return write_derived(fs, last, last.config, last.layout, std::move(pieces), {{"made_by", "average"}, {"sources", sources}}, out);
+  copy_small_files_of(fs, last, true, out);
+  return write_derived_model(fs, last, last.config, last.layout, std::move(pieces), {{"made_by", "average"}, {"sources", sources}}, out);
 }
 
 std::string upcycle_model(FileSystem& fs, const std::string& path, const UpcycleOptions& options, uint64_t seed, const std::string& out) {
-  require_new(fs, out);
+  require_new_folder(fs, out);
   const StoredModel stored = open_stored_model(fs, path);
   const ModelConfig config = upcycled_config(stored.config, options);
   Model dense(stored.config, Precision::f32()), mixture(config, Precision::f32());
   load_model(stored.reader, dense);
   upcycle(dense.weights(), options, seed, mixture.weights());
-  copy_tokenizer(fs, stored, false, out);
-  return write_derived(fs, stored, config, {}, model_pieces(mixture),
+  copy_small_files_of(fs, stored, false, out);
+  return write_derived_model(fs, stored, config, {}, model_pieces(mixture),
                        {{"made_by", "upcycle"}, {"from", stored.reader.path()}, {"seed", seed}}, out);
 }
 

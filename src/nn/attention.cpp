@@ -65,7 +65,6 @@ Value GroupedAttention::prepare(Context& c, Value qkv_TW, const Value& ve_TV) co
 }
 
 Value GroupedAttention::forward(Context& c, const Value& h_TD, const Value& ve_TV, int64_t layer) const {
-  const DType type = c.precision().compute;
   const int tp = c.weights.placement().tensor_size;
   if (o_.heads % tp != 0 || o_.kv_heads % tp != 0)
     fail("attention with {} query and {} key-value heads cannot be cut over {} tensor ranks", o_.heads, o_.kv_heads, tp);

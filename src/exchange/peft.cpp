@@ -1,0 +1,177 @@
+// See peft.h.
+#include "exchange/peft.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/model_state.h"
+#include "exchange/derived_folder.h"
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kPrefix = "base_model.model.";
+
+/// A module of PEFT: rows [row, row + rows) of a parameter of ours, which are a block of it.
+struct Module {
+  std::string name;  ///< "model.layers.0.self_attn.q_proj"
+  int parameter = -1;
+  int64_t row = 0, rows = 0, block = 0;
+};
+
+/// The modules of all matrices with adapters.
+std::vector<Module> modules_of(const Decoder& decoder, const HuggingfaceLayout& layout) {
+  std::vector<Module> modules;
+  for (const ExternalTensor& e : huggingface_tensors(decoder, layout)) {
+    if (e.parameter < 0 || decoder.table()[e.parameter].adapter.a < 0) continue;
+    const int64_t width = decoder.table()[e.parameter].shape[1];
+    Module m{e.name.substr(0, e.name.rfind('.')), e.parameter, e.offset / width, e.shape[0], 0};
+    const std::vector<int64_t>& blocks = decoder.table()[e.parameter].adapter.blocks;
+    int64_t begin = 0;
+    while (m.block < static_cast<int64_t>(blocks.size()) && begin < m.row) begin += blocks[static_cast<size_t>(m.block++)];
+    const bool fits = e.stride == std::vector<int64_t>{width, 1} && begin == m.row && m.block < static_cast<int64_t>(blocks.size()) &&
+                      blocks[static_cast<size_t>(m.block)] == m.rows;
+    if (!fits)
+      throw Error(fmt::format("PEFT has no module for the adapter of '{}': '{}' packs it otherwise", decoder.table()[e.parameter].name, m.name),
+                  "export the merged weights instead: --format=hf");
+    modules.push_back(std::move(m));
+  }
+  return modules;
+}
+
+HuggingfaceLayout layout_of(const StoredModel& m) { return m.layout.family.empty() ? huggingface_layout(m.config) : m.layout; }
+
+std::vector<float> read_rows(const CheckpointReader& reader, const ParameterSpec& spec, int64_t first, int64_t rows) {
+  std::vector<float> values(static_cast<size_t>(rows * spec.shape[1]));
+  reader.read(spec.name, {{first, 0}, {rows, spec.shape[1]}}, DType::f32, values.data());
+  return values;
+}
+
+std::string adapter_config(const LoraConfig& lora, const std::vector<Module>& modules, const std::string& base) {
+  Json targets = Json::array();
+  for (const Module& m : modules) targets.push_back(m.name);
+  const double alpha = lora.scale() * static_cast<double>(lora.rank);
+  Json j{{"peft_type", "LORA"},        {"task_type", "CAUSAL_LM"},    {"base_model_name_or_path", base},
+         {"r", lora.rank},             {"lora_alpha", alpha},         {"lora_dropout", 0.0},
+         {"target_modules", targets},  {"bias", "none"},              {"fan_in_fan_out", false},
+         {"use_rslora", false},        {"use_dora", false},           {"modules_to_save", nullptr},
+         {"rank_pattern", Json::object()}, {"alpha_pattern", Json::object()}, {"inference_mode", true}};
+  return j.dump(2) + "\n";
+}
+
+/// What adapter_config.json says, refused where it is not plain LoRA.
+LoraConfig read_adapter_config(FileSystem& fs, const std::string& path) {
+  const Json j = Json::parse(fs.read(path), nullptr, false);
+  const auto refuse = [&](const std::string& field, const std::string& expected) {
+    throw Error(fmt::format("'{}': '{}' is {}, expected {}", path, field, j.contains(field) ? j[field].dump() : "missing", expected),
+                "only plain LoRA adapters can be imported; merge others in PEFT (merge_and_unload) and import the model");
+  };
+  if (!j.is_object()) fail("'{}' is not a JSON object", path);
+  if (j.value("peft_type", Json()) != Json("LORA")) refuse("peft_type", "\"LORA\"");
+  if (!j.contains("r") || !j["r"].is_number_integer() || j["r"] < 1 || j["r"] > 65536) refuse("r", "a rank from 1 to 65536");
+  if (!j.contains("lora_alpha") || !j["lora_alpha"].is_number() || !(j["lora_alpha"] > 0)) refuse("lora_alpha", "a positive number");
+  if (j.value("bias", Json("none")) != Json("none")) refuse("bias", "\"none\"");
+  for (const char* flag : {"use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"})
+    if (j.contains(flag) && j[flag] != Json(false) && !j[flag].is_null()) refuse(flag, "false");
+  for (const char* list : {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication"})
+    if (j.contains(list) && !j[list].empty()) refuse(list, "none");
+  return {.rank = j["r"], .alpha = j["lora_alpha"], .targets = {}};
+}
+
+/// The parameters whose modules the file has pairs for; Error that names a tensor of no module.
+std::vector<std::string> targets_of(const Decoder& base, const HuggingfaceLayout& layout, const SafetensorsFile& file) {
+  std::map<std::string, int> parameters;
+  for (const ExternalTensor& e : huggingface_tensors(base, layout))
+    if (e.parameter >= 0) parameters[e.name.substr(0, e.name.rfind('.'))] = e.parameter;
+  std::set<std::string> names;
+  for (const SafetensorsEntry& t : file.entries()) {
+    const size_t end = std::min(t.name.rfind(".lora_A.weight"), t.name.rfind(".lora_B.weight"));
+    const bool ours = t.name.starts_with(kPrefix) && end != t.name.npos;
+    const auto found = ours ? parameters.find(t.name.substr(std::string(kPrefix).size(), end - std::string(kPrefix).size())) : parameters.end();
+    if (found == parameters.end())
+      throw Error(fmt::format("'{}': the tensor '{}' belongs to no matrix of this model", file.path(), t.name), "was it trained on another base model?");
+    names.insert(base.table()[found->second].name);
+  }
+  return {names.begin(), names.end()};
+}
+
+/// A tensor of the file as f32 rows of `to`; false where it is not there.
+bool take(const SafetensorsFile& file, const std::string& name, const Tensor& to) {
+  const SafetensorsEntry* entry = file.find(name);
+  if (entry == nullptr) return false;
+  const auto dtype = dtype_of_safetensors(entry->dtype);
+  if (!dtype || !is_floating(*dtype) || entry->shape != std::vector<int64_t>{to.dim(0), to.dim(1)}) {
+    std::string shape;
+    for (const int64_t extent : entry->shape) shape += fmt::format("{}{}", shape.empty() ? "" : ", ", extent);
+    fail("'{}': '{}' is {} [{}], expected F32, BF16 or F64 {}", file.path(), name, entry->dtype, shape, to.shape().str());
+  }
+  std::vector<std::byte> copy(file.data(*entry).begin(), file.data(*entry).end());
+  reference::store(to, reference::load(Tensor(copy.data(), to.shape(), *dtype)));
+  return true;
+}
+
+}  // namespace
+
+ExportReport export_peft(FileSystem& fs, const StoredModel& m, const std::string& out) {
+  if (m.config.lora.rank == 0) throw Error(fmt::format("'{}' has no adapters", m.reader.path()), "export the whole model: --format=hf");
+  if (fs.exists(out)) throw Error(fmt::format("'{}' exists already", out), "choose another folder, or delete this one");
+  const Decoder decoder(m.config);
+  const ParameterTable& table = decoder.table();
+  const std::vector<Module> modules = modules_of(decoder, layout_of(m));
+  const int64_t rank = m.config.lora.rank;
+  std::vector<std::vector<float>> memory;
+  std::vector<SafetensorsItem> items;
+  ExportReport report{.family = "peft", .files = {"adapter_model.safetensors"}};
+  const auto add = [&](const std::string& name, const ParameterSpec& spec, int64_t first, int64_t rows) {
+    memory.push_back(read_rows(m.reader, spec, first, rows));
+    items.push_back({name, DType::f32, {rows, spec.shape[1]}, memory.back().data()});
+    report.bytes += rows * spec.shape[1] * 4;
+  };
+  for (const Module& module : modules) {
+    const Adapter& adapter = table[module.parameter].adapter;
+    add(kPrefix + module.name + ".lora_A.weight", table[adapter.a], module.block * rank, rank);
+    add(kPrefix + module.name + ".lora_B.weight", table[adapter.b], module.row, module.rows);
+  }
+  const std::string partial = out + ".partial";
+  fs.remove_all(partial);
+  fs.create_folders(partial);
+  write_safetensors(fs, partial + "/adapter_model.safetensors", items, {{"format", "pt"}});
+  write_file_atomically(fs, partial + "/adapter_config.json", adapter_config(m.config.lora, modules, m.small_files));
+  fs.sync_folder(partial);
+  fs.rename(partial, out);
+  report.tensors = items.size();
+  return report;
+}
+
+std::string import_peft(FileSystem& fs, const std::string& adapters, const std::string& base, const std::string& out) {
+  require_new_folder(fs, out);
+  LoraConfig lora = read_adapter_config(fs, adapters + "/adapter_config.json");
+  const StoredModel m = open_stored_model(fs, base);
+  if (m.config.lora.rank > 0) throw Error(fmt::format("'{}' has adapters already", m.reader.path()), "name the model without them");
+  const SafetensorsFile file(fs, adapters + "/adapter_model.safetensors");
+  ModelConfig config = m.config;
+  lora.targets = targets_of(Decoder(m.config), layout_of(m), file);
+  config.lora = lora;
+  Model model(config, Precision::f32());
+  load_model(m.reader, model);
+  const ParameterTable& table = model.decoder().table();
+  size_t used = 0;
+  for (const Module& module : modules_of(model.decoder(), layout_of(m))) {
+    const Adapter& adapter = table[module.parameter].adapter;
+    const int64_t rank = lora.rank;
+    const Tensor a = model.weights().master(adapter.a).slice(module.block * rank, (module.block + 1) * rank);
+    const Tensor b = model.weights().master(adapter.b).slice(module.row, module.row + module.rows);
+    const bool has_a = take(file, kPrefix + module.name + ".lora_A.weight", a), has_b = take(file, kPrefix + module.name + ".lora_B.weight", b);
+    if (has_a != has_b) fail("'{}' holds one half of the pair of '{}'", file.path(), module.name);
+    used += has_a ? 2 : 0;
+  }
+  INGOT_CHECK(used == file.entries().size(), "{} of {} tensors used", used, file.entries().size());
+  copy_small_files_of(fs, m, true, out);
+  return write_derived_model(fs, m, config, m.layout, model_pieces(model), {{"made_by", "adapters"}, {"from", m.reader.path()}, {"adapters", adapters}}, out);
+}
+
+}  // namespace ingot
