@@ -63,7 +63,8 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 int64_t mix_scratch_bytes(const OpCall& call) {
-  const int64_t rows = call.d_out.empty() ? 0 : call.d_out[0].dim(0);  // forward needs none
+  // Backward's, from either direction: whoever asks once has enough for both.
+  const int64_t rows = (call.d_out.empty() ? call.in[kA] : call.d_out[0]).dim(0);
   return parameter_chunks(rows) * 2 * static_cast<int64_t>(sizeof(float));
 }
 
