@@ -37,9 +37,8 @@ struct GgufExportOptions {
   std::string name;  ///< general.name; "": the folder's
 };
 
-/// Writes the GGUF v3 file `out` for llama.cpp. Architectures gpt2, llama (with experts: mixtral), qwen3, qwen3moe; Error
-/// for other families, for options that llama.cpp would compute differently, for a tokenizer whose splitting it does not
-/// know, where `out` exists.
+/// Writes the GGUF v3 file `out` for llama.cpp (architectures: gguf_model.h). Error for families that it does not know, for
+/// options that it would compute differently, for a tokenizer whose splitting it does not know, where `out` exists.
 ExportReport export_gguf(FileSystem& fs, const StoredModel& model, const std::string& out, const GgufExportOptions& options = {});
 
 /// One external tensor out of a checkpoint, dense, with its adapter merged into it (W + scale B A, in double), in the given type (f32, bf16 or f64); reads only the rows that hold it.

@@ -1,5 +1,5 @@
 """Reads a GGUF file with the `gguf` package and compares every tensor with the Hugging Face folder it came from, by
-formulas of its own: names, the order of query and key rows of arch llama, stacked experts, rounding of each type. With
+formulas of its own: names, the order of rotated rows, stacked experts, split latents, rounding of each type. With
 --logits and the `xllamacpp` package, llama.cpp runs it and its log-probabilities are compared with those of
 reference.safetensors in that folder.
 
@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import gguf
@@ -63,8 +64,27 @@ LLAMA = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+    "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj",
+    "attn_q_a": "self_attn.q_a_proj",
+    "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "self_attn.kv_a_layernorm",
 }
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+def latent_rows(inner, value, config):
+    """DeepSeek's rotated rows, the last of each head, to pairs side by side where they are halves."""
+    heads = 1 if inner == "attn_kv_a_mqa" else config["num_attention_heads"]
+    if config["rope_interleave"] or inner not in ("attn_q", "attn_q_b", "attn_kv_a_mqa"):
+        return value
+    value = value.reshape(heads, -1, value.shape[-1])
+    plain = value.shape[1] - config["qk_rope_head_dim"]
+    turned = [np.concatenate([head[:plain], interleave(head[plain:], 1)]) for head in value]
+    return np.concatenate(turned)
 
 
 def expected(name, weights, config):
@@ -75,20 +95,31 @@ def expected(name, weights, config):
     if kind == "gpt2":
         value = weights["transformer." + (f"h.{layer[1]}." if layer else "") + f"{GPT2[inner]}.{part}"]
         return value.T if value.ndim == 2 and layer else value
+    if name == "output.weight" and config["tie_word_embeddings"]:
+        return weights["model.embed_tokens.weight"]
     if not layer:
         return weights[f"{OUTER[inner]}.{part}"]
     base = f"model.layers.{layer[1]}."
     moe = base + ("block_sparse_moe." if kind == "mixtral" else "mlp.")
+    if inner == "exp_probs_b":
+        return weights[moe + "gate.e_score_correction_bias"]
     if inner == "ffn_gate_inp":
         return weights[moe + "gate.weight"]
+    if inner in ("attn_k_b", "attn_v_b"):
+        both = weights[base + "self_attn.kv_b_proj.weight"]
+        both = both.reshape(config["num_attention_heads"], -1, config["kv_lora_rank"])
+        keys, values = np.split(both, [config["qk_nope_head_dim"]], axis=1)
+        return keys.swapaxes(1, 2) if inner == "attn_k_b" else values
     if inner.endswith("_exps"):
         theirs = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}[inner]
         if kind == "mixtral":
             theirs = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[theirs]
-        experts = config.get("num_experts") or config["num_local_experts"]
+        experts = next(config[key] for key in ("num_experts", "num_local_experts", "n_routed_experts") if key in config)
         return np.stack([weights[f"{moe}experts.{e}.{theirs}.weight"] for e in range(experts)])
     value = weights[f"{base}{LLAMA[inner]}.{part}"]
-    if inner in ("attn_q", "attn_k") and kind in ("llama", "mixtral"):
+    if kind == "deepseek_v3":
+        return latent_rows(inner, value, config)
+    if inner in ("attn_q", "attn_k") and kind in ("llama", "mixtral", "smollm3"):
         value = interleave(value, config["num_attention_heads" if inner == "attn_q" else "num_key_value_heads"])
     return value
 
@@ -104,10 +135,34 @@ def check_tensors(reader, folder):
         stored = gguf.quants.quantize(want, tensor.tensor_type)
         if not np.array_equal(stored.view(np.uint8).ravel(), np.asarray(tensor.data).view(np.uint8).ravel()):
             raise SystemExit(f"{tensor.name} ({tensor.tensor_type.name}) differs")
-        used += want.size
+        if tensor.name != "output.weight" or not config["tie_word_embeddings"]:
+            used += want.size
     total = sum(v.size for v in weights.values())
     assert used == total, (used, total)
     return len(reader.tensors)
+
+
+def with_tokens(path, vocabulary, folder):
+    """A copy with made-up tokens: llama.cpp's server runs no model without. A file that has a tokenizer stays."""
+    reader = gguf.GGUFReader(path)
+    if reader.fields["tokenizer.ggml.model"].contents() != "no_vocab":
+        return path
+    copy = Path(folder) / "with_tokens.gguf"
+    writer = gguf.GGUFWriter(copy, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "tokenizer.ggml.model"):
+            writer.add_key_value(name, field.contents(), field.types[0])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"token{i}" for i in range(vocabulary)])
+    writer.add_token_merges(["t o"])
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return copy
 
 
 def log_probs_of_llama_cpp(path, ids, vocabulary):
@@ -142,7 +197,9 @@ def check_logits(folder, path):
     logits = reference["logits"]
     want = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
     want -= logits.max(-1, keepdims=True)
-    got = log_probs_of_llama_cpp(path, reference["input_ids"], logits.shape[-1])
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = with_tokens(path, logits.shape[-1], temporary)
+        got = log_probs_of_llama_cpp(runs, reference["input_ids"], logits.shape[-1])
     seen = ~np.isnan(got)
     assert seen.mean() > 0.95, f"llama.cpp gave {seen.mean():.0%} of the probabilities"
     return np.abs(got - want)[seen].max(), (got[seen].size, logits.size)

@@ -6,6 +6,7 @@ One folder per model in tests/fixtures/exchange/: the saved files, and reference
 model's documentation. `llama_text` has a tokenizer.
 
   make_exchange.py                    writes the fixtures
+  make_exchange.py --variants FOLDER  writes the models of gguf_models.py there
   make_exchange.py --check FOLDER...  loads exported folders into transformers and compares their logits with those of
                                       their own reference.safetensors, or of the fixture of the same name; exits with 1
                                       where they differ"""
@@ -30,9 +31,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from attention_models import family, mistral, qwen3, smollm3
+from attention_models import deepseek_v3, family, mistral, qwen3, scaled, smollm3
 from common import FIXTURES, double_precision, max_rel, save_tensors
-from make_models import gpt2, llama, qwen3_moe, random_values, zaya
+from gguf_models import variants
+from make_models import BIASES, gpt2, llama, qwen3_moe, random_values, zaya
+from moe_models import dots1
 
 FOLDER = FIXTURES / "exchange"
 TOKENS = 23
@@ -56,6 +59,62 @@ MODELS = {
     "qwen3_moe": (qwen3_moe, {}, torch.bfloat16, "15KB"),
     "smollm3": (smollm3, dict(num_hidden_layers=4, no_rope_layer_interval=4), torch.bfloat16, "5GB"),
     "zaya": (zaya, {}, torch.bfloat16, "20KB"),
+    "dots1": (
+        dots1,
+        dict(
+            hidden_size=32,
+            num_key_value_heads=4,
+            num_hidden_layers=3,
+            moe_intermediate_size=8,
+            n_routed_experts=6,
+            n_shared_experts=2,
+            num_experts_per_tok=3,
+            first_k_dense_replace=1,
+            norm_topk_prob=False,
+            routed_scaling_factor=0.7,
+            sliding_window=None,
+        ),
+        torch.bfloat16,
+        "15KB",
+    ),
+    "deepseek_v3": (
+        deepseek_v3,
+        dict(
+            hidden_size=32,
+            num_hidden_layers=3,
+            moe_intermediate_size=8,
+            n_routed_experts=8,
+            n_shared_experts=1,
+            num_experts_per_tok=4,
+            n_group=4,
+            topk_group=2,
+            first_k_dense_replace=1,
+            routed_scaling_factor=2.5,
+            norm_topk_prob=True,
+            rms_norm_eps=1e-6,
+        ),
+        torch.bfloat16,
+        "15KB",
+    ),
+    "deepseek_v3_yarn": (
+        deepseek_v3,
+        dict(
+            q_lora_rank=None,
+            kv_lora_rank=32,
+            qk_rope_head_dim=8,
+            rope_interleave=False,
+            rope_parameters=scaled("yarn", factor=40.0, original_max_position_embeddings=512, mscale=1.0, mscale_all_dim=0.7),
+            rms_norm_eps=1e-6,
+        ),
+        torch.bfloat16,
+        "5GB",
+    ),
+    "llama_yarn": (
+        llama,
+        dict(head_dim=16, rope_parameters=scaled("yarn", factor=4.0, original_max_position_embeddings=512)),
+        torch.bfloat16,
+        "5GB",
+    ),
 }
 
 
@@ -72,7 +131,7 @@ def build(make, over, dtype, seed):
         model = cls(config).double().eval()
     rng = np.random.default_rng(seed)
     values = dict(model.named_parameters())
-    values.update((n, b) for n, b in model.named_buffers() if n.endswith("balancing_biases"))
+    values.update((n, b) for n, b in model.named_buffers() if n.endswith(BIASES))
     with torch.no_grad():
         for name in sorted(values):
             values[name].copy_(random_values(name, tuple(values[name].shape), rng).to(dtype))
@@ -168,9 +227,9 @@ def write_sublayers(source, target):
     shutil.copy(source / "reference.safetensors", target)
 
 
-def generate(name, seed):
-    make, over, dtype, shard = MODELS[name]
-    folder = FOLDER / name
+def generate(name, seed, models=MODELS, parent=FOLDER):
+    make, over, dtype, shard = models[name]
+    folder = parent / name
     shutil.rmtree(folder, ignore_errors=True)
     model = build(make, over, dtype, seed)
     with double_precision():
@@ -211,7 +270,13 @@ def check(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", nargs="+", metavar="FOLDER")
+    parser.add_argument("--variants", type=Path, metavar="FOLDER")
     args = parser.parse_args()
+    if args.variants:
+        models = {n: (*v, torch.float32, "5GB") for n, v in variants(mixtral, MODELS["dots1"][1]).items()}
+        for seed, name in enumerate(models):
+            generate(name, 9000 + seed, models, args.variants)
+        return 0
     if not args.check:
         for seed, name in enumerate(MODELS):
             generate(name, 7000 + seed)
