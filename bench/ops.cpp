@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <ctime>
 #include <set>
 #include <string>
@@ -34,6 +35,7 @@
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/reference.h"
 #include "ops/route/route.h"
+#include "ops/sequence/sequence_store.h"
 #include "ops/route/sequence_balance.h"
 
 using namespace ingot;
@@ -81,6 +83,7 @@ struct Problem {
     call.out = out;
     for (const auto& gradients : {std::vector<GradSlot>(), d_in}) {
       call.d_in = gradients;
+      if (!gradients.empty()) call.d_out = d_out;
       const int64_t bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
       scratch.resize(std::max(scratch.size(), static_cast<size_t>(bytes) + 64));
     }
@@ -101,6 +104,7 @@ struct Problem {
   }
 
   OpCall call() {
+    if (before) before();
     void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     return {attr.data(), in, out, d_out, d_in, aligned};
   }
@@ -124,6 +128,7 @@ struct Problem {
   std::vector<Tensor> in, out, d_out;
   std::vector<GradSlot> d_in;
   std::vector<std::byte> scratch;
+  std::function<void()> before;  ///< restores what a call changes besides its outputs
 };
 
 double bytes_of(const std::vector<Tensor>& tensors) {
@@ -210,6 +215,30 @@ void sequence_lines(DType type, int64_t rows, int64_t H, int64_t G, int64_t K) {
   });
 }
 
+/// One more token of a latent attention sequence of `past` tokens.
+void cached_lines(DType type, int64_t past, int64_t H, int64_t K) {
+  const int64_t rank = 4 * K, rope = K / 2;
+  SequenceStore store({1, 1, rank + rope, type, 0, 0, 0, 0}, 1000);
+  SequenceState prefix = store.create(), state = store.create();
+  std::printf("%s, %ld tokens in the cache, %ld heads of %ld + %ld\n", name_of(type), long{past}, long{H}, long{K}, long{rope});
+  for (const bool absorb : {false, true}) {
+    Rows rows;
+    const auto problem = [&](int64_t n, int64_t from, SequenceState& to) {
+      rows = {n, {{0, n, from, &to}}};
+      return Problem(mla_cached_op(), AttrBox(MlaCachedAttr{H, K, rope, K, rank, 0.1, 0, 0, &rows, 0, absorb}),
+                     {{{n, H * (K + rope)}, type}, {{n, rank}, type}, {{n, rope}, type}, {{H * 2 * K, rank}, type}});
+    };
+    prefix = store.create();
+    Problem fill = problem(past, 0, prefix);
+    fill.op.kernels.front().forward(fill.call());
+    line(absorb ? "mla_cached absorbed" : "mla_cached materialised", 1, 1, [&](int64_t n) {
+      Problem p = problem(n, past, state);
+      p.before = [&] { state = prefix.fork(); };
+      return p;
+    });
+  }
+}
+
 void norm_lines(DType type, int64_t rows, int64_t D) {
   std::printf("%s, %ld rows of %ld\n", name_of(type), long{rows}, long{D});
   for (const auto& [name, merge] : {std::pair{"rms_norm", MergeKind::none},
@@ -256,7 +285,7 @@ void dense_lines(DType type, int64_t rows, int64_t D, int64_t V) {
     return Problem(add_op(), AttrBox(AddAttr{type, true}),
                    {{{n, D}, type}, {{n, D}, type}, {{D}, DType::f32}});
   });
-  line("mix", rows, 1024, [&](int64_t n) {
+  line("mix", rows, rows, [&](int64_t n) {
     return Problem(mix_op(), AttrBox(MixAttr{type, 0, true, true}),
                    {{{n, D}, type}, {{n, D}, type}, {{1}, DType::f32}, {{1}, DType::f32}});
   });
@@ -351,6 +380,7 @@ int main(int argc, char** argv) {
   for (const DType type : {DType::f32, DType::bf16}) {
     sequence_lines(type, 2048, 8, 2, 128);
     sequence_lines(type, 4096, 6, 2, 64);
+    cached_lines(type, 512, 8, 64);
     norm_lines(type, 4096, 768);
     dense_lines(type, 3072, 384, 65);
     dense_lines(type, 1024, 768, 8192);
