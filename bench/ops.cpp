@@ -29,6 +29,7 @@
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
+#include "ops/low_rank/low_rank.h"
 #include "ops/mix/mix.h"
 #include "ops/mla/mla.h"
 #include "ops/permute/permute.h"
@@ -284,6 +285,9 @@ void dense_lines(DType type, int64_t rows, int64_t D, int64_t V) {
   line("add gated", rows, 1024, [&](int64_t n) {
     return Problem(add_op(), AttrBox(AddAttr{type, true}),
                    {{{n, D}, type}, {{n, D}, type}, {{D}, DType::f32}});
+  });
+  line("low_rank", rows, 256, [&](int64_t n) {
+    return Problem(low_rank_op(), AttrBox(LowRankAttr{2.0, type, 1, {D}}), {{{n, D}, type}, {{n, 16}, type}, {{D, 16}, type}});
   });
   line("mix", rows, rows, [&](int64_t n) {
     return Problem(mix_op(), AttrBox(MixAttr{type, 0, true, true}),
