@@ -50,7 +50,9 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
   const test::TempDir dir;
   const std::string text = dir / "data/quickstart-text";
   fs::create_directories(text);
-  std::string page;
+  std::string page;  // its first document is longer than any sequence
+  for (int i = 0; i < 600; ++i) page += fmt::format("and then came number {}, ", i);
+  page += "\n<|endoftext|>\n";
   for (int i = 0; i < 400; ++i)
     page += fmt::format("In the beginning number {} was followed by {}, and the hacker counted on.\n<|endoftext|>\n", i, i * 7 % 31);
   for (const char* name : {"bible", "fortunes", "jargon"}) test::write_text(text + "/" + name + ".txt", page);
