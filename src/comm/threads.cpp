@@ -220,7 +220,7 @@ void ThreadWorld::withdraw(Group& group, Meeting& m, int rank, const std::string
 }
 
 std::unique_ptr<Communicator> ThreadRank::group(std::string name, const std::vector<int>& members) {
-  return world_.join(std::move(name), members, rank_);
+  return world_.join(std::move(name), members, rank());
 }
 
 void run_ranks(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline_seconds) {

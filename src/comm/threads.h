@@ -6,25 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/world.h"
 
 namespace ingot {
 
 class ThreadWorld;
 
-/// What a rank's function gets: who it is, and its groups.
-class ThreadRank {
+/// What a rank's function gets. Groups do not wait for the other members.
+class ThreadRank final : public World {
  public:
-  ThreadRank(ThreadWorld& world, int rank, int ranks) : world_(world), rank_(rank), ranks_(ranks) {}
-  int rank() const { return rank_; }
-  int ranks() const { return ranks_; }
-  /// This rank's end of the group with that name over these ranks (ascending, this one among them; every member must ask
-  /// with the same list). One rank alone gets the self communicator.
-  std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members);
+  ThreadRank(ThreadWorld& world, int rank, int ranks) : World(rank, ranks), world_(world) {}
+  std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) override;
 
  private:
   ThreadWorld& world_;
-  int rank_, ranks_;
 };
 
 /// Runs fn on `ranks` threads and returns when all have ended. If one throws, the waits of the others fail with an Error

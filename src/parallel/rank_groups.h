@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-/// Makes this rank's end of a named group over world ranks: ThreadRank::group, or another backend's.
+/// Makes this rank's end of a named group over world ranks: World::group.
 using GroupMaker = std::function<std::unique_ptr<Communicator>(std::string name, const std::vector<int>& members)>;
 
 class RankGroups {
