@@ -17,6 +17,9 @@ struct RouterInputs {
   Tensor forced_ids_TK;  ///< i32: routes to replay
 };
 
+/// How tokens reach the ranks of their experts (nn/moe/dispatcher.h).
+enum class DispatchKind : uint8_t { all_gather, all_to_all };
+
 struct Context {
   Tape& tape;
   const WeightSet& weights;
@@ -26,6 +29,7 @@ struct Context {
   bool absorb_latents = false;  ///< latent attention over cached sequences: in the latent space (other roundings)
   Communicator* tensor = nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
   Communicator* expert = nullptr;  ///< ranks that share out the experts; each has other tokens, equally many
+  DispatchKind dispatch = DispatchKind::all_to_all;
 
   Precision precision() const { return weights.precision(); }
   /// A parameter's compute value, or an absent one for index -1.

@@ -7,8 +7,10 @@
 #include "ops/capacity/capacity.h"
 #include "ops/cca/cca.h"
 #include "ops/collective/collective.h"
+#include "ops/collective/exchange.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grouped_linear/grouped_linear.h"
+#include "ops/group_by_rank/group_by_rank.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
 #include "ops/low_rank/low_rank.h"
@@ -29,6 +31,7 @@ std::vector<const Op*>& list() {
       &head_op(),       &linear_op(), &low_rank_op(), &mix_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
       &route_op(), &sequence_balance_op(), &capacity_op(), &assign_op(), &unpermute_op(),
       &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
+      &group_by_rank_op(), &exchange_rows_op(), &return_rows_op(),
   };
   return ops;
 }

@@ -1,4 +1,4 @@
-// route, sequence_balance, assign, capacity, permute, unpermute, grouped_linear: values, gradients, closed forms, brute force,
+// route, sequence_balance, assign, capacity, group_by_rank, permute, unpermute, grouped_linear: values, gradients, closed forms, brute force,
 // empty experts.
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "ops/assign/assign.h"
 #include "ops/capacity/capacity.h"
+#include "ops/group_by_rank/group_by_rank.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/op_check.h"
 #include "ops/permute/permute.h"
@@ -391,6 +392,50 @@ TEST(Permute, ThereAndBack) {
       back.finite_differences = tokens <= 7;
       check_op(back);
     }
+}
+
+/// k different experts of each token, ascending; every third token lacks its first choice.
+std::vector<int32_t> sparse_choices(int64_t tokens, int64_t k, int32_t experts) {
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::vector<int32_t> own;
+    for (int64_t j = 0; j < k; ++j) own.push_back(static_cast<int32_t>((t * t + j) % experts));
+    std::sort(own.begin(), own.end());
+    if (t % 3 == 2) own[0] = -1;
+    ids.insert(ids.end(), own.begin(), own.end());
+  }
+  return ids;
+}
+
+TEST(GroupByRank, Cases) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const int64_t tokens : {0, 7, 90})
+      for (const auto& [experts, ranks, k] : {std::tuple<int32_t, int32_t, int64_t>{6, 3, 2}, {6, 2, 4}, {4, 4, 1}}) {
+        OpCase c;
+        c.name = fmt::format("group_by_rank {} of {} experts on {} ranks, {} tokens, {}", k, experts, ranks, tokens, name_of(type));
+        c.op = &group_by_rank_op();
+        c.attr = c.attr_double = AttrBox(GroupByRankAttr{ranks, experts});
+        c.inputs = {{{Shape{tokens, 5}, type}},
+                    {{Shape{tokens, k}, DType::f32}},
+                    {{Shape{tokens, k}, DType::i32}, 1, 0, sparse_choices(tokens, k, experts)}};
+        c.finite_differences = tokens <= 7;
+        check_op(c);
+      }
+}
+
+TEST(GroupByRank, ATokenGoesOnceToEachRankOfItsExperts) {
+  const std::vector<int32_t> ids = {0, 1, -1, 5, 2, 4};  // ranks of two experts: {0}, {2}, {1, 2}
+  const std::vector<float> x = {10, 20, 30}, probs = {.1f, .2f, .3f, .4f, .5f, .6f};
+  HeapArena arena;
+  Tape tape(arena, {.record = false});
+  tape.begin_segment("test", -1);
+  const RankRows r = group_by_rank(tape, {3, 6}, tape.leaf(Tensor::of(x.data(), {3, 1})), tape.leaf(Tensor::of(probs.data(), {3, 2})),
+                                   tape.leaf(Tensor::of(ids.data(), {3, 2})));
+  EXPECT_EQ(reference::load(r.rows_SD.tensor()), (reference::Array{10, 30, 20, 30, 0, 0}));
+  EXPECT_EQ(reference::load_ints(r.rows_per_rank.tensor()), (std::vector<int32_t>{1, 1, 2}));
+  EXPECT_EQ(reference::load_ints(r.ids_SK.tensor()), (std::vector<int32_t>{0, 1, 2, -1, -1, 5, -1, 4, -1, -1, -1, -1}));
+  EXPECT_EQ(reference::load_ints(r.token_S.tensor()), (std::vector<int32_t>{0, 2, 1, 2, -1, -1}));
+  EXPECT_EQ(reference::load_ints(r.row_TM.tensor()), (std::vector<int32_t>{0, -1, 2, -1, 1, 3}));
 }
 
 TEST(GroupedLinear, Cases) {

@@ -1,10 +1,11 @@
 // Collectives as tape ops: <C x, y> = <x, C^T y> summed over ranks, gradients that accumulate, wire bytes on the null
-// device, and nothing recorded on an axis of one rank.
+// device, and nothing recorded on an axis of one rank. The transfers of routed rows, exchange_rows, and return_rows, have
+// their adjoint here and the rest in dispatch_test.cpp.
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
 #include "comm/threads.h"
-#include "ops/collective/collective.h"
+#include "ops/collective/exchange.h"
 #include "ops/reference.h"
 
 namespace ingot {
@@ -63,6 +64,44 @@ TEST(Collectives, BackwardIsTheAdjoint) {
       const Array ones(kRanks, 1);
       EXPECT_NEAR(dot(forward, ones), dot(backward, ones), 1e-12) << op.name << " " << rows;
     }
+}
+
+TEST(Collectives, RoutedRowsGoHomeInBackward) {
+  constexpr int kRanks = 3;
+  constexpr int64_t kSlots = 9, kRoom = 14;
+  const int32_t split[kRanks][kRanks] = {{0, 4, 2}, {5, 0, 4}, {1, 0, 0}};  // rows that rank i sends to j
+  Array forward(kRanks), backward(kRanks);
+  run_ranks(kRanks, [&](ThreadRank& self) {
+    const auto me = static_cast<size_t>(self.rank());
+    const auto c = self.group("axis", {0, 1, 2});
+    HeapArena arena;
+    Tape tape(arena, {});
+    tape.begin_segment("test", -1);
+    Array x = draw(kSlots * 4, me), p = draw(kSlots * 2, 20 + me);
+    const std::vector<int32_t> ids(kSlots * 2, 7);
+    const Value rows = tape.leaf(Tensor::of(x.data(), {kSlots, 4}), true), probs = tape.leaf(Tensor::of(p.data(), {kSlots, 2}), true),
+                sent = tape.leaf(Tensor::of(split[me], {kRanks}));
+    const Exchanged e = exchange_rows(tape, {c.get(), kRoom}, rows, probs, tape.leaf(Tensor::of(ids.data(), {kSlots, 2})), sent);
+    EXPECT_EQ(reference::load_ints(e.received.tensor()), (std::vector<int32_t>{split[0][me], split[1][me], split[2][me]}));
+    const auto came = static_cast<size_t>(split[0][me] + split[1][me] + split[2][me]) * 2;
+    std::vector<int32_t> expected(kRoom * 2, -1);
+    std::fill_n(expected.begin(), came, 7);
+    EXPECT_EQ(reference::load_ints(e.ids_AK.tensor()), expected);
+    const Value home = return_rows(tape, {c.get(), kSlots}, e.rows_AD, sent, e.received);
+    Array returned = reference::load(home.tensor()), sent_rows = x;
+    std::fill(sent_rows.begin() + (split[me][0] + split[me][1] + split[me][2]) * 4, sent_rows.end(), 0.0);
+    EXPECT_EQ(returned, sent_rows);
+    Array d_rows = draw(kRoom * 4, 30 + me), d_probs = draw(kRoom * 2, 40 + me), d_home = draw(kSlots * 4, 50 + me);
+    tape.seed(e.rows_AD, Tensor::of(d_rows.data(), {kRoom, 4}));  // return_rows' contribution accumulates
+    tape.seed(e.probs_AK, Tensor::of(d_probs.data(), {kRoom, 2}));
+    tape.seed(home, Tensor::of(d_home.data(), {kSlots, 4}));
+    forward[me] = dot(reference::load(e.rows_AD.tensor()), d_rows) + dot(reference::load(e.probs_AK.tensor()), d_probs) +
+                  dot(returned, d_home);
+    Cursor(tape).run();
+    backward[me] = dot(x, reference::load(tape.gradient(rows))) + dot(p, reference::load(tape.gradient(probs)));
+  });
+  const Array ones(kRanks, 1);
+  EXPECT_NEAR(dot(forward, ones), dot(backward, ones), 1e-12);
 }
 
 TEST(Collectives, TheNullDeviceCountsBytesOnTheWire) {

@@ -65,6 +65,13 @@ struct Case {
   GridShape grid;
   bool starve = false;       ///< every token goes to the first experts: the last expert rank gets no row
   bool mask_last = false;    ///< the last rows have no valid target
+  bool recompute = false;    ///< every output that backward reads is computed again
+  DispatchKind dispatch = DispatchKind::all_to_all;
+};
+
+class RecomputeAll final : public SlotPolicy {
+ public:
+  SlotFate fate(const Op&, int, const Segment&) const override { return SlotFate::recompute; }
 };
 
 struct Outcome {
@@ -87,12 +94,14 @@ struct RouterFeed {
 };
 
 /// Forward and backward over rows [first, first + count) of the batch; gradients are of the mean loss over the whole batch.
-Outcome run_rows(const Decoder& decoder, const WeightSet& weights, GradientBuffer& gradients, const data::Batch& batch,
-                 int64_t first, int64_t count, const RouterFeed& feed, const RankGroups* groups) {
+Outcome run_rows(const Case& how, const Decoder& decoder, const WeightSet& weights, GradientBuffer& gradients,
+                 const data::Batch& batch, int64_t first, int64_t count, const RouterFeed& feed, const RankGroups* groups) {
   const MicroBatch mb = micro_batch(batch, first, count);
   HeapArena arena;
-  Tape tape(arena, {.sink = &gradients});
+  const RecomputeAll recompute;
+  Tape tape(arena, {.policy = how.recompute ? &recompute : nullptr, .sink = &gradients});
   Context c{tape, weights, &mb.rows, tape.leaf(mb.positions)};
+  c.dispatch = how.dispatch;
   if (groups != nullptr) groups->join(c);
   const int64_t k = decoder.config().moe.top_k, experts = decoder.config().moe.experts;
   for (const int64_t layer : decoder.moe_layers()) {
@@ -124,7 +133,7 @@ void set_part(const Tensor& to, const Array& values) { reference::store(to, valu
 
 /// The one-rank run of a case.
 struct OneRank {
-  explicit OneRank(const Case& c) : decoder(small_model_config(c.model)), batch(whole_batch(c)) {
+  explicit OneRank(const Case& c) : how(c), decoder(small_model_config(c.model)), batch(whole_batch(c)) {
     WeightSet weights(decoder.table(), {}, Precision::f64());
     weights.initialize(5);
     for (int i = 0; i < weights.size(); ++i) {
@@ -142,17 +151,18 @@ struct OneRank {
       for (int64_t t = 0; t < kRows * kLength; ++t)
         for (int64_t j = 0; j < k; ++j) feed.forced.push_back(static_cast<int32_t>(j));
     GradientBuffer buffer(decoder.table(), {}, DType::f64);
-    outcome = run_rows(decoder, weights, buffer, batch, 0, kRows, feed, nullptr);
+    outcome = run_rows(how, decoder, weights, buffer, batch, 0, kRows, feed, nullptr);
     for (const auto& [layer, counts] : outcome.counts)
       for (const double n : counts)
         feed.load[layer].push_back(static_cast<float>(n / static_cast<double>(k * kRows * kLength)));
-    outcome = run_rows(decoder, weights, buffer, batch, 0, kRows, feed, nullptr);
+    outcome = run_rows(how, decoder, weights, buffer, batch, 0, kRows, feed, nullptr);
     for (int i = 0; i < weights.size(); ++i) {
       gradients.push_back(reference::load(buffer.gradient(i)));
       for (const double g : gradients.back()) outcome.square_sum += g * g;
       largest_gradient = std::max(largest_gradient, largest(gradients.back()));
     }
   }
+  Case how;
   Decoder decoder;
   data::Batch batch;
   RouterFeed feed;
@@ -180,7 +190,7 @@ void compare_rank(const OneRank& one, const Grid& grid, ThreadRank& self) {
   }
   GradientBuffer buffer(table, groups.placement(), DType::f64);
   const int64_t share = kRows / groups.batch_ranks();
-  Outcome o = run_rows(one.decoder, weights, buffer, one.batch, groups.batch_rank() * share, share, one.feed, &groups);
+  Outcome o = run_rows(one.how, one.decoder, weights, buffer, one.batch, groups.batch_rank() * share, share, one.feed, &groups);
   reduce_gradients(groups, table, buffer);
   Array nll{o.nll};
   all_reduce(groups.data(), nll);
@@ -220,16 +230,22 @@ std::vector<Case> cases() {
   for (const char* model : {"moe-sigmoid", "moe-latent"})
     for (const GridShape& grid : {tp2, ep2}) all.push_back({model, grid});
   for (const GridShape& grid : {dp2, ep2}) all.push_back({"zaya", grid});
-  all.push_back({"moe", ep2, true, false});
-  all.push_back({"moe", ep2, false, true});
-  all.push_back({"llama", dp2, false, true});
+  for (const DispatchKind dispatch : {DispatchKind::all_gather, DispatchKind::all_to_all})
+    for (const bool recompute : {false, true}) {
+      all.push_back({.model = "moe", .grid = {.dp = 4, .ep = 4}, .recompute = recompute, .dispatch = dispatch});
+      all.push_back({.model = "moe", .grid = ep2, .starve = true, .recompute = recompute, .dispatch = dispatch});
+    }
+  all.push_back({.model = "moe", .grid = ep2, .mask_last = true});
+  all.push_back({.model = "llama", .grid = dp2, .mask_last = true});
+  all.push_back({.model = "llama", .grid = tp2, .recompute = true});
   return all;
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  std::string name = fmt::format("{}_dp{}_tp{}_ep{}{}{}", c.model, c.grid.dp, c.grid.tp, c.grid.ep,
-                                 c.starve ? "_starved" : "", c.mask_last ? "_masked" : "");
+  std::string name = fmt::format("{}_dp{}_tp{}_ep{}{}{}{}{}", c.model, c.grid.dp, c.grid.tp, c.grid.ep,
+                                 c.starve ? "_starved" : "", c.mask_last ? "_masked" : "", c.recompute ? "_recompute" : "",
+                                 c.dispatch == DispatchKind::all_gather ? "_gather" : "");
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }

@@ -97,16 +97,17 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
 
 Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer) const {
   const DType type = c.precision().compute;
-  const Dispatcher dispatcher(c, o_.experts, row_bound(c, h_TD.dim(0)), o_.pad_to_capacity && row_bound(c, h_TD.dim(0)) > 0);
+  const int64_t bound = row_bound(c, h_TD.dim(0));
+  const auto dispatcher = make_dispatcher(c, o_.experts, bound, o_.pad_to_capacity && bound > 0);
   c.tape.begin_segment("dispatch", layer);
-  const Arrived arrived = dispatcher.move(c, {h_TD, chosen.probs_TK, chosen.ids_TK});
-  const Permutation p = dispatcher.finish(c, arrived);
+  const Permutation p =
+      dispatcher->finish(c, dispatcher->move(c, dispatcher->prepare(c, {h_TD, chosen.probs_TK, chosen.ids_TK})));
   c.tape.begin_segment("experts", layer);
   Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets);
   Value act_RF = activation(c.tape, {o_.kind, type}, up_RF, p.p_R);
   Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets);
   c.tape.begin_segment("combine", layer);
-  return dispatcher.move_back(c, dispatcher.prepare_back(c, out_RD, p));
+  return dispatcher->finish_back(c, dispatcher->move_back(c, dispatcher->prepare_back(c, out_RD, p)));
 }
 
 }  // namespace ingot

@@ -4,35 +4,50 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/collective/transfer.h"
 #include "ops/reference.h"
 
 namespace ingot {
+
+Communicator& group_of(Communicator* comm) {
+  static thread_local const std::unique_ptr<Communicator> alone = self_communicator("self");
+  return comm != nullptr ? *comm : *alone;
+}
+
 namespace {
 
-using Transfer = void (*)(const CollectiveAttr& a, const Tensor& from, const Tensor& to);
-
-Communicator& comm_of(const CollectiveAttr& a) {
-  static thread_local const std::unique_ptr<Communicator> alone = self_communicator("self");
-  return a.comm != nullptr ? *a.comm : *alone;
-}
-
-void keep(const CollectiveAttr&, const Tensor& from, const Tensor& to) {
-  if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
-}
-void sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { comm_of(a).all_reduce(from, to).wait(); }
-void gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { comm_of(a).all_gather(from, to).wait(); }
-void scatter(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
-  comm_of(a).reduce_scatter(from, to).wait();
-}
-
 template <class T>
-void add_to(const Tensor& to, const Tensor& from) {
+void add(const Tensor& to, const Tensor& from) {
   T* y = to.as<T>();
   const T* x = from.as<T>();
   for (int64_t i = 0; i < to.numel(); ++i) {
     if constexpr (std::is_same_v<T, bf16>) y[i] = to_bf16(to_float(y[i]) + to_float(x[i]));
     else y[i] += x[i];
   }
+}
+
+}  // namespace
+
+void add_tensor(const Tensor& to, const Tensor& from) {
+  switch (to.dtype()) {
+    case DType::f32: return add<float>(to, from);
+    case DType::f64: return add<double>(to, from);
+    case DType::bf16: return add<bf16>(to, from);
+    default: INGOT_CHECK(false, "gradient {}", to.meta.str());
+  }
+}
+
+namespace {
+
+using Transfer = void (*)(const CollectiveAttr& a, const Tensor& from, const Tensor& to);
+
+void keep(const CollectiveAttr&, const Tensor& from, const Tensor& to) {
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+void sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { group_of(a.comm).all_reduce(from, to).wait(); }
+void gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { group_of(a.comm).all_gather(from, to).wait(); }
+void scatter(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
+  group_of(a.comm).reduce_scatter(from, to).wait();
 }
 
 template <Transfer transfer>
@@ -47,15 +62,7 @@ void backward(const OpCall& call) {
   const Tensor& d_y = call.d_out[0];
   const GradSlot& d_x = call.d_in[0];
   INGOT_CHECK((d_y.defined() || d_y.numel() == 0) && d_x.wanted());
-  if (!d_x.accumulate) return adjoint(a, d_y, d_x.tensor);
-  const Tensor received(call.scratch, d_x.tensor.shape(), d_x.tensor.dtype());
-  adjoint(a, d_y, received);
-  switch (received.dtype()) {
-    case DType::f32: return add_to<float>(d_x.tensor, received);
-    case DType::f64: return add_to<double>(d_x.tensor, received);
-    case DType::bf16: return add_to<bf16>(d_x.tensor, received);
-    default: INGOT_CHECK(false, "gradient {}", received.meta.str());
-  }
+  receive_gradient(d_x, call.scratch, [&](const Tensor& to) { adjoint(a, d_y, to); });
 }
 
 enum class RowsChange { same, times, over };

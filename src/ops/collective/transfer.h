@@ -1,0 +1,23 @@
+// What the collective ops share (internal to the folder).
+#pragma once
+#include "comm/communicator.h"
+#include "ops/op.h"
+
+namespace ingot {
+
+/// The communicator, or this thread's group of one rank.
+Communicator& group_of(Communicator* comm);
+
+/// to += from, of one floating type.
+void add_tensor(const Tensor& to, const Tensor& from);
+
+/// Lets `receive` fill the slot; one that accumulates receives through `scratch` (as many bytes as the slot).
+template <class Receive>
+void receive_gradient(const GradSlot& slot, void* scratch, const Receive& receive) {
+  if (!slot.accumulate) return receive(slot.tensor);
+  const Tensor received(scratch, slot.tensor.shape(), slot.tensor.dtype());
+  receive(received);
+  add_tensor(slot.tensor, received);
+}
+
+}  // namespace ingot
