@@ -26,12 +26,12 @@ class MtpFixture {
         file_(real_file_system(), test::fixture("mtp/mtp.safetensors")) {}
 
   ModelConfig config() const {
-    const auto& s = json_.at("sizes");
+    const auto& c = json_.at("cases").at(name_);
+    const auto& s = c.at("sizes");
     ModelConfig m;
     m.vocab = s.at("vocab_size"), m.width = s.at("hidden_size"), m.hidden = s.at("intermediate_size");
     m.layers = s.at("num_hidden_layers"), m.heads = s.at("num_attention_heads"), m.kv_heads = s.at("num_key_value_heads");
     m.head_width = s.at("head_dim"), m.norm_eps = s.at("rms_norm_eps"), m.context = s.at("max_position_embeddings");
-    const auto& c = json_.at("cases").at(name_);
     m.mtp = {c.at("depths"), c.at("shared"), json_.at("coefficient")};
     return m;
   }
@@ -191,7 +191,7 @@ TEST_P(MultiTokenPrediction, SeesNoTokenThatItPredicts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Oracle, MultiTokenPrediction, ::testing::Values("separate", "shared"),
+INSTANTIATE_TEST_SUITE_P(Oracle, MultiTokenPrediction, ::testing::Values("separate", "shared", "wide"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

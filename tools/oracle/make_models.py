@@ -27,6 +27,8 @@ import zaya_double
 from attention_models import ATTENTION_MODELS, restore
 from common import FIXTURES, double_precision, max_rel, save_json, save_tensors
 from moe_models import MOE_MODELS, experts_of, mixtral_names, routing_margin
+from option_models import option_models
+from random_models import random_models
 
 VOCABULARY = 61
 DOCUMENTS = (11, 1, 17, 8)  # lengths; one document of a single token has no target at all
@@ -34,6 +36,7 @@ MIN_ROUTER_MARGIN = 1e-3
 AUX_COEFFICIENT, Z_COEFFICIENT = 0.01, 0.001
 NO_TARGET = -1
 MOE_FAMILIES = ("qwen3_moe", "mixtral", "dots1", "deepseek_v3")
+BETWEEN = ("stream.", "router_logits.", "experts.")  # left out of brief fixtures
 BIASES = ("balancing_biases", "e_score_correction_bias")  # buffers that a checkpoint holds
 
 
@@ -169,12 +172,12 @@ MODELS = {
     ),
 }
 
-MODELS.update((name, entry[:2]) for name, entry in {**ATTENTION_MODELS, **MOE_MODELS}.items())
+FURTHER_MODELS = {**ATTENTION_MODELS, **MOE_MODELS, **option_models(gpt2), **random_models(gpt2, qwen3_moe, zaya)}
+MODELS.update((name, entry[:2]) for name, entry in FURTHER_MODELS.items())
 
 
 def extras(name):
-    found = {**ATTENTION_MODELS, **MOE_MODELS}
-    return found[name][2] if name in found else {}
+    return FURTHER_MODELS[name][2] if name in FURTHER_MODELS else {}
 
 
 def adjust(name, model):
@@ -456,6 +459,8 @@ def main():
         while (result := generate(name, seed)) is None:
             seed += 1
         reference, weights, config, notes = result
+        if extras(name).get("brief"):
+            reference = {k: v for k, v in reference.items() if not k.startswith(BETWEEN)}
         folder = FIXTURES / "models" / name
         save_tensors(folder / "model.safetensors", weights)
         save_tensors(folder / "reference.safetensors", reference)

@@ -11,9 +11,14 @@ from common import FIXTURES, double_precision, save_json, save_tensors
 DOCUMENTS = (11, 1, 17, 2, 9)
 NO_TARGET = -1
 COEFFICIENT = 0.3
-CASES = {"separate": dict(depths=2, shared=False), "shared": dict(depths=3, shared=True)}
 SIZES = dict(vocab_size=57, hidden_size=22, intermediate_size=30, num_hidden_layers=2, num_attention_heads=2,
              num_key_value_heads=1, head_dim=8, rms_norm_eps=1e-5, max_position_embeddings=64)
+CASES = {
+    "separate": dict(depths=2, shared=False, sizes=SIZES),
+    "shared": dict(depths=3, shared=True, sizes=SIZES),
+    "wide": dict(depths=1, shared=False, sizes=dict(SIZES, vocab_size=75, hidden_size=39, intermediate_size=17,
+                 num_hidden_layers=1, num_attention_heads=3, num_key_value_heads=3, head_dim=6, rms_norm_eps=1e-3)),
+}
 
 
 class Module(torch.nn.Module):
@@ -57,7 +62,7 @@ class Predictor(torch.nn.Module):
         return logits
 
 
-def our_names(named):
+def our_names(named, sizes):
     """Ingot's names: q, k, v packed in rows, gate and up packed, the projection in two halves."""
     out = {}
     for name, value in named.items():
@@ -65,7 +70,7 @@ def our_names(named):
             name = name.removeprefix("base.").removeprefix("model.")
         if name.startswith("ahead."):
             number, rest = name.removeprefix("ahead.").split(".", 1)
-            layer = f"layers.{SIZES['num_hidden_layers'] + int(number)}."
+            layer = f"layers.{sizes['num_hidden_layers'] + int(number)}."
             name = layer + (rest.removeprefix("layer.") if rest.startswith("layer.") else "ahead." + rest)
         for theirs, ours in {"embed_tokens": "embed", "input_layernorm": "attention_norm", "self_attn": "attention",
                              "post_attention_layernorm": "mlp_norm", "o_proj": "out", "down_proj": "down"}.items():
@@ -78,15 +83,15 @@ def our_names(named):
         stem = name.removesuffix("gate_proj.weight")
         out[stem + "gate_up.weight"] = torch.cat([out.pop(stem + f"{part}_proj.weight") for part in ("gate", "up")])
     for name in [n for n in out if n.endswith("projection.weight")]:
-        stem, width = name.removesuffix("projection.weight"), SIZES["hidden_size"]
+        stem, width = name.removesuffix("projection.weight"), sizes["hidden_size"]
         both = out.pop(name)
         out[stem + "from_embedding.weight"], out[stem + "from_hidden.weight"] = both[:, :width], both[:, width:]
     return out
 
 
-def make(name, depths, shared):
+def make(name, depths, shared, sizes):
     rng = np.random.default_rng(7)
-    config = LlamaConfig(**SIZES, tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    config = LlamaConfig(**sizes, tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
     config._attn_implementation = "eager"
     model = Predictor(config, 1 if shared else depths).double()
     with torch.no_grad():
@@ -111,8 +116,8 @@ def make(name, depths, shared):
     total = losses[0] + COEFFICIENT / depths * sum(losses[1:])
     total.backward()
     named = dict(model.named_parameters())
-    tensors = {f"{name}.{k}": v.float() for k, v in our_names({k: v.detach() for k, v in named.items()}).items()}
-    tensors.update((f"{name}.grad.{k}", v) for k, v in our_names({k: v.grad for k, v in named.items()}).items())
+    tensors = {f"{name}.{k}": v.float() for k, v in our_names({k: v.detach() for k, v in named.items()}, sizes).items()}
+    tensors.update((f"{name}.grad.{k}", v) for k, v in our_names({k: v.grad for k, v in named.items()}, sizes).items())
     tensors[f"{name}.input_ids"] = ids.int()
     tensors[f"{name}.losses"] = torch.stack(losses).detach()
     tensors.update((f"{name}.logits.{k}", v.detach()) for k, v in enumerate(logits))
@@ -127,7 +132,7 @@ def main():
     folder = FIXTURES / "mtp"
     single = {k: v.to(torch.float32) if ".grad." not in k and v.is_floating_point() and ".lo" not in k else v for k, v in tensors.items()}
     save_tensors(folder / "mtp.safetensors", single)
-    save_json(folder / "mtp.json", {"documents": DOCUMENTS, "coefficient": COEFFICIENT, "cases": CASES, "sizes": SIZES}, "make_mtp.py")
+    save_json(folder / "mtp.json", {"documents": DOCUMENTS, "coefficient": COEFFICIENT, "cases": CASES}, "make_mtp.py")
     print({k: v.tolist() for k, v in tensors.items() if k.endswith("losses")})
 
 
