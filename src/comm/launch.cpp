@@ -3,6 +3,10 @@
 
 #include <cstdlib>
 
+#ifdef INGOT_HAS_MPI
+#include "comm/mpi_world.h"
+#endif
+
 namespace ingot {
 namespace {
 
@@ -29,8 +33,17 @@ std::optional<Launch> find_launch() {
 std::unique_ptr<World> launch_world() {
   const std::optional<Launch> launch = find_launch();
   if (!launch) return self_world();
+#ifdef INGOT_HAS_MPI
+  std::unique_ptr<World> world = mpi_world();
+  if (world->ranks() == launch->ranks) return world;
+  const std::string found = fmt::format("{} sees {}", mpi_library(), world->ranks());
+  world.reset();
+  throw Error(fmt::format("{} started {} ranks, but {}", launch->launcher, launch->ranks, found),
+              "start it with the mpirun of the library that it was built with; under Slurm try srun --mpi=pmix");
+#else
   throw Error(fmt::format("{} started {} ranks, but this program was built without MPI", launch->launcher, launch->ranks),
               "build with -DINGOT_MPI=ON");
+#endif
 }
 
 }  // namespace ingot

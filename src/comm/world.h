@@ -1,6 +1,8 @@
 // All ranks of a run as one of them sees them: who it is, and how it gets its groups. Worlds: self (one rank, here),
 // threads (comm/threads.h), and what the launcher started (comm/launch.h).
 #pragma once
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +10,12 @@
 #include "comm/communicator.h"
 
 namespace ingot {
+
+/// How long a rank waits for others. Counted from the moment in which it has nothing else to do.
+struct CommLimits {
+  double report_seconds = 30;  ///< then one warning per operation names who is late
+  double abort_seconds = 600;  ///< then the run ends; the default outlasts network flaps of some minutes
+};
 
 class World {
  public:
@@ -22,11 +30,24 @@ class World {
   /// communicator. Groups must not outlive the world.
   virtual std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) = 0;
 
+  /// Runs this rank's part. Where ranks are processes, an exception that leaves it is printed with the rank and ends all
+  /// of them; elsewhere it goes on to the caller.
+  virtual void run(const std::function<void()>& part) { part(); }
+
+  /// Before the operations that should follow them.
+  void set_limits(const CommLimits& limits) { limits_ = limits; }
+  const CommLimits& limits() const { return limits_; }
+  /// The training step that messages name; -1: outside of steps. Any thread may read it.
+  void set_step(int64_t step) { step_ = step; }
+  int64_t step() const { return step_; }
+
  protected:
   World(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
 
  private:
-  int rank_, ranks_;
+  const int rank_, ranks_;
+  CommLimits limits_;
+  std::atomic<int64_t> step_ = -1;
 };
 
 /// The world of one rank.

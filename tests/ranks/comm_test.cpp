@@ -6,22 +6,13 @@
 
 #include "comm/grid.h"
 #include "comm/threads.h"
+#include "support/world_checks.h"
 
 namespace ingot {
 namespace {
 
-using Ranks = std::vector<int>;
-
-Ranks everyone(int n) {
-  Ranks r;
-  for (int i = 0; i < n; ++i) r.push_back(i);
-  return r;
-}
-
-template <class T>
-Tensor tensor(std::vector<T>& v) {
-  return Tensor::of(v.data(), {static_cast<int64_t>(v.size())});
-}
+using test::Ranks, test::everyone, test::tensor;
+using namespace test::world_checks;
 
 TEST(Grid, TwoViewsOverTheSameRanks) {
   const Grid g({.pp = 2, .dp = 2, .cp = 2, .tp = 2, .ep = 8, .etp = 1});
@@ -60,99 +51,19 @@ TEST(Grid, RefusesExpertsThatDoNotTile) {
   EXPECT_THROW(Grid({.dp = 0}), Error);
 }
 
-template <class T>
-T value(double v) {
-  if constexpr (std::is_same_v<T, bf16>) return to_bf16(static_cast<float>(v));
-  else return static_cast<T>(v);
-}
-
-template <class T>
-double number(T v) {
-  if constexpr (std::is_same_v<T, bf16>) return to_float(v);
-  else return static_cast<double>(v);
-}
-
-template <class T>
-void check_collectives(ThreadRank& self, int64_t rows) {
-  const int n = self.ranks(), me = self.rank();
-  const auto c = self.group("all", everyone(n));
-  const auto at = [&](int rank, int64_t i) { return rank + 1 + static_cast<double>(i % 7); };
-  const auto size = static_cast<size_t>(rows);
-  std::vector<T> x(size), y(size), wide(size * static_cast<size_t>(n)), part(size);
-  for (size_t i = 0; i < size; ++i) x[i] = value<T>(at(me, static_cast<int64_t>(i)));
-  Pending sum = c->all_reduce(tensor(x), tensor(y));
-  Pending gathered = c->all_gather(tensor(x), tensor(wide));
-  gathered.wait();  // the order of waits is free
-  sum.wait();
-  for (size_t i = 0; i < size; ++i) {
-    double expected = 0;
-    for (int r = 0; r < n; ++r) {
-      expected += at(r, static_cast<int64_t>(i));
-      EXPECT_EQ(number(wide[static_cast<size_t>(r) * size + i]), at(r, static_cast<int64_t>(i)));
-    }
-    EXPECT_EQ(number(y[i]), expected);
-  }
-  c->reduce_scatter(tensor(wide), tensor(part)).wait();
-  for (size_t i = 0; i < size; ++i) EXPECT_EQ(number(part[i]), n * at(me, static_cast<int64_t>(i)));
-  c->all_reduce(tensor(x), tensor(x)).wait();
-  for (size_t i = 0; i < size; ++i) EXPECT_EQ(number(x[i]), number(y[i]));
-  if (me == n - 1)
-    for (T& v : y) v = value<T>(9);
-  c->broadcast(tensor(y), n - 1).wait();
-  for (const T v : y) EXPECT_EQ(number(v), 9);
-  c->barrier();
-}
-
 TEST(Communicator, CollectivesOfEveryType) {
-  for (const int n : {1, 2, 3})
-    for (const int64_t rows : {0, 5, 5000})
-      run_ranks(n, [&](ThreadRank& self) {
-        check_collectives<float>(self, rows);
-        check_collectives<double>(self, rows);
-        check_collectives<bf16>(self, rows);
-        check_collectives<int32_t>(self, rows);
-      });
+  for (const int n : {1, 2, 3}) run_ranks(n, [](ThreadRank& self) { check_collectives(self); });
 }
 
-TEST(Communicator, Bf16SumsRoundOnce) {
-  run_ranks(3, [](ThreadRank& self) {
-    // 256 + 1 + 1 is 258 in fp32; rounding in between would lose both ones.
-    std::vector<bf16> x{to_bf16(self.rank() == 0 ? 256.0f : 1.0f)};
-    const auto c = self.group("all", everyone(3));
-    c->all_reduce(tensor(x), tensor(x)).wait();
-    EXPECT_EQ(to_float(x[0]), 258.0f);
-  });
-}
+TEST(Communicator, SumsAddInRankOrder) { run_ranks(3, [](ThreadRank& self) { check_order_of_sums(self); }); }
 
 TEST(Communicator, AllToAllMovesRowsAndClearsPadding) {
-  run_ranks(3, [](ThreadRank& self) {
-    const int me = self.rank();
-    const auto c = self.group("all", everyone(3));
-    // Rank a sends (a + b) % 3 rows to rank b; row = {a, b}.
-    std::vector<int64_t> in_rows, out_rows;
-    std::vector<int32_t> in, out(2 * 8, 7), expected;
-    for (int b = 0; b < 3; ++b) {
-      in_rows.push_back((me + b) % 3);
-      out_rows.push_back((b + me) % 3);
-      for (int i = 0; i < (me + b) % 3; ++i) in.insert(in.end(), {me, b}), expected.insert(expected.end(), {b, me});
-    }
-    expected.resize(out.size());
-    const auto rows = static_cast<int64_t>(in.size() / 2);
-    c->all_to_all(Tensor::of(in.data(), {rows, 2}), in_rows, Tensor::of(out.data(), {8, 2}), out_rows).wait();
-    EXPECT_EQ(out, expected);
-  });
+  run_ranks(3, [](ThreadRank& self) { check_all_to_all(self); });
 }
 
-TEST(Communicator, MessagesKeepTheirOrder) {
-  run_ranks(2, [](ThreadRank& self) {
-    const auto c = self.group("all", everyone(2));
-    for (int32_t i = 0; i < 20; ++i) {
-      std::vector<int32_t> v{self.rank() == 0 ? i : -1};
-      (self.rank() == 0 ? c->send(tensor(v), 1) : c->recv(tensor(v), 0)).wait();
-      EXPECT_EQ(v[0], i);
-    }
-  });
-}
+TEST(Communicator, MessagesKeepTheirOrder) { run_ranks(2, [](ThreadRank& self) { check_messages(self); }); }
+
+TEST(Communicator, GroupsDoNotMeet) { run_ranks(3, [](ThreadRank& self) { check_groups(self); }); }
 
 std::string message_of(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline = 60) {
   try {

@@ -1,0 +1,79 @@
+// One operation of one rank over messages: headers, then pieces, then (all_reduce) sums. See messages.h.
+#pragma once
+#include <array>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/messages.h"
+
+namespace ingot {
+
+/// A group as its operations see it.
+struct MessageGroup {
+  std::string name;
+  std::vector<int> members;  ///< ranks in the world
+  int rank = 0;              ///< in the group
+  std::unique_ptr<Transport> transport;
+  std::vector<std::string> last;  ///< per rank of the group: the newest operation that it has been seen in
+  int size() const { return static_cast<int>(members.size()); }
+};
+
+class Exchange {
+ public:
+  /// number: of the collective in its group, or of the message between these two. peer: -1 for a collective, else the
+  /// other side of a message; `sends` tells its direction. Posts what can be posted.
+  Exchange(MessageGroup& group, CommRequest request, int64_t number, int64_t step, int peer, bool sends);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Goes as far as it can without waiting. True when the result is there. Throws Error on a mismatch.
+  bool progress();
+  bool complete() const { return complete_; }
+  /// "all_reduce f32[4] -> f32[4] #3 of group 'data' at step 7"
+  const std::string& what() const { return what_; }
+  const MessageGroup& group() const { return group_; }
+  /// Ranks of the group that have not come (empty: data are on their way).
+  std::vector<int> missing() const;
+
+ private:
+  struct Header;
+  struct Peer;
+  struct Lane;
+  struct Range {
+    int64_t begin = 0, bytes = 0;
+  };
+
+  bool reduces() const { return request_.kind == CommKind::all_reduce || request_.kind == CommKind::reduce_scatter; }
+  bool sums_whole() const;
+  Range piece_of(int rank) const;
+  Range sent_to(int rank) const;
+  Range received_from(int rank) const;
+  int64_t chunks(const Range& range) const { return (range.bytes + chunk_ - 1) / chunk_; }
+  std::byte* slot(size_t peer, int64_t chunk) const;
+  std::byte* in(int64_t at) const { return static_cast<std::byte*>(request_.in.data) + at; }
+  std::byte* out(int64_t at) const { return static_cast<std::byte*>(request_.out.data) + at; }
+  void plan();
+  void send_first(Peer& peer);
+  void meet(Peer& peer);
+  void receive(Peer& peer);
+  void sum_inlined();
+  void sum_next();
+  void gather_sums(Peer& peer);
+  void keep_own();
+
+  MessageGroup& group_;
+  CommRequest request_;
+  int64_t number_, step_;
+  bool is_message_, sends_;
+  std::string what_;
+  std::vector<Peer> peers_;
+  int64_t chunk_ = 0;
+  int64_t summed_ = 0;               // chunks of this rank's own piece
+  std::unique_ptr<std::byte[]> scratch_;  // reductions: two chunks of every peer
+  bool finished_own_ = false, complete_ = false;
+};
+
+}  // namespace ingot

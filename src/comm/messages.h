@@ -1,0 +1,57 @@
+// Communicators over point-to-point messages: what comm/mpi_world.h stands on. Every collective is a direct exchange: each
+// rank of the group sends each other one a header (operation, type, shapes, number, step; small data ride along), and
+// what belongs to it. So every rank checks every other's request, knows who has come and who is missing, and computes sums itself
+// in rank order: reduce_scatter is an exchange of pieces and a local sum, all_reduce that and a gather of the sums, both
+// in chunks, so that a sum needs little memory and overlaps with the transfer of the next chunk.
+// Data move while some operation of this world starts or waits; what moves in between depends on the transport.
+#pragma once
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+
+namespace ingot {
+
+/// Messages among the ranks of one group; ranks count in the group. Messages of one sender, receiver and tag (0..32767)
+/// arrive in the order of their sends. Memory must stay alive until its request is done.
+class Transport {
+ public:
+  using Request = uint64_t;
+  virtual ~Transport() = default;
+  virtual Request send(int to, int tag, const void* data, int64_t bytes) = 0;
+  virtual Request recv(int from, int tag, void* data, int64_t bytes) = 0;
+  /// Moves data along; true, once, when the request is done.
+  virtual bool done(Request request) = 0;
+};
+
+class Exchange;
+
+/// A world whose groups speak over a Transport. One thread.
+class MessageWorld : public World {
+ public:
+  ~MessageWorld() override;
+  std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) override;
+
+  /// For communicators: an operation that is under way, its wait, and its end when nobody waited.
+  void start(std::unique_ptr<Exchange> exchange);
+  void wait(Exchange& exchange);
+  void drop(Exchange& exchange);
+
+ protected:
+  MessageWorld(int rank, int ranks);
+  virtual std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) = 0;
+  /// Whether that rank of the world has left: it will start nothing any more.
+  virtual bool has_left(int rank) = 0;
+  /// Ends all ranks with this message.
+  [[noreturn]] virtual void end_all(const std::string& message) = 0;
+
+ private:
+  void progress();
+  std::string missing(Exchange& exchange, bool left_only);
+  std::list<std::unique_ptr<Exchange>> under_way_;
+};
+
+}  // namespace ingot

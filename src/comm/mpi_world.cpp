@@ -1,0 +1,176 @@
+// See mpi_world.h.
+#include "comm/mpi_world.h"
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "comm/messages.h"
+
+namespace ingot {
+namespace {
+
+constexpr int kLeaving = 1;  // tag of the message by which a rank says that it will start nothing more
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail("{}: {}", call, std::string(text, static_cast<size_t>(length)));
+}
+
+/// Requests are kept here by index: MPI_Request is a pointer in one library and a number in the other.
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(MPI_Comm comm) : comm_(comm) {}
+  ~MpiTransport() override {
+    if (std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
+  }
+  Request send(int to, int tag, const void* data, int64_t bytes) override {
+    const Request r = free_slot();
+    check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_, &slots_[r]), "MPI_Isend");
+    return r;
+  }
+  Request recv(int from, int tag, void* data, int64_t bytes) override {
+    const Request r = free_slot();
+    check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &slots_[r]), "MPI_Irecv");
+    return r;
+  }
+  bool done(Request r) override {
+    int flag = 0;
+    check(MPI_Test(&slots_[r], &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (flag) free_.push_back(r);
+    return flag != 0;
+  }
+
+ private:
+  Request free_slot() {
+    if (free_.empty()) {
+      slots_.push_back(MPI_REQUEST_NULL);
+      return slots_.size() - 1;
+    }
+    const Request r = free_.back();
+    free_.pop_back();
+    return r;
+  }
+  MPI_Comm comm_;
+  std::vector<MPI_Request> slots_;
+  std::vector<Request> free_;
+};
+
+class MpiWorld final : public MessageWorld {
+ public:
+  MpiWorld(int rank, int ranks) : MessageWorld(rank, ranks), byes_(static_cast<size_t>(ranks)) {
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_group(MPI_COMM_WORLD, &everyone_), "MPI_Comm_group");
+    for (int r = 0; r < ranks; ++r)
+      if (r != rank)
+        check(MPI_Irecv(nullptr, 0, MPI_BYTE, r, kLeaving, control_, &byes_[static_cast<size_t>(r)].request), "MPI_Irecv");
+  }
+  ~MpiWorld() override {
+    if (std::uncaught_exceptions() > 0) end_all(fmt::format("rank {} ends with an error", rank()));
+    try {
+      leave();
+    } catch (const Error& e) {
+      end_all(e.what());
+    }
+  }
+
+  void run(const std::function<void()>& part) override {
+    const auto where = [&] { return step() >= 0 ? fmt::format("rank {} at step {}", rank(), step()) : fmt::format("rank {}", rank()); };
+    try {
+      part();
+    } catch (const Error& e) {
+      end_all(fmt::format("error on {}: {}{}", where(), e.what(), e.hint().empty() ? "" : "\nhint: " + e.hint()));
+    } catch (const std::exception& e) {
+      end_all(fmt::format("internal error (a bug in ingot, please report it) on {}: {}", where(), e.what()), 2);
+    }
+  }
+
+ private:
+  struct Bye {
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool came = false;
+  };
+
+  std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) override {
+    MPI_Group group;
+    MPI_Comm comm;
+    check(MPI_Group_incl(everyone_, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
+    const int tag = static_cast<int>(hash64(name) & 0x7FFF);
+    check(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &comm), "MPI_Comm_create_group");
+    check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    MPI_Group_free(&group);
+    return std::make_unique<MpiTransport>(comm);
+  }
+
+  bool has_left(int rank) override {
+    Bye& bye = byes_[static_cast<size_t>(rank)];
+    if (bye.came || rank == this->rank()) return bye.came;
+    int flag = 0;
+    check(MPI_Test(&bye.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    return bye.came = flag != 0;
+  }
+
+  /// Says goodbye to all and waits for theirs: a rank that still waits for this one learns it, and nobody finalises while
+  /// another needs it.
+  void leave() {
+    std::vector<MPI_Request> sends(static_cast<size_t>(ranks()), MPI_REQUEST_NULL);
+    for (int r = 0; r < ranks(); ++r)
+      if (r != rank())
+        check(MPI_Isend(nullptr, 0, MPI_BYTE, r, kLeaving, control_, &sends[static_cast<size_t>(r)]), "MPI_Isend");
+    const double begin = monotonic_seconds();
+    for (int r = 0; r < ranks(); ++r)
+      while (r != rank() && !has_left(r)) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        if (monotonic_seconds() - begin > limits().abort_seconds)
+          fail("rank {} has done its part and waits for rank {} since {} s", rank(), r, limits().abort_seconds);
+      }
+    check(MPI_Waitall(ranks(), sends.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+    MPI_Group_free(&everyone_);
+    MPI_Comm_free(&control_);
+    MPI_Finalize();
+  }
+
+  [[noreturn]] void end_all(const std::string& message) override { end_all(message, 1); }
+  [[noreturn]] void end_all(const std::string& message, int code) {
+    std::fprintf(stderr, "%s\n", message.c_str());
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::abort();
+  }
+
+  MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Group everyone_ = MPI_GROUP_NULL;
+  std::vector<Bye> byes_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> mpi_world() {
+  int provided = 0, rank = 0, ranks = 0;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  return std::make_unique<MpiWorld>(rank, ranks);
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string all(text, static_cast<size_t>(length));
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
+}  // namespace ingot

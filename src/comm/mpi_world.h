@@ -1,0 +1,17 @@
+// The world of processes that mpirun or srun started: MPI moves the messages (3.1 calls, Open MPI and MPICH). The only
+// source that includes MPI's header is mpi_world.cpp. Each group is an MPI communicator of its own.
+#pragma once
+#include <memory>
+
+#include "comm/world.h"
+
+namespace ingot {
+
+/// Initialises MPI; once per process. The destructor waits for the other ranks, at most the abort limit, and finalises.
+/// Where a rank fails, all end: World::run() prints its message first.
+std::unique_ptr<World> mpi_world();
+
+/// "Open MPI v4.1.4": the library that this program runs with.
+std::string mpi_library();
+
+}  // namespace ingot

@@ -1,0 +1,18 @@
+# Tests whose ranks are processes: ingot_test_mpi under mpirun. Part of the label ranks; without MPI one test says so.
+if(NOT MPI_CXX_FOUND)
+  add_test(NAME ranks.Mpi COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: built without MPI (scripts/setup --tests installs it)")
+  set_tests_properties(ranks.Mpi PROPERTIES LABELS ranks SKIP_REGULAR_EXPRESSION SKIPPED)
+  return()
+endif()
+file(GLOB sources CONFIGURE_DEPENDS mpi/*_test.cpp)
+add_executable(ingot_test_mpi mpi/main.cpp support/world_checks.cpp ${sources})
+target_link_libraries(ingot_test_mpi PRIVATE ingot_core GTest::gtest)
+target_include_directories(ingot_test_mpi PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+# More ranks than cores, as root in a container, and without reading another process's memory, which containers forbid.
+set(INGOT_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none)
+foreach(ranks 2 3 4)
+  add_test(NAME ranks.Mpi${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:ingot_test_mpi>)
+  set_tests_properties(ranks.Mpi${ranks} PROPERTIES LABELS ranks TIMEOUT 300 PROCESSORS 2
+                       ENVIRONMENT "${INGOT_MPI_ENVIRONMENT};INGOT_EXPECT_RANKS=${ranks}")
+endforeach()

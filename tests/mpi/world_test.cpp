@@ -1,0 +1,25 @@
+// The contract of communicators (support/world_checks.h) among processes.
+#include "comm/world.h"
+
+#include "mpi/this_world.h"
+#include "support/world_checks.h"
+
+namespace ingot {
+namespace {
+
+using namespace test::world_checks;
+using test::this_world;
+
+TEST(MpiWorld, StartsAsManyRanksAsAreAsked) {
+  const char* expected = std::getenv("INGOT_EXPECT_RANKS");
+  ASSERT_NE(expected, nullptr);
+  EXPECT_EQ(this_world().ranks(), std::atoi(expected));
+}
+TEST(MpiWorld, CollectivesOfEveryType) { check_collectives(this_world()); }
+TEST(MpiWorld, SumsAddInRankOrder) { check_order_of_sums(this_world()); }
+TEST(MpiWorld, AllToAllMovesRowsAndClearsPadding) { check_all_to_all(this_world()); }
+TEST(MpiWorld, MessagesKeepTheirOrder) { check_messages(this_world()); }
+TEST(MpiWorld, GroupsDoNotMeet) { check_groups(this_world()); }
+
+}  // namespace
+}  // namespace ingot

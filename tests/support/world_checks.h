@@ -1,0 +1,39 @@
+// What every world must do, as functions that each rank calls: thread ranks (comm_test.cpp) and processes
+// (tests/mpi/) run the same.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "comm/world.h"
+
+namespace ingot::test {
+
+using Ranks = std::vector<int>;
+
+inline Ranks everyone(int n) {
+  Ranks r;
+  for (int i = 0; i < n; ++i) r.push_back(i);
+  return r;
+}
+
+template <class T>
+Tensor tensor(std::vector<T>& v) {
+  return Tensor::of(v.data(), {static_cast<int64_t>(v.size())});
+}
+
+namespace world_checks {
+
+/// Every collective on every type, from no element to more than transports send at once; small integers, so exact.
+void check_collectives(World& world);
+/// The sum's bits are those of the fixed order, with one rounding for bf16, for small and large operands.
+void check_order_of_sums(World& world);
+/// Uneven rows, empty ones, padding; small and large rows.
+void check_all_to_all(World& world);
+/// From rank 0 to 1, small and large; many in flight.
+void check_messages(World& world);
+/// Operations in flight on overlapping groups at once, finished in another order than they were started.
+void check_groups(World& world);
+
+}  // namespace world_checks
+}  // namespace ingot::test
