@@ -81,8 +81,10 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     positions_ = table_.add(
         {"position_embed.weight", {config.context, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
   if (config.residual == ResidualKind::scaled) {
+    table_.begin_part(config.embedding_norm ? kEmbeddingPart : 0);
     input_scale_.stream_scale = table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
     input_scale_.stream_bias = table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
+    table_.begin_part(kEmbeddingPart);
   }
   if (config.embedding_norm) embedding_norm_ = add_norm_params("embedding_norm");
   add_value_embeddings();
@@ -94,12 +96,27 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     ahead_.push_back(make_ahead(config.layers + k));
     if (ahead_.back().block.moe) moe_layers_.push_back(config.layers + k);
   }
+  table_.begin_part(kHeadPart);
   final_norm_ = add_norm_params("final_norm");
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight", {config.head_rows(), config.width}, ParamRole::head,
                                     Init::normal(config.init_std)});
+  share_parameters();
   apply_init(config_, table_);
   add_adapters(config_.lora, table_);
+}
+
+void Decoder::share_parameters() {
+  std::vector<int64_t> parts{kEmbeddingPart};
+  for (size_t k = 0; k < ahead_.size(); ++k) parts.push_back(config_.layers + static_cast<int64_t>(k));
+  if (config_.tied) parts.push_back(kHeadPart);
+  table_.set_parts(embed_, parts);
+  for (int64_t i = 0; i < config_.value_embeddings; ++i) {
+    parts.clear();
+    for (int64_t l = 0; l < config_.layers; ++l)
+      if (config_.value_table(l) == i && config_.attends(l)) parts.push_back(l);
+    if (!parts.empty()) table_.set_parts(value_embeds_[static_cast<size_t>(i)], parts);
+  }
 }
 
 Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {
@@ -125,11 +142,13 @@ void Decoder::add_value_embeddings() {
                                         {ShardAxis::tensor, 1, {}}}));
 }
 
-Decoder::Merge Decoder::add_merge_params(const std::string& prefix) {
-  Merge m;
+MergeIndices Decoder::add_merge_params(const std::string& prefix, int64_t part) {
+  MergeIndices m;
   if (config_.residual == ResidualKind::plain) return m;
   const auto add = [&](const char* name, double value) {
-    return table_.add({prefix + name, {config_.width}, ParamRole::scale, Init::constant(value)});
+    const int i = table_.add({prefix + name, {config_.width}, ParamRole::scale, Init::constant(value)});
+    table_.set_parts(i, {part});
+    return i;
   };
   m.y_scale = add(".output_scale", 1);
   m.y_bias = add(".output_scale_bias", 0);
@@ -205,6 +224,8 @@ std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, in
 Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   const int64_t like = std::min(layer, config_.layers - 1);
+  const int64_t behind = layer == config_.layers - 1 ? kHeadPart : layer < config_.layers ? layer + 1 : layer;
+  table_.begin_part(layer);
   Block b;
   if (config_.unet_skips && layer >= config_.layers / 2) b.skip_scale = add_scalar(prefix + ".skip_scale", 1);
   if (config_.input_mix)
@@ -212,7 +233,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   if (config_.attends(like)) {
     b.attention_norm = add_norm_params(prefix + ".attention_norm");
     b.attention = make_attention(prefix + ".attention", like);
-    b.attention_merge = add_merge_params(prefix + ".attention_merge");
+    b.attention_merge = add_merge_params(prefix + ".attention_merge", layer);
   }
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
   if (config_.is_moe(like)) {
@@ -224,12 +245,13 @@ Decoder::Block Decoder::make_block(int64_t layer) {
     b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp",
                                   MlpOptions{config_.width, config_.mlp_hidden(), activation_of(config_.mlp),
                                              config_.mlp_bias, config_.init_std, output_std(config_)});
-  b.mlp_merge = add_merge_params(prefix + ".mlp_merge");
+  b.mlp_merge = add_merge_params(prefix + ".mlp_merge", behind);
   return b;
 }
 
 Decoder::Ahead Decoder::make_ahead(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}.ahead.", layer);
+  table_.begin_part(layer);
   const auto projection = [&](const char* name) {
     return table_.add({prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});
   };
@@ -246,7 +268,9 @@ Decoder::Ahead Decoder::make_ahead(int64_t layer) {
 Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const {
   const NormKind kind = config_.norm == NormChoice::rms ? NormKind::rms : NormKind::layer;
   const AddNormAttr attr{kind, s.merge, type, config_.norm_eps};
-  AddNormResult r = add_norm(c.tape, attr, s.x_TD, s.pending_TD, s.merge_params, c.param(norm.weight), c.param(norm.bias));
+  const MergeIndices& m = s.merge_params;
+  const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale), c.param(m.y_bias)};
+  AddNormResult r = add_norm(c.tape, attr, s.x_TD, s.pending_TD, params, c.param(norm.weight), c.param(norm.bias));
   s.x_TD = std::move(r.stream);
   s.pending_TD = {};
   s.merge = MergeKind::none;
@@ -260,10 +284,10 @@ Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
   return merge_and_norm(c, s, norm, c.precision().compute);
 }
 
-void Decoder::set_pending(Context& c, Stream& s, Value y_TD, const Merge& m) const {
+void Decoder::set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const {
   s.pending_TD = std::move(y_TD);
   s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
-  s.merge_params = {c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale), c.param(m.y_bias)};
+  s.merge_params = merge;
 }
 
 void Decoder::settle(Context& c, Stream& s) const {
@@ -280,7 +304,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
   s.x_TD = embedding(c.tape, c.precision().stream, ids_T, c.param(embed_));
   if (config_.residual == ResidualKind::scaled) {
     s.merge = MergeKind::affine;
-    s.merge_params = {c.param(input_scale_.stream_scale), c.param(input_scale_.stream_bias), {}, {}};
+    s.merge_params = input_scale_;
   }
   if (config_.position == PositionKind::learned) {
     s.pending_TD = embedding(c.tape, c.precision().stream, c.positions_T, c.param(positions_));
@@ -315,16 +339,16 @@ void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const
   const int64_t table = config_.value_table(layer);
   const Value ve_TV =
       table < 0 ? Value() : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
-  set_pending(c, s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
+  set_pending(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
 }
 
 void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
   const Value h_TD = merge_and_norm(c, s, b.mlp_norm, c.precision().compute);
-  if (b.mlp) return set_pending(c, s, b.mlp->forward(c, h_TD), b.mlp_merge);
+  if (b.mlp) return set_pending(s, b.mlp->forward(c, h_TD), b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);
   out.balance.push_back(std::move(m.losses));
-  set_pending(c, s, std::move(m.y_TD), b.mlp_merge);
+  set_pending(s, std::move(m.y_TD), b.mlp_merge);
 }
 
 void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
@@ -346,11 +370,19 @@ void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, Decode
 DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
   DecoderOutput out;
   Stream s = embed(c, ids_T);
-  for (size_t l = 0; l < blocks_.size(); ++l) block(c, s, blocks_[l], static_cast<int64_t>(l), out);
+  blocks(c, s, 0, config_.layers, out);
+  finish(c, s, out);
+  return out;
+}
+
+void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last, DecoderOutput& out) const {
+  for (int64_t l = first; l < last; ++l) block(c, s, blocks_[static_cast<size_t>(l)], l, out);
+}
+
+void Decoder::finish(Context& c, Stream& s, DecoderOutput& out) const {
   c.tape.begin_segment("head", -1);
   out.hidden_TD = merge_and_norm(c, s, final_norm_, c.precision().compute);
   if (!ahead_.empty()) out.stream_TD = s.x_TD;
-  return out;
 }
 
 DecoderOutput Decoder::predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const {

@@ -5,7 +5,7 @@
 // Residual merges. A block receives the stream and the not yet added output of the sublayer before ("pending") together
 // with the merge's parameters; each norm merges first (ops/add_norm). What is alive at a block's border is therefore the
 // stream, the pending output, the router's state, and what options carry past the blocks (Stream): what a pipeline cut
-// would send.
+// sends. A merge's parameters belong to the part that reads them, the block behind the border.
 #pragma once
 #include <memory>
 #include <optional>
@@ -20,12 +20,17 @@
 
 namespace ingot {
 
+/// Parameters of a merge; -1: it has none.
+struct MergeIndices {
+  int stream_scale = -1, stream_bias = -1, y_scale = -1, y_bias = -1;
+};
+
 /// Values alive at the border of two blocks.
 struct Stream {
   Value x_TD;               ///< residual stream
   Value pending_TD;         ///< output of the last sublayer, not merged yet; absent at the start
   MergeKind merge = MergeKind::none;
-  MergeParams merge_params;
+  MergeIndices merge_params;
   Value router_state_TR;
   Value origin_TD;           ///< the embedding (x0), with input_mix
   std::vector<Value> skips;  ///< outputs of the first half's blocks that the last half has not taken yet, with unet_skips
@@ -59,8 +64,18 @@ class Decoder {
   /// See ParameterTable::freeze(). Before gradients and optimizers are made from the table.
   void freeze(const std::vector<std::string>& patterns) { table_.freeze(patterns); }
 
-  /// ids_T (i32) -> hidden states of all rows.
+  /// ids_T (i32) -> hidden states of all rows: embed, all blocks, finish.
   DecoderOutput forward(Context& c, const Value& ids_T) const;
+  Stream embed(Context& c, const Value& ids_T) const;
+  /// Layers [first, last); their balance losses go to `out`.
+  void blocks(Context& c, Stream& s, int64_t first, int64_t last, DecoderOutput& out) const;
+  /// The final norm.
+  void finish(Context& c, Stream& s, DecoderOutput& out) const;
+  /// A cut before `layer` (0: behind the embedding; config().layers: before the final norm): the shapes and types of the
+  /// values that are alive there for `rows` rows, the values of a stream in that order, and the stream made of them.
+  std::vector<TensorMeta> border(const Precision& precision, int64_t layer, int64_t rows) const;
+  std::vector<Value> alive(const Stream& s, int64_t layer) const;
+  Stream resume(const std::vector<Value>& values, int64_t layer, const Value& ids_T) const;
   /// Multi-token prediction, training only: from the stream of depth - 1 (1: of forward) and the ids `depth` places further
   /// on, the hidden states that predict the token 1 + depth places further on (spec megatron-moe §1.20, DeepSeek-V3 eq
   /// 21-23). 1 <= depth <= config().mtp.depths.
@@ -81,9 +96,6 @@ class Decoder {
   struct Norm {
     int weight = -1, bias = -1;
   };
-  struct Merge {
-    int stream_scale = -1, stream_bias = -1, y_scale = -1, y_bias = -1;
-  };
   struct InputMix {
     int stream = -1, origin = -1;
   };
@@ -94,7 +106,7 @@ class Decoder {
     std::unique_ptr<Attention> attention;  ///< absent: the layer does not attend
     std::unique_ptr<Mlp> mlp;
     std::unique_ptr<MoeLayer> moe;
-    Merge attention_merge, mlp_merge;
+    MergeIndices attention_merge, mlp_merge;
   };
 
   /// A module of multi-token prediction: a block over a projection of the next embedding and the hidden state.
@@ -105,7 +117,10 @@ class Decoder {
   };
 
   Norm add_norm_params(const std::string& prefix);
-  Merge add_merge_params(const std::string& prefix);
+  /// The merge of a sublayer's output, which is read by `part`.
+  MergeIndices add_merge_params(const std::string& prefix, int64_t part);
+  /// Which parts read the matrices that several do.
+  void share_parameters();
   int add_scalar(const std::string& name, double value);
   void add_value_embeddings();
   /// Layers from config().layers on are multi-token prediction's; their options are the last layer's.
@@ -116,10 +131,9 @@ class Decoder {
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
   /// Merges the pending output and normalises; returns h of `type` and leaves the merged stream.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const;
-  void set_pending(Context& c, Stream& s, Value y_TD, const Merge& merge) const;
+  void set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const;
   /// Merges the pending output, without a norm.
   void settle(Context& c, Stream& s) const;
-  Stream embed(Context& c, const Value& ids_T) const;
   void take_skip(Context& c, Stream& s, const Block& b) const;
   void mix_input(Context& c, Stream& s, const Block& b) const;
   void attend(Context& c, Stream& s, const Block& b, int64_t layer) const;
@@ -131,7 +145,7 @@ class Decoder {
   ParameterTable table_;
   int embed_ = -1, positions_ = -1, head_ = -1;
   std::vector<int> value_embeds_;
-  Merge input_scale_;
+  MergeIndices input_scale_;
   Norm embedding_norm_;
   std::vector<Block> blocks_;
   std::vector<Ahead> ahead_;

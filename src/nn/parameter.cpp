@@ -1,6 +1,7 @@
 // See parameter.h.
 #include "nn/parameter.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/glob.h"
@@ -49,6 +50,7 @@ bool is_cut(const ParameterSpec& spec, const Placement& p) { return p.size(spec.
 
 int ParameterTable::add(ParameterSpec spec) {
   INGOT_CHECK(find(spec.name) < 0, "parameter '{}' exists already", spec.name);
+  if (spec.parts.empty()) spec.parts = {part_};
   specs_.push_back(std::move(spec));
   return size() - 1;
 }
@@ -94,7 +96,15 @@ int64_t ParameterTable::total(ParamRole role) const {
   return n;
 }
 
+bool holds(const Placement& placement, const ParameterSpec& spec) {
+  const auto held = [&](int64_t part) {
+    return std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();
+  };
+  return placement.parts.empty() || std::any_of(spec.parts.begin(), spec.parts.end(), held);
+}
+
 Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
+  if (!holds(placement, spec)) return {0};
   if (!is_cut(spec, placement)) return spec.shape;
   int64_t extent = 0;
   for (const Cut& c : cuts_of(spec, placement)) extent += c.extent;
@@ -104,6 +114,7 @@ Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
 }
 
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement) {
+  if (!holds(placement, spec)) return {};
   const auto rank = static_cast<size_t>(spec.shape.rank());
   ParameterPiece whole{std::vector<int64_t>(rank, 0), std::vector<int64_t>(rank, 0), {}};
   for (int d = 0; d < spec.shape.rank(); ++d) whole.extent.push_back(spec.shape[d]);
@@ -122,6 +133,7 @@ std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement
 
 void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t seed, const Tensor& local) {
   INGOT_CHECK(local.shape() == local_shape(spec, placement), "'{}' is {}", spec.name, local.shape().str());
+  if (!holds(placement, spec)) return;
   const Random random(seed, RandomPurpose::init, hash64(spec.name));
   const std::vector<Cut> cuts =
       is_cut(spec, placement) ? cuts_of(spec, placement) : std::vector<Cut>{{0, 0, spec.shape.rank() ? spec.shape[spec.shard.dim] : 1}};

@@ -29,6 +29,10 @@ struct Init {
   static Init uniform(double half_range) { return {Kind::uniform, half_range}; }
 };
 
+/// Parts of a model along its depth, by which a pipeline shares it out: layers (modules of multi-token prediction count on
+/// from the last one), and what stands before and behind them.
+constexpr int64_t kEmbeddingPart = -2, kHeadPart = -1;
+
 /// Axes on which parameters can be cut.
 enum class ShardAxis : uint8_t { none, tensor, expert };
 
@@ -51,6 +55,7 @@ struct Placement {
   int expert_size = 1, expert_rank = 0;
   int size(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_size : a == ShardAxis::expert ? expert_size : 1; }
   int rank(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_rank : a == ShardAxis::expert ? expert_rank : 0; }
+  std::vector<int64_t> parts = {};  ///< of the model's depth that the rank holds; empty: all
 };
 
 /// A low-rank pair beside a matrix (models/lora.h): y += scale (x A^T) B^T, block of rows by block.
@@ -72,7 +77,11 @@ struct ParameterSpec {
   double width_multiple = 1;  ///< muP: fan-in as a multiple of the base model's, where learning rates follow it
   bool trainable = true;      ///< false: frozen, without gradient and optimizer state
   Adapter adapter = {};
+  std::vector<int64_t> parts = {};  ///< that read it; whoever holds the first one owns it
 };
+
+/// Whether a rank holds (its slice of) a parameter. What it does not hold is an empty tensor everywhere.
+bool holds(const Placement& placement, const ParameterSpec& spec);
 
 /// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).
 struct ParameterPiece {
@@ -81,6 +90,8 @@ struct ParameterPiece {
 
 class ParameterTable {
  public:
+  /// Parameters added from now on are read by this part, unless their spec says.
+  void begin_part(int64_t part) { part_ = part; }
   /// Returns the index by which the tape and weight sets know it. Names are unique.
   int add(ParameterSpec spec);
   int size() const { return static_cast<int>(specs_.size()); }
@@ -91,6 +102,7 @@ class ParameterTable {
   void set_init(int i, const Init& init) { specs_[static_cast<size_t>(i)].init = init; }
   void set_width_multiple(int i, double m) { specs_[static_cast<size_t>(i)].width_multiple = m; }
   void set_adapter(int i, Adapter adapter) { specs_[static_cast<size_t>(i)].adapter = std::move(adapter); }
+  void set_parts(int i, std::vector<int64_t> parts) { specs_[static_cast<size_t>(i)].parts = std::move(parts); }
   void freeze(int i) { specs_[static_cast<size_t>(i)].trainable = false; }
   /// Freezes what the name patterns match; Error for one that matches nothing, naming the nearest.
   void freeze(const std::vector<std::string>& patterns);
@@ -100,11 +112,12 @@ class ParameterTable {
 
  private:
   std::vector<ParameterSpec> specs_;
+  int64_t part_ = kEmbeddingPart;
 };
 
-/// Shape of a rank's part; an Error if an extent does not divide.
+/// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
-/// The pieces of a rank's part, in local order; they tile it exactly.
+/// The pieces of a rank's part, in local order; they tile it exactly. None where it holds nothing.
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement);
 /// Writes the initial values of a rank's part into `local` (f32 or f64).
 void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t seed, const Tensor& local);

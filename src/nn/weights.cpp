@@ -41,7 +41,7 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
   if (precision.compute == precision.stream) return;
   int64_t bytes = 0;
   for (int i = 0; i < table.size(); ++i) {
-    if (!wants_copy(table[i])) continue;
+    if (!wants_copy(table[i]) || !holds(placement, table[i])) continue;
     copy_offsets_[static_cast<size_t>(i)] = bytes;
     bytes += round_up_block(layout_.shapes[static_cast<size_t>(i)].numel() * size_of(precision.compute));
   }
@@ -90,7 +90,7 @@ std::vector<std::string> GradientBuffer::finish_step() {
     if (written(i)) continue;
     const Tensor g = gradient(i);
     if (g.numel() > 0) std::memset(g.data, 0, static_cast<size_t>(g.bytes()));
-    if (table_[i].trainable) names.push_back(table_[i].name);
+    if (g.numel() > 0) names.push_back(table_[i].name);
   }
   return names;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "nn/parameter.h"
 
 namespace ingot {
 namespace {
@@ -147,6 +148,17 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
 }
 
 }  // namespace
+
+std::vector<int64_t> PipelineLayout::parts_of(int rank) const {
+  std::vector<int64_t> parts;
+  for (int chunk = 0; chunk < chunks(); ++chunk) {
+    const StageParts& s = at(rank, chunk);
+    if (s.embedding) parts.push_back(kEmbeddingPart);
+    for (int64_t i = 0; i < s.layers + s.modules; ++i) parts.push_back(s.first_layer + i);
+    if (s.loss) parts.push_back(kHeadPart);
+  }
+  return parts;
+}
 
 std::string PipelineLayout::str() const {
   std::string text;

@@ -32,6 +32,8 @@ struct PipelineLayout {
   const StageParts& at(int rank, int chunk) const {
     return stages[static_cast<size_t>(chunk * ranks + rank)];
   }
+  /// What a rank holds, as Placement::parts.
+  std::vector<int64_t> parts_of(int rank) const;
   std::string str() const;  ///< the text without repetitions of groups: "Et*3|t*2|L"
   bool operator==(const PipelineLayout&) const = default;
 };

@@ -22,6 +22,9 @@ struct PipelineShape {
   int virtual_stage(int rank, int chunk) const { return chunk * stages + rank; }
   int rank_of(int virtual_stage) const { return virtual_stage % stages; }
   int chunk_of(int virtual_stage) const { return virtual_stage / stages; }
+  /// Messages that a rank may have on their way to another, in one direction, before it waits. The last rank is g - p
+  /// micro-batches of a group ahead of the first one's next chunk.
+  int messages_held() const { return chunks > 1 && group > stages ? group - stages + 1 : 1; }
   std::string str() const;  ///< "4 stages x 2 chunks, 8 micro-batches in groups of 4"
 };
 

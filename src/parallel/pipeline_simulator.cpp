@@ -48,7 +48,6 @@ class Simulator {
       INGOT_CHECK(next[r] == schedule_.ranks[r].size(), "rank {} waits for ever before the {}", r,
                   schedule_.ranks[r][next[r]].work.str());
     check_complete();
-    check_messages();
     result_.time = *std::max_element(clock.begin(), clock.end());
     return result_;
   }
@@ -146,32 +145,6 @@ class Simulator {
       }
   }
 
-  /// A message: who sends, who receives, and whether it goes backward.
-  using Edge = std::tuple<int, int, bool>;
-  using Message = std::pair<int, int>;  ///< micro-batch, virtual stage of the sender
-
-  void check_messages() const {
-    std::map<Edge, std::vector<Message>> sent, received;
-    for (int rank = 0; rank < shape_.stages; ++rank)
-      for (const ScheduleEntry& e : schedule_.ranks[static_cast<size_t>(rank)]) {
-        note_messages(rank, e.work, sent, received);
-        if (e.beside) note_messages(rank, *e.beside, sent, received);
-      }
-    INGOT_CHECK(sent == received, "messages of an edge cross, or lack a partner");
-  }
-
-  void note_messages(int rank, const Work& w, std::map<Edge, std::vector<Message>>& sent,
-                     std::map<Edge, std::vector<Message>>& received) const {
-    if (w.kind == WorkKind::backward_weight) return;
-    const bool back = w.kind != WorkKind::forward;
-    const int stage = stage_of(rank, w), step = back ? -1 : 1;
-    const auto exists = [&](int s) { return s >= 0 && s < shape_.virtual_stages(); };
-    if (exists(stage + step))
-      sent[{rank, shape_.rank_of(stage + step), back}].push_back({w.micro_batch, stage});
-    if (exists(stage - step))
-      received[{shape_.rank_of(stage - step), rank, back}].push_back({w.micro_batch, stage - step});
-  }
-
   const PipelineSchedule& schedule_;
   const PipelineShape& shape_;
   const std::vector<StageCost>& costs_;
@@ -179,6 +152,79 @@ class Simulator {
   std::vector<Done> done_;
   std::vector<int> live_;
   Simulation result_;
+};
+
+/// The messages of a schedule, and whether ranks that hold back a send until the one before it is received
+/// come to an end.
+class Messages {
+ public:
+  explicit Messages(const PipelineSchedule& schedule) : shape_(schedule.shape) {
+    for (int rank = 0; rank < shape_.stages; ++rank)
+      for (const ScheduleEntry& e : schedule.ranks[static_cast<size_t>(rank)]) {
+        Row row;
+        note(rank, e.work, row);
+        if (e.beside) note(rank, *e.beside, row);
+        rows_[rank].push_back(row);
+      }
+  }
+
+  /// Messages of one edge are received in the order in which they are sent.
+  void check_order() const {
+    std::map<Edge, std::vector<Message>> sent, received;
+    for (const auto& [rank, rows] : rows_)
+      for (const Row& row : rows) {
+        for (const auto& [edge, message] : row.sends) sent[edge].push_back(message);
+        for (const auto& [edge, message] : row.receives) received[edge].push_back(message);
+      }
+    INGOT_CHECK(sent == received, "messages of an edge cross, or lack a partner");
+  }
+
+  void check_end(int messages_held) const {
+    std::map<int, size_t> next;      // row of a rank
+    std::map<int, bool> computed;    // it has received what its row needs, and sends now
+    std::map<Edge, int> on_the_way;  // sent, not received
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const auto& [rank, rows] : rows_) {
+        if (next[rank] == rows.size()) continue;
+        const bool sends = computed[rank];
+        const auto& messages = sends ? rows[next[rank]].sends : rows[next[rank]].receives;
+        const int impossible = sends ? messages_held : 0;
+        if (std::any_of(messages.begin(), messages.end(),
+                        [&](const auto& m) { return on_the_way[m.first] == impossible; }))
+          continue;
+        for (const auto& [edge, message] : messages) on_the_way[edge] += sends ? 1 : -1;
+        if (sends) ++next[rank];
+        computed[rank] = !sends;
+        moved = true;
+      }
+    }
+    for (const auto& [rank, rows] : rows_)
+      INGOT_CHECK(next[rank] == rows.size(), "rank {} waits for ever in row {} of its table", rank,
+                  next[rank]);
+  }
+
+ private:
+  using Edge = std::tuple<int, int, bool>;  ///< sender, receiver, whether it goes backward
+  using Message = std::pair<int, int>;      ///< micro-batch, virtual stage of the sender
+  struct Row {
+    std::vector<std::pair<Edge, Message>> sends, receives;
+  };
+
+  void note(int rank, const Work& w, Row& row) const {
+    if (w.kind == WorkKind::backward_weight) return;
+    const bool back = w.kind != WorkKind::forward;
+    const int stage = shape_.virtual_stage(rank, w.chunk);
+    const int to = stage + (back ? -1 : 1), from = stage + (back ? 1 : -1);
+    const auto exists = [&](int s) {  // one rank passes values to itself without a message
+      return s >= 0 && s < shape_.virtual_stages() && shape_.stages > 1;
+    };
+    if (exists(to)) row.sends.push_back({{rank, shape_.rank_of(to), back}, {w.micro_batch, stage}});
+    if (exists(from)) row.receives.push_back({{shape_.rank_of(from), rank, back}, {w.micro_batch, from}});
+  }
+
+  PipelineShape shape_;
+  std::map<int, std::vector<Row>> rows_;
 };
 
 }  // namespace
@@ -195,7 +241,11 @@ double Simulation::bubble() const {
 }
 
 Simulation simulate(const PipelineSchedule& schedule, const std::vector<StageCost>& costs, double transfer) {
-  return Simulator(schedule, costs, transfer).run();
+  const Simulation result = Simulator(schedule, costs, transfer).run();
+  const Messages messages(schedule);
+  messages.check_order();
+  messages.check_end(schedule.shape.messages_held());
+  return result;
 }
 
 }  // namespace ingot

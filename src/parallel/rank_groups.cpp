@@ -16,8 +16,7 @@ double square_sum(const Tensor& t) {
 }  // namespace
 
 RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make) {
-  if (grid.size(GridAxis::pp) > 1 || grid.size(GridAxis::cp) > 1)
-    fail("grid {}: pipeline and context parallelism do not run yet", grid.str());
+  if (grid.size(GridAxis::cp) > 1) fail("grid {}: context parallelism does not run yet", grid.str());
   if (grid.size(GridAxis::etp) != grid.size(GridAxis::tp))
     throw Error(fmt::format("grid {}: the ranks of an expert group must hold different tokens", grid.str()),
                 "leave etp as tp");

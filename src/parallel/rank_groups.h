@@ -15,7 +15,7 @@ using GroupMaker = std::function<std::unique_ptr<Communicator>(std::string name,
 
 class RankGroups {
  public:
-  /// Throws Error for grids that nothing runs yet: pp or cp above 1, and etp other than tp.
+  /// The groups of one pipeline stage. Throws Error for grids that nothing runs yet: cp above 1, and etp other than tp.
   RankGroups(const Grid& grid, int rank, const GroupMaker& make);
 
   const Placement& placement() const { return placement_; }

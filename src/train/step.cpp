@@ -28,7 +28,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
   std::vector<ParamView> params;
   for (int i = 0; i < w.size(); ++i) {
     const ParameterSpec& spec = w.table()[i];
-    if (!spec.trainable) continue;
+    if (!spec.trainable || !holds(w.placement(), spec)) continue;
     ParamView p;
     p.name = spec.name;
     p.shape = w.master(i).shape();

@@ -1,0 +1,295 @@
+// See pipeline.h.
+#include "parallel/pipeline.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+/// The tensors of one message in memory of an arena, and their transfer.
+class Message {
+ public:
+  Message(Arena& arena, DeviceKind device) : arena_(arena), device_(device) {}
+  ~Message() {
+    pending_.clear();
+    for (const Block& b : blocks_) arena_.release(b);
+  }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+
+  Tensor add(const TensorMeta& meta) {
+    blocks_.push_back(arena_.allocate(meta.bytes(), "border"));
+    return tensors_.emplace_back(blocks_.back().data, meta.shape, meta.dtype, device_);
+  }
+
+  void receive(const std::vector<TensorMeta>& metas, Communicator& group, int from) {
+    for (const TensorMeta& m : metas) {
+      const Tensor t = add(m);
+      if (device_ != DeviceKind::null) pending_.push_back(group.recv(t, from));
+    }
+  }
+  void wait() {
+    for (Pending& p : pending_) p.wait();
+    pending_.clear();
+  }
+
+ private:
+  Arena& arena_;
+  DeviceKind device_;
+  std::vector<Block> blocks_;
+  std::vector<Tensor> tensors_;
+  std::vector<Pending> pending_;
+};
+
+/// One micro-batch in one virtual stage, from its first message to its last.
+struct Flight {
+  Flight(Arena& arena, const TapeOptions& options, int stage)
+      : stage(stage),
+        inputs(arena, options.device),
+        cotangents(arena, options.device),
+        zeros(arena, options.device),
+        tape(arena, options) {}
+  int stage;
+  Message inputs, cotangents, zeros;
+  Tape tape;
+  std::vector<Value> leaves;     ///< of inputs
+  std::vector<int32_t> outputs;  ///< ids of what was sent on
+  std::unique_ptr<StageStep> step;
+};
+
+/// What is on its way to one neighbour: at most `held` messages.
+class Outbox {
+ public:
+  explicit Outbox(int held) : held_(static_cast<size_t>(held)) {}
+
+  /// Sends values (which keep their buffers) or tensors of a flight, when there is room.
+  void send(std::shared_ptr<Flight> flight, std::vector<Value> values, const std::vector<Tensor>& tensors,
+            Communicator& group, int to) {
+    while (letters_.size() >= held_) settle_oldest();
+    letters_.push_back({std::move(flight), std::move(values), {}});
+    if (letters_.back().flight->tape.options().device == DeviceKind::null) return;
+    for (const Tensor& t : tensors) letters_.back().pending.push_back(group.send(t, to));
+  }
+  void flush() {
+    while (!letters_.empty()) settle_oldest();
+  }
+
+ private:
+  struct Letter {
+    std::shared_ptr<Flight> flight;
+    std::vector<Value> values;
+    std::vector<Pending> pending;
+  };
+  void settle_oldest() {
+    for (Pending& p : letters_.front().pending) p.wait();
+    letters_.pop_front();
+  }
+
+  size_t held_;
+  std::deque<Letter> letters_;
+};
+
+void add_to(const Tensor& sum, const Tensor& t) {
+  if (t.device == DeviceKind::null) return;
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    if (t.dtype() == DType::f64) {
+      sum.as<double>()[i] += t.as<double>()[i];
+    } else {
+      INGOT_CHECK(t.dtype() == DType::f32, "{}", t.meta.str());
+      sum.as<float>()[i] += t.as<float>()[i];
+    }
+  }
+}
+
+class Run {
+ public:
+  Run(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
+      const PipelineSchedule& schedule, const StageStepMaker& make, int64_t rows, const TapeOptions& options,
+      Arena& arena)
+      : decoder_(decoder),
+        precision_(precision),
+        groups_(groups),
+        layout_(groups.layout()),
+        shape_(schedule.shape),
+        make_(make),
+        rows_(rows),
+        options_(options),
+        arena_(arena),
+        table_(schedule.ranks[static_cast<size_t>(groups.stage())]),
+        forward_out_(shape_.messages_held()),
+        backward_out_(shape_.messages_held()) {
+    options_.defer_weight_gradients = std::any_of(table_.begin(), table_.end(), [](const ScheduleEntry& e) {
+      return e.work.kind == WorkKind::backward_weight;
+    });
+  }
+
+  void all() {
+    for (size_t i = 0; i < table_.size(); ++i) {
+      if (i == 0) expect(table_[0]);
+      if (i + 1 < table_.size()) expect(table_[i + 1]);
+      execute(table_[i]);
+    }
+    forward_out_.flush();
+    backward_out_.flush();
+  }
+
+ private:
+  int last_stage() const { return static_cast<int>(layout_.stages.size()) - 1; }
+  int next_rank() const { return (groups_.stage() + 1) % groups_.stages(); }
+  int rank_before() const { return (groups_.stage() + groups_.stages() - 1) % groups_.stages(); }
+  /// The values alive before a virtual stage.
+  int64_t layer_before(int stage) const { return layout_.stages[static_cast<size_t>(stage)].first_layer; }
+  std::vector<TensorMeta> border_before(int stage) const {
+    return decoder_.border(precision_, layer_before(stage), rows_);
+  }
+  std::shared_ptr<Flight>& flight(const Work& w) { return flights_.at({w.micro_batch, w.chunk}); }
+
+  void expect(const ScheduleEntry& e) {
+    expect(e.work);
+    if (e.beside) expect(*e.beside);
+  }
+
+  /// Begins to receive what a work needs.
+  void expect(const Work& w) {
+    const int stage = shape_.virtual_stage(groups_.stage(), w.chunk);
+    if (w.kind == WorkKind::forward) {
+      const auto f = std::make_shared<Flight>(arena_, options_, stage);
+      flights_.emplace(std::pair(w.micro_batch, w.chunk), f);
+      if (stage > 0) f->inputs.receive(border_before(stage), groups_.forward(), rank_before());
+    } else if (w.kind != WorkKind::backward_weight && stage < last_stage()) {
+      flight(w)->cotangents.receive(border_before(stage + 1), groups_.backward(), next_rank());
+    }
+  }
+
+  void execute(const ScheduleEntry& e) {
+    if (e.beside) {
+      Cursor cursor = begin_backward(*flight(*e.beside));
+      forward(e.work);
+      while (cursor.advance()) {
+      }
+      return end_backward(*e.beside);
+    }
+    switch (e.work.kind) {
+      case WorkKind::forward:
+        return forward(e.work);
+      case WorkKind::backward:
+      case WorkKind::backward_input: {
+        Cursor cursor = begin_backward(*flight(e.work));
+        while (cursor.advance()) {
+        }
+        return end_backward(e.work);
+      }
+      case WorkKind::backward_weight:
+        flight(e.work)->tape.drain();
+        flights_.erase({e.work.micro_batch, e.work.chunk});
+    }
+  }
+
+  void forward(const Work& w) {
+    const std::shared_ptr<Flight> f = flight(w);
+    const StageParts& parts = layout_.stages[static_cast<size_t>(f->stage)];
+    f->inputs.wait();
+    f->step = make_(f->tape, w.micro_batch);
+    Context& c = f->step->context();
+    DecoderOutput out;
+    Stream s = parts.embedding ? decoder_.embed(c, f->step->ids_T()) : resume(*f);
+    decoder_.blocks(c, s, parts.first_layer, parts.first_layer + parts.layers, out);
+    if (parts.loss) decoder_.finish(c, s, out);
+    f->step->losses(out);
+    if (f->stage < last_stage()) send_on(f, s);
+  }
+
+  Stream resume(Flight& f) {
+    for (const Tensor& t : f.inputs.tensors()) f.leaves.push_back(f.tape.leaf(t, true));
+    return decoder_.resume(f.leaves, layer_before(f.stage), f.step->ids_T());
+  }
+
+  void send_on(const std::shared_ptr<Flight>& f, const Stream& s) {
+    std::vector<Value> values = decoder_.alive(s, layer_before(f->stage + 1));
+    const std::vector<TensorMeta> expected = border_before(f->stage + 1);
+    std::vector<Tensor> tensors;
+    for (const Value& v : values) {
+      const TensorMeta& meta = expected.at(tensors.size());
+      INGOT_CHECK(v.meta().shape == meta.shape && v.dtype() == meta.dtype,
+                  "value {} of the border before layer {}: {}, not {}", tensors.size(),
+                  layer_before(f->stage + 1), v.meta().str(), meta.str());
+      f->outputs.push_back(v.id());
+      tensors.push_back(v.tensor());
+    }
+    forward_out_.send(f, std::move(values), tensors, groups_.forward(), next_rank());
+  }
+
+  Cursor begin_backward(Flight& f) {
+    f.cotangents.wait();
+    const std::vector<Tensor>& d = f.cotangents.tensors();
+    for (size_t i = 0; i < d.size(); ++i) {  // one value can be alive under two names
+      const auto first = std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]);
+      if (const auto at = static_cast<size_t>(first - f.outputs.begin()); at < i) add_to(d[at], d[i]);
+    }
+    for (size_t i = 0; i < d.size(); ++i)
+      if (std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]) - f.outputs.begin() ==
+          static_cast<std::ptrdiff_t>(i))
+        f.tape.seed(Value(&f.tape, f.outputs[i]), d[i]);
+    return Cursor(f.tape);
+  }
+
+  /// Sends the cotangents of what the stage received.
+  void end_backward(const Work& w) {
+    const std::shared_ptr<Flight> f = flight(w);
+    if (w.kind == WorkKind::backward) flights_.erase({w.micro_batch, w.chunk});
+    if (f->stage == 0) return;
+    std::vector<Tensor> tensors;
+    for (const Value& leaf : f->leaves) {
+      Tensor d = f->tape.gradient(leaf);
+      if (!d.defined()) {  // nothing here or behind reads the value
+        d = f->zeros.add(leaf.meta());
+        if (d.data != nullptr) std::memset(d.data, 0, static_cast<size_t>(d.bytes()));
+      }
+      tensors.push_back(d);
+    }
+    backward_out_.send(f, {}, tensors, groups_.backward(), rank_before());
+  }
+
+  const Decoder& decoder_;
+  Precision precision_;
+  const PipelineGroups& groups_;
+  const PipelineLayout& layout_;
+  const PipelineShape& shape_;
+  const StageStepMaker& make_;
+  int64_t rows_;
+  TapeOptions options_;
+  Arena& arena_;
+  const std::vector<ScheduleEntry>& table_;
+  std::map<std::pair<int, int>, std::shared_ptr<Flight>> flights_;
+  Outbox forward_out_, backward_out_;
+};
+
+}  // namespace
+
+Pipeline::Pipeline(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
+                   PipelineSchedule schedule)
+    : decoder_(decoder), precision_(precision), groups_(groups), schedule_(std::move(schedule)) {
+  const PipelineLayout& layout = groups.layout();
+  if (schedule_.shape.stages != layout.ranks || schedule_.shape.chunks != layout.chunks())
+    fail("a schedule of {} for the pipeline layout '{}' over {} ranks", schedule_.shape.str(), layout.str(),
+         layout.ranks);
+  if (layout.stages.back().modules != decoder.config().mtp.modules())
+    throw Error(
+        fmt::format(
+            "pipeline layout '{}': modules of multi-token prediction away from the loss do not run yet",
+            layout.str()),
+        "put m into the stage of L");
+}
+
+void Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options, Arena& arena) const {
+  Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all();
+}
+
+}  // namespace ingot

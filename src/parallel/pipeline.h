@@ -1,0 +1,51 @@
+// Runs the micro-batches of a step through the stages of a pipeline, as the table of this rank says
+// (pipeline_schedule.h).
+//
+// Each micro-batch has a tape per chunk. A cut sends every value that is alive there (models/decoder.h,
+// Stream); the stage behind takes them as inputs of its tape and sends their cotangents back. Receives begin
+// one entry of the table ahead of their use. A send is waited for when as many messages are on their way as the
+// schedule needs (PipelineShape::messages_held).
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "models/decoder.h"
+#include "parallel/pipeline_groups.h"
+#include "parallel/pipeline_schedule.h"
+
+namespace ingot {
+
+/// One micro-batch in one chunk, as training sees it. Lives until its backward is done.
+class StageStep {
+ public:
+  virtual ~StageStep() = default;
+  virtual Context& context() = 0;
+  virtual Value ids_T() = 0;
+  /// After the stage's forward: seeds the tape with the cotangents of what the losses are made of. hidden_TD
+  /// is there in the last stage only, the routers' losses in the stages of their layers.
+  virtual void losses(DecoderOutput& out) = 0;
+};
+
+/// Makes the step of a micro-batch on a tape.
+using StageStepMaker = std::function<std::unique_ptr<StageStep>(Tape& tape, int micro_batch)>;
+
+class Pipeline {
+ public:
+  /// Throws Error for a schedule of another shape than the layout's, and for layouts that do not run yet:
+  /// modules of multi-token prediction in another stage than the loss.
+  Pipeline(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
+           PipelineSchedule schedule);
+
+  /// Forward and backward of all micro-batches, each of `rows` rows. Tapes take their buffers from `arena`
+  /// and everything else from `options`; on the null device nothing is sent, which gives the memory plan of
+  /// this rank's whole step.
+  void run(const StageStepMaker& make, int64_t rows, const TapeOptions& options, Arena& arena) const;
+
+ private:
+  const Decoder& decoder_;
+  Precision precision_;
+  const PipelineGroups& groups_;
+  PipelineSchedule schedule_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,49 @@
+// See pipeline_groups.h.
+#include "parallel/pipeline_groups.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace ingot {
+
+PipelineGroups::PipelineGroups(const Grid& grid, int rank, const GroupMaker& make, PipelineLayout layout,
+                               const ParameterTable& table)
+    : layout_(std::move(layout)) {
+  const std::vector<int> members = grid.group({GridAxis::pp}, rank);
+  if (layout_.ranks != static_cast<int>(members.size()))
+    fail("the pipeline layout '{}' is made for {} ranks; grid {}", layout_.str(), layout_.ranks, grid.str());
+  if (members.size() == 1 && layout_.chunks() > 1)
+    throw Error(
+        fmt::format("the pipeline layout '{}' has {} stages for one rank", layout_.str(), layout_.chunks()),
+        "without a pipeline there is nothing to cut");
+  forward_ = make("pipeline forward", members);
+  backward_ = make("pipeline backward", members);
+  parts_ = layout_.parts_of(stage());
+  for (int i = 0; i < table.size(); ++i) {
+    std::vector<int> holders;
+    for (int s = 0; s < stages(); ++s)
+      if (holds({.parts = layout_.parts_of(s)}, table[i])) holders.push_back(members[static_cast<size_t>(s)]);
+    const bool here = std::find(holders.begin(), holders.end(), rank) != holders.end();
+    if (here && holders.size() > 1)
+      shared_.emplace_back(i, make("pipeline copies of " + table[i].name, holders));
+  }
+}
+
+Placement PipelineGroups::placement(Placement other_axes) const {
+  if (stages() > 1) other_axes.parts = parts_;
+  return other_axes;
+}
+
+bool PipelineGroups::owns(const ParameterSpec& spec) const {
+  return std::find(parts_.begin(), parts_.end(), spec.parts.front()) != parts_.end();
+}
+
+void PipelineGroups::sum_shared(const GradientBuffer& gradients) const {
+  for (const auto& [i, group] : shared_) {
+    const Tensor g = gradients.gradient(i);
+    if (g.numel() > 0) group->all_reduce(g, g).wait();
+  }
+}
+
+}  // namespace ingot

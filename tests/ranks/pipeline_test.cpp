@@ -1,0 +1,194 @@
+// Pipelines, proven: small models in double, cut into stages of thread ranks, equal one rank under every
+// schedule. Initial weights are the same bits; the loss agrees to 1e-12, every gradient (also where stages
+// hold copies) and the gradient norm to 1e-9. Each rank's whole step runs in the slab that a dry run on the
+// null device planned, with the peak it predicted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "comm/threads.h"
+#include "support/parity.h"
+
+namespace ingot::test {
+namespace {
+
+using enum PipelineScheduleKind;
+
+struct Case {
+  ParityProblem problem;
+  GridShape grid;
+  std::string layout;  ///< empty: even
+  int chunks = 1;      ///< of the even layout
+  PipelineScheduleKind schedule = one_forward_one_backward;
+  int group = 0;  ///< see PipelineShape
+};
+
+PipelineLayout layout_of(const Case& c, const ModelConfig& m) {
+  if (c.layout.empty()) return even_pipeline_layout(c.grid.pp, c.chunks, m.layers, m.mtp.modules());
+  return parse_pipeline_layout(c.layout, c.grid.pp, m.layers, m.mtp.modules());
+}
+
+/// The sum of squares of the model's gradient: of each parameter with its owner.
+double square_sum(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table,
+                  const GradientBuffer& gradients) {
+  double copies = 0;
+  for (int i = 0; i < table.size(); ++i)
+    if (!pipe.owns(table[i]))
+      for (const double g : reference::load(gradients.gradient(i))) copies += g * g;
+  Array sum{gradient_square_sum(groups, table, gradients) - copies};
+  all_reduce(pipe.forward(), sum);
+  return sum[0];
+}
+
+void run_rank(const Case& c, const OneRank& one, const Grid& grid, ThreadRank& self) {
+  const GroupMaker make = [&](std::string name, const std::vector<int>& members) {
+    return self.group(std::move(name), members);
+  };
+  const ParameterTable& table = one.decoder.table();
+  const RankGroups groups(grid, self.rank(), make);
+  const PipelineGroups pipe(grid, self.rank(), make, layout_of(c, one.decoder.config()), table);
+  const Placement placement = pipe.placement(groups.placement());
+  WeightSet weights(table, placement, Precision::f64());
+  one.give_weights(weights);
+  GradientBuffer buffer(table, placement, DType::f64);
+
+  const int64_t share = c.problem.rows / groups.batch_ranks(), first = groups.batch_rank() * share;
+  const PipelineShape shape{pipe.stages(), pipe.layout().chunks(), static_cast<int>(share), c.group};
+  const Pipeline pipeline(one.decoder, weights.precision(), pipe, make_pipeline_schedule(c.schedule, shape));
+  ParityOutcome o;
+  const auto step = [&](Tape& tape, int b) {
+    return std::make_unique<ParityStep>(one, weights, tape, first + b, 1, &groups, o);
+  };
+  TapeOptions options = parity_tape(c.problem, &buffer);
+  CountingArena dry;
+  options.device = DeviceKind::null;
+  pipeline.run(step, kParityLength, options, dry);
+  options.device = DeviceKind::cpu;
+  PlannedArena arena(plan_memory(dry.lives()));
+  buffer.begin_step();
+  pipeline.run(step, kParityLength, options, arena);
+  EXPECT_EQ(arena.live_bytes(), 0);
+  EXPECT_EQ(arena.misses(), 0);
+  EXPECT_EQ(arena.peak_bytes(), dry.peak_bytes());
+  EXPECT_EQ(buffer.finish_step(), std::vector<std::string>{});
+  reduce_gradients(groups, table, buffer);
+  pipe.sum_shared(buffer);
+  one.expect_gradients(buffer, placement, self.rank());
+  const double squares = square_sum(groups, pipe, table, buffer);
+  EXPECT_LE(std::abs(squares - one.outcome.square_sum) / one.outcome.square_sum, 1e-9);
+
+  Array nll{o.nll};
+  all_reduce(groups.data(), nll);
+  if (pipe.stage() == pipe.stages() - 1) {
+    EXPECT_LE(std::abs(nll[0] - one.outcome.nll) / one.outcome.nll, 1e-12);
+  }
+  for (auto& [layer, counts] : o.counts) {
+    all_reduce(groups.data(), counts);
+    EXPECT_EQ(counts, one.outcome.counts.at(layer)) << "layer " << layer;
+  }
+}
+
+class Pipelines : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Pipelines, EqualOneRank) {
+  const Case& c = GetParam();
+  const OneRank one(c.problem);
+  const Grid grid(c.grid);
+  run_ranks(
+      grid.ranks(), [&](ThreadRank& self) { run_rank(c, one, grid, self); }, 60);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const GridShape pp2{.pp = 2}, pp4{.pp = 4};
+  for (const char* model : {"llama", "gpt2", "moe", "zaya"})
+    for (const bool recompute : {false, true}) {
+      const ParityProblem p{.model = model, .layers = 4, .recompute = recompute},
+          long_p{.model = model, .layers = 4, .rows = 8, .recompute = recompute};
+      all.push_back({.problem = p, .grid = pp2});
+      all.push_back({.problem = p, .grid = pp2, .schedule = zero_bubble});
+      all.push_back({.problem = p, .grid = pp2, .schedule = merged});
+      all.push_back({.problem = p, .grid = pp2, .chunks = 2, .schedule = interleaved});
+      all.push_back({.problem = p, .grid = pp2, .chunks = 2, .schedule = merged});
+      all.push_back({.problem = long_p, .grid = pp4});
+      all.push_back({.problem = long_p, .grid = pp4, .schedule = zero_bubble});
+    }
+  for (const char* model : {"llama", "gpt2", "moe", "zaya"}) {
+    const ParityProblem p{.model = model, .rows = 8};
+    all.push_back({.problem = p, .grid = pp2, .layout = "E|t|tt|L", .schedule = interleaved});
+    all.push_back({.problem = p, .grid = pp4, .layout = "E|tt|t|L"});
+    all.push_back({.problem = p, .grid = pp2, .layout = "E|tt||tL", .schedule = interleaved});
+    all.push_back({.problem = p, .grid = {.pp = 2, .dp = 2}, .layout = "Et|ttL"});
+  }
+  for (const char* model : {"record", "mla", "llama-lora", "moe-shared", "moe-latent", "mtp", "mtp-moe"})
+    all.push_back({.problem = {.model = model}, .grid = pp2, .schedule = zero_bubble});
+  for (const int group : {3, 4})
+    all.push_back({.problem = {.model = "zaya", .layers = 4, .rows = 8},
+                   .grid = pp2,
+                   .chunks = 2,
+                   .schedule = merged,
+                   .group = group});
+  for (const int chunks : {1, 3})
+    all.push_back({.problem = {.model = "record"}, .grid = pp2, .chunks = chunks, .schedule = merged});
+  for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged}) {
+    all.push_back(
+        {.problem = {.model = "llama", .rows = 8}, .grid = {.pp = 2, .dp = 1, .tp = 2}, .schedule = kind});
+    for (const char* model : {"moe", "zaya"}) {
+      all.push_back(
+          {.problem = {.model = model, .rows = 8}, .grid = {.pp = 2, .dp = 2, .ep = 2}, .schedule = kind});
+      all.push_back({.problem = {.model = model, .rows = 8, .starve = true},
+                     .grid = {.pp = 2, .dp = 2, .ep = 2},
+                     .schedule = kind});
+    }
+    all.push_back({.problem = {.model = "moe", .rows = 8, .mask_last = true},
+                   .grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 2},
+                   .schedule = kind});
+  }
+  return all;
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  const std::string layout = c.layout.empty() ? fmt::format("v{}", c.chunks) : c.layout;
+  std::string name =
+      fmt::format("{}_{}_pp{}_dp{}_tp{}_ep{}_{}_{}{}{}{}{}", info.index, c.problem.model, c.grid.pp,
+                  c.grid.dp, c.grid.tp, c.grid.ep, layout, name_of(c.schedule),
+                  c.group > 0 ? fmt::format("_g{}", c.group) : "", c.problem.recompute ? "_recompute" : "",
+                  c.problem.starve ? "_starved" : "", c.problem.mask_last ? "_masked" : "");
+  for (char& x : name)
+    if (std::isalnum(static_cast<unsigned char>(x)) == 0) x = '_';
+  return name;
+}
+
+/// A pipeline over `ranks` ranks of a model with three layers and two modules that predict ahead.
+void expect_refused(const char* why, int ranks, const char* layout, int layout_ranks,
+                    const PipelineShape& shape) {
+  const Decoder decoder(small_model_config("mtp"));
+  run_ranks(ranks, [&](ThreadRank& self) {
+    const GroupMaker make = [&](std::string name, const std::vector<int>& members) {
+      return self.group(std::move(name), members);
+    };
+    try {
+      const PipelineGroups groups(Grid({.pp = ranks}), self.rank(), make,
+                                  parse_pipeline_layout(layout, layout_ranks, 3, 2), decoder.table());
+      Pipeline(decoder, Precision::f64(), groups, make_pipeline_schedule(interleaved, shape));
+      ADD_FAILURE() << "not refused: " << why;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+    }
+  });
+}
+
+TEST(PipelineRefusals, NameTheReason) {
+  expect_refused("is made for 2 ranks", 1, "Et|ttmmL", 2, {1, 1, 4});
+  expect_refused("has 2 stages for one rank", 1, "Et|ttmmL", 1, {1, 2, 4});
+  expect_refused("a schedule of 2 stages x 2 chunks", 2, "Et|ttmmL", 2, {2, 2, 4});
+  expect_refused("away from the loss do not run yet", 2, "E|ttt|mm|L", 2, {2, 2, 4});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Pipelines, ::testing::ValuesIn(cases()), case_name);
+
+}  // namespace
+}  // namespace ingot::test
