@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "parallel/strands.h"
 
 namespace ingot {
 namespace {
@@ -130,7 +131,7 @@ class Run {
     });
   }
 
-  void all() {
+  Strands::Waits all() {
     for (size_t i = 0; i < table_.size(); ++i) {
       if (i == 0) expect(table_[0]);
       if (i + 1 < table_.size()) expect(table_[i + 1]);
@@ -138,6 +139,7 @@ class Run {
     }
     forward_out_.flush();
     backward_out_.flush();
+    return strands_.waits();
   }
 
  private:
@@ -171,9 +173,12 @@ class Run {
   void execute(const ScheduleEntry& e) {
     if (e.beside) {
       Cursor cursor = begin_backward(*flight(*e.beside));
-      forward(e.work);
-      while (cursor.advance()) {
-      }
+      flight(e.work)->inputs.wait();
+      const auto backward = [&] {
+        while (cursor.advance()) {
+        }
+      };
+      strands_.run(backward, [&] { forward(e.work); });
       return end_backward(*e.beside);
     }
     switch (e.work.kind) {
@@ -198,6 +203,8 @@ class Run {
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
+    c.tensor = strands_.hand_over_waiting_for(c.tensor);
+    c.expert = strands_.hand_over_waiting_for(c.expert);
     DecoderOutput out;
     Stream s = parts.embedding ? decoder_.embed(c, f->step->ids_T()) : resume(*f);
     decoder_.blocks(c, s, parts.first_layer, parts.first_layer + parts.layers, out);
@@ -267,6 +274,7 @@ class Run {
   TapeOptions options_;
   Arena& arena_;
   const std::vector<ScheduleEntry>& table_;
+  Strands strands_;
   std::map<std::pair<int, int>, std::shared_ptr<Flight>> flights_;
   Outbox forward_out_, backward_out_;
 };
@@ -288,8 +296,9 @@ Pipeline::Pipeline(const Decoder& decoder, const Precision& precision, const Pip
         "put m into the stage of L");
 }
 
-void Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options, Arena& arena) const {
-  Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all();
+Strands::Waits Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
+                             Arena& arena) const {
+  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all();
 }
 
 }  // namespace ingot

@@ -3,8 +3,11 @@
 //
 // Each micro-batch has a tape per chunk. A cut sends every value that is alive there (models/decoder.h,
 // Stream); the stage behind takes them as inputs of its tape and sends their cotangents back. Receives begin
-// one entry of the table ahead of their use. A send is waited for when as many messages are on their way as the
-// schedule needs (PipelineShape::messages_held).
+// one entry of the table ahead of their use. A send is waited for when as many messages are on their way as
+// the schedule needs (PipelineShape::messages_held).
+//
+// Where the table merges a forward with a backward, the two are strands (strands.h): while one waits for
+// ranks of its tensor or expert group, the other computes.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,6 +15,7 @@
 #include "models/decoder.h"
 #include "parallel/pipeline_groups.h"
 #include "parallel/pipeline_schedule.h"
+#include "parallel/strands.h"
 
 namespace ingot {
 
@@ -37,9 +41,12 @@ class Pipeline {
            PipelineSchedule schedule);
 
   /// Forward and backward of all micro-batches, each of `rows` rows. Tapes take their buffers from `arena`
-  /// and everything else from `options`; on the null device nothing is sent, which gives the memory plan of
-  /// this rank's whole step.
-  void run(const StageStepMaker& make, int64_t rows, const TapeOptions& options, Arena& arena) const;
+  /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
+  /// this rank's whole step; where strands hand over (a merged schedule with tensor or expert groups) the
+  /// order of buffers is another than on a device, so such a step needs a HeapArena. Returns how many waits
+  /// for groups were hidden.
+  Strands::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
+                     Arena& arena) const;
 
  private:
   const Decoder& decoder_;
