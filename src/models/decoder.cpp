@@ -5,10 +5,13 @@
 #include <cmath>
 
 #include "models/attention_registry.h"
+#include "nn/tensor_region.h"
 #include "ops/add/add.h"
+#include "ops/collective/vocabulary.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
 #include "ops/mix/mix.h"
+#include "ops/shard_index/shard_index.h"
 
 namespace ingot {
 namespace {
@@ -75,8 +78,9 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   config_.validate(errors);
   errors.throw_if_any();
   if (config.vocab < 1) fail("the model's vocab is {}; it must be set, or come from a tokenizer", config.vocab);
+  const ShardRule by_token{ShardAxis::tensor, 0, {}, true};
   embed_ = table_.add({"embed.weight", {config.tied ? config.head_rows() : config.vocab, config.width}, ParamRole::embedding,
-                       Init::normal(config.init_std)});
+                       Init::normal(config.init_std), 1, {}, by_token});
   if (config.position == PositionKind::learned)
     positions_ = table_.add(
         {"position_embed.weight", {config.context, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
@@ -100,7 +104,7 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   final_norm_ = add_norm_params("final_norm");
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight", {config.head_rows(), config.width}, ParamRole::head,
-                                    Init::normal(config.init_std)});
+                                    Init::normal(config.init_std), 1, {}, by_token});
   share_parameters();
   apply_init(config_, table_);
   add_adapters(config_.lora, table_);
@@ -298,16 +302,34 @@ void Decoder::settle(Context& c, Stream& s) const {
   s.merge = MergeKind::none;
 }
 
+namespace {
+
+/// Which rows of a matrix with a row per token this rank has.
+ShardIndexAttr rows_here(const Context& c, int index) {
+  const Placement& p = c.weights.placement();
+  const int64_t rows = c.weights.table()[index].shape[0], first = uneven_begin(rows, p.tensor_rank, p.tensor_size);
+  return {static_cast<int32_t>(first), static_cast<int32_t>(uneven_begin(rows, p.tensor_rank + 1, p.tensor_size) - first)};
+}
+
+}  // namespace
+
+Value Decoder::look_up(Context& c, const Value& ids_T) const {
+  const DType type = c.precision().stream;
+  if (tensor_ranks(c) == 1) return embedding(c.tape, type, ids_T, c.param(embed_));
+  const Value local_T = shard_index(c.tape, rows_here(c, embed_), ids_T);
+  return leave_tensor_region(c, embedding(c.tape, EmbeddingAttr{type, true}, local_T, c.param(embed_)));
+}
+
 Stream Decoder::embed(Context& c, const Value& ids_T) const {
   c.tape.begin_segment("embed", -1);
   Stream s;
-  s.x_TD = embedding(c.tape, c.precision().stream, ids_T, c.param(embed_));
+  s.x_TD = look_up(c, ids_T);
   if (config_.residual == ResidualKind::scaled) {
     s.merge = MergeKind::affine;
     s.merge_params = input_scale_;
   }
   if (config_.position == PositionKind::learned) {
-    s.pending_TD = embedding(c.tape, c.precision().stream, c.positions_T, c.param(positions_));
+    s.pending_TD = embedding(c.tape, c.precision().stream, rows_outside(c, c.positions_T), c.param(positions_));
     s.merge = MergeKind::add;
   }
   if (config_.embedding_norm) s.x_TD = merge_and_norm(c, s, embedding_norm_, c.precision().stream);
@@ -390,7 +412,7 @@ DecoderOutput Decoder::predict_ahead(Context& c, const Value& stream_TD, const V
   const Ahead& a = ahead_.at(static_cast<size_t>(module));
   const DType type = c.precision().stream;
   c.tape.begin_segment("embed", static_cast<int>(layer));
-  const Value next_TD = normed(c, embedding(c.tape, type, ids_ahead_T, c.param(embed_)), a.embedding_norm);
+  const Value next_TD = normed(c, look_up(c, ids_ahead_T), a.embedding_norm);
   Stream s;
   s.x_TD = linear(c.tape, type, next_TD, c.param(a.from_embedding));
   s.pending_TD = linear(c.tape, type, normed(c, stream_TD, a.hidden_norm), c.param(a.from_hidden));
@@ -406,10 +428,20 @@ DecoderOutput Decoder::predict_ahead(Context& c, const Value& stream_TD, const V
 HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                          const Value& teacher_TV, const Value& weight_T) const {
   attr.cap = config_.head_cap_of();
-  return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
+  if (tensor_ranks(c) == 1) return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
+  if (attr.mode == HeadMode::gradient || teacher_TV.defined())
+    throw Error("the head's mode gradient and a teacher need whole rows of logits, of which tensor ranks have parts",
+                "take the head mode recompute or store, or tp = 1");
+  ShardIndexAttr rows = rows_here(c, head_);
+  const Value local_T = shard_index(c.tape, rows, targets_T);
+  rows.elsewhere = 0;  // a stand-in, so that the part has statistics of every row
+  const HeadResult part = ingot::head(c.tape, attr, enter_tensor_region(c, hidden_TD), c.param(head_),
+                                      shard_index(c.tape, rows, targets_T));
+  return merge_vocabulary(c.tape, c.tensor, part, local_T, targets_T);
 }
 
 Value Decoder::logits(Context& c, const Value& hidden_TD) const {
+  if (tensor_ranks(c) > 1) throw Error("tensor ranks have parts of each row of logits", "sample on one tensor rank");
   return head_logits(c.tape, config_.head_cap_of(), hidden_TD, c.param(head_));
 }
 

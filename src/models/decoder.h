@@ -80,10 +80,12 @@ class Decoder {
   /// on, the hidden states that predict the token 1 + depth places further on (spec megatron-moe §1.20, DeepSeek-V3 eq
   /// 21-23). 1 <= depth <= config().mtp.depths.
   DecoderOutput predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const;
-  /// Statistics of the next-token distribution (see ops/head); the cap is the model's.
+  /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows that the call's targets
+  /// have, equal on all tensor ranks, each of which has a part of the vocabulary: then best_T is absent, and a teacher
+  /// and mode gradient, which need whole rows of logits, are Errors.
   HeadResult head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                   const Value& teacher_TV = {}, const Value& weight_T = {}) const;
-  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding.
+  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. Error on tensor ranks.
   Value logits(Context& c, const Value& hidden_TD) const;
 
   int embedding_index() const { return embed_; }
@@ -134,6 +136,8 @@ class Decoder {
   void set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const;
   /// Merges the pending output, without a norm.
   void settle(Context& c, Stream& s) const;
+  /// Rows of the vocabulary's matrix, which tensor ranks have in parts, for the rows outside of tensor regions.
+  Value look_up(Context& c, const Value& ids_T) const;
   void take_skip(Context& c, Stream& s, const Block& b) const;
   void mix_input(Context& c, Stream& s, const Block& b) const;
   void attend(Context& c, Stream& s, const Block& b, int64_t layer) const;

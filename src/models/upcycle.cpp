@@ -84,7 +84,7 @@ ModelConfig upcycled_config(const ModelConfig& dense, const UpcycleOptions& o) {
 
 void upcycle(const WeightSet& dense, const UpcycleOptions& o, uint64_t seed, WeightSet& experts) {
   const Placement& place = experts.placement();
-  INGOT_CHECK(place.tensor_size == 1 && dense.placement().tensor_size == 1, "weights are cut on the tensor axis");
+  INGOT_CHECK(place.tensor_size == 1 && place.expert_tensor_size == 1 && dense.placement().tensor_size == 1, "weights are cut on the tensor axis");
   experts.initialize(seed);
   for (int i = 0; i < experts.size(); ++i) {
     const ParameterSpec& spec = experts.table()[i];

@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 #include "nn/weights.h"
-#include "ops/sequence/rows.h"
+#include "ops/sequence/context_rows.h"
 #include "tape/tape.h"
 
 namespace ingot {
@@ -20,15 +20,24 @@ struct RouterInputs {
 /// How tokens reach the ranks of their experts (nn/moe/dispatcher.h).
 enum class DispatchKind : uint8_t { all_gather, all_to_all };
 
+/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads (ops/context/heads.h), or
+/// all keys and values, gathered or passed around (ops/context/context_attention.h).
+enum class ContextForm : uint8_t { heads, gather, ring };
+
 struct Context {
   Tape& tape;
   const WeightSet& weights;
-  const Rows* rows = nullptr;  ///< documents or cached sequences; must outlive the tape
+  const Rows* rows = nullptr;  ///< documents or cached sequences; must outlive the tape; not used on context ranks
   Value positions_T;           ///< i32
   std::map<int64_t, RouterInputs> routers = {};  ///< by layer
   bool absorb_latents = false;  ///< latent attention over cached sequences: in the latent space (other roundings)
   Communicator* tensor = nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
-  Communicator* expert = nullptr;  ///< ranks that share out the experts; each has other tokens, equally many
+  /// Ranks that share out the experts and, next to each other, the widths of each; all have other tokens, equally many.
+  Communicator* expert = nullptr;
+  bool sequence_parallel = false;  ///< outside of tensor regions a tensor rank has 1 / size of the rows
+  Communicator* context = nullptr;  ///< ranks that share each sequence; ids and positions are this rank's
+  const ContextRows* context_rows = nullptr;  ///< its chunks, where the group has several ranks; must outlive the tape
+  ContextForm context_form = ContextForm::heads;
   DispatchKind dispatch = DispatchKind::all_to_all;
 
   Precision precision() const { return weights.precision(); }

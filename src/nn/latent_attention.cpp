@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "nn/context_region.h"
 #include "nn/projection.h"
 #include "nn/tensor_region.h"
-#include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
 #include "ops/mla/mla.h"
 
@@ -41,7 +41,7 @@ LatentAttention::Projected LatentAttention::projections(Context& c, const Value&
   const DType type = c.precision().compute;
   const Value down_TL = project(c, h_TD, down_);
   const MlaLatentsAttr attr{o_.q_rank, o_.kv_rank, o_.rope, o_.rotary, o_.latent_eps, type};
-  MlaLatents l = mla_latents(c.tape, attr, down_TL, c.positions_T, c.param(q_norm_), c.param(kv_norm_));
+  MlaLatents l = mla_latents(c.tape, attr, down_TL, rows_outside(c, c.positions_T), c.param(q_norm_), c.param(kv_norm_));
   const Value& source = o_.q_rank > 0 ? l.q_latent : h_TD;
   return {project(c, enter_tensor_region(c, source), q_up_), enter_tensor_region(c, l.c),
           enter_tensor_region(c, l.k_rope)};
@@ -52,8 +52,8 @@ Value LatentAttention::attend(Context& c, const Projected& p, int64_t heads, Val
   Value kv = linear(c.tape, c.precision().compute, p.c, c.param(kv_up_));
   const Value qkv_TW = mla_pack(c.tape, pack, p.q, c.positions_T, kv, p.k_rope);
   kv = {};
-  const AttentionAttr attr{heads, heads, o_.nope + o_.rope, o_.scale, o_.window, o_.softcap, c.rows, o_.cache_layer, o_.value};
-  AttentionResult a = attention(c.tape, attr, qkv_TW);
+  const AttentionAttr attr{heads, heads, o_.nope + o_.rope, o_.scale, o_.window, o_.softcap, nullptr, o_.cache_layer, o_.value};
+  AttentionResult a = ingot::attend(c, attr, qkv_TW);
   max_logit = std::move(a.max_logit);
   return std::move(a.o);
 }

@@ -16,17 +16,23 @@ struct Cut {
   int64_t global_begin, local_begin, extent;  ///< along the cut dimension
 };
 
-/// The ranges of the cut dimension that belong to a rank.
-std::vector<Cut> cuts_of(const ParameterSpec& spec, const Placement& placement) {
-  const int64_t whole = spec.shape[spec.shard.dim];
-  const int size = placement.size(spec.shard.axis), rank = placement.rank(spec.shard.axis);
-  const std::vector<int64_t> blocks = spec.shard.blocks.empty() ? std::vector<int64_t>{whole} : spec.shard.blocks;
+/// The ranges of the rule's dimension that belong to a rank.
+std::vector<Cut> cuts_of(const ParameterSpec& spec, const ShardRule& rule, const Placement& placement) {
+  const int64_t whole = spec.shape[rule.dim];
+  const int size = placement.size(rule.axis), rank = placement.rank(rule.axis);
+  if (rule.uneven) {
+    const int64_t begin = uneven_begin(whole, rank, size);
+    return {{begin, 0, uneven_begin(whole, rank + 1, size) - begin}};
+  }
+  const std::vector<int64_t> blocks = rule.blocks.empty() ? std::vector<int64_t>{whole} : rule.blocks;
   std::vector<Cut> cuts;
   int64_t global = 0, local = 0;
   for (const int64_t block : blocks) {
     if (block % size != 0)
-      fail("parameter '{}' {} cannot be cut into {} parts along dimension {}: a block has {} rows", spec.name,
-           spec.shape.str(), size, spec.shard.dim, block);
+      throw Error(fmt::format("parameter '{}' {} cannot be cut into {} parts along dimension {}: a block has {} rows",
+                              spec.name, spec.shape.str(), size, rule.dim, block),
+                  rule.axis == ShardAxis::tensor ? "the number of tensor ranks must divide heads, kv_heads and the MLP's width"
+                                                 : "the ranks must divide the number of experts, or their width");
     const int64_t part = block / size;
     cuts.push_back({global + rank * part, local, part});
     global += block;
@@ -36,6 +42,22 @@ std::vector<Cut> cuts_of(const ParameterSpec& spec, const Placement& placement) 
   return cuts;
 }
 
+/// Replaces the pieces by their parts under one rule.
+void cut(const ParameterSpec& spec, const ShardRule& rule, const Placement& placement, std::vector<ParameterPiece>& pieces) {
+  if (placement.size(rule.axis) == 1) return;
+  const auto d = static_cast<size_t>(rule.dim);
+  std::vector<ParameterPiece> parts;
+  for (const ParameterPiece& whole : pieces)
+    for (const Cut& c : cuts_of(spec, rule, placement)) {
+      ParameterPiece p = whole;
+      p.local_offset[d] = c.local_begin;
+      p.global_offset[d] = c.global_begin;
+      p.extent[d] = c.extent;
+      parts.push_back(std::move(p));
+    }
+  pieces = std::move(parts);
+}
+
 /// A normal number within 3 standard deviations: the first such of streams "name", "name#1", "name#2", ...
 double truncated_normal(const Random& random, const std::string& name, uint64_t seed, uint64_t index) {
   double x = random.normal(index);
@@ -43,8 +65,6 @@ double truncated_normal(const Random& random, const std::string& name, uint64_t 
     x = Random(seed, RandomPurpose::init, hash64(fmt::format("{}#{}", name, attempt))).normal(index);
   return x;
 }
-
-bool is_cut(const ParameterSpec& spec, const Placement& p) { return p.size(spec.shard.axis) > 1; }
 
 }  // namespace
 
@@ -105,11 +125,16 @@ bool holds(const Placement& placement, const ParameterSpec& spec) {
 
 Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
   if (!holds(placement, spec)) return {0};
-  if (!is_cut(spec, placement)) return spec.shape;
-  int64_t extent = 0;
-  for (const Cut& c : cuts_of(spec, placement)) extent += c.extent;
   Shape shape;
-  for (int d = 0; d < spec.shape.rank(); ++d) shape.push_back(d == spec.shard.dim ? extent : spec.shape[d]);
+  for (int d = 0; d < spec.shape.rank(); ++d) {
+    int64_t extent = spec.shape[d];
+    for (const ShardRule* rule : {&spec.shard, &spec.width_shard}) {
+      if (placement.size(rule->axis) == 1 || rule->dim != d) continue;
+      extent = 0;
+      for (const Cut& c : cuts_of(spec, *rule, placement)) extent += c.extent;
+    }
+    shape.push_back(extent);
+  }
   return shape;
 }
 
@@ -118,33 +143,17 @@ std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement
   const auto rank = static_cast<size_t>(spec.shape.rank());
   ParameterPiece whole{std::vector<int64_t>(rank, 0), std::vector<int64_t>(rank, 0), {}};
   for (int d = 0; d < spec.shape.rank(); ++d) whole.extent.push_back(spec.shape[d]);
-  if (!is_cut(spec, placement)) return {whole};
-  std::vector<ParameterPiece> pieces;
-  for (const Cut& c : cuts_of(spec, placement)) {
-    ParameterPiece p = whole;
-    const auto d = static_cast<size_t>(spec.shard.dim);
-    p.local_offset[d] = c.local_begin;
-    p.global_offset[d] = c.global_begin;
-    p.extent[d] = c.extent;
-    pieces.push_back(std::move(p));
-  }
+  std::vector<ParameterPiece> pieces{whole};
+  cut(spec, spec.shard, placement, pieces);
+  cut(spec, spec.width_shard, placement, pieces);
   return pieces;
 }
 
 void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t seed, const Tensor& local) {
-  INGOT_CHECK(local.shape() == local_shape(spec, placement), "'{}' is {}", spec.name, local.shape().str());
+  INGOT_CHECK(local.shape() == local_shape(spec, placement) && local.shape().rank() > 0, "'{}' is {}", spec.name,
+              local.shape().str());
   if (!holds(placement, spec)) return;
   const Random random(seed, RandomPurpose::init, hash64(spec.name));
-  const std::vector<Cut> cuts =
-      is_cut(spec, placement) ? cuts_of(spec, placement) : std::vector<Cut>{{0, 0, spec.shape.rank() ? spec.shape[spec.shard.dim] : 1}};
-  // View as [outer, cut dimension, inner].
-  int64_t outer = 1, inner = 1;
-  for (int d = 0; d < spec.shape.rank(); ++d) {
-    if (d < spec.shard.dim) outer *= spec.shape[d];
-    if (d > spec.shard.dim) inner *= spec.shape[d];
-  }
-  const int64_t global_extent = spec.shape.rank() ? spec.shape[spec.shard.dim] : 1;
-  const int64_t local_extent = local.shape().rank() ? local.shape()[spec.shard.dim] : 1;
   const auto value = [&](int64_t global_index) {
     const auto i = static_cast<uint64_t>(global_index);
     switch (spec.init.kind) {
@@ -155,17 +164,31 @@ void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t 
     }
     return 0.0;
   };
-  for (int64_t o = 0; o < outer; ++o)
-    for (const Cut& c : cuts)
-      parallel_for(c.extent, 64, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          for (int64_t j = 0; j < inner; ++j) {
-            const double v = value((o * global_extent + c.global_begin + i) * inner + j);
-            const int64_t at = (o * local_extent + c.local_begin + i) * inner + j;
-            if (local.dtype() == DType::f64) local.as<double>()[at] = static_cast<float>(v);
-            else local.as<float>()[at] = static_cast<float>(v);
-          }
-      });
+  const auto write = [&](int64_t to, int64_t from) {
+    const auto v = static_cast<float>(value(from));
+    if (local.dtype() == DType::f64) local.as<double>()[to] = v;
+    else local.as<float>()[to] = v;
+  };
+  for (const ParameterPiece& piece : pieces_of(spec, placement)) {
+    const size_t last = piece.extent.size() - 1;  // elements of the last dimension lie together
+    int64_t rows = 1;
+    for (size_t d = 0; d < last; ++d) rows *= piece.extent[d];
+    parallel_for(rows, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t rest = row, to = piece.local_offset[last], from = piece.global_offset[last];
+        int64_t to_stride = local.shape()[-1], from_stride = spec.shape[-1];
+        for (size_t d = last; d-- > 0;) {
+          const int64_t at = rest % piece.extent[d];
+          rest /= piece.extent[d];
+          to += (piece.local_offset[d] + at) * to_stride;
+          from += (piece.global_offset[d] + at) * from_stride;
+          to_stride *= local.shape()[static_cast<int>(d)];
+          from_stride *= spec.shape[static_cast<int>(d)];
+        }
+        for (int64_t i = 0; i < piece.extent[last]; ++i) write(to + i, from + i);
+      }
+    });
+  }
 }
 
 }  // namespace ingot

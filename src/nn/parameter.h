@@ -33,17 +33,19 @@ struct Init {
 /// from the last one), and what stands before and behind them.
 constexpr int64_t kEmbeddingPart = -2, kHeadPart = -1;
 
-/// Axes on which parameters can be cut.
-enum class ShardAxis : uint8_t { none, tensor, expert };
+/// Axes on which parameters can be cut. expert_tensor: the ranks that share the width of each expert.
+enum class ShardAxis : uint8_t { none, tensor, expert, expert_tensor };
 
 /// Which dimension is cut, and how: a packed dimension (q|k|v) is cut block by block.
 struct ShardRule {
   ShardAxis axis = ShardAxis::none;
   int dim = 0;
-  std::vector<int64_t> blocks;  ///< global extents along dim that are cut separately; empty: one block
+  std::vector<int64_t> blocks = {};  ///< global extents along dim that are cut separately; empty: one block
+  bool uneven = false;               ///< an extent that does not divide is legal: rank r of n begins at floor(r extent / n)
 };
 
-/// Of a parameter that is not cut on the tensor axis: what each tensor rank's gradient is.
+/// Of a parameter that is not cut on the tensor axis: what each tensor rank's gradient is where all of them see the same
+/// rows. (Under sequence parallelism they do not, and every such gradient is a part.)
 enum class TensorGradient : uint8_t {
   whole,   ///< all ranks compute the same
   partial  ///< it lies between enter and leave of a cut sublayer: their sum is the gradient
@@ -53,8 +55,15 @@ enum class TensorGradient : uint8_t {
 struct Placement {
   int tensor_size = 1, tensor_rank = 0;
   int expert_size = 1, expert_rank = 0;
-  int size(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_size : a == ShardAxis::expert ? expert_size : 1; }
-  int rank(ShardAxis a) const { return a == ShardAxis::tensor ? tensor_rank : a == ShardAxis::expert ? expert_rank : 0; }
+  int expert_tensor_size = 1, expert_tensor_rank = 0;
+  int size(ShardAxis a) const {
+    const int sizes[] = {1, tensor_size, expert_size, expert_tensor_size};
+    return sizes[static_cast<int>(a)];
+  }
+  int rank(ShardAxis a) const {
+    const int ranks[] = {0, tensor_rank, expert_rank, expert_tensor_rank};
+    return ranks[static_cast<int>(a)];
+  }
   std::vector<int64_t> parts = {};  ///< of the model's depth that the rank holds; empty: all
 };
 
@@ -78,6 +87,7 @@ struct ParameterSpec {
   bool trainable = true;      ///< false: frozen, without gradient and optimizer state
   Adapter adapter = {};
   std::vector<int64_t> parts = {};  ///< that read it; whoever holds the first one owns it
+  ShardRule width_shard = {};  ///< a second cut, of another dimension (experts' widths)
 };
 
 /// Whether a rank holds (its slice of) a parameter. What it does not hold is an empty tensor everywhere.
@@ -115,6 +125,8 @@ class ParameterTable {
   int64_t part_ = kEmbeddingPart;
 };
 
+/// Where the part of rank `rank` of `size` begins in an uneven cut of `extent`; rank == size: the end.
+constexpr int64_t uneven_begin(int64_t extent, int rank, int size) { return extent * rank / size; }
 /// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
 /// The pieces of a rank's part, in local order; they tile it exactly. None where it holds nothing.

@@ -8,6 +8,9 @@
 #include "ops/cca/cca.h"
 #include "ops/collective/collective.h"
 #include "ops/collective/exchange.h"
+#include "ops/collective/vocabulary.h"
+#include "ops/context/context_attention.h"
+#include "ops/context/heads.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/group_by_rank/group_by_rank.h"
@@ -20,6 +23,7 @@
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/route/route.h"
 #include "ops/route/sequence_balance.h"
+#include "ops/shard_index/shard_index.h"
 
 namespace ingot {
 
@@ -31,7 +35,8 @@ std::vector<const Op*>& list() {
       &head_op(),       &linear_op(), &low_rank_op(), &mix_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
       &route_op(), &sequence_balance_op(), &capacity_op(), &assign_op(), &unpermute_op(),
       &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
-      &group_by_rank_op(), &exchange_rows_op(), &return_rows_op(),
+      &group_by_rank_op(), &exchange_rows_op(), &return_rows_op(), &merge_vocabulary_op(), &shard_index_op(), &shard_rows_op(),
+      &with_halo_op(), &without_halo_op(), &rows_to_heads_op(), &heads_to_rows_op(), &context_attention_op(),
   };
   return ops;
 }

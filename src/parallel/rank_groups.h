@@ -13,27 +13,44 @@ namespace ingot {
 /// Makes this rank's end of a named group over world ranks: World::group.
 using GroupMaker = std::function<std::unique_ptr<Communicator>(std::string name, const std::vector<int>& members)>;
 
+/// What the shape of the grid leaves open.
+struct RankOptions {
+  bool sequence_parallel = false;  ///< tensor ranks share out the rows between their products
+  DispatchKind dispatch = DispatchKind::all_to_all;
+  ContextForm context = ContextForm::heads;
+};
+
 class RankGroups {
  public:
-  /// The groups of one pipeline stage. Throws Error for grids that nothing runs yet: cp above 1, and etp other than tp.
-  RankGroups(const Grid& grid, int rank, const GroupMaker& make);
+  /// The groups of one pipeline stage. Where tensor ranks see the same rows, etp must be tp (else Error), and then each of
+  /// them computes its experts whole; else etp ranks share the width of each expert.
+  RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options = {});
 
   const Placement& placement() const { return placement_; }
-  int batch_rank() const { return data_->rank(); }  ///< which share of the batch
-  int batch_ranks() const { return data_->size(); }
-  Communicator& data() const { return *data_; }                 ///< ranks with other tokens
+  int batch_rank() const { return batch_rank_; }  ///< which share of the batch's sequences
+  int batch_ranks() const { return batch_ranks_; }
+  const RankOptions& options() const { return options_; }
+  Communicator& data() const { return *data_; }      ///< ranks with other targets: what sums of losses go over
+  Communicator& tokens() const { return *tokens_; }  ///< ranks whose routers see other tokens: what sums of counts go over
   Communicator& tensor() const { return *tensor_; }
-  Communicator& expert() const { return *expert_; }
+  Communicator& context() const { return *context_; }  ///< ranks that share each sequence
+  Communicator& expert() const { return *expert_; }  ///< see Context::expert
   Communicator& expert_data() const { return *expert_data_; }  ///< copies of the same experts
-  /// Lets a forward pass communicate.
+  /// Lets a forward pass communicate. Context ranks also need Context::context_rows, which follow from the batch.
   void join(Context& c) const {
     c.tensor = tensor_.get();
     c.expert = expert_.get();
+    c.context = context_.get();
+    c.context_form = options_.context;
+    c.sequence_parallel = options_.sequence_parallel;
+    c.dispatch = options_.dispatch;
   }
 
  private:
+  RankOptions options_;
+  int batch_rank_, batch_ranks_;
   Placement placement_;
-  std::unique_ptr<Communicator> data_, tensor_, expert_, expert_data_;
+  std::unique_ptr<Communicator> data_, tokens_, tensor_, context_, expert_, expert_data_;
 };
 
 /// Sums every gradient over the ranks that hold parts of it. Call once per step after GradientBuffer::finish_step().

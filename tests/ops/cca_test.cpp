@@ -19,16 +19,17 @@ using reference::Array;
 struct Options {
   int64_t heads = 2, kv_heads = 1, width = 8, rotary = 4;
   DType type = DType::f32, grouped = DType::f32, out = DType::f32;
+  int64_t delayed = -1;
 };
 
 void check(const Options& o, const std::vector<int64_t>& lengths) {
   const Rows rows = make_rows(lengths);
   const int64_t heads = o.heads + o.kv_heads, channels = heads * o.width;
   OpCase c;
-  c.name = fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {}", o.heads, o.kv_heads, o.width, o.rotary,
-                       describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out));
+  c.name = fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {} delayed={}", o.heads, o.kv_heads, o.width, o.rotary,
+                       describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out), o.delayed);
   c.op = &cca_op();
-  CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0};
+  CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0, o.delayed};
   if (lengths.size() == 1) {
     attr.rows = nullptr;
     c.output_row_indexed = {true};
@@ -58,6 +59,11 @@ TEST(Cca, HeadsGroupsAndTypes) {
       check({heads, kv_heads, 8, 4, type, type, out}, {5});
       check({heads, kv_heads, 6, 2, type, type, out}, {2, 1, 0, 3});
     }
+}
+
+TEST(Cca, ATensorRanksPartOfTheValues) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const int64_t delayed : {0, 3, 7}) check({2, 1, 7, 4, type, type, type, delayed}, {4, 1, 3});
 }
 
 TEST(Cca, LongDocumentsAndOddOffsets) {

@@ -1,4 +1,4 @@
-// embedding, linear, activation, add, head: values, gradients, invariance, empty and odd sizes.
+// embedding, shard_index, shard_rows, linear, activation, add, head: values, gradients, invariance, empty and odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
 #include "ops/op_check.h"
+#include "ops/shard_index/shard_index.h"
 
 namespace ingot::test {
 namespace {
@@ -36,6 +37,51 @@ TEST(Embedding, Cases) {
       c.output_row_indexed = {true};
       check_op(c);
     }
+}
+
+TEST(Embedding, AbsentIdsGiveZeros) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    OpCase c;
+    c.name = fmt::format("embedding with absent ids {}", name_of(type));
+    c.op = &embedding_op();
+    c.attr = AttrBox(EmbeddingAttr{DType::f32, true});
+    c.attr_double = AttrBox(EmbeddingAttr{DType::f64, true});
+    c.inputs = {{{Shape{6}, DType::i32}, 1, 0, {2, -1, 0, 2, -1, -1}, true, true}, {{Shape{3, 5}, type}}};
+    c.output_row_indexed = {true};
+    check_op(c);
+  }
+}
+
+TEST(ShardIndex, Cases) {
+  OpCase c;
+  c.name = "shard_index";
+  c.op = &shard_index_op();
+  c.attr = c.attr_double = AttrBox(ShardIndexAttr{10, 5, 7});
+  c.inputs = {{{Shape{6}, DType::i32}, 1, 0, {9, 10, 14, 15, -1, 0}, true, true}};
+  c.output_row_indexed = {true};
+  check_op(c);
+  const std::vector<int32_t> x = {9, 10, 14, 15, -1, 0};
+  std::vector<int32_t> y(6);
+  const Tensor in[] = {Tensor::of(x.data(), {6})}, out[] = {Tensor::of(y.data(), {6})};
+  shard_index_op().kernels.back().forward({c.attr.data(), in, out, {}, {}});
+  EXPECT_EQ(y, (std::vector<int32_t>{7, 0, 4, 7, -1, 7}));
+}
+
+TEST(ShardRows, Cases) {
+  for (const int64_t count : {0, 3}) {
+    OpCase c;
+    c.name = fmt::format("shard_rows of {}", count);
+    c.op = &shard_rows_op();
+    c.attr = c.attr_double = AttrBox(ShardRowsAttr{2, count});
+    c.inputs = {{{Shape{6}, DType::i32}, 1, 0, {9, 10, 14, 15, -1, 0}}};
+    check_op(c);
+  }
+  const std::vector<int32_t> x = {9, 10, 14, 15};
+  std::vector<int32_t> y(2);
+  const Tensor in[] = {Tensor::of(x.data(), {4})}, out[] = {Tensor::of(y.data(), {2})};
+  const ShardRowsAttr attr{1, 2};
+  shard_rows_op().kernels.back().forward({&attr, in, out, {}, {}});
+  EXPECT_EQ(y, (std::vector<int32_t>{10, 14}));
 }
 
 TEST(Embedding, RefusesAnIdOutsideTheTable) {

@@ -410,11 +410,13 @@ std::vector<int32_t> sparse_choices(int64_t tokens, int64_t k, int32_t experts) 
 TEST(GroupByRank, Cases) {
   for (const DType type : {DType::f32, DType::bf16})
     for (const int64_t tokens : {0, 7, 90})
-      for (const auto& [experts, ranks, k] : {std::tuple<int32_t, int32_t, int64_t>{6, 3, 2}, {6, 2, 4}, {4, 4, 1}}) {
+      for (const auto& [experts, ranks, copies, k] :
+           {std::tuple<int32_t, int32_t, int32_t, int64_t>{6, 3, 1, 2}, {6, 2, 1, 4}, {4, 4, 1, 1}, {6, 6, 2, 2}, {4, 2, 2, 3}}) {
         OpCase c;
-        c.name = fmt::format("group_by_rank {} of {} experts on {} ranks, {} tokens, {}", k, experts, ranks, tokens, name_of(type));
+        c.name = fmt::format("group_by_rank {} of {} experts on {} ranks, {} copies, {} tokens, {}", k, experts, ranks, copies,
+                             tokens, name_of(type));
         c.op = &group_by_rank_op();
-        c.attr = c.attr_double = AttrBox(GroupByRankAttr{ranks, experts});
+        c.attr = c.attr_double = AttrBox(GroupByRankAttr{ranks, experts, copies});
         c.inputs = {{{Shape{tokens, 5}, type}},
                     {{Shape{tokens, k}, DType::f32}},
                     {{Shape{tokens, k}, DType::i32}, 1, 0, sparse_choices(tokens, k, experts)}};

@@ -21,6 +21,7 @@ const std::string kSource = INGOT_SOURCE_DIR;
 /// Folders that need no op_check test, and why.
 const std::map<std::string, std::string> kExempt = {
     {"sequence", "describes rows and rotations to the ops that look along the sequence; holds no op"},
+    {"context", "needs a group of ranks and a share of each sequence: tests/ranks/context_test.cpp"},
     {"collective", "needs a group of ranks, which a single call has not: tests/ranks/collective_test.cpp"},
 };
 
@@ -70,8 +71,10 @@ TEST(Registry, EveryOpHasAnOpCheckTest) {
   for (const auto& [folder, ops] : folders)
     for (const std::string& op : ops)
       if (kExempt.count(folder) == 0) EXPECT_EQ(tested.count(op), 1u) << "no test calls check_op() with " << op;
-  const std::string ranks = read_text(kSource + "/tests/ranks/collective_test.cpp");
-  for (const std::string& op : folders.at("collective")) EXPECT_NE(ranks.find(op + ","), std::string::npos) << op;
+  for (const char* folder : {"collective", "context"}) {
+    const std::string ranks = read_text(fmt::format("{}/tests/ranks/{}_test.cpp", kSource, folder));
+    for (const std::string& op : folders.at(folder)) EXPECT_NE(ranks.find(op + ","), std::string::npos) << op;
+  }
 }
 
 TEST(Registry, OpsAreComplete) {

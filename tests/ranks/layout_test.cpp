@@ -1,4 +1,4 @@
-// The seam, proven: small models in double on data, tensor and expert parallel thread ranks equal one rank. Initial
+// The seam, proven: small models in double on data, tensor, sequence, context and expert parallel thread ranks equal one rank. Initial
 // weights are the same bits; loss, every gradient and the gradient norm agree to 1e-9 (max |difference| / max |one rank|).
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "base/philox.h"
 #include "comm/threads.h"
@@ -18,7 +19,7 @@ namespace ingot::test {
 namespace {
 
 using reference::Array;
-constexpr int64_t kRows = 4, kLength = 12;
+constexpr int64_t kRows = 4, kLength = 16;
 
 /// A rank's part of a global tensor, cut by the pieces of its parameter.
 Array part_of(const ParameterSpec& spec, const Placement& placement, const Array& global) {
@@ -66,7 +67,7 @@ struct Case {
   bool starve = false;       ///< every token goes to the first experts: the last expert rank gets no row
   bool mask_last = false;    ///< the last rows have no valid target
   bool recompute = false;    ///< every output that backward reads is computed again
-  DispatchKind dispatch = DispatchKind::all_to_all;
+  RankOptions options = {};
 };
 
 class RecomputeAll final : public SlotPolicy {
@@ -82,7 +83,7 @@ struct Outcome {
 
 /// The whole batch: rows with different numbers of documents, so ranks have different numbers of valid targets.
 data::Batch whole_batch(const Case& c) {
-  data::Batch b = packed_batch(kRows, kLength, {12, 7, 5, 3, 3, 3, 3, 1, 1, 2, 8}, 61);
+  data::Batch b = packed_batch(kRows, kLength, {16, 9, 7, 5, 4, 3, 4, 1, 1, 2, 12}, 61);
   if (c.mask_last) std::fill(b.targets.begin() + kRows / 2 * kLength, b.targets.end(), data::kMasked);
   return b;
 }
@@ -96,18 +97,32 @@ struct RouterFeed {
 /// Forward and backward over rows [first, first + count) of the batch; gradients are of the mean loss over the whole batch.
 Outcome run_rows(const Case& how, const Decoder& decoder, const WeightSet& weights, GradientBuffer& gradients,
                  const data::Batch& batch, int64_t first, int64_t count, const RouterFeed& feed, const RankGroups* groups) {
-  const MicroBatch mb = micro_batch(batch, first, count);
+  MicroBatch mb = micro_batch(batch, first, count);
+  std::optional<ContextRows> context_rows;
+  std::vector<int32_t> ids, targets, positions;
+  if (groups != nullptr && groups->context().size() > 1) {
+    const ContextRows& rows =
+        context_rows.emplace(mb.rows, kLength, mb.positions.as<int32_t>(), groups->context().rank(), groups->context().size());
+    const auto share = [&](std::vector<int32_t>& values, Tensor& column) {
+      values = rows.share_of(column.as<int32_t>());
+      column = Tensor::of(values.data(), {rows.count()});
+    };
+    share(ids, mb.ids), share(targets, mb.targets), share(positions, mb.positions);
+  }
+  const int64_t tokens = mb.ids.dim(0);
   HeapArena arena;
   const RecomputeAll recompute;
   Tape tape(arena, {.policy = how.recompute ? &recompute : nullptr, .sink = &gradients});
   Context c{tape, weights, &mb.rows, tape.leaf(mb.positions)};
-  c.dispatch = how.dispatch;
   if (groups != nullptr) groups->join(c);
+  if (context_rows) c.context_rows = &*context_rows;
+  const int64_t sharers = groups != nullptr && groups->options().sequence_parallel ? groups->tensor().size() : 1;
+  const int64_t own = tokens / sharers;  // that this rank's routers see
   const int64_t k = decoder.config().moe.top_k, experts = decoder.config().moe.experts;
   for (const int64_t layer : decoder.moe_layers()) {
     RouterInputs& inputs = c.routers[layer];
     if (!feed.forced.empty())
-      inputs.forced_ids_TK = Tensor::of(feed.forced.data() + first * kLength * k, {count * kLength, k});
+      inputs.forced_ids_TK = Tensor::of(feed.forced.data(), {own, k});  // the same for every token
     if (feed.load.count(layer)) inputs.load_E = Tensor::of(feed.load.at(layer).data(), {experts});
   }
   gradients.begin_step();
@@ -117,9 +132,10 @@ Outcome run_rows(const Case& how, const Decoder& decoder, const WeightSet& weigh
   for (const double lp : reference::load(h.logprob_T.tensor())) o.nll -= lp;
   for (const Metric& m : tape.metrics())
     if (m.name == "router_counts") o.counts[m.layer] = reference::load(m.value.tensor());
-  Array d_logprob(static_cast<size_t>(count * kLength), -1.0 / static_cast<double>(batch.valid_targets));
-  double d_aux = 0.01 * static_cast<double>(count) / kRows, d_z = 0.001 * static_cast<double>(count) / kRows;
-  tape.seed(h.logprob_T, Tensor::of(d_logprob.data(), {count * kLength}));
+  Array d_logprob(static_cast<size_t>(tokens), -1.0 / static_cast<double>(batch.valid_targets));
+  const double share = static_cast<double>(own) / (kRows * kLength);
+  double d_aux = 0.01 * share, d_z = 0.001 * share;
+  tape.seed(h.logprob_T, Tensor::of(d_logprob.data(), {tokens}));
   for (const BalanceLosses& b : out.balance) {
     tape.seed(b.aux, Tensor::of(&d_aux, {1}));
     tape.seed(b.z, Tensor::of(&d_z, {1}));
@@ -179,7 +195,7 @@ void all_reduce(Communicator& group, Array& values) {
 void compare_rank(const OneRank& one, const Grid& grid, ThreadRank& self) {
   const RankGroups groups(grid, self.rank(), [&](std::string name, const std::vector<int>& members) {
     return self.group(std::move(name), members);
-  });
+  }, one.how.options);
   const ParameterTable& table = one.decoder.table();
   WeightSet weights(table, groups.placement(), Precision::f64());
   weights.initialize(5);
@@ -196,7 +212,7 @@ void compare_rank(const OneRank& one, const Grid& grid, ThreadRank& self) {
   all_reduce(groups.data(), nll);
   EXPECT_LE(std::abs(nll[0] - one.outcome.nll) / one.outcome.nll, 1e-12);
   for (auto& [layer, counts] : o.counts) {
-    all_reduce(groups.data(), counts);
+    all_reduce(groups.tokens(), counts);
     EXPECT_EQ(counts, one.outcome.counts.at(layer)) << "layer " << layer;
   }
   for (int i = 0; i < table.size(); ++i) {
@@ -218,39 +234,117 @@ TEST_P(Layouts, EqualOneRank) {
   run_ranks(grid.ranks(), [&](ThreadRank& self) { compare_rank(one, grid, self); }, 60);
 }
 
-std::vector<Case> cases() {
-  const GridShape dp2{.dp = 2}, tp2{.tp = 2}, ep2{.dp = 2, .ep = 2};
+const RankOptions kSequence{.sequence_parallel = true}, kAllGather{.dispatch = DispatchKind::all_gather};
+constexpr ContextForm kForms[] = {ContextForm::heads, ContextForm::gather, ContextForm::ring};
+
+std::vector<Case> dense_cases() {
+  const GridShape dp2{.dp = 2}, tp2{.tp = 2};
   std::vector<Case> all;
-  for (const char* model : {"llama", "llama-window", "gpt2"})
-    for (const GridShape& grid : {dp2, tp2, GridShape{.dp = 2, .tp = 2}}) all.push_back({model, grid});
-  for (const char* model : {"mla", "mla-direct", "record", "llama-lora", "mla-lora"}) all.push_back({model, tp2});
-  for (const char* model : {"moe", "moe-shared"})
-    for (const GridShape& grid : {dp2, tp2, ep2, GridShape{.dp = 4, .ep = 2}, GridShape{.dp = 2, .tp = 2, .ep = 2}})
-      all.push_back({model, grid});
-  for (const char* model : {"moe-sigmoid", "moe-latent"})
-    for (const GridShape& grid : {tp2, ep2}) all.push_back({model, grid});
-  for (const GridShape& grid : {dp2, ep2}) all.push_back({"zaya", grid});
-  for (const DispatchKind dispatch : {DispatchKind::all_gather, DispatchKind::all_to_all})
-    for (const bool recompute : {false, true}) {
-      all.push_back({.model = "moe", .grid = {.dp = 4, .ep = 4}, .recompute = recompute, .dispatch = dispatch});
-      all.push_back({.model = "moe", .grid = ep2, .starve = true, .recompute = recompute, .dispatch = dispatch});
+  for (const char* model : {"llama", "llama-window", "gpt2", "zaya-dense"})
+    for (const GridShape& grid : {dp2, tp2, GridShape{.dp = 2, .tp = 2}}) {
+      all.push_back({.model = model, .grid = grid});
+      if (grid.tp == 1) continue;
+      for (const bool recompute : {false, true})
+        all.push_back({.model = model, .grid = grid, .recompute = recompute, .options = kSequence});
     }
-  all.push_back({.model = "moe", .grid = ep2, .mask_last = true});
+  for (const char* model : {"mla", "mla-direct", "record", "llama-lora", "mla-lora"})
+    for (const RankOptions& options : {RankOptions{}, kSequence}) all.push_back({.model = model, .grid = tp2, .options = options});
+  all.push_back({.model = "gpt2", .grid = {.tp = 4}});
+  all.push_back({.model = "gpt2", .grid = {.tp = 4}, .options = kSequence});
   all.push_back({.model = "llama", .grid = dp2, .mask_last = true});
   all.push_back({.model = "llama", .grid = tp2, .recompute = true});
   return all;
 }
 
+std::vector<Case> expert_cases() {
+  const GridShape dp2{.dp = 2}, tp2{.tp = 2}, ep2{.dp = 2, .ep = 2};
+  std::vector<Case> all;
+  for (const char* model : {"moe", "moe-shared", "zaya"}) {
+    for (const GridShape& grid : {dp2, tp2, ep2, GridShape{.dp = 4, .ep = 2}, GridShape{.dp = 2, .tp = 2, .ep = 2}})
+      all.push_back({.model = model, .grid = grid});
+    // Experts folded over data and tensor ranks; expert tensor ranks over either.
+    for (const GridShape& grid :
+         {GridShape{.tp = 2, .etp = 1}, GridShape{.tp = 2, .ep = 2, .etp = 1}, GridShape{.dp = 2, .tp = 2, .ep = 4, .etp = 1},
+          GridShape{.tp = 2, .etp = 2}, GridShape{.dp = 2, .tp = 2, .ep = 2, .etp = 2}})
+      for (const bool recompute : {false, true})
+        all.push_back({.model = model, .grid = grid, .recompute = recompute, .options = kSequence});
+    all.push_back({.model = model, .grid = {.dp = 2, .etp = 2}});
+    all.push_back({.model = model, .grid = {.dp = 4, .ep = 2, .etp = 2}});
+  }
+  for (const char* model : {"moe-sigmoid", "moe-latent"})
+    for (const GridShape& grid : {tp2, ep2}) all.push_back({.model = model, .grid = grid});
+  all.push_back({.model = "moe-latent", .grid = {.tp = 2, .ep = 2, .etp = 1}, .options = kSequence});
+  for (const RankOptions& options : {kAllGather, RankOptions{}})
+    for (const bool recompute : {false, true}) {
+      all.push_back({.model = "moe", .grid = {.dp = 4, .ep = 4}, .recompute = recompute, .options = options});
+      all.push_back({.model = "moe", .grid = ep2, .starve = true, .recompute = recompute, .options = options});
+      all.push_back({.model = "moe", .grid = {.dp = 4, .ep = 2, .etp = 2}, .starve = true, .recompute = recompute, .options = options});
+    }
+  all.push_back({.model = "moe", .grid = ep2, .mask_last = true});
+  return all;
+}
+
+std::vector<Case> context_cases() {
+  std::vector<Case> all;
+  for (const ContextForm form : kForms) {
+    for (const char* model : {"llama", "gpt2", "moe", "zaya"})
+      for (const bool recompute : {false, true})
+        all.push_back({.model = model, .grid = {.cp = 2}, .recompute = recompute, .options = {.context = form}});
+    for (const char* model : {"llama-window", "llama-patterns", "record", "mla", "zaya-dense"})
+      all.push_back({.model = model, .grid = {.cp = 2}, .options = {.context = form}});
+    all.push_back({.model = "gpt2", .grid = {.cp = 4}, .options = {.context = form}});
+    all.push_back({.model = "zaya", .grid = {.dp = 2, .cp = 2, .ep = 4}, .options = {.context = form}});
+    all.push_back({.model = "moe", .grid = {.dp = 2, .cp = 2, .ep = 2}, .mask_last = true, .options = {.context = form}});
+  }
+  for (const ContextForm form : {ContextForm::gather, ContextForm::ring}) {
+    all.push_back({.model = "zaya", .grid = {.cp = 4}, .options = {.context = form}});
+    for (const char* model : {"llama", "moe", "zaya"}) {
+      all.push_back({.model = model, .grid = {.cp = 2, .tp = 2}, .options = {.context = form}});
+      all.push_back({.model = model, .grid = {.cp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = {.sequence_parallel = true, .context = form}});
+    }
+  }
+  return all;
+}
+
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  std::string name = fmt::format("{}_dp{}_tp{}_ep{}{}{}{}{}", c.model, c.grid.dp, c.grid.tp, c.grid.ep,
-                                 c.starve ? "_starved" : "", c.mask_last ? "_masked" : "", c.recompute ? "_recompute" : "",
-                                 c.dispatch == DispatchKind::all_gather ? "_gather" : "");
+  static const char* const kFormNames[] = {"", "_kvgather", "_ring"};
+  std::string name = fmt::format("{}_dp{}_cp{}_tp{}_ep{}_etp{}{}{}{}{}{}{}", c.model, c.grid.dp, c.grid.cp, c.grid.tp, c.grid.ep,
+                                 c.grid.etp, kFormNames[static_cast<int>(c.options.context)],
+                                 c.options.sequence_parallel ? "_sequence" : "", c.starve ? "_starved" : "",
+                                 c.mask_last ? "_masked" : "", c.recompute ? "_recompute" : "",
+                                 c.options.dispatch == DispatchKind::all_gather ? "_gather" : "");
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Layouts, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Dense, Layouts, ::testing::ValuesIn(dense_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(ContextRanks, Layouts, ::testing::ValuesIn(context_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Experts, Layouts, ::testing::ValuesIn(expert_cases()), case_name);
+
+/// The message of the error that building or running the layout ends with.
+std::string refusal(const Case& c) {
+  try {
+    const OneRank one(c);
+    run_ranks(Grid(c.grid).ranks(), [&](ThreadRank& self) { compare_rank(one, Grid(c.grid), self); }, 60);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(LayoutRefusals, NameWhatDoesNotFit) {
+  const auto expect = [](const Case& c, const char* text) {
+    EXPECT_NE(refusal(c).find(text), std::string::npos) << refusal(c);
+  };
+  expect({.model = "zaya", .grid = {.tp = 4}}, "conv_grouped.weight' [6, 8, 16] cannot be cut into 4 parts");
+  expect({.model = "llama", .grid = {.tp = 4}}, "4 query and 2 key-value heads cannot be cut over 4 tensor ranks");
+  expect({.model = "moe", .grid = {.tp = 2, .etp = 1}}, "must hold different tokens");
+  expect({.model = "moe-sigmoid", .grid = {.tp = 2}, .options = kSequence}, "needs whole documents");
+  expect({.model = "moe-sigmoid", .grid = {.cp = 2}}, "needs whole documents");
+  expect({.model = "llama", .grid = {.cp = 4}}, "4 query and 2 key-value heads of a rank cannot be shared out over 4 context");
+  expect({.model = "llama", .grid = {.cp = 3}}, "sequences of 16 tokens cannot be cut into 6 chunks");
+}
 
 }  // namespace
 }  // namespace ingot::test

@@ -34,10 +34,13 @@ PipelineLayout layout_of(const Case& c, const ModelConfig& m) {
 double square_sum(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table,
                   const GradientBuffer& gradients) {
   double copies = 0;
+  Array cut{0};  // of copies that tensor ranks have in parts
   for (int i = 0; i < table.size(); ++i)
     if (!pipe.owns(table[i]))
-      for (const double g : reference::load(gradients.gradient(i))) copies += g * g;
-  Array sum{gradient_square_sum(groups, table, gradients) - copies};
+      for (const double g : reference::load(gradients.gradient(i)))
+        (table[i].shard.axis == ShardAxis::tensor ? cut[0] : copies) += g * g;
+  all_reduce(groups.tensor(), cut);
+  Array sum{gradient_square_sum(groups, table, gradients) - copies - cut[0]};
   all_reduce(pipe.forward(), sum);
   return sum[0];
 }

@@ -21,24 +21,24 @@ class AllGatherDispatcher final : public Dispatcher {
   Value finish_back(Context&, const Value& sums_TD) override { return sums_TD; }
 };
 
-/// Rows that leave a rank when every token chooses k of the experts evenly (spec megatron-moe §3.6).
-double expected_rows_out(double tokens, double k, double experts, double ranks) {
+/// Rows that leave a rank when every token chooses k of the experts evenly, of which a rank holds `local`
+/// (spec megatron-moe §3.6).
+double expected_rows_out(double tokens, double k, double experts, double local, double ranks) {
   double stays_away = 1;  // from one given rank
-  for (double i = 0; i < k; ++i) stays_away *= std::max(0.0, experts - experts / ranks - i) / (experts - i);
+  for (double i = 0; i < k; ++i) stays_away *= std::max(0.0, experts - local - i) / (experts - i);
   return tokens * (ranks - 1) * (1 - stays_away);
 }
 
 class AllToAllDispatcher final : public Dispatcher {
  public:
-  AllToAllDispatcher(const PermuteAttr& local, int64_t experts) : Dispatcher(local), experts_(experts) {}
+  AllToAllDispatcher(const PermuteAttr& local, const GroupByRankAttr& places) : Dispatcher(local), places_(places) {}
 
   Tokens prepare(Context& c, const Tokens& t) override {
-    const int n = c.expert->size();
     const int64_t tokens = t.h_TD.dim(0);
-    room_ = n * tokens;
-    rows_out_ = expected_rows_out(static_cast<double>(tokens), static_cast<double>(t.ids_TK.dim(1)),
-                                  static_cast<double>(experts_), n);
-    sent_ = group_by_rank(c.tape, {n, static_cast<int32_t>(experts_)}, t.h_TD, t.probs_TK, t.ids_TK);
+    room_ = places_.ranks * tokens;
+    rows_out_ = expected_rows_out(static_cast<double>(tokens), static_cast<double>(t.ids_TK.dim(1)), places_.experts,
+                                  places_.experts / (places_.ranks / places_.copies), places_.ranks);
+    sent_ = group_by_rank(c.tape, places_, t.h_TD, t.probs_TK, t.ids_TK);
     Tokens out{std::move(sent_.rows_SD), std::move(sent_.probs_SK), std::move(sent_.ids_SK)};
     return out;
   }
@@ -56,7 +56,8 @@ class AllToAllDispatcher final : public Dispatcher {
   }
 
  private:
-  int64_t experts_, room_ = 0, slots_ = 0;
+  GroupByRankAttr places_;
+  int64_t room_ = 0, slots_ = 0;
   double rows_out_ = 0;
   RankRows sent_;  ///< its maps; the rows go on with the journey
   Value received_;
@@ -75,12 +76,15 @@ Value Dispatcher::prepare_back(Context& c, const Value& out_RD, const Permutatio
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, int64_t experts, int64_t bound, bool pad) {
   const Placement& place = c.weights.placement();
   const int size = c.expert != nullptr ? c.expert->size() : 1;
-  INGOT_CHECK(size == place.expert_size, "weights are shared out over {} expert ranks, the group has {}",
-              place.expert_size, size);
-  if (experts % size != 0) fail("{} experts cannot be shared out over {} expert ranks", experts, size);
-  const auto each = static_cast<int32_t>(experts / size);
+  INGOT_CHECK(size == place.expert_size * place.expert_tensor_size,
+              "weights are shared out over {} expert and {} expert tensor ranks, the group has {}", place.expert_size,
+              place.expert_tensor_size, size);
+  if (experts % place.expert_size != 0) fail("{} experts cannot be shared out over {} expert ranks", experts, place.expert_size);
+  const auto each = static_cast<int32_t>(experts / place.expert_size);
   const PermuteAttr local{place.expert_rank * each, each, bound * size, pad};
-  if (size > 1 && c.dispatch == DispatchKind::all_to_all) return std::make_unique<AllToAllDispatcher>(local, experts);
+  if (size > 1 && c.dispatch == DispatchKind::all_to_all)
+    return std::make_unique<AllToAllDispatcher>(
+        local, GroupByRankAttr{size, static_cast<int32_t>(experts), place.expert_tensor_size});
   return std::make_unique<AllGatherDispatcher>(local);
 }
 

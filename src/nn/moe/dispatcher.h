@@ -14,7 +14,8 @@
 //
 // Both give the same bits: arrived tokens are in the order of their rank, sums over a rank's experts are in the order of
 // the ids, sums over ranks in rank order. A group of one rank moves nothing and records nothing: the local dispatcher.
-// Every rank of the group has equally many tokens.
+// Every rank of the group has equally many tokens. Under expert tensor parallelism the group holds, expert rank by expert
+// rank, the ranks that share an expert's width: a token goes to all of them, and their sums are parts like any other.
 #pragma once
 #include <memory>
 

@@ -23,6 +23,14 @@ void refuse_cached_sequences(const Context& c) {
                   "train with moe.selection = top_k or sinkhorn to generate; validation losses can be computed");
 }
 
+void refuse_cut_documents(const Context& c) {
+  const bool tensor = c.sequence_parallel && c.tensor != nullptr && c.tensor->size() > 1;
+  if (tensor || c.context_rows != nullptr)
+    throw Error(fmt::format("the balance loss within documents (moe.sequence_aux_coefficient) needs whole documents, which {} "
+                            "parallelism cuts", tensor ? "sequence" : "context"),
+                "set it to 0, or leave that parallelism off");
+}
+
 }  // namespace
 
 MoeLayer::MoeLayer(ParameterTable& table, const std::string& prefix, const MoeOptions& o)
@@ -33,10 +41,14 @@ MoeLayer::MoeLayer(ParameterTable& table, const std::string& prefix, const MoeOp
     latent_down_ = table.add({prefix + ".latent_down.weight", {inner, o.width}, ParamRole::matrix, Init::normal(o.init_std)});
     latent_up_ = table.add({prefix + ".latent_up.weight", {o.width, inner}, ParamRole::matrix, Init::normal(o.out_std)});
   }
-  gate_up_ = table.add({prefix + ".experts.gate_up.weight", {o.experts, rows, inner}, ParamRole::expert,
-                        Init::normal(o.init_std), o.experts, {}, {ShardAxis::expert, 0, {}}});
-  down_ = table.add({prefix + ".experts.down.weight", {o.experts, inner, o.hidden}, ParamRole::expert,
-                     Init::normal(o.out_std), o.experts, {}, {ShardAxis::expert, 0, {}}});
+  const auto add = [&](const char* name, const Shape& shape, double std, ShardRule width) {
+    ParameterSpec spec{prefix + name, shape, ParamRole::expert, Init::normal(std), o.experts, {}, {ShardAxis::expert, 0}};
+    spec.width_shard = std::move(width);
+    return table.add(std::move(spec));
+  };
+  gate_up_ = add(".experts.gate_up.weight", {o.experts, rows, inner}, o.init_std,
+                 {ShardAxis::expert_tensor, 1, std::vector<int64_t>(static_cast<size_t>(rows / o.hidden), o.hidden)});
+  down_ = add(".experts.down.weight", {o.experts, inner, o.hidden}, o.out_std, {ShardAxis::expert_tensor, 2});
   if (o.shared_hidden > 0)
     shared_.emplace(table, prefix + ".shared",
                     MlpOptions{o.width, o.shared_hidden, o.kind, false, o.init_std, o.out_std});
@@ -80,6 +92,7 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
   const RouteResult chosen = choose(c, r.logits_TE, c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{}, l);
   BalanceLosses losses{chosen.aux_loss, chosen.z_loss, {}};
   if (o_.sequence_balance) {
+    refuse_cut_documents(c);
     const RouteAttr scores{.score = o_.route.score, .experts = o_.route.experts, .skip_classes = o_.route.skip_classes,
                            .k = o_.route.k};
     losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);

@@ -8,8 +8,8 @@
 //   k^_j = c_{H+j} + (mean over the heads h of j of q_h + k_j) / 2
 //   q~_h = sqrt(K) q^_h / |q^_h|,      k~_j = tau_j sqrt(K) k^_j / |k^_j|,      |x| = sqrt(sum x^2 + 1e-12)
 //   rotary position embedding on the first rotary.dims of each q~ and k~ (ops/qk_prepare)
-//   v_t = [current_t ; delayed_{t-1}]                            half of the value channels come one token
-//   late
+//   v_t = [current_t ; delayed_{t-1}]                            the last `delayed` value channels (half of the
+//   model's; under tensor parallelism a rank has its heads' channels of the whole) come one token late
 //
 // At a document's start z_{-1} = z_{-2} = 0 and delayed_{-1} = 0: the input is padded once, so u_{-1} = b0,
 // not 0.
@@ -35,11 +35,14 @@ namespace ingot {
 struct CcaAttr {
   int64_t heads = 1;        ///< H
   int64_t kv_heads = 1;     ///< G, divides H
-  int64_t head_width = 0;   ///< K; G K is even
+  int64_t head_width = 0;   ///< K; G K is even unless `delayed` is given
   RotaryRule rotary = {};   ///< dims at most K
   DType out = DType::f32;
   const Rows* rows = nullptr;  ///< nullptr: all rows are one document
   int64_t layer = 0;           ///< of the states
+  int64_t delayed = -1;        ///< value channels that come late, at most G K; -1: half of them
+
+  int64_t delayed_channels() const { return delayed >= 0 ? delayed : kv_heads * head_width / 2; }
 };
 
 struct CcaParams {

@@ -40,7 +40,7 @@ class Problem {
     const int64_t heads = a.heads + a.kv_heads, channels = heads * a.head_width;
     const int64_t spans = std::max(span_count(a), rows / 8 + 16);
     const int64_t buffer = heads * (rows + spans) * a.head_width + a.head_width;
-    return 3 * buffer + 5 * channels + parameter_chunks(rows) * (4 * channels + a.kv_heads);
+    return 3 * buffer + 4 * channels + a.delayed_channels() + parameter_chunks(rows) * (4 * channels + a.kv_heads);
   }
 
   Problem(const OpCall& call, bool backward) : call_(call), attr_(call.attr<CcaAttr>()) {
@@ -52,7 +52,7 @@ class Problem {
     const int64_t buffer = heads * views * attr_.head_width + attr_.head_width;
     auto* floats = static_cast<float*>(call.scratch);
     const auto take = [&](int64_t count) { return std::exchange(floats, floats + count); };
-    p.heads = attr_.heads, p.kv_heads = attr_.kv_heads, p.width = attr_.head_width;
+    p.heads = attr_.heads, p.kv_heads = attr_.kv_heads, p.width = attr_.head_width, p.delayed = attr_.delayed_channels();
     p.rotary = rotary_table(attr_.rotary);
     p.positions = call.in[kPositions].as<int32_t>();
     p.x = call.in[kQkv].data, p.x_type = call.in[kQkv].dtype();
@@ -67,11 +67,11 @@ class Problem {
       if (b != nullptr) std::fill_n(b + buffer - attr_.head_width, attr_.head_width, 0.0f);
     p.y_type = attr_.out;
     older_ = take(channels), newer_ = take(channels),
-    zeros_ = take(channels + attr_.kv_heads * attr_.head_width / 2);
+    zeros_ = take(channels + p.delayed);
     p.older = older_, p.newer = newer_;
     const auto* taps = call.in[kDepthwise].as<float>();
     for (int64_t i = 0; i < channels; ++i) older_[i] = taps[2 * i], newer_[i] = taps[2 * i + 1];
-    std::fill_n(zeros_, channels + attr_.kv_heads * attr_.head_width / 2, 0.0f);
+    std::fill_n(zeros_, channels + p.delayed, 0.0f);
     partials = floats;
   }
 

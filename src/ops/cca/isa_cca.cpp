@@ -12,8 +12,9 @@ int64_t channels(const CcaRows& p) {
 int64_t row_width(const CcaRows& p) {
   return channels(p) + p.kv_heads * p.width;
 }
-int64_t half_values(const CcaRows& p) {
-  return p.kv_heads * p.width / 2;
+/// Value channels of the token itself.
+int64_t current(const CcaRows& p) {
+  return p.kv_heads * p.width - p.delayed;
 }
 /// Head n at a view row of a head-major buffer.
 int64_t at(const CcaRows& p, int64_t n, int64_t view) {
@@ -75,7 +76,7 @@ float head_before_norm(const CcaRows& p, const X* row, const float* c, int64_t n
 
 template <class X, class Y>
 void finish(const CcaRows& p, const CcaPiece& piece) {
-  const int64_t K = p.width, width = row_width(p), half = half_values(p);
+  const int64_t K = p.width, width = row_width(p), late = p.delayed;
   const float root = __builtin_sqrtf(static_cast<float>(K));
   RowAngles angles;
   float head[kMaxHeadWidth];
@@ -91,11 +92,11 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
       rotate_head(head, angles, p.rotary, false);
       copy_n(y + n * K, head, K);
     }
-    copy_n(y + channels(p), x + channels(p), half);
+    copy_n(y + channels(p), x + channels(p), current(p));
     if (row == piece.span_begin)
-      copy_n(y + width - half, piece.before1 + channels(p), half);
+      copy_n(y + width - late, piece.before1 + channels(p), late);
     else
-      copy_n(y + width - half, x - half, half);
+      copy_n(y + width - late, x - late, late);
   }
 }
 
@@ -170,17 +171,17 @@ void depthwise_backward_row(const CcaRows& p, const CcaPiece& piece, const CcaSu
 
 template <class X, class Y>
 void depthwise_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
-  const int64_t width = row_width(p), half = half_values(p);
+  const int64_t width = row_width(p), late = p.delayed;
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     depthwise_backward_row<X>(p, piece, sums, row);
     if (p.d_x == nullptr) continue;
     const Y* d_y = static_cast<const Y*>(p.d_y) + row * width;
     X* d_x = static_cast<X*>(p.d_x) + row * width;
-    copy_n(d_x + channels(p), d_y + channels(p), half, p.accumulate);
+    copy_n(d_x + channels(p), d_y + channels(p), current(p), p.accumulate);
     if (row + 1 < piece.span_end)
-      copy_n(d_x + width - half, d_y + 2 * width - half, half, p.accumulate);
+      copy_n(d_x + width - late, d_y + 2 * width - late, late, p.accumulate);
     else if (!p.accumulate)
-      each_vector(half, [&](int64_t i, int m) { store_n(d_x + width - half + i, zero(), m); });
+      each_vector(late, [&](int64_t i, int m) { store_n(d_x + width - late + i, zero(), m); });
   }
 }
 

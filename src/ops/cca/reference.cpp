@@ -28,7 +28,7 @@ struct Problem {
         K(a.head_width),
         channels((a.heads + a.kv_heads) * K),
         width(channels + a.kv_heads * K),
-        half_v(a.kv_heads * K / 2),
+        late_v(a.delayed_channels()),
         x(load(call.in[kQkv])),
         positions(load_ints(call.in[kPositions])),
         taps(load(call.in[kDepthwise])),
@@ -38,7 +38,7 @@ struct Problem {
         tau(load(call.in[kTemperature])) {}
 
   const CcaAttr& a;
-  int64_t K, channels, width, half_v;
+  int64_t K, channels, width, late_v;
   Array x;
   std::vector<int32_t> positions;
   Array taps, b0, grouped, b1, tau;
@@ -55,13 +55,13 @@ struct Problem {
 struct Span {
   Span(const Problem& p, const SequenceSpan& span) : p_(p), rows(span.rows) {
     z.resize(at((rows + 2) * p.channels));
-    delayed.resize(at((rows + 1) * p.half_v));
+    delayed.resize(at((rows + 1) * p.late_v));
     if (span.past > 0) load_state(span);
     for (int64_t t = 0; t < rows; ++t) {
       const double* row = p.x.data() + (span.row_begin + t) * p.width;
       for (int64_t i = 0; i < p.channels; ++i) z[z_at(t, i)] = row[i];
-      for (int64_t i = 0; i < p.half_v; ++i)
-        delayed[at((t + 1) * p.half_v + i)] = row[p.width - p.half_v + i];
+      for (int64_t i = 0; i < p.late_v; ++i)
+        delayed[at((t + 1) * p.late_v + i)] = row[p.width - p.late_v + i];
     }
     u.resize(at((rows + 1) * p.channels));
     for (int64_t t = -1; t < rows; ++t)
@@ -75,9 +75,9 @@ struct Span {
     const SequenceLayout& layout = span.state->layout();
     for (const int64_t t : {int64_t{-2}, int64_t{-1}}) {
       const void* data = span.state->conv_row(p_.a.layer, span.past + t);
-      const Array row = load(Tensor(const_cast<void*>(data), {p_.channels + p_.half_v}, layout.conv_dtype()));
+      const Array row = load(Tensor(const_cast<void*>(data), {p_.channels + p_.late_v}, layout.conv_dtype()));
       for (int64_t i = 0; i < p_.channels; ++i) z[z_at(t, i)] = row[at(i)];
-      for (int64_t i = 0; i < p_.half_v; ++i) delayed[at(i)] = row[at(p_.channels + i)];
+      for (int64_t i = 0; i < p_.late_v; ++i) delayed[at(i)] = row[at(p_.channels + i)];
     }
   }
 
@@ -139,7 +139,7 @@ void forward(const OpCall& call) {
         for (int64_t i = 0; i < p.K; ++i) row[n * p.K + i] = s.pre[s.u_at(t, n * p.K + i)] * scale;
         rotate(p.positions[at(span.row_begin + t)], row + n * p.K, 1);
       }
-      for (int64_t i = 0; i < p.half_v; ++i) row[p.width - p.half_v + i] = s.delayed[at(t * p.half_v + i)];
+      for (int64_t i = 0; i < p.late_v; ++i) row[p.width - p.late_v + i] = s.delayed[at(t * p.late_v + i)];
     }
   }
   store(call.out[0], y);
@@ -228,8 +228,8 @@ void backward(const OpCall& call) {
     for (int64_t t = 0; t < span.rows; ++t) {
       for (int64_t n = 0; n < p.a.heads + p.a.kv_heads; ++n)
         rotate(p.positions[at(span.row_begin + t)], grad + t * p.width + n * p.K, -1);
-      for (int64_t i = p.channels; i < p.width - p.half_v; ++i) d_x[t * p.width + i] = grad[t * p.width + i];
-      for (int64_t i = p.width - p.half_v; i < p.width && t > 0; ++i)
+      for (int64_t i = p.channels; i < p.width - p.late_v; ++i) d_x[t * p.width + i] = grad[t * p.width + i];
+      for (int64_t i = p.width - p.late_v; i < p.width && t > 0; ++i)
         d_x[(t - 1) * p.width + i] = grad[t * p.width + i];
     }
     const Array d_pre = norm_backward(p, s, grad, d);

@@ -16,6 +16,7 @@ namespace ingot {
 
 struct CcaRows {
   int64_t heads, kv_heads, width;
+  int64_t delayed;  ///< value channels that come one token late: the last ones
   RotaryTable rotary;
   const int32_t* positions;
   const void* x;  ///< packed rows of the call

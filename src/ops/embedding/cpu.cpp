@@ -14,7 +14,7 @@ void forward(const OpCall& call) {
   const Tensor &ids = call.in[0], &table = call.in[1], &y = call.out[0];
   const auto* id = ids.as<int32_t>();
   for (int64_t t = 0; t < ids.numel(); ++t)
-    if (id[t] < 0 || id[t] >= table.dim(0))
+    if (!call.attr<EmbeddingAttr>().legal(id[t], table.dim(0)))
       fail("token {} at position {} is outside the vocabulary of {}", id[t], t, table.dim(0));
   gather_tensor_rows({y, false}, table, id, 1);
 }
@@ -31,9 +31,11 @@ TokensById sort_tokens(const Tensor& ids, int64_t vocabulary, void* scratch) {
   // first[v + 2] counts v, so that after the running sum first[v + 1] is where v begins, and moves to where
   // it ends.
   std::memset(by_id.first, 0, static_cast<size_t>(vocabulary + 2) * sizeof(int32_t));
-  for (int64_t t = 0; t < tokens; ++t) ++by_id.first[id[t] + 2];
+  for (int64_t t = 0; t < tokens; ++t)
+    if (id[t] >= 0) ++by_id.first[id[t] + 2];
   for (int64_t v = 0; v < vocabulary; ++v) by_id.first[v + 2] += by_id.first[v + 1];
-  for (int64_t t = 0; t < tokens; ++t) by_id.order[by_id.first[id[t] + 1]++] = static_cast<int32_t>(t);
+  for (int64_t t = 0; t < tokens; ++t)
+    if (id[t] >= 0) by_id.order[by_id.first[id[t] + 1]++] = static_cast<int32_t>(t);
   return by_id;
 }
 

@@ -25,7 +25,8 @@ BackwardReads reads(const void*) {
 }
 
 std::string print(const void* attr) {
-  return fmt::format("out={}", name_of(static_cast<const EmbeddingAttr*>(attr)->out));
+  const auto& a = *static_cast<const EmbeddingAttr*>(attr);
+  return fmt::format("out={}{}", name_of(a.out), a.absent ? " absent ids" : "");
 }
 
 }  // namespace
@@ -43,8 +44,8 @@ const Op& embedding_op() {
   return op;
 }
 
-Value embedding(Tape& tape, DType out, const Value& ids_T, const Value& table_VD) {
-  return tape.apply(embedding_op(), EmbeddingAttr{out}, {ids_T, table_VD}).front();
+Value embedding(Tape& tape, const EmbeddingAttr& attr, const Value& ids_T, const Value& table_VD) {
+  return tape.apply(embedding_op(), attr, {ids_T, table_VD}).front();
 }
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
 // embedding: y[t] = table[ids[t]].
 //
 // Shapes: ids_T (i32, 0 <= id < V), table_VD (any float type) -> y_TD (attr.out, usually the stream's type).
-// An id outside [0, V) is an Error that names the position. The table's gradient sums the cotangents of equal ids in
+// An id outside [0, V) is an Error that names the position; with attr.absent, -1 gives a row of zeros without gradient. The table's gradient sums the cotangents of equal ids in
 // token order, so it does not depend on threads; rows without a token get zero.
 #pragma once
 #include "tape/tape.h"
@@ -10,9 +10,15 @@ namespace ingot {
 
 struct EmbeddingAttr {
   DType out = DType::f32;
+  bool absent = false;  ///< -1 is legal
+
+  bool legal(int32_t id, int64_t vocabulary) const { return id < vocabulary && id >= (absent ? -1 : 0); }
 };
 
-Value embedding(Tape& tape, DType out, const Value& ids_T, const Value& table_VD);
+Value embedding(Tape& tape, const EmbeddingAttr& attr, const Value& ids_T, const Value& table_VD);
+inline Value embedding(Tape& tape, DType out, const Value& ids_T, const Value& table_VD) {
+  return embedding(tape, EmbeddingAttr{out}, ids_T, table_VD);
+}
 
 const Op& embedding_op();
 

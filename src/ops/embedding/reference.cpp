@@ -1,4 +1,5 @@
 // embedding in plain loops; see embedding.h.
+#include "ops/embedding/embedding.h"
 #include "ops/embedding/kernels.h"
 #include "ops/reference.h"
 
@@ -13,9 +14,9 @@ void forward(const OpCall& call) {
   const auto width = static_cast<size_t>(call.in[1].dim(1));
   Array y(ids.size() * width);
   for (size_t t = 0; t < ids.size(); ++t) {
-    if (ids[t] < 0 || ids[t] >= call.in[1].dim(0))
+    if (!call.attr<EmbeddingAttr>().legal(ids[t], call.in[1].dim(0)))
       fail("token {} at position {} is outside the vocabulary of {}", ids[t], t, call.in[1].dim(0));
-    for (size_t d = 0; d < width; ++d) y[t * width + d] = table[static_cast<size_t>(ids[t]) * width + d];
+    for (size_t d = 0; d < width && ids[t] >= 0; ++d) y[t * width + d] = table[static_cast<size_t>(ids[t]) * width + d];
   }
   reference::store(call.out[0], y);
 }
@@ -27,7 +28,7 @@ void backward_weight(const OpCall& call) {
   const auto width = static_cast<size_t>(table.dim(1));
   Array d_table(static_cast<size_t>(table.numel()));
   for (size_t t = 0; t < ids.size(); ++t)
-    for (size_t d = 0; d < width; ++d) d_table[static_cast<size_t>(ids[t]) * width + d] += d_y[t * width + d];
+    for (size_t d = 0; d < width && ids[t] >= 0; ++d) d_table[static_cast<size_t>(ids[t]) * width + d] += d_y[t * width + d];
   reference::store(call.d_in[1], d_table);
 }
 

@@ -32,9 +32,11 @@ void backward_input(const OpCall& call) {
   const std::vector<int32_t> rows = rows_of_choices(call);
   const int64_t k = call.in[2].dim(1);
   auto* to = d_probs.tensor.as<float>();
-  for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
-    const int32_t r = rows[static_cast<size_t>(i)];
-    const float d = d_weights.defined() && r >= 0 ? d_weights.as<float>()[r * k + i % k] : 0.0f;
+  const int64_t copies = call.attr<GroupByRankAttr>().copies;
+  for (int64_t i = 0; i < d_probs.tensor.numel(); ++i) {
+    float d = 0;
+    for (int64_t copy = 0; copy < copies && d_weights.defined(); ++copy)
+      if (const int32_t r = rows[static_cast<size_t>(i * copies + copy)]; r >= 0) d += d_weights.as<float>()[r * k + i % k];
     to[i] = d_probs.accumulate ? to[i] + d : d;
   }
 }

@@ -14,8 +14,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) && ids.dtype() == DType::i32 &&
                   probs.shape() == ids.shape(),
               "x {} probs {} ids {}", x.meta.str(), probs.meta.str(), ids.meta.str());
-  INGOT_CHECK(a.ranks > 0 && a.experts % a.ranks == 0, "{} experts on {} ranks", a.experts, a.ranks);
-  const int64_t tokens = x.dim(0), k = ids.dim(1), most = std::min<int64_t>(k, a.ranks), rows = tokens * most;
+  INGOT_CHECK(a.ranks > 0 && a.copies > 0 && a.ranks % a.copies == 0 && a.experts % (a.ranks / a.copies) == 0,
+              "{} experts on {} ranks, {} copies", a.experts, a.ranks, a.copies);
+  const int64_t tokens = x.dim(0), k = ids.dim(1), most = std::min<int64_t>(k * a.copies, a.ranks), rows = tokens * most;
   out[0] = {Shape{rows, x.dim(1)}, x.dtype()};
   out[1] = {Shape{rows, k}, probs.dtype()};
   out[2] = {Shape{rows, k}, DType::i32};
@@ -37,7 +38,7 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const GroupByRankAttr*>(attr_data);
-  return fmt::format("{} experts on {} ranks", a.experts, a.ranks);
+  return fmt::format("{} experts on {} ranks, {} copies", a.experts, a.ranks, a.copies);
 }
 
 /// The different ranks of one token's choices, ascending.
@@ -45,7 +46,7 @@ std::vector<int32_t> ranks_of(const GroupByRankAttr& a, const int32_t* ids, int6
   std::vector<int32_t> ranks;
   for (int64_t j = 0; j < k; ++j) {
     INGOT_CHECK(ids[j] < a.experts, "expert {} of {}", ids[j], a.experts);
-    if (ids[j] >= 0) ranks.push_back(ids[j] / (a.experts / a.ranks));
+    for (int32_t copy = 0; copy < a.copies && ids[j] >= 0; ++copy) ranks.push_back(a.rank_of(ids[j]) + copy);
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -75,7 +76,7 @@ void build_rank_map(const OpCall& call) {
       token[to] = static_cast<int32_t>(t);
       *slot++ = to;
       for (int64_t j = 0; j < k; ++j)
-        if (ids[t * k + j] >= 0 && ids[t * k + j] / (a.experts / a.ranks) == r) kept[to * k + j] = ids[t * k + j];
+        if (ids[t * k + j] >= 0 && a.rank_of(ids[t * k + j]) == r - r % a.copies) kept[to * k + j] = ids[t * k + j];
     }
   }
 }
@@ -84,14 +85,13 @@ std::vector<int32_t> rows_of_choices(const OpCall& call) {
   const auto& a = call.attr<GroupByRankAttr>();
   const int64_t k = call.in[2].dim(1), most = call.out[5].dim(1);
   const auto *ids = call.in[2].as<int32_t>(), *row = call.out[5].as<int32_t>();
-  std::vector<int32_t> rows(static_cast<size_t>(call.in[2].numel()), -1);
+  std::vector<int32_t> rows(static_cast<size_t>(call.in[2].numel() * a.copies), -1);
   for (int64_t t = 0; t < call.in[2].dim(0); ++t) {
     const std::vector<int32_t> ranks = ranks_of(a, ids + t * k, k);
     for (int64_t j = 0; j < k; ++j) {
-      const int32_t id = ids[t * k + j];
-      if (id < 0) continue;
-      const auto place = std::lower_bound(ranks.begin(), ranks.end(), id / (a.experts / a.ranks)) - ranks.begin();
-      rows[static_cast<size_t>(t * k + j)] = row[t * most + place];
+      if (ids[t * k + j] < 0) continue;
+      const auto place = std::lower_bound(ranks.begin(), ranks.end(), a.rank_of(ids[t * k + j])) - ranks.begin();
+      std::copy_n(row + t * most + place, a.copies, rows.begin() + (t * k + j) * a.copies);
     }
   }
   return rows;

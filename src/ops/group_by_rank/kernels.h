@@ -12,8 +12,8 @@ Kernel group_by_rank_reference();
 /// Fills the integer outputs of the forward from the ids; an id that is no expert of the model's is a bug of the caller.
 void build_rank_map(const OpCall& call);
 
-/// For every choice [T, k], the row that carries it, or -1: what brings the gradient of its weight back. From ids [T, k]
-/// and row_TM, of the call's backward.
+/// For every choice, the rows that carry it [T, k, copies], or -1: what brings the gradient of its weight back. From ids
+/// [T, k] and row_TM, of the call's backward.
 std::vector<int32_t> rows_of_choices(const OpCall& call);
 
 }  // namespace ingot

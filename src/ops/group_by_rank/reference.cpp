@@ -41,8 +41,9 @@ void backward_input(const OpCall& call) {
   }
   Array d_probs(tokens * k);
   const std::vector<int32_t> rows = rows_of_choices(call);
+  const auto copies = static_cast<size_t>(call.attr<GroupByRankAttr>().copies);
   for (size_t i = 0; i < rows.size() && !d_weights.empty(); ++i)
-    if (rows[i] >= 0) d_probs[i] = d_weights[static_cast<size_t>(rows[i]) * k + i % k];
+    if (rows[i] >= 0) d_probs[i / copies] += d_weights[static_cast<size_t>(rows[i]) * k + i / copies % k];
   store(call.d_in[1], d_probs);
 }
 

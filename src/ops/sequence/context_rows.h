@@ -1,0 +1,61 @@
+// How the rows of whole sequences lie on the ranks of a context axis. A sequence of L tokens is cut into 2 n chunks; rank r
+// has chunks r and 2 n - 1 - r, so that causal attention is the same work for all (spec megatron-moe LC-1, zaya1 §3.8).
+// A rank's local rows are, sequence by sequence, those of its earlier chunk and then those of its later one.
+//
+// Halo. Ops that look two tokens back (cca) get each chunk with two rows before it: the last two tokens of the chunk before.
+// Rows of a chunk that continue a document form one span with as many of these as belong to the document; what is left of
+// the two rows is a span of its own, whose results nobody reads. So shapes do not depend on where documents begin.
+#pragma once
+#include <vector>
+
+#include "ops/sequence/rows.h"
+
+namespace ingot {
+
+/// A document's tokens in one chunk.
+struct ContextPiece {
+  int64_t row = 0;       ///< first local row
+  int64_t rows = 0;
+  int64_t first = 0;     ///< number of its first token within the document
+  int64_t phase = 0;     ///< of the document (SequenceSpan::phase)
+  int64_t document = 0;  ///< index of the span in `whole`
+};
+
+class ContextRows {
+ public:
+  static constexpr int64_t kHalo = 2;
+
+  /// `whole`: documents of whole sequences; `positions`: of all their tokens. Error where a sequence cannot be cut.
+  ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks);
+
+  const Rows& whole() const { return whole_; }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int64_t count() const { return whole_.count / ranks_; }  ///< local rows
+  int64_t chunk() const { return chunk_; }                 ///< tokens of a chunk
+  int64_t sequences() const { return whole_.count / (2 * ranks_ * chunk_); }
+  /// Row of the whole sequences that is local row `row` of `rank`.
+  int64_t whole_row(int rank, int64_t row) const;
+  /// This rank's entries of a column of the whole sequences (ids, targets, positions).
+  std::vector<int32_t> share_of(const int32_t* column) const;
+  /// The rank that has a chunk.
+  int owner(int64_t chunk) const { return static_cast<int>(chunk < ranks_ ? chunk : 2 * ranks_ - 1 - chunk); }
+  /// A rank's documents, ascending by local row.
+  const std::vector<ContextPiece>& pieces(int rank) const { return pieces_[static_cast<size_t>(rank)]; }
+
+  const Rows& with_halo() const { return with_halo_; }
+  const std::vector<int32_t>& halo_positions() const { return halo_positions_; }
+
+ private:
+  void cut_documents(int rank);
+  void add_halo(const int32_t* positions);
+
+  Rows whole_;
+  int rank_, ranks_;
+  int64_t chunk_;
+  std::vector<std::vector<ContextPiece>> pieces_;
+  Rows with_halo_;
+  std::vector<int32_t> halo_positions_;
+};
+
+}  // namespace ingot
