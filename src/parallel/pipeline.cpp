@@ -205,6 +205,7 @@ class Run {
     Context& c = f->step->context();
     c.tensor = strands_.hand_over_waiting_for(c.tensor);
     c.expert = strands_.hand_over_waiting_for(c.expert);
+    c.context = strands_.hand_over_waiting_for(c.context);
     DecoderOutput out;
     Stream s = parts.embedding ? decoder_.embed(c, f->step->ids_T()) : resume(*f);
     decoder_.blocks(c, s, parts.first_layer, parts.first_layer + parts.layers, out);

@@ -7,7 +7,7 @@
 // the schedule needs (PipelineShape::messages_held).
 //
 // Where the table merges a forward with a backward, the two are strands (strands.h): while one waits for
-// ranks of its tensor or expert group, the other computes.
+// ranks of its tensor, context or expert group, the other computes.
 #pragma once
 #include <functional>
 #include <memory>
@@ -40,7 +40,7 @@ class Pipeline {
   Pipeline(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
            PipelineSchedule schedule);
 
-  /// Forward and backward of all micro-batches, each of `rows` rows. Tapes take their buffers from `arena`
+  /// Forward and backward of all micro-batches, each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena`
   /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
   /// this rank's whole step; where strands hand over (a merged schedule with tensor or expert groups) the
   /// order of buffers is another than on a device, so such a step needs a HeapArena. Returns how many waits

@@ -5,7 +5,8 @@ if(NOT MPI_CXX_FOUND)
   return()
 endif()
 file(GLOB sources CONFIGURE_DEPENDS mpi/*_test.cpp)
-add_executable(ingot_test_mpi mpi/main.cpp support/world_checks.cpp ${sources})
+add_executable(ingot_test_mpi mpi/main.cpp support/world_checks.cpp support/small_models.cpp support/parity.cpp
+               support/pipeline_parity.cpp ${sources})
 target_link_libraries(ingot_test_mpi PRIVATE ingot_core GTest::gtest)
 target_include_directories(ingot_test_mpi PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 # More ranks than cores, as root in a container, and without reading another process's memory, which containers forbid.

@@ -9,112 +9,24 @@
 
 #include "base/error.h"
 #include "comm/threads.h"
-#include "support/parity.h"
+#include "support/pipeline_parity.h"
 
 namespace ingot::test {
 namespace {
 
 using enum PipelineScheduleKind;
 
-struct Case {
-  ParityProblem problem;
-  GridShape grid;
-  std::string layout;  ///< empty: even
-  int chunks = 1;      ///< of the even layout
-  PipelineScheduleKind schedule = one_forward_one_backward;
-  int group = 0;  ///< see PipelineShape
-};
-
-PipelineLayout layout_of(const Case& c, const ModelConfig& m) {
-  if (c.layout.empty()) return even_pipeline_layout(c.grid.pp, c.chunks, m.layers, m.mtp.modules());
-  return parse_pipeline_layout(c.layout, c.grid.pp, m.layers, m.mtp.modules());
-}
-
-/// The sum of squares of the model's gradient: of each parameter with its owner.
-double square_sum(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table,
-                  const GradientBuffer& gradients) {
-  double copies = 0;
-  Array cut{0};  // of copies that tensor ranks have in parts
-  for (int i = 0; i < table.size(); ++i)
-    if (!pipe.owns(table[i]))
-      for (const double g : reference::load(gradients.gradient(i)))
-        (table[i].shard.axis == ShardAxis::tensor ? cut[0] : copies) += g * g;
-  all_reduce(groups.tensor(), cut);
-  Array sum{gradient_square_sum(groups, table, gradients) - copies - cut[0]};
-  all_reduce(pipe.forward(), sum);
-  return sum[0];
-}
-
-void run_rank(const Case& c, const OneRank& one, const Grid& grid, ThreadRank& self) {
-  const GroupMaker make = [&](std::string name, const std::vector<int>& members) {
-    return self.group(std::move(name), members);
-  };
-  const ParameterTable& table = one.decoder.table();
-  const RankGroups groups(grid, self.rank(), make);
-  const PipelineGroups pipe(grid, self.rank(), make, layout_of(c, one.decoder.config()), table);
-  const Placement placement = pipe.placement(groups.placement());
-  WeightSet weights(table, placement, Precision::f64());
-  one.give_weights(weights);
-  GradientBuffer buffer(table, placement, DType::f64);
-
-  const int64_t share = c.problem.rows / groups.batch_ranks(), first = groups.batch_rank() * share;
-  const PipelineShape shape{pipe.stages(), pipe.layout().chunks(), static_cast<int>(share), c.group};
-  const Pipeline pipeline(one.decoder, weights.precision(), pipe, make_pipeline_schedule(c.schedule, shape));
-  ParityOutcome o;
-  const auto step = [&](Tape& tape, int b) {
-    return std::make_unique<ParityStep>(one, weights, tape, first + b, 1, &groups, o);
-  };
-  TapeOptions options = parity_tape(c.problem, &buffer);
-  CountingArena dry;
-  options.device = DeviceKind::null;
-  pipeline.run(step, kParityLength, options, dry);
-  options.device = DeviceKind::cpu;
-  buffer.begin_step();
-  if (c.schedule == merged && (c.grid.tp > 1 || c.grid.ep > 1)) {
-    HeapArena arena;
-    EXPECT_GT(pipeline.run(step, kParityLength, options, arena).hidden, 0);
-    EXPECT_EQ(arena.live_bytes(), 0);
-    // On the null device nobody waits, so buffers that pass quickly in one strand never meet those of the
-    // other.
-    EXPECT_GE(arena.peak_bytes(), dry.peak_bytes());
-    EXPECT_LE(static_cast<double>(arena.peak_bytes()), 1.25 * static_cast<double>(dry.peak_bytes()));
-  } else {
-    PlannedArena arena(plan_memory(dry.lives()));
-    EXPECT_EQ(pipeline.run(step, kParityLength, options, arena).hidden, 0);
-    EXPECT_EQ(arena.live_bytes(), 0);
-    EXPECT_EQ(arena.misses(), 0);
-    EXPECT_EQ(arena.peak_bytes(), dry.peak_bytes());
-  }
-  EXPECT_EQ(buffer.finish_step(), std::vector<std::string>{});
-  reduce_gradients(groups, table, buffer);
-  pipe.sum_shared(buffer);
-  one.expect_gradients(buffer, placement, self.rank());
-  const double squares = square_sum(groups, pipe, table, buffer);
-  EXPECT_LE(std::abs(squares - one.outcome.square_sum) / one.outcome.square_sum, 1e-9);
-
-  Array nll{o.nll};
-  all_reduce(groups.data(), nll);
-  if (pipe.stage() == pipe.stages() - 1) {
-    EXPECT_LE(std::abs(nll[0] - one.outcome.nll) / one.outcome.nll, 1e-12);
-  }
-  for (auto& [layer, counts] : o.counts) {
-    all_reduce(groups.data(), counts);
-    EXPECT_EQ(counts, one.outcome.counts.at(layer)) << "layer " << layer;
-  }
-}
-
-class Pipelines : public ::testing::TestWithParam<Case> {};
+class Pipelines : public ::testing::TestWithParam<PipelineCase> {};
 
 TEST_P(Pipelines, EqualOneRank) {
-  const Case& c = GetParam();
+  const PipelineCase& c = GetParam();
   const OneRank one(c.problem);
-  const Grid grid(c.grid);
   run_ranks(
-      grid.ranks(), [&](ThreadRank& self) { run_rank(c, one, grid, self); }, 60);
+      Grid(c.grid).ranks(), [&](ThreadRank& self) { expect_pipeline_equals_one_rank(c, one, self); }, 60);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<PipelineCase> cases() {
+  std::vector<PipelineCase> all;
   const GridShape pp2{.pp = 2}, pp4{.pp = 4};
   for (const char* model : {"llama", "gpt2", "moe", "zaya"})
     for (const bool recompute : {false, true}) {
@@ -148,6 +60,10 @@ std::vector<Case> cases() {
   for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged}) {
     all.push_back(
         {.problem = {.model = "llama", .rows = 8}, .grid = {.pp = 2, .dp = 1, .tp = 2}, .schedule = kind});
+    all.push_back({.problem = {.model = "llama", .rows = 8},
+                   .grid = {.pp = 2, .tp = 2},
+                   .schedule = kind,
+                   .sequence_parallel = true});
     for (const char* model : {"moe", "zaya"}) {
       all.push_back(
           {.problem = {.model = model, .rows = 8}, .grid = {.pp = 2, .dp = 2, .ep = 2}, .schedule = kind});
@@ -162,8 +78,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string case_name(const ::testing::TestParamInfo<PipelineCase>& info) {
+  const PipelineCase& c = info.param;
   const std::string layout = c.layout.empty() ? fmt::format("v{}", c.chunks) : c.layout;
   std::string name =
       fmt::format("{}_{}_pp{}_dp{}_tp{}_ep{}_{}_{}{}{}{}{}", info.index, c.problem.model, c.grid.pp,
