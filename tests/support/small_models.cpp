@@ -7,7 +7,7 @@
 namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
-  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "mla", "mla-direct", "moe", "moe-shared",
+  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "llama-unrotated", "llama-neighbours", "mla", "mla-direct", "moe", "moe-shared",
           "moe-sigmoid", "moe-latent", "llama-lora", "mla-lora", "mtp", "mtp-moe", "zaya-dense", "zaya", "record"};
 }
 
@@ -53,6 +53,19 @@ ModelConfig small_model_config(const std::string& name) {
     m.rope_theta = 1024;
     m.attention_scale = 0.12;
     m.logit_softcap = 5;
+  }
+  if (name == "llama-unrotated") {
+    m.position = PositionKind::none;
+    m.attention_bias = m.norm_bias = m.mlp_bias = true;
+    m.norm = NormChoice::layer;
+    m.mlp = MlpKind::gelu;
+    m.head_cap = {.kind = HeadCapKind::tanh, .cap = 5};
+  }
+  if (name == "llama-neighbours") {
+    m.interleaved_rope = true;
+    m.rope_scaling = {.kind = RopeScalingKind::llama3, .factor = 8, .original_context = 32};
+    m.window = 20;
+    m.window_pattern = "HF";
   }
   if (name.rfind("mla", 0) == 0) {
     m.attention = AttentionKind::mla;

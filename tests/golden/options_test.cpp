@@ -1,0 +1,147 @@
+// Every option has a loss curve: each field of a recipe that can change what is learnt takes, in some case of golden_test.cpp,
+// a value that is not its default's, each enum all of its values. A new field without a case fails here. And no two cases
+// have the same curve: each option that a case turns does something.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "golden/cases.h"
+
+namespace ingot::test {
+namespace {
+
+/// Sections, fields and values that leave the curve alone, that no case of one run can have, or that are refused; and where
+/// they are tested.
+const std::map<std::string, const char*> kElsewhere = {
+    {"run.folder", "a place"},
+    {"run.start_from", "needs a run before it: quick.LoraRun"},
+    {"model.custom_attention", "registered by another program: docs.Docs"},
+    {"stages.*.objective", "registered by another program: docs.Docs"},
+    {"stages.*.decay_shape=hold", "refused: nothing would decay"},
+    {"optimizer.others=muon", "refused: Muon needs matrices"},
+    {"data.folder", "a place"},
+    {"checkpoint", "leaves the weights alone"},
+    {"evaluation", "leaves the weights alone"},
+    {"samples", "leaves the weights alone"},
+    {"health", "leaves the weights alone, or stops the run"},
+    {"memory", "every policy has the same bits: quick.Limited, quick.TapeTest"},
+};
+
+bool is_elsewhere(const std::string& path) {
+  for (const auto& [prefix, reason] : kElsewhere)
+    if (path == prefix || path.rfind(prefix + ".", 0) == 0) return true;
+  return false;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += word + " ";
+  return all;
+}
+
+/// Values of every leaf of a recipe by path; elements of lists share the path "list.*".
+struct Values {
+  std::map<std::string, std::set<std::string>> found;
+  std::string prefix;
+
+  template <class T>
+  void operator()(const char* name, T& field, const char*) {
+    add((prefix.empty() ? "" : prefix + ".") + name, field);
+  }
+  template <class T>
+  void add(const std::string& path, T& value) {
+    if constexpr (config_detail::is_optional<T>) {
+      if (value) add(path, *value);
+      else found[path].insert("none");
+    } else if constexpr (config_detail::Struct<T>) {
+      Values inner{{}, path};
+      value.visit(inner);
+      for (auto& [p, v] : inner.found) found[p].insert(v.begin(), v.end());
+    } else if constexpr (config_detail::is_vector<T>) {
+      if constexpr (config_detail::Struct<typename T::value_type>)
+        for (auto& element : value) add(path + ".*", element);
+      else
+        found[path].insert(joined(value));
+    } else if constexpr (std::is_enum_v<T>) {
+      found[path].insert(enum_name(value));
+    } else {
+      found[path].insert(fmt::format("{}", value));
+    }
+  }
+};
+
+/// What the cases have to have: for each leaf its default, which does not count, and for enums every name.
+struct Wanted {
+  std::map<std::string, std::string> defaults;
+  std::map<std::string, std::vector<std::string>> names;
+  std::string prefix;
+
+  template <class T>
+  void operator()(const char* name, T& field, const char*) {
+    add((prefix.empty() ? "" : prefix + ".") + name, field);
+  }
+  template <class T>
+  void add(const std::string& path, T& value) {
+    if constexpr (config_detail::is_optional<T>) {
+      if constexpr (std::is_enum_v<typename T::value_type>) names[path] = config_detail::names_of<typename T::value_type>();
+      defaults[path] = "none";
+    } else if constexpr (config_detail::Struct<T>) {
+      const std::string outer = std::exchange(prefix, path);
+      value.visit(*this);
+      prefix = outer;
+    } else if constexpr (config_detail::is_vector<T>) {
+      if constexpr (config_detail::Struct<typename T::value_type>) {
+        typename T::value_type element{};
+        add(path + ".*", element);
+      } else {
+        defaults[path] = joined(value);
+      }
+    } else if constexpr (std::is_enum_v<T>) {
+      names[path] = config_detail::names_of<T>();
+    } else {
+      defaults[path] = fmt::format("{}", value);
+    }
+  }
+};
+
+TEST(GoldenOptions, EveryOptionHasACurve) {
+  Values values;
+  for (const Case& c : kCases) {
+    const TempDir folder;
+    write_text(folder / "recipe.toml", recipe_of(folder.path(), c));
+    Recipe recipe = load_recipe(folder / "recipe.toml", {});
+    recipe.visit(values);
+  }
+  Wanted wanted;
+  Recipe plain;
+  plain.visit(wanted);
+  for (const auto& [path, standard] : wanted.defaults) {
+    std::set<std::string> others = values.found[path];
+    others.erase(standard);
+    EXPECT_TRUE(!others.empty() || is_elsewhere(path))
+        << path << ": no case has another value than " << standard << "; add one to golden/cases.h";
+  }
+  for (const auto& [path, names] : wanted.names)
+    for (const std::string& name : names)
+      EXPECT_TRUE(values.found[path].count(name) == 1 || is_elsewhere(path) || is_elsewhere(path + "=" + name))
+          << path << ": no case has " << name << "; add one to golden/cases.h";
+  for (const auto& [prefix, reason] : kElsewhere) {
+    bool named = false;
+    for (const auto& [path, standard] : wanted.defaults) named |= path == prefix || path.rfind(prefix + ".", 0) == 0;
+    for (const auto& [path, names] : wanted.names)
+      for (const std::string& name : names) named |= path + "=" + name == prefix;
+    EXPECT_TRUE(named) << prefix << " is no option any more";
+  }
+}
+
+TEST(GoldenOptions, NoTwoCasesHaveTheSameCurve) {
+  std::map<std::string, std::string> owners;
+  for (const Case& c : kCases) {
+    const auto [other, isnew] = owners.emplace(read_text(fixture(fmt::format("golden/{}.txt", c.name))), c.name);
+    EXPECT_TRUE(isnew) << c.name << " has the curve of " << other->second;
+  }
+}
+
+}  // namespace
+}  // namespace ingot::test
