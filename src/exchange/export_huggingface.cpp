@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
 #include "base/progress.h"
 #include "checkpoint/model_state.h"
 #include "exchange/export.h"
@@ -74,7 +75,9 @@ std::string index_of(const std::vector<WeightFile>& files, int64_t bytes) {
 /// generation_config.json: the model's own, completed by the ids that stop generation.
 std::string generation_config(FileSystem& fs, const StoredModel& m, const TokenRoles& roles, const std::string& config) {
   const std::string own = m.small_files + "/generation_config.json";
-  Json j = !m.small_files.empty() && fs.exists(own) ? Json::parse(fs.read(own), nullptr, false) : Json::object();
+  const std::string text = !m.small_files.empty() && fs.exists(own) ? fs.read(own) : "{}";
+  require_shallow_json(text, own);
+  Json j = Json::parse(text, nullptr, false);
   if (!j.is_object()) j = Json::object();
   const Json c = Json::parse(config);
   for (const auto& [name, id] : {std::pair<const char*, std::optional<int32_t>>{"bos_token_id", roles.bos},

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json_depth.h"
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
 #include "ops/reference.h"
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kPrefix = "base_model.model.";
+constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 
 /// A module of PEFT: rows [row, row + rows) of a parameter of ours, which are a block of it.
 struct Module {
@@ -63,23 +65,13 @@ std::string adapter_config(const LoraConfig& lora, const std::vector<Module>& mo
   return j.dump(2) + "\n";
 }
 
-/// What adapter_config.json says, refused where it is not plain LoRA.
-LoraConfig read_adapter_config(FileSystem& fs, const std::string& path) {
-  const Json j = Json::parse(fs.read(path), nullptr, false);
-  const auto refuse = [&](const std::string& field, const std::string& expected) {
-    throw Error(fmt::format("'{}': '{}' is {}, expected {}", path, field, j.contains(field) ? j[field].dump() : "missing", expected),
-                "only plain LoRA adapters can be imported; merge others in PEFT (merge_and_unload) and import the model");
-  };
+/// The object in adapter_config.json.
+Json parse_config(const std::string& text, const std::string& path) {
+  if (text.size() > kMaxConfigBytes) fail("'{}' has {} bytes, at most {} are an adapter_config.json", path, text.size(), kMaxConfigBytes);
+  require_shallow_json(text, path);
+  Json j = Json::parse(text, nullptr, false);
   if (!j.is_object()) fail("'{}' is not a JSON object", path);
-  if (j.value("peft_type", Json()) != Json("LORA")) refuse("peft_type", "\"LORA\"");
-  if (!j.contains("r") || !j["r"].is_number_integer() || j["r"] < 1 || j["r"] > 65536) refuse("r", "a rank from 1 to 65536");
-  if (!j.contains("lora_alpha") || !j["lora_alpha"].is_number() || !(j["lora_alpha"] > 0)) refuse("lora_alpha", "a positive number");
-  if (j.value("bias", Json("none")) != Json("none")) refuse("bias", "\"none\"");
-  for (const char* flag : {"use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"})
-    if (j.contains(flag) && j[flag] != Json(false) && !j[flag].is_null()) refuse(flag, "false");
-  for (const char* list : {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication"})
-    if (j.contains(list) && !j[list].empty()) refuse(list, "none");
-  return {.rank = j["r"], .alpha = j["lora_alpha"], .targets = {}};
+  return j;
 }
 
 /// The parameters whose modules the file has pairs for; Error that names a tensor of no module.
@@ -116,6 +108,25 @@ bool take(const SafetensorsFile& file, const std::string& name, const Tensor& to
 
 }  // namespace
 
+LoraConfig lora_from_peft(const std::string& adapter_config, const std::string& path) {
+  const Json j = parse_config(adapter_config, path);
+  const auto refuse = [&](const std::string& field, const std::string& expected) {
+    const std::string found = j.contains(field) ? j[field].dump() : "missing";
+    throw Error(fmt::format("'{}': '{}' is {}, expected {}", path, field, found.substr(0, 120), expected),
+                "only plain LoRA adapters can be imported; merge others in PEFT (merge_and_unload) and import the model");
+  };
+  if (j.value("peft_type", Json()) != Json("LORA")) refuse("peft_type", "\"LORA\"");
+  if (!j.contains("r") || !j["r"].is_number_integer() || j["r"] < 1 || j["r"] > 65536) refuse("r", "a rank from 1 to 65536");
+  const double alpha = j.contains("lora_alpha") && j["lora_alpha"].is_number() ? j["lora_alpha"].get<double>() : 0;
+  if (!(alpha >= 1e-6 && alpha <= 1e6)) refuse("lora_alpha", "a number from 1e-6 to 1e6");
+  if (j.value("bias", Json("none")) != Json("none")) refuse("bias", "\"none\"");
+  for (const char* flag : {"use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"})
+    if (j.contains(flag) && j[flag] != Json(false) && !j[flag].is_null()) refuse(flag, "false");
+  for (const char* list : {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication"})
+    if (j.contains(list) && !j[list].empty()) refuse(list, "none");
+  return {.rank = j["r"], .alpha = alpha, .targets = {}};
+}
+
 ExportReport export_peft(FileSystem& fs, const StoredModel& m, const std::string& out) {
   if (m.config.lora.rank == 0) throw Error(fmt::format("'{}' has no adapters", m.reader.path()), "export the whole model: --format=hf");
   if (fs.exists(out)) throw Error(fmt::format("'{}' exists already", out), "choose another folder, or delete this one");
@@ -149,7 +160,7 @@ ExportReport export_peft(FileSystem& fs, const StoredModel& m, const std::string
 
 std::string import_peft(FileSystem& fs, const std::string& adapters, const std::string& base, const std::string& out) {
   require_new_folder(fs, out);
-  LoraConfig lora = read_adapter_config(fs, adapters + "/adapter_config.json");
+  LoraConfig lora = lora_from_peft(fs.read(adapters + "/adapter_config.json"), adapters + "/adapter_config.json");
   const StoredModel m = open_stored_model(fs, base);
   if (m.config.lora.rank > 0) throw Error(fmt::format("'{}' has adapters already", m.reader.path()), "name the model without them");
   const SafetensorsFile file(fs, adapters + "/adapter_model.safetensors");

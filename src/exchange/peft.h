@@ -8,6 +8,9 @@
 
 namespace ingot {
 
+/// What an adapter_config.json says; `path` names it in errors. Error for a variant that would be computed differently.
+LoraConfig lora_from_peft(const std::string& adapter_config, const std::string& path);
+
 /// Writes the model's adapters to the new folder `out`, in f32. Error for a model without adapters, and for one whose
 /// matrices PEFT's modules do not divide as ours (gpt2).
 ExportReport export_peft(FileSystem& fs, const StoredModel& model, const std::string& out);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
 #include "models/huggingface.h"
 
 namespace ingot {
@@ -11,7 +12,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
-constexpr int kMaxDepth = 32;
 constexpr int64_t kMaxLayers = 4096, kMaxHeads = 1 << 16, kMaxExperts = 1 << 12;
 
 /// Typed access to a config object with errors that name file and field.
@@ -336,11 +336,8 @@ ModelConfig zaya(const Fields& f, int64_t sublayers) {
 
 Json parse(const std::string& text, const std::string& path) {
   if (text.size() > kMaxConfigBytes) fail("'{}' has {} bytes, at most {} are a config.json", path, text.size(), kMaxConfigBytes);
-  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) fail("'{}' is nested deeper than {}", path, kMaxDepth);
-    return true;
-  };
-  Json json = Json::parse(text, shallow, false);
+  require_shallow_json(text, path);
+  Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) fail("'{}' is not a JSON object", path);
   return json;
 }

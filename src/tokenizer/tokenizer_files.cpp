@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/json_depth.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -31,9 +32,11 @@ void read_role(const ordered_json& config, const char* key, const std::string& p
 }
 
 void read_roles(const std::string& path, Tokenizer::Impl& t) {
+  const std::string text = real_file_system().read(path);
+  require_shallow_json(text, path);
   ordered_json config;
   try {
-    config = ordered_json::parse(real_file_system().read(path));
+    config = ordered_json::parse(text);
   } catch (const ordered_json::exception& e) {
     fail("'{}' is not valid JSON: {}", path, e.what());
   }

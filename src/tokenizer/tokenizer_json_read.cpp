@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace ingot {
@@ -341,6 +342,7 @@ int32_t Reader::template_id(const json& step, const json& item, const std::strin
 }  // namespace
 
 TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& name) {
+  require_shallow_json(text, name);
   json root;
   try {
     root = json::parse(text.begin(), text.end());

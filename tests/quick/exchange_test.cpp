@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/json_depth.h"
 #include "base/philox.h"
 #include "checkpoint/model_state.h"
 #include "exchange/export.h"
@@ -13,8 +14,10 @@
 #include "exchange/half.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
+#include "exchange/peft.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tokenizer/tokenizer.h"
 
 namespace ingot::test {
 namespace {
@@ -144,6 +147,34 @@ TEST_F(Import, ExportChangesTypesOnlyWhenAsked) {
     EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end())) << name;
   }
   expect_parts(read_text(dir_ / "wide/config.json"), {"\"dtype\": \"float32\"", "\"torch_dtype\": \"float32\"", "\"rope_theta\": 10000.0"});
+}
+
+/// 200,000 levels would overflow the stack where a value is printed or copied; brackets in strings are text.
+TEST_F(Import, JsonThatIsNestedDeeply) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  expect_parts(message_of([&] { lora_from_peft("{\"peft_type\": " + deep + "}", "adapter_config.json"); }), {"adapter_config.json", "nested deeper"});
+  expect_parts(message_of([&] { model_from_huggingface("{\"model_type\": " + deep + "}", "config.json"); }), {"config.json", "nested deeper"});
+  expect_parts(message_of([&] { Tokenizer::from_json("{\"model\": " + deep + "}", "tokenizer.json"); }), {"tokenizer.json", "nested deeper"});
+  const std::string folder = copy("llama_text");
+  write_text(folder + "/tokenizer_config.json", "{\"bos_token\": " + deep + "}");
+  expect_parts(message_of([&] { Tokenizer::load(folder); }), {"tokenizer_config.json", "nested deeper"});
+  EXPECT_EQ(message_of([&] { require_shallow_json("[\"" + std::string(100, '[') + "\\\"[\", {}]", "text"); }), "");
+}
+
+/// What a PEFT folder may say, and what would be computed differently.
+TEST(PeftConfig, PlainAdaptersOnly) {
+  const auto config = [](const std::string& more) { return "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8" + more + "}"; };
+  const LoraConfig lora = lora_from_peft(config(", \"target_modules\": [\"q_proj\"], \"rank_pattern\": {}"), "c");
+  EXPECT_EQ(lora.rank, 4);
+  EXPECT_EQ(lora.scale(), 2);
+  for (const auto& [text, part] : std::initializer_list<std::pair<std::string, const char*>>{
+           {"[]", "not a JSON object"},
+           {"{\"peft_type\": \"IA3\"}", "expected \"LORA\""},
+           {"{\"peft_type\": \"LORA\", \"r\": 0}", "a rank from 1"},
+           {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1e-320}", "lora_alpha"},
+           {config(", \"use_dora\": true"), "use_dora"},
+           {config(", \"alpha_pattern\": {\"q_proj\": 2}"), "alpha_pattern"}})
+    expect_parts(message_of([&] { lora_from_peft(text, "c"); }), {"'c'", part});
 }
 
 TEST(HuggingfaceConfig, BothDialectsGiveOneModel) {
