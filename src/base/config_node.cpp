@@ -100,11 +100,20 @@ bool all_tables(const ConfigNode& array) {
                                              [](const ConfigNode& item) { return item.kind == Kind::table; });
 }
 
+/// A key as a part of a path: quoted where it has dots or is empty, so that no two values share a path.
+std::string path_part(const std::string& key) {
+  if (!key.empty() && std::all_of(key.begin(), key.end(), is_key_character)) return key;
+  ConfigNode text;
+  text.kind = Kind::string;
+  text.string = key;
+  return leaf_text(text);
+}
+
 using Leaves = std::vector<std::pair<std::string, std::string>>;
 void flatten(const ConfigNode& node, const std::string& path, Leaves& out) {
   const auto join = [&](const std::string& part) { return path.empty() ? part : path + "." + part; };
   if (node.kind == Kind::table) {
-    for (const auto& item : node.items) flatten(item, join(item.name), out);
+    for (const auto& item : node.items) flatten(item, join(path_part(item.name)), out);
   } else if (node.kind == Kind::array && all_tables(node)) {
     for (size_t i = 0; i < node.items.size(); ++i) flatten(node.items[i], join(std::to_string(i)), out);
   } else {

@@ -246,6 +246,15 @@ TEST(Config, DifferencesByPath) {
   EXPECT_TRUE(diff_config(to_node(a), to_node(Recipe{})).empty());
 }
 
+/// Found by recipe_fuzz: keys that are empty or have dots gave two values one path, and a tree differed from itself.
+TEST(Config, NoTwoValuesShareAPath) {
+  const ConfigNode tree = parse_toml("a.b = 1\n\"a.b\" = 2\n[\"\".a]\nb = 3\n", "t");
+  EXPECT_TRUE(diff_config(tree, tree).empty());
+  std::vector<std::string> paths;
+  for (const ConfigDifference& d : diff_config(tree, ConfigNode{})) paths.push_back(d.path);
+  EXPECT_EQ(paths, (std::vector<std::string>{"a.b", "\"a.b\"", "\"\".a.b"}));
+}
+
 TEST(Config, JsonHoldsTheSameValues) {
   const std::string json = to_json(to_node(Recipe{}));
   EXPECT_NE(json.find("\"lr\": 0.0003"), std::string::npos) << json;
