@@ -73,6 +73,13 @@ ConfigNode parse_override_value(const std::string& text, const std::string& argu
   return node;
 }
 
+/// Levels of values inside a value.
+size_t levels(const ConfigNode& node) {
+  size_t most = 0;
+  for (const auto& item : node.items) most = std::max(most, 1 + levels(item));
+  return most;
+}
+
 void set_where(ConfigNode& node, const std::string& where) {
   node.where = where;
   for (auto& item : node.items) set_where(item, where);
@@ -169,6 +176,8 @@ void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::str
   const auto parts = split_path(std::string_view(argument).substr(2, equals - 2), argument);
   ConfigNode value = parse_override_value(argument.substr(equals + 1), argument);
   set_where(value, argument);
+  if (parts.size() + levels(value) > 32)  // what parse_toml reads
+    fail("an override of '{}' nests values deeper than 32 levels", argument.substr(0, equals));
 
   ConfigNode* node = &tree;
   const ConfigNode* known = &defaults;

@@ -255,6 +255,16 @@ TEST(Config, NoTwoValuesShareAPath) {
   EXPECT_EQ(paths, (std::vector<std::string>{"a.b", "\"a.b\"", "\"\".a.b"}));
 }
 
+/// Found by recipe_fuzz: what an override makes can be printed and read.
+TEST(Config, AnOverrideIsNoDeeperThanAFile) {
+  std::string key = "a";
+  for (int i = 1; i < 32; ++i) key += ".a";
+  ConfigNode tree;
+  apply_override(tree, {}, "--" + key + "=1");
+  EXPECT_TRUE(diff_config(tree, parse_toml(to_toml(tree), "printed")).empty());
+  EXPECT_THROW(apply_override(tree, {}, "--" + key + "=[1]"), Error);
+}
+
 TEST(Config, JsonHoldsTheSameValues) {
   const std::string json = to_json(to_node(Recipe{}));
   EXPECT_NE(json.find("\"lr\": 0.0003"), std::string::npos) << json;
