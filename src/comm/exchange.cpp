@@ -55,38 +55,29 @@ namespace {
 
 /// Tags of an operation's lanes. Numbers repeat after 4096, long after the operation is over.
 constexpr int kFirst = 0, kPieces = 1, kSums = 2;
-int tag_of(int64_t number, bool is_message, int lane) {
-  return static_cast<int>(number % 4096) * 8 + (is_message ? 4 : 0) + lane;
-}
-
-std::string name_operation(const MessageGroup& group, const CommRequest& r, int64_t number, int64_t step, int peer,
-                           bool sends) {
-  std::string text = fmt::format("{} #{} of group '{}'", r.str(), number, group.name);
-  if (peer >= 0) text += sends ? fmt::format(" to rank {}", peer) : fmt::format(" from rank {}", peer);
-  if (step >= 0) text += fmt::format(" at step {}", step);
-  return text;
+int tag_of(const Operation& o, int lane) {
+  return static_cast<int>(o.number % 4096) * 8 + (o.peer >= 0 ? 4 : 0) + lane;
 }
 
 }  // namespace
 
-Exchange::Exchange(MessageGroup& group, CommRequest request, int64_t number, int64_t step, int peer, bool sends)
-    : group_(group), request_(std::move(request)), number_(number), step_(step), is_message_(peer >= 0), sends_(sends),
-      what_(name_operation(group, request_, number, step, peer, sends)) {
-  if (!is_message_) check_fits(group.rank, group.size(), request_);
+Exchange::Exchange(MessageGroup& group, CommRequest request, const Operation& operation, FlightRecorder::Ticket ticket)
+    : group_(group), request_(std::move(request)), operation_(operation), ticket_(ticket) {
+  if (!is_message()) check_fits(group.rank, group.size(), request_);
   const bool broadcast = request_.kind == CommKind::broadcast;
   for (int i = 1; i < group.size(); ++i) {
     Peer p;
     p.rank = (group.rank + i) % group.size();  // everybody starts with another receiver
-    if (is_message_ && p.rank != peer) continue;
-    p.to = is_message_ ? sends : !broadcast || request_.root == group.rank;
-    p.from = is_message_ ? !sends : !broadcast || request_.root == p.rank;
+    if (is_message() && p.rank != operation.peer) continue;
+    p.to = is_message() ? operation.sends : !broadcast || request_.root == group.rank;
+    p.from = is_message() ? !operation.sends : !broadcast || request_.root == p.rank;
     if (p.to || p.from) peers_.push_back(std::move(p));
   }
   plan();
   for (Peer& p : peers_) {
     if (p.from) {
       p.received = std::make_unique_for_overwrite<std::byte[]>(kFirstMessage);
-      p.first_recv.post(group_.transport->recv(p.rank, tag_of(number_, is_message_, kFirst), p.received.get(), kFirstMessage));
+      p.first_recv.post(group_.transport->recv(p.rank, tag_of(operation_, kFirst), p.received.get(), kFirstMessage));
     }
     if (p.to) send_first(p);
   }
@@ -152,7 +143,7 @@ std::byte* Exchange::slot(size_t peer, int64_t chunk) const {
 
 void Exchange::send_first(Peer& p) {
   static_assert(std::is_trivially_copyable_v<Header>);
-  Header h{request_.kind, request_.root, number_, step_, 0, request_.in.meta, request_.out.meta};
+  Header h{request_.kind, request_.root, operation_.number, operation_.step, 0, request_.in.meta, request_.out.meta};
   if (request_.kind == CommKind::all_to_all) h.rows = request_.in_rows[static_cast<size_t>(p.rank)];
   const Range range = sent_to(p.rank);
   const auto head = static_cast<int64_t>(sizeof(Header));
@@ -161,10 +152,10 @@ void Exchange::send_first(Peer& p) {
   std::memcpy(p.sent.get(), &h, sizeof(Header));
   if (rides > 0) std::memcpy(p.sent.get() + head, in(range.begin), static_cast<size_t>(rides));
   Transport& t = *group_.transport;
-  p.first_send.post(t.send(p.rank, tag_of(number_, is_message_, kFirst), p.sent.get(), head + rides));
+  p.first_send.post(t.send(p.rank, tag_of(operation_, kFirst), p.sent.get(), head + rides));
   if (rides > 0) return;
   for (int64_t c = 0; c < chunks(range); ++c)
-    p.pieces_out.post(t.send(p.rank, tag_of(number_, is_message_, kPieces), in(range.begin + c * chunk_),
+    p.pieces_out.post(t.send(p.rank, tag_of(operation_, kPieces), in(range.begin + c * chunk_),
                              std::min(chunk_, range.bytes - c * chunk_)));
 }
 
@@ -179,8 +170,8 @@ void Exchange::meet(Peer& p) {
   theirs.out.meta = h.out;
   group_.last[static_cast<size_t>(p.rank)] =
       fmt::format("{} #{}{}", theirs.str(), h.number, h.step >= 0 ? fmt::format(" at step {}", h.step) : "");
-  INGOT_CHECK(h.number == number_, "operation {} met operation {}", number_, h.number);
-  if (is_message_) {
+  INGOT_CHECK(h.number == operation_.number, "operation {} met operation {}", operation_.number, h.number);
+  if (is_message()) {
     if (!(h.in.shape == request_.out.shape()) || h.in.dtype != request_.out.dtype())
       fail("rank {} sends {}, rank {} receives {}", p.rank, h.in.str(), group_.rank, request_.out.meta.str());
   } else if (p.rank < group_.rank) {
@@ -204,7 +195,7 @@ void Exchange::receive(Peer& p) {
   const auto index = static_cast<size_t>(&p - peers_.data());
   while (p.pieces_in.posted < (reduces() ? std::min(n, summed_ + kDepth) : n)) {
     const int64_t c = p.pieces_in.posted;
-    p.pieces_in.post(group_.transport->recv(p.rank, tag_of(number_, is_message_, kPieces),
+    p.pieces_in.post(group_.transport->recv(p.rank, tag_of(operation_, kPieces),
                                             reduces() ? slot(index, c) : out(range.begin + c * chunk_),
                                             std::min(chunk_, range.bytes - c * chunk_)));
   }
@@ -224,7 +215,7 @@ void Exchange::sum_next() {
   sum_in_rank_order(to, operands, bytes / size_of(request_.in.dtype()), request_.in.dtype());
   ++summed_;
   if (!all || sums_whole()) return;
-  for (Peer& p : peers_) p.sums_out.post(group_.transport->send(p.rank, tag_of(number_, is_message_, kSums), to, bytes));
+  for (Peer& p : peers_) p.sums_out.post(group_.transport->send(p.rank, tag_of(operation_, kSums), to, bytes));
 }
 
 /// Receives the sums of a peer's piece, each where the operand lay that it has been sent.
@@ -233,7 +224,7 @@ void Exchange::gather_sums(Peer& p) {
   const int64_t ready = p.pieces_out.posted > 0 ? p.pieces_out.done : p.first_send.done > 0 ? chunks(theirs) : 0;
   while (p.sums_in.posted < ready) {
     const int64_t c = p.sums_in.posted;
-    p.sums_in.post(group_.transport->recv(p.rank, tag_of(number_, is_message_, kSums), out(theirs.begin + c * chunk_),
+    p.sums_in.post(group_.transport->recv(p.rank, tag_of(operation_, kSums), out(theirs.begin + c * chunk_),
                                           std::min(chunk_, theirs.bytes - c * chunk_)));
   }
 }

@@ -17,14 +17,14 @@ struct MessageGroup {
   int rank = 0;              ///< in the group
   std::unique_ptr<Transport> transport;
   std::vector<std::string> last;  ///< per rank of the group: the newest operation that it has been seen in
+  size_t flight = 0;              ///< in the flight recorder
   int size() const { return static_cast<int>(members.size()); }
 };
 
 class Exchange {
  public:
-  /// number: of the collective in its group, or of the message between these two. peer: -1 for a collective, else the
-  /// other side of a message; `sends` tells its direction. Posts what can be posted.
-  Exchange(MessageGroup& group, CommRequest request, int64_t number, int64_t step, int peer, bool sends);
+  /// Posts what can be posted. The operation's kind, in and out are the request's.
+  Exchange(MessageGroup& group, CommRequest request, const Operation& operation, FlightRecorder::Ticket ticket);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -32,8 +32,8 @@ class Exchange {
   /// Goes as far as it can without waiting. True when the result is there. Throws Error on a mismatch.
   bool progress();
   bool complete() const { return complete_; }
-  /// "all_reduce f32[4] -> f32[4] #3 of group 'data' at step 7"
-  const std::string& what() const { return what_; }
+  std::string what() const { return operation_.str(group_.name); }
+  FlightRecorder::Ticket ticket() const { return ticket_; }
   const MessageGroup& group() const { return group_; }
   /// Ranks of the group that have not come (empty: data are on their way).
   std::vector<int> missing() const;
@@ -46,6 +46,7 @@ class Exchange {
     int64_t begin = 0, bytes = 0;
   };
 
+  bool is_message() const { return operation_.peer >= 0; }
   bool reduces() const { return request_.kind == CommKind::all_reduce || request_.kind == CommKind::reduce_scatter; }
   bool sums_whole() const;
   Range piece_of(int rank) const;
@@ -66,9 +67,8 @@ class Exchange {
 
   MessageGroup& group_;
   CommRequest request_;
-  int64_t number_, step_;
-  bool is_message_, sends_;
-  std::string what_;
+  const Operation operation_;
+  const FlightRecorder::Ticket ticket_;
   std::vector<Peer> peers_;
   int64_t chunk_ = 0;
   int64_t summed_ = 0;               // chunks of this rank's own piece

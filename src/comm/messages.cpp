@@ -47,7 +47,9 @@ class MessageCommunicator final : public Communicator {
     return add({CommKind::send_recv, tensor, tensor, 0, {}, {}}, number, peer, sends);
   }
   Pending add(CommRequest request, int64_t number, int peer, bool sends) {
-    auto exchange = std::make_unique<Exchange>(group_, std::move(request), number, world_.step(), peer, sends);
+    const Operation operation{request.kind, request.in.meta, request.out.meta, number, world_.step(), peer, sends};
+    const FlightRecorder::Ticket ticket = world_.flight().begin(group_.flight, operation);
+    auto exchange = std::make_unique<Exchange>(group_, std::move(request), operation, ticket);
     Exchange& e = *exchange;
     world_.start(std::move(exchange));
     return Pending(std::make_unique<MessagePending>(world_, e));
@@ -75,10 +77,14 @@ std::unique_ptr<Communicator> MessageWorld::group(std::string name, const std::v
   const auto at = std::find(members.begin(), members.end(), rank());
   INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}", name, rank());
   if (members.size() == 1) return self_communicator(std::move(name));
-  std::unique_ptr<Transport> transport = connect(name, members);
-  return std::make_unique<MessageCommunicator>(
-      *this, MessageGroup{std::move(name), members, static_cast<int>(at - members.begin()), std::move(transport),
-                          std::vector<std::string>(members.size(), "nothing yet")});
+  MessageGroup group;
+  group.name = name;
+  group.members = members;
+  group.rank = static_cast<int>(at - members.begin());
+  group.last.assign(members.size(), "nothing yet");
+  group.flight = flight().add_group(name, members);
+  group.transport = connect(name, members);
+  return std::make_unique<MessageCommunicator>(*this, std::move(group));
 }
 
 void MessageWorld::start(std::unique_ptr<Exchange> exchange) {
@@ -91,6 +97,7 @@ void MessageWorld::progress() {
     if (!exchange->complete()) try {
         exchange->progress();
       } catch (const Error& e) {
+        flight().mark(exchange->ticket(), FlightState::failed);
         throw Error(fmt::format("rank {} in {}: {}", rank(), exchange->what(), e.what()), e.hint());
       }
 }
@@ -105,13 +112,14 @@ std::string MessageWorld::missing(Exchange& exchange, bool left_only) {
     text += fmt::format("{}rank {} ({}; last seen in: {})", text.empty() ? "" : ", ", in_world,
                         left ? "it has returned" : "still running", group.last[static_cast<size_t>(r)]);
   }
-  return text;
+  return text.empty() && !left_only ? "nobody: all ranks have come, but not all of their data" : text;
 }
 
 void MessageWorld::wait(Exchange& exchange) {
   const double begin = monotonic_seconds();
-  double next_look = begin + 0.05;  // at who has left, and at the limits
+  double next_look = begin + 0.001;  // at who is missing, who has left, and the limits
   bool reported = false;
+  flight().mark(exchange.ticket(), FlightState::waiting);
   for (int looks = 0; !exchange.complete(); ++looks) {
     progress();
     if (exchange.complete()) break;
@@ -119,24 +127,39 @@ void MessageWorld::wait(Exchange& exchange) {
     const double now = monotonic_seconds();
     if (now < next_look) continue;
     next_look = now + 0.05;
-    const std::string who = fmt::format("rank {} in {}", rank(), exchange.what());
-    const auto late = [&] {
-      const std::string names = missing(exchange, false);
-      return names.empty() ? std::string("all ranks have come, but their data have not") : "missing: " + names;
-    };
-    if (const std::string gone = missing(exchange, true); !gone.empty()) {
-      progress();  // what it sent before it left may just have come
-      if (const std::string still = missing(exchange, true); !still.empty())
-        throw Error(fmt::format("{}: it will never complete; missing: {}", who, still));
-    } else if (now - begin > limits().abort_seconds) {
-      throw Error(fmt::format("{}: not complete after {} s; {}", who, limits().abort_seconds, late()),
-                  "find out why the missing ranks did not come; a slow machine needs a longer deadline");
-    } else if (!reported && now - begin > limits().report_seconds) {
-      reported = true;
-      log::warn("{}: waits for {:.3g} s; {}", who, now - begin, late());
-    }
+    look(exchange, now - begin, reported);
   }
+  says("");
+  flight().mark(exchange.ticket(), FlightState::complete);
   std::erase_if(under_way_, [&](const auto& e) { return e.get() == &exchange; });
+}
+
+void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
+  const std::string who = fmt::format("rank {} in {}", rank(), exchange.what());
+  if (!missing(exchange, true).empty()) progress();  // what it sent before it left may just have come
+  const std::string gone = missing(exchange, true), late = missing(exchange, false);
+  says(fmt::format("{}; missing: {}", who, late));
+  if (waited > limits().report_seconds && !reported) {
+    reported = true;
+    const std::string report = fmt::format("{}: waits for {:.3g} s; missing: {}", who, waited, late);
+    log::warn("{}", report);
+    write_flight(report);
+  }
+  if (gone.empty() && waited <= limits().abort_seconds) return;
+  flight().mark(exchange.ticket(), FlightState::failed);
+  if (!gone.empty()) throw Error(fmt::format("{}: it will never complete; missing: {}", who, gone));
+  throw Error(fmt::format("{}: not complete after {} s; missing: {}", who, limits().abort_seconds, late),
+              "find out why the missing ranks did not come; a slow machine needs a longer deadline");
+}
+
+void MessageWorld::says(std::string text) {
+  const std::lock_guard lock(mutex_);
+  waiting_ = std::move(text);
+}
+
+std::string MessageWorld::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_;
 }
 
 void MessageWorld::drop(Exchange& exchange) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,11 +48,17 @@ class MessageWorld : public World {
   virtual bool has_left(int rank) = 0;
   /// Ends all ranks with this message.
   [[noreturn]] virtual void end_all(const std::string& message) = 0;
+  /// What this rank waits for, and for whom; empty when it does not wait, or not for long yet. Any thread.
+  std::string waiting() const;
 
  private:
   void progress();
   std::string missing(Exchange& exchange, bool left_only);
+  void look(Exchange& exchange, double waited, bool& reported);
+  void says(std::string text);
   std::list<std::unique_ptr<Exchange>> under_way_;
+  mutable std::mutex mutex_;
+  std::string waiting_;  // guarded by mutex_
 };
 
 }  // namespace ingot

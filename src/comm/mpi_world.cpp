@@ -9,11 +9,13 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "comm/messages.h"
+#include "comm/watchdog.h"
 
 namespace ingot {
 namespace {
@@ -69,19 +71,21 @@ class MpiTransport final : public Transport {
 
 class MpiWorld final : public MessageWorld {
  public:
-  MpiWorld(int rank, int ranks) : MessageWorld(rank, ranks), byes_(static_cast<size_t>(ranks)) {
+  MpiWorld(int rank, int ranks, std::unique_ptr<Watchdog> watchdog)
+      : MessageWorld(rank, ranks), byes_(static_cast<size_t>(ranks)), watchdog_(std::move(watchdog)) {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_group(MPI_COMM_WORLD, &everyone_), "MPI_Comm_group");
     for (int r = 0; r < ranks; ++r)
       if (r != rank)
         check(MPI_Irecv(nullptr, 0, MPI_BYTE, r, kLeaving, control_, &byes_[static_cast<size_t>(r)].request), "MPI_Irecv");
+    watchdog_->start([this] { terminated(); }, [this] { watch(); });
   }
   ~MpiWorld() override {
     if (std::uncaught_exceptions() > 0) end_all(fmt::format("rank {} ends with an error", rank()));
     try {
       leave();
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       end_all(e.what());
     }
   }
@@ -104,6 +108,7 @@ class MpiWorld final : public MessageWorld {
   };
 
   std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) override {
+    const Blocking call(*this, fmt::format("making group '{}' of {} ranks", name, members.size()));
     MPI_Group group;
     MPI_Comm comm;
     check(MPI_Group_incl(everyone_, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
@@ -136,33 +141,84 @@ class MpiWorld final : public MessageWorld {
         if (monotonic_seconds() - begin > limits().abort_seconds)
           fail("rank {} has done its part and waits for rank {} since {} s", rank(), r, limits().abort_seconds);
       }
+    const Blocking call(*this, "the end of the run");
     check(MPI_Waitall(ranks(), sends.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
     MPI_Group_free(&everyone_);
     MPI_Comm_free(&control_);
     MPI_Finalize();
+    watchdog_->stop();
   }
 
   [[noreturn]] void end_all(const std::string& message) override { end_all(message, 1); }
+  /// The record first: after the abort the launcher gives little time. A second thread that comes here waits for the end.
   [[noreturn]] void end_all(const std::string& message, int code) {
+    static std::mutex once;
+    once.lock();
+    write_flight(message);
     std::fprintf(stderr, "%s\n", message.c_str());
     std::fflush(stderr);
     MPI_Abort(MPI_COMM_WORLD, code);
     std::abort();
   }
 
+  /// A call into MPI that waits by itself; the watchdog ends the run when it does not return.
+  class Blocking {
+   public:
+    Blocking(MpiWorld& world, std::string what) : world_(world) {
+      const std::lock_guard lock(world.blocking_mutex_);
+      world.blocking_ = std::move(what);
+      world.blocking_since_ = monotonic_seconds();
+    }
+    ~Blocking() {
+      const std::lock_guard lock(world_.blocking_mutex_);
+      world_.blocking_.clear();
+    }
+
+   private:
+    MpiWorld& world_;
+  };
+
+  std::string blocking(double* seconds) {
+    const std::lock_guard lock(blocking_mutex_);
+    *seconds = monotonic_seconds() - blocking_since_;
+    return blocking_;
+  }
+
+  void watch() {
+    double seconds = 0;
+    const std::string call = blocking(&seconds);
+    if (!call.empty() && seconds > limits().abort_seconds)
+      end_all(fmt::format("rank {}: {} did not return after {} s: some rank did not come", rank(), call, limits().abort_seconds));
+  }
+
+  void terminated() {
+    double seconds = 0;
+    const std::string wait = waiting(), call = blocking(&seconds);
+    const std::string where = !wait.empty() ? wait : fmt::format("rank {}{}", rank(), call.empty() ? "" : " in " + call);
+    const std::string message = fmt::format("{}: told to end (SIGTERM)", where);
+    write_flight(message);
+    std::fprintf(stderr, "%s\n", message.c_str());
+    std::fflush(stderr);
+  }
+
   MPI_Comm control_ = MPI_COMM_NULL;
   MPI_Group everyone_ = MPI_GROUP_NULL;
   std::vector<Bye> byes_;
+  std::mutex blocking_mutex_;
+  std::string blocking_;       // guarded by blocking_mutex_
+  double blocking_since_ = 0;  // guarded by blocking_mutex_
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 }  // namespace
 
 std::unique_ptr<World> mpi_world() {
   int provided = 0, rank = 0, ranks = 0;
+  auto watchdog = std::make_unique<Watchdog>();  // first: MPI starts threads, which must not take SIGTERM
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
-  return std::make_unique<MpiWorld>(rank, ranks);
+  return std::make_unique<MpiWorld>(rank, ranks, std::move(watchdog));
 }
 
 std::string mpi_library() {

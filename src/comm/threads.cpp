@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/log.h"
 #include "base/parallel.h"
 
 namespace ingot {
@@ -32,7 +33,9 @@ struct MeetingKey {
 };
 
 struct Group {
-  std::vector<int> ranks;  ///< in the world
+  std::string name;
+  std::vector<int> ranks;      ///< in the world
+  std::vector<size_t> flight;  ///< per rank: this group in its flight recorder
   std::map<MeetingKey, std::shared_ptr<Meeting>> meetings;
   std::vector<std::string> last;  ///< per rank: what it started last
 };
@@ -41,14 +44,14 @@ struct Group {
 
 class ThreadWorld {
  public:
-  ThreadWorld(int ranks, double deadline) : deadline_(deadline), ended_(static_cast<size_t>(ranks)) {}
+  explicit ThreadWorld(int ranks) : ended_(static_cast<size_t>(ranks)) {}
 
-  std::unique_ptr<Communicator> join(std::string name, const std::vector<int>& members, int rank);
+  std::unique_ptr<Communicator> join(std::string name, const std::vector<int>& members, ThreadRank& self);
   std::shared_ptr<Meeting> arrive(Group& group, const MeetingKey& key, std::vector<int> members, int rank,
                                   CommRequest request);
-  void wait(Group& group, Meeting& meeting, int rank, const std::string& what);
+  void wait(ThreadRank& self, Group& group, Meeting& meeting, const std::string& what);
   /// Peers that still need this rank fail.
-  void withdraw(Group& group, Meeting& meeting, int rank, const std::string& what);
+  void withdraw(Group& group, Meeting& meeting, int rank, const Operation& operation);
   void end(int rank) {
     const std::lock_guard lock(mutex_);
     ended_[static_cast<size_t>(rank)] = true;
@@ -66,7 +69,6 @@ class ThreadWorld {
 
  private:
   std::string missing(const Group& group, const Meeting& meeting, bool ended_only) const;
-  const double deadline_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
@@ -79,44 +81,62 @@ namespace {
 
 class ThreadPending final : public Pending::State {
  public:
-  ThreadPending(ThreadWorld& world, Group& group, std::shared_ptr<Meeting> meeting, int rank, std::string what)
-      : world_(world), group_(group), meeting_(std::move(meeting)), rank_(rank), what_(std::move(what)) {}
-  ~ThreadPending() override { world_.withdraw(group_, *meeting_, rank_, what_); }
-  void wait() override { world_.wait(group_, *meeting_, rank_, what_); }
+  ThreadPending(ThreadWorld& world, ThreadRank& self, Group& group, std::shared_ptr<Meeting> meeting, int rank,
+                const Operation& operation)
+      : world_(world), self_(self), group_(group), meeting_(std::move(meeting)), rank_(rank), operation_(operation),
+        ticket_(self.flight().begin(group.flight[static_cast<size_t>(rank)], operation)) {}
+  ~ThreadPending() override { world_.withdraw(group_, *meeting_, rank_, operation_); }
+  void wait() override {
+    self_.flight().mark(ticket_, FlightState::waiting);
+    try {
+      world_.wait(self_, group_, *meeting_, operation_.str(group_.name));
+    } catch (const Error&) {
+      self_.flight().mark(ticket_, FlightState::failed);
+      throw;
+    }
+    self_.flight().mark(ticket_, FlightState::complete);
+  }
 
  private:
   ThreadWorld& world_;
+  ThreadRank& self_;
   Group& group_;
   std::shared_ptr<Meeting> meeting_;
   int rank_;
-  std::string what_;
+  Operation operation_;
+  FlightRecorder::Ticket ticket_;
 };
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(ThreadWorld& world, Group& group, std::string name, int rank)
-      : Communicator(std::move(name), rank, static_cast<int>(group.ranks.size())), world_(world), group_(group) {}
+  ThreadCommunicator(ThreadWorld& world, ThreadRank& self, Group& group, int rank)
+      : Communicator(group.name, rank, static_cast<int>(group.ranks.size())), world_(world), self_(self), group_(group) {}
 
  private:
   Pending start(CommRequest request) override {
     std::vector<int> members;
     for (int r = 0; r < size(); ++r) members.push_back(r);
-    return meet({-1, -1, next_++}, std::move(members), std::move(request));
+    const int64_t number = next_++;
+    return meet({-1, -1, number}, std::move(members), std::move(request), {.number = number});
   }
   Pending start_message(const Tensor& tensor, int peer, bool sends) override {
     INGOT_CHECK(peer != rank(), "rank {} of '{}' sends to itself", peer, name());
     const int from = sends ? rank() : peer, to = sends ? peer : rank();
-    const MeetingKey key{from, to, next_message_[{from, to}]++};
-    return meet(key, {from, to}, {CommKind::send_recv, tensor, tensor, 0, {}, {}});
+    const int64_t number = next_message_[{from, to}]++;
+    return meet({from, to, number}, {from, to}, {CommKind::send_recv, tensor, tensor, 0, {}, {}},
+                {.number = number, .peer = peer, .sends = sends});
   }
-  Pending meet(const MeetingKey& key, std::vector<int> members, CommRequest request) {
-    std::string what = fmt::format("{} #{} of group '{}'", request.str(), key.number, name());
-    if (key.from >= 0) what += fmt::format(" from {} to {}", key.from, key.to);
+  Pending meet(const MeetingKey& key, std::vector<int> members, CommRequest request, Operation operation) {
+    operation.kind = request.kind;
+    operation.in = request.in.meta;
+    operation.out = request.out.meta;
+    operation.step = self_.step();
     auto meeting = world_.arrive(group_, key, std::move(members), rank(), std::move(request));
-    return Pending(std::make_unique<ThreadPending>(world_, group_, std::move(meeting), rank(), std::move(what)));
+    return Pending(std::make_unique<ThreadPending>(world_, self_, group_, std::move(meeting), rank(), operation));
   }
 
   ThreadWorld& world_;
+  ThreadRank& self_;
   Group& group_;
   int64_t next_ = 0;
   std::map<std::pair<int, int>, int64_t> next_message_;
@@ -134,18 +154,23 @@ void run(Meeting& m) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> ThreadWorld::join(std::string name, const std::vector<int>& members, int rank) {
-  const auto at = std::find(members.begin(), members.end(), rank);
-  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}", name, rank);
+std::unique_ptr<Communicator> ThreadWorld::join(std::string name, const std::vector<int>& members, ThreadRank& self) {
+  const auto at = std::find(members.begin(), members.end(), self.rank());
+  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}", name,
+              self.rank());
   if (members.size() == 1) return self_communicator(std::move(name));
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Group>& group = groups_[{name, members}];
   if (!group) {
     group = std::make_unique<Group>();
+    group->name = name;
     group->ranks = members;
     group->last.assign(members.size(), "nothing yet");
+    group->flight.resize(members.size());
   }
-  return std::make_unique<ThreadCommunicator>(*this, *group, std::move(name), static_cast<int>(at - members.begin()));
+  const auto rank = static_cast<int>(at - members.begin());
+  group->flight[static_cast<size_t>(rank)] = self.flight().add_group(name, members);
+  return std::make_unique<ThreadCommunicator>(*this, self, *group, rank);
 }
 
 std::shared_ptr<Meeting> ThreadWorld::arrive(Group& group, const MeetingKey& key, std::vector<int> members, int rank,
@@ -190,52 +215,66 @@ std::string ThreadWorld::missing(const Group& group, const Meeting& m, bool ende
   return text;
 }
 
-void ThreadWorld::wait(Group& group, Meeting& m, int rank, const std::string& what) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(deadline_);
+void ThreadWorld::wait(ThreadRank& self, Group& group, Meeting& m, const std::string& what) {
+  const auto begin = std::chrono::steady_clock::now();
+  const CommLimits limits = self.limits();
+  const std::string who = fmt::format("rank {} in {}", self.rank(), what);
   std::unique_lock lock(mutex_);
   std::string gone;
-  const bool in_time = changed_.wait_until(lock, until, [&] {
-    if (m.state != Meeting::State::gathering || !stopped_.empty()) return true;
-    return !(gone = missing(group, m, true)).empty();
-  });
+  const auto over_within = [&](double seconds) {
+    return changed_.wait_until(lock, begin + std::chrono::duration<double>(seconds), [&] {
+      if (m.state != Meeting::State::gathering || !stopped_.empty()) return true;
+      return !(gone = missing(group, m, true)).empty();
+    });
+  };
+  bool in_time = over_within(std::min(limits.report_seconds, limits.abort_seconds));
+  if (!in_time && limits.report_seconds < limits.abort_seconds) {
+    const std::string report = fmt::format("{}: waits for {:.3g} s; missing: {}", who, limits.report_seconds, missing(group, m, false));
+    lock.unlock();
+    log::warn("{}", report);
+    self.write_flight(report);
+    lock.lock();
+    in_time = over_within(limits.abort_seconds);
+  }
   if (m.state == Meeting::State::complete) return;
-  const std::string who = fmt::format("rank {} in {}", group.ranks[static_cast<size_t>(rank)], what);
   if (m.state == Meeting::State::failed) throw Error(fmt::format("{}: {}", who, m.error), m.hint);
   const bool late = stopped_.empty() && !in_time;
   const std::string why = !stopped_.empty() ? stopped_
-                          : in_time         ? fmt::format("it will never complete; missing: {}", gone)
-                                            : fmt::format("not complete after {} s; missing: {}", deadline_, missing(group, m, false));
+                          : in_time ? fmt::format("it will never complete; missing: {}", gone)
+                                    : fmt::format("not complete after {} s; missing: {}", limits.abort_seconds, missing(group, m, false));
   m.state = Meeting::State::failed;  // nobody may touch this rank's tensors any more
-  m.error = fmt::format("rank {} gave up: {}", group.ranks[static_cast<size_t>(rank)], why);
+  m.error = fmt::format("rank {} gave up: {}", self.rank(), why);
   m.hint = late ? "find out why the missing ranks did not come; a slow machine needs a longer deadline" : "";
   throw Error(fmt::format("{}: {}", who, why), m.hint);
 }
 
-void ThreadWorld::withdraw(Group& group, Meeting& m, int rank, const std::string& what) {
+void ThreadWorld::withdraw(Group& group, Meeting& m, int rank, const Operation& operation) {
   const std::lock_guard lock(mutex_);
   if (m.state != Meeting::State::gathering) return;
   m.state = Meeting::State::failed;
-  m.error = fmt::format("rank {} withdrew from {}", group.ranks[static_cast<size_t>(rank)], what);
+  m.error = fmt::format("rank {} withdrew from {}", group.ranks[static_cast<size_t>(rank)], operation.str(group.name));
   changed_.notify_all();
 }
 
 std::unique_ptr<Communicator> ThreadRank::group(std::string name, const std::vector<int>& members) {
-  return world_.join(std::move(name), members, rank());
+  return world_.join(std::move(name), members, *this);
 }
 
 void run_ranks(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline_seconds) {
   INGOT_CHECK(ranks >= 1, "ranks = {}", ranks);
-  ThreadWorld world(ranks, deadline_seconds);
+  ThreadWorld world(ranks);
   {
     std::vector<std::jthread> threads;
     for (int r = 0; r < ranks; ++r)
       threads.emplace_back([&, r] {
         const ScopedThreads inline_kernels(1);
         ThreadRank self(world, r, ranks);
+        self.set_limits({CommLimits{}.report_seconds, deadline_seconds});
         try {
           fn(self);
-        } catch (...) {
+        } catch (const std::exception& e) {
           world.stop(r, std::current_exception());
+          self.write_flight(e.what());
         }
         world.end(r);
       });

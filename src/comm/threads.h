@@ -24,6 +24,7 @@ class ThreadRank final : public World {
 
 /// Runs fn on `ranks` threads and returns when all have ended. If one throws, the waits of the others fail with an Error
 /// that names it, and its exception is rethrown here. A rank that waits for one that has returned fails at once.
+/// deadline_seconds: each rank's limits().abort_seconds at its start.
 void run_ranks(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline_seconds = 120);
 
 }  // namespace ingot

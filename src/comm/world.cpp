@@ -1,5 +1,8 @@
-// See world.h: the world of one rank.
+// See world.h: flight records, and the world of one rank.
 #include "comm/world.h"
+
+#include "base/file_system.h"
+#include "base/log.h"
 
 namespace ingot {
 namespace {
@@ -14,6 +17,28 @@ class SelfWorld final : public World {
 };
 
 }  // namespace
+
+void World::set_flight_folder(std::string folder) {
+  const std::lock_guard lock(folder_mutex_);
+  flight_folder_ = std::move(folder);
+}
+
+/// Not synced: the process has about a second after SIGTERM, and the machine does not lose power with the run.
+void World::write_flight(const std::string& reason) const {
+  const std::lock_guard lock(folder_mutex_);
+  if (flight_folder_.empty()) return;
+  const std::string path = fmt::format("{}/flight-{}.json", flight_folder_, rank_), text = flight_.json(rank_, ranks_, step_, reason);
+  try {
+    FileSystem& fs = real_file_system();
+    fs.create_folders(flight_folder_);
+    const auto file = fs.create(path + ".new");
+    file->append(text.data(), text.size());
+    file->close();
+    fs.rename(path + ".new", path);
+  } catch (const Error& e) {
+    log::warn("rank {}: no flight record: {}", rank_, e.what());
+  }
+}
 
 std::unique_ptr<World> self_world() { return std::make_unique<SelfWorld>(); }
 

@@ -17,3 +17,13 @@ foreach(ranks 2 3 4)
   set_tests_properties(ranks.Mpi${ranks} PROPERTIES LABELS ranks TIMEOUT 300 PROCESSORS 2
                        ENVIRONMENT "${INGOT_MPI_ENVIRONMENT};INGOT_EXPECT_RANKS=${ranks}")
 endforeach()
+
+add_executable(ingot_fault_program mpi/fault_program.cpp)
+target_link_libraries(ingot_fault_program PRIVATE ingot_core)
+add_executable(ingot_test_mpi_faults mpi/fault_cases.cpp)
+target_link_libraries(ingot_test_mpi_faults PRIVATE ingot_test_main)
+list(JOIN INGOT_MPI_ENVIRONMENT " " environment)
+target_compile_definitions(ingot_test_mpi_faults PRIVATE INGOT_MPIEXEC="env ${environment} ${MPIEXEC_EXECUTABLE}"
+                           INGOT_FAULT_PROGRAM="$<TARGET_FILE:ingot_fault_program>")
+add_dependencies(ingot_test_mpi_faults ingot_fault_program)
+gtest_discover_tests(ingot_test_mpi_faults TEST_PREFIX "ranks." PROPERTIES LABELS ranks TIMEOUT 60 DISCOVERY_TIMEOUT 60)

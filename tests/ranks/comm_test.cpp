@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file_system.h"
 #include "comm/grid.h"
 #include "comm/threads.h"
+#include "support/support.h"
 #include "support/world_checks.h"
 
 namespace ingot {
@@ -90,6 +93,61 @@ TEST(Communicator, ADeadlineNamesWhoIsMissing) {
       },
       0.2);
   expect_parts(message, {"all_reduce f64[4]", "#1", "'tensor'", "0.2 s", "missing: rank 1", "last started: barrier #0"});
+}
+
+TEST(Communicator, ALateRankIsReportedAndTheRunGoesOn) {
+  const test::TempDir folder;
+  run_ranks(2, [&](ThreadRank& self) {
+    self.set_limits({.report_seconds = 0.1});
+    self.set_flight_folder(folder.path());
+    self.set_step(7);
+    const auto c = self.group("data", everyone(2));
+    c->barrier();
+    if (self.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    c->barrier();
+  });
+  const auto f = nlohmann::json::parse(real_file_system().read(folder / "flight-0.json"));
+  EXPECT_EQ(f["step"], 7);
+  expect_parts(f["reason"], {"rank 0 in barrier #1 of group 'data' at step 7: waits for 0.1 s; missing: rank 1"});
+  const auto& operations = f["groups"][0]["operations"];
+  ASSERT_EQ(operations.size(), 2u);
+  EXPECT_EQ(operations[0]["state"], "complete");
+  EXPECT_EQ(operations[1]["state"], "waiting");
+  EXPECT_TRUE(operations[1]["ended"].is_null());
+  EXPECT_FALSE(real_file_system().exists(folder / "flight-1.json"));
+}
+
+TEST(Communicator, EveryRankThatFailsLeavesAFlightRecord) {
+  const test::TempDir folder;
+  const std::string message = message_of(3, [&](ThreadRank& self) {
+    self.set_flight_folder(folder.path());
+    self.set_step(2);
+    const auto c = self.group("all", everyone(3));
+    if (self.rank() == 1) fail("the disk is full");
+    c->barrier();
+  });
+  EXPECT_EQ(message, "the disk is full");
+  for (const int rank : {0, 1, 2}) {
+    const auto f = nlohmann::json::parse(real_file_system().read(fmt::format("{}/flight-{}.json", folder.path(), rank)));
+    EXPECT_EQ(f["rank"], rank);
+    if (rank == 1) EXPECT_EQ(f["reason"], "the disk is full");
+    else expect_parts(f["reason"], {"barrier #0 of group 'all' at step 2: ", "rank 1 stopped with an error"});
+  }
+}
+
+TEST(FlightRecorder, KeepsTheLastOperations) {
+  FlightRecorder recorder;
+  const size_t group = recorder.add_group("data", {0, 2});
+  const FlightRecorder::Ticket first = recorder.begin(group, {.number = 0});
+  for (int64_t i = 1; i < 100; ++i) recorder.mark(recorder.begin(group, {.number = i}), FlightState::complete);
+  recorder.mark(first, FlightState::failed);  // it has been forgotten
+  const auto f = nlohmann::json::parse(recorder.json(0, 3, -1, "test"));
+  const auto& operations = f["groups"][0]["operations"];
+  EXPECT_EQ(f["groups"][0]["members"], (Ranks{0, 2}));
+  ASSERT_EQ(operations.size(), FlightRecorder::kKept);
+  EXPECT_EQ(operations.front()["number"], 100 - static_cast<int64_t>(FlightRecorder::kKept));
+  EXPECT_EQ(operations.back()["operation"], "barrier #99 of group 'data'");
+  for (const auto& o : operations) EXPECT_EQ(o["state"], "complete");
 }
 
 TEST(Communicator, ARankThatReturnedIsNotWaitedFor) {
