@@ -1,6 +1,8 @@
 // The subcommands, one file each (small tools share one). A function adds options and a callback that sets `code`, the
 // exit code, or throws.
 #pragma once
+#include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -12,6 +14,9 @@ void add_run_command(CLI::App& app, int& code);
 void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
 void add_model_command(CLI::App& app, int& code);
 void add_tool_commands(CLI::App& app, int& code);  ///< data, tokenizer, checkpoint, report, diff, kernels
+void add_bench_command(CLI::App& app, int& code);
+/// command: what follows -- on the command line.
+void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command);
 void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
 void add_finetune_command(CLI::App& app, int& code);

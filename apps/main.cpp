@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/commands.h"
 #include "base/build_info.h"
@@ -11,7 +12,17 @@
 namespace ingot {
 namespace {
 
+/// `ingot launch ... -- command`: cuts the command off, which the parser would take for its own.
+std::vector<std::string> take_command(int& argc, char** argv) {
+  if (argc < 2 || std::string(argv[1]) != "launch") return {};
+  const auto dashes = std::find(argv, argv + argc, std::string("--"));
+  std::vector<std::string> command(std::min(dashes + 1, argv + argc), argv + argc);
+  argc = static_cast<int>(dashes - argv);
+  return command;
+}
+
 int run_program(int argc, char** argv) {
+  std::vector<std::string> launched = take_command(argc, argv);
   CLI::App app{
       "Ingot makes language models: tokenizer, data, training, generation. One recipe, one command.\n\n"
       "  ingot run recipes/quickstart.toml      the whole job; resumes where it stopped\n"
@@ -28,6 +39,8 @@ int run_program(int argc, char** argv) {
   add_exchange_commands(app, code);
   add_finetune_command(app, code);
   add_derive_commands(app, code);
+  add_launch_command(app, code, std::move(launched));
+  add_bench_command(app, code);
   add_debug_command(app, code);
   try {
     app.parse(argc, argv);

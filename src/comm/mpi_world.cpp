@@ -4,9 +4,12 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -14,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "comm/messages.h"
 #include "comm/watchdog.h"
 
@@ -210,6 +214,28 @@ class MpiWorld final : public MessageWorld {
   std::unique_ptr<Watchdog> watchdog_;
 };
 
+/// Each rank takes its share of the cores that the launcher lets it use: ranks of a node that may run on the same cores
+/// divide them. $INGOT_THREADS goes before.
+void share_cores() {
+  if (std::getenv("INGOT_THREADS")) return;
+  cpu_set_t mine;
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+  MPI_Comm node;
+  int ranks = 0;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  check(MPI_Comm_size(node, &ranks), "MPI_Comm_size");
+  std::vector<cpu_set_t> all(static_cast<size_t>(ranks));
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
+  MPI_Comm_free(&node);
+  int sharers = 0;
+  for (const cpu_set_t& theirs : all) {
+    cpu_set_t common;
+    CPU_AND(&common, &mine, &theirs);
+    sharers += CPU_COUNT(&common) > 0;
+  }
+  set_num_threads(std::max(1, CPU_COUNT(&mine) / sharers));
+}
+
 }  // namespace
 
 std::unique_ptr<World> mpi_world() {
@@ -218,6 +244,7 @@ std::unique_ptr<World> mpi_world() {
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  share_cores();
   return std::make_unique<MpiWorld>(rank, ranks, std::move(watchdog));
 }
 

@@ -45,7 +45,7 @@ bool lives(int pid) {
 Outcome run(const std::string& fault, const std::string& where, const test::TempDir& folder) {
   Outcome o;
   o.folder = folder.path();
-  const std::string command = std::string(INGOT_MPIEXEC) + " -n 3 " + INGOT_FAULT_PROGRAM + " " + fault + " " + where + " " + o.folder +
+  const std::string command = std::string(INGOT_MPI_ENVIRONMENT " " INGOT_MPIEXEC) + " -n 3 " + INGOT_FAULT_PROGRAM + " " + fault + " " + where + " " + o.folder +
                               " " + std::to_string(kReport) + " " + std::to_string(kAbort) + " 2>&1 </dev/null";
   const double begin = monotonic_seconds();
   FILE* pipe = ::popen(command.c_str(), "r");

@@ -20,10 +20,10 @@ endforeach()
 
 add_executable(ingot_fault_program mpi/fault_program.cpp)
 target_link_libraries(ingot_fault_program PRIVATE ingot_core)
-add_executable(ingot_test_mpi_faults mpi/fault_cases.cpp)
-target_link_libraries(ingot_test_mpi_faults PRIVATE ingot_test_main)
+add_executable(ingot_test_mpi_runs mpi/fault_cases.cpp mpi/launch_cases.cpp)
+target_link_libraries(ingot_test_mpi_runs PRIVATE ingot_test_main)
 list(JOIN INGOT_MPI_ENVIRONMENT " " environment)
-target_compile_definitions(ingot_test_mpi_faults PRIVATE INGOT_MPIEXEC="env ${environment} ${MPIEXEC_EXECUTABLE}"
+target_compile_definitions(ingot_test_mpi_runs PRIVATE INGOT_MPIEXEC="${MPIEXEC_EXECUTABLE}" INGOT_MPI_ENVIRONMENT="env ${environment}"
                            INGOT_FAULT_PROGRAM="$<TARGET_FILE:ingot_fault_program>")
-add_dependencies(ingot_test_mpi_faults ingot_fault_program)
-gtest_discover_tests(ingot_test_mpi_faults TEST_PREFIX "ranks." PROPERTIES LABELS ranks TIMEOUT 60 DISCOVERY_TIMEOUT 60)
+add_dependencies(ingot_test_mpi_runs ingot_fault_program)
+gtest_discover_tests(ingot_test_mpi_runs TEST_PREFIX "ranks." PROPERTIES LABELS ranks TIMEOUT 60 DISCOVERY_TIMEOUT 60)

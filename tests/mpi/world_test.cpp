@@ -1,6 +1,9 @@
 // The contract of communicators (support/world_checks.h) among processes.
 #include "comm/world.h"
 
+#include <sched.h>
+
+#include "base/parallel.h"
 #include "mpi/this_world.h"
 #include "support/world_checks.h"
 
@@ -20,6 +23,12 @@ TEST(MpiWorld, SumsAddInRankOrder) { check_order_of_sums(this_world()); }
 TEST(MpiWorld, AllToAllMovesRowsAndClearsPadding) { check_all_to_all(this_world()); }
 TEST(MpiWorld, MessagesKeepTheirOrder) { check_messages(this_world()); }
 TEST(MpiWorld, GroupsDoNotMeet) { check_groups(this_world()); }
+
+TEST(MpiWorld, RanksOfANodeDivideItsCores) {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  EXPECT_EQ(num_threads(), std::max(1, CPU_COUNT(&mine) / this_world().ranks()));  // the tests run without binding
+}
 
 }  // namespace
 }  // namespace ingot

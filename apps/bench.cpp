@@ -1,0 +1,79 @@
+// `ingot bench comm`: how fast the ranks of this machine or job talk to each other.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "apps/commands.h"
+#include "base/file_system.h"
+#include "comm/launch.h"
+#include "comm/measure.h"
+#include "comm/threads.h"
+#include "train/memory_policy.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::vector<int> ranks;
+  std::string smallest = "1KiB", largest = "64MiB", json;
+  double seconds = 0.05;
+};
+
+CommMeasureOptions measure_options(const Options& o, int world) {
+  CommMeasureOptions m;
+  m.seconds = o.seconds;
+  m.ranks = o.ranks;
+  if (m.ranks.empty()) {
+    for (int n = 2; n < world; n *= 2) m.ranks.push_back(n);
+    m.ranks.push_back(world);
+  }
+  for (const int n : m.ranks)
+    if (n < 2 || n > world)
+      throw Error(fmt::format("--ranks={}: this world has {} ranks", n, world), "give numbers from 2 to its size");
+  const int64_t last = parse_memory(o.largest, "--largest");
+  for (int64_t size = std::max<int64_t>(4, parse_memory(o.smallest, "--smallest")); size <= last; size *= 4) m.bytes.push_back(size);
+  if (m.bytes.empty()) throw Error(fmt::format("no size between {} and {}", o.smallest, o.largest), "raise --largest");
+  return m;
+}
+
+void print(const Options& o, const CommReport& report, const std::string& backend) {
+  std::cout << to_text(report, backend);
+  if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report, backend));
+}
+
+void bench_comm(const Options& o) {
+  if (const auto launch = find_launch()) {
+    const std::unique_ptr<World> world = launch_world();
+    world->run([&] {
+      const CommReport report = measure_comm(*world, measure_options(o, world->ranks()));
+      if (world->rank() == 0) print(o, report, fmt::format("{} processes, {}", world->ranks(), launch->launcher));
+    });
+    return;
+  }
+  const int ranks = o.ranks.empty() ? 2 : *std::max_element(o.ranks.begin(), o.ranks.end());
+  const CommMeasureOptions options = measure_options(o, ranks);
+  run_ranks(ranks, [&](ThreadRank& self) {
+    const CommReport report = measure_comm(self, options);
+    if (self.rank() == 0) print(o, report, fmt::format("{} threads of one process", ranks));
+  });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& code) {
+  CLI::App* bench = app.add_subcommand("bench", "measure this machine or job");
+  bench->require_subcommand(1);
+  auto o = std::make_shared<Options>();
+  CLI::App* c = bench->add_subcommand("comm", "time and bandwidth of every collective, by size and number of ranks");
+  c->footer("Among processes:  ingot launch -n 4 -- bench comm\nAlone it measures ranks that are threads of this process.");
+  c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")->delimiter(',');
+  c->add_option("--smallest", o->smallest, "smallest tensor")->capture_default_str();
+  c->add_option("--largest", o->largest, "largest tensor; each next one has four times the bytes")->capture_default_str();
+  c->add_option("--seconds", o->seconds, "for each measurement, about")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--json", o->json, "write the numbers to this file too");
+  c->callback([o, &code] {
+    bench_comm(*o);
+    code = 0;
+  });
+}
+
+}  // namespace ingot

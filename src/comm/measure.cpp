@@ -1,0 +1,205 @@
+// See measure.h.
+#include "comm/measure.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/clock.h"
+#include "base/progress.h"
+
+namespace ingot {
+namespace {
+
+constexpr int kBatches = 5;
+constexpr int64_t kPairBytes = int64_t{1} << 20;
+constexpr CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommKind::all_gather, CommKind::broadcast,
+                               CommKind::all_to_all, CommKind::barrier};
+
+double largest(Communicator& c, double value) {
+  std::vector<double> all(static_cast<size_t>(c.size()));
+  c.all_gather(Tensor::of(&value, {1}), Tensor::of(all.data(), {c.size()})).wait();
+  return *std::max_element(all.begin(), all.end());
+}
+
+/// One operation on fp32 tensors made of `rows` elements for each rank.
+class Subject {
+ public:
+  Subject(Communicator& c, CommKind kind, int64_t rows)
+      : c_(c), kind_(kind), rows_(rows), a_(static_cast<size_t>(rows * c.size())), b_(a_.size()),
+        split_(static_cast<size_t>(c.size()), rows) {}
+
+  void operator()() {
+    const int64_t all = rows_ * c_.size();
+    const Tensor a = Tensor::of(a_.data(), {all}), b = Tensor::of(b_.data(), {all});
+    switch (kind_) {
+      case CommKind::all_reduce: return c_.all_reduce(a, b).wait();
+      case CommKind::reduce_scatter: return c_.reduce_scatter(a, b.slice(0, rows_)).wait();
+      case CommKind::all_gather: return c_.all_gather(a.slice(0, rows_), b).wait();
+      case CommKind::broadcast: return c_.broadcast(a, 0).wait();
+      case CommKind::all_to_all: return c_.all_to_all(a, split_, b, split_).wait();
+      default: return c_.barrier();
+    }
+  }
+
+ private:
+  Communicator& c_;
+  CommKind kind_;
+  int64_t rows_;
+  std::vector<float> a_, b_;
+  std::vector<int64_t> split_;
+};
+
+/// Seconds of one call: the same number of calls on every rank, since the slowest rank's first times decide it.
+template <class Call>
+double time_of(Communicator& c, double seconds, Call&& call) {
+  call();
+  c.barrier();
+  double begin = monotonic_seconds();
+  call();
+  const double once = std::max(1e-7, largest(c, monotonic_seconds() - begin));
+  const int calls = static_cast<int>(std::clamp(seconds / kBatches / once, 1.0, 1000.0));
+  std::vector<double> means;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    c.barrier();
+    begin = monotonic_seconds();
+    for (int i = 0; i < calls; ++i) call();
+    means.push_back(largest(c, (monotonic_seconds() - begin) / calls));
+  }
+  std::nth_element(means.begin(), means.begin() + kBatches / 2, means.end());
+  return means[kBatches / 2];
+}
+
+double bus_factor(CommKind kind, int ranks) {
+  const double share = (ranks - 1.0) / ranks;
+  switch (kind) {
+    case CommKind::all_reduce: return 2 * share;
+    case CommKind::reduce_scatter:
+    case CommKind::all_gather:
+    case CommKind::all_to_all: return share;
+    default: return 1;
+  }
+}
+
+void measure_group(Communicator& c, const CommMeasureOptions& options, std::vector<CommMeasurement>& out) {
+  for (const CommKind kind : kKinds)
+    for (const int64_t size : options.bytes) {
+      if (kind == CommKind::barrier && size != options.bytes.front()) continue;
+      const int64_t rows = kind == CommKind::barrier ? 0 : std::max<int64_t>(1, size / 4 / c.size());
+      Subject subject(c, kind, rows);
+      CommMeasurement m{kind, c.size(), rows * 4 * c.size(), time_of(c, options.seconds, subject), 0};
+      m.bus_bandwidth = static_cast<double>(m.bytes) / m.seconds * bus_factor(kind, c.size());
+      out.push_back(m);
+    }
+}
+
+/// Every rank exchanges with every other, in rounds in which each has one partner (the circle method; a rank may rest).
+std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
+  const int n = c.size(), seats = n + n % 2;
+  std::vector<float> out(kPairBytes / 4), in(out.size());
+  const Tensor to = Tensor::of(out.data(), {static_cast<int64_t>(out.size())}), from = Tensor::of(in.data(), to.shape());
+  double sum = 0;
+  for (int round = 0; round < seats - 1; ++round) {
+    const int last = seats - 1, me = c.rank();
+    const int partner = me == last ? round * (seats / 2) % last : (round - me + last) % last == me ? last : (round - me + last) % last;
+    const auto exchange = [&] {
+      if (partner >= n) return;
+      Pending sent = c.send(to, partner);
+      c.recv(from, partner).wait();
+      sent.wait();
+    };
+    exchange();
+    c.barrier();
+    const int calls = std::max(1, static_cast<int>(seconds / 1e-3));
+    const double begin = monotonic_seconds();
+    for (int i = 0; i < calls; ++i) exchange();
+    if (partner < n) sum += 2.0 * kPairBytes * calls / (monotonic_seconds() - begin);
+    c.barrier();
+  }
+  const double mine = sum / (n - 1);
+  std::vector<double> all(static_cast<size_t>(n));
+  c.all_gather(Tensor::of(&mine, {1}), Tensor::of(all.data(), {n})).wait();
+  std::vector<RankSpeed> speeds;
+  for (int r = 0; r < n; ++r) speeds.push_back({r, all[static_cast<size_t>(r)]});
+  std::stable_sort(speeds.begin(), speeds.end(), [](const auto& a, const auto& b) { return a.bandwidth < b.bandwidth; });
+  return speeds;
+}
+
+std::set<int> rank_counts(const CommReport& report) {
+  std::set<int> counts;
+  for (const CommMeasurement& m : report.measurements) counts.insert(m.ranks);
+  return counts;
+}
+
+}  // namespace
+
+CommReport measure_comm(World& world, const CommMeasureOptions& options) {
+  std::vector<int> everyone;
+  for (int r = 0; r < world.ranks(); ++r) everyone.push_back(r);
+  const auto all = world.group("measure all", everyone);
+  CommReport report;
+  for (const int n : options.ranks) {
+    INGOT_CHECK(n >= 2 && n <= world.ranks(), "a group of {} ranks in a world of {}", n, world.ranks());
+    if (world.rank() < n) {
+      const auto c = world.group(fmt::format("measure {}", n), {everyone.begin(), everyone.begin() + n});
+      measure_group(*c, options, report.measurements);
+    }
+    all->barrier();
+  }
+  // Rank 0 was in every group; the others take its numbers.
+  std::vector<double> numbers{static_cast<double>(report.measurements.size())};
+  all->broadcast(Tensor::of(numbers.data(), {1}), 0).wait();
+  const auto count = static_cast<size_t>(numbers[0]);
+  static_assert(std::is_trivially_copyable_v<CommMeasurement>);
+  report.measurements.resize(count);
+  const auto bytes = static_cast<int64_t>(count * sizeof(CommMeasurement));
+  all->broadcast(Tensor::of(reinterpret_cast<uint8_t*>(report.measurements.data()), {bytes}), 0).wait();
+  if (world.ranks() > 1) report.speeds = measure_pairs(*all, options.seconds);
+  return report;
+}
+
+int64_t suggested_bucket(const CommReport& report, int ranks) {
+  double best = 0;
+  for (const CommMeasurement& m : report.measurements)
+    if (m.kind == CommKind::reduce_scatter && m.ranks == ranks) best = std::max(best, m.bus_bandwidth);
+  for (const CommMeasurement& m : report.measurements)
+    if (m.kind == CommKind::reduce_scatter && m.ranks == ranks && m.bus_bandwidth >= 0.9 * best) return m.bytes;
+  return 0;
+}
+
+std::string to_json(const CommReport& report, const std::string& backend) {
+  using Json = nlohmann::ordered_json;
+  Json collectives = Json::array(), buckets = Json::array(), speeds = Json::array();
+  for (const CommMeasurement& m : report.measurements)
+    collectives.push_back({{"collective", name_of(m.kind)}, {"ranks", m.ranks}, {"bytes", m.bytes}, {"seconds", m.seconds},
+                           {"bus_bytes_per_second", m.bus_bandwidth}});
+  for (const int n : rank_counts(report)) buckets.push_back({{"ranks", n}, {"bytes", suggested_bucket(report, n)}});
+  for (const RankSpeed& s : report.speeds) speeds.push_back({{"rank", s.rank}, {"bytes_per_second", s.bandwidth}});
+  const Json all{{"format", 1}, {"backend", backend}, {"collectives", std::move(collectives)}, {"buckets", std::move(buckets)},
+                 {"speeds", std::move(speeds)}};
+  return all.dump(1) + "\n";
+}
+
+std::string to_text(const CommReport& report, const std::string& backend) {
+  double best = 0;
+  for (const CommMeasurement& m : report.measurements) best = std::max(best, m.bus_bandwidth);
+  std::string text = backend + "\n";
+  const CommMeasurement* before = nullptr;
+  for (const CommMeasurement& m : report.measurements) {
+    if (!before || before->ranks != m.ranks || before->kind != m.kind)
+      text += fmt::format("\n{} among {} ranks\n{:>12} {:>12} {:>14}\n", name_of(m.kind), m.ranks, "bytes", "time", "bus bandwidth");
+    before = &m;
+    const std::string bar(static_cast<size_t>(best > 0 ? 30 * m.bus_bandwidth / best : 0), '#');
+    text += fmt::format("{:>12} {:>9.1f} us {:>10.3f} GB/s {}\n", m.bytes, m.seconds * 1e6, m.bus_bandwidth / 1e9, bar);
+  }
+  text += "\n";
+  for (const int n : rank_counts(report))
+    text += fmt::format("gradient buckets among {} ranks: {} reaches 90 % of the best bandwidth\n", n,
+                        format_bytes(static_cast<double>(suggested_bucket(report, n))));
+  for (const RankSpeed& s : report.speeds)
+    text += fmt::format("{}rank {:>4} {:>8.3f} GB/s with its partners\n", &s == report.speeds.data() ? "slowest first:\n" : "", s.rank,
+                        s.bandwidth / 1e9);
+  return text;
+}
+
+}  // namespace ingot

@@ -1,0 +1,51 @@
+// Measures a world's communication: time and bandwidth of every collective by size, the size from which larger transfers
+// are no faster per byte, and which ranks are slow. What `ingot bench comm` prints.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+
+namespace ingot {
+
+struct CommMeasurement {
+  CommKind kind = CommKind::all_reduce;
+  int ranks = 0;
+  int64_t bytes = 0;       ///< of the whole tensor: what all_gather makes, reduce_scatter takes, one rank has elsewhere
+  double seconds = 0;      ///< median over batches of the slowest rank's mean
+  /// Bytes per second over the link that limits an ideal algorithm, so that kinds and rank counts compare: bytes /
+  /// seconds times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, 1 else.
+  double bus_bandwidth = 0;
+};
+
+struct RankSpeed {
+  int rank = 0;
+  double bandwidth = 0;  ///< bytes per second to and from a partner, mean over all partners
+};
+
+struct CommReport {
+  std::vector<CommMeasurement> measurements;
+  std::vector<RankSpeed> speeds;  ///< slowest first; of the largest rank count
+};
+
+struct CommMeasureOptions {
+  std::vector<int> ranks;           ///< sizes of groups to measure, each at most the world's; ascending
+  std::vector<int64_t> bytes;       ///< ascending; rounded down to whole elements of every rank
+  double seconds = 0.05;            ///< for each measurement, about
+};
+
+/// Called by all ranks with the same options; every rank gets the same report.
+CommReport measure_comm(World& world, const CommMeasureOptions& options);
+
+/// The smallest size with 90 % of the best bandwidth of reduce_scatter among this many ranks: gradient buckets of this size are
+/// large enough. 0 where it was not measured.
+int64_t suggested_bucket(const CommReport& report, int ranks);
+
+/// {"format": 1, "backend", "collectives": [{"collective", "ranks", "bytes", "seconds", "bus_bytes_per_second"}], "buckets":
+/// [{"ranks", "bytes"}], "speeds": [{"rank", "bytes_per_second"}]}
+std::string to_json(const CommReport& report, const std::string& backend);
+/// Tables for people.
+std::string to_text(const CommReport& report, const std::string& backend);
+
+}  // namespace ingot
