@@ -134,6 +134,13 @@ void MessageWorld::wait(Exchange& exchange) {
   std::erase_if(under_way_, [&](const auto& e) { return e.get() == &exchange; });
 }
 
+/// A rank that fails tells all before the launcher ends them, so that each can say where it was.
+std::string MessageWorld::failed_rank() {
+  for (int r = 0; r < ranks(); ++r)
+    if (has_failed(r)) return fmt::format("rank {} has failed", r);
+  return "";
+}
+
 void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
   const std::string who = fmt::format("rank {} in {}", rank(), exchange.what());
   if (!missing(exchange, true).empty()) progress();  // what it sent before it left may just have come
@@ -145,8 +152,10 @@ void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
     log::warn("{}", report);
     write_flight(report);
   }
-  if (gone.empty() && waited <= limits().abort_seconds) return;
+  const std::string failed = failed_rank();
+  if (failed.empty() && gone.empty() && waited <= limits().abort_seconds) return;
   flight().mark(exchange.ticket(), FlightState::failed);
+  if (!failed.empty()) throw Error(fmt::format("{}: {}; missing: {}", who, failed, late));
   if (!gone.empty()) throw Error(fmt::format("{}: it will never complete; missing: {}", who, gone));
   throw Error(fmt::format("{}: not complete after {} s; missing: {}", who, limits().abort_seconds, late),
               "find out why the missing ranks did not come; a slow machine needs a longer deadline");

@@ -44,10 +44,13 @@ class MessageWorld : public World {
  protected:
   MessageWorld(int rank, int ranks);
   virtual std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) = 0;
-  /// Whether that rank of the world has left: it will start nothing any more.
+  /// Whether that rank of the world has left, or failed: it will start nothing any more.
   virtual bool has_left(int rank) = 0;
+  virtual bool has_failed(int rank) = 0;
   /// Ends all ranks with this message.
   [[noreturn]] virtual void end_all(const std::string& message) = 0;
+  /// "rank 2 has failed", or nothing.
+  std::string failed_rank();
   /// What this rank waits for, and for whom; empty when it does not wait, or not for long yet. Any thread.
   std::string waiting() const;
 

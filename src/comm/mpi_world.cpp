@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,9 @@
 namespace ingot {
 namespace {
 
-constexpr int kLeaving = 1;  // tag of the message by which a rank says that it will start nothing more
+constexpr int kLeaving = 1;  // tag of the message by which a rank says that it will start nothing more, and why
+constexpr char kReturns = 0, kFails = 1;
+constexpr double kTimeForOthers = 0.3;  // seconds between a rank's failure and the end of all
 
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -82,7 +85,7 @@ class MpiWorld final : public MessageWorld {
     check(MPI_Comm_group(MPI_COMM_WORLD, &everyone_), "MPI_Comm_group");
     for (int r = 0; r < ranks; ++r)
       if (r != rank)
-        check(MPI_Irecv(nullptr, 0, MPI_BYTE, r, kLeaving, control_, &byes_[static_cast<size_t>(r)].request), "MPI_Irecv");
+        check(MPI_Irecv(&bye(r).why, 1, MPI_BYTE, r, kLeaving, control_, &bye(r).request), "MPI_Irecv");
     watchdog_->start([this] { terminated(); }, [this] { watch(); });
   }
   ~MpiWorld() override {
@@ -109,7 +112,9 @@ class MpiWorld final : public MessageWorld {
   struct Bye {
     MPI_Request request = MPI_REQUEST_NULL;
     bool came = false;
+    char why = kReturns;
   };
+  Bye& bye(int rank) { return byes_[static_cast<size_t>(rank)]; }
 
   std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) override {
     const Blocking call(*this, fmt::format("making group '{}' of {} ranks", name, members.size()));
@@ -124,20 +129,31 @@ class MpiWorld final : public MessageWorld {
   }
 
   bool has_left(int rank) override {
-    Bye& bye = byes_[static_cast<size_t>(rank)];
-    if (bye.came || rank == this->rank()) return bye.came;
+    Bye& b = bye(rank);
+    if (b.came || rank == this->rank()) return b.came;
     int flag = 0;
-    check(MPI_Test(&bye.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
-    return bye.came = flag != 0;
+    check(MPI_Test(&b.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    return b.came = flag != 0;
+  }
+  bool has_failed(int rank) override { return has_left(rank) && bye(rank).why == kFails; }
+
+  bool lower_rank_failed() {
+    for (int r = 0; r < rank(); ++r)
+      if (has_failed(r)) return true;
+    return false;
+  }
+
+  std::vector<MPI_Request> tell_all(const char* why) {
+    std::vector<MPI_Request> sends(static_cast<size_t>(ranks()), MPI_REQUEST_NULL);
+    for (int r = 0; r < ranks(); ++r)
+      if (r != rank()) check(MPI_Isend(why, 1, MPI_BYTE, r, kLeaving, control_, &sends[static_cast<size_t>(r)]), "MPI_Isend");
+    return sends;
   }
 
   /// Says goodbye to all and waits for theirs: a rank that still waits for this one learns it, and nobody finalises while
   /// another needs it.
   void leave() {
-    std::vector<MPI_Request> sends(static_cast<size_t>(ranks()), MPI_REQUEST_NULL);
-    for (int r = 0; r < ranks(); ++r)
-      if (r != rank())
-        check(MPI_Isend(nullptr, 0, MPI_BYTE, r, kLeaving, control_, &sends[static_cast<size_t>(r)]), "MPI_Isend");
+    std::vector<MPI_Request> sends = tell_all(&kReturns);
     const double begin = monotonic_seconds();
     for (int r = 0; r < ranks(); ++r)
       while (r != rank() && !has_left(r)) {
@@ -146,6 +162,8 @@ class MpiWorld final : public MessageWorld {
           fail("rank {} has done its part and waits for rank {} since {} s", rank(), r, limits().abort_seconds);
       }
     const Blocking call(*this, "the end of the run");
+    // Finalising while another rank ends the run can hang.
+    if (const std::string failed = failed_rank(); !failed.empty()) fail("rank {} has done its part, but {}", rank(), failed);
     check(MPI_Waitall(ranks(), sends.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
     MPI_Group_free(&everyone_);
     MPI_Comm_free(&control_);
@@ -154,13 +172,24 @@ class MpiWorld final : public MessageWorld {
   }
 
   [[noreturn]] void end_all(const std::string& message) override { end_all(message, 1); }
-  /// The record first: after the abort the launcher gives little time. A second thread that comes here waits for the end.
+  /// The record first: after the abort the launcher gives little time, or none. The others get a moment for theirs. A second
+  /// thread that comes here waits for the end.
   [[noreturn]] void end_all(const std::string& message, int code) {
     static std::mutex once;
     once.lock();
+    failed_ = true;
     write_flight(message);
     std::fprintf(stderr, "%s\n", message.c_str());
     std::fflush(stderr);
+    try {
+      std::vector<MPI_Request> sends = tell_all(&kFails);
+      const double until = monotonic_seconds() + kTimeForOthers;
+      for (int all = 0; monotonic_seconds() < until; std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+        MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
+      // Launchers have hung when two ranks ended the run at once: the lowest does it, the others would only if it did not.
+      if (lower_rank_failed()) std::this_thread::sleep_for(std::chrono::seconds(3));
+    } catch (const Error&) {  // the network is gone: the launcher will find out
+    }
     MPI_Abort(MPI_COMM_WORLD, code);
     std::abort();
   }
@@ -171,7 +200,7 @@ class MpiWorld final : public MessageWorld {
     Blocking(MpiWorld& world, std::string what) : world_(world) {
       const std::lock_guard lock(world.blocking_mutex_);
       world.blocking_ = std::move(what);
-      world.blocking_since_ = monotonic_seconds();
+      world.blocking_until_ = monotonic_seconds() + world.limits().abort_seconds;
     }
     ~Blocking() {
       const std::lock_guard lock(world_.blocking_mutex_);
@@ -182,22 +211,21 @@ class MpiWorld final : public MessageWorld {
     MpiWorld& world_;
   };
 
-  std::string blocking(double* seconds) {
+  /// The call that this rank is in; empty: none, or one that has not taken too long when that is asked.
+  std::string blocking(bool too_long) {
     const std::lock_guard lock(blocking_mutex_);
-    *seconds = monotonic_seconds() - blocking_since_;
-    return blocking_;
+    return too_long && monotonic_seconds() < blocking_until_ ? "" : blocking_;
   }
 
   void watch() {
-    double seconds = 0;
-    const std::string call = blocking(&seconds);
-    if (!call.empty() && seconds > limits().abort_seconds)
-      end_all(fmt::format("rank {}: {} did not return after {} s: some rank did not come", rank(), call, limits().abort_seconds));
+    if (const std::string call = blocking(true); !call.empty())
+      end_all(fmt::format("rank {}: {} did not return within the abort limit: some rank did not come", rank(), call));
   }
 
+  /// A rank that has failed by itself keeps that record.
   void terminated() {
-    double seconds = 0;
-    const std::string wait = waiting(), call = blocking(&seconds);
+    if (failed_) return;
+    const std::string wait = waiting(), call = blocking(false);
     const std::string where = !wait.empty() ? wait : fmt::format("rank {}{}", rank(), call.empty() ? "" : " in " + call);
     const std::string message = fmt::format("{}: told to end (SIGTERM)", where);
     write_flight(message);
@@ -208,9 +236,10 @@ class MpiWorld final : public MessageWorld {
   MPI_Comm control_ = MPI_COMM_NULL;
   MPI_Group everyone_ = MPI_GROUP_NULL;
   std::vector<Bye> byes_;
+  std::atomic<bool> failed_ = false;
   std::mutex blocking_mutex_;
   std::string blocking_;       // guarded by blocking_mutex_
-  double blocking_since_ = 0;  // guarded by blocking_mutex_
+  double blocking_until_ = 0;  // guarded by blocking_mutex_
   std::unique_ptr<Watchdog> watchdog_;
 };
 

@@ -42,8 +42,8 @@ class World {
   void set_step(int64_t step) { step_ = step; }
   int64_t step() const { return step_; }
 
-  /// Where flight-<rank>.json is written when a wait is late, when this rank fails, and when it is told to end (SIGTERM);
-  /// the last one stays. Empty (default): nowhere.
+  /// Where flight-<rank>.json is written when a wait is late, when this rank fails, and when it is told to end (SIGTERM)
+  /// before it has failed; the last one stays. Empty (default): nowhere.
   void set_flight_folder(std::string folder);
   FlightRecorder& flight() { return flight_; }
   /// Any thread. A failure to write is logged, not thrown: it must not hide what went wrong before.

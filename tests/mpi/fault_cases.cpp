@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "base/clock.h"
@@ -28,11 +29,6 @@ struct Outcome {
     std::ifstream file(folder + "/flight-" + std::to_string(rank) + ".json");
     return file ? nlohmann::json::parse(file) : nlohmann::json();
   }
-  int times(const std::string& part) const {
-    int n = 0;
-    for (size_t at = output.find(part); at != std::string::npos; at = output.find(part, at + 1)) ++n;
-    return n;
-  }
 };
 
 /// Whether a process is there, as more than an entry that nobody has collected.
@@ -42,11 +38,11 @@ bool lives(int pid) {
   return std::getline(file, text) && text.substr(text.rfind(')') + 2, 1) != "Z";
 }
 
-Outcome run(const std::string& fault, const std::string& where, const test::TempDir& folder) {
+Outcome run(const std::string& fault, const std::string& where, const test::TempDir& folder, double abort = kAbort) {
   Outcome o;
   o.folder = folder.path();
-  const std::string command = std::string(INGOT_MPI_ENVIRONMENT " " INGOT_MPIEXEC) + " -n 3 " + INGOT_FAULT_PROGRAM + " " + fault + " " + where + " " + o.folder +
-                              " " + std::to_string(kReport) + " " + std::to_string(kAbort) + " 2>&1 </dev/null";
+  const std::string command = std::string(INGOT_MPI_ENVIRONMENT) + o.folder + " " INGOT_MPIEXEC " -n 3 " + INGOT_FAULT_PROGRAM + " " + fault + " " + where + " " + o.folder +
+                              " " + std::to_string(kReport) + " " + std::to_string(abort) + " 2>&1 </dev/null";
   const double begin = monotonic_seconds();
   FILE* pipe = ::popen(command.c_str(), "r");
   char buffer[4096];
@@ -77,17 +73,15 @@ class Fault : public testing::TestWithParam<const char*> {
   void expect_named(const Outcome& o, const std::string& what) {
     EXPECT_NE(o.output.find(what), std::string::npos) << what << " in: " << o.output;
   }
-  /// Some waiting operation of the survivor is the one that broke.
-  void expect_flight(const Outcome& o, int rank, const std::string& operation) {
+  /// Whether a survivor's record has the operation that broke as one that it waited for.
+  bool flight_has(const Outcome& o, int rank) {
     const nlohmann::json f = o.flight(rank);
-    ASSERT_TRUE(f.is_object()) << "rank " << rank << " left no flight record: " << o.output;
-    EXPECT_EQ(f["rank"], rank);
-    EXPECT_EQ(f["ranks"], 3);
-    bool found = false;
+    if (!f.is_object() || f["rank"] != rank || f["ranks"] != 3) return false;
     for (const auto& op : f["groups"][0]["operations"])
-      found |= (op["state"] == "waiting" || op["state"] == "failed") && op["step"] == 3 &&
-               op["operation"].get<std::string>().find(operation) == 0;
-    EXPECT_TRUE(found) << operation << " in " << f.dump(1);
+      if ((op["state"] == "waiting" || op["state"] == "failed") && op["step"] == 3 &&
+          op["operation"].get<std::string>().find(GetParam()) == 0)
+        return true;
+    return false;
   }
   test::TempDir folder_;
 };
@@ -98,34 +92,38 @@ TEST_P(Fault, AKilledRankEndsAll) {
   expect_named(o, std::string("rank 0 in ") + GetParam());
   expect_named(o, "at step 3; missing: rank 1");
   expect_named(o, "told to end (SIGTERM)");
-  expect_flight(o, 0, GetParam());
+  EXPECT_TRUE(flight_has(o, 0)) << o.output << o.flight(0).dump(1);
   EXPECT_TRUE(o.flight(2).is_object()) << o.output;
 }
 
+/// The launcher wakes a stopped process to end it, and then it may still reach the operation: only the rank that gave up
+/// first is sure to have it in its record.
 TEST_P(Fault, AStoppedRankEndsAllAfterTheDeadline) {
   const Outcome o = run_fault("stop");
   expect_ended(o);
   EXPECT_GT(o.seconds, kAbort);
-  expect_named(o, std::string("rank 0 in ") + GetParam());
-  expect_named(o, "not complete after 2 s; missing: rank 1 (still running; last seen in: ");
-  expect_flight(o, 0, GetParam());
-  EXPECT_TRUE(o.flight(2).is_object()) << o.output;
+  const std::regex message(std::string("error on rank [02] at step 3: rank [02] in ") + GetParam() +
+                           ".* at step 3: (not complete after 2 s|rank [02] has failed); missing: rank 1 \\(still running; last seen in: ");
+  EXPECT_TRUE(std::regex_search(o.output, message)) << o.output;
+  EXPECT_TRUE(flight_has(o, 0) || flight_has(o, 2)) << o.output << o.flight(0).dump(1) << o.flight(2).dump(1);
+  EXPECT_TRUE(o.flight(0).is_object() && o.flight(2).is_object()) << o.output;
 }
 
 TEST_P(Fault, ALateRankIsReportedOnceAndTheRunGoesOn) {
-  const Outcome o = run_fault("delay");
+  const Outcome o = run("delay", GetParam(), folder_, 30);  // a busy machine may add to the delay
   EXPECT_EQ(o.code, 0) << o.output;
   expect_named(o, "all steps done");
-  EXPECT_EQ(o.times(std::string("rank 0 in ") + GetParam()), 1) << o.output;
-  expect_named(o, "missing: rank 1");
+  const std::regex report(std::string("rank 0 in ") + GetParam() + ".* at step 3: waits for .* s; missing: rank 1 ");
+  const std::sregex_iterator first(o.output.begin(), o.output.end(), report), none;
+  EXPECT_EQ(std::distance(first, none), 1) << o.output;
 }
 
 TEST_P(Fault, AnExceptionInOneRankEndsAll) {
   const Outcome o = run_fault("throw");
   expect_ended(o);
   expect_named(o, "error on rank 1 at step 3: the disk is full\nhint: free some space");
-  expect_named(o, "told to end (SIGTERM)");
-  EXPECT_LT(o.output.find("the disk is full"), o.output.find("told to end"));
+  expect_named(o, "at step 3: rank 1 has failed");
+  EXPECT_LT(o.output.find("the disk is full"), o.output.find("has failed"));
   EXPECT_TRUE(o.flight(0).is_object() && o.flight(2).is_object()) << o.output;
   EXPECT_EQ(o.flight(1)["reason"].get<std::string>().find("error on rank 1 at step 3"), 0u);
 }
@@ -147,6 +145,15 @@ TEST(MpiFault, ARankThatReturnedIsNotWaitedFor) {
   EXPECT_NE(o.code, 0);
   EXPECT_LT(o.seconds, kAbort) << o.output;
   EXPECT_NE(o.output.find("at step 3: it will never complete; missing: rank 1 (it has returned"), std::string::npos) << o.output;
+}
+
+TEST(MpiFault, ARankThatStopsBeforeItsGroupsIsNotWaitedForWithoutEnd) {
+  const test::TempDir folder;
+  const Outcome o = run("stop", "group", folder);
+  EXPECT_NE(o.code, 0);
+  EXPECT_LT(o.seconds, kAbort + 5) << o.output;
+  EXPECT_NE(o.output.find(": making group 'all' of 3 ranks did not return within the abort limit"), std::string::npos) << o.output;
+  EXPECT_TRUE(o.flight(0).is_object() && o.flight(2).is_object()) << o.output;
 }
 
 TEST(MpiFault, ADroppedOperationEndsAll) {

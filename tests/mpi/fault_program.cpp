@@ -1,6 +1,7 @@
-// A rank of a run in which one rank goes wrong: fault_program FAULT COLLECTIVE FOLDER REPORT_SECONDS ABORT_SECONDS. All ranks
-// go through six steps of every collective; in step 3, just before the named one, rank 1 is killed, stops, is late,
-// throws, does something else, returns, or drops its operation. Each rank leaves its process id in FOLDER.
+// A rank of a run in which one rank goes wrong: fault_program FAULT COLLECTIVE FOLDER REPORT_SECONDS ABORT_SECONDS. All
+// ranks go through six steps of every collective; in step 3, just before the named one ("group": before any), rank 1 is
+// killed, stops, is late, throws, does something else, returns, or drops its operation. Each rank leaves its process id
+// in FOLDER.
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,12 +24,16 @@ const CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommK
 
 struct Returns {};
 
-void go_wrong(const std::string& fault, Communicator& group, Tensor t) {
+void go_wrong_alone(const std::string& fault) {
   if (fault == "kill") ::raise(SIGKILL);
   if (fault == "stop") ::raise(SIGSTOP);
   if (fault == "delay") std::this_thread::sleep_for(std::chrono::milliseconds(1200));
   if (fault == "throw") throw Error("the disk is full", "free some space");
   if (fault == "return") throw Returns{};
+}
+
+void go_wrong(const std::string& fault, Communicator& group, Tensor t) {
+  go_wrong_alone(fault);
   if (fault == "mismatch") group.all_reduce(t.slice(0, 7), t.slice(0, 7)).wait();
   if (fault == "drop") const Pending dropped = group.recv(t, 0);  // which rank 0 never sends
 }
@@ -57,6 +62,7 @@ void collective(Communicator& c, CommKind kind, std::vector<float>& narrow, std:
 void run(World& world, const std::string& fault, const std::string& where) {
   std::vector<int> everyone;
   for (int r = 0; r < world.ranks(); ++r) everyone.push_back(r);
+  if (where == "group" && world.rank() == kVictim) go_wrong_alone(fault);
   const auto group = world.group("all", everyone);
   std::vector<float> narrow(kRows), wide(narrow.size() * everyone.size());
   for (int64_t step = 0; step < kSteps; ++step) {

@@ -10,11 +10,16 @@
 namespace ingot {
 namespace {
 
+test::ProcessResult launch(const test::TempDir& folder, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{"/bin/sh", "-c", INGOT_MPI_ENVIRONMENT + folder.path() + " \"$@\"", "sh", INGOT_BINARY, "launch"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return test::run_process(command);
+}
+
 TEST(MpiLaunch, BenchCommMeasuresProcesses) {
   const test::TempDir folder;
-  const auto r = test::run_process({"/bin/sh", "-c", std::string(INGOT_MPI_ENVIRONMENT) + " \"$@\"", "sh", INGOT_BINARY, "launch", "-n", "3",
-                                    "--", "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB", "--largest", "1MiB", "--seconds",
-                                    "0.001", "--json", folder / "comm.json"});
+  const auto r = launch(folder, {"-n", "3", "--", "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB", "--largest", "1MiB", "--seconds",
+                                 "0.001", "--json", folder / "comm.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(r.output.find("slowest first:"), r.output.rfind("slowest first:")) << r.output;
   const auto json = nlohmann::json::parse(real_file_system().read(folder / "comm.json"));
@@ -24,8 +29,8 @@ TEST(MpiLaunch, BenchCommMeasuresProcesses) {
 }
 
 TEST(MpiLaunch, AnErrorOfTheProgramNamesTheRank) {
-  const auto r = test::run_process({"/bin/sh", "-c", std::string(INGOT_MPI_ENVIRONMENT) + " \"$@\"", "sh", INGOT_BINARY, "launch", "-n", "2",
-                                    "--", "bench", "comm", "--ranks", "7"});
+  const test::TempDir folder;
+  const auto r = launch(folder, {"-n", "2", "--", "bench", "comm", "--ranks", "7"});
   EXPECT_NE(r.exit_code, 0);
   EXPECT_NE(r.output.find("error on rank "), std::string::npos) << r.output;
   EXPECT_NE(r.output.find("--ranks=7: this world has 2 ranks"), std::string::npos) << r.output;

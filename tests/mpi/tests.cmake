@@ -10,12 +10,15 @@ add_executable(ingot_test_mpi mpi/main.cpp support/world_checks.cpp support/smal
 target_link_libraries(ingot_test_mpi PRIVATE ingot_core GTest::gtest)
 target_include_directories(ingot_test_mpi PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 # More ranks than cores, as root in a container, and without reading another process's memory, which containers forbid.
+# The folder for its own files follows: mpiruns that share one remove it under each other's feet.
 set(INGOT_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none)
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+    OMPI_MCA_orte_tmpdir_base=)
 foreach(ranks 2 3 4)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/mpi${ranks})
   add_test(NAME ranks.Mpi${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:ingot_test_mpi>)
   set_tests_properties(ranks.Mpi${ranks} PROPERTIES LABELS ranks TIMEOUT 300 PROCESSORS 2
-                       ENVIRONMENT "${INGOT_MPI_ENVIRONMENT};INGOT_EXPECT_RANKS=${ranks}")
+                       ENVIRONMENT "${INGOT_MPI_ENVIRONMENT}${CMAKE_CURRENT_BINARY_DIR}/mpi${ranks};INGOT_EXPECT_RANKS=${ranks}")
 endforeach()
 
 add_executable(ingot_fault_program mpi/fault_program.cpp)
