@@ -9,6 +9,7 @@
 #include "apps/run.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "comm/launch.h"
 #include "ops/op.h"
 
 namespace ingot {
@@ -58,14 +59,18 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
 
 }  // namespace
 
-int run_recipe(const Recipe& recipe, const std::string& path, StartMode start) {
-  Trainer trainer(real_file_system(), recipe, start);
+namespace {
+
+/// What one rank does; rank 0 tells people.
+int run_rank(const Recipe& recipe, const std::string& path, StartMode start, World& world) {
+  Trainer trainer(real_file_system(), recipe, start, &world);
   log::info("{}", trainer.plan().text);
-  for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
+  if (trainer.leads())
+    for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
   if (trainer.step() >= recipe.total_steps()) {
     log::info("the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run set run.folder.",
               recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
-    print_next(path, recipe.run.folder);
+    if (trainer.leads()) print_next(path, recipe.run.folder);
     return 0;
   }
   catch_interrupts();
@@ -76,9 +81,20 @@ int run_recipe(const Recipe& recipe, const std::string& path, StartMode start) {
   }
   log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
   for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
+  if (!trainer.leads()) return 0;
   if (!r.last_sample.empty()) std::cout << "\n" << r.last_sample << "\n\n";
   print_next(path, recipe.run.folder);
   return 0;
+}
+
+}  // namespace
+
+int run_recipe(const Recipe& recipe, const std::string& path, StartMode start) {
+  const std::unique_ptr<World> world = launch_world();
+  if (world->ranks() > 1) log::set_rank(world->rank());
+  int code = 0;
+  world->run([&] { code = run_rank(recipe, path, start, *world); });
+  return code;
 }
 
 void add_run_command(CLI::App& app, int& code) {

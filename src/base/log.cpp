@@ -26,6 +26,11 @@ std::atomic<Level>& current() {
   return value;
 }
 
+std::atomic<int>& current_rank() {
+  static std::atomic<int> value{0};
+  return value;
+}
+
 struct Status {
   std::mutex mutex;
   std::string line;
@@ -50,12 +55,16 @@ void set_level(Level level) {
 Level level() {
   return current();
 }
+void set_rank(int rank) {
+  current_rank() = rank;
+}
 
 void write(Level line_level, const std::string& line) {
-  if (line_level < level() || line_level == Level::silent) return;
-  std::string text;
-  if (line_level == Level::warn) text = "warning: ";
-  if (line_level == Level::error) text = "error: ";
+  const int rank = current_rank();
+  if (line_level < level() || line_level == Level::silent || (rank > 0 && line_level < Level::warn)) return;
+  std::string text = rank > 0 ? fmt::format("rank {}: ", rank) : "";
+  if (line_level == Level::warn) text += "warning: ";
+  if (line_level == Level::error) text += "error: ";
   text += line;
   text += '\n';
   const std::lock_guard lock(status().mutex);
@@ -64,7 +73,7 @@ void write(Level line_level, const std::string& line) {
 }
 
 void set_status(const std::string& line) {
-  if (level() > Level::info) return;
+  if (level() > Level::info || current_rank() > 0) return;
   const std::lock_guard lock(status().mutex);
   if (line.empty() && status().line.empty()) return;
   status().line = line;

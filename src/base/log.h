@@ -14,6 +14,8 @@ enum class Level { debug, info, warn, error, silent };
 /// start.
 void set_level(Level level);
 Level level();
+/// One of several ranks as processes: rank 0 owns the terminal, the others say only what is wrong, with their number.
+void set_rank(int rank);
 void write(Level level, const std::string& line);
 /// A line that stays at the bottom of the terminal below all others until it is replaced or "" removes it.
 /// For terminals only (progress.h decides).

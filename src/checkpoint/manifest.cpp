@@ -140,7 +140,7 @@ void check_file_name(const std::string& name, const std::string& where) {
 }
 
 StoredTensor parse_tensor(const Json& json, const std::map<std::string, StoredFile>& files,
-                          const std::string& where) {
+                          const std::string& where, bool whole) {
   constexpr TensorKind kKinds[] = {TensorKind::weight, TensorKind::optimizer, TensorKind::buffer};
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f64, DType::i32,
                               DType::i64, DType::u8,   DType::u16};
@@ -173,7 +173,8 @@ StoredTensor parse_tensor(const Json& json, const std::map<std::string, StoredFi
     tensor.pieces.push_back(std::move(stored));
   }
   fields.finish();
-  if (const auto fault = coverage_fault(tensor.meta.shape, regions)) fail("{}: {}", where, *fault);
+  if (whole)
+    if (const auto fault = coverage_fault(tensor.meta.shape, regions)) fail("{}: {}", where, *fault);
   return tensor;
 }
 
@@ -242,7 +243,10 @@ std::string encode_manifest(const Manifest& m) {
   return fmt::format("{}{}{}{}", kChecksumBegin, hash128_hex(body.data(), body.size()), kChecksumEnd, body);
 }
 
-Manifest parse_manifest(std::string_view text, const std::string& path, bool trusted_bytes) {
+namespace {
+
+/// `whole`: every tensor must be covered.
+Manifest parse(std::string_view text, const std::string& path, bool trusted_bytes, bool whole) {
   if (text.size() > kMaxBytes)
     fail("'{}' has {} bytes, at most {} are allowed", path, text.size(), kMaxBytes);
   if (!trusted_bytes) check_checksum(text, path);
@@ -270,7 +274,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path, bool tru
   }
   std::set<std::pair<std::string, std::string>> places;
   for (const auto& [name, value] : fields.object("tensors").items()) {
-    StoredTensor tensor = parse_tensor(value, m.files, fmt::format("{}: tensor '{}'", where, name));
+    StoredTensor tensor = parse_tensor(value, m.files, fmt::format("{}: tensor '{}'", where, name), whole);
     for (const StoredPiece& piece : tensor.pieces)
       if (!places.emplace(piece.file, piece.key).second)
         fail("{}: tensor '{}' shares '{}' of '{}' with another piece", where, name, piece.key, piece.file);
@@ -279,6 +283,42 @@ Manifest parse_manifest(std::string_view text, const std::string& path, bool tru
   for (const auto& [name, value] : fields.object("blobs").items()) m.blobs[name] = value.dump();
   fields.finish();
   return m;
+}
+
+void merge_tensor(const std::string& name, StoredTensor part, std::map<std::string, StoredTensor>& tensors) {
+  const auto [it, first] = tensors.try_emplace(name, part);
+  if (first) return;
+  StoredTensor& all = it->second;
+  if (all.kind != part.kind || !(all.meta.shape == part.meta.shape) || all.meta.dtype != part.meta.dtype)
+    fail("tensor '{}': the ranks disagree: {} {} and {} {}", name, name_of(all.kind), all.meta.str(), name_of(part.kind),
+         part.meta.str());
+  std::move(part.pieces.begin(), part.pieces.end(), std::back_inserter(all.pieces));
+}
+
+}  // namespace
+
+Manifest parse_manifest(std::string_view text, const std::string& path, bool trusted_bytes) {
+  return parse(text, path, trusted_bytes, true);
+}
+
+Manifest merge_manifests(const std::vector<std::string>& parts) {
+  Manifest merged;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    Manifest part = parse(parts[r], fmt::format("manifest of rank {}", r), false, false);
+    if (r == 0) {
+      merged = std::move(part);
+      continue;
+    }
+    for (const auto& [name, file] : part.files)
+      if (!merged.files.emplace(name, file).second) fail("two ranks write the file '{}'", name);
+    for (auto& [name, tensor] : part.tensors) merge_tensor(name, std::move(tensor), merged.tensors);
+  }
+  for (const auto& [name, tensor] : merged.tensors) {
+    std::vector<Region> regions;
+    for (const StoredPiece& piece : tensor.pieces) regions.push_back(piece.region);
+    if (const auto fault = coverage_fault(tensor.meta.shape, regions)) fail("tensor '{}': {}", name, *fault);
+  }
+  return merged;
 }
 
 }  // namespace ingot

@@ -64,5 +64,8 @@ class NewerFormat : public Error {
 std::string encode_manifest(const Manifest& manifest);
 /// `path` is for messages only. Checks the checksum unless `trusted_bytes` (a fuzzer's way in).
 Manifest parse_manifest(std::string_view text, const std::string& path, bool trusted_bytes = false);
+/// One manifest of what several ranks wrote, each a text of encode_manifest() whose tensors may have holes; step, blobs and
+/// all else are the first one's. Error where they disagree about a tensor, name a file twice, or leave holes together.
+Manifest merge_manifests(const std::vector<std::string>& parts);
 
 }  // namespace ingot

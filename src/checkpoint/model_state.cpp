@@ -4,25 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/parameter_part.h"
 
 namespace ingot {
 namespace {
-
-/// A box of a larger tensor, copied out densely where it is not contiguous.
-Region region_of(const ParameterPiece& p) {
-  Region r;
-  for (const int64_t o : p.global_offset) r.offset.push_back(o);
-  for (const int64_t e : p.extent) r.shape.push_back(e);
-  return r;
-}
-
-/// Pieces are cut along one dimension; a piece along the first is contiguous in memory.
-const void* contiguous_data(const ParameterSpec& spec, const ParameterPiece& piece, const Tensor& local) {
-  INGOT_CHECK(spec.shard.dim == 0 || local.shape() == spec.shape,
-              "'{}' is cut along dimension {}: its pieces are not contiguous", spec.name, spec.shard.dim);
-  const int64_t rows = piece.local_offset.empty() ? 0 : piece.local_offset[0];
-  return piece.local_offset.empty() ? local.data : local.slice(rows, rows + piece.extent[0]).data;
-}
 
 /// The first value that is NaN or infinite, or 0.
 template <class T>
@@ -38,12 +23,15 @@ std::vector<Piece> model_pieces(Model& model) {
   std::vector<Piece> pieces;
   WeightSet& w = model.weights();
   for (int i = 0; i < w.size(); ++i) {
-    const ParameterSpec& spec = w.table()[i];
     const Tensor local = w.master(i);
-    for (const ParameterPiece& p : pieces_of(spec, w.placement()))
-      pieces.push_back({spec.name, TensorKind::weight, local.dtype(), spec.shape, region_of(p),
-                        contiguous_data(spec, p, local)});
+    add_part(pieces, w.table()[i].name, TensorKind::weight, w.table()[i], w.placement(), local.dtype(), local.data, 0, local.numel());
   }
+  for (Piece& p : bias_pieces(model)) pieces.push_back(std::move(p));
+  return pieces;
+}
+
+std::vector<Piece> bias_pieces(Model& model) {
+  std::vector<Piece> pieces;
   if (model.config().moe.balance != BalanceRule::none)
     for (const int64_t layer : model.decoder().moe_layers())
       pieces.push_back(Piece::whole(Model::router_bias_name(layer), TensorKind::buffer, model.router_bias(layer)));
@@ -84,9 +72,7 @@ void load_model(const CheckpointReader& reader, Model& model) {
   for (int i = 0; i < w.size(); ++i) {
     if (!adapters && is_adapter(w.table()[i].name)) continue;
     const Tensor local = w.master(i);
-    for (const ParameterPiece& p : pieces_of(w.table()[i], w.placement()))
-      reader.read(w.table()[i].name, region_of(p), local.dtype(),
-                  const_cast<void*>(contiguous_data(w.table()[i], p, local)));
+    read_part(reader, w.table()[i].name, w.table()[i], w.placement(), local.dtype(), local.data, 0, local.numel());
     const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
                                                    : first_not_finite(local.as<float>(), local.numel());
     if (!std::isfinite(bad))

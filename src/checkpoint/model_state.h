@@ -9,6 +9,8 @@ namespace ingot {
 
 /// Pieces of masters and biases. The model must stay unchanged until the save took its snapshot.
 std::vector<Piece> model_pieces(Model& model);
+/// Those of the router biases alone.
+std::vector<Piece> bias_pieces(Model& model);
 /// A configuration as a blob ({"toml": text}), and back; Error where the blob is none.
 std::string config_blob(const std::string& toml);
 std::string config_of_blob(const CheckpointReader& reader, const std::string& name);

@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/safetensors.h"
+#include "comm/settle.h"
 
 namespace ingot {
 
@@ -22,6 +23,7 @@ namespace {
 
 constexpr size_t kAlignment = 2 << 20;  // of the snapshot: huge pages make its first use cheap
 constexpr size_t kWriteBytes = 4 << 20;
+const std::string kNoHash(32, '0');  // of what is not written yet
 
 int64_t align_up(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -66,6 +68,10 @@ void split(const Piece& piece, int64_t max_bytes, std::vector<Piece>& out) {
   }
 }
 
+std::string temporary_folder(const std::string& folder, const std::string& name) {
+  return fmt::format("{}/{}{}", folder, name, layout::kTemporary);
+}
+
 void check_piece(const Piece& piece) {
   if (!inside(piece.region, piece.global_shape))
     fail("tensor '{}': a piece at offset {} of shape {} is not inside {}", piece.name,
@@ -105,13 +111,17 @@ void CheckpointWriter::FreeBytes::operator()(std::byte* p) const {
 CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, CheckpointWriterOptions options)
     : fs_(fs), folder_(std::move(folder)), options_(std::move(options)) {
   INGOT_CHECK(options_.max_file_bytes > 0);
-  layout::create_folders_durably(fs_, folder_);
-  layout::remove_leftovers(fs_, folder_);
-  sequence_ = layout::newest_sequence(fs_, folder_);
+  settle(options_.group, [] { return std::string(); }, [&](const auto&) {
+    layout::create_folders_durably(fs_, folder_);
+    layout::remove_leftovers(fs_, folder_);
+    sequence_ = layout::newest_sequence(fs_, folder_);
+    return std::string();
+  });
 }
 
 CheckpointWriter::~CheckpointWriter() {
   join();
+  if (started_) log::warn("step {}: this rank's part of the checkpoint was written, but never made one", started_->manifest.step);
   try {
     if (failure_) std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
@@ -119,10 +129,9 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) {
+CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) const {
   Plan plan;
   plan.manifest.step = request.step;
-  plan.manifest.sequence = ++sequence_;
   plan.manifest.code_version = options_.code_version;
   plan.manifest.protection = request.protection;
   plan.manifest.blobs = request.blobs;
@@ -134,13 +143,6 @@ CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) {
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.kind < b.kind; });
   assign_files(plan, pieces);
-  for (const auto& [name, tensor] : plan.manifest.tensors) {
-    std::vector<Region> regions;
-    for (const StoredPiece& piece : tensor.pieces) regions.push_back(piece.region);
-    if (const auto fault = coverage_fault(tensor.meta.shape, regions)) fail("tensor '{}': {}", name, *fault);
-  }
-  encode_manifest(
-      plan.manifest);  // names and blobs that cannot be written fail here, before anything is copied
   for (const Shard& shard : plan.shards) layout_safetensors(shard.items, {});
   return plan;
 }
@@ -155,7 +157,9 @@ void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces
     const bool new_kind = p == 0 || pieces[p - 1].kind != piece.kind;
     if (new_kind) number = 0;
     if (new_kind || file_bytes + bytes > options_.max_file_bytes) {
-      plan.shards.emplace_back().file = fmt::format("{}-{:05}.safetensors", file_stem(piece.kind), ++number);
+      const std::string rank = alone() ? "" : fmt::format("rank{:04}-", options_.group->rank());
+      plan.shards.emplace_back().file = fmt::format("{}{}-{:05}.safetensors", rank, file_stem(piece.kind), ++number);
+      plan.manifest.files[plan.shards.back().file] = {0, kNoHash};
       file_bytes = 0;
     }
     Shard& shard = plan.shards.back();
@@ -169,19 +173,22 @@ void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces
     const std::string key = key_of(piece);
     shard.items.push_back({key, piece.dtype, piece.region.shape, piece.data});
     shard.places.push_back({&tensor, tensor.pieces.size()});
-    tensor.pieces.push_back({piece.region, shard.file, key, {}});
+    tensor.pieces.push_back({piece.region, shard.file, key, kNoHash});
     file_bytes += bytes;
     plan.bytes += bytes;
   }
 }
 
-void CheckpointWriter::check_space(const Plan& plan) {
+/// Of what all ranks will write: one disk for all.
+void CheckpointWriter::check_space(const Manifest& manifest) const {
   constexpr int64_t kMargin = 16 << 20;  // headers, manifest, the file system's own needs
-  const uint64_t free = fs_.free_bytes(folder_), needed = static_cast<uint64_t>(plan.bytes + kMargin);
+  int64_t bytes = kMargin;
+  for (const auto& [name, tensor] : manifest.tensors) bytes += tensor.meta.bytes();
+  const uint64_t free = fs_.free_bytes(folder_), needed = static_cast<uint64_t>(bytes);
   if (free < needed)
     throw Error(
         fmt::format("cannot save step {} in '{}': it needs {:.1f} MiB, the disk has {:.1f} MiB left",
-                    plan.manifest.step, folder_, static_cast<double>(needed) * 0x1p-20,
+                    manifest.step, folder_, static_cast<double>(needed) * 0x1p-20,
                     static_cast<double>(free) * 0x1p-20),
         "free some space, keep fewer checkpoints, or choose another folder; older checkpoints are untouched");
 }
@@ -228,26 +235,45 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
   });
 }
 
+/// Checks, before anything is copied, that the ranks' pieces make a checkpoint and that it fits; its folder's name.
+std::string CheckpointWriter::open_folder(const std::vector<std::string>& parts, int64_t step) {
+  check_space(merge_manifests(parts));
+  int attempt = 1;
+  while (fs_.exists(folder_ + "/" + layout::folder_name(step, attempt))) ++attempt;
+  const std::string name = layout::folder_name(step, attempt);
+  fs_.remove_all(temporary_folder(folder_, name));
+  ++sequence_;
+  return name;
+}
+
 void CheckpointWriter::save(const SaveRequest& request) {
   const double start = monotonic_seconds();
   wait();
   SaveReport report;
   report.waited_seconds = monotonic_seconds() - start;
-  auto plan = std::make_shared<Plan>(make_plan(request));
-  check_space(*plan);
+  const auto plan = std::make_shared<Plan>();
+  name_ = settle(options_.group,
+                 [&] {
+                   *plan = make_plan(request);
+                   return encode_manifest(plan->manifest);
+                 },
+                 [&](const auto& parts) { return open_folder(parts, request.step); });
   report.step = request.step;
   report.bytes = plan->bytes;
   bytes_written_ = 0;
-  if (!options_.asynchronous) {
+  if (options_.asynchronous) {
+    const double copy_start = monotonic_seconds();
+    take_snapshot(*plan);
+    report.copy_seconds = monotonic_seconds() - copy_start;
+  }
+  if (!alone()) started_ = plan;
+  busy_ = true;
+  if (options_.asynchronous) {
+    thread_ = std::thread([this, plan, report] { run(*plan, report); });
+  } else {
     run(*plan, report);
     wait();
-    return;
   }
-  const double copy_start = monotonic_seconds();
-  take_snapshot(*plan);
-  report.copy_seconds = monotonic_seconds() - copy_start;
-  busy_ = true;
-  thread_ = std::thread([this, plan, report] { run(*plan, report); });
 }
 
 void CheckpointWriter::join() {
@@ -256,6 +282,20 @@ void CheckpointWriter::join() {
 
 std::optional<SaveReport> CheckpointWriter::wait() {
   join();
+  if (const auto plan = std::exchange(started_, nullptr)) {
+    try {
+      settle(options_.group,
+             [&] {
+               if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+               return encode_manifest(plan->manifest);
+             },
+             [&](const auto& parts) { return commit(parts); });
+    } catch (const Error&) {
+      finished_.reset();
+      if (leads()) withdraw();
+      throw;
+    }
+  }
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return finished_;
 }
@@ -265,43 +305,54 @@ std::optional<SaveReport> CheckpointWriter::wait() {
 void CheckpointWriter::run(Plan& plan, SaveReport report) noexcept {
   try {
     const double start = monotonic_seconds();
-    write(plan, report);
+    write(plan);
+    report.path = folder_ + "/" + name_;
     report.write_seconds = monotonic_seconds() - start;
     finished_ = report;
-    apply_retention(fs_, folder_, options_.retention);
   } catch (...) {
     failure_ = std::current_exception();
   }
   busy_ = false;
 }
 
-void CheckpointWriter::write(Plan& plan, SaveReport& report) {
-  int attempt = 1;
-  while (fs_.exists(folder_ + "/" + layout::folder_name(report.step, attempt))) ++attempt;
-  const std::string name = layout::folder_name(report.step, attempt);
-  const std::string temporary = fmt::format("{}/{}{}", folder_, name, layout::kTemporary);
+/// This rank's files; alone also the rest.
+void CheckpointWriter::write(Plan& plan) {
+  const std::string temporary = temporary_folder(folder_, name_);
   try {
-    fs_.remove_all(temporary);
     fs_.create_folders(temporary);
     for (Shard& shard : plan.shards) write_shard(temporary, shard, plan.manifest);
-    const std::string text = encode_manifest(plan.manifest);
-    const auto file = fs_.create(temporary + "/" + kManifestFile);
-    file->append(text.data(), text.size());
-    file->sync();
-    file->close();
-    fs_.sync_folder(temporary);
-    fs_.rename(temporary, folder_ + "/" + name);
-    fs_.sync_folder(folder_);
+    if (alone()) commit({encode_manifest(plan.manifest)});
   } catch (const Error&) {
-    try {  // Give the space back at once: the disk may be full.
-      fs_.remove_all(temporary);
-    } catch (const Error& error) {
-      log::warn("cannot remove the unfinished checkpoint '{}': {}", temporary, error.what());
-    }
+    if (alone()) withdraw();
     throw;
   }
-  report.path = folder_ + "/" + name;
-  write_file_atomically(fs_, folder_ + "/latest", name + "\n");
+}
+
+/// All files are there: manifest, then the rename that makes them a checkpoint.
+std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
+  Manifest manifest = merge_manifests(parts);
+  manifest.sequence = sequence_;
+  const std::string temporary = temporary_folder(folder_, name_), text = encode_manifest(manifest);
+  const auto file = fs_.create(temporary + "/" + kManifestFile);
+  file->append(text.data(), text.size());
+  file->sync();
+  file->close();
+  fs_.sync_folder(temporary);
+  fs_.rename(temporary, folder_ + "/" + name_);
+  fs_.sync_folder(folder_);
+  write_file_atomically(fs_, folder_ + "/latest", name_ + "\n");
+  apply_retention(fs_, folder_, options_.retention);
+  return name_;
+}
+
+/// Gives the space of a save that failed back at once: the disk may be full.
+void CheckpointWriter::withdraw() {
+  const std::string temporary = temporary_folder(folder_, name_);
+  try {
+    fs_.remove_all(temporary);
+  } catch (const Error& error) {
+    log::warn("cannot remove the unfinished checkpoint '{}': {}", temporary, error.what());
+  }
 }
 
 void CheckpointWriter::write_shard(const std::string& folder, Shard& shard, Manifest& manifest) {

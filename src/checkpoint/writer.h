@@ -7,7 +7,11 @@
 // synced, renamed, parent synced, `latest` replaced, old checkpoints deleted by the retention rule.
 // docs/checkpoints.md has the format and the reasons.
 //
-// One writer per folder (see base/folder_lock.h); its methods are for one thread.
+// Several ranks save together: each writes its own pieces into files of its own; rank 0 makes the folder, checks that the
+// pieces of all cover everything, and writes the manifest when all are done. The folder must be on a file system that all
+// ranks see. Then constructor, save() and wait() are collective, and a failure on any rank is thrown on all.
+//
+// One writer (or group of ranks) per folder (see base/folder_lock.h); its methods are for one thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,6 +26,7 @@
 #include "base/file_system.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/retention.h"
+#include "comm/communicator.h"
 
 namespace ingot {
 
@@ -52,6 +57,7 @@ struct CheckpointWriterOptions {
   bool asynchronous = true;  ///< false: no copy, no thread, save() returns when all is on disk
   RetentionPolicy retention = {};
   std::string code_version = {};
+  Communicator* group = nullptr;  ///< ranks that save together; nullptr: one rank alone
 };
 
 struct SaveReport {
@@ -77,29 +83,38 @@ class CheckpointWriter {
   /// leave holes or overlap, a blob is not JSON, or the disk has too little space.
   void save(const SaveRequest& request);
   /// Waits until nothing is in flight; throws the failure of the last save, once. The report of the last
-  /// finished one.
+  /// finished one. Several ranks: the save becomes a checkpoint here, so call it soon after all have written().
   std::optional<SaveReport> wait();
 
   bool busy() const { return busy_; }
+  /// True where this rank's part of a save is on disk and wait() would make it a checkpoint.
+  bool written() const { return started_ && !busy_; }
   /// Bytes written of the save in flight, for progress lines; any thread.
   int64_t bytes_written() const { return bytes_written_; }
 
  private:
   struct Shard;
   struct Plan;
-  Plan make_plan(const SaveRequest& request);
+  bool alone() const { return options_.group == nullptr || options_.group->size() == 1; }
+  bool leads() const { return alone() || options_.group->rank() == 0; }
+  Plan make_plan(const SaveRequest& request) const;
+  std::string open_folder(const std::vector<std::string>& parts, int64_t step);
+  std::string commit(const std::vector<std::string>& parts);
+  void withdraw();
   void assign_files(Plan& plan, const std::vector<Piece>& pieces) const;
-  void check_space(const Plan& plan);
+  void check_space(const Manifest& manifest) const;
   void take_snapshot(Plan& plan);
   void run(Plan& plan, SaveReport report) noexcept;
-  void write(Plan& plan, SaveReport& report);
+  void write(Plan& plan);
   void write_shard(const std::string& folder, Shard& shard, Manifest& manifest);
   void join();
 
   FileSystem& fs_;
   std::string folder_;
   CheckpointWriterOptions options_;
-  int64_t sequence_ = 0;  ///< of the last save tried
+  int64_t sequence_ = 0;      ///< rank 0: of the last save tried
+  std::string name_;          ///< of the save in flight
+  std::shared_ptr<Plan> started_;  ///< several ranks: the save in flight, until wait()
   struct FreeBytes {
     void operator()(std::byte* p) const;
   };

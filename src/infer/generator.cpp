@@ -38,7 +38,7 @@ Generator::Generator(const Model& model, int64_t max_pages, LatentDecoding laten
 
 void Generator::prepare(Context& c) const {
   c.absorb_latents = latents_ == LatentDecoding::absorbed;
-  model_.add_router_inputs(c);
+  model_.equip(c);
 }
 
 std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const> sequences,

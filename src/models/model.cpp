@@ -27,7 +27,8 @@ Tensor Model::router_bias(int64_t layer) const {
 
 std::string Model::router_bias_name(int64_t layer) { return fmt::format("layers.{}.moe.router.balancing_bias", layer); }
 
-void Model::add_router_inputs(Context& c) const {
+void Model::equip(Context& c) const {
+  if (groups_) groups_(c);
   if (config().moe.balance == BalanceRule::none) return;
   for (const int64_t layer : decoder_.moe_layers())
     c.routers[layer].bias_E = router_bias(layer).slice(0, config().moe.experts);

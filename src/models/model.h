@@ -1,6 +1,8 @@
 // A model in memory: decoder, weights, and the routers' selection biases (buffers that a controller moves, not trained
 // parameters). What training, evaluation and generation share.
 #pragma once
+#include <functional>
+
 #include "models/decoder.h"
 
 namespace ingot {
@@ -23,14 +25,17 @@ class Model {
   Tensor router_bias(int64_t layer) const;
   /// "layers.3.moe.router.balancing_bias": its name in checkpoints.
   static std::string router_bias_name(int64_t layer);
-  /// Gives the biases to a forward pass, where the config uses any.
-  void add_router_inputs(Context& c) const;
+  /// Gives a forward pass the router biases, where the config uses any, and what join() set.
+  void equip(Context& c) const;
+  /// Many ranks: how a forward pass gets their groups (parallel/rank_groups.h).
+  void join(std::function<void(Context&)> groups) { groups_ = std::move(groups); }
   int64_t bytes() const { return weights_.bytes() + biases_.bytes(); }
 
  private:
   Decoder decoder_;
   WeightSet weights_;
   Buffer biases_;
+  std::function<void(Context&)> groups_;
 };
 
 }  // namespace ingot

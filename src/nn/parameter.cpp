@@ -138,6 +138,17 @@ Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
   return shape;
 }
 
+std::vector<int64_t> local_row_splits(const ParameterSpec& spec, const Placement& placement) {
+  std::vector<int64_t> rows = spec.row_splits;
+  const int64_t size = placement.size(spec.shard.axis);
+  if (spec.shard.dim != spec.shape.rank() - 2) return rows;
+  for (int64_t& r : rows) {
+    INGOT_CHECK(r % size == 0, "'{}': a block of {} rows over {} ranks", spec.name, r, size);
+    r /= size;
+  }
+  return rows;
+}
+
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement) {
   if (!holds(placement, spec)) return {};
   const auto rank = static_cast<size_t>(spec.shape.rank());

@@ -65,6 +65,7 @@ struct Placement {
     return ranks[static_cast<int>(a)];
   }
   std::vector<int64_t> parts = {};  ///< of the model's depth that the rank holds; empty: all
+  int flat_multiple = 1;  ///< each group of a flat buffer is padded to a multiple of so many cache lines: ranks share it out
 };
 
 /// A low-rank pair beside a matrix (models/lora.h): y += scale (x A^T) B^T, block of rows by block.
@@ -129,6 +130,8 @@ class ParameterTable {
 constexpr int64_t uneven_begin(int64_t extent, int rank, int size) { return extent * rank / size; }
 /// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
+/// row_splits of a rank's part: where rows are cut, each block is cut alike.
+std::vector<int64_t> local_row_splits(const ParameterSpec& spec, const Placement& placement);
 /// The pieces of a rank's part, in local order; they tile it exactly. None where it holds nothing.
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement);
 /// Writes the initial values of a rank's part into `local` (f32 or f64).

@@ -8,12 +8,6 @@
 namespace ingot {
 namespace {
 
-/// 0: dense matrix, 1: expert matrix, 2: element-wise.
-int group_of(const ParameterSpec& spec) {
-  if (spec.role == ParamRole::expert) return 1;
-  return spec.shape.rank() >= 2 && spec.role != ParamRole::conv && spec.role != ParamRole::embedding ? 0 : 2;
-}
-
 /// Only what products (and the embedding) read as a matrix gets a compute copy; vectors stay in the stream's type.
 bool wants_copy(const ParameterSpec& spec) {
   return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
@@ -21,19 +15,39 @@ bool wants_copy(const ParameterSpec& spec) {
 
 }  // namespace
 
+FlatGroup flat_group(const ParameterSpec& spec) {
+  INGOT_CHECK((spec.role == ParamRole::expert) == (spec.shard.axis == ShardAxis::expert), "'{}'", spec.name);
+  if (spec.role == ParamRole::expert) return FlatGroup::experts;
+  const bool matrix = spec.shape.rank() >= 2 && spec.role != ParamRole::conv && spec.role != ParamRole::embedding;
+  return matrix ? FlatGroup::matrices : FlatGroup::vectors;
+}
+
 FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only) {
   FlatLayout layout;
   layout.offsets.assign(static_cast<size_t>(table.size()), 0);
   for (int i = 0; i < table.size(); ++i) 
     layout.shapes.push_back(trainable_only && !table[i].trainable ? Shape{0} : local_shape(table[i], placement));
-  for (const int group : {0, 1, 2})
+  const int64_t unit = round_up_block(1) * placement.flat_multiple;
+  for (const FlatGroup group : kFlatGroups) {
     for (int i = 0; i < table.size(); ++i) {
-      if (group_of(table[i]) != group) continue;
+      if (flat_group(table[i]) != group) continue;
       layout.offsets[static_cast<size_t>(i)] = layout.bytes;
       layout.bytes += round_up_block(layout.shapes[static_cast<size_t>(i)].numel() * size_of(dtype));
     }
+    layout.bytes = (layout.bytes + unit - 1) / unit * unit;
+    layout.groups[static_cast<size_t>(group) + 1] = layout.bytes;
+  }
   return layout;
 }
+
+namespace {
+
+Tensor flat_tensor(const Buffer& memory, const FlatLayout& layout, FlatGroup group, DType dtype) {
+  const int64_t begin = layout.groups[static_cast<size_t>(group)], end = layout.groups[static_cast<size_t>(group) + 1];
+  return Tensor(static_cast<char*>(memory.data()) + begin, {(end - begin) / size_of(dtype)}, dtype);
+}
+
+}  // namespace
 
 WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision, Backing backing)
     : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)),
@@ -52,6 +66,8 @@ Tensor WeightSet::master(int index) const {
   const auto i = static_cast<size_t>(index);
   return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i], precision_.stream);
 }
+
+Tensor WeightSet::flat_masters(FlatGroup group) const { return flat_tensor(masters_, layout_, group, precision_.stream); }
 
 Tensor WeightSet::compute(int index) const {
   const auto i = static_cast<size_t>(index);
@@ -99,6 +115,8 @@ Tensor GradientBuffer::gradient(int index) const {
   const auto i = static_cast<size_t>(index);
   return Tensor(static_cast<char*>(memory_.data()) + layout_.offsets[i], layout_.shapes[i], dtype_);
 }
+
+Tensor GradientBuffer::flat(FlatGroup group) const { return flat_tensor(memory_, layout_, group, dtype_); }
 
 GradSlot GradientBuffer::slot(int parameter) {
   const bool accumulate = written_[static_cast<size_t>(parameter)];

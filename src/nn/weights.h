@@ -5,6 +5,7 @@
 // are weight sets over one table. Gradients are sums over tokens in the master's type, with a written bit per parameter
 // and step. Not thread-safe.
 #pragma once
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -23,11 +24,17 @@ struct Precision {
   static Precision f64() { return {DType::f64, DType::f64}; }
 };
 
-/// Offsets of all local tensors in one flat buffer. Order: dense matrices, expert matrices, then vectors of either kind
-/// (element-wise optimizers); inside a group, table order. Each tensor starts on a cache line.
+/// The groups of a flat buffer, in order: dense matrices, experts, then what element-wise optimizers move.
+enum class FlatGroup : uint8_t { matrices, experts, vectors };
+constexpr FlatGroup kFlatGroups[] = {FlatGroup::matrices, FlatGroup::experts, FlatGroup::vectors};
+FlatGroup flat_group(const ParameterSpec& spec);
+
+/// Offsets of all local tensors in one flat buffer, group by group; inside a group, table order. Each tensor starts on a
+/// cache line; padding is zero and stays so under sums.
 struct FlatLayout {
   std::vector<Shape> shapes;
   std::vector<int64_t> offsets;  ///< bytes
+  std::array<int64_t, 4> groups = {};  ///< bytes: where each begins, and the end
   int64_t bytes = 0;
 };
 /// `trainable_only`: frozen tensors are empty.
@@ -49,6 +56,8 @@ class WeightSet {
   const Precision& precision() const { return precision_; }
   int size() const { return table_.size(); }
   Tensor master(int index) const;
+  /// The masters of a group with their padding, as one row of numbers.
+  Tensor flat_masters(FlatGroup group) const;
   /// What kernels read: the copy where there is one, else the master.
   Tensor compute(int index) const;
   bool has_copy(int index) const { return copy_offsets_[static_cast<size_t>(index)] >= 0; }
@@ -72,6 +81,7 @@ class GradientBuffer final : public GradientSink {
   /// Zeroes what nobody wrote and returns the names; call before the optimizer.
   std::vector<std::string> finish_step();
   Tensor gradient(int index) const;
+  Tensor flat(FlatGroup group) const;
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
   int64_t bytes() const { return memory_.bytes(); }
 

@@ -27,14 +27,18 @@ GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale) {
   result.sum_squares.resize(params.size());
   for (size_t i = 0; i < chunks.size(); ++i)
     result.sum_squares[static_cast<size_t>(chunks[i].tensor)] += partial[i];
-  double total = 0;
-  for (size_t i = 0; i < params.size(); ++i) {
-    total += result.sum_squares[i];
-    if (result.first_bad < 0 && !std::isfinite(result.sum_squares[i]))
-      result.first_bad = static_cast<int64_t>(i);
-  }
-  result.norm = std::sqrt(total) * std::abs(grad_scale);
+  result.combine(grad_scale);
   return result;
+}
+
+void GradNorm::combine(double grad_scale) {
+  double total = 0;
+  first_bad = -1;
+  for (size_t i = 0; i < sum_squares.size(); ++i) {
+    total += sum_squares[i];
+    if (first_bad < 0 && !std::isfinite(sum_squares[i])) first_bad = static_cast<int64_t>(i);
+  }
+  norm = std::sqrt(total) * std::abs(grad_scale);
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -18,6 +18,8 @@ struct GradNorm {
   double norm = 0;                  ///< of all gradients times grad_scale
   int64_t first_bad = -1;           ///< index of the first parameter with a non-finite gradient, or -1
   bool finite() const { return first_bad < 0; }
+  /// norm and first_bad from sum_squares, in order.
+  void combine(double grad_scale);
 };
 
 /// The norm over all `params`. grad_scale is the unscaling (1 / valid tokens), applied to the norm only.

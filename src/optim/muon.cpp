@@ -18,9 +18,18 @@ namespace ingot {
 
 /// Scratch for one matrix in flight.
 struct Muon::Slot {
-  FloatBuffer input;
+  FloatBuffer input;   ///< this rank's slice of the matrix
+  FloatBuffer whole, gathered;  ///< the matrix, where tensor ranks have slices of it
   NewtonSchulzScratch newton_schulz;
-  int64_t bytes() const { return input.size() * static_cast<int64_t>(sizeof(float)) + newton_schulz.bytes(); }
+  std::vector<Pending> exchange;
+  int64_t bytes() const {
+    return (input.size() + whole.size() + gathered.size()) * static_cast<int64_t>(sizeof(float)) + newton_schulz.bytes();
+  }
+};
+
+/// The step's momentum and what gradients are multiplied by.
+struct Muon::Factors {
+  double momentum, grad_scale;
 };
 
 /// As many slots as there were matrices in flight at once. Which slot a matrix gets does not matter: all of a
@@ -48,13 +57,17 @@ class Muon::SlotPool {
   std::vector<std::unique_ptr<Slot>> free_;
 };
 
-/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`.
+/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`; of it this rank moves the
+/// elements [begin, end).
 struct Muon::Block {
   size_t tensor;
   int64_t offset;
   int64_t rows;
   int64_t cols;
+  int64_t begin, end;
   double flops;
+  int64_t count() const { return rows * cols; }
+  bool whole() const { return end - begin == count(); }
   double update_sq = 0;  ///< result: sums over the block
   double weight_sq = 0;
 };
@@ -148,41 +161,98 @@ std::vector<Muon::Block> Muon::blocks_of(std::span<const MuonTensor> tensors) {
     int64_t offset = 0;
     for (int64_t matrix = 0; matrix < p.matrices; ++matrix)
       for (const int64_t rows : heights) {
-        if (rows * cols > 0) blocks.push_back({t, offset, rows, cols, newton_schulz_flops(rows, cols, 1)});
+        const int64_t begin = std::max(offset, p.begin), end = std::min(offset + rows * cols, p.end());
+        if (begin < end) blocks.push_back({t, offset, rows, cols, begin, end, newton_schulz_flops(rows, cols, 1)});
         offset += rows * cols;
       }
-    INGOT_CHECK(offset == p.numel(), "'{}' {}: blocks cover {} elements", p.name, p.shape.str(), offset);
+    INGOT_CHECK(offset == p.shape.numel(), "'{}' {}: blocks cover {} elements", p.name, p.shape.str(), offset);
   }
   return blocks;
 }
 
-void Muon::update_block(const MuonTensor& tensor, Block& block, Slot& slot, double momentum,
-                        double grad_scale) const {
+/// Updates the momentum of this rank's part and writes N of it.
+void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot, const Factors& factors) const {
   const ParamView& p = *tensor.param;
-  if (block.rows * block.cols > slot.input.size()) slot.input = FloatBuffer(block.rows * block.cols);
-  float* input = slot.input.data();
-  const std::vector<Chunk> chunks = chunks_of({block.rows * block.cols});
-  const int64_t count = static_cast<int64_t>(chunks.size());
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+  if (block.count() > slot.input.size()) slot.input = FloatBuffer(block.count());
+  float* input = slot.input.data() + (block.begin - block.offset);
+  const std::vector<Chunk> chunks = chunks_of({block.end - block.begin});
+  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& c = chunks[static_cast<size_t>(i)];
-      const int64_t at = block.offset + c.begin;
-      const double weight = config_.form == MomentumForm::lerp ? 1.0 - momentum : 1.0;
+      const int64_t at = block.begin - p.begin + c.begin;
+      const double weight = config_.form == MomentumForm::lerp ? 1.0 - factors.momentum : 1.0;
       INGOT_ISA_CALL(momentum_chunk)
       ({part_of(tensor.momentum, at), p.grad + at, input + c.begin, c.count,
-        static_cast<float>(grad_scale), static_cast<float>(momentum), static_cast<float>(weight),
+        static_cast<float>(factors.grad_scale), static_cast<float>(factors.momentum), static_cast<float>(weight),
         config_.nesterov});
     }
   });
-  newton_schulz(input, block.rows, block.cols, config_.newton_schulz, slot.newton_schulz);
-  const double step_size = tensor.lr * muon_scale(config_, block.rows, block.cols);
+}
+
+/// Sends this rank's part of N to the ranks that have others, and receives theirs.
+void Muon::start_exchange(const ParamView& p, const Block& block, Slot& slot) {
+  INGOT_CHECK(p.shards != nullptr, "'{}' is a part, and nobody has the rest", p.name);
+  const std::vector<int64_t>& begins = p.shards->begins;
+  Communicator& group = *p.shards->group;
+  const auto part = [&](int64_t begin, int64_t end) {
+    return Tensor::of(slot.input.data() + (begin - block.offset), {end - begin});
+  };
+  for (int r = 0; r < group.size(); ++r) {
+    const int64_t begin = std::max(block.offset, begins[static_cast<size_t>(r)]);
+    const int64_t end = std::min(block.offset + block.count(), begins[static_cast<size_t>(r) + 1]);
+    if (r == group.rank() || begin >= end) continue;
+    slot.exchange.push_back(group.send(part(block.begin, block.end), r));
+    slot.exchange.push_back(group.recv(part(begin, end), r));
+  }
+}
+
+namespace {
+
+/// Copies between a matrix [rows, n * cols] and slice r of its n slices [rows, cols].
+void copy_columns(float* slice, float* matrix, int64_t rows, int64_t cols, int64_t n, int64_t r, bool to_matrix) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float *a = slice + i * cols, *b = matrix + (i * n + r) * cols;
+    to_matrix ? std::copy(a, a + cols, b) : std::copy(b, b + cols, a);
+  }
+}
+
+}  // namespace
+
+/// N of the whole matrix, orthogonalised; `input` then has this rank's slice of the result.
+void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) const {
+  for (Pending& message : slot.exchange) message.wait();
+  slot.exchange.clear();
+  if (p.cut.group == nullptr)
+    return newton_schulz(slot.input.data(), block.rows, block.cols, config_.newton_schulz, slot.newton_schulz);
+  const int64_t n = p.cut.group->size(), count = block.count();
+  for (FloatBuffer* buffer : {&slot.whole, &slot.gathered})
+    if (n * count > buffer->size()) *buffer = FloatBuffer(n * count);
+  const bool rows_cut = p.cut.dim == 0;
+  float *gathered = rows_cut ? slot.whole.data() : slot.gathered.data(), *whole = slot.whole.data();
+  p.cut.group->all_gather(Tensor::of(slot.input.data(), {count}), Tensor::of(gathered, {n * count})).wait();
+  if (!rows_cut)
+    for (int64_t r = 0; r < n; ++r) copy_columns(gathered + r * count, whole, block.rows, block.cols, n, r, true);
+  newton_schulz(whole, rows_cut ? n * block.rows : block.rows, rows_cut ? block.cols : n * block.cols, config_.newton_schulz,
+                slot.newton_schulz);
+  const int64_t mine = p.cut.group->rank();
+  if (rows_cut) std::copy(whole + mine * count, whole + (mine + 1) * count, slot.input.data());
+  else copy_columns(slot.input.data(), whole, block.rows, block.cols, n, mine, false);
+}
+
+void Muon::apply(const MuonTensor& tensor, Block& block, const Slot& slot) const {
+  const ParamView& p = *tensor.param;
+  const float* update = slot.input.data() + (block.begin - block.offset);
+  const int64_t slices = p.cut.group != nullptr ? p.cut.group->size() : 1;
+  const double step_size = tensor.lr * muon_scale(config_, p.cut.dim == 0 ? slices * block.rows : block.rows,
+                                                  p.cut.dim == 0 ? block.cols : slices * block.cols);
+  const std::vector<Chunk> chunks = chunks_of({block.end - block.begin});
   std::vector<UpdateSums> sums(chunks.size());
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& c = chunks[static_cast<size_t>(i)];
-      const int64_t at = block.offset + c.begin;
+      const int64_t at = block.begin - p.begin + c.begin;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
-          {p.master + at, input + c.begin, ingot::at(p.compute, p.compute_dtype, at),
+          {p.master + at, update + c.begin, ingot::at(p.compute, p.compute_dtype, at),
            p.compute_dtype == DType::bf16, c.count, static_cast<float>(1.0 - tensor.lr * tensor.weight_decay),
            static_cast<float>(step_size)});
     }
@@ -194,28 +264,45 @@ void Muon::update_block(const MuonTensor& tensor, Block& block, Slot& slot, doub
 }
 
 std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
-  const double momentum = muon_momentum(config_, step);
+  const Factors factors{muon_momentum(config_, step), grad_scale};
   std::vector<Block> blocks = blocks_of(tensors);
   double total = 0;
   for (const Block& b : blocks) total += b.flops;
-  const auto run = [&](Block& block) {
-    std::unique_ptr<Slot> slot = slots_->take();
-    update_block(tensors[block.tensor], block, *slot, momentum, grad_scale);
+  const auto finish = [&](Block& block, std::unique_ptr<Slot> slot) {
+    orthogonalise(*tensors[block.tensor].param, block, *slot);
+    apply(tensors[block.tensor], block, *slot);
     slots_->put(std::move(slot));
   };
-  // Large: a block that would keep one thread busy when the others have finished. The rest go one per thread,
-  // the costliest first. Neither choice changes a bit of the result.
+  const auto run = [&](Block& block) {
+    std::unique_ptr<Slot> slot = slots_->take();
+    form_input(tensors[block.tensor], block, *slot, factors);
+    finish(block, std::move(slot));
+  };
+  // Across borders: what other ranks need is sent first, and what they send is used last.
+  std::vector<std::pair<Block*, std::unique_ptr<Slot>>> shared;
+  for (Block& b : blocks) {
+    if (b.whole()) continue;
+    std::unique_ptr<Slot> slot = slots_->take();
+    form_input(tensors[b.tensor], b, *slot, factors);
+    start_exchange(*tensors[b.tensor].param, b, *slot);
+    shared.emplace_back(&b, std::move(slot));
+  }
+  // Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks gather them in
+  // one order. The rest go one per thread, the costliest first. Neither choice changes a bit of the result.
   std::vector<Block*> pooled;
-  for (Block& b : blocks)
-    if (b.rows * b.cols > kLargeBlock || b.flops * 2 * num_threads() > total)
+  for (Block& b : blocks) {
+    if (!b.whole()) continue;
+    if (b.count() > kLargeBlock || b.flops * 2 * num_threads() > total || tensors[b.tensor].param->cut.group != nullptr)
       run(b);
     else
       pooled.push_back(&b);
+  }
   std::stable_sort(pooled.begin(), pooled.end(),
                    [](const Block* a, const Block* b) { return a->flops > b->flops; });
   parallel_for(static_cast<int64_t>(pooled.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) run(*pooled[static_cast<size_t>(i)]);
   });
+  for (auto& [block, slot] : shared) finish(*block, std::move(slot));
   std::vector<UpdateStat> stats(tensors.size());
   for (const Block& b : blocks) {
     stats[b.tensor].update_rms += b.update_sq;

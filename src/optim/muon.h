@@ -9,6 +9,11 @@
 // beta == 0 needs no momentum buffer (ZAYA1's reinforcement learning). Small matrices run one per thread,
 // large ones use all threads inside the products; the bits are the same. Not thread-safe. Sources:
 // docs/optimizers.md.
+//
+// Ranks that share out a tensor exchange N of the matrices that lie across their borders with each other only, each
+// orthogonalises the whole matrix and applies its part (the AMD paper's algorithm 1): no buffer for a whole model, and the
+// bits of one rank. Ranks of a tensor group gather N of every matrix that they hold in slices. All ranks call step()
+// together.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -83,9 +88,12 @@ class Muon {
   struct Slot;
   class SlotPool;
   struct Block;
+  struct Factors;
   static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);
-  void update_block(const MuonTensor& tensor, Block& block, Slot& slot, double momentum,
-                    double grad_scale) const;
+  void form_input(const MuonTensor& tensor, const Block& block, Slot& slot, const Factors& factors) const;
+  static void start_exchange(const ParamView& param, const Block& block, Slot& slot);
+  void orthogonalise(const ParamView& param, const Block& block, Slot& slot) const;
+  void apply(const MuonTensor& tensor, Block& block, const Slot& slot) const;
 
   MuonConfig config_;
   std::unique_ptr<SlotPool> slots_;

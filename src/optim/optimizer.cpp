@@ -83,10 +83,11 @@ void Optimizer::lay_out_state(Backing backing) {
   }
   memory_ = Buffer(bytes, backing);
   auto offset = offsets.begin();
-  for (State& s : state_)
-    for (const StateSlot& slot : s.slots) {
-      s.moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
-      s.moments.back().seed = config_.seed;
+  for (size_t i = 0; i < state_.size(); ++i)
+    for (const StateSlot& slot : state_[i].slots) {
+      Moment& m = state_[i].moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
+      m.seed = config_.seed;
+      m.first = params_[i].begin;
     }
 }
 
@@ -128,13 +129,17 @@ int64_t Optimizer::state_bytes() const {
   return memory_.bytes() + static_cast<int64_t>(sizeof(steps_));
 }
 
-void Optimizer::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
-  fn("optimizer.step", Tensor::of(&steps_, Shape{}));
+void Optimizer::for_each_slot(const std::function<void(const ParamView&, const std::string&, const Tensor&)>& fn) {
   for (size_t i = 0; i < params_.size(); ++i)
     for (size_t s = 0; s < state_[i].slots.size(); ++s) {
       const StateSlot& slot = state_[i].slots[s];
-      fn(params_[i].name + "." + slot.name, Tensor(state_[i].moments[s].data, slot.shape, dtype_of(slot.storage)));
+      fn(params_[i], slot.name, Tensor(state_[i].moments[s].data, slot.shape, dtype_of(slot.storage)));
     }
+}
+
+void Optimizer::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
+  fn("optimizer.step", step_counter());
+  for_each_slot([&](const ParamView& p, const std::string& slot, const Tensor& t) { fn(p.name + "." + slot, t); });
 }
 
 const char* name_of(MomentStorage storage) {

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "parallel/tensor_shards.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
 
-/// One trainable tensor. Parameters that one matrix optimizer update must treat separately are described
+/// One trainable tensor, or the part [begin, begin + numel()) of its elements that this rank moves. Parameters that one matrix optimizer update must treat separately are described
 /// here, not guessed: experts [E, r, c] are `matrices` = E independent [r, c] matrices; a packed q|k|v is one
 /// matrix whose row blocks are listed in `row_splits`.
 struct ParamView {
@@ -25,8 +26,15 @@ struct ParamView {
   void* compute = nullptr;  ///< copy in compute_dtype written after each update; null: none
   DType compute_dtype = DType::bf16;  ///< bf16 or f32
   double width_multiple = 1;          ///< muP: how many times the base model's fan-in (nn/parameter.h)
+  int64_t begin = 0;                  ///< first element of the part; the pointers are to it
+  int64_t count = -1;                 ///< elements of the part; -1: the whole tensor
+  const TensorShards* shards = nullptr;  ///< of a part: who has the others
+  MatrixCut cut = {};
 
-  int64_t numel() const { return shape.numel(); }
+  int64_t numel() const { return count < 0 ? shape.numel() : count; }
+  int64_t end() const { return begin + numel(); }
+  /// Shape of state with one value per element.
+  Shape part_shape() const { return count < 0 ? shape : Shape{count}; }
   /// True for what Muon can take: [r, c], or [E, r, c] with matrices == E.
   bool is_matrix() const { return shape.rank() == 2 || (shape.rank() == 3 && matrices == shape[0]); }
   int64_t matrix_rows() const { return shape.rank() < 2 ? 1 : shape[-2]; }
@@ -56,6 +64,7 @@ struct Moment {
   MomentStorage storage = MomentStorage::f32;
   uint64_t seed = 0;
   uint64_t stream = 0;
+  int64_t first = 0;  ///< place of the first value in the tensor: a part rounds as the whole would
   Moment() = default;
   Moment(float* values) : data(values) {}  // NOLINT: fp32 values are a moment as they are
   Moment(void* values, MomentStorage storage_) : data(values), storage(storage_) {}

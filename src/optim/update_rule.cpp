@@ -1,6 +1,8 @@
 // See update_rule.h: AdamW, AdEMAMix and Muon as rules.
 #include "optim/update_rule.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "optim/optimizer.h"
 
@@ -14,9 +16,9 @@ class AdamRule final : public UpdateRule {
     if (mixing) validate(config.ademamix);
   }
   std::vector<StateSlot> slots(const ParamView& p) const override {
-    std::vector<StateSlot> slots = {{"exp_avg", p.shape, config_.first_moment},
-                                    {"exp_avg_sq", p.shape, config_.second_moment}};
-    if (mixing_) slots.push_back({"exp_avg_slow", p.shape, config_.first_moment});
+    std::vector<StateSlot> slots = {{"exp_avg", p.part_shape(), config_.first_moment},
+                                    {"exp_avg_sq", p.part_shape(), config_.second_moment}};
+    if (mixing_) slots.push_back({"exp_avg_slow", p.part_shape(), config_.first_moment});
     return slots;
   }
   std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step, double grad_scale) override {
@@ -36,7 +38,7 @@ class MuonRule final : public UpdateRule {
   explicit MuonRule(const OptimizerConfig& config) : storage_(config.first_moment), muon_(config.muon) {}
   std::vector<StateSlot> slots(const ParamView& p) const override {
     if (!needs_momentum(muon_.config())) return {};
-    return {{"momentum", p.shape, storage_}};
+    return {{"momentum", p.part_shape(), storage_}};
   }
   std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step, double grad_scale) override {
     std::vector<MuonTensor> list;
@@ -50,7 +52,8 @@ class MuonRule final : public UpdateRule {
     for (const int64_t rows : p.row_splits.empty() ? whole : p.row_splits)
       flops += static_cast<double>(p.matrices) *
                newton_schulz_flops(rows, p.matrix_cols(), muon_.config().newton_schulz.steps);
-    return flops;
+    const double share = static_cast<double>(p.numel()) / static_cast<double>(std::max<int64_t>(1, p.shape.numel()));
+    return flops * share;
   }
 
  private:

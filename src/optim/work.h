@@ -39,7 +39,7 @@ inline MomentPart part_of(const Moment& m, int64_t first) {
   p.data = at(m.data, dtype_of(m.storage), first);
   p.is_bf16 = m.storage != MomentStorage::f32;
   p.stochastic = m.storage == MomentStorage::bf16_stochastic;
-  p.first = first;
+  p.first = m.first + first;
   constexpr auto kPurpose = static_cast<uint32_t>(RandomPurpose::rounding);
   p.key0 = static_cast<uint32_t>(m.seed) ^ (kPurpose * 0x85EBCA6Bu);
   p.key1 = static_cast<uint32_t>(m.seed >> 32) + kPurpose;

@@ -1,6 +1,10 @@
 // See rank_groups.h.
 #include "parallel/rank_groups.h"
 
+#include <numeric>
+
+#include "parallel/shards.h"
+
 namespace ingot {
 namespace {
 
@@ -16,12 +20,15 @@ double square_sum(const Tensor& t) {
 }  // namespace
 
 RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options)
-    : options_(options), batch_rank_(grid.index(GridAxis::dp, rank)), batch_ranks_(grid.size(GridAxis::dp)) {
+    : grid_(grid), rank_(rank), options_(options), batch_rank_(grid.index(GridAxis::dp, rank)), batch_ranks_(grid.size(GridAxis::dp)) {
   const bool same_rows = grid.size(GridAxis::tp) > 1 && !options.sequence_parallel;
   if (same_rows && grid.size(GridAxis::etp) != grid.size(GridAxis::tp))
     throw Error(fmt::format("grid {}: the ranks of an expert group must hold different tokens", grid.str()),
                 "leave etp as tp, or turn sequence parallelism on");
   const auto group = [&](const char* name, std::initializer_list<GridAxis> axes) { return make(name, grid.group(axes, rank)); };
+  std::vector<int> all(static_cast<size_t>(grid.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  world_ = make("world", all);
   data_ = group("data", {GridAxis::dp, GridAxis::cp});
   tokens_ = options.sequence_parallel ? group("tokens", {GridAxis::dp, GridAxis::cp, GridAxis::tp})
                                       : group("tokens", {GridAxis::dp, GridAxis::cp});
@@ -30,24 +37,23 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
   expert_ = same_rows ? group("expert", {GridAxis::ep}) : group("expert", {GridAxis::ep, GridAxis::etp});
   expert_data_ = group("expert data", {GridAxis::edp});
   placement_ = {tensor_->size(), tensor_->rank(), grid.size(GridAxis::ep), grid.index(GridAxis::ep, rank)};
+  placement_.flat_multiple = data_->size() * expert_data_->size();
   if (same_rows) return;
   placement_.expert_tensor_size = grid.size(GridAxis::etp);
   placement_.expert_tensor_rank = grid.index(GridAxis::etp, rank);
 }
 
-void reduce_gradients(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients) {
-  const auto sum = [&](Communicator& group, int i) {
-    if (group.size() > 1) group.all_reduce(gradients.gradient(i), gradients.gradient(i)).wait();
-  };
-  for (int i = 0; i < table.size(); ++i) {
-    const ParameterSpec& p = table[i];
-    switch (p.shard.axis) {
-      case ShardAxis::expert: sum(groups.expert_data(), i); break;
-      case ShardAxis::tensor: sum(groups.data(), i); break;
-      default:
-        sum(groups.tokens(), i);
-        if (p.tensor_gradient == TensorGradient::partial && !groups.options().sequence_parallel) sum(groups.tensor(), i);
-    }
+void reduce_gradients(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients,
+                      const Shards* shards) {
+  for (int i = 0; i < table.size() && groups.tensor().size() > 1; ++i) {
+    const bool parts = groups.options().sequence_parallel || table[i].tensor_gradient == TensorGradient::partial;
+    const Tensor g = gradients.gradient(i);
+    if (parts && table[i].shard.axis == ShardAxis::none && g.numel() > 0) groups.tensor().all_reduce(g, g).wait();
+  }
+  if (shards != nullptr) return shards->reduce(gradients);
+  for (const FlatGroup group : kFlatGroups) {
+    const Tensor flat = gradients.flat(group);
+    if (groups.replicas(group).size() > 1 && flat.numel() > 0) groups.replicas(group).all_reduce(flat, flat).wait();
   }
 }
 

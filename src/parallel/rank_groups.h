@@ -26,16 +26,24 @@ class RankGroups {
   /// them computes its experts whole; else etp ranks share the width of each expert.
   RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options = {});
 
+  const Grid& grid() const { return grid_; }
   const Placement& placement() const { return placement_; }
+  int rank() const { return rank_; }  ///< in the world
+  bool leads() const { return rank_ == 0; }
+  /// Tensor ranks see the same rows outside of products, so each computes its experts whole.
+  bool same_rows() const { return tensor_->size() > 1 && !options_.sequence_parallel; }
   int batch_rank() const { return batch_rank_; }  ///< which share of the batch's sequences
   int batch_ranks() const { return batch_ranks_; }
   const RankOptions& options() const { return options_; }
+  Communicator& world() const { return *world_; }
   Communicator& data() const { return *data_; }      ///< ranks with other targets: what sums of losses go over
   Communicator& tokens() const { return *tokens_; }  ///< ranks whose routers see other tokens: what sums of counts go over
   Communicator& tensor() const { return *tensor_; }
   Communicator& context() const { return *context_; }  ///< ranks that share each sequence
   Communicator& expert() const { return *expert_; }  ///< see Context::expert
   Communicator& expert_data() const { return *expert_data_; }  ///< copies of the same experts
+  /// The ranks that hold the same parameters of a group of the flat layout.
+  Communicator& replicas(FlatGroup group) const { return group == FlatGroup::experts ? *expert_data_ : *data_; }
   /// Lets a forward pass communicate. Context ranks also need Context::context_rows, which follow from the batch.
   void join(Context& c) const {
     c.tensor = tensor_.get();
@@ -47,14 +55,20 @@ class RankGroups {
   }
 
  private:
+  Grid grid_;
+  int rank_;
   RankOptions options_;
   int batch_rank_, batch_ranks_;
   Placement placement_;
-  std::unique_ptr<Communicator> data_, tokens_, tensor_, context_, expert_, expert_data_;
+  std::unique_ptr<Communicator> world_, data_, tokens_, tensor_, context_, expert_, expert_data_;
 };
 
-/// Sums every gradient over the ranks that hold parts of it. Call once per step after GradientBuffer::finish_step().
-void reduce_gradients(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients);
+class Shards;
+
+/// Sums every gradient over the ranks that hold parts of it; with shards, every rank gets its range of the sums only. Call
+/// once per step after GradientBuffer::finish_step().
+void reduce_gradients(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients,
+                      const Shards* shards = nullptr);
 
 /// Sum of squares of the whole model's reduced gradient, the same on all ranks: each element counts once.
 double gradient_square_sum(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients);

@@ -27,12 +27,12 @@ StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig
       12.0 * static_cast<double>(model.decoder().table().trainable()) + 2.0 * static_cast<double>(optimizer.state_bytes());
   const std::vector<int64_t> steps = stage.planned_steps();
   for (int64_t level = 0; level < stage.levels(); ++level) {
-    LevelPlan l{.batch = stage.batch_at(level), .micro_batch = stage.micro_at(level),
+    LevelPlan l{.batch = stage.batch_at(level), .micro_batch = stage.micro_at(level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
     const StepOptions o{.head = p.head, .micro_batch = l.micro_batch, .z_coefficient = stage.z_coefficient, .policy = policy};
     const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch;
     l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, stage.sequence);
-    l.step_flops = l.micro.flops() * static_cast<double>(l.batch / l.micro_batch);
+    l.step_flops = l.micro.flops() * static_cast<double>(l.batch / (l.micro_batch * recipe.data_ranks()));
     l.light_seconds =
         (l.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
     p.levels.push_back(std::move(l));
@@ -72,7 +72,7 @@ std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, cons
       line = fmt::format("then from {} tokens: {} sequences, ",
                          format_count(static_cast<double>(s.batches[static_cast<size_t>(i - 1)].tokens.value_or(0))), l.batch);
     if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
-    const int64_t parts = l.batch / l.micro_batch;
+    const int64_t parts = l.batch / (l.micro_batch * recipe.data_ranks());
     line += fmt::format("{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {:.2f} GiB (head {})",
                         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops), format_flops(p.optimizer_flops),
                         format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes), kHeads[static_cast<int>(p.head)]);
@@ -142,7 +142,7 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
     case HeadChoice::automatic: break;
   }
   int64_t micro = 0;
-  for (int64_t level = 0; level < stage.levels(); ++level) micro = std::max(micro, stage.micro_at(level));
+  for (int64_t level = 0; level < stage.levels(); ++level) micro = std::max(micro, stage.micro_at(level, recipe.data_ranks()));
   const int64_t logits = micro * stage.sequence * model.config().head_rows() * 4;
   const int64_t memory = machine_info().memory_bytes;
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
@@ -186,11 +186,11 @@ void fit_memory(const Recipe& recipe, const Model& model, const Optimizer& optim
 
 /// The largest micro-batch below the recipe's with which the run fits; 0: none.
 int64_t fitting_micro_batch(Recipe recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight f) {
-  const int64_t most = recipe.stages[0].micro();
+  const int64_t data = recipe.data_ranks(), most = recipe.stages[0].micro(data);
   for (int64_t m = most - 1; m > 0; --m) {
-    if (!recipe.stages[0].divides(m)) continue;
+    if (!recipe.stages[0].divides(m * data)) continue;
     for (StageConfig& s : recipe.stages)
-      if (s.divides(m)) s.micro_batch = std::min(s.micro(), m);
+      if (s.divides(m * data)) s.micro_batch = std::min(s.micro(data), m);
     plan_stages(recipe, model, optimizer, f);
     if (f.predicted_bytes <= limit) return m;
   }
@@ -230,7 +230,7 @@ void explain_shortfall(const Recipe& recipe, const Model& model, const Optimizer
 }  // namespace
 
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, int64_t gradient_bytes,
-                    const Optimizer& optimizer) {
+                    const Optimizer& optimizer, int64_t saved) {
   Preflight f;
   const MachinePeak peak = machine_peak();
   f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
@@ -238,7 +238,10 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
   f.weight_bytes = model.bytes();
   f.gradient_bytes = gradient_bytes;
   f.optimizer_bytes = optimizer.state_bytes();
-  f.snapshot_bytes = 4 * model.decoder().table().total() + f.optimizer_bytes;
+  int64_t moved = 0;
+  for (const ParamView& p : optimizer.params()) moved += p.numel();
+  const double share = std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved)));
+  f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
   for (const StageConfig& s : recipe.stages) f.tokens += s.tokens();
@@ -268,7 +271,7 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
   const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
                             optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
-  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients.bytes(), optimizer);
+  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients.bytes(), optimizer, model.decoder().table().total());
   if (!recipe.memory.limit.empty()) require_fit(f);
   return f;
 }

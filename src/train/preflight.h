@@ -16,7 +16,7 @@ namespace ingot {
 struct LevelPlan {
   int64_t batch = 1, micro_batch = 1;  ///< sequences per step and per forward
   int64_t steps = 0;                   ///< planned: 0 where only a loss can lead here
-  double step_flops = 0;               ///< of one optimizer step, all micro-batches
+  double step_flops = 0;               ///< of one optimizer step, all micro-batches of a rank
   double light_seconds = 0;            ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
   StepPlan micro;                      ///< one micro-batch
 };
@@ -50,9 +50,10 @@ struct Preflight {
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
 
 /// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
-/// `data` may be nullptr: not prepared yet. Throws Error where a source cannot fill a sequence.
+/// `data` may be nullptr: not prepared yet. `saved`: elements of parameters that this rank saves. Throws Error where a
+/// source cannot fill a sequence.
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, int64_t gradient_bytes,
-                    const Optimizer& optimizer);
+                    const Optimizer& optimizer, int64_t saved);
 
 /// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
 /// machine has.

@@ -117,6 +117,9 @@ ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
 }
 
 void Recipe::validate(ConfigErrors& e) const {
+  for (const auto& [name, value, least] : {std::tuple<const char*, int64_t, int64_t>{"data", parallel.data, 0},
+                                           {"tensor", parallel.tensor, 1}, {"expert", parallel.expert, 1}})
+    if (value < least) e.add(fmt::format("parallel.{}", name), "must be at least {}, found {}", least, value);
   if (stages.empty()) e.add("stages", "a run needs at least one stage");
   if (data.sources.empty()) e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
   if (data.end_of_text_first && !data.end_of_text)

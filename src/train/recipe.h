@@ -1,5 +1,6 @@
 // A recipe: everything that a run is, declared once (base/config.h). docs/recipes.md explains it by example.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,7 +72,7 @@ struct StageConfig {
   std::string name = "pretrain";
   int64_t steps = 1000;
   int64_t batch = 16;        ///< sequences per step
-  int64_t micro_batch = 0;   ///< sequences per forward; 0: all
+  int64_t micro_batch = 0;   ///< sequences per forward of a data rank; 0: all of its share
   int64_t sequence = 256;
   std::vector<BatchChange> batches;
   BatchRate batch_rate = BatchRate::same;
@@ -93,7 +94,7 @@ struct StageConfig {
     v("name", name, "of the stage");
     v("steps", steps, "optimizer steps");
     v("batch", batch, "sequences per step");
-    v("micro_batch", micro_batch, "sequences per forward pass; 0: the whole batch");
+    v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch");
     v("sequence", sequence, "tokens per sequence");
     v("batches", batches, "changes of the batch size, in order");
     v("batch_rate", batch_rate, "learning rate after a change: the same, or times sqrt(new batch / first batch)");
@@ -116,8 +117,9 @@ struct StageConfig {
   /// Batch sizes of the stage: the first, then one per change.
   int64_t levels() const { return 1 + static_cast<int64_t>(batches.size()); }
   int64_t batch_at(int64_t level) const { return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch; }
-  int64_t micro_at(int64_t level) const { return micro_batch > 0 ? micro_batch : batch_at(level); }
-  int64_t micro() const { return micro_at(0); }
+  /// Sequences per forward of one of `data` ranks.
+  int64_t micro_at(int64_t level, int64_t data = 1) const { return micro_batch > 0 ? micro_batch : batch_at(level) / data; }
+  int64_t micro(int64_t data = 1) const { return micro_at(0, data); }
   /// True if `micro` is a micro-batch for every batch size.
   bool divides(int64_t micro) const {
     for (int64_t level = 0; level < levels(); ++level)
@@ -194,6 +196,19 @@ struct MemoryConfig {
   }
 };
 
+/// How the ranks of a run share the work (docs/parallel.md).
+struct ParallelConfig {
+  int64_t data = 0, tensor = 1, expert = 1;
+  bool shard_optimizer = false;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("data", data, "groups of ranks that train on different sequences; 0: as many as the ranks allow");
+    v("tensor", tensor, "ranks that share each product of attention and dense MLP");
+    v("expert", expert, "ranks that share out the experts");
+    v("shard_optimizer", shard_optimizer, "each data rank keeps and moves its part of the optimizer's state (ZeRO-1)");
+  }
+};
+
 struct Recipe {
   RunConfig run;
   ModelConfig model;
@@ -206,6 +221,7 @@ struct Recipe {
   SampleConfig samples;
   HealthConfig health;
   MemoryConfig memory;
+  ParallelConfig parallel;
   template <class Visitor>
   void visit(Visitor& v) {
     v("run", run, "the run");
@@ -219,9 +235,12 @@ struct Recipe {
     v("samples", samples, "text written during the run");
     v("health", health, "what stops a run that goes wrong");
     v("memory", memory, "what is kept and what is computed again");
+    v("parallel", parallel, "how many ranks share the work");
   }
   void validate(ConfigErrors& errors) const;
   int64_t total_steps() const;
+  /// Ranks with different sequences; on paper as many as the recipe names.
+  int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }
   /// Learning rate of step `step` (0-based) of a stage, without the batch's factor.
   double learning_rate(size_t stage, int64_t step) const;
   /// The stage whose lr and schedule hold in `stage`: itself, or the one it continues.

@@ -41,7 +41,7 @@ class StageSampler {
   data::Batch batch(int64_t step) const;
   /// Position in the stage's list of batch sizes: what batch() uses, and the plan's level.
   int64_t level() const { return level_; }
-  int64_t micro_batch() const { return config().micro_at(level_); }
+  int64_t micro_batch() const { return config().micro_at(level_, recipe_->data_ranks()); }
 
   /// Counts a step of this stage that was done with batch(), and its loss.
   void count_step(double loss) { config().after_step(progress_, loss); }

@@ -7,6 +7,7 @@
 
 #include "ops/reference.h"
 #include "train/objective.h"
+#include "train/rank_stats.h"
 
 namespace ingot {
 
@@ -24,7 +25,8 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, st
   return m;
 }
 
-std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients) {
+std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients, const RankGroups* groups,
+                                       const Shards* shards) {
   std::vector<ParamView> params;
   for (int i = 0; i < w.size(); ++i) {
     const ParameterSpec& spec = w.table()[i];
@@ -32,14 +34,22 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
     ParamView p;
     p.name = spec.name;
     p.shape = w.master(i).shape();
-    p.matrices = spec.matrices;
-    p.row_splits = spec.row_splits;
+    p.matrices = spec.matrices > 1 ? p.shape[0] : 1;
+    p.row_splits = local_row_splits(spec, w.placement());
     p.width_multiple = spec.width_multiple;
-    p.master = w.master(i).as<float>();
-    p.grad = gradients.gradient(i).as<float>();
+    if (shards != nullptr) {
+      p.shards = &shards->of(i);
+      const auto r = static_cast<size_t>(p.shards->group->rank());
+      p.begin = p.shards->begins[r];
+      p.count = p.shards->begins[r + 1] - p.begin;
+    }
+    if (groups != nullptr && groups->tensor().size() > 1 && spec.shard.axis == ShardAxis::tensor)
+      p.cut = {&groups->tensor(), spec.shard.dim == spec.shape.rank() - 1 ? 1 : 0};
+    p.master = w.master(i).as<float>() + p.begin;
+    p.grad = gradients.gradient(i).as<float>() + p.begin;
     if (w.has_copy(i)) {
-      p.compute = w.compute(i).data;
       p.compute_dtype = w.compute(i).dtype();
+      p.compute = static_cast<std::byte*>(w.compute(i).data) + p.begin * size_of(p.compute_dtype);
     }
     params.push_back(std::move(p));
   }
@@ -54,7 +64,7 @@ class MicroStep {
   MicroStep(const Model& model, Tape& tape, const MicroBatch& mb, const StepOptions& options)
       : model_(model), tape_(tape), mb_(mb), options_(options),
         context_{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)}, objectives_(1 + mb.ahead.size()) {
-    model.add_router_inputs(context_);
+    model.equip(context_);
   }
 
   /// `balance_weight` scales the routers' losses: valid tokens of the step times this micro-batch's share of it.
@@ -232,7 +242,8 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   return plan;
 }
 
-StepRunner::StepRunner(Model& model, GradientBuffer& gradients) : model_(model), gradients_(gradients) {}
+StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const RankGroups* groups)
+    : model_(model), gradients_(gradients), groups_(groups) {}
 
 void StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options) {
   const std::string key = fmt::format("{}x{} head {} z {} policy {}", options.micro_batch, batch.sequence_length,
@@ -245,19 +256,22 @@ void StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& opti
 }
 
 StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
-  INGOT_CHECK(options.micro_batch > 0 && batch.rows % options.micro_batch == 0, "{} rows in micro-batches of {}", batch.rows,
-              options.micro_batch);
+  const int64_t ranks = groups_ != nullptr ? groups_->batch_ranks() : 1, rank = groups_ != nullptr ? groups_->batch_rank() : 0;
+  INGOT_CHECK(options.micro_batch > 0 && batch.rows % (options.micro_batch * ranks) == 0,
+              "{} rows in micro-batches of {} on {} ranks", batch.rows, options.micro_batch, ranks);
+  const int64_t rows = batch.rows / ranks;
   prepare_arena(batch, options);
   StepStats stats;
   gradients_.begin_step();
   const std::vector<LookAhead> ahead = look_ahead(batch, model_.config().mtp);
   const double share = static_cast<double>(options.micro_batch) / static_cast<double>(batch.rows);
-  for (int64_t first = 0; first < batch.rows; first += options.micro_batch) {
+  for (int64_t first = rank * rows; first < (rank + 1) * rows; first += options.micro_batch) {
     const MicroBatch mb = micro_batch(batch, first, options.micro_batch, ahead);
     arena_->restart();
     Tape tape(*arena_, tape_options(options, &gradients_, DeviceKind::cpu));
     MicroStep(model_, tape, mb, options).run(static_cast<double>(batch.valid_targets) * share, &stats);
   }
+  if (groups_ != nullptr) combine(*groups_, stats);
   const double tokens = static_cast<double>(batch.rows * batch.sequence_length);
   for (auto& [layer, entropy] : stats.router_entropy) entropy /= tokens;
   return stats;
@@ -267,7 +281,7 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
   const MicroBatch mb = micro_batch(batch, 0, batch.rows);
   Tape tape(heap_, {.record = false});
   Context c{tape, model_.weights(), &mb.rows, tape.leaf(mb.positions)};
-  model_.add_router_inputs(c);
+  model_.equip(c);
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
   const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD, tape.leaf(mb.targets));
   const auto* logprob = h.logprob_T.tensor().as<float>();

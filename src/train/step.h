@@ -10,6 +10,7 @@
 #include "data/batch.h"
 #include "models/model.h"
 #include "optim/param.h"
+#include "parallel/shards.h"
 #include "train/look_ahead.h"
 #include "train/objective.h"
 #include "train/recipe.h"
@@ -28,8 +29,10 @@ struct MicroBatch {
 };
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead = {});
 
-/// The trainable parameters of a weight set with their gradients, as the optimizer takes them.
-std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientBuffer& gradients);
+/// The trainable parameters of a weight set with their gradients, as the optimizer takes them. `groups`: matrices may be
+/// cut over tensor ranks. `shards`: the parts that this rank moves.
+std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientBuffer& gradients,
+                                       const RankGroups* groups = nullptr, const Shards* shards = nullptr);
 
 struct StepOptions {
   HeadMode head = HeadMode::store;
@@ -75,10 +78,12 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
 
 class StepRunner {
  public:
-  StepRunner(Model& model, GradientBuffer& gradients);
-  /// Forward and backward of a whole batch; gradients are sums over its valid tokens (not divided).
+  /// `groups`: this rank is one of several and runs its share of every batch; nullptr: it runs all.
+  StepRunner(Model& model, GradientBuffer& gradients, const RankGroups* groups = nullptr);
+  /// Forward and backward of a batch; gradients are sums over valid tokens (not divided), of this rank's share and not yet
+  /// summed over ranks. `batch` is the whole one on every rank, and so are the statistics.
   StepStats run(const data::Batch& batch, const StepOptions& options);
-  /// Forward only: sum of -logprob over valid targets, and their number.
+  /// Forward only: sum of -logprob over valid targets, and their number, of these rows on this rank.
   std::pair<double, int64_t> evaluate(const data::Batch& batch);
   /// Bytes of the step's slab (0 before the first run).
   int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
@@ -88,6 +93,7 @@ class StepRunner {
   void prepare_arena(const data::Batch& batch, const StepOptions& options);
   Model& model_;
   GradientBuffer& gradients_;
+  const RankGroups* groups_;
   std::unique_ptr<PlannedArena> arena_;
   std::string arena_key_;
   HeapArena heap_;

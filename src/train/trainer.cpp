@@ -33,38 +33,36 @@ bool router_trains(const ParameterTable& table, int64_t layer) {
 
 void Trainer::interrupt() { interrupted = true; }
 
-Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start)
+Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
     : fs_(fs), recipe_(std::move(recipe)), watch_(recipe_.health.spike_sigma, recipe_.health.spike_patience) {
   interrupted = false;
-  const std::string& folder = recipe_.run.folder;
-  const std::string checkpoints = folder + "/" + run_files::kCheckpoints;
-  fs_.create_folders(folder);
-  lock_ = std::make_unique<FolderLock>(folder, "run");
-  if (start == StartMode::fresh && fs_.exists(folder + "/" + run_files::kRecord))
-    throw Error(fmt::format("'{}' already holds a run", folder),
-                "resume it (without --fresh), or choose another --run.folder, or delete the folder");
+  join(world);
+  open_folder(start);
   data_.emplace(prepare_data(fs_, recipe_));
   if (recipe_.model.vocab == 0) recipe_.model.vocab = data_->vocab;
   if (recipe_.model.vocab < data_->vocab)
     throw Error(fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
                 "set model.vocab = 0 to take the tokenizer's size");
-  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision());
+  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(), groups_->placement());
+  model_->join([this](Context& c) { groups_->join(c); });
   model_->freeze(recipe_.optimizer.freeze);
-  if (model_->decoder().table().trainable() == 0)
+  const ParameterTable& table = model_->decoder().table();
+  if (table.trainable() == 0)
     throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
-  gradients_ = std::make_unique<GradientBuffer>(model_->decoder().table(), Placement{}, DType::f32);
+  if (recipe_.parallel.shard_optimizer) shards_ = std::make_unique<Shards>(*groups_, model_->weights());
+  ownership_ = shards_ ? std::make_unique<Ownership>(*groups_, table, *shards_) : std::make_unique<Ownership>(*groups_, table);
+  gradients_ = std::make_unique<GradientBuffer>(table, groups_->placement(), DType::f32);
   build_optimizer();
-  runner_ = std::make_unique<StepRunner>(*model_, *gradients_);
-  plan_ = preflight(recipe_, *model_, &*data_, gradients_->bytes(), *optimizer_);
+  runner_ = std::make_unique<StepRunner>(*model_, *gradients_, groups_.get());
+  plan_ = preflight(recipe_, *model_, &*data_, gradients_->bytes(), *optimizer_, owned_elements());
   require_fit(plan_);
   policy_ = std::make_unique<NamedPolicy>(plan_.recompute, plan_.offload);
   if (policy_->offloads())
-    tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
+    tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? recipe_.run.folder : recipe_.memory.offload_folder);
   require_prompts();
-  if (const auto newest = CheckpointReader::open_newest(fs_, checkpoints)) {
+  if (const auto newest = newest_checkpoint()) {
     restore(*newest);
   } else {
-    require_no_checkpoints(checkpoints);
     start_weights();
     sampler_ = std::make_unique<StageSampler>(recipe_, *data_);
   }
@@ -75,8 +73,12 @@ Trainer::~Trainer() = default;
 
 void Trainer::build_optimizer() {
   optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed),
-                                           optimizer_views(model_->weights(), *gradients_));
-  if (recipe_.optimizer.qk_clip > 0) qk_layers_ = qk_clip_layers(recipe_.model, optimizer_->params());
+                                           optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get()));
+  if (recipe_.optimizer.qk_clip > 0) {
+    if (groups_->tensor().size() > 1)
+      throw Error("optimizer.qk_clip scales whole heads, and parallel.tensor shares them out", "set one of them to its default");
+    qk_layers_ = qk_clip_layers(recipe_.model, optimizer_views(model_->weights(), *gradients_));
+  }
   const MoeConfig& moe = recipe_.model.moe;
   std::vector<BalanceView> views;
   if (moe.balance != BalanceRule::none)
@@ -111,7 +113,9 @@ void Trainer::open_outputs() {
   const std::string& folder = recipe_.run.folder;
   CheckpointWriterOptions options;
   options.retention.keep_last = static_cast<int>(recipe_.checkpoint.keep_last);
+  options.group = &groups_->world();
   checkpoints_ = std::make_unique<CheckpointWriter>(fs_, folder + "/" + run_files::kCheckpoints, options);
+  if (!leads()) return;
   drop_samples_after(fs_, folder + "/" + run_files::kSamples, step_);
   metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step_);
   events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step_, wall_seconds());
@@ -126,17 +130,17 @@ TrainResult Trainer::run() {
   result_.finished = step_ >= total;
   if (result_.finished) return result_;
   open_outputs();
-  if (step_ > 0) log::info("resuming at step {} of {}", step_, total);
+  if (step_ > 0 && leads()) log::info("resuming at step {} of {}", step_, total);
   bool stop = false;
   while (step_ < total && !stop) {
     if (step_ >= sampler_->end_step()) {
       sampler_->advance();
       begin_stage();
-      log::info("stage '{}'", stage().name);
+      if (leads()) log::info("stage '{}'", stage().name);
     }
     if (sampler_->change_due()) {
       sampler_->change_batch(step_);
-      log::info("step {}: {} sequences per step from now on", step_, stage().batch_at(sampler_->level()));
+      if (leads()) log::info("step {}: {} sequences per step from now on", step_, stage().batch_at(sampler_->level()));
     }
     const int64_t end = sampler_->end_step();
     // One loader per batch size: what it prefetches must have the size of the step that takes it.
@@ -149,12 +153,14 @@ TrainResult Trainer::run() {
       const bool last = step_ == total;
       const auto due = [&](int64_t every) { return last || (every > 0 && step_ % every == 0); };
       if (due(recipe_.evaluation.every)) validate(row, last);
-      metrics_->write(row);
-      events_->write(row);
-      log_line(row);
+      if (leads()) {
+        metrics_->write(row);
+        events_->write(row);
+        log_line(row);
+      }
       if (due(recipe_.samples.every)) sample();
-      stop = interrupted;
-      if (last) {  // before the last save, after which the run counts as finished and is never touched again
+      stop = !agree_to_go_on(interrupted);
+      if (last && leads()) {  // before the last save, after which the run counts as finished and is never touched again
         metrics_->sync();
         write_report(fs_, recipe_.run.folder);
       }
@@ -163,8 +169,8 @@ TrainResult Trainer::run() {
     }
   }
   finish_save();
-  metrics_->sync();
-  if (step_ < total) write_report(fs_, recipe_.run.folder);
+  if (leads()) metrics_->sync();
+  if (leads() && step_ < total) write_report(fs_, recipe_.run.folder);
   result_.finished = step_ == total;
   result_.step = step_;
   result_.seconds = monotonic_seconds() - started_;
@@ -173,6 +179,7 @@ TrainResult Trainer::run() {
 
 int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
   optimizer_->step(args);
+  if (shards_) shards_->gather(model_->weights());
   int64_t clipped = 0;
   if (!qk_layers_.empty())
     for (const auto& [layer, logits] : stats.attention_logits)
@@ -189,6 +196,7 @@ int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
 
 MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const double start = monotonic_seconds();
+  world_->set_step(step_ + 1);
   profile_.clear();
   StepOptions options = step_options();
   options.profile = &profile_;
@@ -199,7 +207,8 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   gradients_->finish_step();
   const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
   const double passes = monotonic_seconds();
-  const GradNorm norm = gradient_norm(optimizer_->params(), scale);
+  reduce_gradients(*groups_, model_->decoder().table(), *gradients_, shards_.get());
+  const GradNorm norm = norm_over_ranks(scale);
   judge(stats, batch, norm);
   StepArgs args;
   args.lr = recipe_.learning_rate(sampler_->stage(), step_ - sampler_->first_step()) * stage().rate_factor(sampler_->level());
@@ -271,16 +280,22 @@ void Trainer::validate(MetricRow& row, bool complete) {
   for (const data::Dataset& source : data_->sources) {
     if (!source.has_split("validation")) continue;
     const data::ValidationPass pass(source.validation(), stage().sequence, rows);
-    const int64_t micro = stage().micro();
+    const int64_t micro = stage().micro(recipe_.data_ranks());
     const int64_t windows = budget > 0 ? std::min(pass.windows(), std::max<int64_t>(1, budget / stage().sequence)) : pass.windows();
-    double nll = 0;
-    int64_t valid = 0, tokens = 0;
-    for (int64_t first = 0; first < windows; first += micro) {
-      const auto [sum, count] = runner_->evaluate(pass.batch(first, std::min(micro, windows - first)));
-      nll += sum;
-      valid += count;
-      tokens += count;
+    const int64_t data = recipe_.data_ranks();
+    double sums[2] = {0, 0};  // of -logprob, and targets
+    // Data ranks take turns. At the end some repeat a window that does not count: the ranks of an expert group must have
+    // equally many tokens.
+    for (int64_t first = 0; first < windows;) {
+      const int64_t left = windows - first, count = left >= micro * data ? micro : std::max<int64_t>(1, left / data);
+      const int64_t mine = first + count * groups_->batch_rank();
+      const auto [nll, valid] = runner_->evaluate(pass.batch(mine < windows ? mine : first, count));
+      if (mine < windows) sums[0] += nll, sums[1] += static_cast<double>(valid);
+      first += count * data;
     }
+    const Tensor t = Tensor::of(sums, {2});
+    groups_->data().all_reduce(t, t).wait();
+    const double nll = sums[0], valid = sums[1];
     const double loss = valid > 0 ? nll / static_cast<double>(valid) : 0;
     // Bits per byte over the windows seen: their share of the split's bytes.
     const double bytes = static_cast<double>(pass.text_bytes()) * static_cast<double>(valid) / static_cast<double>(pass.targets());
@@ -307,9 +322,10 @@ void Trainer::sample() {
     if (data_->tokenizer.roles().eos) o.stop_ids = {*data_->tokenizer.roles().eos};
     SequenceState sequence = generator.new_sequence();
     const std::string text = data_->tokenizer.decode(generator.generate(sequence, ids, o));
+    result_.last_sample = prompt + text;
+    if (!leads()) continue;
     append_sample(fs_, recipe_.run.folder + "/" + run_files::kSamples, {step_, prompt, text});
     events_->write_text(step_, wall_seconds(), fmt::format("sample/{}", i), prompt + text);
-    result_.last_sample = prompt + text;
   }
 }
 

@@ -1,6 +1,10 @@
 // A training run: from a recipe to a run folder. The loop is stages of steps; every step is data -> forward and backward
 // (train/step) -> clip -> optimizer -> router biases -> metrics; around it validation, samples, checkpoints. Everything
 // that decides the weights is saved, so a killed run that is resumed ends with the bits of an undisturbed one.
+//
+// Several ranks make one run: each constructs a Trainer of the same recipe and runs it. Every rank reads the whole batch
+// and trains on its share, all take the same decisions from numbers that they share, and rank 0 owns the folder, the
+// terminal and the records. All ranks see one file system.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -9,6 +13,7 @@
 #include "base/folder_lock.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
+#include "comm/world.h"
 #include "data/loader.h"
 #include "data/rows.h"
 #include "infer/generator.h"
@@ -16,6 +21,7 @@
 #include "optim/clip.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
+#include "parallel/ownership.h"
 #include "record/metrics.h"
 #include "record/run_record.h"
 #include "record/tensorboard.h"
@@ -57,11 +63,13 @@ class RunObserver : public TapeObserver {
 class Trainer {
  public:
   /// Locks the run folder, prepares data, builds the model, restores the newest checkpoint if there is one, prints the
-  /// preflight. Throws Error for anything that cannot work, before any step.
-  Trainer(FileSystem& fs, Recipe recipe, StartMode start);
+  /// preflight. Throws Error for anything that cannot work, before any step. `world`: the ranks of the run, which must
+  /// outlive it; nullptr: this one alone.
+  Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world = nullptr);
   ~Trainer();
 
   const Preflight& plan() const { return plan_; }
+  bool leads() const { return groups_->leads(); }
   /// Runs to the end, or until interrupt() (then saves). A run that is finished already stays as it is, every file of it.
   /// Throws Error with a diagnosis where the loss is not finite or diverges; the folder then holds the last good
   /// checkpoint. A checkpoint that cannot be written is tried again, then reported, and the run goes on to the next; the
@@ -75,7 +83,14 @@ class Trainer {
   Model& model() { return *model_; }
 
  private:
+  void join(World* world);
+  void open_folder(StartMode start);
   void build_optimizer();
+  std::optional<CheckpointReader> newest_checkpoint() const;
+  /// Norm of the whole model's gradient, the same on all ranks.
+  GradNorm norm_over_ranks(double scale) const;
+  /// False if any rank wants to stop. Also makes a save that all ranks have written a checkpoint.
+  bool agree_to_go_on(bool stop);
   void start_weights();
   void restore(const CheckpointReader& reader);
   void require_same_run(const CheckpointReader& reader) const;
@@ -96,8 +111,16 @@ class Trainer {
   void validate(MetricRow& row, bool complete);
   void sample();
   SaveRequest save_request(const std::string& protection);
+  /// Calls fn(name, parameter, dtype, data, elements) for the optimizer's state of each parameter: of those elements that
+  /// this rank moves, which lie at `data`.
+  void for_each_parameter_state(const std::function<void(const std::string&, int, DType, void*, ElementRange)>& fn);
+  int64_t owned_elements() const;
+  /// State that all ranks hold alike.
+  void for_each_common_state(const std::function<void(const std::string&, const Tensor&)>& fn);
   void save(const std::string& protection);
   void finish_save();
+  /// Makes the save that all ranks have written a checkpoint.
+  void try_commit();
   void log_line(const MetricRow& row) const;
   StepOptions step_options() const;
   void enter(RunPhase phase) const {
@@ -110,9 +133,14 @@ class Trainer {
 
   FileSystem& fs_;
   Recipe recipe_;
+  std::unique_ptr<World> alone_;  ///< where no world was given
+  World* world_ = nullptr;
+  std::unique_ptr<RankGroups> groups_;
   std::unique_ptr<FolderLock> lock_;
   std::optional<PreparedData> data_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<Shards> shards_;  ///< of a sharded optimizer
+  std::unique_ptr<Ownership> ownership_;
   std::unique_ptr<GradientBuffer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<BalanceController> balance_;

@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
+#include "checkpoint/parameter_part.h"
 #include "exchange/import.h"
 #include "exchange/stored_model.h"
 #include "train/trainer.h"
@@ -17,12 +18,24 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   SaveRequest request;
   request.step = step_;
   request.protection = protection;
-  request.pieces = model_pieces(*model_);
-  const auto add_state = [&](const std::string& name, const Tensor& t) {
-    request.pieces.push_back(Piece::whole("optimizer/" + name, TensorKind::optimizer, t));
+  const WeightSet& weights = model_->weights();
+  const auto add = [&](const std::string& name, TensorKind kind, int i, DType dtype, const void* data, int64_t begin) {
+    const ElementRange mine = ownership_->owned(i);
+    if (!mine.empty())
+      add_part(request.pieces, name, kind, weights.table()[i], weights.placement(), dtype,
+               static_cast<const std::byte*>(data) + (mine.begin - begin) * size_of(dtype), mine.begin, mine.end);
   };
-  optimizer_->for_each_state(add_state);
-  balance_->for_each_state(add_state);
+  for (int i = 0; i < weights.size(); ++i)
+    add(weights.table()[i].name, TensorKind::weight, i, weights.master(i).dtype(), weights.master(i).data, 0);
+  for_each_parameter_state([&](const std::string& name, int i, DType dtype, void* data, ElementRange part) {
+    add(name, TensorKind::optimizer, i, dtype, data, part.begin);
+  });
+  if (leads()) {
+    for_each_common_state([&](const std::string& name, const Tensor& t) {
+      request.pieces.push_back(Piece::whole(name, TensorKind::optimizer, t));
+    });
+    for (Piece& p : bias_pieces(*model_)) request.pieces.push_back(std::move(p));
+  }
   request.blobs["sampler"] = data::to_json(sampler_->state());
   request.blobs["model"] = config_blob(print_config(model_->config()));
   request.blobs["recipe"] = config_blob(print_config(recipe_));
@@ -32,16 +45,44 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   return request;
 }
 
+void Trainer::for_each_parameter_state(
+    const std::function<void(const std::string&, int, DType, void*, ElementRange)>& fn) {
+  optimizer_->for_each_slot([&](const ParamView& p, const std::string& slot, const Tensor& t) {
+    INGOT_CHECK(t.numel() == p.numel(), "'{}.{}' has {} values for {} elements", p.name, slot, t.numel(), p.numel());
+    fn(fmt::format("optimizer/{}.{}", p.name, slot), model_->decoder().table().find(p.name), t.dtype(), t.data,
+       {p.begin, p.end()});
+  });
+}
+
+int64_t Trainer::owned_elements() const {
+  int64_t n = 0;
+  for (int i = 0; i < model_->weights().size(); ++i) n += ownership_->owned(i).count();
+  return n;
+}
+
+void Trainer::for_each_common_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
+  fn("optimizer/optimizer.step", optimizer_->step_counter());
+  balance_->for_each_state([&](const std::string& name, const Tensor& t) { fn("optimizer/" + name, t); });
+}
+
 void Trainer::save(const std::string& protection) {
-  metrics_->sync();
+  if (leads()) metrics_->sync();
   enter(RunPhase::save);
   const SaveRequest request = save_request(protection);
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       return checkpoints_->save(request);  // throws also for the save before this one
     } catch (const Error& e) {
-      log::warn("step {}: {} checkpoint was not written: {}", step_, attempt == 0 ? "the last" : "this", e.what());
+      if (leads()) log::warn("step {}: {} checkpoint was not written: {}", step_, attempt == 0 ? "the last" : "this", e.what());
     }
+  }
+}
+
+void Trainer::try_commit() {
+  try {
+    checkpoints_->wait();
+  } catch (const Error& e) {
+    if (leads()) log::warn("step {}: the last checkpoint was not written: {}", step_, e.what());
   }
 }
 
@@ -51,7 +92,7 @@ void Trainer::finish_save() {
     const auto report = checkpoints_->wait();
     if (report && report->step == step_) return;
   } catch (const Error& e) {
-    log::warn("step {}: the checkpoint was not written, trying again: {}", step_, e.what());
+    if (leads()) log::warn("step {}: the checkpoint was not written, trying again: {}", step_, e.what());
   }
   if (step_ == sampler_->end_step()) protection = fmt::format("end of stage '{}'", stage().name);
   checkpoints_->save(save_request(protection));
@@ -87,7 +128,7 @@ void Trainer::start_weights() {
                                                 : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
   if (new_adapters) model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
   load_model(stored.reader, *model_);
-  log::info("starting from the weights of '{}'", stored.reader.path());
+  if (leads()) log::info("starting from the weights of '{}'", stored.reader.path());
 }
 
 void Trainer::require_prompts() const {
@@ -134,16 +175,18 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
         (is("optimizer.rules") && d.path.ends_with(".optimizer")))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
-    if (!is("run.folder")) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
+    if (!is("run.folder") && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
   }
 }
 
 void Trainer::restore(const CheckpointReader& reader) {
   require_same_run(reader);
   load_model(reader, *model_);
-  const auto read = [&](const std::string& name, const Tensor& t) { reader.read("optimizer/" + name, t); };
-  optimizer_->for_each_state(read);
-  balance_->for_each_state(read);
+  const WeightSet& weights = model_->weights();
+  for_each_parameter_state([&](const std::string& name, int i, DType dtype, void* data, ElementRange part) {
+    read_part(reader, name, weights.table()[i], weights.placement(), dtype, data, part.begin, part.end);
+  });
+  for_each_common_state([&](const std::string& name, const Tensor& t) { reader.read(name, t); });
   watch_.restore(reader.blob("watch"));
   const SavedRun saved = SavedRun::of(reader);
   step_ = saved.step;
@@ -181,9 +224,10 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
   switch (watch_.observe(stats.loss())) {
     case LossWatch::Verdict::fine: return;
     case LossWatch::Verdict::spike:
-      log::warn("step {}: loss {:.4f} is a spike (recent mean {:.4f}, deviation {:.4f}); first samples of the batch: {}",
-                step_ + 1, stats.loss(), watch_.mean(), watch_.deviation(),
-                batch.origins.empty() ? 0 : batch.origins.front().sample);
+      if (leads())
+        log::warn("step {}: loss {:.4f} is a spike (recent mean {:.4f}, deviation {:.4f}); first samples of the batch: {}",
+                  step_ + 1, stats.loss(), watch_.mean(), watch_.deviation(),
+                  batch.origins.empty() ? 0 : batch.origins.front().sample);
       return;
     case LossWatch::Verdict::diverged:
       throw Error(fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}", watch_.mean(),

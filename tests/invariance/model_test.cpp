@@ -38,7 +38,7 @@ Bits training_logprobs(Model& model, const data::Batch& batch, HeadMode mode) {
   // Where blocks of windows begin is data, as positions are: here with the document, as in a cached sequence.
   for (SequenceSpan& s : mb.rows.spans) s.phase = 0;
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
-  model.add_router_inputs(c);
+  model.equip(c);
   const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
   const HeadResult h = model.decoder().head(c, {.mode = mode}, hidden_TD, tape.leaf(mb.targets));
   const auto* p = h.logprob_T.tensor().as<float>();

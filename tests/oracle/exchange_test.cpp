@@ -53,7 +53,7 @@ Array logits_of(const std::string& checkpoint, const std::string& fixture_folder
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {tokens}))};
-  model.add_router_inputs(c);
+  model.equip(c);
   const DecoderOutput out = model.decoder().forward(c, tape.leaf(Tensor(ids.data(), {tokens}, DType::i32)));
   return reference::load(model.decoder().logits(c, out.hidden_TD).tensor());
 }

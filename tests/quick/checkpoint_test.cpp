@@ -193,6 +193,9 @@ TEST(Checkpoint, SaveRefusesWhatCannotBeLoaded) {
       "tensor 'a': its pieces disagree");
   EXPECT_MESSAGE(
       writer.save({.step = 1, .pieces = {piece("a", {4}, {{0}, {4}}), piece("a", {4}, {{0}, {4}})}}),
+      "given twice");
+  EXPECT_MESSAGE(
+      writer.save({.step = 1, .pieces = {piece("a", {4}, {{0}, {3}}), piece("a", {4}, {{2}, {2}})}}),
       "overlap");
   EXPECT_MESSAGE(writer.save({.step = 1, .pieces = {piece("\xff", {4}, {{0}, {4}})}}), "not valid UTF-8");
   EXPECT_MESSAGE(writer.save({.step = 1, .pieces = {}, .blobs = {{"rng", "{"}}}),

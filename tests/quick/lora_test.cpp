@@ -28,7 +28,7 @@ Array logits(const Model& model) {
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {9}))};
-  model.add_router_inputs(c);
+  model.equip(c);
   const DecoderOutput out = model.decoder().forward(c, tape.leaf(Tensor::of(ids.data(), {9})));
   return reference::load(model.decoder().logits(c, out.hidden_TD).tensor());
 }

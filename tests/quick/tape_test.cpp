@@ -73,7 +73,7 @@ Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::store, Ar
   {
     Tape tape(memory, options);
     Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
-    model.add_router_inputs(c);
+    model.equip(c);
     {
       DecoderOutput out = model.decoder().forward(c, tape.leaf(mb.ids));
       const auto predict = [&](DecoderOutput& from, const Tensor& targets) {

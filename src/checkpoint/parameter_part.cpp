@@ -1,0 +1,83 @@
+// See parameter_part.h.
+#include "checkpoint/parameter_part.h"
+
+#include <algorithm>
+
+namespace ingot {
+namespace {
+
+/// Elements [begin, end) of a row-major tensor as boxes that are contiguous and, where `first_dim` > 0, have extent 1 in the
+/// dimensions before it.
+std::vector<Region> range_boxes(const Shape& shape, int first_dim, int64_t begin, int64_t end) {
+  const int rank = shape.rank();
+  std::vector<int64_t> stride(static_cast<size_t>(rank) + 1, 1);
+  for (int d = rank - 1; d >= 0; --d) stride[static_cast<size_t>(d)] = stride[static_cast<size_t>(d) + 1] * shape[d];
+  std::vector<Region> boxes;
+  for (int64_t at = begin; at < end;) {
+    // stride[d + 1]: elements of one index of dimension d.
+    int d = std::min(first_dim, std::max(rank - 1, 0));
+    while (d < rank - 1 && (at % stride[static_cast<size_t>(d) + 1] != 0 || at + stride[static_cast<size_t>(d) + 1] > end)) ++d;
+    Region box;
+    int64_t count = 1;
+    for (int k = 0; k < rank; ++k) {
+      const int64_t unit = stride[static_cast<size_t>(k) + 1], index = at / unit % shape[k];
+      int64_t extent = k < d ? 1 : shape[k];
+      if (k == d) extent = std::min((end - at) / unit, shape[k] - index);
+      box.offset.push_back(k <= d ? index : 0);
+      box.shape.push_back(extent);
+      count *= extent;
+    }
+    boxes.push_back(box);
+    at += count;
+  }
+  return boxes;
+}
+
+}  // namespace
+
+std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placement, int64_t begin, int64_t end) {
+  const Shape local = local_shape(spec, placement);
+  INGOT_CHECK(0 <= begin && begin <= end && end <= local.numel(), "'{}': elements [{}, {}) of {}", spec.name, begin, end,
+              local.numel());
+  const std::vector<ParameterPiece> pieces = pieces_of(spec, placement);
+  std::vector<PartBox> boxes;
+  int64_t offset = 0;
+  for (const Region& box : range_boxes(local, pieces.size() > 1 ? spec.shard.dim : 0, begin, end))
+    for (const ParameterPiece& p : pieces) {
+      Region in_local;
+      for (size_t d = 0; d < p.extent.size(); ++d) {
+        in_local.offset.push_back(p.local_offset[d]);
+        in_local.shape.push_back(p.extent[d]);
+      }
+      const auto common = intersect(box, in_local);
+      if (!common && local.rank() > 0) continue;
+      Region global;
+      for (int d = 0; d < local.rank(); ++d) {
+        const auto k = static_cast<size_t>(d);
+        global.offset.push_back(common->offset[d] + p.global_offset[k] - p.local_offset[k]);
+        global.shape.push_back(common->shape[d]);
+      }
+      boxes.push_back({global, offset});
+      offset += global.shape.numel();
+    }
+  INGOT_CHECK(offset == end - begin, "'{}': {} of {} elements have a place", spec.name, offset, end - begin);
+  return boxes;
+}
+
+void add_part(std::vector<Piece>& pieces, const std::string& name, TensorKind kind, const ParameterSpec& spec,
+              const Placement& placement, DType dtype, const void* data, int64_t begin, int64_t end) {
+  for (const PartBox& b : boxes_of(spec, placement, begin, end))
+    pieces.push_back({name, kind, dtype, spec.shape, b.region,
+                      static_cast<const std::byte*>(data) + b.offset * size_of(dtype)});
+}
+
+void read_part(const CheckpointReader& reader, const std::string& name, const ParameterSpec& spec,
+               const Placement& placement, DType dtype, void* data, int64_t begin, int64_t end) {
+  const auto stored = reader.tensors().find(name);
+  if (stored != reader.tensors().end() && !(stored->second.meta.shape == spec.shape))
+    fail("'{}': '{}' has shape {}, expected {}", reader.path(), name, stored->second.meta.shape.str(), spec.shape.str());
+  for (const PartBox& b : boxes_of(spec, placement, begin, end))
+    reader.read(name, b.region, dtype, static_cast<std::byte*>(data) + b.offset * size_of(dtype));
+}
+
+}  // namespace ingot

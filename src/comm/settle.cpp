@@ -1,0 +1,89 @@
+// See settle.h.
+#include "comm/settle.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace ingot {
+namespace {
+
+/// Texts travel as 32-bit words.
+std::vector<int32_t> words_of(const std::string& text, int64_t words) {
+  std::vector<int32_t> packed(static_cast<size_t>(words));
+  if (!text.empty()) std::memcpy(packed.data(), text.data(), text.size());
+  return packed;
+}
+
+int64_t word_count(int64_t bytes) { return (bytes + 3) / 4; }
+
+Tensor view(std::vector<int32_t>& words) { return Tensor::of(words.data(), {static_cast<int64_t>(words.size())}); }
+
+/// What a rank says: its text, or an error with its hint.
+struct Statement {
+  std::string text, hint;
+  bool failed = false;
+};
+
+std::string pack(const Statement& s) {
+  return fmt::format("{}{:016x}{}{}", s.failed ? 'E' : 'T', s.text.size(), s.text, s.hint);
+}
+
+Statement unpack(const std::string& packed) {
+  const size_t size = std::stoull(packed.substr(1, 16), nullptr, 16);
+  return {packed.substr(17, size), packed.substr(17 + size), packed[0] == 'E'};
+}
+
+Statement state(const std::function<std::string()>& say) {
+  try {
+    return {say(), "", false};
+  } catch (const Error& e) {
+    return {e.what(), e.hint(), true};
+  } catch (const std::exception& e) {
+    return {e.what(), "", true};
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> all_gather_text(Communicator& group, const std::string& text) {
+  const auto ranks = static_cast<size_t>(group.size());
+  std::vector<int32_t> mine{static_cast<int32_t>(text.size())}, sizes(ranks);
+  INGOT_CHECK(text.size() < size_t{1} << 31, "a text of {} bytes", text.size());
+  group.all_gather(view(mine), view(sizes)).wait();
+  const int64_t words = word_count(*std::max_element(sizes.begin(), sizes.end()));
+  std::vector<int32_t> in = words_of(text, words), out(ranks * static_cast<size_t>(words));
+  group.all_gather(view(in), view(out)).wait();
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < ranks; ++r)
+    texts.emplace_back(reinterpret_cast<const char*>(out.data() + r * static_cast<size_t>(words)),
+                       static_cast<size_t>(sizes[r]));
+  return texts;
+}
+
+std::string broadcast_text(Communicator& group, const std::string& text, int root) {
+  std::vector<int32_t> size{static_cast<int32_t>(text.size())};
+  group.broadcast(view(size), root).wait();
+  std::vector<int32_t> words = words_of(group.rank() == root ? text : "", word_count(size[0]));
+  group.broadcast(view(words), root).wait();
+  return {reinterpret_cast<const char*>(words.data()), static_cast<size_t>(size[0])};
+}
+
+std::string settle(Communicator* group, const std::function<std::string()>& mine,
+                   const std::function<std::string(const std::vector<std::string>&)>& decide) {
+  if (group == nullptr || group->size() == 1) return decide({mine()});
+  const std::vector<std::string> said = all_gather_text(*group, pack(state(mine)));
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < said.size(); ++r) {
+    Statement s = unpack(said[r]);
+    if (s.failed) throw Error(fmt::format("rank {}: {}", r, s.text), s.hint);
+    texts.push_back(std::move(s.text));
+  }
+  Statement answer;
+  if (group->rank() == 0) answer = state([&] { return decide(texts); });
+  answer = unpack(broadcast_text(*group, group->rank() == 0 ? pack(answer) : ""));
+  if (answer.failed) throw Error(answer.text, answer.hint);
+  return answer.text;
+}
+
+}  // namespace ingot

@@ -1,0 +1,57 @@
+// See ownership.h.
+#include "parallel/ownership.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace ingot {
+namespace {
+
+/// This rank among those that hold the same part of a parameter.
+struct Replica {
+  int index, count;
+};
+
+Replica replica_of(const RankGroups& groups, const ParameterSpec& spec) {
+  const Communicator &data = groups.data(), &tensor = groups.tensor(), &copies = groups.expert_data();
+  switch (spec.shard.axis) {
+    case ShardAxis::expert:
+      if (!groups.same_rows()) return {copies.rank(), copies.size()};
+      return {copies.rank() * tensor.size() + tensor.rank(), copies.size() * tensor.size()};
+    case ShardAxis::tensor: return {data.rank(), data.size()};
+    default: break;
+  }
+  return {data.rank() * tensor.size() + tensor.rank(), data.size() * tensor.size()};
+}
+
+}  // namespace
+
+Ownership::Ownership(const RankGroups& groups, const ParameterTable& table) : owned_(static_cast<size_t>(table.size())) {
+  std::vector<int> order(owned_.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto size_of_part = [&](int i) { return local_shape(table[i], groups.placement()).numel(); };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return size_of_part(a) > size_of_part(b); });
+  std::map<ShardAxis, std::vector<int64_t>> loads;
+  for (const int i : order) {
+    const Replica me = replica_of(groups, table[i]);
+    std::vector<int64_t>& load = loads[table[i].shard.axis];
+    load.resize(static_cast<size_t>(me.count));
+    const auto owner = std::min_element(load.begin(), load.end());
+    *owner += size_of_part(i);
+    if (owner - load.begin() == me.index) owned_[static_cast<size_t>(i)] = {0, size_of_part(i)};
+  }
+}
+
+Ownership::Ownership(const RankGroups& groups, const ParameterTable& table, const Shards& shards) {
+  for (int i = 0; i < table.size(); ++i) {
+    const TensorShards& s = shards.of(i);
+    const auto r = static_cast<size_t>(s.group->rank());
+    const ShardAxis axis = table[i].shard.axis;
+    const bool tensor_copies = axis == ShardAxis::none || (axis == ShardAxis::expert && groups.same_rows());
+    const bool copy = tensor_copies && groups.tensor().rank() > 0;  // another rank answers for it
+    owned_.push_back(copy ? ElementRange{} : ElementRange{s.begins[r], s.begins[r + 1]});
+  }
+}
+
+}  // namespace ingot
