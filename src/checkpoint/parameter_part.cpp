@@ -33,6 +33,15 @@ std::vector<Region> range_boxes(const Shape& shape, int first_dim, int64_t begin
   return boxes;
 }
 
+/// The last dimension along which there are several pieces.
+int last_cut(const std::vector<ParameterPiece>& pieces) {
+  int last = 0;
+  for (const ParameterPiece& p : pieces)
+    for (size_t d = 0; d < p.local_offset.size(); ++d)
+      if (p.local_offset[d] != pieces[0].local_offset[d]) last = std::max(last, static_cast<int>(d));
+  return last;
+}
+
 }  // namespace
 
 std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placement, int64_t begin, int64_t end) {
@@ -42,7 +51,7 @@ std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placem
   const std::vector<ParameterPiece> pieces = pieces_of(spec, placement);
   std::vector<PartBox> boxes;
   int64_t offset = 0;
-  for (const Region& box : range_boxes(local, pieces.size() > 1 ? spec.shard.dim : 0, begin, end))
+  for (const Region& box : range_boxes(local, last_cut(pieces), begin, end))
     for (const ParameterPiece& p : pieces) {
       Region in_local;
       for (size_t d = 0; d < p.extent.size(); ++d) {

@@ -141,7 +141,8 @@ Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
 std::vector<int64_t> local_row_splits(const ParameterSpec& spec, const Placement& placement) {
   std::vector<int64_t> rows = spec.row_splits;
   const int64_t size = placement.size(spec.shard.axis);
-  if (spec.shard.dim != spec.shape.rank() - 2) return rows;
+  if (size == 1 || spec.shard.dim != spec.shape.rank() - 2) return rows;
+  if (!rows.empty() && rows != spec.shard.blocks) return {};
   for (int64_t& r : rows) {
     INGOT_CHECK(r % size == 0, "'{}': a block of {} rows over {} ranks", spec.name, r, size);
     r /= size;

@@ -130,7 +130,7 @@ class ParameterTable {
 constexpr int64_t uneven_begin(int64_t extent, int rank, int size) { return extent * rank / size; }
 /// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
-/// row_splits of a rank's part: where rows are cut, each block is cut alike.
+/// row_splits of a rank's part: where rows are cut, each block is cut alike. Empty where the cut has other blocks.
 std::vector<int64_t> local_row_splits(const ParameterSpec& spec, const Placement& placement);
 /// The pieces of a rank's part, in local order; they tile it exactly. None where it holds nothing.
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement);

@@ -74,6 +74,14 @@ Trainer::~Trainer() = default;
 void Trainer::build_optimizer() {
   optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed),
                                            optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get()));
+  const ParameterTable& table = model_->decoder().table();
+  for (size_t i = 0; i < optimizer_->params().size(); ++i) {
+    const ParamView& p = optimizer_->params()[i];
+    if (optimizer_->groups()[i].optimizer == OptimizerKind::muon && p.row_splits.empty() &&
+        !table[table.find(p.name)].row_splits.empty())
+      throw Error(fmt::format("Muon treats blocks of '{}' apart that parallel.tensor cuts together", p.name),
+                  "set optimizer.matrices = \"adamw\", or parallel.tensor = 1");
+  }
   if (recipe_.optimizer.qk_clip > 0) {
     if (groups_->tensor().size() > 1)
       throw Error("optimizer.qk_clip scales whole heads, and parallel.tensor shares them out", "set one of them to its default");
@@ -306,6 +314,7 @@ void Trainer::validate(MetricRow& row, bool complete) {
 }
 
 void Trainer::sample() {
+  if (groups_->tensor().size() > 1) return;  // require_prompts() has said so
   Generator generator(*model_);
   for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
     const std::string& prompt = recipe_.samples.prompts[i];

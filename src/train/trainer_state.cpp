@@ -132,6 +132,9 @@ void Trainer::start_weights() {
 }
 
 void Trainer::require_prompts() const {
+  if (groups_->tensor().size() > 1 && !recipe_.samples.prompts.empty() && leads())
+    log::warn("no samples during the run: parallel.tensor = {} cuts the vocabulary; `ingot generate --run {}` writes them afterwards",
+              groups_->tensor().size(), recipe_.run.folder);
   for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
     const std::string& prompt = recipe_.samples.prompts[i];
     size_t tokens = 0;

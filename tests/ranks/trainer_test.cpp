@@ -168,6 +168,9 @@ TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
   EXPECT_EQ(message({"three", 3, {}}, {}),
             "stage 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; choose "
             "stages.0.batch as a multiple of 3");
+  EXPECT_EQ(message({"two", 2, {"--parallel.tensor=2"}}, {}),
+            "Muon treats blocks of 'layers.0.attention.qkv.weight' apart that parallel.tensor cuts together; set "
+            "optimizer.matrices = \"adamw\", or parallel.tensor = 1");
   EXPECT_EQ(message({"two", 2, {"--parallel.data=4"}}, {}),
             "parallel.data = 4 x parallel.tensor = 1 needs 4 ranks, but 2 were started; start that many (mpirun -n 4), or leave "
             "parallel.data at 0");
