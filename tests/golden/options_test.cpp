@@ -26,6 +26,7 @@ const std::map<std::string, const char*> kElsewhere = {
     {"samples", "leaves the weights alone"},
     {"health", "leaves the weights alone, or stops the run"},
     {"memory", "every policy has the same bits: quick.Limited, quick.TapeTest"},
+    {"parallel", "every layout follows one rank: ranks.TrainerRanks"},
 };
 
 bool is_elsewhere(const std::string& path) {
