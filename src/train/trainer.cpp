@@ -38,6 +38,7 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
   interrupted = false;
   join(world);
   open_folder(start);
+  world_->set_flight_folder(recipe_.run.folder);
   data_.emplace(prepare_data(fs_, recipe_));
   if (recipe_.model.vocab == 0) recipe_.model.vocab = data_->vocab;
   if (recipe_.model.vocab < data_->vocab)
