@@ -23,7 +23,7 @@ endforeach()
 
 add_executable(ingot_fault_program mpi/fault_program.cpp)
 target_link_libraries(ingot_fault_program PRIVATE ingot_core)
-add_executable(ingot_test_mpi_runs mpi/fault_cases.cpp mpi/launch_cases.cpp)
+add_executable(ingot_test_mpi_runs mpi/fault_cases.cpp mpi/launch_cases.cpp mpi/run_cases.cpp)
 target_link_libraries(ingot_test_mpi_runs PRIVATE ingot_test_main)
 list(JOIN INGOT_MPI_ENVIRONMENT " " environment)
 target_compile_definitions(ingot_test_mpi_runs PRIVATE INGOT_MPIEXEC="${MPIEXEC_EXECUTABLE}" INGOT_MPI_ENVIRONMENT="env ${environment}"
