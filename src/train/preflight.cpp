@@ -126,6 +126,10 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty()) line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
   line("checkpoint", describe_checkpoint(recipe, n.total, f));
+  if (const ParallelConfig& p = recipe.parallel; recipe.data_ranks() * p.tensor > 1)
+    line("ranks", fmt::format("{}: {} with other sequences x {} sharing products; experts over {}; optimizer {}; memory and time are of one",
+                              recipe.data_ranks() * p.tensor, recipe.data_ranks(), p.tensor, p.expert,
+                              p.shard_optimizer ? "shared out" : "on each"));
   line("machine", fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));

@@ -140,7 +140,7 @@ TrainResult Trainer::run() {
   if (result_.finished) return result_;
   open_outputs();
   if (step_ > 0 && leads()) log::info("resuming at step {} of {}", step_, total);
-  bool stop = false;
+  bool stop = !agree_to_go_on(interrupted);
   while (step_ < total && !stop) {
     if (step_ >= sampler_->end_step()) {
       sampler_->advance();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "base/log.h"
@@ -70,7 +71,8 @@ class TrainerRanks : public ::testing::Test {
       set_kernel_policy(KernelPolicy::any);
       Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start, &self);
       Stopper stopper(steps - 1);
-      if (steps >= 0 && trainer.leads()) trainer.observe(&stopper);
+      if (steps > 0 && trainer.leads()) trainer.observe(&stopper);
+      if (steps == 0) Trainer::interrupt();
       const TrainResult r = trainer.run();
       EXPECT_EQ(r.finished, steps < 0);
     });
@@ -144,16 +146,24 @@ TEST_F(TrainerRanks, StoppedAndResumedOnTheSameLayoutIsTheUndisturbedRun) {
   EXPECT_EQ(difference(folder_ / "whole", folder_ / "parts"), "");
 }
 
+/// Every ordered pair: the state that the second loads and saves again is the first's bit for bit, and goes on alike.
 TEST_F(TrainerRanks, EveryLayoutResumesEveryOther) {
+  ASSERT_GE(layouts().size(), 8u);
   run(layouts()[0], "whole");
-  for (const RunLayout& from : layouts())
+  for (const RunLayout& from : layouts()) {
+    run(from, from.name, 9);
+    const auto state = checkpoint_content(folder_ / from.name);
     for (const RunLayout& to : layouts()) {
       if (&from == &to) continue;
       const std::string name = fmt::format("{}_to_{}", from.name, to.name);
-      run(from, name, 9);
+      std::filesystem::copy(folder_ / from.name, folder_ / name, std::filesystem::copy_options::recursive);
+      run(to, name, 0);
+      EXPECT_EQ(checkpoint_content(folder_ / name), state) << name;
       run(to, name);
       EXPECT_LE(worst_difference("whole", name), 1e-4) << name;
+      std::filesystem::remove_all(folder_ / name);
     }
+  }
 }
 
 TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
