@@ -270,12 +270,15 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
       throw Error("a plan needs the size of the vocabulary, and the text has not been read yet", "set model.vocab");
     recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
   }
+  const bool many = recipe.data_ranks() * recipe.parallel.tensor * recipe.parallel.expert > 1;
+  recipe.parallel = {};
   Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
   model.freeze(recipe.optimizer.freeze);
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
   const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
                             optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
   Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients.bytes(), optimizer, model.decoder().table().total());
+  if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");
   if (!recipe.memory.limit.empty()) require_fit(f);
   return f;
 }

@@ -80,6 +80,16 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
 }
 
 // Address space is all that a plan takes: a model of 671 billion parameters on any machine.
+TEST(Recipes, APlanIsOfOneRankAndSaysSo) {
+  const auto warnings = [](const std::vector<std::string>& options) {
+    return plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/ablation-small.toml", options)).warnings;
+  };
+  std::vector<std::string> expected = warnings({});
+  expected.push_back("planned for one rank: [parallel] counts when the ranks have started");
+  EXPECT_EQ(warnings({"--parallel.tensor=2"}), expected);
+  EXPECT_EQ(warnings({"--parallel.data=4"}), expected);
+}
+
 TEST(Recipes, PlansTakeNoMemory) {
   Recipe r;
   r.model = model_preset("deepseek-v3");
