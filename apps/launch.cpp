@@ -1,6 +1,9 @@
-// `ingot launch -n 4 -- run recipe.toml`: this program as ranks under mpirun. Nothing but a shorter way to write it: what
-// stands before the -- goes to mpirun as it is.
+// `ingot launch -n 4 -- run recipe.toml`: this program as ranks under mpirun. A shorter way to write it, a placement of the
+// ranks on described machines, and a Ctrl-C that saves: mpirun would kill the ranks, unless it is sent SIGUSR1, which it hands on.
 #include <fmt/core.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,33 +14,125 @@
 
 #include "apps/commands.h"
 #include "base/error.h"
+#include "comm/cores.h"
+#include "comm/topology.h"
+#include "train/run_layout.h"
 
 namespace ingot {
 namespace {
 
+using Words = std::vector<std::string>;
+
 struct Options {
   int ranks = 0;
-  std::string mpirun;
+  std::string mpirun, topology;
   bool print = false;
 };
 
-void launch(const Options& o, const std::vector<std::string>& for_mpirun, const std::vector<std::string>& for_ranks) {
-  if (for_ranks.empty())
-    throw Error("ingot launch: no command to launch", "write it after --, e.g. ingot launch -n 4 -- run recipe.toml");
-  std::vector<std::string> command{o.mpirun, "-n", std::to_string(o.ranks)};
-  command.insert(command.end(), for_mpirun.begin(), for_mpirun.end());
-  command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
-  command.insert(command.end(), for_ranks.begin(), for_ranks.end());
-  if (o.print) {
-    for (const std::string& word : command) std::cout << word << (&word == &command.back() ? "\n" : " ");
-    return;
+/// The groups of a run's ranks, those that talk most first; of other commands none.
+std::vector<RankRun> runs_of(const Words& command, int ranks) {
+  if (command.size() < 2 || command[0] != "run") return {};
+  Words overrides;
+  for (const std::string& word : command)
+    if (word.starts_with("--parallel.")) overrides.push_back(word);
+  using enum GridAxis;
+  const Grid grid = grid_of(load_recipe(command[1], overrides).parallel, ranks);
+  const auto size = [&](std::initializer_list<GridAxis> axes) { return static_cast<int>(grid.group(axes, 0).size()); };
+  return {{"tensor", size({tp})}, {"expert", size({ep, etp})}, {"context", size({cp, tp})}};
+}
+
+void append(Words& to, const Words& words) { to.insert(to.end(), words.begin(), words.end()); }
+
+/// Whether this mpirun is Open MPI's, which calls itself OpenRTE too; else it is taken for MPICH's.
+bool is_open_mpi(const std::string& mpirun) {
+  FILE* pipe = ::popen(("'" + mpirun + "' --version 2>&1").c_str(), "r");
+  std::string text;
+  char buffer[256];
+  while (const size_t n = pipe ? std::fread(buffer, 1, sizeof buffer, pipe) : 0) text.append(buffer, n);
+  if (pipe) ::pclose(pipe);
+  return text.find("Open MPI") != std::string::npos || text.find("OpenRTE") != std::string::npos;
+}
+
+/// mpirun's options that put rank r on the host of places[r] and leave the binding to the ranks.
+Words host_options(const std::string& mpirun, const std::vector<RankPlace>& places) {
+  std::string hosts, counted;
+  for (size_t first = 0, end = 0; first < places.size(); first = end) {
+    for (; end < places.size() && places[end].host == places[first].host; ++end) hosts += (end > 0 ? "," : "") + places[end].host;
+    counted += fmt::format("{}{}:{}", first > 0 ? "," : "", places[first].host, end - first);
   }
+  if (is_open_mpi(mpirun)) return {"--map-by", "seq", "--bind-to", "none", "--host", hosts};
+  return {"-bind-to", "none", "-hosts", counted};
+}
+
+Words mpirun_command(const Options& o, const Words& for_mpirun, const Words& for_ranks) {
+  Words words{o.mpirun, "-n", std::to_string(o.ranks)}, environment;
+  if (!o.topology.empty()) {
+    const std::vector<RankRun> runs = runs_of(for_ranks, o.ranks);
+    const std::vector<RankPlace> places = place_ranks(load_topology(o.topology), o.ranks, runs);
+    if (o.print) std::cout << to_text(places, runs);
+    append(words, host_options(o.mpirun, places));
+    std::string cores;
+    for (const RankPlace& p : places) cores += (cores.empty() ? "" : ";") + cores_text(p.cores);
+    environment = {"env", "INGOT_CORES=" + cores};
+  }
+  append(words, for_mpirun);
+  append(words, environment);
+  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  append(words, for_ranks);
+  return words;
+}
+
+volatile sig_atomic_t mpirun_pid = 0;
+
+/// The first asks the ranks to save and end, the second ends them.
+void on_signal(int number) {
+  static volatile sig_atomic_t asked = 0;
+  ::kill(mpirun_pid, asked || number == SIGHUP ? SIGTERM : SIGUSR1);
+  if (number != SIGUSR1) asked = 1;
+}
+
+/// mpirun gets a process group of its own, which Ctrl-C does not reach.
+[[noreturn]] void become_mpirun(const Words& command, const sigset_t& before) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::setpgid(0, 0);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   ::execvp(argv[0], argv.data());
-  throw Error(fmt::format("cannot start '{}': {}", o.mpirun, std::strerror(errno)),
-              "install the MPI that ingot was built with, or name its mpirun with --mpirun");
+  fmt::print(stderr, "error: cannot start '{}': {}\nhint: install the MPI that ingot was built with, or name its mpirun with --mpirun\n",
+             command[0], std::strerror(errno));
+  ::_exit(1);
+}
+
+int start(const Words& command) {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &before);  // until there is somebody to hand signals to
+  const pid_t pid = ::fork();
+  if (pid < 0) throw Error(fmt::format("cannot start '{}': {}", command[0], std::strerror(errno)));
+  if (pid == 0) become_mpirun(command, before);
+  mpirun_pid = pid;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int launch(const Options& o, const Words& for_mpirun, const Words& for_ranks) {
+  if (for_ranks.empty())
+    throw Error("ingot launch: no command to launch", "write it after --, e.g. ingot launch -n 4 -- run recipe.toml");
+  const Words command = mpirun_command(o, for_mpirun, for_ranks);
+  if (!o.print) return start(command);
+  for (const std::string& word : command) {
+    const bool quote = word.find_first_of("; '") != std::string::npos;
+    std::cout << (quote ? "'" + word + "'" : word) << (&word == &command.back() ? "\n" : " ");
+  }
+  return 0;
 }
 
 }  // namespace
@@ -49,15 +144,14 @@ void add_launch_command(CLI::App& app, int& code, std::vector<std::string> comma
   c->footer(
       "ingot launch -n 4 -- run recipe.toml\n"
       "ingot launch -n 8 --map-by numa --bind-to core -- run recipe.toml     what stands before -- goes to mpirun\n"
-      "Under Slurm start ingot with srun itself.");
+      "ingot launch -n 8 --topology=cluster.toml -- run recipe.toml          ranks of a group near each other\n"
+      "Ctrl-C saves and ends the run, the second one ends it at once. Under Slurm start ingot with srun itself.");
   c->add_option("-n", o->ranks, "ranks")->required()->check(CLI::PositiveNumber);
+  c->add_option("--topology", o->topology, "file that describes nodes, NUMA domains and rails: places and binds the ranks");
   c->add_option("--mpirun", o->mpirun, "the launcher to use")->capture_default_str();
-  c->add_flag("--print", o->print, "print the command and stop");
+  c->add_flag("--print", o->print, "print the command, and where ranks are placed, and stop");
   c->prefix_command();
-  c->callback([c, o, command = std::move(command), &code] {
-    launch(*o, c->remaining(), command);
-    code = 0;
-  });
+  c->callback([c, o, command = std::move(command), &code] { code = launch(*o, c->remaining(), command); });
 }
 
 }  // namespace ingot

@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "comm/launch.h"
+#include "comm/self_test.h"
 #include "ops/op.h"
+#include "train/memory_policy.h"
 
 namespace ingot {
 namespace {
@@ -23,13 +25,15 @@ struct Options {
 
 void on_signal(int) { Trainer::interrupt(); }
 
-/// The first Ctrl-C asks for a save; the second ends the program at once.
+/// The first Ctrl-C asks for a save; the second ends the program at once. SIGTERM and SIGUSR1 always ask: schedulers may
+/// send them twice, and SIGKILL when their patience ends.
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_signal;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGUSR1, &action, nullptr);
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
 }
 
 void print_next(const std::string& recipe, const std::string& folder) {
@@ -61,10 +65,27 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
 
 namespace {
 
+/// Ranks as processes: rank 0 owns the terminal, each has a log in the run's folder.
+void open_log(const Recipe& recipe, int rank) {
+  log::set_rank(rank);
+  const std::string folder = recipe.run.folder + "/" + run_files::kLogs;
+  real_file_system().create_folders(folder);
+  if (const std::string path = fmt::format("{}/rank-{}.log", folder, rank); !log::keep_in(path)) log::warn("cannot write '{}'", path);
+}
+
+void find_slow_ranks(const ParallelConfig& p, World& world) {
+  if (world.ranks() == 1 || p.self_test.empty()) return;
+  const SelfTest found = self_test(world, parse_memory(p.self_test, "parallel.self_test"), p.slowest_rank);
+  log::info("{}", found.text);
+  if (!found.warning.empty() && world.rank() == 0) log::warn("{}", found.warning);
+}
+
 /// What one rank does; rank 0 tells people.
 int run_rank(const Recipe& recipe, const std::string& path, StartMode start, World& world) {
+  if (world.ranks() > 1) open_log(recipe, world.rank());
   Trainer trainer(real_file_system(), recipe, start, &world);
   log::info("{}", trainer.plan().text);
+  find_slow_ranks(recipe.parallel, world);
   if (trainer.leads())
     for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
   if (trainer.step() >= recipe.total_steps()) {
@@ -91,7 +112,6 @@ int run_rank(const Recipe& recipe, const std::string& path, StartMode start, Wor
 
 int run_recipe(const Recipe& recipe, const std::string& path, StartMode start) {
   const std::unique_ptr<World> world = launch_world();
-  if (world->ranks() > 1) log::set_rank(world->rank());
   int code = 0;
   world->run([&] { code = run_rank(recipe, path, start, *world); });
   return code;

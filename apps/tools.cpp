@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "apps/commands.h"
+#include "base/progress.h"
 #include "checkpoint/reader.h"
 #include "device/cpu/isa.h"
 #include "ops/op.h"
@@ -12,6 +13,7 @@
 #include "record/run_diff.h"
 #include "tokenizer/tokenizer.h"
 #include "train/prepare.h"
+#include "train/reshape.h"
 
 namespace ingot {
 namespace {
@@ -57,6 +59,32 @@ void add_tokenizer(CLI::App& app, int& code) {
   });
 }
 
+/// [parallel] alone, as a recipe has it.
+struct Layout {
+  ParallelConfig parallel;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("parallel", parallel, "how many ranks share the work");
+  }
+};
+
+void add_reshape(CLI::App& checkpoint, int& code) {
+  CLI::App* c = checkpoint.add_subcommand("reshape", "write it as a run on other ranks would have: --parallel.tensor=2 and so on");
+  const Text from = required(c, "from", "checkpoint, or a folder of checkpoints (then the newest)");
+  const Text to = required(c, "to", "folder of checkpoints to write to");
+  const auto ranks = std::make_shared<int>(1);
+  c->add_option("--ranks", *ranks, "number of ranks of the new layout")->check(CLI::Range(1, 65536));
+  c->allow_extras();
+  c->callback([=, &code] {
+    const Layout layout = load_config<Layout>("", c->remaining());
+    const ReshapeReport r = reshape_checkpoint(real_file_system(), *from, *to, *ranks, layout.parallel);
+    std::cout << fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), the fullest holds {}\n", r.path, r.tensors, r.pieces,
+                             format_bytes(static_cast<double>(r.bytes)), *ranks, r.grid,
+                             format_bytes(static_cast<double>(r.largest_share)));
+    code = 0;
+  });
+}
+
 void add_checkpoint(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("checkpoint", "look at a checkpoint, or verify its bytes");
   c->require_subcommand(1);
@@ -76,6 +104,7 @@ void add_checkpoint(CLI::App& app, int& code) {
       std::cout << fmt::format("  {:<64} {:<9} {}\n", name, name_of(t.kind), t.meta.str());
     code = 0;
   });
+  add_reshape(*c, code);
 }
 
 void add_report(CLI::App& app, int& code) {

@@ -1,10 +1,13 @@
 // See log.h.
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <ctime>
 #include <mutex>
 #include <string_view>
 
@@ -34,6 +37,7 @@ std::atomic<int>& current_rank() {
 struct Status {
   std::mutex mutex;
   std::string line;
+  int file = -1;  // that keeps the lines
 };
 Status& status() {
   static Status value;
@@ -43,8 +47,18 @@ Status& status() {
 constexpr const char* kClearLine = "\r\x1b[K";
 
 // One write per line keeps lines of several threads whole; a closed terminal is not an error of the job.
-void write_text(const std::string& text) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+void write_text(const std::string& text, int file = STDERR_FILENO) {
+  [[maybe_unused]] const ssize_t written = ::write(file, text.data(), text.size());
+}
+
+/// With the mutex held.
+void keep(const std::string& text) {
+  if (status().file < 0) return;
+  char time[32];
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  std::strftime(time, sizeof time, "%FT%TZ ", ::gmtime_r(&now, &utc));
+  write_text(time + text, status().file);
 }
 
 }  // namespace
@@ -61,15 +75,29 @@ void set_rank(int rank) {
 
 void write(Level line_level, const std::string& line) {
   const int rank = current_rank();
-  if (line_level < level() || line_level == Level::silent || (rank > 0 && line_level < Level::warn)) return;
-  std::string text = rank > 0 ? fmt::format("rank {}: ", rank) : "";
-  if (line_level == Level::warn) text += "warning: ";
-  if (line_level == Level::error) text += "error: ";
+  std::string text = line_level == Level::warn ? "warning: " : line_level == Level::error ? "error: " : "";
   text += line;
   text += '\n';
   const std::lock_guard lock(status().mutex);
+  if (line_level >= std::min(level(), Level::info)) keep(text);
+  if (line_level < level() || line_level == Level::silent || (rank > 0 && line_level < Level::warn)) return;
+  if (rank > 0) text = fmt::format("rank {}: {}", rank, text);
   if (!status().line.empty()) text = kClearLine + text + status().line;
   write_text(text);
+}
+
+bool keep_in(const std::string& path) {
+  const int file = path.empty() ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const std::lock_guard lock(status().mutex);
+  if (status().file >= 0) ::close(status().file);
+  status().file = file;
+  return path.empty() || file >= 0;
+}
+
+void announce(const std::string& text) {
+  const std::lock_guard lock(status().mutex);
+  keep(text + '\n');
+  write_text(text + '\n');
 }
 
 void set_status(const std::string& line) {

@@ -17,6 +17,11 @@ Level level();
 /// One of several ranks as processes: rank 0 owns the terminal, the others say only what is wrong, with their number.
 void set_rank(int rank);
 void write(Level level, const std::string& line);
+/// From now on every line of info and above goes to this file too, with its time: also what ranks other than 0 do not show.
+/// Appends. Empty: no longer. Returns false where the file cannot be opened.
+bool keep_in(const std::string& path);
+/// Last words that say themselves who speaks: every rank shows them as they are.
+void announce(const std::string& text);
 /// A line that stays at the bottom of the terminal below all others until it is replaced or "" removes it.
 /// For terminals only (progress.h decides).
 void set_status(const std::string& line);

@@ -58,6 +58,20 @@ std::string stored_tokenizer_hash(const CheckpointReader& reader) {
   return json["tokenizer"].get<std::string>();
 }
 
+namespace {
+
+void load_weight(const CheckpointReader& reader, WeightSet& w, int i) {
+  const Tensor local = w.master(i);
+  read_part(reader, w.table()[i].name, w.table()[i], w.placement(), local.dtype(), local.data, 0, local.numel());
+  const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
+                                                 : first_not_finite(local.as<float>(), local.numel());
+  if (!std::isfinite(bad))
+    throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(), w.table()[i].name, bad),
+                "this checkpoint cannot be used; go back to an older one");
+}
+
+}  // namespace
+
 void load_model(const CheckpointReader& reader, Model& model) {
   WeightSet& w = model.weights();
   std::vector<ExpectedTensor> expected;
@@ -69,20 +83,14 @@ void load_model(const CheckpointReader& reader, Model& model) {
     for (const int64_t layer : model.decoder().moe_layers())
       expected.push_back({Model::router_bias_name(layer), model.router_bias(layer).shape()});
   require_tensors(reader, expected, {TensorKind::weight, TensorKind::buffer});
-  for (int i = 0; i < w.size(); ++i) {
-    if (!adapters && is_adapter(w.table()[i].name)) continue;
-    const Tensor local = w.master(i);
-    read_part(reader, w.table()[i].name, w.table()[i], w.placement(), local.dtype(), local.data, 0, local.numel());
-    const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
-                                                   : first_not_finite(local.as<float>(), local.numel());
-    if (!std::isfinite(bad))
-      throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(), w.table()[i].name, bad),
-                  "this checkpoint cannot be used; go back to an older one");
+  for (size_t u = 0; u < w.layout().units.size(); ++u) {
+    for (const int i : w.layout().units[u].parameters)
+      if (adapters || !is_adapter(w.table()[i].name)) load_weight(reader, w, i);
+    w.filled(static_cast<int>(u));
   }
   if (biases)
     for (const int64_t layer : model.decoder().moe_layers())
       reader.read(Model::router_bias_name(layer), model.router_bias(layer));
-  w.refresh_compute();
 }
 
 }  // namespace ingot

@@ -63,7 +63,7 @@ void split(const Piece& piece, int64_t max_bytes, std::vector<Piece>& out) {
       part.region.offset.push_back(piece.region.offset[d] + (d == 0 ? row : 0));
       part.region.shape.push_back(d == 0 ? std::min(step, rows - row) : piece.region.shape[d]);
     }
-    part.data = static_cast<const std::byte*>(piece.data) + row * row_bytes;
+    if (piece.data != nullptr) part.data = static_cast<const std::byte*>(piece.data) + row * row_bytes;
     out.push_back(std::move(part));
   }
 }
@@ -76,7 +76,7 @@ void check_piece(const Piece& piece) {
   if (!inside(piece.region, piece.global_shape))
     fail("tensor '{}': a piece at offset {} of shape {} is not inside {}", piece.name,
          piece.region.offset.str(), piece.region.shape.str(), piece.global_shape.str());
-  INGOT_CHECK(piece.data != nullptr || piece.region.shape.numel() == 0, "tensor '{}' has no data",
+  INGOT_CHECK(piece.data != nullptr || piece.source || piece.region.shape.numel() == 0, "tensor '{}' has no data",
               piece.name);
 }
 
@@ -90,6 +90,12 @@ struct CheckpointWriter::Shard {
     StoredTensor* tensor;
     size_t piece;
   };
+  /// Of an item without data.
+  struct Source {
+    Region region;
+    PieceSource fetch;
+  };
+  std::vector<Source> sources;
   std::vector<Place> places;  ///< of each item in the manifest: its checksum goes there
   std::string& hash_of(size_t item) const { return places[item].tensor->pieces[places[item].piece].hash; }
 };
@@ -172,6 +178,7 @@ void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces
            tensor.meta.str(), name_of(piece.kind), TensorMeta{piece.global_shape, piece.dtype}.str());
     const std::string key = key_of(piece);
     shard.items.push_back({key, piece.dtype, piece.region.shape, piece.data});
+    shard.sources.push_back({piece.region, piece.source});
     shard.places.push_back({&tensor, tensor.pieces.size()});
     tensor.pieces.push_back({piece.region, shard.file, key, kNoHash});
     file_bytes += bytes;
@@ -220,6 +227,7 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
   for (Shard& shard : plan.shards) {
     for (SafetensorsItem& item : shard.items) {
       const auto size = static_cast<size_t>(item.shape.numel() * size_of(item.dtype));
+      INGOT_CHECK(item.data != nullptr || size == 0, "'{}' is fetched when it is written: save synchronously", item.name);
       const auto* from = static_cast<const std::byte*>(item.data);
       for (size_t at = 0; at < size; at += kWriteBytes)
         copies.push_back({to + at, from + at, std::min(kWriteBytes, size - at)});
@@ -359,11 +367,17 @@ void CheckpointWriter::write_shard(const std::string& folder, Shard& shard, Mani
   const std::string path = folder + "/" + shard.file;
   const SafetensorsLayout order = layout_safetensors(shard.items, {});
   StoredFile stored{order.header.size(), hash128_hex(order.header.data(), order.header.size())};
+  std::vector<std::byte> fetched;
   const auto file = fs_.create(path);
   file->append(order.header.data(), order.header.size());
   for (const size_t i : order.order) {
     const auto* data = static_cast<const std::byte*>(shard.items[i].data);
     const auto size = static_cast<size_t>(shard.items[i].shape.numel() * size_of(shard.items[i].dtype));
+    if (data == nullptr && size > 0) {
+      fetched.resize(std::max(fetched.size(), size));
+      shard.sources[i].fetch(shard.sources[i].region, fetched.data());
+      data = fetched.data();
+    }
     Hasher hasher;
     for (size_t at = 0; at < size; at += kWriteBytes) {
       const size_t n = std::min(kWriteBytes, size - at);

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,8 +31,11 @@
 
 namespace ingot {
 
-/// One box of a tensor in host memory: dense, row-major. Pieces of one name must agree in kind, dtype and
-/// global shape.
+/// Writes the values of a region, dense and row-major, to memory.
+using PieceSource = std::function<void(const Region& region, void* out)>;
+
+/// One box of a tensor: dense, row-major in host memory, or fetched when it is written. Pieces of one name must agree in kind,
+/// dtype and global shape.
 struct Piece {
   std::string name;
   TensorKind kind = TensorKind::weight;
@@ -39,6 +43,7 @@ struct Piece {
   Shape global_shape;
   Region region;
   const void* data = nullptr;
+  PieceSource source = {};  ///< where there is no data; synchronous saves only, from any thread
 
   /// A piece that is the whole tensor.
   static Piece whole(std::string name, TensorKind kind, const Tensor& tensor);

@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 
+#include "comm/cores.h"
+
 #ifdef INGOT_HAS_MPI
 #include "comm/mpi_world.h"
 #endif
@@ -10,29 +12,66 @@
 namespace ingot {
 namespace {
 
+/// -1: not set, or not a number.
 int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? std::atoi(text) : 0;
+  const char* text = variable ? std::getenv(variable) : nullptr;
+  return text && *text >= '0' && *text <= '9' ? std::atoi(text) : -1;
+}
+
+struct Variables {
+  const char *launcher, *ranks, *rank, *local_rank, *local_ranks;
+};
+constexpr Variables kLaunchers[] = {
+    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpirun (MPICH)", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", nullptr}};
+constexpr Variables kTorch = {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+
+void require_agreement(const Variables& launcher, const char* theirs, const char* torch) {
+  const int is = number_in(theirs), told = number_in(torch);
+  if (is >= 0 && told >= 0 && is != told)
+    throw Error(fmt::format("{} has set {}={}, but {}={}", launcher.launcher, theirs, is, torch, told),
+                "ranks meet through MPI, so its launcher's numbers hold: unset WORLD_SIZE, RANK, LOCAL_RANK and LOCAL_WORLD_SIZE, or let "
+                "them say the same");
 }
 
 }  // namespace
 
 std::optional<Launch> find_launch() {
-  struct Candidate {
-    const char *variable, *launcher;
-  };
-  for (const Candidate& c : {Candidate{"OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"}, Candidate{"PMI_SIZE", "mpirun (MPICH)"},
-                             Candidate{"SLURM_STEP_NUM_TASKS", "srun"}})
-    if (const int ranks = number_in(c.variable); ranks > 1) return Launch{c.launcher, ranks};
-  if (const int ranks = number_in("WORLD_SIZE"); ranks > 1 && std::getenv("RANK"))
-    throw Error(fmt::format("this process is one of {} ranks (WORLD_SIZE, RANK) of a launcher that does not start MPI", ranks),
-                "start the ranks with mpirun or srun; for a run of one rank unset WORLD_SIZE");
+  for (const Variables& v : kLaunchers) {
+    const int ranks = number_in(v.ranks);
+    if (ranks <= 1) continue;
+    require_agreement(v, v.ranks, kTorch.ranks);
+    require_agreement(v, v.rank, kTorch.rank);
+    require_agreement(v, v.local_rank, kTorch.local_rank);
+    require_agreement(v, v.local_ranks, kTorch.local_ranks);
+    return Launch{v.launcher, ranks, number_in(v.rank)};
+  }
+  if (const int ranks = number_in(kTorch.ranks); ranks > 1)
+    throw Error(fmt::format("this process is one of {} ranks (WORLD_SIZE), but no MPI launcher has started it", ranks),
+                fmt::format("instead of torchrun: ingot launch -n {} -- COMMAND, mpirun or srun; for a run of one rank unset WORLD_SIZE", ranks));
   return std::nullopt;
+}
+
+std::vector<int> cores_of(const Launch& launch) {
+  const char* text = std::getenv("INGOT_CORES");
+  if (text == nullptr) return {};
+  std::vector<std::string> lists(1);
+  for (const char* c = text; *c; ++c) {
+    if (*c == ';') lists.emplace_back();
+    else lists.back() += *c;
+  }
+  const auto rank = static_cast<size_t>(launch.rank);
+  if (launch.rank < 0 || lists.size() != static_cast<size_t>(launch.ranks))
+    throw Error(fmt::format("INGOT_CORES has {} lists of cores for the {} ranks that {} started", lists.size(), launch.ranks, launch.launcher),
+                "give one for each rank, e.g. 0-7;8-15; or unset it");
+  return parse_cores(lists[rank], "INGOT_CORES");
 }
 
 std::unique_ptr<World> launch_world() {
   const std::optional<Launch> launch = find_launch();
   if (!launch) return self_world();
+  if (const std::vector<int> cores = cores_of(*launch); !cores.empty()) bind_to_cores(cores);  // before MPI starts threads
 #ifdef INGOT_HAS_MPI
   std::unique_ptr<World> world = mpi_world();
   if (world->ranks() == launch->ranks) return world;

@@ -93,17 +93,16 @@ void measure_group(Communicator& c, const CommMeasureOptions& options, std::vect
     }
 }
 
-/// Every rank exchanges with every other, in rounds in which each has one partner (the circle method; a rank may rest).
+/// Every rank exchanges with every other.
 std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
-  const int n = c.size(), seats = n + n % 2;
+  const int n = c.size();
   std::vector<float> out(kPairBytes / 4), in(out.size());
   const Tensor to = Tensor::of(out.data(), {static_cast<int64_t>(out.size())}), from = Tensor::of(in.data(), to.shape());
   double sum = 0;
-  for (int round = 0; round < seats - 1; ++round) {
-    const int last = seats - 1, me = c.rank();
-    const int partner = me == last ? round * (seats / 2) % last : (round - me + last) % last == me ? last : (round - me + last) % last;
+  for (int round = 0; round < partner_rounds(n); ++round) {
+    const int partner = partner_of(c.rank(), n, round);
     const auto exchange = [&] {
-      if (partner >= n) return;
+      if (partner < 0) return;
       Pending sent = c.send(to, partner);
       c.recv(from, partner).wait();
       sent.wait();
@@ -113,7 +112,7 @@ std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
     const int calls = std::max(1, static_cast<int>(seconds / 1e-3));
     const double begin = monotonic_seconds();
     for (int i = 0; i < calls; ++i) exchange();
-    if (partner < n) sum += 2.0 * kPairBytes * calls / (monotonic_seconds() - begin);
+    if (partner >= 0) sum += 2.0 * kPairBytes * calls / (monotonic_seconds() - begin);
     c.barrier();
   }
   const double mine = sum / (n - 1);
@@ -132,6 +131,15 @@ std::set<int> rank_counts(const CommReport& report) {
 }
 
 }  // namespace
+
+int partner_rounds(int ranks) { return ranks + ranks % 2 - 1; }
+
+/// The circle method: the last seat is fixed, empty where ranks are odd.
+int partner_of(int rank, int ranks, int round) {
+  const int last = partner_rounds(ranks), across = (round - rank + last) % last;
+  const int partner = rank == last ? round * ((last + 1) / 2) % last : across == rank ? last : across;
+  return partner < ranks ? partner : -1;
+}
 
 CommReport measure_comm(World& world, const CommMeasureOptions& options) {
   std::vector<int> everyone;

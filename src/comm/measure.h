@@ -29,6 +29,11 @@ struct CommReport {
   std::vector<RankSpeed> speeds;  ///< slowest first; of the largest rank count
 };
 
+/// Rounds in which each rank has one other as partner, and meets all in ranks - 1 (even) or ranks (odd) rounds; -1: it rests.
+int partner_of(int rank, int ranks, int round);
+/// The number of those rounds.
+int partner_rounds(int ranks);
+
 struct CommMeasureOptions {
   std::vector<int> ranks;           ///< sizes of groups to measure, each at most the world's; ascending
   std::vector<int64_t> bytes;       ///< ascending; rounded down to whole elements of every rank

@@ -47,6 +47,7 @@ class MessageCommunicator final : public Communicator {
     return add({CommKind::send_recv, tensor, tensor, 0, {}, {}}, number, peer, sends);
   }
   Pending add(CommRequest request, int64_t number, int peer, bool sends) {
+    world_.require_whole();
     const Operation operation{request.kind, request.in.meta, request.out.meta, number, world_.step(), peer, sends};
     const FlightRecorder::Ticket ticket = world_.flight().begin(group_.flight, operation);
     auto exchange = std::make_unique<Exchange>(group_, std::move(request), operation, ticket);
@@ -98,7 +99,7 @@ void MessageWorld::progress() {
         exchange->progress();
       } catch (const Error& e) {
         flight().mark(exchange->ticket(), FlightState::failed);
-        throw Error(fmt::format("rank {} in {}: {}", rank(), exchange->what(), e.what()), e.hint());
+        break_with(Error(fmt::format("rank {} in {}: {}", rank(), exchange->what(), e.what()), e.hint()));
       }
 }
 
@@ -155,10 +156,19 @@ void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
   const std::string failed = failed_rank();
   if (failed.empty() && gone.empty() && waited <= limits().abort_seconds) return;
   flight().mark(exchange.ticket(), FlightState::failed);
-  if (!failed.empty()) throw Error(fmt::format("{}: {}; missing: {}", who, failed, late));
-  if (!gone.empty()) throw Error(fmt::format("{}: it will never complete; missing: {}", who, gone));
-  throw Error(fmt::format("{}: not complete after {} s; missing: {}", who, limits().abort_seconds, late),
-              "find out why the missing ranks did not come; a slow machine needs a longer deadline");
+  if (!failed.empty()) break_with(Error(fmt::format("{}: {}; missing: {}", who, failed, late)));
+  if (!gone.empty()) break_with(Error(fmt::format("{}: it will never complete; missing: {}", who, gone)));
+  break_with(Error(fmt::format("{}: not complete after {} s; missing: {}", who, limits().abort_seconds, late),
+                   "find out why the missing ranks did not come; a slow machine needs a longer deadline"));
+}
+
+void MessageWorld::break_with(const Error& error) {
+  if (!broken_) broken_ = error;
+  throw error;
+}
+
+void MessageWorld::require_whole() const {
+  if (broken_) throw *broken_;
 }
 
 void MessageWorld::says(std::string text) {

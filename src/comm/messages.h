@@ -9,9 +9,11 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/world.h"
 
 namespace ingot {
@@ -40,6 +42,9 @@ class MessageWorld : public World {
   void start(std::unique_ptr<Exchange> exchange);
   void wait(Exchange& exchange);
   void drop(Exchange& exchange);
+  /// Throws the Error with which an operation failed before: from then on nothing can be agreed any more, whoever caught it, and
+  /// nobody waits for a second deadline.
+  void require_whole() const;
 
  protected:
   MessageWorld(int rank, int ranks);
@@ -51,6 +56,8 @@ class MessageWorld : public World {
   [[noreturn]] virtual void end_all(const std::string& message) = 0;
   /// "rank 2 has failed", or nothing.
   std::string failed_rank();
+  /// Whether the network may still read or write memory of an operation that nobody will wait for.
+  bool lends_memory() const { return !under_way_.empty(); }
   /// What this rank waits for, and for whom; empty when it does not wait, or not for long yet. Any thread.
   std::string waiting() const;
 
@@ -59,7 +66,9 @@ class MessageWorld : public World {
   std::string missing(Exchange& exchange, bool left_only);
   void look(Exchange& exchange, double waited, bool& reported);
   void says(std::string text);
+  [[noreturn]] void break_with(const Error& error);
   std::list<std::unique_ptr<Exchange>> under_way_;
+  std::optional<Error> broken_;
   mutable std::mutex mutex_;
   std::string waiting_;  // guarded by mutex_
 };

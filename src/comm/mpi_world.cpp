@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -18,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "comm/messages.h"
 #include "comm/watchdog.h"
@@ -89,7 +89,10 @@ class MpiWorld final : public MessageWorld {
     watchdog_->start([this] { terminated(); }, [this] { watch(); });
   }
   ~MpiWorld() override {
-    if (std::uncaught_exceptions() > 0) end_all(fmt::format("rank {} ends with an error", rank()));
+    if (std::uncaught_exceptions() > 0) {
+      unwound_ = true;
+      end_all(fmt::format("rank {} ends with an error", rank()));
+    }
     try {
       leave();
     } catch (const std::exception& e) {
@@ -102,8 +105,10 @@ class MpiWorld final : public MessageWorld {
     try {
       part();
     } catch (const Error& e) {
+      unwound_ = true;
       end_all(fmt::format("error on {}: {}{}", where(), e.what(), e.hint().empty() ? "" : "\nhint: " + e.hint()));
     } catch (const std::exception& e) {
+      unwound_ = true;
       end_all(fmt::format("internal error (a bug in ingot, please report it) on {}: {}", where(), e.what()), 2);
     }
   }
@@ -174,20 +179,25 @@ class MpiWorld final : public MessageWorld {
   [[noreturn]] void end_all(const std::string& message) override { end_all(message, 1); }
   /// The record first: after the abort the launcher gives little time, or none. The others get a moment for theirs. A second
   /// thread that comes here waits for the end.
+  /// An exception that passed operations under way has freed their memory, into which any call that moves data along would
+  /// write: then this rank speaks, but does not listen.
   [[noreturn]] void end_all(const std::string& message, int code) {
     static std::mutex once;
     once.lock();
     failed_ = true;
     write_flight(message);
-    std::fprintf(stderr, "%s\n", message.c_str());
-    std::fflush(stderr);
+    // What follows from another rank's failure comes after its cause, also where launchers mix what ranks print.
+    if (!failed_rank().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    log::announce(message);
     try {
+      const bool deaf = unwound_ && lends_memory();
       std::vector<MPI_Request> sends = tell_all(&kFails);
       const double until = monotonic_seconds() + kTimeForOthers;
       for (int all = 0; monotonic_seconds() < until; std::this_thread::sleep_for(std::chrono::milliseconds(10)))
-        MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
+        if (!deaf) MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
       // Launchers have hung when two ranks ended the run at once: the lowest does it, the others would only if it did not.
-      if (lower_rank_failed()) std::this_thread::sleep_for(std::chrono::seconds(3));
+      if (deaf) std::this_thread::sleep_for(std::chrono::milliseconds(500) * std::min(rank(), 6));
+      else if (lower_rank_failed()) std::this_thread::sleep_for(std::chrono::seconds(3));
     } catch (const Error&) {  // the network is gone: the launcher will find out
     }
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -225,18 +235,21 @@ class MpiWorld final : public MessageWorld {
   /// A rank that has failed by itself keeps that record.
   void terminated() {
     if (failed_) return;
-    const std::string wait = waiting(), call = blocking(false);
+    std::string wait;  // the reason is often a rank for which this one will wait in a moment
+    const double until = monotonic_seconds() + kTimeForOthers;
+    while ((wait = waiting()).empty() && monotonic_seconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::string call = blocking(false);
     const std::string where = !wait.empty() ? wait : fmt::format("rank {}{}", rank(), call.empty() ? "" : " in " + call);
     const std::string message = fmt::format("{}: told to end (SIGTERM)", where);
     write_flight(message);
-    std::fprintf(stderr, "%s\n", message.c_str());
-    std::fflush(stderr);
+    log::announce(message);
   }
 
   MPI_Comm control_ = MPI_COMM_NULL;
   MPI_Group everyone_ = MPI_GROUP_NULL;
   std::vector<Bye> byes_;
   std::atomic<bool> failed_ = false;
+  bool unwound_ = false;  // an exception has left what this world was given to run
   std::mutex blocking_mutex_;
   std::string blocking_;       // guarded by blocking_mutex_
   double blocking_until_ = 0;  // guarded by blocking_mutex_

@@ -92,32 +92,38 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   return {lp.begin(), lp.end()};
 }
 
-std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
-                                         const GenerateOptions& options, const std::function<bool(int32_t)>& on_token) {
+std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
+                                     const GenerateOptions& options, const LogitsAfter& logits_after,
+                                     const std::function<bool(int32_t)>& on_token) {
   validate(options.sampling);
   INGOT_CHECK(!prompt.empty(), "an empty prompt");
-  SequenceState* const one[] = {&sequence};
   std::vector<float> logits;
   for (size_t at = 0; at < prompt.size();) {
     const auto n = std::min(prompt.size() - at, static_cast<size_t>(options.prefill_chunk));
-    const std::span<const int32_t> chunk[] = {prompt.subspan(at, n)};
-    logits = std::move(extend(one, chunk).front());
+    logits = logits_after(prompt.subspan(at, n));
     at += n;
   }
+  int64_t tokens = past + static_cast<int64_t>(prompt.size());
   std::vector<int32_t> out;
   while (static_cast<int64_t>(out.size()) < options.max_tokens) {
-    const int64_t known = model_.config().vocab;
-    const auto drawn = static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, known) : known);
-    const int32_t id = sample_token(std::span(logits).first(drawn), options.sampling, 0, static_cast<uint64_t>(sequence.tokens()));
+    const auto drawn = static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, model.vocab) : model.vocab);
+    const int32_t id = sample_token(std::span(logits).first(drawn), options.sampling, 0, static_cast<uint64_t>(tokens));
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     out.push_back(id);
     if (on_token && !on_token(id)) break;
-    if (sequence.tokens() >= model_.config().context) break;
+    if (tokens >= model.context) break;
     if (static_cast<int64_t>(out.size()) == options.max_tokens) break;
-    const std::span<const int32_t> next[] = {{&id, 1}};
-    logits = std::move(extend(one, next).front());
+    logits = logits_after({&id, 1});
+    ++tokens;
   }
   return out;
+}
+
+std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
+                                         const GenerateOptions& options, const std::function<bool(int32_t)>& on_token) {
+  SequenceState* const one[] = {&sequence};
+  const auto extend_one = [&](std::span<const int32_t> tokens) { return std::move(extend(one, std::span(&tokens, 1)).front()); };
+  return continue_prompt(model_.config(), sequence.tokens(), prompt, options, extend_one, on_token);
 }
 
 }  // namespace ingot

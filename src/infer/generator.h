@@ -23,6 +23,15 @@ struct GenerateOptions {
 /// with the bits of training. absorbed: attention in the latent space, much less work per cached token, other roundings.
 enum class LatentDecoding { materialised, absorbed };
 
+/// Appends tokens to a sequence and returns the logits behind the last of them.
+using LogitsAfter = std::function<std::vector<float>(std::span<const int32_t> tokens)>;
+
+/// Continues a prompt behind `past` tokens; calls on_token for every new id. Stops at max_tokens, a stop id, the model's
+/// context, or when on_token returns false.
+std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
+                                     const GenerateOptions& options, const LogitsAfter& logits_after,
+                                     const std::function<bool(int32_t)>& on_token = {});
+
 class Generator {
  public:
   /// `model` must outlive the generator. `max_pages` bounds cache memory (pages of 64 tokens); 0: enough for 8 sequences
@@ -36,7 +45,7 @@ class Generator {
                                          std::span<const std::span<const int32_t>> tokens);
   /// Log-probabilities of targets[i] after each token of one sequence's extension (scoring).
   std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens, std::span<const int32_t> targets);
-  /// Continues a prompt; calls on_token for every new id. Stops at max_tokens, a stop id, or when on_token returns false.
+  /// continue_prompt() of a cached sequence.
   std::vector<int32_t> generate(SequenceState& sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 

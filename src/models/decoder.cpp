@@ -441,7 +441,6 @@ HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, cons
 }
 
 Value Decoder::logits(Context& c, const Value& hidden_TD) const {
-  if (tensor_ranks(c) > 1) throw Error("tensor ranks have parts of each row of logits", "sample on one tensor rank");
   return head_logits(c.tape, config_.head_cap_of(), hidden_TD, c.param(head_));
 }
 

@@ -85,7 +85,8 @@ class Decoder {
   /// and mode gradient, which need whole rows of logits, are Errors.
   HeadResult head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                   const Value& teacher_TV = {}, const Value& weight_T = {}) const;
-  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. Error on tensor ranks.
+  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. A tensor rank gets those of the rows
+  /// of the head that it has.
   Value logits(Context& c, const Value& hidden_TD) const;
 
   int embedding_index() const { return embed_; }

@@ -116,6 +116,11 @@ int64_t ParameterTable::total(ParamRole role) const {
   return n;
 }
 
+bool summed_over_tensor_ranks(const Placement& placement, const ParameterSpec& spec) {
+  return placement.tensor_size > 1 && spec.shard.axis == ShardAxis::none &&
+         (placement.sequence_parallel || spec.tensor_gradient == TensorGradient::partial);
+}
+
 bool holds(const Placement& placement, const ParameterSpec& spec) {
   const auto held = [&](int64_t part) {
     return std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();

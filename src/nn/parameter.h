@@ -32,6 +32,8 @@ struct Init {
 /// Parts of a model along its depth, by which a pipeline shares it out: layers (modules of multi-token prediction count on
 /// from the last one), and what stands before and behind them.
 constexpr int64_t kEmbeddingPart = -2, kHeadPart = -1;
+/// Orders parts as a forward pass meets them.
+constexpr int64_t depth_of_part(int64_t part) { return part == kHeadPart ? INT64_MAX : part; }
 
 /// Axes on which parameters can be cut. expert_tensor: the ranks that share the width of each expert.
 enum class ShardAxis : uint8_t { none, tensor, expert, expert_tensor };
@@ -51,6 +53,23 @@ enum class TensorGradient : uint8_t {
   partial  ///< it lies between enter and leave of a cut sublayer: their sum is the gradient
 };
 
+/// What ranks that hold the same parameters share out: nothing; the optimizer's state (ZeRO-1) and, where products read
+/// copies, the masters; or also weights and gradients, which then come together while they are needed only.
+enum class ShardLevel : uint8_t { none, optimizer, full };
+/// What of a flat buffer travels at once (nn/flat_layout.h): a group of tensors, about so many bytes of one, or a part of
+/// the model's depth.
+enum class FlatUnits : uint8_t { group, bucket, part };
+
+/// How such ranks share a flat buffer out.
+struct FlatSharing {
+  int ranks = 1, rank = 0;                ///< those who share out what is not an expert's, and this one among them
+  int expert_ranks = 1, expert_rank = 0;  ///< those who share out the experts
+  FlatUnits units = FlatUnits::group;
+  int64_t bucket_bytes = 0;
+  bool whole_tensors = false;  ///< no matrix is cut by a share's border
+  ShardLevel level = ShardLevel::none;
+};
+
 /// Where a rank stands on the axes that cut parameters.
 struct Placement {
   int tensor_size = 1, tensor_rank = 0;
@@ -65,7 +84,8 @@ struct Placement {
     return ranks[static_cast<int>(a)];
   }
   std::vector<int64_t> parts = {};  ///< of the model's depth that the rank holds; empty: all
-  int flat_multiple = 1;  ///< each group of a flat buffer is padded to a multiple of so many cache lines: ranks share it out
+  bool sequence_parallel = false;  ///< tensor ranks have other rows: gradients of what is not cut are parts
+  FlatSharing sharing = {};
 };
 
 /// A low-rank pair beside a matrix (models/lora.h): y += scale (x A^T) B^T, block of rows by block.
@@ -93,6 +113,8 @@ struct ParameterSpec {
 
 /// Whether a rank holds (its slice of) a parameter. What it does not hold is an empty tensor everywhere.
 bool holds(const Placement& placement, const ParameterSpec& spec);
+/// Whether each tensor rank's gradient of a parameter is a part of the sum (it may have none at all).
+bool summed_over_tensor_ranks(const Placement& placement, const ParameterSpec& spec);
 
 /// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).
 struct ParameterPiece {

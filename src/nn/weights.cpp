@@ -1,7 +1,9 @@
 // See weights.h.
 #include "nn/weights.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/parallel.h"
 
@@ -13,53 +15,37 @@ bool wants_copy(const ParameterSpec& spec) {
   return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
 }
 
-}  // namespace
-
-FlatGroup flat_group(const ParameterSpec& spec) {
-  INGOT_CHECK((spec.role == ParamRole::expert) == (spec.shard.axis == ShardAxis::expert), "'{}'", spec.name);
-  if (spec.role == ParamRole::expert) return FlatGroup::experts;
-  const bool matrix = spec.shape.rank() >= 2 && spec.role != ParamRole::conv && spec.role != ParamRole::embedding;
-  return matrix ? FlatGroup::matrices : FlatGroup::vectors;
-}
-
-FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only) {
-  FlatLayout layout;
-  layout.offsets.assign(static_cast<size_t>(table.size()), 0);
-  for (int i = 0; i < table.size(); ++i) 
-    layout.shapes.push_back(trainable_only && !table[i].trainable ? Shape{0} : local_shape(table[i], placement));
-  const int64_t unit = round_up_block(1) * placement.flat_multiple;
-  for (const FlatGroup group : kFlatGroups) {
-    for (int i = 0; i < table.size(); ++i) {
-      if (flat_group(table[i]) != group) continue;
-      layout.offsets[static_cast<size_t>(i)] = layout.bytes;
-      layout.bytes += round_up_block(layout.shapes[static_cast<size_t>(i)].numel() * size_of(dtype));
-    }
-    layout.bytes = (layout.bytes + unit - 1) / unit * unit;
-    layout.groups[static_cast<size_t>(group) + 1] = layout.bytes;
+/// The largest sum over three neighbouring parts of the model's depth: the one at work, the last one and the next.
+int64_t largest_run(const std::map<int64_t, int64_t>& bytes_by_part) {
+  int64_t largest = 0, before = 0, last = 0;
+  for (const auto& [part, bytes] : bytes_by_part) {
+    largest = std::max(largest, before + last + bytes);
+    before = last;
+    last = bytes;
   }
-  return layout;
+  return largest;
 }
 
-namespace {
-
-Tensor flat_tensor(const Buffer& memory, const FlatLayout& layout, FlatGroup group, DType dtype) {
-  const int64_t begin = layout.groups[static_cast<size_t>(group)], end = layout.groups[static_cast<size_t>(group) + 1];
-  return Tensor(static_cast<char*>(memory.data()) + begin, {(end - begin) / size_of(dtype)}, dtype);
+template <class Bytes>
+int64_t transient(const FlatLayout& layout, const ParameterTable& table, Bytes bytes_of) {
+  std::map<int64_t, int64_t> by_part;
+  for (const FlatUnit& u : layout.units)
+    if (!u.parameters.empty()) by_part[depth_of_part(table[u.parameters[0]].parts.front())] += bytes_of(u);
+  return largest_run(by_part);
 }
 
 }  // namespace
 
 WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision, Backing backing)
-    : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)),
-      copy_offsets_(static_cast<size_t>(table.size()), -1), masters_(layout_.bytes, backing) {
+    : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)) {
+  if (backing == Backing::memory && placement.sharing.level != ShardLevel::none) backing = Backing::sparse;
+  masters_ = Buffer(layout_.bytes, backing);
   if (precision.compute == precision.stream) return;
-  int64_t bytes = 0;
-  for (int i = 0; i < table.size(); ++i) {
-    if (!wants_copy(table[i]) || !holds(placement, table[i])) continue;
-    copy_offsets_[static_cast<size_t>(i)] = bytes;
-    bytes += round_up_block(layout_.shapes[static_cast<size_t>(i)].numel() * size_of(precision.compute));
-  }
-  copies_ = Buffer(bytes, backing);
+  copies_ = Buffer(layout_.bytes / size_of(precision.stream) * size_of(precision.compute), backing);
+}
+
+bool WeightSet::has_copy(int index) const {
+  return copies_.data() != nullptr && wants_copy(table_[index]) && holds(placement_, table_[index]);
 }
 
 Tensor WeightSet::master(int index) const {
@@ -67,17 +53,87 @@ Tensor WeightSet::master(int index) const {
   return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i], precision_.stream);
 }
 
-Tensor WeightSet::flat_masters(FlatGroup group) const { return flat_tensor(masters_, layout_, group, precision_.stream); }
-
 Tensor WeightSet::compute(int index) const {
+  if (!has_copy(index)) return master(index);
   const auto i = static_cast<size_t>(index);
-  if (copy_offsets_[i] < 0) return master(index);
-  return Tensor(static_cast<char*>(copies_.data()) + copy_offsets_[i], layout_.shapes[i], precision_.compute);
+  const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
+  return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
+}
+
+bool WeightSet::travels_as_copy(const FlatUnit& unit) const {
+  return copies_.data() != nullptr &&
+         std::all_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return wants_copy(table_[i]); });
+}
+
+Tensor WeightSet::travelling(int unit) const {
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const int64_t begin = u.begin / size_of(precision_.stream), count = (u.end - u.begin) / size_of(precision_.stream);
+  const bool copy = travels_as_copy(u);
+  const DType dtype = copy ? precision_.compute : precision_.stream;
+  return Tensor(static_cast<char*>((copy ? copies_ : masters_).data()) + begin * size_of(dtype), {count}, dtype);
+}
+
+void WeightSet::arrived(int unit) {
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  if (travels_as_copy(u)) return;
+  for (const int i : u.parameters) refresh_compute(i);
+}
+
+namespace {
+
+/// Gives back what lies in a unit beside its own share. `scale`: bytes of an element here, of those there.
+void keep_share(Buffer& memory, const FlatUnit& u, int64_t here, int64_t there) {
+  if (memory.data() == nullptr) return;
+  memory.discard(u.begin / there * here, u.own_begin() / there * here);
+  memory.discard(u.own_end() / there * here, u.end / there * here);
+}
+
+}  // namespace
+
+void WeightSet::filled(int unit) {
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  for (const int i : u.parameters) refresh_compute(i);
+  const int64_t size = size_of(precision_.stream);
+  if (placement_.sharing.level != ShardLevel::none && travels_as_copy(u)) keep_share(masters_, u, size, size);
+  release(unit);
+}
+
+void WeightSet::release(int unit) {
+  if (placement_.sharing.level != ShardLevel::full) return;
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const int64_t size = size_of(precision_.stream);
+  keep_share(masters_, u, size, size);
+  keep_share(copies_, u, size_of(precision_.compute), size);
+}
+
+int64_t WeightSet::bytes() const {
+  const ShardLevel level = placement_.sharing.level;
+  if (level == ShardLevel::none) return masters_.bytes() + copies_.bytes();
+  int64_t bytes = 0;
+  for (const FlatUnit& u : layout_.units) {
+    const int64_t whole = u.end - u.begin, share = u.share();
+    bytes += level == ShardLevel::full || travels_as_copy(u) ? share : whole;
+    if (copies_.data() != nullptr)
+      bytes += (level == ShardLevel::full ? share : whole) / size_of(precision_.stream) * size_of(precision_.compute);
+  }
+  return bytes;
+}
+
+int64_t WeightSet::transient_bytes() const {
+  if (placement_.sharing.level != ShardLevel::full) return 0;
+  return transient(layout_, table_, [&](const FlatUnit& u) {
+    const int64_t others = u.end - u.begin - u.share(), size = size_of(precision_.stream);
+    int64_t bytes = travels_as_copy(u) ? 0 : others;
+    if (copies_.data() != nullptr) bytes += others / size * size_of(precision_.compute);
+    return bytes;
+  });
 }
 
 void WeightSet::initialize(uint64_t seed) {
-  for (int i = 0; i < size(); ++i) ingot::initialize(table_[i], placement_, seed, master(i));
-  refresh_compute();
+  for (size_t u = 0; u < layout_.units.size(); ++u) {
+    for (const int i : layout_.units[u].parameters) ingot::initialize(table_[i], placement_, seed, master(i));
+    filled(static_cast<int>(u));
+  }
 }
 
 void WeightSet::refresh_compute() {
@@ -95,20 +151,33 @@ void WeightSet::refresh_compute(int index) {
 }
 
 GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing)
-    : table_(table), dtype_(dtype), layout_(flat_layout(table, placement, dtype, true)), memory_(layout_.bytes, backing),
-      written_(static_cast<size_t>(table.size())) {}
+    : table_(table), dtype_(dtype), level_(placement.sharing.level), layout_(flat_layout(table, placement, dtype, true)),
+      written_(static_cast<size_t>(table.size())), zeroed_(written_), staged_(written_), absorbed_(layout_.units.size()) {
+  if (stages() && backing == Backing::memory) backing = Backing::sparse;
+  memory_ = Buffer(layout_.bytes, backing);
+  if (stages()) staging_ = Buffer(layout_.bytes, backing);
+}
 
-void GradientBuffer::begin_step() { written_.assign(written_.size(), false); }
+void GradientBuffer::begin_step() {
+  written_.assign(written_.size(), false);
+  zeroed_.assign(zeroed_.size(), false);
+  staged_.assign(staged_.size(), false);
+  absorbed_.assign(absorbed_.size(), false);
+}
 
 std::vector<std::string> GradientBuffer::finish_step() {
   std::vector<std::string> names;
   for (int i = 0; i < table_.size(); ++i) {
-    if (written(i)) continue;
     const Tensor g = gradient(i);
-    if (g.numel() > 0) std::memset(g.data, 0, static_cast<size_t>(g.bytes()));
-    if (g.numel() > 0) names.push_back(table_[i].name);
+    if (written(i) || g.numel() == 0) continue;
+    if (!zeroed_[static_cast<size_t>(i)]) std::memset(g.data, 0, static_cast<size_t>(g.bytes()));
+    names.push_back(table_[i].name);
   }
   return names;
+}
+
+Tensor GradientBuffer::range(const Buffer& memory, int64_t begin, int64_t end) const {
+  return Tensor(static_cast<char*>(memory.data()) + begin, {(end - begin) / size_of(dtype_)}, dtype_);
 }
 
 Tensor GradientBuffer::gradient(int index) const {
@@ -116,16 +185,66 @@ Tensor GradientBuffer::gradient(int index) const {
   return Tensor(static_cast<char*>(memory_.data()) + layout_.offsets[i], layout_.shapes[i], dtype_);
 }
 
-Tensor GradientBuffer::flat(FlatGroup group) const { return flat_tensor(memory_, layout_, group, dtype_); }
+int64_t GradientBuffer::bytes() const {
+  if (!stages()) return memory_.bytes();
+  int64_t bytes = 0;
+  for (const FlatUnit& u : layout_.units) bytes += u.share();
+  return bytes;
+}
+
+int64_t GradientBuffer::transient_bytes() const {
+  if (!stages()) return 0;
+  return transient(layout_, table_, [](const FlatUnit& u) { return u.end - u.begin; });
+}
 
 GradSlot GradientBuffer::slot(int parameter) {
-  const bool accumulate = written_[static_cast<size_t>(parameter)];
-  written_[static_cast<size_t>(parameter)] = true;
-  return {gradient(parameter), accumulate};
+  const auto i = static_cast<size_t>(parameter);
+  std::vector<bool>& begun = stages() ? staged_ : written_;
+  const bool accumulate = begun[i];
+  begun[i] = written_[i] = true;
+  const Buffer& memory = stages() ? staging_ : memory_;
+  return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_), accumulate};
 }
 
 void GradientBuffer::finished(int parameter) {
   if (on_finished) on_finished(parameter);
+}
+
+Tensor GradientBuffer::unit(int unit) {
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const Buffer& memory = stages() ? staging_ : memory_;
+  for (const int p : u.parameters) {
+    const auto i = static_cast<size_t>(p);
+    if ((stages() ? staged_ : written_)[i]) continue;
+    std::memset(static_cast<char*>(memory.data()) + layout_.offsets[i], 0, static_cast<size_t>(layout_.shapes[i].numel() * size_of(dtype_)));
+    zeroed_[i] = true;
+  }
+  return range(memory, u.begin, u.end);
+}
+
+namespace {
+
+template <class T>
+void add(const T* from, T* to, int64_t count) {
+  parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+  });
+}
+
+}  // namespace
+
+void GradientBuffer::absorb(int unit) {
+  INGOT_CHECK(stages());
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const Tensor from = range(staging_, u.own_begin(), u.own_end()), to = range(memory_, u.own_begin(), u.own_end());
+  if (!absorbed_[static_cast<size_t>(unit)]) {
+    std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes()));
+  } else {
+    dtype_ == DType::f64 ? add(from.as<double>(), to.as<double>(), to.numel()) : add(from.as<float>(), to.as<float>(), to.numel());
+  }
+  absorbed_[static_cast<size_t>(unit)] = true;
+  for (const int p : u.parameters) staged_[static_cast<size_t>(p)] = false;
+  staging_.discard(u.begin, u.end);
 }
 
 }  // namespace ingot

@@ -3,13 +3,15 @@
 // A WeightSet holds masters (fp32, or f64 for parity runs) and, where the compute type is bf16, bf16 copies of every
 // matrix that products read; vectors are always used in the master's type. Policy, reference, teacher and average models
 // are weight sets over one table. Gradients are sums over tokens in the master's type, with a written bit per parameter
-// and step. Not thread-safe.
+// and step.
+//
+// Where ranks share weights out (Placement::sharing), every tensor keeps its addresses, but only this rank's shares have
+// memory all the time; of the rest, memory comes when a unit is written and goes when it is released. Not thread-safe.
 #pragma once
-#include <array>
 #include <functional>
 #include <vector>
 
-#include "nn/parameter.h"
+#include "nn/flat_layout.h"
 #include "tape/tape.h"
 
 namespace ingot {
@@ -24,22 +26,6 @@ struct Precision {
   static Precision f64() { return {DType::f64, DType::f64}; }
 };
 
-/// The groups of a flat buffer, in order: dense matrices, experts, then what element-wise optimizers move.
-enum class FlatGroup : uint8_t { matrices, experts, vectors };
-constexpr FlatGroup kFlatGroups[] = {FlatGroup::matrices, FlatGroup::experts, FlatGroup::vectors};
-FlatGroup flat_group(const ParameterSpec& spec);
-
-/// Offsets of all local tensors in one flat buffer, group by group; inside a group, table order. Each tensor starts on a
-/// cache line; padding is zero and stays so under sums.
-struct FlatLayout {
-  std::vector<Shape> shapes;
-  std::vector<int64_t> offsets;  ///< bytes
-  std::array<int64_t, 4> groups = {};  ///< bytes: where each begins, and the end
-  int64_t bytes = 0;
-};
-/// `trainable_only`: frozen tensors are empty.
-FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only = false);
-
 class WeightSet {
  public:
   /// Allocates zeroed memory. `table` must outlive the set.
@@ -50,26 +36,42 @@ class WeightSet {
   /// Writes the compute copies from the masters (all of them, or one).
   void refresh_compute();
   void refresh_compute(int index);
+  /// All masters of a unit have been written, on every rank alike: makes the copies, and keeps what this rank has to keep.
+  void filled(int unit);
 
   const ParameterTable& table() const { return table_; }
   const Placement& placement() const { return placement_; }
   const Precision& precision() const { return precision_; }
   int size() const { return table_.size(); }
   Tensor master(int index) const;
-  /// The masters of a group with their padding, as one row of numbers.
-  Tensor flat_masters(FlatGroup group) const;
+  const FlatLayout& layout() const { return layout_; }
+  /// What ranks send each other of a unit, with its padding: the copies where all of its tensors have them, else the masters.
+  Tensor travelling(int unit) const;
+  /// The travelling tensor has come: what it does not hold itself follows.
+  void arrived(int unit);
+  /// Gives back the memory of a unit's compute values that other ranks keep (ShardLevel::full).
+  void release(int unit);
   /// What kernels read: the copy where there is one, else the master.
   Tensor compute(int index) const;
-  bool has_copy(int index) const { return copy_offsets_[static_cast<size_t>(index)] >= 0; }
-  int64_t bytes() const { return masters_.bytes() + copies_.bytes(); }
+  bool has_copy(int index) const;
+  /// Memory that is there all the time.
+  int64_t bytes() const;
+  /// Of the units of one part of the depth, what comes and goes: the largest such sum (0 unless all is shared out).
+  int64_t transient_bytes() const;
+
+  /// Is told before an op reads a compute value. Must outlive the set, or be taken back.
+  void set_keeper(ParameterKeeper* keeper) { keeper_ = keeper; }
+  ParameterKeeper* keeper() const { return keeper_; }
 
  private:
   const ParameterTable& table_;
   Placement placement_;
   Precision precision_;
   FlatLayout layout_;
-  std::vector<int64_t> copy_offsets_;  ///< -1: no copy
-  Buffer masters_, copies_;
+  Buffer masters_, copies_;  ///< a copy lies at its master's place, in elements
+  ParameterKeeper* keeper_ = nullptr;
+
+  bool travels_as_copy(const FlatUnit& unit) const;
 };
 
 /// Gradients of the trainable parameters; what is frozen has no memory and an empty tensor.
@@ -80,10 +82,19 @@ class GradientBuffer final : public GradientSink {
   void begin_step();
   /// Zeroes what nobody wrote and returns the names; call before the optimizer.
   std::vector<std::string> finish_step();
+  /// What the optimizer reads. Where all is shared out, this rank's share has values only.
   Tensor gradient(int index) const;
-  Tensor flat(FlatGroup group) const;
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
-  int64_t bytes() const { return memory_.bytes(); }
+  /// Memory that is there all the time, and what comes and goes (ShardLevel::full).
+  int64_t bytes() const;
+  int64_t transient_bytes() const;
+
+  const FlatLayout& layout() const { return layout_; }
+  /// A unit with its padding, as it is summed over ranks: complete, with zeros where nobody wrote.
+  Tensor unit(int unit);
+  /// Under ShardLevel::full: the unit's sum over ranks has come to this rank's share; adds it to the step's and gives the
+  /// rest of its memory back.
+  void absorb(int unit);
 
   bool wants(int parameter) override { return table_[parameter].trainable; }
   GradSlot slot(int parameter) override;
@@ -92,11 +103,19 @@ class GradientBuffer final : public GradientSink {
   std::function<void(int)> on_finished;
 
  private:
+  bool stages() const { return level_ == ShardLevel::full; }
+  Tensor range(const Buffer& memory, int64_t begin, int64_t end) const;
+
   const ParameterTable& table_;
   DType dtype_;
+  ShardLevel level_;
   FlatLayout layout_;
   Buffer memory_;
-  std::vector<bool> written_;
+  Buffer staging_;              ///< ShardLevel::full: contributions of the units that are being written
+  std::vector<bool> written_;   ///< by parameter: in this step
+  std::vector<bool> zeroed_;    ///< by parameter: unit() gave zeros for it; since then it may have sums of others
+  std::vector<bool> staged_;    ///< by parameter: since its unit was absorbed
+  std::vector<bool> absorbed_;  ///< by unit: the step's sum has begun
 };
 
 }  // namespace ingot

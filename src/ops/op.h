@@ -18,6 +18,9 @@
 
 namespace ingot {
 
+class Pending;  // comm/communicator.h
+
+
 /// What an input is to the backward pass.
 enum class InputKind {
   activation,  ///< its gradient is on the critical path: written by backward_input
@@ -70,6 +73,7 @@ struct OpCall {
   std::span<const Tensor> d_out;
   std::span<const GradSlot> d_in;
   void* scratch = nullptr;  ///< Op::scratch_bytes bytes, uninitialised
+  Pending* pending = nullptr;  ///< for an op that transfers: where it may leave its handle instead of waiting
 
   template <class Attr>
   const Attr& attr() const { return *static_cast<const Attr*>(attr_data); }
@@ -111,6 +115,8 @@ struct Op {
   int64_t (*scratch_bytes)(const OpCall& call);  ///< may be nullptr: none
   std::string (*print)(const void* attr);
   std::vector<Kernel> kernels;  ///< best first, the reference last
+  /// Moves data between ranks and does nothing else: its results may come while other ops run (OpCall::pending).
+  bool transfers = false;
 };
 
 /// Which kernels a run may use. strict (default): f32 and bf16 problems must find a fast kernel, else an Error that

@@ -72,6 +72,11 @@ struct Muon::Block {
   double weight_sq = 0;
 };
 
+/// Elements [begin, end) of a rank's tensor, orthogonalised as part of a matrix [rows, cols].
+struct Muon::Band {
+  int64_t begin, end, rows, cols;
+};
+
 namespace {
 
 /// Blocks above this many elements always run alone, so that scratch does not multiply by the number of
@@ -227,9 +232,11 @@ void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) con
   const int64_t n = p.cut.group->size(), count = block.count();
   for (FloatBuffer* buffer : {&slot.whole, &slot.gathered})
     if (n * count > buffer->size()) *buffer = FloatBuffer(n * count);
-  const bool rows_cut = p.cut.dim == 0;
-  float *gathered = rows_cut ? slot.whole.data() : slot.gathered.data(), *whole = slot.whole.data();
+  const bool in_place = p.cut.dim == 0 && p.cut.blocks.empty();
+  float *gathered = in_place ? slot.whole.data() : slot.gathered.data(), *whole = slot.whole.data();
   p.cut.group->all_gather(Tensor::of(slot.input.data(), {count}), Tensor::of(gathered, {n * count})).wait();
+  if (!p.cut.blocks.empty()) return orthogonalise_blocks(p, block, slot);
+  const bool rows_cut = p.cut.dim == 0;
   if (!rows_cut)
     for (int64_t r = 0; r < n; ++r) copy_columns(gathered + r * count, whole, block.rows, block.cols, n, r, true);
   newton_schulz(whole, rows_cut ? n * block.rows : block.rows, rows_cut ? block.cols : n * block.cols, config_.newton_schulz,
@@ -239,18 +246,61 @@ void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) con
   else copy_columns(slot.input.data(), whole, block.rows, block.cols, n, mine, false);
 }
 
-void Muon::apply(const MuonTensor& tensor, Block& block, const Slot& slot) const {
-  const ParamView& p = *tensor.param;
-  const float* update = slot.input.data() + (block.begin - block.offset);
+/// The row blocks of a whole matrix whose gathered slices do not follow them.
+void Muon::orthogonalise_blocks(const ParamView& p, const Block& block, Slot& slot) const {
+  const float* from = slot.gathered.data();
+  float* whole = slot.whole.data();
+  for (const std::vector<RowRange>& slice : p.cut.rows)
+    for (const RowRange& rows : slice) {
+      std::copy(from, from + rows.count * block.cols, whole + rows.begin * block.cols);
+      from += rows.count * block.cols;
+    }
+  float* next = whole;
+  for (const int64_t rows : p.cut.blocks) {
+    newton_schulz(next, rows, block.cols, config_.newton_schulz, slot.newton_schulz);
+    next += rows * block.cols;
+  }
+  float* mine = slot.input.data();
+  for (const RowRange& rows : p.cut.rows[static_cast<size_t>(p.cut.group->rank())])
+    mine = std::copy(whole + rows.begin * block.cols, whole + (rows.begin + rows.count) * block.cols, mine);
+}
+
+std::vector<Muon::Band> Muon::bands_of(const ParamView& p, const Block& block) {
   const int64_t slices = p.cut.group != nullptr ? p.cut.group->size() : 1;
-  const double step_size = tensor.lr * muon_scale(config_, p.cut.dim == 0 ? slices * block.rows : block.rows,
-                                                  p.cut.dim == 0 ? block.cols : slices * block.cols);
-  const std::vector<Chunk> chunks = chunks_of({block.end - block.begin});
+  if (p.cut.blocks.empty()) {
+    const bool rows_cut = p.cut.dim == 0;
+    return {{block.begin, block.end, (rows_cut ? slices : 1) * block.rows, (rows_cut ? 1 : slices) * block.cols}};
+  }
+  std::vector<Band> bands;
+  int64_t local = block.offset;
+  for (const RowRange& mine : p.cut.rows[static_cast<size_t>(p.cut.group->rank())]) {
+    int64_t top = 0;  // of the block in the whole matrix
+    for (const int64_t rows : p.cut.blocks) {
+      const int64_t common = std::min(mine.begin + mine.count, top + rows) - std::max(mine.begin, top);
+      top += rows;
+      if (common <= 0) continue;
+      const int64_t begin = std::max(local, block.begin), end = std::min(local + common * block.cols, block.end);
+      if (begin < end) bands.push_back({begin, end, rows, block.cols});
+      local += common * block.cols;
+    }
+  }
+  return bands;
+}
+
+void Muon::apply(const MuonTensor& tensor, Block& block, const Slot& slot) const {
+  for (const Band& band : bands_of(*tensor.param, block)) apply_band(tensor, band, block, slot);
+}
+
+void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, const Slot& slot) const {
+  const ParamView& p = *tensor.param;
+  const float* update = slot.input.data() + (band.begin - block.offset);
+  const double step_size = tensor.lr * muon_scale(config_, band.rows, band.cols);
+  const std::vector<Chunk> chunks = chunks_of({band.end - band.begin});
   std::vector<UpdateSums> sums(chunks.size());
   parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& c = chunks[static_cast<size_t>(i)];
-      const int64_t at = block.begin - p.begin + c.begin;
+      const int64_t at = band.begin - p.begin + c.begin;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
           {p.master + at, update + c.begin, ingot::at(p.compute, p.compute_dtype, at),
            p.compute_dtype == DType::bf16, c.count, static_cast<float>(1.0 - tensor.lr * tensor.weight_decay),

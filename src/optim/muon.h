@@ -12,8 +12,8 @@
 //
 // Ranks that share out a tensor exchange N of the matrices that lie across their borders with each other only, each
 // orthogonalises the whole matrix and applies its part (the AMD paper's algorithm 1): no buffer for a whole model, and the
-// bits of one rank. Ranks of a tensor group gather N of every matrix that they hold in slices. All ranks call step()
-// together.
+// bits of one rank. Ranks of a tensor group gather N of every matrix that they hold in slices; where slices do not follow
+// its row blocks, of all of them at once. All ranks call step() together.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -88,12 +88,16 @@ class Muon {
   struct Slot;
   class SlotPool;
   struct Block;
+  struct Band;
   struct Factors;
   static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);
   void form_input(const MuonTensor& tensor, const Block& block, Slot& slot, const Factors& factors) const;
+  static std::vector<Band> bands_of(const ParamView& param, const Block& block);
   static void start_exchange(const ParamView& param, const Block& block, Slot& slot);
   void orthogonalise(const ParamView& param, const Block& block, Slot& slot) const;
+  void orthogonalise_blocks(const ParamView& param, const Block& block, Slot& slot) const;
   void apply(const MuonTensor& tensor, Block& block, const Slot& slot) const;
+  void apply_band(const MuonTensor& tensor, const Band& band, Block& block, const Slot& slot) const;
 
   MuonConfig config_;
   std::unique_ptr<SlotPool> slots_;

@@ -16,9 +16,10 @@ void scale_head(const QkRows& rows, int64_t head, double factor) {
   const int64_t cols = p.shape.rank() > 1 ? p.matrix_cols() : 1;
   const int64_t stride = rows.stride > 0 ? rows.stride : rows.rows_per_head;
   const int64_t begin = (rows.first_row + head * stride) * cols, count = rows.rows_per_head * cols;
-  INGOT_CHECK(begin + count <= p.numel(), "'{}' {}: rows of head {}", p.name, p.shape.str(), head);
+  INGOT_CHECK(begin + count <= p.shape.numel(), "'{}' {}: rows of head {}", p.name, p.shape.str(), head);
   const auto f = static_cast<float>(factor);
-  for (int64_t i = begin; i < begin + count; ++i) {
+  const int64_t first = std::max(begin, p.begin) - p.begin, end = std::min(begin + count, p.end()) - p.begin;
+  for (int64_t i = first; i < end; ++i) {
     const float w = p.master[i] * f;
     p.master[i] = w;
     if (!p.compute) continue;
@@ -84,12 +85,13 @@ std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<cons
                 "the cap bounds the logits already; set optimizer.qk_clip = 0");
   std::vector<QkClipLayer> layers;
   for (int64_t l = 0; l < model.layers + model.mtp.modules(); ++l) {
-    if (!model.attends(l)) {
+    const std::string prefix = fmt::format("layers.{}.attention.", l);
+    const auto of_layer = [&](const ParamView& p) { return p.name.starts_with(prefix); };
+    if (std::none_of(params.begin(), params.end(), of_layer)) {
       layers.emplace_back();
       continue;
     }
     QkClipLayer layer{model.heads, model.kv_heads, {}, {}, {}, {}};
-    const std::string prefix = fmt::format("layers.{}.attention.", l);
     for (const ParamView& p : params) {
       if (model.attention == AttentionKind::cca) {
         if (p.name == prefix + "temperature") layer.temperatures.push_back({p, 0, 1});

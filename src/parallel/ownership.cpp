@@ -27,10 +27,12 @@ Replica replica_of(const RankGroups& groups, const ParameterSpec& spec) {
 
 }  // namespace
 
-Ownership::Ownership(const RankGroups& groups, const ParameterTable& table) : owned_(static_cast<size_t>(table.size())) {
+Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table)
+    : owned_(static_cast<size_t>(table.size())) {
   std::vector<int> order(owned_.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto size_of_part = [&](int i) { return local_shape(table[i], groups.placement()).numel(); };
+  const Placement place = pipe.placement(groups.placement());
+  const auto size_of_part = [&](int i) { return pipe.owns(table[i]) ? local_shape(table[i], place).numel() : 0; };
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return size_of_part(a) > size_of_part(b); });
   std::map<ShardAxis, std::vector<int64_t>> loads;
   for (const int i : order) {
@@ -43,13 +45,15 @@ Ownership::Ownership(const RankGroups& groups, const ParameterTable& table) : ow
   }
 }
 
-Ownership::Ownership(const RankGroups& groups, const ParameterTable& table, const Shards& shards) {
+Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table, const Shards& shards) {
   for (int i = 0; i < table.size(); ++i) {
     const TensorShards& s = shards.of(i);
     const auto r = static_cast<size_t>(s.group->rank());
     const ShardAxis axis = table[i].shard.axis;
     const bool tensor_copies = axis == ShardAxis::none || (axis == ShardAxis::expert && groups.same_rows());
-    const bool copy = tensor_copies && groups.tensor().rank() > 0;  // another rank answers for it
+    // Another rank answers for what is there more than once.
+    const bool copy = !pipe.owns(table[i]) || (tensor_copies && groups.tensor().rank() > 0) ||
+                      groups.share_copies(flat_group(table[i])).rank() > 0;
     owned_.push_back(copy ? ElementRange{} : ElementRange{s.begins[r], s.begins[r + 1]});
   }
 }

@@ -203,15 +203,15 @@ class Run {
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
-    c.tensor = strands_.hand_over_waiting_for(c.tensor);
-    c.expert = strands_.hand_over_waiting_for(c.expert);
-    c.context = strands_.hand_over_waiting_for(c.context);
+    for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context})
+      *group = strands_.hand_over_waiting_for(*group);
     DecoderOutput out;
     Stream s = parts.embedding ? decoder_.embed(c, f->step->ids_T()) : resume(*f);
     decoder_.blocks(c, s, parts.first_layer, parts.first_layer + parts.layers, out);
     if (parts.loss) decoder_.finish(c, s, out);
     f->step->losses(out);
     if (f->stage < last_stage()) send_on(f, s);
+    if (!options_.record) flights_.erase({w.micro_batch, w.chunk});
   }
 
   Stream resume(Flight& f) {

@@ -40,7 +40,7 @@ class Pipeline {
   Pipeline(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
            PipelineSchedule schedule);
 
-  /// Forward and backward of all micro-batches, each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena`
+  /// The table's work on all micro-batches (with a forward schedule, and a tape that does not record, evaluation), each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena`
   /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
   /// this rank's whole step; where strands hand over (a merged schedule with tensor or expert groups) the
   /// order of buffers is another than on a device, so such a step needs a HeapArena. Returns how many waits

@@ -2,6 +2,7 @@
 #include "parallel/pipeline_groups.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -39,10 +40,12 @@ bool PipelineGroups::owns(const ParameterSpec& spec) const {
   return std::find(parts_.begin(), parts_.end(), spec.parts.front()) != parts_.end();
 }
 
-void PipelineGroups::sum_shared(const GradientBuffer& gradients) const {
+void PipelineGroups::sum_shared(GradientBuffer& gradients) const {
   for (const auto& [i, group] : shared_) {
     const Tensor g = gradients.gradient(i);
-    if (g.numel() > 0) group->all_reduce(g, g).wait();
+    if (g.numel() == 0) continue;
+    if (!gradients.written(i)) std::memset(gradients.slot(i).tensor.data, 0, static_cast<size_t>(g.bytes()));
+    group->all_reduce(g, g).wait();
   }
 }
 

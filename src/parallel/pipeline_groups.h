@@ -25,8 +25,9 @@ class PipelineGroups {
   /// Of several stages that hold a parameter, one owns it: it counts in norms and is saved there.
   bool owns(const ParameterSpec& spec) const;
   /// Sums the gradients of what several stages hold over them, so that all make the same update and their
-  /// copies stay equal bit for bit. After reduce_gradients().
-  void sum_shared(const GradientBuffer& gradients) const;
+  /// copies stay equal bit for bit. Before reduce_gradients(), after which a shard of a sum is all that a
+  /// rank may have.
+  void sum_shared(GradientBuffer& gradients) const;
 
  private:
   PipelineLayout layout_;

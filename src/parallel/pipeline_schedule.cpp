@@ -149,4 +149,13 @@ PipelineSchedule make_pipeline_schedule(PipelineScheduleKind kind, const Pipelin
   return schedule;
 }
 
+PipelineSchedule make_forward_schedule(PipelineShape shape) {
+  shape.group = std::max(shape.stages, shape.micro_batches);
+  PipelineSchedule schedule{shape, {}};
+  std::vector<ScheduleEntry> rows;
+  for (const auto& [micro_batch, chunk] : chunk_order(shape)) rows.push_back({{WorkKind::forward, micro_batch, chunk}});
+  schedule.ranks.assign(static_cast<size_t>(shape.stages), rows);
+  return schedule;
+}
+
 }  // namespace ingot

@@ -76,6 +76,9 @@ struct PipelineSchedule {
 /// number of stages, and a last of several groups below it (ranks would wait for each other).
 PipelineSchedule make_pipeline_schedule(PipelineScheduleKind kind, const PipelineShape& shape);
 
+/// Forwards only, all micro-batches in one group: evaluation.
+PipelineSchedule make_forward_schedule(PipelineShape shape);
+
 /// The order in which micro-batches pass the chunks of a rank: (micro-batch, chunk), forward. Backward:
 /// chunks reversed.
 std::vector<std::pair<int, int>> chunk_order(const PipelineShape& shape);

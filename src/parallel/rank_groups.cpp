@@ -1,9 +1,10 @@
 // See rank_groups.h.
 #include "parallel/rank_groups.h"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
-
-#include "parallel/shards.h"
+#include <tuple>
 
 namespace ingot {
 namespace {
@@ -34,27 +35,72 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
                                       : group("tokens", {GridAxis::dp, GridAxis::cp});
   context_ = group("context", {GridAxis::cp});
   tensor_ = group("tensor", {GridAxis::tp});
-  expert_ = same_rows ? group("expert", {GridAxis::ep}) : group("expert", {GridAxis::ep, GridAxis::etp});
+  const std::vector<int> expert_ranks =
+      same_rows ? grid.group({GridAxis::ep}, rank) : grid.group({GridAxis::ep, GridAxis::etp}, rank);
+  expert_ = make("expert", expert_ranks);
+  if (options.dispatch == DispatchKind::hierarchical) divide_into_nodes(expert_ranks, make);
+  expert_tensor_ = same_rows ? group("expert tensor", {}) : group("expert tensor", {GridAxis::etp});
   expert_data_ = group("expert data", {GridAxis::edp});
   placement_ = {tensor_->size(), tensor_->rank(), grid.size(GridAxis::ep), grid.index(GridAxis::ep, rank)};
-  placement_.flat_multiple = data_->size() * expert_data_->size();
+  placement_.sequence_parallel = options.sequence_parallel && tensor_->size() > 1;
+  make_shares(make);
   if (same_rows) return;
   placement_.expert_tensor_size = grid.size(GridAxis::etp);
   placement_.expert_tensor_rank = grid.index(GridAxis::etp, rank);
 }
 
-void reduce_gradients(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients,
-                      const Shards* shards) {
-  for (int i = 0; i < table.size() && groups.tensor().size() > 1; ++i) {
-    const bool parts = groups.options().sequence_parallel || table[i].tensor_gradient == TensorGradient::partial;
-    const Tensor g = gradients.gradient(i);
-    if (parts && table[i].shard.axis == ShardAxis::none && g.numel() > 0) groups.tensor().all_reduce(g, g).wait();
+Communicator* RankGroups::slicers(ShardAxis axis) const {
+  Communicator* group = axis == ShardAxis::tensor ? tensor_.get() : axis == ShardAxis::expert_tensor ? expert_tensor_.get() : nullptr;
+  return group != nullptr && group->size() > 1 ? group : nullptr;
+}
+
+void RankGroups::divide_into_nodes(const std::vector<int>& expert_ranks, const GroupMaker& make) {
+  if (options_.node_ranks <= 0)
+    throw Error("a hierarchical dispatch must know which ranks share a node", "set the number of ranks of a node");
+  std::map<int, std::vector<int>> nodes;
+  for (const int r : expert_ranks) nodes[r / options_.node_ranks].push_back(r);
+  const std::vector<int>& mine = nodes.at(rank_ / options_.node_ranks);
+  const auto place = static_cast<size_t>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
+  std::vector<int> across;
+  for (const auto& [node, ranks] : nodes) {
+    if (const size_t first = nodes.begin()->second.size(); ranks.size() != first)
+      throw Error(fmt::format("grid {} on nodes of {} ranks: an expert group has {} ranks on one node and {} on another", grid_.str(),
+                              options_.node_ranks, first, ranks.size()),
+                  "choose expert groups that have equally many ranks on each node, or another form of dispatch");
+    if (place < ranks.size()) across.push_back(ranks[place]);
   }
-  if (shards != nullptr) return shards->reduce(gradients);
-  for (const FlatGroup group : kFlatGroups) {
-    const Tensor flat = gradients.flat(group);
-    if (groups.replicas(group).size() > 1 && flat.numel() > 0) groups.replicas(group).all_reduce(flat, flat).wait();
+  expert_across_ = make("expert across nodes", across);
+  expert_inside_ = make("expert inside a node", mine);
+}
+
+void RankGroups::make_shares(const GroupMaker& make) {
+  const ShardOptions& o = options_.shards;
+  if (o.level == ShardLevel::none) {
+    sharers_ = self_communicator("sharers"), copies_ = self_communicator("share copies");
+    expert_sharers_ = self_communicator("expert sharers"), expert_copies_ = self_communicator("expert share copies");
+  } else {
+    const int data = data_->size(), ranks = o.ranks > 0 ? o.ranks : data;
+    if (data % ranks != 0)
+      throw Error(fmt::format("{} data ranks do not divide into copies of {} that share everything out", data, ranks),
+                  "choose a number of sharing ranks that divides the data ranks, or 0 for all of them");
+    const auto copy_of = [&](int r) {
+      return (grid_.index(GridAxis::dp, r) * grid_.size(GridAxis::cp) + grid_.index(GridAxis::cp, r)) / ranks;
+    };
+    // The holders of the same parameters fall into copies; a rank's place in its copy says which share it has.
+    const auto divide = [&](const std::vector<int>& holders, const std::string& name) {
+      std::map<int, std::vector<int>> by_copy;
+      for (const int r : holders) by_copy[copy_of(r)].push_back(r);
+      const std::vector<int>& mine = by_copy.at(copy_of(rank_));
+      const auto place = static_cast<size_t>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
+      std::vector<int> same;
+      for (const auto& [copy, members] : by_copy) same.push_back(members.at(place));
+      return std::pair(make(name, mine), make(name + " copies", same));
+    };
+    std::tie(sharers_, copies_) = divide(grid_.group({GridAxis::dp, GridAxis::cp}, rank_), "share");
+    std::tie(expert_sharers_, expert_copies_) = divide(grid_.group({GridAxis::edp}, rank_), "expert share");
   }
+  placement_.sharing = {sharers_->size(), sharers_->rank(), expert_sharers_->size(), expert_sharers_->rank(), o.units,
+                        o.bucket_bytes,   o.whole_tensors, o.level};
 }
 
 double gradient_square_sum(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients) {

@@ -4,49 +4,39 @@
 #include <algorithm>
 
 namespace ingot {
-namespace {
-
-/// This rank's range of a flat group.
-Tensor my_range(const Tensor& flat, const Communicator& group) {
-  const int64_t n = flat.numel() / group.size();
-  return flat.slice(group.rank() * n, (group.rank() + 1) * n);
-}
-
-}  // namespace
 
 Shards::Shards(const RankGroups& groups, const WeightSet& weights) : groups_(groups) {
+  const FlatLayout& layout = weights.layout();
+  const int64_t size = size_of(weights.precision().stream);
   for (int i = 0; i < weights.size(); ++i) {
     const ParameterSpec& spec = weights.table()[i];
     if (!spec.trainable)
-      throw Error(fmt::format("'{}' is frozen; a sharded optimizer moves all parameters", spec.name),
-                  "set parallel.shard_optimizer = false: what is frozen has no optimizer state to share out");
-    const FlatGroup kind = flat_group(spec);
-    Communicator& group = groups.replicas(kind);
-    const Tensor flat = weights.flat_masters(kind), local = weights.master(i);
-    const int64_t first = (static_cast<const char*>(local.data) - static_cast<const char*>(flat.data)) / size_of(flat.dtype());
-    const int64_t shard = flat.numel() / group.size();
-    TensorShards s{&group, {}};
-    for (int r = 0; r < group.size(); ++r) s.begins.push_back(std::clamp<int64_t>(r * shard - first, 0, local.numel()));
-    s.begins.push_back(local.numel());
+      throw Error(fmt::format("'{}' is frozen; ranks that share out the optimizer move all parameters", spec.name),
+                  "set parallel.shard = \"none\": what is frozen has no optimizer state to share out");
+    const FlatUnit& unit = layout.units[static_cast<size_t>(layout.unit_of[static_cast<size_t>(i)])];
+    const int64_t first = layout.offsets[static_cast<size_t>(i)], count = layout.shapes[static_cast<size_t>(i)].numel();
+    TensorShards s{&groups.sharers(unit.group), {}};
+    for (int r = 0; r < unit.ranks; ++r) s.begins.push_back(std::clamp<int64_t>((unit.share_begin(r) - first) / size, 0, count));
+    s.begins.push_back(count);
     shards_.push_back(std::move(s));
   }
 }
 
-void Shards::reduce(const GradientBuffer& gradients) const {
-  for (const FlatGroup kind : kFlatGroups) {
-    Communicator& group = groups_.replicas(kind);
-    const Tensor flat = gradients.flat(kind);
-    if (group.size() > 1 && flat.numel() > 0) group.reduce_scatter(flat, my_range(flat, group)).wait();
-  }
+Pending gather_unit(const RankGroups& groups, const WeightSet& weights, int unit) {
+  const FlatUnit& u = weights.layout().units[static_cast<size_t>(unit)];
+  const Tensor flat = weights.travelling(unit);
+  if (u.ranks == 1 || flat.numel() == 0) return {};
+  const int64_t share = flat.numel() / u.ranks;
+  return groups.sharers(u.group).all_gather(flat.slice(u.rank * share, (u.rank + 1) * share), flat);
 }
 
 void Shards::gather(WeightSet& weights) const {
-  for (const FlatGroup kind : kFlatGroups) {
-    Communicator& group = groups_.replicas(kind);
-    const Tensor flat = weights.flat_masters(kind);
-    if (group.size() > 1 && flat.numel() > 0) group.all_gather(my_range(flat, group), flat).wait();
+  std::vector<Pending> units;
+  for (size_t u = 0; u < weights.layout().units.size(); ++u) units.push_back(gather_unit(groups_, weights, static_cast<int>(u)));
+  for (size_t u = 0; u < units.size(); ++u) {
+    units[u].wait();
+    weights.arrived(static_cast<int>(u));
   }
-  weights.refresh_compute();
 }
 
 }  // namespace ingot

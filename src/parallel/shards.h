@@ -1,7 +1,7 @@
-// ZeRO-1: the ranks that hold the same parameters share out their optimizer state. Flat buffers are cut into equal
-// contiguous ranges without respect for tensors, so a rank has whole tensors and at most one part of one at each end of
-// each group of the layout (spec zaya1 §3.9). Gradients are reduce-scattered, each rank moves its range, and the moved
-// weights are gathered. Dense parameters are shared out over data ranks, experts over the ranks with copies of them.
+// Of what ranks hold alike, who keeps which part: every unit of the flat layout is cut into equal ranges without respect for
+// tensors, so a rank has whole tensors and at most one part of one at each end of each unit (spec zaya1 §3.9); or, with
+// FlatSharing::whole_tensors, whole matrices only. Gradients are summed into each rank's share (gradient_reducer.h), it moves
+// that, and the moved weights come together again: after the step (ZeRO-1), or whenever they are read (unit_keeper.h).
 #pragma once
 #include <vector>
 
@@ -17,14 +17,15 @@ class Shards {
 
   /// Which elements of a rank's local tensor of parameter i lie where.
   const TensorShards& of(int i) const { return shards_[static_cast<size_t>(i)]; }
-  /// Every rank's range of the sum.
-  void reduce(const GradientBuffer& gradients) const;
-  /// All ranks' ranges of the masters, and the compute copies from them.
+  /// All ranks' shares of the compute values.
   void gather(WeightSet& weights) const;
 
  private:
   const RankGroups& groups_;
   std::vector<TensorShards> shards_;
 };
+
+/// Starts to bring one unit's compute values together; WeightSet::arrived() is next.
+Pending gather_unit(const RankGroups& groups, const WeightSet& weights, int unit);
 
 }  // namespace ingot

@@ -19,10 +19,13 @@ const Segment* Cursor::next() const {
 
 bool Cursor::advance() {
   if (segment_ < 0) return false;
+  if (tape_.failure_) std::rethrow_exception(tape_.failure_);
   const Segment& s = tape_.segments_[static_cast<size_t>(segment_--)];
   tape_.fetch_segment(s);
   if (segment_ >= 0) tape_.fetch_segment(tape_.segments_[static_cast<size_t>(segment_)]);
   for (int32_t n = s.end_node - 1; n >= s.first_node; --n) tape_.backward_node(n);
+  const bool layer_ends = segment_ < 0 || tape_.segments_[static_cast<size_t>(segment_)].layer != s.layer;
+  if (!tape_.options_.defer_weight_gradients && layer_ends) tape_.drain();
   return segment_ >= 0;
 }
 
@@ -30,6 +33,7 @@ void Cursor::run() {
   while (advance()) {
   }
   tape_.drain();
+  tape_.land_all();
 }
 
 void Tape::backward_node(int32_t index) {
@@ -44,10 +48,15 @@ void Tape::backward_node(int32_t index) {
     input_wanted |= kind == InputKind::activation || kind == InputKind::parameter;
     weight_wanted |= kind == InputKind::weight;
   }
-  if (input_wanted && overtakes_queue(node)) drain();
+  // Weight gradients fill the time until what the node reads has come.
+  const auto awaited = [&](int32_t id) {
+    return id >= 0 && (slots_[static_cast<size_t>(id)].transfer >= 0 || slots_[static_cast<size_t>(id)].gradient_transfer >= 0);
+  };
+  const bool waits = std::any_of(node.outputs.begin(), node.outputs.end(), awaited) || std::any_of(node.inputs.begin(), node.inputs.end(), awaited);
+  if (input_wanted && (overtakes_queue(node) || (waits && !options_.defer_weight_gradients))) drain();
   if (input_wanted) run_backward(index, Direction::backward_input);
   finish_node(index, Direction::backward_input);
-  if (weight_wanted && options_.defer_weight_gradients) {
+  if (weight_wanted && (options_.defer_weight_gradients || !transfers_.empty())) {
     deferred_.push_back(index);
     count_queued(node, 1);
     return;
@@ -91,10 +100,11 @@ void Tape::run_backward(int32_t index, Direction direction) {
   std::vector<GradSlot> d_in(node.inputs.size());
   std::vector<Tensor> written;
   for (size_t i = 0; i < in.size(); ++i)
-    if (node.inputs[i] >= 0 && (read_in >> i & 1u)) materialise(node.inputs[i]), in[i] = tensor_of(node.inputs[i]);
+    if (node.inputs[i] >= 0 && (read_in >> i & 1u)) materialise(node.inputs[i]), in[i] = input_of(node.inputs[i]);
   for (size_t i = 0; i < out.size(); ++i) {
-    if (read_out >> i & 1u) materialise(node.outputs[i]), out[i] = tensor_of(node.outputs[i]);
+    if (read_out >> i & 1u) materialise(node.outputs[i]), out[i] = arrived(node.outputs[i]);
     const Slot& v = slots_[static_cast<size_t>(node.outputs[i])];
+    if (v.gradient_transfer >= 0) land(v.gradient_transfer);
     if (v.gradient_written) d_out[i] = v.gradient;
   }
   for (size_t i = 0; i < d_in.size(); ++i) {
@@ -104,6 +114,12 @@ void Tape::run_backward(int32_t index, Direction direction) {
     if (d_in[i].wanted()) written.push_back(d_in[i].tensor);
   }
   OpCall call{node.attr.data(), in, out, d_out, d_in};
+  // Into memory of somebody else, or on top of other contributions, a gradient comes at once.
+  bool flies = op.transfers && !weights;
+  for (size_t i = 0; i < d_in.size(); ++i)
+    if (d_in[i].wanted() && (d_in[i].accumulate || slots_[static_cast<size_t>(node.inputs[i])].parameter >= 0)) flies = false;
+  Pending pending;
+  if (flies) call.pending = &pending;
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
@@ -120,7 +136,15 @@ void Tape::run_backward(int32_t index, Direction direction) {
     p.flops[static_cast<int>(direction)] += weights ? cost.backward_weight_flops : cost.backward_input_flops;
   }
   if (scratch_bytes > 0) arena_.release(scratch);
-  if (options_.observer != nullptr || options_.check_finite) observe(index, direction, written);
+  if (flies) {
+    std::vector<int32_t> from, to;
+    for (const int32_t id : node.outputs)
+      if (slots_[static_cast<size_t>(id)].gradient_written) from.push_back(id);
+    for (size_t i = 0; i < d_in.size(); ++i)
+      if (d_in[i].wanted()) to.push_back(node.inputs[i]);
+    take_off(std::move(pending), index, std::move(from), std::move(to), true);
+  }
+  if (watched() && !flies) observe(index, direction, written);
 }
 
 OpCost Tape::cost_of(const Node& node) const {
@@ -160,6 +184,7 @@ GradSlot Tape::gradient_slot(int32_t id) {
   Slot& v = slots_[static_cast<size_t>(id)];
   if (!v.requires_grad) return {};
   if (v.parameter >= 0) return options_.sink->slot(v.parameter);
+  if (v.gradient_transfer >= 0) land(v.gradient_transfer);
   const bool accumulate = v.gradient_written;
   if (!accumulate) {
     v.gradient_block = arena_.allocate(v.meta.bytes(), "gradient");
@@ -174,6 +199,9 @@ GradSlot Tape::gradient_slot(int32_t id) {
 }
 
 void Tape::release_gradient(Slot& v) {
+  if (v.gradient_transfer >= 0) land(v.gradient_transfer);
+  v.gradient_done = v.gradient_lent > 0;
+  if (v.gradient_done) return;
   if (v.gradient_owned) arena_.release(v.gradient_block);
   v.gradient_owned = false;
   v.gradient_written = false;

@@ -7,6 +7,7 @@ namespace ingot {
 void Tape::start_offload(int32_t id) {
   Slot& v = slots_[static_cast<size_t>(id)];
   if (v.block.bytes == 0) return;
+  if (v.transfer >= 0) land(v.transfer);
   if (options_.device != DeviceKind::null) {
     INGOT_CHECK(options_.tier != nullptr, "the policy offloads value {}, but the tape has no tier", id);
     v.ticket = options_.tier->write(v.data, v.meta.bytes());

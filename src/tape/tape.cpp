@@ -3,6 +3,7 @@
 #include "tape/tape.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/clock.h"
@@ -28,7 +29,7 @@ const TensorMeta& Value::meta() const {
 }
 Tensor Value::tensor() const {
   INGOT_CHECK(tape_ != nullptr, "absent value");
-  return tape_->tensor_of(id_);
+  return tape_->arrived(id_);
 }
 
 Tape::Tape(Arena& arena, TapeOptions options) : arena_(arena), options_(options) {
@@ -38,6 +39,8 @@ Tape::Tape(Arena& arena, TapeOptions options) : arena_(arena), options_(options)
 
 Tape::~Tape() {
   metrics_.clear();
+  // While an exception passes, what is under way is withdrawn.
+  for (size_t i = 0; i < transfers_.size() && std::uncaught_exceptions() == 0; ++i) land_quietly(static_cast<int32_t>(i));
   for (Slot& v : slots_) {
     forget_ticket(v);
     if (v.owned && (v.present || v.arriving)) arena_.release(v.block);
@@ -55,6 +58,68 @@ Tensor Tape::tensor_of(int32_t id) const {
   const Slot& v = slots_[static_cast<size_t>(id)];
   INGOT_CHECK(v.present, "value {} is not in memory", id);
   return Tensor(v.data, v.meta.shape, v.meta.dtype, options_.device);
+}
+
+Tensor Tape::arrived(int32_t id) {
+  if (const int32_t transfer = slots_[static_cast<size_t>(id)].transfer; transfer >= 0) land(transfer);
+  return tensor_of(id);
+}
+
+Tensor Tape::input_of(int32_t id) {
+  const Slot& v = slots_[static_cast<size_t>(id)];
+  if (v.keeper != nullptr && options_.device == DeviceKind::cpu) v.keeper->use(v.parameter);
+  return arrived(id);
+}
+
+void Tape::take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to, bool backward) {
+  const auto index = static_cast<int32_t>(transfers_.size());
+  for (const int32_t id : from) ++(backward ? slots_[static_cast<size_t>(id)].gradient_lent : slots_[static_cast<size_t>(id)].lent);
+  for (const int32_t id : to)
+    (backward ? slots_[static_cast<size_t>(id)].gradient_transfer : slots_[static_cast<size_t>(id)].transfer) = index;
+  transfers_.push_back({std::move(pending), node, backward, std::move(from), std::move(to)});
+}
+
+/// On the null device only memory moves.
+void Tape::land(int32_t index) {
+  Transfer& t = transfers_[static_cast<size_t>(index)];
+  if (t.landed) return;
+  t.landed = true;
+  const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
+  t.pending.wait();
+  if (options_.profile != nullptr) {
+    OpProfile& p = (*options_.profile)["waiting"];
+    ++p.calls;
+    p.seconds[t.backward ? 1 : 0] += monotonic_seconds() - start;
+  }
+  for (const int32_t id : t.to) {
+    Slot& v = slots_[static_cast<size_t>(id)];
+    (t.backward ? v.gradient_transfer : v.transfer) = -1;
+  }
+  if (t.node >= 0 && watched()) {
+    std::vector<Tensor> came;
+    for (const int32_t id : t.to) came.push_back(t.backward ? slots_[static_cast<size_t>(id)].gradient : tensor_of(id));
+    observe(t.node, t.backward ? Direction::backward_input : Direction::forward, came);
+  }
+  for (const int32_t id : t.from) {
+    Slot& v = slots_[static_cast<size_t>(id)];
+    if (!t.backward) {
+      if (--v.lent == 0) settle(id);
+    } else if (--v.gradient_lent == 0 && v.gradient_done) {
+      release_gradient(v);
+    }
+  }
+}
+
+void Tape::land_all() {
+  for (size_t i = 0; i < transfers_.size(); ++i) land(static_cast<int32_t>(i));
+}
+
+void Tape::land_quietly(int32_t transfer) {
+  try {
+    land(transfer);
+  } catch (...) {
+    if (!failure_) failure_ = std::current_exception();
+  }
 }
 
 void Tape::allocate(Slot& v, const char* category) {
@@ -75,12 +140,13 @@ Value Tape::leaf(const Tensor& data, bool requires_grad) {
   return Value(this, id);
 }
 
-Value Tape::parameter(int index, const Tensor& data) {
+Value Tape::parameter(int index, const Tensor& data, ParameterKeeper* keeper) {
   const auto known = parameters_.find(index);
   if (known != parameters_.end()) return Value(this, known->second);
   const bool wanted = options_.record && options_.sink != nullptr && options_.sink->wants(index);
   Value value = leaf(data, wanted);
   slots_.back().parameter = index;
+  slots_.back().keeper = keeper;
   parameters_.emplace(index, value.id());
   return value;
 }
@@ -97,6 +163,7 @@ void Tape::metric(std::string name, int layer, Reduce reduce, Value value) {
 
 std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs) {
   INGOT_CHECK(!in_backward_, "op '{}' applied after backward began", op.name);
+  if (failure_) std::rethrow_exception(failure_);
   INGOT_CHECK(inputs.size() == op.inputs.size(), "op '{}' takes {} inputs, got {}", op.name, op.inputs.size(),
               inputs.size());
   Node node{&op, attr, {}, {}, static_cast<int32_t>(segments_.size()) - 1};
@@ -108,7 +175,7 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     INGOT_CHECK(v.defined() || slot.optional, "op '{}': input '{}' is missing", op.name, slot.name);
     INGOT_CHECK(!v.defined() || v.tape() == this, "op '{}': input '{}' lives on another tape", op.name, slot.name);
     node.inputs.push_back(v.id());
-    in.push_back(v.defined() ? v.tensor() : Tensor());
+    in.push_back(v.defined() ? input_of(v.id()) : Tensor());
     needs_gradient |= v.defined() && slot.kind != InputKind::data && slots_[static_cast<size_t>(v.id())].requires_grad;
   }
   std::vector<TensorMeta> metas(op.outputs.size());
@@ -128,13 +195,21 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     values.emplace_back(this, id);
     out.push_back(tensor_of(id));
   }
-  execute(op, attr, in, out);
+  Pending pending;
+  execute(op, attr, in, out, op.transfers ? &pending : nullptr);
+  if (op.transfers) {
+    std::vector<int32_t> from;
+    for (const int32_t id : node.inputs)
+      if (id >= 0) from.push_back(id);
+    take_off(std::move(pending), static_cast<int32_t>(nodes_.size()), std::move(from), node.outputs, false);
+  }
   record(std::move(node));
   return values;
 }
 
-void Tape::execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out) {
+void Tape::execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending) {
   OpCall call{attr.data(), in, out, {}, {}};
+  call.pending = pending;
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
@@ -154,7 +229,7 @@ void Tape::execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in
 void Tape::record(Node node) {
   const auto index = static_cast<int32_t>(nodes_.size());
   const std::vector<int32_t> outputs = node.outputs;
-  if (options_.record || options_.observer != nullptr || options_.check_finite) {
+  if (options_.record || watched()) {
     if (node.differentiable) {
       // Only now: an op that throws has outputs, but is on no tape.
       for (const int32_t id : outputs) slots_[static_cast<size_t>(id)].producer = index;
@@ -170,7 +245,7 @@ void Tape::record(Node node) {
     }
     nodes_.push_back(std::move(node));
     segments_.back().end_node = index + 1;
-    if (options_.observer != nullptr || options_.check_finite) {
+    if (watched() && !nodes_.back().op->transfers) {
       std::vector<Tensor> out;
       for (const int32_t id : outputs) out.push_back(tensor_of(id));
       observe(index, Direction::forward, out);
@@ -202,7 +277,7 @@ void Tape::drop_handle(int32_t id) {
 
 void Tape::settle(int32_t id) {
   Slot& v = slots_[static_cast<size_t>(id)];
-  if (!v.owned || v.handles > 0) return;
+  if (!v.owned || v.handles > 0 || v.lent > 0) return;
   const bool done = v.holds == 0;
   if (done) {
     forget_ticket(v);
@@ -223,6 +298,9 @@ void Tape::settle(int32_t id) {
 
 void Tape::free_buffer(Slot& v) {
   if (!v.present && !v.arriving) return;
+  if (v.transfer >= 0) land_quietly(v.transfer);
+  for (size_t i = 0; i < transfers_.size() && v.lent > 0; ++i) land_quietly(static_cast<int32_t>(i));
+  if (!v.present && !v.arriving) return;  // what landed has let it go
   arena_.release(v.block);
   v.data = nullptr;
   v.present = v.arriving = false;
@@ -244,7 +322,7 @@ void Tape::materialise(int32_t id) {
   std::vector<Tensor> in, out;
   for (const int32_t input : node.inputs) {
     if (input >= 0) materialise(input);
-    in.push_back(input >= 0 ? tensor_of(input) : Tensor());
+    in.push_back(input >= 0 ? input_of(input) : Tensor());
   }
   for (const int32_t output : node.outputs) {
     Slot& v = slots_[static_cast<size_t>(output)];
@@ -253,7 +331,14 @@ void Tape::materialise(int32_t id) {
     if (!v.present) allocate(v, "recomputed");
     out.push_back(tensor_of(output));
   }
-  execute(*node.op, node.attr, in, out);
+  Pending pending;
+  execute(*node.op, node.attr, in, out, node.op->transfers ? &pending : nullptr);
+  if (node.op->transfers) {
+    std::vector<int32_t> from;
+    for (const int32_t input : node.inputs)
+      if (input >= 0) from.push_back(input);
+    take_off(std::move(pending), -1, std::move(from), node.outputs, false);
+  }
   for (const int32_t output : node.outputs) {  // what nobody waits for was only a by-product
     Slot& v = slots_[static_cast<size_t>(output)];
     if (v.holds == 0 && v.handles == 0) free_buffer(v);
@@ -270,8 +355,9 @@ void Tape::seed(const Value& value, const Tensor& cotangent) {
   v.gradient_written = true;
 }
 
-Tensor Tape::gradient(const Value& leaf) const {
+Tensor Tape::gradient(const Value& leaf) {
   const Slot& v = slots_[static_cast<size_t>(leaf.id())];
+  if (v.gradient_transfer >= 0) land(v.gradient_transfer);
   return v.gradient_written ? v.gradient : Tensor();
 }
 

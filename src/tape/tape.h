@@ -6,17 +6,22 @@
 // for backward. A policy may let the buffer go when the last handle does: under recompute its producer runs again when
 // backward asks for it (kernels are pure, so the bits are the same); under offload it is written to a slower tier while
 // the next segment runs forward, and read back while the segment after its own runs backward.
+// Transfers. What an op receives from other ranks may arrive while later ops run: the tape waits when somebody reads it,
+// and keeps what is being sent until then. While backward has transfers, weight gradients of a layer are computed where
+// something waits, at the latest at the layer's end.
 // Gradients. Each gradient slot is written by its first contribution and accumulated by later ones; the tape decides
 // which. Parameter gradients go to a GradientSink in the order (micro-batch, reverse tape index).
 // Not thread-safe: one tape belongs to one thread (kernels inside are parallel).
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "ops/op.h"
 #include "tensor/arena.h"
 #include "tensor/offload.h"
@@ -59,6 +64,15 @@ class GradientSink {
   virtual GradSlot slot(int parameter) = 0;
   /// The last contribution of this tape to the parameter has run (or been skipped).
   virtual void finished(int parameter) = 0;
+};
+
+/// Brings parameters whose memory comes and goes.
+class ParameterKeeper {
+ public:
+  virtual ~ParameterKeeper() = default;
+  /// An op is about to read the parameter's compute value; that and the parameters of the op that ran last stay valid until
+  /// an op of another part of the model runs.
+  virtual void use(int parameter) = 0;
 };
 
 /// A named run of nodes; the unit by which backward advances.
@@ -139,8 +153,8 @@ class Tape {
 
   /// Memory of the caller as a value; it must outlive the tape. On the null device data is ignored.
   Value leaf(const Tensor& data, bool requires_grad = false);
-  /// A parameter's compute copy; the same index gives the same value again.
-  Value parameter(int index, const Tensor& data);
+  /// A parameter's compute copy; the same index gives the same value again. `keeper`: to ask before every read.
+  Value parameter(int index, const Tensor& data, ParameterKeeper* keeper = nullptr);
   /// Runs (and records) an op. Absent optional inputs are default Values.
   std::vector<Value> apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs);
   template <class Attr>
@@ -158,7 +172,7 @@ class Tape {
   /// Sets the cotangent of a value (memory of the caller, same shape and dtype, alive until backward is done).
   void seed(const Value& value, const Tensor& cotangent);
   /// Gradient of a leaf created with requires_grad; undefined if nothing contributed.
-  Tensor gradient(const Value& leaf) const;
+  Tensor gradient(const Value& leaf);
 
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Segment>& segments() const { return segments_; }
@@ -181,6 +195,7 @@ class Tape {
     Block block;
     int32_t producer = -1;
     int32_t parameter = -1;
+    ParameterKeeper* keeper = nullptr;
     int32_t handles = 0;
     int32_t holds = 0;  ///< reads by backward and by recipes still to come
     int32_t uses = 0;   ///< parameters: contributions still to come
@@ -195,12 +210,30 @@ class Tape {
     Tensor gradient;
     Block gradient_block;
     bool gradient_written = false, gradient_owned = false;
+    int32_t transfer = -1, gradient_transfer = -1;  ///< that the value, or its gradient, arrives with
+    int32_t lent = 0, gradient_lent = 0;            ///< transfers that send it
+    bool gradient_done = false;                     ///< released, but for being lent
+  };
+  /// An operation between ranks that nobody has waited for, and the slots that it reads and writes.
+  struct Transfer {
+    Pending pending;
+    int32_t node = -1;      ///< to show observers when it has landed; -1: a repetition
+    bool backward = false;  ///< moves gradients
+    std::vector<int32_t> from, to;
+    bool landed = false;
   };
 
   Tensor tensor_of(int32_t id) const;
+  Tensor arrived(int32_t id);   ///< waits for it
+  Tensor input_of(int32_t id);  ///< for an op that reads it
   int32_t add_value(const TensorMeta& meta);
   void allocate(Slot& v, const char* category);
-  void execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out);
+  void execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending);
+  bool watched() const { return options_.observer != nullptr || options_.check_finite; }
+  void take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to, bool backward);
+  void land(int32_t transfer);
+  void land_all();
+  void land_quietly(int32_t transfer);  ///< where nothing may be thrown: failure_ is, at the next op
   void record(Node node);
   void hold_reads(const Node& node);
   void hold(int32_t id) { ++slots_[static_cast<size_t>(id)].holds; }
@@ -242,6 +275,8 @@ class Tape {
   int32_t fetch_round_ = 0;
   int64_t values_away_ = 0;
   std::deque<std::pair<int32_t, int32_t>> leaving_;  ///< value, segment in which its writing began
+  std::deque<Transfer> transfers_;
+  std::exception_ptr failure_;
   bool in_backward_ = false;
 };
 

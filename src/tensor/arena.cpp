@@ -2,6 +2,7 @@
 #include "tensor/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -30,10 +31,10 @@ void* system_allocate(int64_t bytes) {
   return p;
 }
 
-void* reserve_addresses(int64_t bytes) {
+void* reserve_addresses(int64_t bytes, int protection) {
   if (bytes == 0) return nullptr;
-  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) fail("the system has no {:.1f} GiB of addresses to plan with", static_cast<double>(bytes) / (1 << 30));
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) fail("the system has no {:.1f} GiB of addresses", static_cast<double>(bytes) / (1 << 30));
   return p;
 }
 
@@ -141,8 +142,10 @@ void PlannedArena::restart() {
 }
 
 Buffer::Buffer(int64_t bytes, Backing backing) : bytes_(round_up_block(bytes)), backing_(backing) {
-  if (backing == Backing::nothing) {
-    data_ = reserve_addresses(bytes_);
+  if (backing != Backing::memory) {
+    data_ = reserve_addresses(bytes_, backing == Backing::nothing ? PROT_NONE : PROT_READ | PROT_WRITE);
+    // Huge pages would keep what lies beside a share in memory with it.
+    if (backing == Backing::sparse && data_ != nullptr) ::madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
     return;
   }
   data_ = system_allocate(bytes_);
@@ -159,6 +162,15 @@ Buffer& Buffer::operator=(Buffer&& o) noexcept {
   std::swap(bytes_, o.bytes_);
   std::swap(backing_, o.backing_);
   return *this;
+}
+
+void Buffer::discard(int64_t begin, int64_t end) {
+  INGOT_CHECK(backing_ != Backing::memory && begin >= 0 && end <= bytes_, "[{}, {}) of {}", begin, end, bytes_);
+  static const int64_t page = ::sysconf(_SC_PAGESIZE);  // mappings begin on one
+  begin = (begin + page - 1) / page * page;
+  end = end / page * page;
+  if (backing_ == Backing::nothing || begin >= end) return;
+  ::madvise(static_cast<char*>(data_) + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
 }
 
 }  // namespace ingot

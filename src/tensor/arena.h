@@ -119,6 +119,7 @@ class PlannedArena final : public Arena {
 /// What is behind a buffer's addresses.
 enum class Backing {
   memory,
+  sparse,   ///< zeroed memory that comes page by page when it is first written, and can be given back
   nothing,  ///< address space only, for plans on paper: of any size, on any machine; touching it is a crash
 };
 
@@ -133,6 +134,8 @@ class Buffer {
   Buffer& operator=(Buffer&& o) noexcept;
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  /// Backing::sparse: gives back the memory of the whole pages within [begin, end); what was there is undefined.
+  void discard(int64_t begin, int64_t end);
 
  private:
   void* data_ = nullptr;

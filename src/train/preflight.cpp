@@ -3,36 +3,54 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/build_info.h"
 #include "base/progress.h"
 #include "data/mixture.h"
 #include "device/cpu/peak.h"
 #include "train/memory_policy.h"
+#include "train/run_layout.h"
 
 namespace ingot {
 namespace {
 
+/// What a plan is made of beside the recipe.
+struct Parts {
+  const Model& model;
+  const Optimizer& optimizer;
+  StepRanks ranks;
+};
+
+/// Elements of the parameters that this rank moves.
+int64_t moved_elements(const Optimizer& optimizer) {
+  int64_t n = 0;
+  for (const ParamView& p : optimizer.params()) n += p.numel();
+  return n;
+}
+
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-StagePlan plan_stage(const Recipe& recipe, const Model& model, const StageConfig& stage, const SlotPolicy* policy,
-                     const Optimizer& optimizer, double gflops, double read_gbs) {
+StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig& stage, const SlotPolicy* policy,
+                     double gflops, double read_gbs) {
+  const auto& [model, optimizer, ranks] = parts;
   StagePlan p;
   p.name = stage.name;
   p.head = head_mode(recipe, model, stage);
   p.tokens = stage.tokens();
   p.optimizer_flops = optimizer.update_flops();
   // An update reads weights and gradients, writes weights, and reads and writes its state.
-  const double optimizer_bytes =
-      12.0 * static_cast<double>(model.decoder().table().trainable()) + 2.0 * static_cast<double>(optimizer.state_bytes());
+  const double optimizer_bytes = 12.0 * static_cast<double>(moved_elements(optimizer)) + 2.0 * static_cast<double>(optimizer.state_bytes());
   const std::vector<int64_t> steps = stage.planned_steps();
   for (int64_t level = 0; level < stage.levels(); ++level) {
     LevelPlan l{.batch = stage.batch_at(level), .micro_batch = stage.micro_at(level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
     const StepOptions o{.head = p.head, .micro_batch = l.micro_batch, .z_coefficient = stage.z_coefficient, .policy = policy};
-    const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch;
-    l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, stage.sequence);
-    l.step_flops = l.micro.flops() * static_cast<double>(l.batch / (l.micro_batch * recipe.data_ranks()));
+    const int64_t count = l.batch / (l.micro_batch * recipe.data_ranks());
+    const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch &&
+                      (ranks.pipe == nullptr || p.levels.back().micro.micro_batches == count);
+    l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, stage.sequence, ranks, count);
+    l.step_flops = l.micro.flops() * static_cast<double>(count / l.micro.micro_batches);
     l.light_seconds =
         (l.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
     p.levels.push_back(std::move(l));
@@ -118,18 +136,19 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
   line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}", bf16 ? "f32 with bf16 copies" : "f32",
                             name_of(recipe.optimizer.first_moment), name_of(recipe.optimizer.second_moment)));
-  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f}, optimizer {:.2f} ({:.1f} bytes per parameter), checkpoint copy {:.2f}, activations {:.2f}",
-                             gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes), gib(f.optimizer_bytes),
+  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per parameter), checkpoint copy {:.2f}, activations {:.2f}",
+                             gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes),
+                             f.transient_bytes > 0 ? fmt::format(" on the way {:.2f},", gib(f.transient_bytes)) : "", gib(f.optimizer_bytes),
                              static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total), gib(f.snapshot_bytes),
-                             gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
+                             gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
   if (!f.recompute.empty()) line("policy", fmt::format("computed again: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty()) line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
   line("checkpoint", describe_checkpoint(recipe, n.total, f));
-  if (const ParallelConfig& p = recipe.parallel; recipe.data_ranks() * p.tensor > 1)
-    line("ranks", fmt::format("{}: {} with other sequences x {} sharing products; experts over {}; optimizer {}; memory and time are of one",
-                              recipe.data_ranks() * p.tensor, recipe.data_ranks(), p.tensor, p.expert,
-                              p.shard_optimizer ? "shared out" : "on each"));
+  if (recipe.data_ranks() * recipe.parallel.ranks_per_group() > 1) {
+    const char* name = "ranks";
+    for (const std::string& text : describe_layout(recipe)) line(std::exchange(name, ""), text);
+  }
   line("machine", fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
@@ -155,19 +174,19 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
 namespace {
 
 /// The stages and the memory of a run under a policy.
-void plan_stages(const Recipe& recipe, const Model& model, const Optimizer& optimizer, Preflight& f) {
+void plan_stages(const Recipe& recipe, const Parts& parts, Preflight& f) {
   const NamedPolicy policy(f.recompute, f.offload);
   int64_t slab = 0;
   f.stages.clear();
   f.light_seconds = 0;
   for (const StageConfig& s : recipe.stages) {
-    f.stages.push_back(plan_stage(recipe, model, s, &policy, optimizer, f.peak_gflops, f.read_gbs));
+    f.stages.push_back(plan_stage(recipe, parts, s, &policy, f.peak_gflops, f.read_gbs));
     for (const LevelPlan& l : f.stages.back().levels) {
       slab = std::max(slab, l.micro.memory.slab_bytes);
       f.light_seconds += l.light_seconds * static_cast<double>(l.steps);
     }
   }
-  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
+  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
 }
 
 void append(std::vector<std::string>& names, const std::vector<std::string>& more) {
@@ -176,26 +195,26 @@ void append(std::vector<std::string>& names, const std::vector<std::string>& mor
 }
 
 /// Climbs the ladder of policies until the run fits `limit`, as far as it reaches.
-void fit_memory(const Recipe& recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight& f) {
+void fit_memory(const Recipe& recipe, const Parts& parts, int64_t limit, Preflight& f) {
   for (const PolicyRung& rung : policy_ladder()) {
     if (f.predicted_bytes <= limit) return;
     Preflight next = f;
     append(next.recompute, rung.recompute);
     append(next.offload, rung.offload);
     next.policy_cost = rung.cost;
-    plan_stages(recipe, model, optimizer, next);
+    plan_stages(recipe, parts, next);
     if (next.predicted_bytes < f.predicted_bytes) f = std::move(next);
   }
 }
 
 /// The largest micro-batch below the recipe's with which the run fits; 0: none.
-int64_t fitting_micro_batch(Recipe recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight f) {
+int64_t fitting_micro_batch(Recipe recipe, const Parts& parts, int64_t limit, Preflight f) {
   const int64_t data = recipe.data_ranks(), most = recipe.stages[0].micro(data);
   for (int64_t m = most - 1; m > 0; --m) {
     if (!recipe.stages[0].divides(m * data)) continue;
     for (StageConfig& s : recipe.stages)
       if (s.divides(m * data)) s.micro_batch = std::min(s.micro(data), m);
-    plan_stages(recipe, model, optimizer, f);
+    plan_stages(recipe, parts, f);
     if (f.predicted_bytes <= limit) return m;
   }
   return 0;
@@ -220,10 +239,10 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   if (!repeats.empty()) f.warnings.push_back(repeats);
 }
 
-void explain_shortfall(const Recipe& recipe, const Model& model, const Optimizer& optimizer, int64_t limit, Preflight& f) {
+void explain_shortfall(const Recipe& recipe, const Parts& parts, int64_t limit, Preflight& f) {
   const std::string bound = recipe.memory.limit.empty() ? fmt::format("this machine has {:.2f} GiB", gib(limit))
                                                         : fmt::format("memory.limit is {}", recipe.memory.limit);
-  const int64_t micro = fitting_micro_batch(recipe, model, optimizer, limit, f);
+  const int64_t micro = fitting_micro_batch(recipe, parts, limit, f);
   f.remedy = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
   if (recipe.memory.limit.empty())
     f.remedy += fmt::format("; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it fits",
@@ -233,29 +252,29 @@ void explain_shortfall(const Recipe& recipe, const Model& model, const Optimizer
 
 }  // namespace
 
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, int64_t gradient_bytes,
-                    const Optimizer& optimizer, int64_t saved) {
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
+                    const Optimizer& optimizer, int64_t saved, const StepRanks& ranks) {
   Preflight f;
+  const Parts parts{model, optimizer, ranks};
   const MachinePeak peak = machine_peak();
   f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
   f.weight_bytes = model.bytes();
-  f.gradient_bytes = gradient_bytes;
+  f.gradient_bytes = gradients.bytes();
+  f.transient_bytes = gradients.transient_bytes() + model.weights().transient_bytes();
   f.optimizer_bytes = optimizer.state_bytes();
-  int64_t moved = 0;
-  for (const ParamView& p : optimizer.params()) moved += p.numel();
-  const double share = std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved)));
+  const double share = std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved_elements(optimizer))));
   f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
   for (const StageConfig& s : recipe.stages) f.tokens += s.tokens();
   if (data != nullptr) plan_data(recipe, *data, f);
-  plan_stages(recipe, model, optimizer, f);
+  plan_stages(recipe, parts, f);
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
-  if (chosen > 0) fit_memory(recipe, model, optimizer, chosen, f);
+  if (chosen > 0) fit_memory(recipe, parts, chosen, f);
   f.text = describe(recipe, model, data, f);
   const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes;
-  if (f.predicted_bytes > limit) explain_shortfall(recipe, model, optimizer, limit, f);
+  if (f.predicted_bytes > limit) explain_shortfall(recipe, parts, limit, f);
   return f;
 }
 
@@ -277,7 +296,7 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
   const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
                             optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
-  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients.bytes(), optimizer, model.decoder().table().total());
+  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer, model.decoder().table().total());
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");
   if (!recipe.memory.limit.empty()) require_fit(f);
   return f;

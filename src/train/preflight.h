@@ -33,6 +33,7 @@ struct Preflight {
   double peak_gflops = 0;  ///< of products in the run's precision
   double read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  int64_t transient_bytes = 0;  ///< of weights and gradients that come and go (full sharding)
   int64_t snapshot_bytes = 0;   ///< a checkpoint's copy of masters and optimizer state, kept once made
   std::vector<StagePlan> stages;
   int64_t tokens = 0;
@@ -51,9 +52,9 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
 
 /// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
 /// `data` may be nullptr: not prepared yet. `saved`: elements of parameters that this rank saves. Throws Error where a
-/// source cannot fill a sequence.
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, int64_t gradient_bytes,
-                    const Optimizer& optimizer, int64_t saved);
+/// source cannot fill a sequence. `ranks`: this one's place among several.
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
+                    const Optimizer& optimizer, int64_t saved, const StepRanks& ranks = {});
 
 /// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
 /// machine has.

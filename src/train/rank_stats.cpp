@@ -2,6 +2,7 @@
 #include "train/rank_stats.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ingot {
 namespace {
@@ -35,9 +36,20 @@ void take_largest(Communicator& group, std::vector<double>& values) {
   for (size_t i = 0; i < all.size(); ++i) values[i % values.size()] = std::max(values[i % values.size()], all[i]);
 }
 
+/// Where context ranks have whole sequences of some heads: these among all heads of a tensor rank.
+void place_heads(const RankGroups& groups, std::vector<double>& logits) {
+  const Communicator& context = groups.context();
+  if (context.size() == 1 || groups.options().context != ContextForm::heads) return;
+  const size_t mine = logits.size();
+  std::vector<double> all(mine * static_cast<size_t>(context.size()), -std::numeric_limits<double>::infinity());
+  std::copy(logits.begin(), logits.end(), all.begin() + static_cast<std::ptrdiff_t>(mine) * context.rank());
+  logits = std::move(all);
+}
+
 }  // namespace
 
-void combine(const RankGroups& groups, StepStats& stats) {
+void combine(const StepRanks& ranks, StepStats& stats) {
+  const RankGroups& groups = *ranks.groups;
   const auto sum_over = [](Communicator& group, const auto& for_each) {
     std::vector<double> sums;
     for_each([&](auto& x) { sums.push_back(static_cast<double>(x)); });
@@ -48,7 +60,15 @@ void combine(const RankGroups& groups, StepStats& stats) {
   };
   sum_over(groups.data(), [&](const auto& f) { for_each_loss_sum(stats, f); });
   sum_over(groups.tokens(), [&](const auto& f) { for_each_router_sum(stats, f); });
-  for (auto& [layer, logits] : stats.attention_logits) take_largest(groups.data(), logits);
+  if (ranks.pipe != nullptr)  // what a stage does not have is zero there
+    sum_over(ranks.pipe->forward(), [&](const auto& f) {
+      for_each_loss_sum(stats, f);
+      for_each_router_sum(stats, f);
+    });
+  for (auto& [layer, logits] : stats.attention_logits) {
+    place_heads(groups, logits);
+    take_largest(groups.data(), logits);
+  }
   std::vector<double> largest{stats.max_attention_logit};
   take_largest(groups.world(), largest);
   stats.max_attention_logit = largest[0];

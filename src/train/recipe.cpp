@@ -36,8 +36,30 @@ OptimizerConfig OptimizerRecipe::resolved(int64_t total_steps, int64_t seed) con
 }
 
 double StageConfig::rate_factor(int64_t level) const {
-  if (batch_rate == BatchRate::same || level == 0) return 1.0;
-  return std::sqrt(static_cast<double>(batch_at(level)) / static_cast<double>(batch));
+  if (batch_rate == BatchRate::same) return 1.0;
+  return std::sqrt(batch_fitted * static_cast<double>(batch_at(level)) / static_cast<double>(batch));
+}
+
+std::vector<std::string> Recipe::fit_batches() {
+  std::vector<std::string> changes;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    StageConfig& s = stages[i];
+    const int64_t data = data_ranks(), unit = data * std::max<int64_t>(1, s.micro_batch), first = s.batch;
+    for (int64_t level = 0; level < s.levels(); ++level) {
+      const int64_t batch = s.batch_at(level), left = batch % unit;
+      if (left == 0) continue;
+      const int64_t fitted = batch - left + (parallel.batch_fit == BatchFit::up ? unit : 0);
+      if (parallel.batch_fit == BatchFit::refuse || fitted == 0)
+        throw Error(fmt::format("stage '{}': a batch of {} sequences does not divide among {} data ranks in micro-batches of {}",
+                                s.name, batch, data, s.micro_batch > 0 ? s.micro_batch : batch / data),
+                    fmt::format("choose stages.{}.batch as a multiple of {}, or set parallel.batch_fit to down or up", i, unit));
+      (level == 0 ? s.batch : s.batches[static_cast<size_t>(level - 1)].batch) = fitted;
+      changes.push_back(fmt::format("stage '{}': {} sequences a step instead of {}, which {} data ranks cannot share out", s.name,
+                                    fitted, batch, data));
+    }
+    s.batch_fitted = static_cast<double>(s.batch) / static_cast<double>(first);
+  }
+  return changes;
 }
 
 void StageConfig::after_step(BatchProgress& p, double loss) const {
@@ -117,9 +139,6 @@ ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
 }
 
 void Recipe::validate(ConfigErrors& e) const {
-  for (const auto& [name, value, least] : {std::tuple<const char*, int64_t, int64_t>{"data", parallel.data, 0},
-                                           {"tensor", parallel.tensor, 1}, {"expert", parallel.expert, 1}})
-    if (value < least) e.add(fmt::format("parallel.{}", name), "must be at least {}, found {}", least, value);
   if (stages.empty()) e.add("stages", "a run needs at least one stage");
   if (data.sources.empty()) e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
   if (data.end_of_text_first && !data.end_of_text)

@@ -9,6 +9,7 @@
 #include "nn/weights.h"
 #include "train/data_recipe.h"
 #include "train/optimizer_recipe.h"
+#include "train/parallel_recipe.h"
 
 namespace ingot {
 
@@ -128,6 +129,7 @@ struct StageConfig {
   }
   /// The factor of batch_rate on the learning rate.
   double rate_factor(int64_t level) const;
+  double batch_fitted = 1;  ///< not a field of recipes: first batch as a multiple of what the recipe says
   /// Counts a step that was made with the current batch, then makes the changes that are due.
   void after_step(BatchProgress& progress, double loss) const;
   /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.
@@ -196,19 +198,6 @@ struct MemoryConfig {
   }
 };
 
-/// How the ranks of a run share the work (docs/parallel.md).
-struct ParallelConfig {
-  int64_t data = 0, tensor = 1, expert = 1;
-  bool shard_optimizer = false;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("data", data, "groups of ranks that train on different sequences; 0: as many as the ranks allow");
-    v("tensor", tensor, "ranks that share each product of attention and dense MLP");
-    v("expert", expert, "ranks that share out the experts");
-    v("shard_optimizer", shard_optimizer, "each data rank keeps and moves its part of the optimizer's state (ZeRO-1)");
-  }
-};
-
 struct Recipe {
   RunConfig run;
   ModelConfig model;
@@ -238,6 +227,9 @@ struct Recipe {
     v("parallel", parallel, "how many ranks share the work");
   }
   void validate(ConfigErrors& errors) const;
+  /// Makes every batch divide among the data ranks in micro-batches, as parallel.batch_fit says; Error where it refuses or
+  /// nothing would be left. The names of stages with what became of their batches.
+  std::vector<std::string> fit_batches();
   int64_t total_steps() const;
   /// Ranks with different sequences; on paper as many as the recipe names.
   int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/config.h"
+#include "nn/parameter.h"
 #include "optim/groups.h"
 #include "optim/muon.h"
 #include "optim/schedule.h"
@@ -12,6 +13,14 @@ namespace ingot {
 enum class PrecisionChoice { f32, bf16 };
 constexpr auto enum_names(PrecisionChoice) {
   return std::to_array<EnumName<PrecisionChoice>>({{PrecisionChoice::f32, "f32"}, {PrecisionChoice::bf16, "bf16"}});
+}
+enum class BatchFit { refuse, down, up };
+constexpr auto enum_names(BatchFit) {
+  return std::to_array<EnumName<BatchFit>>({{BatchFit::refuse, "refuse"}, {BatchFit::down, "down"}, {BatchFit::up, "up"}});
+}
+constexpr auto enum_names(ShardLevel) {
+  return std::to_array<EnumName<ShardLevel>>(
+      {{ShardLevel::none, "none"}, {ShardLevel::optimizer, "optimizer"}, {ShardLevel::full, "full"}});
 }
 enum class BatchRate { same, sqrt };
 constexpr auto enum_names(BatchRate) {

@@ -1,29 +1,27 @@
 // See step.h.
 #include "train/step.h"
 
-#include <algorithm>
-#include <cmath>
-#include <iterator>
-
-#include "ops/reference.h"
-#include "train/objective.h"
 #include "train/rank_stats.h"
 
 namespace ingot {
 
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead) {
-  const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
-  MicroBatch m;
-  m.rows.count = count;
-  for (const data::Span& s : batch.spans)
-    if (s.begin >= begin && s.begin < begin + count) m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
-  m.ids = Tensor::of(batch.tokens.data() + begin, {count});
-  m.targets = Tensor::of(batch.targets.data() + begin, {count});
-  m.positions = Tensor::of(batch.positions.data() + begin, {count});
-  for (const LookAhead& a : ahead)
-    m.ahead.push_back({Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
-  return m;
+namespace {
+
+/// How a matrix is cut over the ranks that share its products.
+MatrixCut matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
+  MatrixCut cut;
+  for (const ShardRule* rule : {&spec.shard, &spec.width_shard})
+    if (Communicator* group = groups.slicers(rule->axis)) cut = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
+  if (cut.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty()) return cut;
+  cut.blocks = spec.row_splits;
+  for (placement.tensor_rank = 0; placement.tensor_rank < placement.tensor_size; ++placement.tensor_rank) {
+    std::vector<RowRange>& rows = cut.rows.emplace_back();
+    for (const ParameterPiece& piece : pieces_of(spec, placement)) rows.push_back({piece.global_offset[0], piece.extent[0]});
+  }
+  return cut;
 }
+
+}  // namespace
 
 std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients, const RankGroups* groups,
                                        const Shards* shards) {
@@ -43,8 +41,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
       p.begin = p.shards->begins[r];
       p.count = p.shards->begins[r + 1] - p.begin;
     }
-    if (groups != nullptr && groups->tensor().size() > 1 && spec.shard.axis == ShardAxis::tensor)
-      p.cut = {&groups->tensor(), spec.shard.dim == spec.shape.rank() - 1 ? 1 : 0};
+    if (groups != nullptr) p.cut = matrix_cut(spec, w.placement(), *groups);
     p.master = w.master(i).as<float>() + p.begin;
     p.grad = gradients.gradient(i).as<float>() + p.begin;
     if (w.has_copy(i)) {
@@ -58,125 +55,29 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
 
 namespace {
 
-/// Forward, objective, backward of one micro-batch on a tape. Used for real steps and (null device) for plans.
-class MicroStep {
- public:
-  MicroStep(const Model& model, Tape& tape, const MicroBatch& mb, const StepOptions& options)
-      : model_(model), tape_(tape), mb_(mb), options_(options),
-        context_{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)}, objectives_(1 + mb.ahead.size()) {
-    model.equip(context_);
-  }
+MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks& ranks) {
+  return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, ranks.groups->context()) : std::move(whole);
+}
 
-  /// `balance_weight` scales the routers' losses: valid tokens of the step times this micro-batch's share of it.
-  void run(double balance_weight, StepStats* stats) {
-    const Decoder& decoder = model_.decoder();
-    DecoderOutput out = decoder.forward(context_, tape_.leaf(mb_.ids));
-    predict(out, mb_.targets, 1, objectives_[0], stats);
-    if (stats != nullptr) stats->ahead.resize(mb_.ahead.size());
-    for (size_t k = 0; k < mb_.ahead.size(); ++k) {
-      const MicroBatch::Ahead& a = mb_.ahead[k];
-      DecoderOutput next = decoder.predict_ahead(context_, out.stream_TD, tape_.leaf(a.ids), static_cast<int64_t>(k) + 1);
-      predict(next, a.targets, a.weight, objectives_[k + 1], stats != nullptr ? &stats->ahead[k] : nullptr);
-      out.stream_TD = std::move(next.stream_TD);
-      std::move(next.balance.begin(), next.balance.end(), std::back_inserter(out.balance));
-    }
-    seed_router_losses(out.balance, balance_weight);
-    if (stats != nullptr) collect_metrics(*stats);
-    out = {};
-    Cursor(tape_).run();
-  }
+/// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do.
+void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule, const StageStepMaker& make,
+                  int64_t tokens, const TapeOptions& options, Arena& arena) {
+  const RankGroups& groups = *ranks.groups;
+  const int64_t sharers = groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
+  const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
+  pipeline.run(make, tokens / sharers, options, arena);
+}
 
- private:
-  /// What the backward pass reads after the heads are done.
-  struct Cotangents {
-    std::vector<float> row_weight;
-    ObjectiveResult objective;
-  };
+PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
+  return {pipe.stages(), pipe.layout().chunks(), static_cast<int>(micro_batches)};
+}
 
-  /// One head: statistics, objective times `weight`, cotangents. Gives the hidden states back.
-  void predict(DecoderOutput& out, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats) {
-    const int64_t rows = mb_.rows.count;
-    const auto tokens = static_cast<size_t>(rows);
-    Value row_weight;
-    if (options_.head == HeadMode::gradient) {
-      c.row_weight.assign(tokens, static_cast<float>(-weight));
-      row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
-    }
-    // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
-    const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
-    const HeadResult h = model_.decoder().head(context_, attr, out.hidden_TD, tape_.leaf(targets), {}, row_weight);
-    out.hidden_TD = {};
-    if (tape_.options().device == DeviceKind::cpu) {
-      const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
-      const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
-      c.objective = (*options_.objective)({logprob, lse, ids, options_.z_coefficient});
-      if (stats != nullptr) collect(logprob, lse, ids, c.objective, *stats);
-      scale(c.objective.d_logprob, weight);
-      scale(c.objective.d_lse, weight);
-    } else {
-      c.objective.d_logprob.assign(tokens, 0);
-      if (options_.z_coefficient != 0) c.objective.d_lse.assign(tokens, 0);
-    }
-    tape_.seed(h.logprob_T, Tensor::of(c.objective.d_logprob.data(), {rows}));
-    if (!c.objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(c.objective.d_lse.data(), {rows}));
-  }
-
-  static void scale(std::vector<float>& values, double weight) {
-    if (weight != 1)
-      for (float& v : values) v *= static_cast<float>(weight);
-  }
-
-  void seed_router_losses(const std::vector<BalanceLosses>& losses, double weight) {
-    const MoeConfig& moe = model_.config().moe;
-    d_aux_ = static_cast<float>(moe.aux_coefficient * weight);
-    d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * weight);
-    d_z_ = static_cast<float>(moe.z_coefficient * weight);
-    for (const BalanceLosses& b : losses) {
-      if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
-      if (b.sequence.defined()) tape_.seed(b.sequence, Tensor::of(&d_sequence_, {1}));
-      if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
-    }
-  }
-
-  static void collect(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
-                      const ObjectiveResult& objective, HeadStats& stats) {
-    stats.objective += objective.loss;
-    for (size_t t = 0; t < targets.size(); ++t) {
-      if (targets[t] < 0) continue;
-      stats.nll -= logprob[t];
-      stats.lse += lse[t];
-      ++stats.valid;
-    }
-  }
-
-  void collect_metrics(StepStats& stats) const {
-    for (const Metric& m : tape_.metrics()) {
-      const auto layer = static_cast<int64_t>(m.layer);
-      if (m.name == "router_ids") continue;
-      const reference::Array values = reference::load(m.value.tensor());
-      if (m.name == "max_attention_logit") {
-        auto& largest = stats.attention_logits[layer];
-        if (largest.empty()) largest = values;
-        for (size_t h = 0; h < values.size(); ++h) largest[h] = std::max(largest[h], values[h]);
-        stats.max_attention_logit = std::max(stats.max_attention_logit, *std::max_element(values.begin(), values.end()));
-      }
-      if (m.name == "router_counts") {
-        auto& counts = stats.expert_counts[layer];
-        counts.resize(values.size());
-        for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
-      }
-      if (m.name == "router_entropy") stats.router_entropy[layer] += values[0] * static_cast<double>(mb_.rows.count);
-    }
-  }
-
-  const Model& model_;
-  Tape& tape_;
-  const MicroBatch& mb_;
-  const StepOptions& options_;
-  Context context_;
-  std::vector<Cotangents> objectives_;
-  float d_aux_ = 0, d_sequence_ = 0, d_z_ = 0;
-};
+/// Merged strands hand over where they wait for other ranks, which the null device does not foresee.
+bool strands_hand_over(const StepRanks& ranks) {
+  const RankGroups* g = ranks.groups;
+  return ranks.pipe != nullptr && ranks.schedule == PipelineScheduleKind::merged &&
+         g->tensor().size() * g->expert().size() * g->context().size() > 1;
+}
 
 TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {
   TapeOptions t;
@@ -207,13 +108,19 @@ class NullSink final : public GradientSink {
 
 }  // namespace
 
+void run_forward(const Model& model, StageStep& step) {
+  DecoderOutput out = model.decoder().forward(step.context(), step.ids_T());
+  step.losses(out);
+}
+
 double StepPlan::flops() const {
   double sum = 0;
   for (const auto& [name, p] : work) sum += p.flops[0] + p.flops[1] + p.flops[2];
   return sum;
 }
 
-StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length) {
+StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
+                   const StepRanks& ranks, int64_t micro_batches) {
   StepPlan plan;
   data::Batch batch;
   batch.rows = sequences;
@@ -230,11 +137,21 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   o.profile = &plan.work;
   o.observer = nullptr;
   o.check_finite = false;
-  {
-    Tape tape(arena, tape_options(o, &sink, DeviceKind::null));
-    const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
-    const MicroBatch mb = micro_batch(batch, 0, sequences, ahead);
-    MicroStep(model, tape, mb, o).run(1, nullptr);
+  const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+  const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
+  const StageStepMaker make = [&](Tape& tape, int) {
+    return std::make_unique<MicroStep>(model, tape, rank_part(micro_batch(batch, 0, sequences, ahead), length, ranks), o,
+                                       StepTokens{}, nullptr);
+  };
+  if (ranks.pipe != nullptr) {
+    plan.micro_batches = micro_batches;
+    run_pipeline(model, ranks, make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches)), make,
+                 sequences * length, how, arena);
+  } else {
+    Tape tape(arena, how);
+    const auto step = make(tape, 0);
+    run_forward(model, *step);
+    Cursor(tape).run();
   }
   plan.memory = plan_memory(arena.lives());
   plan.peak_bytes = arena.peak_bytes();
@@ -242,54 +159,86 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   return plan;
 }
 
-StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const RankGroups* groups)
-    : model_(model), gradients_(gradients), groups_(groups) {}
+StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks& ranks)
+    : model_(model), gradients_(gradients), ranks_(ranks) {
+  if (ranks.groups != nullptr && ranks.pipe == nullptr)
+    reducer_ = std::make_unique<GradientReducer>(*ranks.groups, model.decoder().table(), gradients);
+}
 
-void StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options) {
-  const std::string key = fmt::format("{}x{} head {} z {} policy {}", options.micro_batch, batch.sequence_length,
-                                      static_cast<int>(options.head), options.z_coefficient != 0,
+Arena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
+  if (strands_hand_over(ranks_)) return heap_;
+  const std::string key = fmt::format("{} of {}x{} head {} z {} policy {}", ranks_.pipe != nullptr ? count : 1, options.micro_batch,
+                                      batch.sequence_length, static_cast<int>(options.head), options.z_coefficient != 0,
                                       static_cast<const void*>(options.policy));
-  if (arena_ && key == arena_key_) return;
+  if (arena_ && key == arena_key_) return *arena_;
   arena_.reset();  // give the old slab back first
-  arena_ = std::make_unique<PlannedArena>(plan_step(model_, options, options.micro_batch, batch.sequence_length).memory);
+  arena_ = std::make_unique<PlannedArena>(
+      plan_step(model_, options, options.micro_batch, batch.sequence_length, ranks_, count).memory);
   arena_key_ = key;
+  return *arena_;
 }
 
 StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
-  const int64_t ranks = groups_ != nullptr ? groups_->batch_ranks() : 1, rank = groups_ != nullptr ? groups_->batch_rank() : 0;
+  const RankGroups* groups = ranks_.groups;
+  const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1, rank = groups != nullptr ? groups->batch_rank() : 0;
   INGOT_CHECK(options.micro_batch > 0 && batch.rows % (options.micro_batch * ranks) == 0,
               "{} rows in micro-batches of {} on {} ranks", batch.rows, options.micro_batch, ranks);
-  const int64_t rows = batch.rows / ranks;
-  prepare_arena(batch, options);
-  StepStats stats;
+  const int64_t count = batch.rows / (ranks * options.micro_batch);
+  Arena& arena = prepare_arena(batch, options, count);
   gradients_.begin_step();
   const std::vector<LookAhead> ahead = look_ahead(batch, model_.config().mtp);
-  const double share = static_cast<double>(options.micro_batch) / static_cast<double>(batch.rows);
-  for (int64_t first = rank * rows; first < (rank + 1) * rows; first += options.micro_batch) {
-    const MicroBatch mb = micro_batch(batch, first, options.micro_batch, ahead);
-    arena_->restart();
-    Tape tape(*arena_, tape_options(options, &gradients_, DeviceKind::cpu));
-    MicroStep(model_, tape, mb, options).run(static_cast<double>(batch.valid_targets) * share, &stats);
+  const StepTokens tokens{batch.rows * batch.sequence_length, batch.valid_targets};
+  StepStats stats;
+  stats.ahead.resize(ahead.size());
+  for (const int64_t layer : model_.decoder().moe_layers()) {  // also of other stages
+    stats.expert_counts[layer].resize(static_cast<size_t>(model_.config().moe.experts));
+    stats.router_entropy[layer] = 0;
   }
-  if (groups_ != nullptr) combine(*groups_, stats);
-  const double tokens = static_cast<double>(batch.rows * batch.sequence_length);
-  for (auto& [layer, entropy] : stats.router_entropy) entropy /= tokens;
+  const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
+  const StageStepMaker make = [&](Tape& tape, int b) {
+    return std::make_unique<MicroStep>(model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
+                                       options, tokens, &stats);
+  };
+  if (ranks_.pipe != nullptr) {
+    if (arena_) arena_->restart();
+    run_pipeline(model_, ranks_, make_pipeline_schedule(ranks_.schedule, shape_of(*ranks_.pipe, count)), make,
+                 options.micro_batch * batch.sequence_length, how, arena);
+    ranks_.pipe->sum_shared(gradients_);
+    reduce_gradients(*groups, model_.decoder().table(), gradients_);
+  } else {
+    if (reducer_) reducer_->begin_step(count);
+    for (int b = 0; b < count; ++b) {
+      arena_->restart();
+      Tape tape(arena, how);
+      const auto step = make(tape, b);
+      run_forward(model_, *step);
+      Cursor(tape).run();
+      if (reducer_) reducer_->end_micro_batch();
+    }
+    if (reducer_) reducer_->finish();
+  }
+  if (groups != nullptr) combine(ranks_, stats);
+  for (auto& [layer, entropy] : stats.router_entropy) entropy /= static_cast<double>(tokens.all);
   return stats;
 }
 
+MicroBatch StepRunner::part_of(const data::Batch& batch, int64_t first, int64_t count, std::span<const LookAhead> ahead) const {
+  return rank_part(micro_batch(batch, first, count, ahead), batch.sequence_length, ranks_);
+}
+
 std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
-  const MicroBatch mb = micro_batch(batch, 0, batch.rows);
-  Tape tape(heap_, {.record = false});
-  Context c{tape, model_.weights(), &mb.rows, tape.leaf(mb.positions)};
-  model_.equip(c);
-  const Value hidden_TD = model_.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
-  const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD, tape.leaf(mb.targets));
-  const auto* logprob = h.logprob_T.tensor().as<float>();
-  double nll = 0;
-  int64_t valid = 0;
-  for (int64_t t = 0; t < mb.rows.count; ++t)
-    if (mb.targets.as<int32_t>()[t] >= 0) nll -= logprob[t], ++valid;
-  return {nll, valid};
+  HeadStats stats;
+  const auto step = [&](Tape& tape, int64_t first, int64_t count) {
+    return std::make_unique<EvaluationStep>(model_, tape, part_of(batch, first, count, {}), stats);
+  };
+  if (ranks_.pipe != nullptr) {  // a sequence at a time, so that all stages have work
+    run_pipeline(model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, batch.rows)),
+                 [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
+  } else {
+    Tape tape(heap_, {.record = false});
+    run_forward(model_, *step(tape, 0, batch.rows));
+  }
+  return {stats.nll, stats.valid};
 }
 
 }  // namespace ingot

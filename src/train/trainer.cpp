@@ -9,6 +9,9 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "record/report.h"
+#include "train/group_check.h"
+#include "train/rank_logits.h"
+#include "train/run_layout.h"
 
 namespace ingot {
 namespace {
@@ -40,22 +43,16 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
   open_folder(start);
   world_->set_flight_folder(recipe_.run.folder);
   data_.emplace(prepare_data(fs_, recipe_));
+  require_same_data(groups_->world(), *data_);
   if (recipe_.model.vocab == 0) recipe_.model.vocab = data_->vocab;
   if (recipe_.model.vocab < data_->vocab)
     throw Error(fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
                 "set model.vocab = 0 to take the tokenizer's size");
-  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(), groups_->placement());
-  model_->join([this](Context& c) { groups_->join(c); });
-  model_->freeze(recipe_.optimizer.freeze);
-  const ParameterTable& table = model_->decoder().table();
-  if (table.trainable() == 0)
-    throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
-  if (recipe_.parallel.shard_optimizer) shards_ = std::make_unique<Shards>(*groups_, model_->weights());
-  ownership_ = shards_ ? std::make_unique<Ownership>(*groups_, table, *shards_) : std::make_unique<Ownership>(*groups_, table);
-  gradients_ = std::make_unique<GradientBuffer>(table, groups_->placement(), DType::f32);
+  build_model();
   build_optimizer();
-  runner_ = std::make_unique<StepRunner>(*model_, *gradients_, groups_.get());
-  plan_ = preflight(recipe_, *model_, &*data_, gradients_->bytes(), *optimizer_, owned_elements());
+  build_balance();
+  runner_ = std::make_unique<StepRunner>(*model_, *gradients_, step_ranks());
+  plan_ = preflight(recipe_, *model_, &*data_, *gradients_, *optimizer_, owned_elements(), step_ranks());
   require_fit(plan_);
   policy_ = std::make_unique<NamedPolicy>(plan_.recompute, plan_.offload);
   if (policy_->offloads())
@@ -73,21 +70,20 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
 Trainer::~Trainer() = default;
 
 void Trainer::build_optimizer() {
-  optimizer_ = std::make_unique<Optimizer>(recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed),
-                                           optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get()));
   const ParameterTable& table = model_->decoder().table();
-  for (size_t i = 0; i < optimizer_->params().size(); ++i) {
-    const ParamView& p = optimizer_->params()[i];
-    if (optimizer_->groups()[i].optimizer == OptimizerKind::muon && p.row_splits.empty() &&
-        !table[table.find(p.name)].row_splits.empty())
-      throw Error(fmt::format("Muon treats blocks of '{}' apart that parallel.tensor cuts together", p.name),
-                  "set optimizer.matrices = \"adamw\", or parallel.tensor = 1");
-  }
+  OptimizerConfig config = recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed);
+  std::vector<ParamView> views = optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get());
+  config.groups = groups_of_stage(std::move(config.groups), table, views);
+  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views));
   if (recipe_.optimizer.qk_clip > 0) {
-    if (groups_->tensor().size() > 1)
-      throw Error("optimizer.qk_clip scales whole heads, and parallel.tensor shares them out", "set one of them to its default");
-    qk_layers_ = qk_clip_layers(recipe_.model, optimizer_views(model_->weights(), *gradients_));
+    ModelConfig part = recipe_.model;  // tensor ranks have whole heads
+    part.heads /= groups_->tensor().size();
+    part.kv_heads /= groups_->tensor().size();
+    qk_layers_ = qk_clip_layers(part, optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get()));
   }
+}
+
+void Trainer::build_balance() {
   const MoeConfig& moe = recipe_.model.moe;
   std::vector<BalanceView> views;
   if (moe.balance != BalanceRule::none)
@@ -187,12 +183,14 @@ TrainResult Trainer::run() {
 }
 
 int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
+  if (keeper_) keeper_->release_all();
   optimizer_->step(args);
-  if (shards_) shards_->gather(model_->weights());
   int64_t clipped = 0;
   if (!qk_layers_.empty())
     for (const auto& [layer, logits] : stats.attention_logits)
       clipped += qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
+  clipped = sum_over_model(clipped);
+  if (shards_ && !keeper_) shards_->gather(model_->weights());
   size_t layer_index = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {
     if (balance_->layers() == 0) break;
@@ -216,13 +214,13 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   gradients_->finish_step();
   const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
   const double passes = monotonic_seconds();
-  reduce_gradients(*groups_, model_->decoder().table(), *gradients_, shards_.get());
   const GradNorm norm = norm_over_ranks(scale);
   judge(stats, batch, norm);
   StepArgs args;
   args.lr = recipe_.learning_rate(sampler_->stage(), step_ - sampler_->first_step()) * stage().rate_factor(sampler_->level());
   args.grad_scale = scale;
   args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
+  enter(RunPhase::update);
   const int64_t clipped_heads = update_weights(stats, args);
   const double end = monotonic_seconds();
   enter(RunPhase::records);
@@ -289,7 +287,7 @@ void Trainer::validate(MetricRow& row, bool complete) {
   for (const data::Dataset& source : data_->sources) {
     if (!source.has_split("validation")) continue;
     const data::ValidationPass pass(source.validation(), stage().sequence, rows);
-    const int64_t micro = stage().micro(recipe_.data_ranks());
+    const int64_t micro = stage().micro(recipe_.data_ranks()) * pipe_->stages();  // stages work side by side
     const int64_t windows = budget > 0 ? std::min(pass.windows(), std::max<int64_t>(1, budget / stage().sequence)) : pass.windows();
     const int64_t data = recipe_.data_ranks();
     double sums[2] = {0, 0};  // of -logprob, and targets
@@ -304,6 +302,7 @@ void Trainer::validate(MetricRow& row, bool complete) {
     }
     const Tensor t = Tensor::of(sums, {2});
     groups_->data().all_reduce(t, t).wait();
+    pipe_->forward().all_reduce(t, t).wait();  // the last stage has them
     const double nll = sums[0], valid = sums[1];
     const double loss = valid > 0 ? nll / static_cast<double>(valid) : 0;
     // Bits per byte over the windows seen: their share of the split's bytes.
@@ -314,9 +313,20 @@ void Trainer::validate(MetricRow& row, bool complete) {
   }
 }
 
-void Trainer::sample() {
-  if (groups_->tensor().size() > 1) return;  // require_prompts() has said so
+std::vector<int32_t> Trainer::sample_alone(std::span<const int32_t> prompt, const GenerateOptions& options) const {
   Generator generator(*model_);
+  SequenceState sequence = generator.new_sequence();
+  return generator.generate(sequence, prompt, options);
+}
+
+std::vector<int32_t> Trainer::sample_together(std::span<const int32_t> prompt, const GenerateOptions& options) const {
+  RankLogits logits(*model_, step_ranks());
+  return continue_prompt(model_->config(), 0, prompt, options,
+                         [&](std::span<const int32_t> tokens) { return logits.after(tokens); });
+}
+
+void Trainer::sample() {
+  const bool parts = groups_->tensor().size() * pipe_->stages() > 1;  // of the model are on this rank
   for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
     const std::string& prompt = recipe_.samples.prompts[i];
     std::vector<int32_t> ids = data_->tokenizer.encode(prompt);
@@ -330,8 +340,7 @@ void Trainer::sample() {
     o.vocab = data_->vocab;
     o.max_tokens = std::min(recipe_.samples.tokens, model_->config().context - static_cast<int64_t>(ids.size()));
     if (data_->tokenizer.roles().eos) o.stop_ids = {*data_->tokenizer.roles().eos};
-    SequenceState sequence = generator.new_sequence();
-    const std::string text = data_->tokenizer.decode(generator.generate(sequence, ids, o));
+    const std::string text = data_->tokenizer.decode(parts ? sample_together(ids, o) : sample_alone(ids, o));
     result_.last_sample = prompt + text;
     if (!leads()) continue;
     append_sample(fs_, recipe_.run.folder + "/" + run_files::kSamples, {step_, prompt, text});

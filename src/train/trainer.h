@@ -22,6 +22,8 @@
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
 #include "parallel/ownership.h"
+#include "parallel/pipeline_groups.h"
+#include "parallel/unit_keeper.h"
 #include "record/metrics.h"
 #include "record/run_record.h"
 #include "record/tensorboard.h"
@@ -49,7 +51,8 @@ struct TrainResult {
 enum class RunPhase {
   data,       ///< waits for the step's batch
   passes,     ///< forward and backward; TapeObserver::tensor() tells every op
-  optimizer,  ///< gradient norm, update, router biases
+  optimizer,  ///< gradient norm, and what follows from it
+  update,     ///< the optimizer moves the weights; router biases
   records,    ///< validation, metrics, samples
   save,       ///< copies a checkpoint; a thread of the writer writes it meanwhile
 };
@@ -85,10 +88,16 @@ class Trainer {
  private:
   void join(World* world);
   void open_folder(StartMode start);
+  /// The parameters that this rank holds, who answers for which, and their gradients.
+  void build_model();
   void build_optimizer();
+  void build_balance();
   std::optional<CheckpointReader> newest_checkpoint() const;
-  /// Norm of the whole model's gradient, the same on all ranks.
+  /// Norm of the whole model's gradient, the same on all ranks, with sums by index of the parameter table.
   GradNorm norm_over_ranks(double scale) const;
+  std::string describe_bad_norm(const GradNorm& norm) const;
+  /// Over the ranks that hold other parts of the model: pipeline stages, tensor ranks.
+  int64_t sum_over_model(int64_t value) const;
   /// False if any rank wants to stop. Also makes a save that all ranks have written a checkpoint.
   bool agree_to_go_on(bool stop);
   void start_weights();
@@ -110,6 +119,9 @@ class Trainer {
   [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
   void validate(MetricRow& row, bool complete);
   void sample();
+  /// Continues a prompt: with a cache, or by the ranks that hold the model in parts.
+  std::vector<int32_t> sample_alone(std::span<const int32_t> prompt, const GenerateOptions& options) const;
+  std::vector<int32_t> sample_together(std::span<const int32_t> prompt, const GenerateOptions& options) const;
   SaveRequest save_request(const std::string& protection);
   /// Calls fn(name, parameter, dtype, data, elements) for the optimizer's state of each parameter: of those elements that
   /// this rank moves, which lie at `data`.
@@ -123,6 +135,7 @@ class Trainer {
   void try_commit();
   void log_line(const MetricRow& row) const;
   StepOptions step_options() const;
+  StepRanks step_ranks() const;
   void enter(RunPhase phase) const {
     if (observer_ != nullptr) observer_->enters(phase);
   }
@@ -136,10 +149,12 @@ class Trainer {
   std::unique_ptr<World> alone_;  ///< where no world was given
   World* world_ = nullptr;
   std::unique_ptr<RankGroups> groups_;
+  std::unique_ptr<PipelineGroups> pipe_;
   std::unique_ptr<FolderLock> lock_;
   std::optional<PreparedData> data_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Shards> shards_;  ///< of a sharded optimizer
+  std::unique_ptr<Shards> shards_;      ///< where data ranks share anything out
+  std::unique_ptr<UnitKeeper> keeper_;  ///< where they share weights out
   std::unique_ptr<Ownership> ownership_;
   std::unique_ptr<GradientBuffer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -1,11 +1,12 @@
 // See trainer.h: what a run's ranks do together, apart from the step itself.
 #include <cmath>
 
-#include "base/build_info.h"
 #include "base/log.h"
 #include "checkpoint/reader.h"
 #include "comm/settle.h"
 #include "record/run_record.h"
+#include "train/group_check.h"
+#include "train/run_layout.h"
 #include "train/trainer.h"
 
 namespace ingot {
@@ -13,35 +14,8 @@ namespace {
 
 std::string nothing() { return {}; }
 
-/// What must be the same on all ranks: the program, its kernels and the recipe.
-std::string identity(const Recipe& recipe) {
-  return fmt::format("commit {}\nkernel set {}\n{}", build_info().commit, kernel_set_fingerprint(), print_config(recipe));
-}
-
-/// The first line that differs.
-std::string first_difference(const std::string& a, const std::string& b) {
-  size_t at = 0;
-  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
-  const auto line = [&](const std::string& text) {
-    const size_t begin = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
-    const size_t from = begin == std::string::npos ? 0 : begin + 1;
-    const std::string found = text.substr(from, text.find_first_of("\n#", from) - from);
-    return found.substr(0, found.find_last_not_of(' ') + 1);
-  };
-  return fmt::format("'{}' and '{}'", line(a), line(b));
-}
-
-GridShape grid_of(const ParallelConfig& p, int ranks) {
-  const int64_t others = p.tensor;
-  if (ranks % others != 0)
-    throw Error(fmt::format("{} ranks do not divide into groups of parallel.tensor = {}", ranks, p.tensor),
-                "start a multiple of it, or change parallel.tensor");
-  const int64_t data = ranks / others;
-  if (p.data != 0 && p.data != data)
-    throw Error(fmt::format("parallel.data = {} x parallel.tensor = {} needs {} ranks, but {} {} started", p.data, p.tensor,
-                            p.data * others, ranks, ranks == 1 ? "was" : "were"),
-                fmt::format("start that many (mpirun -n {}), or leave parallel.data at 0", p.data * others));
-  return {.dp = static_cast<int>(data), .tp = static_cast<int>(p.tensor), .ep = static_cast<int>(p.expert)};
+GroupMaker group_maker(World& world) {
+  return [&world](std::string name, const std::vector<int>& members) { return world.group(std::move(name), members); };
 }
 
 }  // namespace
@@ -49,27 +23,13 @@ GridShape grid_of(const ParallelConfig& p, int ranks) {
 void Trainer::join(World* world) {
   if (world == nullptr) world = (alone_ = self_world()).get();
   world_ = world;
-  const Grid grid(grid_of(recipe_.parallel, world->ranks()));
-  groups_ = std::make_unique<RankGroups>(grid, world->rank(), [&](std::string name, const std::vector<int>& members) {
-    return world->group(std::move(name), members);
-  });
+  groups_ = std::make_unique<RankGroups>(grid_of(recipe_.parallel, world->ranks()), world->rank(), group_maker(*world),
+                                         rank_options(recipe_));
   recipe_.parallel.data = groups_->batch_ranks();
-  settle(&groups_->world(), [&] { return identity(recipe_); }, [](const std::vector<std::string>& ranks) {
-    for (size_t r = 1; r < ranks.size(); ++r)
-      if (ranks[r] != ranks[0])
-        throw Error(fmt::format("ranks 0 and {} do not run the same: {}", r, first_difference(ranks[0], ranks[r])),
-                    "start one program with one recipe on all ranks");
-    return nothing();
-  });
-  for (size_t i = 0; i < recipe_.stages.size(); ++i)
-    for (int64_t level = 0; level < recipe_.stages[i].levels(); ++level) {
-      const StageConfig& s = recipe_.stages[i];
-      const int64_t data = recipe_.data_ranks(), batch = s.batch_at(level), unit = data * std::max<int64_t>(1, s.micro_batch);
-      if (batch % unit != 0)
-        throw Error(fmt::format("stage '{}': a batch of {} sequences does not divide among {} data ranks in micro-batches of {}",
-                                s.name, batch, data, s.micro_batch > 0 ? s.micro_batch : batch / data),
-                    fmt::format("choose stages.{}.batch as a multiple of {}", i, unit));
-    }
+  require_same_program(groups_->world(), recipe_);
+  for (const std::string& change : recipe_.fit_batches())
+    if (leads()) log::warn("{}", change);
+  require_shares(recipe_);
 }
 
 void Trainer::open_folder(StartMode start) {
@@ -82,6 +42,7 @@ void Trainer::open_folder(StartMode start) {
                   "resume it (without --fresh), or choose another --run.folder, or delete the folder");
     return nothing();
   });
+  require_one_folder(groups_->world(), fs_, folder);
 }
 
 std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
@@ -96,16 +57,61 @@ std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
   return newest;
 }
 
-GradNorm Trainer::norm_over_ranks(double scale) const {
-  GradNorm norm = gradient_norm(optimizer_->params(), scale);
-  if (groups_->world().size() == 1) return norm;
+void Trainer::build_model() {
+  // What stands in which stage follows from the parameters' names, which a model of this rank's parts is made from.
+  const Decoder whole(recipe_.model);
+  pipe_ = std::make_unique<PipelineGroups>(groups_->grid(), world_->rank(), group_maker(*world_),
+                                           layout_of(recipe_.parallel, recipe_.model), whole.table());
+  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(), pipe_->placement(groups_->placement()));
+  model_->join([this](Context& c) {
+    groups_->join(c);
+    if (c.context_rows == nullptr) c.context = nullptr;  // samples: each context rank runs whole sequences
+  });
+  model_->freeze(recipe_.optimizer.freeze);
   const ParameterTable& table = model_->decoder().table();
-  for (size_t i = 0; i < norm.sum_squares.size(); ++i)
-    if (ownership_->owned(table.find(optimizer_->params()[i].name)).empty()) norm.sum_squares[i] = 0;
-  const Tensor sums = Tensor::of(norm.sum_squares.data(), {static_cast<int64_t>(norm.sum_squares.size())});
-  groups_->world().all_reduce(sums, sums).wait();
+  if (table.trainable() == 0)
+    throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
+  const ShardLevel level = recipe_.parallel.shard;
+  if (level != ShardLevel::none) shards_ = std::make_unique<Shards>(*groups_, model_->weights());
+  if (level == ShardLevel::full) keeper_ = std::make_unique<UnitKeeper>(*groups_, model_->weights());
+  ownership_ = shards_ ? std::make_unique<Ownership>(*groups_, *pipe_, table, *shards_)
+                       : std::make_unique<Ownership>(*groups_, *pipe_, table);
+  gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32);
+}
+
+GradNorm Trainer::norm_over_ranks(double scale) const {
+  const ParameterTable& table = model_->decoder().table();
+  const GradNorm local = gradient_norm(optimizer_->params(), scale);
+  GradNorm norm;
+  norm.sum_squares.resize(static_cast<size_t>(table.size()));
+  for (size_t i = 0; i < local.sum_squares.size(); ++i) {
+    const int parameter = table.find(optimizer_->params()[i].name);
+    if (!ownership_->owned(parameter).empty()) norm.sum_squares[static_cast<size_t>(parameter)] = local.sum_squares[i];
+  }
+  const Tensor sums = Tensor::of(norm.sum_squares.data(), {table.size()});
+  if (groups_->world().size() > 1) groups_->world().all_reduce(sums, sums).wait();
   norm.combine(scale);
   return norm;
+}
+
+std::string Trainer::describe_bad_norm(const GradNorm& norm) const {
+  const std::string& name = model_->decoder().table()[static_cast<int>(norm.first_bad)].name;
+  for (const ParamView& p : optimizer_->params())
+    if (p.name == name) return describe_bad_gradient({&p, 1}, GradNorm{{}, norm.norm, 0});
+  return fmt::format("the gradient of '{}', which other ranks hold, is not finite", name);
+}
+
+int64_t Trainer::sum_over_model(int64_t value) const {
+  auto sum = static_cast<double>(value);
+  const Tensor t = Tensor::of(&sum, {1});
+  groups_->tensor().all_reduce(t, t).wait();
+  pipe_->forward().all_reduce(t, t).wait();
+  return static_cast<int64_t>(sum);
+}
+
+StepRanks Trainer::step_ranks() const {
+  const bool table_runs = pipe_->stages() > 1 || recipe_.parallel.schedule == PipelineScheduleKind::merged;
+  return {groups_.get(), table_runs ? pipe_.get() : nullptr, recipe_.parallel.schedule};
 }
 
 bool Trainer::agree_to_go_on(bool stop) {

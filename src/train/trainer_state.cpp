@@ -132,9 +132,6 @@ void Trainer::start_weights() {
 }
 
 void Trainer::require_prompts() const {
-  if (groups_->tensor().size() > 1 && !recipe_.samples.prompts.empty() && leads())
-    log::warn("no samples during the run: parallel.tensor = {} cuts the vocabulary; `ingot generate --run {}` writes them afterwards",
-              groups_->tensor().size(), recipe_.run.folder);
   for (size_t i = 0; i < recipe_.samples.prompts.size(); ++i) {
     const std::string& prompt = recipe_.samples.prompts[i];
     size_t tokens = 0;
@@ -167,8 +164,14 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
     const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
     // What the sampler has consumed is counted in batches of the stages so far.
     bool consumed = false;
+    // Where ranks have come or gone, it goes on from the samples consumed.
+    const bool refits = recipe_.parallel.batch_fit != BatchFit::refuse;
+    const auto is_size = [&](size_t i) {
+      return d.path == fmt::format("stages.{}.batch", i) ||
+             (is(fmt::format("stages.{}.batches.", i).c_str()) && d.path.ends_with(".batch"));
+    };
     for (size_t i = 0; i <= then.stage; ++i)
-      consumed |= is(fmt::format("stages.{}.batch", i).c_str()) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
+      consumed |= (is(fmt::format("stages.{}.batch", i).c_str()) && !(refits && is_size(i))) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
                   is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
                   is(fmt::format("stages.{}.window_growth", i).c_str()) ||
                   (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
@@ -223,7 +226,7 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
   if (stats.valid == 0) fail("step {}: the batch has no valid target (all masked)", step_ + 1);
   if (!std::isfinite(stats.loss())) diagnose(batch, fmt::format("the loss of step {} is {}", step_ + 1, stats.loss()));
   if (!norm.finite())
-    diagnose(batch, fmt::format("step {}: {}", step_ + 1, describe_bad_gradient(optimizer_->params(), norm)));
+    diagnose(batch, fmt::format("step {}: {}", step_ + 1, describe_bad_norm(norm)));
   switch (watch_.observe(stats.loss())) {
     case LossWatch::Verdict::fine: return;
     case LossWatch::Verdict::spike:

@@ -1,62 +1,22 @@
 // One rank of three goes wrong in each collective (fault_program.cpp): everything ends in time, nothing stays behind, the
 // survivors have written their flight records, and what is printed names the rank, the operation and the step.
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
-#include <thread>
 
-#include "base/clock.h"
-#include "support/support.h"
+#include "mpi/fault_run.h"
 
 namespace ingot {
 namespace {
 
-constexpr double kReport = 0.5, kAbort = 2;
+using test::kAbort;
+using test::kReport;
+using test::Outcome;
 const char* const kCollectives[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier", "send_recv"};
 
-struct Outcome {
-  std::string output, folder;
-  int code = 0;
-  double seconds = 0;
-  nlohmann::json flight(int rank) const {
-    std::ifstream file(folder + "/flight-" + std::to_string(rank) + ".json");
-    return file ? nlohmann::json::parse(file) : nlohmann::json();
-  }
-};
-
-/// Whether a process is there, as more than an entry that nobody has collected.
-bool lives(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  return std::getline(file, text) && text.substr(text.rfind(')') + 2, 1) != "Z";
-}
-
 Outcome run(const std::string& fault, const std::string& where, const test::TempDir& folder, double abort = kAbort) {
-  Outcome o;
-  o.folder = folder.path();
-  const std::string command = std::string(INGOT_MPI_ENVIRONMENT) + o.folder + " " INGOT_MPIEXEC " -n 3 " + INGOT_FAULT_PROGRAM + " " + fault + " " + where + " " + o.folder +
-                              " " + std::to_string(kReport) + " " + std::to_string(abort) + " 2>&1 </dev/null";
-  const double begin = monotonic_seconds();
-  FILE* pipe = ::popen(command.c_str(), "r");
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) o.output.append(buffer, n);
-  o.code = WEXITSTATUS(::pclose(pipe));
-  o.seconds = monotonic_seconds() - begin;
-  for (int rank = 0; rank < 3; ++rank) {
-    int pid = 0;
-    std::ifstream(o.folder + "/pid-" + std::to_string(rank)) >> pid;
-    EXPECT_GT(pid, 0) << o.output;
-    for (int tries = 0; lives(pid) && tries < 50; ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_FALSE(lives(pid)) << "rank " << rank << " is still there: " << fault << " in " << where;
-  }
-  return o;
+  return test::run_ranks_of(fmt::format("{} {} {} {} {} {}", INGOT_FAULT_PROGRAM, fault, where, folder.path(), kReport, abort), 3, folder.path());
 }
 
 std::string name(const testing::TestParamInfo<const char*>& info) { return info.param; }
@@ -89,8 +49,9 @@ class Fault : public testing::TestWithParam<const char*> {
 TEST_P(Fault, AKilledRankEndsAll) {
   const Outcome o = run_fault("kill");
   expect_ended(o);
-  expect_named(o, std::string("rank 0 in ") + GetParam());
-  expect_named(o, "at step 3; missing: rank 1");
+  // mpirun may kill a rank before it can say that it was told to: then its report of the late rank is there.
+  const std::regex message(std::string("rank 0 in ") + GetParam() + ".* at step 3(: waits for .* s)?; missing: rank 1");
+  EXPECT_TRUE(std::regex_search(o.output, message)) << o.output;
   expect_named(o, "told to end (SIGTERM)");
   EXPECT_TRUE(flight_has(o, 0)) << o.output << o.flight(0).dump(1);
   EXPECT_TRUE(o.flight(2).is_object()) << o.output;
@@ -141,9 +102,10 @@ TEST(MpiFault, AMismatchNamesBothRanks) {
 
 TEST(MpiFault, ARankThatReturnedIsNotWaitedFor) {
   const test::TempDir folder;
-  const Outcome o = run("return", "all_reduce", folder);
+  constexpr double kLongAbort = 10;
+  const Outcome o = run("return", "all_reduce", folder, kLongAbort);
   EXPECT_NE(o.code, 0);
-  EXPECT_LT(o.seconds, kAbort) << o.output;
+  EXPECT_LT(o.seconds, kLongAbort) << o.output;
   EXPECT_NE(o.output.find("at step 3: it will never complete; missing: rank 1 (it has returned"), std::string::npos) << o.output;
 }
 

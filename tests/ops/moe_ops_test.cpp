@@ -407,22 +407,61 @@ std::vector<int32_t> sparse_choices(int64_t tokens, int64_t k, int32_t experts) 
   return ids;
 }
 
+TEST(GroupByRank, WhatIsBeyondTheBoundIsNotSent) {
+  const std::vector<int32_t> ids = {0, 1, 0, 5, 1, 4, 0, 3};  // three ranks of two experts, two rows each at most
+  const std::vector<float> x = {10, 20, 30, 40}, probs(8, 1);
+  HeapArena arena;
+  Tape tape(arena, {.record = false});
+  tape.begin_segment("test", -1);
+  const RankRows r = group_by_rank(tape, {3, 6, 1, 0, 2}, tape.leaf(Tensor::of(x.data(), {4, 1})), tape.leaf(Tensor::of(probs.data(), {4, 2})),
+                                   tape.leaf(Tensor::of(ids.data(), {4, 2})));
+  EXPECT_EQ(reference::load(r.rows_SD.tensor()), (reference::Array{10, 20, 40, 20, 30, 0}));
+  EXPECT_EQ(reference::load_ints(r.rows_per_rank.tensor()), (std::vector<int32_t>{2, 1, 2}));
+  EXPECT_EQ(reference::load_ints(r.row_TM.tensor()), (std::vector<int32_t>{0, -1, 1, 3, -1, 4, -1, 2}));
+  EXPECT_EQ(reference::load(r.dropped.tensor()), (reference::Array{2}));  // expert 1 of token 2, expert 0 of token 3
+}
+
+OpCase group_by_rank_case(const GroupByRankAttr& attr, int64_t k, int64_t tokens, DType type, bool blocks) {
+  OpCase c;
+  c.name = fmt::format("group_by_rank {} of {} experts from {} on {} ranks, {} copies, {} tokens, {}, blocks={}", k, attr.experts,
+                       attr.first, attr.ranks, attr.copies, tokens, name_of(type), blocks);
+  c.op = &group_by_rank_op();
+  c.attr = c.attr_double = AttrBox(attr);
+  std::vector<int32_t> ids = sparse_choices(tokens, k, attr.experts);
+  for (int32_t& id : ids)
+    if (id >= 0) id += attr.first;
+  const auto half = static_cast<int32_t>(tokens / 2);
+  c.inputs = {{{Shape{tokens, 5}, type}},
+              {{Shape{tokens, k}, DType::f32}},
+              {{Shape{tokens, k}, DType::i32}, 1, 0, ids},
+              {{Shape{3}, DType::i32}, 1, 0, {half, 0, static_cast<int32_t>(tokens) - half}, blocks}};
+  c.finite_differences = tokens <= 7;
+  return c;
+}
+
 TEST(GroupByRank, Cases) {
   for (const DType type : {DType::f32, DType::bf16})
     for (const int64_t tokens : {0, 7, 90})
       for (const auto& [experts, ranks, copies, k] :
            {std::tuple<int32_t, int32_t, int32_t, int64_t>{6, 3, 1, 2}, {6, 2, 1, 4}, {4, 4, 1, 1}, {6, 6, 2, 2}, {4, 2, 2, 3}}) {
-        OpCase c;
-        c.name = fmt::format("group_by_rank {} of {} experts on {} ranks, {} copies, {} tokens, {}", k, experts, ranks, copies,
-                             tokens, name_of(type));
-        c.op = &group_by_rank_op();
-        c.attr = c.attr_double = AttrBox(GroupByRankAttr{ranks, experts, copies});
-        c.inputs = {{{Shape{tokens, 5}, type}},
-                    {{Shape{tokens, k}, DType::f32}},
-                    {{Shape{tokens, k}, DType::i32}, 1, 0, sparse_choices(tokens, k, experts)}};
-        c.finite_differences = tokens <= 7;
-        check_op(c);
+        check_op(group_by_rank_case({ranks, experts, copies}, k, tokens, type, false));
+        check_op(group_by_rank_case({ranks, experts, copies, 9}, k, tokens, type, true));
+        check_op(group_by_rank_case({ranks, experts, copies, 0, 2}, k, tokens, type, false));
       }
+}
+
+TEST(GroupByRank, CountsTheRowsOfEachBlockApart) {
+  const std::vector<int32_t> ids = {4, 7, 5, -1, 6, -1}, blocks = {2, 0, 3};  // experts 4 to 7 on two ranks; the last is padding
+  const std::vector<float> x(6, 1);
+  HeapArena arena;
+  Tape tape(arena, {.record = false});
+  tape.begin_segment("test", -1);
+  const Value ones = tape.leaf(Tensor::of(x.data(), {6, 1}));
+  const RankRows r = group_by_rank(tape, {2, 4, 1, 4}, ones, ones, tape.leaf(Tensor::of(ids.data(), {6, 1})),
+                                   tape.leaf(Tensor::of(blocks.data(), {3})));
+  EXPECT_EQ(r.rows_per_rank.shape(), (Shape{2, 3}));
+  EXPECT_EQ(reference::load_ints(r.rows_per_rank.tensor()), (std::vector<int32_t>{1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(reference::load_ints(r.token_S.tensor()), (std::vector<int32_t>{0, 2, 1, 4, -1, -1}));
 }
 
 TEST(GroupByRank, ATokenGoesOnceToEachRankOfItsExperts) {

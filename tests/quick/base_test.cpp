@@ -14,6 +14,7 @@
 #include "base/file_system.h"
 #include "base/folder_lock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "support/support.h"
@@ -136,6 +137,24 @@ TEST(FolderLock, WaitsForTheOther) {
   released = true;
   first.reset();
   other.join();
+}
+
+TEST(Log, AFileKeepsLinesWithTheirTime) {
+  const test::TempDir folder;
+  const log::Level before = log::level();
+  log::set_level(log::Level::silent);
+  ASSERT_TRUE(log::keep_in(folder / "log"));
+  log::info("a step");
+  log::warn("a {}", "doubt");
+  log::debug("a detail");
+  log::set_level(before);
+  log::keep_in("");
+  log::debug("nothing more");
+  const std::string text = real_file_system().read(folder / "log"), line = text.substr(0, text.find('\n'));
+  EXPECT_EQ(line.size(), std::string("2026-01-01T00:00:00Z a step").size()) << text;
+  EXPECT_EQ(line.substr(19), "Z a step");
+  EXPECT_EQ(text.substr(line.size() + 21), " warning: a doubt\n");
+  EXPECT_FALSE(log::keep_in(folder / "nowhere/log"));
 }
 
 }  // namespace

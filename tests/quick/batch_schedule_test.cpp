@@ -57,6 +57,28 @@ TEST(BatchSchedule, ByLoss) {
   EXPECT_DOUBLE_EQ(s.rate_factor(1), std::sqrt(2.0));
 }
 
+TEST(BatchSchedule, FitsRanks) {
+  Recipe r;
+  r.stages = {stage_of(10, {{100, {}, 16}}), stage_of(10, {})};
+  r.stages[0].batch = 8, r.stages[0].batch_rate = BatchRate::sqrt, r.stages[0].micro_batch = 2, r.stages[1].batch = 6;
+  r.parallel.data = 3;
+  EXPECT_THROW(r.fit_batches(), Error);
+  Recipe down = r, up = r;
+  down.parallel.batch_fit = BatchFit::down, up.parallel.batch_fit = BatchFit::up;
+  EXPECT_EQ(down.fit_batches().size(), 2u);
+  EXPECT_EQ(up.fit_batches(), (std::vector<std::string>{
+      "stage 'pretrain': 12 sequences a step instead of 8, which 3 data ranks cannot share out",
+      "stage 'pretrain': 18 sequences a step instead of 16, which 3 data ranks cannot share out"}));
+  EXPECT_EQ(down.stages[0].batch, 6);
+  EXPECT_EQ(down.stages[0].batch_at(1), 12);
+  EXPECT_EQ(down.stages[1].batch, 6);
+  EXPECT_DOUBLE_EQ(down.stages[0].rate_factor(0), std::sqrt(6.0 / 8));
+  EXPECT_DOUBLE_EQ(down.stages[0].rate_factor(1), std::sqrt(12.0 / 8));
+  EXPECT_DOUBLE_EQ(down.stages[1].rate_factor(0), 1.0);
+  r.stages[0].batch = 4, r.parallel.batch_fit = BatchFit::down;
+  EXPECT_THROW(r.fit_batches(), Error);  // nothing would be left
+}
+
 std::string errors_of(const std::string& stage, const std::string& rest = "") {
   try {
     recipe_from_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n" + rest +

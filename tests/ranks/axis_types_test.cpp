@@ -80,6 +80,9 @@ void check(const std::string& name, ModelConfig config, int ranks) {
 }
 
 TEST(AxisTypes, EveryModelHasTheCollectivesThatItNeeds) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer leaves too few addresses for the plans of the largest presets";
+#endif
   for (const std::string& name : small_model_names()) check(name, small_model_config(name), 2);
   int checked = 0;
   for (const std::string& name : preset_names()) {

@@ -66,6 +66,7 @@ TEST(Communicator, AllToAllMovesRowsAndClearsPadding) {
 
 TEST(Communicator, MessagesKeepTheirOrder) { run_ranks(2, [](ThreadRank& self) { check_messages(self); }); }
 
+TEST(Communicator, TheSelfTestNamesASlowRank) { run_ranks(4, [](ThreadRank& self) { check_slow_rank(self); }); }
 TEST(Communicator, GroupsDoNotMeet) { run_ranks(3, [](ThreadRank& self) { check_groups(self); }); }
 
 std::string message_of(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline = 60) {

@@ -177,6 +177,28 @@ Attended attend(const AttentionAttr& a, const ContextRows* rows, Communicator* c
   return out;
 }
 
+/// Attention in the type of `qkv_type`: values are rounded to it first.
+Attended attend_in(DType type, const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring, const Array& qkv,
+                   const Array& d_o) {
+  HeapArena arena;
+  Tape tape(arena, {});
+  tape.begin_segment("test", -1);
+  const auto tensor = [&](Buffer& memory, const Array& values, int64_t width) {
+    memory = Buffer(static_cast<int64_t>(values.size()) * size_of(type));
+    const Tensor t(memory.data(), {static_cast<int64_t>(values.size()) / width, width}, type);
+    reference::store(t, values);
+    return t;
+  };
+  Buffer in, out;
+  const Value x = tape.leaf(tensor(in, qkv, a.packed_width()), true);
+  const AttentionResult r = rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
+  tape.seed(r.o, tensor(out, d_o, a.heads * a.values()));
+  Attended result{reference::load(r.o.tensor()), reference::load(r.lse.tensor()), {}};
+  Cursor(tape).run();
+  result.d_qkv = reference::load(tape.gradient(x));
+  return result;
+}
+
 void expect_near(const Array& found, const Array& expected, const char* what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
   double worst = 0;
@@ -205,6 +227,55 @@ TEST(ContextAttention, EqualsAttentionOfTheWhole) {
           expect_near(got.d_qkv, share(one.d_qkv, a.packed_width()), "d_qkv");
         });
   }
+}
+
+/// Largest difference relative to the largest element.
+double relative_difference(const Array& found, const Array& expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double worst = 0, scale = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    worst = std::max(worst, std::abs(found[i] - expected[i]));
+    scale = std::max(scale, std::abs(expected[i]));
+  }
+  return worst / scale;
+}
+
+/// Chunks of many blocks of keys, which begin at any token of a document; against the ordinary kernel of the same type.
+TEST(ContextAttention, FastKernelEqualsTheOrdinaryOne) {
+  constexpr int64_t kLong = 480, kAll = 2 * kLong;
+  AttentionAttr plain{4, 2, 24}, window{4, 1, 16}, blocks{2, 2, 8};
+  window.window = 70, window.softcap = 3, window.value_width = 5;
+  blocks.window = 96, blocks.window_block = 32;
+  Rows whole;
+  for (const int64_t n : {301, 1, 130, 48, 480}) {
+    whole.spans.push_back({whole.count, n, 0, nullptr, whole.count % kLong});
+    whole.count += n;
+  }
+  const std::vector<int32_t> positions(kAll, 0);
+  const KernelPolicy before = kernel_policy();
+  set_kernel_policy(KernelPolicy::strict);
+  for (AttentionAttr a : {plain, window, blocks})
+    for (const DType type : {DType::f32, DType::bf16}) {
+      a.rows = &whole;
+      const int64_t width = a.heads * a.values();
+      const Array qkv = draw(kAll * a.packed_width(), 2), d_o = draw(kAll * width, 3);
+      const Attended one = attend_in(type, a, nullptr, nullptr, false, qkv, d_o);
+      const double bound = type == DType::f32 ? 5e-6 : 2e-2;  // of sums in another order; of roundings of o and of cotangents
+      for (const int ranks : {2, 3})
+        for (const bool ring : {false, true})
+          run_ranks(ranks, [&](ThreadRank& self) {
+            const auto group = self.group("context", all_of(ranks));
+            const ContextRows rows(whole, kLong, positions.data(), self.rank(), ranks);
+            const auto share = [&](const Array& values, int64_t w) { return share_of(rows, values, w); };
+            const Attended got =
+                attend_in(type, a, &rows, group.get(), ring, share(qkv, a.packed_width()), share(d_o, width));
+            EXPECT_LE(relative_difference(got.o, share(one.o, width)), bound) << name_of(type) << " ranks " << ranks << " ring " << ring;
+            EXPECT_LE(relative_difference(got.lse, share(one.lse, a.heads)), 1e-6) << name_of(type);
+            EXPECT_LE(relative_difference(got.d_qkv, share(one.d_qkv, a.packed_width())), bound)
+                << name_of(type) << " ranks " << ranks << " ring " << ring;
+          });
+    }
+  set_kernel_policy(before);
 }
 
 }  // namespace

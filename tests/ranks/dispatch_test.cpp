@@ -1,7 +1,9 @@
-// The dispatchers: both give the same bits in every type, whoever gets the tokens, with and without a capacity; and the
-// all-to-all one sends each token once to each rank of its experts, no more.
+// The dispatchers give the same bits in every type, whoever gets the tokens, with and without a capacity. The all-to-all one
+// sends each token once to each rank of its experts, the hierarchical one once to each node, no more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -18,10 +20,10 @@ namespace {
 using reference::Array;
 constexpr int64_t kTokens = 24, kWidth = 16, kExperts = 8, kTopK = 3;
 
-MoeOptions options_of(double capacity, bool pad) {
+MoeOptions options_of(double capacity, bool pad, int32_t top_k = kTopK) {
   MoeOptions o;
   o.router = {.width = kWidth, .experts = kExperts, .init_std = 0.5};
-  o.route = {.normalize = true, .experts = kExperts, .k = kTopK};
+  o.route = {.normalize = true, .experts = kExperts, .k = top_k};
   o.width = kWidth;
   o.experts = kExperts;
   o.hidden = 12;
@@ -37,22 +39,47 @@ struct LayerRun {
   Array y, d_h;
   std::vector<Array> gradients;
   std::vector<int32_t> ids;
-  double bytes = 0;
+  double dropped = 0;  ///< choices, for want of room
+  double bytes = 0, across = 0, inside = 0;  ///< of the whole group, between nodes and inside them
   bool operator==(const LayerRun& o) const { return y == o.y && d_h == o.d_h && gradients == o.gradients && ids == o.ids; }
 };
 
 /// Routes of rank r: all to the first rank's experts, or the more to the last expert the higher the rank.
-std::vector<int32_t> forced(Routing routing, int rank) {
+std::vector<int32_t> forced(Routing routing, int rank, int32_t top_k) {
   std::vector<int32_t> ids;
   for (int64_t t = 0; t < kTokens; ++t)
-    for (int32_t j = 0; j < kTopK; ++j) {
-      const bool last = routing == Routing::skewed && j == kTopK - 1 && t < 8 * rank;
+    for (int32_t j = 0; j < top_k; ++j) {
+      const bool last = routing == Routing::skewed && j == top_k - 1 && t < 8 * rank;
       ids.push_back(last ? static_cast<int32_t>(kExperts - 1) : j - (routing == Routing::skewed && t % 5 == 4 && j == 0));
     }
   return ids;
 }
 
-LayerRun run_layer(const MoeOptions& o, const Precision& precision, Communicator& group, DispatchKind kind, Routing routing) {
+/// A rank's expert group, and its parts between nodes and inside them.
+struct Groups {
+  explicit Groups(World& self, int node_ranks = 0) : all(self.group("expert", members(0, 1, self.ranks()))) {
+    if (node_ranks == 0) return;
+    across = self.group("across", members(self.rank() % node_ranks, node_ranks, self.ranks() / node_ranks));
+    inside = self.group("inside", members(self.rank() / node_ranks * node_ranks, 1, node_ranks));
+  }
+  static std::vector<int> members(int first, int stride, int count) {
+    std::vector<int> m;
+    for (int i = 0; i < count; ++i) m.push_back(first + i * stride);
+    return m;
+  }
+  std::unique_ptr<Communicator> all, across = self_communicator("across"), inside = self_communicator("inside");
+};
+
+/// Options of a journey.
+struct Journey {
+  ReceiveBound receive = {};
+  bool bf16 = false;
+  std::vector<int32_t> ids = {};  ///< routes to take, instead of those of the routing
+};
+
+LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups& groups, DispatchKind kind, Routing routing,
+                   const Journey& journey = {}) {
+  Communicator& group = *groups.all;
   ParameterTable table;
   const MoeLayer layer(table, "moe", o);
   WeightSet weights(table, {.expert_size = group.size(), .expert_rank = group.rank()}, precision);
@@ -60,16 +87,20 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, Communicator
   weights.refresh_compute();
   GradientBuffer gradients(table, weights.placement(), precision.stream);
   gradients.begin_step();
-  CountingCommunicator counting(group);
+  CountingCommunicator counting(group), across(*groups.across), inside(*groups.inside);
   HeapArena arena;
   Tape tape(arena, {.sink = &gradients});
   Context c{tape, weights};
   c.expert = &counting;
+  c.expert_across = &across;
+  c.expert_inside = &inside;
   c.dispatch = kind;
-  std::vector<int32_t> ids;
+  c.receive = journey.receive;
+  c.bf16_dispatch = journey.bf16;
+  std::vector<int32_t> ids = journey.ids;
   if (routing != Routing::free) {
-    ids = forced(routing, group.rank());
-    c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kTokens, kTopK});
+    if (ids.empty()) ids = forced(routing, group.rank(), o.route.k);
+    c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kTokens, o.route.k});
   }
   const Random random(4, RandomPurpose::test, static_cast<uint64_t>(group.rank()));
   const auto tensor = [&](uint64_t first) {
@@ -84,35 +115,84 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, Communicator
   tape.seed(out.y_TD, tensor(1 << 20));
   LayerRun r;
   r.y = reference::load(out.y_TD.tensor());
-  for (const Metric& m : tape.metrics())
+  for (const Metric& m : tape.metrics()) {
     if (m.name == "router_ids") r.ids = reference::load_ints(m.value.tensor());
+    if (m.name == "router_dropped") r.dropped += reference::load(m.value.tensor())[0];
+  }
   Cursor(tape).run();
   gradients.finish_step();
   r.d_h = reference::load(tape.gradient(h));
   for (int i = 0; i < table.size(); ++i) r.gradients.push_back(reference::load(gradients.gradient(i)));
   r.bytes = counting.bytes;
+  r.across = across.bytes;
+  r.inside = inside.bytes;
   return r;
 }
 
-std::vector<int> all_of(int n) {
-  std::vector<int> members;
-  for (int i = 0; i < n; ++i) members.push_back(i);
-  return members;
+/// Calls check(options, precision, routing, what they are) for all of them.
+template <class Check>
+void each_problem(int32_t top_k, const Check& check) {
+  for (const Precision& precision : {Precision::f64(), Precision::f32(), Precision::bf16()})
+    for (const auto& [capacity, pad] : {std::pair{0.0, false}, {1.25, false}, {1.0, true}})
+      for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank})
+        check(options_of(capacity, pad, top_k), precision, routing,
+              fmt::format("{} capacity {} pad {} routing {} top {}", name_of(precision.compute), capacity, pad,
+                          static_cast<int>(routing), top_k));
 }
 
 TEST(Dispatchers, GiveTheSameBits) {
   for (const int ranks : {2, 4})
     run_ranks(ranks, [&](ThreadRank& self) {
-      const auto group = self.group("expert", all_of(ranks));
-      for (const Precision& precision : {Precision::f64(), Precision::f32(), Precision::bf16()})
-        for (const auto& [capacity, pad] : {std::pair{0.0, false}, {1.25, false}, {1.0, true}})
-          for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank}) {
-            const MoeOptions o = options_of(capacity, pad);
-            const LayerRun gather = run_layer(o, precision, *group, DispatchKind::all_gather, routing);
-            const LayerRun exchange = run_layer(o, precision, *group, DispatchKind::all_to_all, routing);
-            EXPECT_TRUE(gather == exchange) << name_of(precision.compute) << " capacity " << capacity << " pad " << pad
-                                            << " routing " << static_cast<int>(routing) << " ranks " << ranks;
-          }
+      const Groups groups(self);
+      each_problem(kTopK, [&](const MoeOptions& o, const Precision& precision, Routing routing, const std::string& what) {
+        const LayerRun gather = run_layer(o, precision, groups, DispatchKind::all_gather, routing);
+        const LayerRun exchange = run_layer(o, precision, groups, DispatchKind::all_to_all, routing);
+        EXPECT_TRUE(gather == exchange) << what << " ranks " << ranks;
+      });
+    });
+}
+
+struct Topology {
+  int nodes, ranks;  ///< of a node
+};
+constexpr Topology kTopologies[] = {{2, 2}, {4, 2}, {2, 4}, {4, 1}, {1, 4}};
+
+TEST(Dispatchers, OverNodesTheBitsAreTheSameWhileATokenHasTwoRanks) {
+  for (const Topology& t : kTopologies)
+    run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
+      const Groups groups(self, t.ranks);
+      for (const int32_t top_k : {1, 2})
+        each_problem(top_k, [&](const MoeOptions& o, const Precision& precision, Routing routing, const std::string& what) {
+          const LayerRun flat = run_layer(o, precision, groups, DispatchKind::all_to_all, routing);
+          const LayerRun nodes = run_layer(o, precision, groups, DispatchKind::hierarchical, routing);
+          EXPECT_TRUE(flat == nodes) << what << " nodes " << t.nodes << " x " << t.ranks;
+        });
+    });
+}
+
+double largest_difference(const Array& a, const Array& b) {
+  double worst = 0, scale = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+    scale = std::max(scale, std::abs(b[i]));
+  }
+  return scale > 0 ? worst / scale : worst;
+}
+
+/// Sums of three or four parts in another order: some units of the type's last place.
+TEST(Dispatchers, OverNodesSumsOfMoreRanksAgreeToRounding) {
+  for (const Topology& t : kTopologies)
+    run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
+      const Groups groups(self, t.ranks);
+      for (const int32_t top_k : {3, 4})
+        each_problem(top_k, [&](const MoeOptions& o, const Precision& precision, Routing routing, const std::string& what) {
+          const LayerRun flat = run_layer(o, precision, groups, DispatchKind::all_to_all, routing);
+          const LayerRun nodes = run_layer(o, precision, groups, DispatchKind::hierarchical, routing);
+          const double unit = precision.compute == DType::f64 ? 0x1p-53 : precision.compute == DType::f32 ? 0x1p-24 : 0x1p-8;
+          EXPECT_LE(largest_difference(nodes.y, flat.y), 4 * unit) << what;
+          EXPECT_LE(largest_difference(nodes.d_h, flat.d_h), 4 * unit) << what;
+          EXPECT_EQ(nodes.ids, flat.ids) << what;
+        });
     });
 }
 
@@ -133,13 +213,13 @@ std::vector<int32_t> rows_to_others(const std::vector<int32_t>& ids, int rank, i
 TEST(Dispatchers, AllToAllSendsATokenOncePerRank) {
   constexpr int kRanks = 4;
   run_ranks(kRanks, [&](ThreadRank& self) {
-    const auto group = self.group("expert", all_of(kRanks));
+    const Groups groups(self);
     for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank}) {
-      const LayerRun r = run_layer(options_of(0, false), Precision::f32(), *group, DispatchKind::all_to_all, routing);
+      const LayerRun r = run_layer(options_of(0, false), Precision::f32(), groups, DispatchKind::all_to_all, routing);
       std::vector<int32_t> arrive = rows_to_others(r.ids, self.rank(), kRanks);
       const int64_t sent = std::accumulate(arrive.begin(), arrive.end(), int64_t{0});
       const Tensor sums = Tensor::of(arrive.data(), {kRanks});
-      group->all_reduce(sums, sums).wait();
+      groups.all->all_reduce(sums, sums).wait();
       const int64_t received = arrive[static_cast<size_t>(self.rank())];
       // Rows, weights and ids out, sums back; then the sums' cotangents out, those of rows and weights back.
       const int64_t floats = (kWidth + kTopK) * 4, counts = (kRanks - 1) * 4;
@@ -153,9 +233,89 @@ TEST(Dispatchers, AllToAllSendsATokenOncePerRank) {
   });
 }
 
+/// Of every rank, the different ranks of each of its tokens' experts.
+std::vector<std::vector<std::set<int>>> destinations(Communicator& group, std::vector<int32_t> ids) {
+  const auto own = static_cast<int64_t>(ids.size()), ranks = static_cast<int64_t>(group.size());
+  std::vector<int32_t> all(static_cast<size_t>(own * ranks));
+  group.all_gather(Tensor::of(ids.data(), {own}), Tensor::of(all.data(), {own * ranks})).wait();
+  std::vector<std::vector<std::set<int>>> to(static_cast<size_t>(ranks), std::vector<std::set<int>>(kTokens));
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i] >= 0)
+      to[i / static_cast<size_t>(own)][i % static_cast<size_t>(own) / kTopK].insert(static_cast<int>(all[i] / (kExperts / ranks)));
+  return to;
+}
+
+/// Bytes of a leg in both passes: rows, weights and ids out, sums back; then the sums' cotangents out, the others' back.
+double leg_bytes(int64_t sent, int64_t received, int64_t counts) {
+  const int64_t floats = (kWidth + kTopK) * 4;
+  return static_cast<double>(4 * counts + sent * (floats + kTopK * 4) + received * kWidth * 4 + received * floats + sent * kWidth * 4);
+}
+
+TEST(Dispatchers, OverNodesATokenCrossesOncePerNode) {
+  for (const Topology& t : {Topology{2, 2}, Topology{2, 4}, Topology{4, 2}})
+    run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
+      const Groups groups(self, t.ranks);
+      const int me = self.rank(), my_node = me / t.ranks, my_place = me % t.ranks;
+      for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank}) {
+        const LayerRun r = run_layer(options_of(0, false), Precision::f32(), groups, DispatchKind::hierarchical, routing);
+        const auto to = destinations(*groups.all, r.ids);
+        int64_t across_out = 0, across_in = 0, inside_out = 0, inside_in = 0, copies = 0;
+        for (int from = 0; from < self.ranks(); ++from)
+          for (const std::set<int>& ranks : to[static_cast<size_t>(from)]) {
+            std::set<int> nodes;
+            for (const int rank : ranks) nodes.insert(rank / t.ranks);
+            for (const int node : nodes) {
+              if (node == from / t.ranks) continue;
+              across_out += from == me;
+              across_in += node == my_node && from % t.ranks == my_place;
+            }
+            for (const int rank : ranks) {
+              copies += from == me && rank / t.ranks != my_node;  // that would cross without nodes
+              if (rank / t.ranks != my_node || rank % t.ranks == from % t.ranks) continue;
+              inside_out += from % t.ranks == my_place;
+              inside_in += rank == me;
+            }
+          }
+        EXPECT_EQ(r.bytes, 0);
+        EXPECT_EQ(r.across, leg_bytes(across_out, across_in, t.nodes - 1));
+        EXPECT_EQ(r.inside, leg_bytes(inside_out, inside_in, t.nodes * (t.ranks - 1)));
+        EXPECT_LE(across_out, copies);
+        if (routing == Routing::free) {
+          EXPECT_LT(across_out, copies);
+        }
+      }
+    });
+}
+
+TEST(Dispatchers, OverNodesAPlanCountsTheExpectedBytes) {
+  run_ranks(4, [](ThreadRank& self) {
+    const Groups groups(self, 2);
+    ParameterTable table;
+    const MoeLayer layer(table, "moe", options_of(0, false));
+    WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(), Backing::nothing);
+    CountingArena arena;
+    TapeProfile profile;
+    TapeOptions options{.device = DeviceKind::null, .record = false};
+    options.profile = &profile;
+    Tape tape(arena, options);
+    Context c{tape, weights};
+    c.expert = groups.all.get();
+    c.expert_across = groups.across.get();
+    c.expert_inside = groups.inside.get();
+    c.dispatch = DispatchKind::hierarchical;
+    layer.forward(c, tape.leaf(Tensor(nullptr, {kTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
+    // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all. Both ranks of a
+    // pair have tokens of two.
+    const double across = kTokens * (1 - 4.0 / 8 * 3 / 7 * 2 / 6), inside = 2 * kTokens * (1 - 6.0 / 8 * 5 / 7 * 4 / 6);
+    const double row = (kWidth + kTopK) * 4 + kTopK * 4;
+    EXPECT_NEAR(profile["exchange_rows"].wire_bytes, (across + inside) * row + 4 + 8, 1e-6);
+    EXPECT_NEAR(profile["return_rows"].wire_bytes, (across + inside) * kWidth * 4, 1e-6);
+  });
+}
+
 TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   run_ranks(4, [](ThreadRank& self) {
-    const auto group = self.group("expert", all_of(4));
+    const auto group = self.group("expert", {0, 1, 2, 3});
     ParameterTable table;
     const MoeLayer layer(table, "moe", options_of(0, false));
     WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(), Backing::nothing);
@@ -179,10 +339,105 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   });
 }
 
+/// All tokens go to experts 0 to 2, of the first two of four ranks; there is room for the even share, 16 tokens from each rank.
+TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
+  const ReceiveBound drop{.factor = 1, .drop = true};
+  MoeOptions o = options_of(0, false);
+  o.route.normalize = false;  // a choice that is gone must not change the others' weights
+  run_ranks(4, [&](ThreadRank& self) {
+    const Groups groups(self, 2);
+    std::vector<int32_t> kept = forced(Routing::first_rank, self.rank(), kTopK);
+    std::fill(kept.begin() + 16 * kTopK, kept.end(), -1);
+    for (const Precision& precision : {Precision::f64(), Precision::f32(), Precision::bf16()}) {
+      const LayerRun bounded = run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {drop});
+      const LayerRun expected = run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {.ids = kept});
+      EXPECT_EQ(bounded.y, expected.y) << name_of(precision.compute);
+      EXPECT_EQ(bounded.d_h, expected.d_h) << name_of(precision.compute);
+      EXPECT_EQ(bounded.gradients, expected.gradients) << name_of(precision.compute);
+      EXPECT_EQ(bounded.dropped, 8 * kTopK);
+      const ReceiveBound roomy{.factor = 2, .drop = true};
+      const LayerRun all = run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {roomy});
+      EXPECT_TRUE(all == run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank));
+      EXPECT_EQ(all.dropped, 0);
+      const LayerRun nodes = run_layer(o, precision, groups, DispatchKind::hierarchical, Routing::first_rank, {drop});
+      EXPECT_GT(nodes.dropped, 0);
+    }
+  });
+  const auto message = [&](DispatchKind kind, const ReceiveBound& bound) -> std::string {
+    try {
+      run_ranks(4, [&](ThreadRank& self) {
+        run_layer(o, Precision::f32(), Groups(self, 2), kind, Routing::first_rank, {bound});
+      });
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message(DispatchKind::all_to_all, {.factor = 1}).find("gets 96 rows, it has room for 64"), std::string::npos)
+      << message(DispatchKind::all_to_all, {.factor = 1});
+  EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("its room cannot be bounded"), std::string::npos);
+}
+
+/// Of rows and sums, each rounded once on every leg, and their cotangents; weights and ids stay as they are. What is bf16 or f64
+/// anyway keeps its bits.
+TEST(Dispatchers, RowsCanTravelInBf16) {
+  run_ranks(4, [](ThreadRank& self) {
+    const Groups groups(self, 2);
+    for (const DispatchKind kind : {DispatchKind::all_to_all, DispatchKind::hierarchical})
+      for (const Routing routing : {Routing::free, Routing::skewed}) {
+        const auto run = [&](const Precision& precision, bool bf16) {
+          return run_layer(options_of(0, false), precision, groups, kind, routing, {.bf16 = bf16});
+        };
+        for (const Precision& precision : {Precision::f64(), Precision::bf16()}) EXPECT_TRUE(run(precision, true) == run(precision, false));
+        const LayerRun wide = run(Precision::f32(), false), narrow = run(Precision::f32(), true);
+        EXPECT_EQ(narrow.ids, wide.ids);
+        EXPECT_LE(largest_difference(narrow.y, wide.y), 4 * 0x1p-8);
+        EXPECT_LE(largest_difference(narrow.d_h, wide.d_h), 4 * 0x1p-8);
+        EXPECT_NE(narrow.y, wide.y);
+        // Of a row's four journeys two bytes a channel are left; the rest stays.
+        const double rows = wide.bytes + wide.across + wide.inside - narrow.bytes - narrow.across - narrow.inside;
+        EXPECT_GT(rows, 0.3 * (wide.bytes + wide.across + wide.inside));
+        if (kind == DispatchKind::all_to_all) {
+          std::vector<int32_t> arrive = rows_to_others(wide.ids, self.rank(), 4);
+          const int64_t sent = std::accumulate(arrive.begin(), arrive.end(), int64_t{0});
+          const Tensor sums = Tensor::of(arrive.data(), {4});
+          groups.all->all_reduce(sums, sums).wait();
+          EXPECT_EQ(rows, static_cast<double>(2 * (sent + arrive[static_cast<size_t>(self.rank())]) * kWidth * 2));
+        }
+      }
+    try {
+      run_layer(options_of(0, false), Precision::f32(), groups, DispatchKind::all_gather, Routing::free, {.bf16 = true});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("not in bf16"), std::string::npos) << e.what();
+    }
+  });
+}
+
+TEST(Dispatchers, BoundedRoomTakesLessMemory) {
+  run_ranks(4, [](ThreadRank& self) {
+    const Groups groups(self);
+    int64_t peaks[2];
+    for (const bool bounded : {false, true}) {
+      ParameterTable table;
+      const MoeLayer layer(table, "moe", options_of(0, false));
+      WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(), Backing::nothing);
+      CountingArena arena;
+      Tape tape(arena, {.device = DeviceKind::null, .record = false});
+      Context c{tape, weights};
+      c.expert = groups.all.get();
+      c.receive.factor = bounded ? 1 : 0;
+      layer.forward(c, tape.leaf(Tensor(nullptr, {kTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
+      peaks[bounded] = arena.peak_bytes();
+    }
+    EXPECT_LT(static_cast<double>(peaks[1]), 0.75 * static_cast<double>(peaks[0]));  // 16 of 24 rows from each rank
+  });
+}
+
 TEST(Dispatchers, RanksWithUnequalTokensAreAnError) {
   try {
     run_ranks(2, [](ThreadRank& self) {
-      const auto group = self.group("expert", all_of(2));
+      const auto group = self.group("expert", {0, 1});
       const int64_t tokens = 2 + 4 * self.rank();
       const std::vector<float> x(static_cast<size_t>(tokens), 1.0f);
       const std::vector<int32_t> ids(static_cast<size_t>(tokens), 0), sent = {static_cast<int32_t>(tokens), 0};

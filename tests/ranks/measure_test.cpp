@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file_system.h"
 #include "comm/measure.h"
+#include "comm/self_test.h"
 #include "comm/threads.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
@@ -66,6 +68,30 @@ TEST(BenchComm, PrintsTablesAndWritesJson) {
   EXPECT_EQ(json["collectives"].size(), 2u * (5 * 2 + 1));
   EXPECT_EQ(json["buckets"].size(), 2u);
   EXPECT_EQ(json["speeds"].size(), 3u);
+}
+
+TEST(Partners, EveryRoundIsAMatchingAndAllMeetOnce) {
+  for (int n = 2; n <= 17; ++n) {
+    std::set<std::pair<int, int>> met;
+    for (int round = 0; round < partner_rounds(n); ++round)
+      for (int r = 0; r < n; ++r) {
+        const int p = partner_of(r, n, round);
+        if (p < 0) continue;
+        ASSERT_TRUE(p < n && p != r && partner_of(p, n, round) == r) << n << " ranks, round " << round << ": " << r << " and " << p;
+        EXPECT_TRUE(met.emplace(r, p).second);
+      }
+    EXPECT_EQ(met.size(), static_cast<size_t>(n * (n - 1)));
+  }
+}
+
+TEST(SelfTest, ASlowRankIsNamedOrRefused) {
+  const std::vector<std::string> hosts{"a", "b", "c", "d"};
+  const std::vector<RankSpeed> even{{2, 0.9e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}}, uneven{{2, 0.3e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}};
+  EXPECT_EQ(judge_speeds(even, hosts, 1 << 20, 0.1).warning, "");
+  EXPECT_EQ(judge_speeds(uneven, hosts, 1 << 20, 0.1).warning,
+            "rank 2 on 'c' exchanges 0.3 GB/s with others, the median of 4 ranks is 1 GB/s");
+  EXPECT_THROW(judge_speeds(uneven, hosts, 1 << 20, 0.4), Error);
+  EXPECT_EQ(judge_speeds({{0, 0.1e9}, {1, 1e9}}, hosts, 1 << 20, 0.4).warning, "") << "of two ranks nobody knows which is slow";
 }
 
 TEST(BenchComm, RefusesWhatCannotBeMeasured) {

@@ -5,7 +5,7 @@
 
 #include "comm/threads.h"
 #include "optim/optimizer.h"
-#include "parallel/rank_groups.h"
+#include "parallel/gradient_reducer.h"
 #include "support/small_models.h"
 #include "train/step.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "comm/threads.h"
+#include "record/metrics.h"
 #include "record/run_record.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
@@ -29,12 +30,19 @@ const std::vector<RunLayout>& layouts() {
       {"dp2", 2, {}},
       {"dp4", 4, {}},
       {"ep2", 2, {"--parallel.expert=2"}},
-      {"zero2", 2, {"--parallel.shard_optimizer=true"}},
-      {"zero4", 4, {"--parallel.shard_optimizer=true"}},
+      {"zero2", 2, {"--parallel.shard=optimizer"}},
+      {"zero4", 4, {"--parallel.shard=optimizer"}},
       {"dp4_ep2", 4, {"--parallel.expert=2"}},
-      {"zero4_ep2", 4, {"--parallel.expert=2", "--parallel.shard_optimizer=true"}},
+      {"zero4_ep2", 4, {"--parallel.expert=2", "--parallel.shard=optimizer"}},
+      {"full2", 2, {"--parallel.shard=full"}},
+      {"full4_ep2", 4, {"--parallel.expert=2", "--parallel.shard=full", "--parallel.shard_ranks=2"}},
   };
   return all;
+}
+
+std::vector<std::string> pipeline(const std::string& schedule, std::vector<std::string> more = {}, int stages = 2) {
+  more.insert(more.end(), {fmt::format("--parallel.pipeline={}", stages), "--parallel.schedule=" + schedule});
+  return more;
 }
 
 /// Stops a run as Ctrl-C would, before step `step` (counted from where it started).
@@ -79,12 +87,8 @@ class TrainerRanks : public ::testing::Test {
   }
   std::vector<double> losses_of(const std::string& run) {
     std::vector<double> values;
-    for (const std::string& line : losses(folder_ / run)) {
-      std::istringstream in(line);
-      std::string step, loss;
-      in >> step >> loss;
-      values.push_back(std::strtod(loss.c_str(), nullptr));
-    }
+    for (const MetricRow& row : read_metrics(real_file_system(), folder_ / (run + "/" + run_files::kMetrics)))
+      values.push_back(*row.scalar("loss"));
     return values;
   }
   double worst_difference(const std::string& left, const std::string& right) {
@@ -92,8 +96,63 @@ class TrainerRanks : public ::testing::Test {
     EXPECT_EQ(a.size(), b.size());
     EXPECT_EQ(a.size(), 24u);
     double worst = 0;
-    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      EXPECT_GT(a[i], 1) << left << " step " << i;
+      worst = std::max(worst, std::abs(a[i] - b[i]) / a[i]);
+    }
     return worst;
+  }
+
+  /// What the first step measures, of the same weights, and every validation: from all ranks, tokens and parts of the model.
+  void expect_same_statistics(const std::string& left, const std::string& right) {
+    const auto rows = [&](const std::string& run) {
+      return read_metrics(real_file_system(), folder_ / (run + "/" + run_files::kMetrics));
+    };
+    const std::vector<MetricRow> a = rows(left), b = rows(right);
+    ASSERT_EQ(a.size(), b.size());
+    const auto near = [&](const MetricRow& l, const MetricRow& r, const std::string& name) {
+      const double* found = r.scalar(name);
+      ASSERT_NE(found, nullptr) << right << " " << name;
+      EXPECT_LE(std::abs(*found - *l.scalar(name)), 1e-4 * std::abs(*l.scalar(name))) << right << " " << name;
+    };
+    int validations = 0;
+    for (size_t i = 0; i < a.size(); ++i)
+      for (const auto& [name, value] : a[i].scalars)
+        if (name.starts_with("val/")) near(a[i], b[i], name), ++validations;
+    EXPECT_EQ(validations, 10);
+    for (const auto& [name, value] : a[0].scalars)
+      if (name == "grad_norm" || name == "log_z" || name == "attention_logit_max" || name == "dead_experts" ||
+          name.starts_with("loss") || name.ends_with("/entropy"))
+        near(a[0], b[0], name);
+    EXPECT_FALSE(a[0].lists.empty());
+    for (const auto& [name, loads] : a[0].lists) {
+      const std::vector<double>* found = b[0].list(name);
+      ASSERT_NE(found, nullptr) << right << " " << name;
+      EXPECT_EQ(*found, loads) << right << " " << name;
+    }
+  }
+
+  /// Each of the layouts follows the first one, repeats bit for bit, and goes on from the next one's checkpoint after it has
+  /// loaded and saved its state unchanged.
+  void expect_interchangeable(const std::vector<RunLayout>& layouts, const std::vector<std::string>& more) {
+    for (const RunLayout& l : layouts) {
+      run(l, l.name, -1, more);
+      EXPECT_LE(worst_difference(layouts[0].name, l.name), 1e-4) << l.name;
+      expect_same_statistics(layouts[0].name, l.name);
+      run(l, "again", -1, more);
+      EXPECT_EQ(difference(folder_ / l.name, folder_ / "again"), "") << l.name;
+      std::filesystem::remove_all(folder_ / "again");
+    }
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const RunLayout &from = layouts[(i + 1) % layouts.size()], &to = layouts[i];
+      const std::string name = fmt::format("{}_to_{}", from.name, to.name);
+      run(from, name, 9, more);
+      const auto state = checkpoint_content(folder_ / name);
+      run(to, name, 0, more);
+      EXPECT_EQ(checkpoint_content(folder_ / name), state) << name;
+      run(to, name, -1, more);
+      EXPECT_LE(worst_difference(layouts[0].name, name), 1e-4) << name;
+    }
   }
 
   TempDir folder_;
@@ -107,15 +166,113 @@ TEST_F(TrainerRanks, EveryLayoutFollowsOneRank) {
   }
 }
 
-TEST_F(TrainerRanks, TensorRanksFollowOneRank) {
-  const std::vector<std::string> model = {"--model.attention=gqa"};
+/// With two key heads one rank has the current values of CCA, the other the delayed ones: Muon's blocks are not the slices.
+TEST_F(TrainerRanks, TensorAndExpertTensorRanks) {
+  const std::string tensor = "--parallel.tensor=2", sequence = "--parallel.sequence=true", shards = "--parallel.shard=optimizer",
+                    widths = "--parallel.expert_tensor=2";
+  expect_interchangeable({{"one", 1, {}},
+                          {"tp2", 2, {tensor}},
+                          {"dp2_tp2", 4, {tensor}},
+                          {"zero2_tp2", 4, {tensor, shards}},
+                          {"tp2_sequence", 2, {tensor, sequence}},
+                          {"dp2_tp2_sequence_ep4", 4, {tensor, sequence, "--parallel.expert=4"}},
+                          {"dp2_tp2_sequence_ep2_etp2", 4, {tensor, sequence, "--parallel.expert=2", widths}},
+                          {"zero2_tp2_sequence_etp2", 4, {tensor, sequence, widths, shards}},
+                          {"cp2_tp2_sequence", 4, {tensor, sequence, "--parallel.context=2", "--parallel.context_form=gather"}},
+                          {"dp4_ep2_etp2", 4, {"--parallel.expert=2", widths}}},
+                         {});
+}
+
+TEST_F(TrainerRanks, ContextRanks) {
+  const auto context = [](const std::string& form, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--parallel.context=2", "--parallel.context_form=" + form});
+    return more;
+  };
+  expect_interchangeable({{"one", 1, {}},
+                          {"cp2_heads", 2, context("heads")},
+                          {"cp2_gather", 2, context("gather")},
+                          {"cp2_ring_ep2", 2, context("ring", {"--parallel.expert=2"})},
+                          {"zero2_cp2_ep4", 4, context("heads", {"--parallel.expert=4", "--parallel.shard=optimizer"})}},
+                         {});
+}
+
+/// The largest logits by head, which the form heads shares out among context ranks, and tensor ranks as weights are: the clip
+/// acts alike.
+TEST_F(TrainerRanks, ClipTheSameHeads) {
+  const std::vector<std::string> model = {"--model.attention=gqa", "--model.qk_norm=false", "--optimizer.qk_clip=0.02"};
   run({"one", 1, {}}, "one", -1, model);
-  for (const RunLayout& l : {RunLayout{"tp2", 2, {"--parallel.tensor=2"}},
-                             {"dp2_tp2", 4, {"--parallel.tensor=2"}},
-                             {"zero2_tp2", 4, {"--parallel.tensor=2", "--parallel.shard_optimizer=true"}}}) {
+  for (const RunLayout& l : {RunLayout{"heads", 2, {"--parallel.context=2"}},
+                             {"gather", 2, {"--parallel.context=2", "--parallel.context_form=gather"}},
+                             {"pp2_tp2", 4, {"--parallel.tensor=2", "--parallel.pipeline=2"}}}) {
     run(l, l.name, -1, model);
     EXPECT_LE(worst_difference("one", l.name), 1e-4) << l.name;
+    const auto clipped = [&](const std::string& run) {
+      double heads = 0;
+      for (const MetricRow& row : read_metrics(real_file_system(), (folder_ / run) + "/" + run_files::kMetrics))
+        heads += *row.scalar("qk_clipped_heads");
+      return heads;
+    };
+    EXPECT_GT(clipped("one"), 0);
+    EXPECT_EQ(clipped(l.name), clipped("one")) << l.name;
   }
+}
+
+/// The weights are one rank's but for rounding, and so are the samples.
+TEST_F(TrainerRanks, RanksThatHoldPartsWriteTheSamples) {
+  const std::vector<std::string> model = {"--model.layers=4", "--samples.prompts=[\"the \", \"rain\"]"};
+  run({"one", 1, {}}, "one", -1, model);
+  ASSERT_EQ(samples(folder_ / "one").size(), 8u);
+  for (const RunLayout& l : {RunLayout{"tp2", 2, {"--parallel.tensor=2"}},
+                             {"tp2_sequence", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}},
+                             {"pp2_chunks2", 2, pipeline("interleaved", {"--parallel.chunks=2"})},
+                             {"pp2_tp2", 4, pipeline("1f1b", {"--parallel.tensor=2"})},
+                             {"pp2_cp2", 4, pipeline("1f1b", {"--parallel.context=2"})}}) {
+    run(l, l.name, -1, model);
+    EXPECT_EQ(samples(folder_ / l.name), samples(folder_ / "one")) << l.name;
+  }
+}
+
+TEST_F(TrainerRanks, PipelineRanks) {
+  const std::string shards = "--parallel.shard=optimizer", chunks = "--parallel.chunks=2";
+  expect_interchangeable({{"one", 1, {}},
+                          {"pp2", 2, pipeline("1f1b")},
+                          {"pp2_zero_bubble", 2, pipeline("zero_bubble")},
+                          {"pp2_chunks2", 2, pipeline("interleaved", {chunks})},
+                          {"pp2_chunks2_merged", 2, pipeline("merged", {chunks})},
+                          {"pp4", 4, pipeline("1f1b", {}, 4)},
+                          {"pp2_layout", 2, pipeline("interleaved", {"--parallel.layout=E|tt|t|tmL"})},
+                          {"pp2_zero2_ep2", 4, pipeline("merged", {"--parallel.expert=2", shards})},
+                          {"pp2_cp2", 4, pipeline("zero_bubble", {"--parallel.context=2"})},
+                          {"dp2_ep2_merged", 2, {"--parallel.schedule=merged", "--parallel.expert=2"}}},
+                         {"--model.layers=4", "--model.mtp.depths=1"});
+}
+
+TEST_F(TrainerRanks, PipelinesOfTensorRanks) {
+  const std::string tensor = "--parallel.tensor=2";
+  expect_interchangeable({{"one", 1, {}},
+                          {"pp2_tp2", 4, pipeline("1f1b", {tensor})},
+                          {"pp2_tp2_sequence_ep2", 4, pipeline("merged", {tensor, "--parallel.sequence=true", "--parallel.expert=2"})}},
+                         {"--model.attention=gqa"});
+}
+
+/// What is computed again or waits on disk has the same bits, several micro-batches and chunks at a time too.
+TEST_F(TrainerRanks, MemoryPoliciesOfPipelinesKeepTheBits) {
+  const RunLayout layout{"pp2", 2, pipeline("interleaved", {"--parallel.chunks=2"})};
+  const std::string model = "--model.layers=4";
+  run(layout, "kept", -1, {model});
+  run(layout, "again", -1, {model, "--memory.recompute=[\"experts/\", \"add_norm\"]"});
+  run(layout, "moved", -1, {model, "--memory.offload=[\"add_norm.stream\"]"});
+  EXPECT_EQ(difference(folder_ / "kept", folder_ / "again"), "");
+  EXPECT_EQ(difference(folder_ / "kept", folder_ / "moved"), "");
+}
+
+/// Rules by name and clipping by head act where their parameters are.
+TEST_F(TrainerRanks, RulesReachTheStageOfTheirParameters) {
+  const std::vector<std::string> rules = {"--model.attention=gqa", "--model.qk_norm=false", "--optimizer.qk_clip=0.02",
+                                          "--optimizer.rules.0.pattern=layers.1.attention.*", "--optimizer.rules.0.lr_multiplier=0.5"};
+  run({"one", 1, {}}, "one", -1, rules);
+  run({"pp2", 2, pipeline("1f1b")}, "pp2", -1, rules);
+  EXPECT_LE(worst_difference("one", "pp2"), 1e-4);
 }
 
 TEST_F(TrainerRanks, ARunRepeatsBitForBit) {
@@ -125,17 +282,30 @@ TEST_F(TrainerRanks, ARunRepeatsBitForBit) {
   EXPECT_EQ(difference(folder_ / "first", folder_ / "again"), "");
 }
 
-TEST_F(TrainerRanks, AShardedOptimizerHasTheBitsOfAWholeOne) {
-  for (const std::string moments : {"f32", "bf16_stochastic"})
-    for (const int ranks : {2, 4}) {
-      const std::string name = fmt::format("{}_{}", moments, ranks);
-      const std::string storage = "--optimizer.first_moment=" + moments;
-      run({"dp", ranks, {}}, "whole_" + name, -1, {"--optimizer.clip=0", storage});
-      run({"zero", ranks, {"--parallel.shard_optimizer=true"}}, "shards_" + name, -1, {"--optimizer.clip=0", storage});
-      // The norm alone is summed in another order, and with clip = 0 nothing depends on it.
-      EXPECT_EQ(checkpoint_content(folder_ / ("whole_" + name)), checkpoint_content(folder_ / ("shards_" + name))) << name;
-      EXPECT_EQ(losses_of("whole_" + name), losses_of("shards_" + name)) << name;
+/// However buckets, shares and matrices are cut. The norm alone is summed in another order, and with clip = 0 nothing depends
+/// on it; one micro-batch a step, since full sharding sums each over ranks first.
+TEST_F(TrainerRanks, SharesHaveTheBitsOfAWholeOptimizer) {
+  const std::vector<std::vector<std::string>> shares = {{"--parallel.bucket=2KiB"},
+                                                        {"--parallel.shard=optimizer"},
+                                                        {"--parallel.shard=optimizer", "--parallel.whole_matrices=true"},
+                                                        {"--parallel.shard=full"},
+                                                        {"--parallel.shard=full", "--parallel.whole_matrices=true"}};
+  for (const std::string options : {"f32 f32 2", "f32 bf16_stochastic 4", "bf16 f32 2"}) {
+    std::istringstream words(options);
+    std::string precision, moments;
+    int ranks = 0;
+    words >> precision >> moments >> ranks;
+    const std::vector<std::string> more = {"--optimizer.clip=0", "--run.precision=" + precision, "--optimizer.first_moment=" + moments,
+                                           "--stages.0.micro_batch=0", "--stages.1.micro_batch=0"};
+    const std::string whole = fmt::format("whole_{}_{}", precision, ranks);
+    run({"dp", ranks, {}}, whole, -1, more);
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const std::string name = fmt::format("shares_{}_{}_{}", i, precision, ranks);
+      run({"shares", ranks, shares[i]}, name, -1, more);
+      EXPECT_EQ(checkpoint_content(folder_ / whole), checkpoint_content(folder_ / name)) << name;
+      EXPECT_EQ(losses_of(whole), losses_of(name)) << name;
     }
+  }
 }
 
 TEST_F(TrainerRanks, StoppedAndResumedOnTheSameLayoutIsTheUndisturbedRun) {
@@ -166,6 +336,29 @@ TEST_F(TrainerRanks, EveryLayoutResumesEveryOther) {
   }
 }
 
+/// A quarter of the ranks is lost: the run goes on with smaller batches, from the samples that were consumed.
+TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
+  const std::string fit = "--parallel.batch_fit=down";
+  run({"four", 4, {}}, "run", 9, {fit});
+  std::filesystem::copy(folder_ / "run", folder_ / "other", std::filesystem::copy_options::recursive);
+  EXPECT_THROW(run({"three", 3, {}}, "run"), Error);
+  run({"three", 3, {}}, "run", -1, {fit, "--stages.1.micro_batch=1"});
+  run({"six", 6, {}}, "other", -1, {fit, "--stages.1.micro_batch=1"});
+  const std::vector<double> three = losses_of("run"), six = losses_of("other");
+  ASSERT_EQ(three.size(), 24u);
+  ASSERT_EQ(six.size(), 24u);
+  for (size_t i = 0; i < three.size(); ++i) EXPECT_LE(std::abs(three[i] - six[i]) / three[i], 1e-4) << i;
+  const CheckpointReader end = CheckpointReader::open(real_file_system(), folder_ / "run/checkpoints");
+  const SavedRun saved = SavedRun::of(end);
+  EXPECT_EQ(saved.step, 24);
+  // 9 steps of 8 sequences, then 6.
+  const Recipe recipe = load_recipe(folder_ / "run.toml", {});
+  const int64_t first = recipe.stages[0].steps, second = recipe.stages[1].steps;
+  EXPECT_EQ(saved.tokens, (9 * 8 + (first - 9) * 6) * recipe.stages[0].sequence + second * 6 * recipe.stages[1].sequence);
+  const data::SamplerState sampler = data::parse_sampler_state(end.blob("sampler"), "sampler");
+  EXPECT_EQ(sampler.samples - sampler.stage_begin, second * 6);
+}
+
 TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
   const auto message = [&](const RunLayout& layout, std::vector<std::string> more) {
     try {
@@ -177,10 +370,10 @@ TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
   };
   EXPECT_EQ(message({"three", 3, {}}, {}),
             "stage 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; choose "
-            "stages.0.batch as a multiple of 3");
-  EXPECT_EQ(message({"two", 2, {"--parallel.tensor=2"}}, {}),
-            "Muon treats blocks of 'layers.0.attention.qkv.weight' apart that parallel.tensor cuts together; set "
-            "optimizer.matrices = \"adamw\", or parallel.tensor = 1");
+            "stages.0.batch as a multiple of 3, or set parallel.batch_fit to down or up");
+  EXPECT_EQ(message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--stages.1.sequence=39"}),
+            "stage 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which share out their rows; choose "
+            "stages.1.sequence as a multiple of 2");
   EXPECT_EQ(message({"two", 2, {"--parallel.data=4"}}, {}),
             "parallel.data = 4 x parallel.tensor = 1 needs 4 ranks, but 2 were started; start that many (mpirun -n 4), or leave "
             "parallel.data at 0");
@@ -196,7 +389,7 @@ TEST_F(TrainerRanks, RanksWithDifferentRecipesAreRefused) {
     });
     FAIL() << "accepted";
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "ranks 0 and 1 do not run the same: 'seed = 0' and 'seed = 1'");
+    EXPECT_STREQ(e.what(), "ranks 0 and 1 do not have the same program or recipe: 'seed = 0' and 'seed = 1'");
   }
 }
 

@@ -7,6 +7,7 @@ namespace ingot::test {
 class CountingCommunicator final : public Communicator {
  public:
   explicit CountingCommunicator(Communicator& inner) : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
+  explicit CountingCommunicator(std::unique_ptr<Communicator> inner) : CountingCommunicator(*inner) { owned_ = std::move(inner); }
   /// As in ops/collective: a ring's share of a sum, gather or scatter; of an all-to-all what leaves the rank.
   double bytes = 0;
 
@@ -31,6 +32,7 @@ class CountingCommunicator final : public Communicator {
     return sends ? inner_.send(t, peer) : inner_.recv(t, peer);
   }
   Communicator& inner_;
+  std::unique_ptr<Communicator> owned_;
 };
 
 }  // namespace ingot::test

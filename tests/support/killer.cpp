@@ -4,9 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <fstream>
 #include <sstream>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace ingot::test {
@@ -26,12 +29,13 @@ std::string phase_of(const std::string& path, const char* in_checkpoint) {
 
 KillPlan KillPlan::parse(const std::string& text) {
   KillPlan plan;
-  std::istringstream(text) >> plan.phase >> plan.number >> plan.microseconds;
+  std::istringstream(text) >> plan.phase >> plan.number >> plan.microseconds >> plan.fault;
+  if (plan.fault.empty()) plan.fault = "kill";
   return plan;
 }
 
 bool Killer::happens(const std::string& phase) {
-  if (phase.empty()) return false;
+  if (phase.empty() || !armed_) return false;
   while (pending_) std::this_thread::sleep_for(std::chrono::seconds(1));
   const std::lock_guard lock(mutex_);
   if (counts_[phase]++ != plan_.number || phase != plan_.phase) return false;
@@ -47,7 +51,11 @@ bool Killer::happens(const std::string& phase) {
 void Killer::die() const {
   const std::string text = "killed in " + plan_.phase + "\n";
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) std::abort();
-  for (;;) ::kill(::getpid(), SIGKILL);
+  if (!plan_.note.empty()) std::ofstream(plan_.note) << fmt::format("{}", monotonic_seconds());
+  if (plan_.fault == "stop") ::kill(::getpid(), SIGSTOP);
+  else if (plan_.fault == "delay") std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  else
+    for (;;) ::kill(::getpid(), SIGKILL);
 }
 
 std::string Killer::counts() const {
@@ -62,11 +70,13 @@ class KillFs::File final : public WritableFile {
   File(Killer& killer, const std::string& path, std::unique_ptr<WritableFile> file)
       : killer_(killer), phase_(phase_of(path, "write")), file_(std::move(file)) {}
   void append(const void* data, size_t size) override {
+    size_t written = 0;
     if (killer_.happens(phase_)) {
-      file_->append(data, size / 2);
+      written = size / 2;
+      file_->append(data, written);
       killer_.die();
     }
-    file_->append(data, size);
+    file_->append(static_cast<const std::byte*>(data) + written, size - written);
   }
   void sync() override {
     killer_.happens_or_die(phase_);
@@ -111,6 +121,7 @@ void KillObserver::enters(RunPhase phase) {
     case RunPhase::data: return killer_.happens_or_die("data");
     case RunPhase::passes: return;  // its tensors are the events
     case RunPhase::optimizer: return killer_.happens_or_die("optimizer");
+    case RunPhase::update: return killer_.happens_or_die("update");
     case RunPhase::records: return killer_.happens_or_die("records");
     case RunPhase::save: return killer_.happens_or_die("copy");
   }

@@ -1,4 +1,5 @@
-// Ends the process with SIGKILL at a chosen moment of a run: what `kill -9` does, at a place that a test can name.
+// Ends the process with SIGKILL at a chosen moment of a run: what `kill -9` does, at a place that a test can name. Or stops or
+// delays it there.
 #pragma once
 #include <atomic>
 #include <map>
@@ -12,11 +13,13 @@ namespace ingot::test {
 
 /// When the process dies: at event `number` (from 0) of `phase`, or `microseconds` later. Until that time is over the
 /// run may finish what it is doing, but it is held at its next event: the kill always falls into its phase.
-/// Text form "<phase> <number> <microseconds>"; "none": never.
+/// Text form "<phase> <number> <microseconds> <fault>"; "none": never.
 struct KillPlan {
   std::string phase = "none";
   int64_t number = 0;
   int64_t microseconds = 0;
+  std::string fault = "kill";  ///< or "stop" (SIGSTOP), "delay" (by 1.2 s): then the process may go on
+  std::string note;            ///< file that gets the time (monotonic_seconds) of the fault; empty: none
   static KillPlan parse(const std::string& text);
 };
 
@@ -24,19 +27,21 @@ struct KillPlan {
 ///   prepare    every change of a file below the data folder
 ///   data       a step asks for its batch
 ///   forward, backward    an op has written a tensor
-///   optimizer  the update begins
+///   optimizer  the gradient is there
+///   update     the optimizer begins to move the weights
 ///   records    validation, metrics, samples begin
 ///   copy       a checkpoint's tensors are about to be copied
 ///   write      a file below "checkpoints" is made, appended to (half of the bytes are written first) or synced
 ///   rename     before and after each rename below "checkpoints"
 ///   delete     something below "checkpoints" is about to be removed
-/// Thread-safe. Before it dies the process prints "killed in <phase>".
+/// Thread-safe. Before it dies the process prints "killed in <phase>". Events before arm() do not count.
 class Killer {
  public:
-  explicit Killer(KillPlan plan) : plan_(std::move(plan)) {}
+  explicit Killer(KillPlan plan, bool armed = true) : plan_(std::move(plan)), armed_(armed) {}
+  void arm() { armed_ = true; }
   /// One event. Returns true where the caller must call die(), after what it wants to leave half done.
   bool happens(const std::string& phase);
-  [[noreturn]] void die() const;
+  void die() const;
   void happens_or_die(const std::string& phase) {
     if (happens(phase)) die();
   }
@@ -47,6 +52,7 @@ class Killer {
   KillPlan plan_;
   mutable std::mutex mutex_;
   std::map<std::string, int64_t> counts_;  // guarded by mutex_
+  std::atomic<bool> armed_;
   std::atomic<bool> pending_ = false;      // a timed kill is on its way
 };
 

@@ -1,12 +1,13 @@
-// Many ranks against one: a small model in double, its step on one rank, and the same micro-batches as steps
-// of a rank.
+// Many ranks against one: a small model, its step on one rank, and the same micro-batches as steps of a rank.
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ops/reference.h"
+#include "parallel/ownership.h"
 #include "parallel/pipeline.h"
 #include "parallel/rank_groups.h"
 #include "support/small_models.h"
@@ -24,34 +25,35 @@ struct ParityProblem {
   bool recompute = false;  ///< every output that backward reads is computed again
   bool starve = false;     ///< every token goes to the first experts
   bool mask_last = false;  ///< the last half of the rows has no valid target
+  Precision precision = Precision::f64();
 };
-constexpr int64_t kParityLength = 12;
+constexpr int64_t kParityLength = 16;
 
+/// What the routers of a layer are given in a step. Empty: nothing.
+struct RouterFeed {
+  std::vector<int32_t> ids;  ///< [T, k] of the whole batch: routes to replay
+  std::vector<float> load;   ///< of the step before
+  std::vector<float> bias;
+};
+
+/// The data of a step.
+struct ParityInputs {
+  data::Batch batch;
+  std::vector<LookAhead> ahead;  ///< of multi-token prediction
+  std::map<int64_t, RouterFeed> routers;
+  bool replay = true;  ///< false: routers choose, and what differs from the feed's routes is counted
+};
+/// Documents of many lengths, so that ranks have different numbers of valid targets; `seed` draws the tokens.
+ParityInputs parity_inputs(const ParityProblem& problem, const Decoder& decoder, uint64_t seed = 9);
+
+/// Of one rank's share, until summed over the ranks.
 struct ParityOutcome {
   double nll = 0;
-  std::map<int64_t, Array> counts;  ///< router counts by layer
-  double square_sum = 0;            ///< of all gradients
-};
-
-/// The problem's step on one rank: what the others must find.
-struct OneRank {
-  explicit OneRank(const ParityProblem& problem);
-  /// Weights of a rank: first checks that their initial values are the one rank's bits, then sets those of
-  /// the problem.
-  void give_weights(WeightSet& weights) const;
-  /// Every gradient of a rank, relative to the largest element of the parameter's, at most 1e-9 from the one
-  /// rank's.
-  void expect_gradients(const GradientBuffer& gradients, const Placement& placement, int rank) const;
-
-  ParityProblem problem;
-  Decoder decoder;
-  data::Batch batch;
-  std::vector<LookAhead> ahead;                  ///< of multi-token prediction
-  std::vector<int32_t> forced;                   ///< routes to replay, [T, k]; empty: none
-  std::map<int64_t, std::vector<float>> load;    ///< the routers' loads of the step before
-  std::vector<Array> initial, start, gradients;  ///< by parameter
-  ParityOutcome outcome;
-  double largest_gradient = 0;
+  std::map<int64_t, Array> counts;               ///< router counts by layer
+  std::map<int64_t, Array> balance, z;           ///< the routers' losses by layer, means over the batch's tokens
+  std::map<int64_t, std::vector<int32_t>> ids;   ///< routes, in the order of the micro-batches
+  int64_t routed = 0, rerouted = 0;              ///< tokens, and those whose routes are not the feed's
+  double square_sum = 0;                         ///< of all gradients
 };
 
 /// Rows [first, first + count) of the batch, on a tape of any device; gradients are of the mean loss over the
@@ -59,28 +61,64 @@ struct OneRank {
 /// losses.
 class ParityStep final : public StageStep {
  public:
-  ParityStep(const OneRank& one, const WeightSet& weights, Tape& tape, int64_t first, int64_t count,
-             const RankGroups* groups, ParityOutcome& outcome);
+  ParityStep(const Decoder& decoder, const ParityInputs& inputs, const WeightSet& weights, Tape& tape, int64_t first,
+             int64_t count, const RankGroups* groups, ParityOutcome& outcome);
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
   void losses(DecoderOutput& out) override;
 
  private:
   bool dry() const { return tape_.options().device == DeviceKind::null; }
+  void cut_sequences(const RankGroups& groups);
+  void feed_routers(int64_t first, const RankGroups* groups);
   void predict(DecoderOutput& out, const Tensor& targets, double weight);
+  void collect(const Metric& m);
+  void seed(const Value& v, double cotangent);
 
-  const OneRank& one_;
+  const Decoder& decoder_;
+  const ParityInputs& inputs_;
   Tape& tape_;
   MicroBatch batch_;
+  std::optional<ContextRows> context_rows_;
+  std::vector<int32_t> columns_[3];                  ///< ids, targets and positions of a context rank
+  std::map<int64_t, std::vector<int32_t>> routes_;   ///< of the tokens that this rank's routers see
   Context context_;
   Value ids_T_;
+  double share_ = 0;  ///< of the batch's tokens that this rank's routers see
   ParityOutcome& outcome_;
-  std::vector<std::unique_ptr<Array>> cotangents_;
+  std::vector<Buffer> cotangents_;
 };
 
 /// Tape options of a problem.
 TapeOptions parity_tape(const ParityProblem& problem, GradientSink* sink);
+/// The step of one rank that has everything, as one micro-batch.
+ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder, const ParityInputs& inputs,
+                            const WeightSet& weights, GradientBuffer& gradients);
 
+/// The problem's step on one rank: what the others must find.
+struct OneRank {
+  explicit OneRank(const ParityProblem& problem);
+  /// Weights of a rank: first checks that their initial values (of what it keeps) are the one rank's bits, then sets those of
+  /// the problem.
+  void give_weights(WeightSet& weights) const;
+  /// Every gradient of a rank (what it keeps of it), relative to the largest element of the parameter's, at most 1e-9
+  /// (in fp32 1e-5) from the one rank's. What cancels to less than 1e-6 (in fp32 1e-2) of the model's largest gradient has lost
+  /// digits, and counts relative to that.
+  void expect_gradients(const GradientBuffer& gradients, const Placement& placement, int rank) const;
+  bool in_double() const { return problem.precision.stream == DType::f64; }
+
+  ParityProblem problem;
+  Decoder decoder;
+  ParityInputs inputs;
+  std::vector<Array> initial, start, gradients;  ///< by parameter
+  ParityOutcome outcome;
+  double largest_gradient = 0;
+};
+
+/// Elements of a rank's parameter i that it keeps: all but where ranks share them out.
+ElementRange kept(const FlatLayout& layout, int i, DType type);
+/// Those of a tensor, as one row.
+Tensor part_of(const Tensor& tensor, const ElementRange& range);
 /// A rank's part of a global tensor, cut by the pieces of its parameter.
 Array part_of(const ParameterSpec& spec, const Placement& placement, const Array& global);
 void all_reduce(Communicator& group, Array& values);

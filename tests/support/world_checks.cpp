@@ -1,7 +1,11 @@
 // See support/world_checks.h.
 #include "support/world_checks.h"
 
+#include <chrono>
+#include <thread>
+
 #include "base/philox.h"
+#include "comm/self_test.h"
 
 namespace ingot::test::world_checks {
 namespace {
@@ -172,6 +176,40 @@ void check_groups(World& world) {
   EXPECT_EQ(wrong(x[3], [&](int64_t) { return total; }), 0);
   EXPECT_EQ(wrong(x[1], [&](int64_t) { return low ? 3.0 : me + 1.0; }), 0);
   EXPECT_EQ(wrong(x[2], [&](int64_t) { return high ? 5.0 : me + 1.0; }), 0);
+}
+
+namespace {
+
+/// Each message waits before it leaves.
+class SlowCommunicator final : public Communicator {
+ public:
+  explicit SlowCommunicator(Communicator& inner) : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
+
+ private:
+  Pending start(CommRequest r) override {
+    if (r.kind == CommKind::all_gather) return inner_.all_gather(r.in, r.out);
+    inner_.barrier();
+    return {};
+  }
+  Pending start_message(const Tensor& t, int peer, bool sends) override {
+    if (sends) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return sends ? inner_.send(t, peer) : inner_.recv(t, peer);
+  }
+  Communicator& inner_;
+};
+
+}  // namespace
+
+void check_slow_rank(World& world) {
+  const int n = world.ranks(), slow = n - 1;
+  if (n < 3) return;
+  const auto group = world.group("speeds", everyone(n));
+  SlowCommunicator late(*group);
+  const auto speeds = exchange_speeds(world.rank() == slow ? static_cast<Communicator&>(late) : *group, 100000);
+  ASSERT_EQ(speeds.size(), static_cast<size_t>(n));
+  EXPECT_EQ(speeds.front().rank, slow);
+  EXPECT_LT(speeds.front().bandwidth, 2 * 100000 / 0.3);
+  EXPECT_GT(speeds[1].bandwidth, 2 * 100000 / 0.3) << "the partners of a slow rank are not slow";
 }
 
 }  // namespace ingot::test::world_checks

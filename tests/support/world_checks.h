@@ -34,6 +34,8 @@ void check_all_to_all(World& world);
 void check_messages(World& world);
 /// Operations in flight on overlapping groups at once, finished in another order than they were started.
 void check_groups(World& world);
+/// Of three ranks or more, the self-test names the one whose messages come late.
+void check_slow_rank(World& world);
 
 }  // namespace world_checks
 }  // namespace ingot::test

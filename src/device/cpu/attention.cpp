@@ -32,8 +32,8 @@ void check(const AttentionArgs& a) {
     INGOT_CHECK(span.rows >= 0 && span.past >= 0 && span.first_row >= 0, "span {}: {} rows, {} past", s,
                 span.rows, span.past);
     INGOT_CHECK((span.k_blocks == nullptr) == (span.v_blocks == nullptr), "span {}", s);
-    INGOT_CHECK(span.k_blocks != nullptr || span.past == 0 || span.rows == 0,
-                "span {}: {} past keys without blocks", s, span.past);
+    INGOT_CHECK(span.k_blocks != nullptr || span.key_row >= 0 || span.past == 0 || span.rows == 0,
+                "span {}: {} past keys without a place", s, span.past);
   }
 }
 
@@ -103,12 +103,11 @@ void attention_backward(const AttentionBackwardArgs& args) {
   INGOT_CHECK(a.lse != nullptr);
   INGOT_CHECK(args.d_type == DType::f32 || args.d_type == DType::bf16, "type {}", name_of(args.d_type));
   for (int64_t s = 0; s < a.span_count; ++s)
-    INGOT_CHECK(a.spans[s].past == 0 && a.spans[s].k_blocks == nullptr,
-                "span {}: backward needs whole documents", s);
+    INGOT_CHECK(a.spans[s].k_blocks == nullptr, "span {}: no backward through blocks", s);
   parallel_for(a.span_count * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const AttentionSpan& span = a.spans[i / a.kv_heads];
-      if (span.rows == 0) continue;
+      if (span.rows == 0 && span.key_count() == 0) continue;
       const int64_t rows = span.rows * (a.heads / a.kv_heads);
       float* memory = scratch_floats(attention_backward_scratch(rows, a.width, a.values()));
       INGOT_ISA_CALL(attention_backward_unit)({&args, &span, i % a.kv_heads, memory});

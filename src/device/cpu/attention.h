@@ -45,17 +45,23 @@ struct AttentionWindow {
 };
 
 /// Consecutive rows of one document. Row r of the span has position past + r and sees keys 0 .. past + r,
-/// which must all be there (the rows' own keys and values included).
+/// of which the first `keys` take part: all (the rows' own keys and values included), or fewer, and then the result is a
+/// part of the row's, to be merged with others by log-sum-exp; a row that sees none has lse -inf and no o.
 struct AttentionSpan {
   int64_t first_row = 0;  ///< in q, o, lse
   int64_t rows = 0;       ///< 0 is legal
   int64_t past = 0;
   /// Block b holds the keys (values) 64 b .. 64 b + 63 of the document: pointer to its first row, key-value
-  /// head 0. nullptr: the keys and values are the rows of args.k and args.v that start at first_row (past
-  /// must be 0).
+  /// head 0. nullptr: the keys and values are the rows of args.k and args.v that start at key_row, or at first_row
+  /// (past must be 0).
   const void* const* k_blocks = nullptr;
   const void* const* v_blocks = nullptr;
   int64_t phase = 0;  ///< see AttentionWindow
+  int64_t key_row = -1;  ///< -1: first_row
+  int64_t keys = -1;     ///< -1: past + rows
+
+  [[gnu::always_inline]] int64_t first_key_row() const { return key_row < 0 ? first_row : key_row; }
+  [[gnu::always_inline]] int64_t key_count() const { return keys < 0 ? past + rows : keys; }
 };
 
 struct AttentionArgs {
@@ -89,7 +95,8 @@ struct AttentionArgs {
 
 void attention_forward(const AttentionArgs& args);
 
-/// Needs o and lse of the forward. Spans must have past = 0 and no blocks.
+/// Needs o and lse of the forward, of all keys where spans have a part of them. No blocks. Of every span's queries and keys the
+/// gradients are set; spans must not share rows or keys.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
   const void* d_o = nullptr;  ///< [rows, H * V] in o_type

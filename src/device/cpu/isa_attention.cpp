@@ -21,7 +21,7 @@ struct Work {
   const AttentionArgs* args;
   const AttentionSpan* span;
   AttentionWindow window;
-  int64_t group_heads, rows, first_position, padded, v_padded;
+  int64_t group_heads, rows, first_position, keys, padded, v_padded;
   float* q;         // [rows][padded]
   float* o;         // [rows][v_padded], not yet divided by the sum
   float* sum;       // [rows][16 virtual lanes]
@@ -43,6 +43,7 @@ Work make_work(const AttentionUnit& u) {
   w.group_heads = a.heads / a.kv_heads;
   w.rows = (u.row1 - u.row0) * w.group_heads;
   w.first_position = u.span->past + u.row0;
+  w.keys = u.span->key_count();
   w.padded = attention_padded(a.width);
   w.v_padded = attention_padded(a.values());
   float* p = u.scratch;
@@ -81,7 +82,7 @@ void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t k
   float before[16] = {}, base[16] = {};
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t position = w.position(row0 + i);
-    const Visible visible{w.window.first(position) - key0, position - key0};
+    const Visible visible{w.window.first(position) - key0, min64(position, w.keys - 1) - key0};
     float* s = w.s + i * kBlock;
     const float top =
         a.softcap > 0 ? mask_row<true>(w, s, vecs, visible) : mask_row<false>(w, s, vecs, visible);
@@ -116,7 +117,7 @@ void load_block(const Work& w, const AttentionUnit& u, int64_t block, int64_t ke
     k = static_cast<const T*>(w.span->k_blocks[block]) + head;
     v = static_cast<const T*>(w.span->v_blocks[block]) + v_head;
   } else {
-    const int64_t row = w.span->first_row + block * kBlock;
+    const int64_t row = w.span->first_key_row() + block * kBlock;
     k = static_cast<const T*>(a.k) + row * a.k_stride + head;
     v = static_cast<const T*>(a.v) + row * a.v_stride + v_head;
   }
@@ -129,7 +130,7 @@ void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end)
   const int64_t key0 = block * kBlock;
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     const int64_t rows = min64(kTileRows, row_end - row);
-    const int64_t keys = min64(kBlock, w.position(row + rows - 1) - key0 + 1);
+    const int64_t keys = min64(kBlock, min64(w.position(row + rows - 1) + 1, w.keys) - key0);
     const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
     product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, w.s, kBlock,
                     false, nullptr});
@@ -196,7 +197,7 @@ void attention_unit(const AttentionUnit& u) {
   for (int64_t i = 0; i < w.rows * w.v_padded; i += kLanes) store(w.o + i, zero());
   for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
   for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
-  const int64_t last = w.first_position + (u.row1 - u.row0) - 1;  // position of the last row
+  const int64_t last = min64(w.first_position + (u.row1 - u.row0), w.keys) - 1;  // that the last row sees
   const int64_t first_key = w.window.first(w.first_position);
   for (int64_t block = first_key / kBlock; block * kBlock <= last; ++block) {
     const int64_t key0 = block * kBlock;

@@ -21,7 +21,7 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 struct Work {
   const AttentionArgs* args;
   AttentionWindow window;
-  int64_t group_heads, rows, padded, v_padded;
+  int64_t group_heads, rows, past, keys, padded, v_padded;
   float *q, *d_q;              // [rows][padded]
   float* d_o;                  // [rows][v_padded]
   float *delta, *lse;          // [rows]
@@ -38,6 +38,8 @@ Work make_work(const AttentionBackwardUnit& u) {
   w.window = a.window_of(*u.span);
   w.group_heads = a.heads / a.kv_heads;
   w.rows = u.span->rows * w.group_heads;
+  w.past = u.span->past;
+  w.keys = u.span->key_count();
   w.padded = attention_padded(a.width);
   w.v_padded = attention_padded(a.values());
   float* p = u.scratch;
@@ -80,7 +82,7 @@ void load_rows(const Work& w, const AttentionBackwardUnit& u) {
 template <class T>
 void load_block(const Work& w, const AttentionBackwardUnit& u, int64_t key0, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  const int64_t token = u.span->first_row + key0;
+  const int64_t token = u.span->first_key_row() + key0;
   const T* k = static_cast<const T*>(a.k) + token * a.k_stride + u.group * a.width;
   const T* v = static_cast<const T*>(a.v) + token * a.v_stride + u.group * a.values();
   transpose_rows(k, a.k_stride, keys, a.width, w.k_turned);
@@ -117,7 +119,7 @@ void query_tiles(const Work& w, int64_t key0, int64_t row0, int64_t count) {
   for (int64_t i = 0; i < count; i += kTileRows) {
     const int64_t rows = min64(kTileRows, count - i);
     const int64_t row = row0 + i;
-    const int64_t keys = min64(kBlock, (row + rows - 1) / w.group_heads - key0 + 1);
+    const int64_t keys = min64(kBlock, min64(w.past + (row + rows - 1) / w.group_heads + 1, w.keys) - key0);
     const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
     float* p = w.p + i * kBlock;
     float* d_s = w.d_s + i * kBlock;
@@ -126,8 +128,8 @@ void query_tiles(const Work& w, int64_t key0, int64_t row0, int64_t count) {
     product<false>({rows, vecs, a.values(), w.d_o + row * w.v_padded, w.v_padded, 1, w.v_turned, kBlock, d_s, kBlock,
                     false, nullptr});
     for (int64_t j = 0; j < rows; ++j) {
-      const int64_t position = (row + j) / w.group_heads;
-      const Visible visible{w.window.first(position) - key0, position - key0};
+      const int64_t position = w.past + (row + j) / w.group_heads;
+      const Visible visible{w.window.first(position) - key0, min64(position, w.keys - 1) - key0};
       float* p_row = p + j * kBlock;
       float* d_s_row = d_s + j * kBlock;
       if (a.softcap > 0)
@@ -145,7 +147,7 @@ void query_tiles(const Work& w, int64_t key0, int64_t row0, int64_t count) {
 void key_tiles(const Work& w, int64_t key0, int64_t keys, int64_t row0, int64_t count, bool first) {
   for (int64_t key = 0; key < keys; key += kTileRows) {
     const int64_t tile = min64(kTileRows, keys - key);
-    const int64_t skip = min64(count, max64(0, (key0 + key) * w.group_heads - row0));
+    const int64_t skip = min64(count, max64(0, (key0 + key - w.past) * w.group_heads - row0));
     const int64_t begin = row0 + skip;
     product<true>({tile, w.v_padded / kLanes, count - skip, w.p + skip * kBlock + key, 1, kBlock,
                    w.d_o + begin * w.v_padded, w.v_padded, w.d_v + key * w.v_padded, w.v_padded, !first, nullptr});
@@ -158,7 +160,7 @@ template <class T>
 void write_block(const Work& w, const AttentionBackwardUnit& u, int64_t key0, int64_t keys) {
   const AttentionArgs& a = *w.args;
   for (int64_t i = 0; i < keys; ++i) {
-    const int64_t token = u.span->first_row + key0 + i;
+    const int64_t token = u.span->first_key_row() + key0 + i;
     write_row(static_cast<T*>(u.args->d_k) + token * u.args->d_k_stride + u.group * a.width,
               w.d_k + i * w.padded, a.width);
     write_row(static_cast<T*>(u.args->d_v) + token * u.args->d_v_stride + u.group * a.values(),
@@ -192,15 +194,19 @@ void attention_backward_unit(const AttentionBackwardUnit& u) {
   else
     load_rows<float, float>(w, u);
   for (int64_t i = 0; i < w.rows * w.padded; i += kLanes) store(w.d_q + i, zero());
-  for (int64_t key0 = 0; key0 < u.span->rows; key0 += kBlock) {
-    const int64_t keys = min64(kBlock, u.span->rows - key0);
+  for (int64_t key0 = 0; key0 < w.keys; key0 += kBlock) {
+    const int64_t keys = min64(kBlock, w.keys - key0);
     if (narrow)
       load_block<bf16>(w, u, key0, keys);
     else
       load_block<float>(w, u, key0, keys);
-    const int64_t begin = key0 * w.group_heads;
+    const int64_t begin = max64(0, key0 - w.past) * w.group_heads;
     int64_t end = w.rows;
-    if (a.window > 0) end = min64(end, w.window.end(key0 + keys - 1) * w.group_heads);
+    if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.past) * w.group_heads);
+    if (begin >= end) {  // nobody sees the block
+      for (int64_t i = 0; i < kBlock * w.padded; i += kLanes) store(w.d_k + i, zero());
+      for (int64_t i = 0; i < kBlock * w.v_padded; i += kLanes) store(w.d_v + i, zero());
+    }
     for (int64_t row = begin; row < end; row += kAttentionBackRows) {
       const int64_t count = min64(kAttentionBackRows, end - row);
       query_tiles(w, key0, row, count);

@@ -98,23 +98,37 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
     losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);
     c.tape.metric("router_sequence_loss", l, Reduce::mean, losses.sequence);
   }
-  Value y_TD = o_.latent > 0 ? experts(c, project(c, h_TD, latent_down_), chosen, l)
-                             : experts(c, h_TD, chosen, l);
+  Value shared_TD;
+  const auto shared = [&] {
+    c.tape.begin_segment("shared", l);
+    shared_TD = shared_->forward(c, h_TD);
+  };
+  const bool travels = c.expert != nullptr && c.expert->size() > 1;
+  const std::function<void()> meanwhile = shared_ && travels ? shared : std::function<void()>();
+  Value y_TD = o_.latent > 0 ? experts(c, project(c, h_TD, latent_down_), chosen, l, meanwhile)
+                             : experts(c, h_TD, chosen, l, meanwhile);
   if (o_.latent > 0) y_TD = project(c, y_TD, latent_up_);
   if (shared_) {
-    c.tape.begin_segment("shared", l);
-    y_TD = add(c.tape, type, y_TD, shared_->forward(c, h_TD));
+    if (!travels) shared();
+    y_TD = add(c.tape, type, y_TD, shared_TD);
   }
   return {std::move(y_TD), std::move(r.state_TR), std::move(losses)};
 }
 
-Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer) const {
+/// `meanwhile` is done while tokens are on their way to their experts.
+Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer, const std::function<void()>& meanwhile) const {
   const DType type = c.precision().compute;
   const int64_t bound = row_bound(c, h_TD.dim(0));
-  const auto dispatcher = make_dispatcher(c, o_.experts, bound, o_.pad_to_capacity && bound > 0);
+  const auto dispatcher = make_dispatcher(c, {o_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound}, o_.pad_to_capacity && bound > 0);
   c.tape.begin_segment("dispatch", layer);
-  const Permutation p =
-      dispatcher->finish(c, dispatcher->move(c, dispatcher->prepare(c, {h_TD, chosen.probs_TK, chosen.ids_TK})));
+  const Tokens arrived = dispatcher->move(c, dispatcher->prepare(c, {h_TD, chosen.probs_TK, chosen.ids_TK}));
+  if (meanwhile) {
+    meanwhile();
+    c.tape.begin_segment("dispatch", layer);
+  }
+  const Permutation p = dispatcher->finish(c, arrived);
+  for (const Value& dropped : dispatcher->dropped())
+    if (dropped.defined()) c.tape.metric("router_dropped", layer, Reduce::sum, dropped);
   c.tape.begin_segment("experts", layer);
   Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets);
   Value act_RF = activation(c.tape, {o_.kind, type}, up_RF, p.p_R);

@@ -28,6 +28,27 @@ void add(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
+void finish(const OpCall& call, Pending pending) {
+  if (call.pending != nullptr) *call.pending = std::move(pending);
+  else pending.wait();
+}
+
+Pending both(std::vector<Pending> parts, std::function<void()> then) {
+  class All final : public Pending::State {
+   public:
+    All(std::vector<Pending> parts, std::function<void()> then) : parts_(std::move(parts)), then_(std::move(then)) {}
+    void wait() override {
+      for (Pending& p : parts_) p.wait();
+      if (then_) then_();
+    }
+
+   private:
+    std::vector<Pending> parts_;
+    std::function<void()> then_;
+  };
+  return Pending(std::make_unique<All>(std::move(parts), std::move(then)));
+}
+
 void add_tensor(const Tensor& to, const Tensor& from) {
   switch (to.dtype()) {
     case DType::f32: return add<float>(to, from);
@@ -39,20 +60,21 @@ void add_tensor(const Tensor& to, const Tensor& from) {
 
 namespace {
 
-using Transfer = void (*)(const CollectiveAttr& a, const Tensor& from, const Tensor& to);
+using Transfer = Pending (*)(const CollectiveAttr& a, const Tensor& from, const Tensor& to);
 
-void keep(const CollectiveAttr&, const Tensor& from, const Tensor& to) {
+Pending keep(const CollectiveAttr&, const Tensor& from, const Tensor& to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+  return {};
 }
-void sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { group_of(a.comm).all_reduce(from, to).wait(); }
-void gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { group_of(a.comm).all_gather(from, to).wait(); }
-void scatter(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
-  group_of(a.comm).reduce_scatter(from, to).wait();
+Pending sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { return group_of(a.comm).all_reduce(from, to); }
+Pending gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { return group_of(a.comm).all_gather(from, to); }
+Pending scatter(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
+  return group_of(a.comm).reduce_scatter(from, to);
 }
 
 template <Transfer transfer>
 void forward(const OpCall& call) {
-  transfer(call.attr<CollectiveAttr>(), call.in[0], call.out[0]);
+  finish(call, transfer(call.attr<CollectiveAttr>(), call.in[0], call.out[0]));
 }
 
 /// A slot that accumulates receives through the scratch. An absent cotangent would silence one rank only: refused.
@@ -62,7 +84,7 @@ void backward(const OpCall& call) {
   const Tensor& d_y = call.d_out[0];
   const GradSlot& d_x = call.d_in[0];
   INGOT_CHECK((d_y.defined() || d_y.numel() == 0) && d_x.wanted());
-  receive_gradient(d_x, call.scratch, [&](const Tensor& to) { adjoint(a, d_y, to); });
+  receive_gradient(d_x, call.scratch, [&](const Tensor& to) { finish(call, adjoint(a, d_y, to)); });
 }
 
 enum class RowsChange { same, times, over };
@@ -119,25 +141,25 @@ Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
 
 const Op& copy_to_axis_op() {
   static const Op op{"copy_to_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
-                     cost<0, 2>,     scratch_bytes, print,   kernels<keep, sum>()};
+                     cost<0, 2>,     scratch_bytes, print,   kernels<keep, sum>(), true};
   return op;
 }
 
 const Op& reduce_from_axis_op() {
   static const Op op{"reduce_from_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
-                     cost<2, 0>,         scratch_bytes, print,   kernels<sum, keep>()};
+                     cost<2, 0>,         scratch_bytes, print,   kernels<sum, keep>(), true};
   return op;
 }
 
 const Op& all_gather_rows_op() {
   static const Op op{"all_gather_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::times>,
-                     cost<1, 1>,        scratch_bytes, print,   kernels<gather, scatter>()};
+                     cost<1, 1>,        scratch_bytes, print,   kernels<gather, scatter>(), true};
   return op;
 }
 
 const Op& reduce_scatter_rows_op() {
   static const Op op{"reduce_scatter_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::over>,
-                     cost<1, 1>,            scratch_bytes, print,   kernels<scatter, gather>()};
+                     cost<1, 1>,            scratch_bytes, print,   kernels<scatter, gather>(), true};
   return op;
 }
 

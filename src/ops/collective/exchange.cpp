@@ -11,60 +11,202 @@
 namespace ingot {
 namespace {
 
-using Counts = std::vector<int64_t>;
+using Numbers = std::vector<int64_t>;
 
-Counts counts_of(const Tensor& t) { return {t.as<int32_t>(), t.as<int32_t>() + t.numel()}; }
+/// The rows to or from every rank, block by block. They travel by rank, then block; where they arrived they lie by block, then
+/// rank.
+struct Counts {
+  explicit Counts(const Tensor& t, int64_t ranks) : blocks(t.numel() / ranks), cells(t.as<int32_t>(), t.as<int32_t>() + t.numel()) {
+    for (int64_t r = 0; r < ranks; ++r) by_rank.push_back(std::accumulate(cells.begin() + r * blocks, cells.begin() + (r + 1) * blocks, int64_t{0}));
+  }
+  int64_t total() const { return std::accumulate(by_rank.begin(), by_rank.end(), int64_t{0}); }
+  int64_t blocks;
+  Numbers cells;    ///< [ranks, blocks]
+  Numbers by_rank;
+};
+
+int64_t width_of(const Tensor& t) { return t.dim(1) * size_of(t.dtype()); }
+std::byte* row_of(const Tensor& t, int64_t row) { return static_cast<std::byte*>(t.data) + row * width_of(t); }
+
+/// What a tensor's rows are while they travel.
+DType wire_type(const ExchangeAttr& a, DType type) { return a.bf16 && type == DType::f32 ? DType::bf16 : type; }
+
+/// Copies rows, rounding or widening them where the types differ.
+void copy_rows(const Tensor& from, int64_t source, const Tensor& to, int64_t target, int64_t rows) {
+  const int64_t n = rows * to.dim(1);
+  if (n == 0) return;
+  if (from.dtype() == to.dtype()) {
+    std::memcpy(row_of(to, target), row_of(from, source), static_cast<size_t>(rows * width_of(to)));
+  } else if (to.dtype() == DType::bf16) {
+    const auto* x = reinterpret_cast<const float*>(row_of(from, source));
+    std::transform(x, x + n, reinterpret_cast<bf16*>(row_of(to, target)), [](float v) { return to_bf16(v); });
+  } else {
+    const auto* x = reinterpret_cast<const bf16*>(row_of(from, source));
+    std::transform(x, x + n, reinterpret_cast<float*>(row_of(to, target)), [](bf16 v) { return to_float(v); });
+  }
+}
+
+enum class Reorder { to_travel, to_lie };
+
+/// Rows in the other order; what is beyond them in `to` becomes zero.
+void reorder(const Counts& c, Reorder direction, const Tensor& from, const Tensor& to) {
+  const auto ranks = static_cast<int64_t>(c.by_rank.size());
+  Numbers travelling(c.cells.size() + 1, 0);
+  std::partial_sum(c.cells.begin(), c.cells.end(), travelling.begin() + 1);
+  int64_t lying = 0;
+  for (int64_t b = 0; b < c.blocks; ++b)
+    for (int64_t r = 0; r < ranks; ++r) {
+      const auto cell = static_cast<size_t>(r * c.blocks + b);
+      const bool lie = direction == Reorder::to_lie;
+      copy_rows(from, lie ? travelling[cell] : lying, to, lie ? lying : travelling[cell], c.cells[cell]);
+      lying += c.cells[cell];
+    }
+  if (const int64_t rest = to.dim(0) - lying; rest > 0) std::memset(row_of(to, lying), 0, static_cast<size_t>(rest * width_of(to)));
+}
+
+constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Tensors in the memory of a call's scratch.
+class Scratch {
+ public:
+  explicit Scratch(void* memory) : next_(static_cast<std::byte*>(memory)) {}
+  Tensor like(const TensorMeta& meta) {
+    void* at = next_;
+    next_ += aligned(meta.bytes());
+    return Tensor(at, meta.shape, meta.dtype);
+  }
+
+ private:
+  std::byte* next_;
+};
 
 /// Tells every rank how many rows it gets from this one; what comes from the others goes to `received`.
 void exchange_counts(Communicator& comm, const Tensor& sent, const Tensor& received, int64_t room) {
-  const Counts one(static_cast<size_t>(comm.size()), 1);
+  const Numbers one(static_cast<size_t>(comm.size()), 1);
   comm.all_to_all(sent, one, received, one).wait();
-  const Counts counts = counts_of(received);
-  const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const int64_t rows = Counts(received, comm.size()).total();
   if (rows > room)
     throw Error(fmt::format("rank {} of group '{}' gets {} rows, it has room for {}", comm.rank(), comm.name(), rows, room),
-                "the ranks of an expert group must have equally many tokens");
+                "the ranks of an expert group must have equally many tokens; where room is bounded, allow more of it, let what is "
+                "beyond be dropped, or balance the routers");
+}
+
+/// A transfer between the side that grouped rows by rank, where they have the order in which they travel, and the side where
+/// they lie: started, then finished.
+class Move {
+ public:
+  /// Out, to where rows lie.
+  static Move out(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to, const Counts& received, Scratch& scratch) {
+    const DType wire = wire_type(a, from.dtype());
+    Tensor source = from, arriving = to;
+    if (wire != from.dtype()) copy_rows(from, 0, source = scratch.like({from.shape(), wire}), 0, sent.total());
+    if (wire != to.dtype() || received.blocks > 1) arriving = scratch.like({to.shape(), wire});
+    return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank), source.data == from.data, arriving, to, received};
+  }
+  /// Home, from where they lie.
+  static Move home(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to, const Counts& received, Scratch& scratch) {
+    const DType wire = wire_type(a, from.dtype());
+    Tensor source = from, arriving = to;
+    if (wire != from.dtype() || sent.blocks > 1) reorder(sent, Reorder::to_travel, from, source = scratch.like({from.shape(), wire}));
+    if (wire != to.dtype()) arriving = scratch.like({to.shape(), wire});
+    Counts one_block = received;
+    one_block.blocks = 1, one_block.cells = received.by_rank;
+    return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank), source.data == from.data, arriving, to, one_block};
+  }
+  /// Neither end is in scratch, so the transfer may outlive the call.
+  bool direct() const { return from_there_ && arriving_.data == to_.data; }
+  Pending take() { return std::move(pending_); }
+  void finish() {
+    pending_.wait();
+    if (arriving_.data != to_.data) reorder(received_, Reorder::to_lie, arriving_, to_);
+  }
+
+ private:
+  Move(Pending pending, bool from_there, const Tensor& arriving, const Tensor& to, const Counts& received)
+      : pending_(std::move(pending)), from_there_(from_there), arriving_(arriving), to_(to), received_(received) {}
+  Pending pending_;
+  bool from_there_;
+  Tensor arriving_, to_;
+  Counts received_;
+};
+
+/// Leaves moves that began to the caller where they may outlive the call and it can wait; else finishes them. Then `last`.
+void conclude(const OpCall& call, std::vector<Move> moves, std::function<void()> last = {}) {
+  if (call.pending != nullptr && std::all_of(moves.begin(), moves.end(), [](const Move& m) { return m.direct(); })) {
+    std::vector<Pending> parts;
+    for (Move& m : moves) parts.push_back(m.take());
+    *call.pending = both(std::move(parts), std::move(last));
+    return;
+  }
+  for (Move& m : moves) m.finish();
+  if (last) last();
 }
 
 void forward_exchange(const OpCall& call) {
   const auto& a = call.attr<ExchangeAttr>();
   Communicator& comm = group_of(a.comm);
   exchange_counts(comm, call.in[3], call.out[3], a.room);
-  const Counts out = counts_of(call.in[3]), in = counts_of(call.out[3]);
-  Pending moves[] = {comm.all_to_all(call.in[0], out, call.out[0], in), comm.all_to_all(call.in[1], out, call.out[1], in),
-                     comm.all_to_all(call.in[2], out, call.out[2], in)};
-  for (Pending& p : moves) p.wait();
-  const int64_t rows = std::accumulate(in.begin(), in.end(), int64_t{0}), k = call.out[2].dim(1);
-  std::fill_n(call.out[2].as<int32_t>() + rows * k, (a.room - rows) * k, -1);
+  const Counts out(call.in[3], comm.size()), in(call.out[3], comm.size());
+  ExchangeAttr exact = a;
+  exact.bf16 = false;  // for the weights
+  Scratch scratch(call.scratch);
+  std::vector<Move> moves;
+  for (size_t i = 0; i < 3; ++i) moves.push_back(Move::out(i == 0 ? a : exact, call.in[i], out, call.out[i], in, scratch));
+  const int64_t rows = in.total(), k = call.out[2].dim(1);
+  conclude(call, std::move(moves), [ids = call.out[2].as<int32_t>() + rows * k, count = (a.room - rows) * k] {
+    std::fill_n(ids, count, -1);
+  });
 }
+
+/// Memory for a slot that accumulates (see receive_gradient).
+void* accumulation(const GradSlot& slot, Scratch& scratch) { return slot.accumulate ? scratch.like(slot.tensor.meta).data : nullptr; }
 
 /// Cotangents travel the way back. One that is absent would silence one rank only: refused.
 void backward_exchange(const OpCall& call) {
-  Communicator& comm = group_of(call.attr<ExchangeAttr>().comm);
-  const Counts out = counts_of(call.out[3]), in = counts_of(call.in[3]);
+  ExchangeAttr a = call.attr<ExchangeAttr>();
+  const int size = group_of(a.comm).size();
+  const Counts out(call.out[3], size), in(call.in[3], size);
+  std::vector<Move> moves;  // side by side where no scratch is shared
   for (size_t i = 0; i < 2; ++i) {
+    a.bf16 = a.bf16 && i == 0;
     if (!call.d_in[i].wanted()) continue;
     INGOT_CHECK(call.d_out[i].defined() || call.d_out[i].numel() == 0, "no cotangent for output {}", i);
-    receive_gradient(call.d_in[i], call.scratch,
-                     [&](const Tensor& to) { comm.all_to_all(call.d_out[i], out, to, in).wait(); });
+    Scratch scratch(call.scratch);
+    receive_gradient(call.d_in[i], accumulation(call.d_in[i], scratch), [&](const Tensor& to) {
+      Move move = Move::home(a, call.d_out[i], out, to, in, scratch);
+      if (call.pending == nullptr || !move.direct()) move.finish();
+      else moves.push_back(std::move(move));
+    });
   }
+  conclude(call, std::move(moves));
 }
 
 void forward_return(const OpCall& call) {
-  Communicator& comm = group_of(call.attr<ExchangeAttr>().comm);
-  comm.all_to_all(call.in[0], counts_of(call.in[2]), call.out[0], counts_of(call.in[1])).wait();
+  const auto& a = call.attr<ExchangeAttr>();
+  const int size = group_of(a.comm).size();
+  Scratch scratch(call.scratch);
+  std::vector<Move> moves;
+  moves.push_back(Move::home(a, call.in[0], Counts(call.in[2], size), call.out[0], Counts(call.in[1], size), scratch));
+  conclude(call, std::move(moves));
 }
 
 void backward_return(const OpCall& call) {
-  Communicator& comm = group_of(call.attr<ExchangeAttr>().comm);
+  const auto& a = call.attr<ExchangeAttr>();
+  const int size = group_of(a.comm).size();
   INGOT_CHECK(call.d_in[0].wanted() && (call.d_out[0].defined() || call.d_out[0].numel() == 0));
-  const Counts out = counts_of(call.in[1]), in = counts_of(call.in[2]);
-  receive_gradient(call.d_in[0], call.scratch, [&](const Tensor& to) { comm.all_to_all(call.d_out[0], out, to, in).wait(); });
+  const Counts out(call.in[1], size), in(call.in[2], size);
+  Scratch scratch(call.scratch);
+  receive_gradient(call.d_in[0], accumulation(call.d_in[0], scratch), [&](const Tensor& to) {
+    std::vector<Move> moves;
+    moves.push_back(Move::out(a, call.d_out[0], out, to, in, scratch));
+    conclude(call, std::move(moves));
+  });
 }
 
 void check_counts(const ExchangeAttr& a, const Tensor& counts) {
   const int64_t n = a.comm != nullptr ? a.comm->size() : 1;
-  INGOT_CHECK(counts.dtype() == DType::i32 && counts.shape() == Shape{n}, "counts {} of {} ranks", counts.meta.str(), n);
+  INGOT_CHECK(counts.dtype() == DType::i32 && counts.shape().rank() <= 2 && counts.dim(0) == n, "counts {} of {} ranks",
+              counts.meta.str(), n);
 }
 
 void infer_exchange(const OpCall& call, std::span<TensorMeta> out) {
@@ -86,20 +228,22 @@ void infer_return(const OpCall& call, std::span<TensorMeta> out) {
   out[0] = {Shape{a.room, call.in[0].dim(1)}, call.in[0].dtype()};
 }
 
-double row_bytes(const Tensor& t) { return static_cast<double>(t.dim(1) * size_of(t.dtype())); }
+double row_bytes(const ExchangeAttr& a, const Tensor& t) { return static_cast<double>(t.dim(1) * size_of(wire_type(a, t.dtype()))); }
+double row_bytes(const Tensor& t) { return row_bytes({}, t); }
 
 OpCost cost_exchange(const OpCall& call) {
   const auto& a = call.attr<ExchangeAttr>();
   OpCost c{0, 0, 0, tensor_bytes(call)};
-  const double floating = row_bytes(call.in[0]) + row_bytes(call.in[1]);
-  c.wire_bytes[0] = a.rows_out * (floating + row_bytes(call.in[2])) + 4 * static_cast<double>(call.in[3].dim(0) - 1);
+  const double floating = row_bytes(a, call.in[0]) + row_bytes(call.in[1]);
+  c.wire_bytes[0] = a.rows_out * (floating + row_bytes(call.in[2])) + 4 * static_cast<double>(call.in[3].numel() - call.in[3].numel() / call.in[3].dim(0));
   c.wire_bytes[1] = a.rows_out * floating;
   return c;
 }
 
 OpCost cost_return(const OpCall& call) {
   OpCost c{0, 0, 0, tensor_bytes(call)};
-  c.wire_bytes[0] = c.wire_bytes[1] = call.attr<ExchangeAttr>().rows_out * row_bytes(call.in[0]);
+  const auto& a = call.attr<ExchangeAttr>();
+  c.wire_bytes[0] = c.wire_bytes[1] = a.rows_out * row_bytes(a, call.in[0]);
   return c;
 }
 
@@ -116,11 +260,37 @@ BackwardReads reads_return(const void*) {
   return r;
 }
 
-int64_t scratch_bytes(const OpCall& call) {
-  int64_t bytes = 0;
-  for (const GradSlot& g : call.d_in)
-    if (g.wanted() && g.accumulate) bytes = std::max(bytes, g.tensor.bytes());
-  return bytes;
+/// A move's memory at most: both sides' rows, where they are rounded or reordered.
+int64_t move_bytes(const ExchangeAttr& a, const TensorMeta& grouped, const TensorMeta& lying, bool blocks) {
+  const DType wire = wire_type(a, lying.dtype);
+  const bool rounded = wire != lying.dtype;
+  return (rounded ? aligned(TensorMeta{grouped.shape, wire}.bytes()) : 0) +
+         (rounded || blocks ? aligned(TensorMeta{lying.shape, wire}.bytes()) : 0);
+}
+
+bool has_blocks(const ExchangeAttr& a, const Tensor& counts) { return counts.numel() > group_of(a.comm).size(); }
+
+int64_t scratch_exchange(const OpCall& call) {
+  ExchangeAttr a = call.attr<ExchangeAttr>();
+  const bool blocks = has_blocks(a, call.in[3]);
+  int64_t sum = 0, most = 0;
+  for (size_t i = 0; i < 3; ++i, a.bf16 = false) {
+    if (call.d_in.empty()) {
+      sum += move_bytes(a, call.in[i].meta, call.out[i].meta, blocks);
+    } else if (call.d_in[i].wanted()) {
+      const GradSlot& g = call.d_in[i];
+      most = std::max(most, (g.accumulate ? aligned(g.tensor.bytes()) : 0) + move_bytes(a, g.tensor.meta, call.d_out[i].meta, blocks));
+    }
+  }
+  return call.d_in.empty() ? sum : most;
+}
+
+int64_t scratch_return(const OpCall& call) {
+  const auto& a = call.attr<ExchangeAttr>();
+  const bool blocks = has_blocks(a, call.in[1]);
+  if (call.d_in.empty()) return move_bytes(a, call.out[0].meta, call.in[0].meta, blocks);
+  const GradSlot& g = call.d_in[0];
+  return (g.accumulate ? aligned(g.tensor.bytes()) : 0) + move_bytes(a, call.d_out[0].meta, g.tensor.meta, blocks);
 }
 
 std::string print(const void* attr) {
@@ -143,9 +313,10 @@ const Op& exchange_rows_op() {
                      reads_exchange,
                      infer_exchange,
                      cost_exchange,
-                     scratch_bytes,
+                     scratch_exchange,
                      print,
-                     kernels(forward_exchange, backward_exchange)};
+                     kernels(forward_exchange, backward_exchange),
+                     true};
   return op;
 }
 
@@ -156,9 +327,10 @@ const Op& return_rows_op() {
                      reads_return,
                      infer_return,
                      cost_return,
-                     scratch_bytes,
+                     scratch_return,
                      print,
-                     kernels(forward_return, backward_return)};
+                     kernels(forward_return, backward_return),
+                     true};
   return op;
 }
 

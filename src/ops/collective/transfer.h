@@ -1,5 +1,8 @@
 // What the collective ops share (internal to the folder).
 #pragma once
+#include <functional>
+#include <vector>
+
 #include "comm/communicator.h"
 #include "ops/op.h"
 
@@ -7,6 +10,11 @@ namespace ingot {
 
 /// The communicator, or this thread's group of one rank.
 Communicator& group_of(Communicator* comm);
+
+/// Leaves the handle to the caller where it can wait itself, else waits.
+void finish(const OpCall& call, Pending pending);
+/// All of them, and then what is left to do.
+Pending both(std::vector<Pending> parts, std::function<void()> then = {});
 
 /// to += from, of one floating type.
 void add_tensor(const Tensor& to, const Tensor& from);

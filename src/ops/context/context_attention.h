@@ -10,8 +10,8 @@
 //
 // Shapes: qkv_TW [local rows, W] packed as ops/attention says -> o_TV, lse_TH, max_logit_H of the local rows. Nothing of the
 // whole sequence is kept for backward. A row's sums run over blocks in the order in which they come: ascending ranks (gather),
-// own, previous, ... (ring); so results agree with one rank's to rounding, not in bits. Reference kernel only: in f32 and
-// bf16 the form heads (ops/context/heads.h) is the fast one.
+// own, previous, ... (ring); so results agree with one rank's to rounding, not in bits. Keys and values travel in qkv's type,
+// cotangents in fp32 (f64). In the ring the next block comes while this one is computed.
 #pragma once
 #include "ops/attention/attention.h"
 #include "ops/context/halo.h"

@@ -2,6 +2,7 @@
 #include "ops/group_by_rank/group_by_rank.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/group_by_rank/kernels.h"
 
@@ -16,13 +17,16 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
               "x {} probs {} ids {}", x.meta.str(), probs.meta.str(), ids.meta.str());
   INGOT_CHECK(a.ranks > 0 && a.copies > 0 && a.ranks % a.copies == 0 && a.experts % (a.ranks / a.copies) == 0,
               "{} experts on {} ranks, {} copies", a.experts, a.ranks, a.copies);
-  const int64_t tokens = x.dim(0), k = ids.dim(1), most = std::min<int64_t>(k * a.copies, a.ranks), rows = tokens * most;
+  const int64_t tokens = x.dim(0), k = ids.dim(1), most = std::min<int64_t>(k * a.copies, a.ranks),
+                rows = a.bound > 0 ? std::min(tokens * most, a.ranks * a.bound) : tokens * most;
   out[0] = {Shape{rows, x.dim(1)}, x.dtype()};
   out[1] = {Shape{rows, k}, probs.dtype()};
   out[2] = {Shape{rows, k}, DType::i32};
-  out[3] = {Shape{a.ranks}, DType::i32};
+  const Tensor& blocks = call.in[3];
+  out[3] = {blocks.defined() ? Shape{a.ranks, blocks.numel()} : Shape{a.ranks}, DType::i32};
   out[4] = {Shape{rows}, DType::i32};
   out[5] = {Shape{tokens, most}, DType::i32};
+  out[6] = {Shape{1}, DType::f32};
 }
 
 OpCost cost(const OpCall& call) {
@@ -38,19 +42,29 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const GroupByRankAttr*>(attr_data);
-  return fmt::format("{} experts on {} ranks, {} copies", a.experts, a.ranks, a.copies);
+  return fmt::format("experts {}..{} on {} ranks, {} copies{}", a.first, a.first + a.experts - 1, a.ranks, a.copies,
+                     a.bound > 0 ? fmt::format(", at most {} rows each", a.bound) : "");
 }
 
 /// The different ranks of one token's choices, ascending.
 std::vector<int32_t> ranks_of(const GroupByRankAttr& a, const int32_t* ids, int64_t k) {
   std::vector<int32_t> ranks;
   for (int64_t j = 0; j < k; ++j) {
-    INGOT_CHECK(ids[j] < a.experts, "expert {} of {}", ids[j], a.experts);
+    INGOT_CHECK(ids[j] < 0 || (ids[j] >= a.first && ids[j] < a.first + a.experts), "expert {} of {}..{}", ids[j], a.first,
+                a.first + a.experts - 1);
     for (int32_t copy = 0; copy < a.copies && ids[j] >= 0; ++copy) ranks.push_back(a.rank_of(ids[j]) + copy);
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
+}
+
+/// The block of every token.
+std::vector<int64_t> blocks_of(const Tensor& blocks, int64_t tokens) {
+  std::vector<int64_t> block(static_cast<size_t>(tokens), 0);
+  for (int64_t b = 0, t = 0; blocks.defined() && b < blocks.numel(); ++b)
+    for (int64_t n = blocks.as<int32_t>()[b]; n > 0; --n) block[static_cast<size_t>(t++)] = b;
+  return block;
 }
 
 }  // namespace
@@ -62,23 +76,40 @@ void build_rank_map(const OpCall& call) {
   auto *kept = call.out[2].as<int32_t>(), *count = call.out[3].as<int32_t>(), *token = call.out[4].as<int32_t>(),
        *row = call.out[5].as<int32_t>();
   std::fill(kept, kept + call.out[2].numel(), -1);
-  std::fill(count, count + a.ranks, 0);
+  const int64_t blocks = call.out[3].numel() / a.ranks;
+  const std::vector<int64_t> block = blocks_of(call.in[3], tokens);
+  std::fill(count, count + call.out[3].numel(), 0);
   std::fill(token, token + call.out[4].numel(), -1);
   std::fill(row, row + call.out[5].numel(), -1);
+  std::vector<int32_t> next(static_cast<size_t>(a.ranks) + 1, 0);
+  const auto full = [&](int32_t rows) { return a.bound > 0 && rows >= a.bound; };
   for (int64_t t = 0; t < tokens; ++t)
-    for (const int32_t r : ranks_of(a, ids + t * k, k)) ++count[r];
-  std::vector<int32_t> next(static_cast<size_t>(a.ranks), 0);
-  for (size_t r = 1; r < next.size(); ++r) next[r] = next[r - 1] + count[r - 1];
+    for (const int32_t r : ranks_of(a, ids + t * k, k)) {
+      int32_t& rows = next[static_cast<size_t>(r) + 1];
+      if (full(rows)) continue;
+      ++rows;
+      ++count[r * blocks + block[static_cast<size_t>(t)]];
+    }
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  const std::vector<int32_t> begin = next;
+  int64_t dropped = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     int32_t* slot = row + t * most;
     for (const int32_t r : ranks_of(a, ids + t * k, k)) {
+      const auto on = [&](int64_t j) { return ids[t * k + j] >= 0 && a.rank_of(ids[t * k + j]) == r - r % a.copies; };
+      if (full(next[static_cast<size_t>(r)] - begin[static_cast<size_t>(r)])) {
+        for (int64_t j = 0; j < k && r % a.copies == 0; ++j) dropped += on(j);
+        ++slot;
+        continue;
+      }
       const int32_t to = next[static_cast<size_t>(r)]++;
       token[to] = static_cast<int32_t>(t);
       *slot++ = to;
       for (int64_t j = 0; j < k; ++j)
-        if (ids[t * k + j] >= 0 && a.rank_of(ids[t * k + j]) == r - r % a.copies) kept[to * k + j] = ids[t * k + j];
+        if (on(j)) kept[to * k + j] = ids[t * k + j];
     }
   }
+  *call.out[6].as<float>() = static_cast<float>(dropped);
 }
 
 std::vector<int32_t> rows_of_choices(const OpCall& call) {
@@ -99,8 +130,8 @@ std::vector<int32_t> rows_of_choices(const OpCall& call) {
 
 const Op& group_by_rank_op() {
   static const Op op{"group_by_rank",
-                     {{"x"}, {"probs"}, {"ids", InputKind::data}},
-                     {{"rows"}, {"probs"}, {"ids", false}, {"rows_per_rank", false}, {"token", false}, {"row", false}},
+                     {{"x"}, {"probs"}, {"ids", InputKind::data}, {"blocks", InputKind::data, true}},
+                     {{"rows"}, {"probs"}, {"ids", false}, {"rows_per_rank", false}, {"token", false}, {"row", false}, {"dropped", false}},
                      reads,
                      infer,
                      cost,
@@ -111,9 +142,9 @@ const Op& group_by_rank_op() {
 }
 
 RankRows group_by_rank(Tape& tape, const GroupByRankAttr& attr, const Value& x_TD, const Value& probs_TK,
-                       const Value& ids_TK) {
-  auto o = tape.apply(group_by_rank_op(), attr, {x_TD, probs_TK, ids_TK});
-  return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4]), std::move(o[5])};
+                       const Value& ids_TK, const Value& blocks) {
+  auto o = tape.apply(group_by_rank_op(), attr, {x_TD, probs_TK, ids_TK, blocks});
+  return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4]), std::move(o[5]), std::move(o[6])};
 }
 
 }  // namespace ingot

@@ -1,0 +1,61 @@
+// Sums gradients over the ranks that hold parts of them, unit by unit (nn/flat_layout.h), while backward still runs.
+//
+// A unit travels as soon as the last contribution to the last of its parameters has run, in the last micro-batch or, where
+// gradients are shared out (ShardLevel::full), in each. What nobody contributed to travels at the end, and so does what tensor
+// ranks sum first: some of it only one of them contributes to. Tapes of data ranks are alike, so units begin in the same order
+// everywhere. The sums' bits do not depend on when they begin.
+#pragma once
+#include <vector>
+
+#include "parallel/rank_groups.h"
+
+namespace ingot {
+
+class GradientReducer {
+ public:
+  /// Listens to `gradients` from now on. All must outlive this.
+  GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Before the first micro-batch; `micro_batches` tapes will each report the parameters that they use.
+  void begin_step(int64_t micro_batches);
+  /// After each micro-batch.
+  void end_micro_batch();
+  /// After the last: waits. Every rank, or each in its share, then has the sums over all tokens of the batch.
+  void finish();
+
+  /// Units that began to travel before the last micro-batch had ended, in this step so far.
+  int64_t overlapped() const { return overlapped_; }
+
+ private:
+  /// A unit on its way: all of it, and this rank's share.
+  struct Travel {
+    int unit;
+    Tensor own;
+    Pending sum;
+  };
+  void expect_units();
+  void finished(int parameter);
+  void sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& flat) const;
+  void start(int unit);
+  void land(Travel& travel);
+  void land_all();
+  bool each_micro_batch() const { return groups_.placement().sharing.level == ShardLevel::full; }
+
+  const RankGroups& groups_;
+  const ParameterTable& table_;
+  GradientBuffer& gradients_;
+  int64_t micro_batches_ = 0, done_ = 0;
+  std::vector<int> waiting_for_;  ///< by unit: parameters that have not finished in this micro-batch
+  std::vector<bool> started_;     ///< by unit
+  std::vector<Travel> travelling_;
+  bool listening_ = false;  ///< to tapes of a step
+  int64_t overlapped_ = 0;
+};
+
+/// All of it at once, after the last micro-batch.
+void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients);
+
+}  // namespace ingot

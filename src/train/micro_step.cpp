@@ -1,0 +1,167 @@
+// See micro_step.h.
+#include "train/micro_step.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+void scale(std::vector<float>& values, double weight) {
+  if (weight != 1)
+    for (float& v : values) v *= static_cast<float>(weight);
+}
+
+void collect(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
+             const ObjectiveResult& objective, HeadStats& stats) {
+  stats.objective += objective.loss;
+  for (size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    stats.nll -= logprob[t];
+    stats.lse += lse[t];
+    ++stats.valid;
+  }
+}
+
+}  // namespace
+
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead) {
+  const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
+  MicroBatch m;
+  m.rows.count = count;
+  for (const data::Span& s : batch.spans)
+    if (s.begin >= begin && s.begin < begin + count) m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
+  m.ids = Tensor::of(batch.tokens.data() + begin, {count});
+  m.targets = Tensor::of(batch.targets.data() + begin, {count});
+  m.positions = Tensor::of(batch.positions.data() + begin, {count});
+  for (const LookAhead& a : ahead)
+    m.ahead.push_back({Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
+  return m;
+}
+
+MicroBatch share_of(MicroBatch m, int64_t sequence_length, const Communicator& context) {
+  if (context.size() == 1) return m;
+  m.chunks = std::make_unique<ContextRows>(m.rows, sequence_length, m.positions.as<int32_t>(), context.rank(), context.size());
+  const auto cut = [&](Tensor& column) {
+    m.columns.push_back(m.chunks->share_of(column.as<int32_t>()));
+    column = Tensor::of(m.columns.back().data(), {m.chunks->count()});
+  };
+  cut(m.ids), cut(m.targets), cut(m.positions);
+  for (MicroBatch::Ahead& a : m.ahead) cut(a.ids), cut(a.targets);
+  return m;
+}
+
+MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options, const StepTokens& step,
+                     StepStats* stats)
+    : model_(model), tape_(tape), batch_(std::move(batch)), options_(options), step_(step), stats_(stats),
+      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)}, ids_T_(tape.leaf(batch_.ids)),
+      objectives_(1 + batch_.ahead.size()) {
+  context_.context_rows = batch_.chunks.get();
+  model.equip(context_);
+}
+
+int64_t MicroStep::router_rows() const {
+  const int64_t rows = batch_.ids.numel();
+  return context_.sequence_parallel && context_.tensor != nullptr ? rows / context_.tensor->size() : rows;
+}
+
+void MicroStep::losses(DecoderOutput& out) {
+  if (out.hidden_TD.defined()) predict_all(out);
+  seed_router_losses(out.balance);
+  if (stats_ != nullptr) collect_metrics(*stats_);
+}
+
+void MicroStep::predict_all(DecoderOutput& out) {
+  predict(out, batch_.targets, 1, objectives_[0], stats_);
+  if (stats_ != nullptr) stats_->ahead.resize(batch_.ahead.size());
+  for (size_t k = 0; k < batch_.ahead.size(); ++k) {
+    const MicroBatch::Ahead& a = batch_.ahead[k];
+    DecoderOutput next =
+        model_.decoder().predict_ahead(context_, out.stream_TD, tape_.leaf(a.ids), static_cast<int64_t>(k) + 1);
+    predict(next, a.targets, a.weight, objectives_[k + 1], stats_ != nullptr ? &stats_->ahead[k] : nullptr);
+    out.stream_TD = std::move(next.stream_TD);
+    std::move(next.balance.begin(), next.balance.end(), std::back_inserter(out.balance));
+  }
+}
+
+void MicroStep::predict(DecoderOutput& out, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats) {
+  const int64_t rows = targets.numel();
+  const auto tokens = static_cast<size_t>(rows);
+  Value row_weight;
+  if (options_.head == HeadMode::gradient) {
+    c.row_weight.assign(tokens, static_cast<float>(-weight));
+    row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
+  }
+  // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
+  const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
+  const HeadResult h = model_.decoder().head(context_, attr, out.hidden_TD, tape_.leaf(targets), {}, row_weight);
+  out.hidden_TD = {};
+  if (tape_.options().device == DeviceKind::cpu) {
+    const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
+    const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
+    c.objective = (*options_.objective)({logprob, lse, ids, options_.z_coefficient});
+    if (stats != nullptr) collect(logprob, lse, ids, c.objective, *stats);
+    scale(c.objective.d_logprob, weight);
+    scale(c.objective.d_lse, weight);
+  } else {
+    c.objective.d_logprob.assign(tokens, 0);
+    if (options_.z_coefficient != 0) c.objective.d_lse.assign(tokens, 0);
+  }
+  tape_.seed(h.logprob_T, Tensor::of(c.objective.d_logprob.data(), {rows}));
+  if (!c.objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(c.objective.d_lse.data(), {rows}));
+}
+
+/// Routers' losses count by the valid tokens of the step, of which these routers have the share of the rows that they see.
+void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
+  const MoeConfig& moe = model_.config().moe;
+  const double weight =
+      static_cast<double>(step_.valid) * (static_cast<double>(router_rows()) / static_cast<double>(step_.all));
+  d_aux_ = static_cast<float>(moe.aux_coefficient * weight);
+  d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * weight);
+  d_z_ = static_cast<float>(moe.z_coefficient * weight);
+  for (const BalanceLosses& b : losses) {
+    if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
+    if (b.sequence.defined()) tape_.seed(b.sequence, Tensor::of(&d_sequence_, {1}));
+    if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
+  }
+}
+
+void MicroStep::collect_metrics(StepStats& stats) const {
+  for (const Metric& m : tape_.metrics()) {
+    const auto layer = static_cast<int64_t>(m.layer);
+    if (m.name == "router_ids") continue;
+    const reference::Array values = reference::load(m.value.tensor());
+    if (m.name == "max_attention_logit") {
+      auto& largest = stats.attention_logits[layer];
+      if (largest.empty()) largest = values;
+      for (size_t h = 0; h < values.size(); ++h) largest[h] = std::max(largest[h], values[h]);
+      stats.max_attention_logit = std::max(stats.max_attention_logit, *std::max_element(values.begin(), values.end()));
+    }
+    if (m.name == "router_counts") {
+      auto& counts = stats.expert_counts[layer];
+      counts.resize(values.size());
+      for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
+    }
+    if (m.name == "router_entropy") stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());
+  }
+}
+
+EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats)
+    : model_(model), tape_(tape), batch_(std::move(batch)), stats_(stats),
+      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)}, ids_T_(tape.leaf(batch_.ids)) {
+  context_.context_rows = batch_.chunks.get();
+  model.equip(context_);
+}
+
+void EvaluationStep::losses(DecoderOutput& out) {
+  if (!out.hidden_TD.defined()) return;
+  const HeadResult h =
+      model_.decoder().head(context_, {.mode = HeadMode::recompute}, out.hidden_TD, tape_.leaf(batch_.targets));
+  const auto* logprob = h.logprob_T.tensor().as<float>();
+  for (int64_t t = 0; t < batch_.targets.numel(); ++t)
+    if (batch_.targets.as<int32_t>()[t] >= 0) stats_.nll -= logprob[t], ++stats_.valid;
+}
+
+}  // namespace ingot

@@ -1,0 +1,91 @@
+// [parallel] of a recipe: how the ranks of a run share the work (docs/parallel.md).
+#pragma once
+#include <tuple>
+
+#include "base/config.h"
+#include "nn/context.h"
+#include "parallel/pipeline_schedule.h"
+#include "train/recipe_enums.h"
+
+namespace ingot {
+
+constexpr auto enum_names(ContextForm) {
+  return std::to_array<EnumName<ContextForm>>(
+      {{ContextForm::heads, "heads"}, {ContextForm::gather, "gather"}, {ContextForm::ring, "ring"}});
+}
+
+constexpr auto enum_names(PipelineScheduleKind) {
+  using enum PipelineScheduleKind;
+  return std::to_array<EnumName<PipelineScheduleKind>>(
+      {{one_forward_one_backward, "1f1b"}, {interleaved, "interleaved"}, {zero_bubble, "zero_bubble"}, {merged, "merged"}});
+}
+
+struct ParallelConfig {
+  int64_t data = 0, tensor = 1;
+  bool sequence = false;
+  int64_t context = 1;
+  ContextForm context_form = ContextForm::heads;
+  int64_t pipeline = 1, chunks = 1;
+  PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
+  std::string layout;
+  int64_t expert = 1, expert_tensor = 1;
+  ShardLevel shard = ShardLevel::none;
+  int64_t shard_ranks = 0;
+  bool whole_matrices = false;
+  std::string bucket = "25MiB", self_test = "4MiB";
+  double slowest_rank = 0.1;
+  BatchFit batch_fit = BatchFit::refuse;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("data", data, "groups of ranks that train on different sequences; 0: as many as the ranks allow");
+    v("tensor", tensor, "ranks that share each product of attention and dense MLP");
+    v("sequence", sequence, "tensor ranks share out the rows between their products (sequence parallelism)");
+    v("context", context, "ranks that share each sequence");
+    v("context_form", context_form, "how they attend: heads (whole sequences of some heads), gather or ring (all keys and values)");
+    v("pipeline", pipeline, "ranks that share the model's depth, stage behind stage");
+    v("chunks", chunks, "stages of each of them");
+    v("schedule", schedule, "order of their micro-batches: 1f1b, interleaved (several chunks), zero_bubble, or merged (also without a pipeline)");
+    v("layout", layout, "what stands in which stage, e.g. Et*3|t*4|t*3L; empty: layers shared out evenly");
+    v("expert", expert, "ranks that share out the experts");
+    v("expert_tensor", expert_tensor, "ranks that share the width of each expert");
+    v("shard", shard, "what data ranks share out: none; optimizer: its state (ZeRO-1); full: weights and gradients too");
+    v("shard_ranks", shard_ranks, "data ranks that share out one copy; 0: all of them");
+    v("whole_matrices", whole_matrices, "no matrix is shared by two ranks: Muon sends nothing, shares are less even");
+    v("bucket", bucket, "how much gradient travels at once while backward runs");
+    v("batch_fit", batch_fit, "a batch that does not divide among data ranks: refuse it, or round it down or up");
+    v("self_test", self_test, "what each rank exchanges with others before the first step, to find slow ones; empty: no test");
+    v("slowest_rank", slowest_rank, "a rank slower than this share of the median is refused");
+  }
+  void validate(ConfigErrors& e) const {
+    for (const auto& [name, value, least] :
+         {std::tuple<const char*, int64_t, int64_t>{"data", data, 0}, {"tensor", tensor, 1}, {"context", context, 1},
+          {"pipeline", pipeline, 1}, {"chunks", chunks, 1}, {"expert", expert, 1}, {"expert_tensor", expert_tensor, 1}})
+      if (value < least) e.add(name, "must be at least {}, found {}", least, value);
+    if (!(slowest_rank >= 0 && slowest_rank < 1)) e.add("slowest_rank", "must lie in [0, 1), found {}", slowest_rank);
+    if (sequence && tensor == 1) e.add("sequence", "there are no tensor ranks: set tensor to 2 or more, or sequence to false");
+    if (expert_tensor > 1 && tensor > 1 && !sequence)
+      e.add("expert_tensor", "without sequence parallelism tensor ranks see the same rows and compute experts whole; set sequence = true");
+    validate_pipeline(e);
+    validate_shards(e);
+  }
+  void validate_pipeline(ConfigErrors& e) const {
+    using enum PipelineScheduleKind;
+    const bool one_chunk = schedule == one_forward_one_backward || schedule == zero_bubble;
+    if (pipeline == 1 && chunks > 1) e.add("chunks", "there is no pipeline: set pipeline to 2 or more, or chunks to 1");
+    if (pipeline == 1 && !layout.empty()) e.add("layout", "there is no pipeline to lay out: set pipeline to 2 or more");
+    if (pipeline == 1 && (schedule == interleaved || schedule == zero_bubble))
+      e.add("schedule", "{} is of pipelines: set pipeline to 2 or more, or schedule to 1f1b or merged", enum_name(schedule));
+    if (chunks > 1 && one_chunk) e.add("schedule", "{} has one chunk per rank; set interleaved or merged", enum_name(schedule));
+    if (chunks > 1 && !layout.empty()) e.add("chunks", "the layout says how many stages a rank has; leave chunks at 1");
+  }
+  void validate_shards(ConfigErrors& e) const {
+    if (shard != ShardLevel::full) return;
+    if (pipeline > 1) e.add("shard", "full brings weights together layer by layer, which a pipeline cuts; set optimizer");
+    if (schedule == PipelineScheduleKind::merged)
+      e.add("shard", "full brings weights together in the order of one pass, which merged mixes with another; set optimizer");
+  }
+  /// Ranks of one group that trains on its own sequences.
+  int64_t ranks_per_group() const { return pipeline * context * tensor; }
+};
+
+}  // namespace ingot

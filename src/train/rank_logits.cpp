@@ -1,0 +1,87 @@
+// See rank_logits.h.
+#include "train/rank_logits.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/reference.h"
+
+namespace ingot {
+namespace {
+
+/// One document without a backward pass; its last row's logits, of the rows of the head that this rank has.
+class LastToken final : public StageStep {
+ public:
+  LastToken(const Model& model, Tape& tape, std::span<const int32_t> ids, std::span<const int32_t> positions,
+            std::vector<float>& logits)
+      : model_(model), tape_(tape), rows_(document(static_cast<int64_t>(ids.size()))), logits_(logits),
+        context_{tape, model.weights(), &rows_, tape.leaf(Tensor::of(positions.data(), {rows_.count}))},
+        ids_T_(tape.leaf(Tensor::of(ids.data(), {rows_.count}))) {
+    model.equip(context_);
+    context_.sequence_parallel = false;  // rows need not divide among tensor ranks
+  }
+  Context& context() override { return context_; }
+  Value ids_T() override { return ids_T_; }
+  void losses(DecoderOutput& out) override {
+    if (!out.hidden_TD.defined()) return;
+    const Value last = tape_.leaf(out.hidden_TD.tensor().slice(rows_.count - 1, rows_.count));
+    const reference::Array l = reference::load(model_.decoder().logits(context_, last).tensor());
+    logits_.assign(l.begin(), l.end());
+  }
+
+ private:
+  static Rows document(int64_t tokens) {
+    Rows rows;
+    rows.spans.push_back({0, tokens});
+    rows.count = tokens;
+    return rows;
+  }
+  const Model& model_;
+  Tape& tape_;
+  const Rows rows_;
+  std::vector<float>& logits_;
+  Context context_;
+  Value ids_T_;
+};
+
+}  // namespace
+
+std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
+  ids_.insert(ids_.end(), tokens.begin(), tokens.end());
+  std::vector<int32_t> positions(ids_.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<float> logits;
+  const auto step = [&](Tape& tape) { return std::make_unique<LastToken>(model_, tape, ids_, positions, logits); };
+  if (ranks_.pipe == nullptr) {
+    Tape tape(arena_, {.record = false});
+    run_forward(model_, *step(tape));
+    gather(logits);
+    return logits;
+  }
+  const PipelineGroups& pipe = *ranks_.pipe;
+  const Pipeline pipeline(model_.decoder(), model_.weights().precision(), pipe,
+                          make_forward_schedule({pipe.stages(), pipe.layout().chunks(), 1}));
+  pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()), {.record = false}, arena_);
+  const int last = pipe.stages() - 1;
+  if (pipe.stage() == last) gather(logits);
+  logits.resize(static_cast<size_t>(model_.config().head_rows()));
+  if (last > 0) pipe.forward().broadcast(Tensor::of(logits.data(), {model_.config().head_rows()}), last).wait();
+  return logits;
+}
+
+void RankLogits::gather(std::vector<float>& logits) const {
+  Communicator& tensor = ranks_.groups->tensor();
+  const int n = tensor.size();
+  if (n == 1) return;
+  const int64_t rows = model_.config().head_rows(), most = (rows + n - 1) / n;
+  std::vector<float> all(static_cast<size_t>(n * most));
+  logits.resize(static_cast<size_t>(most));  // parts differ by a row
+  tensor.all_gather(Tensor::of(logits.data(), {most}), Tensor::of(all.data(), {n * most})).wait();
+  logits.clear();
+  for (int r = 0; r < n; ++r) {
+    const auto part = all.begin() + r * most;
+    logits.insert(logits.end(), part, part + (uneven_begin(rows, r + 1, n) - uneven_begin(rows, r, n)));
+  }
+}
+
+}  // namespace ingot

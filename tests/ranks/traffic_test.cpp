@@ -1,0 +1,192 @@
+// What ranks send, counted at their communicators axis by axis, is what was planned: by the dry run where shapes are fixed
+// (tensor, context, experts by all-gather, pipeline), by the flat layout for gradients and shards, and by the step's recorded
+// routes for the all-to-all of experts.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "comm/threads.h"
+#include "support/counting_communicator.h"
+#include "support/layout_parity.h"
+
+namespace ingot::test {
+namespace {
+
+/// The groups of a rank, each counting.
+class CountedGroups {
+ public:
+  explicit CountedGroups(World& world) : world_(world) {}
+  GroupMaker maker() {
+    return [this](std::string name, const std::vector<int>& members) {
+      auto counting = std::make_unique<CountingCommunicator>(world_.group(name, members));
+      counters_[name] = counting.get();
+      return counting;
+    };
+  }
+  void restart() {
+    for (auto& [name, c] : counters_) c->bytes = 0;
+  }
+  double bytes(const std::string& name) const { return counters_.at(name)->bytes; }
+
+ private:
+  World& world_;
+  std::map<std::string, CountingCommunicator*> counters_;
+};
+
+double sum_of(const TapeProfile& profile, std::initializer_list<const char*> ops) {
+  double bytes = 0;
+  for (const char* op : ops)
+    if (const auto p = profile.find(op); p != profile.end()) bytes += p->second.wire_bytes;
+  return bytes;
+}
+
+LayoutCase traffic_case(const char* model, const GridShape& grid, const RankOptions& options = {}, bool recompute = false) {
+  return {.problem = {.model = model, .layers = 4, .recompute = recompute},
+          .grid = grid,
+          .options = options,
+          .whole_batch = grid.pp == 1};
+}
+
+void each_rank(const LayoutCase& c, const std::function<void(LayoutRank&, CountedGroups&, const OneRank&, int)>& check) {
+  const OneRank one(c.problem);
+  run_ranks(Grid(c.grid).ranks(), [&](ThreadRank& self) {
+    CountedGroups counted(self);
+    LayoutRank rank(c, one, self.rank(), counted.maker());
+    one.give_weights(rank.weights());
+    check(rank, counted, one, self.rank());
+  });
+}
+
+TEST(Traffic, OfFixedShapesIsTheDryRuns) {
+  const RankOptions sequence{.sequence_parallel = true}, gather{.context = ContextForm::gather}, ring{.context = ContextForm::ring},
+      experts{.dispatch = DispatchKind::all_gather};
+  for (const char* model : {"llama", "moe", "zaya"})
+    for (const bool recompute : {false, true})
+      for (const auto& [grid, options] : {std::pair{GridShape{.tp = 2}, RankOptions{}}, {{.tp = 2}, sequence}, {{.cp = 2}, {}},
+                                          {{.cp = 2}, gather}, {{.cp = 2}, ring}, {{.dp = 2, .ep = 2}, experts},
+                                          {{.cp = 2, .tp = 2}, ring}, {{.pp = 2, .tp = 2}, sequence}, {{.pp = 2, .cp = 2}, {}}}) {
+        const LayoutCase c = traffic_case(model, grid, options, recompute);
+        SCOPED_TRACE(c.name());
+        each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
+          const TapeProfile plan = rank.profile(one.inputs);
+          rank.passes(one.inputs);  // with the dry run, which sends nothing
+          const double gathers = sum_of(plan, {"all_gather_rows", "reduce_scatter_rows"});
+          const bool of_experts = options.dispatch == DispatchKind::all_gather;
+          EXPECT_EQ(counted.bytes("tensor"), sum_of(plan, {"copy_to_axis", "reduce_from_axis", "merge_vocabulary"}) + (of_experts ? 0 : gathers));
+          EXPECT_EQ(counted.bytes("context"),
+                    sum_of(plan, {"with_halo", "without_halo", "rows_to_heads", "heads_to_rows", "context_attention"}));
+          if (of_experts) {
+            EXPECT_EQ(counted.bytes("expert"), gathers);
+          }
+          if (grid.tp > 1) {
+            EXPECT_GT(counted.bytes("tensor"), 0);
+          }
+          if (grid.cp > 1) {
+            EXPECT_GT(counted.bytes("context"), 0);
+          }
+        });
+      }
+}
+
+TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
+  for (const char* model : {"llama", "zaya", "record"})
+    for (const int chunks : {1, 2}) {
+      LayoutCase c = traffic_case(model, {.pp = 2, .dp = 2});
+      c.problem.layers = model == std::string("record") ? 0 : 4;
+      c.chunks = chunks;
+      if (chunks > 1) c.schedule = PipelineScheduleKind::interleaved;
+      SCOPED_TRACE(c.name());
+      each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
+        rank.passes(one.inputs);
+        const PipelineLayout& layout = rank.pipe().layout();
+        const auto stages = static_cast<int>(layout.stages.size());
+        const auto border = [&](int stage) {  // before this virtual stage, per micro-batch
+          double bytes = 0;
+          for (const TensorMeta& m : one.decoder.border(Precision::f64(), layout.stages[static_cast<size_t>(stage)].first_layer, kParityLength))
+            bytes += static_cast<double>(m.bytes());
+          return bytes;
+        };
+        double forward = 0, backward = 0;
+        for (int stage = rank.pipe().stage(); stage < stages; stage += 2) {
+          if (stage + 1 < stages) forward += border(stage + 1);
+          if (stage > 0) backward += border(stage);
+        }
+        const auto micro_batches = static_cast<double>(rank.share());
+        EXPECT_EQ(counted.bytes("pipeline forward"), micro_batches * forward);
+        EXPECT_EQ(counted.bytes("pipeline backward"), micro_batches * backward);
+      });
+    }
+}
+
+TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
+  for (const char* model : {"llama", "zaya"})
+    for (const GridShape& grid : {GridShape{.dp = 2}, GridShape{.dp = 4, .ep = 2}, GridShape{.dp = 2, .cp = 2}, GridShape{.dp = 2, .tp = 2}})
+      for (const ShardLevel level : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full}) {
+        const bool shared = level != ShardLevel::none;
+        const LayoutCase c = traffic_case(model, grid, {.shards = {.level = level, .units = shared ? FlatUnits::part : FlatUnits::group}});
+        SCOPED_TRACE(c.name());
+        each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
+          rank.passes(one.inputs);
+          counted.restart();
+          rank.reduce();
+          double dense = 0, experts = 0;  // bytes of the flat buffer, planned without one
+          for (const FlatUnit& u : flat_layout(one.decoder.table(), rank.placement(), DType::f64, true).units)
+            (u.group == FlatGroup::experts ? experts : dense) += static_cast<double>(u.end - u.begin);
+          const auto share = [](const Communicator& g) { return (g.size() - 1.0) / g.size(); };
+          const double data = share(rank.groups().data()) * dense, copies = share(rank.groups().expert_data()) * experts;
+          EXPECT_EQ(counted.bytes(shared ? "share" : "data"), (shared ? 1 : 2) * data);
+          EXPECT_EQ(counted.bytes(shared ? "expert share" : "expert data"), (shared ? 1 : 2) * copies);
+          if (level != ShardLevel::optimizer) return;  // with full, weights travel when they are read
+          counted.restart();
+          rank.weights_moved();
+          EXPECT_EQ(counted.bytes("share"), data);
+          EXPECT_EQ(counted.bytes("expert share"), copies);
+        });
+      }
+}
+
+/// Rows that a rank's tokens send to each rank of its expert group: one to every other rank that holds one of its experts.
+std::vector<int64_t> rows_to(const ParityOutcome& o, const MoeConfig& moe, const RankGroups& groups) {
+  const int n = groups.expert().size(), copies = groups.placement().expert_tensor_size;
+  const int64_t each = moe.experts / (n / copies);
+  std::vector<int64_t> rows(static_cast<size_t>(n), 0);
+  for (const auto& [layer, ids] : o.ids)
+    for (size_t t = 0; t < ids.size(); t += static_cast<size_t>(moe.top_k)) {
+      std::set<int64_t> to;
+      for (size_t j = t; j < t + static_cast<size_t>(moe.top_k); ++j)
+        for (int copy = 0; copy < copies && ids[j] >= 0; ++copy) to.insert(ids[j] / each * copies + copy);
+      for (const int64_t r : to) rows[static_cast<size_t>(r)] += r != groups.expert().rank();
+    }
+  return rows;
+}
+
+TEST(Traffic, OfTheAllToAllIsThatOfTheRecordedRoutes) {
+  const RankOptions sequence{.sequence_parallel = true};
+  for (const char* model : {"moe", "zaya"})
+    for (const auto& [grid, options] : {std::pair{GridShape{.dp = 2, .ep = 2}, RankOptions{}}, {{.dp = 4, .ep = 4}, {}},
+                                        {{.dp = 4, .ep = 2, .etp = 2}, {}}, {{.dp = 2, .tp = 2, .ep = 4, .etp = 1}, sequence},
+                                        {{.pp = 2, .dp = 2, .ep = 2}, {}}}) {
+      const LayoutCase c = traffic_case(model, grid, options);
+      SCOPED_TRACE(c.name());
+      each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
+        const MoeConfig& moe = one.decoder.config().moe;
+        const ParityOutcome o = rank.passes(one.inputs);
+        const double bytes = counted.bytes("expert");
+        std::vector<int64_t> rows = rows_to(o, moe, rank.groups());
+        Array arrive(rows.begin(), rows.end());
+        double sent = 0;
+        for (const double n : arrive) sent += n;
+        all_reduce(rank.groups().expert(), arrive);
+        const double received = arrive[static_cast<size_t>(rank.groups().expert().rank())];
+        const double width = 8.0 * static_cast<double>(one.decoder.config().width), k = static_cast<double>(moe.top_k);
+        const double exchanges = static_cast<double>(o.ids.size()) * static_cast<double>(rank.share() / rank.micro_rows());
+        // Counts; rows, weights and ids out, sums back; then the sums' cotangents out, those of rows and weights back.
+        const double forward = exchanges * 4 * (rank.groups().expert().size() - 1) + sent * (width + 12 * k) + received * width;
+        EXPECT_EQ(bytes, forward + received * (width + 8 * k) + sent * width);
+        EXPECT_GT(sent + received, 0);
+      });
+    }
+}
+
+}  // namespace
+}  // namespace ingot::test

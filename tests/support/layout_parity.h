@@ -1,0 +1,88 @@
+// Small models on many ranks against one rank: what thread ranks and processes run alike.
+#pragma once
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "parallel/pipeline.h"
+#include "parallel/unit_keeper.h"
+#include "support/parity.h"
+
+namespace ingot::test {
+
+struct LayoutCase {
+  ParityProblem problem;
+  GridShape grid;
+  RankOptions options = {};
+  std::string layout = {};  ///< of the pipeline; empty: even
+  int chunks = 1;           ///< of the even layout
+  PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
+  int group = 0;                 ///< see PipelineShape
+  bool whole_batch = false;      ///< a rank's share is one micro-batch, else it has one per sequence
+  std::string name() const;      ///< for tests: letters, digits, underscores
+};
+
+/// For messages of tests.
+inline void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name(); }
+
+/// The groups of a world's rank.
+GroupMaker group_maker(World& world);
+
+/// One rank's part of a model in a layout, and its steps.
+class LayoutRank {
+ public:
+  LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const GroupMaker& make);
+  /// passes(), reduce() and sum_over_ranks().
+  ParityOutcome step(const ParityInputs& inputs);
+  /// Forward and backward of this rank's share. The first are planned by a dry run; all have the peak memory that it predicts.
+  ParityOutcome passes(const ParityInputs& inputs);
+  /// Sums the gradients over the ranks.
+  void reduce();
+  /// After the weights that this rank keeps have changed.
+  void weights_moved();
+  /// Makes the outcome that of the whole batch, but for layers of other stages, and routes.
+  void sum_over_ranks(ParityOutcome& outcome) const;
+  /// The step's ops and bytes on the null device.
+  TapeProfile profile(const ParityInputs& inputs);
+
+  const RankGroups& groups() const { return groups_; }
+  const PipelineGroups& pipe() const { return pipe_; }
+  const Placement& placement() const { return placement_; }
+  int64_t share() const { return case_.problem.rows / groups_.batch_ranks(); }  ///< sequences of this rank
+  int64_t micro_rows() const { return case_.whole_batch ? share() : 1; }        ///< of a micro-batch
+  bool sees_loss() const { return pipe_.stage() == pipe_.stages() - 1; }
+  WeightSet& weights() { return weights_; }
+  const GradientBuffer& gradients() const { return gradients_; }
+
+ private:
+  /// The strands of a merged schedule take buffers in an order that no dry run sees.
+  bool hands_over() const;
+  PipelineSchedule schedule() const;
+  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome);
+  double square_sum() const;
+
+  const LayoutCase& case_;
+  const OneRank& one_;
+  RankGroups groups_;
+  PipelineGroups pipe_;
+  Placement placement_;
+  WeightSet weights_;
+  GradientBuffer gradients_;
+  std::optional<Shards> shards_;
+  std::optional<Ownership> owned_;   ///< where ranks share out
+  std::optional<UnitKeeper> keeper_;  ///< where they share all out
+  Pipeline pipeline_;
+  CountingArena dry_;
+  std::optional<PlannedArena> arena_;
+};
+
+/// Runs this rank's part of the case and compares: initial weights bit for bit; loss, routed tokens, the routers' losses,
+/// gradients and their norm; peak memory with the dry run's.
+void expect_layout_equals_one_rank(const LayoutCase& c, const OneRank& one, World& world);
+
+/// The layouts and models of the parity matrix: one of every axis and mixes of three, dense, mixture and ZAYA1, with and
+/// without recomputation.
+std::vector<LayoutCase> parity_matrix();
+
+}  // namespace ingot::test
