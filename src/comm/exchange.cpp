@@ -244,6 +244,14 @@ void Exchange::keep_own() {
   if (request_.out.bytes() > used) std::memset(out(used), 0, static_cast<size_t>(request_.out.bytes() - used));
 }
 
+bool Exchange::owes_piece(const Peer& p) const {
+  return p.from && p.met && !p.inlined && p.pieces_in.done < chunks(received_from(p.rank));
+}
+
+bool Exchange::owes_sums(const Peer& p) const {
+  return request_.kind == CommKind::all_reduce && !sums_whole() && p.sums_in.done < chunks(piece_of(p.rank));
+}
+
 bool Exchange::progress() {
   if (complete_) return true;
   Transport& t = *group_.transport;
@@ -261,20 +269,27 @@ bool Exchange::progress() {
          std::all_of(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.inlined || p.pieces_in.done > summed_; }))
     sum_next();
   for (const Peer& p : peers_) {
-    for (const Lane* lane : {&p.first_send, &p.pieces_out, &p.pieces_in, &p.sums_out, &p.sums_in}) open |= !lane->open.empty();
-    if (p.from && p.met && !p.inlined) open |= p.pieces_in.done < chunks(received_from(p.rank));
-    if (request_.kind == CommKind::all_reduce && !sums_whole()) open |= p.sums_in.done < chunks(piece_of(p.rank));
+    for (const Lane* lane : {&p.first_send, &p.pieces_out, &p.sums_out}) open |= !lane->open.empty();
+    open |= owes_piece(p) || owes_sums(p);
   }
   complete_ = all_met && !open && summed_ == sums;
   return complete_;
 }
 
-std::vector<int> Exchange::missing() const {
+std::vector<int> Exchange::ranks_where(const std::function<bool(const Peer&)>& holds) const {
   std::vector<int> ranks;
   for (const Peer& p : peers_)
-    if (p.from && !p.met) ranks.push_back(p.rank);
+    if (holds(p)) ranks.push_back(p.rank);
   std::sort(ranks.begin(), ranks.end());
   return ranks;
+}
+
+Awaited Exchange::awaited() const {
+  if (auto r = ranks_where([](const Peer& p) { return p.from && !p.met; }); !r.empty()) return {std::move(r), Awaited::For::start};
+  if (auto r = ranks_where([&](const Peer& p) { return owes_piece(p); }); !r.empty()) return {std::move(r), Awaited::For::data};
+  if (auto r = ranks_where([&](const Peer& p) { return owes_sums(p); }); !r.empty()) return {std::move(r), Awaited::For::data};
+  return {ranks_where([](const Peer& p) { return !p.first_send.open.empty() || !p.pieces_out.open.empty() || !p.sums_out.open.empty(); }),
+          Awaited::For::receipt};
 }
 
 }  // namespace ingot

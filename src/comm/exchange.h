@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ struct MessageGroup {
   int size() const { return static_cast<int>(members.size()); }
 };
 
+/// What an operation waits for: the ranks of the group (in order) that hold it up first. Who waits for others in turn is not named.
+struct Awaited {
+  enum class For { start, data, receipt };
+  std::vector<int> ranks;  ///< empty: nothing but this rank's own work is left
+  For what = For::start;
+};
+
 class Exchange {
  public:
   /// Posts what can be posted. The operation's kind, in and out are the request's.
@@ -35,8 +43,7 @@ class Exchange {
   std::string what() const { return operation_.str(group_.name); }
   FlightRecorder::Ticket ticket() const { return ticket_; }
   const MessageGroup& group() const { return group_; }
-  /// Ranks of the group that have not come (empty: data are on their way).
-  std::vector<int> missing() const;
+  Awaited awaited() const;
 
  private:
   struct Header;
@@ -56,6 +63,9 @@ class Exchange {
   std::byte* slot(size_t peer, int64_t chunk) const;
   std::byte* in(int64_t at) const { return static_cast<std::byte*>(request_.in.data) + at; }
   std::byte* out(int64_t at) const { return static_cast<std::byte*>(request_.out.data) + at; }
+  bool owes_piece(const Peer& peer) const;
+  bool owes_sums(const Peer& peer) const;
+  std::vector<int> ranks_where(const std::function<bool(const Peer&)>& holds) const;
   void plan();
   void send_first(Peer& peer);
   void meet(Peer& peer);

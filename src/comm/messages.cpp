@@ -103,17 +103,27 @@ void MessageWorld::progress() {
       }
 }
 
-std::string MessageWorld::missing(Exchange& exchange, bool left_only) {
-  const MessageGroup& group = exchange.group();
+/// The ranks that an operation waits for, what is missing of each, and where it was seen last.
+std::string MessageWorld::missing(const Exchange& exchange) {
+  const Awaited awaited = exchange.awaited();
+  const char* what = awaited.what == Awaited::For::start  ? "still running"
+                     : awaited.what == Awaited::For::data ? "it has come, but not all of its data"
+                                                          : "it has not taken its data";
   std::string text;
-  for (const int r : exchange.missing()) {
-    const int in_world = group.members[static_cast<size_t>(r)];
-    const bool left = has_left(in_world);
-    if (left_only && !left) continue;
-    text += fmt::format("{}rank {} ({}; last seen in: {})", text.empty() ? "" : ", ", in_world,
-                        left ? "it has returned" : "still running", group.last[static_cast<size_t>(r)]);
+  for (const int r : awaited.ranks) {
+    const int in_world = exchange.group().members[static_cast<size_t>(r)];
+    text += fmt::format("{}rank {} ({}; last seen in: {})", text.empty() ? "" : ", ", in_world, has_left(in_world) ? "it has returned" : what,
+                        exchange.group().last[static_cast<size_t>(r)]);
   }
-  return text.empty() && !left_only ? "nobody: all ranks have come, but not all of their data" : text;
+  return text.empty() ? "nobody" : text;
+}
+
+/// Whether a rank that has to start this operation has left.
+bool MessageWorld::never_completes(const Exchange& exchange) {
+  const Awaited awaited = exchange.awaited();
+  return awaited.what == Awaited::For::start && std::any_of(awaited.ranks.begin(), awaited.ranks.end(), [&](int r) {
+           return has_left(exchange.group().members[static_cast<size_t>(r)]);
+         });
 }
 
 void MessageWorld::wait(Exchange& exchange) {
@@ -144,8 +154,8 @@ std::string MessageWorld::failed_rank() {
 
 void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
   const std::string who = fmt::format("rank {} in {}", rank(), exchange.what());
-  if (!missing(exchange, true).empty()) progress();  // what it sent before it left may just have come
-  const std::string gone = missing(exchange, true), late = missing(exchange, false);
+  if (never_completes(exchange)) progress();  // what it sent before it left may just have come
+  const std::string late = missing(exchange);
   says(fmt::format("{}; missing: {}", who, late));
   if (waited > limits().report_seconds && !reported) {
     reported = true;
@@ -154,10 +164,11 @@ void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
     write_flight(report);
   }
   const std::string failed = failed_rank();
-  if (failed.empty() && gone.empty() && waited <= limits().abort_seconds) return;
+  const bool never = never_completes(exchange);
+  if (failed.empty() && !never && waited <= limits().abort_seconds) return;
   flight().mark(exchange.ticket(), FlightState::failed);
   if (!failed.empty()) break_with(Error(fmt::format("{}: {}; missing: {}", who, failed, late)));
-  if (!gone.empty()) break_with(Error(fmt::format("{}: it will never complete; missing: {}", who, gone)));
+  if (never) break_with(Error(fmt::format("{}: it will never complete; missing: {}", who, late)));
   break_with(Error(fmt::format("{}: not complete after {} s; missing: {}", who, limits().abort_seconds, late),
                    "find out why the missing ranks did not come; a slow machine needs a longer deadline"));
 }

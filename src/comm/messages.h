@@ -63,7 +63,8 @@ class MessageWorld : public World {
 
  private:
   void progress();
-  std::string missing(Exchange& exchange, bool left_only);
+  std::string missing(const Exchange& exchange);
+  bool never_completes(const Exchange& exchange);
   void look(Exchange& exchange, double waited, bool& reported);
   void says(std::string text);
   [[noreturn]] void break_with(const Error& error);
