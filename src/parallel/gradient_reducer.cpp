@@ -1,54 +1,66 @@
 // See gradient_reducer.h.
 #include "parallel/gradient_reducer.h"
 
+#include <algorithm>
+
 namespace ingot {
 
-GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients)
-    : groups_(groups), table_(table), gradients_(gradients) {
+GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients,
+                                 const PipelineGroups* pipe)
+    : groups_(groups), table_(table), gradients_(gradients), pipe_(pipe) {
   gradients_.on_finished = [this](int parameter) { finished(parameter); };
 }
 
 GradientReducer::~GradientReducer() { gradients_.on_finished = nullptr; }
 
-void GradientReducer::expect_units() {
+void GradientReducer::expect_units(int64_t micro_batches) {
   const FlatLayout& layout = gradients_.layout();
   started_.assign(layout.units.size(), false);
   waiting_for_.assign(layout.units.size(), 0);
   for (int i = 0; i < table_.size(); ++i)
     if (table_[i].trainable && layout.shapes[static_cast<size_t>(i)].numel() > 0)
-      ++waiting_for_[static_cast<size_t>(layout.unit_of[static_cast<size_t>(i)])];
+      waiting_for_[static_cast<size_t>(layout.unit_of[static_cast<size_t>(i)])] +=
+          micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
 }
 
 void GradientReducer::begin_step(int64_t micro_batches) {
-  micro_batches_ = micro_batches;
-  done_ = overlapped_ = 0;
+  overlapped_ = 0;
   travelling_.clear();
-  expect_units();
+  expect_units(each_micro_batch() ? 1 : micro_batches);
   listening_ = true;
 }
 
+bool GradientReducer::waits_for_the_end(const FlatUnit& unit) const {
+  return unit.summed || (pipe_ != nullptr && std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                                                         [&](int i) { return pipe_->shares(i); }));
+}
+
 void GradientReducer::finished(int parameter) {
-  if (!listening_ || (!each_micro_batch() && done_ + 1 < micro_batches_)) return;
+  if (!listening_) return;
   const auto unit = static_cast<size_t>(gradients_.layout().unit_of[static_cast<size_t>(parameter)]);
-  if (gradients_.layout().units[unit].summed || --waiting_for_[unit] > 0) return;
+  if (--waiting_for_[unit] > 0 || waits_for_the_end(gradients_.layout().units[unit])) return;
   start(static_cast<int>(unit));
   ++overlapped_;
 }
 
-void GradientReducer::end_micro_batch() {
-  ++done_;
-  if (done_ < micro_batches_ && !each_micro_batch()) return;
+void GradientReducer::start_rest() {
   for (size_t u = 0; u < started_.size(); ++u)
     if (!started_[u]) start(static_cast<int>(u));
+}
+
+void GradientReducer::end_micro_batch() {
   if (!each_micro_batch()) return;
+  start_rest();
   land_all();
-  expect_units();
+  expect_units(1);
 }
 
 void GradientReducer::finish() {
-  INGOT_CHECK(done_ == micro_batches_, "{} of {} micro-batches have ended", done_, micro_batches_);
-  land_all();
   listening_ = false;
+  if (each_micro_batch()) return;
+  if (pipe_ != nullptr) pipe_->sum_shared(gradients_);
+  start_rest();
+  land_all();
 }
 
 /// What is not cut over tensor ranks, but lies where each of them has a part of the sum only.

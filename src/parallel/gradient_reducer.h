@@ -1,32 +1,33 @@
 // Sums gradients over the ranks that hold parts of them, unit by unit (nn/flat_layout.h), while backward still runs.
 //
-// A unit travels as soon as the last contribution to the last of its parameters has run, in the last micro-batch or, where
-// gradients are shared out (ShardLevel::full), in each. What nobody contributed to travels at the end, and so does what tensor
-// ranks sum first: some of it only one of them contributes to. Tapes of data ranks are alike, so units begin in the same order
-// everywhere. The sums' bits do not depend on when they begin.
+// A unit travels as soon as the last contribution to the last of its parameters has run, of all micro-batches or, where
+// gradients are shared out (ShardLevel::full), of each. What nobody contributed to travels at the end, and so does what other
+// ranks sum first: tensor ranks (some of it only one of them contributes to), and the stages of a pipeline that hold copies. Tapes
+// of data ranks are alike, so units begin in the same order everywhere. The sums' bits do not depend on when they begin.
 #pragma once
 #include <vector>
 
-#include "parallel/rank_groups.h"
+#include "parallel/pipeline_groups.h"
 
 namespace ingot {
 
 class GradientReducer {
  public:
-  /// Listens to `gradients` from now on. All must outlive this.
-  GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients);
+  /// Listens to `gradients` from now on. All must outlive this. `pipe`: where there are several stages or chunks.
+  GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients,
+                  const PipelineGroups* pipe = nullptr);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Before the first micro-batch; `micro_batches` tapes will each report the parameters that they use.
+  /// Before the first micro-batch; the tapes of each (one a chunk) will report the parameters that they use.
   void begin_step(int64_t micro_batches);
-  /// After each micro-batch.
+  /// After each micro-batch, where gradients are shared out.
   void end_micro_batch();
   /// After the last: waits. Every rank, or each in its share, then has the sums over all tokens of the batch.
   void finish();
 
-  /// Units that began to travel before the last micro-batch had ended, in this step so far.
+  /// Units that began to travel before their micro-batches had ended, in this step so far.
   int64_t overlapped() const { return overlapped_; }
 
  private:
@@ -36,7 +37,9 @@ class GradientReducer {
     Tensor own;
     Pending sum;
   };
-  void expect_units();
+  void expect_units(int64_t micro_batches);
+  bool waits_for_the_end(const FlatUnit& unit) const;
+  void start_rest();
   void finished(int parameter);
   void sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& flat) const;
   void start(int unit);
@@ -47,9 +50,9 @@ class GradientReducer {
   const RankGroups& groups_;
   const ParameterTable& table_;
   GradientBuffer& gradients_;
-  int64_t micro_batches_ = 0, done_ = 0;
-  std::vector<int> waiting_for_;  ///< by unit: parameters that have not finished in this micro-batch
-  std::vector<bool> started_;     ///< by unit
+  const PipelineGroups* pipe_;
+  std::vector<int64_t> waiting_for_;  ///< by unit: reports of tapes about its parameters that have not come
+  std::vector<bool> started_;         ///< by unit
   std::vector<Travel> travelling_;
   bool listening_ = false;  ///< to tapes of a step
   int64_t overlapped_ = 0;

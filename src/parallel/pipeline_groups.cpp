@@ -40,6 +40,17 @@ bool PipelineGroups::owns(const ParameterSpec& spec) const {
   return std::find(parts_.begin(), parts_.end(), spec.parts.front()) != parts_.end();
 }
 
+bool PipelineGroups::shares(int parameter) const {
+  return std::any_of(shared_.begin(), shared_.end(), [&](const auto& s) { return s.first == parameter; });
+}
+
+int PipelineGroups::chunks_with(const ParameterSpec& spec) const {
+  int chunks = 0;
+  for (int chunk = 0; chunk < layout_.chunks(); ++chunk)
+    chunks += holds({.parts = parts_of(layout_.at(stage(), chunk))}, spec);
+  return chunks;
+}
+
 void PipelineGroups::sum_shared(GradientBuffer& gradients) const {
   for (const auto& [i, group] : shared_) {
     const Tensor g = gradients.gradient(i);

@@ -24,6 +24,10 @@ class PipelineGroups {
 
   /// Of several stages that hold a parameter, one owns it: it counts in norms and is saved there.
   bool owns(const ParameterSpec& spec) const;
+  /// Whether other stages hold a parameter of this one too.
+  bool shares(int parameter) const;
+  /// Chunks of this rank whose tapes use a parameter.
+  int chunks_with(const ParameterSpec& spec) const;
   /// Sums the gradients of what several stages hold over them, so that all make the same update and their
   /// copies stay equal bit for bit. Before reduce_gradients(), after which a shard of a sum is all that a
   /// rank may have.

@@ -130,6 +130,9 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
   const auto count = static_cast<int>(p.stages.size());
   if (p.ranks < 1 || count % p.ranks != 0)
     refuse(text, fmt::format("{} stages are no multiple of {} pipeline ranks", count, p.ranks));
+  for (int r = 0; r < p.ranks; ++r)
+    if (p.parts_of(r).empty())
+      refuse(text, fmt::format("the stages of pipeline rank {} are empty: it would have nothing to do", r));
   const StageParts& last = p.stages.back();
   if (last.first_layer + last.layers != layers)
     refuse(text, fmt::format("{} layers, the model has {}", last.first_layer + last.layers, layers));
@@ -149,14 +152,18 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
 
 }  // namespace
 
+std::vector<int64_t> parts_of(const StageParts& s) {
+  std::vector<int64_t> parts;
+  if (s.embedding) parts.push_back(kEmbeddingPart);
+  for (int64_t i = 0; i < s.layers + s.modules; ++i) parts.push_back(s.first_layer + i);
+  if (s.loss) parts.push_back(kHeadPart);
+  return parts;
+}
+
 std::vector<int64_t> PipelineLayout::parts_of(int rank) const {
   std::vector<int64_t> parts;
-  for (int chunk = 0; chunk < chunks(); ++chunk) {
-    const StageParts& s = at(rank, chunk);
-    if (s.embedding) parts.push_back(kEmbeddingPart);
-    for (int64_t i = 0; i < s.layers + s.modules; ++i) parts.push_back(s.first_layer + i);
-    if (s.loss) parts.push_back(kHeadPart);
-  }
+  for (int chunk = 0; chunk < chunks(); ++chunk)
+    for (const int64_t part : ingot::parts_of(at(rank, chunk))) parts.push_back(part);
   return parts;
 }
 

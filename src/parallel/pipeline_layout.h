@@ -24,6 +24,9 @@ struct StageParts {
   bool operator==(const StageParts&) const = default;
 };
 
+/// As Placement::parts.
+std::vector<int64_t> parts_of(const StageParts& stage);
+
 struct PipelineLayout {
   int ranks = 1;
   std::vector<StageParts> stages;  ///< virtual stages in the order of the model
@@ -32,7 +35,6 @@ struct PipelineLayout {
   const StageParts& at(int rank, int chunk) const {
     return stages[static_cast<size_t>(chunk * ranks + rank)];
   }
-  /// What a rank holds, as Placement::parts.
   std::vector<int64_t> parts_of(int rank) const;
   std::string str() const;  ///< the text without repetitions of groups: "Et*3|t*2|L"
   bool operator==(const PipelineLayout&) const = default;
@@ -40,7 +42,7 @@ struct PipelineLayout {
 
 /// Throws Error that says where and what, for text that is no layout, for another number of layers or modules
 /// than the model has, and for layouts that cannot run: E first and L last, each once; every t before any m;
-/// all m in one stage, the last chunk of its rank; the number of stages a multiple of the ranks.
+/// all m in one stage, the last chunk of its rank; the number of stages a multiple of the ranks, each with something to hold.
 PipelineLayout parse_pipeline_layout(std::string_view text, int ranks, int64_t layers, int64_t modules);
 
 /// Layers shared out evenly, the remainder to the stages in the middle, since the first embeds and the last

@@ -161,8 +161,8 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
 
 StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks& ranks)
     : model_(model), gradients_(gradients), ranks_(ranks) {
-  if (ranks.groups != nullptr && ranks.pipe == nullptr)
-    reducer_ = std::make_unique<GradientReducer>(*ranks.groups, model.decoder().table(), gradients);
+  if (ranks.groups != nullptr)
+    reducer_ = std::make_unique<GradientReducer>(*ranks.groups, model.decoder().table(), gradients, ranks.pipe);
 }
 
 Arena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
@@ -199,14 +199,12 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
     return std::make_unique<MicroStep>(model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
                                        options, tokens, &stats);
   };
+  if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {
     if (arena_) arena_->restart();
     run_pipeline(model_, ranks_, make_pipeline_schedule(ranks_.schedule, shape_of(*ranks_.pipe, count)), make,
                  options.micro_batch * batch.sequence_length, how, arena);
-    ranks_.pipe->sum_shared(gradients_);
-    reduce_gradients(*groups, model_.decoder().table(), gradients_);
   } else {
-    if (reducer_) reducer_->begin_step(count);
     for (int b = 0; b < count; ++b) {
       arena_->restart();
       Tape tape(arena, how);
@@ -215,8 +213,8 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
       Cursor(tape).run();
       if (reducer_) reducer_->end_micro_batch();
     }
-    if (reducer_) reducer_->finish();
   }
+  if (reducer_) reducer_->finish();
   if (groups != nullptr) combine(ranks_, stats);
   for (auto& [layer, entropy] : stats.router_entropy) entropy /= static_cast<double>(tokens.all);
   return stats;

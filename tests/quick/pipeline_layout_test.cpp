@@ -35,7 +35,7 @@ TEST(PipelineLayout, Published) {
   EXPECT_EQ(layers_of(parse_pipeline_layout("Et|(tt|)*30mL", 8, 61, 1)), 61);
   EXPECT_EQ(layers_of(parse_pipeline_layout("Et*4|(tttt|)*14tmL", 4, 61, 1)), 61);
   EXPECT_EQ(layers_of(parse_pipeline_layout("Et*2|(tt|)*22t|(tt|)*7mL", 16, 61, 1)), 61);
-  EXPECT_EQ(parse_pipeline_layout("E||t|L", 4, 1, 0).at(1, 0), StageParts{});
+  EXPECT_EQ(parse_pipeline_layout("E||t|L", 2, 1, 0).at(1, 0), StageParts{});
 }
 
 TEST(PipelineLayout, Grammar) {
@@ -83,6 +83,7 @@ TEST(PipelineLayout, Refusals) {
   expect_refused("Et|tm|mL", "in several stages", 3, 2, 2);
   expect_refused("Et|tm|L|", "L is not the last symbol", 2, 2, 1);
   expect_refused("Et|tm||L", "not in the last chunk of its rank", 2, 2, 1);
+  expect_refused("E||tt|L", "the stages of pipeline rank 1 are empty", 4);
   expect_refused("Et|t|L", "3 stages are no multiple of 2", 2);
 }
 

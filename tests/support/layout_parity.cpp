@@ -49,6 +49,7 @@ std::string LayoutCase::name() const {
   if (options.shards.level != ShardLevel::none) n += options.shards.level == ShardLevel::full ? "_full" : "_zero";
   if (problem.starve) n += "_starved";
   if (problem.mask_last) n += "_masked";
+  if (problem.own_load) n += "_load";
   if (problem.recompute) n += "_recompute";
   if (problem.precision.stream == DType::f32) n += "_f32";
   for (char& x : n)
@@ -68,7 +69,8 @@ LayoutRank::LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const 
       placement_(pipe_.placement(groups_.placement())),
       weights_(one.decoder.table(), placement_, c.problem.precision),
       gradients_(one.decoder.table(), placement_, c.problem.precision.stream),
-      pipeline_(one.decoder, c.problem.precision, pipe_, schedule()) {
+      pipeline_(one.decoder, c.problem.precision, pipe_, schedule()),
+      reducer_(groups_, one.decoder.table(), gradients_, &pipe_) {
   if (c.options.shards.level == ShardLevel::none) return;
   shards_.emplace(groups_, weights_);
   owned_.emplace(groups_, pipe_, one.decoder.table(), *shards_);
@@ -105,7 +107,7 @@ TapeProfile LayoutRank::profile(const ParityInputs& inputs) {
   return profile;
 }
 
-ParityOutcome LayoutRank::passes(const ParityInputs& inputs) {
+ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
   TapeOptions options = parity_tape(case_.problem, &gradients_);
   ParityOutcome o;
   if (dry_.peak_bytes() == 0) {
@@ -115,6 +117,8 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs) {
     if (!hands_over()) arena_.emplace(plan_memory(dry_.lives()));
   }
   gradients_.begin_step();
+  if (sums) reducer_.begin_step(share() / micro_rows());
+  travelling_ = sums;
   if (hands_over()) {
     HeapArena arena;
     EXPECT_GT(run(inputs, options, arena, o).hidden, 0);
@@ -134,8 +138,9 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs) {
 }
 
 void LayoutRank::reduce() {
-  pipe_.sum_shared(gradients_);
-  reduce_gradients(groups_, one_.decoder.table(), gradients_);
+  if (!travelling_) reducer_.begin_step(1);
+  reducer_.end_micro_batch();
+  reducer_.finish();
   const std::vector<std::string> unwritten = gradients_.finish_step();
   if (groups_.tensor().rank() == 0) {  // others leave the biases of sums to the first
     EXPECT_EQ(unwritten, std::vector<std::string>{});
@@ -149,7 +154,7 @@ void LayoutRank::weights_moved() {
 }
 
 ParityOutcome LayoutRank::step(const ParityInputs& inputs) {
-  ParityOutcome o = passes(inputs);
+  ParityOutcome o = passes(inputs, true);
   reduce();
   sum_over_ranks(o);
   return o;
@@ -187,6 +192,9 @@ void expect_layout_equals_one_rank(const LayoutCase& c, const OneRank& one, Worl
   LayoutRank rank(c, one, world.rank(), group_maker(world));
   one.give_weights(rank.weights());
   const ParityOutcome o = rank.step(one.inputs);
+  Array overlapped{static_cast<double>(rank.overlapped())};
+  all_reduce(rank.groups().world(), overlapped);
+  EXPECT_GT(overlapped[0], 0);
   one.expect_gradients(rank.gradients(), rank.placement(), world.rank());
   const bool exact = one.in_double();
   EXPECT_LE(std::abs(o.square_sum / one.outcome.square_sum - 1), exact ? 1e-9 : 1e-5);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "parallel/gradient_reducer.h"
 #include "parallel/pipeline.h"
 #include "parallel/unit_keeper.h"
 #include "support/parity.h"
@@ -36,9 +37,12 @@ class LayoutRank {
   /// passes(), reduce() and sum_over_ranks().
   ParityOutcome step(const ParityInputs& inputs);
   /// Forward and backward of this rank's share. The first are planned by a dry run; all have the peak memory that it predicts.
-  ParityOutcome passes(const ParityInputs& inputs);
+  /// `sums`: gradients begin to travel, and reduce() must follow.
+  ParityOutcome passes(const ParityInputs& inputs, bool sums = false);
   /// Sums the gradients over the ranks.
   void reduce();
+  /// Units that did.
+  int64_t overlapped() const { return reducer_.overlapped(); }
   /// After the weights that this rank keeps have changed.
   void weights_moved();
   /// Makes the outcome that of the whole batch, but for layers of other stages, and routes.
@@ -73,6 +77,8 @@ class LayoutRank {
   std::optional<Ownership> owned_;   ///< where ranks share out
   std::optional<UnitKeeper> keeper_;  ///< where they share all out
   Pipeline pipeline_;
+  GradientReducer reducer_;
+  bool travelling_ = false;
   CountingArena dry_;
   std::optional<PlannedArena> arena_;
 };
