@@ -55,6 +55,7 @@ MoeOptions moe_options(const ModelConfig& config, int64_t layer) {
   o.route.scale = m.scale;
   o.route.groups = static_cast<int32_t>(m.groups);
   o.route.groups_kept = static_cast<int32_t>(m.groups_kept);
+  o.balance = m.aux_coefficient != 0;
   o.sequence_balance = m.sequence_aux_coefficient != 0;
   o.latent = m.latent;
   o.sinkhorn = m.selection == ExpertSelection::sinkhorn;

@@ -220,6 +220,7 @@ ModelConfig canonical(ModelConfig m) {
   }
   m.moe.router_init = plain.moe.router_init;
   m.moe.balance_rate = plain.moe.balance_rate;
+  m.moe.aux_scope = plain.moe.aux_scope;
   m.moe.aux_coefficient = m.moe.sequence_aux_coefficient = m.moe.z_coefficient = 0;
   if (m.moe.groups_kept == m.moe.groups) m.moe.groups = m.moe.groups_kept = 1;
   if (m.moe.selection == ExpertSelection::expert_choice) return m;

@@ -1,5 +1,5 @@
-// A model in memory: decoder, weights, and the routers' selection biases (buffers that a controller moves, not trained
-// parameters). What training, evaluation and generation share.
+// A model in memory: decoder, weights, and what the routers know of the step before (buffers, not trained parameters):
+// selection biases that a controller moves, and with moe.aux_scope = last_step the load of the experts. What training, evaluation and generation share.
 #pragma once
 #include <functional>
 
@@ -25,16 +25,22 @@ class Model {
   Tensor router_bias(int64_t layer) const;
   /// "layers.3.moe.router.balancing_bias": its name in checkpoints.
   static std::string router_bias_name(int64_t layer);
-  /// Gives a forward pass the router biases, where the config uses any, and what join() set.
+  /// What share of the last step's choices each expert of a MoE layer got, f32 [E]; even before the first step. Only with
+  /// moe.aux_scope = last_step.
+  Tensor router_load(int64_t layer) const;
+  bool keeps_loads() const { return config().moe.aux_scope == AuxScope::last_step; }
+  /// Gives a forward pass the routers' buffers, where the config uses any, and what join() set.
   void equip(Context& c) const;
   /// Many ranks: how a forward pass gets their groups (parallel/rank_groups.h).
   void join(std::function<void(Context&)> groups) { groups_ = std::move(groups); }
-  int64_t bytes() const { return weights_.bytes() + biases_.bytes(); }
+  int64_t bytes() const { return weights_.bytes() + biases_.bytes() + loads_.bytes(); }
 
  private:
+  /// A layer's row of a buffer with one row per router.
+  Tensor router_row(const Buffer& buffer, int64_t layer, int64_t width) const;
   Decoder decoder_;
   WeightSet weights_;
-  Buffer biases_;
+  Buffer biases_, loads_;
   std::function<void(Context&)> groups_;
 };
 

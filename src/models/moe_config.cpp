@@ -43,6 +43,7 @@ void validate_selection(const MoeConfig& m, ConfigErrors& e) {
   const bool sinkhorn = m.selection == ExpertSelection::sinkhorn;
   const char* name = sinkhorn ? "sinkhorn" : "expert_choice";
   if (m.aux_coefficient != 0) e.add("moe.aux_coefficient", "{} balances the load itself; use 0", name);
+  if (m.aux_scope != AuxScope::micro_batch) e.add("moe.aux_scope", "{} has no balance loss; use micro_batch", name);
   if (m.sequence_aux_coefficient != 0) e.add("moe.sequence_aux_coefficient", "{} balances the load itself; use 0", name);
   if (m.balance != BalanceRule::none) e.add("moe.balance", "{} balances the load itself; use none", name);
   if (m.groups_kept != m.groups) e.add("moe.groups_kept", "{} chooses among all experts; use groups = {}", name, m.groups);

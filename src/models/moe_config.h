@@ -22,6 +22,10 @@ constexpr auto enum_names(BalanceRule) {
   return std::to_array<EnumName<BalanceRule>>(
       {{BalanceRule::none, "none"}, {BalanceRule::adamw, "adamw"}, {BalanceRule::sign, "sign"}});
 }
+enum class AuxScope { micro_batch, last_step };
+constexpr auto enum_names(AuxScope) {
+  return std::to_array<EnumName<AuxScope>>({{AuxScope::micro_batch, "micro_batch"}, {AuxScope::last_step, "last_step"}});
+}
 enum class RouterInit { std, fan_in };
 constexpr auto enum_names(RouterInit) {
   return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
@@ -61,6 +65,7 @@ struct MoeConfig {
   BalanceRule balance = BalanceRule::none;
   double balance_rate = 1e-3;
   double aux_coefficient = 0;
+  AuxScope aux_scope = AuxScope::micro_batch;
   double sequence_aux_coefficient = 0;
   double z_coefficient = 0;
 
@@ -88,7 +93,8 @@ struct MoeConfig {
     v("router_init", router_init, "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
     v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
     v("balance_rate", balance_rate, "step of the selection bias");
-    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss over a micro-batch; 0: off");
+    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off");
+    v("aux_scope", aux_scope, "whose load that loss evens out: each micro-batch's, or the whole batch's (that of the last_step)");
     v("sequence_aux_coefficient", sequence_aux_coefficient,
       "coefficient of the load-balance loss within each document (DeepSeek-V3); 0: off");
     v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");

@@ -43,7 +43,7 @@ class Walk {
     for (const Node& node : c_.tape.nodes()) {
       const AxisType type = type_of(node);
       for (size_t i = 0; i < node.outputs.size(); ++i) {
-        types_.values[node.outputs[i]] = type;
+        types_.values[node.outputs[i]] = type == varying && counts_rows(node, i) ? partial : type;
         if (node.differentiable && node.op->outputs[i].differentiable) moves_.insert(node.outputs[i]);
       }
     }
@@ -82,6 +82,11 @@ class Walk {
     for (const Transition& t : kTransitions)
       if (std::string_view(t.op) == node.op->name) return &t;
     return nullptr;
+  }
+
+  /// Counts over rows are summands where ranks have other rows.
+  static bool counts_rows(const Node& node, size_t output) {
+    return std::string_view(node.op->name) == "route" && std::string_view(node.op->outputs[output].name) == "counts";
   }
 
   /// A weight cut along the dimension over which the op sums.

@@ -9,7 +9,7 @@
 // Collectives are pairs (source, destination): copy_to_axis replicate -> varying, reduce_from_axis partial -> replicate,
 // reduce_scatter_rows partial -> varying, all_gather_rows varying -> varying (rows; columns stay parts), merge_vocabulary
 // varying -> replicate; likewise shard_index and shard_rows for data, replicate -> varying. A product that contracts a cut
-// dimension, and a look-up in a table cut by rows, make a partial value; only sums pass one on. Every other op gives what its
+// dimension, a look-up in a table cut by rows, and counts over rows, make a partial value; only sums pass one on. Every other op gives what its
 // inputs are. A replicated activation must not meet a varying one: its cotangent would be a part, and copy_to_axis is missing.
 // A replicated parameter may: then its gradient is a part, and ParameterSpec::tensor_gradient must say so.
 #pragma once

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,6 +31,15 @@ bool router_trains(const ParameterTable& table, int64_t layer) {
   for (int i = 0; i < table.size(); ++i)
     if (table[i].trainable && table[i].name.starts_with(prefix)) return true;
   return false;
+}
+
+/// What the balance losses of the next step take for the load of the batch.
+void keep_loads(const StepStats& stats, const Model& model) {
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    const auto sum = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+    float* load = model.router_load(layer).as<float>();
+    for (size_t e = 0; e < counts.size() && sum > 0; ++e) load[e] = static_cast<float>(static_cast<double>(counts[e]) / sum);
+  }
 }
 
 }  // namespace
@@ -191,6 +201,7 @@ int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
       clipped += qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
   clipped = sum_over_model(clipped);
   if (shards_ && !keeper_) shards_->gather(model_->weights());
+  if (model_->keeps_loads()) keep_loads(stats, *model_);
   size_t layer_index = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {
     if (balance_->layers() == 0) break;

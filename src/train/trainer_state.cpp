@@ -63,6 +63,9 @@ int64_t Trainer::owned_elements() const {
 void Trainer::for_each_common_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
   fn("optimizer/optimizer.step", optimizer_->step_counter());
   balance_->for_each_state([&](const std::string& name, const Tensor& t) { fn("optimizer/" + name, t); });
+  if (model_->keeps_loads())
+    for (const int64_t layer : model_->decoder().moe_layers())
+      fn(fmt::format("optimizer/layers.{}.moe.router.load", layer), model_->router_load(layer));
 }
 
 void Trainer::save(const std::string& protection) {

@@ -46,6 +46,7 @@ inline const Case kCases[] = {
         "moe.score = \"sigmoid\"\nmoe.balance = \"sign\"\nmoe.aux_coefficient = 0.0\n"
         "moe.sequence_aux_coefficient = 1e-2\nmoe.shared_hidden = 8\n"),
     moe("moe_balance_rate", "moe.balance = \"sign\"\nmoe.balance_rate = 2e-2\n"),
+    moe("moe_aux_scope", "moe.aux_scope = \"last_step\"\n"),
     moe("moe_first_dense", "moe.first_dense = 1\n"),
     moe("moe_groups", "moe.groups = 4\nmoe.groups_kept = 2\nmoe.z_coefficient = 1e-3\n"),
     moe("moe_latent", "moe.latent = 12\n"),

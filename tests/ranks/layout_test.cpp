@@ -105,6 +105,19 @@ std::vector<LayoutCase> starved_cases() {
   return all;
 }
 
+/// The balance loss of a micro-batch whose rows ranks share out.
+std::vector<LayoutCase> load_cases() {
+  std::vector<LayoutCase> all;
+  for (const char* model : {"moe", "moe-shared"})
+    for (const bool recompute : {false, true}) {
+      const ParityProblem p{.model = model, .recompute = recompute, .own_load = true};
+      for (const ContextForm form : kForms) all.push_back(whole(p, {.cp = 2}, {.context = form}));
+      all.push_back(whole(p, {.tp = 2, .ep = 2, .etp = 1}, kSequence));
+      all.push_back(whole(p, {.cp = 2, .tp = 2, .ep = 2, .etp = 1}, {.sequence_parallel = true, .context = ContextForm::ring}));
+    }
+  return all;
+}
+
 std::vector<LayoutCase> context_cases() {
   std::vector<LayoutCase> all;
   for (const ContextForm form : kForms) {
@@ -145,6 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Dense, Layouts, ::testing::ValuesIn(dense_cases()), cas
 INSTANTIATE_TEST_SUITE_P(ContextRanks, Layouts, ::testing::ValuesIn(context_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Experts, Layouts, ::testing::ValuesIn(expert_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Nodes, Layouts, ::testing::ValuesIn(node_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Load, Layouts, ::testing::ValuesIn(load_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Starved, Layouts, ::testing::ValuesIn(starved_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(SinglePrecision, Layouts, ::testing::ValuesIn(single_precision_cases()), case_name);
 

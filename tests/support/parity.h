@@ -25,6 +25,7 @@ struct ParityProblem {
   bool recompute = false;  ///< every output that backward reads is computed again
   bool starve = false;     ///< every token goes to the first experts
   bool mask_last = false;  ///< the last half of the rows has no valid target
+  bool own_load = false;   ///< balance losses of the micro-batch's load, not of one that is given
   Precision precision = Precision::f64();
 };
 constexpr int64_t kParityLength = 16;
@@ -102,8 +103,8 @@ struct OneRank {
   /// the problem.
   void give_weights(WeightSet& weights) const;
   /// Every gradient of a rank (what it keeps of it), relative to the largest element of the parameter's, at most 1e-9
-  /// (in fp32 1e-5) from the one rank's. What cancels to less than 1e-6 (in fp32 1e-2) of the model's largest gradient has lost
-  /// digits, and counts relative to that.
+  /// (in fp32 1e-5) from the one rank's. What cancels to less than 1e-6 (in fp32 1e-3; for ZAYA's temperatures, sums over all
+  /// rows and channels, 1e-2) of the model's largest gradient has lost digits, and counts relative to that.
   void expect_gradients(const GradientBuffer& gradients, const Placement& placement, int rank) const;
   bool in_double() const { return problem.precision.stream == DType::f64; }
 

@@ -8,6 +8,7 @@
 #include "ops/add/add.h"
 #include "ops/assign/assign.h"
 #include "ops/capacity/capacity.h"
+#include "ops/collective/collective.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/route/sequence_balance.h"
 
@@ -29,6 +30,18 @@ void refuse_cut_documents(const Context& c) {
     throw Error(fmt::format("the balance loss within documents (moe.sequence_aux_coefficient) needs whole documents, which {} "
                             "parallelism cuts", tensor ? "sequence" : "context"),
                 "set it to 0, or leave that parallelism off");
+}
+
+/// Sequence and context parallelism: the ranks whose routers see other rows of the same micro-batch.
+Communicator* sequence_sharers(const Context& c) { return c.sequence_parallel ? c.tensor : nullptr; }
+int64_t ranks_sharing_rows(const Context& c) {
+  const auto size = [](const Communicator* g) { return g != nullptr ? g->size() : 1; };
+  return int64_t{size(sequence_sharers(c))} * size(c.context);
+}
+Value sum_over_shared_rows(const Context& c, Value counts_E) {
+  for (Communicator* g : {sequence_sharers(c), c.context})
+    if (g != nullptr && g->size() > 1) counts_E = reduce_from_axis(c.tape, g, counts_E);
+  return counts_E;
 }
 
 }  // namespace
@@ -65,7 +78,15 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
                      attr.k, o_.expert_choice ? o_.capacity_factor : 1.0},
                     logits_TE);
   if (o_.expert_choice) attr.k = attr.experts;
-  RouteResult chosen = route(c.tape, attr, logits_TE, c.leaf_or_absent(inputs.bias_E), c.leaf_or_absent(inputs.load_E), ids_TK);
+  const Value bias_E = c.leaf_or_absent(inputs.bias_E);
+  Value load_E = c.leaf_or_absent(inputs.load_E);
+  if (o_.balance && training && !load_E.defined() && ranks_sharing_rows(c) > 1) {
+    const RouteResult mine = route(c.tape, attr, logits_TE, bias_E, {}, ids_TK);
+    load_E = sum_over_shared_rows(c, mine.counts_E);
+    attr.load_tokens = logits_TE.dim(0) * ranks_sharing_rows(c);
+    ids_TK = mine.ids_TK;
+  }
+  RouteResult chosen = route(c.tape, attr, logits_TE, bias_E, load_E, ids_TK);
   c.tape.metric("router_counts", layer, Reduce::sum, chosen.counts_E);
   c.tape.metric("router_entropy", layer, Reduce::mean, chosen.entropy);
   c.tape.metric("router_aux_loss", layer, Reduce::mean, chosen.aux_loss);

@@ -20,6 +20,7 @@ namespace ingot {
 struct MoeOptions {
   RouterOptions router;
   RouteAttr route;
+  bool balance = false;           ///< the balance loss counts
   bool sequence_balance = false;  ///< also the balance loss within each document
   int64_t width = 0, experts = 0, hidden = 0, shared_hidden = 0;
   int64_t latent = 0;  ///< width inside the experts; 0: width

@@ -10,6 +10,10 @@
 namespace ingot {
 /// Added to the sum by which sigmoid weights are divided.
 inline constexpr double kSigmoidEpsilon = 1e-20;
+/// What `load` is divided by to make fractions of choices.
+inline double load_choices(const RouteAttr& a) {
+  return a.load_tokens > 0 ? static_cast<double>(a.k) * static_cast<double>(a.load_tokens) : 1;
+}
 /// What the attributes say; no tensors yet.
 RouteRows route_rows(const RouteAttr& attr);
 /// One row's scores in plain double: softmax or sigmoid, and their shares of the sum.

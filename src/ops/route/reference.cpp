@@ -115,7 +115,7 @@ double divisor(const RouteAttr& a, const RouteScores& s, const int32_t* ids) {
 
 void forward(const OpCall& call) {
   const auto& a = call.attr<RouteAttr>();
-  const Array logits = load(call.in[0]), bias = load(call.in[1]), load_share = load(call.in[2]);
+  const Array logits = load(call.in[0]), bias = load(call.in[1]), given = load(call.in[2]);
   const auto forced = reference::load_ints(call.in[3]);
   const auto [rows, experts, classes, k] = sizes_of(call);
   Array probs(rows * k), counts(experts), mass(experts);
@@ -140,7 +140,7 @@ void forward(const OpCall& call) {
   double aux = 0;
   for (size_t e = 0; e < experts; ++e)
     aux += static_cast<double>(a.experts) / n * mass[e] *
-           (load_share.empty() ? counts[e] / (static_cast<double>(a.k) * n) : load_share[e]);
+           (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / load_choices(a));
   store(call.out[0], probs);
   store(call.out[2], counts);
   store(call.out[3], {aux});
@@ -162,7 +162,7 @@ Array chosen_backward(const RouteAttr& a, const RouteScores& s, const int32_t* i
 
 void backward_input(const OpCall& call) {
   const auto& a = call.attr<RouteAttr>();
-  const Array logits = load(call.in[0]), load_share = load(call.in[2]), counts = load(call.out[2]),
+  const Array logits = load(call.in[0]), given = load(call.in[2]), counts = load(call.out[2]),
               d_probs = load(call.d_out[0]), d_aux = load(call.d_out[3]), d_z = load(call.d_out[4]);
   const auto ids = reference::load_ints(call.out[1]);
   const auto [rows, experts, classes, k] = sizes_of(call);
@@ -174,7 +174,7 @@ void backward_input(const OpCall& call) {
     Array d_shares(classes);
     for (size_t e = 0; e < experts && !d_aux.empty(); ++e)
       d_shares[e] = d_aux[0] * static_cast<double>(a.experts) / n *
-                    (load_share.empty() ? counts[e] / (static_cast<double>(a.k) * n) : load_share[e]);
+                    (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / load_choices(a));
     const Array row = route_scores_backward(a, s, d_scores, d_shares);
     for (size_t e = 0; e < classes; ++e)
       d_logits[t * classes + e] = row[e] + (d_z.empty() ? 0 : d_z[0] * 2 * s.lse / n * s.softmax[e]);

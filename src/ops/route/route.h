@@ -12,8 +12,9 @@
 //   normalize       p is divided by its sum over the chosen set (norm_topk_prob); sigmoid adds 1e-20 to that sum
 //   scale           p is multiplied by a constant at last
 //   aux_loss        E/(k T^2) * sum_i n_i sum_t P_ti,  P = s / sum s  (spec megatron-moe LB-1; n_i counts choices, constant
-//                   for the gradient). With `load` given (fractions of the global batch, from the step before):
-//                   E/T * sum_i load_i sum_t P_ti, which does not depend on how the batch is split.
+//                   for the gradient). With `load` given, the fractions of other tokens' choices (the whole batch's
+//                   of the step before, or of all rows of a micro-batch that ranks share out):
+//                   E/T * sum_i load_i sum_t P_ti, which does not depend on how those tokens are split.
 //   z_loss          mean over tokens of logsumexp(logits)^2
 //
 // Shapes: logits_TE (f32, E+S columns; f64 in double), bias_E (f32, optional), load_E (f32, optional), forced_ids_TK
@@ -37,6 +38,7 @@ struct RouteAttr {
   double scale = 1.0;
   int32_t groups = 1;       ///< divides E
   int32_t groups_kept = 1;  ///< divides k; groups_kept * (E / groups) >= k
+  int64_t load_tokens = 0;  ///< `load` counts the choices of so many tokens; 0: it has fractions
 };
 
 struct RouteResult {
