@@ -129,7 +129,7 @@ bool MessageWorld::never_completes(const Exchange& exchange) {
 void MessageWorld::wait(Exchange& exchange) {
   const double begin = monotonic_seconds();
   double next_look = begin + 0.001;  // at who is missing, who has left, and the limits
-  bool reported = false;
+  Seen seen;
   flight().mark(exchange.ticket(), FlightState::waiting);
   for (int looks = 0; !exchange.complete(); ++looks) {
     progress();
@@ -138,7 +138,7 @@ void MessageWorld::wait(Exchange& exchange) {
     const double now = monotonic_seconds();
     if (now < next_look) continue;
     next_look = now + 0.05;
-    look(exchange, now - begin, reported);
+    look(exchange, now - begin, seen);
   }
   says("");
   flight().mark(exchange.ticket(), FlightState::complete);
@@ -152,19 +152,20 @@ std::string MessageWorld::failed_rank() {
   return "";
 }
 
-void MessageWorld::look(Exchange& exchange, double waited, bool& reported) {
+/// A rank's farewell may overtake what it sent before, so one look later it counts.
+void MessageWorld::look(Exchange& exchange, double waited, Seen& seen) {
   const std::string who = fmt::format("rank {} in {}", rank(), exchange.what());
-  if (never_completes(exchange)) progress();  // what it sent before it left may just have come
+  const bool gone = never_completes(exchange), never = gone && seen.gone;
+  seen.gone = gone;
   const std::string late = missing(exchange);
   says(fmt::format("{}; missing: {}", who, late));
-  if (waited > limits().report_seconds && !reported) {
-    reported = true;
+  if (waited > limits().report_seconds && !seen.reported) {
+    seen.reported = true;
     const std::string report = fmt::format("{}: waits for {:.3g} s; missing: {}", who, waited, late);
     log::warn("{}", report);
     write_flight(report);
   }
   const std::string failed = failed_rank();
-  const bool never = never_completes(exchange);
   if (failed.empty() && !never && waited <= limits().abort_seconds) return;
   flight().mark(exchange.ticket(), FlightState::failed);
   if (!failed.empty()) break_with(Error(fmt::format("{}: {}; missing: {}", who, failed, late)));

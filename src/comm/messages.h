@@ -65,7 +65,12 @@ class MessageWorld : public World {
   void progress();
   std::string missing(const Exchange& exchange);
   bool never_completes(const Exchange& exchange);
-  void look(Exchange& exchange, double waited, bool& reported);
+  /// What a wait has seen so far.
+  struct Seen {
+    bool reported = false;  ///< it has said that it takes long
+    bool gone = false;      ///< at the last look a rank had left that must start the operation
+  };
+  void look(Exchange& exchange, double waited, Seen& seen);
   void says(std::string text);
   [[noreturn]] void break_with(const Error& error);
   std::list<std::unique_ptr<Exchange>> under_way_;

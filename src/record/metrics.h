@@ -16,8 +16,8 @@
 //   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1
 //   router/<layer>/entropy    entropy of that list / log(number of experts): 1 is perfect balance
 //   time/<op>                 seconds of the step inside ops of that kind
-//   checkpoint/seconds        time the step was blocked by a checkpoint; written in steps that saved one
-//   checkpoint/bytes          size of that checkpoint
+//   router/dropped            share of all choices of experts that a capacity or a dispatch's room dropped
+//   checkpoint/seconds        how long training stood still for the checkpoint after the step before
 //   attention_logit_max, qk_clipped_heads, log_z, update_ratio/<group>, dead_experts, grad_norm/<group>
 #pragma once
 #include <cstdint>

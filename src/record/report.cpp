@@ -242,17 +242,12 @@ std::string router_section(const Rows& rows) {
 std::string checkpoint_table(const Rows& rows) {
   std::string body;
   for (const MetricRow& row : rows) {
-    const double* bytes = row.scalar("checkpoint/bytes");
-    const double* seconds = row.scalar("checkpoint/seconds");
-    if (bytes == nullptr && seconds == nullptr) continue;
-    body += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>", group_digits(row.step),
-                        bytes != nullptr ? format_bytes(*bytes) : "",
-                        seconds != nullptr ? format_seconds(*seconds) : "");
+    if (const double* seconds = row.scalar("checkpoint/seconds"))
+      body += fmt::format("<tr><td>{}</td><td>{}</td></tr>", group_digits(row.step - 1), format_seconds(*seconds));
   }
   if (body.empty()) return "";
   return "<div class=card><figcaption><b>Checkpoints</b></figcaption><table "
-         "class=wide><tr><th>step</th><th>size</th>"
-         "<th>training blocked</th></tr>" +
+         "class=wide><tr><th>after step</th><th>training stood still</th></tr>" +
          body + "</table></div>";
 }
 

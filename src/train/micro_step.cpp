@@ -144,6 +144,7 @@ void MicroStep::collect_metrics(StepStats& stats) const {
       counts.resize(values.size());
       for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
     }
+    if (m.name == "router_dropped") stats.dropped_choices += static_cast<int64_t>(values[0]);
     if (m.name == "router_entropy") stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());
   }
 }

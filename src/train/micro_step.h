@@ -58,6 +58,7 @@ struct StepStats : HeadStats {
   std::map<int64_t, std::vector<double>> attention_logits;  ///< by layer, the largest per query head
   std::map<int64_t, std::vector<int64_t>> expert_counts;  ///< by layer, per expert
   std::map<int64_t, double> router_entropy;               ///< mean over tokens of the routers' own entropy
+  int64_t dropped_choices = 0;                            ///< of experts, by capacities and bounded rooms
 };
 
 /// Tokens of a whole step, on all ranks.

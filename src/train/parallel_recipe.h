@@ -1,5 +1,6 @@
 // [parallel] of a recipe: how the ranks of a run share the work (docs/parallel.md).
 #pragma once
+#include <cmath>
 #include <tuple>
 
 #include "base/config.h"
@@ -12,6 +13,12 @@ namespace ingot {
 constexpr auto enum_names(ContextForm) {
   return std::to_array<EnumName<ContextForm>>(
       {{ContextForm::heads, "heads"}, {ContextForm::gather, "gather"}, {ContextForm::ring, "ring"}});
+}
+
+constexpr auto enum_names(DispatchKind) {
+  return std::to_array<EnumName<DispatchKind>>({{DispatchKind::all_to_all, "all_to_all"},
+                                                {DispatchKind::all_gather, "all_gather"},
+                                                {DispatchKind::hierarchical, "hierarchical"}});
 }
 
 constexpr auto enum_names(PipelineScheduleKind) {
@@ -29,6 +36,10 @@ struct ParallelConfig {
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
   std::string layout;
   int64_t expert = 1, expert_tensor = 1;
+  DispatchKind dispatch = DispatchKind::all_to_all;
+  int64_t node_ranks = 0;
+  double dispatch_room = 0;
+  bool dispatch_drop = false, dispatch_bf16 = false;
   ShardLevel shard = ShardLevel::none;
   int64_t shard_ranks = 0;
   bool whole_matrices = false;
@@ -48,6 +59,11 @@ struct ParallelConfig {
     v("layout", layout, "what stands in which stage, e.g. Et*3|t*4|t*3L; empty: layers shared out evenly");
     v("expert", expert, "ranks that share out the experts");
     v("expert_tensor", expert_tensor, "ranks that share the width of each expert");
+    v("dispatch", dispatch, "how tokens reach their experts: all_to_all, all_gather, or hierarchical (once to each node)");
+    v("node_ranks", node_ranks, "ranks in a row that share a node, for dispatch = hierarchical");
+    v("dispatch_room", dispatch_room, "rows that a rank has room for, times those of an even routing; 0: for any routing");
+    v("dispatch_drop", dispatch_drop, "what exceeds the room is dropped, else it is an error");
+    v("dispatch_bf16", dispatch_bf16, "rows in fp32 travel to experts and back in bf16");
     v("shard", shard, "what data ranks share out: none; optimizer: its state (ZeRO-1); full: weights and gradients too");
     v("shard_ranks", shard_ranks, "data ranks that share out one copy; 0: all of them");
     v("whole_matrices", whole_matrices, "no matrix is shared by two ranks: Muon sends nothing, shares are less even");
@@ -65,8 +81,22 @@ struct ParallelConfig {
     if (sequence && tensor == 1) e.add("sequence", "there are no tensor ranks: set tensor to 2 or more, or sequence to false");
     if (expert_tensor > 1 && tensor > 1 && !sequence)
       e.add("expert_tensor", "without sequence parallelism tensor ranks see the same rows and compute experts whole; set sequence = true");
+    validate_dispatch(e);
     validate_pipeline(e);
     validate_shards(e);
+  }
+  void validate_dispatch(ConfigErrors& e) const {
+    const bool by_node = dispatch == DispatchKind::hierarchical, options = dispatch_room != 0 || dispatch_bf16;
+    if (by_node && node_ranks < 1) e.add("node_ranks", "a hierarchical dispatch must know how many ranks share a node: set 1 or more, found {}", node_ranks);
+    if (!by_node && node_ranks != 0) e.add("node_ranks", "is for dispatch = hierarchical only; leave it at 0");
+    if (!(dispatch_room == 0 || (dispatch_room >= 1 && std::isfinite(dispatch_room))))
+      e.add("dispatch_room", "must be 0 or at least 1, found {}: an even routing must fit", dispatch_room);
+    if (dispatch_drop && dispatch_room == 0) e.add("dispatch_drop", "room for any routing drops nothing: set dispatch_room, or this to false");
+    if (dispatch == DispatchKind::all_gather && options)
+      e.add("dispatch", "all_gather brings all rows in their own type: set all_to_all or hierarchical, or leave dispatch_{} alone",
+            dispatch_bf16 ? "bf16" : "room");
+    if (expert * expert_tensor == 1 && (dispatch != DispatchKind::all_to_all || options))
+      e.add("dispatch", "every rank has all experts: set expert to 2 or more, or leave the dispatch alone");
   }
   void validate_pipeline(ConfigErrors& e) const {
     using enum PipelineScheduleKind;

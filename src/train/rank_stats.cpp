@@ -26,6 +26,7 @@ void for_each_router_sum(StepStats& s, const F& f) {
   for (auto& [layer, counts] : s.expert_counts)
     for (int64_t& n : counts) f(n);
   for (auto& [layer, entropy] : s.router_entropy) f(entropy);
+  f(s.dropped_choices);
 }
 
 void take_largest(Communicator& group, std::vector<double>& values) {

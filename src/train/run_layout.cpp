@@ -54,7 +54,14 @@ ShardOptions shards_of(const Recipe& recipe) {
 }  // namespace
 
 RankOptions rank_options(const Recipe& recipe) {
-  return {.sequence_parallel = recipe.parallel.sequence, .context = recipe.parallel.context_form, .shards = shards_of(recipe)};
+  const ParallelConfig& p = recipe.parallel;
+  return {.sequence_parallel = p.sequence,
+          .dispatch = p.dispatch,
+          .receive = {p.dispatch_room, p.dispatch_drop},
+          .bf16_dispatch = p.dispatch_bf16,
+          .node_ranks = static_cast<int>(p.node_ranks),
+          .context = p.context_form,
+          .shards = shards_of(recipe)};
 }
 
 PipelineLayout layout_of(const ParallelConfig& p, const ModelConfig& model) {
@@ -128,7 +135,7 @@ std::vector<std::string> describe_layout(const Recipe& recipe) {
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));
   static const char* const kShared[] = {"on each", "shared out", "shared out with weights and gradients"};
-  text = p.expert > 1 ? fmt::format("experts over {}", p.expert) : "all experts on each";
+  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, enum_name(p.dispatch)) : "all experts on each";
   if (p.expert_tensor > 1) text += fmt::format(", their widths over {}", p.expert_tensor);
   if (recipe.model.moe.experts == 0) text = "no experts";
   lines.push_back(text + fmt::format("; optimizer {}; memory and time are of this one", kShared[static_cast<int>(p.shard)]));

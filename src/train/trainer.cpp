@@ -252,6 +252,8 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   row.set("percent_of_light", 100 * level_plan().light_seconds / seconds);
   row.set("step_seconds", seconds);
   row.set("data_wait_seconds", wait_seconds);
+  if (save_seconds_) row.set("checkpoint/seconds", *save_seconds_);
+  save_seconds_.reset();
   row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
   row.set("memory_plan_misses", static_cast<double>(runner_->plan_misses()));
   for (size_t k = 0; k < stats.ahead.size(); ++k) row.set(fmt::format("loss_ahead_{}", k + 1), stats.ahead[k].loss());
@@ -267,9 +269,10 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
 
 void Trainer::add_router_metrics(MetricRow& row, const StepStats& stats) {
   double dead = 0;
+  int64_t choices = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {
-    int64_t total = 0;
-    for (const int64_t n : counts) total += n;
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    choices += total;
     std::vector<double> load;
     for (const int64_t n : counts) {
       load.push_back(total > 0 ? static_cast<double>(n) / static_cast<double>(total) : 0);
@@ -278,7 +281,9 @@ void Trainer::add_router_metrics(MetricRow& row, const StepStats& stats) {
     row.set(fmt::format("router/{}/load", layer), std::move(load));
     row.set(fmt::format("router/{}/entropy", layer), normalized_load_entropy(counts, static_cast<int64_t>(counts.size())));
   }
-  if (!stats.expert_counts.empty()) row.set("dead_experts", dead);
+  if (stats.expert_counts.empty()) return;
+  row.set("dead_experts", dead);
+  if (stats.dropped_choices > 0) row.set("router/dropped", static_cast<double>(stats.dropped_choices) / static_cast<double>(choices));
 }
 
 void Trainer::add_update_metrics(MetricRow& row) const {

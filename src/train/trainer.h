@@ -130,6 +130,7 @@ class Trainer {
   /// State that all ranks hold alike.
   void for_each_common_state(const std::function<void(const std::string&, const Tensor&)>& fn);
   void save(const std::string& protection);
+  void try_to_save(const std::string& protection);
   void finish_save();
   /// Makes the save that all ranks have written a checkpoint.
   void try_commit();
@@ -174,6 +175,7 @@ class Trainer {
   TrainResult result_;
   int64_t step_ = 0;
   int64_t tokens_ = 0;
+  std::optional<double> save_seconds_;  ///< of a checkpoint that no row has told of yet
   double started_ = 0;
   int64_t started_step_ = 0;
 };

@@ -71,6 +71,12 @@ void Trainer::for_each_common_state(const std::function<void(const std::string&,
 void Trainer::save(const std::string& protection) {
   if (leads()) metrics_->sync();
   enter(RunPhase::save);
+  const double begin = monotonic_seconds();
+  try_to_save(protection);
+  save_seconds_ = monotonic_seconds() - begin;
+}
+
+void Trainer::try_to_save(const std::string& protection) {
   const SaveRequest request = save_request(protection);
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {

@@ -44,16 +44,13 @@ add_test(NAME ranks.BenchParallelRuns COMMAND ${bench})
 set_tests_properties(ranks.BenchParallelRuns PROPERTIES LABELS ranks TIMEOUT 300 PROCESSORS 2 SKIP_REGULAR_EXPRESSION "^SKIPPED")
 
 # Faults in every phase take a few seconds each: with the other faults.
-foreach(program run_fault pipeline_fault)
-  add_executable(ingot_${program}_program mpi/${program}_program.cpp)
-  target_link_libraries(ingot_${program}_program PRIVATE ingot_test_main)
-endforeach()
+add_executable(ingot_run_fault_program mpi/run_fault_program.cpp)
+target_link_libraries(ingot_run_fault_program PRIVATE ingot_test_main)
 add_executable(ingot_test_mpi_faults mpi/phase_cases.cpp)
 target_link_libraries(ingot_test_mpi_faults PRIVATE ingot_test_main)
 target_compile_definitions(ingot_test_mpi_faults PRIVATE INGOT_MPIEXEC="${MPIEXEC_EXECUTABLE}" INGOT_MPI_ENVIRONMENT="env ${environment}"
-                           INGOT_RUN_FAULT_PROGRAM="$<TARGET_FILE:ingot_run_fault_program>"
-                           INGOT_PIPELINE_FAULT_PROGRAM="$<TARGET_FILE:ingot_pipeline_fault_program>")
-add_dependencies(ingot_test_mpi_faults ingot_run_fault_program ingot_pipeline_fault_program)
+                           INGOT_RUN_FAULT_PROGRAM="$<TARGET_FILE:ingot_run_fault_program>")
+add_dependencies(ingot_test_mpi_faults ingot_run_fault_program)
 gtest_discover_tests(ingot_test_mpi_faults TEST_PREFIX "faults." PROPERTIES LABELS faults TIMEOUT 60 DISCOVERY_TIMEOUT 60)
 gtest_discover_tests(ingot_test_mpi_runs TEST_PREFIX "ranks." PROPERTIES LABELS ranks TIMEOUT ${limit}
                      ENVIRONMENT "${INGOT_TEST_ENVIRONMENT}" DISCOVERY_TIMEOUT 60)

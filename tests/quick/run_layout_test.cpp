@@ -53,6 +53,14 @@ TEST(RunLayout, WhatDoesNotDivideIsRefused) {
                  "sequence = 250");
   expect_refused("126 tokens of each sequence do not divide among 4 tensor ranks", "context = 2\ntensor = 4\nsequence = true", 8,
                  "sequence = 252");
+  expect_refused("parallel.node_ranks: a hierarchical dispatch must know", "expert = 2\ndispatch = \"hierarchical\"", 2);
+  expect_refused("parallel.node_ranks: is for dispatch = hierarchical only", "expert = 2\nnode_ranks = 2", 2);
+  expect_refused("parallel.dispatch_room: must be 0 or at least 1, found 0.5", "expert = 2\ndispatch_room = 0.5", 2);
+  expect_refused("parallel.dispatch_room: must be 0 or at least 1, found nan", "expert = 2\ndispatch_room = nan", 2);
+  expect_refused("parallel.dispatch_drop: room for any routing drops nothing", "expert = 2\ndispatch_drop = true", 2);
+  expect_refused("leave dispatch_bf16 alone", "expert = 2\ndispatch = \"all_gather\"\ndispatch_bf16 = true", 2);
+  expect_refused("leave dispatch_room alone", "expert = 2\ndispatch = \"all_gather\"\ndispatch_room = 2.0", 2);
+  expect_refused("parallel.dispatch: every rank has all experts", "dispatch = \"all_gather\"", 2);
   expect_refused("parallel.schedule: zero_bubble is of pipelines", "schedule = \"zero_bubble\"", 1);
   expect_refused("parallel.chunks: there is no pipeline", "chunks = 2", 1);
   expect_refused("parallel.schedule: 1f1b has one chunk per rank", "pipeline = 2\nchunks = 2", 2);

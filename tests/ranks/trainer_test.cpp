@@ -186,6 +186,38 @@ TEST_F(TrainerRanks, TensorAndExpertTensorRanks) {
                          {});
 }
 
+double mean_dropped(const std::string& run) {
+  double sum = 0;
+  const std::vector<MetricRow> rows = read_metrics(real_file_system(), run + "/" + run_files::kMetrics);
+  for (const MetricRow& row : rows)
+    if (const double* share = row.scalar("router/dropped")) sum += *share;
+  return sum / static_cast<double>(rows.size());
+}
+
+/// With room for all, no form of dispatch changes the loss, and two at least have the same bits; bf16 rows round once a leg, and
+/// what is dropped is counted.
+TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
+  const std::string expert = "--parallel.expert=4", nodes = "--parallel.node_ranks=2", hierarchical = "--parallel.dispatch=hierarchical";
+  run({"one", 1, {}}, "one");
+  const auto follow = [&](const char* name, std::vector<std::string> options, double bound) {
+    options.push_back(expert);
+    run({name, 4, options}, name);
+    EXPECT_LE(worst_difference("one", name), bound) << name;
+  };
+  follow("all_to_all", {}, kRounding);
+  follow("all_gather", {"--parallel.dispatch=all_gather"}, kRounding);
+  follow("hierarchical", {hierarchical, nodes}, kRounding);
+  follow("room", {"--parallel.dispatch_room=4"}, kRounding);
+  EXPECT_EQ(losses_of("all_gather"), losses_of("all_to_all"));
+  EXPECT_EQ(losses_of("room"), losses_of("all_to_all"));
+  EXPECT_EQ(mean_dropped(folder_ / "room"), 0);
+  follow("bf16", {"--parallel.dispatch_bf16=true"}, 1.0 / 512);
+  EXPECT_GT(worst_difference("one", "bf16"), kRounding);
+  follow("drop", {hierarchical, nodes, "--parallel.dispatch_room=1", "--parallel.dispatch_drop=true"}, 0.05);
+  EXPECT_GT(mean_dropped(folder_ / "drop"), 0);
+  EXPECT_LT(mean_dropped(folder_ / "drop"), 0.5);
+}
+
 TEST_F(TrainerRanks, ContextRanks) {
   const auto context = [](const std::string& form, std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--parallel.context=2", "--parallel.context_form=" + form});

@@ -127,8 +127,8 @@ void KillObserver::enters(RunPhase phase) {
   }
 }
 
-void KillObserver::tensor(const std::string& name, const Tensor&) {
-  killer_.happens_or_die(contains(name, ".d_") ? "backward" : "forward");
-}
+const char* KillObserver::phase_of(const std::string& tensor) { return contains(tensor, ".d_") ? "backward" : "forward"; }
+
+void KillObserver::tensor(const std::string& name, const Tensor&) { killer_.happens_or_die(phase_of(name)); }
 
 }  // namespace ingot::test

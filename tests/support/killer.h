@@ -39,6 +39,8 @@ class Killer {
  public:
   explicit Killer(KillPlan plan, bool armed = true) : plan_(std::move(plan)), armed_(armed) {}
   void arm() { armed_ = true; }
+  /// Another event than the plan's; before arm().
+  void choose(int64_t number) { plan_.number = number; }
   /// One event. Returns true where the caller must call die(), after what it wants to leave half done.
   bool happens(const std::string& phase);
   void die() const;
@@ -86,6 +88,8 @@ class KillObserver final : public RunObserver {
   explicit KillObserver(Killer& killer) : killer_(killer) {}
   void enters(RunPhase phase) override;
   void tensor(const std::string& name, const Tensor& value) override;
+  /// "forward" or "backward", of a tensor's name.
+  static const char* phase_of(const std::string& tensor);
 
  private:
   Killer& killer_;
