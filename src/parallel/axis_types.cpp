@@ -3,47 +3,32 @@
 
 #include <algorithm>
 #include <set>
-#include <string_view>
-
-#include "ops/collective/collective.h"
 
 namespace ingot {
 namespace {
 
 using enum AxisType;
 
-struct Transition {
-  const char* op;
-  AxisType from, to;
-};
-
-/// Ops that change what their first input is.
-constexpr Transition kTransitions[] = {
-    {"copy_to_axis", replicate, varying},      {"reduce_from_axis", partial, replicate},
-    {"reduce_scatter_rows", partial, varying}, {"all_gather_rows", varying, varying},
-    {"merge_vocabulary", varying, replicate},  {"shard_index", replicate, varying},
-    {"shard_rows", replicate, varying},
-};
-constexpr std::string_view kOnAnAxis[] = {"copy_to_axis", "reduce_from_axis", "reduce_scatter_rows", "all_gather_rows",
-                                          "merge_vocabulary"};
-/// Ops through which a sum may be drawn, in their activations.
-constexpr std::string_view kSums[] = {"add", "low_rank"};
-
-bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 class Walk {
  public:
-  explicit Walk(const Context& c) : c_(c), table_(c.weights.table()) {
+  Walk(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received)
+      : c_(c), groups_(groups), table_(c.weights.table()), axes_(groups.grid(), groups.options()) {
     for (int i = 0; i < table_.size(); ++i) parameters_[c.param(i).id()] = i;
+    for (int a = 0; a < kAxes; ++a) several_[static_cast<size_t>(a)] = axes_.size(static_cast<Axis>(a), groups.rank()) > 1;
+    for (const Axis a : {Axis::data, Axis::context}) batch_.set(a, several(a) ? rows : replicate);
+    for (const auto& [id, types] : received) types_.values[id] = types, moves_.insert(id);
   }
 
   AxisTypes run() {
     for (const Node& node : c_.tape.nodes()) {
-      const AxisType type = type_of(node);
+      node_ = &node;
+      rule_ = axis_rule(*node.op);
+      if (rule_ == nullptr)
+        throw Error(fmt::format("op '{}' has no row in the table of axis rules", node.op->name),
+                    "say with set_axis_rule() what it makes of values that ranks share (ops/axis_rules.h)");
+      const ValueTypes out = follow();
       for (size_t i = 0; i < node.outputs.size(); ++i) {
-        types_.values[node.outputs[i]] = type == varying && counts_rows(node, i) ? partial : type;
+        types_.values[node.outputs[i]] = counts(i) ? summands(out) : out;
         if (node.differentiable && node.op->outputs[i].differentiable) moves_.insert(node.outputs[i]);
       }
     }
@@ -51,97 +36,263 @@ class Walk {
   }
 
  private:
-  AxisType of(int32_t id) const {
-    if (const auto p = parameters_.find(id); p != parameters_.end()) return is_cut(p->second) ? varying : replicate;
+  bool several(Axis a) const { return several_[static_cast<size_t>(a)]; }
+  ValueTypes of(int32_t id) const {
     const auto v = types_.values.find(id);
-    return v != types_.values.end() ? v->second : replicate;  // leaves: the batch
+    return v != types_.values.end() ? v->second : batch_;
   }
-  bool is_cut(int p) const { return table_[p].shard.axis == ShardAxis::tensor; }
+  int parameter(int32_t id) const {
+    const auto p = parameters_.find(id);
+    return p != parameters_.end() ? p->second : -1;
+  }
+  bool is_data(size_t input) const { return node_->op->inputs[input].kind == InputKind::data; }
 
-  AxisType type_of(const Node& node) {
-    if (const Transition* t = transition(node)) {
-      if (of(node.inputs[0]) != t->from) refuse(node, fmt::format("it takes a {} value", name_of(t->from)));
-      return t->to;
+  bool counts(size_t output) const {
+    return std::find(rule_->counts.begin(), rule_->counts.end(), static_cast<int>(output)) != rule_->counts.end();
+  }
+  /// Of rows of the same sequences. Those of other sequences are other micro-batches.
+  static ValueTypes summands(ValueTypes v) {
+    for (const Axis a : {Axis::context, Axis::tensor})
+      if (v.on(a) == rows) v.set(a, partial);
+    return v;
+  }
+
+  /// The types of the node's outputs.
+  ValueTypes follow() {
+    read_inputs();
+    const ValueTypes out = derive();
+    note_gradients(out);
+    const bool summed = out.experts && acts_on_group() && rule_->change.from == partial;
+    const auto whole = [](AxisType t) { return t == rows || t == replicate; };
+    return summed && std::all_of(out.types.begin(), out.types.end(), whole) ? in_view(out, false) : out;
+  }
+
+  /// Into the view in which the op works. Data of another one say nothing about it.
+  void read_inputs() {
+    group_.clear();
+    if (acts_on_group()) {
+      const Communicator* group = rule_->group(node_->attr.data());
+      if (group != nullptr && group->size() > 1) group_ = axes_of_group(*group, c_, groups_);
     }
-    bool any_varying = false, any_partial = false;
-    for (const int32_t id : node.inputs) {
-      if (id < 0) continue;
-      any_varying |= of(id) == varying;
-      any_partial |= of(id) == partial;
+    const bool deals = rule_->on == AxisRule::On::experts && groups_.expert().size() > 1;
+    experts_ = deals || (!group_.empty() && is_of_experts(group_.front()));
+    for (size_t i = 0; i < node_->inputs.size(); ++i) experts_ |= is_activation(i) && !is_data(i) && of(node_->inputs[i]).experts;
+    inputs_.assign(node_->inputs.size(), {});
+    for (size_t i = 0; i < node_->inputs.size(); ++i) {
+      if (!is_activation(i)) continue;
+      ValueTypes v = of(node_->inputs[i]);
+      if (v.experts != experts_ && is_data(i)) v = {experts_, {}};
+      inputs_[i] = v;
     }
-    if (any_partial && !is_one_of(node.op->name, kSums)) refuse(node, "a sum over the ranks is missing");
-    if (any_varying || any_partial) check_replicated(node);
-    note_gradients(node, any_varying || any_partial);
-    if (any_partial || contracts(node)) return partial;
-    return any_varying ? varying : replicate;
+    for (size_t i = 0; i < node_->inputs.size(); ++i)
+      if (is_activation(i) && inputs_[i].experts != experts_) inputs_[i] = in_view(inputs_[i], experts_);
+  }
+  bool acts_on_group() const { return rule_->on == AxisRule::On::group_axes; }
+  bool is_activation(size_t i) const { return node_->inputs[i] >= 0 && parameter(node_->inputs[i]) < 0; }
+
+  ValueTypes derive() {
+    ValueTypes out{experts_, {}};
+    for (const Axis a : axes_of_view(experts_))
+      if (several(a)) out.set(a, type_on(a));
+    return out;
   }
 
-  const Transition* transition(const Node& node) const {
-    if (is_one_of(node.op->name, kOnAnAxis) && static_cast<const CollectiveAttr*>(node.attr.data())->comm != c_.tensor)
-      return nullptr;  // another axis
-    for (const Transition& t : kTransitions)
-      if (std::string_view(t.op) == node.op->name) return &t;
-    return nullptr;
+  /// Whole rows, in the other view: two ranks have the same ones unless they differ on an axis of rows.
+  ValueTypes in_view(const ValueTypes& v, bool experts) {
+    ValueTypes out{experts, {}};
+    const int me = groups_.rank();
+    for (const Axis from : axes_of_view(v.experts))
+      if (several(from) && v.on(from) != rows && v.on(from) != replicate)
+        refuse(from, "only rows that are whole go to the ranks of their experts, or come back");
+    for (const Axis to : axes_of_view(experts)) {
+      int other = 0, same = 0;
+      for (const int r : axes_.ranks({&to, 1}, me)) {
+        if (r == me) continue;
+        bool differs = false;
+        for (const Axis from : axes_of_view(v.experts)) differs |= v.on(from) == rows && axes_.index(from, r) != axes_.index(from, me);
+        ++(differs ? other : same);
+      }
+      if (other > 0 && same > 0) refuse(to, "some of its ranks have the same rows, some have others");
+      out.set(to, other > 0 ? rows : replicate);
+    }
+    return out;
   }
 
-  /// Counts over rows are summands where ranks have other rows.
-  static bool counts_rows(const Node& node, size_t output) {
-    return std::string_view(node.op->name) == "route" && std::string_view(node.op->outputs[output].name) == "counts";
+  AxisType type_on(Axis a) {
+    const AxisType in = joined(a);
+    if (acts(a, in)) {
+      if (!is(in, rule_->change.from, a)) refuse(a, wanted(rule_->change.from, in));
+      return rule_->change.to;
+    }
+    check_data(a, in);
+    if (const AxisRule::Cut* cut = cut_of(a)) {
+      if (!is(in, cut->change.from, a)) refuse(a, wanted(cut->change.from, in));
+      const auto addend = static_cast<size_t>(rule_->addend);
+      if (cut->change.to == partial && rule_->addend >= 0 && node_->inputs.size() > addend && node_->inputs[addend] >= 0 &&
+          axes_.index(a, groups_.rank()) > 0)
+        refuse(a, fmt::format("'{}' is added to every summand: the first rank alone may", node_->op->inputs[addend].name));
+      return cut->change.to;
+    }
+    if (in == partial && !rule_->passes.has(partial)) refuse(a, "a sum over the ranks is missing");
+    if (!rule_->passes.has(in)) refuse(a, fmt::format("it cannot work on values that are {}", name_of(in)));
+    if (in == rows && rule_->along_sequence && a != Axis::data)
+      refuse(a, "it looks along sequences, of which each rank has some rows only");
+    return in;
   }
 
-  /// A weight cut along the dimension over which the op sums.
-  bool contracts(const Node& node) const {
-    const std::string_view name = node.op->name;
-    const int dim = name == "linear" ? 1 : name == "embedding" ? 0 : -1;
-    if (dim < 0) return false;
-    const auto p = parameters_.find(node.inputs[1]);
-    return p != parameters_.end() && is_cut(p->second) && table_[p->second].shard.dim == dim;
+  bool acts(Axis a, AxisType in) const {
+    switch (rule_->on) {
+      case AxisRule::On::nowhere: return false;
+      case AxisRule::On::group_axes: return std::find(group_.begin(), group_.end(), a) != group_.end();
+      case AxisRule::On::tensor: return a == Axis::tensor;
+      case AxisRule::On::experts: return a == Axis::expert || a == Axis::nodes;
+      case AxisRule::On::values: return in == rule_->change.from;
+    }
+    return false;
   }
 
-  void check_replicated(const Node& node) const {
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const int32_t id = node.inputs[i];
-      if (id >= 0 && moves_.count(id) > 0 && of(id) == replicate)
-        refuse(node, fmt::format("copy_to_axis is missing before '{}', whose cotangent is a part", node.op->inputs[i].name));
+  /// Data that all have count as shared: nobody asks for their cotangent.
+  bool is(AxisType found, AxisType wanted, Axis a) const {
+    return found == wanted || (wanted == shared && found == replicate && !has_moving_replicate(a));
+  }
+  std::string wanted(AxisType type, AxisType found) const {
+    const char* missing = found == partial                       ? ": a sum over the ranks is missing"
+                          : type == shared && found == replicate ? ": copy_to_axis is missing"
+                          : type == shared && found == rows      ? ": the other ranks' rows are missing"
+                                                                 : "";
+    return fmt::format("it takes values that are {}, not {}{}", name_of(type), name_of(found), missing);
+  }
+
+  bool is_moving_replicate(size_t i, Axis a) const {
+    return is_activation(i) && moves_.count(node_->inputs[i]) > 0 && inputs_[i].on(a) == replicate;
+  }
+  bool has_moving_replicate(Axis a) const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (is_moving_replicate(i, a)) return true;
+    return false;
+  }
+
+  /// What all activations are together; where there are none, the data.
+  AxisType joined(Axis a) {
+    bool activations = false;
+    for (size_t i = 0; i < inputs_.size(); ++i) activations |= is_activation(i) && !is_data(i);
+    AxisType all = replicate;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!is_activation(i) || is_data(i) == activations) continue;
+      const AxisType t = inputs_[i].on(a);
+      if (t == replicate || t == all) continue;
+      if (all == replicate) all = t;
+      else if ((all == shared && t == parts) || (all == parts && t == shared)) all = parts;
+      else refuse(a, all == partial || t == partial ? "a sum over the ranks is missing" : meet(all, t));
+    }
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (all == replicate || !is_moving_replicate(i, a)) continue;
+      if (all == partial) refuse(a, "a sum over the ranks is missing");
+      refuse(a, fmt::format("copy_to_axis is missing before '{}', whose cotangent is a part", node_->op->inputs[i].name));
+    }
+    return all;
+  }
+  void check_data(Axis a, AxisType all) const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (is_activation(i) && is_data(i) && !fits(inputs_[i].on(a), all)) refuse(a, meet(all, inputs_[i].on(a)));
+  }
+  /// Data of which ranks have parts belong to rows that all have; positions of a halo are those of the rows.
+  static bool fits(AxisType data, AxisType t) {
+    return data == replicate || data == shared || data == t || (data == parts && t == shared) || (data == rows && t == halo);
+  }
+  static std::string meet(AxisType a, AxisType b) {
+    return fmt::format("values that are {} meet values that are {}", name_of(a), name_of(b));
+  }
+
+  /// The dimension along which ranks of an axis have parts of a parameter; -1: they have the same.
+  int cut_dim(int p, Axis a) const {
+    const Placement& place = c_.weights.placement();
+    const auto along = [&](const ShardRule& rule, ShardAxis axis) {
+      return rule.axis == axis && place.size(axis) > 1 ? rule.dim : -1;
+    };
+    switch (a) {
+      case Axis::tensor: return along(table_[p].shard, ShardAxis::tensor);
+      case Axis::nodes: case Axis::expert: return along(table_[p].shard, ShardAxis::expert);
+      case Axis::expert_tensor: return along(table_[p].width_shard, ShardAxis::expert_tensor);
+      default: return -1;
     }
   }
 
-  void note_gradients(const Node& node, bool parts) {
-    for (const int32_t id : node.inputs) {
-      const auto p = parameters_.find(id);
-      if (p == parameters_.end() || !node.differentiable) continue;
-      AxisType& known = types_.gradients.try_emplace(p->second, is_cut(p->second) ? varying : parts ? partial : replicate).first->second;
-      if (!is_cut(p->second) && known != (parts ? partial : replicate))
-        refuse(node, fmt::format("parameter '{}' is used among replicated values elsewhere", table_[p->second].name));
+  /// What cut parameters make of the activations; nullptr: none is cut.
+  const AxisRule::Cut* cut_of(Axis a) {
+    const AxisRule::Cut* found = nullptr;
+    for (size_t i = 0; i < node_->inputs.size(); ++i) {
+      const int p = parameter(node_->inputs[i]), dim = p >= 0 ? cut_dim(p, a) : -1;
+      if (dim < 0) continue;
+      const auto cut = std::find_if(rule_->cuts.begin(), rule_->cuts.end(),
+                                    [&](const AxisRule::Cut& c) { return c.input == static_cast<int>(i) && c.dim == dim; });
+      if (cut == rule_->cuts.end() || (found != nullptr && found->change.to != cut->change.to))
+        refuse(a, fmt::format("'{}' cannot be cut along dimension {} here", node_->op->inputs[i].name, dim));
+      found = &*cut;
+    }
+    return found;
+  }
+
+  void note_gradients(const ValueTypes& out) {
+    for (const int32_t id : node_->inputs) {
+      const int p = parameter(id);
+      if (p < 0 || !node_->differentiable || !table_[p].trainable) continue;
+      ValueTypes gradient{experts_, {}};
+      for (const Axis a : axes_of_view(experts_))
+        if (several(a)) gradient.set(a, cut_dim(p, a) >= 0 ? parts : out.on(a) == replicate ? replicate : partial);
+      const ValueTypes& known = types_.gradients.try_emplace(p, gradient).first->second;
+      if (known == gradient) continue;
+      Axis where = axes_of_view(experts_).front();
+      for (const Axis a : axes_of_view(experts_))
+        if (known.on(a) != gradient.on(a)) where = a;
+      refuse(where, fmt::format("the gradient of parameter '{}' is of other types elsewhere ({})", table_[p].name,
+                                known.str(axes_, groups_.rank())));
     }
   }
 
-  [[noreturn]] void refuse(const Node& node, const std::string& why) const {
+  [[noreturn]] void refuse(Axis a, const std::string& why) const {
     std::string inputs;
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (node.inputs[i] >= 0)
-        inputs += fmt::format("{}{} {}", inputs.empty() ? "" : ", ", node.op->inputs[i].name, name_of(of(node.inputs[i])));
-    const Segment& s = c_.tape.segments()[static_cast<size_t>(node.segment)];
-    fail("on the tensor axis: op '{}' of segment {} in layer {} ({}): {}", node.op->name, s.name, s.layer, inputs, why);
+    for (size_t i = 0; i < node_->inputs.size(); ++i) {
+      const int32_t id = node_->inputs[i];
+      if (id < 0) continue;
+      inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", node_->op->inputs[i].name);
+      const int p = parameter(id);
+      const bool of_view = inputs_[i].experts == is_of_experts(a) && (!is_data(i) || of(id).experts == experts_);
+      if (p >= 0 || of_view) inputs += fmt::format(" {}", name_of(p < 0 ? inputs_[i].on(a) : cut_dim(p, a) >= 0 ? parts : replicate));
+    }
+    const Segment& s = c_.tape.segments()[static_cast<size_t>(node_->segment)];
+    fail("on the {} axis: op '{}' of segment {} in layer {} ({}): {}", name_of(a), node_->op->name, s.name, s.layer, inputs, why);
   }
 
   const Context& c_;
+  const RankGroups& groups_;
   const ParameterTable& table_;
+  const Axes axes_;
+  std::array<bool, kAxes> several_ = {};
+  ValueTypes batch_;
   std::map<int32_t, int> parameters_;
   std::set<int32_t> moves_;  ///< activations that get a cotangent
   AxisTypes types_;
+  // Of the node that is followed:
+  const Node* node_ = nullptr;
+  const AxisRule* rule_ = nullptr;
+  std::vector<Axis> group_;         ///< of a collective
+  bool experts_ = false;            ///< the view in which it works
+  std::vector<ValueTypes> inputs_;  ///< in that view
 };
 
 }  // namespace
 
-const char* name_of(AxisType type) {
-  static const char* const kNames[] = {"replicated", "varying", "partial"};
-  return kNames[static_cast<int>(type)];
+std::string ValueTypes::str(const Axes& axes, int rank) const {
+  std::string text;
+  for (const Axis a : axes_of_view(experts))
+    if (axes.size(a, rank) > 1) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(a), name_of(on(a)));
+  return text;
 }
 
-AxisTypes tensor_axis_types(const Context& c) {
-  INGOT_CHECK(c.tensor != nullptr && c.tensor->size() > 1 && c.tape.options().record);
-  return Walk(c).run();
+AxisTypes axis_types(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received) {
+  INGOT_CHECK(c.tape.options().record, "a tape without record has no types to follow");
+  return Walk(c, groups, received).run();
 }
 
 }  // namespace ingot

@@ -1,34 +1,37 @@
-// What each value of a recorded tape is to the ranks of the tensor axis, derived from one table of ops and from where the
-// parameters are cut; nothing is annotated by hand. It finds, on the null device and on any one rank, what otherwise shows
-// as a slightly wrong gradient: a missing or doubled collective.
+// What each value of a recorded tape is to the ranks of every axis, derived from the table of ops (ops/axis_rules.h) and from
+// where parameters are cut; nothing is annotated by hand. It finds, on the null device and from any one rank's tape, what
+// otherwise shows as a slightly wrong gradient: a missing or doubled collective.
 //
-//   replicate  equal on all ranks
-//   varying    each rank has a part of its own: columns, heads, rows, a part of the vocabulary
-//   partial    the ranks' values are summands of the value
-//
-// Collectives are pairs (source, destination): copy_to_axis replicate -> varying, reduce_from_axis partial -> replicate,
-// reduce_scatter_rows partial -> varying, all_gather_rows varying -> varying (rows; columns stay parts), merge_vocabulary
-// varying -> replicate; likewise shard_index and shard_rows for data, replicate -> varying. A product that contracts a cut
-// dimension, a look-up in a table cut by rows, and counts over rows, make a partial value; only sums pass one on. Every other op gives what its
-// inputs are. A replicated activation must not meet a varying one: its cotangent would be a part, and copy_to_axis is missing.
-// A replicated parameter may: then its gradient is a part, and ParameterSpec::tensor_gradient must say so.
+// Leaves are the batch: rows on the data and context axes, replicated on the tensor axis. Where tokens leave for the ranks of
+// their experts, values pass from the view of tokens to that of experts, and back where the sums return (parallel/axes.h).
+// A replicated activation must not meet a varying one: its cotangent would be a part, and copy_to_axis is missing. A replicated
+// parameter may: then its gradient is a part, and must be summed over the axis (parallel/gradient_sums.h).
 #pragma once
+#include <array>
 #include <map>
-#include <string>
 
-#include "nn/context.h"
+#include "ops/axis_rules.h"
+#include "parallel/axes.h"
 
 namespace ingot {
 
-enum class AxisType : uint8_t { replicate, varying, partial };
-const char* name_of(AxisType type);
-
-struct AxisTypes {
-  std::map<int32_t, AxisType> values;   ///< by the tape's id
-  std::map<int, AxisType> gradients;    ///< by parameter, of those that the tape used: varying where it is cut
+/// The types of one value; replicate on axes of one rank and of the other view.
+struct ValueTypes {
+  bool experts = false;  ///< which view
+  std::array<AxisType, kAxes> types = {};
+  AxisType on(Axis a) const { return types[static_cast<size_t>(a)]; }
+  void set(Axis a, AxisType t) { types[static_cast<size_t>(a)] = t; }
+  std::string str(const Axes& axes, int rank) const;  ///< "data varying by rows, tensor partial": its axes of several ranks
+  bool operator==(const ValueTypes&) const = default;
 };
 
-/// Follows c.tape over c.tensor, which has several ranks. Throws Error that names the op, its segment and its inputs' types.
-AxisTypes tensor_axis_types(const Context& c);
+struct AxisTypes {
+  std::map<int32_t, ValueTypes> values;  ///< by the tape's id
+  std::map<int, ValueTypes> gradients;   ///< by trainable parameter, of those that the tape used; on axes that cut it: parts
+};
+
+/// Follows c.tape, which ran with c as `groups` joined it. `received`: what leaves are that came from another pipeline stage.
+/// Throws Error that names the op, its segment, the axis and its inputs' types.
+AxisTypes axis_types(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received = {});
 
 }  // namespace ingot

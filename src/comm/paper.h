@@ -1,0 +1,30 @@
+// A rank of a world that exists on paper: its groups need no other rank, move nothing and list what they are asked for. With
+// the null device (tape/tape.h) it runs a rank's program as far as the order of its operations goes.
+#pragma once
+#include "comm/world.h"
+
+namespace ingot {
+
+/// A collective that a group was asked for. Tensors are not touched.
+struct PaperOperation {
+  const Communicator* group;
+  CommKind kind;
+  Tensor in, out;
+};
+
+class PaperWorld final : public World {
+ public:
+  PaperWorld(int rank, int ranks) : World(rank, ranks) {}
+  std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) override;
+  /// In order, of all groups.
+  const std::vector<PaperOperation>& operations() const { return operations_; }
+  void clear() { operations_.clear(); }
+  /// World ranks of a group that this world made.
+  static const std::vector<int>& members(const Communicator& group);
+
+ private:
+  class Group;
+  std::vector<PaperOperation> operations_;
+};
+
+}  // namespace ingot
