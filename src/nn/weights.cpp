@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 
 #include "base/parallel.h"
 
@@ -15,24 +16,16 @@ bool wants_copy(const ParameterSpec& spec) {
   return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
 }
 
-/// The largest sum over three neighbouring parts of the model's depth: the one at work, the last one and the next.
-int64_t largest_run(const std::map<int64_t, int64_t>& bytes_by_part) {
-  int64_t largest = 0, before = 0, last = 0;
-  for (const auto& [part, bytes] : bytes_by_part) {
-    largest = std::max(largest, before + last + bytes);
-    before = last;
-    last = bytes;
-  }
-  return largest;
+/// The bytes of every unit, by parts of the model's depth.
+template <class Bytes>
+std::map<int64_t, std::vector<int64_t>> bytes_by_part(const FlatLayout& layout, const ParameterTable& table, Bytes bytes_of) {
+  std::map<int64_t, std::vector<int64_t>> by_part;
+  for (const FlatUnit& u : layout.units)
+    if (!u.parameters.empty()) by_part[depth_of_part(table[u.parameters[0]].parts.front())].push_back(bytes_of(u));
+  return by_part;
 }
 
-template <class Bytes>
-int64_t transient(const FlatLayout& layout, const ParameterTable& table, Bytes bytes_of) {
-  std::map<int64_t, int64_t> by_part;
-  for (const FlatUnit& u : layout.units)
-    if (!u.parameters.empty()) by_part[depth_of_part(table[u.parameters[0]].parts.front())] += bytes_of(u);
-  return largest_run(by_part);
-}
+int64_t sum(const std::vector<int64_t>& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
 }  // namespace
 
@@ -121,12 +114,19 @@ int64_t WeightSet::bytes() const {
 
 int64_t WeightSet::transient_bytes() const {
   if (placement_.sharing.level != ShardLevel::full) return 0;
-  return transient(layout_, table_, [&](const FlatUnit& u) {
+  const auto by_part = bytes_by_part(layout_, table_, [&](const FlatUnit& u) {
     const int64_t others = u.end - u.begin - u.share(), size = size_of(precision_.stream);
     int64_t bytes = travels_as_copy(u) ? 0 : others;
     if (copies_.data() != nullptr) bytes += others / size * size_of(precision_.compute);
     return bytes;
   });
+  int64_t largest = 0, before = 0, last = 0;
+  for (const auto& [part, units] : by_part) {
+    largest = std::max(largest, before + last + sum(units));
+    before = last;
+    last = sum(units);
+  }
+  return largest;
 }
 
 void WeightSet::initialize(uint64_t seed) {
@@ -194,7 +194,13 @@ int64_t GradientBuffer::bytes() const {
 
 int64_t GradientBuffer::transient_bytes() const {
   if (!stages()) return 0;
-  return transient(layout_, table_, [](const FlatUnit& u) { return u.end - u.begin; });
+  const auto by_part = bytes_by_part(layout_, table_, [](const FlatUnit& u) { return u.end - u.begin; });
+  int64_t largest = 0, travelling = 0;
+  for (auto part = by_part.rbegin(); part != by_part.rend(); ++part) {
+    largest = std::max(largest, sum(part->second) + travelling);
+    travelling = *std::min_element(part->second.begin(), part->second.end());
+  }
+  return largest;
 }
 
 GradSlot GradientBuffer::slot(int parameter) {

@@ -56,7 +56,8 @@ class WeightSet {
   bool has_copy(int index) const;
   /// Memory that is there all the time.
   int64_t bytes() const;
-  /// Of the units of one part of the depth, what comes and goes: the largest such sum (0 unless all is shared out).
+  /// What comes and goes (ShardLevel::full): the largest sum over three neighbouring parts of the depth, the one at work, the last
+  /// one and the next.
   int64_t transient_bytes() const;
 
   /// Is told before an op reads a compute value. Must outlive the set, or be taken back.
@@ -85,8 +86,10 @@ class GradientBuffer final : public GradientSink {
   /// What the optimizer reads. Where all is shared out, this rank's share has values only.
   Tensor gradient(int index) const;
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
-  /// Memory that is there all the time, and what comes and goes (ShardLevel::full).
+  /// Memory that is there all the time.
   int64_t bytes() const;
+  /// What comes and goes (ShardLevel::full): the largest part of the depth, and of the one above it the unit that travels last,
+  /// which is a layer's vectors.
   int64_t transient_bytes() const;
 
   const FlatLayout& layout() const { return layout_; }
