@@ -50,7 +50,7 @@ int finetune(Options& o, const std::vector<std::string>& overrides) {
   const Recipe recipe = load_recipe(path, overrides);
   write_file_atomically(fs, path, print_config(recipe));
   std::cout << "recipe: " << path << "   (`ingot run " << path << "` resumes it, also with changed fields)\n" << std::flush;
-  return run_recipe(recipe, path, StartMode::resume_or_start);
+  return run_recipe(recipe, StartMode::resume_or_start);
 }
 
 }  // namespace

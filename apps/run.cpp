@@ -36,9 +36,10 @@ void catch_interrupts() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-void print_next(const std::string& recipe, const std::string& folder) {
+void print_next(const std::string& folder) {
   std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
-            << " --prompt \"The \"\n  ingot run " << recipe << "   (goes on where it stopped, or says that it is done)\n"
+            << " --prompt \"The \"\n  ingot run " << folder << "/" << run_files::kConfig
+            << "   (goes on where it stopped, or says that it is done)\n"
             << "  open " << folder << "/report.html\n";
 }
 
@@ -58,7 +59,7 @@ int run(const Options& o, const std::vector<std::string>& overrides) {
   }
   set_kernel_policy(kernel_policy_from(o.kernels));
   if (o.plan_only) return plan_recipe(recipe);
-  return run_recipe(recipe, o.recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
+  return run_recipe(recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
 }
 
 }  // namespace
@@ -81,7 +82,7 @@ void find_slow_ranks(const ParallelConfig& p, World& world) {
 }
 
 /// What one rank does; rank 0 tells people.
-int run_rank(const Recipe& recipe, const std::string& path, StartMode start, World& world) {
+int run_rank(const Recipe& recipe, StartMode start, World& world) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
   Trainer trainer(real_file_system(), recipe, start, &world);
   log::info("{}", trainer.plan().text);
@@ -91,7 +92,7 @@ int run_rank(const Recipe& recipe, const std::string& path, StartMode start, Wor
   if (trainer.step() >= recipe.total_steps()) {
     log::info("the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run set run.folder.",
               recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
-    if (trainer.leads()) print_next(path, recipe.run.folder);
+    if (trainer.leads()) print_next(recipe.run.folder);
     return 0;
   }
   catch_interrupts();
@@ -104,16 +105,16 @@ int run_rank(const Recipe& recipe, const std::string& path, StartMode start, Wor
   for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
   if (!trainer.leads()) return 0;
   if (!r.last_sample.empty()) std::cout << "\n" << r.last_sample << "\n\n";
-  print_next(path, recipe.run.folder);
+  print_next(recipe.run.folder);
   return 0;
 }
 
 }  // namespace
 
-int run_recipe(const Recipe& recipe, const std::string& path, StartMode start) {
+int run_recipe(const Recipe& recipe, StartMode start) {
   const std::unique_ptr<World> world = launch_world();
   int code = 0;
-  world->run([&] { code = run_rank(recipe, path, start, *world); });
+  world->run([&] { code = run_rank(recipe, start, *world); });
   return code;
 }
 

@@ -7,6 +7,6 @@
 namespace ingot {
 
 /// Runs or resumes the recipe that lies at `path`; the exit code: 0, or 130 where it was interrupted and saved.
-int run_recipe(const Recipe& recipe, const std::string& path, StartMode start);
+int run_recipe(const Recipe& recipe, StartMode start);
 
 }  // namespace ingot
