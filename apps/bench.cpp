@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/comm_page.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
 #include "comm/launch.h"
@@ -14,7 +15,7 @@ namespace {
 
 struct Options {
   std::vector<int> ranks;
-  std::string smallest = "1KiB", largest = "64MiB", json;
+  std::string smallest = "1KiB", largest = "64MiB", json, html;
   double seconds = 0.05;
 };
 
@@ -38,6 +39,7 @@ CommMeasureOptions measure_options(const Options& o, int world) {
 void print(const Options& o, const CommReport& report, const std::string& backend) {
   std::cout << to_text(report, backend);
   if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report, backend));
+  if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_comm_page(report, backend));
 }
 
 void bench_comm(const Options& o) {
@@ -70,6 +72,7 @@ void add_bench_command(CLI::App& app, int& code) {
   c->add_option("--largest", o->largest, "largest tensor; each next one has four times the bytes")->capture_default_str();
   c->add_option("--seconds", o->seconds, "for each measurement, about")->capture_default_str()->check(CLI::PositiveNumber);
   c->add_option("--json", o->json, "write the numbers to this file too");
+  c->add_option("--html", o->html, "write plots to this file: a page that needs no network");
   c->callback([o, &code] {
     bench_comm(*o);
     code = 0;

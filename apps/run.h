@@ -6,7 +6,7 @@
 
 namespace ingot {
 
-/// Runs or resumes the recipe that lies at `path`; the exit code: 0, or 130 where it was interrupted and saved.
+/// Runs or resumes a recipe; the exit code: 0, or 130 where it was interrupted and saved.
 int run_recipe(const Recipe& recipe, StartMode start);
 
 }  // namespace ingot

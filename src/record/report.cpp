@@ -345,18 +345,21 @@ std::string render_report(const ReportData& data) {
   std::string facts = text_of("run", "started");
   if (!data.rows.empty()) facts += fmt::format(" · {} steps", group_digits(data.rows.back().step));
   if (const std::string status = text_of("run", "status"); !status.empty()) facts += " · " + status;
-  std::string out =
-      "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport "
-      "content='width=device-width, initial-scale=1'><title>" +
-      escape_html(name) + " · Ingot</title><style>" + kReportStyle + heat_style() +
-      "</style></head><body><main>";
-  out += fmt::format("<header><h1>{}</h1><p>{}</p><p class=brand>Ingot {}</p></header>", escape_html(name),
-                     escape_html(facts), escape_html(text_of("build", "ingot")));
+  std::string body;
   if (!data.rows.empty())
-    out += tiles(data) + loss_plots(data.rows) + small_plots(data.rows) + router_section(data.rows);
-  out += sample_section(data.samples);
-  out += record_tables(data) + config_section(data.record.config_toml());
-  return out + "</main><script>" + kReportScript + "</script></body></html>\n";
+    body += tiles(data) + loss_plots(data.rows) + small_plots(data.rows) + router_section(data.rows);
+  body += sample_section(data.samples);
+  body += record_tables(data) + config_section(data.record.config_toml());
+  return render_page(name, facts, text_of("build", "ingot"), body);
+}
+
+std::string render_page(const std::string& title, const std::string& facts, const std::string& version, const std::string& body) {
+  return "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport "
+         "content='width=device-width, initial-scale=1'><title>" +
+         escape_html(title) + " · Ingot</title><style>" + kReportStyle + heat_style() + "</style></head><body><main>" +
+         fmt::format("<header><h1>{}</h1><p>{}</p><p class=brand>Ingot {}</p></header>", escape_html(title),
+                     escape_html(facts), escape_html(version)) +
+         body + "</main><script>" + kReportScript + "</script></body></html>\n";
 }
 
 void write_report(FileSystem& fs, const std::string& run_folder) {

@@ -96,7 +96,8 @@ for (const svg of document.querySelectorAll('svg.plot')) {
     const step = series[0].x[nearest(series[0].x, x)];
     tip.replaceChildren();
     const head = document.createElement('div');
-    head.textContent = 'step ' + Math.round(step).toLocaleString('en');
+    const count = Math.round(data.x === 'bytes' ? 2 ** step : step).toLocaleString('en');
+    head.textContent = data.x === 'bytes' ? count + ' bytes' : 'step ' + count;
     tip.append(head);
     for (const s of series) {
       const row = document.createElement('div'), dot = document.createElement('i'), value = document.createElement('b');

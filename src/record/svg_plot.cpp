@@ -96,6 +96,20 @@ std::vector<double> log_ticks(Range range) {  // of log10 values
   return out;
 }
 
+std::vector<double> powers_of_two(Range range) {
+  std::vector<double> out;
+  const double step = std::max(2.0, std::ceil(range.size() / 6));
+  for (double power = std::ceil(range.low); power <= range.high; power += step) out.push_back(power);
+  return out;
+}
+
+/// 2^power bytes: "16 KiB".
+std::string binary_bytes(double power) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  const int unit = std::clamp(static_cast<int>(power / 10), 0, 4);
+  return fmt::format("{:.0f} {}", std::exp2(power - 10 * unit), kUnits[unit]);
+}
+
 std::string number_list(const std::vector<double>& values) {
   std::string out = "[";
   for (size_t i = 0; i < values.size(); ++i) {
@@ -151,13 +165,13 @@ std::string draw_axes(const LinePlot& plot, const Frame& frame) {
     out += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=end>{}{}</text>", frame.left - 7,
                        y + 3.5, short_number(value), plot.percent ? "%" : "");
   }
-  for (const double tick : ticks(frame.x, 6))
+  for (const double tick : plot.bytes_x ? powers_of_two(frame.x) : ticks(frame.x, 6))
     out += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=middle>{}</text>", frame.at_x(tick),
-                       bottom + 16, short_number(tick));
+                       bottom + 16, plot.bytes_x ? binary_bytes(tick) : short_number(tick));
   out += fmt::format("<line class=axis x1={:.1f} x2={:.1f} y1={:.1f} y2={:.1f} />", frame.left,
                      frame.width - frame.right, bottom, bottom);
-  out += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=end>step</text>", frame.left - 8,
-                     bottom + 16);
+  if (!plot.bytes_x)
+    out += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=end>step</text>", frame.left - 8, bottom + 16);
   return out;
 }
 
@@ -273,7 +287,7 @@ std::string draw(const LinePlot& plot) {
   frame.y = padded(frame.y, plot.from_zero && !frame.log_y);
   frame.x.add(plot.x_begin);
   frame.x.add(plot.x_end);
-  if (frame.x.low > 0 && frame.x.low < 0.05 * frame.x.high) frame.x.low = 0;
+  if (!plot.bytes_x && frame.x.low > 0 && frame.x.low < 0.05 * frame.x.high) frame.x.low = 0;
   if (frame.x.size() <= 0) frame.x.high = frame.x.low + 1;
 
   if (plot.series.size() > 1) {
@@ -287,9 +301,9 @@ std::string draw(const LinePlot& plot) {
   out += fmt::format(
       "<svg class=plot viewBox='0 0 {} {}' role=img aria-label=\"{}\" data-left={} data-right={} "
       "data-low={:.17g} "
-      "data-high={:.17g} data-unit='{}' data-series=\"{}\">",
+      "data-high={:.17g} data-unit='{}' data-x='{}' data-series=\"{}\">",
       plot.width, plot.height, escape_html(plot.title), frame.left, frame.width - frame.right, frame.x.low,
-      frame.x.high, plot.percent ? "%" : "", escape_html("[" + hover + "]"));
+      frame.x.high, plot.percent ? "%" : "", plot.bytes_x ? "bytes" : "step", escape_html("[" + hover + "]"));
   return out + draw_axes(plot, frame) + lines + "</svg></figure>";
 }
 

@@ -29,6 +29,7 @@ struct LinePlot {
   bool from_zero = false;             ///< the y axis includes 0
   bool percent = false;               ///< y ticks carry a percent sign
   bool log_y = false;                 ///< where all values are positive
+  bool bytes_x = false;               ///< x is log2 of a number of bytes, not a step
   double x_begin = NAN, x_end = NAN;  ///< the x axis includes these, so that plots of one run share it
   int width = 540, height = 250;
 };

@@ -55,10 +55,10 @@ TEST(MeasureComm, ABucketIsTheSmallestSizeNearTheBestBandwidth) {
   EXPECT_EQ(suggested_bucket(r, 8), 0);
 }
 
-TEST(BenchComm, PrintsTablesAndWritesJson) {
+TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   const test::TempDir folder;
   const auto r = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB", "--largest", "16KiB", "--seconds",
-                              "0.0005", "--json", folder / "comm.json"});
+                              "0.0005", "--json", folder / "comm.json", "--html", folder / "comm.html"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find("all_reduce among 3 ranks"), std::string::npos) << r.output;
   EXPECT_NE(r.output.find("slowest first:"), std::string::npos) << r.output;
@@ -68,6 +68,10 @@ TEST(BenchComm, PrintsTablesAndWritesJson) {
   EXPECT_EQ(json["collectives"].size(), 2u * (5 * 2 + 1));
   EXPECT_EQ(json["buckets"].size(), 2u);
   EXPECT_EQ(json["speeds"].size(), 3u);
+  const std::string page = real_file_system().read(folder / "comm.html");
+  for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "8 KiB", "A barrier takes", "rank 2", "</html>"})
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+  for (const char* not_finite : {"inf,", "nan", "-inf"}) EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
 }
 
 TEST(Partners, EveryRoundIsAMatchingAndAllMeetOnce) {
