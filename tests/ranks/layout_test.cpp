@@ -175,7 +175,7 @@ std::string refusal(const LayoutCase& c) {
 
 TEST(LayoutRefusals, NameWhatDoesNotFit) {
   const auto expect = [](const char* model, const GridShape& grid, const RankOptions& options, const char* text) {
-    const std::string message = refusal(whole({.model = model}, grid, options));
+    const std::string message = refusal(whole({.model = model, .rows = 8}, grid, options));
     EXPECT_NE(message.find(text), std::string::npos) << message;
   };
   expect("zaya", {.tp = 4}, {}, "conv_grouped.weight' [6, 8, 16] cannot be cut into 4 parts");

@@ -69,7 +69,7 @@ TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   EXPECT_EQ(json["buckets"].size(), 2u);
   EXPECT_EQ(json["speeds"].size(), 3u);
   const std::string page = real_file_system().read(folder / "comm.html");
-  for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "8 KiB", "A barrier takes", "rank 2", "</html>"})
+  for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "4 KiB", "A barrier takes", "rank 2", "</html>"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
   for (const char* not_finite : {"inf,", "nan", "-inf"}) EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
 }
