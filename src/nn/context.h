@@ -29,7 +29,8 @@ struct ReceiveBound {
 };
 
 /// How attention sees whole sequences of which context ranks have chunks: all rows of some heads (ops/context/heads.h), or
-/// all keys and values, gathered or passed around (ops/context/context_attention.h).
+/// all keys and values, gathered or passed around (ops/context/context_attention.h). In a mix of both, neighbours exchange
+/// heads, and keys and values of these travel among the groups of neighbours.
 enum class ContextForm : uint8_t { heads, gather, ring };
 
 struct Context {
@@ -46,6 +47,8 @@ struct Context {
   Communicator *expert_across = nullptr, *expert_inside = nullptr;
   bool sequence_parallel = false;  ///< outside of tensor regions a tensor rank has 1 / size of the rows
   Communicator* context = nullptr;  ///< ranks that share each sequence; ids and positions are this rank's
+  /// Of these: neighbours that exchange heads, and ranks with the same place among other neighbours.
+  Communicator *context_inner = nullptr, *context_outer = nullptr;
   const ContextRows* context_rows = nullptr;  ///< its chunks, where the group has several ranks; must outlive the tape
   ContextForm context_form = ContextForm::heads;
   DispatchKind dispatch = DispatchKind::all_to_all;

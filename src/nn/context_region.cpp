@@ -14,18 +14,26 @@ bool has_chunks(const Context& c) {
   return ranks;
 }
 
-AttentionResult attend_by_heads(Context& c, AttentionAttr attr, const Value& qkv_TW) {
-  const int64_t n = c.context->size();
+/// Rows of which groups of neighbours have chunks.
+AttentionResult attend_across(Context& c, AttentionAttr attr, const Value& qkv_TW) {
+  if (c.context_outer->size() > 1)
+    return context_attention(c.tape, {attr, {c.context_outer, &c.context_rows->outer()}, c.context_form == ContextForm::ring}, qkv_TW);
+  attr.rows = &c.context_rows->whole();
+  return attention(c.tape, attr, qkv_TW);
+}
+
+AttentionResult attend_in_chunks(Context& c, AttentionAttr attr, const Value& qkv_TW) {
+  const int64_t n = c.context_inner->size();
+  if (n == 1) return attend_across(c, attr, qkv_TW);
   if (attr.heads % n != 0 || attr.kv_heads % n != 0)
     throw Error(fmt::format("{} query and {} key-value heads of a rank cannot be shared out over {} context ranks", attr.heads,
                             attr.kv_heads, n),
-                "take the form gather or ring, or fewer context or tensor ranks");
-  const ContextAttr context{c.context, c.context_rows};
+                "let fewer context ranks exchange heads (the forms gather and ring), or take fewer tensor ranks");
+  const ContextAttr context{c.context_inner, &c.context_rows->inner()};
   const HeadsAttr packed{context, {attr.heads, attr.kv_heads, attr.kv_heads}, {attr.head_width, attr.head_width, attr.values()}};
   const HeadsAttr out{context, {attr.heads}, {attr.values()}};
   attr.heads /= n, attr.kv_heads /= n;
-  attr.rows = &c.context_rows->whole();
-  AttentionResult a = attention(c.tape, attr, rows_to_heads(c.tape, packed, qkv_TW));
+  AttentionResult a = attend_across(c, attr, rows_to_heads(c.tape, packed, qkv_TW));
   a.o = heads_to_rows(c.tape, out, a.o);
   return a;
 }
@@ -33,12 +41,9 @@ AttentionResult attend_by_heads(Context& c, AttentionAttr attr, const Value& qkv
 }  // namespace
 
 AttentionResult attend(Context& c, AttentionAttr attr, const Value& qkv_TW) {
-  if (!has_chunks(c)) {
-    attr.rows = c.rows;
-    return attention(c.tape, attr, qkv_TW);
-  }
-  if (c.context_form == ContextForm::heads) return attend_by_heads(c, attr, qkv_TW);
-  return context_attention(c.tape, {attr, {c.context, c.context_rows}, c.context_form == ContextForm::ring}, qkv_TW);
+  if (has_chunks(c)) return attend_in_chunks(c, attr, qkv_TW);
+  attr.rows = c.rows;
+  return attention(c.tape, attr, qkv_TW);
 }
 
 Value prepare_cca(Context& c, CcaAttr attr, const Value& qkv_TW, const CcaParams& params) {

@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-/// ops/attention of the call's rows over whole documents; attr.rows is set here. On context ranks in the form that the
-/// context asks for; Error where heads cannot be shared out in the form heads.
+/// ops/attention of the call's rows over whole documents; attr.rows is set here. On context ranks neighbours exchange heads, then
+/// groups of them keys and values, where there are several; Error where heads cannot be shared out.
 AttentionResult attend(Context& c, AttentionAttr attr, const Value& qkv_TW);
 
 /// ops/cca of the call's rows; attr.rows is set here. On context ranks each chunk gets its two predecessors first.

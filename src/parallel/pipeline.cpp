@@ -203,7 +203,8 @@ class Run {
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
-    for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context})
+    for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context, &c.context_inner,
+                                 &c.context_outer})
       *group = strands_.hand_over_waiting_for(*group);
     DecoderOutput out;
     Stream s = parts.embedding ? decoder_.embed(c, f->step->ids_T()) : resume(*f);

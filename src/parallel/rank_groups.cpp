@@ -34,6 +34,7 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
   tokens_ = options.sequence_parallel ? group("tokens", {GridAxis::dp, GridAxis::cp, GridAxis::tp})
                                       : group("tokens", {GridAxis::dp, GridAxis::cp});
   context_ = group("context", {GridAxis::cp});
+  divide_context(make);
   tensor_ = group("tensor", {GridAxis::tp});
   const std::vector<int> expert_ranks =
       same_rows ? grid.group({GridAxis::ep}, rank) : grid.group({GridAxis::ep, GridAxis::etp}, rank);
@@ -52,6 +53,21 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
 Communicator* RankGroups::slicers(ShardAxis axis) const {
   Communicator* group = axis == ShardAxis::tensor ? tensor_.get() : axis == ShardAxis::expert_tensor ? expert_tensor_.get() : nullptr;
   return group != nullptr && group->size() > 1 ? group : nullptr;
+}
+
+void RankGroups::divide_context(const GroupMaker& make) {
+  const int all = context_->size(), size = options_.context == ContextForm::heads ? all : options_.context_inner;
+  if (size < 1 || all % size != 0)
+    throw Error(fmt::format("{} context ranks do not divide into groups of {} that exchange heads", all, size),
+                "choose a number that divides the context ranks");
+  const std::vector<int> members = grid_.group({GridAxis::cp}, rank_);
+  std::vector<int> inner, outer;
+  for (int i = 0; i < all; ++i) {
+    if (i / size == context_->rank() / size) inner.push_back(members[static_cast<size_t>(i)]);
+    if (i % size == context_->rank() % size) outer.push_back(members[static_cast<size_t>(i)]);
+  }
+  context_inner_ = make("context inner", inner);
+  context_outer_ = make("context outer", outer);
 }
 
 void RankGroups::divide_into_nodes(const std::vector<int>& expert_ranks, const GroupMaker& make) {

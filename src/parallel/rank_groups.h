@@ -30,6 +30,7 @@ struct RankOptions {
   bool bf16_dispatch = false;  ///< see Context
   int node_ranks = 0;  ///< of the world's ranks this many in a row share a node; needed for a hierarchical dispatch
   ContextForm context = ContextForm::heads;
+  int context_inner = 1;  ///< in the other forms: neighbours that exchange heads
   ShardOptions shards = {};
 };
 
@@ -37,7 +38,8 @@ class RankGroups {
  public:
   /// The groups of one pipeline stage. Where tensor ranks see the same rows, etp must be tp (else Error), and then each of
   /// them computes its experts whole; else etp ranks share the width of each expert. Error for a hierarchical dispatch over
-  /// expert groups that have not equally many ranks on each of their nodes.
+  /// expert groups that have not equally many ranks on each of their nodes, and for context ranks that do not divide into
+  /// groups of neighbours.
   RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options = {});
 
   const Grid& grid() const { return grid_; }
@@ -54,6 +56,7 @@ class RankGroups {
   Communicator& tokens() const { return *tokens_; }  ///< ranks whose routers see other tokens: what sums of counts go over
   Communicator& tensor() const { return *tensor_; }
   Communicator& context() const { return *context_; }  ///< ranks that share each sequence
+  Communicator& context_inner() const { return *context_inner_; }  ///< see Context; in the form heads: all of them
   Communicator& expert() const { return *expert_; }  ///< see Context::expert
   /// Of a hierarchical dispatch only: see Context.
   Communicator& expert_across() const { return *expert_across_; }
@@ -73,6 +76,8 @@ class RankGroups {
     c.expert_across = expert_across_.get();
     c.expert_inside = expert_inside_.get();
     c.context = context_.get();
+    c.context_inner = context_inner_.get();
+    c.context_outer = context_outer_.get();
     c.context_form = options_.context;
     c.sequence_parallel = options_.sequence_parallel;
     c.dispatch = options_.dispatch;
@@ -81,6 +86,7 @@ class RankGroups {
   }
 
  private:
+  void divide_context(const GroupMaker& make);
   void divide_into_nodes(const std::vector<int>& expert_ranks, const GroupMaker& make);
   void make_shares(const GroupMaker& make);
 
@@ -90,7 +96,7 @@ class RankGroups {
   int batch_rank_, batch_ranks_;
   Placement placement_;
   std::unique_ptr<Communicator> world_, data_, tokens_, tensor_, context_, expert_, expert_tensor_, expert_data_;
-  std::unique_ptr<Communicator> expert_across_, expert_inside_;
+  std::unique_ptr<Communicator> context_inner_, context_outer_, expert_across_, expert_inside_;
   std::unique_ptr<Communicator> sharers_, copies_, expert_sharers_, expert_copies_;
 };
 

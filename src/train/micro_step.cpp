@@ -41,9 +41,11 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, st
   return m;
 }
 
-MicroBatch share_of(MicroBatch m, int64_t sequence_length, const Communicator& context) {
+MicroBatch share_of(MicroBatch m, int64_t sequence_length, const RankGroups& groups) {
+  const Communicator& context = groups.context();
   if (context.size() == 1) return m;
-  m.chunks = std::make_unique<ContextRows>(m.rows, sequence_length, m.positions.as<int32_t>(), context.rank(), context.size());
+  m.chunks = std::make_unique<ContextRows>(m.rows, sequence_length, m.positions.as<int32_t>(), context.rank(), context.size(),
+                                           groups.context_inner().size());
   const auto cut = [&](Tensor& column) {
     m.columns.push_back(m.chunks->share_of(column.as<int32_t>()));
     column = Tensor::of(m.columns.back().data(), {m.chunks->count()});

@@ -28,7 +28,7 @@ struct MicroBatch {
 };
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead = {});
 /// What one of several context ranks has of it: its chunks of every sequence. One alone has all of it.
-MicroBatch share_of(MicroBatch whole, int64_t sequence_length, const Communicator& context);
+MicroBatch share_of(MicroBatch whole, int64_t sequence_length, const RankGroups& groups);
 
 struct StepOptions {
   HeadMode head = HeadMode::store;

@@ -32,6 +32,7 @@ struct ParallelConfig {
   bool sequence = false;
   int64_t context = 1;
   ContextForm context_form = ContextForm::heads;
+  int64_t context_inner = 1;
   int64_t pipeline = 1, chunks = 1;
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
   std::string layout;
@@ -53,6 +54,7 @@ struct ParallelConfig {
     v("sequence", sequence, "tensor ranks share out the rows between their products (sequence parallelism)");
     v("context", context, "ranks that share each sequence");
     v("context_form", context_form, "how they attend: heads (whole sequences of some heads), gather or ring (all keys and values)");
+    v("context_inner", context_inner, "neighbours that exchange heads, while keys and values travel among groups of them (gather, ring)");
     v("pipeline", pipeline, "ranks that share the model's depth, stage behind stage");
     v("chunks", chunks, "stages of each of them");
     v("schedule", schedule, "order of their micro-batches: 1f1b, interleaved (several chunks), zero_bubble, or merged (also without a pipeline)");
@@ -74,13 +76,14 @@ struct ParallelConfig {
   }
   void validate(ConfigErrors& e) const {
     for (const auto& [name, value, least] :
-         {std::tuple<const char*, int64_t, int64_t>{"data", data, 0}, {"tensor", tensor, 1}, {"context", context, 1},
+         {std::tuple<const char*, int64_t, int64_t>{"data", data, 0}, {"tensor", tensor, 1}, {"context", context, 1}, {"context_inner", context_inner, 1},
           {"pipeline", pipeline, 1}, {"chunks", chunks, 1}, {"expert", expert, 1}, {"expert_tensor", expert_tensor, 1}})
       if (value < least) e.add(name, "must be at least {}, found {}", least, value);
     if (!(slowest_rank >= 0 && slowest_rank < 1)) e.add("slowest_rank", "must lie in [0, 1), found {}", slowest_rank);
     if (sequence && tensor == 1) e.add("sequence", "there are no tensor ranks: set tensor to 2 or more, or sequence to false");
     if (expert_tensor > 1 && tensor > 1 && !sequence)
       e.add("expert_tensor", "without sequence parallelism tensor ranks see the same rows and compute experts whole; set sequence = true");
+    validate_context(e);
     validate_dispatch(e);
     validate_pipeline(e);
     validate_shards(e);
@@ -97,6 +100,14 @@ struct ParallelConfig {
             dispatch_bf16 ? "bf16" : "room");
     if (expert * expert_tensor == 1 && (dispatch != DispatchKind::all_to_all || options))
       e.add("dispatch", "every rank has all experts: set expert to 2 or more, or leave the dispatch alone");
+  }
+  void validate_context(ConfigErrors& e) const {
+    if (context_inner <= 1) return;
+    if (context_form == ContextForm::heads)
+      e.add("context_inner", "in the form heads all {} context ranks exchange heads; set context_form to gather or ring, or leave it at 1", context);
+    else if (context_inner >= context || context % context_inner != 0)
+      e.add("context_inner", "{} context ranks do not make several groups of {}; choose a smaller divisor of {}, or context_form = \"heads\" "
+            "for one group", context, context_inner, context);
   }
   void validate_pipeline(ConfigErrors& e) const {
     using enum PipelineScheduleKind;

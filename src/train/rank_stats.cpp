@@ -37,13 +37,13 @@ void take_largest(Communicator& group, std::vector<double>& values) {
   for (size_t i = 0; i < all.size(); ++i) values[i % values.size()] = std::max(values[i % values.size()], all[i]);
 }
 
-/// Where context ranks have whole sequences of some heads: these among all heads of a tensor rank.
+/// Where context ranks exchange heads: this rank's among all heads of a tensor rank.
 void place_heads(const RankGroups& groups, std::vector<double>& logits) {
-  const Communicator& context = groups.context();
-  if (context.size() == 1 || groups.options().context != ContextForm::heads) return;
+  const Communicator& sharers = groups.context_inner();
+  if (sharers.size() == 1) return;
   const size_t mine = logits.size();
-  std::vector<double> all(mine * static_cast<size_t>(context.size()), -std::numeric_limits<double>::infinity());
-  std::copy(logits.begin(), logits.end(), all.begin() + static_cast<std::ptrdiff_t>(mine) * context.rank());
+  std::vector<double> all(mine * static_cast<size_t>(sharers.size()), -std::numeric_limits<double>::infinity());
+  std::copy(logits.begin(), logits.end(), all.begin() + static_cast<std::ptrdiff_t>(mine) * sharers.rank());
   logits = std::move(all);
 }
 

@@ -61,6 +61,7 @@ RankOptions rank_options(const Recipe& recipe) {
           .bf16_dispatch = p.dispatch_bf16,
           .node_ranks = static_cast<int>(p.node_ranks),
           .context = p.context_form,
+          .context_inner = static_cast<int>(p.context_inner),
           .shards = shards_of(recipe)};
 }
 
@@ -130,7 +131,8 @@ std::vector<std::string> describe_layout(const Recipe& recipe) {
   std::vector<std::string> lines;
   std::string text = fmt::format("{} = {} with other sequences", recipe.data_ranks() * p.ranks_per_group(), recipe.data_ranks());
   if (p.pipeline > 1) text += fmt::format(" x {} pipeline stages", p.pipeline);
-  if (p.context > 1) text += fmt::format(" x {} sharing each sequence (by {})", p.context, enum_name(p.context_form));
+  if (p.context > 1) text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, enum_name(p.context_form),
+                                       p.context_inner > 1 ? fmt::format(", heads among {}", p.context_inner) : "");
   if (p.tensor > 1) text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));

@@ -56,7 +56,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
 namespace {
 
 MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks& ranks) {
-  return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, ranks.groups->context()) : std::move(whole);
+  return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, *ranks.groups) : std::move(whole);
 }
 
 /// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do.

@@ -35,6 +35,7 @@ TEST(RunLayout, FollowsFromTheFieldsAndTheRanks) {
   EXPECT_EQ(laid_out("tensor = 2\nexpert = 2", 4), "pp1 dp2 cp1 tp2 | pp1 edp1 ep2 etp2") << "experts whole on each tensor rank";
   EXPECT_EQ(laid_out("pipeline = 2\ntensor = 2", 4, "micro_batch = 4"), "pp2 dp1 cp1 tp2 | pp2 edp1 ep1 etp2");
   EXPECT_EQ(laid_out("context = 2\nexpert = 4", 8), "pp1 dp4 cp2 tp1 | pp1 edp2 ep4 etp1");
+  EXPECT_EQ(laid_out("context = 4\ncontext_form = \"gather\"\ncontext_inner = 2", 4), "pp1 dp1 cp4 tp1 | pp1 edp4 ep1 etp1");
   EXPECT_EQ(laid_out("tensor = 2\nsequence = true\nexpert = 4", 4), "pp1 dp2 cp1 tp2 | pp1 edp1 ep4 etp1");
   EXPECT_EQ(laid_out("tensor = 2\nsequence = true\nexpert_tensor = 2", 4), "pp1 dp2 cp1 tp2 | pp1 edp2 ep1 etp2");
 }
@@ -51,6 +52,10 @@ TEST(RunLayout, WhatDoesNotDivideIsRefused) {
                  "sequence = 255");
   expect_refused("sequences of 250 tokens do not divide into 4 chunks, two for each of 2 context ranks", "context = 2", 2,
                  "sequence = 250");
+  expect_refused("parallel.context_inner: in the form heads all 4 context ranks exchange heads", "context = 4\ncontext_inner = 2", 4);
+  for (const char* inner : {"3", "4", "8"})
+    expect_refused(fmt::format("4 context ranks do not make several groups of {}", inner),
+                   fmt::format("context = 4\ncontext_form = \"ring\"\ncontext_inner = {}", inner), 4);
   expect_refused("126 tokens of each sequence do not divide among 4 tensor ranks", "context = 2\ntensor = 4\nsequence = true", 8,
                  "sequence = 252");
   expect_refused("parallel.node_ranks: a hierarchical dispatch must know", "expert = 2\ndispatch = \"hierarchical\"", 2);
@@ -81,6 +86,9 @@ TEST(RunLayout, IsDescribed) {
       "pipeline Et*2|t*2L, schedule 1f1b: a rank waits 25 % of the time that it works",
       "no experts; optimizer on each; memory and time are of this one"};
   EXPECT_EQ(describe_layout(r), expected);
+  r = recipe_of("context = 4\ncontext_form = \"ring\"\ncontext_inner = 2");
+  r.parallel.data = 1;
+  EXPECT_EQ(describe_layout(r)[0], "4 = 1 with other sequences x 4 sharing each sequence (by ring, heads among 2)");
 }
 
 }  // namespace

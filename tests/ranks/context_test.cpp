@@ -1,16 +1,19 @@
 // The ops of context ranks: the transfers with_halo, without_halo, rows_to_heads, heads_to_rows, move what they say, <C x, y> =
-// <x, C^T y> and the bytes of their costs; context_attention, in both forms, equals ops/attention in double; and chunks are a
-// fair share.
+// <x, C^T y> and the bytes of their costs; context_attention, in both forms and in a mix with heads, equals ops/attention in
+// double; and chunks are a fair share.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "base/philox.h"
 #include "comm/threads.h"
+#include "nn/context_region.h"
 #include "ops/context/context_attention.h"
 #include "ops/context/heads.h"
 #include "ops/reference.h"
+#include "parallel/rank_groups.h"
 #include "support/counting_communicator.h"
 
 namespace ingot::test {
@@ -91,6 +94,18 @@ TEST(ContextRows, EveryRowHasOneOwnerAndCausalWorkIsEven) {
   EXPECT_THROW(chunks(0, 12), Error);  // chunks of one token
 }
 
+TEST(ContextRows, OfNeighboursAreChunksOfChunks) {
+  for (const auto& [ranks, neighbours] : {std::pair{4, 2}, {6, 2}, {6, 3}})
+    for (int r = 0; r < ranks; ++r) {
+      const ContextRows rows(documents(), kLength, std::vector<int32_t>(kTokens, 0).data(), r, ranks, neighbours);
+      const ContextRows &inner = rows.inner(), &outer = rows.outer();
+      ASSERT_EQ(inner.ranks(), neighbours);
+      ASSERT_EQ(outer.ranks(), ranks / neighbours);
+      for (int64_t i = 0; i < rows.count(); ++i)
+        EXPECT_EQ(outer.whole_row(outer.rank(), inner.whole_row(inner.rank(), i)), rows.whole_row(r, i)) << ranks << " " << neighbours;
+    }
+}
+
 struct Transfer {
   const char* name;
   Value (*build)(Tape&, const ContextAttr&, const Value&);
@@ -163,18 +178,24 @@ struct Attended {
   Array o, lse, d_qkv;
 };
 
-Attended attend(const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring, Array qkv, Array d_o) {
+Attended attend(const AttentionAttr& a, Array qkv, Array d_o, const std::function<AttentionResult(Tape&, const Value&)>& f) {
   HeapArena arena;
   Tape tape(arena, {});
   tape.begin_segment("test", -1);
   const int64_t count = static_cast<int64_t>(qkv.size()) / a.packed_width();
   const Value x = tape.leaf(Tensor::of(qkv.data(), {count, a.packed_width()}), true);
-  const AttentionResult r = rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
+  const AttentionResult r = f(tape, x);
   tape.seed(r.o, Tensor::of(d_o.data(), r.o.shape()));
   Attended out{reference::load(r.o.tensor()), reference::load(r.lse.tensor()), {}};
   Cursor(tape).run();
   out.d_qkv = reference::load(tape.gradient(x));
   return out;
+}
+
+Attended attend(const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring, Array qkv, Array d_o) {
+  return attend(a, std::move(qkv), std::move(d_o), [&](Tape& tape, const Value& x) {
+    return rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
+  });
 }
 
 /// Attention in the type of `qkv_type`: values are rounded to it first.
@@ -227,6 +248,33 @@ TEST(ContextAttention, EqualsAttentionOfTheWhole) {
           expect_near(got.d_qkv, share(one.d_qkv, a.packed_width()), "d_qkv");
         });
   }
+}
+
+/// Neighbours have whole heads of each other's chunks; the rest comes from other groups of them.
+TEST(ContextAttention, MixEqualsAttentionOfTheWhole) {
+  const Rows whole = documents();
+  AttentionAttr a{12, 6, 4};
+  a.window = 9, a.value_width = 3, a.rows = &whole;
+  const int64_t width = a.heads * a.values();
+  const Array qkv = draw(kTokens * a.packed_width(), 4), d_o = draw(kTokens * width, 5);
+  const Attended one = attend(a, nullptr, nullptr, false, qkv, d_o);
+  const WeightSet no_weights(ParameterTable(), {}, Precision::f64());
+  for (const auto& [ranks, neighbours] : {std::pair{4, 2}, {6, 2}, {6, 3}})
+    for (const ContextForm form : {ContextForm::gather, ContextForm::ring})
+      run_ranks(ranks, [&](ThreadRank& self) {
+        const RankGroups groups(Grid({.cp = ranks}), self.rank(), [&](const std::string& name, const std::vector<int>& members) { return self.group(name, members); },
+                                {.context = form, .context_inner = neighbours});
+        const ContextRows rows(documents(), kLength, std::vector<int32_t>(kTokens, 0).data(), self.rank(), ranks, neighbours);
+        const auto share = [&](const Array& values, int64_t w) { return share_of(rows, values, w); };
+        const Attended got = attend(a, share(qkv, a.packed_width()), share(d_o, width), [&](Tape& tape, const Value& x) {
+          Context c{tape, no_weights};
+          groups.join(c);
+          c.context_rows = &rows;
+          return ingot::attend(c, a, x);
+        });
+        expect_near(got.o, share(one.o, width), "o");
+        expect_near(got.d_qkv, share(one.d_qkv, a.packed_width()), "d_qkv");
+      });
 }
 
 /// Largest difference relative to the largest element.

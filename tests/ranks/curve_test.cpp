@@ -119,7 +119,8 @@ double worst_difference(const Curve& found, const Curve& expected) {
   return worst;
 }
 
-const RankOptions kSequence{.sequence_parallel = true}, kRing{.context = ContextForm::ring};
+const RankOptions kSequence{.sequence_parallel = true}, kRing{.context = ContextForm::ring},
+    kMixed{.context = ContextForm::ring, .context_inner = 2};
 
 LayoutCase curve_case(const char* model, const GridShape& grid, const RankOptions& options = {}) {
   return {.problem = {.model = model}, .grid = grid, .options = options, .whole_batch = grid.pp == 1};
@@ -131,6 +132,7 @@ std::vector<LayoutCase> curve_cases() {
                                  curve_case("zaya", {.tp = 2}),
                                  curve_case("zaya", {.tp = 2}, kSequence),
                                  curve_case("zaya", {.cp = 2}, kRing),
+                                 curve_case("zaya", {.cp = 4}, kMixed),
                                  curve_case("zaya", {.pp = 2}),
                                  curve_case("moe", {.dp = 2, .ep = 2}),
                                  curve_case("moe", {.tp = 2, .etp = 2}, kSequence),

@@ -132,6 +132,13 @@ std::vector<LayoutCase> context_cases() {
   }
   for (const ContextForm form : {ContextForm::gather, ContextForm::ring}) {
     all.push_back(whole({.model = "zaya"}, {.cp = 4}, {.context = form}));
+    const RankOptions mixed{.context = form, .context_inner = 2};
+    for (const char* model : {"llama", "gpt2", "moe", "zaya"})
+      for (const bool recompute : {false, true}) all.push_back(whole({.model = model, .recompute = recompute}, {.cp = 4}, mixed));
+    for (const char* model : {"llama-window", "llama-patterns", "record", "mla", "zaya-dense"})
+      all.push_back(whole({.model = model}, {.cp = 4}, mixed));
+    all.push_back(whole({.model = "gpt2"}, {.cp = 4, .tp = 2}, {.sequence_parallel = true, .context = form, .context_inner = 2}));
+    all.push_back(whole({.model = "moe", .mask_last = true}, {.dp = 2, .cp = 4, .ep = 4}, mixed));
     for (const char* model : {"llama", "moe", "zaya"}) {
       all.push_back(whole({.model = model}, {.cp = 2, .tp = 2}, {.context = form}));
       all.push_back(whole({.model = model}, {.cp = 2, .tp = 2, .ep = 4, .etp = 1}, {.sequence_parallel = true, .context = form}));
@@ -188,6 +195,7 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
   expect("moe-sigmoid", {.tp = 2}, kSequence, "needs whole documents");
   expect("moe-sigmoid", {.cp = 2}, {}, "needs whole documents");
   expect("llama", {.cp = 4}, {}, "4 query and 2 key-value heads of a rank cannot be shared out over 4 context");
+  expect("gpt2", {.cp = 4}, {.context = ContextForm::ring, .context_inner = 3}, "4 context ranks do not divide into groups of 3 that exchange heads");
   expect("llama", {.cp = 3}, {}, "sequences of 16 tokens cannot be cut into 6 chunks");
 }
 

@@ -76,6 +76,11 @@ std::vector<LayoutCase> cases() {
                    .grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 2},
                    .schedule = kind});
   }
+  for (const RankOptions& options : {RankOptions{}, {.context = ContextForm::ring, .context_inner = 2}})
+    all.push_back({.problem = {.model = "llama", .rows = 8},
+                   .grid = {.cp = options.context_inner * 2},
+                   .options = options,
+                   .schedule = merged});
   return all;
 }
 

@@ -227,6 +227,8 @@ TEST_F(TrainerRanks, ContextRanks) {
                           {"cp2_heads", 2, context("heads")},
                           {"cp2_gather", 2, context("gather")},
                           {"cp2_ring_ep2", 2, context("ring", {"--parallel.expert=2"})},
+                          {"cp4_inner2_ep4", 4, {"--parallel.context=4", "--parallel.context_form=ring", "--parallel.context_inner=2",
+                                                 "--parallel.expert=4"}},
                           {"zero2_cp2_ep4", 4, context("heads", {"--parallel.expert=4", "--parallel.shard=optimizer"})}},
                          {});
 }
@@ -256,13 +258,14 @@ TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
   EXPECT_GT(std::abs(losses[0].back() - losses[1].back()), 100 * kRounding);
 }
 
-/// The largest logits by head, which the form heads shares out among context ranks, and tensor ranks as weights are: the clip
+/// The largest logits by head, which context ranks that exchange heads share out, and tensor ranks as weights are: the clip
 /// acts alike.
 TEST_F(TrainerRanks, ClipTheSameHeads) {
   const std::vector<std::string> model = {"--model.attention=gqa", "--model.qk_norm=false", "--optimizer.qk_clip=0.02"};
   run({"one", 1, {}}, "one", -1, model);
   for (const RunLayout& l : {RunLayout{"heads", 2, {"--parallel.context=2"}},
                              {"gather", 2, {"--parallel.context=2", "--parallel.context_form=gather"}},
+                             {"inner2", 4, {"--parallel.context=4", "--parallel.context_form=ring", "--parallel.context_inner=2"}},
                              {"pp2_tp2", 4, {"--parallel.tensor=2", "--parallel.pipeline=2"}}}) {
     run(l, l.name, -1, model);
     EXPECT_LE(worst_difference("one", l.name), kRounding) << l.name;

@@ -42,6 +42,7 @@ std::string LayoutCase::name() const {
                               grid.ep, grid.etp, layout.empty() ? fmt::format("v{}", chunks) : layout,
                               grid.pp > 1 || chunks > 1 ? fmt::format("_{}", name_of(schedule)) : "");
   n += kForms[static_cast<int>(options.context)];
+  if (options.context_inner > 1) n += fmt::format("_inner{}", options.context_inner);
   if (group > 0) n += fmt::format("_g{}", group);
   if (options.sequence_parallel) n += "_sequence";
   if (options.dispatch == DispatchKind::all_gather) n += "_gather";
@@ -209,6 +210,7 @@ void expect_layout_equals_one_rank(const LayoutCase& c, const OneRank& one, Worl
 std::vector<LayoutCase> parity_matrix() {
   using enum PipelineScheduleKind;
   const RankOptions sequence{.sequence_parallel = true}, ring{.context = ContextForm::ring}, gather{.context = ContextForm::gather},
+      mixed{.context = ContextForm::ring, .context_inner = 2},
       zero{.shards = {.level = ShardLevel::optimizer}}, full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
   std::vector<LayoutCase> all;
   for (const char* model : {"llama", "moe", "zaya"})
@@ -227,6 +229,7 @@ std::vector<LayoutCase> parity_matrix() {
       add({.grid = {.tp = 2}, .options = sequence});
       add({.grid = {.cp = 2}, .options = ring});
       add({.grid = {.cp = 2}, .options = gather});
+      add({.grid = {.cp = 4}, .options = mixed});
       add({.grid = {.pp = 2}});
       add({.grid = {.pp = 2}, .chunks = 2, .schedule = interleaved});
       add({.grid = {.pp = 4}});
@@ -234,6 +237,7 @@ std::vector<LayoutCase> parity_matrix() {
       add({.grid = {.pp = 2, .dp = 2, .tp = 2}});
       add({.grid = {.pp = 2, .cp = 2, .tp = 2}, .options = {.sequence_parallel = true, .context = ContextForm::gather}});
       add({.grid = {.pp = 2, .dp = 2, .cp = 2}});
+      add({.grid = {.dp = 2, .cp = 4}, .options = {.context = ContextForm::gather, .context_inner = 2}});
       if (!experts) continue;
       add({.grid = {.dp = 2, .ep = 2}});
       add({.grid = {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = sequence});
@@ -245,6 +249,7 @@ std::vector<LayoutCase> parity_matrix() {
       add({.grid = {.dp = 4, .ep = 2, .etp = 2}});
       add({.grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = sequence, .schedule = zero_bubble});
       add({.grid = {.dp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 2}, .options = {.sequence_parallel = true, .context = ContextForm::ring}});
+      add({.grid = {.dp = 2, .cp = 4, .ep = 4, .etp = 2}, .options = mixed});
     }
   return all;
 }

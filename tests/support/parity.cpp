@@ -118,7 +118,8 @@ ParityStep::ParityStep(const Decoder& decoder, const ParityInputs& inputs, const
 }
 
 void ParityStep::cut_sequences(const RankGroups& groups) {
-  context_rows_.emplace(batch_.rows, kLength, batch_.positions.as<int32_t>(), groups.context().rank(), groups.context().size());
+  context_rows_.emplace(batch_.rows, kLength, batch_.positions.as<int32_t>(), groups.context().rank(), groups.context().size(),
+                        groups.context_inner().size());
   context_.context_rows = &*context_rows_;
   Tensor* const columns[] = {&batch_.ids, &batch_.targets, &batch_.positions};
   for (size_t i = 0; i < 3; ++i) {

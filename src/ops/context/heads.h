@@ -1,5 +1,5 @@
-// rows_to_heads: from a share of the rows with all heads to all rows with a share of the heads, over a context axis (the
-// all-to-all form, spec megatron-moe LC-4). heads_to_rows: back. Each is the other's backward.
+// rows_to_heads: from a share of the rows with all heads to all rows with a share of the heads, over a context axis or
+// neighbours on it (all-to-all, spec megatron-moe LC-4, LC-5). heads_to_rows: back. Each is the other's backward.
 //
 //   local x [T / n, W] <-> whole y [T, W / n]; rows of the whole are in the order of the sequences (ops/sequence/context_rows).
 //   W packs up to three kinds of heads (queries, keys, values), each shared out by itself: rank r has heads r H / n .. of

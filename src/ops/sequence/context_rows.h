@@ -5,6 +5,9 @@
 // Halo. Ops that look two tokens back (cca) get each chunk with two rows before it: the last two tokens of the chunk before.
 // Rows of a chunk that continue a document form one span with as many of these as belong to the document; what is left of
 // the two rows is a span of its own, whose results nobody reads. So shapes do not depend on where documents begin.
+//
+// Two levels. Chunks g m .. g m + m - 1 of 2 n, those of m neighbours, lie next to each other, and so do the later ones of the
+// same ranks: together these ranks have the two chunks that rank g of n / m ranks would have, shared out as a sequence is.
 #pragma once
 #include <vector>
 
@@ -25,8 +28,9 @@ class ContextRows {
  public:
   static constexpr int64_t kHalo = 2;
 
-  /// `whole`: documents of whole sequences; `positions`: of all their tokens. Error where a sequence cannot be cut.
-  ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks);
+  /// `whole`: documents of whole sequences; `positions`: of all their tokens; `neighbours`: ranks of a group (m), a divisor of
+  /// `ranks`. Error where a sequence cannot be cut.
+  ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks, int neighbours = 1);
 
   const Rows& whole() const { return whole_; }
   int rank() const { return rank_; }
@@ -43,6 +47,11 @@ class ContextRows {
   /// A rank's documents, ascending by local row.
   const std::vector<ContextPiece>& pieces(int rank) const { return pieces_[static_cast<size_t>(rank)]; }
 
+  /// How the rows of this rank's neighbours lie on them; where all ranks are neighbours: this.
+  const ContextRows& inner() const { return levels_.empty() ? *this : levels_[0]; }
+  /// How all rows lie on the groups of neighbours; where each has one rank: this.
+  const ContextRows& outer() const { return levels_.empty() ? *this : levels_[1]; }
+
   const Rows& with_halo() const { return with_halo_; }
   const std::vector<int32_t>& halo_positions() const { return halo_positions_; }
 
@@ -56,6 +65,7 @@ class ContextRows {
   std::vector<std::vector<ContextPiece>> pieces_;
   Rows with_halo_;
   std::vector<int32_t> halo_positions_;
+  std::vector<ContextRows> levels_;  ///< inner and outer, where they differ from this
 };
 
 }  // namespace ingot
