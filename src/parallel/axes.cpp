@@ -6,13 +6,16 @@
 namespace ingot {
 namespace {
 
-constexpr Axis kTokens[] = {Axis::data, Axis::context, Axis::tensor};
+constexpr Axis kTokens[] = {Axis::data, Axis::context, Axis::context_inner, Axis::tensor};
 constexpr Axis kExperts[] = {Axis::expert_data, Axis::nodes, Axis::expert, Axis::expert_tensor};
+
+/// Neighbours that exchange heads, where that is not all context ranks.
+int context_inner(const RankOptions& options) { return options.context == ContextForm::heads ? 1 : options.context_inner; }
 
 }  // namespace
 
 const char* name_of(Axis axis) {
-  static const char* const kNames[kAxes] = {"data", "context", "tensor", "expert data", "expert nodes", "expert", "expert tensor"};
+  static const char* const kNames[kAxes] = {"data", "context", "context inner", "tensor", "expert data", "expert nodes", "expert", "expert tensor"};
   return kNames[static_cast<int>(axis)];
 }
 
@@ -22,7 +25,8 @@ int Axes::index(Axis axis, int rank) const {
   const bool nodes = options_.dispatch == DispatchKind::hierarchical;
   switch (axis) {
     case Axis::data: return grid_.index(GridAxis::dp, rank);
-    case Axis::context: return grid_.index(GridAxis::cp, rank);
+    case Axis::context: return grid_.index(GridAxis::cp, rank) / context_inner(options_);
+    case Axis::context_inner: return grid_.index(GridAxis::cp, rank) % context_inner(options_);
     case Axis::tensor: return grid_.index(GridAxis::tp, rank);
     case Axis::expert_data: return grid_.index(GridAxis::edp, rank);
     case Axis::nodes: return nodes ? rank / options_.node_ranks : 0;
@@ -56,13 +60,17 @@ std::vector<Axis> axes_of_group(const Communicator& group, const Context& c, con
     return axes;
   };
   if (is(c.tensor) || is(&groups.tensor())) return {Axis::tensor};
-  if (is(c.context) || is(&groups.context())) return {Axis::context};
+  const bool mixed = context_inner(groups.options()) > 1;
+  if (is(c.context) || is(&groups.context())) return {Axis::context, Axis::context_inner};
+  if (is(c.context_inner)) return {mixed ? Axis::context_inner : Axis::context};
+  if (is(c.context_outer)) return {Axis::context};
   if (is(c.expert) || is(&groups.expert())) return experts({Axis::nodes, Axis::expert});
   if (is(c.expert_across)) return {Axis::nodes};
   if (is(c.expert_inside)) return experts({Axis::expert});
-  if (is(&groups.data())) return {Axis::data, Axis::context};
-  if (is(&groups.tokens()) && groups.options().sequence_parallel) return {Axis::data, Axis::context, Axis::tensor};
-  if (is(&groups.tokens())) return {Axis::data, Axis::context};
+  if (is(&groups.data())) return {Axis::data, Axis::context, Axis::context_inner};
+  if (is(&groups.tokens()) && groups.options().sequence_parallel)
+    return {Axis::data, Axis::context, Axis::context_inner, Axis::tensor};
+  if (is(&groups.tokens())) return {Axis::data, Axis::context, Axis::context_inner};
   if (is(&groups.expert_data())) return {Axis::expert_data};
   fail("group '{}' of {} ranks lies over no axes of a model's values", group.name(), group.size());
 }

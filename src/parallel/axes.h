@@ -1,6 +1,7 @@
 // The axes along which ranks of a pipeline stage share work, as types are derived on them (axis_types.h): each value lies in
 // one of the two views of the grid (comm/grid.h), that of tokens or, between dispatch and combine, that of experts. Under a
-// hierarchical dispatch the experts' axis is two: nodes, and the ranks of a node.
+// hierarchical dispatch the experts' axis is two: nodes, and the ranks of a node; so is that of context ranks of which neighbours
+// exchange heads.
 #pragma once
 #include <span>
 #include <vector>
@@ -9,8 +10,8 @@
 
 namespace ingot {
 
-enum class Axis : uint8_t { data, context, tensor, expert_data, nodes, expert, expert_tensor };
-inline constexpr int kAxes = 7;
+enum class Axis : uint8_t { data, context, context_inner, tensor, expert_data, nodes, expert, expert_tensor };
+inline constexpr int kAxes = 8;
 const char* name_of(Axis axis);
 
 /// Of tokens, or of experts.

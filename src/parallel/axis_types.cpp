@@ -15,7 +15,7 @@ class Walk {
       : c_(c), groups_(groups), table_(c.weights.table()), axes_(groups.grid(), groups.options()) {
     for (int i = 0; i < table_.size(); ++i) parameters_[c.param(i).id()] = i;
     for (int a = 0; a < kAxes; ++a) several_[static_cast<size_t>(a)] = axes_.size(static_cast<Axis>(a), groups.rank()) > 1;
-    for (const Axis a : {Axis::data, Axis::context}) batch_.set(a, several(a) ? rows : replicate);
+    for (const Axis a : {Axis::data, Axis::context, Axis::context_inner}) batch_.set(a, several(a) ? rows : replicate);
     for (const auto& [id, types] : received) types_.values[id] = types, moves_.insert(id);
   }
 
@@ -52,7 +52,7 @@ class Walk {
   }
   /// Of rows of the same sequences. Those of other sequences are other micro-batches.
   static ValueTypes summands(ValueTypes v) {
-    for (const Axis a : {Axis::context, Axis::tensor})
+    for (const Axis a : {Axis::context, Axis::context_inner, Axis::tensor})
       if (v.on(a) == rows) v.set(a, partial);
     return v;
   }

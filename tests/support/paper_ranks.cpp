@@ -43,6 +43,7 @@ std::vector<PaperLayout> paper_layouts() {
   using enum DispatchKind;
   const RankOptions sequence{.sequence_parallel = true};
   const auto form = [](ContextForm f, bool seq = false) { return RankOptions{.sequence_parallel = seq, .context = f}; };
+  const auto mixed = [](ContextForm f, bool seq = false) { return RankOptions{.sequence_parallel = seq, .context = f, .context_inner = 2}; };
   const auto by = [](DispatchKind d, bool seq = false) { return RankOptions{.sequence_parallel = seq, .dispatch = d, .node_ranks = 2}; };
   const auto shards = [](ShardLevel level, int ranks, bool seq = false) {
     return RankOptions{.sequence_parallel = seq, .shards = {.level = level, .ranks = ranks, .units = FlatUnits::part}};
@@ -54,6 +55,8 @@ std::vector<PaperLayout> paper_layouts() {
       {"cp2_heads", {.cp = 2}, form(heads)},
       {"cp2_gather", {.cp = 2}, form(gather)},
       {"cp2_ring", {.cp = 2}, form(ring)},
+      {"cp4_ring_inner2", {.cp = 4}, mixed(ring)},
+      {"dp2_cp4_tp2_sequence_gather_inner2", {.dp = 2, .cp = 4, .tp = 2}, mixed(gather, true)},
       {"ep2", {.dp = 2, .ep = 2}},
       {"ep2_gather", {.dp = 2, .ep = 2}, by(all_gather)},
       {"ep4_nodes2", {.dp = 4, .ep = 4}, by(hierarchical)},
@@ -94,7 +97,7 @@ bool cuts_documents(const PaperLayout& l) { return l.options.sequence_parallel |
 bool fits(const ModelConfig& m, const PaperLayout& l) {
   const GridShape& g = l.grid;
   const Grid grid(g);
-  const int tp = g.tp, cp = l.options.context == ContextForm::heads ? g.cp : 1, etp = grid.size(GridAxis::etp);
+  const int tp = g.tp, cp = l.options.context == ContextForm::heads ? g.cp : l.options.context_inner, etp = grid.size(GridAxis::etp);
   const bool widths = l.options.sequence_parallel || tp == 1;  // of experts are cut
   if (m.heads % (tp * cp) != 0 || m.kv_heads % (tp * cp) != 0 || m.mlp_hidden() % tp != 0) return false;
   if (m.layers < g.pp * l.chunks) return false;
