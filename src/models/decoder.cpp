@@ -27,6 +27,9 @@ ActivationKind activation_of(MlpKind kind) {
   return ActivationKind::swiglu;
 }
 
+/// The part with the final norm, which merges the last layer's output.
+int64_t final_norm_part(const ModelConfig& m) { return m.mtp.modules() > 0 ? m.layers : kHeadPart; }
+
 double output_std(const ModelConfig& m) {
   return m.scale_output_init ? m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers)) : m.init_std;
 }
@@ -101,8 +104,9 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     ahead_.push_back(make_ahead(config.layers + k));
     if (ahead_.back().block.moe) moe_layers_.push_back(config.layers + k);
   }
-  table_.begin_part(kHeadPart);
+  table_.begin_part(final_norm_part(config));
   final_norm_ = add_norm_params("final_norm");
+  table_.begin_part(kHeadPart);
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight", {config.head_rows(), config.width}, ParamRole::head,
                                     Init::normal(config.init_std), 1, {}, by_token});
@@ -229,7 +233,7 @@ std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, in
 Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   const int64_t like = std::min(layer, config_.layers - 1);
-  const int64_t behind = layer == config_.layers - 1 ? kHeadPart : layer < config_.layers ? layer + 1 : layer;
+  const int64_t behind = layer == config_.layers - 1 ? final_norm_part(config_) : layer < config_.layers ? layer + 1 : layer;
   table_.begin_part(layer);
   Block b;
   if (config_.unet_skips && layer >= config_.layers / 2) b.skip_scale = add_scalar(prefix + ".skip_scale", 1);
@@ -365,12 +369,13 @@ void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const
   set_pending(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
 }
 
-void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
+void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
+                           std::vector<BalanceLosses>& balance) const {
   const Value h_TD = merge_and_norm(c, s, b.mlp_norm, c.precision().compute);
   if (b.mlp) return set_pending(s, b.mlp->forward(c, h_TD), b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);
-  out.balance.push_back(std::move(m.losses));
+  balance.push_back(std::move(m.losses));
   set_pending(s, std::move(m.y_TD), b.mlp_merge);
 }
 
@@ -380,50 +385,52 @@ void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
   s.skips.push_back(s.x_TD);
 }
 
-void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const {
+void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const {
   c.tape.begin_segment("attention", static_cast<int>(layer));
   take_skip(c, s, b);
   mix_input(c, s, b);
   attend(c, s, b, layer);
   c.tape.begin_segment("mlp", static_cast<int>(layer));
-  feed_forward(c, s, b, layer, out);
+  feed_forward(c, s, b, layer, balance);
   leave_skip(c, s, layer);
 }
 
 DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
   DecoderOutput out;
   Stream s = embed(c, ids_T);
-  blocks(c, s, 0, config_.layers, out);
-  finish(c, s, out);
+  blocks(c, s, 0, config_.layers, out.balance);
+  finish(c, s);
+  out.hidden_TD = std::move(s.hidden_TD.front());
   return out;
 }
 
-void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last, DecoderOutput& out) const {
-  for (int64_t l = first; l < last; ++l) block(c, s, blocks_[static_cast<size_t>(l)], l, out);
+void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last, std::vector<BalanceLosses>& balance) const {
+  for (int64_t l = first; l < last; ++l) block(c, s, blocks_[static_cast<size_t>(l)], l, balance);
 }
 
-void Decoder::finish(Context& c, Stream& s, DecoderOutput& out) const {
+void Decoder::finish(Context& c, Stream& s) const {
   c.tape.begin_segment("head", -1);
-  out.hidden_TD = merge_and_norm(c, s, final_norm_, c.precision().compute);
-  if (!ahead_.empty()) out.stream_TD = s.x_TD;
+  Value hidden_TD = merge_and_norm(c, s, final_norm_, c.precision().compute);
+  Stream end;
+  if (!ahead_.empty()) end.x_TD = std::move(s.x_TD);
+  end.hidden_TD.push_back(std::move(hidden_TD));
+  s = std::move(end);
 }
 
-DecoderOutput Decoder::predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const {
-  const int64_t module = config_.mtp.shared ? 0 : depth - 1, layer = config_.layers + module;
+void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T, std::vector<BalanceLosses>& balance) const {
+  const int64_t module = config_.mtp.shared ? 0 : static_cast<int64_t>(s.hidden_TD.size()) - 1, layer = config_.layers + module;
   const Ahead& a = ahead_.at(static_cast<size_t>(module));
   const DType type = c.precision().stream;
   c.tape.begin_segment("embed", static_cast<int>(layer));
   const Value next_TD = normed(c, look_up(c, ids_ahead_T), a.embedding_norm);
-  Stream s;
-  s.x_TD = linear(c.tape, type, next_TD, c.param(a.from_embedding));
-  s.pending_TD = linear(c.tape, type, normed(c, stream_TD, a.hidden_norm), c.param(a.from_hidden));
+  Value x_TD = linear(c.tape, type, next_TD, c.param(a.from_embedding));
+  s.pending_TD = linear(c.tape, type, normed(c, s.x_TD, a.hidden_norm), c.param(a.from_hidden));
+  s.x_TD = std::move(x_TD);
   s.merge = MergeKind::add;
-  DecoderOutput out;
-  block(c, s, a.block, layer, out);
+  block(c, s, a.block, layer, balance);
+  s.router_state_TR = {};
   c.tape.begin_segment("head", static_cast<int>(layer));
-  out.hidden_TD = merge_and_norm(c, s, a.final_norm, c.precision().compute);
-  out.stream_TD = s.x_TD;
-  return out;
+  s.hidden_TD.push_back(merge_and_norm(c, s, a.final_norm, c.precision().compute));
 }
 
 HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,

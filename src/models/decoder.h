@@ -6,6 +6,9 @@
 // with the merge's parameters; each norm merges first (ops/add_norm). What is alive at a block's border is therefore the
 // stream, the pending output, the router's state, and what options carry past the blocks (Stream): what a pipeline cut
 // sends. A merge's parameters belong to the part that reads them, the block behind the border.
+//
+// Multi-token prediction goes on from the stream that the final norm has merged, so the final norm belongs to the first of its
+// modules where there are any. Behind it the inputs of the heads are alive, one for each depth so far.
 #pragma once
 #include <memory>
 #include <optional>
@@ -35,11 +38,19 @@ struct Stream {
   Value origin_TD;           ///< the embedding (x0), with input_mix
   std::vector<Value> skips;  ///< outputs of the first half's blocks that the last half has not taken yet, with unet_skips
   Value ids_T;               ///< what layers look up value embeddings by
+  std::vector<Value> hidden_TD;  ///< inputs of heads, in the compute type: the next token's, then those of depths ahead
+};
+
+/// A place between two parts of the model, where a pipeline may cut: before a layer, or behind the last one; with modules of
+/// multi-token prediction before it also behind the final norm.
+struct Cut {
+  int64_t layer = 0;    ///< 0: behind the embedding; config().layers: behind the last layer
+  int64_t modules = 0;  ///< before the cut
+  int64_t depths = 0;   ///< that the pass predicts ahead: all in training, else none
 };
 
 struct DecoderOutput {
   Value hidden_TD;  ///< final norm's output, in the compute type: the head's input
-  Value stream_TD;  ///< what the final norm read; only with multi-token prediction, which goes on from it
   std::vector<BalanceLosses> balance;  ///< one per MoE layer
 };
 
@@ -67,19 +78,19 @@ class Decoder {
   /// ids_T (i32) -> hidden states of all rows: embed, all blocks, finish.
   DecoderOutput forward(Context& c, const Value& ids_T) const;
   Stream embed(Context& c, const Value& ids_T) const;
-  /// Layers [first, last); their balance losses go to `out`.
-  void blocks(Context& c, Stream& s, int64_t first, int64_t last, DecoderOutput& out) const;
-  /// The final norm.
-  void finish(Context& c, Stream& s, DecoderOutput& out) const;
-  /// A cut before `layer` (0: behind the embedding; config().layers: before the final norm): the shapes and types of the
-  /// values that are alive there for `rows` rows, the values of a stream in that order, and the stream made of them.
-  std::vector<TensorMeta> border(const Precision& precision, int64_t layer, int64_t rows) const;
-  std::vector<Value> alive(const Stream& s, int64_t layer) const;
-  Stream resume(const std::vector<Value>& values, int64_t layer, const Value& ids_T) const;
-  /// Multi-token prediction, training only: from the stream of depth - 1 (1: of forward) and the ids `depth` places further
-  /// on, the hidden states that predict the token 1 + depth places further on (spec megatron-moe §1.20, DeepSeek-V3 eq
-  /// 21-23). 1 <= depth <= config().mtp.depths.
-  DecoderOutput predict_ahead(Context& c, const Value& stream_TD, const Value& ids_ahead_T, int64_t depth) const;
+  /// Layers [first, last); their balance losses go to `balance`.
+  void blocks(Context& c, Stream& s, int64_t first, int64_t last, std::vector<BalanceLosses>& balance) const;
+  /// The final norm: the next token's hidden states.
+  void finish(Context& c, Stream& s) const;
+  /// Multi-token prediction, training only: the hidden states of the next depth ahead. At depth k, the k-th call after finish(),
+  /// they follow from those of depth k - 1 and the ids k places further on, and predict the token 1 + k places further on (spec
+  /// megatron-moe §1.20, DeepSeek-V3 eq 21-23). At most config().mtp.depths.
+  void predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T, std::vector<BalanceLosses>& balance) const;
+  /// At a cut: the shapes and types of the values that are alive there for `rows` rows, the values of a stream in that order,
+  /// and the stream made of them.
+  std::vector<TensorMeta> border(const Precision& precision, const Cut& cut, int64_t rows) const;
+  std::vector<Value> alive(const Stream& s, const Cut& cut) const;
+  Stream resume(const std::vector<Value>& values, const Cut& cut, const Value& ids_T) const;
   /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows that the call's targets
   /// have, equal on all tensor ranks, each of which has a part of the vocabulary: then best_T is absent, and a teacher
   /// and mode gradient, which need whole rows of logits, are Errors.
@@ -142,9 +153,9 @@ class Decoder {
   void take_skip(Context& c, Stream& s, const Block& b) const;
   void mix_input(Context& c, Stream& s, const Block& b) const;
   void attend(Context& c, Stream& s, const Block& b, int64_t layer) const;
-  void feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const;
+  void feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const;
   void leave_skip(Context& c, Stream& s, int64_t layer) const;
-  void block(Context& c, Stream& s, const Block& b, int64_t layer, DecoderOutput& out) const;
+  void block(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const;
 
   ModelConfig config_;
   ParameterTable table_;

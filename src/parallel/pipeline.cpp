@@ -146,10 +146,10 @@ class Run {
   int last_stage() const { return static_cast<int>(layout_.stages.size()) - 1; }
   int next_rank() const { return (groups_.stage() + 1) % groups_.stages(); }
   int rank_before() const { return (groups_.stage() + groups_.stages() - 1) % groups_.stages(); }
+  const StageParts& parts_of(int stage) const { return layout_.stages[static_cast<size_t>(stage)]; }
   /// The values alive before a virtual stage.
-  int64_t layer_before(int stage) const { return layout_.stages[static_cast<size_t>(stage)].first_layer; }
   std::vector<TensorMeta> border_before(int stage) const {
-    return decoder_.border(precision_, layer_before(stage), rows_);
+    return decoder_.border(precision_, cut_before(parts_of(stage), decoder_.config(), options_), rows_);
   }
   std::shared_ptr<Flight>& flight(const Work& w) { return flights_.at({w.micro_batch, w.chunk}); }
 
@@ -199,36 +199,27 @@ class Run {
 
   void forward(const Work& w) {
     const std::shared_ptr<Flight> f = flight(w);
-    const StageParts& parts = layout_.stages[static_cast<size_t>(f->stage)];
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
     for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context, &c.context_inner,
                                  &c.context_outer})
       *group = strands_.hand_over_waiting_for(*group);
-    DecoderOutput out;
-    Stream s = parts.embedding ? decoder_.embed(c, f->step->ids_T()) : resume(*f);
-    decoder_.blocks(c, s, parts.first_layer, parts.first_layer + parts.layers, out);
-    if (parts.loss) decoder_.finish(c, s, out);
-    f->step->losses(out);
+    for (const Tensor& t : f->inputs.tensors()) f->leaves.push_back(f->tape.leaf(t, true));
+    const Stream s = run_stage(decoder_, parts_of(f->stage), f->leaves, *f->step);
     if (f->stage < last_stage()) send_on(f, s);
     if (!options_.record) flights_.erase({w.micro_batch, w.chunk});
   }
 
-  Stream resume(Flight& f) {
-    for (const Tensor& t : f.inputs.tensors()) f.leaves.push_back(f.tape.leaf(t, true));
-    return decoder_.resume(f.leaves, layer_before(f.stage), f.step->ids_T());
-  }
-
   void send_on(const std::shared_ptr<Flight>& f, const Stream& s) {
-    std::vector<Value> values = decoder_.alive(s, layer_before(f->stage + 1));
+    std::vector<Value> values = decoder_.alive(s, cut_behind(parts_of(f->stage), decoder_.config(), options_));
     const std::vector<TensorMeta> expected = border_before(f->stage + 1);
     std::vector<Tensor> tensors;
     for (const Value& v : values) {
       const TensorMeta& meta = expected.at(tensors.size());
       INGOT_CHECK(v.meta().shape == meta.shape && v.dtype() == meta.dtype,
-                  "value {} of the border before layer {}: {}, not {}", tensors.size(),
-                  layer_before(f->stage + 1), v.meta().str(), meta.str());
+                  "value {} of the border before stage {}: {}, not {}", tensors.size(), f->stage + 1,
+                  v.meta().str(), meta.str());
       f->outputs.push_back(v.id());
       tensors.push_back(v.tensor());
     }
@@ -290,12 +281,6 @@ Pipeline::Pipeline(const Decoder& decoder, const Precision& precision, const Pip
   if (schedule_.shape.stages != layout.ranks || schedule_.shape.chunks != layout.chunks())
     fail("a schedule of {} for the pipeline layout '{}' over {} ranks", schedule_.shape.str(), layout.str(),
          layout.ranks);
-  if (layout.stages.back().modules != decoder.config().mtp.modules())
-    throw Error(
-        fmt::format(
-            "pipeline layout '{}': modules of multi-token prediction away from the loss do not run yet",
-            layout.str()),
-        "put m into the stage of L");
 }
 
 Strands::Waits Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,

@@ -12,31 +12,19 @@
 #include <functional>
 #include <memory>
 
-#include "models/decoder.h"
 #include "parallel/pipeline_groups.h"
 #include "parallel/pipeline_schedule.h"
+#include "parallel/stage.h"
 #include "parallel/strands.h"
 
 namespace ingot {
-
-/// One micro-batch in one chunk, as training sees it. Lives until its backward is done.
-class StageStep {
- public:
-  virtual ~StageStep() = default;
-  virtual Context& context() = 0;
-  virtual Value ids_T() = 0;
-  /// After the stage's forward: seeds the tape with the cotangents of what the losses are made of. hidden_TD
-  /// is there in the last stage only, the routers' losses in the stages of their layers.
-  virtual void losses(DecoderOutput& out) = 0;
-};
 
 /// Makes the step of a micro-batch on a tape.
 using StageStepMaker = std::function<std::unique_ptr<StageStep>(Tape& tape, int micro_batch)>;
 
 class Pipeline {
  public:
-  /// Throws Error for a schedule of another shape than the layout's, and for layouts that do not run yet:
-  /// modules of multi-token prediction in another stage than the loss.
+  /// Throws Error for a schedule of another shape than the layout's.
   Pipeline(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
            PipelineSchedule schedule);
 

@@ -118,7 +118,7 @@ std::vector<StageParts> read_stages(std::string_view text, const std::string& sy
         loss = s.loss = true;
         break;
       default:
-        stages.push_back({.first_layer = layers});
+        stages.push_back({.first_layer = layers, .first_module = modules});
     }
   }
   if (!stages.front().embedding) refuse(text, "the first symbol is not E");
@@ -136,17 +136,12 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
   const StageParts& last = p.stages.back();
   if (last.first_layer + last.layers != layers)
     refuse(text, fmt::format("{} layers, the model has {}", last.first_layer + last.layers, layers));
-  int64_t found = 0;
-  for (int s = 0; s < count; ++s) {
-    const int64_t here = p.stages[static_cast<size_t>(s)].modules;
-    if (here > 0 && found > 0) refuse(text, "modules of multi-token prediction stand in several stages");
-    if (here > 0 && s / p.ranks != p.chunks() - 1)
-      refuse(text, fmt::format("the modules of multi-token prediction stand in stage {} of {}, not in the "
-                               "last chunk of its rank",
+  for (int s = 0; s < count; ++s)
+    if (p.stages[static_cast<size_t>(s)].modules > 0 && s / p.ranks != p.chunks() - 1)
+      refuse(text, fmt::format("modules of multi-token prediction stand in stage {} of {}, not in the last "
+                               "chunk of its rank",
                                s, count));
-    found += here;
-  }
-  if (found != modules)
+  if (const int64_t found = last.first_module + last.modules; found != modules)
     refuse(text, fmt::format("{} modules of multi-token prediction, the model has {}", found, modules));
 }
 
@@ -155,7 +150,8 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
 std::vector<int64_t> parts_of(const StageParts& s) {
   std::vector<int64_t> parts;
   if (s.embedding) parts.push_back(kEmbeddingPart);
-  for (int64_t i = 0; i < s.layers + s.modules; ++i) parts.push_back(s.first_layer + i);
+  for (int64_t i = 0; i < s.layers; ++i) parts.push_back(s.first_layer + i);
+  for (int64_t i = 0; i < s.modules; ++i) parts.push_back(s.first_layer + s.layers + s.first_module + i);
   if (s.loss) parts.push_back(kHeadPart);
   return parts;
 }

@@ -19,7 +19,7 @@ namespace ingot {
 struct StageParts {
   bool embedding = false;
   int64_t first_layer = 0, layers = 0;
-  int64_t modules = 0;  ///< of multi-token prediction: all of them, or none
+  int64_t first_module = 0, modules = 0;  ///< of multi-token prediction
   bool loss = false;
   bool operator==(const StageParts&) const = default;
 };
@@ -42,7 +42,7 @@ struct PipelineLayout {
 
 /// Throws Error that says where and what, for text that is no layout, for another number of layers or modules
 /// than the model has, and for layouts that cannot run: E first and L last, each once; every t before any m;
-/// all m in one stage, the last chunk of its rank; the number of stages a multiple of the ranks, each with something to hold.
+/// m only in the last chunk of a rank; the number of stages a multiple of the ranks, each rank with something to hold.
 PipelineLayout parse_pipeline_layout(std::string_view text, int ranks, int64_t layers, int64_t modules);
 
 /// Layers shared out evenly, the remainder to the stages in the middle, since the first embeds and the last

@@ -2,7 +2,6 @@
 #include "train/micro_step.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "ops/reference.h"
 
@@ -69,26 +68,22 @@ int64_t MicroStep::router_rows() const {
   return context_.sequence_parallel && context_.tensor != nullptr ? rows / context_.tensor->size() : rows;
 }
 
-void MicroStep::losses(DecoderOutput& out) {
-  if (out.hidden_TD.defined()) predict_all(out);
-  seed_router_losses(out.balance);
+Value MicroStep::ids_ahead_T(int64_t depth) { return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids); }
+
+void MicroStep::losses(const std::vector<BalanceLosses>& balance) {
+  seed_router_losses(balance);
   if (stats_ != nullptr) collect_metrics(*stats_);
 }
 
-void MicroStep::predict_all(DecoderOutput& out) {
-  predict(out, batch_.targets, 1, objectives_[0], stats_);
+void MicroStep::predict(int64_t depth, Value hidden_TD) {
+  if (depth == 0) return predict(std::move(hidden_TD), batch_.targets, 1, objectives_[0], stats_);
+  const auto k = static_cast<size_t>(depth) - 1;
+  const MicroBatch::Ahead& a = batch_.ahead.at(k);
   if (stats_ != nullptr) stats_->ahead.resize(batch_.ahead.size());
-  for (size_t k = 0; k < batch_.ahead.size(); ++k) {
-    const MicroBatch::Ahead& a = batch_.ahead[k];
-    DecoderOutput next =
-        model_.decoder().predict_ahead(context_, out.stream_TD, tape_.leaf(a.ids), static_cast<int64_t>(k) + 1);
-    predict(next, a.targets, a.weight, objectives_[k + 1], stats_ != nullptr ? &stats_->ahead[k] : nullptr);
-    out.stream_TD = std::move(next.stream_TD);
-    std::move(next.balance.begin(), next.balance.end(), std::back_inserter(out.balance));
-  }
+  predict(std::move(hidden_TD), a.targets, a.weight, objectives_[k + 1], stats_ != nullptr ? &stats_->ahead[k] : nullptr);
 }
 
-void MicroStep::predict(DecoderOutput& out, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats) {
+void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats) {
   const int64_t rows = targets.numel();
   const auto tokens = static_cast<size_t>(rows);
   Value row_weight;
@@ -98,8 +93,8 @@ void MicroStep::predict(DecoderOutput& out, const Tensor& targets, double weight
   }
   // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
   const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
-  const HeadResult h = model_.decoder().head(context_, attr, out.hidden_TD, tape_.leaf(targets), {}, row_weight);
-  out.hidden_TD = {};
+  const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(targets), {}, row_weight);
+  hidden_TD = {};
   if (tape_.options().device == DeviceKind::cpu) {
     const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
     const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
@@ -158,10 +153,8 @@ EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch,
   model.equip(context_);
 }
 
-void EvaluationStep::losses(DecoderOutput& out) {
-  if (!out.hidden_TD.defined()) return;
-  const HeadResult h =
-      model_.decoder().head(context_, {.mode = HeadMode::recompute}, out.hidden_TD, tape_.leaf(batch_.targets));
+void EvaluationStep::predict(int64_t, Value hidden_TD) {
+  const HeadResult h = model_.decoder().head(context_, {.mode = HeadMode::recompute}, hidden_TD, tape_.leaf(batch_.targets));
   const auto* logprob = h.logprob_T.tensor().as<float>();
   for (int64_t t = 0; t < batch_.targets.numel(); ++t)
     if (batch_.targets.as<int32_t>()[t] >= 0) stats_.nll -= logprob[t], ++stats_.valid;

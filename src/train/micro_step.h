@@ -74,7 +74,9 @@ class MicroStep final : public StageStep {
             StepStats* stats);
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
-  void losses(DecoderOutput& out) override;
+  Value ids_ahead_T(int64_t depth) override;
+  void predict(int64_t depth, Value hidden_TD) override;
+  void losses(const std::vector<BalanceLosses>& balance) override;
 
  private:
   /// What the backward pass reads after the heads are done.
@@ -82,10 +84,8 @@ class MicroStep final : public StageStep {
     std::vector<float> row_weight;
     ObjectiveResult objective;
   };
-  /// The next token and those ahead.
-  void predict_all(DecoderOutput& out);
   /// One head: statistics, objective times `weight`, cotangents. Gives the hidden states back.
-  void predict(DecoderOutput& out, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
+  void predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics(StepStats& stats) const;
   /// Rows that this rank's routers see.
@@ -109,7 +109,7 @@ class EvaluationStep final : public StageStep {
   EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats);
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
-  void losses(DecoderOutput& out) override;
+  void predict(int64_t depth, Value hidden_TD) override;
 
  private:
   const Model& model_;

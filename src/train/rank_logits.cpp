@@ -22,9 +22,8 @@ class LastToken final : public StageStep {
   }
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
-  void losses(DecoderOutput& out) override {
-    if (!out.hidden_TD.defined()) return;
-    const Value last = tape_.leaf(out.hidden_TD.tensor().slice(rows_.count - 1, rows_.count));
+  void predict(int64_t, Value hidden_TD) override {
+    const Value last = tape_.leaf(hidden_TD.tensor().slice(rows_.count - 1, rows_.count));
     const reference::Array l = reference::load(model_.decoder().logits(context_, last).tensor());
     logits_.assign(l.begin(), l.end());
   }
@@ -54,7 +53,7 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
   const auto step = [&](Tape& tape) { return std::make_unique<LastToken>(model_, tape, ids_, positions, logits); };
   if (ranks_.pipe == nullptr) {
     Tape tape(arena_, {.record = false});
-    run_forward(model_, *step(tape));
+    run_model(model_.decoder(), *step(tape));
     gather(logits);
     return logits;
   }

@@ -108,11 +108,6 @@ class NullSink final : public GradientSink {
 
 }  // namespace
 
-void run_forward(const Model& model, StageStep& step) {
-  DecoderOutput out = model.decoder().forward(step.context(), step.ids_T());
-  step.losses(out);
-}
-
 double StepPlan::flops() const {
   double sum = 0;
   for (const auto& [name, p] : work) sum += p.flops[0] + p.flops[1] + p.flops[2];
@@ -150,7 +145,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   } else {
     Tape tape(arena, how);
     const auto step = make(tape, 0);
-    run_forward(model, *step);
+    run_model(model.decoder(), *step);
     Cursor(tape).run();
   }
   plan.memory = plan_memory(arena.lives());
@@ -209,7 +204,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
       arena_->restart();
       Tape tape(arena, how);
       const auto step = make(tape, b);
-      run_forward(model_, *step);
+      run_model(model_.decoder(), *step);
       Cursor(tape).run();
       if (reducer_) reducer_->end_micro_batch();
     }
@@ -234,7 +229,7 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
                  [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
   } else {
     Tape tape(heap_, {.record = false});
-    run_forward(model_, *step(tape, 0, batch.rows));
+    run_model(model_.decoder(), *step(tape, 0, batch.rows));
   }
   return {stats.nll, stats.valid};
 }

@@ -37,9 +37,6 @@ struct StepRanks {
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
 };
 
-/// Forward of a whole model.
-void run_forward(const Model& model, StageStep& step);
-
 /// Runs this rank's part of one micro-batch of `sequences` x `length` tokens on the null device; in a pipeline its part of a
 /// step of so many of them.
 StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,

@@ -100,6 +100,15 @@ double gradient_distance(const MtpFixture& f, const WeightSet& w, const Gradient
   return worst;
 }
 
+/// The stream behind the final norm.
+Stream next_token(Context& c, const Decoder& decoder, const MicroBatch& mb) {
+  std::vector<BalanceLosses> balance;
+  Stream s = decoder.embed(c, c.tape.leaf(mb.ids));
+  decoder.blocks(c, s, 0, decoder.config().layers, balance);
+  decoder.finish(c, s);
+  return s;
+}
+
 class MultiTokenPrediction : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
@@ -114,14 +123,15 @@ TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
   HeapArena arena;
   Tape tape(arena, {.sink = &gradients});
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
-  DecoderOutput out = model.decoder().forward(c, tape.leaf(mb.ids));
+  Stream s = next_token(c, model.decoder(), mb);
+  std::vector<BalanceLosses> balance;
   std::vector<Array> cotangents;
   const Array losses = f.values("losses");
   for (size_t k = 0; k <= mb.ahead.size(); ++k) {
-    if (k > 0) out = model.decoder().predict_ahead(c, out.stream_TD, tape.leaf(mb.ahead[k - 1].ids), static_cast<int64_t>(k));
+    if (k > 0) model.decoder().predict_ahead(c, s, tape.leaf(mb.ahead[k - 1].ids), balance);
     const Tensor targets = k > 0 ? mb.ahead[k - 1].targets : mb.targets;
-    const HeadResult h = model.decoder().head(c, {.mode = HeadMode::store}, out.hidden_TD, tape.leaf(targets));
-    const Array logits = reference::load(model.decoder().logits(c, out.hidden_TD).tensor());
+    const HeadResult h = model.decoder().head(c, {.mode = HeadMode::store}, s.hidden_TD[k], tape.leaf(targets));
+    const Array logits = reference::load(model.decoder().logits(c, s.hidden_TD[k]).tensor());
     const Array expected = f.values("logits." + std::to_string(k));
     Array found = logits;
     const auto V = static_cast<size_t>(model.config().vocab);
@@ -135,7 +145,7 @@ TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
     cotangents.emplace_back(batch.tokens.size(), k > 0 ? -mb.ahead[k - 1].weight : -1.0);
     tape.seed(h.logprob_T, Tensor::of(cotangents.back().data(), {mb.rows.count}));
   }
-  out = {};
+  s = {};
   Cursor(tape).run();
   EXPECT_TRUE(gradients.finish_step().empty());
   EXPECT_LE(gradient_distance(f, model.weights(), gradients, static_cast<double>(batch.valid_targets)), 1e-9);
@@ -175,11 +185,12 @@ TEST_P(MultiTokenPrediction, SeesNoTokenThatItPredicts) {
     HeapArena arena;
     Tape tape(arena, {.record = false});
     Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
-    DecoderOutput out = model.decoder().forward(c, tape.leaf(mb.ids));
+    Stream s = next_token(c, model.decoder(), mb);
+    std::vector<BalanceLosses> balance;
     std::vector<float> found;
     for (size_t k = 1; k <= mb.ahead.size(); ++k) {
-      out = model.decoder().predict_ahead(c, out.stream_TD, tape.leaf(mb.ahead[k - 1].ids), static_cast<int64_t>(k));
-      const HeadResult h = model.decoder().head(c, {}, out.hidden_TD, tape.leaf(mb.ahead[k - 1].targets));
+      model.decoder().predict_ahead(c, s, tape.leaf(mb.ahead[k - 1].ids), balance);
+      const HeadResult h = model.decoder().head(c, {}, s.hidden_TD[k], tape.leaf(mb.ahead[k - 1].targets));
       found.push_back(h.logprob_T.tensor().as<float>()[kRow]);
     }
     return found;

@@ -75,20 +75,21 @@ Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::store, Ar
     Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
     model.equip(c);
     {
-      DecoderOutput out = model.decoder().forward(c, tape.leaf(mb.ids));
-      const auto predict = [&](DecoderOutput& from, const Tensor& targets) {
-        const HeadResult h = model.decoder().head(c, {.mode = head}, from.hidden_TD, tape.leaf(targets));
-        from.hidden_TD = {};
+      const Decoder& decoder = model.decoder();
+      std::vector<BalanceLosses> balance;
+      Stream s = decoder.embed(c, tape.leaf(mb.ids));
+      decoder.blocks(c, s, 0, decoder.config().layers, balance);
+      decoder.finish(c, s);
+      const auto predict = [&](const Tensor& targets) {
+        const HeadResult h = decoder.head(c, {.mode = head}, std::exchange(s.hidden_TD.back(), {}), tape.leaf(targets));
         tape.seed(h.logprob_T, Tensor::of(d.data(), {64}));
       };
-      predict(out, mb.targets);
-      for (size_t k = 0; k < mb.ahead.size(); ++k) {
-        DecoderOutput next = model.decoder().predict_ahead(c, out.stream_TD, tape.leaf(mb.ahead[k].ids), static_cast<int64_t>(k) + 1);
-        predict(next, mb.ahead[k].targets);
-        out.stream_TD = next.stream_TD;
-        out.balance.insert(out.balance.end(), next.balance.begin(), next.balance.end());
+      predict(mb.targets);
+      for (const MicroBatch::Ahead& a : mb.ahead) {
+        decoder.predict_ahead(c, s, tape.leaf(a.ids), balance);
+        predict(a.targets);
       }
-      for (const BalanceLosses& b : out.balance) {
+      for (const BalanceLosses& b : balance) {
         tape.seed(b.aux, Tensor::of(&aux, {1}));
         if (b.sequence.defined()) tape.seed(b.sequence, Tensor::of(&aux, {1}));
       }

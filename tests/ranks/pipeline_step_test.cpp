@@ -32,10 +32,9 @@ class NextToken final : public StageStep {
         d_logprob_(static_cast<size_t>(rows_.rows.count), -1.0f) {}
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
-  void losses(DecoderOutput& out) override {
-    if (!out.hidden_TD.defined()) return;
+  void predict(int64_t, Value hidden_TD) override {
     const HeadResult h =
-        decoder_.head(context_, {.mode = HeadMode::store}, out.hidden_TD, tape_.leaf(rows_.targets));
+        decoder_.head(context_, {.mode = HeadMode::store}, hidden_TD, tape_.leaf(rows_.targets));
     tape_.seed(h.logprob_T, Tensor::of(d_logprob_.data(), {rows_.rows.count}));
   }
 
@@ -71,10 +70,7 @@ std::map<std::string, std::vector<float>> train(const Decoder& decoder, const Pi
     } else {
       Tape tape(arena, {.sink = &gradients});
       NextToken all(decoder, weights, tape, batch, 0, kRows);
-      {
-        DecoderOutput out = decoder.forward(all.context(), all.ids_T());
-        all.losses(out);
-      }
+      run_model(decoder, all);
       Cursor(tape).run();
     }
     EXPECT_TRUE(gradients.finish_step().empty());

@@ -35,7 +35,8 @@ class Reshape : public ::testing::Test {
   Recipe recipe(const std::string& run, std::vector<std::string> options) {
     const std::string path = folder_ / (run + ".toml");
     write_text(path, tiny_recipe(folder_ / run, folder_ / "data", folder_ / "text.txt"));
-    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.micro_batch=1"});
+    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.micro_batch=1",
+                                   "--model.mtp.depths=1"});
     return load_recipe(path, options);
   }
   /// Trains to the end of the first stage, or on from there to the end.
@@ -74,7 +75,8 @@ TEST_F(Reshape, OtherPiecesTheSameValuesAndTheSameRun) {
                               {"full4", 4, {"--parallel.shard=full"}},
                               {"ep2_dp4", 4, {"--parallel.expert=2"}},
                               {"tp2", 2, {"--parallel.tensor=2"}},
-                              {"pp2_dp2", 4, {"--parallel.pipeline=2"}}}) {
+                              {"pp2_dp2", 4, {"--parallel.pipeline=2"}},
+                              {"pp2_ahead", 2, {"--parallel.pipeline=2", "--parallel.schedule=interleaved", "--parallel.layout=E|tt|m|L"}}}) {
     const Recipe layout = recipe("layout", to.options);
     const std::string reshaped = to.name + std::string("_reshaped"), direct = to.name + std::string("_direct");
     for (const std::string& name : {reshaped, direct}) fs::copy(folder_ / "run", folder_ / name, fs::copy_options::recursive);

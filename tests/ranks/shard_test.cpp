@@ -79,10 +79,7 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
     HeapArena arena;
     Tape tape(arena, parity_tape(one.problem, &buffer));
     ParityStep step(one.decoder, one.inputs, weights, tape, row, 1, &groups, o);
-    {
-      DecoderOutput out = one.decoder.forward(step.context(), step.ids_T());
-      step.losses(out);
-    }
+    run_model(one.decoder, step);
     Cursor(tape).run();
     reducer.end_micro_batch();
   }

@@ -92,12 +92,14 @@ TEST(Traffic, OfFixedShapesIsTheDryRuns) {
 }
 
 TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
-  for (const char* model : {"llama", "zaya", "record"})
+  for (const char* model : {"llama", "zaya", "record", "mtp"})
     for (const int chunks : {1, 2}) {
       LayoutCase c = traffic_case(model, {.pp = 2, .dp = 2});
       c.problem.layers = model == std::string("record") ? 0 : 4;
       c.chunks = chunks;
       if (chunks > 1) c.schedule = PipelineScheduleKind::interleaved;
+      const bool ahead = model == std::string("mtp");
+      if (ahead) c.layout = chunks > 1 ? "Et|tt|tm|mL" : "E,t*4,mm|L";
       SCOPED_TRACE(c.name());
       each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
         rank.passes(one.inputs);
@@ -105,10 +107,14 @@ TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
         const auto stages = static_cast<int>(layout.stages.size());
         const auto border = [&](int stage) {  // before this virtual stage, per micro-batch
           double bytes = 0;
-          for (const TensorMeta& m : one.decoder.border(Precision::f64(), layout.stages[static_cast<size_t>(stage)].first_layer, kParityLength))
+          for (const TensorMeta& m : one.decoder.border(
+                   Precision::f64(), cut_before(layout.stages[static_cast<size_t>(stage)], one.decoder.config(), {}), kParityLength))
             bytes += static_cast<double>(m.bytes());
           return bytes;
         };
+        if (ahead) {  // hidden states of three heads, or of two and the stream
+          EXPECT_EQ(border(stages - 1), 3.0 * kParityLength * static_cast<double>(one.decoder.config().width) * 8);
+        }
         double forward = 0, backward = 0;
         for (int stage = rank.pipe().stage(); stage < stages; stage += 2) {
           if (stage + 1 < stages) forward += border(stage + 1);

@@ -310,6 +310,31 @@ TEST_F(TrainerRanks, PipelineRanks) {
                          {"--model.layers=4", "--model.mtp.depths=1"});
 }
 
+/// Modules of multi-token prediction in stages before the loss's, one or several. Validation and samples run through them too.
+TEST_F(TrainerRanks, PipelinesThatPredictAheadBeforeTheLoss) {
+  const auto layout = [](const std::string& schedule, const std::string& text, std::vector<std::string> more = {}) {
+    more.push_back("--parallel.layout=" + text);
+    return pipeline(schedule, std::move(more));
+  };
+  const std::string shards = "--parallel.shard=optimizer", tensor = "--parallel.tensor=2";
+  expect_interchangeable({{"one", 1, {}},
+                          {"pp2", 2, layout("1f1b", "Ettm|L")},
+                          {"pp2_interleaved", 2, layout("interleaved", "Et|t|m|L")},
+                          {"pp2_zero2_ep2", 4, layout("merged", "E|tt|m|L", {"--parallel.expert=2", shards})},
+                          {"pp2_cp2", 4, layout("zero_bubble", "Ettm|L", {"--parallel.context=2"})}},
+                         {"--model.mtp.depths=1"});
+  EXPECT_EQ(samples(folder_ / "one"), samples(folder_ / "pp2"));
+  const std::vector<std::string> two = {"--model.mtp.depths=2", "--model.attention=gqa"};
+  run({"one", 1, {}}, "both", -1, two);
+  for (const RunLayout& l : {RunLayout{"together", 2, layout("zero_bubble", "Ettmm|L")},
+                             {"apart", 2, layout("interleaved", "Et|t|m|mL")},
+                             {"tp2", 4, layout("merged", "Et|t|m|mL", {tensor})}}) {
+    run(l, l.name, -1, two);
+    EXPECT_LE(worst_difference("both", l.name), kRounding) << l.name;
+    expect_same_statistics("both", l.name);
+  }
+}
+
 TEST_F(TrainerRanks, PipelinesOfTensorRanks) {
   const std::string tensor = "--parallel.tensor=2";
   expect_interchangeable({{"one", 1, {}},

@@ -19,6 +19,15 @@ GroupMaker maker(PaperWorld& world) {
 /// What each rank of a group asks of it, in order.
 using Calls = std::map<std::pair<std::string, std::vector<int>>, std::map<int, std::vector<std::string>>>;
 
+PipelineLayout stages_of(const PaperLayout& l, const ModelConfig& m) {
+  PipelineLayout p = even_pipeline_layout(l.grid.pp, l.chunks, m.layers, m.mtp.modules());
+  if (!l.loss_alone) return p;
+  StageParts &last = p.stages.back(), &before = p.stages[p.stages.size() - 2];
+  before.layers += last.layers, before.modules = last.modules;
+  last = {.first_layer = m.layers, .first_module = m.mtp.modules(), .loss = true};
+  return p;
+}
+
 void list_calls(PaperStage& s, int rank, Calls& calls) {
   for (const Node& node : s.tape.nodes()) {
     const AxisRule* rule = axis_rule(*node.op);
@@ -80,7 +89,9 @@ std::vector<PaperLayout> paper_layouts() {
       {"pp2", {.pp = 2}},
       {"pp2_chunks2", {.pp = 2}, {}, 2},
       {"pp4", {.pp = 4}},
+      {"pp2_loss_alone", {.pp = 2}, {}, 1, true},
       {"pp2_dp2_tp2", {.pp = 2, .dp = 2, .tp = 2}},
+      {"pp2_tp2_sequence_chunks2_loss_alone", {.pp = 2, .tp = 2}, sequence, 2, true},
       {"pp2_cp2_tp2_sequence_gather", {.pp = 2, .cp = 2, .tp = 2}, form(gather, true)},
       {"pp2_dp2_ep2", {.pp = 2, .dp = 2, .ep = 2}},
       {"pp2_dp2_tp2_sequence_ep4_nodes2", {.pp = 2, .dp = 2, .tp = 2, .ep = 4, .etp = 1}, by(hierarchical, true)},
@@ -131,56 +142,43 @@ Value PaperTape::leaf(const Shape& shape, DType type, bool requires_grad) {
 }
 
 PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage, const std::vector<ValueTypes>& received)
-    : PaperTape(decoder.table(), rank) {
-  const std::vector<StageParts>& stages = rank.pipe.layout().stages;
-  const StageParts& parts = stages[static_cast<size_t>(stage)];
+    : PaperTape(decoder.table(), rank), decoder_(decoder) {
+  const StageParts& parts = rank.pipe.layout().stages[static_cast<size_t>(stage)];
   const MoeConfig& moe = decoder.config().moe;
   for (const int64_t layer : decoder.moe_layers()) {
     const Tensor per_expert{nullptr, {moe.experts}, DType::f32, DeviceKind::null};
     c.routers[layer].bias_E = per_expert;
     if (moe.aux_scope == AuxScope::last_step) c.routers[layer].load_E = per_expert;
   }
-  const Value ids_T = leaf({rows()}, DType::i32);
   std::vector<Value> leaves;
   std::map<int32_t, ValueTypes> types_of_leaves;
   if (!parts.embedding) {
     const int64_t own = rows() / (c.sequence_parallel ? c.tensor->size() : 1);
-    for (const TensorMeta& m : decoder.border(c.precision(), parts.first_layer, own)) {
+    for (const TensorMeta& m : decoder.border(c.precision(), cut_before(parts, decoder.config(), tape.options()), own)) {
       leaves.push_back(leaf(m.shape, m.dtype, true));
       types_of_leaves[leaves.back().id()] = received.at(leaves.size() - 1);
     }
   }
-  DecoderOutput out;
-  Stream s = parts.embedding ? decoder.embed(c, ids_T) : decoder.resume(leaves, parts.first_layer, ids_T);
-  decoder.blocks(c, s, parts.first_layer, parts.first_layer + parts.layers, out);
-  if (parts.loss) {
-    decoder.finish(c, s, out);
-    predict(decoder, out);
-  }
-  for (const BalanceLosses& b : out.balance)
-    for (const Value& loss : {b.aux, b.z, b.sequence})
-      if (loss.defined()) losses_.push_back(loss);
+  const Stream s = run_stage(decoder, parts, leaves, *this);
   types = axis_types(c, rank.groups, types_of_leaves);
   for (const Value& loss : losses_)
     for (const AxisType t : types.values.at(loss.id()).types)
       EXPECT_TRUE(t == AxisType::replicate || t == AxisType::rows) << "a loss is " << name_of(t);
   if (parts.loss) return;
-  for (const Value& v : decoder.alive(s, stages[static_cast<size_t>(stage) + 1].first_layer)) sent.push_back(types.values.at(v.id()));
+  for (const Value& v : decoder.alive(s, cut_behind(parts, decoder.config(), tape.options()))) sent.push_back(types.values.at(v.id()));
 }
 
-void PaperStage::predict(const Decoder& decoder, DecoderOutput& out) {
-  const auto head = [&](const Value& hidden_TD) {
-    const HeadResult h = decoder.head(c, {.mode = HeadMode::store}, hidden_TD, leaf({rows()}, DType::i32));
-    losses_.push_back(h.logprob_T), losses_.push_back(h.lse_T);
-  };
-  head(out.hidden_TD);
-  for (int64_t depth = 1; depth <= decoder.config().mtp.depths; ++depth) {
-    DecoderOutput next = decoder.predict_ahead(c, out.stream_TD, leaf({rows()}, DType::i32), depth);
-    head(next.hidden_TD);
-    out.stream_TD = next.stream_TD;
-    std::move(next.balance.begin(), next.balance.end(), std::back_inserter(out.balance));
-  }
+void PaperStage::predict(int64_t, Value hidden_TD) {
+  const HeadResult h = decoder_.head(c, {.mode = HeadMode::store}, hidden_TD, leaf({rows()}, DType::i32));
+  losses_.push_back(h.logprob_T), losses_.push_back(h.lse_T);
 }
+
+void PaperStage::losses(const std::vector<BalanceLosses>& balance) {
+  for (const BalanceLosses& b : balance)
+    for (const Value& loss : {b.aux, b.z, b.sequence})
+      if (loss.defined()) losses_.push_back(loss);
+}
+
 
 void reduce_as_training_does(const ParameterTable& table, PaperRank& rank, GradientBuffer& gradients) {
   GradientReducer reducer(rank.groups, table, gradients, &rank.pipe);
@@ -196,7 +194,7 @@ void check_on_paper(const Decoder& decoder, const PaperLayout& l, const PaperRed
   const Axes axes(Grid(l.grid), l.options);
   const ParameterTable& table = decoder.table();
   const ModelConfig& m = decoder.config();
-  const PipelineLayout stages = even_pipeline_layout(l.grid.pp, l.chunks, m.layers, m.mtp.modules());
+  const PipelineLayout stages = stages_of(l, m);
   std::vector<std::unique_ptr<PaperRank>> ranks;
   for (int r = 0; r < axes.grid().ranks(); ++r) ranks.push_back(std::make_unique<PaperRank>(table, stages, l, r));
   std::vector<RankGradients> gradients(ranks.size());

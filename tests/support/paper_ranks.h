@@ -10,6 +10,7 @@
 #include "parallel/gradient_reducer.h"
 #include "parallel/gradient_sums.h"
 #include "parallel/pipeline_groups.h"
+#include "parallel/stage.h"
 
 namespace ingot::test {
 
@@ -18,6 +19,7 @@ struct PaperLayout {
   GridShape grid;
   RankOptions options = {};
   int chunks = 1;  ///< stages of a pipeline rank
+  bool loss_alone = false;  ///< the last stage's layers and modules of multi-token prediction stand in the one before
 };
 inline void PrintTo(const PaperLayout& l, std::ostream* out) { *out << l.name; }
 
@@ -53,13 +55,19 @@ struct PaperTape {
 };
 
 /// One pass of one rank through one (virtual) stage, from what the stage before sent.
-struct PaperStage : PaperTape {
+struct PaperStage final : PaperTape, StageStep {
   PaperStage(const Decoder& decoder, const PaperRank& rank, int stage, const std::vector<ValueTypes>& received);
   AxisTypes types;
   std::vector<ValueTypes> sent;
 
+  Context& context() override { return c; }
+  Value ids_T() override { return leaf({rows()}, DType::i32); }
+  Value ids_ahead_T(int64_t) override { return leaf({rows()}, DType::i32); }
+  void predict(int64_t depth, Value hidden_TD) override;
+  void losses(const std::vector<BalanceLosses>& balance) override;
+
  private:
-  void predict(const Decoder& decoder, DecoderOutput& out);
+  const Decoder& decoder_;
   std::vector<Value> losses_;
 };
 

@@ -148,21 +148,10 @@ void ParityStep::feed_routers(int64_t first, const RankGroups* groups) {
   }
 }
 
-void ParityStep::losses(DecoderOutput& out) {
-  if (out.hidden_TD.defined()) {
-    predict(out, batch_.targets, 1);
-    for (size_t k = 0; k < batch_.ahead.size(); ++k) {
-      const MicroBatch::Ahead& a = batch_.ahead[k];
-      DecoderOutput next =
-          decoder_.predict_ahead(context_, out.stream_TD, tape_.leaf(a.ids), static_cast<int64_t>(k) + 1);
-      predict(next, a.targets, a.weight);
-      out.stream_TD = std::move(next.stream_TD);
-      std::move(next.balance.begin(), next.balance.end(), std::back_inserter(out.balance));
-    }
-  }
+void ParityStep::losses(const std::vector<BalanceLosses>& balance) {
   for (const Metric& m : tape_.metrics())
     if (!dry()) collect(m);
-  for (const BalanceLosses& b : out.balance) {
+  for (const BalanceLosses& b : balance) {
     seed(b.aux, kAuxCoefficient * share_);
     seed(b.z, 0.001 * share_);
   }
@@ -194,8 +183,13 @@ void ParityStep::seed(const Value& v, double cotangent) {
   tape_.seed(v, t);
 }
 
-void ParityStep::predict(DecoderOutput& out, const Tensor& targets, double weight) {
-  const HeadResult h = decoder_.head(context_, {.mode = HeadMode::store}, out.hidden_TD, tape_.leaf(targets));
+Value ParityStep::ids_ahead_T(int64_t depth) { return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids); }
+
+void ParityStep::predict(int64_t depth, Value hidden_TD) {
+  const auto k = static_cast<size_t>(depth) - 1;
+  const Tensor targets = depth > 0 ? batch_.ahead.at(k).targets : batch_.targets;
+  const double weight = depth > 0 ? batch_.ahead[k].weight : 1;
+  const HeadResult h = decoder_.head(context_, {.mode = HeadMode::store}, hidden_TD, tape_.leaf(targets));
   if (!dry())
     for (const double lp : reference::load(h.logprob_T.tensor())) outcome_.nll -= weight * lp;
   seed(h.logprob_T, -weight / static_cast<double>(inputs_.batch.valid_targets));
@@ -208,10 +202,7 @@ ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder
   Tape tape(arena, parity_tape(problem, &gradients));
   gradients.begin_step();
   ParityStep step(decoder, inputs, weights, tape, 0, problem.rows, nullptr, outcome);
-  {
-    DecoderOutput out = decoder.forward(step.context(), step.ids_T());
-    step.losses(out);
-  }
+  run_model(decoder, step);
   Cursor(tape).run();
   gradients.finish_step();
   for (int i = 0; i < weights.size(); ++i)

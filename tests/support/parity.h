@@ -66,13 +66,14 @@ class ParityStep final : public StageStep {
              int64_t count, const RankGroups* groups, ParityOutcome& outcome);
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
-  void losses(DecoderOutput& out) override;
+  Value ids_ahead_T(int64_t depth) override;
+  void predict(int64_t depth, Value hidden_TD) override;
+  void losses(const std::vector<BalanceLosses>& balance) override;
 
  private:
   bool dry() const { return tape_.options().device == DeviceKind::null; }
   void cut_sequences(const RankGroups& groups);
   void feed_routers(int64_t first, const RankGroups* groups);
-  void predict(DecoderOutput& out, const Tensor& targets, double weight);
   void collect(const Metric& m);
   void seed(const Value& v, double cotangent);
 
