@@ -98,8 +98,8 @@ std::map<const Op*, AxisRule> make_table() {
       {&merge_vocabulary_op(), {.passes = kRowwise, .on = group_axes, .change = {parts, replicate}, .group = of_collective}},
       {&with_halo_op(), among_sequences({rows, halo}, of_context)},
       {&without_halo_op(), among_sequences({halo, rows}, of_context)},
-      {&rows_to_heads_op(), among_sequences({rows, parts}, of_heads)},
-      {&heads_to_rows_op(), among_sequences({parts, rows}, of_heads)},
+      {&rows_to_heads_op(), {.passes = kHeads, .on = group_axes, .change = {rows, parts}, .group = of_heads}},
+      {&heads_to_rows_op(), {.passes = kHeads, .on = group_axes, .change = {parts, rows}, .group = of_heads}},
       {&context_attention_op(), among_sequences({rows, rows}, of_attention)},
   };
 }

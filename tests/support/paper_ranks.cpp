@@ -132,7 +132,7 @@ PaperTape::PaperTape(const ParameterTable& table, const PaperRank& rank)
     std::iota(positions.begin() + whole.count, positions.begin() + whole.count + kLength, 0);
   }
   if (const Communicator& context = rank.groups.context(); context.size() > 1)
-    c.context_rows = &chunks.emplace(whole, kLength, positions.data(), context.rank(), context.size());
+    c.context_rows = &chunks.emplace(whole, kLength, positions.data(), context.rank(), context.size(), rank.groups.context_inner().size());
   rank.groups.join(c);
   c.positions_T = leaf({rows()}, DType::i32);
 }
