@@ -78,6 +78,8 @@ class Communicator {
   [[nodiscard]] Pending recv(const Tensor& tensor, int from);
   /// Waits until all ranks are here.
   void barrier();
+  /// For plans: begins nothing, and is waited for as an operation would be.
+  [[nodiscard]] virtual Pending rehearse() { return {}; }
 
  protected:
   virtual Pending start(CommRequest request) = 0;

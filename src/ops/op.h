@@ -20,7 +20,6 @@ namespace ingot {
 
 class Pending;  // comm/communicator.h
 
-
 /// What an input is to the backward pass.
 enum class InputKind {
   activation,  ///< its gradient is on the critical path: written by backward_input
@@ -117,6 +116,14 @@ struct Op {
   std::vector<Kernel> kernels;  ///< best first, the reference last
   /// Moves data between ranks and does nothing else: its results may come while other ops run (OpCall::pending).
   bool transfers = false;
+  /// Of one that transfers: the first row of its output that is this rank's input, whole and unchanged; nullptr: none is.
+  int64_t (*own_row)(const OpCall& call) = nullptr;
+  /// Each row of its only output follows from that row of the first input and all of the others, so it may be computed in
+  /// parts, beginning with rows that are there (numerics rule 1).
+  bool by_rows = false;
+  /// Of one that speaks to other ranks: what the null device does in place of a kernel. It begins operations and waits for
+  /// them where the kernel does, with nothing to move (Communicator::rehearse), so that work takes turns as on a device.
+  void (*rehearse)(const OpCall& call, bool backward) = nullptr;
 };
 
 /// Which kernels a run may use. strict (default): f32 and bf16 problems must find a fast kernel, else an Error that

@@ -30,9 +30,8 @@ class Pipeline {
 
   /// The table's work on all micro-batches (with a forward schedule, and a tape that does not record, evaluation), each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena`
   /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
-  /// this rank's whole step; where strands hand over (a merged schedule with tensor or expert groups) the
-  /// order of buffers is another than on a device, so such a step needs a HeapArena. Returns how many waits
-  /// for groups were hidden.
+  /// this rank's whole step: strands take turns there as on a device. Returns how many waits for groups were
+  /// hidden.
   Strands::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
                      Arena& arena) const;
 

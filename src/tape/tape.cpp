@@ -167,7 +167,6 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
   INGOT_CHECK(inputs.size() == op.inputs.size(), "op '{}' takes {} inputs, got {}", op.name, op.inputs.size(),
               inputs.size());
   Node node{&op, attr, {}, {}, static_cast<int32_t>(segments_.size()) - 1};
-  std::vector<Tensor> in;
   bool needs_gradient = false;
   size_t i = 0;
   for (const Value& v : inputs) {
@@ -175,9 +174,9 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     INGOT_CHECK(v.defined() || slot.optional, "op '{}': input '{}' is missing", op.name, slot.name);
     INGOT_CHECK(!v.defined() || v.tape() == this, "op '{}': input '{}' lives on another tape", op.name, slot.name);
     node.inputs.push_back(v.id());
-    in.push_back(v.defined() ? input_of(v.id()) : Tensor());
     needs_gradient |= v.defined() && slot.kind != InputKind::data && slots_[static_cast<size_t>(v.id())].requires_grad;
   }
+  const std::vector<Tensor> in = inputs_of(node);
   std::vector<TensorMeta> metas(op.outputs.size());
   OpCall call{attr.data(), in, {}, {}, {}};
   op.infer(call, metas);
@@ -195,26 +194,67 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     values.emplace_back(this, id);
     out.push_back(tensor_of(id));
   }
-  Pending pending;
-  execute(op, attr, in, out, op.transfers ? &pending : nullptr);
-  if (op.transfers) {
-    std::vector<int32_t> from;
-    for (const int32_t id : node.inputs)
-      if (id >= 0) from.push_back(id);
-    take_off(std::move(pending), static_cast<int32_t>(nodes_.size()), std::move(from), node.outputs, false);
-  }
+  run_forward(node, in, out, false);
   record(std::move(node));
   return values;
 }
 
-void Tape::execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending) {
-  OpCall call{attr.data(), in, out, {}, {}};
+int32_t Tape::coming_by_rows(const Node& node) const {
+  if (!node.op->by_rows || node.inputs[0] < 0) return -1;
+  const int32_t transfer = slots_[static_cast<size_t>(node.inputs[0])].transfer;
+  return transfer >= 0 && transfers_[static_cast<size_t>(transfer)].own_row >= 0 ? transfer : -1;
+}
+
+std::vector<Tensor> Tape::inputs_of(const Node& node) {
+  std::vector<Tensor> in;
+  for (const int32_t id : node.inputs)
+    in.push_back(id < 0 ? Tensor() : in.empty() && coming_by_rows(node) >= 0 ? tensor_of(id) : input_of(id));
+  return in;
+}
+
+/// `again`: a repetition for backward.
+void Tape::run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool again) {
+  if (!node.op->transfers) {
+    const int32_t coming = coming_by_rows(node);
+    return coming >= 0 ? execute_by_rows(node, in, out, coming) : execute(node, in, out, nullptr);
+  }
+  Pending pending;
+  execute(node, in, out, &pending);
+  std::vector<int32_t> from;
+  for (const int32_t id : node.inputs)
+    if (id >= 0) from.push_back(id);
+  take_off(std::move(pending), again ? -1 : static_cast<int32_t>(nodes_.size()), std::move(from), node.outputs, false);
+  if (node.op->own_row != nullptr) transfers_.back().own_row = node.op->own_row({node.attr.data(), in, out, {}, {}});
+}
+
+/// The rows that this rank sends are there already; the others' arrive while their product is formed.
+void Tape::execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, int32_t transfer) {
+  const Transfer& t = transfers_[static_cast<size_t>(transfer)];
+  const Tensor own = tensor_of(t.from[0]);
+  const int64_t begin = t.own_row, end = begin + own.dim(0), rows = in[0].dim(0);
+  std::vector<Tensor> part(in.begin(), in.end());
+  const auto run = [&](const Tensor& x, int64_t first, int64_t last) {
+    if (first == last) return;
+    part[0] = x;
+    const Tensor y = out[0].slice(first, last);
+    execute(node, part, {&y, 1}, nullptr);
+  };
+  run(own, begin, end);
+  land(transfer);
+  run(in[0].slice(0, begin), 0, begin);
+  run(in[0].slice(end, rows), end, rows);
+}
+
+void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending) {
+  const Op& op = *node.op;
+  OpCall call{node.attr.data(), in, out, {}, {}};
   call.pending = pending;
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
   const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
   if (options_.device == DeviceKind::cpu) select_kernel(op, call).forward(call);
+  else if (op.rehearse != nullptr) op.rehearse(call, false);
   if (options_.profile != nullptr) {
     OpProfile& p = (*options_.profile)[op.name];
     ++p.calls;
@@ -319,11 +359,10 @@ void Tape::materialise(int32_t id) {
   const int32_t index = slots_[static_cast<size_t>(id)].producer;
   INGOT_CHECK(index >= 0 && nodes_[static_cast<size_t>(index)].recipe_held, "value {} cannot be recomputed", id);
   Node& node = nodes_[static_cast<size_t>(index)];
-  std::vector<Tensor> in, out;
-  for (const int32_t input : node.inputs) {
+  for (const int32_t input : node.inputs)
     if (input >= 0) materialise(input);
-    in.push_back(input >= 0 ? input_of(input) : Tensor());
-  }
+  const std::vector<Tensor> in = inputs_of(node);
+  std::vector<Tensor> out;
   for (const int32_t output : node.outputs) {
     Slot& v = slots_[static_cast<size_t>(output)];
     if (v.arriving) arrive(v);
@@ -331,14 +370,7 @@ void Tape::materialise(int32_t id) {
     if (!v.present) allocate(v, "recomputed");
     out.push_back(tensor_of(output));
   }
-  Pending pending;
-  execute(*node.op, node.attr, in, out, node.op->transfers ? &pending : nullptr);
-  if (node.op->transfers) {
-    std::vector<int32_t> from;
-    for (const int32_t input : node.inputs)
-      if (input >= 0) from.push_back(input);
-    take_off(std::move(pending), -1, std::move(from), node.outputs, false);
-  }
+  run_forward(node, in, out, true);
   for (const int32_t output : node.outputs) {  // what nobody waits for was only a by-product
     Slot& v = slots_[static_cast<size_t>(output)];
     if (v.holds == 0 && v.handles == 0) free_buffer(v);

@@ -7,7 +7,7 @@
 // backward asks for it (kernels are pure, so the bits are the same); under offload it is written to a slower tier while
 // the next segment runs forward, and read back while the segment after its own runs backward.
 // Transfers. What an op receives from other ranks may arrive while later ops run: the tape waits when somebody reads it,
-// and keeps what is being sent until then. While backward has transfers, weight gradients of a layer are computed where
+// and keeps what is being sent until then. An op by rows (ops/op.h) begins with the rows that were this rank's own. While backward has transfers, weight gradients of a layer are computed where
 // something waits, at the latest at the layer's end.
 // Gradients. Each gradient slot is written by its first contribution and accumulated by later ones; the tape decides
 // which. Parameter gradients go to a GradientSink in the order (micro-batch, reverse tape index).
@@ -23,36 +23,11 @@
 
 #include "comm/communicator.h"
 #include "ops/op.h"
+#include "tape/value.h"
 #include "tensor/arena.h"
 #include "tensor/offload.h"
 
 namespace ingot {
-
-class Tape;
-
-/// Counted handle of a tensor on a tape. Default-constructed: "absent" (an optional input that is not there).
-class Value {
- public:
-  Value() = default;
-  Value(Tape* tape, int32_t id);
-  Value(const Value& o);
-  Value(Value&& o) noexcept;
-  Value& operator=(Value o) noexcept;
-  ~Value();
-  bool defined() const { return tape_ != nullptr; }
-  int32_t id() const { return id_; }
-  const TensorMeta& meta() const;
-  const Shape& shape() const { return meta().shape; }
-  int64_t dim(int i) const { return meta().shape[i]; }
-  DType dtype() const { return meta().dtype; }
-  /// The data; valid while this handle lives.
-  Tensor tensor() const;
-  Tape* tape() const { return tape_; }
-
- private:
-  Tape* tape_ = nullptr;
-  int32_t id_ = -1;
-};
 
 /// Receives parameter gradients. Parameters are named by the index that Tape::parameter was called with.
 class GradientSink {
@@ -220,15 +195,20 @@ class Tape {
     int32_t node = -1;      ///< to show observers when it has landed; -1: a repetition
     bool backward = false;  ///< moves gradients
     std::vector<int32_t> from, to;
+    int64_t own_row = -1;  ///< where what is sent begins among the rows that come; -1: nowhere
     bool landed = false;
   };
 
   Tensor tensor_of(int32_t id) const;
   Tensor arrived(int32_t id);   ///< waits for it
   Tensor input_of(int32_t id);  ///< for an op that reads it
+  std::vector<Tensor> inputs_of(const Node& node);  ///< for run_forward
+  int32_t coming_by_rows(const Node& node) const;   ///< the transfer that an op by rows need not wait for, or -1
   int32_t add_value(const TensorMeta& meta);
   void allocate(Slot& v, const char* category);
-  void execute(const Op& op, const AttrBox& attr, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending);
+  void run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool again);
+  void execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending);
+  void execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, int32_t transfer);
   bool watched() const { return options_.observer != nullptr || options_.check_finite; }
   void take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to, bool backward);
   void land(int32_t transfer);

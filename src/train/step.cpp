@@ -72,13 +72,6 @@ PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
   return {pipe.stages(), pipe.layout().chunks(), static_cast<int>(micro_batches)};
 }
 
-/// Merged strands hand over where they wait for other ranks, which the null device does not foresee.
-bool strands_hand_over(const StepRanks& ranks) {
-  const RankGroups* g = ranks.groups;
-  return ranks.pipe != nullptr && ranks.schedule == PipelineScheduleKind::merged &&
-         g->tensor().size() * g->expert().size() * g->context().size() > 1;
-}
-
 TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {
   TapeOptions t;
   t.device = device;
@@ -160,8 +153,7 @@ StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks&
     reducer_ = std::make_unique<GradientReducer>(*ranks.groups, model.decoder().table(), gradients, ranks.pipe);
 }
 
-Arena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
-  if (strands_hand_over(ranks_)) return heap_;
+PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
   const std::string key = fmt::format("{} of {}x{} head {} z {} policy {}", ranks_.pipe != nullptr ? count : 1, options.micro_batch,
                                       batch.sequence_length, static_cast<int>(options.head), options.z_coefficient != 0,
                                       static_cast<const void*>(options.policy));
@@ -179,7 +171,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   INGOT_CHECK(options.micro_batch > 0 && batch.rows % (options.micro_batch * ranks) == 0,
               "{} rows in micro-batches of {} on {} ranks", batch.rows, options.micro_batch, ranks);
   const int64_t count = batch.rows / (ranks * options.micro_batch);
-  Arena& arena = prepare_arena(batch, options, count);
+  PlannedArena& arena = prepare_arena(batch, options, count);
   gradients_.begin_step();
   const std::vector<LookAhead> ahead = look_ahead(batch, model_.config().mtp);
   const StepTokens tokens{batch.rows * batch.sequence_length, batch.valid_targets};
@@ -196,12 +188,12 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   };
   if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {
-    if (arena_) arena_->restart();
+    arena.restart();
     run_pipeline(model_, ranks_, make_pipeline_schedule(ranks_.schedule, shape_of(*ranks_.pipe, count)), make,
                  options.micro_batch * batch.sequence_length, how, arena);
   } else {
     for (int b = 0; b < count; ++b) {
-      arena_->restart();
+      arena.restart();
       Tape tape(arena, how);
       const auto step = make(tape, b);
       run_model(model_.decoder(), *step);

@@ -60,7 +60,7 @@ class StepRunner {
   /// This rank's part of rows [first, first + count) of the batch.
   MicroBatch part_of(const data::Batch& batch, int64_t first, int64_t count, std::span<const LookAhead> ahead) const;
   /// The memory of a step of `count` micro-batches.
-  Arena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
+  PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;
   GradientBuffer& gradients_;
   StepRanks ranks_;

@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "comm/threads.h"
+#include "ops/collective/collective.h"
+#include "ops/linear/linear.h"
+#include "ops/reference.h"
 #include "support/layout_parity.h"
 
 namespace ingot::test {
@@ -113,6 +118,70 @@ TEST(Transfers, TheSharedExpertRunsWhileTokensTravel) {
   const bool shared = std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return l.find(".shared.") != std::string::npos; });
   ASSERT_TRUE(shared) << "the model has no shared expert";
   EXPECT_TRUE(between(lines, "start all_to_all", ".shared.", "wait all_to_all"));
+}
+
+/// What the kernel of twice_op did, on the thread that runs it.
+thread_local std::vector<std::string>* twice_diary = nullptr;
+
+/// y = 2 x in f64, by rows.
+const Op& twice_op() {
+  static const Kernel kernel{"test", [](const OpCall&) -> const char* { return nullptr; },
+                             [](const OpCall& call) {
+                               twice_diary->push_back(fmt::format("{} rows", call.in[0].dim(0)));
+                               for (int64_t i = 0; i < call.in[0].numel(); ++i) call.out[0].as<double>()[i] = 2 * call.in[0].as<double>()[i];
+                             },
+                             nullptr, nullptr};
+  static const Op op{"twice", {{"x", InputKind::data}}, {{"y", false}}, [](const void*) { return BackwardReads{}; },
+                     [](const OpCall& call, std::span<TensorMeta> out) { out[0] = call.in[0].meta; },
+                     [](const OpCall&) { return OpCost{}; }, nullptr, [](const void*) { return std::string(); },
+                     {kernel}, false, nullptr, true};
+  return op;
+}
+
+TEST(Transfers, AnOpByRowsBeginsWithOwnRows) {
+  std::vector<std::string> diaries[3];
+  run_ranks(3, [&](ThreadRank& self) {
+    std::vector<std::string>& lines = *(twice_diary = &diaries[self.rank()]);
+    const std::unique_ptr<Communicator> group = self.group("three", {0, 1, 2});
+    Diary axis(*group, lines);
+    HeapArena arena;
+    Tape tape(arena, {.record = false});
+    std::vector<double> x(static_cast<size_t>(2 * 2), 1 + self.rank());
+    const Value all = all_gather_rows(tape, &axis, tape.leaf(Tensor::of(x.data(), {2, 2})));
+    const Value y = tape.apply(twice_op(), 0, {all}).front();
+    for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(y.tensor().as<double>()[i], static_cast<double>(2 * (1 + i / 4))) << i;
+    EXPECT_EQ(all.tensor().as<double>()[11], 3);
+  });
+  const std::string start = "start all_gather", wait = "wait all_gather";
+  EXPECT_EQ(diaries[0], (std::vector<std::string>{start, "2 rows", wait, "4 rows"}));
+  EXPECT_EQ(diaries[1], (std::vector<std::string>{start, "2 rows", wait, "2 rows", "2 rows"}));
+  EXPECT_EQ(diaries[2], (std::vector<std::string>{start, "2 rows", wait, "4 rows"}));
+}
+
+TEST(Transfers, AProductThatBeganWithOwnRowsHasTheSameBits) {
+  constexpr int64_t kRows = 5, kIn = 37, kOut = 29;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    run_ranks(3, [&](ThreadRank& self) {
+      const std::unique_ptr<Communicator> group = self.group("three", {0, 1, 2});
+      HeapArena arena;
+      Tape tape(arena, {.record = false});
+      const Block memory = arena.allocate((3 * kRows * kIn + kOut * kIn + kOut) * size_of(dtype), "test");
+      const Tensor rows(memory.data, {3 * kRows, kIn}, dtype);
+      const Tensor weight(static_cast<char*>(memory.data) + rows.bytes(), {kOut, kIn}, dtype);
+      const Tensor bias(static_cast<char*>(memory.data) + rows.bytes() + weight.bytes(), {kOut}, dtype);
+      for (const Tensor& t : {rows, weight, bias}) {
+        std::vector<double> values(static_cast<size_t>(t.numel()));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i * i + i));
+        reference::store(t, values);
+      }
+      const Value w = tape.leaf(weight), b = tape.leaf(bias);
+      const Value whole = linear(tape, dtype, tape.leaf(rows), w, b);
+      const Value own = tape.leaf(rows.slice(self.rank() * kRows, (self.rank() + 1) * kRows));
+      const Value parts = linear(tape, dtype, all_gather_rows(tape, group.get(), own), w, b);
+      EXPECT_EQ(std::memcmp(whole.tensor().data, parts.tensor().data, static_cast<size_t>(whole.tensor().bytes())), 0) << name_of(dtype);
+      arena.release(memory);
+    });
+  }
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class LayoutRank {
   const GradientBuffer& gradients() const { return gradients_; }
 
  private:
-  /// The strands of a merged schedule take buffers in an order that no dry run sees.
+  /// Strands of a merged schedule take turns where they wait for other ranks.
   bool hands_over() const;
   PipelineSchedule schedule() const;
   Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome);

@@ -116,6 +116,13 @@ OpCost cost(const OpCall& call) {
 
 BackwardReads reads(const void*) { return {}; }
 
+template <bool forward_moves, bool backward_moves>
+void rehearse(const OpCall& call, bool back) {
+  if (back ? backward_moves : forward_moves) finish(call, group_of(call.attr<CollectiveAttr>().comm).rehearse());
+}
+
+int64_t own_row(const OpCall& call) { return group_of(call.attr<CollectiveAttr>().comm).rank() * call.in[0].dim(0); }
+
 int64_t scratch_bytes(const OpCall& call) {
   return !call.d_in.empty() && call.d_in[0].accumulate ? call.d_in[0].tensor.bytes() : 0;
 }
@@ -141,25 +148,25 @@ Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
 
 const Op& copy_to_axis_op() {
   static const Op op{"copy_to_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
-                     cost<0, 2>,     scratch_bytes, print,   kernels<keep, sum>(), true};
+                     cost<0, 2>,     scratch_bytes, print,   kernels<keep, sum>(), true, nullptr, false, rehearse<false, true>};
   return op;
 }
 
 const Op& reduce_from_axis_op() {
   static const Op op{"reduce_from_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
-                     cost<2, 0>,         scratch_bytes, print,   kernels<sum, keep>(), true};
+                     cost<2, 0>,         scratch_bytes, print,   kernels<sum, keep>(), true, nullptr, false, rehearse<true, false>};
   return op;
 }
 
 const Op& all_gather_rows_op() {
   static const Op op{"all_gather_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::times>,
-                     cost<1, 1>,        scratch_bytes, print,   kernels<gather, scatter>(), true};
+                     cost<1, 1>,        scratch_bytes, print,   kernels<gather, scatter>(), true, own_row, false, rehearse<true, true>};
   return op;
 }
 
 const Op& reduce_scatter_rows_op() {
   static const Op op{"reduce_scatter_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::over>,
-                     cost<1, 1>,            scratch_bytes, print,   kernels<scatter, gather>(), true};
+                     cost<1, 1>,            scratch_bytes, print,   kernels<scatter, gather>(), true, nullptr, false, rehearse<true, true>};
   return op;
 }
 

@@ -298,6 +298,31 @@ std::string print(const void* attr) {
   return a.comm != nullptr ? fmt::format("{} of {} ranks, room {}", a.comm->name(), a.comm->size(), a.room) : "one rank";
 }
 
+/// A move with no end in scratch may outlive its call (Move::direct).
+bool is_direct(const ExchangeAttr& a, const Tensor& rows, const Tensor& counts) {
+  return wire_type(a, rows.dtype()) == rows.dtype() && !has_blocks(a, counts);
+}
+
+void rehearse(const OpCall& call, bool direct) {
+  Pending moves = group_of(call.attr<ExchangeAttr>().comm).rehearse();
+  if (direct) finish(call, std::move(moves));
+  else moves.wait();
+}
+
+void rehearse_exchange(const OpCall& call, bool back) {
+  ExchangeAttr a = call.attr<ExchangeAttr>();
+  if (!back) {
+    group_of(a.comm).rehearse().wait();  // the counts
+    return rehearse(call, is_direct(a, call.in[0], call.in[3]));
+  }
+  for (size_t i = 0; i < 2; ++i, a.bf16 = false)
+    if (call.d_in[i].wanted()) rehearse(call, is_direct(a, call.d_in[i].tensor, call.in[3]));
+}
+
+void rehearse_return(const OpCall& call, bool) {
+  rehearse(call, is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0], call.in[1]));
+}
+
 /// One kernel under both names, as in collective.cpp.
 std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&)) {
   return {{"communicator", reference::accept, forward, backward, nullptr},
@@ -316,7 +341,10 @@ const Op& exchange_rows_op() {
                      scratch_exchange,
                      print,
                      kernels(forward_exchange, backward_exchange),
-                     true};
+                     true,
+                     nullptr,
+                     false,
+                     rehearse_exchange};
   return op;
 }
 
@@ -330,7 +358,10 @@ const Op& return_rows_op() {
                      scratch_return,
                      print,
                      kernels(forward_return, backward_return),
-                     true};
+                     true,
+                     nullptr,
+                     false,
+                     rehearse_return};
   return op;
 }
 

@@ -83,6 +83,10 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
+void rehearse(const OpCall& call, bool back) {
+  if (!back) group_of(call.attr<CollectiveAttr>().comm).rehearse().wait();
+}
+
 BackwardReads reads(const void*) {
   BackwardReads r;
   r.input_in = slot_bit(kLse) | slot_bit(kEntropy) | slot_bit(kLocal) | slot_bit(kTargets);
@@ -107,7 +111,11 @@ const Op& merge_vocabulary_op() {
                      nullptr,
                      print,
                      {{"communicator", reference::accept, forward, backward, nullptr},
-                      {"reference", reference::accept, forward, backward, nullptr}}};
+                      {"reference", reference::accept, forward, backward, nullptr}},
+                     false,
+                     nullptr,
+                     false,
+                     rehearse};
   return op;
 }
 

@@ -49,4 +49,22 @@ void BlockPass::pass_around(const Visit& visit) const {
   d_sent.wait();
 }
 
+void BlockPass::rehearse(Communicator& comm, bool ring, bool back) {
+  if (!ring) {
+    comm.rehearse().wait();
+    if (back) comm.rehearse().wait();
+    return;
+  }
+  Pending coming, d_coming;
+  for (int step = 0; step < comm.size(); ++step) {
+    if (step + 1 < comm.size()) coming = comm.rehearse();
+    if (back) {
+      d_coming.wait();
+      d_coming = comm.rehearse();
+    }
+    coming.wait();
+  }
+  d_coming.wait();
+}
+
 }  // namespace ingot

@@ -23,6 +23,8 @@ struct BlockPass {
   /// A block's rank, the block, and in backward where its cotangents must be written.
   using Visit = std::function<void(int rank, const Tensor& block, const Tensor& d_block)>;
   void run(const Visit& visit) const;
+  /// Op::rehearse of one that runs this.
+  static void rehearse(Communicator& comm, bool ring, bool back);
 
  private:
   void gather(const Visit& visit) const;

@@ -54,6 +54,11 @@ OpCost cost(const OpCall& call) {
 
 BackwardReads reads(const void*) { return {0b1, 0b11, 0, 0}; }
 
+void rehearse(const OpCall& call, bool back) {
+  const auto& attr = call.attr<ContextAttentionAttr>();
+  BlockPass::rehearse(group_of(attr.context.comm), attr.ring, back);
+}
+
 std::string print(const void* attr_data) {
   const auto& attr = *static_cast<const ContextAttentionAttr*>(attr_data);
   const AttentionAttr& a = attr.attention;
@@ -106,7 +111,9 @@ void pack_keys(const AttentionAttr& a, const Tensor& qkv, const Tensor& own) {
 const Op& context_attention_op() {
   static const Op op{"context_attention", {{"qkv"}}, {{"o"}, {"lse", false}, {"max_logit", false}},
                      reads,               infer,     cost,
-                     scratch_bytes,       print,     {context_attention_cpu(), context_attention_reference()}};
+                     scratch_bytes,       print,     {context_attention_cpu(), context_attention_reference()},
+                     false,               nullptr,   false,
+                     rehearse};
   return op;
 }
 

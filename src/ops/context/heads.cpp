@@ -112,6 +112,8 @@ std::string print(const void* attr) {
   return fmt::format("{}+{}+{} heads over {} ranks", a.heads[0], a.heads[1], a.heads[2], a.context.rows->ranks());
 }
 
+void rehearse(const OpCall& call, bool) { group_of(call.attr<HeadsAttr>().context.comm).rehearse().wait(); }
+
 template <Move move, Move adjoint>
 std::vector<Kernel> kernels() {
   return {{"communicator", reference::accept, forward<move>, backward<adjoint>, nullptr},
@@ -121,11 +123,11 @@ std::vector<Kernel> kernels() {
 }  // namespace
 
 const Op& rows_to_heads_op() {
-  static const Op op{"rows_to_heads", {{"x"}}, {{"y"}}, reads, infer<true>, cost, scratch_bytes, print, kernels<to_heads, to_rows>()};
+  static const Op op{"rows_to_heads", {{"x"}}, {{"y"}}, reads, infer<true>, cost, scratch_bytes, print, kernels<to_heads, to_rows>(), false, nullptr, false, rehearse};
   return op;
 }
 const Op& heads_to_rows_op() {
-  static const Op op{"heads_to_rows", {{"y"}}, {{"x"}}, reads, infer<false>, cost, scratch_bytes, print, kernels<to_rows, to_heads>()};
+  static const Op op{"heads_to_rows", {{"y"}}, {{"x"}}, reads, infer<false>, cost, scratch_bytes, print, kernels<to_rows, to_heads>(), false, nullptr, false, rehearse};
   return op;
 }
 

@@ -43,7 +43,10 @@ const Op& linear_op() {
                      cost,
                      linear_scratch_bytes,
                      print,
-                     linear_kernels()};
+                     linear_kernels(),
+                     false,
+                     nullptr,
+                     true};
   return op;
 }
 
