@@ -14,12 +14,14 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "comm/messages.h"
+#include "comm/shared_transport.h"
 #include "comm/watchdog.h"
 
 namespace ingot {
@@ -35,6 +37,14 @@ void check(int code, const char* call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   fail("{}: {}", call, std::string(text, static_cast<size_t>(length)));
+}
+
+/// "off": as between nodes, for comparisons, or where windows do not work.
+bool switched_off(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || std::strcmp(text, "on") == 0) return false;
+  if (std::strcmp(text, "off") == 0) return true;
+  throw Error(fmt::format("${} is '{}'", variable, text), "set it to on or off, or unset it");
 }
 
 /// Requests are kept here by index: MPI_Request is a pointer in one library and a number in the other.
@@ -83,6 +93,8 @@ class MpiWorld final : public MessageWorld {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_group(MPI_COMM_WORLD, &everyone_), "MPI_Comm_group");
+    const int mine = !switched_off("INGOT_SHARED_MEMORY");
+    check(MPI_Allreduce(&mine, &shares_memory_, 1, MPI_INT, MPI_MIN, control_), "MPI_Allreduce");
     for (int r = 0; r < ranks; ++r)
       if (r != rank)
         check(MPI_Irecv(&bye(r).why, 1, MPI_BYTE, r, kLeaving, control_, &bye(r).request), "MPI_Irecv");
@@ -130,7 +142,57 @@ class MpiWorld final : public MessageWorld {
     check(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &comm), "MPI_Comm_create_group");
     check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     MPI_Group_free(&group);
-    return std::make_unique<MpiTransport>(comm);
+    return share_memory(comm, std::make_unique<MpiTransport>(comm));
+  }
+
+  /// Ranks of the group on this node speak through a window that they share, if the library can make one.
+  std::unique_ptr<Transport> share_memory(MPI_Comm comm, std::unique_ptr<Transport> messages) {
+    if (!shares_memory_) return messages;
+    MPI_Comm node;
+    int rank = 0, ranks = 0, near = 0;
+    check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm, &ranks), "MPI_Comm_size");
+    check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+    check(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_size(node, &near), "MPI_Comm_size");
+    std::vector<std::byte*> regions(static_cast<size_t>(ranks), nullptr);
+    if (near > 1 && make_window(node, SharedTransport::region_bytes(ranks)))
+      for (int r = 0; r < ranks; ++r) regions[static_cast<size_t>(r)] = region_of(r, comm, node);
+    if (std::byte* own = regions[static_cast<size_t>(rank)]) SharedTransport::prepare(own, ranks);
+    check(MPI_Barrier(node), "MPI_Barrier");
+    MPI_Comm_free(&node);
+    return std::make_unique<SharedTransport>(rank, std::move(regions), std::move(messages));
+  }
+
+  /// Adds one to windows_; false where any rank could not.
+  bool make_window(MPI_Comm node, int64_t bytes) {
+    MPI_Info info;
+    MPI_Win window = MPI_WIN_NULL;
+    void* own = nullptr;
+    check(MPI_Info_create(&info), "MPI_Info_create");
+    check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");  // whole pages, near their rank
+    int made = MPI_Win_allocate_shared(bytes, 1, info, node, &own, &window) == MPI_SUCCESS, all = 0;
+    MPI_Info_free(&info);
+    check(MPI_Allreduce(&made, &all, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
+    if (made) windows_.push_back(window);
+    if (!all && !std::exchange(warned_, true))
+      log::warn("MPI has no shared memory for the ranks of this node: they send each other messages, which is slower");
+    return all != 0;
+  }
+
+  /// Of rank `r` of `comm`, in the newest window; nullptr: it is on another node.
+  std::byte* region_of(int r, MPI_Comm comm, MPI_Comm node) {
+    MPI_Group all, near;
+    int there = MPI_UNDEFINED, unit = 0;
+    MPI_Aint bytes = 0;
+    void* region = nullptr;
+    check(MPI_Comm_group(comm, &all), "MPI_Comm_group");
+    check(MPI_Comm_group(node, &near), "MPI_Comm_group");
+    check(MPI_Group_translate_ranks(all, 1, &r, near, &there), "MPI_Group_translate_ranks");
+    MPI_Group_free(&all);
+    MPI_Group_free(&near);
+    if (there != MPI_UNDEFINED) check(MPI_Win_shared_query(windows_.back(), there, &bytes, &unit, &region), "MPI_Win_shared_query");
+    return static_cast<std::byte*>(region);
   }
 
   bool has_left(int rank) override {
@@ -170,6 +232,7 @@ class MpiWorld final : public MessageWorld {
     // Finalising while another rank ends the run can hang.
     if (const std::string failed = failed_rank(); !failed.empty()) fail("rank {} has done its part, but {}", rank(), failed);
     check(MPI_Waitall(ranks(), sends.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+    for (MPI_Win& window : windows_) MPI_Win_free(&window);
     MPI_Group_free(&everyone_);
     MPI_Comm_free(&control_);
     MPI_Finalize();
@@ -247,6 +310,9 @@ class MpiWorld final : public MessageWorld {
 
   MPI_Comm control_ = MPI_COMM_NULL;
   MPI_Group everyone_ = MPI_GROUP_NULL;
+  int shares_memory_ = 0;  ///< where no rank has switched it off
+  bool warned_ = false;
+  std::vector<MPI_Win> windows_;  ///< of groups, in the order in which they were made
   std::vector<Bye> byes_;
   std::atomic<bool> failed_ = false;
   bool unwound_ = false;  // an exception has left what this world was given to run

@@ -24,7 +24,13 @@ file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/mpi-bound)
 add_test(NAME ranks.MpiBound COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 2 env "INGOT_CORES=0$<SEMICOLON>0"
          $<TARGET_FILE:ingot_test_mpi> --gtest_filter=MpiWorld.*)
 set_tests_properties(ranks.MpiBound PROPERTIES LABELS ranks TIMEOUT 60
-                     ENVIRONMENT "${INGOT_MPI_ENVIRONMENT}${CMAKE_CURRENT_BINARY_DIR}/mpi-bound;INGOT_EXPECT_RANKS=2")
+                     ENVIRONMENT "${INGOT_TEST_ENVIRONMENT};${INGOT_MPI_ENVIRONMENT}${CMAKE_CURRENT_BINARY_DIR}/mpi-bound;INGOT_EXPECT_RANKS=2")
+
+# As between nodes.
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/mpi-apart)
+add_test(NAME ranks.MpiApart COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 $<TARGET_FILE:ingot_test_mpi> --gtest_filter=MpiWorld.*)
+set_tests_properties(ranks.MpiApart PROPERTIES LABELS ranks TIMEOUT 120 PROCESSORS 2
+                     ENVIRONMENT "${INGOT_TEST_ENVIRONMENT};${INGOT_MPI_ENVIRONMENT}${CMAKE_CURRENT_BINARY_DIR}/mpi-apart;INGOT_EXPECT_RANKS=3;INGOT_SHARED_MEMORY=off")
 
 add_executable(ingot_fault_program mpi/fault_program.cpp)
 target_link_libraries(ingot_fault_program PRIVATE ingot_core)
