@@ -18,6 +18,18 @@ bool stands_alone(const ParameterSpec& spec) {
   return spec.role == ParamRole::embedding || spec.role == ParamRole::head || spec.parts.size() > 1;
 }
 
+/// Where a rank's tapes first meet a parameter: a stage that does not own a matrix meets it elsewhere than its owner.
+int64_t met_in(const Placement& placement, const ParameterSpec& spec) {
+  const auto held = std::find_if(spec.parts.begin(), spec.parts.end(), [&](int64_t p) { return holds_part(placement, p); });
+  return depth_of_part(held != spec.parts.end() ? *held : spec.parts.front());
+}
+
+/// Whether other stages of a pipeline hold it as well.
+bool has_copies(const Placement& placement, const ParameterSpec& spec) {
+  const auto held = [&](int64_t p) { return holds_part(placement, p); };
+  return std::any_of(spec.parts.begin(), spec.parts.end(), held) && !std::all_of(spec.parts.begin(), spec.parts.end(), held);
+}
+
 /// The parameters of a group, divided among its units in order. What tensor ranks sum first has units of its own: they
 /// travel at another time.
 std::vector<std::vector<int>> divide(const ParameterTable& table, const Placement& placement, FlatGroup group, bool summed,
@@ -31,7 +43,9 @@ std::vector<std::vector<int>> divide(const ParameterTable& table, const Placemen
   std::vector<std::vector<int>> units;
   if (sharing.units == FlatUnits::part) {
     std::map<int64_t, std::vector<int>> parts;
-    for (const int i : all) parts[depth_of_part(table[i].parts.front())].push_back(i);
+    for (const int i : all)
+      if (has_copies(placement, table[i])) units.push_back({i});
+      else parts[met_in(placement, table[i])].push_back(i);
     for (auto& [part, members] : parts) units.push_back(std::move(members));
     return units;
   }
@@ -99,8 +113,12 @@ FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, 
     const bool experts = group == FlatGroup::experts;
     FlatUnit unit{group, summed, layout.bytes, layout.bytes, experts ? sharing.expert_ranks : sharing.ranks,
                   experts ? sharing.expert_rank : sharing.rank, std::move(members)};
+    const ParameterSpec& first = table[unit.parameters.front()];
+    if (sharing.units == FlatUnits::part) unit.part = met_in(placement, first);
     const auto index = static_cast<int>(layout.units.size());
-    if (sharing.whole_tensors && group != FlatGroup::vectors) place_whole(unit, bytes, index, layout);
+    // Copies on other stages are cut alike, whatever else stands there.
+    const int turn = sharing.units == FlatUnits::part && has_copies(placement, first) ? 0 : index;
+    if (sharing.whole_tensors && group != FlatGroup::vectors) place_whole(unit, bytes, turn, layout);
     else place_in_line(unit, bytes, layout);
     for (const int i : unit.parameters) layout.unit_of[static_cast<size_t>(i)] = index;
     layout.bytes = unit.end;

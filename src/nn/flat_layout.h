@@ -3,6 +3,7 @@
 //
 // A pure function of the parameter table and the placement, so every rank knows the layout of all. Tensors of a unit lie
 // side by side and are never cut by a unit's border; each starts on a block, and padding is zero and stays so under sums.
+// Where units are parts, what other stages of a pipeline hold too has a unit of its own, which is cut alike on all of them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,6 +25,7 @@ struct FlatUnit {
   int64_t begin = 0, end = 0;   ///< bytes
   int ranks = 1, rank = 0;      ///< who share it out, and this one among them
   std::vector<int> parameters;  ///< ascending; some may be empty on this rank
+  int64_t part = 0;             ///< FlatUnits::part: where in the model's depth this rank's tapes meet it (depth_of_part)
   int64_t share() const { return (end - begin) / ranks; }
   int64_t share_begin(int r) const { return begin + r * share(); }
   int64_t own_begin() const { return share_begin(rank); }

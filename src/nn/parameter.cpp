@@ -121,11 +121,12 @@ bool summed_over_tensor_ranks(const Placement& placement, const ParameterSpec& s
          (placement.sequence_parallel || spec.tensor_gradient == TensorGradient::partial);
 }
 
+bool holds_part(const Placement& placement, int64_t part) {
+  return placement.parts.empty() || std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();
+}
+
 bool holds(const Placement& placement, const ParameterSpec& spec) {
-  const auto held = [&](int64_t part) {
-    return std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();
-  };
-  return placement.parts.empty() || std::any_of(spec.parts.begin(), spec.parts.end(), held);
+  return std::any_of(spec.parts.begin(), spec.parts.end(), [&](int64_t part) { return holds_part(placement, part); });
 }
 
 Shape local_shape(const ParameterSpec& spec, const Placement& placement) {

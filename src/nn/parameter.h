@@ -111,6 +111,8 @@ struct ParameterSpec {
   ShardRule width_shard = {};  ///< a second cut, of another dimension (experts' widths)
 };
 
+/// Whether a rank holds a part of the model's depth.
+bool holds_part(const Placement& placement, int64_t part);
 /// Whether a rank holds (its slice of) a parameter. What it does not hold is an empty tensor everywhere.
 bool holds(const Placement& placement, const ParameterSpec& spec);
 /// Whether each tensor rank's gradient of a parameter is a part of the sum (it may have none at all).

@@ -1,10 +1,11 @@
 // See weights.h.
 #include "nn/weights.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
 
 #include "base/parallel.h"
 
@@ -15,17 +16,6 @@ namespace {
 bool wants_copy(const ParameterSpec& spec) {
   return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
 }
-
-/// The bytes of every unit, by parts of the model's depth.
-template <class Bytes>
-std::map<int64_t, std::vector<int64_t>> bytes_by_part(const FlatLayout& layout, const ParameterTable& table, Bytes bytes_of) {
-  std::map<int64_t, std::vector<int64_t>> by_part;
-  for (const FlatUnit& u : layout.units)
-    if (!u.parameters.empty()) by_part[depth_of_part(table[u.parameters[0]].parts.front())].push_back(bytes_of(u));
-  return by_part;
-}
-
-int64_t sum(const std::vector<int64_t>& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
 }  // namespace
 
@@ -74,11 +64,21 @@ void WeightSet::arrived(int unit) {
 
 namespace {
 
+/// Gives back whole pages; what lies on one with something that stays becomes NaN, so that reading what has gone shows.
+void give_back(Buffer& memory, int64_t begin, int64_t end) {
+  static const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t first = std::min(end, (begin + page - 1) / page * page), last = std::max(first, end / page * page);
+  char* data = static_cast<char*>(memory.data());
+  std::memset(data + begin, 0xff, static_cast<size_t>(first - begin));
+  std::memset(data + last, 0xff, static_cast<size_t>(end - last));
+  memory.discard(begin, end);
+}
+
 /// Gives back what lies in a unit beside its own share. `scale`: bytes of an element here, of those there.
 void keep_share(Buffer& memory, const FlatUnit& u, int64_t here, int64_t there) {
   if (memory.data() == nullptr) return;
-  memory.discard(u.begin / there * here, u.own_begin() / there * here);
-  memory.discard(u.own_end() / there * here, u.end / there * here);
+  give_back(memory, u.begin / there * here, u.own_begin() / there * here);
+  give_back(memory, u.own_end() / there * here, u.end / there * here);
 }
 
 }  // namespace
@@ -112,19 +112,23 @@ int64_t WeightSet::bytes() const {
   return bytes;
 }
 
-int64_t WeightSet::transient_bytes() const {
+int64_t WeightSet::transient_bytes(int unit) const {
   if (placement_.sharing.level != ShardLevel::full) return 0;
-  const auto by_part = bytes_by_part(layout_, table_, [&](const FlatUnit& u) {
-    const int64_t others = u.end - u.begin - u.share(), size = size_of(precision_.stream);
-    int64_t bytes = travels_as_copy(u) ? 0 : others;
-    if (copies_.data() != nullptr) bytes += others / size * size_of(precision_.compute);
-    return bytes;
-  });
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const int64_t others = u.end - u.begin - u.share(), size = size_of(precision_.stream);
+  const int64_t copies = copies_.data() != nullptr ? others / size * size_of(precision_.compute) : 0;
+  return copies + (travels_as_copy(u) ? 0 : others);
+}
+
+int64_t WeightSet::transient_bytes() const {
+  std::map<int64_t, int64_t> parts;
+  for (size_t u = 0; u < layout_.units.size(); ++u)
+    if (const FlatUnit& unit = layout_.units[u]; unit.end > unit.begin) parts[unit.part] += transient_bytes(static_cast<int>(u));
   int64_t largest = 0, before = 0, last = 0;
-  for (const auto& [part, units] : by_part) {
-    largest = std::max(largest, before + last + sum(units));
+  for (const auto& [part, bytes] : parts) {
+    largest = std::max(largest, before + last + bytes);
     before = last;
-    last = sum(units);
+    last = bytes;
   }
   return largest;
 }
@@ -152,7 +156,7 @@ void WeightSet::refresh_compute(int index) {
 
 GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing)
     : table_(table), dtype_(dtype), level_(placement.sharing.level), layout_(flat_layout(table, placement, dtype, true)),
-      written_(static_cast<size_t>(table.size())), zeroed_(written_), staged_(written_), absorbed_(layout_.units.size()) {
+      written_(static_cast<size_t>(table.size())), zeroed_(written_), staged_(written_), absorbed_(layout_.units.size()), here_(absorbed_) {
   if (stages() && backing == Backing::memory) backing = Backing::sparse;
   memory_ = Buffer(layout_.bytes, backing);
   if (stages()) staging_ = Buffer(layout_.bytes, backing);
@@ -163,6 +167,8 @@ void GradientBuffer::begin_step() {
   zeroed_.assign(zeroed_.size(), false);
   staged_.assign(staged_.size(), false);
   absorbed_.assign(absorbed_.size(), false);
+  here_.assign(here_.size(), false);
+  staged_bytes_ = most_staged_ = 0;
 }
 
 std::vector<std::string> GradientBuffer::finish_step() {
@@ -185,6 +191,11 @@ Tensor GradientBuffer::gradient(int index) const {
   return Tensor(static_cast<char*>(memory_.data()) + layout_.offsets[i], layout_.shapes[i], dtype_);
 }
 
+Tensor GradientBuffer::kept(int unit) const {
+  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  return stages() ? range(memory_, u.own_begin(), u.own_end()) : range(memory_, u.begin, u.end);
+}
+
 int64_t GradientBuffer::bytes() const {
   if (!stages()) return memory_.bytes();
   int64_t bytes = 0;
@@ -192,15 +203,39 @@ int64_t GradientBuffer::bytes() const {
   return bytes;
 }
 
-int64_t GradientBuffer::transient_bytes() const {
+int64_t GradientBuffer::transient_bytes(bool split) const {
   if (!stages()) return 0;
-  const auto by_part = bytes_by_part(layout_, table_, [](const FlatUnit& u) { return u.end - u.begin; });
-  int64_t largest = 0, travelling = 0;
-  for (auto part = by_part.rbegin(); part != by_part.rend(); ++part) {
-    largest = std::max(largest, sum(part->second) + travelling);
-    travelling = *std::min_element(part->second.begin(), part->second.end());
+  struct Part {
+    int64_t all = 0, vectors = 0, others = 0;  ///< its units together, and the largest ones
+  };
+  std::map<int64_t, Part> parts;
+  int64_t waiting = 0;
+  for (const FlatUnit& u : layout_.units) {
+    const int64_t bytes = u.end - u.begin;
+    const bool vectors = u.group == FlatGroup::vectors;
+    const bool early = std::any_of(u.parameters.begin(), u.parameters.end(), [&](int i) { return table_[i].parts.size() > 1; });
+    if (u.summed || early || (split && vectors)) {
+      waiting += bytes;
+      continue;
+    }
+    Part& part = parts[u.part];
+    part.all += bytes;
+    (vectors ? part.vectors : part.others) = std::max(vectors ? part.vectors : part.others, bytes);
   }
-  return largest;
+  int64_t largest = 0, travelling = 0;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    largest = std::max(largest, part->second.all + travelling);
+    travelling = part->second.vectors > 0 ? part->second.vectors : part->second.others;
+  }
+  return largest + waiting;
+}
+
+void GradientBuffer::stage(int unit) {
+  const auto u = static_cast<size_t>(unit);
+  if (here_[u]) return;
+  here_[u] = true;
+  staged_bytes_ += layout_.units[u].end - layout_.units[u].begin;
+  most_staged_ = std::max(most_staged_, staged_bytes_);
 }
 
 GradSlot GradientBuffer::slot(int parameter) {
@@ -208,6 +243,7 @@ GradSlot GradientBuffer::slot(int parameter) {
   std::vector<bool>& begun = stages() ? staged_ : written_;
   const bool accumulate = begun[i];
   begun[i] = written_[i] = true;
+  if (stages()) stage(layout_.unit_of[i]);
   const Buffer& memory = stages() ? staging_ : memory_;
   return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_), accumulate};
 }
@@ -219,6 +255,7 @@ void GradientBuffer::finished(int parameter) {
 Tensor GradientBuffer::unit(int unit) {
   const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
   const Buffer& memory = stages() ? staging_ : memory_;
+  if (stages()) stage(unit);
   for (const int p : u.parameters) {
     const auto i = static_cast<size_t>(p);
     if ((stages() ? staged_ : written_)[i]) continue;
@@ -250,6 +287,8 @@ void GradientBuffer::absorb(int unit) {
   }
   absorbed_[static_cast<size_t>(unit)] = true;
   for (const int p : u.parameters) staged_[static_cast<size_t>(p)] = false;
+  here_[static_cast<size_t>(unit)] = false;
+  staged_bytes_ -= u.end - u.begin;
   staging_.discard(u.begin, u.end);
 }
 

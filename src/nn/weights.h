@@ -56,8 +56,10 @@ class WeightSet {
   bool has_copy(int index) const;
   /// Memory that is there all the time.
   int64_t bytes() const;
-  /// What comes and goes (ShardLevel::full): the largest sum over three neighbouring parts of the depth, the one at work, the last
-  /// one and the next.
+  /// What of a unit comes and goes (ShardLevel::full).
+  int64_t transient_bytes(int unit) const;
+  /// What is here of that at most: the largest sum over three neighbouring parts of the depth, the one at work, the last one and
+  /// the next. In a pipeline: UnitKeeper::plan().
   int64_t transient_bytes() const;
 
   /// Is told before an op reads a compute value. Must outlive the set, or be taken back.
@@ -88,13 +90,19 @@ class GradientBuffer final : public GradientSink {
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
   /// Memory that is there all the time.
   int64_t bytes() const;
-  /// What comes and goes (ShardLevel::full): the largest part of the depth, and of the one above it the unit that travels last,
-  /// which is a layer's vectors.
-  int64_t transient_bytes() const;
+  /// What comes and goes (ShardLevel::full): the largest part of the depth, of the one above it the unit that travels last, which is
+  /// a layer's vectors, what several parts contribute to, and what tensor ranks sum at the end. `split`: weight gradients follow at the end of a stage, and until then
+  /// its vectors have parts of their sums.
+  int64_t transient_bytes(bool split = false) const;
+  /// What was there of it at once, at most, in this step.
+  int64_t most_staged() const { return most_staged_; }
 
   const FlatLayout& layout() const { return layout_; }
+  ShardLevel level() const { return level_; }
   /// A unit with its padding, as it is summed over ranks: complete, with zeros where nobody wrote.
   Tensor unit(int unit);
+  /// What the rank keeps of a unit's sum: under ShardLevel::full its share.
+  Tensor kept(int unit) const;
   /// Under ShardLevel::full: the unit's sum over ranks has come to this rank's share; adds it to the step's and gives the
   /// rest of its memory back.
   void absorb(int unit);
@@ -108,6 +116,7 @@ class GradientBuffer final : public GradientSink {
  private:
   bool stages() const { return level_ == ShardLevel::full; }
   Tensor range(const Buffer& memory, int64_t begin, int64_t end) const;
+  void stage(int unit);
 
   const ParameterTable& table_;
   DType dtype_;
@@ -119,6 +128,8 @@ class GradientBuffer final : public GradientSink {
   std::vector<bool> zeroed_;    ///< by parameter: unit() gave zeros for it; since then it may have sums of others
   std::vector<bool> staged_;    ///< by parameter: since its unit was absorbed
   std::vector<bool> absorbed_;  ///< by unit: the step's sum has begun
+  std::vector<bool> here_;      ///< by unit: it takes memory in staging_
+  int64_t staged_bytes_ = 0, most_staged_ = 0;
 };
 
 }  // namespace ingot

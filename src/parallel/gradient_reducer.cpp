@@ -13,52 +13,93 @@ GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable&
 
 GradientReducer::~GradientReducer() { gradients_.on_finished = nullptr; }
 
-void GradientReducer::expect_units(int64_t micro_batches) {
-  const FlatLayout& layout = gradients_.layout();
-  started_.assign(layout.units.size(), false);
-  waiting_for_.assign(layout.units.size(), 0);
+GradientReducer::Awaited GradientReducer::nothing_yet(bool started) const {
+  const size_t units = gradients_.layout().units.size();
+  return {std::vector<int64_t>(units, 0), std::vector<bool>(units, started)};
+}
+
+GradientReducer::Awaited GradientReducer::of_step(int64_t micro_batches) const {
+  Awaited awaited = nothing_yet(false);
   for (int i = 0; i < table_.size(); ++i)
-    if (table_[i].trainable && layout.shapes[static_cast<size_t>(i)].numel() > 0)
-      waiting_for_[static_cast<size_t>(layout.unit_of[static_cast<size_t>(i)])] +=
-          micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
+    if (reports(i))
+      awaited.reports[unit_of(i)] += micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
+  return awaited;
+}
+
+GradientReducer::Awaited GradientReducer::of_tape(int chunk) const {
+  Awaited awaited = nothing_yet(true);
+  for (int i = 0; i < table_.size(); ++i)
+    if (reports(i) && pipe_->uses(chunk, table_[i])) ++awaited.reports[unit_of(i)], awaited.started[unit_of(i)] = false;
+  return awaited;
 }
 
 void GradientReducer::begin_step(int64_t micro_batches) {
   overlapped_ = 0;
   travelling_.clear();
-  expect_units(each_micro_batch() ? 1 : micro_batches);
+  tapes_.clear();
+  step_ = of_step(each_tape() ? 1 : micro_batches);
+  now_ = &step_;
   listening_ = true;
 }
 
 bool GradientReducer::waits_for_the_end(const FlatUnit& unit) const {
-  return unit.summed || (pipe_ != nullptr && std::any_of(unit.parameters.begin(), unit.parameters.end(),
-                                                         [&](int i) { return pipe_->shares(i); }));
+  if (unit.summed || each_tape()) return unit.summed;
+  return pipe_ != nullptr && std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return pipe_->shares(i); });
 }
 
 void GradientReducer::finished(int parameter) {
   if (!listening_) return;
-  const auto unit = static_cast<size_t>(gradients_.layout().unit_of[static_cast<size_t>(parameter)]);
-  if (--waiting_for_[unit] > 0 || waits_for_the_end(gradients_.layout().units[unit])) return;
+  const size_t unit = unit_of(parameter);
+  if (--now_->reports[unit] > 0 || waits_for_the_end(gradients_.layout().units[unit])) return;
   start(static_cast<int>(unit));
   ++overlapped_;
 }
 
 void GradientReducer::start_rest() {
-  for (size_t u = 0; u < started_.size(); ++u)
-    if (!started_[u]) start(static_cast<int>(u));
+  for (size_t u = 0; u < now_->started.size(); ++u)
+    if (!now_->started[u]) start(static_cast<int>(u));
 }
 
 void GradientReducer::end_micro_batch() {
-  if (!each_micro_batch()) return;
+  if (!each_tape()) return;
   start_rest();
   land_all();
-  expect_units(1);
+  step_ = of_step(1);
+}
+
+namespace {
+
+/// The backward pass, or half of one, of a table's entry.
+const Work* backward_of(const ScheduleEntry& e) {
+  if (e.beside) return &*e.beside;
+  return e.work.kind != WorkKind::forward ? &e.work : nullptr;
+}
+
+}  // namespace
+
+void GradientReducer::begins(std::span<const ScheduleEntry> entries) {
+  const Work* work = backward_of(entries.front());
+  if (!each_tape() || work == nullptr) return;
+  const std::pair tape(work->micro_batch, work->chunk);
+  if (tapes_.count(tape) == 0) tapes_[tape] = of_tape(work->chunk);
+  now_ = &tapes_[tape];
+}
+
+/// Nothing is on its way behind a pass, since the next one may contribute to the same units.
+void GradientReducer::ended(const ScheduleEntry& entry) {
+  const Work* work = backward_of(entry);
+  if (!each_tape() || work == nullptr) return;
+  const bool last = work->kind != WorkKind::backward_input;
+  if (last) start_rest();
+  land_all();
+  now_ = &step_;
+  if (last) tapes_.erase({work->micro_batch, work->chunk});
 }
 
 void GradientReducer::finish() {
   listening_ = false;
-  if (each_micro_batch()) return;
   if (pipe_ != nullptr) pipe_->sum_shared(gradients_);
+  if (each_tape()) return;
   start_rest();
   land_all();
 }
@@ -76,7 +117,7 @@ void GradientReducer::sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& 
 }
 
 void GradientReducer::start(int index) {
-  started_[static_cast<size_t>(index)] = true;
+  now_->started[static_cast<size_t>(index)] = true;
   const FlatUnit& unit = gradients_.layout().units[static_cast<size_t>(index)];
   if (unit.begin == unit.end) return;
   const ShardLevel level = groups_.placement().sharing.level;

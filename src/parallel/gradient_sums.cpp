@@ -108,7 +108,7 @@ class Check {
 
 GradientSums recorded_sums(PaperWorld& world, const ParameterTable& table, const Placement& placement,
                            const std::function<void(GradientBuffer&)>& reduce) {
-  // Where all is shared out, what has come is added up in memory.
+  // Where all is shared out, what has come is added up in memory, elsewhere than where tapes write.
   const bool adds = placement.sharing.level == ShardLevel::full;
   GradientBuffer gradients(table, placement, DType::f32, adds ? Backing::sparse : Backing::nothing);
   GradientSums sums;
@@ -122,8 +122,10 @@ GradientSums recorded_sums(PaperWorld& world, const ParameterTable& table, const
   reduce(gradients);
   for (const PaperOperation& o : world.operations()) {
     INGOT_CHECK(o.kind == CommKind::all_reduce || o.kind == CommKind::reduce_scatter, "{} of gradients", name_of(o.kind));
-    for (const auto& [i, tensor] : tensors)
-      if (overlap(tensor, o.in)) sums[i].push_back({o.group->name(), PaperWorld::members(*o.group), overlap(tensor, o.out)});
+    for (const auto& [i, tensor] : tensors) {
+      const auto touches = [&, kept = gradients.gradient(i)](const Tensor& t) { return overlap(tensor, t) || overlap(kept, t); };
+      if (touches(o.in)) sums[i].push_back({o.group->name(), PaperWorld::members(*o.group), touches(o.out)});
+    }
   }
   return sums;
 }

@@ -131,11 +131,13 @@ class Run {
     });
   }
 
-  Strands::Waits all() {
+  Strands::Waits all(std::span<TableFollower* const> followers) {
     for (size_t i = 0; i < table_.size(); ++i) {
       if (i == 0) expect(table_[0]);
       if (i + 1 < table_.size()) expect(table_[i + 1]);
+      for (TableFollower* f : followers) f->begins(std::span(table_).subspan(i));
       execute(table_[i]);
+      for (TableFollower* f : followers) f->ended(table_[i]);
     }
     forward_out_.flush();
     backward_out_.flush();
@@ -284,8 +286,8 @@ Pipeline::Pipeline(const Decoder& decoder, const Precision& precision, const Pip
 }
 
 Strands::Waits Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-                             Arena& arena) const {
-  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all();
+                             Arena& arena, std::span<TableFollower* const> followers) const {
+  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all(followers);
 }
 
 }  // namespace ingot

@@ -30,10 +30,10 @@ class Pipeline {
 
   /// The table's work on all micro-batches (with a forward schedule, and a tape that does not record, evaluation), each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena`
   /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
-  /// this rank's whole step: strands take turns there as on a device. Returns how many waits for groups were
-  /// hidden.
+  /// this rank's whole step: strands take turns there as on a device. `followers` hear of every entry. Returns
+  /// how many waits for groups were hidden.
   Strands::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-                     Arena& arena) const;
+                     Arena& arena, std::span<TableFollower* const> followers = {}) const;
 
  private:
   const Decoder& decoder_;

@@ -46,15 +46,23 @@ bool PipelineGroups::shares(int parameter) const {
 
 int PipelineGroups::chunks_with(const ParameterSpec& spec) const {
   int chunks = 0;
-  for (int chunk = 0; chunk < layout_.chunks(); ++chunk)
-    chunks += holds({.parts = parts_of(layout_.at(stage(), chunk))}, spec);
+  for (int chunk = 0; chunk < layout_.chunks(); ++chunk) chunks += uses(chunk, spec);
   return chunks;
+}
+
+bool PipelineGroups::uses(int chunk, const ParameterSpec& spec) const {
+  return holds({.parts = parts_of(layout_.at(stage(), chunk))}, spec);
 }
 
 void PipelineGroups::sum_shared(GradientBuffer& gradients) const {
   for (const auto& [i, group] : shared_) {
+    if (gradients.gradient(i).numel() == 0) continue;
+    if (gradients.level() == ShardLevel::full) {
+      const Tensor share = gradients.kept(gradients.layout().unit_of[static_cast<size_t>(i)]);
+      group->all_reduce(share, share).wait();
+      continue;
+    }
     const Tensor g = gradients.gradient(i);
-    if (g.numel() == 0) continue;
     if (!gradients.written(i)) std::memset(gradients.slot(i).tensor.data, 0, static_cast<size_t>(g.bytes()));
     group->all_reduce(g, g).wait();
   }

@@ -28,9 +28,10 @@ class PipelineGroups {
   bool shares(int parameter) const;
   /// Chunks of this rank whose tapes use a parameter.
   int chunks_with(const ParameterSpec& spec) const;
+  bool uses(int chunk, const ParameterSpec& spec) const;
   /// Sums the gradients of what several stages hold over them, so that all make the same update and their
-  /// copies stay equal bit for bit. Before reduce_gradients(), after which a shard of a sum is all that a
-  /// rank may have.
+  /// copies stay equal bit for bit. Before ranks reduce them, after which a share of a sum is all that a rank may have;
+  /// under ShardLevel::full after, since a share is all that it ever has (nn/flat_layout.h cuts copies alike).
   void sum_shared(GradientBuffer& gradients) const;
 
  private:

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,15 @@ struct ScheduleEntry {
   /// A backward that runs between the segments of `work`, a forward: while one waits for tokens from other
   /// ranks, the other computes.
   std::optional<Work> beside = {};
+};
+
+/// Prepares for what a rank's table says, or follows it up.
+class TableFollower {
+ public:
+  virtual ~TableFollower() = default;
+  /// The first of `entries` is about to run, and then the rest.
+  virtual void begins(std::span<const ScheduleEntry> entries) = 0;
+  virtual void ended(const ScheduleEntry& entry) = 0;
 };
 
 enum class PipelineScheduleKind : uint8_t { one_forward_one_backward, interleaved, zero_bubble, merged };

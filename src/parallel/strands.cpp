@@ -8,6 +8,13 @@
 #include "base/parallel.h"
 
 namespace ingot {
+namespace {
+
+thread_local int strand = 0;
+
+}  // namespace
+
+int Strands::current() { return strand; }
 
 class Strands::HandingOver final : public Communicator {
  public:
@@ -69,17 +76,18 @@ void Strands::run(const std::function<void()>& first, const std::function<void()
   turn_ = 0;
   ended_[0] = ended_[1] = false;
   error_ = nullptr;
-  const auto to_the_end = [&](int strand, const std::function<void()>& work) {
+  const auto to_the_end = [&](int which, const std::function<void()>& work) {
     std::exception_ptr error;
     try {
       if (!error_) work();
     } catch (...) {
       error = std::current_exception();
     }
-    end(strand, error);
+    end(which, error);
   };
   std::thread other([&, threads = num_threads()] {
     const ScopedThreads as_first(threads);
+    strand = 1;
     {
       std::unique_lock lock(mutex_);
       wait_for_turn(lock, 1);
@@ -107,15 +115,15 @@ void Strands::hand_over() {
   if (error_) fail("the other strand of this rank failed");
 }
 
-void Strands::wait_for_turn(std::unique_lock<std::mutex>& lock, int strand) {
-  changed_.wait(lock, [&] { return turn_ == strand; });
+void Strands::wait_for_turn(std::unique_lock<std::mutex>& lock, int which) {
+  changed_.wait(lock, [&] { return turn_ == which; });
 }
 
-void Strands::end(int strand, std::exception_ptr error) {
+void Strands::end(int which, std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   if (error && !error_) error_ = std::move(error);
-  ended_[strand] = true;
-  turn_ = 1 - strand;
+  ended_[which] = true;
+  turn_ = 1 - which;
   changed_.notify_all();
 }
 

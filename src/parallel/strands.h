@@ -19,6 +19,8 @@ class Strands {
   /// Runs both to their ends, `first` first. Rethrows what one of them threw; the other one gets an Error at
   /// its next wait.
   void run(const std::function<void()>& first, const std::function<void()>& second);
+  /// Which of both the calling thread runs; 0 outside.
+  static int current();
   /// A communicator over the same ranks: the first wait after operations were started lets the other strand
   /// run until that waits or ends. Valid as long as this object and `group`; nullptr for nullptr.
   Communicator* hand_over_waiting_for(Communicator* group);

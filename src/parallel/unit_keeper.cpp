@@ -1,70 +1,172 @@
 // See unit_keeper.h.
 #include "parallel/unit_keeper.h"
 
+#include <algorithm>
+
+#include "parallel/strands.h"
+
 namespace ingot {
 
-UnitKeeper::UnitKeeper(const RankGroups& groups, WeightSet& weights) : groups_(groups), weights_(weights) {
+UnitKeeper::UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory, const PipelineGroups* pipe)
+    : groups_(groups), weights_(weights), memory_(memory), pipe_(pipe), passes_(1) {
   const std::vector<FlatUnit>& units = weights.layout().units;
-  for (size_t u = 0; u < units.size(); ++u) {
-    part_.push_back(depth_of_part(units[u].parameters.empty() ? kHeadPart : weights.table()[units[u].parameters[0]].parts.front()));
-    units_[part_.back()].push_back(u);
-  }
+  for (size_t u = 0; u < units.size(); ++u)
+    if (units[u].end > units[u].begin) units_[units[u].part].push_back(u);
   states_.assign(units.size(), State::away);
   coming_.resize(units.size());
+  gathers_.assign(units.size(), 0);
+}
+
+UnitKeeper::UnitKeeper(const RankGroups& groups, WeightSet& weights, const PipelineGroups* pipe)
+    : UnitKeeper(groups, weights, &weights, pipe) {
   weights.set_keeper(this);
 }
 
-UnitKeeper::~UnitKeeper() { weights_.set_keeper(nullptr); }
-
-void UnitKeeper::use(int parameter) {
-  const auto unit = static_cast<size_t>(weights_.layout().unit_of[static_cast<size_t>(parameter)]);
-  if (!inside_ || part_[unit] != now_) enter(part_[unit]);
-  finish(unit);
+UnitKeeper::~UnitKeeper() {
+  if (memory_ != nullptr) memory_->set_keeper(nullptr);
 }
 
-/// An op of another part reads: that part comes, the next one in the same direction starts, and older ones go.
-void UnitKeeper::enter(int64_t part) {
-  const bool forward = !inside_ || part > now_;
-  before_ = inside_ ? now_ : part;
-  now_ = part;
-  inside_ = true;
-  const auto here = units_.find(part);
-  auto next = units_.end();
-  if (forward) next = std::next(here);
-  else if (here != units_.begin()) next = std::prev(here);
-  for (size_t u = 0; u < states_.size(); ++u)
-    if (part_[u] != now_ && part_[u] != before_ && (next == units_.end() || part_[u] != next->first)) release(u);
-  for (const size_t u : here->second) bring(u);
-  if (next == units_.end()) return;
-  for (const size_t u : next->second)
+void UnitKeeper::use(int parameter) {
+  const int unit = weights_.layout().unit_of[static_cast<size_t>(parameter)];
+  enter(passes_[std::min(static_cast<size_t>(Strands::current()), passes_.size() - 1)],
+        weights_.layout().units[static_cast<size_t>(unit)].part);
+  finish(static_cast<size_t>(unit));
+}
+
+/// Whether backward reads weights of a part: rows that were looked up it does not.
+bool UnitKeeper::read_again(int64_t part) const {
+  for (const size_t u : units_.at(part))
+    for (const int i : weights_.layout().units[u].parameters)
+      if (weights_.master(i).numel() > 0 && weights_.table()[i].role != ParamRole::embedding) return true;
+  return part != depth_of_part(kEmbeddingPart);
+}
+
+/// Weight gradients that come later read no weights.
+std::vector<int64_t> UnitKeeper::route_of(const Work& work) const {
+  std::vector<int64_t> route;
+  if (pipe_ == nullptr || work.kind == WorkKind::backward_weight) return route;
+  const bool forward = work.kind == WorkKind::forward;
+  for (const int64_t part : parts_of(pipe_->layout().at(pipe_->stage(), work.chunk)))
+    if (units_.count(depth_of_part(part)) > 0 && (forward || read_again(depth_of_part(part)))) route.push_back(depth_of_part(part));
+  if (!forward) std::reverse(route.begin(), route.end());
+  return route;
+}
+
+std::vector<UnitKeeper::Pass> UnitKeeper::passes_of(const ScheduleEntry& entry) const {
+  std::vector<Pass> passes;
+  if (entry.beside) passes.push_back({route_of(*entry.beside)});  // the first strand
+  passes.push_back({route_of(entry.work)});
+  return passes;
+}
+
+void UnitKeeper::begins(std::span<const ScheduleEntry> entries) {
+  passes_ = passes_of(entries.front());
+  for (const ScheduleEntry& later : entries.subspan(1)) {
+    const std::vector<Pass> to_come = passes_of(later);
+    if (to_come.front().route.empty() && to_come.back().route.empty()) continue;
+    for (size_t strand = 0; strand < passes_.size(); ++strand)
+      if (const Pass& p = to_come[std::min(strand, to_come.size() - 1)]; !p.route.empty()) passes_[strand].then = p.route.front();
+    return;
+  }
+}
+
+void UnitKeeper::ended(const ScheduleEntry&) { passes_.assign(1, {}); }
+
+/// An op of another part reads: that part comes, the next one starts, and what no strand wants goes.
+void UnitKeeper::enter(Pass& pass, int64_t part) {
+  if (part == pass.now || (!pass.route.empty() && part == pass.before)) return;
+  pass.route.empty() ? wander(pass, part) : follow(pass, part);
+  for (const auto& [other, units] : units_)
+    if (std::none_of(passes_.begin(), passes_.end(), [&](const Pass& p) { return wants(p, other); }))
+      for (const size_t u : units) release(u);
+  for (const size_t u : units_.at(part)) bring(u);
+  if (!pass.next) return;
+  for (const size_t u : units_.at(*pass.next))
     if (states_[u] == State::away) bring(u), ++prefetched_;
+}
+
+/// What is out of its turn, as a matrix that several layers read, takes the place of the part before.
+void UnitKeeper::follow(Pass& pass, int64_t part) const {
+  const auto at = std::find(pass.route.begin() + static_cast<std::ptrdiff_t>(pass.met), pass.route.end(), part);
+  pass.before = at == pass.route.end() ? part : pass.now;
+  if (at == pass.route.end()) return;
+  pass.now = part;
+  pass.met = static_cast<size_t>(at - pass.route.begin()) + 1;
+  pass.next = pass.met < pass.route.size() ? pass.route[pass.met] : pass.then;
+}
+
+/// The next part is the neighbour in the direction of the last step.
+void UnitKeeper::wander(Pass& pass, int64_t part) const {
+  const bool forward = !pass.now || part > *pass.now;
+  pass.before = pass.now;
+  pass.now = part;
+  pass.next.reset();
+  const auto here = units_.find(part);
+  if (forward && std::next(here) != units_.end()) pass.next = std::next(here)->first;
+  if (!forward && here != units_.begin()) pass.next = std::prev(here)->first;
+}
+
+bool UnitKeeper::wants(const Pass& pass, int64_t part) { return part == pass.now || part == pass.before || part == pass.next; }
+
+int64_t UnitKeeper::bytes_of(const Pass& pass) const {
+  int64_t bytes = 0;
+  for (const auto& [part, units] : units_)
+    if (wants(pass, part))
+      for (const size_t u : units) bytes += weights_.transient_bytes(static_cast<int>(u));
+  return bytes;
 }
 
 void UnitKeeper::bring(size_t unit) {
   if (states_[unit] != State::away) return;
-  coming_[unit] = gather_unit(groups_, weights_, static_cast<int>(unit));
+  if (memory_ != nullptr) coming_[unit] = gather_unit(groups_, weights_, static_cast<int>(unit));
   states_[unit] = State::coming;
-  ++gathers_;
+  ++gathers_[unit];
+  bytes_ += weights_.transient_bytes(static_cast<int>(unit));
+  peak_bytes_ = std::max(peak_bytes_, bytes_);
 }
 
 void UnitKeeper::finish(size_t unit) {
-  if (states_[unit] == State::away) bring(unit);
   if (states_[unit] == State::here) return;
-  coming_[unit].wait();
-  weights_.arrived(static_cast<int>(unit));
+  INGOT_CHECK(states_[unit] == State::coming, "unit {}", unit);
+  if (memory_ != nullptr) {
+    coming_[unit].wait();
+    memory_->arrived(static_cast<int>(unit));
+  }
   states_[unit] = State::here;
 }
 
 void UnitKeeper::release(size_t unit) {
   if (states_[unit] == State::away) return;
   finish(unit);  // an operation that has begun ends on all ranks
-  weights_.release(static_cast<int>(unit));
+  if (memory_ != nullptr) memory_->release(static_cast<int>(unit));
   states_[unit] = State::away;
+  bytes_ -= weights_.transient_bytes(static_cast<int>(unit));
 }
 
 void UnitKeeper::release_all() {
   for (size_t u = 0; u < states_.size(); ++u) release(u);
-  inside_ = false;
+  passes_.assign(1, {});
+}
+
+UnitKeeper::Plan UnitKeeper::plan(const RankGroups& groups, const WeightSet& weights, const PipelineGroups& pipe,
+                                  std::span<const ScheduleEntry> table) {
+  UnitKeeper paper(groups, weights, nullptr, &pipe);
+  int64_t merged = 0;
+  for (size_t i = 0; i < table.size(); ++i) {
+    paper.begins(table.subspan(i));
+    int64_t together = 0;
+    for (Pass& pass : paper.passes_) {
+      int64_t most = 0;
+      for (const int64_t part : std::vector<int64_t>(pass.route)) {
+        paper.enter(pass, part);
+        most = std::max(most, paper.bytes_of(pass));
+      }
+      together += most;
+    }
+    merged = std::max(merged, together);
+    paper.ended(table[i]);
+  }
+  return {paper.gathers_, std::max(paper.peak_bytes_, merged)};
 }
 
 }  // namespace ingot

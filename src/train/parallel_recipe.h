@@ -86,7 +86,6 @@ struct ParallelConfig {
     validate_context(e);
     validate_dispatch(e);
     validate_pipeline(e);
-    validate_shards(e);
   }
   void validate_dispatch(ConfigErrors& e) const {
     const bool by_node = dispatch == DispatchKind::hierarchical, options = dispatch_room != 0 || dispatch_bf16;
@@ -118,12 +117,6 @@ struct ParallelConfig {
       e.add("schedule", "{} is of pipelines: set pipeline to 2 or more, or schedule to 1f1b or merged", enum_name(schedule));
     if (chunks > 1 && one_chunk) e.add("schedule", "{} has one chunk per rank; set interleaved or merged", enum_name(schedule));
     if (chunks > 1 && !layout.empty()) e.add("chunks", "the layout says how many stages a rank has; leave chunks at 1");
-  }
-  void validate_shards(ConfigErrors& e) const {
-    if (shard != ShardLevel::full) return;
-    if (pipeline > 1) e.add("shard", "full brings weights together layer by layer, which a pipeline cuts; set optimizer");
-    if (schedule == PipelineScheduleKind::merged)
-      e.add("shard", "full brings weights together in the order of one pass, which merged mixes with another; set optimizer");
   }
   /// Ranks of one group that trains on its own sequences.
   int64_t ranks_per_group() const { return pipeline * context * tensor; }

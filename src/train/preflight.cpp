@@ -20,6 +20,7 @@ struct Parts {
   const Model& model;
   const Optimizer& optimizer;
   StepRanks ranks;
+  int64_t gradients_on_way = 0;
 };
 
 /// Elements of the parameters that this rank moves.
@@ -33,7 +34,7 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig& stage, const SlotPolicy* policy,
                      double gflops, double read_gbs) {
-  const auto& [model, optimizer, ranks] = parts;
+  const auto& [model, optimizer, ranks, on_way] = parts;
   StagePlan p;
   p.name = stage.name;
   p.head = head_mode(recipe, model, stage);
@@ -176,16 +177,18 @@ namespace {
 /// The stages and the memory of a run under a policy.
 void plan_stages(const Recipe& recipe, const Parts& parts, Preflight& f) {
   const NamedPolicy policy(f.recompute, f.offload);
-  int64_t slab = 0;
+  int64_t slab = 0, weights_on_way = 0;
   f.stages.clear();
   f.light_seconds = 0;
   for (const StageConfig& s : recipe.stages) {
     f.stages.push_back(plan_stage(recipe, parts, s, &policy, f.peak_gflops, f.read_gbs));
     for (const LevelPlan& l : f.stages.back().levels) {
       slab = std::max(slab, l.micro.memory.slab_bytes);
+      weights_on_way = std::max(weights_on_way, l.micro.weights_on_way);
       f.light_seconds += l.light_seconds * static_cast<double>(l.steps);
     }
   }
+  f.transient_bytes = parts.gradients_on_way + weights_on_way;
   f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
 }
 
@@ -255,13 +258,13 @@ void explain_shortfall(const Recipe& recipe, const Parts& parts, int64_t limit, 
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
                     const Optimizer& optimizer, int64_t saved, const StepRanks& ranks) {
   Preflight f;
-  const Parts parts{model, optimizer, ranks};
+  const bool split = ranks.schedule == PipelineScheduleKind::zero_bubble;
+  const Parts parts{model, optimizer, ranks, gradients.transient_bytes(split)};
   const MachinePeak peak = machine_peak();
   f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
   f.weight_bytes = model.bytes();
   f.gradient_bytes = gradients.bytes();
-  f.transient_bytes = gradients.transient_bytes() + model.weights().transient_bytes();
   f.optimizer_bytes = optimizer.state_bytes();
   const double share = std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved_elements(optimizer))));
   f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));

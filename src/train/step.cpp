@@ -59,13 +59,16 @@ MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks&
   return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, *ranks.groups) : std::move(whole);
 }
 
-/// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do.
+/// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do. `reducer`: where gradients travel.
 void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule, const StageStepMaker& make,
-                  int64_t tokens, const TapeOptions& options, Arena& arena) {
+                  int64_t tokens, const TapeOptions& options, Arena& arena, GradientReducer* reducer = nullptr) {
   const RankGroups& groups = *ranks.groups;
   const int64_t sharers = groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
-  pipeline.run(make, tokens / sharers, options, arena);
+  std::vector<TableFollower*> followers;
+  if (ranks.keeper != nullptr && options.device != DeviceKind::null) followers.push_back(ranks.keeper);
+  if (reducer != nullptr) followers.push_back(reducer);
+  pipeline.run(make, tokens / sharers, options, arena, followers);
 }
 
 PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
@@ -133,9 +136,12 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   };
   if (ranks.pipe != nullptr) {
     plan.micro_batches = micro_batches;
-    run_pipeline(model, ranks, make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches)), make,
-                 sequences * length, how, arena);
+    const PipelineSchedule schedule = make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches));
+    const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
+    plan.weights_on_way = UnitKeeper::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
+    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena);
   } else {
+    plan.weights_on_way = model.weights().transient_bytes();
     Tape tape(arena, how);
     const auto step = make(tape, 0);
     run_model(model.decoder(), *step);
@@ -190,7 +196,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   if (ranks_.pipe != nullptr) {
     arena.restart();
     run_pipeline(model_, ranks_, make_pipeline_schedule(ranks_.schedule, shape_of(*ranks_.pipe, count)), make,
-                 options.micro_batch * batch.sequence_length, how, arena);
+                 options.micro_batch * batch.sequence_length, how, arena, reducer_.get());
   } else {
     for (int b = 0; b < count; ++b) {
       arena.restart();

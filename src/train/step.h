@@ -9,7 +9,7 @@
 
 #include "optim/param.h"
 #include "parallel/gradient_reducer.h"
-#include "parallel/shards.h"
+#include "parallel/unit_keeper.h"
 #include "train/micro_step.h"
 #include "train/recipe.h"
 
@@ -26,6 +26,7 @@ struct StepPlan {
   MemoryPlan memory;
   int64_t peak_bytes = 0;                     ///< largest sum of live buffers
   std::map<std::string, int64_t> categories;  ///< at the peak
+  int64_t weights_on_way = 0;                 ///< of other ranks, that come and go (ShardLevel::full)
   TapeProfile work;                           ///< calls and FLOPs by op
   double flops() const;
 };
@@ -35,6 +36,7 @@ struct StepRanks {
   const RankGroups* groups = nullptr;
   const PipelineGroups* pipe = nullptr;  ///< nullptr: micro-batches run one after the other through the whole model
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
+  UnitKeeper* keeper = nullptr;  ///< where weights are shared out
 };
 
 /// Runs this rank's part of one micro-batch of `sequences` x `length` tokens on the null device; in a pipeline its part of a

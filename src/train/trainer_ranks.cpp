@@ -73,7 +73,7 @@ void Trainer::build_model() {
     throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
   const ShardLevel level = recipe_.parallel.shard;
   if (level != ShardLevel::none) shards_ = std::make_unique<Shards>(*groups_, model_->weights());
-  if (level == ShardLevel::full) keeper_ = std::make_unique<UnitKeeper>(*groups_, model_->weights());
+  if (level == ShardLevel::full) keeper_ = std::make_unique<UnitKeeper>(*groups_, model_->weights(), pipe_.get());
   ownership_ = shards_ ? std::make_unique<Ownership>(*groups_, *pipe_, table, *shards_)
                        : std::make_unique<Ownership>(*groups_, *pipe_, table);
   gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32);
@@ -111,7 +111,7 @@ int64_t Trainer::sum_over_model(int64_t value) const {
 
 StepRanks Trainer::step_ranks() const {
   const bool table_runs = pipe_->stages() > 1 || recipe_.parallel.schedule == PipelineScheduleKind::merged;
-  return {groups_.get(), table_runs ? pipe_.get() : nullptr, recipe_.parallel.schedule};
+  return {groups_.get(), table_runs ? pipe_.get() : nullptr, recipe_.parallel.schedule, keeper_.get()};
 }
 
 bool Trainer::agree_to_go_on(bool stop) {

@@ -86,6 +86,9 @@ TEST(RunLayout, IsDescribed) {
       "pipeline Et*2|t*2L, schedule 1f1b: a rank waits 25 % of the time that it works",
       "no experts; optimizer on each; memory and time are of this one"};
   EXPECT_EQ(describe_layout(r), expected);
+  r = recipe_of("pipeline = 2\nschedule = \"merged\"\nshard = \"full\"", "micro_batch = 2\n[model]\nlayers = 4");
+  r.parallel.data = 2;
+  EXPECT_EQ(describe_layout(r)[2], "no experts; optimizer shared out with weights and gradients; memory and time are of this one");
   r = recipe_of("context = 4\ncontext_form = \"ring\"\ncontext_inner = 2");
   r.parallel.data = 1;
   EXPECT_EQ(describe_layout(r)[0], "4 = 1 with other sequences x 4 sharing each sequence (by ring, heads among 2)");

@@ -105,6 +105,38 @@ std::vector<LayoutCase> cases() {
                    .grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 2},
                    .schedule = kind});
   }
+  // Weights, gradients and state shared out: several passes and chunks at a time, copies of stages, and strands.
+  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
+  const RankOptions full_sequence{.sequence_parallel = true, .shards = full.shards};
+  RankOptions full_copies = full, full_whole = full;
+  full_copies.shards.ranks = 2, full_whole.shards.whole_tensors = true;
+  const GridShape pp2_dp2{.pp = 2, .dp = 2};
+  for (const bool recompute : {false, true}) {
+    for (const char* model : {"llama", "gpt2", "moe", "zaya", "record"}) {
+      const ParityProblem p{.model = model, .layers = model == std::string("record") ? 0 : 4, .rows = 8, .recompute = recompute};
+      for (const PipelineScheduleKind kind : {zero_bubble, merged}) all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .schedule = kind});
+      all.push_back({.problem = p, .grid = pp2_dp2, .options = full_whole, .chunks = 2, .schedule = merged});
+    }
+    for (const char* model : {"gpt2", "record"})
+      all.push_back({.problem = {.model = model, .rows = 8, .recompute = recompute}, .grid = pp2_dp2, .options = full});
+    for (const char* model : {"mtp", "mtp-moe"}) {
+      const ParityProblem p{.model = model, .rows = 8, .recompute = recompute};
+      const bool two = model == std::string("mtp");
+      for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged})
+        all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .layout = two ? "Etttmm|L" : "Etttm|L", .schedule = kind});
+      all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .layout = two ? "Et|t|tm|mL" : "E|tt|tm|L", .schedule = merged});
+    }
+    const ParityProblem p8{.model = "llama", .layers = 4, .rows = 8, .recompute = recompute};
+    for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged}) {
+      all.push_back({.problem = p8, .grid = {.pp = 2, .dp = 2, .tp = 2}, .options = full_sequence, .schedule = kind});
+      all.push_back({.problem = {.model = "gpt2", .rows = 8, .recompute = recompute}, .grid = {.pp = 2, .dp = 2, .tp = 2},
+                     .options = full, .schedule = kind});
+      all.push_back({.problem = {.model = "zaya", .rows = 8, .recompute = recompute, .starve = true},
+                     .grid = {.pp = 2, .dp = 2, .ep = 2}, .options = full, .schedule = kind});
+    }
+    all.push_back({.problem = {.model = "gpt2", .rows = 16, .recompute = recompute}, .grid = {.pp = 2, .dp = 4}, .options = full_copies});
+    all.push_back({.problem = {.model = "moe", .rows = 8, .recompute = recompute}, .grid = {.dp = 2, .ep = 2}, .options = full, .schedule = merged});
+  }
   for (const RankOptions& options : {RankOptions{}, {.context = ContextForm::ring, .context_inner = 2}})
     all.push_back({.problem = {.model = "llama", .rows = 8},
                    .grid = {.cp = options.context_inner * 2},

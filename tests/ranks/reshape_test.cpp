@@ -76,6 +76,7 @@ TEST_F(Reshape, OtherPiecesTheSameValuesAndTheSameRun) {
                               {"ep2_dp4", 4, {"--parallel.expert=2"}},
                               {"tp2", 2, {"--parallel.tensor=2"}},
                               {"pp2_dp2", 4, {"--parallel.pipeline=2"}},
+                              {"pp2_full2", 4, {"--parallel.pipeline=2", "--parallel.shard=full"}},
                               {"pp2_ahead", 2, {"--parallel.pipeline=2", "--parallel.schedule=interleaved", "--parallel.layout=E|tt|m|L"}}}) {
     const Recipe layout = recipe("layout", to.options);
     const std::string reshaped = to.name + std::string("_reshaped"), direct = to.name + std::string("_direct");

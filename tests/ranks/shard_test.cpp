@@ -87,7 +87,7 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
   reducer.finish();
   EXPECT_TRUE(buffer.finish_step().empty());
   if (full) {
-    EXPECT_GT(keeper->prefetched(), keeper->gathers() / 2);
+    EXPECT_GT(keeper->prefetched(), std::accumulate(keeper->gathers().begin(), keeper->gathers().end(), int64_t{0}) / 2);
     keeper->release_all();
   }
   Array nll{o.nll};
@@ -131,6 +131,29 @@ INSTANTIATE_TEST_SUITE_P(All, Shares, ::testing::ValuesIn(problems()), [](const 
   std::string name = info.param.problem.model + "_" + info.param.how.name + (info.param.problem.recompute ? "_recompute" : "");
   return name;
 });
+
+/// What two stages hold is cut alike on both, whatever else stands there.
+TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
+  for (const bool whole : {false, true})
+    for (const ParamRole role : {ParamRole::embedding, ParamRole::matrix}) {
+      ParameterTable table;
+      const int first = table.add({.name = "first", .shape = {5, 7}, .role = role, .parts = {kEmbeddingPart}});
+      const int both = table.add({.name = "both", .shape = {61, 13}, .role = role, .parts = {kEmbeddingPart, kHeadPart}});
+      const int last = table.add({.name = "last", .shape = {90, 3}, .role = role, .parts = {kHeadPart}});
+      for (const bool head : {false, true}) {
+        const FlatSharing sharing{.ranks = 3, .units = FlatUnits::part, .whole_tensors = whole, .level = ShardLevel::full};
+        const FlatLayout here = flat_layout(table, {.parts = {head ? kHeadPart : kEmbeddingPart}, .sharing = sharing}, DType::f32);
+        const FlatUnit& unit = here.units[static_cast<size_t>(here.unit_of[static_cast<size_t>(both)])];
+        EXPECT_EQ(unit.parameters, std::vector<int>{both});
+        EXPECT_EQ(unit.part, depth_of_part(head ? kHeadPart : kEmbeddingPart));
+        EXPECT_EQ(here.offsets[static_cast<size_t>(both)], unit.begin);
+        EXPECT_EQ(unit.share(), whole && role == ParamRole::matrix ? 3200 : 1152);  // 61 x 13 x 4 bytes in blocks of 128
+        EXPECT_EQ(here.shapes[static_cast<size_t>(head ? first : last)].numel(), 0);
+      }
+      const FlatLayout alone = flat_layout(table, {.sharing = {.ranks = 3, .units = FlatUnits::part}}, DType::f32);
+      EXPECT_EQ(alone.unit_of[static_cast<size_t>(both)], alone.unit_of[static_cast<size_t>(first)]);
+    }
+}
 
 /// Every sharing of random tables: units tile the buffer, tensors lie inside units without overlap, shares are equal, whole
 /// matrices are not cut, and all ranks see one layout.

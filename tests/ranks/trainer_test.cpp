@@ -310,6 +310,16 @@ TEST_F(TrainerRanks, PipelineRanks) {
                          {"--model.layers=4", "--model.mtp.depths=1"});
 }
 
+TEST_F(TrainerRanks, PipelinesThatShareAllOut) {
+  const std::string full = "--parallel.shard=full", chunks = "--parallel.chunks=2", experts = "--parallel.expert=2";
+  expect_interchangeable({{"one", 1, {}},
+                          {"pp2_full2", 4, pipeline("1f1b", {full})},
+                          {"pp2_full2_chunks2", 4, pipeline("interleaved", {full, chunks})},
+                          {"pp2_full2_ep2_merged", 4, pipeline("merged", {full, experts})}},
+                         {"--model.layers=4", "--model.mtp.depths=1", "--model.tied=true"});
+  EXPECT_EQ(samples(folder_ / "one"), samples(folder_ / "pp2_full2"));
+}
+
 /// Modules of multi-token prediction in stages before the loss's, one or several. Validation and samples run through them too.
 TEST_F(TrainerRanks, PipelinesThatPredictAheadBeforeTheLoss) {
   const auto layout = [](const std::string& schedule, const std::string& text, std::vector<std::string> more = {}) {

@@ -75,7 +75,7 @@ LayoutRank::LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const 
   if (c.options.shards.level == ShardLevel::none) return;
   shards_.emplace(groups_, weights_);
   owned_.emplace(groups_, pipe_, one.decoder.table(), *shards_);
-  if (c.options.shards.level == ShardLevel::full) keeper_.emplace(groups_, weights_);
+  if (c.options.shards.level == ShardLevel::full) keeper_.emplace(groups_, weights_, &pipe_);
 }
 
 PipelineSchedule LayoutRank::schedule() const {
@@ -88,13 +88,29 @@ bool LayoutRank::hands_over() const {
   return case_.schedule == PipelineScheduleKind::merged && (g.tp > 1 || g.ep > 1 || g.cp > 1);
 }
 
-Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome) {
+UnitKeeper::Plan LayoutRank::unit_plan() const {
+  const PipelineSchedule s = schedule();
+  return UnitKeeper::plan(groups_, weights_, pipe_, s.ranks[static_cast<size_t>(pipe_.stage())]);
+}
+
+void LayoutRank::expect_planned_transients() const {
+  if (!keeper_) return;
+  EXPECT_GT(keeper_->peak_bytes(), 0);
+  EXPECT_LE(keeper_->peak_bytes(), unit_plan().peak_bytes);
+  EXPECT_GT(gradients_.most_staged(), 0);
+  EXPECT_LE(gradients_.most_staged(), gradients_.transient_bytes(case_.schedule == PipelineScheduleKind::zero_bubble));
+}
+
+Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome, bool sums) {
+  std::vector<TableFollower*> followers;
+  if (keeper_ && options.device != DeviceKind::null) followers.push_back(&*keeper_);
+  if (sums) followers.push_back(&reducer_);
   const int64_t sharers = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
   const auto step = [&](Tape& tape, int b) {
     return std::make_unique<ParityStep>(one_.decoder, inputs, weights_, tape, groups_.batch_rank() * share() + b * micro_rows(),
                                         micro_rows(), &groups_, outcome);
   };
-  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena);
+  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, followers);
 }
 
 TapeProfile LayoutRank::profile(const ParityInputs& inputs) {
@@ -121,16 +137,19 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
   if (sums) reducer_.begin_step(share() / micro_rows());
   travelling_ = sums;
   arena_->restart();
-  EXPECT_EQ(run(inputs, options, *arena_, o).hidden > 0, hands_over());
+  EXPECT_EQ(run(inputs, options, *arena_, o, sums).hidden > 0, hands_over());
   EXPECT_EQ(arena_->live_bytes(), 0);
   EXPECT_EQ(arena_->misses(), 0);
   EXPECT_EQ(arena_->peak_bytes(), dry_.peak_bytes());
+  if (sums) expect_planned_transients();
   return o;
 }
 
 void LayoutRank::reduce() {
-  if (!travelling_) reducer_.begin_step(1);
-  reducer_.end_micro_batch();
+  if (!travelling_) {
+    reducer_.begin_step(1);
+    reducer_.end_micro_batch();
+  }
   reducer_.finish();
   const std::vector<std::string> unwritten = gradients_.finish_step();
   if (groups_.tensor().rank() == 0) {  // others leave the biases of sums to the first
@@ -227,10 +246,13 @@ std::vector<LayoutCase> parity_matrix() {
       add({.grid = {.pp = 2, .dp = 2, .tp = 2}});
       add({.grid = {.pp = 2, .cp = 2, .tp = 2}, .options = {.sequence_parallel = true, .context = ContextForm::gather}});
       add({.grid = {.pp = 2, .dp = 2, .cp = 2}});
+      add({.grid = {.pp = 2, .dp = 2}, .options = full});
+      add({.grid = {.pp = 2, .dp = 2}, .options = full, .chunks = 2, .schedule = interleaved});
       add({.grid = {.dp = 2, .cp = 4}, .options = {.context = ContextForm::gather, .context_inner = 2}});
       if (!experts) continue;
       add({.grid = {.dp = 2, .ep = 2}});
       add({.grid = {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = sequence});
+      add({.grid = {.pp = 2, .dp = 2, .ep = 2}, .options = full, .schedule = merged});
       for (const ShardOptions& shards : {zero.shards, full.shards})
         add({.grid = {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = {.sequence_parallel = true, .shards = shards}});
       add({.grid = {.dp = 4, .tp = 2, .ep = 4, .etp = 1}, .options = {.sequence_parallel = true, .shards = full.shards}});

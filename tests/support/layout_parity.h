@@ -36,7 +36,8 @@ class LayoutRank {
   LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const GroupMaker& make);
   /// passes(), reduce() and sum_over_ranks().
   ParityOutcome step(const ParityInputs& inputs);
-  /// Forward and backward of this rank's share. The first are planned by a dry run; all have the peak memory that it predicts.
+  /// Forward and backward of this rank's share. The first are planned by a dry run; all have the peak memory that it predicts, and
+  /// shared weights and gradients that come and go take no more than planned.
   /// `sums`: gradients begin to travel, and reduce() must follow.
   ParityOutcome passes(const ParityInputs& inputs, bool sums = false);
   /// Sums the gradients over the ranks.
@@ -58,12 +59,16 @@ class LayoutRank {
   bool sees_loss() const { return pipe_.stage() == pipe_.stages() - 1; }
   WeightSet& weights() { return weights_; }
   const GradientBuffer& gradients() const { return gradients_; }
+  const UnitKeeper* keeper() const { return keeper_ ? &*keeper_ : nullptr; }
+  /// What full sharding takes for a step.
+  UnitKeeper::Plan unit_plan() const;
 
  private:
   /// Strands of a merged schedule take turns where they wait for other ranks.
   bool hands_over() const;
   PipelineSchedule schedule() const;
-  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome);
+  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome, bool sums = false);
+  void expect_planned_transients() const;
   double square_sum() const;
 
   const LayoutCase& case_;

@@ -99,6 +99,8 @@ std::vector<PaperLayout> paper_layouts() {
       {"dp4_zero_copies2", {.dp = 4}, shards(ShardLevel::optimizer, 2)},
       {"dp4_ep2_zero_copies2", {.dp = 4, .ep = 2}, shards(ShardLevel::optimizer, 2)},
       {"dp2_tp2_sequence_ep4_zero", {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, shards(ShardLevel::optimizer, 0, true)},
+      {"pp2_dp2_full", {.pp = 2, .dp = 2}, shards(ShardLevel::full, 0)},
+      {"pp2_dp4_tp2_sequence_chunks2_full_copies2", {.pp = 2, .dp = 4, .tp = 2}, shards(ShardLevel::full, 2, true), 2},
       {"dp4_tp2_sequence_full_copies2", {.dp = 4, .tp = 2}, shards(ShardLevel::full, 2, true)},
   };
 }
