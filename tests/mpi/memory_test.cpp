@@ -64,6 +64,9 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
 }
 
 TEST(MpiMemory, ARankTakesWhatIsPredicted) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer takes memory of its own";
+#endif
   const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
   const int ranks = this_world().ranks();
   if (ranks != 2 && ranks != 4) GTEST_SKIP() << "no case has " << ranks << " ranks";
