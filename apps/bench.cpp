@@ -1,7 +1,8 @@
-// `ingot bench comm`: how fast the ranks of this machine or job talk to each other.
+// `ingot bench`: its parts, and `ingot bench comm`: how fast the ranks of this machine or job talk to each other.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/bench.h"
 #include "apps/comm_page.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
@@ -62,6 +63,7 @@ void bench_comm(const Options& o) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, int& code) {
+  add_doctor_command(app, code);
   CLI::App* bench = app.add_subcommand("bench", "measure this machine or job");
   bench->require_subcommand(1);
   auto o = std::make_shared<Options>();

@@ -15,6 +15,7 @@
 #include "apps/commands.h"
 #include "base/error.h"
 #include "comm/cores.h"
+#include "comm/launch.h"
 #include "comm/topology.h"
 #include "train/run_layout.h"
 
@@ -43,16 +44,6 @@ std::vector<RankRun> runs_of(const Words& command, int ranks) {
 
 void append(Words& to, const Words& words) { to.insert(to.end(), words.begin(), words.end()); }
 
-/// Whether this mpirun is Open MPI's, which calls itself OpenRTE too; else it is taken for MPICH's.
-bool is_open_mpi(const std::string& mpirun) {
-  FILE* pipe = ::popen(("'" + mpirun + "' --version 2>&1").c_str(), "r");
-  std::string text;
-  char buffer[256];
-  while (const size_t n = pipe ? std::fread(buffer, 1, sizeof buffer, pipe) : 0) text.append(buffer, n);
-  if (pipe) ::pclose(pipe);
-  return text.find("Open MPI") != std::string::npos || text.find("OpenRTE") != std::string::npos;
-}
-
 /// mpirun's options that put rank r on the host of places[r] and leave the binding to the ranks.
 Words host_options(const std::string& mpirun, const std::vector<RankPlace>& places) {
   std::string hosts, counted;
@@ -60,7 +51,7 @@ Words host_options(const std::string& mpirun, const std::vector<RankPlace>& plac
     for (; end < places.size() && places[end].host == places[first].host; ++end) hosts += (end > 0 ? "," : "") + places[end].host;
     counted += fmt::format("{}{}:{}", first > 0 ? "," : "", places[first].host, end - first);
   }
-  if (is_open_mpi(mpirun)) return {"--map-by", "seq", "--bind-to", "none", "--host", hosts};
+  if (is_open_mpi(mpirun_version(mpirun))) return {"--map-by", "seq", "--bind-to", "none", "--host", hosts};
   return {"-bind-to", "none", "-hosts", counted};
 }
 
@@ -139,7 +130,7 @@ int launch(const Options& o, const Words& for_mpirun, const Words& for_ranks) {
 
 void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command) {
   auto o = std::make_shared<Options>();
-  o->mpirun = INGOT_MPIRUN;
+  o->mpirun = default_mpirun();
   CLI::App* c = app.add_subcommand("launch", "start a command as many ranks, with mpirun");
   c->footer(
       "ingot launch -n 4 -- run recipe.toml\n"

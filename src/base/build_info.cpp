@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
+#include "base/control_group.h"
 #include "ingot_build_info.h"
 
 namespace ingot {
@@ -26,15 +26,8 @@ std::string first_cpu_name() {
 }
 
 int64_t memory_limit() {
-  const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    std::string text;
-    if (!(file >> text)) continue;
-    const int64_t limit = std::strtoll(text.c_str(), nullptr, 10);  // "max" gives 0
-    if (limit > 0) return std::min(physical, limit);
-  }
-  return physical;
+  const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE), limit = control_group().memory_bytes;
+  return limit > 0 ? std::min(physical, limit) : physical;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // See launch.h.
 #include "comm/launch.h"
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "comm/cores.h"
@@ -83,6 +84,29 @@ std::unique_ptr<World> launch_world() {
   throw Error(fmt::format("{} started {} ranks, but this program was built without MPI", launch->launcher, launch->ranks),
               "build with -DINGOT_MPI=ON");
 #endif
+}
+
+std::string mpi_name() {
+#ifdef INGOT_HAS_MPI
+  return mpi_library();
+#else
+  return "";
+#endif
+}
+
+std::string default_mpirun() { return INGOT_MPIRUN; }
+
+std::string mpirun_version(const std::string& mpirun) {
+  FILE* pipe = ::popen(("'" + mpirun + "' --version 2>&1").c_str(), "r");
+  if (pipe == nullptr) return "";
+  std::string text;
+  char buffer[256];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, n);
+  return ::pclose(pipe) == 0 ? text : "";
+}
+
+bool is_open_mpi(const std::string& version) {
+  return version.find("Open MPI") != std::string::npos || version.find("OpenRTE") != std::string::npos;
 }
 
 }  // namespace ingot

@@ -30,4 +30,13 @@ std::vector<int> cores_of(const Launch& launch);
 /// started many ranks and this build cannot join them.
 std::unique_ptr<World> launch_world();
 
+/// The MPI library that this program runs with, "Open MPI v4.1.4"; empty: built without.
+std::string mpi_name();
+/// The mpirun of the MPI that this program was built with.
+std::string default_mpirun();
+/// What `mpirun --version` prints; empty where it cannot be started.
+std::string mpirun_version(const std::string& mpirun);
+/// Whether that is Open MPI's, which calls itself OpenRTE too; else it is taken for MPICH's.
+bool is_open_mpi(const std::string& version);
+
 }  // namespace ingot

@@ -1,0 +1,12 @@
+// The commands that measure, one file each: parts of `ingot bench`, and what stands beside it.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ingot {
+
+void add_doctor_command(CLI::App& app, int& code);
+
+}  // namespace ingot

@@ -1,0 +1,38 @@
+// Looks at the machine, the program and what surrounds it: one finding per fact that decides whether runs work and how fast
+// they are. What `ingot doctor` prints.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ingot {
+
+struct Finding {
+  enum class Level {
+    ok,
+    note,    ///< works, but slower, or otherwise than one might expect
+    problem  ///< something will not work
+  };
+  Level level = Level::ok;
+  std::string topic;   ///< "huge pages"
+  std::string text;    ///< what is so
+  std::string remedy;  ///< what to do; empty where the level is ok
+};
+const char* name_of(Finding::Level level);
+
+struct DoctorOptions {
+  std::string folder = ".";                  ///< where runs will be; the nearest existing parent is looked at
+  int64_t disk_bytes = int64_t{64} << 20;    ///< written and synced there, three times; 0: nothing is measured
+  std::string root = "/";                    ///< stands for "/" in paths of /proc and /sys: tests plant files elsewhere
+};
+
+/// Takes about a second. Throws only where the folder has no existing parent.
+std::vector<Finding> examine(const DoctorOptions& options);
+
+bool any_problem(const std::vector<Finding>& findings);
+/// A line per finding, the remedy below it, and a summary.
+std::string to_text(const std::vector<Finding>& findings);
+/// {"format": 1, "works", "findings": [{"level", "topic", "text", "remedy"}]}
+std::string to_json(const std::vector<Finding>& findings);
+
+}  // namespace ingot

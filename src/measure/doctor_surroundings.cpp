@@ -1,0 +1,238 @@
+// See doctor_parts.h: disk, libraries, sandbox.
+#include <linux/perf_event.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/folder_lock.h"
+#include "base/progress.h"
+#include "comm/launch.h"
+#include "measure/doctor_parts.h"
+#include "measure/scratch_file.h"
+
+namespace ingot::doctor {
+namespace {
+
+std::string existing_parent(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::path at = std::filesystem::absolute(folder, failed);
+  while (!std::filesystem::is_directory(at, failed)) {
+    if (at == at.parent_path()) throw Error(fmt::format("'{}' is no folder, and nothing above it is", folder), "name a folder");
+    at = at.parent_path();
+  }
+  return std::filesystem::canonical(at, failed).string();
+}
+
+/// The type of the file system that a folder is on: of the mount with the longest path above it, the last of equal ones.
+std::string file_system_of(const std::string& root, const std::string& folder) {
+  std::ifstream mounts(root + "/proc/self/mountinfo");
+  std::string best = "unknown";
+  size_t longest = 0;
+  for (std::string line; std::getline(mounts, line);) {  // "36 35 98:0 /a /mnt rw,noatime master:1 - ext4 /dev/sda1 rw"
+    std::istringstream words(line);
+    std::string skipped, at, type;
+    for (int i = 0; i < 4; ++i) words >> skipped;
+    words >> at;
+    while (words >> skipped && skipped != "-") {
+    }
+    if (!(words >> type)) continue;
+    const bool above = at == "/" || folder == at || folder.starts_with(at + "/");
+    if (above && at.size() >= longest) longest = at.size(), best = type;
+  }
+  return best;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// "writes 1.2 GB/s with sync, a small write is durable after 2 ms".
+std::string disk_speed(const std::string& folder, int64_t bytes) {
+  const int64_t piece = std::min<int64_t>(bytes, int64_t{4} << 20);
+  const auto data = transfer_buffer(piece);
+  const ScratchFile file(folder, false);
+  std::vector<double> rates, latencies;
+  for (int trial = 0; trial < 3; ++trial) {
+    const double begin = monotonic_seconds();
+    for (int64_t at = 0; at < bytes; at += piece) file.write(data.get(), std::min(piece, bytes - at), at);
+    file.sync();
+    rates.push_back(static_cast<double>(bytes) / (monotonic_seconds() - begin));
+  }
+  const int64_t small = std::min<int64_t>(bytes, 4096);
+  for (int i = 0; i < 9; ++i) {
+    const double begin = monotonic_seconds();
+    file.write(data.get(), small, 0);
+    file.sync();
+    latencies.push_back(monotonic_seconds() - begin);
+  }
+  return fmt::format("writes {}/s with fsync ({}, median of 3); a small write is durable after {}", format_bytes(median(rates)),
+                     format_bytes(static_cast<double>(bytes)), format_seconds(median(latencies)));
+}
+
+/// What a run folder needs: a lock, a rename, a mapping. Throws where one fails.
+void try_run_folder(const std::string& folder) {
+  std::string name = folder + "/.ingot-doctor-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr)
+    throw Error(fmt::format("cannot make a folder in '{}': {}", folder, std::strerror(errno)), "name a folder that can be written");
+  FileSystem& fs = real_file_system();
+  try {
+    const FolderLock lock(name, "run");
+    write_file_atomically(fs, name + "/file", "content");
+    if (fs.map(name + "/file")->bytes().size() != 7) throw Error(fmt::format("a file mapped in '{}' has not its size", folder));
+    fs.remove_all(name);
+  } catch (...) {
+    fs.remove_all(name);
+    throw;
+  }
+}
+
+/// Runs `attempt` in a process of its own, which a sandbox may kill: 0, an errno, or minus the signal that ended it.
+template <class Attempt>
+int probe(Attempt&& attempt) {
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno;
+  if (pid == 0) ::_exit(attempt());
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+std::string refusal(int result) {
+  return result < 0 ? fmt::format("the sandbox kills a process that tries (signal {})", -result) : std::strerror(result);
+}
+
+int try_perf_events() {
+  perf_event_attr attr{};
+  attr.size = sizeof attr;
+  attr.type = PERF_TYPE_HARDWARE;
+  attr.config = PERF_COUNT_HW_CPU_CYCLES;
+  attr.exclude_kernel = attr.exclude_hv = 1;
+  return ::syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0) >= 0 ? 0 : errno;
+}
+
+/// Reads a child's memory, as MPI's ranks read each other's.
+int try_reading_a_child() {
+  static int word = 7;
+  int ends[2];
+  if (::pipe(ends) != 0) return errno;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[1]);
+    char end;
+    while (::read(ends[0], &end, 1) < 0 && errno == EINTR) {  // until the parent has gone
+    }
+    ::_exit(0);
+  }
+  int copy = 0;
+  iovec here{&copy, sizeof copy}, there{&word, sizeof word};
+  const int result = ::process_vm_readv(child, &here, 1, &there, 1, 0) == sizeof copy && copy == 7 ? 0 : errno;
+  ::close(ends[1]);
+  ::waitpid(child, nullptr, 0);
+  return result;
+}
+
+void limits(Findings& out) {
+  rlimit files{}, locked{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  ::getrlimit(RLIMIT_MEMLOCK, &locked);
+  out.push_back(fact("open files", fmt::format("at most {}", files.rlim_cur),
+                     files.rlim_cur >= 1024 ? "" : "ulimit -n 4096: every token shard and checkpoint piece is an open file"));
+  const bool network = std::filesystem::exists("/sys/class/infiniband");
+  const std::string most = locked.rlim_cur == RLIM_INFINITY ? "unlimited" : "at most " + format_bytes(static_cast<double>(locked.rlim_cur));
+  out.push_back(fact("locked memory", most + (network ? "" : " (only MPI over InfiniBand locks any)"),
+                     network && locked.rlim_cur != RLIM_INFINITY ? "ulimit -l unlimited: transfers over InfiniBand lock their buffers" : ""));
+}
+
+Finding message_passing() {
+  const std::string library = mpi_name(), mpirun = default_mpirun();
+  if (library.empty()) return fact("MPI", "built without: one process, ranks as threads", "for ranks as processes build with -DINGOT_MPI=ON");
+  const std::string version = mpirun_version(mpirun);
+  if (version.empty())
+    return fact("MPI", fmt::format("runs with {}, but '{}' cannot be started", library, mpirun),
+                "for several ranks install the launcher of this library, or name it: ingot launch --mpirun");
+  if (is_open_mpi(version) != is_open_mpi(library))
+    return problem("MPI", fmt::format("runs with {}, but '{}' is of another: {}", library, mpirun, version.substr(0, version.find('\n'))),
+                   "name the launcher of the same library with ingot launch --mpirun, or build again");
+  const std::string text = fmt::format("runs with {}, launched by {}", library, mpirun);
+  if (is_open_mpi(library) && ::geteuid() == 0 && std::getenv("OMPI_ALLOW_RUN_AS_ROOT") == nullptr)
+    return fact("MPI", text + ", which refuses root", "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
+  return fact("MPI", text);
+}
+
+}  // namespace
+
+void look_at_libraries(Findings& out) {
+  const BuildInfo& b = build_info();
+  const bool fast = b.build_type == "Release" || b.build_type == "RelWithDebInfo";
+  out.push_back(fact("build", fmt::format("ingot {} ({}), {}, {}", b.version, b.commit, b.compiler, b.build_type),
+                     fast ? "" : "build with cmake --preset release: this one is many times slower"));
+  std::string text = "own kernels and threads: no BLAS, oneDNN or OpenMP whose settings could be wrong", ignored;
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
+                           "BLIS_ARCH_TYPE", "DNNL_MAX_CPU_ISA", "GOMP_CPU_AFFINITY"})
+    if (std::getenv(name) != nullptr) ignored += (ignored.empty() ? "" : ", ") + std::string(name);
+  if (!ignored.empty()) text += fmt::format("; {} {} set and mean{} nothing to Ingot", ignored, ignored.find(',') == ignored.npos ? "is" : "are",
+                                            ignored.find(',') == ignored.npos ? "s" : "");
+  out.push_back(fact("libraries", text, ignored.empty() ? "" : "INGOT_THREADS sets threads, INGOT_ISA limits the instruction set"));
+  out.push_back(message_passing());
+}
+
+void look_at_disk(const DoctorOptions& o, Findings& out) {
+  const std::string folder = existing_parent(o.folder), type = file_system_of(o.root, folder);
+  struct statvfs info {};
+  ::statvfs(folder.c_str(), &info);
+  const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  const std::string where = fmt::format("'{}' ({}), {} free", folder, type, format_bytes(free));
+  try {
+    try_run_folder(folder);
+  } catch (const Error& e) {
+    out.push_back(problem("disk", fmt::format("{}; runs cannot be there: {}", where, e.what()), e.hint().empty() ? "name another folder" : e.hint()));
+    return;
+  }
+  if (type == "tmpfs" || type == "ramfs") out.push_back(fact("disk", where, "this is memory: runs there take it, and end with the machine"));
+  else if (free < 1e9) out.push_back(fact("disk", where, "free some: a checkpoint takes 12 bytes for each parameter, and three are kept"));
+  else out.push_back(fact("disk", where));
+  if (o.disk_bytes <= 0) return;
+  if (free < 4 * static_cast<double>(o.disk_bytes)) {
+    out.push_back(fact("disk speed", "not measured: too little is free", "free some, or measure with a smaller file"));
+    return;
+  }
+  try {
+    out.push_back(fact("disk speed", disk_speed(folder, o.disk_bytes)));
+  } catch (const Error& e) {
+    out.push_back(problem("disk speed", e.what(), e.hint()));
+  }
+}
+
+void look_at_sandbox(const DoctorOptions& o, Findings& out) {
+  const std::string mode = field_of(o.root, "/proc/self/status", "Seccomp");
+  out.push_back(fact("seccomp", mode == "2" ? "system calls pass a filter" : mode == "0" || mode.empty() ? "no filter of system calls" : "strict"));
+  const int perf = probe(try_perf_events);
+  const std::string paranoid = line_of(o.root, "/proc/sys/kernel/perf_event_paranoid");
+  out.push_back(fact("perf events", perf == 0 ? "allowed" : fmt::format("refused: {} (paranoid level {})", refusal(perf), paranoid.empty() ? "unknown" : paranoid),
+                     perf == 0 ? "" : "Ingot needs none; for `perf` itself ask for perf_event_open, and a machine that has its counters"));
+  const int reading = probe(try_reading_a_child);
+  const std::string scope = line_of(o.root, "/proc/sys/kernel/yama/ptrace_scope");
+  out.push_back(fact("process_vm_readv",
+                     (reading == 0 ? "allowed" : "refused: " + refusal(reading)) + (scope.empty() ? "" : fmt::format(" (ptrace scope {})", scope)),
+                     reading == 0 ? "" : "MPI's ranks on one machine copy twice; Open MPI: --mca btl_vader_single_copy_mechanism none"));
+  limits(out);
+}
+
+}  // namespace ingot::doctor
