@@ -19,16 +19,7 @@ LinePlot plot_by_size(const CommReport& report, int ranks, double (*value)(const
   plot.bytes_x = true;
   for (const CommMeasurement& m : report.measurements) {
     if (m.ranks != ranks || m.bytes == 0) continue;
-    const std::string name = name_of(m.kind);
-    if (plot.series.empty() || plot.series.back().name != name) {
-      PlotSeries line;
-      line.name = name;
-      line.color = static_cast<int>(plot.series.size()) % 8;
-      line.markers = true;
-      plot.series.push_back(std::move(line));
-    }
-    plot.series.back().x.push_back(std::log2(static_cast<double>(m.bytes)));
-    plot.series.back().y.push_back(value(m));
+    add_point(plot, name_of(m.kind), std::log2(static_cast<double>(m.bytes)), value(m));
   }
   return plot;
 }

@@ -307,6 +307,19 @@ std::string draw(const LinePlot& plot) {
   return out + draw_axes(plot, frame) + lines + "</svg></figure>";
 }
 
+void add_point(LinePlot& plot, const std::string& line, double x, double y) {
+  auto found = std::find_if(plot.series.begin(), plot.series.end(), [&](const PlotSeries& s) { return s.name == line; });
+  if (found == plot.series.end()) {
+    PlotSeries fresh;
+    fresh.name = line;
+    fresh.color = static_cast<int>(plot.series.size()) % 8;
+    fresh.markers = true;
+    found = plot.series.insert(found, std::move(fresh));
+  }
+  found->x.push_back(x);
+  found->y.push_back(y);
+}
+
 std::string draw(const HeatMap& map) {
   constexpr int kLevels = 8;  // on each side of neutral
   size_t rows = 0;

@@ -34,6 +34,8 @@ struct LinePlot {
   int width = 540, height = 250;
 };
 std::string draw(const LinePlot& plot);
+/// Adds a point to the line of that name; a first one begins the line, with markers and the next colour.
+void add_point(LinePlot& plot, const std::string& line, double x, double y);
 
 struct HeatMap {
   std::string title;

@@ -62,4 +62,36 @@ void peak_read(const void* data, int64_t bytes, float* sink) {
   store_tail(sink + 2, (acc[0] + acc[1]) + (acc[2] + acc[3]), 1);
 }
 
+void peak_write(void* data, int64_t bytes, const float* value) {
+  float* p = static_cast<float*>(data);
+  const Vec v = set1(value[0]);
+  for (int64_t i = 0; i < bytes / 4; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) store(p + i + j * kLanes, v);
+}
+
+void peak_stream(void* data, int64_t bytes, const float* value) {
+#if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
+  float* p = static_cast<float*>(data);
+  const Vec v = set1(value[0]);
+  for (int64_t i = 0; i < bytes / 4; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) {
+#if defined(INGOT_ISA_avx512)
+      _mm512_stream_ps(p + i + j * kLanes, v.v);
+#else
+      _mm256_stream_ps(p + i + j * kLanes, v.v);
+#endif
+    }
+  _mm_sfence();
+#else
+  peak_write(data, bytes, value);
+#endif
+}
+
+void peak_copy(void* to, const void* from, int64_t bytes) {
+  float* out = static_cast<float*>(to);
+  const float* in = static_cast<const float*>(from);
+  for (int64_t i = 0; i < bytes / 4; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) store(out + i + j * kLanes, load(in + i + j * kLanes));
+}
+
 }  // namespace ingot::INGOT_ISA

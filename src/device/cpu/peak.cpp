@@ -3,48 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "base/parallel.h"
 #include "device/cpu/peak_kernels.h"
+#include "device/cpu/rounds.h"
 
 namespace ingot {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Runs body(thread, round) `rounds` times on each of `threads` threads, started together; returns the best
-/// time of a round (the longest thread of it).
-template <class Body>
-double best_round(int threads, int rounds, const Body& body) {
-  std::vector<double> longest(static_cast<size_t>(rounds * threads));
-  std::atomic<int> arrived{0};
-  const auto run = [&](int t) {
-    for (int r = 0; r < rounds; ++r) {
-      ++arrived;
-      while (arrived.load() < (r + 1) * threads) std::this_thread::yield();
-      const double start = now();
-      body(t, r);
-      longest[static_cast<size_t>(r * threads + t)] = now() - start;
-    }
-  };
-  std::vector<std::jthread> workers;
-  for (int t = 1; t < threads; ++t) workers.emplace_back(run, t);
-  run(0);
-  workers.clear();
-  double best = 1e30;
-  for (int r = 0; r < rounds; ++r) {
-    const auto first = longest.begin() + r * threads;
-    best = std::min(best, *std::max_element(first, first + threads));
-  }
-  return best;
-}
+double best_of(const std::vector<double>& times) { return *std::min_element(times.begin(), times.end()); }
 
 double read_gbs(int threads) {
   constexpr int64_t kBytes = int64_t{48}
@@ -53,11 +23,11 @@ double read_gbs(int threads) {
       std::aligned_alloc(64, static_cast<size_t>(kBytes * threads)), std::free);
   char* data = static_cast<char*>(memory.get());
   if (data == nullptr) return 0;
-  const double best = best_round(threads, 4, [&](int t, int r) {
+  const double best = best_of(round_times(threads, 4, [&](int t, int r) {
     float sink[4] = {};
     if (r == 0) std::fill_n(data + t * kBytes, kBytes, 0);  // first touch; never the best round
     INGOT_ISA_CALL(peak_read)(data + t * kBytes, kBytes, sink);
-  });
+  }));
   return static_cast<double>(kBytes) * threads / best * 1e-9;
 }
 
@@ -65,10 +35,10 @@ double peak_gflops(int threads, int64_t (*rounds)(int64_t, float*)) {
   if (threads <= 0) threads = num_threads();
   const int64_t steps = active_isa() == Isa::generic ? 1000 : 60000;
   std::atomic<int64_t> flops{0};
-  const double best = best_round(threads, 7, [&](int, int) {
+  const double best = best_of(round_times(threads, 7, [&](int, int) {
     float sink[4] = {0.5f, 0.25f, 0.0f, 0.0f};
     flops = rounds(steps, sink);
-  });
+  }));
   return static_cast<double>(flops) * static_cast<double>(steps) * threads / best * 1e-9;
 }
 

@@ -1,0 +1,98 @@
+// `ingot bench machine`: what this machine's arithmetic, memory and storage can do, and whether the storage feeds a run.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "apps/bench.h"
+#include "base/file_system.h"
+#include "measure/machine.h"
+#include "record/metrics.h"
+#include "record/run_record.h"
+#include "train/memory_policy.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  std::vector<std::string> parts{"arithmetic", "memory", "storage"}, io_sizes{"4KiB", "64KiB", "1MiB"};
+  std::vector<int> threads, io_threads{1, 4, 16};
+  std::string largest, folder = ".", file = "256MiB", run, json, html;
+  double seconds = 0.02, io_seconds = 0.1, step_seconds = 0;
+  int trials = 5;
+};
+
+MachineOptions options_of(const Options& o) {
+  MachineOptions m;
+  const auto has = [&](const char* part) { return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end(); };
+  m.arithmetic = has("arithmetic"), m.memory = has("memory"), m.storage = has("storage");
+  m.threads = o.threads;
+  m.largest = o.largest.empty() ? 0 : parse_memory(o.largest, "--largest");
+  m.seconds = o.seconds;
+  m.trials = o.trials;
+  m.disk.folder = o.folder;
+  m.disk.file_bytes = parse_memory(o.file, "--file");
+  m.disk.threads = o.io_threads;
+  m.disk.bytes.clear();
+  for (const std::string& size : o.io_sizes) m.disk.bytes.push_back(parse_memory(size, "--io-sizes"));
+  m.disk.seconds = o.io_seconds;
+  m.disk.trials = o.trials;
+  return m;
+}
+
+/// The median step of a run so far; 0: it has none.
+double measured_step(FileSystem& fs, const std::string& folder) {
+  const std::string path = folder + "/" + run_files::kMetrics;
+  std::vector<double> seconds;
+  if (fs.exists(path))
+    for (const MetricRow& row : read_metrics(fs, path))
+      if (const double* s = row.scalar("step_seconds")) seconds.push_back(*s);
+  return seconds.empty() ? 0 : spread_of(std::move(seconds)).median;
+}
+
+LoaderDemand demand_of(const Options& o, const MachineReport& report) {
+  FileSystem& fs = real_file_system();
+  const bool folder = std::filesystem::is_directory(o.run);
+  const Recipe recipe = load_recipe(folder ? o.run + "/" + run_files::kConfig : o.run, {});
+  LoaderDemand d = loader_demand(recipe, prepare_data(fs, recipe));
+  d.of = o.run;
+  d.step_seconds = o.step_seconds > 0 ? o.step_seconds : measured_step(fs, recipe.run.folder);
+  if (report.storage) d.most_iops = report.storage->most_reads(d.page);
+  return d;
+}
+
+void bench_machine(const Options& o) {
+  MachineReport report = measure_machine(options_of(o));
+  if (!o.run.empty()) report.demand = demand_of(o, report);
+  std::cout << to_text(report);
+  if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report));
+  if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_machine_page(report));
+}
+
+}  // namespace
+
+void add_bench_machine(CLI::App& bench, int& code) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = bench.add_subcommand("machine", "peak arithmetic, memory by working set, storage by threads and size");
+  c->footer("Medians of trials that take turns. Measure on a quiet machine: `ingot doctor` says whether it is.");
+  c->add_option("--parts", o->parts, "what to measure")->delimiter(',')->capture_default_str()->check(CLI::IsMember({"arithmetic", "memory", "storage"}));
+  c->add_option("--threads", o->threads, "numbers of threads; default: powers of two up to all")->delimiter(',');
+  c->add_option("--trials", o->trials, "of each number")->capture_default_str()->check(CLI::Range(1, 1000));
+  c->add_option("--seconds", o->seconds, "of each trial of memory, about")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--largest", o->largest, "largest working set of a thread; default: twice the last cache, if memory allows");
+  c->add_option("--folder", o->folder, "on the storage to measure")->capture_default_str();
+  c->add_option("--file", o->file, "size of the file there")->capture_default_str();
+  c->add_option("--io-sizes", o->io_sizes, "sizes of transfers")->delimiter(',')->capture_default_str();
+  c->add_option("--io-threads", o->io_threads, "threads that transfer at once")->delimiter(',')->capture_default_str();
+  c->add_option("--io-seconds", o->io_seconds, "of each trial of storage")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--run", o->run, "recipe or run folder: what reading its samples asks of the storage");
+  c->add_option("--step-seconds", o->step_seconds, "time of its step; default: the run's median so far")->check(CLI::PositiveNumber);
+  c->add_option("--json", o->json, "write the numbers to this file too");
+  c->add_option("--html", o->html, "write plots to this file: a page that needs no network");
+  c->callback([o, &code] {
+    bench_machine(*o);
+    code = 0;
+  });
+}
+
+}  // namespace ingot

@@ -1,0 +1,30 @@
+// How fast threads move bytes through caches and memory, each over a working set of its own.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace ingot {
+
+enum class MemoryPass {
+  read,
+  write,   ///< ordinary stores; beyond the caches the processor reads what they replace too
+  stream,  ///< stores past the caches (non-temporal), where the instruction set has them
+  copy     ///< reads one half of the working set, writes the other
+};
+inline constexpr MemoryPass kEveryMemoryPass[] = {MemoryPass::read, MemoryPass::write, MemoryPass::stream, MemoryPass::copy};
+const char* name_of(MemoryPass pass);
+
+class MemoryBench {
+ public:
+  /// Memory for `threads` threads with working sets of up to `largest` bytes, touched by the thread that will use it.
+  MemoryBench(int threads, int64_t largest);
+  /// Bytes per second that the program reads and writes, `threads` threads together, each going over `bytes` (a multiple of
+  /// 2048, at most `largest`) again and again for about `seconds`. Starts its own threads; not while kernels run.
+  double rate(MemoryPass pass, int threads, int64_t bytes, double seconds);
+
+ private:
+  std::vector<std::shared_ptr<std::byte>> areas_;
+};
+
+}  // namespace ingot
