@@ -8,6 +8,7 @@ class App;
 namespace ingot {
 
 void add_bench_machine(CLI::App& bench, int& code);
+void add_bench_step(CLI::App& bench, int& code);
 void add_doctor_command(CLI::App& app, int& code);
 
 }  // namespace ingot

@@ -93,7 +93,7 @@ TEST(Docs, ExtensionsBuildAgainstTheInstalledLibrary) {
 TEST(Docs, HelpIsThere) {
   for (const char* command : {"", "run", "generate", "chat", "model", "data", "tokenizer", "checkpoint", "report", "diff",
                               "kernels", "debug", "import", "export", "finetune", "average", "upcycle", "doctor",
-                              "bench", "bench comm", "bench machine"}) {
+                              "bench", "bench comm", "bench machine", "bench step"}) {
     const std::string line = std::string("'") + INGOT_BINARY + "' " + command + " --help >/dev/null 2>&1";
     EXPECT_EQ(std::system(line.c_str()), 0) << command;
   }

@@ -1,0 +1,196 @@
+// See step_bench.h.
+#include "measure/step_bench.h"
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/philox.h"
+#include "base/progress.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/peak.h"
+#include "optim/clip.h"
+#include "train/preflight.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kDirections[] = {"forward", "backward input", "backward weight"};
+
+double processor_seconds() {
+  timespec t{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+Spread over_trials(const StepBenchReport& r, double (*value)(const StepBenchReport&, const StepTrial&)) {
+  std::vector<double> values;
+  for (const StepTrial& t : r.trials) values.push_back(value(r, t));
+  return spread_of(std::move(values));
+}
+
+double trial_tokens(const StepBenchReport& r, const StepTrial& t) { return static_cast<double>(r.batch * r.length) / t.seconds; }
+
+std::string ops_table(const StepBenchReport& r) {
+  const auto steps = static_cast<double>(r.trials.size());
+  std::string text = fmt::format("\n{:<18} {:>6}", "op", "calls");
+  for (const char* direction : kDirections) text += fmt::format(" | {:>15} ms GFLOP/s    of P", direction);
+  text += "\n";
+  double sum = 0;
+  for (const auto& [name, p] : r.profile) {
+    text += fmt::format("{:<18} {:>6.0f}", name, static_cast<double>(p.calls) / steps);
+    for (int d = 0; d < 3; ++d) {
+      const double gflops = p.seconds[d] > 0 ? p.flops[d] / p.seconds[d] * 1e-9 : 0;
+      text += fmt::format(" | {:>18.3f} {:>7.1f} {:>6.1f}%", 1e3 * p.seconds[d] / steps, gflops, 100 * gflops / r.peak());
+      sum += p.seconds[d] / steps;
+    }
+    text += "\n";
+  }
+  double passes = 0;
+  for (const StepTrial& t : r.trials) passes += t.passes / steps;
+  return text + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n", 1e3 * sum, 1e3 * (passes - sum));
+}
+
+Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
+
+}  // namespace
+
+TrainingStep::TrainingStep(const Recipe& recipe)
+    : recipe_(recipe),
+      model_(recipe.model, recipe.run.model_precision()),
+      gradients_(model_.weights().table(), model_.weights().placement(), DType::f32),
+      optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed), optimizer_views(model_.weights(), gradients_)),
+      runner_(model_, gradients_),
+      policy_(recipe.memory.recompute, recipe.memory.offload) {
+  if (policy_.offloads()) tier_ = file_offload_tier(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
+  model_.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
+  model_.weights().refresh_compute();
+}
+
+StepOptions TrainingStep::options(const StageConfig& stage, int64_t micro_batch) const {
+  StepOptions o;
+  o.head = head_mode(recipe_, model_, stage);
+  o.micro_batch = micro_batch;
+  o.z_coefficient = stage.z_coefficient;
+  o.objective = find_objective(stage.objective);
+  o.policy = &policy_;
+  o.tier = tier_.get();
+  return o;
+}
+
+TrainingStep::Times TrainingStep::run(const data::Batch& batch, const StepOptions& options, double lr) {
+  Times t;
+  const double begin = monotonic_seconds();
+  const StepStats stats = runner_.run(batch, options);
+  gradients_.finish_step();
+  const double middle = monotonic_seconds();
+  const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
+  const GradNorm norm = gradient_norm(optimizer_.params(), scale);
+  optimizer_.step({.lr = lr, .grad_scale = scale, .clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip)});
+  t.passes = middle - begin;
+  t.update = monotonic_seconds() - middle;
+  t.loss = stats.loss();
+  return t;
+}
+
+data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint64_t step) {
+  const Random random(1, RandomPurpose::test, step);
+  data::Batch b;
+  b.rows = rows, b.sequence_length = length;
+  b.valid_targets = rows * length;
+  const auto token = [&](int64_t at) { return static_cast<int32_t>(random.below(static_cast<uint64_t>(at), static_cast<uint64_t>(vocabulary))); };
+  for (int64_t i = 0; i < b.valid_targets; ++i) {
+    b.tokens.push_back(token(i));
+    b.targets.push_back(token(i + 1));
+    b.positions.push_back(static_cast<int32_t>(i % length));
+  }
+  for (int64_t r = 0; r < rows; ++r) b.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
+  return b;
+}
+
+double StepBenchReport::peak() const {
+  std::vector<double> peaks;
+  for (const StepTrial& t : trials) peaks.push_back(t.peak_before), peaks.push_back(t.peak_after);
+  return spread_of(std::move(peaks)).median;
+}
+
+Spread StepBenchReport::tokens_per_second() const { return over_trials(*this, trial_tokens); }
+
+Spread StepBenchReport::share_of_peak() const {
+  return over_trials(*this, [](const StepBenchReport& r, const StepTrial& t) {
+    return trial_tokens(r, t) * r.flops_per_token / (0.5e9 * (t.peak_before + t.peak_after));
+  });
+}
+
+StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up) {
+  const StageConfig& stage = recipe.stages.at(0);
+  if (trials < 1 || warm_up < 0) throw Error(fmt::format("{} trials after {} steps", trials, warm_up), "give at least one trial");
+  if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
+  TrainingStep step(recipe);
+  const Decoder& decoder = step.model().decoder();
+  StepBenchReport r;
+  r.model = recipe.model.preset, r.precision = enum_name(recipe.run.precision), r.isa = isa_name(active_isa());
+  r.threads = num_threads();
+  r.batch = stage.batch, r.micro_batch = stage.micro(), r.length = stage.sequence;
+  r.parameters = count_parameters(decoder).total;
+  r.flops_per_token = training_flops_per_token(decoder, stage.sequence);
+  StepOptions options = step.options(stage, r.micro_batch);
+  for (int i = 0; i < warm_up + trials; ++i) {
+    const data::Batch batch = random_batch(r.batch, r.length, recipe.model.vocab, static_cast<uint64_t>(i));
+    options.profile = i < warm_up ? nullptr : &r.profile;
+    StepTrial t;
+    if (i >= warm_up) t.peak_before = fma_peak_gflops();
+    const double begin = monotonic_seconds(), busy = processor_seconds();
+    const TrainingStep::Times times = step.run(batch, options, stage.lr);
+    t.seconds = monotonic_seconds() - begin;
+    t.processor = processor_seconds() - busy;
+    r.loss = times.loss;
+    if (i < warm_up) continue;
+    t.peak_after = fma_peak_gflops();
+    t.passes = times.passes, t.update = times.update;
+    r.trials.push_back(t);
+  }
+  return r;
+}
+
+std::string to_text(const StepBenchReport& r, bool ops) {
+  const auto of = [&](double StepTrial::*member) {
+    std::vector<double> values;
+    for (const StepTrial& t : r.trials) values.push_back(1e3 * t.*member);
+    return spread_of(std::move(values));
+  };
+  const Spread time = of(&StepTrial::seconds), tokens = r.tokens_per_second(), share = r.share_of_peak();
+  std::string text = fmt::format(
+      "{}, {} parameters, {}: {} x {} tokens in micro-batches of {}, {} thread{}, {} kernels\n"
+      "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}; passes {:.2f}, update {:.2f}, processor time {:.2f}), median of {} trials\n"
+      "{:.0f} tokens/s, spread {}; loss {:.4f}\n"
+      "{:.1f} % of P (spread {}): P = {:.0f} GFLOP/s of fp32, median of {} before and {} after; {:.4g} FLOPs a token, 6 N + 12 T C a layer\n",
+      r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch, r.threads, r.threads == 1 ? "" : "s", r.isa,
+      time.median, time.least, time.most, of(&StepTrial::passes).median, of(&StepTrial::update).median, of(&StepTrial::processor).median,
+      r.trials.size(), tokens.median, width_of(tokens), r.loss, 100 * share.median, width_of(share), r.peak(), r.trials.size(),
+      r.trials.size(), r.flops_per_token);
+  return ops ? text + ops_table(r) : text;
+}
+
+std::string to_json(const StepBenchReport& r) {
+  Json trials = Json::array(), ops = Json::array();
+  for (const StepTrial& t : r.trials)
+    trials.push_back({{"seconds", t.seconds}, {"passes_seconds", t.passes}, {"update_seconds", t.update}, {"processor_seconds", t.processor},
+                      {"tokens_per_second", trial_tokens(r, t)}, {"peak_before_gflops", t.peak_before}, {"peak_after_gflops", t.peak_after}});
+  for (const auto& [name, p] : r.profile)
+    for (int d = 0; d < 3; ++d)
+      if (p.seconds[d] > 0)
+        ops.push_back({{"op", name}, {"direction", kDirections[d]}, {"calls", p.calls}, {"seconds", p.seconds[d]}, {"flops", p.flops[d]}});
+  const Json all{{"format", 1}, {"model", r.model}, {"precision", r.precision}, {"isa", r.isa}, {"threads", r.threads}, {"batch", r.batch},
+                 {"micro_batch", r.micro_batch}, {"length", r.length}, {"parameters", r.parameters}, {"flops_per_token", r.flops_per_token},
+                 {"loss", r.loss}, {"peak_gflops", r.peak()}, {"tokens_per_second", json_of(r.tokens_per_second())},
+                 {"share_of_peak", json_of(r.share_of_peak())}, {"trials", std::move(trials)}, {"ops", std::move(ops)}};
+  return all.dump(1) + "\n";
+}
+
+}  // namespace ingot

@@ -1,0 +1,74 @@
+// One training step outside any run, timed: forward, backward, clipping and the optimizer, as the trainer runs them, on random
+// tokens. Trials take turns with measurements of the fp32 peak P, so that a share of P is of the same minute. What `ingot bench
+// step` prints.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "measure/spread.h"
+#include "models/model.h"
+#include "train/memory_policy.h"
+#include "train/step.h"
+
+namespace ingot {
+
+/// A model with all that one step of training needs.
+class TrainingStep {
+ public:
+  /// Of the recipe's model (with a vocabulary), precision, optimizer and policies of memory; initial weights.
+  explicit TrainingStep(const Recipe& recipe);
+  Model& model() { return model_; }
+  /// How a stage of the recipe runs.
+  StepOptions options(const StageConfig& stage, int64_t micro_batch) const;
+
+  struct Times {
+    double passes = 0, update = 0;  ///< seconds: forward and backward; clipping and the optimizer
+    double loss = 0;
+  };
+  Times run(const data::Batch& batch, const StepOptions& options, double lr);
+
+ private:
+  const Recipe recipe_;
+  Model model_;
+  GradientBuffer gradients_;
+  Optimizer optimizer_;
+  StepRunner runner_;
+  NamedPolicy policy_;
+  std::unique_ptr<OffloadTier> tier_;
+};
+
+/// Tokens drawn evenly from the vocabulary, rows whole documents, every target counted. A pure function of `step`.
+data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint64_t step);
+
+struct StepTrial {
+  double peak_before = 0, peak_after = 0;  ///< GFLOP/s, fp32
+  double seconds = 0, passes = 0, update = 0;
+  double processor = 0;                    ///< seconds of all threads together
+};
+
+struct StepBenchReport {
+  std::string model, precision, isa;
+  int threads = 1;
+  int64_t batch = 0, micro_batch = 0, length = 0;
+  int64_t parameters = 0;
+  double flops_per_token = 0;  ///< 6 N + 12 T C a layer (models/decoder.h), the convention of published shares
+  double loss = 0;             ///< of the last trial
+  std::vector<StepTrial> trials;
+  TapeProfile profile;         ///< of all trials
+
+  double peak() const;               ///< P: median of the measurements before and after, GFLOP/s
+  Spread tokens_per_second() const;
+  Spread share_of_peak() const;      ///< each trial with the mean of its two measurements; 1 is all
+};
+
+/// Runs the recipe's first stage's shape. `warm_up` steps do not count.
+StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up);
+
+/// Tokens per second, share of P, and with `ops` a table of them.
+std::string to_text(const StepBenchReport& report, bool ops);
+/// {"format": 1, "model", "precision", "isa", "threads", "batch", "micro_batch", "length", "parameters", "flops_per_token", "loss",
+/// "peak_gflops", "tokens_per_second", "share_of_peak", "trials": [...], "ops": [...]}; docs/measuring.md has the fields.
+std::string to_json(const StepBenchReport& report);
+
+}  // namespace ingot
