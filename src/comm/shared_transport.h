@@ -4,8 +4,8 @@
 // Every ordered pair of ranks has a ring of bytes for each stream (tag modulo 8 in Exchange: pieces, sums, pieces of single
 // messages). The sender copies into it what fits, the receiver copies out what has come: both only while they ask whether a
 // request is done, so a rank that computes moves nothing. A message goes as a frame (tag, bytes, data); only a request with
-// the tag of the frame at the head takes it. So the messages of one stream must be wanted in the order of their sends, but for
-// how they are posted: Exchange's are, since the ranks of a group start their operations in one order. Short messages
+// the tag of the frame at the head takes it. So a receiver must not wait for a message without having asked for all that came
+// before it in its stream: Exchange does not, since the ranks of a group start their operations in one order. Short messages
 // and those to ranks elsewhere go through another transport.
 #pragma once
 #include <atomic>

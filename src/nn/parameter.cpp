@@ -126,7 +126,7 @@ bool holds_part(const Placement& placement, int64_t part) {
 }
 
 bool holds(const Placement& placement, const ParameterSpec& spec) {
-  return std::any_of(spec.parts.begin(), spec.parts.end(), [&](int64_t part) { return holds_part(placement, part); });
+  return placement.parts.empty() || std::any_of(spec.parts.begin(), spec.parts.end(), [&](int64_t part) { return holds_part(placement, part); });
 }
 
 Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
