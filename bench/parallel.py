@@ -2,12 +2,14 @@
 """What several ranks cost on one machine: two ranks of one thread against one process of two, the same global batch.
 
 speed       tokens per second of data parallelism, the sharded optimizer (ZeRO-1), full sharding and expert parallelism,
-            as a share of one process's. Runs take turns; a round gives a ratio, the rounds its median and spread.
+            as a share of one process's. The two runs of a pair follow each other; a round gives a ratio, the rounds its
+            median and spread. Steps of experts count once the router has balanced; the busiest rank's part of a layer's
+            rows, which bounds what expert parallelism can reach, stands beside the ratio.
 pause       how long a step waits for a checkpoint to be copied, with 1, 2 and 4 ranks.
 muon        peak memory of Muon when ranks exchange matrices that lie across their shares, above that of shares that cut
             none, in units of the largest matrix.
 
-Every pair must reach the same loss, else the comparison is refused. Needs a quiet machine; about ten minutes.
+Every pair must reach the same loss, else the comparison is refused. Needs a quiet machine; about a quarter of an hour.
 
 usage: bench/parallel.py build/release/ingot [speed pause muon] [--rounds 5] [--steps 10] [--json FILE]"""
 
@@ -22,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 
-WARM_UP = 2  # steps that do not count
 DENSE = ["--model.preset=gpt-10m", "--stages.0.batch=12", "--stages.0.micro_batch=6", "--stages.0.sequence=256"]
 EXPERTS = ["--model.preset=moe-small", "--stages.0.batch=12", "--stages.0.micro_batch=6", "--stages.0.sequence=256"]
 # name: model, ranks, options; each is compared with one process of as many threads.
@@ -33,6 +34,8 @@ PAIRS = {
     "data_of_experts": (EXPERTS, 2, []),
     "experts": (EXPERTS, 2, ["--parallel.expert=2"]),
 }
+# Steps that do not count: the first ones allocate; a router sends two thirds of the first steps' rows to one half of the experts.
+WARM_UP = {id(DENSE): 2, id(EXPERTS): 16}
 WANTED = {"data": 0.95, "shard_optimizer": 0.93, "experts": 0.85}
 SMALL = ["--model.layers=2", "--model.width=32", "--model.hidden=64", "--model.heads=2", "--model.kv_heads=2", "--model.head_width=16",
          "--stages.0.batch=4", "--stages.0.micro_batch=1", "--stages.0.sequence=16", "--model.context=64"]
@@ -52,11 +55,11 @@ class Bench:
         (self.folder / "recipe.toml").write_text('[[data.sources]]\nname = "words"\ndocuments = "blank_line"\n')
 
     def run(self, model, ranks, options, threads=1):
-        """The rows of a run's metrics."""
+        """The rows of the metrics of a run's steps that count."""
         self.runs += 1
         run = self.folder / f"run{self.runs}"
         o = [f"--run.folder={run}", f"--data.folder={self.folder}/data", f"--data.sources.0.path={self.folder}/text.txt",
-             "--tokenizer.kind=characters", f"--stages.0.steps={self.o.steps + WARM_UP}", "--stages.0.warmup=0", "--stages.0.lr=1e-3",
+             "--tokenizer.kind=characters", f"--stages.0.steps={self.o.steps + WARM_UP[id(model)]}", "--stages.0.warmup=0", "--stages.0.lr=1e-3",
              "--evaluation.every=0", "--samples.prompts=[]", "--checkpoint.every=0", "--checkpoint.keep_last=1", "--parallel.self_test="]
         o += model + (SMALL + (SMALL_EXPERTS if model is EXPERTS else []) if self.o.small else [])
         command = [self.o.ingot, "run", str(self.folder / "recipe.toml"), *(["--kernels=any"] if self.o.small else []), *o, *options]
@@ -68,7 +71,7 @@ class Bench:
             sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}")
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         shutil.rmtree(run)
-        return rows
+        return rows[WARM_UP[id(model)]:]
 
 
 def spread(values):
@@ -76,7 +79,14 @@ def spread(values):
 
 
 def step_seconds(rows):
-    return statistics.median(r["step_seconds"] for r in rows[WARM_UP:])
+    return statistics.median(r["step_seconds"] for r in rows)
+
+
+def busiest_share(rows, ranks):
+    """The part of a layer's rows that goes to the busiest of ranks which hold the experts in equal blocks: mean over steps and layers."""
+    loads = [load for row in rows for name, load in row.items() if name.startswith("router/") and name.endswith("/load")]
+    block = len(loads[0]) // ranks
+    return statistics.mean(max(sum(load[r * block:(r + 1) * block]) for r in range(ranks)) for load in loads)
 
 
 def require_equal_losses(name, a, b):
@@ -87,23 +97,25 @@ def require_equal_losses(name, a, b):
 
 def speed(bench, o):
     adamw = ["--optimizer.matrices=adamw"]
-    ratios = {name: [] for name in PAIRS}
-    seconds = {name: [] for name in PAIRS}
+    ratios, seconds, busiest = ({name: [] for name in PAIRS} for _ in range(3))
     for _ in range(o.rounds):
-        alone = {}
         for name, (model, ranks, options) in PAIRS.items():
-            if id(model) not in alone:
-                alone[id(model)] = bench.run(model, 1, adamw, threads=ranks)
+            alone = bench.run(model, 1, adamw, threads=ranks)
             rows = bench.run(model, ranks, adamw + options)
-            require_equal_losses(name, alone[id(model)], rows)
+            require_equal_losses(name, alone, rows)
             seconds[name].append(step_seconds(rows))
-            ratios[name].append(step_seconds(alone[id(model)]) / step_seconds(rows))
+            ratios[name].append(step_seconds(alone) / step_seconds(rows))
+            if name == "experts":
+                busiest[name].append(busiest_share(rows, ranks))
     result = {}
     print(f"{'two ranks of one thread':<26}{'ms a step':>10}   share of one process's speed: median (least .. most)")
     for name, r in ratios.items():
         result[name] = {"step_seconds": spread(seconds[name]), "share": spread(r), "wanted": WANTED.get(name)}
-        wanted = f"   wanted {WANTED[name]}" if name in WANTED else ""
-        print(f"{name:<26}{1e3 * statistics.median(seconds[name]):>10.1f}   {statistics.median(r):.3f} ({min(r):.3f} .. {max(r):.3f}){wanted}")
+        notes = f"   wanted {WANTED[name]}" if name in WANTED else ""
+        if name == "experts":
+            result[name]["busiest_rank"] = spread(busiest[name])
+            notes += f"   busiest rank: {statistics.median(busiest[name]):.3f} of the rows"
+        print(f"{name:<26}{1e3 * statistics.median(seconds[name]):>10.1f}   {statistics.median(r):.3f} ({min(r):.3f} .. {max(r):.3f}){notes}")
     return result
 
 

@@ -2,6 +2,7 @@
 #include "ops/op.h"
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <set>
 
@@ -63,6 +64,27 @@ double tensor_bytes(const OpCall& call) {
   for (const auto& list : {call.in, call.out})
     for (const Tensor& t : list) bytes += t.defined() ? static_cast<double>(t.bytes()) : 0;
   return bytes;
+}
+
+int64_t rows_before_end(const Tensor& offsets, int64_t rows) {
+  if (!offsets.defined()) return rows;
+  const int64_t end = offsets.as<int32_t>()[offsets.numel() - 1];
+  INGOT_CHECK(end >= 0 && end <= rows, "offsets end at {}, there is room for {} rows", end, rows);
+  return end;
+}
+
+void clear_beyond_live_rows(const Op& op, const OpCall& call) {
+  if (op.live_rows == nullptr) return;
+  const LiveRows live = op.live_rows(call);
+  const auto clear = [&](const Tensor& t) {
+    if (!t.defined() || t.dim(0) == live.count) return;
+    const Tensor rest = t.slice(live.count, t.dim(0));
+    std::memset(rest.data, 0, static_cast<size_t>(rest.bytes()));
+  };
+  for (uint32_t i = 0; call.d_out.empty() && i < call.out.size(); ++i)
+    if (live.outputs & slot_bit(i)) clear(call.out[i]);
+  for (uint32_t i = 0; i < call.d_in.size(); ++i)
+    if ((live.gradients & slot_bit(i)) && call.d_in[i].wanted() && !call.d_in[i].accumulate) clear(call.d_in[i].tensor);
 }
 
 std::string kernel_set_fingerprint() {

@@ -87,6 +87,13 @@ struct OpCost {
   double wire_bytes[2] = {0, 0};  ///< sent to other ranks: forward, backward_input
 };
 
+/// Where the rows of a permutation (ops/permute) end: its tensors have room for more. Rows from `count` on are neither
+/// written nor read.
+struct LiveRows {
+  int64_t count = 0;
+  uint32_t outputs = 0, gradients = 0;  ///< of which outputs, and of the gradients of which inputs: bits of slots
+};
+
 /// One implementation. Kernels are tried in order; `refuse` looks at dtypes, attributes and all extents but the number
 /// of rows (numerics rule 1: one implementation serves every number of rows).
 struct Kernel {
@@ -124,6 +131,8 @@ struct Op {
   /// Of one that speaks to other ranks: what the null device does in place of a kernel. It begins operations and waits for
   /// them where the kernel does, with nothing to move (Communicator::rehearse), so that work takes turns as on a device.
   void (*rehearse)(const OpCall& call, bool backward) = nullptr;
+  /// Of one over the rows of a permutation; nullptr: it writes its tensors whole.
+  LiveRows (*live_rows)(const OpCall& call) = nullptr;
 };
 
 /// Which kernels a run may use. strict (default): f32 and bf16 problems must find a fast kernel, else an Error that
@@ -146,6 +155,11 @@ void register_op(const Op& op);
 
 /// Bit of slot i in a BackwardReads mask.
 constexpr uint32_t slot_bit(uint32_t i) { return 1u << i; }
+
+/// What the last of a permutation's `offsets` (i32 [E+1]) says; without them all `rows`.
+int64_t rows_before_end(const Tensor& offsets, int64_t rows);
+/// Puts zeros where the call wrote nothing, for those who look at whole tensors.
+void clear_beyond_live_rows(const Op& op, const OpCall& call);
 
 /// Bytes of all defined inputs and outputs of a call: the traffic of an op that touches each tensor once.
 double tensor_bytes(const OpCall& call);

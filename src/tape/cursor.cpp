@@ -127,6 +127,7 @@ void Tape::run_backward(int32_t index, Direction direction) {
   if (options_.device == DeviceKind::cpu) {
     const Kernel& kernel = select_kernel(op, call);
     (weights ? kernel.backward_weight : kernel.backward_input)(call);
+    if (watched()) clear_beyond_live_rows(op, call);
   } else if (op.rehearse != nullptr) {
     op.rehearse(call, true);
   }

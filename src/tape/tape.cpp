@@ -253,8 +253,12 @@ void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
   const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
-  if (options_.device == DeviceKind::cpu) select_kernel(op, call).forward(call);
-  else if (op.rehearse != nullptr) op.rehearse(call, false);
+  if (options_.device == DeviceKind::cpu) {
+    select_kernel(op, call).forward(call);
+    if (watched()) clear_beyond_live_rows(op, call);
+  } else if (op.rehearse != nullptr) {
+    op.rehearse(call, false);
+  }
   if (options_.profile != nullptr) {
     OpProfile& p = (*options_.profile)[op.name];
     ++p.calls;

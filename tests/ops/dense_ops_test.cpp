@@ -116,17 +116,18 @@ TEST(Activation, Cases) {
   for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu2,
                                     ActivationKind::silu, ActivationKind::swiglu, ActivationKind::geglu,
                                     ActivationKind::soft_cap})
-    for (const bool scaled : {false, true})
+    for (const auto& [scaled, padded] : {std::pair{false, false}, {true, false}, {true, true}})
       for (const DType type : {DType::f32, DType::bf16})
-        for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{5, 7}, {0, 16}, {130, 70}}) {
+        for (const auto& [rows, width] : {std::pair<int32_t, int64_t>{5, 7}, {0, 16}, {130, 70}}) {
           OpCase c;
-          c.name = fmt::format("activation {} {}x{} {} p={}", static_cast<int>(kind), rows, width, name_of(type), scaled);
+          c.name = fmt::format("activation {} {}x{} {} p={} padded={}", static_cast<int>(kind), rows, width, name_of(type), scaled, padded);
           c.op = &activation_op();
           c.attr = AttrBox(ActivationAttr{kind, type, {2, 1.5, 0.5}});
           c.attr_double = AttrBox(ActivationAttr{kind, DType::f64, {2, 1.5, 0.5}});
           c.inputs = {{{Shape{rows, is_gated(kind) ? 2 * width : width}, type}, 1.5, 0, {}, true, true},
-                      {{Shape{rows}, DType::f32}, 0.3, 1, {}, scaled, true}};
-          c.output_row_indexed = {true};
+                      {{Shape{rows}, DType::f32}, 0.3, 1, {}, scaled, true},
+                      {{Shape{3}, DType::i32}, 1, 0, {0, rows / 2, rows - rows / 3}, padded}};
+          if (!padded) c.output_row_indexed = {true};
           c.finite_differences = rows <= 5;
           check_op(c);
         }

@@ -381,16 +381,23 @@ TEST(Permute, ThereAndBack) {
         c.finite_differences = tokens <= 7 && !attr.pad;
         check_op(c);
       }
-      OpCase back;
-      back.name = fmt::format("unpermute {}x{} k={} {}", tokens, width, k, name_of(type));
-      back.op = &unpermute_op();
-      back.attr = AttrBox(UnpermuteAttr{type});
-      back.attr_double = AttrBox(UnpermuteAttr{DType::f64});
-      back.inputs = {{{Shape{tokens * k, width}, type}},
-                     {{Shape{tokens, k}, DType::i32}, 1, 0, m.row},
-                     {{Shape{tokens * k}, DType::i32}, 1, 0, m.token}};
-      back.finite_differences = tokens <= 7;
-      check_op(back);
+      for (const int32_t spare : {0, 2}) {  // rows of the room that are none
+        auto row = m.row, token = m.token;
+        const auto end = static_cast<int32_t>(tokens * k) - (tokens > 0 ? spare : 0);
+        for (int32_t& r : row) r = r < end ? r : -1;
+        std::fill(token.begin() + end, token.end(), -1);
+        OpCase back;
+        back.name = fmt::format("unpermute {}x{} k={} {} end {}", tokens, width, k, name_of(type), end);
+        back.op = &unpermute_op();
+        back.attr = AttrBox(UnpermuteAttr{type});
+        back.attr_double = AttrBox(UnpermuteAttr{DType::f64});
+        back.inputs = {{{Shape{tokens * k, width}, type}},
+                       {{Shape{tokens, k}, DType::i32}, 1, 0, row},
+                       {{Shape{tokens * k}, DType::i32}, 1, 0, token},
+                       {{Shape{2}, DType::i32}, 1, 0, {0, end}, spare > 0}};
+        back.finite_differences = tokens <= 7;
+        check_op(back);
+      }
     }
 }
 

@@ -58,7 +58,10 @@ class Run {
     return case_.op->kernels.front();
   }
 
-  void forward() { kernel().forward(full_call()); }
+  void forward() {
+    kernel().forward(full_call());
+    clear_beyond_live_rows(*case_.op, full_call());
+  }
 
   /// Cotangents: N(0, 1) by output and element. Gradients of every differentiable input; `preload` fills the slots
   /// first and accumulates.
@@ -162,6 +165,7 @@ class Run {
     scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked again, as the tape does
     call.scratch = full_call().scratch;
     run(call);
+    clear_beyond_live_rows(*case_.op, call);
   }
 
   const OpCase& case_;

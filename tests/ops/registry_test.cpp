@@ -70,7 +70,7 @@ TEST(Registry, EveryOpHasAnOpCheckTest) {
   }
   for (const auto& [folder, ops] : folders)
     for (const std::string& op : ops)
-      if (kExempt.count(folder) == 0) EXPECT_EQ(tested.count(op), 1u) << "no test calls check_op() with " << op;
+      EXPECT_TRUE(kExempt.count(folder) > 0 || tested.count(op) > 0) << "no test calls check_op() with " << op;
   for (const char* folder : {"collective", "context"}) {
     const std::string ranks = read_text(fmt::format("{}/tests/ranks/{}_test.cpp", kSource, folder));
     for (const std::string& op : folders.at(folder)) EXPECT_NE(ranks.find(op + ","), std::string::npos) << op;

@@ -387,7 +387,7 @@ TEST(AxisTypes, AnOpFromOutsideSaysWhatItDoes) {
     return op;
   }();
   const PaperLayout dp{"dp2", {.dp = 2}};
-  const auto record = [](Hand& m) { m.tape.apply(mine, ActivationAttr{ActivationKind::gelu, DType::f32}, {m.h, Value()}); };
+  const auto record = [](Hand& m) { m.tape.apply(mine, ActivationAttr{ActivationKind::gelu, DType::f32}, {m.h, Value(), Value()}); };
   expect(error_of(dp, record), "op 'mine' has no row in the table of axis rules");
   set_axis_rule(mine, {.passes = kElementwise});
   EXPECT_EQ(error_of(dp, record), "");

@@ -112,7 +112,7 @@ Permutation Dispatcher::finish(Context& c, const Tokens& a) const {
 }
 
 Value Dispatcher::prepare_back(Context& c, const Value& out_RD, const Permutation& p) const {
-  return unpermute(c.tape, c.precision().compute, out_RD, p.row_TK, p.token_R);
+  return unpermute(c.tape, c.precision().compute, out_RD, p.row_TK, p.token_R, p.offsets);
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSizes& sizes, bool pad) {

@@ -152,7 +152,7 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
     if (dropped.defined()) c.tape.metric("router_dropped", layer, Reduce::sum, dropped);
   c.tape.begin_segment("experts", layer);
   Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets);
-  Value act_RF = activation(c.tape, {o_.kind, type}, up_RF, p.p_R);
+  Value act_RF = activation(c.tape, {o_.kind, type}, up_RF, p.p_R, p.offsets);
   Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets);
   c.tape.begin_segment("combine", layer);
   return dispatcher->finish_back(c, dispatcher->move_back(c, dispatcher->prepare_back(c, out_RD, p)));

@@ -6,6 +6,7 @@
 //
 // p_T (fp32, optional) scales rows: the memory-efficient permutation of Megatron Core (004 §4.1.3; spec megatron-moe
 // §1.4): multiplying inside means the expert's output is not needed for the gradient of p.
+// offsets (i32 [E+1], optional): the rows are a permutation's (ops/permute), of which only those before offsets[E] count.
 // Output type attr.out; arithmetic in fp32. d_p sums over the width in 16 fixed lanes.
 #pragma once
 #include "ops/soft_cap.h"
@@ -23,7 +24,8 @@ struct ActivationAttr {
   SoftCap cap = {};  ///< of soft_cap
 };
 
-Value activation(Tape& tape, const ActivationAttr& attr, const Value& x, const Value& p_T = {});
+Value activation(Tape& tape, const ActivationAttr& attr, const Value& x, const Value& p_T = {},
+                 const Value& offsets = {});
 
 const Op& activation_op();
 

@@ -45,7 +45,7 @@ void forward(const OpCall& call) {
   const auto rows = static_cast<size_t>(call.out[0].dim(0)), width = static_cast<size_t>(call.out[0].dim(1));
   const size_t stride = is_gated(attr.kind) ? 2 * width : width;
   Array y(rows * width);
-  for (size_t t = 0; t < rows; ++t)
+  for (size_t t = 0; t < static_cast<size_t>(rows_before_end(call.in[2], call.in[0].dim(0))); ++t)
     for (size_t i = 0; i < width; ++i) {
       const double f = evaluate(attr, x[t * stride + i]).f;
       y[t * width + i] = (p.empty() ? 1 : p[t]) * f * (is_gated(attr.kind) ? x[t * stride + width + i] : 1);
@@ -59,7 +59,7 @@ void backward_input(const OpCall& call) {
   const auto rows = static_cast<size_t>(call.d_out[0].dim(0)), width = static_cast<size_t>(call.d_out[0].dim(1));
   const size_t stride = is_gated(attr.kind) ? 2 * width : width;
   Array d_x(x.size()), d_p(rows);
-  for (size_t t = 0; t < rows; ++t)
+  for (size_t t = 0; t < static_cast<size_t>(rows_before_end(call.in[2], call.in[0].dim(0))); ++t)
     for (size_t i = 0; i < width; ++i) {
       const auto [f, df] = evaluate(attr, x[t * stride + i]);
       const double scale = p.empty() ? 1 : p[t], d = d_y[t * width + i];

@@ -1,6 +1,4 @@
 // grouped_linear on the CPU: one product per expert; see device/cpu/gemm.h for the contract of their bits.
-#include <cstring>
-
 #include "device/cpu/gemm.h"
 #include "device/cpu/scratch.h"
 #include "ops/cpu_rows.h"
@@ -25,12 +23,6 @@ GroupedGemmArgs arguments(const Tensor& offsets, int64_t rows) {
   return g;
 }
 
-/// Rows that no expert owns get zeros.
-void clear_padding(void* y, DType type, int64_t width, int64_t first, int64_t rows) {
-  const int64_t row_bytes = width * size_of(type);
-  std::memset(static_cast<char*>(y) + first * row_bytes, 0, static_cast<size_t>((rows - first) * row_bytes));
-}
-
 void forward(const OpCall& call) {
   const Tensor &x = call.in[0], &w = call.in[1], &y = call.out[0];
   if (x.dim(0) == 0) return;
@@ -39,7 +31,6 @@ void forward(const OpCall& call) {
   g.a = x.data, g.a_type = x.dtype(), g.lda = g.k;
   g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k, g.b_stride = g.n * g.k;
   g.c = y.data, g.c_type = y.dtype(), g.ldc = g.n;
-  clear_padding(y.data, y.dtype(), g.n, g.offsets[g.experts], y.dim(0));
   gemm_grouped(g);
 }
 
@@ -59,9 +50,8 @@ void backward_input(const OpCall& call) {
   g.c = in_scratch ? call.scratch : d_x.tensor.data, g.ldc = g.n;
   g.c_type = in_scratch ? DType::f32 : d_x.tensor.dtype();
   g.accumulate = d_x.accumulate && !in_scratch;
-  const int64_t owned = g.offsets[g.experts];
-  if (!d_x.accumulate) clear_padding(g.c, g.c_type, g.n, owned, d_y.dim(0));
   gemm_grouped(g);
+  const int64_t owned = rows_before_end(call.in[2], d_y.dim(0));
   if (in_scratch) copy_tensor(d_x.tensor.data, DType::bf16, call.scratch, DType::f32, owned * g.n, true);
 }
 

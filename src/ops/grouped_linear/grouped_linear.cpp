@@ -28,6 +28,10 @@ BackwardReads reads(const void*) {
   return r;
 }
 
+LiveRows live_rows(const OpCall& call) {
+  return {rows_before_end(call.in[2], (call.d_out.empty() ? call.out[0] : call.d_out[0]).dim(0)), slot_bit(0), slot_bit(0)};
+}
+
 std::string print(const void* attr) {
   return fmt::format("out={}", name_of(static_cast<const GroupedLinearAttr*>(attr)->out));
 }
@@ -35,15 +39,16 @@ std::string print(const void* attr) {
 }  // namespace
 
 const Op& grouped_linear_op() {
-  static const Op op{"grouped_linear",
-                     {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
-                     {{"y"}},
-                     reads,
-                     infer,
-                     cost,
-                     grouped_linear_scratch_bytes,
-                     print,
-                     grouped_linear_kernels()};
+  static const Op op{.name = "grouped_linear",
+                     .inputs = {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .scratch_bytes = grouped_linear_scratch_bytes,
+                     .print = print,
+                     .kernels = grouped_linear_kernels(),
+                     .live_rows = live_rows};
   return op;
 }
 

@@ -2,7 +2,7 @@
 // [offsets[e], offsets[e+1]):  y[r] = x[r] W_e^T.
 //
 // Shapes: x_RK, weight_ENK (any float type), offsets (i32 [E+1], ascending, offsets[0] = 0, offsets[E] <= R)
-// -> y_RN (attr.out). Rows from offsets[E] on are padding: their outputs and gradients are zero. An expert
+// -> y_RN (attr.out). Rows from offsets[E] on are neither written nor read. An expert
 // without rows is legal; its weight gradient is zero (a contribution like any other). Chains and deferral as
 // in linear.
 #pragma once

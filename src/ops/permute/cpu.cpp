@@ -12,7 +12,8 @@ void forward(const OpCall& call) {
   const Tensor &ids = call.in[2], &p = call.out[1];
   const auto *token = call.out[3].as<int32_t>(), *row = call.out[4].as<int32_t>();
   build_row_map(call);
-  gather_tensor_rows({call.out[0], false}, call.in[0], token, 1);
+  const int64_t rows = rows_before_end(call.out[2], call.out[0].dim(0));
+  gather_tensor_rows({call.out[0].slice(0, rows), false}, call.in[0], token, 1);
   if (p.numel() > 0) std::memset(p.data, 0, static_cast<size_t>(p.bytes()));
   for (int64_t s = 0; s < ids.numel(); ++s)
     if (row[s] >= 0) p.as<float>()[row[s]] = call.in[1].as<float>()[s];
@@ -48,7 +49,10 @@ void forward_back(const OpCall& call) {
 }
 
 void backward_back(const OpCall& call) {
-  if (call.d_in[0].wanted()) gather_tensor_rows(call.d_in[0], call.d_out[0], call.in[2].as<int32_t>(), 1);
+  const GradSlot& d_rows = call.d_in[0];
+  if (!d_rows.wanted()) return;
+  const int64_t rows = rows_before_end(call.in[3], d_rows.tensor.dim(0));
+  gather_tensor_rows({d_rows.tensor.slice(0, rows), d_rows.accumulate}, call.d_out[0], call.in[2].as<int32_t>(), 1);
 }
 
 }  // namespace

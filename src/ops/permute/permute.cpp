@@ -34,6 +34,11 @@ BackwardReads reads(const void*) {
   return r;
 }
 
+LiveRows live_rows(const OpCall& call) {
+  if (!call.d_out.empty()) return {};
+  return {rows_before_end(call.out[2], call.out[0].dim(0)), slot_bit(0), 0};
+}
+
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const PermuteAttr*>(attr_data);
   std::string text = fmt::format("experts {}..{}", a.first, a.first + a.experts - 1);
@@ -50,8 +55,12 @@ void infer_back(const OpCall& call, std::span<TensorMeta> out) {
 
 BackwardReads reads_back(const void*) {
   BackwardReads r;
-  r.input_in = slot_bit(2);
+  r.input_in = slot_bit(2) | slot_bit(3);
   return r;
+}
+
+LiveRows live_rows_back(const OpCall& call) {
+  return {rows_before_end(call.in[3], call.in[2].dim(0)), 0, slot_bit(0)};
 }
 
 std::string print_back(const void* attr) {
@@ -86,28 +95,28 @@ void build_row_map(const OpCall& call) {
 }
 
 const Op& permute_op() {
-  static const Op op{"permute",
-                     {{"x"}, {"probs"}, {"ids", InputKind::data}},
-                     {{"rows"}, {"p"}, {"offsets", false}, {"token", false}, {"row", false}},
-                     reads,
-                     infer,
-                     cost,
-                     nullptr,
-                     print,
-                     permute_kernels()};
+  static const Op op{.name = "permute",
+                     .inputs = {{"x"}, {"probs"}, {"ids", InputKind::data}},
+                     .outputs = {{"rows"}, {"p"}, {"offsets", false}, {"token", false}, {"row", false}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .print = print,
+                     .kernels = permute_kernels(),
+                     .live_rows = live_rows};
   return op;
 }
 
 const Op& unpermute_op() {
-  static const Op op{"unpermute",
-                     {{"rows"}, {"row", InputKind::data}, {"token", InputKind::data}},
-                     {{"y"}},
-                     reads_back,
-                     infer_back,
-                     cost,
-                     nullptr,
-                     print_back,
-                     unpermute_kernels()};
+  static const Op op{.name = "unpermute",
+                     .inputs = {{"rows"}, {"row", InputKind::data}, {"token", InputKind::data}, {"offsets", InputKind::data, true}},
+                     .outputs = {{"y"}},
+                     .reads = reads_back,
+                     .infer = infer_back,
+                     .cost = cost,
+                     .print = print_back,
+                     .kernels = unpermute_kernels(),
+                     .live_rows = live_rows_back};
   return op;
 }
 
@@ -116,8 +125,9 @@ Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, cons
   return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4])};
 }
 
-Value unpermute(Tape& tape, DType out, const Value& rows_RD, const Value& row_TK, const Value& token_R) {
-  return tape.apply(unpermute_op(), UnpermuteAttr{out}, {rows_RD, row_TK, token_R}).front();
+Value unpermute(Tape& tape, DType out, const Value& rows_RD, const Value& row_TK, const Value& token_R,
+                const Value& offsets) {
+  return tape.apply(unpermute_op(), UnpermuteAttr{out}, {rows_RD, row_TK, token_R, offsets}).front();
 }
 
 }  // namespace ingot
