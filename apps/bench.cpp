@@ -14,13 +14,13 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct CommArguments {
   std::vector<int> ranks;
   std::string smallest = "1KiB", largest = "64MiB", json, html;
   double seconds = 0.05;
 };
 
-CommMeasureOptions measure_options(const Options& o, int world) {
+CommMeasureOptions measure_options(const CommArguments& o, int world) {
   CommMeasureOptions m;
   m.seconds = o.seconds;
   m.ranks = o.ranks;
@@ -37,13 +37,13 @@ CommMeasureOptions measure_options(const Options& o, int world) {
   return m;
 }
 
-void print(const Options& o, const CommReport& report, const std::string& backend) {
+void print(const CommArguments& o, const CommReport& report, const std::string& backend) {
   std::cout << to_text(report, backend);
   if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report, backend));
   if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_comm_page(report, backend));
 }
 
-void bench_comm(const Options& o) {
+void bench_comm(const CommArguments& o) {
   if (const auto launch = find_launch()) {
     const std::unique_ptr<World> world = launch_world();
     world->run([&] {
@@ -68,7 +68,7 @@ void add_bench_command(CLI::App& app, int& code) {
   bench->require_subcommand(1);
   add_bench_machine(*bench, code);
   add_bench_step(*bench, code);
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CommArguments>();
   CLI::App* c = bench->add_subcommand("comm", "time and bandwidth of every collective, by size and number of ranks");
   c->footer("Among processes:  ingot launch -n 4 -- bench comm\nAlone it measures ranks that are threads of this process.");
   c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")->delimiter(',');

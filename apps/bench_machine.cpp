@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct MachineArguments {
   std::vector<std::string> parts{"arithmetic", "memory", "storage"}, io_sizes{"4KiB", "64KiB", "1MiB"};
   std::vector<int> threads, io_threads{1, 4, 16};
   std::string largest, folder = ".", file = "256MiB", run, json, html;
@@ -22,7 +22,7 @@ struct Options {
   int trials = 5;
 };
 
-MachineOptions options_of(const Options& o) {
+MachineOptions options_of(const MachineArguments& o) {
   MachineOptions m;
   const auto has = [&](const char* part) { return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end(); };
   m.arithmetic = has("arithmetic"), m.memory = has("memory"), m.storage = has("storage");
@@ -50,7 +50,7 @@ double measured_step(FileSystem& fs, const std::string& folder) {
   return seconds.empty() ? 0 : spread_of(std::move(seconds)).median;
 }
 
-LoaderDemand demand_of(const Options& o, const MachineReport& report) {
+LoaderDemand demand_of(const MachineArguments& o, const MachineReport& report) {
   FileSystem& fs = real_file_system();
   const bool folder = std::filesystem::is_directory(o.run);
   const Recipe recipe = load_recipe(folder ? o.run + "/" + run_files::kConfig : o.run, {});
@@ -61,7 +61,7 @@ LoaderDemand demand_of(const Options& o, const MachineReport& report) {
   return d;
 }
 
-void bench_machine(const Options& o) {
+void bench_machine(const MachineArguments& o) {
   MachineReport report = measure_machine(options_of(o));
   if (!o.run.empty()) report.demand = demand_of(o, report);
   std::cout << to_text(report);
@@ -72,7 +72,7 @@ void bench_machine(const Options& o) {
 }  // namespace
 
 void add_bench_machine(CLI::App& bench, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<MachineArguments>();
   CLI::App* c = bench.add_subcommand("machine", "peak arithmetic, memory by working set, storage by threads and size");
   c->footer("Medians of trials that take turns. Measure on a quiet machine: `ingot doctor` says whether it is.");
   c->add_option("--parts", o->parts, "what to measure")->delimiter(',')->capture_default_str()->check(CLI::IsMember({"arithmetic", "memory", "storage"}));

@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct StepArguments {
   std::string preset, json;
   int64_t batch = 12, length = 256, micro = 0, vocab = 0;
   int trials = 9, warm_up = 3;
@@ -17,7 +17,7 @@ struct Options {
 };
 
 /// Text that is never read: rows are random tokens.
-Recipe recipe_of(const Options& o, const std::vector<std::string>& more) {
+Recipe recipe_of(const StepArguments& o, const std::vector<std::string>& more) {
   std::vector<std::string> fields{"--data.sources.0.name=random",
                                   "--data.sources.0.path=random",
                                   "--model.preset=" + o.preset,
@@ -34,7 +34,7 @@ Recipe recipe_of(const Options& o, const std::vector<std::string>& more) {
 }  // namespace
 
 void add_bench_step(CLI::App& bench, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<StepArguments>();
   CLI::App* c = bench.add_subcommand("step", "one training step of a model: tokens per second, share of the fp32 peak, time by op");
   c->footer(
       "Any field of a recipe can be set too:  ingot bench step gpt-10m --model.mlp=gelu --optimizer.matrices=adamw\n"

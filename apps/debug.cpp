@@ -9,11 +9,11 @@
 namespace ingot {
 
 void add_debug_command(CLI::App& app, int& code) {
-  struct Options {
+  struct DebugArguments {
     std::string recipe, out, left, right, kernels = "strict";
     double tolerance = 0;
   };
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DebugArguments>();
   CLI::App* c = app.add_subcommand("debug", "dump or compare the tensors of one step, by tape name");
   c->require_subcommand(1);
   CLI::App* dump = c->add_subcommand("dump", "write every tensor of the next step's first micro-batch");

@@ -10,10 +10,10 @@
 namespace ingot {
 
 void add_doctor_command(CLI::App& app, int& code) {
-  struct Options {
+  struct DoctorArguments {
     std::string folder = ".", disk = "64MiB", json;
   };
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DoctorArguments>();
   CLI::App* c = app.add_subcommand("doctor", "look at this machine: what helps, slows down or prevents runs");
   c->footer("Exit code 0 unless something will not work.");
   c->add_option("folder", o->folder, "where runs will be")->capture_default_str();

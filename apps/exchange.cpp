@@ -14,13 +14,13 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct ExchangeArguments {
   std::string from, to, format = "hf", dtype, tokenizer, name, base;
   bool without_tokenizer = false, statistics = false;
   int64_t shard_mib = 5 << 10;
 };
 
-int import_model(const Options& o) {
+int import_model(const ExchangeArguments& o) {
   if (!o.base.empty()) {
     std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n", import_peft(real_file_system(), o.from, o.base, o.to), o.to);
     return 0;
@@ -51,7 +51,7 @@ std::optional<DType> huggingface_type(const std::string& name) {
   throw Error(fmt::format("--dtype is '{}'", name), "Hugging Face's layout takes f32 or bf16; without the option weights stay as stored");
 }
 
-int export_model(const Options& o) {
+int export_model(const ExchangeArguments& o) {
   FileSystem& fs = real_file_system();
   if (o.format != "hf" && o.format != "gguf" && o.format != "peft")
     throw Error(fmt::format("--format is '{}'", o.format), "expected hf, gguf or peft");
@@ -73,7 +73,7 @@ int export_model(const Options& o) {
 }  // namespace
 
 void add_exchange_commands(CLI::App& app, int& code) {
-  auto i = std::make_shared<Options>();
+  auto i = std::make_shared<ExchangeArguments>();
   CLI::App* import_app = app.add_subcommand("import", "a model in Hugging Face's layout becomes a checkpoint");
   import_app->add_option("folder", i->from, "folder with config.json and safetensors")->required();
   import_app->add_option("out", i->to, "new folder for checkpoint and tokenizer")->required();
@@ -81,7 +81,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
   import_app->add_flag("--without-tokenizer", i->without_tokenizer, "do not read the tokenizer (one that this program refuses)");
   import_app->add_flag("--statistics", i->statistics, "print mean, deviation and largest magnitude of all tensors");
   import_app->callback([i, &code] { code = import_model(*i); });
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ExchangeArguments>();
   CLI::App* export_app = app.add_subcommand("export", "a checkpoint becomes a Hugging Face folder or a GGUF file");
   export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();

@@ -15,7 +15,7 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct FinetuneArguments {
   std::string model, kernels = "strict";
   FinetuneOptions finetune;
 };
@@ -36,7 +36,7 @@ std::string our_model(FileSystem& fs, const std::string& model, const std::strin
   return imported;
 }
 
-int finetune(Options& o, const std::vector<std::string>& overrides) {
+int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   FileSystem& fs = real_file_system();
   set_kernel_policy(kernel_policy_from(o.kernels));
   std::string& folder = o.finetune.run_folder;
@@ -56,7 +56,7 @@ int finetune(Options& o, const std::vector<std::string>& overrides) {
 }  // namespace
 
 void add_finetune_command(CLI::App& app, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<FinetuneArguments>();
   FinetuneOptions& f = o->finetune;
   CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
   c->footer("It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");

@@ -15,7 +15,7 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct InferenceArguments {
   std::string run, checkpoint, tokenizer, prompt = "The ", kernels = "strict";
   GenerateOptions generate;
   int64_t seed = 1;
@@ -29,7 +29,7 @@ struct Session {
   GenerateOptions generate;
 };
 
-Session open_session(const Options& o) {
+Session open_session(const InferenceArguments& o) {
   if (o.run.empty() && o.checkpoint.empty())
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   set_kernel_policy(kernel_policy_from(o.kernels));
@@ -55,7 +55,7 @@ void continue_aloud(const Session& s, Generator& generator, SequenceState& seque
   std::cout << decoder.finish() << "\n";
 }
 
-int generate(const Options& o) {
+int generate(const InferenceArguments& o) {
   if (o.prompt.empty()) throw Error("the prompt is empty", "give --prompt \"some text\"");
   const Session s = open_session(o);
   Generator generator(*s.model, 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
@@ -66,7 +66,7 @@ int generate(const Options& o) {
 }
 
 /// A base model knows no roles: every line you type is appended to the text, and the model goes on.
-int chat(const Options& o) {
+int chat(const InferenceArguments& o) {
   const Session s = open_session(o);
   Generator generator(*s.model, 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
@@ -84,7 +84,7 @@ int chat(const Options& o) {
   return 0;
 }
 
-void add_options(CLI::App* c, Options& o) {
+void add_options(CLI::App* c, InferenceArguments& o) {
   SamplingOptions& s = o.generate.sampling;
   s.temperature = 0.8;
   s.top_p = 0.95;
@@ -104,13 +104,13 @@ void add_options(CLI::App* c, Options& o) {
 }  // namespace
 
 void add_inference_commands(CLI::App& app, int& code) {
-  auto g = std::make_shared<Options>();
+  auto g = std::make_shared<InferenceArguments>();
   CLI::App* generate_app = app.add_subcommand("generate", "continue a prompt");
   add_options(generate_app, *g);
   generate_app->add_option("--prompt", g->prompt, "text to continue")->capture_default_str();
   generate_app->add_flag("--quiet", g->quiet, "print the continuation only");
   generate_app->callback([g, &code] { code = generate(*g); });
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InferenceArguments>();
   CLI::App* chat_app = app.add_subcommand("chat", "talk to a model: it continues what you write");
   add_options(chat_app, *o);
   chat_app->callback([o, &code] { code = chat(*o); });

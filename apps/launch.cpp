@@ -24,7 +24,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-struct Options {
+struct LaunchArguments {
   int ranks = 0;
   std::string mpirun, topology;
   bool print = false;
@@ -55,7 +55,7 @@ Words host_options(const std::string& mpirun, const std::vector<RankPlace>& plac
   return {"-bind-to", "none", "-hosts", counted};
 }
 
-Words mpirun_command(const Options& o, const Words& for_mpirun, const Words& for_ranks) {
+Words mpirun_command(const LaunchArguments& o, const Words& for_mpirun, const Words& for_ranks) {
   Words words{o.mpirun, "-n", std::to_string(o.ranks)}, environment;
   if (!o.topology.empty()) {
     const std::vector<RankRun> runs = runs_of(for_ranks, o.ranks);
@@ -76,7 +76,7 @@ Words mpirun_command(const Options& o, const Words& for_mpirun, const Words& for
 volatile sig_atomic_t mpirun_pid = 0;
 
 /// The first asks the ranks to save and end, the second ends them.
-void on_signal(int number) {
+void pass_on_signal(int number) {
   static volatile sig_atomic_t asked = 0;
   ::kill(mpirun_pid, asked || number == SIGHUP ? SIGTERM : SIGUSR1);
   if (number != SIGUSR1) asked = 1;
@@ -105,7 +105,7 @@ int start(const Words& command) {
   if (pid == 0) become_mpirun(command, before);
   mpirun_pid = pid;
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_handler = pass_on_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) ::sigaction(number, &action, nullptr);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   int status = 0;
@@ -114,7 +114,7 @@ int start(const Words& command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int launch(const Options& o, const Words& for_mpirun, const Words& for_ranks) {
+int launch(const LaunchArguments& o, const Words& for_mpirun, const Words& for_ranks) {
   if (for_ranks.empty())
     throw Error("ingot launch: no command to launch", "write it after --, e.g. ingot launch -n 4 -- run recipe.toml");
   const Words command = mpirun_command(o, for_mpirun, for_ranks);
@@ -129,7 +129,7 @@ int launch(const Options& o, const Words& for_mpirun, const Words& for_ranks) {
 }  // namespace
 
 void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<LaunchArguments>();
   o->mpirun = default_mpirun();
   CLI::App* c = app.add_subcommand("launch", "start a command as many ranks, with mpirun");
   c->footer(

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ModelArguments {
   std::string preset;
   bool json = false, tensors = false;
   int64_t context = 4096;
@@ -67,7 +67,7 @@ void print_text(const Decoder& d, const Json& j) {
   }
 }
 
-int show(const Options& o) {
+int show(const ModelArguments& o) {
   if (o.preset.empty()) {
     for (const std::string& name : preset_names()) std::cout << name << "\n";
     return 0;
@@ -86,7 +86,7 @@ int show(const Options& o) {
 }  // namespace
 
 void add_model_command(CLI::App& app, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ModelArguments>();
   CLI::App* c = app.add_subcommand("model", "exact parameter counts, memory and FLOPs of a preset");
   c->add_option("preset", o->preset, "preset; without it: the list of presets");
   c->add_flag("--json", o->json, "as JSON");

@@ -17,19 +17,19 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct RunArguments {
   std::string recipe;
   bool print_config = false, plan_only = false, fresh = false;
   std::string kernels = "strict", memory;
 };
 
-void on_signal(int) { Trainer::interrupt(); }
+void interrupt_training(int) { Trainer::interrupt(); }
 
 /// The first Ctrl-C asks for a save; the second ends the program at once. SIGTERM and SIGUSR1 always ask: schedulers may
 /// send them twice, and SIGKILL when their patience ends.
 void catch_interrupts() {
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_handler = interrupt_training;
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGUSR1, &action, nullptr);
   action.sa_flags = static_cast<int>(SA_RESETHAND);
@@ -51,7 +51,7 @@ int plan_recipe(const Recipe& recipe) {
   return 0;
 }
 
-int run(const Options& o, const std::vector<std::string>& overrides) {
+int run(const RunArguments& o, const std::vector<std::string>& overrides) {
   const Recipe recipe = load_recipe(o.recipe, overrides);
   if (o.print_config) {
     std::cout << print_config(recipe);
@@ -119,7 +119,7 @@ int run_recipe(const Recipe& recipe, StartMode start) {
 }
 
 void add_run_command(CLI::App& app, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunArguments>();
   CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes where it stopped");
   c->footer(
       "Any field can be set on the command line:  ingot run recipe.toml --stages.0.lr=2e-3 --run.folder=runs/b\n"

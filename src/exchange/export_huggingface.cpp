@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string stored_name(const Decoder& d, const ExternalTensor& e) {
   return e.parameter >= 0 ? d.table()[e.parameter].name : Model::router_bias_name(e.layer);
@@ -66,10 +66,10 @@ void write_weights(FileSystem& fs, const std::string& folder, const CheckpointRe
 }
 
 std::string index_of(const std::vector<WeightFile>& files, int64_t bytes) {
-  Json map = Json::object();
+  OrderedJson map = OrderedJson::object();
   for (const WeightFile& f : files)
     for (const ExternalTensor* e : f.tensors) map[e->name] = f.name;
-  return Json{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n";
+  return OrderedJson{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n";
 }
 
 /// generation_config.json: the model's own, completed by the ids that stop generation.
@@ -77,9 +77,9 @@ std::string generation_config(FileSystem& fs, const StoredModel& m, const TokenR
   const std::string own = m.small_files + "/generation_config.json";
   const std::string text = !m.small_files.empty() && fs.exists(own) ? fs.read(own) : "{}";
   require_shallow_json(text, own);
-  Json j = Json::parse(text, nullptr, false);
-  if (!j.is_object()) j = Json::object();
-  const Json c = Json::parse(config);
+  OrderedJson j = OrderedJson::parse(text, nullptr, false);
+  if (!j.is_object()) j = OrderedJson::object();
+  const OrderedJson c = OrderedJson::parse(config);
   for (const auto& [name, id] : {std::pair<const char*, std::optional<int32_t>>{"bos_token_id", roles.bos},
                                  {"eos_token_id", roles.eos},
                                  {"pad_token_id", roles.pad}}) {
@@ -94,7 +94,7 @@ HuggingfaceLayout layout_of(FileSystem& fs, const StoredModel& m) {
   if (!m.layout.family.empty()) return m.layout;
   HuggingfaceLayout layout = huggingface_layout(m.config);
   if (m.small_files.empty() || !fs.exists(m.small_files + "/config.json")) return layout;
-  const Json j = Json::parse(fs.read(m.small_files + "/config.json"), nullptr, false);
+  const OrderedJson j = OrderedJson::parse(fs.read(m.small_files + "/config.json"), nullptr, false);
   if (!j.is_object() || !j.contains("model_type") || !j["model_type"].is_string()) return layout;
   const std::string family = j["model_type"];  // where a model came from, it goes back to
   const auto& known = huggingface_families();

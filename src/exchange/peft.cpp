@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kPrefix = "base_model.model.";
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
@@ -54,22 +54,22 @@ std::vector<float> read_rows(const CheckpointReader& reader, const ParameterSpec
 }
 
 std::string adapter_config(const LoraConfig& lora, const std::vector<Module>& modules, const std::string& base) {
-  Json targets = Json::array();
+  OrderedJson targets = OrderedJson::array();
   for (const Module& m : modules) targets.push_back(m.name);
   const double alpha = lora.scale() * static_cast<double>(lora.rank);
-  Json j{{"peft_type", "LORA"},        {"task_type", "CAUSAL_LM"},    {"base_model_name_or_path", base},
+  OrderedJson j{{"peft_type", "LORA"},        {"task_type", "CAUSAL_LM"},    {"base_model_name_or_path", base},
          {"r", lora.rank},             {"lora_alpha", alpha},         {"lora_dropout", 0.0},
          {"target_modules", targets},  {"bias", "none"},              {"fan_in_fan_out", false},
          {"use_rslora", false},        {"use_dora", false},           {"modules_to_save", nullptr},
-         {"rank_pattern", Json::object()}, {"alpha_pattern", Json::object()}, {"inference_mode", true}};
+         {"rank_pattern", OrderedJson::object()}, {"alpha_pattern", OrderedJson::object()}, {"inference_mode", true}};
   return j.dump(2) + "\n";
 }
 
 /// The object in adapter_config.json.
-Json parse_config(const std::string& text, const std::string& path) {
+OrderedJson parse_config(const std::string& text, const std::string& path) {
   if (text.size() > kMaxConfigBytes) fail("'{}' has {} bytes, at most {} are an adapter_config.json", path, text.size(), kMaxConfigBytes);
   require_shallow_json(text, path);
-  Json j = Json::parse(text, nullptr, false);
+  OrderedJson j = OrderedJson::parse(text, nullptr, false);
   if (!j.is_object()) fail("'{}' is not a JSON object", path);
   return j;
 }
@@ -109,19 +109,19 @@ bool take(const SafetensorsFile& file, const std::string& name, const Tensor& to
 }  // namespace
 
 LoraConfig lora_from_peft(const std::string& adapter_config, const std::string& path) {
-  const Json j = parse_config(adapter_config, path);
+  const OrderedJson j = parse_config(adapter_config, path);
   const auto refuse = [&](const std::string& field, const std::string& expected) {
     const std::string found = j.contains(field) ? j[field].dump() : "missing";
     throw Error(fmt::format("'{}': '{}' is {}, expected {}", path, field, found.substr(0, 120), expected),
                 "only plain LoRA adapters can be imported; merge others in PEFT (merge_and_unload) and import the model");
   };
-  if (j.value("peft_type", Json()) != Json("LORA")) refuse("peft_type", "\"LORA\"");
+  if (j.value("peft_type", OrderedJson()) != OrderedJson("LORA")) refuse("peft_type", "\"LORA\"");
   if (!j.contains("r") || !j["r"].is_number_integer() || j["r"] < 1 || j["r"] > 65536) refuse("r", "a rank from 1 to 65536");
   const double alpha = j.contains("lora_alpha") && j["lora_alpha"].is_number() ? j["lora_alpha"].get<double>() : 0;
   if (!(alpha >= 1e-6 && alpha <= 1e6)) refuse("lora_alpha", "a number from 1e-6 to 1e6");
-  if (j.value("bias", Json("none")) != Json("none")) refuse("bias", "\"none\"");
+  if (j.value("bias", OrderedJson("none")) != OrderedJson("none")) refuse("bias", "\"none\"");
   for (const char* flag : {"use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"})
-    if (j.contains(flag) && j[flag] != Json(false) && !j[flag].is_null()) refuse(flag, "false");
+    if (j.contains(flag) && j[flag] != OrderedJson(false) && !j[flag].is_null()) refuse(flag, "false");
   for (const char* list : {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication"})
     if (j.contains(list) && !j[list].empty()) refuse(list, "none");
   return {.rank = j["r"], .alpha = alpha, .targets = {}};

@@ -66,8 +66,6 @@ std::string storage_text(const MachineReport& r) {
   return text;
 }
 
-Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
-
 Json json_of(const LoaderDemand& d) {
   return {{"of", d.of}, {"batch", d.batch}, {"sequence", d.sequence}, {"token_bytes", d.token_bytes}, {"page", d.page},
           {"samples", d.samples}, {"extra_pages", d.extra_pages}, {"scatter", d.scatter()}, {"transfers", d.transfers()},
@@ -135,18 +133,18 @@ std::string to_json(const MachineReport& r) {
   Json caches = Json::array(), arithmetic = Json::array(), memory = Json::array();
   for (const CacheLevel& c : r.caches) caches.push_back({{"name", c.name}, {"bytes", c.bytes}, {"cores", c.cores}});
   for (const ArithmeticRow& row : r.arithmetic)
-    arithmetic.push_back({{"threads", row.threads}, {"fma_gflops", json_of(row.fma_gflops)}, {"dot_gflops", json_of(row.dot_gflops)}});
+    arithmetic.push_back({{"threads", row.threads}, {"fma_gflops", row.fma_gflops}, {"dot_gflops", row.dot_gflops}});
   for (const MemoryRow& row : r.memory)
     memory.push_back({{"pass", name_of(row.pass)}, {"threads", row.threads}, {"bytes", row.bytes}, {"level", row.level},
-                      {"bytes_per_second", json_of(row.rate)}});
+                      {"bytes_per_second", row.rate}});
   Json all{{"format", 1}, {"processor", r.processor}, {"isa", r.isa}, {"caches", std::move(caches)},
            {"arithmetic", std::move(arithmetic)}, {"memory", std::move(memory)}};
   if (r.storage) {
     Json rows = Json::array();
     for (const StorageRow& row : r.storage->rows)
-      rows.push_back({{"op", row.write ? "write" : "read"}, {"threads", row.threads}, {"bytes", row.bytes}, {"iops", json_of(row.iops)},
-                      {"bytes_per_second", row.bandwidth()}, {"latency_seconds", json_of(row.latency)},
-                      {"slowest_percent_seconds", json_of(row.slow)}});
+      rows.push_back({{"op", row.write ? "write" : "read"}, {"threads", row.threads}, {"bytes", row.bytes}, {"iops", row.iops},
+                      {"bytes_per_second", row.bandwidth()}, {"latency_seconds", row.latency},
+                      {"slowest_percent_seconds", row.slow}});
     all["storage"] = {{"folder", r.storage->folder}, {"direct", r.storage->direct}, {"file_bytes", r.storage->file_bytes}, {"rows", std::move(rows)}};
   }
   if (r.demand) all["loader"] = json_of(*r.demand);

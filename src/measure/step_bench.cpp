@@ -56,8 +56,6 @@ std::string ops_table(const StepBenchReport& r) {
   return text + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n", 1e3 * sum, 1e3 * (passes - sum));
 }
 
-Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
-
 }  // namespace
 
 TrainingStep::TrainingStep(const Recipe& recipe)
@@ -188,8 +186,8 @@ std::string to_json(const StepBenchReport& r) {
         ops.push_back({{"op", name}, {"direction", kDirections[d]}, {"calls", p.calls}, {"seconds", p.seconds[d]}, {"flops", p.flops[d]}});
   const Json all{{"format", 1}, {"model", r.model}, {"precision", r.precision}, {"isa", r.isa}, {"threads", r.threads}, {"batch", r.batch},
                  {"micro_batch", r.micro_batch}, {"length", r.length}, {"parameters", r.parameters}, {"flops_per_token", r.flops_per_token},
-                 {"loss", r.loss}, {"peak_gflops", r.peak()}, {"tokens_per_second", json_of(r.tokens_per_second())},
-                 {"share_of_peak", json_of(r.share_of_peak())}, {"trials", std::move(trials)}, {"ops", std::move(ops)}};
+                 {"loss", r.loss}, {"peak_gflops", r.peak()}, {"tokens_per_second", r.tokens_per_second()},
+                 {"share_of_peak", r.share_of_peak()}, {"trials", std::move(trials)}, {"ops", std::move(ops)}};
   return all.dump(1) + "\n";
 }
 

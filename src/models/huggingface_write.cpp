@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const char* architecture_of(const std::string& family) {
   if (family == "deepseek_v3") return "DeepseekV3ForCausalLM";
@@ -21,8 +21,8 @@ const char* architecture_of(const std::string& family) {
   return family == "zaya" ? "ZayaForCausalLM" : "LlamaForCausalLM";
 }
 
-Json scaling_of(const RopeScalingConfig& s) {
-  Json j{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
+OrderedJson scaling_of(const RopeScalingConfig& s) {
+  OrderedJson j{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
   if (s.kind == RopeScalingKind::linear) return j;
   j["original_max_position_embeddings"] = s.original_context;
   if (s.kind == RopeScalingKind::llama3) {
@@ -39,25 +39,25 @@ Json scaling_of(const RopeScalingConfig& s) {
 }
 
 /// The older dialect beside the newer one: readers of either find what they know.
-void write_rope(Json& j, const ModelConfig& m) {
+void write_rope(OrderedJson& j, const ModelConfig& m) {
   const bool scaled = m.rope_scaling.kind != RopeScalingKind::none;
-  Json rope = scaled ? scaling_of(m.rope_scaling) : Json{{"rope_type", "default"}};
+  OrderedJson rope = scaled ? scaling_of(m.rope_scaling) : OrderedJson{{"rope_type", "default"}};
   j["rope_theta"] = m.rope_theta;
-  j["rope_scaling"] = scaled ? rope : Json(nullptr);
+  j["rope_scaling"] = scaled ? rope : OrderedJson(nullptr);
   rope["rope_theta"] = m.rope_theta;
   j["rope_parameters"] = rope;
 }
 
 /// Windows in the words of families whose layers have types.
-void write_layer_types(Json& j, const ModelConfig& m) {
-  Json types = Json::array();
+void write_layer_types(OrderedJson& j, const ModelConfig& m) {
+  OrderedJson types = OrderedJson::array();
   for (int64_t l = 0; l < m.layers; ++l) types.push_back(m.window_of(l) > 0 ? "sliding_attention" : "full_attention");
   j["use_sliding_window"] = m.window > 0;
-  j["sliding_window"] = m.window > 0 ? Json(m.window) : Json(nullptr);
+  j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
   j["layer_types"] = types;
 }
 
-void write_common(Json& j, const ModelConfig& m) {
+void write_common(OrderedJson& j, const ModelConfig& m) {
   j["vocab_size"] = m.vocab;
   j["hidden_size"] = m.width;
   j["num_hidden_layers"] = m.layers;
@@ -72,7 +72,7 @@ void write_common(Json& j, const ModelConfig& m) {
   j["attention_bias"] = m.attention_bias;
 }
 
-void write_sigmoid_experts(Json& j, const ModelConfig& m) {
+void write_sigmoid_experts(OrderedJson& j, const ModelConfig& m) {
   j["n_routed_experts"] = m.moe.experts;
   j["n_shared_experts"] = m.moe.shared_hidden / m.moe.hidden;
   j["num_experts_per_tok"] = m.moe.top_k;
@@ -84,14 +84,14 @@ void write_sigmoid_experts(Json& j, const ModelConfig& m) {
   j["topk_group"] = m.moe.groups_kept;
 }
 
-void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
+void write_llama(OrderedJson& j, const ModelConfig& m, const std::string& family) {
   write_common(j, m);
   write_rope(j, m);
   j["intermediate_size"] = family == "mixtral" ? m.moe.hidden : m.mlp_hidden();
   if (family == "llama" || family == "smollm3") j["mlp_bias"] = false;
-  if (family == "mistral" || family == "mixtral") j["sliding_window"] = m.window > 0 ? Json(m.window) : Json(nullptr);
+  if (family == "mistral" || family == "mixtral") j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
   if (family == "smollm3") {
-    Json rotates = Json::array();
+    OrderedJson rotates = OrderedJson::array();
     for (int64_t l = 0; l < m.layers; ++l) rotates.push_back(m.rotary_of(l).dims > 0 ? 1 : 0);
     j["no_rope_layers"] = rotates;
   }
@@ -106,13 +106,13 @@ void write_llama(Json& j, const ModelConfig& m, const std::string& family) {
   j["moe_intermediate_size"] = m.moe.hidden;
   j["norm_topk_prob"] = m.moe.normalize;
   j["decoder_sparse_step"] = 1;
-  j["mlp_only_layers"] = Json::array();
+  j["mlp_only_layers"] = OrderedJson::array();
 }
 
-void write_deepseek_v3(Json& j, const ModelConfig& m) {
+void write_deepseek_v3(OrderedJson& j, const ModelConfig& m) {
   write_llama(j, m, "deepseek_v3");
   j.erase("head_dim");  // the library means the rotated channels by it
-  j["q_lora_rank"] = m.mla.q_rank > 0 ? Json(m.mla.q_rank) : Json(nullptr);
+  j["q_lora_rank"] = m.mla.q_rank > 0 ? OrderedJson(m.mla.q_rank) : OrderedJson(nullptr);
   j["kv_lora_rank"] = m.mla.kv_rank;
   j["qk_nope_head_dim"] = m.mla.nope_width;
   j["qk_rope_head_dim"] = m.mla.rope_width;
@@ -122,20 +122,20 @@ void write_deepseek_v3(Json& j, const ModelConfig& m) {
   j["num_nextn_predict_layers"] = 0;
 }
 
-void write_gpt2(Json& j, const ModelConfig& m) {
+void write_gpt2(OrderedJson& j, const ModelConfig& m) {
   j["vocab_size"] = m.vocab;
   j["n_positions"] = m.context;
   j["n_embd"] = m.width;
   j["n_layer"] = m.layers;
   j["n_head"] = m.heads;
-  j["n_inner"] = m.mlp_hidden() == 4 * m.width ? Json(nullptr) : Json(m.mlp_hidden());
+  j["n_inner"] = m.mlp_hidden() == 4 * m.width ? OrderedJson(nullptr) : OrderedJson(m.mlp_hidden());
   j["activation_function"] = "gelu_new";
   j["layer_norm_epsilon"] = m.norm_eps;
   j["tie_word_embeddings"] = true;
   if (!j.contains("initializer_range")) j["initializer_range"] = m.init_std;
 }
 
-void write_zaya(Json& j, const ModelConfig& m, bool sublayers) {
+void write_zaya(OrderedJson& j, const ModelConfig& m, bool sublayers) {
   const bool counts_layers = j.contains("num_hidden_layers") && j["num_hidden_layers"] == m.layers;  // of either kind
   write_common(j, m);
   j["num_experts"] = m.moe.experts;
@@ -161,14 +161,14 @@ void write_zaya(Json& j, const ModelConfig& m, bool sublayers) {
   }
   j["moe_intermediate_size"] = m.moe.hidden;
   j["router_hidden_size"] = m.moe.router_width;
-  j["layer_types"] = Json(std::vector<std::string>(static_cast<size_t>(m.layers), "hybrid"));
+  j["layer_types"] = OrderedJson(std::vector<std::string>(static_cast<size_t>(m.layers), "hybrid"));
   j["rope_parameters"] = {{"hybrid", {{"rope_type", "default"}, {"rope_theta", m.rope_theta},
                                       {"partial_rotary_factor", m.rotary_fraction}}}};
   for (const char* older : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) j.erase(older);
 }
 
-void write_token(Json& j, const char* name, int64_t id) {
-  if (!j.contains(name)) j[name] = id >= 0 ? Json(id) : Json(nullptr);
+void write_token(OrderedJson& j, const char* name, int64_t id) {
+  if (!j.contains(name)) j[name] = id >= 0 ? OrderedJson(id) : OrderedJson(nullptr);
 }
 
 std::string layer_letters(int64_t layers, const auto& is, char yes, char no) {
@@ -241,8 +241,8 @@ std::vector<std::string> architecture_differences(const ModelConfig& left, const
 }
 
 std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& layout, const HuggingfaceNotes& notes) {
-  Json j = notes.original.empty() ? Json::object() : Json::parse(notes.original, nullptr, false);
-  if (!j.is_object() || j.value("model_type", Json()) != Json(layout.family)) j = Json::object();
+  OrderedJson j = notes.original.empty() ? OrderedJson::object() : OrderedJson::parse(notes.original, nullptr, false);
+  if (!j.is_object() || j.value("model_type", OrderedJson()) != OrderedJson(layout.family)) j = OrderedJson::object();
   j["architectures"] = {architecture_of(layout.family)};
   j["model_type"] = layout.family;
   for (const char* dialect : {"dtype", "torch_dtype"})

@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kBlock = 32;  // rows and columns of a transposed block: 2 * 32 cache lines stay in the first level
+constexpr int64_t kSquare = 32;  // rows and columns of a transposed block: 2 * 32 cache lines stay in the first level
 
 template <size_t N, bool kScatter>
 void move_one(char* external, char* parameter) {
@@ -21,9 +21,9 @@ void move_one(char* external, char* parameter) {
 template <size_t N, bool kScatter>
 void move_matrix(char* external, char* parameter, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
   const auto size = static_cast<int64_t>(N);
-  for (int64_t r0 = 0; r0 < rows; r0 += kBlock)
-    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      const int64_t r1 = std::min(rows, r0 + kBlock), c1 = std::min(columns, c0 + kBlock);
+  for (int64_t r0 = 0; r0 < rows; r0 += kSquare)
+    for (int64_t c0 = 0; c0 < columns; c0 += kSquare) {
+      const int64_t r1 = std::min(rows, r0 + kSquare), c1 = std::min(columns, c0 + kSquare);
       for (int64_t c = c0; c < c1; ++c)
         for (int64_t r = r0; r < r1; ++r)
           move_one<N, kScatter>(external + (r * columns + c) * size, parameter + (r * row_stride + c * column_stride) * size);

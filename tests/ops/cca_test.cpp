@@ -16,13 +16,13 @@ namespace {
 
 using reference::Array;
 
-struct Options {
+struct CcaOptions {
   int64_t heads = 2, kv_heads = 1, width = 8, rotary = 4;
   DType type = DType::f32, grouped = DType::f32, out = DType::f32;
   int64_t delayed = -1;
 };
 
-void check(const Options& o, const std::vector<int64_t>& lengths) {
+void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
   const Rows rows = make_rows(lengths);
   const int64_t heads = o.heads + o.kv_heads, channels = heads * o.width;
   OpCase c;
@@ -56,34 +56,34 @@ TEST(Cca, HeadsGroupsAndTypes) {
        {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
     for (const auto& [heads, kv_heads] :
          {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 1}, {8, 2}}) {
-      check({heads, kv_heads, 8, 4, type, type, out}, {5});
-      check({heads, kv_heads, 6, 2, type, type, out}, {2, 1, 0, 3});
+      check_cca({heads, kv_heads, 8, 4, type, type, out}, {5});
+      check_cca({heads, kv_heads, 6, 2, type, type, out}, {2, 1, 0, 3});
     }
 }
 
 TEST(Cca, ATensorRanksPartOfTheValues) {
   for (const DType type : {DType::f32, DType::bf16})
-    for (const int64_t delayed : {0, 3, 7}) check({2, 1, 7, 4, type, type, type, delayed}, {4, 1, 3});
+    for (const int64_t delayed : {0, 3, 7}) check_cca({2, 1, 7, 4, type, type, type, delayed}, {4, 1, 3});
 }
 
 TEST(Cca, LongDocumentsAndOddOffsets) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    check({4, 2, 32, 16, type, type, type}, {33, 1, 2, 64, 0, 97});
-    check({2, 1, 64, 32, type, type, type}, {130});
-    check({2, 2, 33, 32, type, type, type}, {65, 3});
-    check({2, 2, 128, 64, type, DType::f32, type}, {40});
+    check_cca({4, 2, 32, 16, type, type, type}, {33, 1, 2, 64, 0, 97});
+    check_cca({2, 1, 64, 32, type, type, type}, {130});
+    check_cca({2, 2, 33, 32, type, type, type}, {65, 3});
+    check_cca({2, 2, 128, 64, type, DType::f32, type}, {40});
   }
 }
 
 TEST(Cca, OneTokenDocuments) {
-  check({2, 1, 16, 8}, {1, 1, 1, 1, 1});
-  check({4, 2, 16, 8, DType::bf16, DType::bf16, DType::bf16}, std::vector<int64_t>(70, 1));
+  check_cca({2, 1, 16, 8}, {1, 1, 1, 1, 1});
+  check_cca({4, 2, 16, 8, DType::bf16, DType::bf16, DType::bf16}, std::vector<int64_t>(70, 1));
 }
 
 TEST(Cca, Empty) {
-  check({2, 1, 16, 8}, {});
-  check({2, 1, 16, 8}, {0});
-  check({2, 1, 16, 8}, {0, 0});
+  check_cca({2, 1, 16, 8}, {});
+  check_cca({2, 1, 16, 8}, {0});
+  check_cca({2, 1, 16, 8}, {0, 0});
 }
 
 /// One problem in double with everything random, run through the reference.

@@ -8,13 +8,13 @@
 namespace ingot::test {
 namespace {
 
-struct Options {
+struct MixOptions {
   int64_t rows, width, first;
   bool alpha, beta, b;
   DType type;
 };
 
-void check(const Options& o) {
+void check(const MixOptions& o) {
   OpCase c;
   c.name = fmt::format("mix {}x{} from {} alpha={} beta={} b={} {}", o.rows, o.width, o.first, o.alpha, o.beta, o.b,
                        name_of(o.type));

@@ -13,14 +13,14 @@
 namespace ingot::test {
 namespace {
 
-struct Options {
+struct PrepareOptions {
   int64_t heads = 2, kv_heads = 1, width = 8, rotary = 8;
   bool norm = false, weights = false;
   double theta = 10000;
   RotaryRule rule = {};  ///< theta and dims are taken from above
 };
 
-void check(const Options& o, int64_t rows, DType type, DType out) {
+void check(const PrepareOptions& o, int64_t rows, DType type, DType out) {
   OpCase c;
   c.name = fmt::format("qk_prepare {}/{}x{} rotary={} {} norm={} weights={} rows={} {} to {}", o.heads,
                        o.kv_heads, o.width, o.rotary, name_of(o.rule.kind), o.norm, o.weights, rows, name_of(type), name_of(out));

@@ -17,6 +17,7 @@ namespace ingot {
 namespace {
 
 using reference::Array;
+using test::relative_difference;
 
 /// A tensor of a fixture file as doubles or ints, with its memory.
 struct Loaded {
@@ -141,16 +142,6 @@ Result Fixture::run(const Precision& precision, HeadMode mode, const std::functi
     r.gradients[e.name] = std::move(data);
   }
   return r;
-}
-
-double relative_difference(const Array& found, const Array& expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double worst = 0, scale = 1e-300;
-  for (size_t i = 0; i < found.size(); ++i) {
-    worst = std::max(worst, std::abs(found[i] - expected[i]));
-    scale = std::max(scale, std::abs(expected[i]));
-  }
-  return worst / scale;
 }
 
 struct Differences {

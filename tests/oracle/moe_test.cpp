@@ -17,6 +17,7 @@ namespace ingot {
 namespace {
 
 using reference::Array;
+using test::relative_difference;
 
 /// One case of the fixture: its settings as a model's, and its tensors.
 class Block {
@@ -72,16 +73,6 @@ class Block {
   nlohmann::json json_, case_;
   SafetensorsFile file_;
 };
-
-double relative_difference(const Array& found, const Array& expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double worst = 0, scale = 1e-300;
-  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    worst = std::max(worst, std::abs(found[i] - expected[i]));
-    scale = std::max(scale, std::abs(expected[i]));
-  }
-  return worst / scale;
-}
 
 /// Fixture names of our parameters.
 const std::pair<const char*, const char*> kParameters[] = {{"router", "moe.router.weight"},

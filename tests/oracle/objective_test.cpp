@@ -18,9 +18,9 @@ namespace {
 
 using reference::Array;
 
-class Fixture {
+class ObjectiveFixture {
  public:
-  explicit Fixture(const std::string& name)
+  explicit ObjectiveFixture(const std::string& name)
       : file_(real_file_system(), test::fixture("objectives/" + name + ".safetensors")) {}
   Array floats(const std::string& name) const { return reference::load(tensor(name)); }
   std::vector<int32_t> ints(const std::string& name) const { return reference::load_ints(tensor(name)); }
@@ -99,7 +99,7 @@ Array softmax_rows(const Array& logits, size_t width) {
 }
 
 TEST(Objectives, CrossEntropyWithZLoss) {
-  const Fixture f("head");
+  const ObjectiveFixture f("head");
   const auto targets = f.ints("targets");
   LogitsHead head(f.floats("logits"), targets);
   double valid = 0;
@@ -110,7 +110,7 @@ TEST(Objectives, CrossEntropyWithZLoss) {
 }
 
 TEST(Objectives, DirectPreference) {
-  const Fixture f("preference");
+  const ObjectiveFixture f("preference");
   const auto targets = f.ints("targets"), starts = f.ints("document_starts");
   LogitsHead policy(f.floats("logits"), targets), frozen(f.floats("reference_logits"), targets);
   std::vector<int32_t> sequence(targets.size(), -1);
@@ -128,7 +128,7 @@ TEST(Objectives, DirectPreference) {
 }
 
 TEST(Objectives, ForwardDivergenceToATeacher) {
-  const Fixture f("distillation");
+  const ObjectiveFixture f("distillation");
   const auto valid = f.ints("valid");
   std::vector<int32_t> targets;
   double count = 0;

@@ -24,6 +24,7 @@ namespace ingot {
 namespace {
 
 using reference::Array;
+using test::relative_difference;
 
 /// The fixture's sizes.
 struct Sizes {
@@ -117,16 +118,6 @@ data::Batch batch_of(const Sizes& s, const Array& tokens, int64_t step) {
       b.positions[row] = static_cast<int32_t>(row) - b.spans.back().begin;
     }
   return b;
-}
-
-double relative_difference(const Array& found, const Array& expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double worst = 0, scale = 1e-300;
-  for (size_t i = 0; i < found.size(); ++i) {
-    worst = std::max(worst, std::abs(found[i] - expected[i]));
-    scale = std::max(scale, std::abs(expected[i]));
-  }
-  return worst / scale;
 }
 
 struct Record {

@@ -18,7 +18,7 @@ namespace ingot::test {
 namespace {
 
 using reference::Array;
-constexpr int64_t kTokens = 24, kWidth = 16, kExperts = 8, kTopK = 3;
+constexpr int64_t kSentTokens = 24, kWidth = 16, kExperts = 8, kTopK = 3;
 
 MoeOptions options_of(double capacity, bool pad, int32_t top_k = kTopK) {
   MoeOptions o;
@@ -47,7 +47,7 @@ struct LayerRun {
 /// Routes of rank r: all to the first rank's experts, or the more to the last expert the higher the rank.
 std::vector<int32_t> forced(Routing routing, int rank, int32_t top_k) {
   std::vector<int32_t> ids;
-  for (int64_t t = 0; t < kTokens; ++t)
+  for (int64_t t = 0; t < kSentTokens; ++t)
     for (int32_t j = 0; j < top_k; ++j) {
       const bool last = routing == Routing::skewed && j == top_k - 1 && t < 8 * rank;
       ids.push_back(last ? static_cast<int32_t>(kExperts - 1) : j - (routing == Routing::skewed && t % 5 == 4 && j == 0));
@@ -100,12 +100,12 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups
   std::vector<int32_t> ids = journey.ids;
   if (routing != Routing::free) {
     if (ids.empty()) ids = forced(routing, group.rank(), o.route.k);
-    c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kTokens, o.route.k});
+    c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kSentTokens, o.route.k});
   }
   const Random random(4, RandomPurpose::test, static_cast<uint64_t>(group.rank()));
   const auto tensor = [&](uint64_t first) {
-    Tensor t(arena.allocate(kTokens * kWidth * 8, "test").data, {kTokens, kWidth}, precision.compute);
-    Array values(static_cast<size_t>(kTokens * kWidth));
+    Tensor t(arena.allocate(kSentTokens * kWidth * 8, "test").data, {kSentTokens, kWidth}, precision.compute);
+    Array values(static_cast<size_t>(kSentTokens * kWidth));
     for (size_t i = 0; i < values.size(); ++i) values[i] = random.normal(first + i);
     reference::store(t, values);
     return t;
@@ -199,7 +199,7 @@ TEST(Dispatchers, OverNodesSumsOfMoreRanksAgreeToRounding) {
 /// By rank, how many of these tokens go there from another rank.
 std::vector<int32_t> rows_to_others(const std::vector<int32_t>& ids, int rank, int ranks) {
   std::vector<int32_t> rows(static_cast<size_t>(ranks), 0);
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < kSentTokens; ++t) {
     std::set<int64_t> to;
     for (int64_t j = 0; j < kTopK; ++j) {
       const int32_t id = ids[static_cast<size_t>(t * kTopK + j)];
@@ -227,7 +227,7 @@ TEST(Dispatchers, AllToAllSendsATokenOncePerRank) {
       const int64_t backward = received * floats + sent * kWidth * 4;
       EXPECT_EQ(r.bytes, static_cast<double>(forward + backward)) << "routing " << static_cast<int>(routing);
       if (routing == Routing::first_rank) {  // experts 0 to 2
-        EXPECT_EQ(sent, self.rank() < 2 ? kTokens : 2 * kTokens);
+        EXPECT_EQ(sent, self.rank() < 2 ? kSentTokens : 2 * kSentTokens);
       }
     }
   });
@@ -238,7 +238,7 @@ std::vector<std::vector<std::set<int>>> destinations(Communicator& group, std::v
   const auto own = static_cast<int64_t>(ids.size()), ranks = static_cast<int64_t>(group.size());
   std::vector<int32_t> all(static_cast<size_t>(own * ranks));
   group.all_gather(Tensor::of(ids.data(), {own}), Tensor::of(all.data(), {own * ranks})).wait();
-  std::vector<std::vector<std::set<int>>> to(static_cast<size_t>(ranks), std::vector<std::set<int>>(kTokens));
+  std::vector<std::vector<std::set<int>>> to(static_cast<size_t>(ranks), std::vector<std::set<int>>(kSentTokens));
   for (size_t i = 0; i < all.size(); ++i)
     if (all[i] >= 0)
       to[i / static_cast<size_t>(own)][i % static_cast<size_t>(own) / kTopK].insert(static_cast<int>(all[i] / (kExperts / ranks)));
@@ -303,10 +303,10 @@ TEST(Dispatchers, OverNodesAPlanCountsTheExpectedBytes) {
     c.expert_across = groups.across.get();
     c.expert_inside = groups.inside.get();
     c.dispatch = DispatchKind::hierarchical;
-    layer.forward(c, tape.leaf(Tensor(nullptr, {kTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
+    layer.forward(c, tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
     // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all. Both ranks of a
     // pair have tokens of two.
-    const double across = kTokens * (1 - 4.0 / 8 * 3 / 7 * 2 / 6), inside = 2 * kTokens * (1 - 6.0 / 8 * 5 / 7 * 4 / 6);
+    const double across = kSentTokens * (1 - 4.0 / 8 * 3 / 7 * 2 / 6), inside = 2 * kSentTokens * (1 - 6.0 / 8 * 5 / 7 * 4 / 6);
     const double row = (kWidth + kTopK) * 4 + kTopK * 4;
     EXPECT_NEAR(profile["exchange_rows"].wire_bytes, (across + inside) * row + 4 + 8, 1e-6);
     EXPECT_NEAR(profile["return_rows"].wire_bytes, (across + inside) * kWidth * 4, 1e-6);
@@ -327,13 +327,13 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
     Tape tape(arena, options);
     Context c{tape, weights};
     c.expert = group.get();
-    const Value h = tape.leaf(Tensor(nullptr, {kTokens, kWidth}, DType::f32, DeviceKind::null), true);
+    const Value h = tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null), true);
     const Value y = layer.forward(c, h, {}, 0).y_TD;
-    EXPECT_EQ(y.shape(), (Shape{kTokens, kWidth}));
+    EXPECT_EQ(y.shape(), (Shape{kSentTokens, kWidth}));
     tape.seed(y, Tensor(nullptr, y.shape(), DType::f32, DeviceKind::null));
     Cursor(tape).run();
     // A rank misses a token when none of its 3 of 8 experts is among 2: 6/8 5/7 4/6.
-    const double rows = kTokens * 3 * (1 - 6.0 / 8 * 5 / 7 * 4 / 6), floats = (kWidth + kTopK) * 4;
+    const double rows = kSentTokens * 3 * (1 - 6.0 / 8 * 5 / 7 * 4 / 6), floats = (kWidth + kTopK) * 4;
     EXPECT_NEAR(profile["exchange_rows"].wire_bytes, rows * (2 * floats + kTopK * 4) + 12, 1e-6);
     EXPECT_NEAR(profile["return_rows"].wire_bytes, rows * 2 * kWidth * 4, 1e-6);
   });
@@ -427,7 +427,7 @@ TEST(Dispatchers, BoundedRoomTakesLessMemory) {
       Context c{tape, weights};
       c.expert = groups.all.get();
       c.receive.factor = bounded ? 1 : 0;
-      layer.forward(c, tape.leaf(Tensor(nullptr, {kTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
+      layer.forward(c, tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
       peaks[bounded] = arena.peak_bytes();
     }
     EXPECT_LT(static_cast<double>(peaks[1]), 0.75 * static_cast<double>(peaks[0]));  // 16 of 24 rows from each rank

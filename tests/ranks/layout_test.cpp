@@ -22,7 +22,7 @@ LayoutCase whole(ParityProblem problem, const GridShape& grid, const RankOptions
   return {.problem = std::move(problem), .grid = grid, .options = options, .whole_batch = true};
 }
 
-const RankOptions kSequence{.sequence_parallel = true}, kAllGather{.dispatch = DispatchKind::all_gather};
+const RankOptions kSequenceParallel{.sequence_parallel = true}, kAllGather{.dispatch = DispatchKind::all_gather};
 constexpr ContextForm kForms[] = {ContextForm::heads, ContextForm::gather, ContextForm::ring};
 
 std::vector<LayoutCase> dense_cases() {
@@ -32,11 +32,11 @@ std::vector<LayoutCase> dense_cases() {
     for (const GridShape& grid : {dp2, tp2, GridShape{.dp = 2, .tp = 2}}) {
       all.push_back(whole({.model = model}, grid));
       if (grid.tp == 1) continue;
-      for (const bool recompute : {false, true}) all.push_back(whole({.model = model, .recompute = recompute}, grid, kSequence));
+      for (const bool recompute : {false, true}) all.push_back(whole({.model = model, .recompute = recompute}, grid, kSequenceParallel));
     }
   for (const char* model : {"mla", "mla-direct", "record", "llama-lora", "mla-lora"})
-    for (const RankOptions& options : {RankOptions{}, kSequence}) all.push_back(whole({.model = model}, tp2, options));
-  for (const RankOptions& options : {RankOptions{}, kSequence}) all.push_back(whole({.model = "gpt2"}, {.tp = 4}, options));
+    for (const RankOptions& options : {RankOptions{}, kSequenceParallel}) all.push_back(whole({.model = model}, tp2, options));
+  for (const RankOptions& options : {RankOptions{}, kSequenceParallel}) all.push_back(whole({.model = "gpt2"}, {.tp = 4}, options));
   all.push_back(whole({.model = "llama", .mask_last = true}, dp2));
   return all;
 }
@@ -51,13 +51,13 @@ std::vector<LayoutCase> expert_cases() {
     for (const GridShape& grid :
          {GridShape{.tp = 2, .etp = 1}, GridShape{.tp = 2, .ep = 2, .etp = 1}, GridShape{.dp = 2, .tp = 2, .ep = 4, .etp = 1},
           GridShape{.tp = 2, .etp = 2}, GridShape{.dp = 2, .tp = 2, .ep = 2, .etp = 2}})
-      for (const bool recompute : {false, true}) all.push_back(whole({.model = model, .recompute = recompute}, grid, kSequence));
+      for (const bool recompute : {false, true}) all.push_back(whole({.model = model, .recompute = recompute}, grid, kSequenceParallel));
     all.push_back(whole({.model = model}, {.dp = 2, .etp = 2}));
     all.push_back(whole({.model = model}, {.dp = 4, .ep = 2, .etp = 2}));
   }
   for (const char* model : {"moe-sigmoid", "moe-latent"})
     for (const GridShape& grid : {tp2, ep2}) all.push_back(whole({.model = model}, grid));
-  all.push_back(whole({.model = "moe-latent"}, {.tp = 2, .ep = 2, .etp = 1}, kSequence));
+  all.push_back(whole({.model = "moe-latent"}, {.tp = 2, .ep = 2, .etp = 1}, kSequenceParallel));
   for (const RankOptions& options : {kAllGather, RankOptions{}})
     for (const bool recompute : {false, true}) {
       all.push_back(whole({.model = "moe", .recompute = recompute}, {.dp = 4, .ep = 4}, options));
@@ -98,7 +98,7 @@ std::vector<LayoutCase> starved_cases() {
         const ParityProblem p{.model = model, .starve = starve, .mask_last = true};
         all.push_back(whole(p, {.dp = 2, .ep = 2}));
         all.push_back(whole(p, {.dp = 4, .ep = 4}));
-        all.push_back(whole(p, {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, kSequence));
+        all.push_back(whole(p, {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, kSequenceParallel));
         all.push_back(whole(p, {.dp = 2, .cp = 2, .ep = 4}, {.context = ContextForm::ring}));
         for (size_t i = all.size() - 4; i < all.size(); ++i) all[i].options.shards.level = level;
       }
@@ -112,7 +112,7 @@ std::vector<LayoutCase> load_cases() {
     for (const bool recompute : {false, true}) {
       const ParityProblem p{.model = model, .recompute = recompute, .own_load = true};
       for (const ContextForm form : kForms) all.push_back(whole(p, {.cp = 2}, {.context = form}));
-      all.push_back(whole(p, {.tp = 2, .ep = 2, .etp = 1}, kSequence));
+      all.push_back(whole(p, {.tp = 2, .ep = 2, .etp = 1}, kSequenceParallel));
       all.push_back(whole(p, {.cp = 2, .tp = 2, .ep = 2, .etp = 1}, {.sequence_parallel = true, .context = ContextForm::ring}));
     }
   return all;
@@ -158,16 +158,16 @@ std::vector<LayoutCase> single_precision_cases() {
   return all;
 }
 
-std::string case_name(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
+std::string layout_name(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, Layouts, ::testing::ValuesIn(parity_matrix()), case_name);
-INSTANTIATE_TEST_SUITE_P(Dense, Layouts, ::testing::ValuesIn(dense_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(ContextRanks, Layouts, ::testing::ValuesIn(context_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Experts, Layouts, ::testing::ValuesIn(expert_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Nodes, Layouts, ::testing::ValuesIn(node_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Load, Layouts, ::testing::ValuesIn(load_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Starved, Layouts, ::testing::ValuesIn(starved_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(SinglePrecision, Layouts, ::testing::ValuesIn(single_precision_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Matrix, Layouts, ::testing::ValuesIn(parity_matrix()), layout_name);
+INSTANTIATE_TEST_SUITE_P(Dense, Layouts, ::testing::ValuesIn(dense_cases()), layout_name);
+INSTANTIATE_TEST_SUITE_P(ContextRanks, Layouts, ::testing::ValuesIn(context_cases()), layout_name);
+INSTANTIATE_TEST_SUITE_P(Experts, Layouts, ::testing::ValuesIn(expert_cases()), layout_name);
+INSTANTIATE_TEST_SUITE_P(Nodes, Layouts, ::testing::ValuesIn(node_cases()), layout_name);
+INSTANTIATE_TEST_SUITE_P(Load, Layouts, ::testing::ValuesIn(load_cases()), layout_name);
+INSTANTIATE_TEST_SUITE_P(Starved, Layouts, ::testing::ValuesIn(starved_cases()), layout_name);
+INSTANTIATE_TEST_SUITE_P(SinglePrecision, Layouts, ::testing::ValuesIn(single_precision_cases()), layout_name);
 
 /// The message of the error that building or running the layout ends with.
 std::string refusal(const LayoutCase& c) {
@@ -192,7 +192,7 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
   expect("moe", {.dp = 4, .ep = 4}, nodes(0), "must know which ranks share a node");
   expect("moe", {.dp = 4, .ep = 4}, nodes(3), "an expert group has 3 ranks on one node and 1 on another");
   expect("moe", {.dp = 8, .ep = 2, .etp = 4}, nodes(2), "the 4 ranks that share an expert's width do not fit on nodes with 2");
-  expect("moe-sigmoid", {.tp = 2}, kSequence, "needs whole documents");
+  expect("moe-sigmoid", {.tp = 2}, kSequenceParallel, "needs whole documents");
   expect("moe-sigmoid", {.cp = 2}, {}, "needs whole documents");
   expect("llama", {.cp = 4}, {}, "4 query and 2 key-value heads of a rank cannot be shared out over 4 context");
   expect("gpt2", {.cp = 4}, {.context = ContextForm::ring, .context_inner = 3}, "4 context ranks do not divide into groups of 3 that exchange heads");

@@ -145,7 +145,7 @@ std::vector<LayoutCase> cases() {
   return all;
 }
 
-std::string case_name(const ::testing::TestParamInfo<LayoutCase>& info) {
+std::string pipeline_name(const ::testing::TestParamInfo<LayoutCase>& info) {
   return fmt::format("{}_{}", info.index, info.param.name());
 }
 
@@ -222,7 +222,7 @@ TEST(PipelineRefusals, NameTheReason) {
   expect_refused("a schedule of 2 stages x 2 chunks", 2, "Et|ttmmL", 2, {2, 2, 4});
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Pipelines, ::testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Ranks, Pipelines, ::testing::ValuesIn(cases()), pipeline_name);
 
 }  // namespace
 }  // namespace ingot::test

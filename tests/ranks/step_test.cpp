@@ -12,7 +12,7 @@
 namespace ingot::test {
 namespace {
 
-constexpr int64_t kRows = 4, kLength = 12;
+constexpr int64_t kStepRows = 4, kStepLength = 12;
 
 /// Weights after one step from the initial ones; groups == nullptr: one rank.
 std::vector<std::vector<float>> weights_after_step(const Decoder& decoder, const data::Batch& batch,
@@ -22,7 +22,7 @@ std::vector<std::vector<float>> weights_after_step(const Decoder& decoder, const
   weights.initialize(5);
   GradientBuffer gradients(table, {}, DType::f32);
   gradients.begin_step();
-  const int64_t share = groups != nullptr ? kRows / groups->batch_ranks() : kRows;
+  const int64_t share = groups != nullptr ? kStepRows / groups->batch_ranks() : kStepRows;
   const MicroBatch mb = micro_batch(batch, groups != nullptr ? groups->batch_rank() * share : 0, share);
   HeapArena arena;
   {
@@ -31,8 +31,8 @@ std::vector<std::vector<float>> weights_after_step(const Decoder& decoder, const
     if (groups != nullptr) groups->join(c);
     const Value hidden_TD = decoder.forward(c, tape.leaf(mb.ids)).hidden_TD;
     const HeadResult h = decoder.head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(mb.targets));
-    std::vector<float> d_logprob(static_cast<size_t>(share * kLength), -1.0f);
-    tape.seed(h.logprob_T, Tensor::of(d_logprob.data(), {share * kLength}));
+    std::vector<float> d_logprob(static_cast<size_t>(share * kStepLength), -1.0f);
+    tape.seed(h.logprob_T, Tensor::of(d_logprob.data(), {share * kStepLength}));
     Cursor(tape).run();
   }
   EXPECT_TRUE(gradients.finish_step().empty());
@@ -53,7 +53,7 @@ std::vector<std::vector<float>> weights_after_step(const Decoder& decoder, const
 
 TEST(OptimizerStep, OnTwoDataRanksEqualsOneRank) {
   const Decoder decoder(small_model_config("llama"));
-  const data::Batch batch = packed_batch(kRows, kLength, {12, 7, 5, 3, 3, 3, 3, 1, 1, 2, 8}, 61);
+  const data::Batch batch = packed_batch(kStepRows, kStepLength, {12, 7, 5, 3, 3, 3, 3, 1, 1, 2, 8}, 61);
   const auto one = weights_after_step(decoder, batch, nullptr);
   const Grid grid({.dp = 2});
   std::vector<std::vector<float>> ranks[2];

@@ -12,8 +12,6 @@
 namespace ingot::test {
 namespace {
 
-constexpr int64_t kLength = kParityLength;
-
 class RecomputeAll final : public SlotPolicy {
  public:
   SlotFate fate(const Op&, int, const Segment&) const override { return SlotFate::recompute; }
@@ -41,16 +39,16 @@ ParityInputs parity_inputs(const ParityProblem& p, const Decoder& decoder, uint6
   for (int64_t r = 0; r < p.rows; r += 4)
     for (const int64_t n : {16, 9, 7, 5, 4, 3, 4, 1, 1, 2, 12}) documents.push_back(n);
   ParityInputs inputs;
-  inputs.batch = packed_batch(p.rows, kLength, documents, 61, seed);
+  inputs.batch = packed_batch(p.rows, kParityLength, documents, 61, seed);
   if (p.mask_last) {
     auto& targets = inputs.batch.targets;
-    std::fill(targets.begin() + p.rows / 2 * kLength, targets.end(), data::kMasked);
+    std::fill(targets.begin() + p.rows / 2 * kParityLength, targets.end(), data::kMasked);
     inputs.batch.valid_targets = std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t != data::kMasked; });
   }
   inputs.ahead = look_ahead(inputs.batch, decoder.config().mtp);
   const int64_t k = decoder.config().moe.top_k;
   for (const int64_t layer : decoder.moe_layers())
-    for (int64_t i = 0; p.starve && i < p.rows * kLength * k; ++i)
+    for (int64_t i = 0; p.starve && i < p.rows * kParityLength * k; ++i)
       inputs.routers[layer].ids.push_back(static_cast<int32_t>(i % k));
   return inputs;
 }
@@ -114,11 +112,11 @@ ParityStep::ParityStep(const Decoder& decoder, const ParityInputs& inputs, const
   }
   context_.positions_T = tape.leaf(batch_.positions);
   ids_T_ = tape.leaf(batch_.ids);
-  feed_routers(first * kLength, groups);
+  feed_routers(first * kParityLength, groups);
 }
 
 void ParityStep::cut_sequences(const RankGroups& groups) {
-  context_rows_.emplace(batch_.rows, kLength, batch_.positions.as<int32_t>(), groups.context().rank(), groups.context().size(),
+  context_rows_.emplace(batch_.rows, kParityLength, batch_.positions.as<int32_t>(), groups.context().rank(), groups.context().size(),
                         groups.context_inner().size());
   context_.context_rows = &*context_rows_;
   Tensor* const columns[] = {&batch_.ids, &batch_.targets, &batch_.positions};
@@ -225,7 +223,7 @@ OneRank::OneRank(const ParityProblem& p) : problem(p), decoder(config_of(p)), in
   }
   GradientBuffer buffer(decoder.table(), {}, p.precision.stream);
   outcome = one_rank_step(p, decoder, inputs, weights, buffer);
-  const auto choices = static_cast<double>(decoder.config().moe.top_k * p.rows * kLength);
+  const auto choices = static_cast<double>(decoder.config().moe.top_k * p.rows * kParityLength);
   for (const auto& [layer, counts] : outcome.counts)
     for (const double n : p.own_load ? Array() : counts) inputs.routers[layer].load.push_back(static_cast<float>(n / choices));
   outcome = one_rank_step(p, decoder, inputs, weights, buffer);

@@ -1,8 +1,12 @@
 // See support.h.
 #include "support/support.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+
+#include <gtest/gtest.h>
 
 namespace ingot::test {
 
@@ -22,6 +26,16 @@ std::string optional_data(const std::string& name) {
   const char* folder = std::getenv("INGOT_DATA");
   const std::string path = (folder ? std::string(folder) : INGOT_SOURCE_DIR "/../shared/data") + "/" + name;
   return std::filesystem::exists(path) ? path : "";
+}
+
+double relative_difference(const std::vector<double>& found, const std::vector<double>& expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double worst = 0, scale = 1e-300;
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    worst = std::max(worst, std::abs(found[i] - expected[i]));
+    scale = std::max(scale, std::abs(expected[i]));
+  }
+  return worst / scale;
 }
 
 }  // namespace ingot::test

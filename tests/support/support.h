@@ -1,6 +1,7 @@
 // What many tests need: a temporary folder of their own, fixture paths, shared data that may be absent.
 #pragma once
 #include <string>
+#include <vector>
 
 namespace ingot::test {
 
@@ -24,5 +25,8 @@ std::string fixture(const std::string& name);
 /// Path of a file of the optional data folder beside the repository (or $INGOT_DATA), or "" where it is absent;
 /// a test that gets "" must GTEST_SKIP() with a message.
 std::string optional_data(const std::string& name);
+
+/// max |found - expected| / max |expected|; other sizes are a failure of the test.
+double relative_difference(const std::vector<double>& found, const std::vector<double>& expected);
 
 }  // namespace ingot::test
