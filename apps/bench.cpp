@@ -64,6 +64,7 @@ void bench_comm(const CommArguments& o) {
 
 void add_bench_command(CLI::App& app, int& code) {
   add_doctor_command(app, code);
+  add_profile_command(app, code);
   CLI::App* bench = app.add_subcommand("bench", "measure this machine or job");
   bench->require_subcommand(1);
   add_bench_machine(*bench, code);

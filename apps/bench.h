@@ -9,6 +9,7 @@ namespace ingot {
 
 void add_bench_machine(CLI::App& bench, int& code);
 void add_bench_step(CLI::App& bench, int& code);
+void add_profile_command(CLI::App& app, int& code);
 void add_doctor_command(CLI::App& app, int& code);
 
 }  // namespace ingot

@@ -1,8 +1,12 @@
 // See communicator.h: the interface's glue and the group of one rank.
 #include "comm/communicator.h"
 
+#include "base/clock.h"
+
 namespace ingot {
 namespace {
+
+thread_local WaitListener* listener = nullptr;
 
 class SelfCommunicator final : public Communicator {
  public:
@@ -19,6 +23,17 @@ class SelfCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+WaitListener::WaitListener(std::function<void(double, double)> told) : told_(std::move(told)), before_(listener) { listener = this; }
+WaitListener::~WaitListener() { listener = before_; }
+
+void Pending::wait() {
+  const auto state = std::move(state_);
+  if (state == nullptr) return;
+  const double begin = listener != nullptr ? monotonic_seconds() : 0;
+  state->wait();
+  if (listener != nullptr) listener->told_(begin, monotonic_seconds());
+}
 
 const char* name_of(CommKind kind) {
   static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",

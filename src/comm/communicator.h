@@ -8,6 +8,7 @@
 // end. So they do not depend on timing, and every rank gets the same bits. Sizes of zero are legal.
 // A communicator belongs to one thread.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,12 +43,25 @@ class Pending {
   Pending() = default;  ///< complete
   explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
   /// Returns when the result is there; throws Error when it will not be.
-  void wait() {
-    if (const auto state = std::move(state_)) state->wait();
-  }
+  void wait();
 
  private:
   std::unique_ptr<State> state_;
+};
+
+/// While it lives, `told` hears of every wait of its thread for other ranks: from when to when, by monotonic_seconds(). The
+/// newest of a thread hears.
+class WaitListener {
+ public:
+  explicit WaitListener(std::function<void(double begin, double end)> told);
+  ~WaitListener();
+  WaitListener(const WaitListener&) = delete;
+  WaitListener& operator=(const WaitListener&) = delete;
+
+ private:
+  friend class Pending;
+  const std::function<void(double, double)> told_;
+  WaitListener* const before_;
 };
 
 class Communicator {

@@ -87,6 +87,13 @@ void clear_beyond_live_rows(const Op& op, const OpCall& call) {
     if ((live.gradients & slot_bit(i)) && call.d_in[i].wanted() && !call.d_in[i].accumulate) clear(call.d_in[i].tensor);
 }
 
+double touched_bytes(const OpCall& call) {
+  double bytes = tensor_bytes(call);
+  for (const Tensor& t : call.d_out) bytes += t.defined() ? static_cast<double>(t.bytes()) : 0;
+  for (const GradSlot& g : call.d_in) bytes += g.wanted() ? static_cast<double>(g.tensor.bytes()) * (g.accumulate ? 2 : 1) : 0;
+  return bytes;
+}
+
 std::string kernel_set_fingerprint() {
   // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the bits.
   std::string text = "ingot-kernels-1;";

@@ -85,6 +85,7 @@ struct OpCost {
   double backward_weight_flops = 0;
   double bytes = 0;  ///< read + written by the forward, each tensor once
   double wire_bytes[2] = {0, 0};  ///< sent to other ranks: forward, backward_input
+  double weight_bytes = 0;        ///< read + written by backward_weight; 0: each tensor that the call names, as touched_bytes()
 };
 
 /// Where the rows of a permutation (ops/permute) end: its tensors have room for more. Rows from `count` on are neither
@@ -163,6 +164,8 @@ void clear_beyond_live_rows(const Op& op, const OpCall& call);
 
 /// Bytes of all defined inputs and outputs of a call: the traffic of an op that touches each tensor once.
 double tensor_bytes(const OpCall& call);
+/// Of a backward call: what it reads and writes, each tensor once, a gradient on top of others twice.
+double touched_bytes(const OpCall& call);
 
 /// Hash of what decides the bits of results: op, kernel order, instruction set. Recorded in runs and checkpoints.
 std::string kernel_set_fingerprint();

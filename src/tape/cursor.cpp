@@ -123,7 +123,7 @@ void Tape::run_backward(int32_t index, Direction direction) {
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
-  const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
+  const double start = timed() ? monotonic_seconds() : 0;
   if (options_.device == DeviceKind::cpu) {
     const Kernel& kernel = select_kernel(op, call);
     (weights ? kernel.backward_weight : kernel.backward_input)(call);
@@ -131,13 +131,7 @@ void Tape::run_backward(int32_t index, Direction direction) {
   } else if (op.rehearse != nullptr) {
     op.rehearse(call, true);
   }
-  if (options_.profile != nullptr) {
-    OpProfile& p = (*options_.profile)[op.name];
-    const OpCost cost = cost_of(node);
-    p.seconds[static_cast<int>(direction)] += monotonic_seconds() - start;
-    if (!weights) p.wire_bytes += cost.wire_bytes[1];
-    p.flops[static_cast<int>(direction)] += weights ? cost.backward_weight_flops : cost.backward_input_flops;
-  }
+  if (timed()) account(node, call, direction, start);
   if (scratch_bytes > 0) arena_.release(scratch);
   if (flies) {
     std::vector<int32_t> from, to;
@@ -150,7 +144,26 @@ void Tape::run_backward(int32_t index, Direction direction) {
   if (watched() && !flies) observe(index, direction, written);
 }
 
-OpCost Tape::cost_of(const Node& node) const {
+void Tape::account(const Node& node, const OpCall& call, Direction direction, double begin) {
+  const double end = monotonic_seconds();
+  const bool forward = direction == Direction::forward, weights = direction == Direction::backward_weight;
+  const OpCost cost = forward ? node.op->cost(call) : cost_of(node, call.d_in);
+  const double flops = forward ? cost.forward_flops : weights ? cost.backward_weight_flops : cost.backward_input_flops;
+  const double wire_bytes = weights ? 0 : cost.wire_bytes[forward ? 0 : 1];
+  if (options_.profile != nullptr) {
+    OpProfile& p = (*options_.profile)[node.op->name];
+    p.calls += forward;
+    p.seconds[static_cast<int>(direction)] += end - begin;
+    p.flops[static_cast<int>(direction)] += flops;
+    p.wire_bytes += wire_bytes;
+  }
+  if (options_.observer == nullptr || options_.device != DeviceKind::cpu) return;
+  const double bytes = forward ? cost.bytes : weights && cost.weight_bytes > 0 ? cost.weight_bytes : touched_bytes(call);
+  options_.observer->ran({*node.op, segments_[static_cast<size_t>(node.segment)], direction, forward && in_backward_, begin, end, flops,
+                          bytes, wire_bytes});
+}
+
+OpCost Tape::cost_of(const Node& node, std::span<const GradSlot> d_in) const {
   std::vector<Tensor> in, out;
   const auto meta_only = [&](int32_t id) {
     if (id < 0) return Tensor();
@@ -159,7 +172,7 @@ OpCost Tape::cost_of(const Node& node) const {
   };
   for (const int32_t id : node.inputs) in.push_back(meta_only(id));
   for (const int32_t id : node.outputs) out.push_back(meta_only(id));
-  return node.op->cost({node.attr.data(), in, out, {}, {}});
+  return node.op->cost({node.attr.data(), in, out, {}, d_in});
 }
 
 void Tape::finish_node(int32_t index, Direction direction) {

@@ -252,21 +252,14 @@ void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
-  const double start = options_.profile != nullptr ? monotonic_seconds() : 0;
+  const double start = timed() ? monotonic_seconds() : 0;
   if (options_.device == DeviceKind::cpu) {
     select_kernel(op, call).forward(call);
     if (watched()) clear_beyond_live_rows(op, call);
   } else if (op.rehearse != nullptr) {
     op.rehearse(call, false);
   }
-  if (options_.profile != nullptr) {
-    OpProfile& p = (*options_.profile)[op.name];
-    ++p.calls;
-    p.seconds[0] += monotonic_seconds() - start;
-    const OpCost cost = op.cost(call);
-    p.flops[0] += cost.forward_flops;
-    p.wire_bytes += cost.wire_bytes[0];
-  }
+  if (timed()) account(node, call, Direction::forward, start);
   if (scratch_bytes > 0) arena_.release(scratch);
 }
 

@@ -80,10 +80,24 @@ struct Node {
 
 enum class Direction { forward, backward_input, backward_weight };
 
-/// Sees every execution: debug dumps and comparisons.
+/// One execution of an op's kernel. By rows (ops/op.h) there may be several for one node.
+struct OpRun {
+  const Op& op;
+  const Segment& segment;
+  Direction direction;
+  bool again;         ///< a repetition of forward for backward
+  double begin, end;  ///< by monotonic_seconds()
+  double flops, bytes, wire_bytes;  ///< OpCost; bytes that a backward pass reads and writes: touched_bytes()
+};
+
+/// Sees every execution: debug dumps, comparisons and profiles.
 class TapeObserver {
  public:
   virtual ~TapeObserver() = default;
+  /// Told when it is over, in the order of execution, on devices with memory.
+  virtual void ran(const OpRun&) {}
+  /// False: tensor() is never called. To name tensors takes longer than small ops do.
+  virtual bool wants_tensors() const { return true; }
   /// `name` is unique on the tape and stable between runs, e.g. "layer3.attention.linear#1.y" or "...linear#1.d_x".
   virtual void tensor(const std::string& name, const Tensor& value) = 0;
 };
@@ -209,7 +223,10 @@ class Tape {
   void run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool again);
   void execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending);
   void execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, int32_t transfer);
-  bool watched() const { return options_.observer != nullptr || options_.check_finite; }
+  bool watched() const { return (options_.observer != nullptr && options_.observer->wants_tensors()) || options_.check_finite; }
+  bool timed() const { return options_.profile != nullptr || options_.observer != nullptr; }
+  /// Tells profile and observer of an execution that began at `begin` and is over. `call`: its tensors.
+  void account(const Node& node, const OpCall& call, Direction direction, double begin);
   void take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to, bool backward);
   void land(int32_t transfer);
   void land_all();
@@ -236,7 +253,7 @@ class Tape {
   bool overtakes_queue(const Node& node) const;
   void count_queued(const Node& node, int change);
   void run_backward(int32_t index, Direction direction);
-  OpCost cost_of(const Node& node) const;
+  OpCost cost_of(const Node& node, std::span<const GradSlot> d_in) const;
   void finish_node(int32_t index, Direction direction);
   GradSlot gradient_slot(int32_t id);
   void release_gradient(Slot& v);

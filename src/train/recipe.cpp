@@ -257,6 +257,7 @@ double Recipe::rope_theta_of(size_t stage) const {
 }
 
 int64_t Recipe::window_at(size_t stage, int64_t step) const {
+  if (stage < stages.size() && stages[stage].window_fixed > 0) return stages[stage].window_fixed;
   for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;) {
     const StageConfig& s = stages[i];
     if (s.window_growth == 0) continue;

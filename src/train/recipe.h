@@ -130,6 +130,7 @@ struct StageConfig {
   /// The factor of batch_rate on the learning rate.
   double rate_factor(int64_t level) const;
   double batch_fitted = 1;  ///< not a field of recipes: first batch as a multiple of what the recipe says
+  int64_t window_fixed = 0;  ///< neither: the window of all its steps; 0: as window_growth says
   /// Counts a step that was made with the current batch, then makes the changes that are due.
   void after_step(BatchProgress& progress, double loss) const;
   /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.

@@ -192,6 +192,16 @@ TrainResult Trainer::run() {
   return result_;
 }
 
+void Trainer::rehearse(int64_t steps) {
+  data::PrefetchLoader loader([this](int64_t step) { return sampler_->batch(step); }, step_);
+  for (; steps > 0 && step_ < sampler_->end_step() && !sampler_->change_due(); --steps) {
+    enter(RunPhase::data);
+    const double waited = loader.waited_seconds();
+    const data::Batch rows = loader.next();
+    train_step(rows, loader.waited_seconds() - waited);
+  }
+}
+
 int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
   if (keeper_) keeper_->release_all();
   optimizer_->step(args);

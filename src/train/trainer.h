@@ -78,6 +78,9 @@ class Trainer {
   /// checkpoint. A checkpoint that cannot be written is tried again, then reported, and the run goes on to the next; the
   /// last one must succeed.
   TrainResult run();
+  /// Makes the next steps, at most to the end of the stage or of its batch size, and nothing else: no validation, samples,
+  /// records or checkpoints. For profiles.
+  void rehearse(int64_t steps);
   /// Asks the loop to save and return after the current step; safe from a signal handler.
   static void interrupt();
   /// Tells `observer` (kept by the caller; nullptr: nobody) what run() does.

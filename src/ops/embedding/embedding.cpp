@@ -15,7 +15,11 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 
 OpCost cost(const OpCall& call) {
   const auto n = static_cast<double>(call.in[0].dim(0) * call.in[1].dim(1));
-  return {0, 0, n, n * static_cast<double>(size_of(call.in[1].dtype()) + size_of(call.attr<EmbeddingAttr>().out))};
+  const auto out = static_cast<double>(size_of(call.attr<EmbeddingAttr>().out));
+  OpCost c{0, 0, n, n * (static_cast<double>(size_of(call.in[1].dtype())) + out)};
+  // On top of other contributions it touches the rows of its tokens only.
+  if (call.d_in.size() > 1 && call.d_in[1].accumulate) c.weight_bytes = n * (out + 2 * sizeof(float));
+  return c;
 }
 
 BackwardReads reads(const void*) {

@@ -1,0 +1,94 @@
+// See profile.h: what follows from recorded steps. Text, JSON and trace are in profile_text.cpp and profile_trace.cpp.
+#include "measure/profile.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace ingot {
+namespace {
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> list) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+/// Sum over ranks of each one's median.
+double sum_of_medians(const std::vector<RankProfile>& ranks, std::vector<double> RankProfile::*values) {
+  double sum = 0;
+  for (const RankProfile& r : ranks)
+    if (!(r.*values).empty()) sum += spread_of(r.*values).median;
+  return sum;
+}
+
+TimeOf time_of(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::data: return TimeOf::data;
+    case RunPhase::optimizer:
+    case RunPhase::update: return TimeOf::optimizer;
+    default: return TimeOf::rest;
+  }
+}
+
+}  // namespace
+
+const char* name_of(TimeOf what) {
+  static const char* const kNames[] = {"products", "attention", "other kernels", "optimizer", "exchanges", "data wait", "rest"};
+  return kNames[static_cast<int>(what)];
+}
+
+const char* name_of(OpPass pass) {
+  static const char* const kNames[] = {"forward", "again", "input gradient", "weight gradient"};
+  return kNames[static_cast<int>(pass)];
+}
+
+const char* name_of(RunPhase phase) {
+  static const char* const kNames[] = {"data wait", "passes", "gradient norm", "update", "records", "save"};
+  return kNames[static_cast<int>(phase)];
+}
+
+TimeOf time_of(const Op& op) {
+  if (is_one_of(op.name, {"linear", "grouped_linear", "low_rank", "head"})) return TimeOf::products;
+  if (is_one_of(op.name, {"attention", "context_attention", "mla_cached"})) return TimeOf::attention;
+  return op.transfers || op.rehearse != nullptr ? TimeOf::exchanges : TimeOf::kernels;
+}
+
+void ProfileCell::add(const ProfileCell& o) {
+  what = o.what;
+  calls += o.calls;
+  seconds += o.seconds, flops += o.flops, bytes += o.bytes, wire_bytes += o.wire_bytes;
+}
+
+Spread ProfileReport::step_seconds() const {
+  std::vector<double> seconds(static_cast<size_t>(steps()), 0);
+  for (const RankProfile& r : ranks)
+    for (size_t s = 0; s < seconds.size(); ++s) seconds[s] = std::max(seconds[s], r.steps[s].end - r.steps[s].begin);
+  return spread_of(std::move(seconds));
+}
+
+double ProfileReport::peak_gflops() const { return sum_of_medians(ranks, &RankProfile::peak_gflops); }
+double ProfileReport::read_gbs() const { return sum_of_medians(ranks, &RankProfile::read_gbs); }
+
+std::array<double, kTimesOf> ProfileReport::times(const RankProfile& rank) const {
+  std::array<double, kTimesOf> t{};
+  const auto at = [&](TimeOf what) -> double& { return t[static_cast<size_t>(what)]; };
+  for (const StepSpan& step : rank.steps) {
+    for (const PhaseSpan& p : step.phases) {
+      double left = p.end - p.begin;
+      for (const OpSpan& op : step.ops)
+        if (op.begin >= p.begin && op.end <= p.end) at(op.what) += op.seconds(), left -= op.seconds();
+      at(time_of(p.phase)) += left;
+    }
+  }
+  for (double& seconds : t) seconds /= static_cast<double>(rank.steps.size());
+  return t;
+}
+
+std::map<ProfileReport::Key, ProfileCell> ProfileReport::cells() const {
+  std::map<Key, ProfileCell> all;
+  for (const RankProfile& r : ranks)
+    for (const StepSpan& step : r.steps)
+      for (const OpSpan& op : step.ops)
+        all[{op.op, op.segment, op.layer, op.pass}].add({op.what, 1, op.seconds(), op.flops, op.bytes, op.wire_bytes});
+  return all;
+}
+
+}  // namespace ingot

@@ -1,0 +1,213 @@
+// See profile_run.h.
+#include "measure/profile_run.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "checkpoint/reader.h"
+#include "comm/settle.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/peak.h"
+#include "exchange/stored_model.h"
+#include "train/stage_sampler.h"
+
+namespace ingot {
+namespace {
+
+/// Measurements on each side of the steps.
+constexpr int kPeaks = 3;
+
+size_t stage_named(const Recipe& recipe, const std::string& name) {
+  std::string names;
+  for (size_t i = 0; i < recipe.stages.size(); ++i) {
+    if (recipe.stages[i].name == name) return i;
+    names += (i > 0 ? ", " : "") + recipe.stages[i].name;
+  }
+  throw Error(fmt::format("--stage={}: the recipe has no such stage", name), "its stages: " + names);
+}
+
+/// Where a run stands.
+struct Place {
+  size_t stage = 0;
+  int64_t step = 0, level = 0;  ///< of the stage
+};
+
+Place place_of(const SavedRun& saved, const Recipe& recipe) {
+  Place p{std::min(saved.stage, recipe.stages.size() - 1), saved.step, saved.progress.level};
+  for (size_t i = 0; i < p.stage; ++i) p.step -= recipe.stages[i].steps;
+  if (p.step >= recipe.stages[p.stage].steps && p.stage + 1 < recipe.stages.size()) p = {p.stage + 1, 0, 0};
+  return p;
+}
+
+void keep_only(Recipe& r, const Place& at, int64_t steps) {
+  StageConfig s = r.stages[at.stage];
+  s.lr = r.learning_rate(at.stage, std::min(at.step, s.steps - 1)) * s.rate_factor(at.level);
+  s.rope_theta = r.rope_theta_of(at.stage);
+  s.window_fixed = r.window_at(at.stage, at.step);
+  s.batch = s.batch_at(at.level);
+  s.batches.clear();
+  s.schedule = ScheduleKind::constant;
+  s.warmup = 0;
+  s.segments.clear();
+  s.continues = false;
+  s.steps = steps;
+  r.stages = {std::move(s)};
+  r.samples.prompts.clear();
+}
+
+/// A folder that all ranks see, removed by rank 0 when all have left it.
+class SharedFolder {
+ public:
+  SharedFolder(Communicator& group, const std::string& where) : group_(group) {
+    path_ = settle(&group, [] { return std::string(); }, [&](const auto&) {
+      std::string name = (where.empty() ? std::filesystem::temp_directory_path().string() : where) + "/ingot-profile-XXXXXX";
+      if (::mkdtemp(name.data()) == nullptr)
+        throw Error(fmt::format("cannot make the folder '{}': {}", name, std::strerror(errno)), "name another with --scratch");
+      return name;
+    });
+  }
+  ~SharedFolder() {
+    std::error_code ignored;
+    if (group_.rank() == 0) std::filesystem::remove_all(path_, ignored);
+  }
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  Communicator& group_;
+  std::string path_;
+};
+
+void measure_limits(Communicator& group, RankProfile& rank) {
+  group.barrier();
+  for (int i = 0; i < kPeaks; ++i) {
+    const MachinePeak p = machine_peak();
+    rank.peak_gflops.push_back(p.fma_gflops);
+    rank.read_gbs.push_back(p.read_gbs);
+  }
+  group.barrier();
+}
+
+OpPass pass_of(const OpRun& run) {
+  if (run.again) return OpPass::again;
+  return run.direction == Direction::forward          ? OpPass::forward
+         : run.direction == Direction::backward_input ? OpPass::input_gradient
+                                                      : OpPass::weight_gradient;
+}
+
+}  // namespace
+
+Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields, const ProfileOptions& o) {
+  if (o.steps < 1 || o.warm_up < 0) throw Error(fmt::format("{} steps after {} of warm-up", o.steps, o.warm_up), "give at least one step");
+  const bool run = std::filesystem::is_directory(path);
+  Recipe r = load_recipe(run ? path + "/" + run_files::kConfig : path, fields);
+  Place at;
+  if (run) {
+    const auto newest = CheckpointReader::open_newest(fs, path + "/" + run_files::kCheckpoints, Verify::structure);
+    if (newest) at = place_of(SavedRun::of(*newest), r), r.run.start_from = path;
+  }
+  if (!o.stage.empty()) at = {stage_named(r, o.stage), 0, 0};
+  keep_only(r, at, o.warm_up + o.steps);
+  if (run && r.run.start_from == path) {  // whose model has what the stages so far made of it
+    const ModelConfig stored = open_stored_model(fs, path, Verify::structure).config;
+    r.model.rope_theta = stored.rope_theta, r.model.window = stored.window;
+  }
+  return r;
+}
+
+StepRecorder::StepRecorder(double origin, int64_t warm_up)
+    : origin_(origin), warm_up_(warm_up), listener_([this](double begin, double end) { waited(begin, end); }) {}
+
+void StepRecorder::end_phase(double now) {
+  if (!step_.phases.empty()) step_.phases.back().end = now;
+  // What came after the last op is of its segment.
+  std::vector<OpSpan>& ops = step_.ops;
+  for (size_t i = unplaced_; i < ops.size() && inside_ && unplaced_ > 0; ++i)
+    ops[i].segment = ops[unplaced_ - 1].segment, ops[i].layer = ops[unplaced_ - 1].layer, ops[i].pass = ops[unplaced_ - 1].pass;
+  unplaced_ = ops.size();
+}
+
+void StepRecorder::enters(RunPhase phase) {
+  const double now = monotonic_seconds() - origin_;
+  end_phase(now);
+  if (phase == RunPhase::data) {
+    if (!step_.phases.empty()) {
+      step_.end = now;
+      if (--warm_up_ < 0) steps_.push_back(std::move(step_));
+    }
+    step_ = {};
+    step_.begin = now;
+    unplaced_ = 0;
+  }
+  inside_ = phase == RunPhase::passes;
+  if (inside_) step_.ops.reserve(steps_.empty() ? 0 : steps_.back().ops.size());
+  step_.phases.push_back({phase, now, now});
+}
+
+void StepRecorder::ran(const OpRun& run) {
+  OpSpan s;
+  s.op = run.op.name, s.segment = run.segment.name, s.layer = run.segment.layer;
+  s.pass = pass_of(run);
+  s.what = time_of(run.op);
+  s.begin = run.begin - origin_, s.end = run.end - origin_;
+  s.flops = run.flops, s.bytes = run.bytes, s.wire_bytes = run.wire_bytes;
+  for (size_t i = unplaced_; i < step_.ops.size(); ++i) {  // waits before it, for it, and inside of it
+    OpSpan& wait = step_.ops[i];
+    wait.segment = s.segment, wait.layer = s.layer, wait.pass = s.pass;
+    if (wait.begin >= s.begin) s.waited += wait.end - wait.begin;
+  }
+  step_.ops.push_back(std::move(s));
+  unplaced_ = step_.ops.size();
+}
+
+void StepRecorder::waited(double begin, double end) {
+  if (step_.phases.empty()) return;
+  while (step_.ops.size() > unplaced_ && step_.ops.back().begin >= begin - origin_) step_.ops.pop_back();  // parts of this wait
+  OpSpan s;
+  s.op = "wait", s.what = TimeOf::exchanges;
+  s.begin = begin - origin_, s.end = end - origin_;
+  step_.ops.push_back(std::move(s));
+}
+
+std::vector<StepSpan> StepRecorder::take() {
+  enters(RunPhase::data);
+  step_ = {};
+  return std::move(steps_);
+}
+
+ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOptions& o, World& world) {
+  std::vector<int> all;
+  for (int r = 0; r < world.ranks(); ++r) all.push_back(r);
+  const std::unique_ptr<Communicator> group = world.group("profile", all);
+  const SharedFolder folder(*group, o.scratch);
+  Recipe own = recipe;
+  own.run.folder = folder.path() + "/run";
+  ProfileReport report;
+  RankProfile mine;
+  mine.rank = world.rank(), mine.threads = num_threads();
+  {
+    Trainer trainer(fs, own, StartMode::fresh, &world);
+    const StageConfig& stage = own.stages.front();
+    report.stage = stage.name, report.model = own.model.preset, report.precision = enum_name(own.run.precision);
+    report.isa = isa_name(active_isa());
+    report.parameters = count_parameters(trainer.model().decoder()).total;
+    report.batch = stage.batch, report.length = stage.sequence;
+    measure_limits(*group, mine);
+    StepRecorder recorder(monotonic_seconds(), o.warm_up);
+    trainer.observe(&recorder);
+    trainer.rehearse(o.warm_up + o.steps);
+    mine.steps = recorder.take();
+    trainer.observe(nullptr);
+    report.micro_batch = stage.micro(std::max<int64_t>(1, own.parallel.data));
+    measure_limits(*group, mine);
+  }
+  for (const std::string& text : all_gather_text(*group, write_profile(mine))) report.ranks.push_back(read_profile(text));
+  group->barrier();
+  return report;
+}
+
+}  // namespace ingot
