@@ -69,6 +69,8 @@ void add_bench_command(CLI::App& app, int& code) {
   bench->require_subcommand(1);
   add_bench_machine(*bench, code);
   add_bench_step(*bench, code);
+  add_bench_gemm(*bench, code);
+  add_bench_ops(*bench, code);
   auto o = std::make_shared<CommArguments>();
   CLI::App* c = bench->add_subcommand("comm", "time and bandwidth of every collective, by size and number of ranks");
   c->footer("Among processes:  ingot launch -n 4 -- bench comm\nAlone it measures ranks that are threads of this process.");

@@ -12,14 +12,14 @@
 namespace ingot {
 namespace {
 
-struct Options {
+struct ProfileArguments {
   std::string path, trace, json, kernels = "strict";
   ProfileOptions profile;
   int ranks = 0;
   bool layers = false;
 };
 
-void profile_rank(const Options& o, const Recipe& recipe, World& world) {
+void profile_rank(const ProfileArguments& o, const Recipe& recipe, World& world) {
   ProfileReport report = profile_run(real_file_system(), recipe, o.profile, world);
   if (world.rank() != 0) return;
   report.of = o.path;
@@ -31,7 +31,7 @@ void profile_rank(const Options& o, const Recipe& recipe, World& world) {
   }
 }
 
-void profile(const Options& o, const std::vector<std::string>& fields) {
+void profile(const ProfileArguments& o, const std::vector<std::string>& fields) {
   set_kernel_policy(kernel_policy_from(o.kernels));
   const Recipe recipe = profile_recipe(real_file_system(), o.path, fields, o.profile);
   if (o.ranks > 1) {
@@ -45,7 +45,7 @@ void profile(const Options& o, const std::vector<std::string>& fields) {
 }  // namespace
 
 void add_profile_command(CLI::App& app, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ProfileArguments>();
   CLI::App* c = app.add_subcommand("profile", "where the time of training steps goes: by purpose, op, segment and layer; a trace");
   c->footer(
       "Any field of the recipe can be set too:  ingot profile recipe.toml --stages.0.batch=8\n"

@@ -1,5 +1,5 @@
-// How close the CPU kernels come to the machine: each line is a percentage of the fp32 fma peak measured
-// around it. usage: ingot_bench_kernels [gemm|experts|decode|rows|attention|all] [repetitions]
+// How close attention and products of few to many rows come to the machine: percentages of the fp32 fma peak measured around
+// each. (Products of a model: `ingot bench gemm`.) usage: ingot_bench_kernels [rows|attention|all] [repetitions]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -67,103 +67,6 @@ double percent(double flops, F&& f) {
   const double t = seconds(f);
   const double after = fma_peak_gflops();
   return 100.0 * flops / t * 1e-9 / std::max(before, after);
-}
-
-struct Shape {
-  const char* name;
-  int64_t m, n, k, experts;
-};
-
-void gemm_lines(const std::vector<Shape>& shapes) {
-  std::printf("%-18s %6s %6s %6s %3s | %28s | %28s\n", "percent of peak", "m", "n", "k", "x",
-              "f32 NN  NT  TN  syrk/packed", "bf16 NN  NT  TN  packed");
-  for (const Shape& s : shapes) {
-    Data a(s.experts * s.m * s.k, 1), b(s.experts * s.n * s.k, 2);
-    std::vector<float> c(static_cast<size_t>(s.experts * s.m * s.n));
-    std::vector<int64_t> offsets;
-    for (int64_t e = 0; e <= s.experts; ++e) offsets.push_back(e * s.m);
-    std::printf("%-18s %6ld %6ld %6ld %3ld |", s.name, long(s.m), long(s.n), long(s.k), long(s.experts));
-    const double flops = 2.0 * double(s.m) * double(s.n) * double(s.k) * double(s.experts);
-    for (const DType type : {DType::f32, DType::bf16}) {
-      const PackedWeights packed(b.as(type), type, true, s.k, s.n, s.k, s.experts, s.n * s.k);
-      for (int variant = 0; variant < 4; ++variant) {
-        GroupedGemmArgs g;
-        g.experts = s.experts;
-        g.offsets = offsets.data();
-        g.n = s.n;
-        g.k = s.k;
-        g.a = a.as(type);
-        g.a_type = g.b_type = type;
-        g.lda = s.k;
-        g.b = b.as(type);
-        g.b_transposed = variant == 1;
-        g.ldb = variant == 1 ? s.k : s.n;
-        g.b_stride = s.n * s.k;
-        g.c = c.data();
-        g.ldc = s.n;
-        if (variant == 3) g.packed = &packed;
-        if (variant ==
-            2) {  // weight gradient: the rows are the depth: dW[n', k'] with n' = m, k' = n, rows = k
-          std::vector<int64_t> rows;
-          for (int64_t e = 0; e <= s.experts; ++e) rows.push_back(e * s.k);
-          g.offsets = rows.data();
-          g.n = s.m;
-          g.k = s.n;
-          g.lda = s.m;
-          g.ldb = s.n;
-          g.c_stride = s.m * s.n;
-          std::printf(" %5.1f", percent(flops, [&] { gemm_grouped_weight(g); }));
-        } else {
-          std::printf(" %5.1f", percent(flops, [&] { gemm_grouped(g); }));
-        }
-        std::fflush(stdout);
-      }
-      std::printf(" |");
-    }
-    std::printf("\n");
-  }
-}
-
-void decode_lines() {
-  const MachinePeak peak = machine_peak();
-  std::printf(
-      "few rows, weights read once: GB/s (%% of the read bandwidth %.1f GB/s); f32 plain, packed; bf16 "
-      "plain, packed\n",
-      peak.read_gbs);
-  for (const Shape& s : {Shape{"head", 1, 50304, 768, 1}, Shape{"fc 124M x 8", 1, 3072, 768, 8},
-                         Shape{"fc", 4, 3072, 768, 8}, Shape{"fc", 8, 3072, 768, 8}}) {
-    Data a(s.m * s.k, 1), b(s.experts * s.n * s.k, 2);
-    std::vector<float> c(static_cast<size_t>(s.m * s.n));
-    std::printf("%-12s m=%ld n=%ld k=%ld:", s.name, long(s.m), long(s.n), long(s.k));
-    for (const DType type : {DType::f32, DType::bf16}) {
-      const PackedWeights packed(b.as(type), type, true, s.k, s.n, s.k, s.experts, s.n * s.k);
-      std::vector<PackedWeights> each;
-      for (int64_t e = 0; e < s.experts; ++e)
-        each.emplace_back(static_cast<char*>(b.as(type)) + e * s.n * s.k * size_of(type), type, true, s.k,
-                          s.n, s.k);
-      for (const bool use_packed : {false, true}) {
-        const double t = seconds([&] {
-          for (int64_t e = 0; e < s.experts; ++e) {
-            GemmArgs g;
-            g.m = s.m;
-            g.n = s.n;
-            g.k = g.lda = g.ldb = s.k;
-            g.a = a.f.data();
-            g.b = static_cast<char*>(b.as(type)) + e * s.n * s.k * size_of(type);
-            g.b_type = type;
-            g.b_transposed = true;
-            if (use_packed) g.packed = &each[static_cast<size_t>(e)];
-            g.c = c.data();
-            g.ldc = s.n;
-            gemm(g);
-          }
-        });
-        const double gbs = double(s.experts * s.n * s.k * size_of(type)) / t * 1e-9;
-        std::printf("  %6.1f (%3.0f%%)", gbs, 100 * gbs / peak.read_gbs);
-      }
-    }
-    std::printf("\n");
-  }
 }
 
 /// Causal flops only: 2 products forward, 5 backward, over T (T + 1) / 2 pairs.
@@ -290,30 +193,6 @@ int main(int argc, char** argv) {
   const MachinePeak peak = machine_peak();
   std::printf("%s, %d threads: fma peak %.0f GFLOP/s, read %.1f GB/s\n", isa_name(active_isa()),
               num_threads(), peak.fma_gflops, peak.read_gbs);
-  if (all || what == "gemm")
-    gemm_lines({{"124M qkv", 1024, 2304, 768, 1},
-                {"124M proj", 1024, 768, 768, 1},
-                {"124M fc", 1024, 3072, 768, 1},
-                {"124M fcproj", 1024, 768, 3072, 1},
-                {"124M head", 256, 50304, 768, 1},
-                {"124M fc M=256", 256, 3072, 768, 1},
-                {"10M qkv", 3072, 1152, 384, 1},
-                {"10M proj", 3072, 384, 384, 1},
-                {"10M fc", 3072, 1536, 384, 1},
-                {"10M fcproj", 3072, 384, 1536, 1},
-                {"mid", 4096, 2048, 256, 1},
-                {"mid", 4096, 256, 2048, 1},
-                {"square", 2048, 2048, 2048, 1}});
-  if (all || what == "experts")
-    gemm_lines({{"experts 32", 32, 512, 256, 8},
-                {"experts 32", 32, 1024, 768, 8},
-                {"experts 64", 64, 1024, 384, 8},
-                {"experts 128", 128, 1024, 768, 8},
-                {"experts 256", 256, 1024, 384, 8},
-                {"experts 256", 256, 512, 256, 8},
-                {"MoE 10M up", 768, 1536, 384, 8},
-                {"MoE 10M down", 768, 384, 768, 8}});
-  if (all || what == "decode") decode_lines();
   if (all || what == "rows") rows_lines();
   if (all || what == "attention") {
     attention_lines();

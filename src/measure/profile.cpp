@@ -51,6 +51,13 @@ TimeOf time_of(const Op& op) {
   return op.transfers || op.rehearse != nullptr ? TimeOf::exchanges : TimeOf::kernels;
 }
 
+OpPass pass_of(const OpRun& run) {
+  if (run.again) return OpPass::again;
+  return run.direction == Direction::forward          ? OpPass::forward
+         : run.direction == Direction::backward_input ? OpPass::input_gradient
+                                                      : OpPass::weight_gradient;
+}
+
 void ProfileCell::add(const ProfileCell& o) {
   what = o.what;
   calls += o.calls;

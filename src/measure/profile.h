@@ -25,6 +25,7 @@ TimeOf time_of(const Op& op);
 enum class OpPass { forward, again, input_gradient, weight_gradient };
 inline constexpr int kOpPasses = 4;
 const char* name_of(OpPass pass);
+OpPass pass_of(const OpRun& run);
 
 /// One execution of an op, or one wait for other ranks ("wait"), which may lie inside of one.
 struct OpSpan {

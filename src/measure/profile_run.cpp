@@ -92,13 +92,6 @@ void measure_limits(Communicator& group, RankProfile& rank) {
   group.barrier();
 }
 
-OpPass pass_of(const OpRun& run) {
-  if (run.again) return OpPass::again;
-  return run.direction == Direction::forward          ? OpPass::forward
-         : run.direction == Direction::backward_input ? OpPass::input_gradient
-                                                      : OpPass::weight_gradient;
-}
-
 }  // namespace
 
 Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields, const ProfileOptions& o) {

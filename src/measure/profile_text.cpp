@@ -85,7 +85,8 @@ std::string times_text(const ProfileReport& r) {
     std::vector<double> seconds;
     double sum = 0;
     for (const RankProfile& rank : r.ranks) sum += seconds.emplace_back(r.times(rank)[static_cast<size_t>(w)]);
-    text += fmt::format("{:<15} {:>9.3f} {:>6.1f}%", name_of(static_cast<TimeOf>(w)), 1e3 * sum / static_cast<double>(r.ranks.size()), 100 * sum / whole);
+    const double mean = sum / static_cast<double>(r.ranks.size());
+    text += fmt::format("{:<15} {:>9.3f} {:>6.1f}%", name_of(static_cast<TimeOf>(w)), 1e3 * mean, 100 * sum / whole);
     const Spread s = spread_of(seconds);
     if (several) text += fmt::format(" {:>9.3f} {:>9.3f}", 1e3 * s.least, 1e3 * s.most);
     text += "\n";
@@ -140,7 +141,8 @@ std::string to_json(const ProfileReport& r) {
     for (int w = 0; w < kTimesOf; ++w) times[name_of(static_cast<TimeOf>(w))] = t[static_cast<size_t>(w)];
     for (const StepSpan& s : rank.steps) steps.push_back(s.end - s.begin);
     ranks.push_back({{"rank", rank.rank}, {"threads", rank.threads}, {"peak_gflops", json_of(spread_of(rank.peak_gflops))},
-                     {"read_gigabytes_per_second", json_of(spread_of(rank.read_gbs))}, {"times", std::move(times)}, {"step_seconds", std::move(steps)}});
+                     {"read_gigabytes_per_second", json_of(spread_of(rank.read_gbs))}, {"times", std::move(times)},
+                     {"step_seconds", std::move(steps)}});
   }
   for (const auto& [key, c] : r.cells())
     cells.push_back({{"op", key.op}, {"pass", name_of(key.pass)}, {"segment", key.segment}, {"layer", key.layer}, {"time_of", name_of(c.what)},

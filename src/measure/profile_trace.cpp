@@ -114,7 +114,8 @@ RankProfile read_profile(const std::string& text) {
     s.begin = step[0], s.end = step[1];
     for (const Json& phase : step[2]) s.phases.push_back({static_cast<RunPhase>(phase[0].get<int>()), phase[1], phase[2]});
     for (const Json& o : step[3])
-      s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()), static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9], o[10]});
+      s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()), static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9],
+                       o[10]});
     p.steps.push_back(std::move(s));
   }
   return p;

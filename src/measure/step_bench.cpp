@@ -58,6 +58,20 @@ std::string ops_table(const StepBenchReport& r) {
 
 }  // namespace
 
+Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& more) {
+  std::vector<std::string> fields{"--data.sources.0.name=random",
+                                  "--data.sources.0.path=random",
+                                  "--model.preset=" + step.preset,
+                                  fmt::format("--stages.0.batch={}", step.batch),
+                                  fmt::format("--stages.0.micro_batch={}", step.micro),
+                                  fmt::format("--stages.0.sequence={}", step.length)};
+  if (step.vocab > 0) fields.push_back(fmt::format("--model.vocab={}", step.vocab));
+  else if (const ModelConfig preset = model_preset(step.preset); preset.vocab == 0) fields.push_back("--model.vocab=8192");
+  if (step.bf16) fields.push_back("--run.precision=bf16");
+  fields.insert(fields.end(), more.begin(), more.end());
+  return load_recipe("", fields);
+}
+
 TrainingStep::TrainingStep(const Recipe& recipe)
     : recipe_(recipe),
       model_(recipe.model, recipe.run.model_precision()),

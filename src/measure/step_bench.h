@@ -13,6 +13,17 @@
 
 namespace ingot {
 
+/// A step of a preset's model on text that is never read.
+struct PresetStep {
+  std::string preset;
+  int64_t batch = 12, length = 256;
+  int64_t micro = 0;  ///< sequences per forward; 0: all
+  int64_t vocab = 0;  ///< 0: the preset's, or 8192
+  bool bf16 = false;
+};
+/// Its recipe; `fields` override it ("--model.layers=2").
+Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& fields);
+
 /// A model with all that one step of training needs.
 class TrainingStep {
  public:
@@ -27,6 +38,8 @@ class TrainingStep {
     double loss = 0;
   };
   Times run(const data::Batch& batch, const StepOptions& options, double lr);
+  /// Forward and backward alone.
+  void passes(const data::Batch& batch, const StepOptions& options) { runner_.run(batch, options); }
 
  private:
   const Recipe recipe_;

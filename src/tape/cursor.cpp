@@ -160,7 +160,7 @@ void Tape::account(const Node& node, const OpCall& call, Direction direction, do
   if (options_.observer == nullptr || options_.device != DeviceKind::cpu) return;
   const double bytes = forward ? cost.bytes : weights && cost.weight_bytes > 0 ? cost.weight_bytes : touched_bytes(call);
   options_.observer->ran({*node.op, segments_[static_cast<size_t>(node.segment)], direction, forward && in_backward_, begin, end, flops,
-                          bytes, wire_bytes});
+                          bytes, wire_bytes, call});
 }
 
 OpCost Tape::cost_of(const Node& node, std::span<const GradSlot> d_in) const {

@@ -390,6 +390,11 @@ Tensor Tape::gradient(const Value& leaf) {
   return v.gradient_written ? v.gradient : Tensor();
 }
 
+std::pair<TensorMeta, int> Tape::meta_of(int32_t id) const {
+  const Slot& v = slots_[static_cast<size_t>(id)];
+  return {v.meta, v.parameter};
+}
+
 std::string Tape::dump() const {
   std::string text;
   for (const Segment& s : segments_) {

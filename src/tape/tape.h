@@ -88,6 +88,7 @@ struct OpRun {
   bool again;         ///< a repetition of forward for backward
   double begin, end;  ///< by monotonic_seconds()
   double flops, bytes, wire_bytes;  ///< OpCost; bytes that a backward pass reads and writes: touched_bytes()
+  const OpCall& call;  ///< as the kernel had it, scratch included
 };
 
 /// Sees every execution: debug dumps, comparisons and profiles.
@@ -165,6 +166,8 @@ class Tape {
 
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Segment>& segments() const { return segments_; }
+  /// Of a node's input or output: shape and type, and the parameter that it is (-1: none).
+  std::pair<TensorMeta, int> meta_of(int32_t id) const;
   const TapeOptions& options() const { return options_; }
   Arena& arena() { return arena_; }
   /// One line per node: segment, op, attributes, inputs and outputs with shapes.

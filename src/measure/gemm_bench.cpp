@@ -1,0 +1,308 @@
+// See gemm_bench.h: shapes and measurements. Tables, advice and the page are in gemm_bench_text.cpp.
+#include "measure/gemm_bench.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "base/philox.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/peak.h"
+#include "measure/machine.h"
+#include "measure/step_bench.h"
+#include "parallel/stage.h"
+#include "train/micro_step.h"
+
+namespace ingot {
+namespace {
+
+/// "layers.3.mlp.up.weight" -> "mlp.up".
+std::string short_name(std::string name) {
+  if (name.starts_with("layers.")) name = name.substr(name.find('.', 7) + 1);
+  if (name.ends_with(".weight")) name.resize(name.size() - 7);
+  return name;
+}
+
+void add_product(std::vector<Product>& all, const Product& p) {
+  for (Product& known : all)
+    if (known.experts == p.experts && known.rows == p.rows && known.n == p.n && known.k == p.k) {
+      ++known.count;
+      if ((", " + known.name + ",").find(", " + p.name + ",") == std::string::npos) known.name += ", " + p.name;
+      return;
+    }
+  all.push_back(p);
+  all.back().count = 1;
+}
+
+/// Values in [-1, 1) of both types, shared by all products.
+class Operand {
+ public:
+  explicit Operand(uint64_t stream) {
+    const Random random(1, RandomPurpose::test, stream);
+    for (size_t i = 0; i < period_.size(); ++i) period_[i] = 2 * random.uniform(i) - 1;
+  }
+  const void* get(DType type, int64_t count) {
+    const auto n = static_cast<size_t>(count);
+    if (type == DType::bf16) return fill(halves_, n, [](float x) { return to_bf16(x); });
+    return fill(floats_, n, [](float x) { return x; });
+  }
+
+ private:
+  template <class T, class Round>
+  const void* fill(std::vector<T>& values, size_t n, Round round) {
+    for (size_t i = values.size(); i < n; ++i) values.push_back(round(period_[i % period_.size()]));
+    return values.data();
+  }
+  std::array<float, 4093> period_;
+  std::vector<float> floats_;
+  std::vector<bf16> halves_;
+};
+
+class Bench {
+ public:
+  explicit Bench(double seconds) : seconds_(seconds) {}
+
+  void run(const GemmRow& row) {
+    const Product& p = row.product;
+    const bool weight = row.form == GemmForm::tn;
+    const int64_t width = row.form == GemmForm::nn ? p.k : p.n, depth = row.form == GemmForm::nn ? p.n : p.k;
+    const DType c_type = weight ? DType::f32 : row.type;
+    const void* a = a_.get(row.type, p.rows * (weight ? p.n : depth));
+    const void* b = b_.get(row.type, weight ? p.rows * p.k : p.experts * p.n * p.k);
+    c_.resize(std::max(c_.size(), static_cast<size_t>((weight ? p.experts * p.n * p.k : p.rows * width))));
+    if (p.grouped()) return run_grouped(row, a, b, c_type);
+    GemmArgs g;
+    g.m = weight ? p.n : p.rows, g.n = weight ? p.k : width, g.k = weight ? p.rows : depth;
+    g.a = a, g.a_type = row.type, g.a_transposed = weight, g.lda = weight ? g.m : g.k;
+    g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt, g.ldb = g.b_transposed ? g.k : g.n;
+    g.c = c_.data(), g.c_type = c_type, g.ldc = g.n;
+    gemm(g);
+  }
+
+  /// Seconds of a call, mean of at least `seconds_` together.
+  double time(const GemmRow& row) {
+    run(row);
+    int calls = 0;
+    const double begin = monotonic_seconds();
+    double end = begin;
+    for (; end - begin < seconds_; ++calls) run(row), end = monotonic_seconds();
+    return (end - begin) / calls;
+  }
+
+ private:
+  void run_grouped(const GemmRow& row, const void* a, const void* b, DType c_type) {
+    const Product& p = row.product;
+    const std::vector<int64_t> offsets = p.offsets();
+    const bool weight = row.form == GemmForm::tn;
+    GroupedGemmArgs g;
+    g.experts = p.experts, g.offsets = offsets.data();
+    g.n = row.form == GemmForm::nn ? p.k : p.n, g.k = row.form == GemmForm::nn ? p.n : p.k;
+    g.a = a, g.a_type = row.type, g.lda = weight ? g.n : g.k;
+    g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt, g.ldb = g.b_transposed || weight ? g.k : g.n;
+    g.b_stride = p.n * p.k;
+    g.c = c_.data(), g.c_type = c_type, g.ldc = weight ? g.k : g.n, g.c_stride = p.n * p.k;
+    weight ? gemm_grouped_weight(g) : gemm_grouped(g);
+  }
+
+  const double seconds_;
+  Operand a_{1}, b_{2};
+  std::vector<float> c_;
+};
+
+GemmRow row_of(GemmPart part, const Product& product, GemmForm form, DType type) {
+  GemmRow r;
+  r.part = part, r.product = product, r.form = form, r.type = type;
+  return r;
+}
+
+std::vector<GemmRow> rows_of(const std::vector<Product>& products, const GemmBenchOptions& o) {
+  std::vector<GemmRow> rows;
+  const auto has = [&](GemmPart part) { return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end(); };
+  const auto add = [&](GemmPart part, const Product& p, const std::vector<DType>& types) {
+    for (const DType type : types)
+      for (const GemmForm form : kEveryGemmForm) rows.push_back(row_of(part, p, form, type));
+  };
+  for (const Product& p : products)
+    if (has(GemmPart::model) || has(GemmPart::advice)) add(GemmPart::model, p, o.types);
+  for (const Product& p : products) {
+    if (!has(GemmPart::advice)) break;
+    for (int64_t Product::*width : {&Product::n, &Product::k})
+      for (const int64_t size : sizes_near(p.*width)) {
+        Product near = p;
+        near.*width = size;
+        add(GemmPart::advice, near, {o.types.front()});
+      }
+  }
+  for (const Product& p : products) {
+    if (!has(GemmPart::experts) || !p.grouped()) continue;
+    for (const int64_t band : o.band)
+      for (const bool uneven : {false, true}) {
+        Product some = p;
+        some.rows = band * p.experts, some.uneven = uneven;
+        add(GemmPart::experts, some, o.types);
+      }
+  }
+  if (has(GemmPart::map))
+    for (const DType type : o.types)
+      for (const int64_t k : o.depths)
+        for (const int64_t m : o.sizes)
+          for (const int64_t n : o.sizes) rows.push_back(row_of(GemmPart::map, {"", 1, m, n, k}, GemmForm::nt, type));
+  return rows;
+}
+
+void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<double>& peaks) {
+  Bench bench(o.seconds);
+  std::vector<std::vector<double>> shares(rows.size()), seconds(rows.size());
+  for (int trial = 0; trial < o.trials; ++trial) {
+    double before = fma_peak_gflops();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const double t = bench.time(rows[i]), after = fma_peak_gflops();
+      seconds[i].push_back(t);
+      shares[i].push_back(rows[i].flops() / t / (0.5e9 * (before + after)));
+      peaks.push_back(before = after);
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].share = spread_of(shares[i]), rows[i].seconds = spread_of(seconds[i]);
+}
+
+/// Every weight is one of several alike, so that they do not stay in caches.
+void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
+  constexpr int64_t kMost = int64_t{1} << 28;
+  const std::vector<CacheLevel> caches = cache_levels();
+  const int64_t set = std::min(kMost, caches.empty() ? int64_t{1} << 26 : 2 * caches.back().bytes);
+  Operand x(1), weights(2);
+  std::vector<float> y;
+  for (DecodeRow& row : rows) {
+    const Product& p = row.product;
+    const int64_t elements = p.n * p.k, bytes = elements * size_of(row.type);
+    const int64_t copies = std::max<int64_t>(1, (set + bytes - 1) / bytes);
+    const auto* w = static_cast<const std::byte*>(weights.get(row.type, elements * copies));
+    std::vector<PackedWeights> packed;
+    for (int64_t i = 0; i < copies && row.packed; ++i) packed.emplace_back(w + i * bytes, row.type, true, p.k, p.n, p.k);
+    y.resize(std::max(y.size(), static_cast<size_t>(p.rows * p.n)));
+    std::vector<double> rates;
+    for (int trial = 0; trial <= o.trials; ++trial) {
+      const double begin = monotonic_seconds();
+      for (int64_t i = 0; i < copies; ++i) {
+        GemmArgs g;
+        g.m = p.rows, g.n = p.n, g.k = g.lda = g.ldb = p.k;
+        g.a = x.get(DType::f32, p.rows * p.k);
+        g.b = w + i * bytes, g.b_type = row.type, g.b_transposed = true;
+        if (row.packed) g.packed = &packed[static_cast<size_t>(i)];
+        g.c = y.data(), g.ldc = p.n;
+        gemm(g);
+      }
+      if (trial > 0) rates.push_back(static_cast<double>(bytes * copies) / (monotonic_seconds() - begin));
+    }
+    row.bytes_per_second = spread_of(rates);
+  }
+}
+
+}  // namespace
+
+const char* name_of(GemmForm form) {
+  static const char* const kNames[] = {"NT", "NN", "TN"};
+  return kNames[static_cast<int>(form)];
+}
+
+const char* name_of(GemmPart part) {
+  static const char* const kNames[] = {"model", "advice", "experts", "map"};
+  return kNames[static_cast<int>(part)];
+}
+
+std::vector<int64_t> Product::offsets() const {
+  std::vector<int64_t> all{0};
+  for (int64_t e = 0; e < experts; ++e) {
+    // The line from one half to one and a half has e (e - 1) / 2 steps of 1 / (E - 1) below expert e.
+    const auto before = static_cast<double>(e + 1), mean = static_cast<double>(rows) / static_cast<double>(experts);
+    const double line = experts > 1 ? before / 2 + before * (before - 1) / 2 / static_cast<double>(experts - 1) : before;
+    all.push_back(e + 1 == experts ? rows : static_cast<int64_t>(std::llround(mean * (uneven ? line : before))));
+  }
+  return all;
+}
+
+double GemmRow::flops() const {
+  return 2 * static_cast<double>(product.rows) * static_cast<double>(product.n) * static_cast<double>(product.k);
+}
+
+double GemmRow::bytes() const {
+  const Product& p = product;
+  return static_cast<double>(size_of(type)) * static_cast<double>(p.rows * (p.n + p.k) + p.experts * p.n * p.k);
+}
+
+std::vector<Product> products_of(const Recipe& recipe) {
+  const StageConfig& stage = recipe.stages.at(0);
+  if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: it takes the tokenizer's", "set model.vocab, or give --vocab");
+  const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
+  CountingArena arena;
+  Tape tape(arena, {.device = DeviceKind::null});
+  const data::Batch batch = random_batch(stage.micro(), stage.sequence, recipe.model.vocab, 0);
+  const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+  StepOptions o;
+  o.micro_batch = batch.rows;
+  MicroStep step(model, tape, micro_batch(batch, 0, batch.rows, ahead), o, {}, nullptr);
+  run_model(model.decoder(), step);
+  std::vector<Product> all;
+  for (const Node& node : tape.nodes()) {
+    const std::string op = node.op->name;
+    if (op != "linear" && op != "grouped_linear" && op != "head" && op != "low_rank") continue;
+    const size_t weight = op == "low_rank" ? 2 : 1;
+    const Shape x = tape.meta_of(node.inputs[weight - 1]).first.shape;
+    const auto [meta, parameter] = tape.meta_of(node.inputs[weight]);
+    const Shape& w = meta.shape;
+    Product p;
+    p.name = parameter >= 0 && op != "head" ? short_name(model.weights().table()[parameter].name) : op;
+    p.experts = w.rank() == 3 ? w[0] : 1;
+    p.rows = x[0], p.n = w[w.rank() - 2], p.k = w[w.rank() - 1];
+    add_product(all, p);
+  }
+  return all;
+}
+
+std::vector<int64_t> sizes_near(int64_t size) {
+  const int64_t unit = size >= 256 ? 64 : 16;
+  std::vector<int64_t> near;
+  for (const int64_t s : {(size - 1) / unit * unit, (size / unit + 1) * unit})
+    if (s > 0 && 8 * std::abs(s - size) <= size) near.push_back(s);
+  return near;
+}
+
+GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
+  if (o.trials < 1 || o.types.empty()) throw Error("nothing to measure", "give at least one trial and one type");
+  GemmBenchReport r;
+  r.of = recipe.model.preset.empty() ? "own model" : recipe.model.preset;
+  r.isa = isa_name(active_isa());
+  r.threads = num_threads();
+  const std::vector<Product> products = products_of(recipe);
+  std::set<std::string> left_out;
+  for (GemmRow& row : rows_of(products, o)) {
+    const Product& p = row.product;
+    if (row.bytes() <= static_cast<double>(o.largest)) r.rows.push_back(std::move(row));
+    else left_out.insert(fmt::format("{} of {} x {} x {}", p.name, p.rows, p.n, p.k));
+  }
+  std::vector<double> peaks, reads{machine_peak().read_gbs};
+  measure(r.rows, o, peaks);
+  for (const Product& p : products)
+    for (const int64_t rows : o.decode_rows)
+      for (const DType type : o.types)
+        for (const bool packed : {false, true}) {
+          if (!o.decode || p.grouped()) continue;
+          Product few = p;
+          few.rows = rows;
+          if (p.n * p.k * size_of(type) <= o.largest) r.decode.push_back({few, type, packed, {}});
+          else left_out.insert(fmt::format("{} of {} x {} x {}", p.name, rows, p.n, p.k));
+        }
+  r.left_out.assign(left_out.begin(), left_out.end());
+  measure_decode(r.decode, o);
+  const MachinePeak end = machine_peak();
+  peaks.push_back(end.fma_gflops), reads.push_back(end.read_gbs);
+  r.peak_gflops = spread_of(peaks).median, r.read_gbs = spread_of(reads).median;
+  r.rules = sizing_rules(recipe.model, recipe.stages[0].micro() * recipe.stages[0].sequence);
+  return r;
+}
+
+}  // namespace ingot

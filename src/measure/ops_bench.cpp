@@ -1,0 +1,180 @@
+// See ops_bench.h.
+#include "measure/ops_bench.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/peak.h"
+#include "measure/step_bench.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string shapes_of(std::span<const Tensor> tensors) {
+  std::string text;
+  for (const Tensor& t : tensors) {
+    if (!t.defined()) continue;
+    text += text.empty() ? "" : ", ";
+    for (int i = 0; i < t.shape().rank(); ++i) text += fmt::format("{}{}", i > 0 ? "x" : "", t.shape()[i]);
+    text += fmt::format(" {}", name_of(t.dtype()));
+  }
+  return text;
+}
+
+void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
+  if (direction == Direction::forward) kernel.forward(call);
+  else if (direction == Direction::backward_input) kernel.backward_input(call);
+  else kernel.backward_weight(call);
+}
+
+/// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody reads it.
+class Repeater final : public TapeObserver {
+ public:
+  Repeater(OpsBenchReport& report, const OpsBenchOptions& options) : report_(report), options_(options) {}
+  void tensor(const std::string&, const Tensor&) override {}
+  bool wants_tensors() const override { return false; }
+
+  void ran(const OpRun& run) override {
+    seen_.insert(run.op.name);
+    const std::vector<std::string>& only = options_.only;
+    const bool wanted = only.empty() || std::find(only.begin(), only.end(), run.op.name) != only.end();
+    if (!wanted || run.again || time_of(run.op) == TimeOf::exchanges) return;
+    std::vector<Tensor> gradients;
+    std::string how;
+    for (const GradSlot& g : run.call.d_in) gradients.push_back(g.tensor), how += g.accumulate ? '+' : '=';
+    OpRow row;
+    row.op = run.op.name, row.segment = run.segment.name;
+    row.pass = pass_of(run);
+    row.shapes = shapes_of(run.call.in) + (run.call.d_out.empty() ? "" : "; " + shapes_of(run.call.d_out));
+    std::string attributes = run.op.print(run.call.attr_data);
+    attributes.resize(std::min(attributes.size(), attributes.find(" layer=")));  // the last of those that have it; layers are alike
+    const std::string key = fmt::format("{} {} {} {} {} {} {}", row.op, static_cast<int>(row.pass), attributes, row.shapes,
+                                        shapes_of(run.call.out), shapes_of(gradients), how);
+    const auto [at, fresh] = known_.try_emplace(key, report_.rows.size());
+    if (fresh) {
+      row.flops = run.flops, row.bytes = run.bytes;
+      measure(run, row);
+      report_.rows.push_back(std::move(row));
+    }
+    ++report_.rows[at->second].calls;
+  }
+
+  const std::set<std::string>& seen() const { return seen_; }
+  std::vector<double> peaks;
+
+ private:
+  void measure(const OpRun& run, OpRow& row) {
+    const Kernel& kernel = select_kernel(run.op, run.call);
+    std::vector<double> seconds, shares;
+    double before = fma_peak_gflops();
+    for (int trial = 0; trial < options_.trials; ++trial) {
+      execute(kernel, run.direction, run.call);
+      int calls = 0;
+      const double begin = monotonic_seconds();
+      double end = begin;
+      for (; end - begin < options_.seconds; ++calls) execute(kernel, run.direction, run.call), end = monotonic_seconds();
+      const double t = (end - begin) / calls, after = fma_peak_gflops();
+      seconds.push_back(t);
+      shares.push_back(std::max(row.flops / (0.5e9 * (before + after)), row.bytes / (1e9 * report_.read_gbs)) / t);
+      peaks.push_back(before = after);
+    }
+    row.seconds = spread_of(seconds), row.share = spread_of(shares);
+    if (!options_.reference) return;
+    const double begin = monotonic_seconds();
+    execute(run.op.kernels.back(), run.direction, run.call);
+    row.reference_seconds = monotonic_seconds() - begin;
+  }
+
+  OpsBenchReport& report_;
+  const OpsBenchOptions& options_;
+  std::map<std::string, size_t> known_;
+  std::set<std::string> seen_;
+};
+
+Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
+
+}  // namespace
+
+double OpsBenchReport::light_seconds(const OpRow& r) const { return std::max(r.flops / (1e9 * peak_gflops), r.bytes / (1e9 * read_gbs)); }
+
+OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
+  const StageConfig& stage = recipe.stages.at(0);
+  if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
+  for (const std::string& name : o.only)
+    if (std::none_of(all_ops().begin(), all_ops().end(), [&](const Op* op) { return op->name == name; }))
+      throw Error(fmt::format("there is no op '{}'", name), "`ingot kernels` lists them");
+  OpsBenchReport r;
+  r.of = recipe.model.preset, r.precision = enum_name(recipe.run.precision), r.isa = isa_name(active_isa());
+  r.threads = num_threads();
+  r.batch = stage.micro(), r.length = stage.sequence;
+  TrainingStep step(recipe);
+  Repeater repeater(r, o);
+  StepOptions options = step.options(stage, r.batch);
+  options.observer = &repeater;
+  r.read_gbs = machine_peak().read_gbs;
+  step.passes(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);
+  r.peak_gflops = repeater.peaks.empty() ? fma_peak_gflops() : spread_of(repeater.peaks).median;
+  for (const Op* op : all_ops())
+    if (!repeater.seen().contains(op->name)) r.absent.push_back(op->name);
+  return r;
+}
+
+std::string to_text(const OpsBenchReport& r) {
+  std::string text = fmt::format(
+      "{}, {}: {} x {} tokens, {} thread{}, {} kernels; speed of light: FLOPs at P = {:.0f} GFLOP/s of fp32, bytes at B = {:.1f} GB/s\n\n"
+      "{:<15} {:<15} {:<10} {:>5} {:>9} {:>8} {:>7} {:>8} {:>7} {:>7}\n",
+      r.of, r.precision, r.batch, r.length, r.threads, r.threads == 1 ? "" : "s", r.isa, r.peak_gflops, r.read_gbs, "op", "pass", "segment",
+      "calls", "ms", "GFLOP/s", "GB/s", "of light", "spread", "limit");
+  struct Sum {
+    double light = 0, seconds = 0, reference = 0;
+  };
+  std::map<std::string, Sum> ops;
+  Sum whole;
+  for (const OpRow& row : r.rows) {
+    const double t = row.seconds.median, calls = static_cast<double>(row.calls);
+    text += fmt::format("{:<15} {:<15} {:<10} {:>5} {:>9.4f} {:>8.1f} {:>7.1f} {:>7.1f}% {:>7} {:>7}", row.op, name_of(row.pass), row.segment,
+                        row.calls, 1e3 * t, 1e-9 * row.flops / t, 1e-9 * row.bytes / t, 100 * row.share.median, width_of(row.share),
+                        row.flops / r.peak_gflops > row.bytes / r.read_gbs ? "FLOPs" : "bytes");
+    if (row.reference_seconds > 0) text += fmt::format(" {:>8.1f} x reference", row.reference_seconds / t);
+    text += "   " + row.shapes + "\n";
+    for (Sum* s : {&ops[row.op], &whole}) {
+      s->light += calls * row.share.median * t;
+      s->seconds += calls * t;
+      s->reference += calls * row.reference_seconds;
+    }
+  }
+  ops["all of these"] = whole;
+  text += fmt::format("\n{:<15} {:>11} {:>9}\n", "op", "ms a step", "of light");
+  std::string slow;
+  for (const auto& [name, s] : ops) {
+    text += fmt::format("{:<15} {:>11.3f} {:>8.1f}%\n", name, 1e3 * s.seconds, 100 * s.light / s.seconds);
+    if (s.reference > 0 && s.reference < 3 * s.seconds) slow += " " + name;
+  }
+  if (!slow.empty()) text += "less than 3 times as fast as the reference:" + slow + "\n";
+  std::string absent;
+  for (const std::string& name : r.absent) absent += " " + name;
+  return text + (absent.empty() ? "" : "not in this step:" + absent + "\n");
+}
+
+std::string to_json(const OpsBenchReport& r) {
+  Json rows = Json::array();
+  for (const OpRow& row : r.rows) {
+    Json j{{"op", row.op}, {"pass", name_of(row.pass)}, {"segment", row.segment}, {"shapes", row.shapes}, {"calls", row.calls},
+           {"flops", row.flops}, {"bytes", row.bytes}, {"seconds", json_of(row.seconds)}, {"light_seconds", r.light_seconds(row)},
+           {"share_of_light", json_of(row.share)}};
+    if (row.reference_seconds > 0) j["reference_seconds"] = row.reference_seconds;
+    rows.push_back(std::move(j));
+  }
+  const Json all{{"format", 1}, {"of", r.of}, {"precision", r.precision}, {"isa", r.isa}, {"threads", r.threads}, {"batch", r.batch},
+                 {"length", r.length}, {"peak_gflops", r.peak_gflops}, {"read_gigabytes_per_second", r.read_gbs}, {"rows", std::move(rows)}, {"absent", r.absent}};
+  return all.dump(1) + "\n";
+}
+
+}  // namespace ingot
