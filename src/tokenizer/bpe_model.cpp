@@ -17,17 +17,13 @@ constexpr int32_t kNoRank = INT32_MAX;
 constexpr size_t kShortPiece = 40;  // below: scan for the lowest rank; above: heap
 constexpr uint32_t kEnd = UINT32_MAX;
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
-}
-
 size_t table_size(size_t items) {
   return std::bit_ceil(items * 2 + 2);
 }
 
 }  // namespace
 
-BpeScratch::BpeScratch() : cache_(kEntries) {}
+BpeScratch::BpeScratch() : shorts_(kShorts) {}
 
 BpeModel::BpeModel(const TokenizerSpec& spec) {
   std::fill(std::begin(byte_id_), std::end(byte_id_), -1);
@@ -47,19 +43,14 @@ void BpeModel::add_merges(const TokenizerSpec& spec) {
   std::unordered_map<std::string_view, int32_t> id_of;
   for (size_t id = 0; id < spec.vocabulary.size(); ++id)
     if (!spec.vocabulary[id].empty()) id_of.emplace(spec.vocabulary[id], static_cast<int32_t>(id));
-  merges_.resize(table_size(spec.merges.size()));
-  const size_t mask = merges_.size() - 1;
+  merges_ = PairMap<Merged>(spec.merges.size());
   for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const auto [left, right] = spec.merges[rank];
     const std::string joined =
         spec.vocabulary[static_cast<size_t>(left)] + spec.vocabulary[static_cast<size_t>(right)];
     const auto token = id_of.find(joined);
     if (token == id_of.end()) fail("model.merges[{}] makes '{}', which is not in model.vocab", rank, joined);
-    const uint64_t key = pair_key(left, right);
-    size_t slot = mix64(key, 0x9E3779B97F4A7C15u) & mask;
-    while (merges_[slot].pair != UINT64_MAX && merges_[slot].pair != key) slot = (slot + 1) & mask;
-    merges_[slot] = {key, static_cast<int32_t>(rank),
-                     token->second};  // a pair named twice: the later rank counts
+    merges_[pair_key(left, right)] = {static_cast<int32_t>(rank), token->second};  // a pair named twice: the later rank counts
   }
   byte_pairs_.resize(256 * 256);
   for (size_t left = 0; left < 256; ++left)
@@ -92,12 +83,8 @@ void BpeModel::add_whole_pieces(const TokenizerSpec& spec) {
 }
 
 BpeModel::Merged BpeModel::find(int32_t left, int32_t right) const {
-  const uint64_t key = pair_key(left, right);
-  const size_t mask = merges_.size() - 1;
-  for (size_t slot = mix64(key, 0x9E3779B97F4A7C15u) & mask;; slot = (slot + 1) & mask) {
-    if (merges_[slot].pair == key) return {merges_[slot].rank, merges_[slot].id};
-    if (merges_[slot].pair == UINT64_MAX) return {kNoRank, -1};
-  }
+  const Merged* merged = merges_.find(pair_key(left, right));
+  return merged != nullptr ? *merged : Merged{kNoRank, -1};
 }
 
 int32_t BpeModel::whole_piece(std::string_view piece, uint64_t hash) const {
@@ -113,25 +100,31 @@ int32_t BpeModel::whole_piece(std::string_view piece, uint64_t hash) const {
 }
 
 void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  if (piece.size() > ShortPiece::kMaxBytes) return encode_anew(piece, scratch, ids);
+  const ShortPiece key(piece);
+  BpeScratch::Short& known = scratch.shorts_[key.hash() % BpeScratch::kShorts];
+  if (known.piece == key) {
+    for (const int32_t id : known.ids) {
+      if (id < 0) break;
+      ids.push_back(id);
+    }
+    return;
+  }
+  const size_t before = ids.size();
+  encode_anew(piece, scratch, ids);
+  const size_t count = ids.size() - before;
+  if (count > std::size(known.ids)) return;
+  known.piece = key;
+  std::fill(std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), known.ids), std::end(known.ids), -1);
+}
+
+void BpeModel::encode_anew(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
   const uint64_t hash = piece_hash(piece);
   if (const int32_t id = whole_piece(piece, hash); id >= 0) {
     ids.push_back(id);
     return;
   }
-  if (piece.size() > BpeScratch::kMaxBytes) return merge(piece, scratch, ids);
-  BpeScratch::Entry& entry = scratch.cache_[(hash >> 20) % BpeScratch::kEntries];
-  if (entry.size == piece.size() && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
-    ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
-    return;
-  }
-  const size_t before = ids.size();
   merge(piece, scratch, ids);
-  const size_t count = ids.size() - before;
-  if (count > BpeScratch::kMaxIds) return;
-  entry.size = static_cast<uint8_t>(piece.size());
-  entry.count = static_cast<uint8_t>(count);
-  std::memcpy(entry.piece, piece.data(), piece.size());
-  std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids);
 }
 
 void BpeModel::merge(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {

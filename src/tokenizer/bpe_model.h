@@ -1,7 +1,7 @@
 // Byte-pair encoding of one piece of text: the bytes' tokens are merged, always the adjacent pair of lowest
 // rank, the leftmost first, until no pair has a rank (huggingface/tokenizers, models/bpe). Short pieces are
-// merged by scanning, long ones with a heap (n log n); pieces that are one token, and recently seen ones, are
-// looked up.
+// merged by scanning, long ones with a heap (n log n); short pieces seen lately, and pieces that are one token,
+// are looked up.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/pair_map.h"
+#include "tokenizer/piece_hash.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace ingot {
@@ -20,21 +22,19 @@ class BpeScratch {
 
  private:
   friend class BpeModel;
-  static constexpr size_t kEntries = 1 << 14;
-  static constexpr size_t kMaxBytes = 30;
-  static constexpr size_t kMaxIds = 8;
-  struct Entry {
-    uint8_t size = 0;  // of the piece; 0: empty entry
-    uint8_t count = 0;
-    char piece[kMaxBytes];
-    int32_t ids[kMaxIds];
+  /// A piece of up to 15 bytes with what it becomes, if that is at most four ids: half a cache line, found in one look.
+  struct Short {
+    ShortPiece piece;
+    int32_t ids[4] = {-1, -1, -1, -1};  // -1 behind the last
   };
+  static constexpr size_t kShorts = 1 << 15;
+  std::vector<Short> shorts_;  // by hash; the newest stays
+
   struct Node {
     int32_t symbol;
     int32_t rank;  // of (this, next); kNoRank where they do not merge
     uint32_t previous, next;
   };
-  std::vector<Entry> cache_;
   std::vector<Node> nodes_;
   std::vector<uint64_t> heap_;
 };
@@ -49,11 +49,6 @@ class BpeModel {
 
  private:
   using Node = BpeScratch::Node;
-  struct Merge {
-    uint64_t pair = UINT64_MAX;  // left << 32 | right
-    int32_t rank = 0;
-    int32_t id = 0;
-  };
   struct Merged {
     int32_t rank, id;
   };
@@ -61,13 +56,14 @@ class BpeModel {
   void add_merges(const TokenizerSpec& spec);
   void add_whole_pieces(const TokenizerSpec& spec);
   int32_t whole_piece(std::string_view piece, uint64_t hash) const;
+  void encode_anew(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   void merge(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   void merge_short(std::string_view piece, std::vector<int32_t>& ids) const;
   void merge_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
   int32_t byte_id_[256];
   std::vector<Merged> byte_pairs_;  // merges of two bytes, by left * 256 + right
-  std::vector<Merge> merges_;       // open addressing, a power of two
+  PairMap<Merged> merges_;
   // Pieces that are exactly one token: open addressing over ids, their bytes in one string.
   struct Whole {
     uint32_t tag = 0;  // high half of the hash

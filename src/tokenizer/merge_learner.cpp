@@ -9,11 +9,13 @@
 
 #include "base/error.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/pair_map.h"
 
 namespace ingot {
 namespace {
 
 constexpr int kProgressEvery = 64;
+constexpr size_t kAhead = 8;
 
 struct Word {
   size_t begin;
@@ -28,14 +30,6 @@ struct Candidate {
   bool operator<(const Candidate& o) const { return count != o.count ? count < o.count : pair > o.pair; }
 };
 
-uint64_t pair_of(int32_t left, int32_t right) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
-}
-
-struct PairHash {
-  size_t operator()(uint64_t pair) const { return mix64(pair, 0x9E3779B97F4A7C15u); }
-};
-
 class Learner {
  public:
   Learner(const PieceCounter& pieces, const BpeTrainOptions& options, TokenizerSpec& spec)
@@ -45,7 +39,7 @@ class Learner {
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const Word& word = words_[w];
       for (size_t i = word.begin; i + 1 < word.begin + word.size; ++i)
-        change(pair_of(symbols_[i], symbols_[i + 1]), w, word.count);
+        change(pair_key(symbols_[i], symbols_[i + 1]), w, word.count);
     }
     enqueue_born();
   }
@@ -56,7 +50,7 @@ class Learner {
       std::pop_heap(heap_.begin(), heap_.end());
       Candidate top = heap_.back();
       heap_.pop_back();
-      const int64_t now = pairs_.at(top.pair).count;
+      const int64_t now = pairs_[top.pair].count;
       if (top.count != now) {
         top.count = now;
         if (now > 0) push(top);
@@ -130,7 +124,7 @@ class Learner {
 
   void enqueue_born() {
     for (const uint64_t pair : born_) {
-      Pair& p = pairs_.at(pair);
+      Pair& p = pairs_[pair];
       if (p.count > 0) push({p.count, pair, static_cast<uint32_t>(p.born)});
       p.born = -1;
     }
@@ -155,7 +149,11 @@ class Learner {
     const std::vector<uint32_t> list = std::move(lists_[top.words]);
     lists_[top.words] = {};
     free_lists_.push_back(top.words);
-    for (const uint32_t w : list) merge_in_word(w, left, right, id);
+    for (size_t i = 0; i < list.size(); ++i) {  // words lie all over memory: ask for the next ones early
+      if (i + 2 * kAhead < list.size()) __builtin_prefetch(&words_[list[i + 2 * kAhead]]);
+      if (i + kAhead < list.size()) __builtin_prefetch(&symbols_[words_[list[i + kAhead]].begin]);
+      merge_in_word(list[i], left, right, id);
+    }
     enqueue_born();
   }
 
@@ -175,12 +173,12 @@ class Learner {
         continue;
       }
       if (out > 0) {
-        change(pair_of(s[out - 1], left), w, -word.count);
-        if (fits(s[out - 1], id)) change(pair_of(s[out - 1], id), w, word.count);
+        change(pair_key(s[out - 1], left), w, -word.count);
+        if (fits(s[out - 1], id)) change(pair_key(s[out - 1], id), w, word.count);
       }
       if (i + 2 < word.size) {
-        change(pair_of(right, s[i + 2]), w, -word.count);
-        if (fits(id, s[i + 2])) change(pair_of(id, s[i + 2]), w, word.count);
+        change(pair_key(right, s[i + 2]), w, -word.count);
+        if (fits(id, s[i + 2])) change(pair_key(id, s[i + 2]), w, word.count);
       }
       s[out++] = id;
       ++i;
@@ -190,10 +188,10 @@ class Learner {
 
   /// A pair that was merged twice keeps its later rank, as in the reference's map.
   void drop_repeated_merges() {
-    std::unordered_map<uint64_t, size_t, PairHash> last;
-    for (size_t i = 0; i < merged_.size(); ++i) last[pair_of(merged_[i][0], merged_[i][1])] = i;
+    PairMap<size_t> last(merged_.size());
+    for (size_t i = 0; i < merged_.size(); ++i) last[pair_key(merged_[i][0], merged_[i][1])] = i;
     for (size_t i = 0; i < merged_.size(); ++i)
-      if (last[pair_of(merged_[i][0], merged_[i][1])] == i) spec_.merges.push_back(merged_[i]);
+      if (last[pair_key(merged_[i][0], merged_[i][1])] == i) spec_.merges.push_back(merged_[i]);
   }
 
   const BpeTrainOptions& options_;
@@ -203,7 +201,7 @@ class Learner {
   std::vector<int32_t> length_;  // bytes by token id
   std::vector<int32_t> symbols_;
   std::vector<Word> words_;
-  std::unordered_map<uint64_t, Pair, PairHash> pairs_;
+  PairMap<Pair> pairs_;
   std::vector<std::vector<uint32_t>> lists_;
   std::vector<uint32_t> free_lists_;
   std::vector<uint64_t> born_;  // pairs that gained words in this step

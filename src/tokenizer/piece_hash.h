@@ -37,4 +37,38 @@ inline uint64_t piece_hash(std::string_view piece) {
   return mix64(h ^ word, kB);
 }
 
+/// Up to 15 bytes and their number as two words: equal for equal pieces only.
+struct ShortPiece {
+  static constexpr size_t kMaxBytes = 15;
+  uint64_t low = 0, high = 0;  // the bytes from the lowest up, the size in the highest
+
+  ShortPiece() = default;
+  explicit ShortPiece(std::string_view piece) {
+    const char* p = piece.data();
+    const size_t n = piece.size();
+    if (n >= 8) {
+      std::memcpy(&low, p, 8);
+      std::memcpy(&high, p + n - 8, 8);
+      high = n == 8 ? 0 : high >> (8 * (16 - n));
+    } else if (n >= 4) {
+      uint32_t first, last;
+      std::memcpy(&first, p, 4);
+      std::memcpy(&last, p + n - 4, 4);
+      low = first | (static_cast<uint64_t>(last) << (8 * (n - 4)));
+    } else if (n > 0) {
+      const auto at = [&](size_t i) { return static_cast<uint64_t>(static_cast<uint8_t>(p[i])) << (8 * i); };
+      low = at(0) | at(n / 2) | at(n - 1);
+    }
+    high |= static_cast<uint64_t>(n) << 56;
+  }
+  /// The piece again, in `buffer`.
+  std::string_view copy_to(char (&buffer)[kMaxBytes + 1]) const {
+    std::memcpy(buffer, &low, 8);
+    std::memcpy(buffer + 8, &high, 8);
+    return {buffer, high >> 56};
+  }
+  bool operator==(const ShortPiece&) const = default;
+  uint64_t hash() const { return mix64(low ^ 0x9E3779B97F4A7C15u, high ^ 0xD6E8FEB86659FD93u); }
+};
+
 }  // namespace ingot

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/nfc.h"
+#include "tokenizer/piece_counter.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/tokenizer_spec.h"
 #include "tokenizer/utf8.h"
@@ -120,6 +122,35 @@ TEST(Tokenizer, LongPiecesAreNotQuadratic) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(Tokenizer, TenMegabytesOfOneLetterTakeSeconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const Tokenizer tokenizer = train("gpt2", 300);
+  const std::string text(10'000'000, 'e');
+  EXPECT_EQ(tokenizer.decode_bytes(tokenizer.encode(text)), text);
+  BpeTrainer trainer({.vocab_size = 280});
+  const std::string_view documents[] = {text};
+  trainer.add(documents);
+  EXPECT_EQ(trainer.train().vocab_size(), 280);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+// Pieces that were seen before are looked up, in a table in which others take their place.
+TEST(Tokenizer, WhatWasSeenBeforeDoesNotMatter) {
+  const Tokenizer warm = train("[^\\n]+|\\n+");
+  Dice dice(6);
+  const std::string text = training_text();
+  for (int i = 0; i < 3000; ++i) {
+    std::string piece = text.substr(dice.below(text.size() - 40), dice.below(20));
+    if (dice.below(4) == 0) piece = std::string(dice.below(20), "ae\0"[dice.below(3)]);
+    if (dice.below(4) == 0) piece += random_bytes(dice, 3);
+    const auto ids = warm.encode(piece);
+    EXPECT_EQ(warm.encode(piece), ids);
+    if (i % 10 == 0) {
+      EXPECT_EQ(Tokenizer::from_spec(warm.spec()).encode(piece), ids) << piece;
+    }
+  }
 }
 
 TEST(Tokenizer, HeapAndScanAgree) {
@@ -377,6 +408,23 @@ TEST(TokenizerTrain, OrderOfDocumentsDoesNotMatter) {
   const std::string expected = learn();
   std::reverse(lines.begin(), lines.end());
   EXPECT_EQ(learn(), expected);
+}
+
+TEST(TokenizerTrain, PiecesAreCountedExactly) {
+  Dice dice(7);
+  PieceCounter counter;
+  std::map<std::string, int64_t> expected;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string piece(dice.below(20), 'a');
+    for (char& c : piece) c = static_cast<char>(dice.below(3));
+    const auto count = static_cast<int64_t>(1 + dice.below(3));
+    counter.add(piece, count);
+    expected[piece] += count;
+  }
+  std::map<std::string, int64_t> counted;
+  counter.for_each([&](std::string_view piece, int64_t count) { EXPECT_TRUE(counted.emplace(piece, count).second); });
+  EXPECT_EQ(counted, expected);
+  EXPECT_EQ(counter.size(), expected.size());
 }
 
 TEST(TokenizerTrain, ReportsProgress) {
