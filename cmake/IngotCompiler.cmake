@@ -2,6 +2,9 @@
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-psabi)
+  if(CMAKE_UNITY_BUILD)  # files that are included look like headers, which should not use anonymous namespaces
+    add_compile_options(-Wno-subobject-linkage)
+  endif()
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # Known false alarms of gcc 12 in std::string concatenation and in default member values that are lists.
     add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)

@@ -150,8 +150,6 @@ std::string map_html(const GemmBenchReport& r, DType type, int64_t k) {
   return out + "</tr></table></figure>";
 }
 
-Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
-
 }  // namespace
 
 double combined_share(const std::vector<const GemmRow*>& rows) { return combined(rows, &Spread::median); }
@@ -219,11 +217,11 @@ std::string to_json(const GemmBenchReport& r) {
     const Product& p = row.product;
     products.push_back({{"part", name_of(row.part)}, {"name", p.name}, {"times", p.count}, {"experts", p.experts}, {"rows", p.rows},
                         {"uneven", p.uneven}, {"n", p.n}, {"k", p.k}, {"form", name_of(row.form)}, {"type", name_of(row.type)},
-                        {"flops", row.flops()}, {"seconds", json_of(row.seconds)}, {"share_of_peak", json_of(row.share)}});
+                        {"flops", row.flops()}, {"seconds", row.seconds}, {"share_of_peak", row.share}});
   }
   for (const DecodeRow& d : r.decode)
     decode.push_back({{"name", d.product.name}, {"rows", d.product.rows}, {"n", d.product.n}, {"k", d.product.k}, {"type", name_of(d.type)},
-                      {"packed", d.packed}, {"bytes_per_second", json_of(d.bytes_per_second)},
+                      {"packed", d.packed}, {"bytes_per_second", d.bytes_per_second},
                       {"share_of_read", 1e-9 * d.bytes_per_second.median / r.read_gbs}});
   const Json all{{"format", 1}, {"of", r.of}, {"isa", r.isa}, {"threads", r.threads}, {"peak_gflops", r.peak_gflops},
                  {"read_gigabytes_per_second", r.read_gbs}, {"products", std::move(products)}, {"decode", std::move(decode)},

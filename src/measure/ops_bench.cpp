@@ -98,8 +98,6 @@ class Repeater final : public TapeObserver {
   std::set<std::string> seen_;
 };
 
-Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
-
 }  // namespace
 
 double OpsBenchReport::light_seconds(const OpRow& r) const { return std::max(r.flops / (1e9 * peak_gflops), r.bytes / (1e9 * read_gbs)); }
@@ -167,8 +165,8 @@ std::string to_json(const OpsBenchReport& r) {
   Json rows = Json::array();
   for (const OpRow& row : r.rows) {
     Json j{{"op", row.op}, {"pass", name_of(row.pass)}, {"segment", row.segment}, {"shapes", row.shapes}, {"calls", row.calls},
-           {"flops", row.flops}, {"bytes", row.bytes}, {"seconds", json_of(row.seconds)}, {"light_seconds", r.light_seconds(row)},
-           {"share_of_light", json_of(row.share)}};
+           {"flops", row.flops}, {"bytes", row.bytes}, {"seconds", row.seconds}, {"light_seconds", r.light_seconds(row)},
+           {"share_of_light", row.share}};
     if (row.reference_seconds > 0) j["reference_seconds"] = row.reference_seconds;
     rows.push_back(std::move(j));
   }

@@ -99,8 +99,6 @@ std::string layer_name(const ProfileReport::Key& k) {
   return k.segment.empty() ? "" : k.layer < 0 ? k.segment : fmt::format("layer {:>3} {}", k.layer, k.segment);
 }
 
-Json json_of(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
-
 double sum_of_flops(const Cells& cells) {
   double flops = 0;
   for (const auto& [key, cell] : cells) flops += cell.flops;
@@ -140,8 +138,8 @@ std::string to_json(const ProfileReport& r) {
     const auto t = r.times(rank);
     for (int w = 0; w < kTimesOf; ++w) times[name_of(static_cast<TimeOf>(w))] = t[static_cast<size_t>(w)];
     for (const StepSpan& s : rank.steps) steps.push_back(s.end - s.begin);
-    ranks.push_back({{"rank", rank.rank}, {"threads", rank.threads}, {"peak_gflops", json_of(spread_of(rank.peak_gflops))},
-                     {"read_gigabytes_per_second", json_of(spread_of(rank.read_gbs))}, {"times", std::move(times)},
+    ranks.push_back({{"rank", rank.rank}, {"threads", rank.threads}, {"peak_gflops", spread_of(rank.peak_gflops)},
+                     {"read_gigabytes_per_second", spread_of(rank.read_gbs)}, {"times", std::move(times)},
                      {"step_seconds", std::move(steps)}});
   }
   for (const auto& [key, c] : r.cells())
@@ -149,7 +147,7 @@ std::string to_json(const ProfileReport& r) {
                      {"calls", c.calls}, {"seconds", c.seconds}, {"flops", c.flops}, {"bytes", c.bytes}, {"wire_bytes", c.wire_bytes}});
   const Json all{{"format", 1}, {"of", r.of}, {"stage", r.stage}, {"model", r.model}, {"precision", r.precision}, {"isa", r.isa},
                  {"parameters", r.parameters}, {"batch", r.batch}, {"micro_batch", r.micro_batch}, {"length", r.length}, {"steps", r.steps()},
-                 {"step_seconds", json_of(r.step_seconds())}, {"peak_gflops", r.peak_gflops()}, {"read_gigabytes_per_second", r.read_gbs()},
+                 {"step_seconds", r.step_seconds()}, {"peak_gflops", r.peak_gflops()}, {"read_gigabytes_per_second", r.read_gbs()},
                  {"ranks", std::move(ranks)}, {"cells", std::move(cells)}};
   return all.dump(1) + "\n";
 }

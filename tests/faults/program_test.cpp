@@ -319,9 +319,10 @@ TEST_F(Program, TwoDataJobsInOneFolder) {
   // One made the data, the other used it; both are what a job alone makes.
   const std::string made = "reading text for the tokenizer";
   EXPECT_NE(a.output.find(made) == std::string::npos, b.output.find(made) == std::string::npos) << a.output << b.output;
-  for (const auto& f : fs::recursive_directory_iterator(at("data")))
-    if (f.is_regular_file() && f.path().extension() != ".lock")
-      EXPECT_TRUE(read_text(f.path()) == read_text(at("shared") + f.path().string().substr(at("data").size()))) << f.path();
+  for (const auto& f : fs::recursive_directory_iterator(at("data"))) {
+    if (!f.is_regular_file() || f.path().extension() == ".lock") continue;
+    EXPECT_TRUE(read_text(f.path()) == read_text(at("shared") + f.path().string().substr(at("data").size()))) << f.path();
+  }
 }
 
 TEST_F(Program, DivergenceStopsWithADiagnosis) {
