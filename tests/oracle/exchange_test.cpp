@@ -58,16 +58,6 @@ Array logits_of(const std::string& checkpoint, const std::string& fixture_folder
   return reference::load(model.decoder().logits(c, out.hidden_TD).tensor());
 }
 
-double difference(const Array& a, const Array& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double worst = 0, scale = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    worst = std::max(worst, std::abs(a[i] - b[i]));
-    scale = std::max(scale, std::abs(b[i]));
-  }
-  return worst / scale;
-}
-
 class Exchange : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Exchange, RoundTripIsExactAndTransformersAgrees) {
@@ -78,7 +68,7 @@ TEST_P(Exchange, RoundTripIsExactAndTransformersAgrees) {
   EXPECT_TRUE(report.suspicions.empty()) << report.suspicions.front();
   Array expected;
   const Array logits = logits_of(imported + "/checkpoints", from, expected);
-  EXPECT_LE(difference(logits, expected), 1e-9);
+  EXPECT_LE(test::relative_difference(logits, expected), 1e-9);
   export_huggingface(real_file_system(), open_stored_model(real_file_system(), imported), out, {.max_shard_bytes = 20000});
   EXPECT_EQ(tensors_of(out), tensors_of(from));
   const HuggingfaceFolder before(real_file_system(), from), after(real_file_system(), out);
