@@ -3,7 +3,8 @@
 // A product is cut into blocks (rows x a range of k) whose packed A fits a budget, blocks are gathered into
 // rounds, and a round runs as two parallel loops: pack A, then pieces (some columns of one block). A piece
 // packs its own strip of B and uses it at once, so B needs no barrier and stays in the level 2 cache; a
-// grouped product is only more problems.
+// grouped product is only more problems. A that can be read where it lies is not packed: no pass over memory
+// that nothing is computed in, and a problem is one block.
 #include "device/cpu/gemm.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ namespace {
 constexpr int64_t kPackedFloats = int64_t{2}
                                   << 20;  // packed A per round: 8 MiB, a share of the level 3 cache
 constexpr int64_t kMaxChunk = 2048;       // steps of k per round where chains can wait in C
-constexpr int64_t kMaxBlock = 512;        // steps per pass over the register tiles
+constexpr int64_t kMaxBlock = 1024;       // steps per pass over the register tiles
+constexpr int64_t kMaxColumnBlock = 512;  // where each step of A is a line of its own: half of the level 1 cache
 constexpr int64_t kMaxPieceRows = 1024;
 constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
@@ -65,8 +67,9 @@ struct Problem {
 struct Block {
   const Problem* problem;
   int64_t row0, rows, k0, k1, kc;  ///< k in steps
-  int64_t a_offset;                ///< words into the packed buffer
+  int64_t a_offset;                ///< words into the packed buffer; or kInPlace
 };
+constexpr int64_t kInPlace = -1;
 
 struct PackUnit {
   const Block* block;
@@ -107,9 +110,22 @@ class Runner {
  private:
   int64_t steps_of(const Problem& p) const { return layout_.pairs ? ceil_div(p.depth, 2) : p.depth; }
 
+  /// Pairs need whole words. Columns a multiple of 4 KiB apart would share a set of the caches.
+  bool in_place(const Problem& p) const {
+    if (layout_.a_type != layout_.b_type || p.depth == 0) return false;
+    if (layout_.pairs && (layout_.a_transposed || p.depth % 2 != 0 || layout_.lda % 2 != 0)) return false;
+    return !layout_.a_transposed || layout_.lda * size_of(layout_.a_type) % 4096 != 0;
+  }
+
   void add(const Problem& p) {
     // bf16 results cannot park a chain in C, so their k is never cut into rounds.
     const int64_t k = steps_of(p);
+    if (in_place(p)) {
+      const int64_t most = layout_.a_transposed ? kMaxColumnBlock : kMaxBlock;
+      const int64_t kc = round_up(ceil_div(k, std::max<int64_t>(1, ceil_div(k, most))), 16);
+      plan_.blocks.push_back({&p, 0, p.m, 0, k, std::max<int64_t>(kc, 16), kInPlace});
+      return;
+    }
     const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(k, kMaxChunk)) : 1;
     const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(k, chunks), 16));
     const int64_t most = std::max<int64_t>(64, kPackedFloats / chunk);
@@ -156,6 +172,7 @@ class Runner {
   void plan_packs() {
     plan_.packs.clear();
     for (const Block& b : plan_.blocks) {
+      if (b.a_offset == kInPlace) continue;
       // Transposed A is read across its rows: whole lines, several per page.
       const int64_t least = layout_.a_transposed ? 64 : 16;
       const int64_t rows = std::max(least, round_up(kInlinePack / std::max<int64_t>(1, b.k1 - b.k0), 16));
@@ -178,11 +195,9 @@ class Runner {
       const int64_t wanted = std::max(ceil_div(panel_work, target), ceil_div(b.rows, kMaxPieceRows));
       const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
       const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
-      for (int64_t col0 = 0; col0 < n; col0 += panels * tile_.cols) {
-        const int64_t cols = std::min(panels * tile_.cols, n - col0);
-        for (int64_t row = 0; row < b.rows; row += rows)
-          add_piece(b, col0, cols, row, std::min(rows, b.rows - row));
-      }
+      for (int64_t row = 0; row < b.rows; row += rows)  // those of the same rows follow each other: A stays in a cache
+        for (int64_t col0 = 0; col0 < n; col0 += panels * tile_.cols)
+          add_piece(b, col0, std::min(panels * tile_.cols, n - col0), row, std::min(rows, b.rows - row));
     }
   }
 
@@ -208,7 +223,10 @@ class Runner {
     const Block& b = *u.block;
     const Problem& p = *b.problem;
     GemmPiece piece;
-    piece.a = a_ + b.a_offset;
+    piece.a_layout = b.a_offset != kInPlace ? ALayout::packed : layout_.a_transposed ? ALayout::columns : ALayout::rows;
+    piece.lda = layout_.pairs ? layout_.lda / 2 : layout_.lda;
+    piece.a = piece.a_layout == ALayout::packed ? a_ + b.a_offset
+              : static_cast<const float*>(p.a) + u.row * (layout_.a_transposed ? 1 : piece.lda);
     piece.rows_padded = round_up(b.rows, tile_.rows);
     piece.row_in_block = u.row;
     piece.rows = u.rows;

@@ -5,6 +5,8 @@
 // operands are bf16 (`pairs`), two of them: k = 2 step in the low half, 2 step + 1 in the high half, 0 beyond
 // an odd k. All k0, k1 and kc below count steps.
 //
+// A that lies in memory as words (f32 with f32; rows of pairs with an even k) is read where it is. Else it is packed.
+//
 // Packed A of a block (rows_padded x k1-k0): for each range of kc steps, for each panel of kRows rows:
 // [kc][kRows] words, missing rows 0. Packed B: panels of kCols columns, each [k][width] words with width =
 // its columns rounded up to whole vectors.
@@ -15,6 +17,9 @@
 #include "tensor/dtype.h"
 
 namespace ingot {
+
+/// rows and columns: in place, stored [m, k] or [k, m].
+enum class ALayout : uint8_t { packed, rows, columns };
 
 struct GemmTile {
   int64_t rows, cols, lanes;
@@ -45,7 +50,9 @@ struct GemmPackB {
 
 /// One thread's share: rows x cols of C over k0..k1.
 struct GemmPiece {
-  const float* a;  ///< the block's packed A
+  ALayout a_layout;
+  const float* a;   ///< the block's packed A; or, in place, the word (first row of the piece, step k0)
+  int64_t lda;      ///< in place: words from row to row, or from column to column
   int64_t rows_padded, row_in_block, rows;
   const void* b;
   DType b_type;

@@ -95,6 +95,8 @@ struct TileIo {
   const void* bias;  ///< nullptr: none; at the tile's first column
   bool bias_bf16;
   int cols;
+  const float* next;  ///< where the tile after this one starts, if it starts from C
+  int64_t next_stride;
   const char* fetch;  ///< brought to the level 2 cache, a line per k step
   int64_t fetch_step;
 };
@@ -128,37 +130,75 @@ INGOT_INLINE void pin(Vec (&acc)[MR][NV]) {
 #endif
 }
 
-template <int MR, int NV, class Chain>
-INGOT_INLINE void run_chains(int64_t kc, const float* a, const float* b, const TileIo& io,
-                             Vec (&acc)[MR][NV]) {
-  const char* fetch = io.fetch;
-  const int64_t fetch_step = io.fetch_step;
-  for (int64_t k = 0; k < kc; ++k, a += kRows, b += NV * kLanes, fetch += fetch_step) {
-    __builtin_prefetch(fetch, 0, 2);
-    Vec bv[NV];
+/// How a tile reads A: words from row to row, and from step to step.
+struct PackedA {
+  static constexpr int64_t row(int64_t) { return 1; }
+  static constexpr int64_t step(int64_t) { return kRows; }
+};
+/// Words that are pairs of bf16 need not be aligned as words.
+struct RowsOfA {
+  static constexpr int64_t row(int64_t lda) { return lda; }
+  static constexpr int64_t step(int64_t) { return 1; }
+};
+/// Every step is another line, often of another page, which the hardware does not foresee.
+struct ColumnsOfA {
+  static constexpr int64_t row(int64_t) { return 1; }
+  static constexpr int64_t step(int64_t lda) { return lda; }
+  static constexpr int64_t kAhead = 16;
+};
+
+template <int MR, int NV, class Chain, class A>
+INGOT_INLINE void run_step(const float* a, int64_t lda, const float* b, Vec (&acc)[MR][NV]) {
+  Vec bv[NV];
 #pragma GCC unroll 3
-    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+  for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
 #pragma GCC unroll 8
-    for (int i = 0; i < MR; ++i) {
-      const Vec x = set1(a[i]);
+  for (int i = 0; i < MR; ++i) {
+    float word;
+    std::memcpy(&word, a + i * A::row(lda), sizeof(word));
+    const Vec x = set1(word);
 #pragma GCC unroll 3
-      for (int v = 0; v < NV; ++v) acc[i][v] = Chain::step(x, bv[v], acc[i][v]);
-    }
+    for (int v = 0; v < NV; ++v) acc[i][v] = Chain::step(x, bv[v], acc[i][v]);
   }
 }
 
-template <int MR, int NV, class Chain>
-void tile(int64_t kc, const float* a, const float* b, const TileIo& io) {
-  Vec acc[MR][NV];
-  // The results' lines travel while the chains run.
-  const int64_t out_size = io.out_bf16 ? 2 : 4;
-#pragma GCC unroll 8
-  for (int i = 0; i < MR; ++i) {
-    const char* line = static_cast<const char*>(io.out) + i * io.out_stride * out_size;
-    __builtin_prefetch(line, 1);
-    __builtin_prefetch(line + 64, 1);
-    if (NV == 3) __builtin_prefetch(line + 128, 1);
+template <int MR, int NV, class Chain, class A>
+INGOT_INLINE void run_chains(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo& io,
+                             Vec (&acc)[MR][NV]) {
+  const char* fetch = io.fetch;
+  const int64_t fetch_step = io.fetch_step;
+  int64_t k = 0;
+  if constexpr (std::is_same_v<A, RowsOfA> && MR == kRows) {
+    // The next rows' lines: 16 steps use one line of each.
+    constexpr int kPerRow = 16 / kRows;
+    for (; k + 16 <= kc; k += 16) {
+      const float* next = a + kRows * lda;
+      for (int i = 0; i < kRows; ++i, next += lda) {
+        __builtin_prefetch(next);
+#pragma GCC unroll 4
+        for (int j = 0; j < kPerRow; ++j) {
+          __builtin_prefetch(fetch, 0, 2);
+          run_step<MR, NV, Chain, A>(a, lda, b, acc);
+          a += 1, b += NV * kLanes, fetch += fetch_step;
+        }
+      }
+    }
   }
+  for (; k < kc; ++k, a += A::step(lda), b += NV * kLanes, fetch += fetch_step) {
+    __builtin_prefetch(fetch, 0, 2);
+    if constexpr (std::is_same_v<A, ColumnsOfA>) __builtin_prefetch(a + A::kAhead * lda);
+    run_step<MR, NV, Chain, A>(a, lda, b, acc);
+  }
+}
+
+template <int MR, int NV, class Chain, class A>
+void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo& io) {
+  Vec acc[MR][NV];
+  if (io.next != nullptr)  // it travels while the chains run
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 3
+      for (int v = 0; v < NV; ++v) __builtin_prefetch(io.next + i * io.next_stride + v * kLanes, 1);
   if (io.in == nullptr) {
 #pragma GCC unroll 8
     for (int i = 0; i < MR; ++i)
@@ -173,11 +213,11 @@ void tile(int64_t kc, const float* a, const float* b, const TileIo& io) {
   if constexpr (std::is_same_v<Chain, TwoFmas>) {
     const unsigned mode = flush_subnormals();
     pin(acc);
-    run_chains<MR, NV, Chain>(kc, a, b, io, acc);
+    run_chains<MR, NV, Chain, A>(kc, a, lda, b, io, acc);
     pin(acc);
     restore_mode(mode);
   } else {
-    run_chains<MR, NV, Chain>(kc, a, b, io, acc);
+    run_chains<MR, NV, Chain, A>(kc, a, lda, b, io, acc);
   }
   if (io.bias != nullptr) {
 #pragma GCC unroll 3
@@ -203,43 +243,50 @@ void tile(int64_t kc, const float* a, const float* b, const TileIo& io) {
   }
 }
 
-using TileFn = void (*)(int64_t, const float*, const float*, const TileIo&);
+using TileFn = void (*)(int64_t, const float*, int64_t, const float*, const TileIo&);
 
-template <class Chain, int MR>
+template <class Chain, class A, int MR>
 TileFn tile_of_width(int64_t vecs) {
-  return vecs == 3 ? &tile<MR, 3, Chain> : vecs == 2 ? &tile<MR, 2, Chain> : &tile<MR, 1, Chain>;
+  return vecs == 3 ? &tile<MR, 3, Chain, A> : vecs == 2 ? &tile<MR, 2, Chain, A> : &tile<MR, 1, Chain, A>;
 }
 
-template <class Chain>
-TileFn tile_of(int64_t rows, int64_t vecs) {
+template <class Chain, class A>
+TileFn tile_of_rows(int64_t rows, int64_t vecs) {
   switch (rows) {
     case 1:
-      return tile_of_width<Chain, 1>(vecs);
+      return tile_of_width<Chain, A, 1>(vecs);
     case 2:
-      return tile_of_width<Chain, 2>(vecs);
+      return tile_of_width<Chain, A, 2>(vecs);
     case 3:
-      return tile_of_width<Chain, 3>(vecs);
+      return tile_of_width<Chain, A, 3>(vecs);
 #if defined(INGOT_ISA_avx512)
     case 4:
-      return tile_of_width<Chain, 4>(vecs);
+      return tile_of_width<Chain, A, 4>(vecs);
     case 5:
-      return tile_of_width<Chain, 5>(vecs);
+      return tile_of_width<Chain, A, 5>(vecs);
     case 6:
-      return tile_of_width<Chain, 6>(vecs);
+      return tile_of_width<Chain, A, 6>(vecs);
     case 7:
-      return tile_of_width<Chain, 7>(vecs);
+      return tile_of_width<Chain, A, 7>(vecs);
 #endif
     default:
-      return tile_of_width<Chain, kRows>(vecs);
+      return tile_of_width<Chain, A, kRows>(vecs);
   }
 }
 
-TileFn tile_of(bool pairs, int64_t rows, int64_t vecs) {
-  if (!pairs) return tile_of<Plain>(rows, vecs);
+template <class Chain>
+TileFn tile_of_chain(ALayout a, int64_t rows, int64_t vecs) {
+  if constexpr (std::is_same_v<Chain, Plain>)  // pairs of columns are not words
+    if (a == ALayout::columns) return tile_of_rows<Chain, ColumnsOfA>(rows, vecs);
+  return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs) : tile_of_rows<Chain, PackedA>(rows, vecs);
+}
+
+TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs) {
+  if (!pairs) return tile_of_chain<Plain>(a, rows, vecs);
 #if defined(INGOT_ISA_avx512)
-  if (active_isa() == Isa::avx512bf16) return tile_of<Dot>(rows, vecs);
+  if (active_isa() == Isa::avx512bf16) return tile_of_chain<Dot>(a, rows, vecs);
 #endif
-  return tile_of<TwoFmas>(rows, vecs);
+  return tile_of_chain<TwoFmas>(a, rows, vecs);
 }
 
 // ---- one thread's piece
@@ -303,13 +350,21 @@ void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, in
   if (end && p.bias != nullptr)
     io.bias = static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4);
   io.cols = static_cast<int>(cols);
+  const bool row_ends = j + kCols >= p.cols;
+  const int64_t next_i = row_ends ? i + kRows : i, next_j = row_ends ? 0 : j + kCols;
+  const bool reads_next = from_c && !in_strip && next_i < p.rows;
+  io.next = reads_next ? static_cast<float*>(p.c) + next_i * p.ldc + p.col0 + next_j : nullptr;
+  io.next_stride = p.ldc;
   const float* b = strip.b + j / kCols * strip.panel;
   const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / kCols + tile_offset;
   const bool fetches = number < p.next_tiles;
   io.fetch = fetches ? p.next_b + number * p.next_jump : reinterpret_cast<const char*>(b);
   io.fetch_step = fetches ? p.next_step : 0;
-  const float* a = p.a + (k - p.k0) * p.rows_padded + (p.row_in_block + i) * kc;
-  tile_of(p.pairs, rows, width_of(cols) / kLanes)(kc, a, b, io);
+  const int64_t step = k - p.k0;
+  const int64_t a_offset = p.a_layout == ALayout::rows      ? i * p.lda + step
+                           : p.a_layout == ALayout::columns ? step * p.lda + i
+                                                            : step * p.rows_padded + (p.row_in_block + i) * kc;
+  tile_of(p.pairs, p.a_layout, rows, width_of(cols) / kLanes)(kc, p.a + a_offset, p.lda, b, io);
 }
 
 }  // namespace
