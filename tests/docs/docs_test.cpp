@@ -9,8 +9,7 @@
 
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::docs_test {
 
 namespace fs = std::filesystem;
 
@@ -99,5 +98,4 @@ TEST(Docs, HelpIsThere) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::docs_test

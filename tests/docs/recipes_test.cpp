@@ -9,8 +9,7 @@
 #include "support/tiny_run.h"
 #include "train/preflight.h"
 
-namespace ingot {
-namespace {
+namespace ingot::recipes_test {
 
 namespace fs = std::filesystem;
 
@@ -118,5 +117,4 @@ TEST(Recipes, AStageContinuesTheScheduleBeforeIt) {
   EXPECT_EQ(two.learning_rate(2, 0), 1e-5);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::recipes_test

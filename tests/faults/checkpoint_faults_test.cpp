@@ -14,8 +14,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::checkpoint_faults_test {
 
 using test::FaultFs;
 using test::FileOp;
@@ -235,5 +234,4 @@ TEST_F(CheckpointFaults, KilledProcessLeavesACompleteCheckpoint) {
   std::printf("20 kills, %ld saves\n", static_cast<long>(last));
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::checkpoint_faults_test

@@ -19,8 +19,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::program_test {
 
 namespace fs = std::filesystem;
 
@@ -330,5 +329,4 @@ TEST_F(Program, DivergenceStopsWithADiagnosis) {
           {"the loss of step 2", "embed.embedding#0", "forward", "batch"});
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::program_test

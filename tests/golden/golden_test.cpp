@@ -11,8 +11,7 @@
 #include "golden/cases.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::golden_test {
 
 /// The measured program: losses and gradient norms of a recipe, one line per step.
 TEST(GoldenChild, DISABLED_Run) {
@@ -61,5 +60,4 @@ std::vector<const char*> names() {
 INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(names()),
                          [](const auto& info) { return std::string(info.param); });
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::golden_test

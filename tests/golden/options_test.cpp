@@ -8,8 +8,7 @@
 
 #include "golden/cases.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::options_test {
 
 /// Sections, fields and values that leave the curve alone, that no case of one run can have, or that are refused; and where
 /// they are tested.
@@ -144,5 +143,4 @@ TEST(GoldenOptions, NoTwoCasesHaveTheSameCurve) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::options_test

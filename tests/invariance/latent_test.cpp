@@ -10,8 +10,7 @@
 #include "ops/op.h"
 #include "support/small_models.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::latent_test {
 
 using Values = std::vector<float>;
 
@@ -88,5 +87,4 @@ TEST(LatentDecoding, CacheHasTheBytesOfTheFormula) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::latent_test

@@ -15,8 +15,7 @@
 #include "support/small_models.h"
 #include "train/step.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::model_test {
 
 constexpr int64_t kRow = 150;
 // Documents at odd offsets, two rows; the long ones cross pages of 64 tokens and tiles of every kernel.
@@ -217,5 +216,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelInvariance,
                            return name;
                          });
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::model_test

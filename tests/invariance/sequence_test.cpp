@@ -15,8 +15,7 @@
 #include "ops/reference.h"
 #include "ops/sequence/sequence_store.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::sequence_test {
 
 using reference::Array;
 
@@ -285,5 +284,4 @@ TEST(SequenceInvariance, AMissingResetWouldBeSeen) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::sequence_test

@@ -10,8 +10,7 @@
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::memory_test {
 
 /// A line of /proc/self/status in bytes.
 int64_t status_bytes(const std::string& name) {
@@ -104,5 +103,4 @@ TEST(Memory, MoeMuon) {
   check(true, Activations::kept, true);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::memory_test

@@ -8,8 +8,7 @@
 #include "parallel/unit_keeper.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::memory_test {
 
 /// A line of /proc/self/status in MiB.
 double status_mib(const std::string& name) {
@@ -75,5 +74,4 @@ TEST(MpiMemory, ARankTakesWhatIsPredicted) {
   if (ranks == 4) expect_predicted({.pp = 2, .dp = 2}, full);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::memory_test

@@ -3,8 +3,7 @@
 #include "mpi/this_world.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::parity_test {
 
 using enum PipelineScheduleKind;
 
@@ -50,5 +49,4 @@ TEST(MpiPipelines, EqualOneRank) {
   expect_equal_one_rank(cases);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::parity_test

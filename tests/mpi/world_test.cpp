@@ -8,8 +8,7 @@
 #include "mpi/this_world.h"
 #include "support/world_checks.h"
 
-namespace ingot {
-namespace {
+namespace ingot::world_test {
 
 using namespace test::world_checks;
 using test::this_world;
@@ -41,5 +40,4 @@ TEST(MpiWorld, RanksOfANodeDivideItsCores) {
   EXPECT_EQ(num_threads(), std::max(1, CPU_COUNT(&mine) / this_world().ranks()));  // the tests run without binding
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::world_test

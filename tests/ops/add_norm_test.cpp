@@ -5,8 +5,7 @@
 
 #include "ops/op_check.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::add_norm_test {
 
 OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DType type, bool weight = true) {
   const bool y = merge == MergeKind::add || merge == MergeKind::scaled;
@@ -52,5 +51,4 @@ TEST(AddNorm, WithoutWeights) {
           check_op(make_case(norm, merge, rows, width, type, false));
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::add_norm_test

@@ -8,8 +8,7 @@
 #include "ops/op_check.h"
 #include "ops/sequence_cases.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::attention_test {
 
 struct Options {
   int64_t heads = 2, kv_heads = 1, width = 8, window = 0;
@@ -113,5 +112,4 @@ TEST(Attention, MaskIsCausalWindowedAndPerDocument) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::attention_test

@@ -11,8 +11,7 @@
 #include "ops/reference.h"
 #include "ops/sequence_cases.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::cca_test {
 
 using reference::Array;
 
@@ -210,5 +209,4 @@ TEST(Cca, DocumentsDoNotLeak) {
   EXPECT_FALSE(row_differs(5));
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::cca_test

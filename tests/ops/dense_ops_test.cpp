@@ -12,8 +12,7 @@
 #include "ops/op_check.h"
 #include "ops/shard_index/shard_index.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::dense_ops_test {
 
 std::vector<int32_t> random_ids(int64_t n, int32_t bound, uint64_t stream) {
   const Random random(3, RandomPurpose::test, stream);
@@ -253,5 +252,4 @@ TEST(Head, ModesGiveTheSameBits) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::dense_ops_test

@@ -6,8 +6,7 @@
 #include "ops/low_rank/low_rank.h"
 #include "ops/op_check.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::low_rank_test {
 
 TEST(LowRank, Cases) {
   for (const auto& [tokens, rank, rows] :
@@ -31,5 +30,4 @@ TEST(LowRank, Cases) {
     }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::low_rank_test

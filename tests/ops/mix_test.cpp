@@ -5,8 +5,7 @@
 
 #include "ops/op_check.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::mix_test {
 
 struct MixOptions {
   int64_t rows, width, first;
@@ -41,5 +40,4 @@ TEST(Mix, Cases) {
     }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::mix_test

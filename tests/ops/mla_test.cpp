@@ -16,8 +16,7 @@
 #include "ops/sequence/sequence_store.h"
 #include "ops/sequence_cases.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::mla_test {
 
 std::vector<int32_t> scattered_positions(int64_t rows) {
   std::vector<int32_t> positions(static_cast<size_t>(rows));
@@ -245,5 +244,4 @@ TEST(MlaCached, AbsorbedIsCloseAndItsBitsDoNotDependOnChunks) {
       }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::mla_test

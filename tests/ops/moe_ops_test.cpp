@@ -17,8 +17,7 @@
 #include "ops/route/route.h"
 #include "ops/route/sequence_balance.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::moe_ops_test {
 
 OpCase route_case(RouteAttr attr, int64_t rows, bool bias, bool load, bool forced) {
   OpCase c;
@@ -505,5 +504,4 @@ TEST(GroupedLinear, Cases) {
     }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::moe_ops_test

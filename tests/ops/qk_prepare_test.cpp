@@ -10,8 +10,7 @@
 #include "ops/sequence/rotary.h"
 #include "ops/sequence_cases.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::qk_prepare_test {
 
 struct PrepareOptions {
   int64_t heads = 2, kv_heads = 1, width = 8, rotary = 8;
@@ -130,5 +129,4 @@ TEST(QkPrepare, PositionsOutOfRangeAreErrors) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::qk_prepare_test

@@ -11,8 +11,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::registry_test {
 
 namespace fs = std::filesystem;
 
@@ -96,5 +95,4 @@ TEST(Registry, OpsAreComplete) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::registry_test

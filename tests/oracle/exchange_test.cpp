@@ -15,8 +15,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::exchange_test {
 
 namespace stdfs = std::filesystem;
 using reference::Array;
@@ -176,5 +175,4 @@ TEST(Finetune, RefusesConversations) {
   for (const char* part : {"rows.jsonl", "messages", "--prompt-field"}) EXPECT_NE(r.output.find(part), std::string::npos) << r.output;
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::exchange_test

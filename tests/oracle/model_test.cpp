@@ -13,8 +13,7 @@
 #include "ops/reference.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::model_test {
 
 using reference::Array;
 using test::relative_difference;
@@ -244,5 +243,4 @@ TEST(RouterLosses, WeighIntoTheGradients) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::model_test

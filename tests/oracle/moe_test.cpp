@@ -13,8 +13,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::moe_test {
 
 using reference::Array;
 using test::relative_difference;
@@ -155,5 +154,4 @@ TEST_P(MoeBlock, EqualsPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(Oracle, MoeBlock, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param; });
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::moe_test

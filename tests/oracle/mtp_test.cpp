@@ -14,8 +14,7 @@
 #include "support/tiny_run.h"
 #include "train/step.h"
 
-namespace ingot {
-namespace {
+namespace ingot::mtp_test {
 
 using reference::Array;
 
@@ -205,5 +204,4 @@ TEST_P(MultiTokenPrediction, SeesNoTokenThatItPredicts) {
 INSTANTIATE_TEST_SUITE_P(Oracle, MultiTokenPrediction, ::testing::Values("separate", "shared", "wide"),
                          [](const auto& info) { return std::string(info.param); });
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::mtp_test

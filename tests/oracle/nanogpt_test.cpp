@@ -18,8 +18,7 @@
 #include "support/support.h"
 #include "train/step.h"
 
-namespace ingot {
-namespace {
+namespace ingot::nanogpt_test {
 
 using Json = nlohmann::json;
 
@@ -187,5 +186,4 @@ TEST_F(NanoGptTest, TwoThousandStepsReachTheSameLoss) {
   EXPECT_NEAR(mean, fixture_["mean_validation_loss"].get<double>(), 0.02);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::nanogpt_test

@@ -13,8 +13,7 @@
 #include "ops/reference.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::objective_test {
 
 using reference::Array;
 
@@ -140,5 +139,4 @@ TEST(Objectives, ForwardDivergenceToATeacher) {
   expect_close(head.gradient(r), f.floats("forward_kl.1.grad_logits"), 1 / count);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::objective_test

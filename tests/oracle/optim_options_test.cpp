@@ -5,8 +5,7 @@
 #include "optim/reference.h"
 #include "oracle/optim_oracle.h"
 
-namespace ingot {
-namespace {
+namespace ingot::optim_options_test {
 
 using namespace test;
 
@@ -156,5 +155,4 @@ TEST(OracleOptim, MuonClip) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::optim_options_test

@@ -10,8 +10,7 @@
 #include "optim/schedule.h"
 #include "oracle/optim_oracle.h"
 
-namespace ingot {
-namespace {
+namespace ingot::optim_test {
 
 using namespace test;
 
@@ -233,5 +232,4 @@ TEST(OracleOptim, SchedulesAtEveryStep) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::optim_test

@@ -11,8 +11,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::peft_test {
 
 using reference::Array;
 
@@ -85,5 +84,4 @@ TEST(Peft, ThereAndBack) {
   if (check.exit_code == 0) std::printf("%s", check.output.c_str());
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::peft_test

@@ -20,8 +20,7 @@
 #include "support/tiny_run.h"
 #include "train/step.h"
 
-namespace ingot {
-namespace {
+namespace ingot::record_test {
 
 using reference::Array;
 using test::relative_difference;
@@ -334,5 +333,4 @@ TEST(Record, MaskIsTheScripts) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::record_test

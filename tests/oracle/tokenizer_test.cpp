@@ -13,8 +13,7 @@
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer_spec.h"
 
-namespace ingot {
-namespace {
+namespace ingot::tokenizer_test {
 
 using nlohmann::json;
 
@@ -104,5 +103,4 @@ TEST(TokenizerOracleTemplate, GivesRoles) {
   EXPECT_EQ(ids.back(), 2);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::tokenizer_test

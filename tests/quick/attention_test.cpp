@@ -15,8 +15,7 @@
 #include "device/cpu/attention_reference.h"
 #include "device/cpu/isa.h"
 
-namespace ingot {
-namespace {
+namespace ingot::attention_test {
 
 struct Shape {
   int64_t heads, kv_heads, width;
@@ -299,5 +298,4 @@ TEST_F(Attention, NarrowStorageRoundsOnce) {
   for (size_t i = 0; i < narrow.size(); ++i) ASSERT_EQ(narrow[i].bits, to_bf16(p.o[i]).bits);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::attention_test

@@ -20,8 +20,7 @@
 #include "support/support.h"
 #include "tensor/dtype.h"
 
-namespace ingot {
-namespace {
+namespace ingot::base_test {
 
 // Known answers published with the Random123 library.
 TEST(Philox, MatchesPublishedVectors) {
@@ -157,5 +156,4 @@ TEST(Log, AFileKeepsLinesWithTheirTime) {
   EXPECT_FALSE(log::keep_in(folder / "nowhere/log"));
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::base_test

@@ -5,8 +5,7 @@
 
 #include "train/recipe.h"
 
-namespace ingot {
-namespace {
+namespace ingot::batch_schedule_test {
 
 StageConfig stage_of(int64_t steps, std::vector<BatchChange> batches) {
   StageConfig s;
@@ -134,5 +133,4 @@ TEST(OptimizerRecipe, RulesAndErrorsReachTheOptimizer) {
   EXPECT_NE(error("muon_momentum_cooldown = 40").find("0 + 40 > 10"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::batch_schedule_test

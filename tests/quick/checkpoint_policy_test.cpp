@@ -7,8 +7,7 @@
 #include "support/fault_fs.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::checkpoint_policy_test {
 
 using test::FaultFs;
 using test::FileOp;
@@ -68,5 +67,4 @@ TEST(RequireTensors, ListsEverythingAtOnceWithTheNearestName) {
     EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::checkpoint_policy_test

@@ -14,8 +14,7 @@
 #include "support/fault_fs.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::checkpoint_test {
 
 using test::FaultFs;
 using test::FileOp;
@@ -440,5 +439,4 @@ TEST(Checkpoint, LeftoversAreSkippedAndCleared) {
   EXPECT_EQ(fs.list(kFolder), (std::vector<std::string>{"latest", "mine.tmp", "step-00000001"}));
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::checkpoint_test

@@ -10,8 +10,7 @@
 #include "support/tiny_run.h"
 #include "train/step.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::completion_test {
 
 /// log p of every target of the batch as if none were masked.
 reference::Array logprobs(const Model& model, const data::Batch& batch) {
@@ -109,5 +108,4 @@ prompts = []
   EXPECT_LT(loss(steps.back()), loss(steps.front()));
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::completion_test

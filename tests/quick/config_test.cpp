@@ -11,8 +11,7 @@
 #include "base/philox.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::config_test {
 
 enum class Shape { cosine, linear, wsd };
 constexpr auto enum_names(Shape) {
@@ -352,5 +351,4 @@ TEST(Config, SurvivesMutatedRecipes) {
   EXPECT_GT(accepted, 20);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::config_test

@@ -13,8 +13,7 @@
 #include "data/view.h"
 #include "support/data_support.h"
 
-namespace ingot::data {
-namespace {
+namespace ingot::data::data_rows_test {
 
 using Ints = std::vector<int32_t>;
 constexpr int32_t E = 256;
@@ -311,5 +310,4 @@ TEST(Packing, LargeWindowsPackManyExamplesQuickly) {
   EXPECT_LT(seconds, 2.0) << "300,000 examples took 0.05 s when this was written";
 }
 
-}  // namespace
-}  // namespace ingot::data
+}  // namespace ingot::data::data_rows_test

@@ -15,8 +15,7 @@
 #include "data/sampler.h"
 #include "support/data_support.h"
 
-namespace ingot::data {
-namespace {
+namespace ingot::data::data_sampler_test {
 
 template <class Body>
 std::string error_of(const Body& body) {
@@ -394,5 +393,4 @@ TEST(Prefetch, StopsWhileTheQueueIsFull) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::data
+}  // namespace ingot::data::data_sampler_test

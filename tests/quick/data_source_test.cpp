@@ -7,8 +7,7 @@
 #include "data/source.h"
 #include "support/data_support.h"
 
-namespace ingot::data {
-namespace {
+namespace ingot::data::data_source_test {
 
 using test::write_text;
 
@@ -113,5 +112,4 @@ TEST(DataSource, RefusesArchivesAndBinaries) {
   EXPECT_NE(error_of({dir / "c.txt"}).find("zero byte"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace ingot::data
+}  // namespace ingot::data::data_source_test

@@ -10,8 +10,7 @@
 #include "base/philox.h"
 #include "support/data_support.h"
 
-namespace ingot::data {
-namespace {
+namespace ingot::data::data_tokenize_test {
 
 using test::byte_tokenizer;
 using test::write_text;
@@ -365,5 +364,4 @@ TEST_F(Tampering, ManifestSurvivesRandomMutation) {
   EXPECT_LT(accepted, 1500);
 }
 
-}  // namespace
-}  // namespace ingot::data
+}  // namespace ingot::data::data_tokenize_test

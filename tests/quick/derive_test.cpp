@@ -11,8 +11,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::derive_test {
 
 using reference::Array;
 
@@ -158,5 +157,4 @@ TEST(MovingAverage, Weights) {
   EXPECT_EQ(moving_average_weights(2, 0), (std::vector<double>{0, 1}));
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::derive_test

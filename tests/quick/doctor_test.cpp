@@ -16,8 +16,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::doctor_test {
 
 using test::TempDir;
 
@@ -167,5 +166,4 @@ TEST(DoctorCommand, SettingsThatSlowItDownOrMeanNothingAreNotes) {
   EXPECT_NE(r.output.find("; OMP_NUM_THREADS"), std::string::npos) << r.output;
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::doctor_test

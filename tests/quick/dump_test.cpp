@@ -10,8 +10,7 @@
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::dump_test {
 
 /// Bytes of every tensor of the first micro-batch of the first step that run() makes; stops the run after `steps`.
 class FirstStep final : public RunObserver {
@@ -129,5 +128,4 @@ TEST_F(Dump, DependsOnTheMixtureAndTheSamplingMode) {
   EXPECT_NE(of_stream.at(rows), of_random.at(rows));
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::dump_test

@@ -19,8 +19,7 @@
 #include "support/tiny_run.h"
 #include "tokenizer/tokenizer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::exchange_test {
 
 namespace stdfs = std::filesystem;
 
@@ -418,5 +417,4 @@ TEST(Gguf, RefusesWhatLlamaCppComputesDifferently) {
                }), {"qwen3", "Llama 3"});
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::exchange_test

@@ -10,8 +10,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::gemm_bench_test {
 
 using nlohmann::json;
 
@@ -175,5 +174,4 @@ TEST(BenchGemm, TakesRecipesAndRefusesOthers) {
   EXPECT_NE(run({"zaya-tiny", "--band=0"}).exit_code, 0);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::gemm_bench_test

@@ -13,8 +13,7 @@
 #include "base/philox.h"
 #include "device/cpu/isa.h"
 
-namespace ingot {
-namespace {
+namespace ingot::gemm_test {
 
 /// A matrix in f32 or bf16 with a row stride larger than its width; rows beyond are poisoned with NaN.
 struct Matrix {
@@ -385,5 +384,4 @@ TEST_F(Gemm, SymmetricProductHasTheBitsOfTheFullOne) {
   });
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::gemm_test

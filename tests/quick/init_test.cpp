@@ -12,8 +12,7 @@
 #include "support/small_models.h"
 #include "train/step.h"
 
-namespace ingot {
-namespace {
+namespace ingot::init_test {
 
 std::string message_of(const std::function<void()>& fn) {
   try {
@@ -199,5 +198,4 @@ TEST(Mup, OneRateMovesEveryWidthAlike) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::init_test

@@ -5,8 +5,7 @@
 
 #include "comm/launch.h"
 
-namespace ingot {
-namespace {
+namespace ingot::launch_test {
 
 /// Removes every variable that comm/launch reads, sets some, and puts all back.
 class Launched {
@@ -100,5 +99,4 @@ TEST(Launch, AloneIsAWorldOfOneRank) {
   EXPECT_EQ(x[0], 3);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::launch_test

@@ -17,8 +17,7 @@
 #include "support/tiny_run.h"
 #include "train/step.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::lora_test {
 
 using reference::Array;
 
@@ -251,5 +250,4 @@ TEST_F(LoraRun, FrozenParametersStay) {
             std::string::npos);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::lora_test

@@ -14,8 +14,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::machine_test {
 
 using nlohmann::json;
 using test::TempDir;
@@ -170,5 +169,4 @@ TEST(BenchMachine, EvaluatesTheFormulasWithARunsOwnScatter) {
   EXPECT_FALSE(std::filesystem::exists(folder / "run")) << "nothing is trained";
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::machine_test

@@ -13,8 +13,7 @@
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::memory_policy_test {
 
 const Op& op_named(const std::string& name) {
   for (const Op* op : all_ops())
@@ -181,5 +180,4 @@ TEST_F(Limited, ARunUnderALimitHasTheSameBits) {
   EXPECT_EQ(difference(folder_ / "free", folder_ / "tight"), "");
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::memory_policy_test

@@ -7,8 +7,7 @@
 #include "support/support.h"
 #include "train/recipe.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::model_config_test {
 
 std::string message_of(const ModelConfig& m) {
   try {
@@ -225,5 +224,4 @@ TEST(ModelConfig, TenCountsOfTheSmolTrainingPlaybook) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::model_config_test

@@ -6,8 +6,7 @@
 #include "models/decoder.h"
 #include "support/support.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::moe_config_test {
 
 ModelConfig small(const std::function<void(MoeConfig&)>& change = {}) {
   ModelConfig m = model_preset("moe-small");  // 8 experts, top 2, normalised softmax
@@ -82,5 +81,4 @@ TEST(MoeConfig, LatentExpertsAreCountedAsTheyAre) {
   EXPECT_EQ(count_parameters(Decoder(latent)).total - count_parameters(Decoder(plain)).total, 6 * per_layer);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::moe_config_test

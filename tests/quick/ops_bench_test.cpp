@@ -9,8 +9,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::ops_bench_test {
 
 using nlohmann::json;
 
@@ -78,5 +77,4 @@ TEST(BenchOps, RefusesWhatIsNoOp) {
   EXPECT_EQ(bench({"--trials=0"}).exit_code, 3);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::ops_bench_test

@@ -12,8 +12,7 @@
 #include "optim/groups.h"
 #include "optim/schedule.h"
 
-namespace ingot {
-namespace {
+namespace ingot::optim_config_test {
 
 std::string message_of(const std::function<void()>& fn) {
   try {
@@ -262,5 +261,4 @@ TEST(Balance, LoadEntropy) {
   EXPECT_DOUBLE_EQ(normalized_load_entropy(std::vector<int64_t>{0, 0}, 2), 0.0);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::optim_config_test

@@ -15,8 +15,7 @@
 #include "support/small_models.h"
 #include "train/step.h"
 
-namespace ingot {
-namespace {
+namespace ingot::optim_options_test {
 
 using Floats = std::vector<float>;
 
@@ -303,5 +302,4 @@ TEST(QkClip, RefusesModelsWhoseLogitsItCannotScale) {
   EXPECT_NE(message_of([&] { qk_clip_layers(m, {}); }).find("logit_softcap = 30"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::optim_options_test

@@ -17,8 +17,7 @@
 #include "optim/optimizer.h"
 #include "optim/reference.h"
 
-namespace ingot {
-namespace {
+namespace ingot::optim_test {
 
 using Floats = std::vector<float>;
 
@@ -453,5 +452,4 @@ TEST(Optimizer, RefusesTwoParametersOfOneName) {
   EXPECT_THROW(Optimizer({}, model.params), Error);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::optim_test

@@ -6,8 +6,7 @@
 
 #include "device/cpu/isa.h"
 
-namespace ingot {
-namespace {
+namespace ingot::peak_test {
 
 TEST(Peak, IsPlausibleOnEveryInstructionSet) {
   const Isa before = active_isa();
@@ -30,5 +29,4 @@ TEST(Peak, BandwidthIsPlausible) {
   EXPECT_LT(peak.read_gbs, 2000.0);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::peak_test

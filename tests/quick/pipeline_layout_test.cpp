@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 
-namespace ingot {
-namespace {
+namespace ingot::pipeline_layout_test {
 
 int64_t layers_of(const PipelineLayout& p) {
   int64_t n = 0;
@@ -97,5 +96,4 @@ TEST(PipelineLayout, Even) {
   EXPECT_THROW(even_pipeline_layout(4, 2, 7, 0), Error);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::pipeline_layout_test

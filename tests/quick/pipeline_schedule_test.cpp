@@ -6,8 +6,7 @@
 #include "parallel/pipeline_simulator.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::pipeline_schedule_test {
 
 using enum PipelineScheduleKind;
 
@@ -175,5 +174,4 @@ TEST(PipelineSchedule, BrokenTablesAreNoticed) {
   expect_refused("beside", [](PipelineSchedule& s) { s.ranks[0].front().beside = s.ranks[0][1].work; });
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::pipeline_schedule_test

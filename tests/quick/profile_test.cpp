@@ -12,8 +12,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::profile_test {
 
 using nlohmann::json;
 
@@ -275,5 +274,4 @@ TEST_F(ProfileRun, RefusesWhatItCannotProfile) {
   EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--ranks=2", "--parallel.tensor=3"}).exit_code, 1);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::profile_test

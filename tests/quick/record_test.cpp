@@ -14,8 +14,7 @@
 #include "record/tensorboard.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::record_test {
 
 std::string hex(const std::string& bytes) {
   std::string out;
@@ -215,5 +214,4 @@ TEST(Progress, LinesAreLimitedAndSayTimeLeft) {
   EXPECT_EQ(format_count(8840488784.0), "8.84B");
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::record_test

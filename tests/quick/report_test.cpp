@@ -13,8 +13,7 @@
 #include "record/svg_plot.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::report_test {
 
 MetricRow synthetic_row(int64_t step, int64_t steps) {
   const Random random(5, RandomPurpose::test, static_cast<uint64_t>(step));
@@ -149,5 +148,4 @@ TEST(Report, NumbersForPeople) {
   EXPECT_EQ(group_digits(-123), "-123");
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::report_test

@@ -3,8 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ingot {
-namespace {
+namespace ingot::run_layout_test {
 
 Recipe recipe_of(const std::string& parallel, const std::string& stage = "") {
   return recipe_from_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n[[stages]]\n" + stage + "\n[parallel]\n" + parallel, "test");
@@ -94,5 +93,4 @@ TEST(RunLayout, IsDescribed) {
   EXPECT_EQ(describe_layout(r)[0], "4 = 1 with other sequences x 4 sharing each sequence (by ring, heads among 2)");
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::run_layout_test

@@ -10,8 +10,7 @@
 #include "base/philox.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::safetensors_test {
 
 using test::TempDir;
 
@@ -213,5 +212,4 @@ TEST(Safetensors, RandomDamageNeverCrashes) {
   EXPECT_LT(accepted, 40000);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::safetensors_test

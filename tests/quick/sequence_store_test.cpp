@@ -6,8 +6,7 @@
 #include <optional>
 #include <vector>
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::sequence_store_test {
 
 constexpr int64_t kLayers = 3, kHeads = 2, kWidth = 4, kConv = 12, kDelayed = 4;
 constexpr int64_t kRow = kConv + 2 * kDelayed;  // packed [q | k | v]: H = 1, G = 2
@@ -188,5 +187,4 @@ TEST(SequenceStore, MisuseIsCaught) {
   EXPECT_THROW(SequenceStore(layout(DType::i32, false), 3), InternalError);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::sequence_store_test

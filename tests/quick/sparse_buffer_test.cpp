@@ -8,8 +8,7 @@
 
 #include "tensor/arena.h"
 
-namespace ingot {
-namespace {
+namespace ingot::sparse_buffer_test {
 
 int64_t resident_bytes(const Buffer& buffer) {
   const int64_t page = ::sysconf(_SC_PAGESIZE), pages = (buffer.bytes() + page - 1) / page;
@@ -34,5 +33,4 @@ TEST(SparseBuffer, HasTheMemoryThatWasWrittenAndNotGivenBack) {
   EXPECT_EQ(resident_bytes(buffer), 16 * kMiB);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::sparse_buffer_test

@@ -8,8 +8,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::step_bench_test {
 
 using nlohmann::json;
 
@@ -92,5 +91,4 @@ TEST(BenchStep, RefusesWhatIsNoModelOrStep) {
   EXPECT_EQ(bench({"gpt-10m", "--trials=0"}).exit_code, 3);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::step_bench_test

@@ -18,8 +18,7 @@
 #include "train/objective.h"
 #include "train/step.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::tape_test {
 
 class AnyKernel : public ::testing::Test {
  protected:
@@ -463,5 +462,4 @@ TEST_F(TapeTest, DumpPrintsOneLinePerNode) {
             "  activation{relu2 out=bf16} x=%2:f32[2, 3] -> y=%3:bf16[2, 3]\n");
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::tape_test

@@ -21,8 +21,7 @@
 #include "tokenizer/tokenizer_spec.h"
 #include "tokenizer/utf8.h"
 
-namespace ingot {
-namespace {
+namespace ingot::tokenizer_test {
 
 using nlohmann::json;
 
@@ -455,5 +454,4 @@ TEST(TokenizerChat, MarkersInMessagesAreText) {
   EXPECT_NE(message_of([&] { encode_chat(bare, messages, false); }).find("<|im_start|>"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::tokenizer_test

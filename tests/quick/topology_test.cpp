@@ -10,8 +10,7 @@
 #include "comm/cores.h"
 #include "support/support.h"
 
-namespace ingot {
-namespace {
+namespace ingot::topology_test {
 
 using Strings = std::vector<std::string>;
 
@@ -99,5 +98,4 @@ TEST(Topology, FilesAreReadAndMistakesNamed) {
   EXPECT_THROW(load("[[nodes]]\nhosts = [\"a\"]\ndomains = [\"0\"]\nrails = [\"x\", \"y\"]\n"), Error);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::topology_test

@@ -10,8 +10,7 @@
 #include "ops/reference.h"
 #include "support/support.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::upcycle_test {
 
 ModelConfig dense_config(MlpKind kind) {
   ModelConfig m = model_preset("llama-small");
@@ -132,5 +131,4 @@ TEST(Upcycle, RefusesWhatIsNotExact) {
   EXPECT_NE(message(good, {2, 2, 6}).find("the 4 experts"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::upcycle_test

@@ -13,8 +13,7 @@
 #include "device/cpu/vector_functions.h"
 #include "device/cpu/vmath_scalar.h"
 
-namespace ingot {
-namespace {
+namespace ingot::vmath_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -161,5 +160,4 @@ TEST(Reduce, SameBitsEverywhereAndCloseToDouble) {
   force_isa(before);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::vmath_test

@@ -19,8 +19,7 @@
 #include "support/paper_ranks.h"
 #include "support/small_models.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::axis_types_test {
 
 class PaperLayouts : public testing::TestWithParam<PaperLayout> {};
 
@@ -394,5 +393,4 @@ TEST(AxisTypes, AnOpFromOutsideSaysWhatItDoes) {
   EXPECT_THROW(set_axis_rule(mine, {.passes = kElementwise}), Error);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::axis_types_test

@@ -8,8 +8,7 @@
 #include "ops/collective/exchange.h"
 #include "ops/reference.h"
 
-namespace ingot {
-namespace {
+namespace ingot::collective_test {
 
 using reference::Array;
 using Builder = Value (*)(Tape&, Communicator*, const Value&);
@@ -138,5 +137,4 @@ TEST(Collectives, OneRankRecordsNothing) {
   EXPECT_TRUE(tape.nodes().empty());
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::collective_test

@@ -11,8 +11,7 @@
 #include "support/support.h"
 #include "support/world_checks.h"
 
-namespace ingot {
-namespace {
+namespace ingot::comm_test {
 
 using test::Ranks, test::everyone, test::tensor;
 using namespace test::world_checks;
@@ -200,5 +199,4 @@ TEST(Communicator, ADroppedOperationFailsItsPeers) {
   expect_parts(message, {"rank 1 in all_reduce", "rank 0 withdrew"});
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::comm_test

@@ -16,8 +16,7 @@
 #include "parallel/rank_groups.h"
 #include "support/counting_communicator.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::context_test {
 
 using reference::Array;
 constexpr int64_t kLength = 24, kSequences = 2, kTokens = kLength * kSequences;
@@ -326,5 +325,4 @@ TEST(ContextAttention, FastKernelEqualsTheOrdinaryOne) {
   set_kernel_policy(before);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::context_test

@@ -11,8 +11,7 @@
 #include "optim/reference.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::curve_test {
 
 struct Curve {
   std::vector<double> losses;
@@ -188,5 +187,4 @@ std::string case_name(const ::testing::TestParamInfo<LayoutCase>& info) { return
 INSTANTIATE_TEST_SUITE_P(Ranks, Curves, ::testing::ValuesIn(curve_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Ranks, SinglePrecisionCurves, ::testing::ValuesIn(curve_cases()), case_name);
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::curve_test

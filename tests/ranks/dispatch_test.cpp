@@ -14,8 +14,7 @@
 #include "ops/reference.h"
 #include "support/counting_communicator.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::dispatch_test {
 
 using reference::Array;
 constexpr int64_t kSentTokens = 24, kWidth = 16, kExperts = 8, kTopK = 3;
@@ -454,5 +453,4 @@ TEST(Dispatchers, RanksWithUnequalTokensAreAnError) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::dispatch_test

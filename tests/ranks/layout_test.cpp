@@ -6,8 +6,7 @@
 #include "comm/threads.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::layout_test {
 
 class Layouts : public ::testing::TestWithParam<LayoutCase> {};
 
@@ -199,5 +198,4 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
   expect("llama", {.cp = 3}, {}, "sequences of 16 tokens cannot be cut into 6 chunks");
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::layout_test

@@ -12,8 +12,7 @@
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot {
-namespace {
+namespace ingot::measure_test {
 
 using test::run_process;
 
@@ -121,5 +120,4 @@ TEST(LaunchCommand, SaysWhatIsMissing) {
   EXPECT_NE(absent.output.find("/nowhere/mpirun"), std::string::npos) << absent.output;
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::measure_test

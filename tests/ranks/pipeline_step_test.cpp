@@ -13,8 +13,7 @@
 #include "support/small_models.h"
 #include "train/step.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::pipeline_step_test {
 
 constexpr int64_t kRows = 4, kLength = 12;
 constexpr int kSteps = 10;
@@ -114,5 +113,4 @@ TEST(PipelineSteps, KeepCopiesEqualAndFollowOneRank) {
     }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::pipeline_step_test

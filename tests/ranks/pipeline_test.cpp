@@ -12,8 +12,7 @@
 #include "parallel/gradient_reducer.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::pipeline_test {
 
 using enum PipelineScheduleKind;
 
@@ -224,5 +223,4 @@ TEST(PipelineRefusals, NameTheReason) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Pipelines, ::testing::ValuesIn(cases()), pipeline_name);
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::pipeline_test

@@ -12,8 +12,7 @@
 #include "train/reshape.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::reshape_test {
 
 namespace fs = std::filesystem;
 
@@ -115,5 +114,4 @@ TEST_F(Reshape, WhatDoesNotFitIsRefusedAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(folder_ / "out"));
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::reshape_test

@@ -12,8 +12,7 @@
 #include "parallel/unit_keeper.h"
 #include "support/parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::shard_test {
 
 struct ShardCase {
   std::string name;
@@ -205,5 +204,4 @@ TEST(FlatLayouts, TileAndAgree) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::shard_test

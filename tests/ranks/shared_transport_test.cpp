@@ -6,8 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace ingot {
-namespace {
+namespace ingot::shared_transport_test {
 
 /// Counts what it is given; its requests are never done.
 class Elsewhere final : public Transport {
@@ -148,5 +147,4 @@ TEST(SharedTransport, ShortOnesAndThoseToOtherNodesGoAnotherWay) {
   EXPECT_EQ(node.elsewhere[0], 3);
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::shared_transport_test

@@ -9,8 +9,7 @@
 #include "support/small_models.h"
 #include "train/step.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::step_test {
 
 constexpr int64_t kStepRows = 4, kStepLength = 12;
 
@@ -71,5 +70,4 @@ TEST(OptimizerStep, OnTwoDataRanksEqualsOneRank) {
   EXPECT_LE(worst, 1e-6);
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::step_test

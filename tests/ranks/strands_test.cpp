@@ -7,8 +7,7 @@
 #include "base/error.h"
 #include "comm/threads.h"
 
-namespace ingot {
-namespace {
+namespace ingot::strands_test {
 
 TEST(Strands, TakeTurnsWhereTheyWaitAndCollectivesMeet) {
   std::string turns[2];
@@ -66,5 +65,4 @@ TEST(Strands, AnErrorInOneEndsTheOther) {
   }
 }
 
-}  // namespace
-}  // namespace ingot
+}  // namespace ingot::strands_test

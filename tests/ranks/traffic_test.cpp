@@ -9,8 +9,7 @@
 #include "support/counting_communicator.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::traffic_test {
 
 /// The groups of a rank, each counting.
 class CountedGroups {
@@ -243,5 +242,4 @@ TEST(Traffic, OfTheAllToAllIsThatOfTheRecordedRoutes) {
     }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::traffic_test

@@ -15,8 +15,7 @@
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::trainer_test {
 
 /// Of a loss in fp32 on another layout, relative: sums in other orders, over 24 steps (found: 1.2e-8).
 constexpr double kRounding = 1e-6;
@@ -491,5 +490,4 @@ TEST_F(TrainerRanks, RanksWithDifferentRecipesAreRefused) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::trainer_test

@@ -11,8 +11,7 @@
 #include "ops/reference.h"
 #include "support/layout_parity.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::transfer_test {
 
 /// Writes down when operations of a group begin and are waited for.
 class Diary final : public Communicator {
@@ -184,5 +183,4 @@ TEST(Transfers, AProductThatBeganWithOwnRowsHasTheSameBits) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::transfer_test

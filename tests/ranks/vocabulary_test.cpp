@@ -11,8 +11,7 @@
 #include "ops/reference.h"
 #include "ops/shard_index/shard_index.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::vocabulary_test {
 
 using reference::Array;
 constexpr int64_t kRows = 7, kWidth = 5, kVocabulary = 17;
@@ -94,5 +93,4 @@ TEST(Vocabulary, PartsEqualTheWhole) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::vocabulary_test

@@ -13,8 +13,7 @@
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::options_test {
 
 TEST(OptionsChild, DISABLED_Run) {
   const char* recipe = std::getenv("INGOT_TEST_RECIPE");
@@ -172,5 +171,4 @@ TEST(Options, KilledAndResumedIsUndisturbed) {
   }
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::options_test

@@ -17,8 +17,7 @@
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
-namespace ingot::test {
-namespace {
+namespace ingot::test::resume_test {
 
 namespace fs = std::filesystem;
 
@@ -197,5 +196,4 @@ TEST_F(Resume, AFinishedRunStaysAsItIs) {
   EXPECT_EQ(after.size(), before.size());
 }
 
-}  // namespace
-}  // namespace ingot::test
+}  // namespace ingot::test::resume_test

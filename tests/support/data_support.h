@@ -26,12 +26,6 @@ inline data::TokenizerView byte_tokenizer(bool with_eos = true) {
   return view;
 }
 
-inline void write_text(const std::string& path, std::string_view text) {
-  const auto file = real_file_system().create(path);  // no sync: only the next lines read it
-  file->append(text.data(), text.size());
-  file->close();
-}
-
 /// Tokenizes the documents (none may be empty or contain '|') with the byte tokenizer; no validation split.
 inline std::shared_ptr<const data::TokenSplit> make_split(const TempDir& dir, const std::string& name,
                                                           const std::vector<std::string>& documents,

@@ -1,6 +1,7 @@
-// What many tests need: a temporary folder of their own, fixture paths, shared data that may be absent.
+// What many tests need: a temporary folder of their own, small files, fixture paths, shared data that may be absent.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ingot::test {
@@ -18,6 +19,9 @@ class TempDir {
  private:
   std::string path_;
 };
+
+void write_text(const std::string& path, std::string_view content);
+std::string read_text(const std::string& path);
 
 /// Absolute path of a committed fixture under tests/fixtures/.
 std::string fixture(const std::string& name);

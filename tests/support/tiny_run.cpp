@@ -208,14 +208,4 @@ ProcessResult run_process(const std::vector<std::string>& command,
   return Process(command, environment).wait();
 }
 
-void write_text(const std::string& path, const std::string& content) {
-  std::ofstream(path, std::ios::binary) << content;
-}
-
-std::string read_text(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 }  // namespace ingot::test

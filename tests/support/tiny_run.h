@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "support/support.h"
+
 namespace ingot::test {
 
 /// Words drawn from a fixed list, in documents divided by blank lines; the same on every machine.
@@ -52,8 +54,5 @@ class Process {
 
 ProcessResult run_process(const std::vector<std::string>& command,
                           const std::vector<std::string>& environment = {});
-
-void write_text(const std::string& path, const std::string& content);
-std::string read_text(const std::string& path);
 
 }  // namespace ingot::test
