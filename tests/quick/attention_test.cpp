@@ -110,6 +110,8 @@ const std::vector<Shape> kShapes = {
     {3, 3, 16, {90, 33}, 70, 5.0f},
     {2, 2, 1, {65}, 1},
     {2, 2, 64, {129}, 0, 0, DType::bf16},
+    {8, 1, 144, {90, 31}},  // backward takes these in several shares of the rows
+    {9, 1, 144, {150}, 40, 5.0f},
 };
 
 void expect_close(const float* found, const std::vector<double>& expected, double bound,

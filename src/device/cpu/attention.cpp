@@ -44,14 +44,9 @@ void raise(float& target, float value) {
   }
 }
 
-struct Unit {
-  const AttentionSpan* span;
-  int64_t group, row0, row1;
-};
-
 /// Units of a call, the longest work (late rows) first so that threads end together. Kept per thread.
-std::vector<Unit>& plan_forward(const AttentionArgs& a) {
-  thread_local std::vector<Unit> units;
+std::vector<AttentionShare>& plan_forward(const AttentionArgs& a) {
+  thread_local std::vector<AttentionShare> units;
   units.clear();
   const int64_t group_heads = a.heads / a.kv_heads;
   int64_t total = 0;
@@ -78,19 +73,20 @@ float* scratch_floats(int64_t count) {
 void attention_forward(const AttentionArgs& args) {
   check(args);
   const int64_t group_heads = args.heads / args.kv_heads;
-  const std::vector<Unit>& units = plan_forward(args);
+  const std::vector<AttentionShare>& units = plan_forward(args);
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   if (args.max_logit != nullptr) std::fill_n(args.max_logit, args.heads, kLowest);
   parallel_for(static_cast<int64_t>(units.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Unit& u = units[static_cast<size_t>(i)];
+      const AttentionShare& u = units[static_cast<size_t>(i)];
+      const auto next = static_cast<size_t>(i + num_threads());
       const int64_t rows = (u.row1 - u.row0) * group_heads;
       const int64_t floats = attention_scratch(rows, args.width, args.values());
       float* memory = scratch_floats(group_heads + 16 + floats);
       float* top = memory + (floats + 15) / 16 * 16;
       std::fill_n(top, group_heads, kLowest);
       INGOT_ISA_CALL(attention_unit)
-      ({&args, u.span, u.group, u.row0, u.row1, memory, args.max_logit != nullptr ? top : nullptr});
+      ({&args, u, next < units.size() ? &units[next] : nullptr, memory, args.max_logit != nullptr ? top : nullptr});
       if (args.max_logit != nullptr)
         for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[u.group * group_heads + h], top[h]);
     }
@@ -104,13 +100,17 @@ void attention_backward(const AttentionBackwardArgs& args) {
   INGOT_CHECK(args.d_type == DType::f32 || args.d_type == DType::bf16, "type {}", name_of(args.d_type));
   for (int64_t s = 0; s < a.span_count; ++s)
     INGOT_CHECK(a.spans[s].k_blocks == nullptr, "span {}: no backward through blocks", s);
-  parallel_for(a.span_count * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
+  const int64_t count = a.span_count * a.kv_heads;
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const AttentionSpan& span = a.spans[i / a.kv_heads];
       if (span.rows == 0 && span.key_count() == 0) continue;
-      const int64_t rows = span.rows * (a.heads / a.kv_heads);
-      float* memory = scratch_floats(attention_backward_scratch(rows, a.width, a.values()));
-      INGOT_ISA_CALL(attention_backward_unit)({&args, &span, i % a.kv_heads, memory});
+      const int64_t group_heads = a.heads / a.kv_heads;
+      float* memory = scratch_floats(
+          attention_backward_scratch(span.rows * group_heads, span.key_count(), group_heads, a.width, a.values()));
+      const int64_t next = i + num_threads();
+      INGOT_ISA_CALL(attention_backward_unit)
+      ({&args, &span, i % a.kv_heads, next < count ? &a.spans[next / a.kv_heads] : nullptr, next % a.kv_heads, memory});
     }
   });
 }

@@ -7,13 +7,19 @@
 
 namespace ingot {
 
-/// One writer's share of a forward: rows row0 .. row1 of a span, the query heads of one key-value head.
-struct AttentionUnit {
-  const AttentionArgs* args;
+/// Rows row0 .. row1 of a span, the query heads of one key-value head.
+struct AttentionShare {
   const AttentionSpan* span;
   int64_t group, row0, row1;
-  float* scratch;    ///< attention_scratch(...) floats, 64-byte aligned
-  float* max_logit;  ///< [heads of the group], raised to the unit's maxima; nullptr: not wanted
+};
+
+/// One writer's share of a forward.
+struct AttentionUnit {
+  const AttentionArgs* args;
+  AttentionShare share;
+  const AttentionShare* next;  ///< what this thread likely does next, fetched meanwhile; nullptr: unknown
+  float* scratch;              ///< attention_scratch(...) floats, 64-byte aligned
+  float* max_logit;            ///< [heads of the group], raised to the unit's maxima; nullptr: not wanted
 };
 
 /// All gradients of one span and key-value head.
@@ -21,7 +27,9 @@ struct AttentionBackwardUnit {
   const AttentionBackwardArgs* args;
   const AttentionSpan* span;
   int64_t group;
-  float* scratch;  ///< attention_backward_scratch(...) floats
+  const AttentionSpan* next_span;  ///< what this thread likely does next; nullptr: unknown
+  int64_t next_group;
+  float* scratch;                  ///< attention_backward_scratch(...) floats
 };
 
 INGOT_ISA_KERNEL(void, attention_unit, (const AttentionUnit& unit));
@@ -39,9 +47,19 @@ constexpr int64_t attention_scratch(int64_t rows, int64_t width, int64_t values)
   const int64_t w = attention_padded(width) + attention_padded(values);
   return rows * (w + 16 + 16) + kAttentionBlock * w + kAttentionTile * (kAttentionBlock + 16) + 64;
 }
-constexpr int64_t attention_backward_scratch(int64_t rows, int64_t width, int64_t values) {
+/// Pairs (row, head) that backward takes past all keys at a time: with their gradients 400 KiB, which stay in level 2.
+constexpr int64_t attention_back_rows(int64_t group_heads, int64_t width, int64_t values) {
+  const int64_t fit = (int64_t{100} << 10) / (2 * attention_padded(width) + attention_padded(values)) / group_heads;
+  return (fit > 16 ? fit : 16) * group_heads;
+}
+/// `rows` (row, head) pairs over `keys` keys; group_heads pairs a row.
+constexpr int64_t attention_backward_scratch(int64_t rows, int64_t keys, int64_t group_heads, int64_t width,
+                                             int64_t values) {
   const int64_t w = attention_padded(width), v = attention_padded(values);
-  return rows * (2 * w + v + 32) + kAttentionBlock * (3 * w + 2 * v) + 2 * kAttentionBackRows * kAttentionBlock + 64;
+  const int64_t most = attention_back_rows(group_heads, width, values);
+  const int64_t sums = rows > most ? (keys + kAttentionBlock - 1) / kAttentionBlock : 1;  // blocks of dK and dV held
+  return (rows < most ? rows : most) * (2 * w + v + 32) + kAttentionBlock * (2 * w + v + sums * (w + v)) +
+         2 * kAttentionBackRows * kAttentionBlock + 64;
 }
 
 }  // namespace ingot

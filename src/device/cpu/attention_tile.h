@@ -1,5 +1,6 @@
 // Small matrix products and copies that the attention kernels share; see simd.h for the rules.
 #pragma once
+#include "device/cpu/attention_kernels.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/simd.h"
 #include "device/cpu/transpose.h"
@@ -125,18 +126,20 @@ template <class T>
 INGOT_INLINE void transpose_rows(const T* x, int64_t stride, int64_t rows, int64_t width, float* out) {
   for (int64_t i = 0; i < rows; i += kLanes)
     for (int64_t j = 0; j < width; j += kLanes) {
-      const int depth = static_cast<int>(width - j < kLanes ? width - j : kLanes);
       Vec r[kLanes];
+      const int depth = static_cast<int>(width - j < kLanes ? width - j : kLanes);
+      if (i + kLanes <= rows && depth == kLanes) {
 #pragma GCC unroll 16
-      for (int q = 0; q < kLanes; ++q) {
-        if (i + q >= rows)
-          r[q] = zero();
-        else
-          r[q] =
-              depth == kLanes ? load(x + (i + q) * stride + j) : load_tail(x + (i + q) * stride + j, depth);
+        for (int q = 0; q < kLanes; ++q) r[q] = load(x + (i + q) * stride + j);
+        transpose(r);
+#pragma GCC unroll 16
+        for (int q = 0; q < kLanes; ++q) store(out + (j + q) * kAttentionBlock + i, r[q]);
+        continue;
       }
+      for (int q = 0; q < kLanes; ++q)
+        r[q] = i + q < rows ? load_tail(x + (i + q) * stride + j, depth) : zero();
       transpose(r);
-      for (int q = 0; q < depth; ++q) store(out + (j + q) * 64 + i, r[q]);
+      for (int q = 0; q < depth; ++q) store(out + (j + q) * kAttentionBlock + i, r[q]);
     }
 }
 
@@ -153,14 +156,37 @@ INGOT_INLINE Vec lane_numbers() {
   return load(kNumbers);
 }
 
-/// The visible keys of a row within a block: low <= index <= high.
+/// vexp(x), bit for bit, of an x that is at most 44; of a larger one nonsense, which the caller masks. The power of two
+/// takes half of the operations, because n + 64 needs no case apart.
+INGOT_INLINE Vec exp_below(Vec x) {
+  x = max(set1(-104.0f), x);
+  const Vec magic = set1(12582912.0f);
+  const Vec t = fma(x, set1(1.44269504f), magic);
+  const Vec nf = t - magic;
+  Vec r = fma(nf, set1(-0.693359375f), x);
+  r = fma(nf, set1(2.1219444e-4f), r);
+  Vec p = set1(0.001392618359f);
+  p = fma(p, r, set1(0.008363179053f));
+  p = fma(p, r, set1(0.04166655462f));
+  p = fma(p, r, set1(0.1666657699f));
+  p = fma(p, r, set1(0.5f));
+  p = fma(p, r * r, r) + set1(1.0f);
+  const Vec power = as_float(shift_left<23>(as_int(t)) + set1i((127 + 64) << 23));  // 2^(n + 64)
+  return p * power * set1(0x1p-64f);
+}
+
+/// The visible keys of a row within a block: low <= index <= high. Both grow with the row.
 struct Visible {
   int64_t low, high;
 };
 
+/// Whether all rows of a tile see each of the block's first `keys` keys.
+INGOT_INLINE bool all_visible(Visible first_row, Visible last_row, int64_t keys) {
+  return last_row.low <= 0 && first_row.high >= keys - 1;
+}
+
 /// x where first + lane lies in the visible range, else `hidden`.
 INGOT_INLINE Vec mask_keys(Vec x, int64_t first, Visible keys, Vec hidden) {
-  if (first >= keys.low && first + kLanes - 1 <= keys.high) return x;
   const Vec index = lane_numbers() + set1(static_cast<float>(first));
   const Vec below = select(index < set1(static_cast<float>(keys.low)), hidden, x);
   return select(set1(static_cast<float>(keys.high)) < index, hidden, below);

@@ -1,20 +1,14 @@
 // The forward of attention.h for one unit: see attention_kernels.h. For each block of 64 keys, keys are
 // turned and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
 // registers and level 1.
-#include "device/cpu/attention_kernels.h"
+#include "device/cpu/attention_ahead.h"
 #include "device/cpu/attention_tile.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
-
-INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
+constexpr int kBlockVecs = kBlock / kLanes;
 
 /// A unit's scratch. Rows are (query row, head of the group), the head running fastest.
 struct Work {
@@ -32,18 +26,22 @@ struct Work {
   float* factor;    // [6]
 
   int64_t position(int64_t row) const { return first_position + row / group_heads; }
+  Visible visible(int64_t row, int64_t key0) const {
+    const int64_t t = position(row);
+    return {window.first(t) - key0, min64(t, keys - 1) - key0};
+  }
 };
 
 Work make_work(const AttentionUnit& u) {
   const AttentionArgs& a = *u.args;
   Work w;
   w.args = u.args;
-  w.span = u.span;
-  w.window = a.window_of(*u.span);
+  w.span = u.share.span;
+  w.window = a.window_of(*w.span);
   w.group_heads = a.heads / a.kv_heads;
-  w.rows = (u.row1 - u.row0) * w.group_heads;
-  w.first_position = u.span->past + u.row0;
-  w.keys = u.span->key_count();
+  w.rows = (u.share.row1 - u.share.row0) * w.group_heads;
+  w.first_position = w.span->past + u.share.row0;
+  w.keys = w.span->key_count();
   w.padded = attention_padded(a.width);
   w.v_padded = attention_padded(a.values());
   float* p = u.scratch;
@@ -58,16 +56,17 @@ Work make_work(const AttentionUnit& u) {
   return w;
 }
 
-/// Scales, caps and masks the scores of one row; returns their maximum.
-template <bool kCap>
+/// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors there.
+template <bool kCap, bool kAll>
 INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
   const float lowest = -__builtin_inff();
   const Vec scale = set1(w.args->scale);
   Vec top = set1(lowest);
-  for (int v = 0; v < vecs; ++v) {
+#pragma GCC unroll 4
+  for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
     Vec x = load(s + v * kLanes) * scale;
     if (kCap) x = vtanh(x / set1(w.args->softcap)) * set1(w.args->softcap);
-    x = mask_keys(x, v * kLanes, keys, set1(lowest));
+    if (!kAll) x = mask_keys(x, v * kLanes, keys, set1(lowest));
     store(s + v * kLanes, x);
     top = max(top, x);
   }
@@ -76,28 +75,26 @@ INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
 
 /// Online softmax of a tile: turns scores into probabilities relative to the rows' new maxima, decays the
 /// sums, and leaves in w.factor what the values summed so far must be multiplied by.
-void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
-  const AttentionArgs& a = *w.args;
+template <bool kCap, bool kAll>
+INGOT_INLINE void softmax_rows(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
   const float lowest = -__builtin_inff();
   float before[16] = {}, base[16] = {};
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t position = w.position(row0 + i);
-    const Visible visible{w.window.first(position) - key0, min64(position, w.keys - 1) - key0};
-    float* s = w.s + i * kBlock;
-    const float top =
-        a.softcap > 0 ? mask_row<true>(w, s, vecs, visible) : mask_row<false>(w, s, vecs, visible);
+    const Visible visible = kAll ? Visible{} : w.visible(row0 + i, key0);
+    const float top = mask_row<kCap, kAll>(w, w.s + i * kBlock, vecs, visible);
     before[i] = w.largest[row0 + i];
     const float now = before[i] > top ? before[i] : top;
     w.largest[row0 + i] = now;
     base[i] = now == lowest ? 0.0f : now;  // nothing seen yet: keep inf - inf away
   }
-  for (int i = 0; i < kTileRows; i += kLanes) store(w.factor + i, vexp(load(before + i) - load(base + i)));
+  for (int i = 0; i < kTileRows; i += kLanes) store(w.factor + i, exp_below(load(before + i) - load(base + i)));
   for (int64_t i = 0; i < rows; ++i) {
     float* s = w.s + i * kBlock;
     const Vec shift = set1(base[i]);
     Lanes total = lanes(0.0f);
-    for (int v = 0; v < vecs; ++v) {
-      const Vec p = vexp(load(s + v * kLanes) - shift);
+#pragma GCC unroll 4
+    for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
+      const Vec p = exp_below(load(s + v * kLanes) - shift);
       store(s + v * kLanes, p);
       total.v[v % kLaneVecs] = total.v[v % kLaneVecs] + p;
     }
@@ -108,24 +105,21 @@ void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t k
   }
 }
 
+void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
+  const bool all = vecs == kBlockVecs && all_visible(w.visible(row0, key0), w.visible(row0 + rows - 1, key0), kBlock);
+  if (w.args->softcap > 0)
+    return all ? softmax_rows<true, true>(w, row0, rows, vecs, key0) : softmax_rows<true, false>(w, row0, rows, vecs, key0);
+  return all ? softmax_rows<false, true>(w, row0, rows, vecs, key0) : softmax_rows<false, false>(w, row0, rows, vecs, key0);
+}
+
 template <class T>
 void load_block(const Work& w, const AttentionUnit& u, int64_t block, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  const int64_t head = u.group * a.width, v_head = u.group * a.values();
-  const T *k, *v;
-  if (w.span->k_blocks != nullptr) {
-    k = static_cast<const T*>(w.span->k_blocks[block]) + head;
-    v = static_cast<const T*>(w.span->v_blocks[block]) + v_head;
-  } else {
-    const int64_t row = w.span->first_key_row() + block * kBlock;
-    k = static_cast<const T*>(a.k) + row * a.k_stride + head;
-    v = static_cast<const T*>(a.v) + row * a.v_stride + v_head;
-  }
-  transpose_rows(k, a.k_stride, keys, a.width, w.k_turned);
-  copy_rows(v, a.v_stride, keys, a.values(), w.v, w.v_padded);
+  transpose_rows(static_cast<const T*>(block_of(a, u.share, block, false)), a.k_stride, keys, a.width, w.k_turned);
+  copy_rows(static_cast<const T*>(block_of(a, u.share, block, true)), a.v_stride, keys, a.values(), w.v, w.v_padded);
 }
 
-void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end) {
+void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, int64_t row_end) {
   const AttentionArgs& a = *w.args;
   const int64_t key0 = block * kBlock;
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
@@ -135,6 +129,7 @@ void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end)
     product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, w.s, kBlock,
                     false, nullptr});
     softmax_tile(w, row, rows, vecs, key0);
+    coming.fetch();
     product<false>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, w.v, w.v_padded, w.o + row * w.v_padded,
                     w.v_padded, true, w.factor});
   }
@@ -143,34 +138,45 @@ void run_block(const Work& w, int64_t block, int64_t row_begin, int64_t row_end)
 template <class T>
 void load_queries(const Work& w, const AttentionUnit& u) {
   const AttentionArgs& a = *w.args;
-  const T* q = static_cast<const T*>(a.q) + (w.span->first_row + u.row0) * a.q_stride;
-  for (int64_t r = 0; r < u.row1 - u.row0; ++r)
-    copy_rows(q + r * a.q_stride + u.group * w.group_heads * a.width, a.width, w.group_heads, a.width,
+  const T* q = static_cast<const T*>(a.q) + (w.span->first_row + u.share.row0) * a.q_stride;
+  for (int64_t r = 0; r < u.share.row1 - u.share.row0; ++r)
+    copy_rows(q + r * a.q_stride + u.share.group * w.group_heads * a.width, a.width, w.group_heads, a.width,
               w.q + r * w.group_heads * w.padded, w.padded);
+}
+
+/// The tree sums (reduce.h) of kLanes rows, one per lane.
+INGOT_INLINE Vec row_sums(const float* sum) {
+  Vec x[kVirtualLanes];
+  for (int v = 0; v < kLaneVecs; ++v) {
+    Vec r[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) r[i] = load(sum + i * kVirtualLanes + v * kLanes);
+    transpose(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) x[v * kLanes + i] = r[i];
+  }
+#pragma GCC unroll 4
+  for (int step = kVirtualLanes / 2; step >= 1; step /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < step; ++i) x[i] = x[i] + x[i + step];
+  return x[0];
 }
 
 /// Divides by the sums, writes o and lse, raises the maxima.
 void finish(const Work& w, const AttentionUnit& u) {
   const AttentionArgs& a = *w.args;
-  constexpr int64_t kRun = 16;
-  for (int64_t first = 0; first < w.rows; first += kRun) {
-    const int64_t count = min64(kRun, w.rows - first);
-    float sums[kRun] = {}, inverse[kRun], logs[kRun];
-    for (int64_t i = 0; i < count; ++i) {
-      Lanes l;
-      for (int v = 0; v < kLaneVecs; ++v) l.v[v] = load(w.sum + (first + i) * kVirtualLanes + v * kLanes);
-      sums[i] = tree_sum(l);
-    }
-    for (int64_t i = 0; i < kRun; i += kLanes) {
-      store(inverse + i, set1(1.0f) / load(sums + i));
-      store(logs + i, vlog(load(sums + i)));
-    }
+  for (int64_t first = 0; first < w.rows; first += kLanes) {
+    const int64_t count = min64(kLanes, w.rows - first);
+    float inverse[kLanes], logs[kLanes];
+    const Vec sums = row_sums(w.sum + first * kVirtualLanes);
+    store(inverse, set1(1.0f) / sums);
+    store(logs, vlog(sums));
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = first + i;
       float* o = w.o + row * w.v_padded;
       for (int64_t j = 0; j < w.v_padded; j += kLanes) store(o + j, load(o + j) * set1(inverse[i]));
-      const int64_t token = w.span->first_row + u.row0 + row / w.group_heads;
-      const int64_t head = u.group * w.group_heads + row % w.group_heads;
+      const int64_t token = w.span->first_row + u.share.row0 + row / w.group_heads;
+      const int64_t head = u.share.group * w.group_heads + row % w.group_heads;
       const int64_t at = token * a.o_stride + head * a.values();
       if (a.o_type == DType::bf16)
         write_row(static_cast<bf16*>(a.o) + at, o, a.values());
@@ -197,8 +203,11 @@ void attention_unit(const AttentionUnit& u) {
   for (int64_t i = 0; i < w.rows * w.v_padded; i += kLanes) store(w.o + i, zero());
   for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
   for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
-  const int64_t last = min64(w.first_position + (u.row1 - u.row0), w.keys) - 1;  // that the last row sees
+  const int64_t last = min64(w.first_position + (u.share.row1 - u.share.row0), w.keys) - 1;  // that the last row sees
   const int64_t first_key = w.window.first(w.first_position);
+  Coming coming(a, u.next, last / kBlock - first_key / kBlock + 1);
+  coming.want(coming.rows[0], a, u.next, a.q, a.type, a.q_stride, a.width);
+  coming.want(coming.rows[1], a, &u.share, a.o, a.o_type, a.o_stride, a.values());
   for (int64_t block = first_key / kBlock; block * kBlock <= last; ++block) {
     const int64_t key0 = block * kBlock;
     const int64_t keys = min64(kBlock, last - key0 + 1);
@@ -209,7 +218,8 @@ void attention_unit(const AttentionUnit& u) {
     const int64_t begin = max64(0, key0 - w.first_position) * w.group_heads;
     int64_t end = w.rows;  // rows whose window still reaches the block
     if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.first_position) * w.group_heads);
-    run_block(w, block, begin, end);
+    coming.before_block(a, u.share, block, last / kBlock, end - begin);
+    run_block(w, coming, block, begin, end);
   }
   finish(w, u);
 }
