@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "record/profile_plots.h"
 #include "record/report_assets.h"
 #include "record/svg_plot.h"
 
@@ -348,7 +349,7 @@ std::string render_report(const ReportData& data) {
   std::string body;
   if (!data.rows.empty())
     body += tiles(data) + loss_plots(data.rows) + small_plots(data.rows) + router_section(data.rows);
-  body += sample_section(data.samples);
+  body += data.profile + sample_section(data.samples);
   body += record_tables(data) + config_section(data.record.config_toml());
   return render_page(name, facts, text_of("build", "ingot"), body);
 }
@@ -367,6 +368,8 @@ void write_report(FileSystem& fs, const std::string& run_folder) {
   data.record = read_run_record(fs, run_folder);
   data.rows = read_metrics(fs, run_folder + "/" + run_files::kMetrics);
   data.samples = read_samples(fs, run_folder + "/" + run_files::kSamples);
+  const std::string profile = run_folder + "/" + run_files::kProfile;
+  if (fs.exists(profile)) data.profile = profile_section(fs.read(profile), profile);
   write_file_atomically(fs, run_folder + "/" + run_files::kReport, render_report(data));
 }
 

@@ -14,6 +14,7 @@ struct ReportData {
   RunRecord record;
   std::vector<MetricRow> rows;  ///< ascending steps
   std::vector<Sample> samples;
+  std::string profile;  ///< section of it (profile_plots.h); "": none
 };
 
 std::string render_report(const ReportData& data);
