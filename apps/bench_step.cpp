@@ -1,6 +1,7 @@
 // `ingot bench step PRESET`: how fast one training step of a model is, as a share of what the machine can do.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <limits>
 
 #include "apps/bench.h"
 #include "base/file_system.h"
@@ -13,8 +14,19 @@ struct StepArguments {
   PresetStep step;
   std::string json;
   int trials = 9, warm_up = 3;
-  bool quiet = false;
+  bool quiet = false, paced = false;
 };
+
+/// A trial for each line of standard input, each trial a line of JSON on standard output.
+StepBenchPace by_lines() {
+  const auto say = [](const StepBenchReport& r) { std::cout << trial_line(r) << std::endl; };
+  return {.next = [say](const StepBenchReport& r) {
+            if (r.trials.empty()) say(r);
+            std::string line;
+            return static_cast<bool>(std::getline(std::cin, line));
+          },
+          .done = say};
+}
 
 }  // namespace
 
@@ -33,11 +45,14 @@ void add_bench_step(CLI::App& bench, int& code) {
   c->add_option("--warm-up", o->warm_up, "steps before that do not")->capture_default_str()->check(CLI::Range(0, 100000));
   c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 sums and masters");
   c->add_flag("--quiet", o->quiet, "without the table of ops");
-  c->add_option("--json", o->json, "write the numbers to this file too");
+  c->add_flag("--paced", o->paced, "a trial for each line of standard input, as a line of JSON: for programs that measure others in turns")
+      ->excludes(c->add_option("--json", o->json, "write the numbers to this file too"));
   c->allow_extras();
   c->callback([o, c, &code] {
-    const StepBenchReport report = bench_step(preset_recipe(o->step, c->remaining()), o->trials, o->warm_up);
-    std::cout << to_text(report, !o->quiet);
+    const StepBenchPace pace = o->paced ? by_lines() : StepBenchPace{};
+    const StepBenchReport report =
+        bench_step(preset_recipe(o->step, c->remaining()), o->paced ? std::numeric_limits<int>::max() / 2 : o->trials, o->warm_up, pace);
+    if (!o->paced) std::cout << to_text(report, !o->quiet);
     if (!o->json.empty()) write_file_atomically(real_file_system(), o->json, to_json(report));
     code = 0;
   });

@@ -36,6 +36,11 @@ Spread over_trials(const StepBenchReport& r, double (*value)(const StepBenchRepo
 
 double trial_tokens(const StepBenchReport& r, const StepTrial& t) { return static_cast<double>(r.batch * r.length) / t.seconds; }
 
+Json trial_json(const StepBenchReport& r, const StepTrial& t) {
+  return {{"seconds", t.seconds}, {"passes_seconds", t.passes}, {"update_seconds", t.update}, {"processor_seconds", t.processor},
+          {"tokens_per_second", trial_tokens(r, t)}, {"peak_before_gflops", t.peak_before}, {"peak_after_gflops", t.peak_after}};
+}
+
 std::string ops_table(const StepBenchReport& r) {
   const auto steps = static_cast<double>(r.trials.size());
   std::string text = fmt::format("\n{:<18} {:>6}", "op", "calls");
@@ -139,7 +144,7 @@ Spread StepBenchReport::share_of_peak() const {
   });
 }
 
-StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up) {
+StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const StepBenchPace& pace) {
   const StageConfig& stage = recipe.stages.at(0);
   if (trials < 1 || warm_up < 0) throw Error(fmt::format("{} trials after {} steps", trials, warm_up), "give at least one trial");
   if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
@@ -155,6 +160,7 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up) {
   for (int i = 0; i < warm_up + trials; ++i) {
     const data::Batch batch = random_batch(r.batch, r.length, recipe.model.vocab, static_cast<uint64_t>(i));
     options.profile = i < warm_up ? nullptr : &r.profile;
+    if (i >= warm_up && pace.next && !pace.next(r)) break;
     StepTrial t;
     if (i >= warm_up) t.peak_before = fma_peak_gflops();
     const double begin = monotonic_seconds(), busy = processor_seconds();
@@ -166,6 +172,7 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up) {
     t.peak_after = fma_peak_gflops();
     t.passes = times.passes, t.update = times.update;
     r.trials.push_back(t);
+    if (pace.done) pace.done(r);
   }
   return r;
 }
@@ -189,11 +196,14 @@ std::string to_text(const StepBenchReport& r, bool ops) {
   return ops ? text + ops_table(r) : text;
 }
 
+std::string trial_line(const StepBenchReport& r) {
+  if (!r.trials.empty()) return trial_json(r, r.trials.back()).dump();
+  return Json{{"ready", true}, {"parameters", r.parameters}, {"flops_per_token", r.flops_per_token}, {"threads", r.threads}, {"isa", r.isa}}.dump();
+}
+
 std::string to_json(const StepBenchReport& r) {
   Json trials = Json::array(), ops = Json::array();
-  for (const StepTrial& t : r.trials)
-    trials.push_back({{"seconds", t.seconds}, {"passes_seconds", t.passes}, {"update_seconds", t.update}, {"processor_seconds", t.processor},
-                      {"tokens_per_second", trial_tokens(r, t)}, {"peak_before_gflops", t.peak_before}, {"peak_after_gflops", t.peak_after}});
+  for (const StepTrial& t : r.trials) trials.push_back(trial_json(r, t));
   for (const auto& [name, p] : r.profile)
     for (int d = 0; d < 3; ++d)
       if (p.seconds[d] > 0)

@@ -2,6 +2,7 @@
 // tokens. Trials take turns with measurements of the fp32 peak P, so that a share of P is of the same minute. What `ingot bench
 // step` prints.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,13 +76,22 @@ struct StepBenchReport {
   Spread share_of_peak() const;      ///< each trial with the mean of its two measurements; 1 is all
 };
 
-/// Runs the recipe's first stage's shape. `warm_up` steps do not count.
-StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up);
+/// Who measures in turns with other programs: `next` is asked before each trial and ends them with false (the first call: after
+/// the warm-up), `done` hears of each.
+struct StepBenchPace {
+  std::function<bool(const StepBenchReport&)> next;
+  std::function<void(const StepBenchReport&)> done;
+};
+
+/// Runs the recipe's first stage's shape. `warm_up` steps do not count; with a pace `trials` is the most.
+StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const StepBenchPace& pace = {});
 
 /// Tokens per second, share of P, and with `ops` a table of them.
 std::string to_text(const StepBenchReport& report, bool ops);
 /// {"format": 1, "model", "precision", "isa", "threads", "batch", "micro_batch", "length", "parameters", "flops_per_token", "loss",
 /// "peak_gflops", "tokens_per_second", "share_of_peak", "trials": [...], "ops": [...]}; docs/measuring.md has the fields.
 std::string to_json(const StepBenchReport& report);
+/// One line: the newest trial as in "trials"; before the first {"ready": true, "parameters", "flops_per_token", "threads", "isa"}.
+std::string trial_line(const StepBenchReport& report);
 
 }  // namespace ingot

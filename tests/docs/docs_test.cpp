@@ -1,5 +1,5 @@
 // Documentation that runs: every ```sh block of README.md and docs/*.md is executed, file by file, in a folder that holds
-// the manual and the recipes, with `ingot` on the path. A block that fails fails the test with its output.
+// the manual, the recipes and the benchmarks, with `ingot` on the path. A block that fails fails the test with its output.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -43,7 +43,7 @@ TEST(Docs, CommandsRun) {
     if (script.empty()) continue;
     ++scripts;
     const test::TempDir dir;
-    for (const char* folder : {"docs", "recipes"}) fs::create_directory_symlink(source / folder, fs::path(dir.path()) / folder);
+    for (const char* folder : {"bench", "docs", "recipes"}) fs::create_directory_symlink(source / folder, fs::path(dir.path()) / folder);
     std::ofstream(dir / "script.sh") << "set -euo pipefail\ncd '" << dir.path() << "'\nexport PATH='"
                                      << fs::path(INGOT_BINARY).parent_path().string() << "':$PATH\n"
                                      << script;

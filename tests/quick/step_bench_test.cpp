@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "support/support.h"
 #include "support/tiny_run.h"
@@ -80,6 +81,25 @@ TEST(BenchStep, EveryFlagReachesTheStep) {
   const json all = json::parse(test::read_text(folder / "step.json"));
   EXPECT_EQ(all["micro_batch"], 2);
   EXPECT_EQ(all["precision"], "bf16");
+}
+
+TEST(BenchStep, PacedAnswersEachLineWithATrial) {
+  std::string command = "printf '\\n\\n' | '" INGOT_BINARY "' bench step --paced";
+  for (const std::string& a : kTiny) command += " " + a;
+  const auto r = test::run_process({"/bin/sh", "-c", command});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  std::istringstream lines(r.output);
+  std::vector<json> answers;
+  for (std::string line; std::getline(lines, line);) answers.push_back(json::parse(line));
+  ASSERT_EQ(answers.size(), 3u) << r.output;
+  EXPECT_EQ(answers[0]["ready"], true);
+  EXPECT_GT(answers[0]["parameters"], 0);
+  EXPECT_GT(answers[0]["flops_per_token"], 0);
+  for (size_t i = 1; i < 3; ++i) {
+    EXPECT_NEAR(answers[i]["tokens_per_second"].get<double>() * answers[i]["seconds"].get<double>(), 64, 1e-6);
+    EXPECT_GT(answers[i]["peak_before_gflops"], 0);
+  }
+  EXPECT_NE(bench(tiny({"--paced", "--json=x.json"})).exit_code, 0) << "there is no report of all trials";
 }
 
 TEST(BenchStep, RefusesWhatIsNoModelOrStep) {
