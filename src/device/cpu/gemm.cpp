@@ -8,15 +8,12 @@
 #include "device/cpu/gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/parallel.h"
 #include "device/cpu/gemm_kernels.h"
+#include "device/cpu/matvec.h"
 #include "device/cpu/scratch.h"
 
 namespace ingot {
@@ -309,7 +306,7 @@ Layout layout_of(const Args& args, bool a_transposed) {
     INGOT_CHECK(args.packed->panel() == INGOT_ISA_CALL(gemm_tile)().cols,
                 "packed for another instruction set");
   }
-  INGOT_CHECK(is_operand(layout.a_type) && is_operand(layout.b_type) && is_operand(layout.c_type) &&
+  INGOT_CHECK(is_operand(layout.a_type) && (is_operand(layout.b_type) || layout.b_packed) && is_operand(layout.c_type) &&
                   is_operand(layout.bias_type),
               "types {} {} {} {}", name_of(layout.a_type), name_of(layout.b_type), name_of(layout.c_type),
               name_of(layout.bias_type));
@@ -344,6 +341,7 @@ void mirror(T* c, int64_t m, int64_t ldc) {
 void gemm(const GemmArgs& args) {
   INGOT_CHECK(args.m >= 0 && args.n >= 0 && args.k >= 0, "m {} n {} k {}", args.m, args.n, args.k);
   const Layout layout = layout_of(args, args.a_transposed);
+  if (gemm_few_rows(args)) return;
   Plan& plan = plan_of_thread();
   plan.problems.push_back({args.m, args.n, args.k, args.a, args.packed ? args.packed->data() : args.b, args.c,
                            args.bias, args.accumulate});
@@ -355,6 +353,7 @@ void gemm_grouped(const GroupedGemmArgs& args) {
   const Layout layout = layout_of(args, false);
   INGOT_CHECK(args.packed == nullptr || args.packed->experts() == args.experts,
               "packed {} experts, expected {}", args.packed ? args.packed->experts() : 0, args.experts);
+  if (gemm_few_rows(args)) return;
   Plan& plan = plan_of_thread();
   const void* b = args.packed ? args.packed->data() : args.b;
   const int64_t b_stride = args.packed ? args.packed->stride() : args.b_stride;
@@ -399,60 +398,6 @@ void syrk_full(const GemmArgs& args) {
     mirror(static_cast<bf16*>(args.c), args.m, args.ldc);
   else
     mirror(static_cast<float*>(args.c), args.m, args.ldc);
-}
-
-// ---- PackedWeights
-// -----------------------------------------------------------------------------------------------
-
-PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
-                             int64_t experts, int64_t b_stride)
-    : type_(type), k_(k), n_(n), experts_(experts) {
-  INGOT_CHECK(is_operand(type) && k >= 0 && n >= 0 && experts >= 1, "type {} k {} n {}", name_of(type), k, n);
-  const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();
-  const bool pairs = type == DType::bf16;
-  panel_ = tile.cols;
-  const int64_t column = pairs ? round_up(k, 2) : k;  // of one column of a panel
-  stride_ = column * round_up(n, tile.lanes);
-  data_ = std::aligned_alloc(64, static_cast<size_t>(round_up(std::max<int64_t>(bytes(), 1), 64)));
-  if (data_ == nullptr) throw std::bad_alloc();
-  const int64_t panels = ceil_div(n, panel_);
-  parallel_for(experts * panels, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t expert = i / panels;
-      const int64_t col0 = i % panels * panel_;
-      INGOT_ISA_CALL(gemm_pack_b)
-      ({at(b, type, expert * b_stride), type, transposed, pairs, ldb, k, 0, pairs ? column / 2 : k, col0,
-        std::min(panel_, n - col0), static_cast<float*>(at(data_, type, expert * stride_ + col0 * column))});
-    }
-  });
-}
-
-PackedWeights::~PackedWeights() {
-  std::free(data_);
-}
-
-PackedWeights::PackedWeights(PackedWeights&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      type_(other.type_),
-      k_(other.k_),
-      n_(other.n_),
-      experts_(other.experts_),
-      stride_(other.stride_),
-      panel_(other.panel_) {}
-
-PackedWeights& PackedWeights::operator=(PackedWeights&& other) noexcept {
-  std::swap(data_, other.data_);
-  type_ = other.type_;
-  k_ = other.k_;
-  n_ = other.n_;
-  experts_ = other.experts_;
-  stride_ = other.stride_;
-  panel_ = other.panel_;
-  return *this;
-}
-
-int64_t PackedWeights::bytes() const {
-  return experts_ * stride_ * size_of(type_);
 }
 
 }  // namespace ingot

@@ -80,12 +80,21 @@ void gemm_grouped_weight(const GroupedGemmArgs& args);
 /// [m, k] (or [k, m]); b, n, bias and accumulate must be unset.
 void syrk_full(const GemmArgs& args);
 
+/// Steps of k that share a scale where weights are int8.
+inline constexpr int64_t kInt8Block = 128;
+
 /// B rearranged once for many products (decoding, evaluation): panels of columns, each contiguous over k, in
-/// B's own type. Valid for the instruction set active when it was made. `experts` matrices lie b_stride
+/// huge pages. Valid for the instruction set active when it was made. `experts` matrices lie b_stride
 /// elements apart.
+///
+/// `stored` is the type that lies there: B's own, or u8 for int8 numbers q with |q| <= 127 and an f32 scale s for
+/// each kInt8Block of k of a column (s = largest magnitude / 127, q = weight / s to the nearest). Every product then
+/// has the bits of one by the f32 matrix q s, each rounded once; docs/numerics.md rule 9.
 class PackedWeights {
  public:
   PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
+                int64_t experts = 1, int64_t b_stride = 0);
+  PackedWeights(const void* b, DType type, DType stored, bool transposed, int64_t k, int64_t n, int64_t ldb,
                 int64_t experts = 1, int64_t b_stride = 0);
   ~PackedWeights();
   PackedWeights(const PackedWeights&) = delete;
@@ -98,16 +107,18 @@ class PackedWeights {
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t experts() const { return experts_; }
-  /// Elements of one expert, padding included.
+  /// Elements of one expert, padding included; of int8 bytes, with the scales.
   int64_t stride() const { return stride_; }
   /// Columns of a panel: that of the instruction set it was packed for.
   int64_t panel() const { return panel_; }
   int64_t bytes() const;
+  /// The k elements of a column of B, exactly as products see them.
+  void column(int64_t expert, int64_t column, float* out) const;
 
  private:
   void* data_ = nullptr;
   DType type_;
-  int64_t k_, n_, experts_, stride_ = 0, panel_ = 0;
+  int64_t k_, n_, experts_, stride_ = 0, panel_ = 0, lanes_ = 0;
 };
 
 }  // namespace ingot
