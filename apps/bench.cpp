@@ -69,6 +69,7 @@ void add_bench_command(CLI::App& app, int& code) {
   bench->require_subcommand(1);
   add_bench_machine(*bench, code);
   add_bench_step(*bench, code);
+  add_bench_decode(*bench, code);
   add_bench_gemm(*bench, code);
   add_bench_ops(*bench, code);
   auto o = std::make_shared<CommArguments>();

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "apps/commands.h"
-#include "checkpoint/model_state.h"
 #include "exchange/stored_model.h"
 #include "infer/generator.h"
+#include "infer/packed_model.h"
 #include "ops/op.h"
 #include "tokenizer/tokenizer.h"
 
@@ -16,7 +16,7 @@ namespace ingot {
 namespace {
 
 struct InferenceArguments {
-  std::string run, checkpoint, tokenizer, prompt = "The ", kernels = "strict";
+  std::string run, checkpoint, tokenizer, weights, prompt = "The ", kernels = "strict";
   GenerateOptions generate;
   int64_t seed = 1;
   bool quiet = false, absorb = false;
@@ -24,7 +24,7 @@ struct InferenceArguments {
 
 /// A model, its tokenizer, and generation options completed from both.
 struct Session {
-  std::unique_ptr<Model> model;
+  PackedModel model;
   std::optional<Tokenizer> tokenizer;
   GenerateOptions generate;
 };
@@ -34,10 +34,9 @@ Session open_session(const InferenceArguments& o) {
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   set_kernel_policy(kernel_policy_from(o.kernels));
   const StoredModel stored = open_stored_model(real_file_system(), o.checkpoint.empty() ? o.run : o.checkpoint);
-  Session s;
-  s.model = std::make_unique<Model>(stored.config, stored.precision);
-  load_model(stored.reader, *s.model);
-  s.tokenizer = load_tokenizer(stored, o.tokenizer);
+  std::optional<WeightForm> form;
+  if (!o.weights.empty()) form = weight_form_from(o.weights);
+  Session s{PackedModel(stored, form), load_tokenizer(stored, o.tokenizer), {}};
   s.generate = o.generate;
   s.generate.vocab = s.tokenizer->vocab_size();
   s.generate.sampling.seed = static_cast<uint64_t>(o.seed);
@@ -58,7 +57,7 @@ void continue_aloud(const Session& s, Generator& generator, SequenceState& seque
 int generate(const InferenceArguments& o) {
   if (o.prompt.empty()) throw Error("the prompt is empty", "give --prompt \"some text\"");
   const Session s = open_session(o);
-  Generator generator(*s.model, 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
+  Generator generator(s.model.model(), 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
   if (!o.quiet) std::cout << o.prompt;
   continue_aloud(s, generator, sequence, o.prompt);
@@ -68,13 +67,13 @@ int generate(const InferenceArguments& o) {
 /// A base model knows no roles: every line you type is appended to the text, and the model goes on.
 int chat(const InferenceArguments& o) {
   const Session s = open_session(o);
-  Generator generator(*s.model, 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
+  Generator generator(s.model.model(), 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
   std::cout << "Write something; the model continues it. An empty line starts a new text, Ctrl-D ends.\n";
   std::string line;
   while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
     const auto needed = static_cast<int64_t>(s.tokenizer->encode(line).size()) + s.generate.max_tokens;
-    if (line.empty() || sequence.tokens() + needed > s.model->config().context) {
+    if (line.empty() || sequence.tokens() + needed > s.model.model().config().context) {
       sequence = generator.new_sequence();
       std::cout << (line.empty() ? "(new text)\n" : "(the context was full: new text)\n");
     }
@@ -86,11 +85,13 @@ int chat(const InferenceArguments& o) {
 
 void add_options(CLI::App* c, InferenceArguments& o) {
   SamplingOptions& s = o.generate.sampling;
+  o.generate.prefill_chunk = 1024;  // rows that share each reading of the weights
   s.temperature = 0.8;
   s.top_p = 0.95;
   c->add_option("--run", o.run, "run folder, or the folder of an import");
   c->add_option("--checkpoint", o.checkpoint, "one checkpoint instead of the run's newest");
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
+  c->add_option("--weights", o.weights, "f32, bf16 or int8 (a quarter of f32's memory and time); default: as the model was trained");
   c->add_option("--max-tokens", o.generate.max_tokens, "most tokens to write")->capture_default_str();
   c->add_option("--temperature", s.temperature, "0: always the most likely token")->capture_default_str();
   c->add_option("--top-k", s.top_k, "only the k most likely tokens; 0: all")->capture_default_str();

@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "base/progress.h"
+#include "exchange/random_model.h"
 #include "models/decoder.h"
 
 namespace ingot {
@@ -18,6 +19,8 @@ struct ModelArguments {
   std::string preset;
   bool json = false, tensors = false;
   int64_t context = 4096;
+  std::string random, dtype = "bf16";
+  int64_t seed = 1;
 };
 
 Json describe(const Decoder& d, int64_t context) {
@@ -74,6 +77,12 @@ int show(const ModelArguments& o) {
   }
   ModelConfig m = model_preset(o.preset);
   if (m.vocab == 0) m.vocab = 8192;  // small presets take the tokenizer's vocabulary; shown with 8192
+  if (!o.random.empty()) {
+    if (o.dtype != "bf16" && o.dtype != "f32") throw Error(fmt::format("--dtype={}", o.dtype), "use bf16 or f32");
+    const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
+    std::cout << write_random_model(real_file_system(), m, dtype, static_cast<uint64_t>(o.seed), o.random) << "\n";
+    return 0;
+  }
   const Decoder d(m);
   Json j = describe(d, o.context);
   if (o.tensors)
@@ -92,6 +101,9 @@ void add_model_command(CLI::App& app, int& code) {
   c->add_flag("--json", o->json, "as JSON");
   c->add_flag("--tensors", o->tensors, "list every tensor with its count");
   c->add_option("--context", o->context, "tokens per sequence, for the attention's FLOPs")->capture_default_str();
+  c->add_option("--random", o->random, "write a checkpoint of random weights in this new folder, whatever its size, to measure with");
+  c->add_option("--dtype", o->dtype, "of these: bf16 or f32")->capture_default_str();
+  c->add_option("--seed", o->seed, "same seed, same weights")->capture_default_str();
   c->callback([o, &code] { code = show(*o); });
 }
 

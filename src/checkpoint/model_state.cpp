@@ -70,27 +70,46 @@ void load_weight(const CheckpointReader& reader, WeightSet& w, int i) {
                 "this checkpoint cannot be used; go back to an older one");
 }
 
-}  // namespace
-
-void load_model(const CheckpointReader& reader, Model& model) {
-  WeightSet& w = model.weights();
+/// Checks what the checkpoint holds; whether it holds the model's adapters.
+bool require_model(const CheckpointReader& reader, const Model& model) {
+  const WeightSet& w = model.weights();
   std::vector<ExpectedTensor> expected;
   const bool adapters = stored_model_config(reader).lora.rank > 0;
   for (int i = 0; i < w.size(); ++i)
     if (adapters || !is_adapter(w.table()[i].name)) expected.push_back({w.table()[i].name, w.table()[i].shape});
-  const bool biases = model.config().moe.balance != BalanceRule::none;
-  if (biases)
+  if (model.config().moe.balance != BalanceRule::none)
     for (const int64_t layer : model.decoder().moe_layers())
       expected.push_back({Model::router_bias_name(layer), model.router_bias(layer).shape()});
   require_tensors(reader, expected, {TensorKind::weight, TensorKind::buffer});
+  return adapters;
+}
+
+void load_biases(const CheckpointReader& reader, Model& model) {
+  if (model.config().moe.balance == BalanceRule::none) return;
+  for (const int64_t layer : model.decoder().moe_layers()) reader.read(Model::router_bias_name(layer), model.router_bias(layer));
+}
+
+}  // namespace
+
+void load_model(const CheckpointReader& reader, Model& model) {
+  WeightSet& w = model.weights();
+  const bool adapters = require_model(reader, model);
   for (size_t u = 0; u < w.layout().units.size(); ++u) {
     for (const int i : w.layout().units[u].parameters)
       if (adapters || !is_adapter(w.table()[i].name)) load_weight(reader, w, i);
     w.filled(static_cast<int>(u));
   }
-  if (biases)
-    for (const int64_t layer : model.decoder().moe_layers())
-      reader.read(Model::router_bias_name(layer), model.router_bias(layer));
+  load_biases(reader, model);
+}
+
+void load_model(const CheckpointReader& reader, Model& model, const std::function<void(int)>& loaded) {
+  WeightSet& w = model.weights();
+  const bool adapters = require_model(reader, model);
+  for (int i = 0; i < w.size(); ++i) {
+    if (adapters || !is_adapter(w.table()[i].name)) load_weight(reader, w, i);
+    loaded(i);
+  }
+  load_biases(reader, model);
 }
 
 }  // namespace ingot

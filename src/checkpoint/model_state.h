@@ -1,6 +1,8 @@
 // What a checkpoint holds of a model, and how it comes back: weights by parameter name, router biases as buffers, the
 // model's config as a blob. Loading into another layout reads other regions of the same tensors.
 #pragma once
+#include <functional>
+
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "models/model.h"
@@ -22,5 +24,7 @@ std::string stored_tokenizer_hash(const CheckpointReader& reader);
 /// has none. Error that lists every missing, unexpected or misshapen tensor, and
 /// one that names the tensor for a NaN or infinity in a weight.
 void load_model(const CheckpointReader& reader, Model& model);
+/// The same, parameter by parameter: `loaded` is told of each when its master is there, and makes of it what it wants.
+void load_model(const CheckpointReader& reader, Model& model, const std::function<void(int)>& loaded);
 
 }  // namespace ingot

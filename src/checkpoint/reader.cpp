@@ -103,8 +103,13 @@ void CheckpointReader::read(const std::string& name, const Region& region, DType
     fail("checkpoint '{}': tensor '{}' is {}, which does not convert to {}", path_, name, stored.meta.str(),
          name_of(as));
   if (region.shape.numel() == 0) return;
-  for (const StoredPiece& piece : stored.pieces)
+  constexpr size_t kLarge = size_t{1} << 20;
+  for (const StoredPiece& piece : stored.pieces) {
     copy_common(out, region, as, data(piece).data(), piece.region, stored.meta.dtype);
+    if (data(piece).size() < kLarge) continue;  // what was copied need not stay in memory twice
+    const SafetensorsFile& file = files_.at(piece.file);
+    file.done_with(*file.find(piece.key));
+  }
 }
 
 void CheckpointReader::read(const std::string& name, const Tensor& out) const {

@@ -6,9 +6,8 @@
 #include "ops/reference.h"
 
 namespace ingot {
-namespace {
 
-SequenceLayout layout_of(const Model& model) {
+SequenceLayout sequence_layout(const Model& model) {
   const ModelConfig& m = model.config();
   SequenceLayout l;
   l.layers = m.cache_layer(m.layers);
@@ -23,8 +22,6 @@ SequenceLayout layout_of(const Model& model) {
   return l;
 }
 
-}  // namespace
-
 /// Rows, ids and positions of one batched forward.
 struct Generator::Call {
   Rows rows;
@@ -34,7 +31,7 @@ struct Generator::Call {
 Generator::Generator(const Model& model, int64_t max_pages, LatentDecoding latents)
     : model_(model),
       latents_(latents),
-      store_(layout_of(model), max_pages > 0 ? max_pages : 8 * (SequenceStore::pages_for(model.config().context) + 1)) {}
+      store_(sequence_layout(model), max_pages > 0 ? max_pages : 8 * (SequenceStore::pages_for(model.config().context) + 1)) {}
 
 void Generator::prepare(Context& c) const {
   c.absorb_latents = latents_ == LatentDecoding::absorbed;
@@ -60,15 +57,21 @@ std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const
     call.ids.insert(call.ids.end(), tokens[s].begin(), tokens[s].end());
     call.last_rows.push_back(static_cast<int32_t>(call.rows.count) - 1);
   }
-  Tape tape(arena_, {.record = false});
+  Tape tape(arena_, {.record = false, .profile = profile_});
   Context c{tape, model_.weights(), &call.rows, tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
   prepare(c);
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
   std::vector<std::vector<float>> logits;
   for (const int32_t row : call.last_rows) {
     const Value last = tape.leaf(hidden_TD.tensor().slice(row, row + 1));
-    const reference::Array l = reference::load(model_.decoder().logits(c, last).tensor());
-    logits.emplace_back(l.begin(), l.end());
+    const Value l = model_.decoder().logits(c, last);
+    if (l.dtype() == DType::f32) {
+      const float* values = l.tensor().as<float>();
+      logits.emplace_back(values, values + l.tensor().numel());
+      continue;
+    }
+    const reference::Array wide = reference::load(l.tensor());
+    logits.emplace_back(wide.begin(), wide.end());
   }
   return logits;
 }
@@ -82,7 +85,7 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   Rows rows{n, {{0, n, past, &sequence}}};
   std::vector<int32_t> positions;
   for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(past + i));
-  Tape tape(arena_, {.record = false});
+  Tape tape(arena_, {.record = false, .profile = profile_});
   Context c{tape, model_.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {n}))};
   prepare(c);
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(tokens.data(), {n}))).hidden_TD;

@@ -32,6 +32,9 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
                                      const GenerateOptions& options, const LogitsAfter& logits_after,
                                      const std::function<bool(int32_t)>& on_token = {});
 
+/// What a sequence of the model keeps.
+SequenceLayout sequence_layout(const Model& model);
+
 class Generator {
  public:
   /// `model` must outlive the generator. `max_pages` bounds cache memory (pages of 64 tokens); 0: enough for 8 sequences
@@ -50,6 +53,8 @@ class Generator {
                                 const std::function<bool(int32_t)>& on_token = {});
 
   const Model& model() const { return model_; }
+  /// Adds up time by op from now on; nullptr: no more.
+  void set_profile(TapeProfile* profile) { profile_ = profile; }
 
  private:
   struct Call;
@@ -58,6 +63,7 @@ class Generator {
   LatentDecoding latents_;
   SequenceStore store_;
   HeapArena arena_;
+  TapeProfile* profile_ = nullptr;
 };
 
 }  // namespace ingot

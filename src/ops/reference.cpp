@@ -1,10 +1,29 @@
 // See reference.h.
 #include "ops/reference.h"
 
+#include "device/cpu/packed_places.h"
+
 namespace ingot::reference {
+namespace {
+
+/// A matrix [E, N, K] (or [N, K]) that lies packed.
+Array load_packed(const PackedWeights& w) {
+  Array values(static_cast<size_t>(w.experts() * w.n() * w.k()));
+  std::vector<float> column(static_cast<size_t>(w.k()));
+  auto out = values.begin();
+  for (int64_t e = 0; e < w.experts(); ++e)
+    for (int64_t n = 0; n < w.n(); ++n) {
+      w.column(e, n, column.data());
+      out = std::copy(column.begin(), column.end(), out);
+    }
+  return values;
+}
+
+}  // namespace
 
 Array load(const Tensor& t) {
   if (!t.defined()) return {};
+  if (const PackedWeights* packed = packed_at(t.data)) return load_packed(*packed);
   const auto n = static_cast<size_t>(t.numel());
   Array values(n);
   switch (t.dtype()) {

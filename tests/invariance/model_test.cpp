@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "infer/generator.h"
+#include "infer/packed_model.h"
 #include "ops/op.h"
 #include "support/small_models.h"
 #include "train/step.h"
@@ -101,6 +102,44 @@ TEST_P(ModelInvariance, TrainingEqualsScoringInAnyChunks) {
     for (const size_t chunk : {1, 7, 64, 1000})
       EXPECT_TRUE(same(part(training, d.begin, d.tokens.size()), scored(generator, d, chunk)))
           << "document at " << d.begin << " in chunks of " << chunk;
+}
+
+TEST_P(ModelInvariance, PackedWeightsHaveTheBitsOfTraining) {
+  const auto model = make();
+  const data::Batch batch = packed_batch(2, kRow, kDocuments, model->config().vocab);
+  const Bits training = training_logprobs(*model, batch, HeadMode::store);
+  const bool narrow = std::get<1>(GetParam());
+  PackedModel packed(*model, narrow ? WeightForm::bf16 : WeightForm::f32);
+  EXPECT_TRUE(same(training, training_logprobs(packed.model(), batch, HeadMode::recompute))) << "whole documents";
+  Generator generator(packed.model());
+  for (const Document& d : documents_of(batch))
+    for (const size_t chunk : {1, 3, 64, 1000})
+      EXPECT_TRUE(same(part(training, d.begin, d.tokens.size()), scored(generator, d, chunk)))
+          << "document at " << d.begin << " in chunks of " << chunk;
+}
+
+TEST_P(ModelInvariance, Int8IsTheModelOfItsRoundedMatrices) {
+  const auto model = make();
+  const data::Batch batch = packed_batch(2, kRow, kDocuments, model->config().vocab);
+  PackedModel packed(*model, WeightForm::int8);
+  const Bits whole = training_logprobs(packed.model(), batch, HeadMode::store);
+  Generator generator(packed.model());
+  for (const Document& d : documents_of(batch))
+    for (const size_t chunk : {1, 3, 1000})
+      EXPECT_TRUE(same(part(whole, d.begin, d.tokens.size()), scored(generator, d, chunk)))
+          << "document at " << d.begin << " in chunks of " << chunk;
+  if (std::get<1>(GetParam())) return;
+  size_t rounded = 0;
+  for (int i = 0; i < model->weights().size(); ++i) {
+    const Tensor w = model->weights().master(i);
+    const PackedWeights* p = packed_at(packed.model().weights().compute(i).data);
+    if (p == nullptr) continue;
+    rounded += p->type() == DType::u8 ? 1 : 0;
+    for (int64_t e = 0; e < p->experts(); ++e)
+      for (int64_t n = 0; n < p->n(); ++n) p->column(e, n, w.as<float>() + (e * p->n() + n) * p->k());
+  }
+  EXPECT_GT(rounded, 3u);
+  EXPECT_TRUE(same(whole, training_logprobs(*model, batch, HeadMode::store)));
 }
 
 TEST_P(ModelInvariance, NeighboursInThePackingDoNotMatter) {

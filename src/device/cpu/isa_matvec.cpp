@@ -46,8 +46,9 @@ void run_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
   constexpr int64_t kWidth = NV * kLanes;
   const Int8Panel q{panel, kWidth, p.k};
   const int8_t* b = q.numbers();
+  Vec sum[MR][NV];  // stays in registers: acc might be what a load reads
   for (int i = 0; i < MR; ++i)
-    for (int v = 0; v < NV; ++v) acc[i][v] = zero();
+    for (int v = 0; v < NV; ++v) sum[i][v] = zero();
   for (int64_t k0 = 0; k0 < p.k; k0 += kInt8Block) {
     const float* scale = q.scales() + k0 / kInt8Block * kWidth;
     fetch<kWidth * 4>(scale);
@@ -64,10 +65,12 @@ void run_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
       for (int i = 0; i < MR; ++i) {
         const Vec x = set1(p.x[i * p.x_stride + k]);
 #pragma GCC unroll 3
-        for (int v = 0; v < NV; ++v) acc[i][v] = Plain::step(x, bv[v], acc[i][v]);
+        for (int v = 0; v < NV; ++v) sum[i][v] = Plain::step(x, bv[v], sum[i][v]);
       }
     }
   }
+  for (int i = 0; i < MR; ++i)
+    for (int v = 0; v < NV; ++v) acc[i][v] = sum[i][v];
 }
 
 template <int MR, int NV>

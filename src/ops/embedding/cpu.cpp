@@ -1,6 +1,8 @@
 // embedding on the CPU: rows gathered in parallel; the gradient visits the tokens of each id in their order.
 #include <cstring>
 
+#include "device/cpu/packed_places.h"
+#include "device/cpu/scratch.h"
 #include "ops/cpu_rows.h"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding/kernels.h"
@@ -10,12 +12,27 @@ namespace {
 
 constexpr int64_t kElements = 1 << 15;  // per piece of work
 
+/// Rows of a table that lies packed for the head's product: columns of its panels.
+void gather_columns(const Tensor& y, const PackedWeights& table, const int32_t* id) {
+  const int64_t width = y.dim(1);
+  parallel_for(y.dim(0), row_grain(width, kElements / 8), [&](int64_t begin, int64_t end) {
+    auto* row = static_cast<float*>(scratch(ScratchSlot::kernel, std::max<int64_t>(width, 1) * int64_t{sizeof(float)}));
+    for (int64_t t = begin; t < end; ++t) {
+      if (id[t] >= 0) table.column(0, id[t], row);
+      else std::memset(row, 0, static_cast<size_t>(width) * sizeof(float));
+      INGOT_ISA_CALL(array_copy)
+      (static_cast<char*>(y.data) + t * width * size_of(y.dtype()), y.dtype(), row, DType::f32, width, false);
+    }
+  });
+}
+
 void forward(const OpCall& call) {
   const Tensor &ids = call.in[0], &table = call.in[1], &y = call.out[0];
   const auto* id = ids.as<int32_t>();
   for (int64_t t = 0; t < ids.numel(); ++t)
     if (!call.attr<EmbeddingAttr>().legal(id[t], table.dim(0)))
       fail("token {} at position {} is outside the vocabulary of {}", id[t], t, table.dim(0));
+  if (const PackedWeights* packed = packed_at(table.data)) return gather_columns(y, *packed, id);
   gather_tensor_rows({y, false}, table, id, 1);
 }
 

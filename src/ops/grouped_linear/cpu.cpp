@@ -1,5 +1,6 @@
 // grouped_linear on the CPU: one product per expert; see device/cpu/gemm.h for the contract of their bits.
 #include "device/cpu/gemm.h"
+#include "device/cpu/packed_places.h"
 #include "device/cpu/scratch.h"
 #include "ops/cpu_rows.h"
 #include "ops/grouped_linear/grouped_linear.h"
@@ -30,6 +31,7 @@ void forward(const OpCall& call) {
   g.n = w.dim(1), g.k = w.dim(2);
   g.a = x.data, g.a_type = x.dtype(), g.lda = g.k;
   g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k, g.b_stride = g.n * g.k;
+  g.packed = packed_at(w.data);
   g.c = y.data, g.c_type = y.dtype(), g.ldc = g.n;
   gemm_grouped(g);
 }

@@ -1,6 +1,7 @@
 // head on the CPU: logits of a chunk of rows by a matrix product, their statistics and cotangents row by row
 // in place, the gradients by two more products. The chain of a weight gradient runs on through the chunks.
 #include "device/cpu/gemm.h"
+#include "device/cpu/packed_places.h"
 #include "ops/cpu_rows.h"
 #include "ops/head/head.h"
 #include "ops/head/kernels.h"
@@ -33,6 +34,7 @@ void form_logits(const OpCall& call, Chunk c, float* to) {
   g.m = c.count, g.n = w.dim(0), g.k = w.dim(1);
   g.a = row_of(in, c.first), g.a_type = in.dtype(), g.lda = g.k;
   g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
+  g.packed = packed_at(w.data);
   g.c = to, g.ldc = g.n;
   gemm(g);
   const SoftCap& cap = call.attr<HeadAttr>().cap;

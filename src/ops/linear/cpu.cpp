@@ -1,5 +1,6 @@
 // linear on the CPU: matrix products; see device/cpu/gemm.h for the contract of their bits.
 #include "device/cpu/gemm.h"
+#include "device/cpu/packed_places.h"
 #include "ops/cpu_rows.h"
 #include "ops/linear/kernels.h"
 #include "ops/linear/linear.h"
@@ -14,6 +15,7 @@ void forward(const OpCall& call) {
   g.m = x.dim(0), g.n = w.dim(0), g.k = x.dim(1);
   g.a = x.data, g.a_type = x.dtype(), g.lda = g.k;
   g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
+  g.packed = packed_at(w.data);
   g.c = y.data, g.c_type = y.dtype(), g.ldc = g.n;
   if (bias.defined()) g.bias = bias.data, g.bias_type = bias.dtype();
   gemm(g);

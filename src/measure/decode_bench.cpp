@@ -1,0 +1,220 @@
+// See decode_bench.h.
+#include "measure/decode_bench.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "base/philox.h"
+#include "base/progress.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/memory_rate.h"
+#include "device/cpu/peak.h"
+#include "infer/generator.h"
+#include "measure/machine.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kReadSeconds = 0.1;
+
+template <class Value>
+Spread each_trial(const DecodeBenchReport& r, const Value& value) {
+  std::vector<double> values;
+  for (const DecodeTrial& t : r.trials) values.push_back(value(t));
+  return spread_of(std::move(values));
+}
+
+/// Reads memory beyond the caches with all threads.
+class ReadRate {
+ public:
+  explicit ReadRate(int threads) : threads_(threads), bench_(threads, bytes(threads)) {}
+  double operator()() { return bench_.rate(MemoryPass::read, threads_, bytes(threads_), kReadSeconds); }
+
+ private:
+  static int64_t bytes(int threads) {
+    const std::vector<CacheLevel> caches = cache_levels();
+    const int64_t beyond = caches.empty() ? int64_t{1} << 28 : std::min(int64_t{1} << 28, 4 * caches.back().bytes / threads);
+    return std::max(beyond, int64_t{1} << 24) / 4096 * 4096;
+  }
+  int threads_;
+  MemoryBench bench_;
+};
+
+std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stream) {
+  const Random random(1, RandomPurpose::sampling, stream);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int32_t>(random.bits64(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
+  return ids;
+}
+
+int64_t most_resident() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{1024} * usage.ru_maxrss;
+}
+
+/// One prompt and what follows it.
+void generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream, DecodeBenchReport& r, DecodeTrial& t) {
+  SequenceState sequence = generator.new_sequence();
+  SequenceState* const one[] = {&sequence};
+  const auto extend = [&](std::span<const int32_t> tokens) { return std::move(generator.extend(one, std::span(&tokens, 1)).front()); };
+  const std::vector<int32_t> prompt = random_ids(o.prompt, generator.model().config().vocab, stream);
+  generator.set_profile(&r.prefill_ops);
+  double begin = monotonic_seconds();
+  std::vector<float> logits = extend(prompt);
+  t.prefill_seconds = monotonic_seconds() - begin;
+  generator.set_profile(&r.decode_ops);
+  for (int64_t i = 0; i < o.fresh; ++i) {
+    begin = monotonic_seconds();
+    const int32_t id = sample_token(logits, {.temperature = 0}, 0, static_cast<uint64_t>(i));
+    logits = extend({&id, 1});
+    t.token_seconds.push_back(monotonic_seconds() - begin);
+  }
+}
+
+std::string forward_table(const char* title, const TapeProfile& profile, double calls, double seconds) {
+  std::string text = fmt::format("\n{:<18} {:>6} {:>11}  {:>6}\n", title, "calls", "ms", "share");
+  double sum = 0;
+  for (const auto& [name, p] : profile) {
+    text += fmt::format("{:<18} {:>6.0f} {:>11.4f} {:>6.1f}%\n", name, static_cast<double>(p.calls) / calls, 1e3 * p.seconds[0] / calls,
+                        100 * p.seconds[0] / calls / seconds);
+    sum += p.seconds[0] / calls;
+  }
+  return text + fmt::format("{:<18} {:>6} {:>11.4f} {:>6.1f}%\n", "beside ops", "", 1e3 * (seconds - sum), 100 * (1 - sum / seconds));
+}
+
+double mean_seconds(const DecodeBenchReport& r, bool decode) {
+  double sum = 0, count = 0;
+  for (const DecodeTrial& t : r.trials) {
+    if (!decode) sum += t.prefill_seconds, count += 1;
+    else for (const double s : t.token_seconds) sum += s, count += 1;
+  }
+  return sum / count;
+}
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+}  // namespace
+
+double prefill_flops(const Decoder& decoder, int64_t tokens) {
+  const ModelConfig& m = decoder.config();
+  const auto n = static_cast<double>(tokens);
+  double pairs = 0;
+  for (int64_t l = 0; l < m.layers; ++l)
+    if (m.attends(l)) {
+      const double window = m.window_of(l) > 0 ? std::min(n, static_cast<double>(m.window_of(l))) : n;
+      pairs += window * (window + 1) / 2 + (n - window) * window;
+    }
+  return 2 * n * static_cast<double>(count_parameters(decoder).active_without_embedding) +
+         2 * static_cast<double>(decoder.table()[decoder.head_index()].shape.numel()) +
+         2 * pairs * static_cast<double>(m.heads * (m.key_width() + m.value_width()));
+}
+
+int64_t cached_bytes(const Model& model, int64_t tokens) {
+  const SequenceLayout l = sequence_layout(model);
+  const ModelConfig& m = model.config();
+  int64_t rows = 0;
+  for (int64_t layer = 0; layer < m.layers; ++layer)
+    if (m.attends(layer)) rows += m.window_of(layer) > 0 ? std::min(tokens, m.window_of(layer)) : tokens;
+  return rows * l.kv_heads * (l.head_width + l.values()) * size_of(l.dtype);
+}
+
+Spread DecodeBenchReport::peak_gflops() const {
+  return each_trial(*this, [](const DecodeTrial& t) { return t.peak_gflops; });
+}
+Spread DecodeBenchReport::read_rate() const {
+  return each_trial(*this, [](const DecodeTrial& t) { return t.read_bytes; });
+}
+Spread DecodeBenchReport::prefill_tokens() const {
+  return each_trial(*this, [&](const DecodeTrial& t) { return static_cast<double>(options.prompt) / t.prefill_seconds; });
+}
+Spread DecodeBenchReport::prefill_share() const {
+  return each_trial(*this, [&](const DecodeTrial& t) { return prefill_flops / t.prefill_seconds / (1e9 * t.peak_gflops); });
+}
+Spread DecodeBenchReport::decode_tokens() const {
+  return each_trial(*this, [](const DecodeTrial& t) { return 1 / spread_of(t.token_seconds).median; });
+}
+Spread DecodeBenchReport::decode_share() const {
+  return each_trial(*this, [&](const DecodeTrial& t) {
+    return static_cast<double>(bytes_per_token) / spread_of(t.token_seconds).median / t.read_bytes;
+  });
+}
+
+DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) {
+  if (o.trials < 1 || o.prompt < 1 || o.fresh < 1)
+    throw Error(fmt::format("{} trials of {} and {} tokens", o.trials, o.prompt, o.fresh), "give at least one of each");
+  DecodeBenchReport r;
+  r.options = o;
+  r.isa = isa_name(active_isa());
+  r.threads = num_threads();
+  r.weight_bytes = model.bytes();
+  r.bytes_per_token = model.bytes_per_token() + cached_bytes(model.model(), o.prompt + (o.fresh + 1) / 2);
+  r.prefill_flops = prefill_flops(model.model().decoder(), o.prompt);
+  ReadRate read(r.threads);
+  {
+    Generator generator(model.model());
+    for (int i = 0; i <= o.trials; ++i) {  // the first brings memory and threads to life
+      DecodeTrial t;
+      t.peak_gflops = fma_peak_gflops(), t.read_bytes = read();
+      generate_once(generator, o, static_cast<uint64_t>(i), r, t);
+      t.peak_gflops = (t.peak_gflops + fma_peak_gflops()) / 2, t.read_bytes = (t.read_bytes + read()) / 2;
+      if (i > 0) r.trials.push_back(std::move(t));
+      else r.prefill_ops.clear(), r.decode_ops.clear();
+    }
+  }
+  r.resident_bytes = most_resident();
+  return r;
+}
+
+std::string to_text(const DecodeBenchReport& r, bool ops) {
+  const DecodeBenchOptions& o = r.options;
+  const Spread prefill = r.prefill_tokens(), prefill_share = r.prefill_share(), decode = r.decode_tokens(), share = r.decode_share();
+  std::string text = fmt::format(
+      "{}, weights {} ({:.2f} GiB), {} thread{}, {} kernels; at most {:.2f} GiB resident; medians of {} trials\n"
+      "prompt of {} tokens: {:.1f} tokens/s (spread {}), {:.1f} % of P (spread {}); P = {:.0f} GFLOP/s of fp32 around it\n"
+      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of the read rate (spread {}): {} bytes a token, {:.1f} GB/s "
+      "around it\n",
+      o.model, name_of(o.weights), gib(r.weight_bytes), r.threads, r.threads == 1 ? "" : "s", r.isa, gib(r.resident_bytes), r.trials.size(),
+      o.prompt, prefill.median, width_of(prefill), 100 * prefill_share.median, width_of(prefill_share), r.peak_gflops().median, o.fresh,
+      decode.median, width_of(decode), 100 * share.median, width_of(share), group_digits(r.bytes_per_token), 1e-9 * r.read_rate().median);
+  if (!ops) return text;
+  const auto trials = static_cast<double>(r.trials.size());
+  return text + forward_table("prompt", r.prefill_ops, trials, mean_seconds(r, false)) +
+         forward_table("new token", r.decode_ops, trials * static_cast<double>(o.fresh), mean_seconds(r, true));
+}
+
+std::string to_json(const DecodeBenchReport& r) {
+  const DecodeBenchOptions& o = r.options;
+  const Json all{{"format", 1},
+                 {"preset", o.model},
+                 {"weights", name_of(o.weights)},
+                 {"threads", r.threads},
+                 {"prompt", o.prompt},
+                 {"new", o.fresh},
+                 {"prefill_tokens_per_s", r.prefill_tokens().median},
+                 {"prefill_of_peak", r.prefill_share().median},
+                 {"decode_tokens_per_s", r.decode_tokens().median},
+                 {"bytes_per_token", r.bytes_per_token},
+                 {"read_bytes_per_s", r.read_rate().median},
+                 {"decode_of_read", r.decode_share().median},
+                 {"peak_gflops", r.peak_gflops().median},
+                 {"resident_bytes", r.resident_bytes},
+                 {"isa", r.isa},
+                 {"weight_bytes", r.weight_bytes},
+                 {"load_seconds", r.load_seconds},
+                 {"spread",
+                  {{"prefill_tokens_per_s", r.prefill_tokens()},
+                   {"prefill_of_peak", r.prefill_share()},
+                   {"decode_tokens_per_s", r.decode_tokens()},
+                   {"decode_of_read", r.decode_share()}}}};
+  return all.dump(1) + "\n";
+}
+
+}  // namespace ingot

@@ -1,0 +1,63 @@
+// How fast a model generates, against what the machine allows: tokens of a prompt per second as a share of the fp32 peak P, new
+// tokens per second as a share of the rate at which memory can be read. Random weights in the model's exact shape, opened as
+// inference opens them (infer/packed_model.h). What `ingot bench decode` prints.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "infer/packed_model.h"
+#include "measure/spread.h"
+
+namespace ingot {
+
+struct DecodeBenchOptions {
+  std::string model;       ///< its name, for the report
+  WeightForm weights = WeightForm::f32;
+  int64_t prompt = 512;    ///< tokens of a prompt, in one forward pass
+  int64_t fresh = 64;      ///< tokens to generate after it
+  int trials = 5;
+};
+
+struct DecodeTrial {
+  double peak_gflops = 0;       ///< P, mean of before and after
+  double read_bytes = 0;        ///< bytes per second, mean of before and after
+  double prefill_seconds = 0;
+  std::vector<double> token_seconds;  ///< of each new token
+};
+
+struct DecodeBenchReport {
+  DecodeBenchOptions options;
+  std::string isa;
+  int threads = 1;
+  int64_t weight_bytes = 0;     ///< of all weights
+  int64_t bytes_per_token = 0;  ///< that a new token reads: weights, and the cache of the middle one of the new tokens
+  int64_t resident_bytes = 0;   ///< most memory that the process ever had, loading included
+  double load_seconds = 0;
+  double prefill_flops = 0;     ///< of the prompt: products of every token, the head's of the last one, unmasked pairs of attention
+  std::vector<DecodeTrial> trials;
+  TapeProfile prefill_ops, decode_ops;
+
+  Spread peak_gflops() const;
+  Spread read_rate() const;
+  Spread prefill_tokens() const;    ///< per second
+  Spread prefill_share() const;     ///< of P
+  Spread decode_tokens() const;     ///< per second; of a trial's tokens the median
+  Spread decode_share() const;      ///< bytes_per_token x tokens per second, of the read rate
+};
+
+/// FLOPs of a prompt of `tokens` tokens.
+double prefill_flops(const Decoder& decoder, int64_t tokens);
+
+/// Keys and values that a token behind `tokens` others reads.
+int64_t cached_bytes(const Model& model, int64_t tokens);
+
+DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& options);
+
+/// Rates, shares, and with `ops` a table of them.
+std::string to_text(const DecodeBenchReport& report, bool ops);
+/// {"format": 1, "preset", "weights", "threads", "prompt", "new", "prefill_tokens_per_s", "prefill_of_peak", "decode_tokens_per_s",
+/// "bytes_per_token", "read_bytes_per_s", "decode_of_read", "peak_gflops", "resident_bytes", "isa", "weight_bytes", "load_seconds",
+/// "spread": {...}}; docs/measuring.md has the fields.
+std::string to_json(const DecodeBenchReport& report);
+
+}  // namespace ingot
