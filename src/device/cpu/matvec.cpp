@@ -26,6 +26,7 @@ const std::byte* at(const void* p, DType type, int64_t index) {
 
 /// Rows of A as words: pairs as they lie, an odd k filled up with a 0; else f32.
 void words_of(const void* a, DType type, int64_t lda, int64_t rows, int64_t k, bool pairs, float* out, int64_t stride) {
+  if (k == 0) return;  // A may be nowhere
   for (int64_t i = 0; i < rows; ++i, out += stride) {
     const std::byte* row = at(a, type, i * lda);
     if (pairs) {
