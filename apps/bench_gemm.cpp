@@ -31,7 +31,7 @@ Recipe recipe_of(GemmArguments& o, std::vector<std::string> fields) {
   return load_recipe(std::filesystem::is_directory(o.of) ? o.of + "/" + run_files::kConfig : o.of, fields);
 }
 
-void run(GemmArguments& o, const std::vector<std::string>& fields) {
+void measure(GemmArguments& o, const std::vector<std::string>& fields) {
   o.bench.parts.clear();
   for (const GemmPart part : {GemmPart::model, GemmPart::advice, GemmPart::experts, GemmPart::map})
     if (std::find(o.parts.begin(), o.parts.end(), name_of(part)) != o.parts.end()) o.bench.parts.push_back(part);
@@ -74,7 +74,7 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   c->add_option("--html", o->html, "write heat maps and tables to this file: a page that needs no network");
   c->allow_extras();
   c->callback([o, c, &code] {
-    run(*o, c->remaining());
+    measure(*o, c->remaining());
     code = 0;
   });
 }

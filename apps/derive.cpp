@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-void print_next(const std::string& checkpoint, const std::string& out) {
+void print_created(const std::string& checkpoint, const std::string& out) {
   std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n  ingot finetune {} data.jsonl\n", checkpoint, out, out);
 }
 
@@ -31,7 +31,7 @@ int average(const AverageCommand& o) {
     models = last_checkpoints(fs, models.front(), o.last);
   }
   if (o.ema && !o.weights.empty()) throw Error("--ema and --weights both say how much each model counts", "give one of them");
-  print_next(average_models(fs, models, o.ema ? moving_average_weights(models.size(), *o.ema) : o.weights, o.out), o.out);
+  print_created(average_models(fs, models, o.ema ? moving_average_weights(models.size(), *o.ema) : o.weights, o.out), o.out);
   return 0;
 }
 
@@ -42,7 +42,7 @@ struct UpcycleCommand {
 };
 
 int upcycle(const UpcycleCommand& o) {
-  print_next(upcycle_model(real_file_system(), o.dense, o.options, o.seed, o.out), o.out);
+  print_created(upcycle_model(real_file_system(), o.dense, o.options, o.seed, o.out), o.out);
   return 0;
 }
 

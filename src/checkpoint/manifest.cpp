@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/hash.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
 
 namespace ingot {
@@ -22,15 +23,6 @@ constexpr size_t kHashDigits = 32;
 constexpr size_t kBodyAt = kChecksumBegin.size() + kHashDigits + kChecksumEnd.size();
 constexpr size_t kMaxBytes = size_t{256} << 20;
 constexpr int kMaxDepth = 64;
-
-std::string quoted(const std::string& text) {
-  try {
-    return Json(text).dump();
-  } catch (const Json::exception&) {
-    fail("a name or text is not valid UTF-8: {}",
-         Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
-  }
-}
 
 /// Parses JSON; duplicate keys and deep nesting are errors (the library would keep the last, or recurse).
 Json parse_json(std::string_view text, const std::string& what, int max_depth) {
@@ -199,7 +191,7 @@ std::string tensor_json(const StoredTensor& tensor) {
   for (const StoredPiece& p : tensor.pieces)
     pieces += fmt::format("{}{{\"offset\":{},\"shape\":{},\"file\":{},\"key\":{},\"hash\":\"{}\"}}",
                           pieces.empty() ? "" : ",", shape_json(p.region.offset), shape_json(p.region.shape),
-                          quoted(p.file), quoted(p.key), p.hash);
+                          quoted_json(p.file), quoted_json(p.key), p.hash);
   return fmt::format("{{\"kind\":\"{}\",\"dtype\":\"{}\",\"shape\":{},\"pieces\":[{}]}}",
                      name_of(tensor.kind), name_of(tensor.meta.dtype), shape_json(tensor.meta.shape), pieces);
 }
@@ -209,7 +201,7 @@ template <class Map, class ToJson>
 std::string lines(const Map& map, ToJson to_json) {
   std::string text = "{";
   for (const auto& [name, value] : map)
-    text += fmt::format("{}\n{}: {}", text.size() > 1 ? "," : "", quoted(name), to_json(value));
+    text += fmt::format("{}\n{}: {}", text.size() > 1 ? "," : "", quoted_json(name), to_json(value));
   return text + "\n}";
 }
 
@@ -232,7 +224,7 @@ std::string encode_manifest(const Manifest& m) {
       "\n\"format\": \"ingot-checkpoint\",\n\"version\": {},\n\"step\": {},\n\"sequence\": "
       "{},\n\"code_version\": {},\n"
       "\"protection\": {},\n",
-      kManifestVersion, m.step, m.sequence, quoted(m.code_version), quoted(m.protection));
+      kManifestVersion, m.step, m.sequence, quoted_json(m.code_version), quoted_json(m.protection));
   body += fmt::format("\"files\": {},\n", lines(m.files, [](const StoredFile& f) {
                         return fmt::format("{{\"bytes\":{},\"header_hash\":\"{}\"}}", f.bytes, f.header_hash);
                       }));

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "base/hash.h"
+#include "checkpoint/json_text.h"
 
 namespace ingot {
 namespace {
@@ -183,19 +184,10 @@ ptrdiff_t enum_place(DType dtype) {
          std::begin(kDTypes);
 }
 
-std::string quoted(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    fail("the name {} is not valid UTF-8",
-         nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  }
-}
-
 std::string metadata_json(const SafetensorsMetadata& metadata) {
   std::string json;
   for (const auto& [key, value] : metadata)
-    json += fmt::format("{}{}:{}", json.empty() ? "" : ",", quoted(key), quoted(value));
+    json += fmt::format("{}{}:{}", json.empty() ? "" : ",", quoted_json(key), quoted_json(value));
   return fmt::format("\"__metadata__\":{{{}}}", json);
 }
 
@@ -307,7 +299,7 @@ SafetensorsLayout layout_safetensors(std::span<const SafetensorsItem> items,
     for (int d = 0; d < item.shape.rank(); ++d) shape += fmt::format("{}{}", d ? "," : "", item.shape[d]);
     const int64_t end = offset + item.shape.numel() * size_of(item.dtype);
     if (json.size() > 1) json += ",";
-    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(item.name),
+    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted_json(item.name),
                         safetensors_name(item.dtype), shape, offset, end);
     offset = end;
   }

@@ -87,7 +87,7 @@ void all_to_all(Requests rs) {
   }
 }
 
-void check(Requests rs) {
+void check_values(Requests rs) {
   const int n = static_cast<int>(rs.size());
   for (int i = 0; i < n; ++i) {
     check_same(0, rs[0], i, rs[static_cast<size_t>(i)]);
@@ -148,7 +148,7 @@ void sum_in_rank_order(void* out, std::span<const void* const> in, int64_t n, DT
 }
 
 void run_collective(Requests rs) {
-  check(rs);
+  check_values(rs);
   switch (rs[0].kind) {
     case CommKind::all_reduce: return all_reduce(rs);
     case CommKind::reduce_scatter: return reduce_scatter(rs);

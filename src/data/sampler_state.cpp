@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFormat = "ingot sampler state";
-constexpr int64_t kMost = int64_t{1} << 56;
+constexpr const char* kStateFormat = "ingot sampler state";
+constexpr int64_t kMostSamples = int64_t{1} << 56;
 
 SampleMode parse_mode(const std::string& name, const std::string& where) {
   for (const SampleMode mode : {SampleMode::stream, SampleMode::best_fit, SampleMode::random})
@@ -27,7 +27,7 @@ SourceState parse_source(const json& value, const std::string& where) {
   s.weight = f.number("weight");
   if (!std::isfinite(s.weight) || s.weight < 0)
     fail("{}: 'weight' is {}, expected at least 0", where, s.weight);
-  s.consumed = f.integer("consumed", 0, kMost);
+  s.consumed = f.integer("consumed", 0, kMostSamples);
   s.stage_begin = f.integer("stage_begin", 0, s.consumed);
   f.refuse_others();
   return s;
@@ -43,7 +43,7 @@ std::string to_json(const SamplerState& state) {
                        {"weight", s.weight},
                        {"stage_begin", s.stage_begin},
                        {"consumed", s.consumed}});
-  return json{{"format", kFormat},
+  return json{{"format", kStateFormat},
               {"version", 1},
               {"seed", state.seed},
               {"sequence_length", state.sequence_length},
@@ -58,14 +58,14 @@ SamplerState parse_sampler_state(std::string_view text, const std::string& origi
   const json value = parse_json(text, origin);
   const std::string where = fmt::format("'{}'", origin);
   JsonFields f(value, where);
-  check_format(f, kFormat, 1);
+  check_format(f, kStateFormat, 1);
   SamplerState state;
   const json& seed = f.get("seed");
   if (!seed.is_number_unsigned()) fail("{}: 'seed' is {}, expected an integer >= 0", where, seed.dump());
   state.seed = seed.get<uint64_t>();
   state.sequence_length = f.integer("sequence_length", 1, INT32_MAX);
   state.mode = parse_mode(f.text("mode"), where);
-  state.samples = f.integer("samples", 0, kMost);
+  state.samples = f.integer("samples", 0, kMostSamples);
   state.stage_begin = f.integer("stage_begin", 0, state.samples);
   for (const json& source : f.list("sources")) {
     state.sources.push_back(

@@ -45,7 +45,7 @@ std::vector<Module> modules_of(const Decoder& decoder, const HuggingfaceLayout& 
   return modules;
 }
 
-HuggingfaceLayout layout_of(const StoredModel& m) { return m.layout.family.empty() ? huggingface_layout(m.config) : m.layout; }
+HuggingfaceLayout stored_layout(const StoredModel& m) { return m.layout.family.empty() ? huggingface_layout(m.config) : m.layout; }
 
 std::vector<float> read_rows(const CheckpointReader& reader, const ParameterSpec& spec, int64_t first, int64_t rows) {
   std::vector<float> values(static_cast<size_t>(rows * spec.shape[1]));
@@ -132,7 +132,7 @@ ExportReport export_peft(FileSystem& fs, const StoredModel& m, const std::string
   if (fs.exists(out)) throw Error(fmt::format("'{}' exists already", out), "choose another folder, or delete this one");
   const Decoder decoder(m.config);
   const ParameterTable& table = decoder.table();
-  const std::vector<Module> modules = modules_of(decoder, layout_of(m));
+  const std::vector<Module> modules = modules_of(decoder, stored_layout(m));
   const int64_t rank = m.config.lora.rank;
   std::vector<std::vector<float>> memory;
   std::vector<SafetensorsItem> items;
@@ -165,13 +165,13 @@ std::string import_peft(FileSystem& fs, const std::string& adapters, const std::
   if (m.config.lora.rank > 0) throw Error(fmt::format("'{}' has adapters already", m.reader.path()), "name the model without them");
   const SafetensorsFile file(fs, adapters + "/adapter_model.safetensors");
   ModelConfig config = m.config;
-  lora.targets = targets_of(Decoder(m.config), layout_of(m), file);
+  lora.targets = targets_of(Decoder(m.config), stored_layout(m), file);
   config.lora = lora;
   Model model(config, Precision::f32());
   load_model(m.reader, model);
   const ParameterTable& table = model.decoder().table();
   size_t used = 0;
-  for (const Module& module : modules_of(model.decoder(), layout_of(m))) {
+  for (const Module& module : modules_of(model.decoder(), stored_layout(m))) {
     const Adapter& adapter = table[module.parameter].adapter;
     const int64_t rank = lora.rank;
     const Tensor a = model.weights().master(adapter.a).slice(module.block * rank, (module.block + 1) * rank);

@@ -19,7 +19,7 @@ struct Row {
 };
 
 /// Cells of one name are one row; an empty name: in no row. Slowest first, or by name.
-std::vector<Row> rows_of(const Cells& cells, const std::function<std::string(const ProfileReport::Key&)>& name, bool by_name = false) {
+std::vector<Row> table_rows(const Cells& cells, const std::function<std::string(const ProfileReport::Key&)>& name, bool by_name = false) {
   std::map<std::string, Row> rows;
   for (const auto& [key, cell] : cells) {
     const std::string text = name(key);
@@ -125,9 +125,9 @@ std::string to_text(const ProfileReport& r, bool layers) {
       1e3 * step.least, 1e3 * step.most, r.steps(), static_cast<double>(r.batch * r.length) / step.median,
       100 * sum_of_flops(cells) / steps / step.median / (1e9 * peak));
   text += times_text(r);
-  text += table("op", rows_of(cells, [](const auto& k) { return k.op; }), scale);
-  text += table("segment", rows_of(cells, segment_name), scale);
-  if (layers) text += table("layer", rows_of(cells, layer_name, true), scale);
+  text += table("op", table_rows(cells, [](const auto& k) { return k.op; }), scale);
+  text += table("segment", table_rows(cells, segment_name), scale);
+  if (layers) text += table("layer", table_rows(cells, layer_name, true), scale);
   return text;
 }
 

@@ -156,7 +156,7 @@ ModelConfig common(const Fields& f) {
   return m;
 }
 
-ModelConfig gpt2(const Fields& f) {
+ModelConfig from_gpt2(const Fields& f) {
   ModelConfig m = model_preset("gpt2");
   m.preset.clear();
   m.vocab = f.integer("vocab_size", int64_t{1} << 28);
@@ -172,7 +172,7 @@ ModelConfig gpt2(const Fields& f) {
   return m;
 }
 
-ModelConfig qwen3(const Fields& f, bool moe) {
+ModelConfig from_qwen3(const Fields& f, bool moe) {
   ModelConfig m = common(f);
   m.qk_norm = true;
   m.hidden = f.integer_or("intermediate_size", 0);
@@ -188,7 +188,7 @@ ModelConfig qwen3(const Fields& f, bool moe) {
   return m;
 }
 
-ModelConfig llama(const Fields& f) {
+ModelConfig from_llama(const Fields& f) {
   ModelConfig m = common(f);
   m.hidden = f.integer("intermediate_size");
   f.require(!f.flag("mlp_bias", false), "mlp_bias", "not implemented");
@@ -196,14 +196,14 @@ ModelConfig llama(const Fields& f) {
 }
 
 ModelConfig mistral(const Fields& f) {
-  ModelConfig m = llama(f);
+  ModelConfig m = from_llama(f);
   read_window(f, m, true, 4096);
   return m;
 }
 
 /// SmolLM3: every n-th layer does not rotate.
-ModelConfig smollm3(const Fields& f) {
-  ModelConfig m = llama(f);
+ModelConfig from_smollm3(const Fields& f) {
+  ModelConfig m = from_llama(f);
   m.tied = f.flag("tie_word_embeddings", true);
   read_rope(f, m, 2e6);
   const int64_t interval = f.integer_or("no_rope_layer_interval", 4);
@@ -217,7 +217,7 @@ ModelConfig smollm3(const Fields& f) {
 }
 
 /// Mixtral: the chosen experts' weights are divided by their sum; `intermediate_size` is an expert's.
-ModelConfig mixtral(const Fields& f) {
+ModelConfig from_mixtral(const Fields& f) {
   ModelConfig m = common(f);
   read_window(f, m, true, 0);
   m.moe.experts = f.integer_or("num_local_experts", 8, kMaxExperts);
@@ -257,7 +257,7 @@ ModelConfig dots1(const Fields& f) {
 }
 
 /// DeepSeek-V3: latent attention; dense layers, then sigmoid experts. With as many dense layers as layers it is dense.
-ModelConfig deepseek_v3(const Fields& f) {
+ModelConfig from_deepseek_v3(const Fields& f) {
   ModelConfig m = common(f);
   m.head_width = 0;  // the family's field means the rotated channels
   m.kv_heads = m.heads;
@@ -344,15 +344,15 @@ Json parse(const std::string& text, const std::string& path) {
 
 ModelConfig read_family(const Fields& f, const std::string& path, int64_t zaya_sublayers) {
   const std::string type = f.text("model_type", "");
-  if (type == "gpt2") return gpt2(f);
+  if (type == "gpt2") return from_gpt2(f);
   if (type == "dots1") return dots1(f);
-  if (type == "llama") return llama(f);
-  if (type == "deepseek_v3") return deepseek_v3(f);
+  if (type == "llama") return from_llama(f);
+  if (type == "deepseek_v3") return from_deepseek_v3(f);
   if (type == "mistral") return mistral(f);
-  if (type == "mixtral") return mixtral(f);
-  if (type == "smollm3") return smollm3(f);
-  if (type == "qwen3") return qwen3(f, false);
-  if (type == "qwen3_moe") return qwen3(f, true);
+  if (type == "mixtral") return from_mixtral(f);
+  if (type == "smollm3") return from_smollm3(f);
+  if (type == "qwen3") return from_qwen3(f, false);
+  if (type == "qwen3_moe") return from_qwen3(f, true);
   if (type == "zaya") return zaya(f, zaya_sublayers);
   throw Error(fmt::format("'{}': model_type is '{}'", path, type.substr(0, 120)), huggingface_families_hint());
 }

@@ -59,7 +59,7 @@ void collective(Communicator& c, CommKind kind, std::vector<float>& narrow, std:
   }
 }
 
-void run(World& world, const std::string& fault, const std::string& where) {
+void perform(World& world, const std::string& fault, const std::string& where) {
   std::vector<int> everyone;
   for (int r = 0; r < world.ranks(); ++r) everyone.push_back(r);
   if (where == "group" && world.rank() == kVictim) go_wrong_alone(fault);
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
   world->set_flight_folder(folder);
   world->run([&] {
     try {
-      run(*world, argv[1], argv[2]);
+      perform(*world, argv[1], argv[2]);
     } catch (const Returns&) {
       world->set_step(-1);
     }
