@@ -8,7 +8,7 @@
 namespace ingot {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 const char* name_of(SplitBehavior behavior) {
   switch (behavior) {
@@ -26,14 +26,14 @@ const char* name_of(SplitBehavior behavior) {
   return "";
 }
 
-json byte_level(bool add_prefix_space, bool use_regex) {
+Json byte_level_step(bool add_prefix_space, bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", add_prefix_space},
           {"trim_offsets", true},
           {"use_regex", use_regex}};
 }
 
-json split(const SplitRule& rule) {
+Json split_step(const SplitRule& rule) {
   if (rule.kind == SplitRule::Kind::digits)
     return {{"type", "Digits"}, {"individual_digits", rule.behavior == SplitBehavior::isolated}};
   const char* kind = rule.kind == SplitRule::Kind::regex ? "Regex" : "String";
@@ -43,41 +43,41 @@ json split(const SplitRule& rule) {
           {"invert", rule.invert}};
 }
 
-json pre_tokenizer(const TokenizerSpec& spec) {
-  json last = byte_level(spec.add_prefix_space, spec.gpt2_split);
+Json pre_tokenizer(const TokenizerSpec& spec) {
+  Json last = byte_level_step(spec.add_prefix_space, spec.gpt2_split);
   if (spec.splits.empty()) return last;
-  json steps = json::array();
-  for (const SplitRule& rule : spec.splits) steps.push_back(split(rule));
+  Json steps = Json::array();
+  for (const SplitRule& rule : spec.splits) steps.push_back(split_step(rule));
   steps.push_back(std::move(last));
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
-json post_processor(const TokenizerSpec& spec) {
+Json post_processor(const TokenizerSpec& spec) {
   if (spec.template_bos < 0 && spec.template_eos < 0) return nullptr;
-  json single = json::array();
-  json pair = json::array();
-  std::map<std::string, json> tokens;
+  Json single = Json::array();
+  Json pair = Json::array();
+  std::map<std::string, Json> tokens;
   const auto add_token = [&](int32_t id) {
     if (id < 0) return;
     std::string content;
     for (const AddedToken& t : spec.added_tokens)
       if (t.id == id) content = t.content;
     if (content.empty()) content = spec.vocabulary[static_cast<size_t>(id)];
-    tokens[content] = {{"id", content}, {"ids", json::array({id})}, {"tokens", json::array({content})}};
+    tokens[content] = {{"id", content}, {"ids", Json::array({id})}, {"tokens", Json::array({content})}};
     single.push_back({{"SpecialToken", {{"id", content}, {"type_id", 0}}}});
   };
   add_token(spec.template_bos);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
   add_token(spec.template_eos);
   pair = single;  // the second text like the first
-  for (const json& item : single) {
-    json second = item;
+  for (const Json& item : single) {
+    Json second = item;
     auto& body = second.begin().value();
     body["type_id"] = 1;
     if (second.contains("Sequence")) body["id"] = "B";
     pair.push_back(second);
   }
-  json special = json::object();
+  Json special = Json::object();
   for (auto& [content, token] : tokens) special[content] = std::move(token);
   return {{"type", "TemplateProcessing"},
           {"single", std::move(single)},
@@ -85,15 +85,15 @@ json post_processor(const TokenizerSpec& spec) {
           {"special_tokens", std::move(special)}};
 }
 
-json model(const TokenizerSpec& spec) {
+Json model(const TokenizerSpec& spec) {
   if (spec.model == TokenizerSpec::Model::chars) return {{"type", "char"}, {"vocab", spec.vocabulary}};
   // HF reads an object in any order and writes it by id; so do we.
-  json vocab = json::object();
-  auto& members = vocab.get_ref<json::object_t&>();
+  Json vocab = Json::object();
+  auto& members = vocab.get_ref<Json::object_t&>();
   members.reserve(spec.vocabulary.size());
   for (size_t id = 0; id < spec.vocabulary.size(); ++id)
     if (!spec.vocabulary[id].empty()) members.emplace_back(spec.vocabulary[id], id);  // tokens are distinct
-  json merges = json::array();
+  Json merges = Json::array();
   for (const auto& [left, right] : spec.merges)
     merges.push_back(
         {spec.vocabulary[static_cast<size_t>(left)], spec.vocabulary[static_cast<size_t>(right)]});
@@ -113,7 +113,7 @@ json model(const TokenizerSpec& spec) {
 
 std::string write_tokenizer_json(const TokenizerSpec& spec) {
   const bool bpe = spec.model == TokenizerSpec::Model::bpe;
-  json added = json::array();
+  Json added = Json::array();
   for (const AddedToken& t : spec.added_tokens)
     added.push_back({{"id", t.id},
                      {"content", t.content},
@@ -122,12 +122,12 @@ std::string write_tokenizer_json(const TokenizerSpec& spec) {
                      {"rstrip", false},
                      {"normalized", t.normalized},
                      {"special", t.special}});
-  json root = {
+  Json root = {
       {"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", std::move(added)}};
-  root["normalizer"] = spec.nfc ? json{{"type", "NFC"}} : json(nullptr);
-  root["pre_tokenizer"] = bpe ? pre_tokenizer(spec) : json(nullptr);
+  root["normalizer"] = spec.nfc ? Json{{"type", "NFC"}} : Json(nullptr);
+  root["pre_tokenizer"] = bpe ? pre_tokenizer(spec) : Json(nullptr);
   root["post_processor"] = post_processor(spec);
-  root["decoder"] = bpe ? byte_level(true, true) : json(nullptr);
+  root["decoder"] = bpe ? byte_level_step(true, true) : Json(nullptr);
   root["model"] = model(spec);
   return root.dump(2);
 }

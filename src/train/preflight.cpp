@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/build_info.h"
+#include "base/parallel.h"
 #include "base/progress.h"
 #include "data/mixture.h"
 #include "device/cpu/peak.h"
@@ -253,6 +256,15 @@ void explain_shortfall(const Recipe& recipe, const Parts& parts, int64_t limit, 
   f.shortfall = fmt::format("the run needs {:.2f} GiB, but {}", gib(f.predicted_bytes), bound);
 }
 
+/// Of as many threads as kernels have here, measured once: many ranks and runs of one process plan with the same machine.
+MachinePeak measured_peak() {
+  static std::mutex mutex;
+  static std::map<int, MachinePeak> peaks;
+  const std::scoped_lock lock(mutex);
+  const auto known = peaks.find(num_threads());
+  return known != peaks.end() ? known->second : peaks[num_threads()] = machine_peak();
+}
+
 }  // namespace
 
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
@@ -260,7 +272,7 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
   Preflight f;
   const bool split = ranks.schedule == PipelineScheduleKind::zero_bubble;
   const Parts parts{model, optimizer, ranks, gradients.transient_bytes(split)};
-  const MachinePeak peak = machine_peak();
+  const MachinePeak peak = measured_peak();
   f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
   f.weight_bytes = model.bytes();

@@ -6,6 +6,6 @@ else()
   target_link_libraries(ingot_test_slurm PRIVATE ingot_test_main)
   add_test(NAME slurm.Jobs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm/with_slurm $<TARGET_FILE:ingot_test_slurm>)
 endif()
-# Containers forbid to read another process's memory.
-set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 600 SKIP_REGULAR_EXPRESSION "^SKIPPED"
+# Containers forbid to read another process's memory. It waits most of a minute: started first.
+set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 600 COST 1000 SKIP_REGULAR_EXPRESSION "^SKIPPED"
                      ENVIRONMENT OMPI_MCA_btl_vader_single_copy_mechanism=none)

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "base/parallel.h"
+#include "device/cpu/memory_rate.h"
 #include "device/cpu/peak_kernels.h"
 #include "device/cpu/rounds.h"
 
@@ -17,18 +16,11 @@ namespace {
 double best_of(const std::vector<double>& times) { return *std::min_element(times.begin(), times.end()); }
 
 double read_gbs(int threads) {
-  constexpr int64_t kBytes = int64_t{48}
-                             << 20;  // per thread: beyond its share of the caches, yet quick to touch
-  const std::unique_ptr<void, void (*)(void*)> memory(
-      std::aligned_alloc(64, static_cast<size_t>(kBytes * threads)), std::free);
-  char* data = static_cast<char*>(memory.get());
-  if (data == nullptr) return 0;
-  const double best = best_of(round_times(threads, 4, [&](int t, int r) {
-    float sink[4] = {};
-    if (r == 0) std::fill_n(data + t * kBytes, kBytes, 0);  // first touch; never the best round
-    INGOT_ISA_CALL(peak_read)(data + t * kBytes, kBytes, sink);
-  }));
-  return static_cast<double>(kBytes) * threads / best * 1e-9;
+  constexpr int64_t kBytes = int64_t{48} << 20;  // per thread: beyond its share of the caches, yet quick to touch
+  MemoryBench bench(threads, kBytes);
+  double best = 0;
+  for (int trial = 0; trial < 2; ++trial) best = std::max(best, bench.rate(MemoryPass::read, threads, kBytes, 0));
+  return best * 1e-9;
 }
 
 double peak_gflops(int threads, int64_t (*rounds)(int64_t, float*)) {
