@@ -256,30 +256,14 @@ class Runner {
     INGOT_ISA_CALL(gemm_piece)(piece);
   }
 
-  /// Tells the piece which part of B to fetch: that of piece `next`, which this thread will probably take.
-  /// Only for transposed B, whose packing reads too many streams for the hardware's prefetcher; its rows are
-  /// nearly contiguous.
+  /// Tells the piece which columns of B piece `next` packs, which this thread will probably take.
   void fetch_next(GemmPiece& piece, size_t next) const {
     piece.next_b = nullptr;
-    piece.next_jump = piece.next_step = piece.next_tiles = 0;
-    if (next >= plan_.pieces.size() || layout_.b_packed || !layout_.b_transposed) return;
+    if (next >= plan_.pieces.size()) return;
     const PieceUnit& u = plan_.pieces[next];
     const Block& b = *u.block;
-    const int64_t elements = layout_.pairs ? 2 : 1;  // of B per step
-    if ((b.k1 - b.k0) * elements * 4 < layout_.ldb * 3) return;
-    constexpr int64_t kLine = 64;
-    const int64_t size = size_of(layout_.b_type);
-    const int64_t lines = u.cols * layout_.ldb * size / kLine;
-    // Spread over the piece, so that fetches do not crowd out its own loads: smaller steps touch a line
-    // several times.
-    const int64_t steps =
-        ceil_div(piece.rows, tile_.rows) * ceil_div(piece.cols, tile_.cols) * (piece.k1 - piece.k0);
-    int64_t spread = 1;
-    while (spread < 8 && 2 * spread * lines <= steps) spread *= 2;
-    piece.next_b = static_cast<const char*>(b.problem->b) + (u.col0 * layout_.ldb + b.k0 * elements) * size;
-    piece.next_step = kLine / spread;
-    piece.next_jump = piece.kc * piece.next_step;
-    piece.next_tiles = ceil_div(lines * spread, piece.kc);
+    const int64_t k = b.k0 * (layout_.pairs ? 2 : 1);
+    piece.next_b = at(b.problem->b, layout_.b_type, layout_.b_transposed ? u.col0 * layout_.ldb + k : k * layout_.ldb + u.col0);
   }
 
   const Layout& layout_;

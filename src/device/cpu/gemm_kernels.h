@@ -70,10 +70,7 @@ struct GemmPiece {
   bool last;    ///< k1 is the end: add the bias, round
   const void* bias;
   DType bias_type;
-  /// What this thread will probably pack next: fetched while the tiles of this piece run, one line per step.
-  /// Tile t walks from next_b + t * next_jump in steps of next_step, while t < next_tiles.
-  const char* next_b;
-  int64_t next_jump, next_step, next_tiles;
+  const void* next_b;  ///< what this thread will probably pack after this piece: as many columns of B from here; nullptr: unknown
   float* b_strip;  ///< kc x cols rounded up to whole panels
   float* c_strip;  ///< rows x cols rounded up, where C is bf16 and k1 - k0 > kc
 };

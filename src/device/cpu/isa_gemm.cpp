@@ -245,8 +245,25 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
   return {p.b_strip, kCols * kc};
 }
 
-void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, int64_t i, int64_t rows,
-               int64_t j, int64_t tile_offset) {
+/// What will be packed after the strip that is being multiplied. Tile t brings a part of it to the level 2 cache, a line a step,
+/// while t < tiles: of transposed B the steps of a column, else a line of each row.
+struct Ahead {
+  const char* from;
+  int64_t step, jump, tiles;  ///< bytes from step to step and from tile to tile
+};
+
+Ahead ahead_of(const GemmPiece& p, int64_t next_k) {
+  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size;
+  const int64_t k = next_k * elements;
+  const void* from = p.next_b;
+  if (next_k < p.k1) from = static_cast<const char*>(p.b) + (p.b_transposed ? p.col0 * p.ldb + k : k * p.ldb + p.col0) * size;
+  if (p.b_packed || from == nullptr) return {nullptr, 0, 0, 0};
+  if (p.b_transposed) return {static_cast<const char*>(from), elements * size, row, p.cols};
+  return {static_cast<const char*>(from), elements * row, 64, (p.cols * size + 63) / 64};
+}
+
+void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64_t k, int64_t kc, int64_t i, int64_t rows,
+               int64_t j) {
   const int64_t cols = min64(kCols, p.cols - j);
   const bool end = p.last && k + kc == p.k1;
   const bool in_strip = p.c_type == DType::bf16 && p.k1 - p.k0 > kc;  // chains parked in f32 between k blocks
@@ -275,10 +292,10 @@ void run_panel(const GemmPiece& p, const Strip& strip, int64_t k, int64_t kc, in
   io.next = reads_next ? static_cast<float*>(p.c) + next_i * p.ldc + p.col0 + next_j : nullptr;
   io.next_stride = p.ldc;
   const float* b = strip.b + j / kCols * strip.panel;
-  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / kCols + tile_offset;
-  const bool fetches = number < p.next_tiles;
-  io.fetch = fetches ? p.next_b + number * p.next_jump : reinterpret_cast<const char*>(b);
-  io.fetch_step = fetches ? p.next_step : 0;
+  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / kCols;
+  const bool fetches = number < ahead.tiles;
+  io.fetch = fetches ? ahead.from + number * ahead.jump : reinterpret_cast<const char*>(b);
+  io.fetch_step = fetches ? ahead.step : 0;
   const int64_t step = k - p.k0;
   const int64_t a_offset = p.a_layout == ALayout::rows      ? i * p.lda + step
                            : p.a_layout == ALayout::columns ? step * p.lda + i
@@ -293,17 +310,15 @@ GemmTile gemm_tile() {
 }
 
 void gemm_piece(const GemmPiece& p) {
-  const int64_t tiles = (p.rows + kRows - 1) / kRows * ((p.cols + kCols - 1) / kCols);
   int64_t k = p.k0;
-  int64_t tiles_done = 0;
   do {  // at least once: k = 0 still writes its zeros and bias
     const int64_t kc = min64(p.kc, p.k1 - k);
     const Strip strip = make_strip(p, k, kc);
+    const Ahead ahead = ahead_of(p, k + kc);
     for (int64_t i = 0; i < p.rows; i += kRows)
       for (int64_t j = 0; j < p.cols; j += kCols)
-        run_panel(p, strip, k, kc, i, min64(kRows, p.rows - i), j, tiles_done);
+        run_panel(p, strip, ahead, k, kc, i, min64(kRows, p.rows - i), j);
     k += kc;
-    tiles_done += tiles;
   } while (k < p.k1);
 }
 
