@@ -23,7 +23,8 @@ namespace {
 const std::vector<std::string> kOptions = {"--stages.0.batch=8",     "--stages.0.micro_batch=1", "--stages.0.steps=3000",
                                            "--stages.1.batch=8",     "--stages.1.micro_batch=2", "--parallel.expert=2",
                                            "--parallel.shard=optimizer", "--checkpoint.every=100",
-                                           "--evaluation.every=1000", "--samples.every=1000"};
+                                           "--evaluation.every=1000", "--samples.every=1000",
+                                           "--parallel.slowest_rank=0"};  // of four on fewer cores, other tests beside them
 
 void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
@@ -66,7 +67,7 @@ class SlurmJob : public ::testing::Test {
   void wait_for(const char* what, const std::function<bool()>& there) {
     const double begin = monotonic_seconds();
     while (!there()) {
-      ASSERT_LT(monotonic_seconds() - begin, 120) << what << "\n" << slurm("scontrol show job " + std::to_string(job_)) << log();
+      ASSERT_LT(monotonic_seconds() - begin, 300) << what << "\n" << slurm("scontrol show job " + std::to_string(job_)) << log();
       pause(0.1);
     }
   }

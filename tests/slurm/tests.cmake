@@ -7,5 +7,5 @@ else()
   add_test(NAME slurm.Jobs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm/with_slurm $<TARGET_FILE:ingot_test_slurm>)
 endif()
 # Containers forbid to read another process's memory. It waits most of a minute: started first.
-set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 600 COST 1000 SKIP_REGULAR_EXPRESSION "^SKIPPED"
+set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 1200 COST 1000 SKIP_REGULAR_EXPRESSION "^SKIPPED"
                      ENVIRONMENT OMPI_MCA_btl_vader_single_copy_mechanism=none)
