@@ -52,7 +52,8 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
 
 /// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
 /// `data` may be nullptr: not prepared yet. `saved`: elements of parameters that this rank saves. Throws Error where a
-/// source cannot fill a sequence. `ranks`: this one's place among several.
+/// source cannot fill a sequence. `ranks`: this one's place among several. The machine is measured once a process (and number
+/// of threads), in about 0.1 s.
 Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
                     const Optimizer& optimizer, int64_t saved, const StepRanks& ranks = {});
 
