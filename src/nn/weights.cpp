@@ -12,8 +12,8 @@
 namespace ingot {
 namespace {
 
-/// Only what products (and the embedding) read as a matrix gets a compute copy; vectors stay in the stream's type.
-bool wants_copy(const ParameterSpec& spec) {
+/// Only what products (and the embedding) read as a matrix is read in the compute type; vectors stay in the stream's.
+bool is_operand(const ParameterSpec& spec) {
   return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
 }
 
@@ -23,12 +23,12 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
     : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)) {
   if (backing == Backing::memory && placement.sharing.level != ShardLevel::none) backing = Backing::sparse;
   masters_ = Buffer(layout_.bytes, backing);
-  if (precision.compute == precision.stream) return;
+  if (precision.compute == precision.stream || (placement.sharing.level == ShardLevel::none && backing != Backing::sparse)) return;
   copies_ = Buffer(layout_.bytes / size_of(precision.stream) * size_of(precision.compute), backing);
 }
 
 bool WeightSet::has_copy(int index) const {
-  return copies_.data() != nullptr && wants_copy(table_[index]) && holds(placement_, table_[index]);
+  return copies_.data() != nullptr && is_operand(table_[index]) && holds(placement_, table_[index]);
 }
 
 Tensor WeightSet::master(int index) const {
@@ -37,7 +37,11 @@ Tensor WeightSet::master(int index) const {
 }
 
 Tensor WeightSet::compute(int index) const {
-  if (!has_copy(index)) return master(index);
+  if (!has_copy(index)) {
+    Tensor master = this->master(index);
+    if (precision_.compute == DType::bf16 && is_operand(table_[index])) master.meta.dtype = DType::f32_as_bf16;
+    return master;
+  }
   const auto i = static_cast<size_t>(index);
   const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
@@ -45,7 +49,7 @@ Tensor WeightSet::compute(int index) const {
 
 bool WeightSet::travels_as_copy(const FlatUnit& unit) const {
   return copies_.data() != nullptr &&
-         std::all_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return wants_copy(table_[i]); });
+         std::all_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return is_operand(table_[i]); });
 }
 
 Tensor WeightSet::travelling(int unit) const {

@@ -1,7 +1,8 @@
 // Weight sets and gradients: the memory behind a parameter table, in flat buffers with named views.
 //
-// A WeightSet holds masters (fp32, or f64 for parity runs) and, where the compute type is bf16, bf16 copies of every
-// matrix that products read; vectors are always used in the master's type. Policy, reference, teacher and average models
+// A WeightSet holds masters (fp32, or f64 for parity runs). Where the compute type is bf16, products read the masters as their
+// roundings (DType::f32_as_bf16), and the step's memory is that of fp32; only where masters come and go, shared out over ranks
+// or on the way into packed weights, there are bf16 copies of every matrix. Vectors are always used in the master's type. Policy, reference, teacher and average models
 // are weight sets over one table. Gradients are sums over tokens in the master's type, with a written bit per parameter
 // and step.
 //
@@ -51,7 +52,7 @@ class WeightSet {
   void arrived(int unit);
   /// Gives back the memory of a unit's compute values that other ranks keep (ShardLevel::full).
   void release(int unit);
-  /// What kernels read: the copy where there is one, else the master.
+  /// What kernels read: the copy where there is one, else the master (of a matrix in bf16: as f32_as_bf16).
   Tensor compute(int index) const;
   bool has_copy(int index) const;
   /// Memory that is there all the time.

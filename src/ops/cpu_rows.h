@@ -10,17 +10,22 @@
 
 namespace ingot {
 
-/// Why a kernel for f32 and bf16 cannot take the call, or nullptr. Integer tensors are not looked at.
-inline const char* refuse_other_floats(const OpCall& call) {
+/// Why a kernel for f32 and bf16 cannot take the call, or nullptr. Integer tensors are not looked at. `weight`: the input that
+/// may be f32_as_bf16.
+inline const char* refuse_other_floats(const OpCall& call, size_t weight) {
+  const Tensor* may_round = weight < call.in.size() ? &call.in[weight] : nullptr;
   for (const auto& list : {call.in, call.out, call.d_out})
-    for (const Tensor& t : list)
-      if (t.defined() && t.dtype() != DType::i32 && t.dtype() != DType::f32 && t.dtype() != DType::bf16)
-        return "a type other than f32 and bf16";
+    for (const Tensor& t : list) {
+      const DType type = &t == may_round ? value_type(t.dtype()) : t.dtype();
+      if (t.defined() && type != DType::i32 && type != DType::f32 && type != DType::bf16) return "a type other than f32 and bf16";
+    }
   for (const GradSlot& g : call.d_in)
     if (g.wanted() && g.tensor.dtype() != DType::f32 && g.tensor.dtype() != DType::bf16)
       return "a gradient of a type other than f32 and bf16";
   return nullptr;
 }
+
+inline const char* refuse_other_floats(const OpCall& call) { return refuse_other_floats(call, call.in.size()); }
 
 /// Rows of `width` elements per piece of work, so that a piece has about `elements` (at least one row).
 inline int64_t row_grain(int64_t width, int64_t elements) {

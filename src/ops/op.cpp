@@ -59,6 +59,10 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
   return reference;
 }
 
+uint32_t early_slots(const Op& op, const void* attr) {
+  return op.early_gradients != nullptr ? op.early_gradients(attr) : 0;
+}
+
 double tensor_bytes(const OpCall& call) {
   double bytes = 0;
   for (const auto& list : {call.in, call.out})

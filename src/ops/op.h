@@ -64,7 +64,8 @@ class AttrBox {
 
 /// One execution of an op, forward or backward. Slots are in the order of the Op's lists; an absent optional input is
 /// an undefined tensor. In backward, `in` and `out` hold only what the op declared it reads, d_out[i] may be undefined
-/// (that output got no cotangent: it counts as zero), and every wanted d_in must be written.
+/// (that output got no cotangent: it counts as zero), and every wanted d_in must be written. In forward d_in is empty but
+/// for Op::early_gradients.
 struct OpCall {
   const void* attr_data = nullptr;
   std::span<const Tensor> in;
@@ -134,6 +135,9 @@ struct Op {
   void (*rehearse)(const OpCall& call, bool backward) = nullptr;
   /// Of one over the rows of a permutation; nullptr: it writes its tensors whole.
   LiveRows (*live_rows)(const OpCall& call) = nullptr;
+  /// Of one whose cotangents are known before backward: inputs (bits of slots) whose gradients forward writes, where they
+  /// are wanted; backward_input is not asked for them, a repetition of forward neither. nullptr: none. Observers do not see them.
+  uint32_t (*early_gradients)(const void* attr) = nullptr;
 };
 
 /// Which kernels a run may use. strict (default): f32 and bf16 problems must find a fast kernel, else an Error that
@@ -161,6 +165,9 @@ constexpr uint32_t slot_bit(uint32_t i) { return 1u << i; }
 int64_t rows_before_end(const Tensor& offsets, int64_t rows);
 /// Puts zeros where the call wrote nothing, for those who look at whole tensors.
 void clear_beyond_live_rows(const Op& op, const OpCall& call);
+
+/// Op::early_gradients, 0 where there are none.
+uint32_t early_slots(const Op& op, const void* attr);
 
 /// Bytes of all defined inputs and outputs of a call: the traffic of an op that touches each tensor once.
 double tensor_bytes(const OpCall& call);

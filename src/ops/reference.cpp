@@ -36,6 +36,9 @@ Array load(const Tensor& t) {
     case DType::bf16:
       for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<bf16>()[i]);
       break;
+    case DType::f32_as_bf16:
+      for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<RoundedFloat>()[i]);
+      break;
     default: INGOT_CHECK(false, "{} is not a floating type", name_of(t.dtype()));
   }
   return values;

@@ -96,6 +96,7 @@ void Tape::run_backward(int32_t index, Direction direction) {
   const BackwardReads reads = op.reads(node.attr.data());
   const uint32_t read_in = weights ? reads.weight_in : reads.input_in;
   const uint32_t read_out = weights ? reads.weight_out : reads.input_out;
+  const uint32_t early = early_slots(op, node.attr.data());
   std::vector<Tensor> in(node.inputs.size()), out(node.outputs.size()), d_out(node.outputs.size());
   std::vector<GradSlot> d_in(node.inputs.size());
   std::vector<Tensor> written;
@@ -109,7 +110,7 @@ void Tape::run_backward(int32_t index, Direction direction) {
   }
   for (size_t i = 0; i < d_in.size(); ++i) {
     const InputKind kind = op.inputs[i].kind;
-    if (node.inputs[i] < 0 || kind == InputKind::data || (kind == InputKind::weight) != weights) continue;
+    if (node.inputs[i] < 0 || kind == InputKind::data || (kind == InputKind::weight) != weights || (early >> i & 1u)) continue;
     d_in[i] = gradient_slot(node.inputs[i]);
     if (d_in[i].wanted()) written.push_back(d_in[i].tensor);
   }
@@ -252,6 +253,7 @@ void Tape::observe(int32_t index, Direction direction, std::span<const Tensor> t
     const InputKind kind = node.op->inputs[i].kind;
     const bool weight = kind == InputKind::weight;
     if (node.inputs[i] < 0 || kind == InputKind::data || weight != (direction == Direction::backward_weight)) continue;
+    if (early_slots(*node.op, node.attr.data()) >> i & 1u) continue;
     if (!slots_[static_cast<size_t>(node.inputs[i])].requires_grad) continue;
     options_.observer->tensor(tensor_name(index, ("d_" + std::string(node.op->inputs[i].name)).c_str()),
                               tensors[next++]);

@@ -247,7 +247,8 @@ void Tape::execute_by_rows(const Node& node, std::span<const Tensor> in, std::sp
 
 void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending) {
   const Op& op = *node.op;
-  OpCall call{node.attr.data(), in, out, {}, {}};
+  const std::vector<GradSlot> early = early_gradients(node);
+  OpCall call{node.attr.data(), in, out, {}, early};
   call.pending = pending;
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? arena_.allocate(scratch_bytes, "scratch") : Block{};
@@ -261,6 +262,16 @@ void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const
   }
   if (timed()) account(node, call, Direction::forward, start);
   if (scratch_bytes > 0) arena_.release(scratch);
+}
+
+std::vector<GradSlot> Tape::early_gradients(const Node& node) {
+  const uint32_t early = early_slots(*node.op, node.attr.data());
+  std::vector<GradSlot> slots;
+  if (early == 0 || !node.differentiable || in_backward_) return slots;
+  slots.resize(node.inputs.size());
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (early >> i & 1u) slots[i] = gradient_slot(node.inputs[i]);
+  return slots;
 }
 
 void Tape::record(Node node) {

@@ -143,7 +143,7 @@ class Tape {
 
   /// Memory of the caller as a value; it must outlive the tape. On the null device data is ignored.
   Value leaf(const Tensor& data, bool requires_grad = false);
-  /// A parameter's compute copy; the same index gives the same value again. `keeper`: to ask before every read.
+  /// A parameter's compute value; the same index gives the same value again. `keeper`: to ask before every read.
   Value parameter(int index, const Tensor& data, ParameterKeeper* keeper = nullptr);
   /// Runs (and records) an op. Absent optional inputs are default Values.
   std::vector<Value> apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs);
@@ -223,6 +223,7 @@ class Tape {
   int32_t coming_by_rows(const Node& node) const;   ///< the transfer that an op by rows need not wait for, or -1
   int32_t add_value(const TensorMeta& meta);
   void allocate(Slot& v, const char* category);
+  std::vector<GradSlot> early_gradients(const Node& node);  ///< for forward to write
   void run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool again);
   void execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending);
   void execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, int32_t transfer);

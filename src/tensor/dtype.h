@@ -5,14 +5,16 @@
 
 namespace ingot {
 
-/// Values are on disk (kernel-set fingerprints): append only.
-enum class DType : uint8_t { f32 = 0, bf16 = 1, f64 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6 };
+/// Values are on disk (kernel-set fingerprints): append only. f32_as_bf16: an f32 in memory that is read as its rounding to
+/// bf16; weights of bf16 products that have no copy of their own (nn/weights.h). Read only.
+enum class DType : uint8_t { f32 = 0, bf16 = 1, f64 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6, f32_as_bf16 = 7 };
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
     case DType::f64:
     case DType::i64: return 8;
     case DType::f32:
+    case DType::f32_as_bf16:
     case DType::i32: return 4;
     case DType::bf16:
     case DType::u16: return 2;
@@ -30,11 +32,14 @@ constexpr const char* name_of(DType t) {
     case DType::i64: return "i64";
     case DType::u8: return "u8";
     case DType::u16: return "u16";
+    case DType::f32_as_bf16: return "f32 as bf16";
   }
   return "?";
 }
 
-constexpr bool is_floating(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f64; }
+constexpr bool is_floating(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f64 || t == DType::f32_as_bf16; }
+/// The type of the values that a reader sees.
+constexpr DType value_type(DType t) { return t == DType::f32_as_bf16 ? DType::bf16 : t; }
 
 /// bfloat16: the upper half of an IEEE float. Conversion from float rounds to nearest even; NaN stays NaN.
 struct bf16 {
@@ -53,6 +58,12 @@ inline __attribute__((always_inline)) bf16 to_bf16(float x) {
   return {static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : rounded >> 16)};
 }
 
+/// An element of DType::f32_as_bf16.
+struct RoundedFloat {
+  float value = 0;
+};
+inline __attribute__((always_inline)) float to_float(RoundedFloat x) { return to_float(to_bf16(x.value)); }
+
 template <class T>
 struct DTypeOf;
 template <>
@@ -69,5 +80,7 @@ template <>
 struct DTypeOf<uint8_t> { static constexpr DType value = DType::u8; };
 template <>
 struct DTypeOf<uint16_t> { static constexpr DType value = DType::u16; };
+template <>
+struct DTypeOf<RoundedFloat> { static constexpr DType value = DType::f32_as_bf16; };
 
 }  // namespace ingot

@@ -138,7 +138,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
     }
   }
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
-  line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}", bf16 ? "f32 with bf16 copies" : "f32",
+  line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}", bf16 ? "f32, read as bf16" : "f32",
                             name_of(recipe.optimizer.first_moment), name_of(recipe.optimizer.second_moment)));
   line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per parameter), checkpoint copy {:.2f}, activations {:.2f}",
                              gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes),
@@ -168,6 +168,7 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
     case HeadChoice::gradient: return HeadMode::gradient;
     case HeadChoice::automatic: break;
   }
+  if (stage.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
   int64_t micro = 0;
   for (int64_t level = 0; level < stage.levels(); ++level) micro = std::max(micro, stage.micro_at(level, recipe.data_ranks()));
   const int64_t logits = micro * stage.sequence * model.config().head_rows() * 4;

@@ -46,8 +46,9 @@ struct Preflight {
   std::string shortfall, remedy;  ///< why the run does not fit its memory, and what would; empty: it fits
 };
 
-/// Which head mode a stage runs: the recipe's, or for `automatic` store while the logits of its largest micro-batch take at
-/// most an eighth of the machine's memory and 512 MiB, else recompute.
+/// Which head mode a stage runs: the recipe's, or for `automatic` gradient where it can be (whole rows of logits, cross
+/// entropy): least memory and as fast as store. Else store while the logits of its largest micro-batch take at most an eighth of
+/// the machine's memory and 512 MiB, else recompute.
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
 
 /// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.

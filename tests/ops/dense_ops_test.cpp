@@ -25,7 +25,7 @@ std::vector<int32_t> random_ids(int64_t n, int32_t bound, uint64_t stream) {
 TEST(Embedding, Cases) {
   for (const auto& [rows, width, vocabulary] :
        {std::tuple<int64_t, int64_t, int32_t>{9, 5, 4}, {0, 8, 3}, {130, 33, 17}, {1, 1, 1}})
-    for (const DType type : {DType::f32, DType::bf16}) {
+    for (const DType type : {DType::f32, DType::bf16, DType::f32_as_bf16}) {
       OpCase c;
       c.name = fmt::format("embedding {}x{} of {} {}", rows, width, vocabulary, name_of(type));
       c.op = &embedding_op();
@@ -95,15 +95,16 @@ TEST(Embedding, RefusesAnIdOutsideTheTable) {
 TEST(Linear, Cases) {
   for (const auto& [rows, n_in, n_out] :
        {std::tuple<int64_t, int64_t, int64_t>{5, 7, 3}, {0, 4, 6}, {1, 1, 1}, {67, 130, 49}, {200, 96, 64}})
-    for (const DType type : {DType::f32, DType::bf16})
+    for (const DType weights : {DType::f32, DType::bf16, DType::f32_as_bf16})
       for (const bool bias : {false, true}) {
+        const DType type = value_type(weights);
         OpCase c;
-        c.name = fmt::format("linear {}x{}->{} {} bias={}", rows, n_in, n_out, name_of(type), bias);
+        c.name = fmt::format("linear {}x{}->{} {} bias={}", rows, n_in, n_out, name_of(weights), bias);
         c.op = &linear_op();
         c.attr = AttrBox(LinearAttr{type});
         c.attr_double = AttrBox(LinearAttr{DType::f64});
         c.inputs = {{{Shape{rows, n_in}, type}, 1, 0, {}, true, true},
-                    {{Shape{n_out, n_in}, type}, 0.3},
+                    {{Shape{n_out, n_in}, weights}, 0.3},
                     {{Shape{n_out}, DType::f32}, 1, 0, {}, bias}};
         c.output_row_indexed = {true};
         c.finite_differences = rows <= 5;
@@ -166,21 +167,22 @@ std::vector<double> distributions(int64_t rows, int64_t n) {
   return q;
 }
 
-OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType type, bool entropy, bool teacher,
+OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType weights, bool entropy, bool teacher,
                  SoftCap cap = {}) {
+  const DType type = value_type(weights);
   OpCase c;
   c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={}", static_cast<int>(mode), rows, width,
-                       vocabulary, name_of(type), entropy, teacher, cap.cap);
+                       vocabulary, name_of(weights), entropy, teacher, cap.cap);
   c.op = &head_op();
   c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, cap});
   auto targets = random_ids(rows, vocabulary, 4);
   for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
   c.inputs = {{{Shape{rows, width}, type}, 1, 0, {}, true, true},
-              {{Shape{vocabulary, width}, type}, 0.5},
+              {{Shape{vocabulary, width}, weights}, 0.5},
               {{Shape{rows}, DType::i32}, 1, 0, targets, true, true},
               {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
               {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
-  c.output_row_indexed = {true, true, entropy, teacher, true, false, false, false};
+  c.output_row_indexed = {true, true, entropy, teacher, true, false, false};
   c.gradient_tolerance = 2e-5;
   c.finite_differences = rows <= 6;
   return c;
@@ -188,7 +190,7 @@ OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary,
 
 TEST(Head, StoreAndRecompute) {
   for (const HeadMode mode : {HeadMode::store, HeadMode::recompute})
-    for (const DType type : {DType::f32, DType::bf16})
+    for (const DType type : {DType::f32, DType::bf16, DType::f32_as_bf16})
       for (const bool extra : {false, true}) {
         check_op(head_case(mode, 6, 5, 11, type, extra, extra));
         check_op(head_case(mode, 0, 8, 7, type, extra, extra));
@@ -211,7 +213,7 @@ struct HeadGradients {
     targets[3] = -1;
     const bool gradient = mode == HeadMode::gradient;
     const HeadAttr attr{mode, false, kChunk, gradient ? z_coefficient : 0.0, cap};
-    std::vector<float> logprob(kRows), lse(kRows), logits(kRows * kVocabulary), kept_x(x.size()), kept_w(w.size()),
+    std::vector<float> logprob(kRows), lse(kRows), logits(kRows * kVocabulary), kept_x(x.size()),
         scratch(kChunk * (kVocabulary + kWidth));
     std::vector<int32_t> best(kRows);
     const Tensor in[] = {Tensor::of(x.data(), {kRows, kWidth}), Tensor::of(w.data(), {kVocabulary, kWidth}),
@@ -224,15 +226,15 @@ struct HeadGradients {
                           none,
                           Tensor::of(best.data(), {kRows}),
                           Tensor::of(logits.data(), {mode == HeadMode::store ? kRows : 0, kVocabulary}),
-                          Tensor::of(kept_x.data(), {gradient ? kRows : 0, kWidth}),
-                          Tensor::of(kept_w.data(), {gradient ? kVocabulary : 0, kWidth})};
-    kernel.forward({&attr, in, out, {}, {}, scratch.data()});
+                          Tensor::of(kept_x.data(), {gradient ? kRows : 0, kWidth})};
+    d_x.resize(x.size()), d_w.assign(w.size(), 0.25f);  // on top of another contribution
+    const GradSlot to_x{Tensor::of(d_x.data(), {kRows, kWidth})}, to_w{Tensor::of(d_w.data(), {kVocabulary, kWidth}), true};
+    const GradSlot early[] = {{}, to_w, {}, {}, {}};
+    kernel.forward({&attr, in, out, {}, gradient ? std::span(early) : std::span<const GradSlot>(), scratch.data()});
     for (size_t t = 0; t < lse.size(); ++t) d_lse[t] = 2 * z_coefficient * lse[t] * row_weight[t];
-    std::vector<Tensor> d_out(8);
+    std::vector<Tensor> d_out(7);
     d_out[0] = Tensor::of(row_weight.data(), {kRows}), d_out[1] = Tensor::of(d_lse.data(), {kRows});
-    d_x.resize(x.size()), d_w.resize(w.size());
-    const GradSlot d_in[] = {{Tensor::of(d_x.data(), {kRows, kWidth})},
-                             {Tensor::of(d_w.data(), {kVocabulary, kWidth})}, {}, {}, {}};
+    const GradSlot d_in[] = {to_x, gradient ? GradSlot{} : to_w, {}, {}, {}};
     kernel.backward_input({&attr, in, out, d_out, d_in, scratch.data()});
   }
   std::vector<float> d_x, d_w;

@@ -11,10 +11,11 @@ namespace ingot::test::low_rank_test {
 TEST(LowRank, Cases) {
   for (const auto& [tokens, rank, rows] :
        {std::tuple<int64_t, int64_t, std::vector<int64_t>>{5, 2, {4}}, {4, 3, {3, 1, 2}}, {0, 2, {3, 3}}, {67, 8, {70, 21, 21}}, {130, 1, {40, 40}}})
-    for (const DType type : {DType::f32, DType::bf16}) {
+    for (const DType weights : {DType::f32, DType::bf16, DType::f32_as_bf16}) {
+      const DType type = value_type(weights);
       const int64_t n = std::accumulate(rows.begin(), rows.end(), int64_t{0}), blocks = static_cast<int64_t>(rows.size());
       OpCase c;
-      c.name = fmt::format("low_rank {}x{} in {} blocks of rank {} {}", tokens, n, blocks, rank, name_of(type));
+      c.name = fmt::format("low_rank {}x{} in {} blocks of rank {} {}", tokens, n, blocks, rank, name_of(weights));
       c.op = &low_rank_op();
       LowRankAttr attr{1.5, type, static_cast<int32_t>(blocks), {}};
       std::copy(rows.begin(), rows.end(), attr.rows.begin());
@@ -23,7 +24,7 @@ TEST(LowRank, Cases) {
       c.attr_double = AttrBox(attr);
       c.inputs = {{{Shape{tokens, n}, type}, 1, 0, {}, true, true},
                   {{Shape{tokens, blocks * rank}, type}, 1, 0, {}, true, true},
-                  {{Shape{n, rank}, type}, 0.5}};
+                  {{Shape{n, rank}, weights}, 0.5}};
       c.output_row_indexed = {true};
       c.finite_differences = tokens <= 5;
       check_op(c);

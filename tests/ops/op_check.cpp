@@ -79,7 +79,7 @@ class Run {
         continue;
       }
       TensorMeta meta = in_[i].meta;
-      if (case_.op->inputs[i].kind != InputKind::activation && meta.dtype == DType::bf16) meta.dtype = DType::f32;
+      if (case_.op->inputs[i].kind != InputKind::activation && value_type(meta.dtype) == DType::bf16) meta.dtype = DType::f32;
       d_in_.push_back({tensors_.add(meta), accumulate});
       reference::store(d_in_.back().tensor, Array(static_cast<size_t>(meta.shape.numel()), preload));
     }
@@ -132,12 +132,14 @@ class Run {
     } else {
       const Random random(case_.seed, RandomPurpose::test, i);
       Array values(static_cast<size_t>(t.numel()));
+      const bool rounds = meta.dtype == DType::f32_as_bf16;  // the kernel does
       for (size_t k = 0; k < values.size(); ++k) {
         const auto x = static_cast<float>(
             input.values.empty() ? random.normal(k) * input.scale + input.offset : input.values[k]);
-        values[k] = input.meta.dtype == DType::bf16 ? to_float(to_bf16(x)) : x;  // both precisions see the same value
+        // both precisions see the same value
+        values[k] = value_type(input.meta.dtype) == DType::bf16 && !rounds ? to_float(to_bf16(x)) : x;
       }
-      reference::store(t, values);
+      reference::store(rounds ? Tensor(t.data, t.shape(), DType::f32) : t, values);
     }
     in_.push_back(t);
   }

@@ -15,7 +15,7 @@
 
 namespace ingot::gemm_test {
 
-/// A matrix in f32 or bf16 with a row stride larger than its width; rows beyond are poisoned with NaN.
+/// A matrix in f32, bf16 or f32 that counts as bf16, with a row stride larger than its width; rows beyond are poisoned with NaN.
 struct Matrix {
   Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed) : cols(cols), ld(cols + 3), type(type) {
     f.assign(static_cast<size_t>(rows * ld + 1), std::nanf(""));
@@ -28,7 +28,7 @@ struct Matrix {
   float& at(int64_t r, int64_t c) { return f[static_cast<size_t>(r * ld + c)]; }
   float value(int64_t r, int64_t c) const {
     const auto i = static_cast<size_t>(r * ld + c);
-    return type == DType::bf16 ? to_float(h[i]) : f[i];
+    return value_type(type) == DType::bf16 ? to_float(h[i]) : f[i];
   }
   void sync() {
     for (size_t i = 0; i < f.size(); ++i) h[i] = to_bf16(f[i]);
@@ -90,7 +90,8 @@ void check(const Case& t) {
   Matrix a(t.ta ? t.k : t.m, t.ta ? t.m : t.k, t.a, 1);
   Matrix b(t.tb ? t.n : t.k, t.tb ? t.k : t.n, t.b, 2);
   Matrix c(t.m, t.n, t.c, 3);
-  Matrix bias(1, t.n, t.b, 4);
+  const DType bias_type = t.b == DType::f32_as_bf16 ? DType::f32 : t.b;
+  Matrix bias(1, t.n, bias_type, 4);
   const Matrix before = c;
   GemmArgs args{t.m,
                 t.n,
@@ -109,7 +110,7 @@ void check(const Case& t) {
                 c.ld,
                 t.accumulate,
                 t.bias ? bias.data() : nullptr,
-                t.b};
+                bias_type};
   if (t.packed) {
     const PackedWeights packed(b.data(), t.b, t.tb, t.k, t.n, b.ld);
     args.packed = &packed;
@@ -121,7 +122,7 @@ void check(const Case& t) {
   for (int64_t i = 0; i < t.m; ++i) {
     for (int64_t j = 0; j < t.n; ++j) {
       float acc = chain(
-          t.a == DType::bf16 && t.b == DType::bf16, t.k, t.accumulate ? before.value(i, j) : 0.0f,
+          t.a == DType::bf16 && value_type(t.b) == DType::bf16, t.k, t.accumulate ? before.value(i, j) : 0.0f,
           [&](int64_t k) { return t.ta ? a.value(k, i) : a.value(i, k); },
           [&](int64_t k) { return t.tb ? b.value(j, k) : b.value(k, j); });
       if (t.bias) acc += bias.value(0, j);
@@ -155,9 +156,9 @@ class Gemm : public ::testing::Test {
 TEST_F(Gemm, AllLayoutsAndTypes) {
   each_isa([] {
     for (const DType a : {DType::f32, DType::bf16})
-      for (const DType b : {DType::f32, DType::bf16})
+      for (const DType b : {DType::f32, DType::bf16, DType::f32_as_bf16})
         for (const DType c : {DType::f32, DType::bf16})
-          for (int flags = 0; flags < 16; ++flags) {
+          for (int flags = 0; flags < (b == DType::f32_as_bf16 ? 8 : 16); ++flags) {
             Case t{13,
                    61,
                    37,
@@ -188,7 +189,34 @@ TEST_F(Gemm, OddShapes) {
           check({m, n, k, DType::bf16, DType::bf16, DType::f32, false, true, false, true});
           check({m, n, k, DType::bf16, DType::bf16, DType::f32, true, false, true});
           check({m, n, k, DType::bf16, DType::bf16, DType::f32, false, true, true, false, true});
+          check({m, n, k, DType::bf16, DType::f32_as_bf16, DType::f32, false, true, false, true});
+          check({m, n, k, DType::bf16, DType::f32_as_bf16, DType::bf16});
         }
+  });
+}
+
+TEST_F(Gemm, WeightsThatCountAsBf16HaveTheBitsOfTheirCopies) {
+  // Ties, both neighbours of the smallest normal number, overflow into infinity, and NaN with any payload.
+  const uint32_t special[] = {0x3F808000u, 0x3F818000u, 0x3F80FFFFu, 0x007FFFFFu, 0x007F8000u, 0x007F7FFFu, 0x00000001u, 0x80008000u,
+                              0x7F7FFFFFu, 0xFF7FFFFFu, 0x7F800000u, 0x7FC00000u, 0x7F800001u, 0xFFFFFFFFu};
+  each_isa([&] {
+    const int64_t m = 9, n = 83, k = 41;
+    Matrix copy(n, k, DType::bf16, 2), master(n, k, DType::f32_as_bf16, 2);
+    for (int64_t j = 0; j < n; ++j) {
+      const float x = std::bit_cast<float>(special[static_cast<size_t>(j) % std::size(special)]);
+      copy.at(j, j % k) = master.at(j, j % k) = x;
+    }
+    copy.sync();
+    for (const bool transposed : {false, true})
+      for (const DType a_type : {DType::bf16, DType::f32}) {
+        Matrix left(m, transposed ? k : n, a_type, 1), with_copy(m, transposed ? n : k, DType::f32, 3), with_master = with_copy;
+        GemmArgs args{m, with_copy.cols, left.cols, left.data(), a_type, false, left.ld, copy.data(), DType::bf16, transposed,
+                      copy.ld, nullptr, with_copy.data(), DType::f32, with_copy.ld};
+        gemm(args);
+        args.b = master.data(), args.b_type = DType::f32_as_bf16, args.c = with_master.data();
+        gemm(args);
+        for (size_t i = 0; i < with_copy.f.size(); ++i) ASSERT_EQ(bits(with_master.f[i]), bits(with_copy.f[i])) << i << isa_name(active_isa());
+      }
   });
 }
 

@@ -176,7 +176,8 @@ TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
       EXPECT_GE(op.begin, last);
       EXPECT_GE(op.end, op.begin);
       EXPECT_FALSE(op.segment.empty());
-      EXPECT_TRUE(op.what != TimeOf::products || (op.flops > 0 && op.bytes > 0)) << op.op;
+      const bool had_been = op.op == "head" && op.pass == OpPass::input_gradient;  // its products ran in forward
+      EXPECT_TRUE(op.what != TimeOf::products || had_been || (op.flops > 0 && op.bytes > 0)) << op.op;
       last = op.end;
       passes.insert(op.pass);
     }

@@ -80,7 +80,8 @@ Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::store, Ar
       decoder.blocks(c, s, 0, decoder.config().layers, balance);
       decoder.finish(c, s);
       const auto predict = [&](const Tensor& targets) {
-        const HeadResult h = decoder.head(c, {.mode = head}, std::exchange(s.hidden_TD.back(), {}), tape.leaf(targets));
+        const Value weight_T = head == HeadMode::gradient ? tape.leaf(Tensor::of(d.data(), {64})) : Value();
+        const HeadResult h = decoder.head(c, {.mode = head}, std::exchange(s.hidden_TD.back(), {}), tape.leaf(targets), {}, weight_T);
         tape.seed(h.logprob_T, Tensor::of(d.data(), {64}));
       };
       predict(mb.targets);
@@ -160,6 +161,19 @@ TEST_F(TapeTest, BuffersLiveAsLongAsSomebodyNeedsThem) {
     EXPECT_TRUE(tape.gradient(leaf).defined());
   }
   EXPECT_EQ(arena.live_bytes(), 0);
+}
+
+TEST_F(TapeTest, GradientsThatForwardWritesCountOnce) {
+  const auto model = small_model("gpt2", Precision::f32());  // whose table is the head's weight too
+  ASSERT_TRUE(model->config().tied);
+  const Pass stored = pass(*model, {}, HeadMode::store), early = pass(*model, {}, HeadMode::gradient);
+  EXPECT_EQ(differing(stored, early, "gpt2"), "");
+  EXPECT_EQ(early.finished, stored.finished);
+  EXPECT_LT(early.peak, stored.peak);
+  const NamedPolicy everything({"head/", "mlp/", "attention/"});
+  const Pass again = pass(*model, {.policy = &everything}, HeadMode::gradient);
+  EXPECT_EQ(differing(stored, again, "gpt2"), "") << "a repetition of forward adds nothing";
+  EXPECT_EQ(again.finished, stored.finished);
 }
 
 TEST_F(TapeTest, FanOutAddsUp) {

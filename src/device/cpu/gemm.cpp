@@ -48,7 +48,7 @@ struct Layout {
   DType a_type, b_type, c_type, bias_type;
   bool a_transposed, b_transposed, b_packed;
   int64_t lda, ldb, ldc;
-  bool pairs = false;       ///< both operands are bf16: a step of the chains is two k (gemm_kernels.h)
+  bool pairs = false;       ///< both operands are, or count as, bf16: a step of the chains is two k (gemm_kernels.h)
   bool lower_only = false;  ///< only tiles that touch the diagonal or lie below it
 };
 
@@ -109,7 +109,7 @@ class Runner {
 
   /// Pairs need whole words. Columns a multiple of 4 KiB apart would share a set of the caches.
   bool in_place(const Problem& p) const {
-    if (layout_.a_type != layout_.b_type || p.depth == 0) return false;
+    if ((layout_.a_type != DType::f32 && !layout_.pairs) || p.depth == 0) return false;
     if (layout_.pairs && (layout_.a_transposed || p.depth % 2 != 0 || layout_.lda % 2 != 0)) return false;
     return !layout_.a_transposed || layout_.lda * size_of(layout_.a_type) % 4096 != 0;
   }
@@ -290,11 +290,11 @@ Layout layout_of(const Args& args, bool a_transposed) {
     INGOT_CHECK(args.packed->panel() == INGOT_ISA_CALL(gemm_tile)().cols,
                 "packed for another instruction set");
   }
-  INGOT_CHECK(is_operand(layout.a_type) && (is_operand(layout.b_type) || layout.b_packed) && is_operand(layout.c_type) &&
+  INGOT_CHECK(is_operand(layout.a_type) && (is_operand(value_type(layout.b_type)) || layout.b_packed) && is_operand(layout.c_type) &&
                   is_operand(layout.bias_type),
               "types {} {} {} {}", name_of(layout.a_type), name_of(layout.b_type), name_of(layout.c_type),
               name_of(layout.bias_type));
-  layout.pairs = layout.a_type == DType::bf16 && layout.b_type == DType::bf16;
+  layout.pairs = layout.a_type == DType::bf16 && value_type(layout.b_type) == DType::bf16;
   INGOT_CHECK(!args.accumulate || args.c_type == DType::f32, "accumulation needs an f32 result");
   return layout;
 }

@@ -3,7 +3,7 @@
 //
 // Contract (docs/numerics.md rule 2): each output element is one chain acc = fma(a, b, acc) in fp32 over
 // ascending k, from 0 or (accumulate) from C, then + bias, then one rounding if C is bf16. bf16 operands are
-// widened exactly. Where both operands are bf16 the chain takes k in pairs, the odd one first (1, 0, 3, 2,
+// widened exactly; f32_as_bf16 is bf16 here. Where both operands are bf16 the chain takes k in pairs, the odd one first (1, 0, 3, 2,
 // ...; an odd k ends with a 0), and subnormal operands, sums and results are zeros: what the processor's dot
 // product does. So every result has the bits of the naive loop, whatever m, n, the threads and the
 // instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
@@ -26,7 +26,7 @@ struct GemmArgs {
   DType a_type = DType::f32;
   bool a_transposed = false;
   int64_t lda = 0;          ///< elements from row to row as stored
-  const void* b = nullptr;  ///< f32 or bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
+  const void* b = nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
   DType b_type = DType::f32;
   bool b_transposed = false;
   int64_t ldb = 0;

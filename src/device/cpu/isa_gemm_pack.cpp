@@ -1,7 +1,8 @@
 // Panels of A and B for the register tile of isa_gemm.cpp, for one instruction set. See gemm_kernels.h for
 // their layout.
 //
-// Operands come in three forms: f32, bf16 widened to f32 (where the other operand is f32), and pairs of bf16.
+// Operands come in three forms: f32, bf16 widened to f32 (where the other operand is f32), and pairs of bf16. B may be f32
+// that counts as its rounding to bf16 (DType::f32_as_bf16) in either of the latter.
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/gemm_tile.h"
 #include "device/cpu/simd.h"
@@ -14,6 +15,11 @@ struct Pair {
   bf16 low, high;
 };
 
+/// The same of f32 that counts as bf16; they become one word.
+struct RoundedPair {
+  RoundedFloat low, high;
+};
+
 INGOT_INLINE Vec load(const Pair* p) {
   float words[kLanes];
   std::memcpy(words, p, sizeof(words));
@@ -23,6 +29,28 @@ INGOT_INLINE Vec load_tail(const Pair* p, int n) {
   float words[kLanes] = {};
   std::memcpy(words, p, static_cast<size_t>(n) * sizeof(Pair));
   return load(words);
+}
+INGOT_INLINE Vec load(const RoundedPair* p) {
+  const auto* x = reinterpret_cast<const RoundedFloat*>(p);
+  const Vec first = load(x), second = load(x + kLanes);  // what counts is in the upper halves
+#if defined(INGOT_ISA_avx512)
+  const __m512i upper = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19, 17,
+                                         15, 13, 11, 9, 7, 5, 3, 1);
+  return as_float({_mm512_permutex2var_epi16(as_int(first).v, upper, as_int(second).v)});
+#elif defined(INGOT_ISA_avx2)
+  const __m256i low = _mm256_srli_epi32(as_int(first).v, 16), high = _mm256_srli_epi32(as_int(second).v, 16);
+  return as_float({_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xD8)});
+#else
+  bf16 halves[2 * kLanes];
+  store(halves, first);
+  store(halves + kLanes, second);
+  return load(reinterpret_cast<const Pair*>(halves));
+#endif
+}
+INGOT_INLINE Vec load_tail(const RoundedPair* p, int n) {
+  RoundedPair buffer[kLanes] = {};
+  std::memcpy(buffer, p, static_cast<size_t>(n) * sizeof(RoundedPair));
+  return load(buffer);
 }
 #if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
 INGOT_INLINE __m256 load8(const Pair* p) {
@@ -54,16 +82,29 @@ const Pair* ahead(const Pair* p, int64_t elements) {
   return reinterpret_cast<const Pair*>(reinterpret_cast<const bf16*>(p) + elements);
 }
 
-/// n pairs from two rows of bf16; `odd` is nullptr beyond an odd k.
-INGOT_INLINE Vec join(const bf16* even, const bf16* odd, int n) {
+template <>
+const RoundedPair* ahead(const RoundedPair* p, int64_t elements) {
+  return reinterpret_cast<const RoundedPair*>(reinterpret_cast<const RoundedFloat*>(p) + elements);
+}
+
+/// n pairs from two rows that are, or count as, bf16; `odd` is nullptr beyond an odd k.
+template <class T>
+INGOT_INLINE Vec join(const T* even, const T* odd, int n) {
   const Vec low = n == kLanes ? load(even) : load_tail(even, n);
   const Vec high = odd == nullptr ? zero() : n == kLanes ? load(odd) : load_tail(odd, n);
   return as_float((shift_right<16>(as_int(low)) & set1i(0xFFFF)) | as_int(high));
 }
 
-float join(const bf16* even, const bf16* odd) {
-  return std::bit_cast<float>(static_cast<uint32_t>(even->bits) |
-                              (odd == nullptr ? 0 : static_cast<uint32_t>(odd->bits) << 16));
+bf16 half(bf16 x) {
+  return x;
+}
+bf16 half(RoundedFloat x) {
+  return to_bf16(x.value);
+}
+template <class T>
+float join(const T* even, const T* odd) {
+  return std::bit_cast<float>(static_cast<uint32_t>(half(*even).bits) |
+                              (odd == nullptr ? 0 : static_cast<uint32_t>(half(*odd).bits) << 16));
 }
 
 // ---- A
@@ -98,7 +139,7 @@ void pack_a_rows(const T* a, int64_t lda, int64_t rows, int64_t kc, float* out) 
 void pack_a_pairs(const bf16* a, int64_t lda, int64_t rows, int64_t whole, int64_t kc, float* out) {
   pack_a_rows(reinterpret_cast<const Pair*>(a), lda, rows, whole, out);
   for (int64_t k = whole; k < kc; ++k)
-    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? join(a + i * lda + 2 * k, nullptr) : 0.0f;
+    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? join<bf16>(a + i * lda + 2 * k, nullptr) : 0.0f;
 }
 
 /// A stored [k, m]: kRows neighbours per k are contiguous
@@ -190,11 +231,12 @@ void pack_b_rows(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* out) 
   }
 }
 
-void pack_b_row_pairs(const bf16* b, int64_t ldb, int64_t cols, int64_t whole, int64_t kc, float* out) {
+template <class T>
+void pack_b_row_pairs(const T* b, int64_t ldb, int64_t cols, int64_t whole, int64_t kc, float* out) {
   const int64_t width = width_of(cols);
   const int tail = static_cast<int>(cols % kLanes);
   for (int64_t k = 0; k < kc; ++k, b += 2 * ldb, out += width) {
-    const bf16* odd = k < whole ? b + ldb : nullptr;
+    const T* odd = k < whole ? b + ldb : nullptr;
     int64_t j = 0;
     for (; j + kLanes <= cols; j += kLanes)
       store(out + j, join(b + j, odd == nullptr ? odd : odd + j, kLanes));
@@ -206,7 +248,7 @@ void pack_b_row_pairs(const bf16* b, int64_t ldb, int64_t cols, int64_t whole, i
 template <class T>
 void pack_b_columns(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* out) {
   const int64_t width = width_of(cols);
-  constexpr int64_t kAhead = 256 / sizeof(T);  // too many streams for the hardware's prefetcher
+  constexpr int64_t kLine = 64 / sizeof(T), kAhead = 4 * kLine;  // too many streams for the hardware's prefetcher
   for (int64_t k = 0; k < kc; k += kLanes) {
     const int depth = static_cast<int>(min64(kLanes, kc - k));
     for (int64_t j = 0; j < cols; j += kLanes) {
@@ -216,7 +258,7 @@ void pack_b_columns(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* ou
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
           const T* line = ahead(b, (j + i) * ldb) + k;
-          __builtin_prefetch(line + kAhead);
+          for (int64_t q = 0; q < kLanes; q += kLine) __builtin_prefetch(line + kAhead + q);
           r[i] = load(line);
         }
         transpose(r);
@@ -232,18 +274,20 @@ void pack_b_columns(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* ou
   }
 }
 
-void pack_b_column_pairs(const bf16* b, int64_t ldb, int64_t cols, int64_t whole, int64_t kc, float* out) {
-  pack_b_columns(reinterpret_cast<const Pair*>(b), ldb, cols, whole, out);
+template <class T>
+void pack_b_column_pairs(const T* b, int64_t ldb, int64_t cols, int64_t whole, int64_t kc, float* out) {
+  using Words = std::conditional_t<std::is_same_v<T, bf16>, Pair, RoundedPair>;
+  pack_b_columns(reinterpret_cast<const Words*>(b), ldb, cols, whole, out);
   const int64_t width = width_of(cols);
   for (int64_t k = whole; k < kc; ++k)
     for (int64_t j = 0; j < width; ++j)
-      out[k * width + j] = j < cols ? join(b + j * ldb + 2 * k, nullptr) : 0.0f;
+      out[k * width + j] = j < cols ? join<T>(b + j * ldb + 2 * k, nullptr) : 0.0f;
 }
 
 template <class T>
 void pack_b(const GemmPackB& p) {
   const T* b = static_cast<const T*>(p.b);
-  if constexpr (std::is_same_v<T, bf16>) {
+  if constexpr (!std::is_same_v<T, float>) {
     if (p.pairs) {
       const int64_t whole = min64(p.kc, p.depth / 2 - p.k0);
       if (p.transposed)
@@ -271,6 +315,8 @@ void gemm_pack_a(const GemmPackA& args) {
 void gemm_pack_b(const GemmPackB& args) {
   if (args.type == DType::bf16)
     pack_b<bf16>(args);
+  else if (args.type == DType::f32_as_bf16)
+    pack_b<RoundedFloat>(args);
   else
     pack_b<float>(args);
 }

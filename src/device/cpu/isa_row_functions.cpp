@@ -41,11 +41,12 @@ void gather(const GatherArgs& a, int64_t begin, int64_t end) {
 }  // namespace
 
 void gather_rows(const GatherArgs& a, int64_t begin, int64_t end) {
-  const bool to16 = a.to_type == DType::bf16, from16 = a.from_type == DType::bf16;
-  if (to16 && from16) return gather<bf16, bf16>(a, begin, end);
-  if (to16) return gather<bf16, float>(a, begin, end);
-  if (from16) return gather<float, bf16>(a, begin, end);
-  gather<float, float>(a, begin, end);
+  typed(a.to, a.to_type, [&](auto* to) {
+    using To = std::remove_pointer_t<decltype(to)>;
+    if (a.from_type == DType::f32_as_bf16) return gather<To, RoundedFloat>(a, begin, end);
+    if (a.from_type == DType::bf16) return gather<To, bf16>(a, begin, end);
+    gather<To, float>(a, begin, end);
+  });
 }
 
 void array_copy(void* to, DType to_type, const void* from, DType from_type, int64_t n, bool accumulate) {

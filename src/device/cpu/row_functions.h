@@ -13,7 +13,7 @@ INGOT_ISA_KERNEL(void, array_copy,
                  (void* to, DType to_type, const void* from, DType from_type, int64_t n, bool accumulate));
 
 /// For the rows r = begin .. end, `width` wide: to[r] = or += the sum of from[index[r * k + j]] over j = 0 ..
-/// k-1 in order, in fp32; a negative index adds nothing.
+/// k-1 in order, in fp32; a negative index adds nothing. `from` may be f32_as_bf16.
 struct GatherArgs {
   void* to;
   DType to_type;

@@ -27,3 +27,21 @@
 #else
 #include "device/cpu/simd_generic.h"
 #endif
+
+namespace ingot::INGOT_ISA {
+
+/// Each rounded to bf16 and widened again.
+INGOT_INLINE Vec rounded_to_bf16(Vec x) {
+  const VecI u = as_int(x);
+  const VecI up = u + set1i(0x7FFF) + (shift_right<16>(u) & set1i(1));
+  const Vec kept = select(is_nan(x), as_float(u | set1i(0x400000)), as_float(up));
+  return as_float(as_int(kept) & set1i(static_cast<int32_t>(0xFFFF0000u)));
+}
+INGOT_INLINE Vec load(const RoundedFloat* p) {
+  return rounded_to_bf16(load(reinterpret_cast<const float*>(p)));
+}
+INGOT_INLINE Vec load_tail(const RoundedFloat* p, int n) {
+  return rounded_to_bf16(load_tail(reinterpret_cast<const float*>(p), n));
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -11,6 +11,7 @@
 #include "ops/cca/cca.h"
 #include "ops/cca/kernels.h"
 #include "ops/cca/row_kernels.h"
+#include "ops/cpu_rows.h"
 #include "ops/parameter_chunks.h"
 #include "ops/sequence/sequence_store.h"
 
@@ -20,10 +21,7 @@ namespace {
 using namespace cca_input;
 
 const char* refuse(const OpCall& call) {
-  for (const auto& list : {call.in, call.out, call.d_out})
-    for (const Tensor& t : list)
-      if (t.defined() && t.dtype() != DType::i32 && t.dtype() != DType::f32 && t.dtype() != DType::bf16)
-        return "a type other than f32 and bf16";
+  if (const char* reason = refuse_other_floats(call, kGrouped)) return reason;
   return call.attr<CcaAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
 }
 

@@ -75,7 +75,7 @@ void backward_weight(const OpCall& call) {
 }
 
 const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (const char* reason = refuse_other_floats(call, 1)) return reason;
   if (call.d_in.size() > 1 && call.d_in[1].wanted() && call.d_in[1].tensor.dtype() != DType::f32)
     return "a table gradient other than f32";
   return nullptr;

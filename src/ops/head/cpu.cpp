@@ -130,9 +130,10 @@ void forward(const OpCall& call) {
     p.targets = at<int32_t>(call.in[targets], c.first);
     p.lse = at<float>(call.out[lse], c.first);
     p.d_logprob = at<float>(call.in[row_weight], c.first);
-    p.z_scale = static_cast<float>(2 * a.z_coefficient);
+    p.z_scale = 2 * a.z_coefficient;
     d_logits(p, c.count);
-    gradient_products(call, c, l, {call.out[d_x], false}, {call.out[d_w], false}, nullptr);
+    const GradSlot to_w = call.d_in.empty() ? GradSlot{} : call.d_in[weight];
+    gradient_products(call, c, l, {call.out[d_x], false}, to_w, nullptr);
   });
 }
 
@@ -140,7 +141,6 @@ void backward_input(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   if (a.mode == HeadMode::gradient) {  // formed in forward
     copy_tensor(call.d_in[x], call.out[d_x]);
-    copy_tensor(call.d_in[weight], call.out[d_w]);
     return;
   }
   const int64_t vocabulary = call.in[weight].dim(0);
@@ -165,7 +165,7 @@ void backward_input(const OpCall& call) {
 }
 
 const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (const char* reason = refuse_other_floats(call, weight)) return reason;
   if (call.in[teacher].defined() && call.in[teacher].dtype() != DType::f32) return "a teacher other than f32";
   if (!call.d_in.empty() && call.d_in[weight].wanted() && call.d_in[weight].tensor.dtype() != DType::f32)
     return "a weight gradient other than f32";

@@ -27,7 +27,6 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   out[best] = {Shape{rows}, DType::i32};
   out[logits] = {a.mode == HeadMode::store ? Shape{rows, vocabulary} : Shape{0, vocabulary}, statistic};
   out[d_x] = {a.mode == HeadMode::gradient ? x_in.shape() : Shape{0, x_in.dim(1)}, x_in.dtype()};
-  out[d_w] = {a.mode == HeadMode::gradient ? w.shape() : Shape{0, w.dim(1)}, statistic};
 }
 
 OpCost cost(const OpCall& call) {
@@ -44,12 +43,11 @@ OpCost cost(const OpCall& call) {
 BackwardReads reads(const void* attr_data) {
   const auto& a = *static_cast<const HeadAttr*>(attr_data);
   BackwardReads r;
-  r.input_in = slot_bit(weight) | slot_bit(targets);
   if (a.mode == HeadMode::gradient) {
-    r.input_out = slot_bit(d_x) | slot_bit(d_w);
+    r.input_out = slot_bit(d_x);
     return r;
   }
-  r.input_in |= slot_bit(x) | slot_bit(teacher);
+  r.input_in = slot_bit(x) | slot_bit(weight) | slot_bit(targets) | slot_bit(teacher);
   r.input_out = slot_bit(lse) | slot_bit(entropy);
   if (a.mode == HeadMode::store) r.input_out |= slot_bit(logits);
   return r;
@@ -58,7 +56,12 @@ BackwardReads reads(const void* attr_data) {
 int64_t scratch_bytes(const OpCall& call) {
   // One chunk of logits, and one of a bf16 input gradient formed in fp32.
   const auto& a = call.attr<HeadAttr>();
+  if (!call.in[weight].defined()) return 0;  // mode gradient has no work left
   return int64_t{4} * a.chunk * (call.in[weight].dim(0) + call.in[weight].dim(1));
+}
+
+uint32_t early_gradients(const void* attr_data) {
+  return static_cast<const HeadAttr*>(attr_data)->mode == HeadMode::gradient ? slot_bit(weight) : 0;
 }
 
 std::string print(const void* attr_data) {
@@ -83,14 +86,19 @@ const Op& head_op() {
                       {"kl"},
                       {"best", false},
                       {"logits", false},
-                      {"kept_d_x", false},
-                      {"kept_d_w", false}},
+                      {"kept_d_x", false}},
                      reads,
                      infer,
                      cost,
                      scratch_bytes,
                      print,
-                     head_kernels()};
+                     head_kernels(),
+                     false,
+                     nullptr,
+                     false,
+                     nullptr,
+                     nullptr,
+                     early_gradients};
   return op;
 }
 

@@ -6,16 +6,15 @@
 //   kl = sum q (log q - l + lse) for a teacher's probabilities q;  best = argmax l (ties to the lowest id)
 //   d l = d_logprob (1[target] - p) + d_lse p - d_entropy p (l - lse + entropy) + d_kl (p - q), times the cap's slope
 //
-// Three modes, chosen by the memory plan; the same bits from all of them (a weight
-// gradient that accumulates: mode gradient adds its finished sum, the others carry the chain on):
+// Three modes, chosen by the memory plan; the same bits from all of them:
 //   store       keeps the logits [T,V] in fp32
 //   recompute   keeps nothing; backward forms the logits again, `chunk` rows at a time
 //   gradient    the cotangents are known before the forward: d_logprob = weight_T, d_lse = 2 z_coefficient
 //   lse weight_T
-//               (z-loss). Forward keeps d_x and d_W; nothing of width V outlives a chunk of rows.
+//               (z-loss). Forward writes d_W and keeps d_x; nothing of width V outlives a chunk of rows.
 // Shapes: x_TD, weight_VD (any float type), targets_T (i32; -1: masked, all its statistics and gradients are
 // 0), teacher_TV (fp32, optional), weight_T (fp32; mode gradient only) -> logprob_T, lse_T, entropy_T, kl_T
-// (fp32, or f64; entropy and kl are empty unless asked for), best_T (i32), logits, d_x, d_W (kept by the
+// (fp32, or f64; entropy and kl are empty unless asked for), best_T (i32), logits, d_x (kept by the
 // mode; else empty).
 #pragma once
 #include "ops/soft_cap.h"

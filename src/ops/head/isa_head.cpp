@@ -78,7 +78,7 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
   const float lse = p.lse[t];
   const float d_logprob = p.d_logprob != nullptr ? p.d_logprob[t] : 0.0f;
   float d_lse = p.d_lse != nullptr ? p.d_lse[t] : 0.0f;
-  if (p.z_scale != 0) d_lse = p.z_scale * lse * d_logprob;
+  if (p.z_scale != 0) d_lse = static_cast<float>(p.z_scale * static_cast<double>(lse)) * d_logprob;  // as cross_entropy()
   const float d_entropy = p.d_entropy != nullptr ? p.d_entropy[t] : 0.0f;
   const float d_kl = p.d_kl != nullptr ? p.d_kl[t] : 0.0f;
   const Vec weight = set1(d_lse - d_logprob + d_kl);  // of p

@@ -9,7 +9,7 @@ namespace ingot {
 /// Slots of the op, in order.
 namespace head_slot {
 enum In : uint32_t { x, weight, targets, teacher, row_weight };
-enum Out : uint32_t { logprob, lse, entropy, kl, best, logits, d_x, d_w };
+enum Out : uint32_t { logprob, lse, entropy, kl, best, logits, d_x };
 }  // namespace head_slot
 
 std::vector<Kernel> head_kernels();

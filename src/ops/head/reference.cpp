@@ -77,14 +77,15 @@ void forward(const OpCall& call) {
   store(call.out[entropy], entropy_T);
   store(call.out[kl], kl_T);
   if (a.mode == HeadMode::store) store(call.out[logits], kept);
-  if (a.mode == HeadMode::gradient) store(call.out[d_x], grad_x), store(call.out[d_w], grad_w);
+  if (a.mode != HeadMode::gradient) return;
+  store(call.out[d_x], grad_x);
+  if (!call.d_in.empty()) store(call.d_in[weight], grad_w);
 }
 
 void backward_input(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   if (a.mode == HeadMode::gradient) {  // formed in forward
     store(call.d_in[x], load(call.out[d_x]));
-    store(call.d_in[weight], load(call.out[d_w]));
     return;
   }
   const Array x_in = load(call.in[x]), w = load(call.in[weight]), q = load(call.in[teacher]),

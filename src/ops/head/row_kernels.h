@@ -27,7 +27,7 @@ struct HeadCotangents {
   const float* teacher;
   const float *lse, *entropy;
   const float *d_logprob, *d_lse, *d_entropy, *d_kl;
-  float z_scale;    ///< without d_lse: it is z_scale * lse * d_logprob
+  double z_scale;   ///< without d_lse: it is z_scale * lse * d_logprob
   float* d_logits;  ///< [rows, V], may be the logits' own place
 };
 

@@ -99,6 +99,8 @@ void backward_weight(const OpCall& call) {
   put_scaled(d_b, sums, call.attr<LowRankAttr>().scale);
 }
 
+const char* refuse(const OpCall& call) { return refuse_other_floats(call, 2); }
+
 }  // namespace
 
 int64_t low_rank_scratch_bytes(const OpCall& call) {
@@ -110,6 +112,6 @@ int64_t low_rank_scratch_bytes(const OpCall& call) {
   return slot.wanted() ? 4 * slot.tensor.numel() : 0;
 }
 
-std::vector<Kernel> low_rank_kernels() { return {{"cpu", refuse_other_floats, forward, backward_input, backward_weight}, low_rank_reference()}; }
+std::vector<Kernel> low_rank_kernels() { return {{"cpu", refuse, forward, backward_input, backward_weight}, low_rank_reference()}; }
 
 }  // namespace ingot

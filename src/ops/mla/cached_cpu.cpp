@@ -18,7 +18,7 @@ static_assert(kAttentionBlock == SequenceState::kPageTokens);
 using Bytes = std::vector<std::byte>;
 
 const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (const char* reason = refuse_other_floats(call, kKvUp)) return reason;
   const auto& a = call.attr<MlaCachedAttr>();
   const int64_t widest = a.absorb ? a.rank + a.rope : std::max(a.nope + a.rope, a.value);
   return widest > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
