@@ -193,9 +193,17 @@ class Runner {
       const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
       const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
       for (int64_t row = 0; row < b.rows; row += rows)  // those of the same rows follow each other: A stays in a cache
-        for (int64_t col0 = 0; col0 < n; col0 += panels * tile_.cols)
-          add_piece(b, col0, std::min(panels * tile_.cols, n - col0), row, std::min(rows, b.rows - row));
+        for (int64_t col0 = 0, cols = 0; col0 < n; col0 += cols) {
+          cols = columns_of_piece(n - col0, panels * tile_.cols);
+          add_piece(b, col0, cols, row, std::min(rows, b.rows - row));
+        }
     }
+  }
+
+  /// The last panel is not a single vector where two can share: with one, a tile waits for A more than it multiplies.
+  int64_t columns_of_piece(int64_t rest, int64_t most) const {
+    const bool shared = !layout_.b_packed && rest > most && rest <= most + tile_.lanes;
+    return std::min(rest, shared ? most - tile_.lanes : most);
   }
 
   void add_piece(const Block& b, int64_t col0, int64_t cols, int64_t row, int64_t rows) {

@@ -205,6 +205,7 @@ TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs) {
 struct Strip {
   const float* b;
   int64_t panel;  ///< words
+  int64_t cols = kCols;  ///< of every panel but the last
 };
 
 /// Steps k .. k+kc of a panel of packed pairs as f32, for an f32 A.
@@ -234,15 +235,17 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
   const float* packed = static_cast<const float*>(p.b) + p.col0 / kCols * packed_panel;
   if (p.b_packed && packed_pairs == p.pairs)  // read in place; the last panel may be narrower
     return {packed + k * width_of(min64(kCols, p.cols)), packed_panel};
-  for (int64_t j = 0; j < p.cols; j += kCols) {
-    const int64_t cols = min64(kCols, p.cols - j);
+  const int64_t panels = (p.cols + kCols - 1) / kCols;
+  const int64_t even = p.b_packed ? kCols : width_of((p.cols + panels - 1) / panels);
+  for (int64_t j = 0; j < p.cols; j += even) {
+    const int64_t cols = min64(even, p.cols - j);
     float* out = p.b_strip + j * kc;
     if (p.b_packed)
       widen_panel(packed + j / kCols * packed_panel, width_of(cols), k, kc, out);
     else
       gemm_pack_b({p.b, p.b_type, p.b_transposed, p.pairs, p.ldb, p.depth, k, kc, p.col0 + j, cols, out});
   }
-  return {p.b_strip, kCols * kc};
+  return {p.b_strip, even * kc, even};
 }
 
 /// What will be packed after the strip that is being multiplied. Tile t brings a part of it to the level 2 cache, a line a step,
@@ -264,7 +267,7 @@ Ahead ahead_of(const GemmPiece& p, int64_t next_k) {
 
 void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64_t k, int64_t kc, int64_t i, int64_t rows,
                int64_t j) {
-  const int64_t cols = min64(kCols, p.cols - j);
+  const int64_t cols = min64(strip.cols, p.cols - j);
   const bool end = p.last && k + kc == p.k1;
   const bool in_strip = p.c_type == DType::bf16 && p.k1 - p.k0 > kc;  // chains parked in f32 between k blocks
   const bool from_c = p.from_c || k > p.k0;
@@ -286,13 +289,13 @@ void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64
   if (end && p.bias != nullptr)
     io.bias = static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4);
   io.cols = static_cast<int>(cols);
-  const bool row_ends = j + kCols >= p.cols;
-  const int64_t next_i = row_ends ? i + kRows : i, next_j = row_ends ? 0 : j + kCols;
+  const bool row_ends = j + strip.cols >= p.cols;
+  const int64_t next_i = row_ends ? i + kRows : i, next_j = row_ends ? 0 : j + strip.cols;
   const bool reads_next = from_c && !in_strip && next_i < p.rows;
   io.next = reads_next ? static_cast<float*>(p.c) + next_i * p.ldc + p.col0 + next_j : nullptr;
   io.next_stride = p.ldc;
-  const float* b = strip.b + j / kCols * strip.panel;
-  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / kCols;
+  const float* b = strip.b + j / strip.cols * strip.panel;
+  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / strip.cols;
   const bool fetches = number < ahead.tiles;
   io.fetch = fetches ? ahead.from + number * ahead.jump : reinterpret_cast<const char*>(b);
   io.fetch_step = fetches ? ahead.step : 0;
@@ -316,7 +319,7 @@ void gemm_piece(const GemmPiece& p) {
     const Strip strip = make_strip(p, k, kc);
     const Ahead ahead = ahead_of(p, k + kc);
     for (int64_t i = 0; i < p.rows; i += kRows)
-      for (int64_t j = 0; j < p.cols; j += kCols)
+      for (int64_t j = 0; j < p.cols; j += strip.cols)
         run_panel(p, strip, ahead, k, kc, i, min64(kRows, p.rows - i), j);
     k += kc;
   } while (k < p.k1);
