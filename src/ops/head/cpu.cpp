@@ -19,6 +19,12 @@ struct Chunk {
   int64_t first, count;
 };
 
+/// Logits of a chunk, or their cotangents, `stride` floats from row to row.
+struct LogitRows {
+  float* data;
+  int64_t stride;
+};
+
 template <class T>
 T* at(const Tensor& t, int64_t element) {
   return t.defined() && t.numel() > 0 ? t.as<T>() + element : nullptr;
@@ -28,26 +34,26 @@ const void* row_of(const Tensor& t, int64_t row) {
   return static_cast<const char*>(t.data) + row * t.dim(1) * size_of(t.dtype());
 }
 
-void form_logits(const OpCall& call, Chunk c, float* to) {
+void form_logits(const OpCall& call, Chunk c, LogitRows to) {
   const Tensor &in = call.in[x], &w = call.in[weight];
   GemmArgs g;
   g.m = c.count, g.n = w.dim(0), g.k = w.dim(1);
   g.a = row_of(in, c.first), g.a_type = in.dtype(), g.lda = g.k;
   g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
   g.packed = packed_at(w.data);
-  g.c = to, g.ldc = g.n;
+  g.c = to.data, g.ldc = to.stride;
   gemm(g);
   const SoftCap& cap = call.attr<HeadAttr>().cap;
   if (!cap.on()) return;
   parallel_for(c.count, row_grain(g.n, kElements), [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(head_soft_cap)(cap.factors(), to + begin * g.n, (end - begin) * g.n);
+    for (int64_t t = begin; t < end; ++t) INGOT_ISA_CALL(head_soft_cap)(cap.factors(), to.data + t * to.stride, g.n);
   });
 }
 
-void statistics(const OpCall& call, Chunk c, const float* logits_of_chunk) {
+void statistics(const OpCall& call, Chunk c, LogitRows l) {
   HeadStatistics p{};
   p.vocabulary = call.in[weight].dim(0);
-  p.logits = logits_of_chunk;
+  p.logits = l.data, p.stride = l.stride;
   p.targets = at<int32_t>(call.in[targets], c.first);
   p.teacher = at<float>(call.in[teacher], c.first * p.vocabulary);
   p.logprob = at<float>(call.out[logprob], c.first), p.lse = at<float>(call.out[lse], c.first);
@@ -65,8 +71,7 @@ void d_logits(HeadCotangents p, int64_t rows) {
 }
 
 /// The gradients of a chunk. `room` holds a chunk of d_x in fp32, for a bf16 slot that accumulates.
-void gradient_products(const OpCall& call, Chunk c, const float* d_l, const GradSlot& to_x,
-                       const GradSlot& to_w, float* room) {
+void gradient_products(const OpCall& call, Chunk c, LogitRows d_l, const GradSlot& to_x, const GradSlot& to_w, float* room) {
   const Tensor &in = call.in[x], &w = call.in[weight];
   const int64_t vocabulary = w.dim(0), width = w.dim(1);
   if (to_x.wanted()) {
@@ -75,7 +80,7 @@ void gradient_products(const OpCall& call, Chunk c, const float* d_l, const Grad
     void* place = const_cast<void*>(row_of(to_x.tensor, c.first));
     GemmArgs g;
     g.m = c.count, g.n = width, g.k = vocabulary;
-    g.a = d_l, g.lda = vocabulary;
+    g.a = d_l.data, g.lda = d_l.stride;
     g.b = w.data, g.b_type = w.dtype(), g.ldb = width;
     g.c = through_room ? room : place, g.c_type = through_room ? DType::f32 : type, g.ldc = width;
     g.accumulate = to_x.accumulate && !through_room;
@@ -85,7 +90,7 @@ void gradient_products(const OpCall& call, Chunk c, const float* d_l, const Grad
   if (to_w.wanted()) {
     GemmArgs g;
     g.m = vocabulary, g.n = width, g.k = c.count;
-    g.a = d_l, g.a_transposed = true, g.lda = vocabulary;
+    g.a = d_l.data, g.a_transposed = true, g.lda = d_l.stride;
     g.b = row_of(in, c.first), g.b_type = in.dtype(), g.ldb = width;
     g.c = to_w.tensor.data, g.ldc = width;
     g.accumulate = to_w.accumulate || c.first > 0;
@@ -114,11 +119,12 @@ void forward(const OpCall& call) {
   check_targets(call.in[targets], vocabulary);
   if (a.mode == HeadMode::store) {
     if (rows == 0) return;
-    form_logits(call, {0, rows}, call.out[logits].as<float>());
-    statistics(call, {0, rows}, call.out[logits].as<float>());
+    const LogitRows all{call.out[logits].as<float>(), vocabulary};
+    form_logits(call, {0, rows}, all);
+    statistics(call, {0, rows}, all);
     return;
   }
-  auto* l = static_cast<float*>(call.scratch);
+  const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
   each_chunk(rows, a.chunk, [&](Chunk c) {
     form_logits(call, c, l);
     statistics(call, c, l);
@@ -126,7 +132,7 @@ void forward(const OpCall& call) {
     HeadCotangents p{};
     p.vocabulary = vocabulary;
     p.cap = a.cap.factors();
-    p.logits = p.d_logits = l;
+    p.logits = p.d_logits = l.data, p.stride = p.d_stride = l.stride;
     p.targets = at<int32_t>(call.in[targets], c.first);
     p.lse = at<float>(call.out[lse], c.first);
     p.d_logprob = at<float>(call.in[row_weight], c.first);
@@ -144,14 +150,14 @@ void backward_input(const OpCall& call) {
     return;
   }
   const int64_t vocabulary = call.in[weight].dim(0);
-  auto* l = static_cast<float*>(call.scratch);
+  const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
   each_chunk(call.in[x].dim(0), a.chunk, [&](Chunk c) {
     HeadCotangents p{};
     p.vocabulary = vocabulary;
     p.cap = a.cap.factors();
-    p.logits = p.d_logits = l;
+    p.logits = p.d_logits = l.data, p.stride = p.d_stride = l.stride;
     if (a.mode == HeadMode::store)
-      p.logits = at<float>(call.out[logits], c.first * vocabulary);
+      p.logits = at<float>(call.out[logits], c.first * vocabulary), p.stride = vocabulary;
     else
       form_logits(call, c, l);
     p.targets = at<int32_t>(call.in[targets], c.first);
@@ -160,7 +166,7 @@ void backward_input(const OpCall& call) {
     p.d_logprob = at<float>(call.d_out[logprob], c.first), p.d_lse = at<float>(call.d_out[lse], c.first);
     p.d_entropy = at<float>(call.d_out[entropy], c.first), p.d_kl = at<float>(call.d_out[kl], c.first);
     d_logits(p, c.count);
-    gradient_products(call, c, l, call.d_in[x], call.d_in[weight], l + int64_t{a.chunk} * vocabulary);
+    gradient_products(call, c, l, call.d_in[x], call.d_in[weight], l.data + a.chunk * l.stride);
   });
 }
 

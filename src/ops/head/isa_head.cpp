@@ -72,8 +72,8 @@ INGOT_INLINE float slope_of(const SoftCapFactors& cap, float l) {
 
 INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
   const int64_t n = p.vocabulary;
-  const float* l = p.logits + t * n;
-  float* d = p.d_logits + t * n;
+  const float* l = p.logits + t * p.stride;
+  float* d = p.d_logits + t * p.d_stride;
   if (p.targets[t] < 0) return each_vector(n, [&](int64_t i, int count) { store_n(d + i, zero(), count); });
   const float lse = p.lse[t];
   const float d_logprob = p.d_logprob != nullptr ? p.d_logprob[t] : 0.0f;
@@ -113,7 +113,7 @@ void head_soft_cap(const SoftCapFactors& cap, float* logits, int64_t n) {
 void head_statistics(const HeadStatistics& p, int64_t begin, int64_t end) {
   const int64_t n = p.vocabulary;
   for (int64_t t = begin; t < end; ++t) {
-    const float* l = p.logits + t * n;
+    const float* l = p.logits + t * p.stride;
     const Largest top = largest(l, n);
     p.best[t] = top.index;
     const bool masked = p.targets[t] < 0;

@@ -12,6 +12,7 @@ namespace ingot {
 struct HeadStatistics {
   int64_t vocabulary;
   const float* logits;  ///< [rows, V]
+  int64_t stride;       ///< from row to row of the logits
   const int32_t* targets;
   const float* teacher;  ///< [rows, V]
   float *logprob, *lse, *entropy, *kl;
@@ -23,12 +24,14 @@ struct HeadCotangents {
   int64_t vocabulary;
   SoftCapFactors cap;
   const float* logits;  ///< capped ones
+  int64_t stride;       ///< from row to row of the logits
   const int32_t* targets;
   const float* teacher;
   const float *lse, *entropy;
   const float *d_logprob, *d_lse, *d_entropy, *d_kl;
   double z_scale;   ///< without d_lse: it is z_scale * lse * d_logprob
   float* d_logits;  ///< [rows, V], may be the logits' own place
+  int64_t d_stride;
 };
 
 /// Caps n logits in place.
