@@ -41,7 +41,19 @@ INGOT_INLINE float tree(const Lanes& l, Combine combine) {
   return x[0];
 }
 INGOT_INLINE float tree_sum(const Lanes& l) {
+#if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
+  // The same tree without a way through memory.
+#if defined(INGOT_ISA_avx512)
+  const __m256 by8 = _mm256_add_ps(_mm512_castps512_ps256(l.v[0].v), _mm512_extractf32x8_ps(l.v[0].v, 1));
+#else
+  const __m256 by8 = _mm256_add_ps(l.v[0].v, l.v[1].v);
+#endif
+  const __m128 by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps(by8, 1));
+  const __m128 by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
+  return _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)));
+#else
   return tree(l, [](float a, float b) { return a + b; });
+#endif
 }
 INGOT_INLINE float tree_max(const Lanes& l) {
   return tree(l, [](float a, float b) { return a > b ? a : b; });
