@@ -25,7 +25,9 @@ struct TileIo {
   const float* next;  ///< where the tile after this one starts, if it starts from C
   int64_t next_stride;
   const char* fetch;  ///< brought to the level 2 cache, a line per k step
-  int64_t fetch_step;
+  int64_t fetch_step, fetch_run, fetch_jump;  ///< bytes from line to line; after so many of them: bytes more
+  const float* b_rows;                        ///< B where it lies, if the tile packs it
+  int64_t ldb;
 };
 
 template <int MR, int NV>
@@ -56,11 +58,36 @@ struct ColumnsOfA {
   static constexpr int64_t kAhead = 16;
 };
 
-template <int MR, int NV, class Chain, class A>
-INGOT_INLINE void run_step(const float* a, int64_t lda, const float* b, Vec (&acc)[MR][NV]) {
+/// How a tile reads B: a panel of the strip.
+template <int NV>
+struct StripOfB {
+  const float* at;
+  StripOfB(const float* b, const TileIo&) : at(b) {}
+  INGOT_INLINE Vec vector(int v) const { return load(at + v * kLanes); }
+  INGOT_INLINE void next() { at += NV * kLanes; }
+};
+/// Rows where they lie, which it leaves in the strip for the tiles below: a pass over B less.
+template <int NV>
+struct RowsOfB {
+  static constexpr int64_t kAhead = 8;
+  const float* at;
+  int64_t ldb;
+  float* strip;
+  RowsOfB(const float* b, const TileIo& io) : at(io.b_rows), ldb(io.ldb), strip(const_cast<float*>(b)) {}
+  INGOT_INLINE Vec vector(int v) {
+    __builtin_prefetch(at + kAhead * ldb + v * kLanes);
+    const Vec x = load(at + v * kLanes);
+    store(strip + v * kLanes, x);
+    return x;
+  }
+  INGOT_INLINE void next() { at += ldb, strip += NV * kLanes; }
+};
+
+template <int MR, int NV, class Chain, class A, class B>
+INGOT_INLINE void run_step(const float* a, int64_t lda, B& b, Vec (&acc)[MR][NV]) {
   Vec bv[NV];
 #pragma GCC unroll 3
-  for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+  for (int v = 0; v < NV; ++v) bv[v] = b.vector(v);
 #pragma GCC unroll 8
   for (int i = 0; i < MR; ++i) {
     float word;
@@ -69,13 +96,24 @@ INGOT_INLINE void run_step(const float* a, int64_t lda, const float* b, Vec (&ac
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) acc[i][v] = Chain::step(x, bv[v], acc[i][v]);
   }
+  b.next();
 }
 
-template <int MR, int NV, class Chain, class A>
-INGOT_INLINE void run_chains(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo& io,
-                             Vec (&acc)[MR][NV]) {
-  const char* fetch = io.fetch;
-  const int64_t fetch_step = io.fetch_step;
+/// The lines that a tile fetches, one after the other.
+struct Fetch {
+  const char* line;
+  int64_t step, run, jump, left;
+  explicit Fetch(const TileIo& io) : line(io.fetch), step(io.fetch_step), run(io.fetch_run), jump(io.fetch_jump), left(run) {}
+  INGOT_INLINE void next() {
+    __builtin_prefetch(line, 0, 2);
+    line += step;
+    if (--left == 0) line += jump, left = run;
+  }
+};
+
+template <int MR, int NV, class Chain, class A, class B>
+INGOT_INLINE void run_chains(int64_t kc, const float* a, int64_t lda, B b, const TileIo& io, Vec (&acc)[MR][NV]) {
+  Fetch fetch(io);
   int64_t k = 0;
   if constexpr (std::is_same_v<A, RowsOfA> && MR == kRows) {
     // The next rows' lines: 16 steps use one line of each.
@@ -86,21 +124,21 @@ INGOT_INLINE void run_chains(int64_t kc, const float* a, int64_t lda, const floa
         __builtin_prefetch(next);
 #pragma GCC unroll 4
         for (int j = 0; j < kPerRow; ++j) {
-          __builtin_prefetch(fetch, 0, 2);
+          fetch.next();
           run_step<MR, NV, Chain, A>(a, lda, b, acc);
-          a += 1, b += NV * kLanes, fetch += fetch_step;
+          a += 1;
         }
       }
     }
   }
-  for (; k < kc; ++k, a += A::step(lda), b += NV * kLanes, fetch += fetch_step) {
-    __builtin_prefetch(fetch, 0, 2);
+  for (; k < kc; ++k, a += A::step(lda)) {
+    fetch.next();
     if constexpr (std::is_same_v<A, ColumnsOfA>) __builtin_prefetch(a + A::kAhead * lda);
     run_step<MR, NV, Chain, A>(a, lda, b, acc);
   }
 }
 
-template <int MR, int NV, class Chain, class A>
+template <int MR, int NV, class Chain, class A, template <int> class B = StripOfB>
 void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo& io) {
   Vec acc[MR][NV];
   if (io.next != nullptr)  // it travels while the chains run
@@ -122,11 +160,11 @@ void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo&
   if constexpr (std::is_same_v<Chain, TwoFmas>) {
     const unsigned mode = flush_subnormals();
     pin(acc);
-    run_chains<MR, NV, Chain, A>(kc, a, lda, b, io, acc);
+    run_chains<MR, NV, Chain, A>(kc, a, lda, B<NV>(b, io), io, acc);
     pin(acc);
     restore_mode(mode);
   } else {
-    run_chains<MR, NV, Chain, A>(kc, a, lda, b, io, acc);
+    run_chains<MR, NV, Chain, A>(kc, a, lda, B<NV>(b, io), io, acc);
   }
   if (io.bias != nullptr) {
 #pragma GCC unroll 3
@@ -190,6 +228,19 @@ TileFn tile_of_chain(ALayout a, int64_t rows, int64_t vecs) {
   return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs) : tile_of_rows<Chain, PackedA>(rows, vecs);
 }
 
+/// That of the first rows, which packs B.
+template <class A>
+TileFn packing_tile_of(int64_t vecs) {
+  return vecs == 3   ? &tile<kRows, 3, Plain, A, RowsOfB>
+         : vecs == 2 ? &tile<kRows, 2, Plain, A, RowsOfB>
+                     : &tile<kRows, 1, Plain, A, RowsOfB>;
+}
+TileFn packing_tile_of(ALayout a, int64_t vecs) {
+  return a == ALayout::columns ? packing_tile_of<ColumnsOfA>(vecs)
+         : a == ALayout::rows  ? packing_tile_of<RowsOfA>(vecs)
+                               : packing_tile_of<PackedA>(vecs);
+}
+
 TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs) {
   if (!pairs) return tile_of_chain<Plain>(a, rows, vecs);
 #if defined(INGOT_ISA_avx512)
@@ -207,6 +258,11 @@ struct Strip {
   int64_t panel;  ///< words
   int64_t cols = kCols;  ///< of every panel but the last
 };
+
+/// Whether the first tile of a panel packs it: rows of f32 in whole vectors, and a whole tile.
+bool tile_packs(const GemmPiece& p, int64_t cols) {
+  return p.b_type == DType::f32 && !p.b_transposed && !p.b_packed && !p.pairs && p.rows >= kRows && cols % kLanes == 0;
+}
 
 /// Steps k .. k+kc of a panel of packed pairs as f32, for an f32 A.
 void widen_panel(const float* pairs, int64_t width, int64_t k, int64_t kc, float* out) {
@@ -242,27 +298,31 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
     float* out = p.b_strip + j * kc;
     if (p.b_packed)
       widen_panel(packed + j / kCols * packed_panel, width_of(cols), k, kc, out);
-    else
+    else if (!tile_packs(p, cols))
       gemm_pack_b({p.b, p.b_type, p.b_transposed, p.pairs, p.ldb, p.depth, k, kc, p.col0 + j, cols, out});
   }
   return {p.b_strip, even * kc, even};
 }
 
 /// What will be packed after the strip that is being multiplied. Tile t brings a part of it to the level 2 cache, a line a step,
-/// while t < tiles: of transposed B the steps of a column, else a line of each row.
+/// while t < tiles: of transposed B some columns, else a line of each row.
 struct Ahead {
   const char* from;
-  int64_t step, jump, tiles;  ///< bytes from step to step and from tile to tile
+  int64_t step, run, jump;   ///< bytes from line to line; after `run` of them `jump` more
+  int64_t tile_jump, tiles;  ///< bytes from tile to tile
 };
 
-Ahead ahead_of(const GemmPiece& p, int64_t next_k) {
+Ahead ahead_of(const GemmPiece& p, int64_t next_k, int64_t kc) {
   const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size;
   const int64_t k = next_k * elements;
   const void* from = p.next_b;
   if (next_k < p.k1) from = static_cast<const char*>(p.b) + (p.b_transposed ? p.col0 * p.ldb + k : k * p.ldb + p.col0) * size;
-  if (p.b_packed || from == nullptr) return {nullptr, 0, 0, 0};
-  if (p.b_transposed) return {static_cast<const char*>(from), elements * size, row, p.cols};
-  return {static_cast<const char*>(from), elements * row, 64, (p.cols * size + 63) / 64};
+  if (p.b_packed || from == nullptr || kc == 0) return {nullptr, 0, 1, 0, 0, 0};
+  if (p.b_transposed) {
+    const int64_t lines = (kc * elements * size + 63) / 64, columns = kc / lines > 1 ? kc / lines : 1;
+    return {static_cast<const char*>(from), 64, lines, row - lines * 64, columns * row, (p.cols + columns - 1) / columns};
+  }
+  return {static_cast<const char*>(from), elements * row, kc + 1, 0, 64, (p.cols * size + 63) / 64};
 }
 
 void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64_t k, int64_t kc, int64_t i, int64_t rows,
@@ -297,13 +357,19 @@ void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64
   const float* b = strip.b + j / strip.cols * strip.panel;
   const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / strip.cols;
   const bool fetches = number < ahead.tiles;
-  io.fetch = fetches ? ahead.from + number * ahead.jump : reinterpret_cast<const char*>(b);
+  io.fetch = fetches ? ahead.from + number * ahead.tile_jump : reinterpret_cast<const char*>(b);
   io.fetch_step = fetches ? ahead.step : 0;
+  io.fetch_run = ahead.run, io.fetch_jump = fetches ? ahead.jump : 0;
   const int64_t step = k - p.k0;
   const int64_t a_offset = p.a_layout == ALayout::rows      ? i * p.lda + step
                            : p.a_layout == ALayout::columns ? step * p.lda + i
                                                             : step * p.rows_padded + (p.row_in_block + i) * kc;
-  tile_of(p.pairs, p.a_layout, rows, width_of(cols) / kLanes)(kc, p.a + a_offset, p.lda, b, io);
+  const bool packs = i == 0 && tile_packs(p, cols);
+  io.b_rows = packs ? static_cast<const float*>(p.b) + k * p.ldb + p.col0 + j : nullptr;
+  io.ldb = p.ldb;
+  const int64_t vecs = width_of(cols) / kLanes;
+  const TileFn run = packs ? packing_tile_of(p.a_layout, vecs) : tile_of(p.pairs, p.a_layout, rows, vecs);
+  run(kc, p.a + a_offset, p.lda, b, io);
 }
 
 }  // namespace
@@ -317,7 +383,7 @@ void gemm_piece(const GemmPiece& p) {
   do {  // at least once: k = 0 still writes its zeros and bias
     const int64_t kc = min64(p.kc, p.k1 - k);
     const Strip strip = make_strip(p, k, kc);
-    const Ahead ahead = ahead_of(p, k + kc);
+    const Ahead ahead = ahead_of(p, k + kc, kc);
     for (int64_t i = 0; i < p.rows; i += kRows)
       for (int64_t j = 0; j < p.cols; j += strip.cols)
         run_panel(p, strip, ahead, k, kc, i, min64(kRows, p.rows - i), j);
