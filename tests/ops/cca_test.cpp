@@ -67,7 +67,7 @@ TEST(Cca, ATensorRanksPartOfTheValues) {
 
 TEST(Cca, LongDocumentsAndOddOffsets) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    check_cca({4, 2, 32, 16, type, type, type}, {33, 1, 2, 64, 0, 97});
+    check_cca({4, 2, 32, 16, type, type, type}, {0, 33, 1, 2, 64, 0, 97, 0});
     check_cca({2, 1, 64, 32, type, type, type}, {130});
     check_cca({2, 2, 33, 32, type, type, type}, {65, 3});
     check_cca({2, 2, 128, 64, type, DType::f32, type}, {40});

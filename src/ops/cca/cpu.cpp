@@ -1,5 +1,5 @@
-// cca on the CPU: row-wise parts by isa_cca.cpp, the grouped convolution and its gradients as grouped matrix
-// products over head-major buffers (row_kernels.h says how they lie).
+// cca on the CPU: row-wise parts by isa_cca.cpp, the grouped convolution and its gradients as matrix products over head-major
+// buffers (row_kernels.h says how they lie), a block of rows after the other.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "device/cpu/gemm.h"
+#include "device/cpu/scratch.h"
 #include "ops/cca/cca.h"
 #include "ops/cca/kernels.h"
 #include "ops/cca/row_kernels.h"
@@ -25,9 +26,17 @@ const char* refuse(const OpCall& call) {
   return call.attr<CcaAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
 }
 
+constexpr int64_t kBlockRows = 2 * kParameterChunkRows;  ///< whose u, c and d_u stay in the level 2 cache
+
 int64_t span_count(const CcaAttr& a) {
   return a.rows == nullptr ? 1 : static_cast<int64_t>(a.rows->spans.size());
 }
+
+/// Consecutive rows of the call and their view rows, the one before the first included.
+struct Block {
+  int64_t begin, end;
+  int64_t view, views;
+};
 
 /// One call: its arguments for the row kernels, and where its buffers lie in the scratch memory.
 class Problem {
@@ -38,7 +47,8 @@ class Problem {
     const int64_t heads = a.heads + a.kv_heads, channels = heads * a.head_width;
     const int64_t spans = std::max(span_count(a), rows / 8 + 16);
     const int64_t buffer = heads * (rows + spans) * a.head_width + a.head_width;
-    return 3 * buffer + 4 * channels + a.delayed_channels() + parameter_chunks(rows) * (4 * channels + a.kv_heads);
+    return 2 * buffer + 4 * channels * a.head_width + 4 * channels + a.delayed_channels() +
+           parameter_chunks(rows) * (4 * channels + a.kv_heads);
   }
 
   Problem(const OpCall& call, bool backward) : call_(call), attr_(call.attr<CcaAttr>()) {
@@ -58,11 +68,13 @@ class Problem {
     p.temperature = call.in[kTemperature].as<float>();
     p.norm_eps = static_cast<float>(kCcaNormEps);
     p.view_rows = views;
-    p.u = take(buffer);
-    p.c = p.d_u = take(buffer);  // c is used up where d_u begins
-    p.d_c = backward ? take(buffer) : nullptr;
-    for (float* b : {p.u, p.d_c})
-      if (b != nullptr) std::fill_n(b + buffer - attr_.head_width, attr_.head_width, 0.0f);
+    if (backward) {
+      kept_u = take(buffer), p.d_c = take(buffer);
+      for (float* b : {kept_u, p.d_c}) std::fill_n(b + buffer - attr_.head_width, attr_.head_width, 0.0f);
+      clear_outside_of_blocks();
+    }
+    const int64_t weights = 2 * channels * attr_.head_width;
+    if (backward || rows >= kBlockRows) turn_weights(take(weights), take(weights));
     p.y_type = attr_.out;
     older_ = take(channels), newer_ = take(channels),
     zeros_ = take(channels + p.delayed);
@@ -85,69 +97,90 @@ class Problem {
     return piece;
   }
 
-  /// f(piece, chunk) for the pieces of spans in every chunk of 64 rows; chunks in parallel, pieces in
-  /// ascending order.
+  /// f(piece, chunk) for the pieces of spans in every chunk of 64 rows of begin .. end, ascending.
   template <class F>
-  void each_piece(F&& f) const {
-    parallel_for(parameter_chunks(rows), 1, [&](int64_t first, int64_t last) {
-      for (int64_t chunk = first; chunk < last; ++chunk) {
-        const int64_t begin = chunk * kParameterChunkRows, end = std::min(rows, begin + kParameterChunkRows);
-        const auto after =
-            std::upper_bound(spans.begin(), spans.end(), begin,
-                             [](int64_t row, const SequenceSpan& s) { return row < s.row_begin; });
-        for (auto s = static_cast<size_t>(after - spans.begin()) - 1;
-             s < spans.size() && spans[s].row_begin < end; ++s) {
-          const int64_t from = std::max(begin, spans[s].row_begin);
-          const int64_t to = std::min(end, spans[s].row_begin + spans[s].rows);
-          if (from < to) f(piece(s, from, to), chunk);
-        }
+  void each_piece(int64_t begin, int64_t end, F&& f) const {
+    for (int64_t from = begin; from < end; from = std::min(end, from + kParameterChunkRows)) {
+      const int64_t to = std::min(end, from + kParameterChunkRows);
+      for (size_t s = span_of(from); s < spans.size() && spans[s].row_begin < to; ++s) {
+        const int64_t first = std::max(from, spans[s].row_begin), last = std::min(to, spans[s].row_begin + spans[s].rows);
+        if (first < last) f(piece(s, first, last), from / kParameterChunkRows);
+      }
+    }
+  }
+
+  /// f(block), blocks in parallel.
+  template <class F>
+  void each_block(F&& f) const {
+    parallel_for((rows + kBlockRows - 1) / kBlockRows, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const int64_t begin = i * kBlockRows, end = std::min(rows, begin + kBlockRows);
+        const int64_t view = begin + static_cast<int64_t>(span_of(begin));
+        f(Block{begin, end, view, end + static_cast<int64_t>(span_of(end - 1)) - view + 1});
       }
     });
   }
 
-  /// u, then c.
-  void convolve() const {
-    parallel_for(static_cast<int64_t>(spans.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s)
-        INGOT_ISA_CALL(cca_span_start)(p, piece(static_cast<size_t>(s), 0, 0));
-    });
-    each_piece([&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_depthwise)(p, piece); });
-    GroupedGemmArgs g = product();
-    g.k = 2 * p.width;
-    g.a = p.u;
-    g.b_transposed = true;
-    g.c = p.c;
-    g.bias = call_.in[kGroupedBias].data;
+  /// Forward of a block.
+  void convolve_and_finish(const Block& b) const {
+    const int64_t K = p.width;
+    const CcaRows q = with_u(b);
     // Decoding: with one row in every span, every other row of the product is wasted. Rows are independent,
     // so leaving them out changes no bits; for very few rows the product takes as long with them.
     const bool decoding = spans.size() >= 4 && std::all_of(spans.begin(), spans.end(),
                                                            [](const SequenceSpan& s) { return s.rows == 1; });
-    run(g, decoding ? 2 : 1);
+    const int64_t step = decoding ? 2 : 1;
+    std::vector<int64_t> offsets;
+    for (int64_t n = 0; n <= heads; ++n) offsets.push_back(n * b.views / step);
+    GroupedGemmArgs g;
+    g.experts = heads, g.offsets = offsets.data();
+    g.n = K, g.k = 2 * K;
+    g.a = q.u + b.view * K, g.lda = step * K;
+    const Tensor& w = call_.in[kGrouped];
+    g.b = forward_ != nullptr ? forward_ : w.data, g.b_type = forward_ != nullptr ? DType::f32 : w.dtype();
+    g.b_transposed = forward_ == nullptr, g.ldb = forward_ != nullptr ? K : 2 * K, g.b_stride = 2 * K * K;
+    g.c = q.c + b.view * K, g.ldc = step * K;
+    g.bias = call_.in[kGroupedBias].data;
+    gemm_grouped(g);
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(q, piece); });
   }
 
-  /// d_u_t = G1^T d_c_t + G0^T d_c_{t+1}.
-  void convolve_backward() const {
-    GroupedGemmArgs g = product();
-    g.k = p.width;
-    g.a = p.d_c;
-    g.b = element(p.width);
-    g.c = p.d_u;
-    run(g);
-    g.a = p.d_c + p.width;
-    g.b = element(0);
-    g.accumulate = true;
-    run(g);
+  /// f(arguments, piece, chunk) with c of a block, whose u goes to `kept_u` too, and with zeros before its spans' d_c.
+  template <class F>
+  void with_c(const Block& b, F&& f) const {
+    const int64_t K = p.width;
+    const CcaRows q = with_u(b);
+    const float* u = q.u + b.view * K;
+    const int64_t others = spans[span_of(b.begin)].row_begin < b.begin ? 1 : 0;  // the first row's u is the block's before
+    for (int64_t n = 0; n < heads; ++n)
+      std::copy_n(u + (n * b.views + others) * K, (b.views - others) * K, kept_u + (n * p.view_rows + b.view + others) * K);
+    product(b.views - 1, u, b.views, forward_, call_.in[kGroupedBias].as<float>(), q.c + b.view * K, b.views);
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t chunk) { f(q, piece, chunk); });
+  }
+
+  /// f(arguments, piece, chunk) with d_u_t = G1^T d_c_t + G0^T d_c_{t+1} of a block and the row after it.
+  template <class F>
+  void with_d_u(const Block& b, F&& f) const {
+    const int64_t K = p.width, count = std::min(b.views + 1, p.view_rows - b.view);
+    CcaRows q = p;
+    q.block_rows = count;
+    auto* d_u = static_cast<float*>(scratch(ScratchSlot::kernel, heads * count * K * int64_t{sizeof(float)}));
+    q.d_u = d_u - b.view * K;
+    product(count, p.d_c + b.view * K, p.view_rows, backward_, nullptr, d_u, count);
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t chunk) { f(q, piece, chunk); });
   }
 
   /// d_G[n] = sum over t of d_c_t times [u_{t-1} | u_t].
   void weight_gradient(const GradSlot& slot) const {
-    GroupedGemmArgs g = product();
-    g.k = 2 * p.width;
-    g.a = p.d_c + p.width;
-    g.b = p.u, g.b_type = DType::f32, g.ldb = p.width, g.b_stride = 0;
+    GroupedGemmArgs g;
+    g.experts = heads;
+    g.n = p.width, g.k = 2 * p.width;
+    g.a = p.d_c + p.width, g.lda = p.width;
+    g.b = kept_u, g.ldb = p.width;
     g.c = slot.tensor.as<float>(), g.ldc = 2 * p.width, g.c_stride = 2 * p.width * p.width;
     g.accumulate = slot.accumulate;
-    const std::vector<int64_t> offsets = head_offsets();
+    std::vector<int64_t> offsets;
+    for (int64_t n = 0; n <= heads; ++n) offsets.push_back(n * p.view_rows);
     g.offsets = offsets.data();
     gemm_grouped_weight(g);
   }
@@ -156,46 +189,95 @@ class Problem {
   std::span<const SequenceSpan> spans;
   CcaRows p{};
   float* partials;  ///< per chunk: 4 sums of C, 1 of G
+  float* kept_u = nullptr;  ///< backward: u of all rows, head-major like d_c
 
  private:
-  /// One product per head over all view rows.
-  GroupedGemmArgs product() const {
-    GroupedGemmArgs g;
-    g.experts = heads;
-    g.n = p.width;
-    g.lda = g.ldc = p.width;
-    g.b = call_.in[kGrouped].data, g.b_type = call_.in[kGrouped].dtype();
-    g.ldb = 2 * p.width, g.b_stride = 2 * p.width * p.width;
-    return g;
+  /// The last span that begins at or before a row.
+  size_t span_of(int64_t row) const {
+    const auto after = std::upper_bound(spans.begin(), spans.end(), row,
+                                        [](int64_t r, const SequenceSpan& s) { return r < s.row_begin; });
+    return static_cast<size_t>(after - spans.begin()) - 1;
   }
-  void run(GroupedGemmArgs g, int64_t row_step = 1) const {
-    const std::vector<int64_t> offsets = head_offsets(row_step);
-    g.lda *= row_step, g.ldc *= row_step;
-    g.offsets = offsets.data();
-    gemm_grouped(g);
+
+  /// Documents without rows before the first row and after the last one belong to no block.
+  void clear_outside_of_blocks() const {
+    const int64_t first = rows > 0 ? static_cast<int64_t>(span_of(0)) : p.view_rows;
+    const int64_t last = rows > 0 ? rows + static_cast<int64_t>(span_of(rows - 1)) + 1 : p.view_rows;
+    for (float* b : {kept_u, p.d_c})
+      for (int64_t n = 0; n < heads; ++n) {
+        float* head = b + n * p.view_rows * p.width;
+        std::fill_n(head, first * p.width, 0.0f);
+        std::fill_n(head + last * p.width, (p.view_rows - last) * p.width, 0.0f);
+      }
   }
-  std::vector<int64_t> head_offsets(int64_t row_step = 1) const {
-    std::vector<int64_t> offsets;
-    for (int64_t n = 0; n <= heads; ++n) offsets.push_back(n * p.view_rows / row_step);
-    return offsets;
+
+  /// Arguments for a block, with its u, and room for its c, in the thread's own memory.
+  CcaRows with_u(const Block& b) const {
+    const int64_t K = p.width, floats = heads * b.views * K;
+    auto* u = static_cast<float*>(scratch(ScratchSlot::kernel, (2 * floats + K) * int64_t{sizeof(float)}));
+    std::fill_n(u + floats, K, 0.0f);
+    CcaRows q = p;
+    q.block_rows = b.views;
+    q.u = u - b.view * K, q.c = u + floats + K - b.view * K;
+    const size_t first = span_of(b.begin), last = span_of(b.end - 1);
+    for (size_t s = first; s <= last; ++s)
+      if (spans[s].row_begin >= b.begin) INGOT_ISA_CALL(cca_span_start)(q, piece(s, 0, 0));
+    if (spans[first].row_begin < b.begin) INGOT_ISA_CALL(cca_depthwise)(q, piece(first, b.begin - 1, b.begin));
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_depthwise)(q, piece); });
+    return q;
   }
-  const void* element(int64_t i) const {
+
+  /// `count` rows [source_t | source_{t+1}] of every head times `weights`; heads lie so many rows apart.
+  void product(int64_t count, const float* source, int64_t source_rows, const float* weights, const float* bias, float* to,
+               int64_t to_rows) const {
+    const int64_t K = p.width;
+    for (int64_t n = 0; n < heads; ++n) {
+      GemmArgs g;
+      g.m = count, g.n = K, g.k = 2 * K;
+      g.a = source + n * source_rows * K, g.lda = K;
+      g.b = weights + n * 2 * K * K, g.ldb = K;
+      g.c = to + n * to_rows * K, g.ldc = K;
+      if (bias != nullptr) g.bias = bias + n * K;
+      gemm(g);
+    }
+  }
+
+  /// The weights as products with rows [z_t | z_{t+1}] read them, [2 K, K] a head: forward [G0^T; G1^T], backward [G1; G0]. For
+  /// few rows it does not pay.
+  void turn_weights(float* forward, float* backward) {
     const Tensor& w = call_.in[kGrouped];
-    return static_cast<const std::byte*>(w.data) + i * size_of(w.dtype());
+    if (w.dtype() == DType::bf16)
+      turn_weights(w.as<bf16>(), forward, backward);
+    else
+      turn_weights(w.as<float>(), forward, backward);
+    forward_ = forward, backward_ = backward;
+  }
+  template <class T>
+  void turn_weights(const T* w, float* forward, float* backward) const {
+    const int64_t K = p.width;
+    parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin * K; row < end * K; ++row) {
+        const int64_t n = row / K, o = row % K;
+        for (int64_t i = 0; i < 2 * K; ++i) {
+          const float x = to_float(w[row * 2 * K + i]);
+          forward[(n * 2 * K + i) * K + o] = x;
+          backward[(n * 2 * K + (i < K ? K + o : o)) * K + i % K] = x;
+        }
+      }
+    });
   }
 
   const OpCall& call_;
   const CcaAttr& attr_;
   SequenceSpan whole_;
   float *older_, *newer_, *zeros_;
+  const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights turned
 };
-
 void forward(const OpCall& call) {
   Problem problem(call, false);
   check_positions(problem.p.positions, problem.rows);
   problem.p.y = call.out[0].data;
-  problem.convolve();
-  problem.each_piece([&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(problem.p, piece); });
+  problem.each_block([&](const Block& b) { problem.convolve_and_finish(b); });
   for (const SequenceSpan& s : problem.spans)
     if (s.state != nullptr)
       s.state->append_conv(call.attr<CcaAttr>().layer, s.past,
@@ -227,19 +309,21 @@ void backward(const OpCall& call) {
     float* s = problem.partials + chunk * stride;
     return CcaSums{s, s + C, s + 2 * C, s + 3 * C, s + 4 * C};
   };
-  problem.convolve();
-  problem.each_piece([&](const CcaPiece& piece, int64_t chunk) {
-    INGOT_ISA_CALL(cca_finish_backward)(p, piece, sums(chunk));
+  problem.each_block([&](const Block& b) {
+    problem.with_c(b, [&](const CcaRows& q, const CcaPiece& piece, int64_t chunk) {
+      INGOT_ISA_CALL(cca_finish_backward)(q, piece, sums(chunk));
+    });
   });
   if (call.d_in[kGrouped].wanted()) problem.weight_gradient(call.d_in[kGrouped]);
-  problem.convolve_backward();
-  problem.each_piece([&](const CcaPiece& piece, int64_t chunk) {
-    INGOT_ISA_CALL(cca_depthwise_backward)(p, piece, sums(chunk));
+  problem.each_block([&](const Block& b) {
+    problem.with_d_u(b, [&](const CcaRows& q, const CcaPiece& piece, int64_t chunk) {
+      INGOT_ISA_CALL(cca_depthwise_backward)(q, piece, sums(chunk));
+    });
   });
   const auto combine = [&](int64_t offset, int64_t width, const GradSlot& slot) {
     combine_parameter_chunks(problem.partials + offset, chunks, stride, width, slot);
   };
-  combine_taps(problem, stride, p.u, call.d_in[kDepthwise]);  // u is used up
+  combine_taps(problem, stride, problem.kept_u, call.d_in[kDepthwise]);  // u is used up
   combine(2 * C, C, call.d_in[kDepthwiseBias]);
   combine(3 * C, C, call.d_in[kGroupedBias]);
   combine(4 * C, p.kv_heads, call.d_in[kTemperature]);

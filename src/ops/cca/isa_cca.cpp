@@ -31,9 +31,13 @@ int64_t row_width(const CcaRows& p) {
 int64_t current(const CcaRows& p) {
   return p.kv_heads * p.width - p.delayed;
 }
-/// Head n at a view row of a head-major buffer.
+/// Head n at a view row of d_c.
 int64_t at(const CcaRows& p, int64_t n, int64_t view) {
   return (n * p.view_rows + view) * p.width;
+}
+/// The same of u, c and d_u.
+int64_t at_block(const CcaRows& p, int64_t n, int64_t view) {
+  return (n * p.block_rows + view) * p.width;
 }
 
 /// u of one row from its own z and the one before.
@@ -41,7 +45,7 @@ template <int64_t kWidth, class Before, class Now>
 void depthwise_row(const CcaRows& p, int64_t view, const Before* before, const Now* now) {
   const int64_t K = width_of<kWidth>(p);
   for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
-    float* u = p.u + at(p, n, view);
+    float* u = p.u + at_block(p, n, view);
     const int64_t first = n * K;
     each_of_head<kWidth>(p, [&](int64_t i, int m) {
       const Vec old = fma(load_n(p.older + first + i, m), load_n(before + first + i, m),
@@ -109,7 +113,7 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
     Y* y = static_cast<Y*>(p.y) + row * width;
     const int64_t view = piece.view + row - piece.span_begin;
     for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
-      const float inverse = head_before_norm<kWidth>(p, x, p.c + at(p, n, view), n, head);
+      const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
       const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
       each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(scale), m); });
       rotate_head(head, angles, p.rotary, false);
@@ -136,7 +140,7 @@ void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sum
     for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
       copy_n(grad, static_cast<const Y*>(p.d_y) + row * width + n * K, K);
       rotate_head(grad, angles, p.rotary, true);
-      const float inverse = head_before_norm<kWidth>(p, x, p.c + at(p, n, view), n, head);
+      const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
       each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
       const float dot = row_dot(grad, head, p.width);
       if (n >= p.heads) sums.temperature[n - p.heads] += root * dot;
@@ -170,7 +174,7 @@ void depthwise_backward_row(const CcaRows& p, const CcaPiece& piece, const CcaSu
   const X* x = static_cast<const X*>(p.x) + row * width;
   X* d_x = static_cast<X*>(p.d_x) + row * width;
   for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
-    const float* d_u = p.d_u + at(p, n, view);
+    const float* d_u = p.d_u + at_block(p, n, view);
     const Group group = group_of(p, n);
     each_of_head<kWidth>(p, [&](int64_t i, int m) {
       const int64_t e = n * K + i;

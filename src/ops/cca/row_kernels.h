@@ -1,10 +1,10 @@
 // What cpu.cpp asks of isa_cca.cpp: everything but the grouped convolution's products, by ranges of rows
 // (plain header).
 //
-// Buffers of the convolutions are head-major, [H + G][view_rows][K] (+ one row of padding), so that the
-// products read them as matrices. A span of n rows has n + 1 view rows: t = -1, then t = 0 .. n - 1; the pair
-// u_{t-1}, u_t of a head lies in one piece of 2 K floats. Products write row t to the place of view row t
-// - 1.
+// Buffers of the convolutions are head-major, [H + G][rows][K] (+ one row of padding), so that the products read them as
+// matrices. A span of n rows has n + 1 view rows: t = -1, then t = 0 .. n - 1; the pair u_{t-1}, u_t of a head lies in one
+// piece of 2 K floats. Products write row t to the place of view row t - 1. All but d_c is kept
+// for a block of rows at a time, in a cache; pointers are moved back, so that view rows count from the call's first.
 #pragma once
 #include <cstdint>
 
@@ -25,7 +25,8 @@ struct CcaRows {
   const float* depthwise_bias;
   const float* temperature;
   float norm_eps;
-  int64_t view_rows;
+  int64_t view_rows;   ///< of a head in d_c
+  int64_t block_rows;  ///< of a head in u, c and d_u
   float* u;
   float* c;    ///< without the mean skip; view row t - 1
   float* d_c;  ///< view row t; zeros at t = -1
