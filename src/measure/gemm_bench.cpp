@@ -15,6 +15,7 @@
 #include "measure/machine.h"
 #include "measure/step_bench.h"
 #include "parallel/stage.h"
+#include "tensor/arena.h"
 #include "train/micro_step.h"
 
 namespace ingot {
@@ -38,6 +39,14 @@ void add_product(std::vector<Product>& all, const Product& p) {
   all.back().count = 1;
 }
 
+/// Memory as training has it: aligned, in huge pages where offered. Growing it loses what was there.
+template <class T>
+T* grown(Buffer& buffer, int64_t count) {
+  const auto bytes = count * static_cast<int64_t>(sizeof(T));
+  if (buffer.bytes() < bytes) buffer = Buffer(bytes);
+  return static_cast<T*>(buffer.data());
+}
+
 /// Values in [-1, 1) of both types, shared by all products.
 class Operand {
  public:
@@ -46,20 +55,22 @@ class Operand {
     for (size_t i = 0; i < period_.size(); ++i) period_[i] = 2 * random.uniform(i) - 1;
   }
   const void* get(DType type, int64_t count) {
-    const auto n = static_cast<size_t>(count);
-    if (type == DType::bf16) return fill(halves_, n, [](float x) { return to_bf16(x); });
-    return fill(floats_, n, [](float x) { return x; });
+    if (type == DType::bf16) return fill<bf16>(halves_, count, [](float x) { return to_bf16(x); });
+    return fill<float>(floats_, count, [](float x) { return x; });
   }
 
  private:
   template <class T, class Round>
-  const void* fill(std::vector<T>& values, size_t n, Round round) {
-    for (size_t i = values.size(); i < n; ++i) values.push_back(round(period_[i % period_.size()]));
-    return values.data();
+  const void* fill(Buffer& values, int64_t count, Round round) {
+    const int64_t before = values.bytes();
+    T* to = grown<T>(values, count);
+    const auto room = static_cast<size_t>(values.bytes()) / sizeof(T);
+    if (values.bytes() != before)
+      for (size_t i = 0; i < room; ++i) to[i] = round(period_[i % period_.size()]);
+    return to;
   }
   std::array<float, 4093> period_;
-  std::vector<float> floats_;
-  std::vector<bf16> halves_;
+  Buffer floats_, halves_;
 };
 
 class Bench {
@@ -73,13 +84,13 @@ class Bench {
     const DType c_type = weight ? DType::f32 : row.type;
     const void* a = a_.get(row.type, p.rows * (weight ? p.n : depth));
     const void* b = b_.get(row.type, weight ? p.rows * p.k : p.experts * p.n * p.k);
-    c_.resize(std::max(c_.size(), static_cast<size_t>((weight ? p.experts * p.n * p.k : p.rows * width))));
+    c_ = grown<float>(results_, weight ? p.experts * p.n * p.k : p.rows * width);
     if (p.grouped()) return run_grouped(row, a, b, c_type);
     GemmArgs g;
     g.m = weight ? p.n : p.rows, g.n = weight ? p.k : width, g.k = weight ? p.rows : depth;
     g.a = a, g.a_type = row.type, g.a_transposed = weight, g.lda = weight ? g.m : g.k;
     g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt, g.ldb = g.b_transposed ? g.k : g.n;
-    g.c = c_.data(), g.c_type = c_type, g.ldc = g.n;
+    g.c = c_, g.c_type = c_type, g.ldc = g.n;
     gemm(g);
   }
 
@@ -104,13 +115,14 @@ class Bench {
     g.a = a, g.a_type = row.type, g.lda = weight ? g.n : g.k;
     g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt, g.ldb = g.b_transposed || weight ? g.k : g.n;
     g.b_stride = p.n * p.k;
-    g.c = c_.data(), g.c_type = c_type, g.ldc = weight ? g.k : g.n, g.c_stride = p.n * p.k;
+    g.c = c_, g.c_type = c_type, g.ldc = weight ? g.k : g.n, g.c_stride = p.n * p.k;
     weight ? gemm_grouped_weight(g) : gemm_grouped(g);
   }
 
   const double seconds_;
   Operand a_{1}, b_{2};
-  std::vector<float> c_;
+  Buffer results_;
+  float* c_ = nullptr;
 };
 
 GemmRow row_of(GemmPart part, const Product& product, GemmForm form, DType type) {
