@@ -37,7 +37,7 @@ void expect_tokens(const SequenceState& s, int64_t begin, int64_t end, int64_t v
   for (int64_t layer = 0; layer < kLayers; ++layer)
     for (int64_t t = begin; t < end; ++t)
       for (int64_t i = 0; i < kHeads * kWidth; ++i) {
-        const int64_t at = t % 64 * kHeads * kWidth + i;
+        const int64_t at = (i / kWidth * 64 + t % 64) * kWidth + i % kWidth;
         ASSERT_EQ(static_cast<const float*>(s.keys(layer, t / 64))[at],
                   value_at(layer, t, kRow - 2 * kHeads * kWidth + i, variant));
         ASSERT_EQ(static_cast<const float*>(s.values(layer, t / 64))[at],

@@ -17,8 +17,8 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 INGOT_INLINE const void* block_of(const AttentionArgs& a, const AttentionShare& s, int64_t block, bool values) {
   const int64_t row = s.span->first_key_row() + block * kAttentionBlock;
   const void* const* pages = values ? s.span->v_blocks : s.span->k_blocks;
-  const int64_t head = s.group * (values ? a.values() : a.width);
-  const int64_t at = head + (pages != nullptr ? 0 : row * (values ? a.v_stride : a.k_stride));
+  const int64_t adjacent = values ? a.values() : a.width, apart = pages == nullptr ? 0 : values ? a.v_head : a.k_head;
+  const int64_t at = s.group * (apart > 0 ? apart : adjacent) + (pages != nullptr ? 0 : row * (values ? a.v_stride : a.k_stride));
   const void* x = pages != nullptr ? pages[block] : values ? a.v : a.k;
   return static_cast<const char*>(x) + at * (a.type == DType::bf16 ? 2 : 4);
 }

@@ -16,22 +16,23 @@ constexpr int kTileVecs = 2;
 constexpr int kTileRows = 6;
 
 /// C (rows x vecs vectors) = A B, or C * factor[row] + A B where from_c; chains over ascending depth.
-/// A element (i, k) is a[i * a_row + k * a_depth]. All pointers are scratch: whole vectors may be read and
-/// written.
-struct Product {
+/// A element (i, k) is a[i * a_row + k * a_depth]. Whole vectors are read and written.
+template <class T>
+struct ProductOf {
   int64_t rows, vecs, depth;
   const float* a;
   int64_t a_row, a_depth;
-  const float* b;
+  const T* b;  ///< f32, or bf16 that is widened while it is read
   int64_t ldb;
   float* c;
   int64_t ldc;
   bool from_c;
   const float* factor;  ///< nullptr: 1
 };
+using Product = ProductOf<float>;
 
-template <int MR, int NV, bool kAdjacentRows>
-void product_tile(const Product& p, int64_t row, int64_t vec) {
+template <int MR, int NV, bool kAdjacentRows, class T>
+void product_tile(const ProductOf<T>& p, int64_t row, int64_t vec) {
   Vec acc[MR][NV];
   float* c = p.c + row * p.ldc + vec * kLanes;
   if (!p.from_c) {
@@ -50,7 +51,7 @@ void product_tile(const Product& p, int64_t row, int64_t vec) {
   const int64_t a_row = kAdjacentRows ? 1 : p.a_row;
   const int64_t a_depth = kAdjacentRows ? p.a_depth : 1;
   const float* a = p.a + row * a_row;
-  const float* b = p.b + vec * kLanes;
+  const T* b = p.b + vec * kLanes;
   const int64_t ldb = p.ldb;
   for (int64_t k = 0; k < p.depth; ++k, a += a_depth, b += ldb) {
     Vec bv[NV];
@@ -69,41 +70,42 @@ void product_tile(const Product& p, int64_t row, int64_t vec) {
     for (int v = 0; v < NV; ++v) store(c + i * p.ldc + v * kLanes, acc[i][v]);
 }
 
-using ProductTile = void (*)(const Product&, int64_t row, int64_t vec);
+template <class T>
+using ProductTile = void (*)(const ProductOf<T>&, int64_t row, int64_t vec);
 
-template <int MR, bool kAdjacentRows>
-INGOT_INLINE ProductTile product_tile_of_width(int64_t vecs) {
+template <int MR, bool kAdjacentRows, class T>
+INGOT_INLINE ProductTile<T> product_tile_of_width(int64_t vecs) {
 #if defined(INGOT_ISA_avx512)
-  if (vecs >= 4) return &product_tile<MR, 4, kAdjacentRows>;
-  if (vecs == 3) return &product_tile<MR, 3, kAdjacentRows>;
+  if (vecs >= 4) return &product_tile<MR, 4, kAdjacentRows, T>;
+  if (vecs == 3) return &product_tile<MR, 3, kAdjacentRows, T>;
 #endif
-  return vecs >= 2 ? &product_tile<MR, 2, kAdjacentRows> : &product_tile<MR, 1, kAdjacentRows>;
+  return vecs >= 2 ? &product_tile<MR, 2, kAdjacentRows, T> : &product_tile<MR, 1, kAdjacentRows, T>;
 }
 
-template <bool kAdjacentRows>
-INGOT_INLINE ProductTile product_tile_of(int64_t rows, int64_t vecs) {
+template <bool kAdjacentRows, class T>
+INGOT_INLINE ProductTile<T> product_tile_of(int64_t rows, int64_t vecs) {
   switch (rows) {
     case 1:
-      return product_tile_of_width<1, kAdjacentRows>(vecs);
+      return product_tile_of_width<1, kAdjacentRows, T>(vecs);
     case 2:
-      return product_tile_of_width<2, kAdjacentRows>(vecs);
+      return product_tile_of_width<2, kAdjacentRows, T>(vecs);
     case 3:
-      return product_tile_of_width<3, kAdjacentRows>(vecs);
+      return product_tile_of_width<3, kAdjacentRows, T>(vecs);
     case 4:
-      return product_tile_of_width<4, kAdjacentRows>(vecs);
+      return product_tile_of_width<4, kAdjacentRows, T>(vecs);
     case 5:
-      return product_tile_of_width<5, kAdjacentRows>(vecs);
+      return product_tile_of_width<5, kAdjacentRows, T>(vecs);
     default:
-      return product_tile_of_width<6, kAdjacentRows>(vecs);
+      return product_tile_of_width<6, kAdjacentRows, T>(vecs);
   }
 }
 
 /// kAdjacentRows: a_row = 1 (A is stored depth by rows); otherwise a_depth = 1.
-template <bool kAdjacentRows>
-INGOT_INLINE void product(const Product& p) {
+template <bool kAdjacentRows, class T = float>
+INGOT_INLINE void product(const ProductOf<T>& p) {
   for (int64_t row = 0; row < p.rows; row += kTileRows)
     for (int64_t vec = 0; vec < p.vecs; vec += kTileVecs)
-      product_tile_of<kAdjacentRows>(p.rows - row, p.vecs - vec)(p, row, vec);
+      product_tile_of<kAdjacentRows, T>(p.rows - row, p.vecs - vec)(p, row, vec);
 }
 
 /// out[i][0 .. padded) = x[i][0 .. width) and zeros, f32.

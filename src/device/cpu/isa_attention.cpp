@@ -1,6 +1,7 @@
 // The forward of attention.h for one unit: see attention_kernels.h. For each block of 64 keys, keys are
 // turned and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
-// registers and level 1.
+// registers and level 1. At most one tile (decoding) is bound by reading memory: keys are turned in registers, and
+// values are read where they lie.
 #include "device/cpu/attention_ahead.h"
 #include "device/cpu/attention_tile.h"
 
@@ -135,6 +136,68 @@ void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, 
   }
 }
 
+/// Scores of MR rows, the keys turned 16 by 16 on their way; before each 16 `coming` is fetched.
+template <class T, int MR>
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& coming) {
+  const int64_t width = w.args->width, stride = w.args->k_stride;
+  const float* q = w.q + row_begin * w.padded;
+  for (int64_t i = 0; i < keys; i += kLanes) {
+    coming.fetch(kLanes);
+    Vec sum[MR];
+    for (int m = 0; m < MR; ++m) sum[m] = zero();
+    for (int64_t j = 0; j < width; j += kLanes) {
+      Vec r[kLanes];
+      const int depth = static_cast<int>(min64(kLanes, width - j));
+      if (i + kLanes <= keys && depth == kLanes) {
+#pragma GCC unroll 16
+        for (int n = 0; n < kLanes; ++n) r[n] = load(k + (i + n) * stride + j);
+      } else {
+        for (int n = 0; n < kLanes; ++n) r[n] = i + n < keys ? load_tail(k + (i + n) * stride + j, depth) : zero();
+      }
+      transpose(r);
+      if (depth == kLanes) {
+#pragma GCC unroll 16
+        for (int n = 0; n < kLanes; ++n)
+#pragma GCC unroll 6
+          for (int m = 0; m < MR; ++m) sum[m] = fma(set1(q[m * w.padded + j + n]), r[n], sum[m]);
+      } else {
+        for (int n = 0; n < depth; ++n)
+          for (int m = 0; m < MR; ++m) sum[m] = fma(set1(q[m * w.padded + j + n]), r[n], sum[m]);
+      }
+    }
+    for (int m = 0; m < MR; ++m) store(w.s + m * kBlock + i, sum[m]);
+  }
+}
+
+template <class T>
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& coming) {
+  switch (rows) {
+    case 1: return turned_scores<T, 1>(w, k, keys, row_begin, coming);
+    case 2: return turned_scores<T, 2>(w, k, keys, row_begin, coming);
+    case 3: return turned_scores<T, 3>(w, k, keys, row_begin, coming);
+    case 4: return turned_scores<T, 4>(w, k, keys, row_begin, coming);
+    case 5: return turned_scores<T, 5>(w, k, keys, row_begin, coming);
+    default: return turned_scores<T, 6>(w, k, keys, row_begin, coming);
+  }
+}
+
+/// A block that at most one tile of rows meets. Each of keys and values is fetched while the other is read.
+template <class T>
+void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t block, int64_t row, int64_t rows, int64_t keys) {
+  const AttentionArgs& a = *w.args;
+  const T* v = static_cast<const T*>(block_of(a, u.share, block, true));
+  Ahead values = ahead_of(v, a.type, 0, a.v_stride, keys, a.values());
+  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values);
+  softmax_tile(w, row, rows, static_cast<int>((keys + kLanes - 1) / kLanes), block * kBlock);
+  coming.fetch();
+  const auto weigh = [&]<class V>(const V* values, int64_t stride) {
+    product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride, w.o + row * w.v_padded, w.v_padded, true, w.factor});
+  };
+  if (a.values() == w.v_padded) return weigh(v, a.v_stride);
+  copy_rows(v, a.v_stride, keys, a.values(), w.v, w.v_padded);
+  weigh(w.v, w.v_padded);
+}
+
 template <class T>
 void load_queries(const Work& w, const AttentionUnit& u) {
   const AttentionArgs& a = *w.args;
@@ -211,15 +274,18 @@ void attention_unit(const AttentionUnit& u) {
   for (int64_t block = first_key / kBlock; block * kBlock <= last; ++block) {
     const int64_t key0 = block * kBlock;
     const int64_t keys = min64(kBlock, last - key0 + 1);
-    if (a.type == DType::bf16)
-      load_block<bf16>(w, u, block, keys);
-    else
-      load_block<float>(w, u, block, keys);
     const int64_t begin = max64(0, key0 - w.first_position) * w.group_heads;
     int64_t end = w.rows;  // rows whose window still reaches the block
     if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.first_position) * w.group_heads);
     coming.before_block(a, u.share, block, last / kBlock, end - begin);
-    run_block(w, coming, block, begin, end);
+    const bool narrow = a.type == DType::bf16, tile = end - begin <= kTileRows;
+    if (tile && narrow) run_tile<bf16>(w, u, coming, block, begin, end - begin, keys);
+    else if (tile) run_tile<float>(w, u, coming, block, begin, end - begin, keys);
+    else {
+      if (narrow) load_block<bf16>(w, u, block, keys);
+      else load_block<float>(w, u, block, keys);
+      run_block(w, coming, block, begin, end);
+    }
   }
   finish(w, u);
 }

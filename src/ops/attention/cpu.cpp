@@ -81,7 +81,8 @@ void forward(const OpCall& call) {
   if (!lists.paged.empty()) {
     args.spans = lists.paged.data(), args.span_count = static_cast<int64_t>(lists.paged.size());
     args.max_logit = lists.in_place.empty() ? max_logit : second.data();
-    args.k_stride = a.kv_heads * a.head_width, args.v_stride = a.kv_heads * a.values();
+    args.k_stride = a.head_width, args.v_stride = a.values();
+    args.k_head = kAttentionBlock * a.head_width, args.v_head = kAttentionBlock * a.values();
     attention_forward(args);
     for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
       max_logit[h] = std::max(max_logit[h], second[h]);

@@ -59,11 +59,13 @@ Array load_past(const AttentionAttr& a, const SequenceSpan& span) {
     for (const bool value : {false, true}) {
       const void* page =
           value ? span.state->values(a.layer, j / page_tokens) : span.state->keys(a.layer, j / page_tokens);
-      const int64_t width = a.kv_heads * (value ? a.values() : a.head_width), at = j % page_tokens * width;
+      const int64_t width = value ? a.values() : a.head_width;
       const DType type = span.state->layout().dtype;
-      auto* first = static_cast<std::byte*>(const_cast<void*>(page)) + at * size_of(type);
-      const Array row = load(Tensor(first, {width}, type));
-      past.insert(past.end(), row.begin(), row.end());
+      for (int64_t g = 0; g < a.kv_heads; ++g) {
+        const int64_t at = (g * page_tokens + j % page_tokens) * width;
+        const Array row = load(Tensor(static_cast<std::byte*>(const_cast<void*>(page)) + at * size_of(type), {width}, type));
+        past.insert(past.end(), row.begin(), row.end());
+      }
     }
   return past;
 }

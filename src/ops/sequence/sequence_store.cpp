@@ -214,19 +214,21 @@ const void* SequenceState::values(int64_t layer, int64_t page) const {
 void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& packed) {
   const SequenceLayout& l = layout();
   const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(l.dtype);
-  const int64_t key_bytes = l.kv_heads * l.head_width * size, value_bytes = l.kv_heads * l.values() * size;
-  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= key_bytes + value_bytes,
-              "the cache holds {} rows of {} + {} bytes, got {}", name_of(l.dtype), key_bytes, value_bytes,
-              packed.meta.str());
+  const int64_t key_bytes = l.head_width * size, value_bytes = l.values() * size, row_bytes = l.kv_heads * (key_bytes + value_bytes);
+  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= row_bytes, "the cache holds {} rows of {} bytes, got {}",
+              name_of(l.dtype), row_bytes, packed.meta.str());
   auto& have = kv_tokens_.at(static_cast<size_t>(layer));
   INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
   reserve(position + rows - tokens());  // does nothing for all layers of a call but the first
   for (int64_t r = 0; r < rows; ++r) {
-    const auto* row = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - key_bytes - value_bytes;
+    const auto* key = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - row_bytes;
+    const auto* value = key + l.kv_heads * key_bytes;
     std::byte* page = layer_of_page(layer, (position + r) / kPageTokens);
-    const int64_t slot = (position + r) % kPageTokens;
-    std::memcpy(page + slot * key_bytes, row, static_cast<size_t>(key_bytes));
-    std::memcpy(page + pool_->key_bytes() + slot * value_bytes, row + key_bytes, static_cast<size_t>(value_bytes));
+    for (int64_t g = 0; g < l.kv_heads; ++g) {
+      const int64_t slot = g * kPageTokens + (position + r) % kPageTokens;
+      std::memcpy(page + slot * key_bytes, key + g * key_bytes, static_cast<size_t>(key_bytes));
+      std::memcpy(page + pool_->key_bytes() + slot * value_bytes, value + g * value_bytes, static_cast<size_t>(value_bytes));
+    }
   }
   have += rows;
 }
