@@ -22,6 +22,19 @@ SequenceLayout sequence_layout(const Model& model) {
   return l;
 }
 
+/// Values of any floating type.
+static std::vector<float> floats_of(const Tensor& t) {
+  const auto n = static_cast<size_t>(t.numel());
+  if (t.dtype() == DType::f32) return {t.as<float>(), t.as<float>() + n};
+  if (t.dtype() == DType::bf16) {
+    std::vector<float> values(n);
+    for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<bf16>()[i]);
+    return values;
+  }
+  const reference::Array wide = reference::load(t);
+  return {wide.begin(), wide.end()};
+}
+
 /// Rows, ids and positions of one batched forward.
 struct Generator::Call {
   Rows rows;
@@ -65,13 +78,7 @@ std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const
   for (const int32_t row : call.last_rows) {
     const Value last = tape.leaf(hidden_TD.tensor().slice(row, row + 1));
     const Value l = model_.decoder().logits(c, last);
-    if (l.dtype() == DType::f32) {
-      const float* values = l.tensor().as<float>();
-      logits.emplace_back(values, values + l.tensor().numel());
-      continue;
-    }
-    const reference::Array wide = reference::load(l.tensor());
-    logits.emplace_back(wide.begin(), wide.end());
+    logits.push_back(floats_of(l.tensor()));
   }
   return logits;
 }
@@ -91,8 +98,7 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(tokens.data(), {n}))).hidden_TD;
   const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD,
                                              tape.leaf(Tensor::of(targets.data(), {n})));
-  const reference::Array lp = reference::load(h.logprob_T.tensor());
-  return {lp.begin(), lp.end()};
+  return floats_of(h.logprob_T.tensor());
 }
 
 std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,

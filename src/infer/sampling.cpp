@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -15,6 +14,33 @@ namespace {
 struct Candidate {
   int32_t id;
   double p;
+  bool operator<(const Candidate& other) const { return p != other.p ? p > other.p : id < other.id; }
+};
+
+/// The more likely first, brought into order no further than asked for: a vocabulary is large, and few tokens are likely.
+class Ranking {
+ public:
+  explicit Ranking(std::vector<Candidate> all) : all_(std::move(all)) {}
+  const Candidate& operator[](size_t i) {
+    while (i >= ordered_) {
+      const size_t next = std::min(all_.size(), std::max<size_t>(64, 4 * ordered_));
+      const auto from = all_.begin() + static_cast<std::ptrdiff_t>(ordered_), to = all_.begin() + static_cast<std::ptrdiff_t>(next);
+      std::nth_element(from, to, all_.end());
+      std::sort(from, to);
+      ordered_ = next;
+    }
+    return all_[i];
+  }
+  size_t size() const { return all_.size(); }
+  double sum_of(size_t count) {
+    double sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += (*this)[i].p;
+    return sum;
+  }
+
+ private:
+  std::vector<Candidate> all_;
+  size_t ordered_ = 0;
 };
 
 }  // namespace
@@ -31,33 +57,35 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, ui
   INGOT_CHECK(!logits.empty());
   const auto best = static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   if (o.temperature == 0) return static_cast<int32_t>(best);
-  std::vector<Candidate> c(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    c[i] = {static_cast<int32_t>(i), std::exp((static_cast<double>(logits[i]) - logits[best]) / o.temperature)};
-  const auto more_likely = [](const Candidate& a, const Candidate& b) { return a.p != b.p ? a.p > b.p : a.id < b.id; };
-  if (o.top_k > 0 && o.top_k < static_cast<int64_t>(c.size())) {
-    std::nth_element(c.begin(), c.begin() + o.top_k, c.end(), more_likely);
-    c.resize(static_cast<size_t>(o.top_k));
+  std::vector<Candidate> all(logits.size());
+  double total = 0;  // of the kept
+  for (size_t i = 0; i < logits.size(); ++i) {
+    all[i] = {static_cast<int32_t>(i), std::exp((static_cast<double>(logits[i]) - logits[best]) / o.temperature)};
+    total += all[i].p;
   }
-  const auto total = [&] {
-    return std::accumulate(c.begin(), c.end(), 0.0, [](double sum, const Candidate& x) { return sum + x.p; });
+  Ranking ranking(std::move(all));
+  size_t kept = ranking.size();
+  const auto keep = [&](size_t count) {
+    if (count < kept) total = ranking.sum_of(kept = count);
   };
-  std::sort(c.begin(), c.end(), more_likely);
+  if (o.top_k > 0) keep(static_cast<size_t>(o.top_k));
   if (o.top_p < 1) {
-    const double enough = o.top_p * total();
-    double sum = 0;
-    size_t kept = 0;
-    while (kept < c.size() && (kept == 0 || sum < enough)) sum += c[kept++].p;
-    c.resize(kept);
+    const double enough = o.top_p * total;
+    size_t count = 0;
+    for (double sum = 0; count < kept && (count == 0 || sum < enough); ++count) sum += ranking[count].p;
+    keep(count);
   }
-  if (o.min_p > 0)
-    while (c.size() > 1 && c.back().p < o.min_p * c.front().p) c.pop_back();
-  double u = static_cast<double>(Random(o.seed, RandomPurpose::sampling, stream).bits64(index) >> 11) * 0x1p-53 * total();
-  for (const Candidate& x : c) {
-    u -= x.p;
-    if (u < 0) return x.id;
+  if (o.min_p > 0) {
+    size_t count = 1;
+    while (count < kept && ranking[count].p >= o.min_p * ranking[0].p) ++count;
+    keep(count);
   }
-  return c.back().id;
+  double u = static_cast<double>(Random(o.seed, RandomPurpose::sampling, stream).bits64(index) >> 11) * 0x1p-53 * total;
+  for (size_t i = 0; i < kept; ++i) {
+    u -= ranking[i].p;
+    if (u < 0) return ranking[i].id;
+  }
+  return ranking[kept - 1].id;
 }
 
 }  // namespace ingot

@@ -8,6 +8,7 @@
 #include "infer/generator.h"
 #include "infer/packed_model.h"
 #include "support/support.h"
+#include "support/tiny_run.h"
 
 namespace ingot::test::random_model_test {
 

@@ -1,0 +1,79 @@
+// From logits to a token: filters against sorting everything, frequencies against probabilities, bad options.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "infer/sampling.h"
+
+namespace ingot::test::sampling_test {
+
+std::vector<float> logits_of(int64_t count, uint64_t seed, double scale) {
+  const Random random(seed, RandomPurpose::sampling, 7);
+  std::vector<float> logits;
+  for (int64_t i = 0; i < count; ++i)
+    logits.push_back(static_cast<float>(scale * static_cast<double>(random.bits64(static_cast<uint64_t>(i)) % 1000) / 1000));
+  return logits;
+}
+
+/// Probabilities after the filters, by sorting all tokens.
+std::vector<double> filtered(const std::vector<float>& logits, const SamplingOptions& o) {
+  const float top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> p;
+  for (const float x : logits) p.push_back(std::exp((static_cast<double>(x) - top) / o.temperature));
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+  if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(o.top_k)));
+  double sum = 0, seen = 0;
+  for (const size_t i : order) sum += p[i];
+  std::vector<double> left(p.size());
+  for (const size_t i : order) {
+    if (seen > 0 && (seen >= o.top_p * sum || p[i] < o.min_p)) break;
+    seen += left[i] = p[i];
+  }
+  for (double& x : left) x /= seen;
+  return left;
+}
+
+TEST(Sampling, DrawsWhatTheFiltersLeave) {
+  for (const int64_t count : {1, 5, 300, 5000}) {
+    const std::vector<float> logits = logits_of(count, 3, 6);
+    for (const SamplingOptions& o : {SamplingOptions{.temperature = 0.8}, SamplingOptions{.top_k = 3}, SamplingOptions{.top_k = 7, .top_p = 0.5},
+                                     SamplingOptions{.temperature = 2, .top_p = 0.7}, SamplingOptions{.top_p = 0.99, .min_p = 0.3}}) {
+      const std::vector<double> p = filtered(logits, o);
+      constexpr int kDraws = 2000;
+      std::vector<int> drawn(p.size());
+      for (uint64_t i = 0; i < kDraws; ++i) ++drawn[static_cast<size_t>(sample_token(logits, o, 1, i))];
+      for (size_t i = 0; i < p.size(); ++i) {
+        if (p[i] == 0) ASSERT_EQ(drawn[i], 0) << "token " << i << " of " << count;
+        ASSERT_NEAR(drawn[i], kDraws * p[i], 5 * std::sqrt(kDraws * p[i]) + 5) << "token " << i << " of " << count;
+      }
+    }
+  }
+}
+
+TEST(Sampling, TheSameSeedAndPlaceDrawTheSame) {
+  const std::vector<float> logits = logits_of(1000, 4, 1);
+  std::vector<int32_t> first, again;
+  for (uint64_t i = 0; i < 20; ++i) {
+    first.push_back(sample_token(logits, {.seed = 9}, 2, i));
+    again.push_back(sample_token(logits, {.seed = 9}, 2, i));
+  }
+  EXPECT_EQ(first, again);
+  EXPECT_NE(std::count(first.begin(), first.end(), first[0]), 20);
+}
+
+TEST(Sampling, NoTemperatureTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0, 0), 1); }
+
+TEST(Sampling, OptionsOutsideTheirRangesAreNamed) {
+  for (const SamplingOptions& o : {SamplingOptions{.temperature = -1}, SamplingOptions{.top_k = -1}, SamplingOptions{.top_p = 0},
+                                   SamplingOptions{.top_p = 1.5}, SamplingOptions{.min_p = -0.1}})
+    EXPECT_THROW(validate(o), Error);
+}
+
+}  // namespace ingot::test::sampling_test
