@@ -12,6 +12,7 @@ namespace ingot {
 
 void add_run_command(CLI::App& app, int& code);
 void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
+void add_eval_command(CLI::App& app, int& code);
 void add_model_command(CLI::App& app, int& code);
 void add_tool_commands(CLI::App& app, int& code);  ///< data, tokenizer, checkpoint, report, diff, kernels
 void add_bench_command(CLI::App& app, int& code);  ///< bench, profile, doctor

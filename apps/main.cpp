@@ -34,6 +34,7 @@ int run_program(int argc, char** argv) {
   int code = 0;
   add_run_command(app, code);
   add_inference_commands(app, code);
+  add_eval_command(app, code);
   add_model_command(app, code);
   add_tool_commands(app, code);
   add_exchange_commands(app, code);
