@@ -37,7 +37,8 @@ class Paced:
     def __init__(self, command, threads, limit=900):
         self.command, self.limit = command, limit
         self.errors = tempfile.TemporaryFile("w+")
-        self.child = started(command, threads, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        # Unbuffered: select() does not see lines that were read with an earlier one.
+        self.child = started(command, threads, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0)
         self.facts = self._answer()
 
     def _answer(self):
@@ -50,7 +51,7 @@ class Paced:
             if not line:
                 self.child.wait()
                 raise failure(self.command, f"ended with {self.child.returncode}", self._said())
-            if line.startswith("{"):
+            if line.startswith(b"{"):
                 return json.loads(line)
 
     def _said(self):
@@ -58,8 +59,7 @@ class Paced:
         return self.errors.read()
 
     def ask(self):
-        self.child.stdin.write("\n")
-        self.child.stdin.flush()
+        self.child.stdin.write(b"\n")
         return self._answer()
 
     def peak_bytes(self):

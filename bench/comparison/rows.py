@@ -18,6 +18,8 @@ class Rows:
 ROWS = {
     "dense-10m": Rows("Training", "training step of the dense GPT of 10.7M parameters (6 layers, 384, T 256, batch 12)", partial(training.step_rows, "dense-10m")),
     "dense-124m": Rows("Training", "the same of 124M parameters (GPT-2's shape, T 256, batch 4)", partial(training.step_rows, "dense-124m")),
+    "llmc-10m": Rows("Training", "the dense GPT of 10.7M beside llm.c", partial(training.beside_llmc, "dense-10m")),
+    "llmc-124m": Rows("Training", "that of 124M beside llm.c: two minutes", partial(training.beside_llmc, "dense-124m")),
     "moe": Rows("Training", "8 experts of 768, top-2, in the 10.7M shape", partial(training.step_rows, "moe")),
     "moe-over-dense": Rows("Training", "that beside our dense model of equal active FLOPs", training.moe_over_dense),
     "zaya-small": Rows("Training", "ZAYA1-small (CCA, MLP router, top-1 of 16) at the dense model's efficiency", training.zaya_over_dense),
@@ -29,7 +31,8 @@ ROWS = {
     "muon": Rows("Operations", "Newton-Schulz of Muon against plain products", operations.muon),
     "decode": Rows("Inference", "prefill and decoding of GPT-2's shape in f32, bf16 and int8, beside llama.cpp", inference.decode),
     "8b": Rows("Inference", "zaya1-8b with random weights: 20 GiB of memory and minutes", inference.eight_billion, usual=False),
-    "tokenizer": Rows("Text and files", "encoding and BPE training beside Hugging Face's tokenizers", text_and_files.tokenizer),
+    "tokenizer-encode": Rows("Text and files", "encoding beside Hugging Face's tokenizers", partial(text_and_files.tokenizer, "encode")),
+    "tokenizer-train": Rows("Text and files", "learning 32,768 tokens of 128 MiB of text beside theirs", partial(text_and_files.tokenizer, "train")),
     "checkpoint": Rows("Text and files", "pause and write rate of a 124M checkpoint with its optimizer", text_and_files.checkpoint),
     "start-up": Rows("Text and files", "from the program's start to the end of the first step of a small model", text_and_files.start_up),
 }

@@ -14,36 +14,39 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 STATE_MIB = 12 * 124_439_808 >> 20  # weights and two moments of the 124M model
 
 
-def tokenizer(context):
-    """Encoding English text and learning 32,768 tokens, beside tokenizers; bench/tokenizer.py does the work and compares the results."""
+def tokenizer(part, context):
+    """Encoding text, or learning 32,768 tokens, beside tokenizers; bench/tokenizer.py does the work and compares the results."""
     missing = context.peers.missing("tokenizers")
     program = context.programs / "ingot_bench_tokenizer"
     if missing:
-        target = row.Target("tokenizer", "MB/s", bar_ratio=2.0)
-        return [row.make(target, alone(context, program), None, missing, notes=["encode gpt2, one thread"])]
+        target = row.Target(f"{part}-gpt2", "MB/s", bar_ratio=2.0)
+        return [row.make(target, alone(part, context, program), None, missing, notes=["one thread, this repository's documentation"])]
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows.json"
-        process.output([sys.executable, HERE / "tokenizer.py", program, "--patterns=gpt2", f"--python={context.peers.python}", f"--rounds={context.trials_of(3)}",
+        process.output([sys.executable, HERE / "tokenizer.py", program, part, "--patterns=gpt2", f"--python={context.peers.python}", f"--rounds={context.trials_of(3)}",
                         f"--threads={'1,2' if context.threads > 1 else '1'}", f"--json={path}"], context.threads, 3600)
         made = json.loads(path.read_text())
     rows = []
     for r in made:
-        name = "tokenizer " + re.sub(r", threads? ", " x", r["name"]).replace(", ours 2 / ours 1", " scaling")
+        name = re.sub(r", threads? ", " x", r["name"]).replace(", ours 2 / ours 1", " scaling")
         target = row.Target(name.replace(" ", "-").replace(",", ""), r["unit"], bar_ratio=r["bar_ratio"])
         result = row.make(target, [r["ours"]], {"ours, 1 thread" if "scaling" in name else "tokenizers": [r["peer"]]})
         # Their ratio is the median of the rounds'.
-        result |= {"ratio": r["ratio"], "trials": context.trials_of(3), "spread": {"ratio": (r["spread"][1] - r["spread"][0]) / r["ratio"]}}
+        rounds = context.trials_of(3)
+        result |= {"ratio": r["ratio"], "trials": rounds, "spread": {"ratio": (r["spread"][1] - r["spread"][0]) / r["ratio"] if rounds > 1 else None}}
         rows.append(result)
     return rows
 
 
-def alone(context, program):
-    """Our encoding without a peer, of this repository's own text."""
+def alone(part, context, program):
+    """Ours without a peer, with this repository's own text."""
     with tempfile.TemporaryDirectory() as folder:
         text, saved = pathlib.Path(folder) / "text", pathlib.Path(folder) / "tokenizer.json"
         text.write_text("\f".join(p.read_text() for p in sorted(HERE.parent.glob("docs/*.md"))) * 8)
-        process.output([program, "train", "gpt2", 2048, text, saved], context.threads)
-        seconds = [json.loads(process.output([program, "encode", saved, text], 1))["seconds"] for _ in range(context.trials_of(5))]
+        train = [program, "train", "gpt2", 2048, text, saved]
+        process.output(train, context.threads)
+        work = train if part == "train" else [program, "encode", saved, text]
+        seconds = [json.loads(process.output(work, 1))["seconds"] for _ in range(context.trials_of(5))]
         return [text.stat().st_size * 1e-6 / s for s in seconds]
 
 

@@ -16,6 +16,7 @@ class Shape:
     preset: str
     ours: list
     torch: list  # arguments of torch_gpt.py, or None: no peer has this model
+    llmc: list  # arguments of llmc_step, or None
     tokens: int
     bar_ratio: float | None
     bar_of_limit: float | None
@@ -28,11 +29,11 @@ PLAIN = ["--model.norm_bias=false", "--model.attention_bias=false", "--model.mlp
 SMALL = ["--batch=12", "--length=256", "--vocab=65", *PLAIN]
 EXPERTS = ["--model.moe.experts=8", "--model.moe.top_k=2", "--model.moe.hidden=768"]
 SHAPES = {
-    "dense-10m": Shape("gpt-10m", SMALL, ["--batch=12"], 3072, 1.3, 0.80),
+    "dense-10m": Shape("gpt-10m", SMALL, ["--batch=12"], [6, 6, 384, 65, 12, 256], 3072, 1.3, 0.80),
     "dense-124m": Shape("gpt2", ["--batch=4", "--length=256", "--vocab=50304", "--model.context=1024", '--memory.recompute=["activation"]', *PLAIN],
-                        ["--layers=12", "--heads=12", "--width=768", "--vocabulary=50304", "--batch=4"], 1024, 1.3, 0.78, trials=5, warm_up=1),
-    "moe": Shape("gpt-10m", [*SMALL, *EXPERTS], ["--batch=12", "--experts=8", "--top=2", "--hidden=768"], 3072, 1.8, None, warm_up=4),
-    "zaya-small": Shape("zaya-small", ["--batch=12", "--length=256", "--optimizer.matrices=adamw"], None, 3072, None, None, warm_up=4),
+                        ["--layers=12", "--heads=12", "--width=768", "--vocabulary=50304", "--batch=4"], [12, 12, 768, 50304, 4, 256], 1024, 1.3, 0.78, trials=5, warm_up=1),
+    "moe": Shape("gpt-10m", [*SMALL, *EXPERTS], ["--batch=12", "--experts=8", "--top=2", "--hidden=768"], None, 3072, 1.8, None, warm_up=4),
+    "zaya-small": Shape("zaya-small", ["--batch=12", "--length=256", "--optimizer.matrices=adamw"], None, None, 3072, None, None, warm_up=4),
 }
 
 
@@ -90,6 +91,20 @@ def step_rows(name, context):
         target = row.Target(name + suffix, "tokens/s", BY, *bars)
         rows.append(row.make(target, rates(mine[chosen]), against, missing, limits_of(facts[f"ingot {chosen}"], mine[chosen]), [f"ours: {chosen}", *notes]))
     return rows
+
+
+def beside_llmc(name, context):
+    """The step in fp32 beside llm.c's, which is too slow to take part in every trial of the row above."""
+    shape = SHAPES[name]
+    programs = {"ingot f32": ours(context, shape)}
+    missing = context.peers.lacks("llmc", "llmc/llmc_step")
+    if not missing:
+        programs["llm.c"] = [context.peers.folder / "llmc/llmc_step", *shape.llmc, 0]
+    facts, answers, _ = turns.measure(programs, context.trials_of(3), context.threads, context.say)
+    mine = answers["ingot f32"]
+    target = row.Target(f"{name}-beside-llmc", "tokens/s", BY, bar_ratio=shape.bar_ratio)
+    notes = ["ours: f32"] if missing else ["ours: f32", f"llm.c {facts['llm.c']['version']}, which has biases too"]
+    return [row.make(target, rates(mine), None if missing else {"llm.c": rates(answers["llm.c"])}, missing, limits_of(facts["ingot f32"], mine), notes)]
 
 
 def moe_over_dense(context):

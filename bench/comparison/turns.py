@@ -17,12 +17,16 @@ class Peers:
 
     def missing(self, module):
         """Why a package cannot be a peer; "": it can."""
+        why = self.lacks("", "venv/bin/python")
+        if why or list(self.folder.glob(f"venv/lib/python*/site-packages/{module}")):
+            return why
+        return f"{module} is not installed there (bench/peers/setup DIR {module})"
+
+    def lacks(self, part, *paths):
+        """Why the part of the folder that holds these files cannot be a peer; "": it can."""
         if not self.folder:
             return "no --peers DIR was given (bench/peers/setup DIR makes it)"
-        if not self.python.exists():
-            return "the folder of --peers holds no venv (bench/peers/setup DIR makes it)"
-        packages = list(self.folder.glob(f"venv/lib/python*/site-packages/{module}"))
-        return "" if packages else f"{module} is not installed there (bench/peers/setup DIR {module})"
+        return next((f"no {path} in the folder of --peers (bench/peers/setup DIR {part})" for path in paths if not (self.folder / path).exists()), "")
 
     def load_choice(self, row):
         """Contenders that a run with all of them found worth measuring; None: not known."""
