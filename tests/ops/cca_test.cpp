@@ -71,6 +71,7 @@ TEST(Cca, LongDocumentsAndOddOffsets) {
     check_cca({2, 1, 64, 32, type, type, type}, {130});
     check_cca({2, 2, 33, 32, type, type, type}, {65, 3});
     check_cca({2, 2, 128, 64, type, DType::f32, type}, {40});
+    check_cca({2, 1, 64, 32, type, DType::f32_as_bf16, type}, {130, 3});
   }
 }
 

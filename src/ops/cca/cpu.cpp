@@ -248,6 +248,8 @@ class Problem {
     const Tensor& w = call_.in[kGrouped];
     if (w.dtype() == DType::bf16)
       turn_weights(w.as<bf16>(), forward, backward);
+    else if (w.dtype() == DType::f32_as_bf16)
+      turn_weights(w.as<RoundedFloat>(), forward, backward);
     else
       turn_weights(w.as<float>(), forward, backward);
     forward_ = forward, backward_ = backward;
