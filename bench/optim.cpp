@@ -96,11 +96,11 @@ void plain_newton_schulz(float* g, int64_t r, int64_t c, NewtonSchulzScratch& sc
   float* x = g;
   float* y = scratch.x();
   for (int step = 0; step < 5; ++step) {
-    product(scratch.gram(), x, x, true, r, c, r, false);
-    product(scratch.square(), scratch.gram(), scratch.gram(), true, r, r, r, false);
-    INGOT_ISA_CALL(combine_chunk)(scratch.square(), scratch.gram(), r * r, -4.7750f, 2.0315f, false);
+    product(scratch.square(0), x, x, true, r, c, r, false);
+    product(scratch.square(1), scratch.square(0), scratch.square(0), true, r, r, r, false);
+    INGOT_ISA_CALL(combine_chunk)(scratch.square(1), scratch.square(0), r * r, -4.7750f, 2.0315f, false);
     INGOT_ISA_CALL(scale_chunk)(y, x, r * c, 3.4445f, false);
-    product(y, scratch.square(), x, false, r, r, c, true);
+    product(y, scratch.square(1), x, false, r, r, c, true);
     std::swap(x, y);
   }
   std::copy(x, x + r * c, g);

@@ -113,7 +113,7 @@ def muon(context):
         if count * high * wide < 1 << 19:
             continue  # microseconds: of no weight in a step
         target = row.Target(f"muon-{count}x{high}x{wide}", "ms", bar_ratio=1 / 0.75, less=True)
-        rows.append(row.make(target, [ours], {"plain products": [plain]}, notes=[f"{share:.0f} % of P counting plain FLOPs"]) | {"trials": context.trials_of(9)})
+        rows.append(row.make(target, [ours], {"plain products": [plain]}, notes=[f"{share:.0f} % of P by the FLOPs that ours does"]) | {"trials": context.trials_of(9)})
     if not rows:
         raise process.Failed(f"ingot_bench_optim printed no Newton-Schulz line:\n{text}")
     return rows

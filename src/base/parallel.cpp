@@ -146,7 +146,10 @@ std::unique_ptr<Pool>& pool() {
 
 }  // namespace
 
-int num_threads() { return thread_limit > 0 ? std::min(thread_limit, pool()->size()) : pool()->size(); }
+int num_threads() {
+  if (inside_region) return 1;
+  return thread_limit > 0 ? std::min(thread_limit, pool()->size()) : pool()->size();
+}
 
 void set_num_threads(int threads) {
   INGOT_CHECK(threads >= 1, "threads = {}", threads);
@@ -163,7 +166,7 @@ void parallel_ranges(int64_t count, int64_t grain, RangeFn fn, void* context) {
   if (count <= 0) return;
   INGOT_CHECK(grain >= 1, "grain = {}", grain);
   const int64_t pieces = (count + grain - 1) / grain;
-  if (pieces == 1 || inside_region || num_threads() == 1) {
+  if (pieces == 1 || num_threads() == 1) {
     for (int64_t begin = 0; begin < count; begin += grain) fn(context, begin, std::min(begin + grain, count));
     return;
   }

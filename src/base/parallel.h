@@ -10,7 +10,8 @@
 
 namespace ingot {
 
-/// Threads that parallel_for may use, callers included: $INGOT_THREADS, else the cores this process may run on.
+/// Threads that parallel_for may use, callers included: $INGOT_THREADS, else the cores this process may run on; 1 inside a
+/// parallel region.
 int num_threads();
 /// Changes the size of the pool; not while a parallel_for runs.
 void set_num_threads(int threads);

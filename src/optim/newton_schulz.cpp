@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -40,37 +39,58 @@ void scale(float* y, const float* x, int64_t count, double s, bool round) {
   });
 }
 
+/// out <- a b, all [m, m], symmetric and with a b = b a.
+void symmetric_product(float* out, const float* a, const float* b, int64_t m) {
+  GemmArgs args;
+  args.m = m, args.k = m;
+  args.a = a, args.lda = m;
+  args.b = b, args.ldb = m;
+  args.c = out, args.ldc = m;
+  gemm_symmetric(args);
+}
+
 /// out <- x x^T for a wide x, x^T x for a tall one: the smaller of the two, [m, m] with m = min(rows, cols).
 void gram_matrix(float* out, const float* x, int64_t rows, int64_t cols) {
   GemmArgs args;
-  args.m = std::min(rows, cols);
-  args.k = std::max(rows, cols);
-  args.a = x;
-  args.a_transposed = rows > cols;
-  args.lda = cols;
-  args.c = out;
-  args.ldc = args.m;
-  syrk_full(args);
+  args.m = std::min(rows, cols), args.k = std::max(rows, cols);
+  args.a = x, args.a_transposed = rows > cols, args.lda = cols;
+  args.c = out, args.ldc = args.m;
+  gemm_symmetric(args);
 }
 
-/// c <- c + a b, with a [rows, inner] and b [inner, cols].
-void add_product(float* c, const float* a, const float* b, int64_t rows, int64_t inner, int64_t cols) {
+/// out <- a b or, accumulating, out + a b, with a [rows, inner] and b [inner, cols].
+void multiply(float* out, const float* a, const float* b, int64_t rows, int64_t inner, int64_t cols, bool accumulate) {
   GemmArgs args;
-  args.m = rows;
-  args.n = cols;
-  args.k = inner;
-  args.a = a;
-  args.lda = inner;
-  args.b = b;
-  args.ldb = cols;
-  args.c = c;
-  args.ldc = cols;
-  args.accumulate = true;
+  args.m = rows, args.n = cols, args.k = inner;
+  args.a = a, args.lda = inner;
+  args.b = b, args.ldb = cols;
+  args.c = out, args.ldc = cols, args.accumulate = accumulate;
   gemm(args);
 }
 
 void round_if(bool round, float* x, int64_t count) {
   if (round) scale(x, x, count, 1.0, true);
+}
+
+/// p <- a I + b A + c A A for the Gram matrix A; `round`: without a I, which bf16 would round away with B's digits.
+void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients, bool round) {
+  const auto b = static_cast<float>(coefficients[1]), c = static_cast<float>(coefficients[2]);
+  symmetric_product(p, gram, gram, m);
+  round_if(round, p, m * m);
+  for_chunks(m * m, [&](int64_t begin, int64_t count) {
+    INGOT_ISA_CALL(combine_chunk)(p + begin, gram + begin, count, b, c, round);
+  });
+  if (!round)
+    for (int64_t i = 0; i < m; ++i) p[i * m + i] += static_cast<float>(coefficients[0]);
+}
+
+/// Steps between two products with X, by which [rows, cols] is done soonest: each of them costs 3 m m n and saves 3 m m m.
+int64_t steps_per_gram(int64_t rows, int64_t cols) {
+  return 8 * std::max(rows, cols) < 9 * std::min(rows, cols) ? 1 : 3;
+}
+
+int64_t passes_of(int64_t steps, int64_t stride) {
+  return (steps + stride - 1) / stride;
 }
 
 }  // namespace
@@ -97,10 +117,14 @@ void validate(const NewtonSchulzConfig& c) {
 void NewtonSchulzScratch::reserve(int64_t rows, int64_t cols) {
   const int64_t m = std::min(rows, cols);
   if (rows * cols > x_.size()) x_ = FloatBuffer(rows * cols);
-  if (m * m > gram_.size()) {
-    gram_ = FloatBuffer(m * m);
-    square_ = FloatBuffer(m * m);
-  }
+  for (int i = 0; i < (steps_per_gram(rows, cols) == 1 ? 2 : 4); ++i)
+    if (FloatBuffer& s = squares_[static_cast<size_t>(i)]; m * m > s.size()) s = FloatBuffer(m * m);
+}
+
+int64_t NewtonSchulzScratch::bytes() const {
+  int64_t floats = x_.size();
+  for (const FloatBuffer& s : squares_) floats += s.size();
+  return floats * static_cast<int64_t>(sizeof(float));
 }
 
 void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config,
@@ -109,34 +133,40 @@ void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfi
   if (numel == 0) return;
   scratch.reserve(rows, cols);
   const bool round = config.bf16_operands, tall = rows > cols;
-  float* x = g;
-  float* y = scratch.x();
-  float* gram = scratch.gram();
-  float* square = scratch.square();
-  scale(x, x, numel, 1.0 / (config.norm_factor * std::sqrt(sum_squares(g, numel)) + config.eps), round);
-  for (int64_t step = 0; step < config.steps; ++step) {
-    const size_t last = config.coefficients.size() - 1;
-    const auto& [a, b, c] = config.coefficients[std::min(static_cast<size_t>(step), last)];
+  const int64_t stride = round ? 1 : steps_per_gram(rows, cols);
+  float *x = scratch.x(), *y = g;
+  if (passes_of(config.steps, stride) % 2 == 0) std::swap(x, y);  // so that the last pass writes g
+  scale(x, g, numel, 1.0 / (config.norm_factor * std::sqrt(sum_squares(g, numel)) + config.eps), round);
+  for (int64_t step = 0; step < config.steps; std::swap(x, y)) {
+    float *gram = scratch.square(0), *p = scratch.square(1), *q = scratch.square(2), *t = scratch.square(3);
     gram_matrix(gram, x, rows, cols);
     round_if(round, gram, m * m);
-    gram_matrix(square, gram, m, m);
-    round_if(round, square, m * m);
-    for_chunks(m * m,
-               [&, b = static_cast<float>(b), c = static_cast<float>(c)](int64_t begin, int64_t count) {
-                 INGOT_ISA_CALL(combine_chunk)(square + begin, gram + begin, count, b, c, round);
-               });
-    scale(y, x, numel, a, round);
-    add_product(y, tall ? x : square, tall ? square : x, rows, m, cols);
+    const int64_t first = step, end = std::min(config.steps, step + stride);
+    for (; step < end; ++step) {
+      const auto& coefficients = config.coefficients[std::min(static_cast<size_t>(step), config.coefficients.size() - 1)];
+      polynomial(p, gram, m, coefficients, round);
+      if (round) scale(y, x, numel, coefficients[0], true);
+      if (step + 1 < end) {
+        symmetric_product(t, p, gram, m);
+        symmetric_product(gram, p, t, m);
+      }
+      if (step == first) {
+        std::swap(q, p);
+      } else {
+        symmetric_product(t, p, q, m);
+        std::swap(q, t);
+      }
+    }
+    multiply(y, tall ? x : q, tall ? q : x, rows, m, cols, round);
     round_if(round, y, numel);
-    std::swap(x, y);
   }
-  if (x != g) std::memcpy(g, x, static_cast<size_t>(numel) * sizeof(float));
 }
 
 double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric) {
   const double m = static_cast<double>(std::min(rows, cols)), n = static_cast<double>(std::max(rows, cols));
-  const double products = symmetric ? m * m * n + m * m * m : 2 * m * m * n + 2 * m * m * m;
-  return static_cast<double>(steps) * (products + 2 * m * m * n);
+  if (!symmetric) return static_cast<double>(steps) * (4 * m * m * n + 2 * m * m * m);
+  const int64_t passes = passes_of(steps, steps_per_gram(rows, cols));
+  return static_cast<double>(passes) * 3 * m * m * n + static_cast<double>(4 * steps - 3 * passes) * m * m * m;
 }
 
 }  // namespace ingot

@@ -395,20 +395,37 @@ TEST_F(Gemm, SymmetricProductHasTheBitsOfTheFullOne) {
   each_isa([] {
     for (const int64_t m : {0, 1, 15, 50, 130})
       for (const bool ta : {false, true})
-        for (const DType a_type : {DType::f32, DType::bf16})
-          for (const DType c_type : {DType::f32, DType::bf16}) {
-            const int64_t k = 70;
-            Matrix a(ta ? k : m, ta ? m : k, a_type, 1), c(m, m, c_type, 2), full(m, m, c_type, 3);
-            GemmArgs args{m,      m,   k,    a.data(), a_type,      ta,     a.ld,   a.data(),
-                          a_type, !ta, a.ld, nullptr,  full.data(), c_type, full.ld};
-            gemm(args);
-            args.b = nullptr;
-            args.c = c.data();
-            syrk_full(args);
-            for (int64_t i = 0; i < m; ++i)
-              for (int64_t j = 0; j < m; ++j)
-                ASSERT_EQ(bits(c.value(i, j)), bits(full.value(i, j))) << m << " " << i;
-          }
+        for (const DType a_type : {DType::f32, DType::bf16}) {
+          const int64_t k = 70;
+          Matrix a(ta ? k : m, ta ? m : k, a_type, 1), c(m, m, DType::f32, 2), full(m, m, DType::f32, 3);
+          GemmArgs args{m,      m,   k,    a.data(), a_type,      ta,         a.ld,   a.data(),
+                        a_type, !ta, a.ld, nullptr,  full.data(), DType::f32, full.ld};
+          gemm(args);
+          args.b = nullptr;
+          args.c = c.data();
+          gemm_symmetric(args);
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < m; ++j)
+              ASSERT_EQ(bits(c.value(i, j)), bits(full.value(i, j))) << m << " " << i;
+        }
+  });
+}
+
+TEST_F(Gemm, SymmetricProductOfTwoMatricesIsTheLowerTriangleTwice) {
+  each_isa([] {
+    for (const int64_t m : {1, 47, 96, 210}) {
+      Matrix a(m, m, DType::f32, 1), b(m, m, DType::f32, 2), c(m, m, DType::f32, 3), full(m, m, DType::f32, 4);
+      GemmArgs args;
+      args.m = args.n = args.k = m;
+      args.a = a.data(), args.lda = a.ld, args.b = b.data(), args.ldb = b.ld;
+      args.c = full.data(), args.ldc = full.ld;
+      gemm(args);
+      args.c = c.data(), args.ldc = c.ld;
+      gemm_symmetric(args);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < m; ++j)
+          ASSERT_EQ(bits(c.value(i, j)), bits(full.value(std::max(i, j), std::min(i, j)))) << m << " " << i;
+    }
   });
 }
 

@@ -244,6 +244,8 @@ class Runner {
     piece.depth = p.depth;
     piece.col0 = u.col0;
     piece.cols = u.cols;
+    piece.lower_only = layout_.lower_only;
+    piece.row0 = b.row0 + u.row;
     piece.k0 = b.k0;
     piece.k1 = b.k1;
     piece.kc = b.kc;
@@ -315,19 +317,6 @@ void check_offsets(const GroupedGemmArgs& args) {
                 args.offsets[e], args.offsets[e + 1]);
 }
 
-/// Copies the lower triangle of C [m, m] to the upper one, in square blocks.
-template <class T>
-void mirror(T* c, int64_t m, int64_t ldc) {
-  constexpr int64_t kBlock = 32;
-  parallel_for(ceil_div(m, kBlock), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i0 = begin * kBlock; i0 < std::min(m, end * kBlock); i0 += kBlock)
-      for (int64_t j0 = i0; j0 < m; j0 += kBlock)
-        for (int64_t i = i0; i < std::min(m, i0 + kBlock); ++i)
-          for (int64_t j = std::max(j0, i + 1); j < std::min(m, j0 + kBlock); ++j)
-            c[i * ldc + j] = c[j * ldc + i];
-  });
-}
-
 }  // namespace
 
 void gemm(const GemmArgs& args) {
@@ -373,23 +362,26 @@ void gemm_grouped_weight(const GroupedGemmArgs& args) {
   Runner(layout, plan).run();
 }
 
-void syrk_full(const GemmArgs& args) {
-  INGOT_CHECK(args.b == nullptr && args.packed == nullptr && args.bias == nullptr && !args.accumulate);
+void gemm_symmetric(const GemmArgs& args) {
+  INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.accumulate && args.c_type == DType::f32);
   INGOT_CHECK(args.m >= 0 && args.k >= 0 && (args.n == 0 || args.n == args.m), "m {} n {} k {}", args.m,
               args.n, args.k);
   Layout layout = layout_of(args, args.a_transposed);
-  layout.b_type = args.a_type;
-  layout.pairs = args.a_type == DType::bf16;
-  layout.b_transposed = !args.a_transposed;
-  layout.ldb = args.lda;
+  if (args.b == nullptr) {
+    layout.b_type = args.a_type;
+    layout.pairs = args.a_type == DType::bf16;
+    layout.b_transposed = !args.a_transposed;
+    layout.ldb = args.lda;
+  }
   layout.lower_only = true;
   Plan& plan = plan_of_thread();
-  plan.problems.push_back({args.m, args.m, args.k, args.a, args.a, args.c, nullptr, false});
+  plan.problems.push_back({args.m, args.m, args.k, args.a, args.b != nullptr ? args.b : args.a, args.c, nullptr, false});
   Runner(layout, plan).run();
-  if (args.c_type == DType::bf16)
-    mirror(static_cast<bf16*>(args.c), args.m, args.ldc);
-  else
-    mirror(static_cast<float*>(args.c), args.m, args.ldc);
+  const int64_t bands = ceil_div(args.m, kMirrorRows);
+  parallel_for(bands, 1, [&](int64_t begin, int64_t) {
+    const int64_t row = (bands - 1 - begin) * kMirrorRows;  // the longest first
+    INGOT_ISA_CALL(gemm_mirror)(static_cast<float*>(args.c), args.m, args.ldc, row, std::min(kMirrorRows, args.m - row));
+  });
 }
 
 }  // namespace ingot

@@ -75,10 +75,11 @@ void gemm_grouped(const GroupedGemmArgs& args);
 /// accumulating).
 void gemm_grouped_weight(const GroupedGemmArgs& args);
 
-/// C = A Aᵀ, all m x m elements, with half the work: the upper triangle is copied from the lower one. The
-/// bits are those of gemm (the chains of (i, j) and (j, i) multiply the same pairs in the same order). A is
-/// [m, k] (or [k, m]); b, n, bias and accumulate must be unset.
-void syrk_full(const GemmArgs& args);
+/// A product that is symmetric, all m x m elements, with half the work: the upper triangle is copied from the lower one.
+/// Without b it is C = A Aᵀ and has the bits of gemm (the chains of (i, j) and (j, i) multiply the same pairs in the same
+/// order). With b the caller knows that C = op(A) op(B) is symmetric but for rounding: symmetric matrices that commute.
+/// bias and accumulate must be unset.
+void gemm_symmetric(const GemmArgs& args);
 
 /// Steps of k that share a scale where weights are int8.
 inline constexpr int64_t kInt8Block = 128;

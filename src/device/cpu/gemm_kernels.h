@@ -62,6 +62,8 @@ struct GemmPiece {
   int64_t ldb;
   int64_t depth;  ///< k of the problem, in elements
   int64_t col0, cols;
+  bool lower_only;  ///< vectors of tiles that lie above the diagonal stay as they are
+  int64_t row0;     ///< first row of the piece in the problem
   int64_t k0, k1, kc;
   void* c;  ///< element (first row of the piece, column 0)
   DType c_type;
@@ -79,5 +81,8 @@ INGOT_ISA_KERNEL(GemmTile, gemm_tile, ());
 INGOT_ISA_KERNEL(void, gemm_pack_a, (const GemmPackA& args));
 INGOT_ISA_KERNEL(void, gemm_pack_b, (const GemmPackB& args));
 INGOT_ISA_KERNEL(void, gemm_piece, (const GemmPiece& args));
+/// Of C [m, m]: copies what of rows [row0, row0 + rows) lies below the diagonal to above it. row0 is a multiple of kMirrorRows.
+INGOT_ISA_KERNEL(void, gemm_mirror, (float* c, int64_t m, int64_t ldc, int64_t row0, int64_t rows));
+constexpr int64_t kMirrorRows = 16;
 
 }  // namespace ingot

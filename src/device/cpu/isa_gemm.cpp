@@ -58,13 +58,13 @@ struct ColumnsOfA {
   static constexpr int64_t kAhead = 16;
 };
 
-/// How a tile reads B: a panel of the strip.
-template <int NV>
+/// How a tile reads B: a panel of the strip, W vectors wide, of which it may take fewer.
+template <int W>
 struct StripOfB {
   const float* at;
   StripOfB(const float* b, const TileIo&) : at(b) {}
   INGOT_INLINE Vec vector(int v) const { return load(at + v * kLanes); }
-  INGOT_INLINE void next() { at += NV * kLanes; }
+  INGOT_INLINE void next() { at += W * kLanes; }
 };
 /// Rows where they lie, which it leaves in the strip for the tiles below: a pass over B less.
 template <int NV>
@@ -138,7 +138,8 @@ INGOT_INLINE void run_chains(int64_t kc, const float* a, int64_t lda, B b, const
   }
 }
 
-template <int MR, int NV, class Chain, class A, template <int> class B = StripOfB>
+/// NV vectors of a panel.
+template <int MR, int NV, class Chain, class A, class B = StripOfB<NV>>
 void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo& io) {
   Vec acc[MR][NV];
   if (io.next != nullptr)  // it travels while the chains run
@@ -160,11 +161,11 @@ void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo&
   if constexpr (std::is_same_v<Chain, TwoFmas>) {
     const unsigned mode = flush_subnormals();
     pin(acc);
-    run_chains<MR, NV, Chain, A>(kc, a, lda, B<NV>(b, io), io, acc);
+    run_chains<MR, NV, Chain, A>(kc, a, lda, B(b, io), io, acc);
     pin(acc);
     restore_mode(mode);
   } else {
-    run_chains<MR, NV, Chain, A>(kc, a, lda, B<NV>(b, io), io, acc);
+    run_chains<MR, NV, Chain, A>(kc, a, lda, B(b, io), io, acc);
   }
   if (io.bias != nullptr) {
 #pragma GCC unroll 3
@@ -193,47 +194,49 @@ void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo&
 using TileFn = void (*)(int64_t, const float*, int64_t, const float*, const TileIo&);
 
 template <class Chain, class A, int MR>
-TileFn tile_of_width(int64_t vecs) {
+TileFn tile_of_width(int64_t vecs, int64_t panel) {
+  if constexpr (MR == kRows)
+    if (vecs < panel) return vecs == 2 ? &tile<MR, 2, Chain, A, StripOfB<kVecs>> : &tile<MR, 1, Chain, A, StripOfB<kVecs>>;
   return vecs == 3 ? &tile<MR, 3, Chain, A> : vecs == 2 ? &tile<MR, 2, Chain, A> : &tile<MR, 1, Chain, A>;
 }
 
 template <class Chain, class A>
-TileFn tile_of_rows(int64_t rows, int64_t vecs) {
+TileFn tile_of_rows(int64_t rows, int64_t vecs, int64_t panel) {
   switch (rows) {
     case 1:
-      return tile_of_width<Chain, A, 1>(vecs);
+      return tile_of_width<Chain, A, 1>(vecs, panel);
     case 2:
-      return tile_of_width<Chain, A, 2>(vecs);
+      return tile_of_width<Chain, A, 2>(vecs, panel);
     case 3:
-      return tile_of_width<Chain, A, 3>(vecs);
+      return tile_of_width<Chain, A, 3>(vecs, panel);
 #if defined(INGOT_ISA_avx512)
     case 4:
-      return tile_of_width<Chain, A, 4>(vecs);
+      return tile_of_width<Chain, A, 4>(vecs, panel);
     case 5:
-      return tile_of_width<Chain, A, 5>(vecs);
+      return tile_of_width<Chain, A, 5>(vecs, panel);
     case 6:
-      return tile_of_width<Chain, A, 6>(vecs);
+      return tile_of_width<Chain, A, 6>(vecs, panel);
     case 7:
-      return tile_of_width<Chain, A, 7>(vecs);
+      return tile_of_width<Chain, A, 7>(vecs, panel);
 #endif
     default:
-      return tile_of_width<Chain, A, kRows>(vecs);
+      return tile_of_width<Chain, A, kRows>(vecs, panel);
   }
 }
 
 template <class Chain>
-TileFn tile_of_chain(ALayout a, int64_t rows, int64_t vecs) {
+TileFn tile_of_chain(ALayout a, int64_t rows, int64_t vecs, int64_t panel) {
   if constexpr (std::is_same_v<Chain, Plain>)  // pairs of columns are not words
-    if (a == ALayout::columns) return tile_of_rows<Chain, ColumnsOfA>(rows, vecs);
-  return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs) : tile_of_rows<Chain, PackedA>(rows, vecs);
+    if (a == ALayout::columns) return tile_of_rows<Chain, ColumnsOfA>(rows, vecs, panel);
+  return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs, panel) : tile_of_rows<Chain, PackedA>(rows, vecs, panel);
 }
 
 /// That of the first rows, which packs B.
 template <class A>
 TileFn packing_tile_of(int64_t vecs) {
-  return vecs == 3   ? &tile<kRows, 3, Plain, A, RowsOfB>
-         : vecs == 2 ? &tile<kRows, 2, Plain, A, RowsOfB>
-                     : &tile<kRows, 1, Plain, A, RowsOfB>;
+  return vecs == 3   ? &tile<kRows, 3, Plain, A, RowsOfB<3>>
+         : vecs == 2 ? &tile<kRows, 2, Plain, A, RowsOfB<2>>
+                     : &tile<kRows, 1, Plain, A, RowsOfB<1>>;
 }
 TileFn packing_tile_of(ALayout a, int64_t vecs) {
   return a == ALayout::columns ? packing_tile_of<ColumnsOfA>(vecs)
@@ -241,12 +244,12 @@ TileFn packing_tile_of(ALayout a, int64_t vecs) {
                                : packing_tile_of<PackedA>(vecs);
 }
 
-TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs) {
-  if (!pairs) return tile_of_chain<Plain>(a, rows, vecs);
+TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs, int64_t panel) {
+  if (!pairs) return tile_of_chain<Plain>(a, rows, vecs, panel);
 #if defined(INGOT_ISA_avx512)
-  if (active_isa() == Isa::avx512bf16) return tile_of_chain<Dot>(a, rows, vecs);
+  if (active_isa() == Isa::avx512bf16) return tile_of_chain<Dot>(a, rows, vecs, panel);
 #endif
-  return tile_of_chain<TwoFmas>(a, rows, vecs);
+  return tile_of_chain<TwoFmas>(a, rows, vecs, panel);
 }
 
 // ---- one thread's piece
@@ -261,7 +264,7 @@ struct Strip {
 
 /// Whether the first tile of a panel packs it: rows of f32 in whole vectors, and a whole tile.
 bool tile_packs(const GemmPiece& p, int64_t cols) {
-  return p.b_type == DType::f32 && !p.b_transposed && !p.b_packed && !p.pairs && p.rows >= kRows && cols % kLanes == 0;
+  return p.b_type == DType::f32 && !p.b_transposed && !p.b_packed && !p.pairs && !p.lower_only && p.rows >= kRows && cols % kLanes == 0;
 }
 
 /// Steps k .. k+kc of a panel of packed pairs as f32, for an f32 A.
@@ -327,7 +330,9 @@ Ahead ahead_of(const GemmPiece& p, int64_t next_k, int64_t kc) {
 
 void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64_t k, int64_t kc, int64_t i, int64_t rows,
                int64_t j) {
-  const int64_t cols = min64(strip.cols, p.cols - j);
+  const int64_t panel = min64(strip.cols, p.cols - j);
+  const bool narrows = p.lower_only && rows == kRows && panel == kCols;  // to the vectors that touch the triangle
+  const int64_t cols = narrows ? min64(panel, width_of(p.row0 + i + rows - p.col0 - j)) : panel;
   const bool end = p.last && k + kc == p.k1;
   const bool in_strip = p.c_type == DType::bf16 && p.k1 - p.k0 > kc;  // chains parked in f32 between k blocks
   const bool from_c = p.from_c || k > p.k0;
@@ -368,7 +373,7 @@ void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64
   io.b_rows = packs ? static_cast<const float*>(p.b) + k * p.ldb + p.col0 + j : nullptr;
   io.ldb = p.ldb;
   const int64_t vecs = width_of(cols) / kLanes;
-  const TileFn run = packs ? packing_tile_of(p.a_layout, vecs) : tile_of(p.pairs, p.a_layout, rows, vecs);
+  const TileFn run = packs ? packing_tile_of(p.a_layout, vecs) : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel) / kLanes);
   run(kc, p.a + a_offset, p.lda, b, io);
 }
 
@@ -385,7 +390,7 @@ void gemm_piece(const GemmPiece& p) {
     const Strip strip = make_strip(p, k, kc);
     const Ahead ahead = ahead_of(p, k + kc, kc);
     for (int64_t i = 0; i < p.rows; i += kRows)
-      for (int64_t j = 0; j < p.cols; j += strip.cols)
+      for (int64_t j = 0; j < p.cols && (!p.lower_only || p.col0 + j < p.row0 + i + kRows); j += strip.cols)
         run_panel(p, strip, ahead, k, kc, i, min64(kRows, p.rows - i), j);
     k += kc;
   } while (k < p.k1);
