@@ -50,7 +50,9 @@ TEST(Sampling, DrawsWhatTheFiltersLeave) {
       std::vector<int> drawn(p.size());
       for (uint64_t i = 0; i < kDraws; ++i) ++drawn[static_cast<size_t>(sample_token(logits, o, 1, i))];
       for (size_t i = 0; i < p.size(); ++i) {
-        if (p[i] == 0) ASSERT_EQ(drawn[i], 0) << "token " << i << " of " << count;
+        if (p[i] == 0) {
+          ASSERT_EQ(drawn[i], 0) << "token " << i << " of " << count;
+        }
         ASSERT_NEAR(drawn[i], kDraws * p[i], 5 * std::sqrt(kDraws * p[i]) + 5) << "token " << i << " of " << count;
       }
     }
