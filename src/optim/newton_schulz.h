@@ -8,7 +8,7 @@
 // Where X is not nearly square, three steps are taken between products with X: A <- P A P is the Gram matrix of P X, and
 // Q <- P Q gathers the factors. A, P and Q are polynomials of one symmetric matrix, so half of the tiles of their products
 // are computed and mirrored. Rounding errors of A grow by a^2 a step; from a new X they start anew, and with three steps
-// the result is as near to the exact one as with one (docs/optimizers.md has the figures; with five it would not be).
+// the result is about as near to the exact one as with one (docs/optimizers.md has the figures; with five it would not be).
 //
 // With the default quintic the result is U S V^T with S in [0.68, 1.21] for every singular value that is at least 0.003
 // of ||G||_F; it does not converge to 1. A zero matrix stays zero. Sources: Keller Jordan's Muon (2024); Gram
