@@ -1,9 +1,11 @@
 // See model_state.h.
 #include "checkpoint/model_state.h"
 
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/parallel.h"
 #include "checkpoint/parameter_part.h"
 
 namespace ingot {
@@ -12,9 +14,16 @@ namespace {
 /// The first value that is NaN or infinite, or 0.
 template <class T>
 double first_not_finite(const T* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    if (!std::isfinite(values[i])) return static_cast<double>(values[i]);
-  return 0;
+  std::atomic<int64_t> first = count;
+  parallel_for(count, int64_t{1} << 18, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (std::isfinite(values[i])) continue;
+      int64_t known = first;
+      while (i < known && !first.compare_exchange_weak(known, i)) {}
+      return;
+    }
+  });
+  return first < count ? static_cast<double>(values[first]) : 0;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "checkpoint/layout.h"
 
 namespace ingot {
@@ -128,15 +129,25 @@ void CheckpointReader::verify() const {
     if (found != expected)
       fail("'{}' is damaged: the checksum of its header is {}, expected {}", file.path(), found, expected);
   }
-  for (const auto& [name, tensor] : manifest_.tensors) {
-    for (const StoredPiece& piece : tensor.pieces) {
-      const SafetensorsFile& file = files_.at(piece.file);
-      const std::string found = file.hash(*file.find(piece.key));
-      if (found != piece.hash)
-        fail("tensor '{}' is damaged in '{}/{}': the checksum of {} is {}, expected {}", name, path_,
-             piece.file, piece.region.str(), found, piece.hash);
+  struct Part {
+    const std::string* tensor;
+    const StoredPiece* piece;
+    std::string found;
+  };
+  std::vector<Part> parts;
+  for (const auto& [name, tensor] : manifest_.tensors)
+    for (const StoredPiece& piece : tensor.pieces) parts.push_back({&name, &piece, {}});
+  parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Part& part = parts[static_cast<size_t>(i)];
+      const SafetensorsFile& file = files_.at(part.piece->file);
+      part.found = file.hash(*file.find(part.piece->key));
     }
-  }
+  });
+  for (const Part& part : parts)
+    if (const StoredPiece& piece = *part.piece; part.found != piece.hash)
+      fail("tensor '{}' is damaged in '{}/{}': the checksum of {} is {}, expected {}", *part.tensor, path_,
+           piece.file, piece.region.str(), part.found, piece.hash);
 }
 
 }  // namespace ingot

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/parallel.h"
+
 namespace ingot {
 namespace {
 
@@ -139,15 +141,14 @@ bool convertible(DType from, DType to) {
 
 void convert_elements(void* out, DType out_type, const std::byte* in, DType in_type, int64_t n) {
   INGOT_CHECK(convertible(in_type, out_type), "{} to {}", name_of(in_type), name_of(out_type));
-  if (n == 0) return;
-  if (in_type == out_type)
-    std::memcpy(out, in, static_cast<size_t>(n * size_of(in_type)));
-  else if (out_type == DType::f32)
-    convert_to<float>(out, in, in_type, n);
-  else if (out_type == DType::f64)
-    convert_to<double>(out, in, in_type, n);
-  else
-    convert_to<bf16>(out, in, in_type, n);
+  parallel_for(n, int64_t{1} << 18, [&](int64_t begin, int64_t end) {
+    void* to = static_cast<std::byte*>(out) + begin * size_of(out_type);
+    const std::byte* from = in + begin * size_of(in_type);
+    if (in_type == out_type) std::memcpy(to, from, static_cast<size_t>((end - begin) * size_of(in_type)));
+    else if (out_type == DType::f32) convert_to<float>(to, from, in_type, end - begin);
+    else if (out_type == DType::f64) convert_to<double>(to, from, in_type, end - begin);
+    else convert_to<bf16>(to, from, in_type, end - begin);
+  });
 }
 
 void copy_common(void* out, const Region& out_region, DType out_type, const std::byte* in,

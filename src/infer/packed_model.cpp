@@ -63,7 +63,9 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
 }
 
 PackedModel::PackedModel(const ModelConfig& config, const Precision& precision, bool int8)
-    : model_(std::make_unique<Model>(config, precision, Placement{}, Backing::sparse)), int8_(int8), uses_(uses_of(*model_)) {}
+    : model_(std::make_unique<Model>(config, precision, Placement{}, Backing::sparse)), int8_(int8), uses_(uses_of(*model_)) {
+  for (int i = 0; i < model_->weights().size(); ++i) ask_huge_pages(model_->weights().master(i));
+}
 
 PackedModel::PackedModel(const StoredModel& stored, std::optional<WeightForm> form)
     : PackedModel(stored.config,
@@ -101,30 +103,25 @@ PackedModel::PackedModel(const ModelConfig& config, WeightForm form, uint64_t se
   }
 }
 
-void PackedModel::discard(int i) {
-  const WeightSet& w = model_->weights();
-  give_back_pages(w.master(i));
-  if (w.has_copy(i)) give_back_pages(w.compute(i));
-}
-
 void PackedModel::take(int i) {
   WeightSet& w = model_->weights();
   const ParameterSpec& spec = w.table()[i];
   const Use& use = uses_[static_cast<size_t>(i)];
-  if (!use.product && !use.look_up && !use.other) return discard(i);  // read in training only
+  if (!use.product && !use.look_up && !use.other) return give_back_pages(w.master(i));  // read in training only
   const bool rounds = int8_ && use.packs() && may_round(spec);
-  if (!rounds) w.refresh_compute(i);
   const Tensor name = w.compute(i);
   int64_t bytes = name.bytes();
   if (use.packs()) {
-    const Tensor from = rounds ? w.master(i) : name;
-    const Shape& s = from.shape();
+    const Tensor master = w.master(i);
+    const DType read = !rounds && name.dtype() == DType::bf16 ? DType::f32_as_bf16 : master.dtype();
+    const Shape& s = master.shape();
     const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
     const PackedPlace& place = places_.emplace_back(
-        name.data, PackedWeights(from.data, from.dtype(), rounds ? DType::u8 : from.dtype(), true, k, n, k, experts, n * k));
+        name.data, PackedWeights(master.data, read, rounds ? DType::u8 : name.dtype(), true, k, n, k, experts, n * k));
     bytes = place.weights().bytes();
-    discard(i);
+    give_back_pages(master);
   } else if (w.has_copy(i)) {
+    w.refresh_compute(i);
     give_back_pages(w.master(i));
   }
   bytes_ += bytes;

@@ -43,7 +43,6 @@ class PackedModel {
   PackedModel(const ModelConfig& config, const Precision& precision, bool int8);
   /// The master of parameter i is there.
   void take(int i);
-  void discard(int i);
 
   std::unique_ptr<Model> model_;
   bool int8_ = false;

@@ -46,13 +46,14 @@ int64_t column_size(DType stored, int64_t k) {
 
 PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb, int64_t experts,
                              int64_t b_stride)
-    : PackedWeights(b, type, type, transposed, k, n, ldb, experts, b_stride) {}
+    : PackedWeights(b, type, value_type(type), transposed, k, n, ldb, experts, b_stride) {}
 
 PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool transposed, int64_t k, int64_t n, int64_t ldb,
                              int64_t experts, int64_t b_stride)
     : type_(stored), k_(k), n_(n), experts_(experts) {
-  INGOT_CHECK((type == DType::f32 || type == DType::bf16) && (stored == type || stored == DType::u8) && k >= 0 && n >= 0 &&
-                  experts >= 1,
+  const DType values = value_type(type);
+  INGOT_CHECK((values == DType::f32 || values == DType::bf16) && (stored == values || (stored == DType::u8 && values == type)) && k >= 0 &&
+                  n >= 0 && experts >= 1,
               "{} as {}, k {} n {}", name_of(type), name_of(stored), k, n);
   const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();
   const bool pairs = stored == DType::bf16;
