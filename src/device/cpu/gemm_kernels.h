@@ -5,7 +5,7 @@
 // operands are bf16 (`pairs`), two of them: k = 2 step in the low half, 2 step + 1 in the high half, 0 beyond
 // an odd k. All k0, k1 and kc below count steps.
 //
-// A that lies in memory as words (f32 with f32; rows of pairs with an even k) is read where it is, unless it is columns
+// A that lies in memory as words (f32; rows of pairs with an even k) is read where it is, unless it is columns
 // whose lines are a multiple of 4 KiB apart. Else it is packed.
 //
 // Packed A of a block (rows_padded x k1-k0): for each range of kc steps, for each panel of kRows rows:
