@@ -158,24 +158,16 @@ TEST_F(Gemm, AllLayoutsAndTypes) {
     for (const DType a : {DType::f32, DType::bf16})
       for (const DType b : {DType::f32, DType::bf16, DType::f32_as_bf16})
         for (const DType c : {DType::f32, DType::bf16})
-          for (int flags = 0; flags < 16; ++flags) {
-            Case t{13,
-                   61,
-                   37,
-                   a,
-                   b,
-                   c,
-                   (flags & 1) != 0,
-                   (flags & 2) != 0,
-                   false,
-                   (flags & 4) != 0,
-                   (flags & 8) != 0};
-            check(t);
-            if (c == DType::f32) {
-              t.accumulate = true;
+          for (int flags = 0; flags < 16; ++flags)
+            for (const bool tall : {false, true}) {  // a tall TN is computed by its transpose, as is NT of few rows
+              Case t{tall ? 61 : 13, tall ? 13 : 61, 37, a, b, c, (flags & 1) != 0, (flags & 2) != 0, false, (flags & 4) != 0,
+                     (flags & 8) != 0};
               check(t);
+              if (c == DType::f32) {
+                t.accumulate = true;
+                check(t);
+              }
             }
-          }
   });
 }
 
@@ -232,6 +224,7 @@ TEST_F(Gemm, LongChainsCrossEveryBlock) {
       check({m, 50, k, DType::f32, DType::f32, DType::f32, false, true, true, false, true});
       check({m, 50, k, DType::bf16, DType::bf16, DType::f32, true, false, true});
       check({m, 50, k, DType::bf16, DType::bf16, DType::bf16, false, true});
+      check({50, m, k, DType::f32, DType::f32, DType::f32, true, false, true});
     }
   });
 }
@@ -279,7 +272,11 @@ TEST_F(Gemm, LargeEnoughForEveryPathOfThePlan) {
   check({300, 500, 130});
   check({1200, 96, 40, DType::bf16, DType::bf16, DType::bf16, false, true});
   check({64, 1000, 200, DType::f32, DType::bf16, DType::f32, true, false, true, true});
-  check({2100, 49, 1100, DType::f32, DType::f32, DType::f32, true, false});  // several rounds
+  check({49, 2100, 1100, DType::f32, DType::f32, DType::f32, true, false});
+  check({310, 97, 1100, DType::f32, DType::f32, DType::f32, true, false, true});
+  check({130, 49, 2600, DType::bf16, DType::bf16, DType::bf16, true, false, false, true});
+  check({40, 1000, 200, DType::f32, DType::f32, DType::f32, false, true, false, true});
+  check({33, 100, 2400, DType::bf16, DType::bf16, DType::bf16, false, true, false, true});
 }
 
 TEST_F(Gemm, RowsDoNotDependOnTheirNumberOrTheThreads) {

@@ -1,13 +1,14 @@
 // Planning of matrix products: see gemm.h for the contract, gemm_kernels.h for the inner parts.
 //
 // A product is cut into blocks (rows x a range of k) whose packed A fits a budget, blocks are gathered into
-// rounds, and a round runs as two parallel loops: pack A, then pieces (some columns of one block). A piece
-// packs its own strip of B and uses it at once, so B needs no barrier and stays in the level 2 cache; a
-// grouped product is only more problems. A that can be read where it lies is not packed: no pass over memory
-// that nothing is computed in, and a problem is one block.
+// rounds, and a round runs as two parallel loops over pieces (some rows and columns of one block): those of the
+// first columns, which pack A while they multiply, then the others. A piece packs its own strip of B and uses it
+// at once, so B needs no barrier and stays in the level 2 cache; a grouped product is only more problems. So no
+// pass over memory computes nothing. A that can be read where it lies is not packed, and a problem is one block.
 #include "device/cpu/gemm.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -24,11 +25,13 @@ constexpr int64_t kPackedFloats = int64_t{2}
 constexpr int64_t kMaxChunk = 2048;       // steps of k per round where chains can wait in C
 constexpr int64_t kMaxBlock = 1024;       // steps per pass over the register tiles
 constexpr int64_t kMaxColumnBlock = 512;  // where each step of A is a line of its own: half of the level 1 cache
+constexpr int64_t kFewColumns = 1536;     // for so many, A by columns is not packed
 constexpr int64_t kMaxPieceRows = 1024;
 constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
+constexpr int64_t kTailParts = 4;
+constexpr int64_t kFewRows = 64;
 constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
-constexpr int64_t kInlinePack = 1 << 14;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -50,6 +53,7 @@ struct Layout {
   int64_t lda, ldb, ldc;
   bool pairs = false;       ///< both operands are, or count as, bf16: a step of the chains is two k (gemm_kernels.h)
   bool lower_only = false;  ///< only tiles that touch the diagonal or lie below it
+  bool c_transposed = false;  ///< C is stored [n, m], the bias is one of rows
 };
 
 struct Problem {
@@ -68,11 +72,6 @@ struct Block {
 };
 constexpr int64_t kInPlace = -1;
 
-struct PackUnit {
-  const Block* block;
-  int64_t row, rows;  ///< within the block
-};
-
 struct PieceUnit {
   const Block* block;
   int64_t col0, cols, row, rows;
@@ -81,9 +80,39 @@ struct PieceUnit {
 struct Plan {
   std::vector<Problem> problems;
   std::vector<Block> blocks;
-  std::vector<PackUnit> packs;
   std::vector<PieceUnit> pieces;
+  std::vector<PieceUnit> tail;
+  int64_t leading = 0;  ///< the first of them pack A
 };
+
+bool is_operand(DType t) {
+  return t == DType::f32 || t == DType::bf16;
+}
+
+/// The same product by its transpose, Cᵀ = op(B)ᵀ op(A)ᵀ.
+void transpose(Layout& layout, Plan& plan) {
+  std::swap(layout.a_type, layout.b_type);
+  std::swap(layout.lda, layout.ldb);
+  const bool a_transposed = layout.a_transposed;
+  layout.a_transposed = !layout.b_transposed;
+  layout.b_transposed = !a_transposed;
+  layout.c_transposed = true;
+  for (Problem& p : plan.problems) std::swap(p.m, p.n), std::swap(p.a, p.b);
+}
+
+/// Whether A stored [k, m] is read where it lies: where few columns would repay packing it, unless its columns are a multiple of
+/// 4 KiB apart, which share a set of the caches.
+bool reads_columns(const Layout& layout, int64_t n) {
+  return layout.a_type == DType::f32 && !layout.pairs && n <= kFewColumns && layout.lda * size_of(DType::f32) % 4096 != 0;
+}
+
+/// Whether that is faster for an average m x n x k. A tall TN packs the smaller operand (B is packed by the way), which must repay
+/// turning C; of NT, weights for a few rows are read in place instead of being packed for them.
+bool faster_transposed(const Layout& layout, int64_t m, int64_t n, int64_t k) {
+  if (layout.b_packed || layout.lower_only || !is_operand(layout.b_type)) return false;  // A is not rounded while it is packed
+  if (layout.a_transposed) return !layout.b_transposed && k * (m - n) >= m * n && !reads_columns(layout, m);
+  return layout.b_transposed && layout.a_type == layout.b_type && m <= kFewRows && m < n;
+}
 
 /// Kept per thread so that a call allocates nothing in steady state.
 Plan& plan_of_thread() {
@@ -107,11 +136,11 @@ class Runner {
  private:
   int64_t steps_of(const Problem& p) const { return layout_.pairs ? ceil_div(p.depth, 2) : p.depth; }
 
-  /// Pairs need whole words. Columns a multiple of 4 KiB apart would share a set of the caches.
+  /// Pairs need whole words.
   bool in_place(const Problem& p) const {
-    if ((layout_.a_type != DType::f32 && !layout_.pairs) || p.depth == 0) return false;
-    if (layout_.pairs && (layout_.a_transposed || p.depth % 2 != 0 || layout_.lda % 2 != 0)) return false;
-    return !layout_.a_transposed || layout_.lda * size_of(layout_.a_type) % 4096 != 0;
+    if (p.depth == 0) return false;
+    if (layout_.a_transposed) return reads_columns(layout_, p.n);
+    return layout_.pairs ? p.depth % 2 == 0 && layout_.lda % 2 == 0 : layout_.a_type == DType::f32;
   }
 
   void add(const Problem& p) {
@@ -143,39 +172,23 @@ class Runner {
   /// Runs the blocks gathered so far.
   void flush() {
     if (plan_.blocks.empty()) return;
-    plan_packs();
     plan_pieces();
     a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(packed_, 16) * 4));
-    const auto pack = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) pack_a(plan_.packs[static_cast<size_t>(i)]);
-    };
-    const auto multiply = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) run_piece(static_cast<size_t>(i));
-    };
-    const auto packs = static_cast<int64_t>(plan_.packs.size());
     const auto pieces = static_cast<int64_t>(plan_.pieces.size());
-    if (packed_ < kInlinePack)
-      pack(0, packs);
-    else
-      parallel_for(packs, 1, pack);
-    if (work_ < kInlineWork)
-      multiply(0, pieces);
-    else
-      parallel_for(pieces, 1, multiply);
+    multiply(0, plan_.leading);
+    multiply(plan_.leading, pieces);
     plan_.blocks.clear();
     packed_ = 0;
   }
 
-  void plan_packs() {
-    plan_.packs.clear();
-    for (const Block& b : plan_.blocks) {
-      if (b.a_offset == kInPlace) continue;
-      // Transposed A is read across its rows: whole lines, several per page.
-      const int64_t least = layout_.a_transposed ? 64 : 16;
-      const int64_t rows = std::max(least, round_up(kInlinePack / std::max<int64_t>(1, b.k1 - b.k0), 16));
-      for (int64_t row = 0; row < b.rows; row += rows)
-        plan_.packs.push_back({&b, row, std::min(rows, b.rows - row)});
-    }
+  void multiply(int64_t first, int64_t last) const {
+    const auto run = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) run_piece(static_cast<size_t>(first + i));
+    };
+    if (work_ < kInlineWork)
+      run(0, last - first);
+    else
+      parallel_for(last - first, 1, run);
   }
 
   /// Pieces of about 1/8 of a thread's share, of whole panels; rows are split only where panels are too few.
@@ -184,6 +197,8 @@ class Runner {
     work_ = 0;
     for (const Block& b : plan_.blocks) work_ += b.rows * b.problem->n * std::max<int64_t>(1, b.k1 - b.k0);
     const int64_t target = std::max<int64_t>(work_ / (num_threads() * 8), kInlineWork / 2);
+    for (const Block& b : plan_.blocks) plan_leading(b, target);
+    plan_.leading = static_cast<int64_t>(plan_.pieces.size());
     for (const Block& b : plan_.blocks) {
       const int64_t n = b.problem->n;
       const int64_t panel_work = std::min(n, tile_.cols) * b.rows * std::max<int64_t>(1, b.k1 - b.k0);
@@ -193,11 +208,38 @@ class Runner {
       const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
       const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
       for (int64_t row = 0; row < b.rows; row += rows)  // those of the same rows follow each other: A stays in a cache
-        for (int64_t col0 = 0, cols = 0; col0 < n; col0 += cols) {
+        for (int64_t col0 = leading_columns(b), cols = 0; col0 < n; col0 += cols) {
           cols = columns_of_piece(n - col0, panels * tile_.cols);
           add_piece(b, col0, cols, row, std::min(rows, b.rows - row));
         }
     }
+    split_tail();
+  }
+
+  /// The last pieces are cut into up to kTailParts, so that threads end together; not where each part would turn B again for itself.
+  void split_tail() {
+    if (num_threads() == 1 || (layout_.b_transposed && !layout_.c_transposed)) return;
+    const auto count = static_cast<int64_t>(plan_.pieces.size());
+    const int64_t tail = std::min<int64_t>(num_threads(), count - plan_.leading);
+    plan_.tail.assign(plan_.pieces.end() - tail, plan_.pieces.end());
+    plan_.pieces.resize(static_cast<size_t>(count - tail));
+    for (const PieceUnit& u : plan_.tail) {
+      const int64_t rows = std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows));
+      for (int64_t row = u.row; row < u.row + u.rows; row += rows)
+        plan_.pieces.push_back({u.block, u.col0, u.cols, row, std::min(rows, u.row + u.rows - row)});
+    }
+  }
+
+  /// Columns of the pieces that pack A: one panel, so that each row is packed once.
+  int64_t leading_columns(const Block& b) const {
+    return b.a_offset == kInPlace ? 0 : columns_of_piece(b.problem->n, tile_.cols);
+  }
+
+  /// Pieces smaller than the others, so that threads that end apart wait little before the rest begins.
+  void plan_leading(const Block& b, int64_t target) {
+    const int64_t cols = leading_columns(b), row_work = std::max<int64_t>(1, cols * (b.k1 - b.k0));
+    const int64_t rows = std::max(kMinPieceRows, round_up(target / 8 / row_work, 2 * tile_.rows));
+    for (int64_t row = 0; cols > 0 && row < b.rows; row += rows) add_piece(b, 0, cols, row, std::min(rows, b.rows - row));
   }
 
   /// The last panel is not a single vector where two can share: with one, a tile waits for A more than it multiplies.
@@ -216,22 +258,20 @@ class Runner {
     plan_.pieces.push_back({&b, col0, cols, row, rows});
   }
 
-  void pack_a(const PackUnit& u) const {
-    const Block& b = *u.block;
-    INGOT_ISA_CALL(gemm_pack_a)
-    ({b.problem->a, layout_.a_type, layout_.a_transposed, layout_.pairs, layout_.lda, b.problem->depth,
-      b.row0 + u.row, u.rows, b.k0, b.k1, b.kc, round_up(b.rows, tile_.rows), u.row, a_ + b.a_offset});
-  }
-
   void run_piece(size_t index) const {
     const PieceUnit& u = plan_.pieces[index];
     const Block& b = *u.block;
     const Problem& p = *b.problem;
+    const int64_t row = b.row0 + u.row;
+    const bool in_place = b.a_offset == kInPlace, packs = static_cast<int64_t>(index) < plan_.leading;
     GemmPiece piece;
-    piece.a_layout = b.a_offset != kInPlace ? ALayout::packed : layout_.a_transposed ? ALayout::columns : ALayout::rows;
-    piece.lda = layout_.pairs ? layout_.lda / 2 : layout_.lda;
-    piece.a = piece.a_layout == ALayout::packed ? a_ + b.a_offset
-              : static_cast<const float*>(p.a) + u.row * (layout_.a_transposed ? 1 : piece.lda);
+    piece.lda = in_place && layout_.pairs ? layout_.lda / 2 : layout_.lda;
+    piece.a_layout = !in_place ? ALayout::packed : layout_.a_transposed ? ALayout::columns : ALayout::rows;
+    piece.a = in_place ? static_cast<const float*>(p.a) + row * (layout_.a_transposed ? 1 : piece.lda) : nullptr;
+    piece.a_packed = in_place ? nullptr : a_ + b.a_offset;
+    piece.a_source = packs ? at(p.a, layout_.a_type, layout_.a_transposed ? row : row * layout_.lda) : nullptr;
+    piece.a_type = layout_.a_type;
+    piece.a_transposed = layout_.a_transposed;
     piece.rows_padded = round_up(b.rows, tile_.rows);
     piece.row_in_block = u.row;
     piece.rows = u.rows;
@@ -245,16 +285,17 @@ class Runner {
     piece.col0 = u.col0;
     piece.cols = u.cols;
     piece.lower_only = layout_.lower_only;
-    piece.row0 = b.row0 + u.row;
+    piece.row0 = row;
     piece.k0 = b.k0;
     piece.k1 = b.k1;
     piece.kc = b.kc;
-    piece.c = at(p.c, layout_.c_type, (b.row0 + u.row) * layout_.ldc);
+    piece.c = at(p.c, layout_.c_type, layout_.c_transposed ? row : row * layout_.ldc);
+    piece.c_transposed = layout_.c_transposed;
     piece.c_type = layout_.c_type;
     piece.ldc = layout_.ldc;
     piece.from_c = p.accumulate || b.k0 > 0;
     piece.last = b.k1 == steps_of(p);
-    piece.bias = p.bias;
+    piece.bias = layout_.c_transposed ? at(p.bias, layout_.bias_type, row) : p.bias;
     piece.bias_type = layout_.bias_type;
     const int64_t width = round_up(u.cols, tile_.cols);
     piece.b_strip = static_cast<float*>(scratch(ScratchSlot::gemm_b, b.kc * width * 4));
@@ -262,6 +303,7 @@ class Runner {
     piece.c_strip =
         park ? static_cast<float*>(scratch(ScratchSlot::gemm_c, round_up(u.rows, tile_.rows) * width * 4))
              : nullptr;
+    piece.c_group = layout_.c_transposed ? static_cast<float*>(scratch(ScratchSlot::gemm_group, 2 * tile_.rows * width * 4)) : nullptr;
     fetch_next(piece, index + static_cast<size_t>(num_threads()));
     INGOT_ISA_CALL(gemm_piece)(piece);
   }
@@ -283,10 +325,6 @@ class Runner {
   int64_t packed_ = 0;
   int64_t work_ = 0;
 };
-
-bool is_operand(DType t) {
-  return t == DType::f32 || t == DType::bf16;
-}
 
 template <class Args>
 Layout layout_of(const Args& args, bool a_transposed) {
@@ -317,21 +355,26 @@ void check_offsets(const GroupedGemmArgs& args) {
                 args.offsets[e], args.offsets[e + 1]);
 }
 
+int64_t average_rows(const GroupedGemmArgs& args) {
+  return args.experts == 0 ? 0 : (args.offsets[args.experts] - args.offsets[0]) / args.experts;
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args) {
   INGOT_CHECK(args.m >= 0 && args.n >= 0 && args.k >= 0, "m {} n {} k {}", args.m, args.n, args.k);
-  const Layout layout = layout_of(args, args.a_transposed);
+  Layout layout = layout_of(args, args.a_transposed);
   if (gemm_few_rows(args)) return;
   Plan& plan = plan_of_thread();
   plan.problems.push_back({args.m, args.n, args.k, args.a, args.packed ? args.packed->data() : args.b, args.c,
                            args.bias, args.accumulate});
+  if (faster_transposed(layout, args.m, args.n, args.k)) transpose(layout, plan);
   Runner(layout, plan).run();
 }
 
 void gemm_grouped(const GroupedGemmArgs& args) {
   check_offsets(args);
-  const Layout layout = layout_of(args, false);
+  Layout layout = layout_of(args, false);
   INGOT_CHECK(args.packed == nullptr || args.packed->experts() == args.experts,
               "packed {} experts, expected {}", args.packed ? args.packed->experts() : 0, args.experts);
   if (gemm_few_rows(args)) return;
@@ -345,13 +388,14 @@ void gemm_grouped(const GroupedGemmArgs& args) {
                              at(args.c, args.c_type, row * args.ldc),
                              at(args.bias, args.bias_type, e * args.n), args.accumulate});
   }
+  if (faster_transposed(layout, average_rows(args), args.n, args.k)) transpose(layout, plan);
   Runner(layout, plan).run();
 }
 
 void gemm_grouped_weight(const GroupedGemmArgs& args) {
   check_offsets(args);
   INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.b_transposed);
-  const Layout layout = layout_of(args, true);
+  Layout layout = layout_of(args, true);
   Plan& plan = plan_of_thread();
   for (int64_t e = 0; e < args.experts; ++e) {
     const int64_t row = args.offsets[e];
@@ -359,6 +403,7 @@ void gemm_grouped_weight(const GroupedGemmArgs& args) {
                              at(args.a, args.a_type, row * args.lda), at(args.b, args.b_type, row * args.ldb),
                              at(args.c, args.c_type, e * args.c_stride), nullptr, args.accumulate});
   }
+  if (faster_transposed(layout, args.n, args.k, average_rows(args))) transpose(layout, plan);
   Runner(layout, plan).run();
 }
 

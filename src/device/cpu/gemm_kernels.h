@@ -5,8 +5,8 @@
 // operands are bf16 (`pairs`), two of them: k = 2 step in the low half, 2 step + 1 in the high half, 0 beyond
 // an odd k. All k0, k1 and kc below count steps.
 //
-// A that lies in memory as words (f32; rows of pairs with an even k) is read where it is, unless it is columns
-// whose lines are a multiple of 4 KiB apart. Else it is packed.
+// A that lies in memory as words (f32; rows of pairs with an even k) can be read where it is. Else it is packed, by the pieces of
+// the first columns while they multiply (`a_source`); the others read what those have left.
 //
 // Packed A of a block (rows_padded x k1-k0): for each range of kc steps, for each panel of kRows rows:
 // [kc][kRows] words, missing rows 0. Packed B: panels of kCols columns, each [k][width] words with width =
@@ -26,17 +26,15 @@ struct GemmTile {
   int64_t rows, cols, lanes;
 };
 
+/// Rows of A as panels [kc][kRows], one after the other.
 struct GemmPackA {
-  const void* a;  ///< element (row 0, k 0) of the problem
+  const void* a;  ///< element (first of the rows, k 0) of the problem
   DType type;
   bool transposed, pairs;
   int64_t lda;
-  int64_t depth;         ///< k of the problem, in elements
-  int64_t row0, rows;    ///< of the problem, to be packed
-  int64_t k0, k1, kc;    ///< of the problem
-  int64_t rows_padded;   ///< of the block
-  int64_t row_in_block;  ///< where row0 goes; a multiple of the tile's rows
-  float* out;            ///< the block
+  int64_t depth;  ///< k of the problem, in elements
+  int64_t rows, k, kc;
+  float* out;
 };
 
 struct GemmPackB {
@@ -52,8 +50,12 @@ struct GemmPackB {
 /// One thread's share: rows x cols of C over k0..k1.
 struct GemmPiece {
   ALayout a_layout;
-  const float* a;   ///< the block's packed A; or, in place, the word (first row of the piece, step k0)
-  int64_t lda;      ///< in place: words from row to row, or from column to column
+  const float* a;        ///< in place: the word (first row of the piece, step k0)
+  float* a_packed;       ///< the block's packed A
+  const void* a_source;  ///< element (first row of the piece, k 0), to be packed by this piece, which is one panel wide; or nullptr
+  DType a_type;
+  bool a_transposed;
+  int64_t lda;           ///< in place: words from row to row, or from column to column; of the source: elements
   int64_t rows_padded, row_in_block, rows;
   const void* b;
   DType b_type;
@@ -67,6 +69,7 @@ struct GemmPiece {
   int64_t k0, k1, kc;
   void* c;  ///< element (first row of the piece, column 0)
   DType c_type;
+  bool c_transposed;  ///< C is stored [n, m], the bias begins at the piece's first row
   int64_t ldc;
   bool from_c;  ///< the chains go on from C
   bool last;    ///< k1 is the end: add the bias, round
@@ -74,13 +77,29 @@ struct GemmPiece {
   DType bias_type;
   const void* next_b;  ///< what this thread will probably pack after this piece: as many columns of B from here; nullptr: unknown
   float* b_strip;  ///< kc x cols rounded up to whole panels
+  float* c_group;  ///< where C is transposed: 2 kRows x cols rounded up
   float* c_strip;  ///< rows x cols rounded up, where C is bf16 and k1 - k0 > kc
+};
+
+/// rows (at most 2 kRows) x cols chains, and their place where C is stored [n, m].
+struct GemmTurned {
+  float* chains;
+  int64_t width;  ///< words from row to row, beyond the last column whole vectors
+  int64_t rows, cols;
+  void* c;  ///< element (row 0, column 0)
+  DType c_type;
+  int64_t ldc;  ///< from column to column
+  const void* bias;  ///< of the rows; nullptr: none
+  DType bias_type;
 };
 
 INGOT_ISA_KERNEL(GemmTile, gemm_tile, ());
 INGOT_ISA_KERNEL(void, gemm_pack_a, (const GemmPackA& args));
 INGOT_ISA_KERNEL(void, gemm_pack_b, (const GemmPackB& args));
 INGOT_ISA_KERNEL(void, gemm_piece, (const GemmPiece& args));
+/// Chains from f32 C, and to C with the bias added.
+INGOT_ISA_KERNEL(void, gemm_take_turned, (const GemmTurned& args));
+INGOT_ISA_KERNEL(void, gemm_put_turned, (const GemmTurned& args));
 /// Of C [m, m]: copies what of rows [row0, row0 + rows) lies below the diagonal to above it. row0 is a multiple of kMirrorRows.
 INGOT_ISA_KERNEL(void, gemm_mirror, (float* c, int64_t m, int64_t ldc, int64_t row0, int64_t rows));
 constexpr int64_t kMirrorRows = 16;

@@ -2,6 +2,7 @@
 // gemm_kernels.h.
 #include "device/cpu/gemm_chain.h"
 #include "device/cpu/gemm_kernels.h"
+#include "device/cpu/gemm_operands.h"
 #include "device/cpu/gemm_tile.h"
 #include "device/cpu/int8_kernels.h"
 #include "device/cpu/simd.h"
@@ -11,24 +12,6 @@ namespace {
 
 // ---- the register tile
 // -----------------------------------------------------------------------------------------
-
-/// Where a tile's chains come from and go to.
-struct TileIo {
-  const float* in;  ///< nullptr: zeros
-  int64_t in_stride;
-  void* out;
-  int64_t out_stride;
-  bool out_bf16;
-  const void* bias;  ///< nullptr: none; at the tile's first column
-  bool bias_bf16;
-  int cols;
-  const float* next;  ///< where the tile after this one starts, if it starts from C
-  int64_t next_stride;
-  const char* fetch;  ///< brought to the level 2 cache, a line per k step
-  int64_t fetch_step, fetch_run, fetch_jump;  ///< bytes from line to line; after so many of them: bytes more
-  const float* b_rows;                        ///< B where it lies, if the tile packs it
-  int64_t ldb;
-};
 
 template <int MR, int NV>
 INGOT_INLINE void pin(Vec (&acc)[MR][NV]) {
@@ -41,61 +24,21 @@ INGOT_INLINE void pin(Vec (&acc)[MR][NV]) {
 #endif
 }
 
-/// How a tile reads A: words from row to row, and from step to step.
-struct PackedA {
-  static constexpr int64_t row(int64_t) { return 1; }
-  static constexpr int64_t step(int64_t) { return kRows; }
-};
-/// Words that are pairs of bf16 need not be aligned as words.
-struct RowsOfA {
-  static constexpr int64_t row(int64_t lda) { return lda; }
-  static constexpr int64_t step(int64_t) { return 1; }
-};
-/// Every step is another line, often of another page, which the hardware does not foresee.
-struct ColumnsOfA {
-  static constexpr int64_t row(int64_t) { return 1; }
-  static constexpr int64_t step(int64_t lda) { return lda; }
-  static constexpr int64_t kAhead = 16;
-};
-
-/// How a tile reads B: a panel of the strip, W vectors wide, of which it may take fewer.
-template <int W>
-struct StripOfB {
-  const float* at;
-  StripOfB(const float* b, const TileIo&) : at(b) {}
-  INGOT_INLINE Vec vector(int v) const { return load(at + v * kLanes); }
-  INGOT_INLINE void next() { at += W * kLanes; }
-};
-/// Rows where they lie, which it leaves in the strip for the tiles below: a pass over B less.
-template <int NV>
-struct RowsOfB {
-  static constexpr int64_t kAhead = 8;
-  const float* at;
-  int64_t ldb;
-  float* strip;
-  RowsOfB(const float* b, const TileIo& io) : at(io.b_rows), ldb(io.ldb), strip(const_cast<float*>(b)) {}
-  INGOT_INLINE Vec vector(int v) {
-    __builtin_prefetch(at + kAhead * ldb + v * kLanes);
-    const Vec x = load(at + v * kLanes);
-    store(strip + v * kLanes, x);
-    return x;
-  }
-  INGOT_INLINE void next() { at += ldb, strip += NV * kLanes; }
-};
-
 template <int MR, int NV, class Chain, class A, class B>
-INGOT_INLINE void run_step(const float* a, int64_t lda, B& b, Vec (&acc)[MR][NV]) {
+INGOT_INLINE void run_step(A& a, B& b, Vec (&acc)[MR][NV]) {
+  a.begin();
   Vec bv[NV];
 #pragma GCC unroll 3
   for (int v = 0; v < NV; ++v) bv[v] = b.vector(v);
 #pragma GCC unroll 8
   for (int i = 0; i < MR; ++i) {
     float word;
-    std::memcpy(&word, a + i * A::row(lda), sizeof(word));
+    std::memcpy(&word, a.word(i), sizeof(word));
     const Vec x = set1(word);
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) acc[i][v] = Chain::step(x, bv[v], acc[i][v]);
   }
+  a.next();
   b.next();
 }
 
@@ -103,7 +46,7 @@ INGOT_INLINE void run_step(const float* a, int64_t lda, B& b, Vec (&acc)[MR][NV]
 struct Fetch {
   const char* line;
   int64_t step, run, jump, left;
-  explicit Fetch(const TileIo& io) : line(io.fetch), step(io.fetch_step), run(io.fetch_run), jump(io.fetch_jump), left(run) {}
+  explicit Fetch(const Lines& lines) : line(lines.from), step(lines.step), run(lines.run), jump(lines.jump), left(run) {}
   INGOT_INLINE void next() {
     __builtin_prefetch(line, 0, 2);
     line += step;
@@ -112,35 +55,33 @@ struct Fetch {
 };
 
 template <int MR, int NV, class Chain, class A, class B>
-INGOT_INLINE void run_chains(int64_t kc, const float* a, int64_t lda, B b, const TileIo& io, Vec (&acc)[MR][NV]) {
-  Fetch fetch(io);
+INGOT_INLINE void run_chains(int64_t kc, A a, B b, const TileIo& io, Vec (&acc)[MR][NV]) {
+  Fetch fetch(io.fetch);
   int64_t k = 0;
   if constexpr (std::is_same_v<A, RowsOfA> && MR == kRows) {
     // The next rows' lines: 16 steps use one line of each.
     constexpr int kPerRow = 16 / kRows;
     for (; k + 16 <= kc; k += 16) {
-      const float* next = a + kRows * lda;
-      for (int i = 0; i < kRows; ++i, next += lda) {
+      const float* next = a.at + kRows * a.lda;
+      for (int i = 0; i < kRows; ++i, next += a.lda) {
         __builtin_prefetch(next);
 #pragma GCC unroll 4
         for (int j = 0; j < kPerRow; ++j) {
           fetch.next();
-          run_step<MR, NV, Chain, A>(a, lda, b, acc);
-          a += 1;
+          run_step<MR, NV, Chain>(a, b, acc);
         }
       }
     }
   }
-  for (; k < kc; ++k, a += A::step(lda)) {
+  for (; k < kc; ++k) {
     fetch.next();
-    if constexpr (std::is_same_v<A, ColumnsOfA>) __builtin_prefetch(a + A::kAhead * lda);
-    run_step<MR, NV, Chain, A>(a, lda, b, acc);
+    run_step<MR, NV, Chain>(a, b, acc);
   }
 }
 
 /// NV vectors of a panel.
 template <int MR, int NV, class Chain, class A, class B = StripOfB<NV>>
-void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo& io) {
+void tile(int64_t kc, const float* a, const float* b, const TileIo& io) {
   Vec acc[MR][NV];
   if (io.next != nullptr)  // it travels while the chains run
 #pragma GCC unroll 8
@@ -161,11 +102,11 @@ void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo&
   if constexpr (std::is_same_v<Chain, TwoFmas>) {
     const unsigned mode = flush_subnormals();
     pin(acc);
-    run_chains<MR, NV, Chain, A>(kc, a, lda, B(b, io), io, acc);
+    run_chains<MR, NV, Chain>(kc, A(a, io), B(b, io), io, acc);
     pin(acc);
     restore_mode(mode);
   } else {
-    run_chains<MR, NV, Chain, A>(kc, a, lda, B(b, io), io, acc);
+    run_chains<MR, NV, Chain>(kc, A(a, io), B(b, io), io, acc);
   }
   if (io.bias != nullptr) {
 #pragma GCC unroll 3
@@ -191,7 +132,7 @@ void tile(int64_t kc, const float* a, int64_t lda, const float* b, const TileIo&
   }
 }
 
-using TileFn = void (*)(int64_t, const float*, int64_t, const float*, const TileIo&);
+using TileFn = void (*)(int64_t, const float*, const float*, const TileIo&);
 
 template <class Chain, class A, int MR>
 TileFn tile_of_width(int64_t vecs, int64_t panel) {
@@ -231,25 +172,40 @@ TileFn tile_of_chain(ALayout a, int64_t rows, int64_t vecs, int64_t panel) {
   return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs, panel) : tile_of_rows<Chain, PackedA>(rows, vecs, panel);
 }
 
-/// That of the first rows, which packs B.
-template <class A>
-TileFn packing_tile_of(int64_t vecs) {
-  return vecs == 3   ? &tile<kRows, 3, Plain, A, RowsOfB<3>>
-         : vecs == 2 ? &tile<kRows, 2, Plain, A, RowsOfB<2>>
-                     : &tile<kRows, 1, Plain, A, RowsOfB<1>>;
-}
-TileFn packing_tile_of(ALayout a, int64_t vecs) {
-  return a == ALayout::columns ? packing_tile_of<ColumnsOfA>(vecs)
-         : a == ALayout::rows  ? packing_tile_of<RowsOfA>(vecs)
-                               : packing_tile_of<PackedA>(vecs);
-}
-
 TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs, int64_t panel) {
   if (!pairs) return tile_of_chain<Plain>(a, rows, vecs, panel);
 #if defined(INGOT_ISA_avx512)
   if (active_isa() == Isa::avx512bf16) return tile_of_chain<Dot>(a, rows, vecs, panel);
 #endif
   return tile_of_chain<TwoFmas>(a, rows, vecs, panel);
+}
+
+/// That of the first rows, which packs B.
+template <class A>
+TileFn b_packing_tile(int64_t vecs) {
+  return vecs == 3   ? &tile<kRows, 3, Plain, A, RowsOfB<3>>
+         : vecs == 2 ? &tile<kRows, 2, Plain, A, RowsOfB<2>>
+                     : &tile<kRows, 1, Plain, A, RowsOfB<1>>;
+}
+
+TileFn b_packing_tile(ALayout a, int64_t vecs) {
+  return a == ALayout::columns ? b_packing_tile<ColumnsOfA>(vecs)
+         : a == ALayout::rows  ? b_packing_tile<RowsOfA>(vecs)
+                               : b_packing_tile<PackedA>(vecs);
+}
+
+/// Those that pack columns of A.
+TileFn a_packing_tile([[maybe_unused]] DType type, [[maybe_unused]] bool pairs, [[maybe_unused]] int64_t vecs) {
+#if defined(INGOT_ISA_avx512)
+  if (pairs && active_isa() == Isa::avx512bf16) return tile_of_width<Dot, PackedPairs, kRows>(vecs, vecs);
+#endif
+#if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
+  if (pairs) return tile_of_width<TwoFmas, PackedPairs, kRows>(vecs, vecs);
+  return type == DType::bf16 ? tile_of_width<Plain, PackedColumns<bf16>, kRows>(vecs, vecs)
+                             : tile_of_width<Plain, PackedColumns<float>, kRows>(vecs, vecs);
+#else
+  return nullptr;
+#endif
 }
 
 // ---- one thread's piece
@@ -262,8 +218,8 @@ struct Strip {
   int64_t cols = kCols;  ///< of every panel but the last
 };
 
-/// Whether the first tile of a panel packs it: rows of f32 in whole vectors, and a whole tile.
-bool tile_packs(const GemmPiece& p, int64_t cols) {
+/// Whether the first tile of a panel of B packs it: rows of f32 in whole vectors, and a whole tile.
+bool tile_packs_b(const GemmPiece& p, int64_t cols) {
   return p.b_type == DType::f32 && !p.b_transposed && !p.b_packed && !p.pairs && !p.lower_only && p.rows >= kRows && cols % kLanes == 0;
 }
 
@@ -301,7 +257,7 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
     float* out = p.b_strip + j * kc;
     if (p.b_packed)
       widen_panel(packed + j / kCols * packed_panel, width_of(cols), k, kc, out);
-    else if (!tile_packs(p, cols))
+    else if (!tile_packs_b(p, cols))
       gemm_pack_b({p.b, p.b_type, p.b_transposed, p.pairs, p.ldb, p.depth, k, kc, p.col0 + j, cols, out});
   }
   return {p.b_strip, even * kc, even};
@@ -310,8 +266,7 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
 /// What will be packed after the strip that is being multiplied. Tile t brings a part of it to the level 2 cache, a line a step,
 /// while t < tiles: of transposed B some columns, else a line of each row.
 struct Ahead {
-  const char* from;
-  int64_t step, run, jump;   ///< bytes from line to line; after `run` of them `jump` more
+  Lines lines;
   int64_t tile_jump, tiles;  ///< bytes from tile to tile
 };
 
@@ -320,61 +275,135 @@ Ahead ahead_of(const GemmPiece& p, int64_t next_k, int64_t kc) {
   const int64_t k = next_k * elements;
   const void* from = p.next_b;
   if (next_k < p.k1) from = static_cast<const char*>(p.b) + (p.b_transposed ? p.col0 * p.ldb + k : k * p.ldb + p.col0) * size;
-  if (p.b_packed || from == nullptr || kc == 0) return {nullptr, 0, 1, 0, 0, 0};
+  if (p.b_packed || from == nullptr || kc == 0) return {{nullptr, 0, 1, 0}, 0, 0};
   if (p.b_transposed) {
     const int64_t lines = (kc * elements * size + 63) / 64, columns = kc / lines > 1 ? kc / lines : 1;
-    return {static_cast<const char*>(from), 64, lines, row - lines * 64, columns * row, (p.cols + columns - 1) / columns};
+    return {{static_cast<const char*>(from), 64, lines, row - lines * 64}, columns * row, (p.cols + columns - 1) / columns};
   }
-  return {static_cast<const char*>(from), elements * row, kc + 1, 0, 64, (p.cols * size + 63) / 64};
+  return {{static_cast<const char*>(from), elements * row, kc + 1, 0}, 64, (p.cols * size + 63) / 64};
 }
 
-void run_panel(const GemmPiece& p, const Strip& strip, const Ahead& ahead, int64_t k, int64_t kc, int64_t i, int64_t rows,
-               int64_t j) {
-  const int64_t panel = min64(strip.cols, p.cols - j);
-  const bool narrows = p.lower_only && rows == kRows && panel == kCols;  // to the vectors that touch the triangle
-  const int64_t cols = narrows ? min64(panel, width_of(p.row0 + i + rows - p.col0 - j)) : panel;
-  const bool end = p.last && k + kc == p.k1;
-  const bool in_strip = p.c_type == DType::bf16 && p.k1 - p.k0 > kc;  // chains parked in f32 between k blocks
-  const bool from_c = p.from_c || k > p.k0;
-  const int64_t strip_width = (p.cols + kCols - 1) / kCols * kCols;
+/// One pass over the tiles of a piece: steps k .. k+kc.
+struct Pass {
+  int64_t k, kc;
+  bool from_c, end;  ///< whether chains go on from C or where they wait; whether they end
+  bool parks;        ///< whether they wait in the piece's strip, in f32
+  Strip strip;
+  Ahead ahead;
+};
+
+Pass pass_from(const GemmPiece& p, int64_t k) {
+  const int64_t kc = min64(p.kc, p.k1 - k);
+  const bool parks = p.c_type == DType::bf16 && p.k1 - p.k0 > p.kc;
+  return {k, kc, p.from_c || k > p.k0, p.last && k + kc == p.k1, parks, make_strip(p, k, kc), ahead_of(p, k + kc, kc)};
+}
+
+/// Packed A from row i on.
+float* packed_a(const GemmPiece& p, const Pass& pass, int64_t i) {
+  return p.a_packed + (pass.k - p.k0) * p.rows_padded + (p.row_in_block + i) * pass.kc;
+}
+
+/// Element (row i of the piece, `element` of k) of A where it lies.
+const void* source_of(const GemmPiece& p, int64_t i, int64_t element) {
+  const int64_t index = p.a_transposed ? element * p.lda + i : i * p.lda + element;
+  return static_cast<const char*>(p.a_source) + index * (p.a_type == DType::bf16 ? 2 : 4);
+}
+
+/// A piece that packs A does so for a group at a time,
+bool starts_pack_of_a(const GemmPiece& p, int64_t i) {
+  return p.a_source != nullptr && i % kGroup == 0;
+}
+/// the first tile of which does it by the way if the group is whole and a vector of a column, and no step lacks half of its pair.
+bool tile_packs_a(const GemmPiece& p, const Pass& pass, int64_t i) {
+  return kLanes == kGroup && starts_pack_of_a(p, i) && p.a_transposed && i + kGroup <= p.rows &&
+         !(p.pairs && pass.k + pass.kc > p.depth / 2);
+}
+
+void pack_a(const GemmPiece& p, const Pass& pass, int64_t i) {
+  gemm_pack_a({source_of(p, i, 0), p.a_type, p.a_transposed, p.pairs, p.lda, p.depth, min64(kGroup, p.rows - i), pass.k, pass.kc,
+               packed_a(p, pass, i)});
+}
+
+/// What the tile at row i and panel j fetches: the columns of A that will be packed next, or a part of B.
+Lines fetched_by(const GemmPiece& p, const Pass& pass, int64_t i, int64_t panel) {
+  if (p.a_source != nullptr && p.a_transposed && !starts_pack_of_a(p, i)) {
+    const int64_t elements = p.pairs ? 2 : 1, size = p.a_type == DType::bf16 ? 2 : 4;
+    return {static_cast<const char*>(source_of(p, i + kRows, elements * pass.k)), elements * p.lda * size, pass.kc + 1, 0};
+  }
+  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + panel;
+  Lines lines = pass.ahead.lines;
+  if (number < pass.ahead.tiles)
+    lines.from += number * pass.ahead.tile_jump;
+  else
+    lines = {reinterpret_cast<const char*>(pass.strip.b), 0, 1, 0};  // there in any case
+  return lines;
+}
+
+/// The chains of the tile at (i, j): in C, in the strip where they wait, or in the group's rows of C transposed.
+TileIo chains_of(const GemmPiece& p, const Pass& pass, int64_t i, int64_t j, int64_t cols) {
+  const int64_t strip_width = round_up(p.cols, kCols);
+  const bool waits = pass.parks && !pass.end;
   float* parked = p.c_strip + i * strip_width + j;
   const int64_t offset = i * p.ldc + p.col0 + j;
-  float* c_f32 = static_cast<float*>(p.c) + offset;
-  bf16* c_bf16 = static_cast<bf16*>(p.c) + offset;
+  float* c_f32 = p.c_transposed ? p.c_group + i % kGroup * strip_width + j : static_cast<float*>(p.c) + offset;
+  const int64_t c_stride = p.c_transposed ? strip_width : p.ldc;
   TileIo io;
-  io.in = !from_c ? nullptr : in_strip ? parked : c_f32;
-  io.in_stride = in_strip ? strip_width : p.ldc;
-  io.out_bf16 = p.c_type == DType::bf16 && (end || !in_strip);
-  io.out = io.out_bf16 ? static_cast<void*>(c_bf16)
-           : in_strip  ? static_cast<void*>(parked)
-                       : static_cast<void*>(c_f32);
-  io.out_stride = io.out_bf16 || !in_strip ? p.ldc : strip_width;
+  io.in = !pass.from_c ? nullptr : pass.parks ? parked : c_f32;
+  io.in_stride = pass.parks ? strip_width : c_stride;
+  io.out_bf16 = p.c_type == DType::bf16 && !p.c_transposed && !waits;
+  io.out = io.out_bf16 ? static_cast<void*>(static_cast<bf16*>(p.c) + offset) : waits ? static_cast<void*>(parked) : static_cast<void*>(c_f32);
+  io.out_stride = waits ? strip_width : c_stride;
   io.bias_bf16 = p.bias_type == DType::bf16;
-  io.bias = nullptr;
-  if (end && p.bias != nullptr)
-    io.bias = static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4);
+  io.bias = pass.end && p.bias != nullptr && !p.c_transposed
+                ? static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4)
+                : nullptr;
   io.cols = static_cast<int>(cols);
-  const bool row_ends = j + strip.cols >= p.cols;
-  const int64_t next_i = row_ends ? i + kRows : i, next_j = row_ends ? 0 : j + strip.cols;
-  const bool reads_next = from_c && !in_strip && next_i < p.rows;
+  const bool row_ends = j + pass.strip.cols >= p.cols;
+  const int64_t next_i = row_ends ? i + kRows : i, next_j = row_ends ? 0 : j + pass.strip.cols;
+  const bool reads_next = pass.from_c && !pass.parks && !p.c_transposed && next_i < p.rows;
   io.next = reads_next ? static_cast<float*>(p.c) + next_i * p.ldc + p.col0 + next_j : nullptr;
   io.next_stride = p.ldc;
-  const float* b = strip.b + j / strip.cols * strip.panel;
-  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + j / strip.cols;
-  const bool fetches = number < ahead.tiles;
-  io.fetch = fetches ? ahead.from + number * ahead.tile_jump : reinterpret_cast<const char*>(b);
-  io.fetch_step = fetches ? ahead.step : 0;
-  io.fetch_run = ahead.run, io.fetch_jump = fetches ? ahead.jump : 0;
-  const int64_t step = k - p.k0;
-  const int64_t a_offset = p.a_layout == ALayout::rows      ? i * p.lda + step
-                           : p.a_layout == ALayout::columns ? step * p.lda + i
-                                                            : step * p.rows_padded + (p.row_in_block + i) * kc;
-  const bool packs = i == 0 && tile_packs(p, cols);
-  io.b_rows = packs ? static_cast<const float*>(p.b) + k * p.ldb + p.col0 + j : nullptr;
+  return io;
+}
+
+void run_panel(const GemmPiece& p, const Pass& pass, int64_t i, int64_t rows, int64_t j) {
+  const Strip& strip = pass.strip;
+  const int64_t panel = min64(strip.cols, p.cols - j);
+  const bool on_edge = p.lower_only && rows == kRows && panel == kCols;  // of the triangle: only the vectors that touch it
+  const int64_t cols = on_edge ? min64(panel, width_of(p.row0 + i + rows - p.col0 - j)) : panel;
+  TileIo io = chains_of(p, pass, i, j, cols);
+  io.fetch = fetched_by(p, pass, i, j / strip.cols);
+  const bool packs_b = i == 0 && tile_packs_b(p, cols);
+  const bool packs_a = tile_packs_a(p, pass, i) && !packs_b && cols == panel;
+  if (packs_b) io.b_rows = static_cast<const float*>(p.b) + pass.k * p.ldb + p.col0 + j;
+  if (packs_a)
+    io.a_columns = source_of(p, i, p.pairs ? 2 * pass.k : pass.k);
+  else if (starts_pack_of_a(p, i))
+    pack_a(p, pass, i);
   io.ldb = p.ldb;
+  io.lda = p.lda;
+  io.a_panel = kRows * pass.kc;
   const int64_t vecs = width_of(cols) / kLanes;
-  const TileFn run = packs ? packing_tile_of(p.a_layout, vecs) : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel) / kLanes);
-  run(kc, p.a + a_offset, p.lda, b, io);
+  const TileFn run = packs_a   ? a_packing_tile(p.a_type, p.pairs, vecs)
+                     : packs_b ? b_packing_tile(p.a_layout, vecs)
+                               : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel) / kLanes);
+  const int64_t step = pass.k - p.k0;
+  const float* a = p.a_layout == ALayout::packed ? packed_a(p, pass, i) : p.a_layout == ALayout::rows ? p.a + i * p.lda + step : p.a + step * p.lda + i;
+  run(pass.kc, a, strip.b + j / strip.cols * strip.panel, io);
+}
+
+/// The tiles of kGroup rows.
+void run_group(const GemmPiece& p, const Pass& pass, int64_t group) {
+  const int64_t rows = min64(kGroup, p.rows - group), size = p.c_type == DType::bf16 ? 2 : 4;
+  const bool adds = pass.end && p.bias != nullptr;
+  const GemmTurned turned{p.c_group, round_up(p.cols, kCols), rows, p.cols, static_cast<char*>(p.c) + (p.col0 * p.ldc + group) * size,
+                          p.c_type,  p.ldc, adds ? static_cast<const char*>(p.bias) + group * (p.bias_type == DType::bf16 ? 2 : 4) : nullptr,
+                          p.bias_type};
+  if (p.c_transposed && pass.from_c && !pass.parks) gemm_take_turned(turned);
+  for (int64_t i = group; i < group + rows; i += kRows)
+    for (int64_t j = 0; j < p.cols && (!p.lower_only || p.col0 + j < p.row0 + i + kRows); j += pass.strip.cols)
+      run_panel(p, pass, i, min64(kRows, p.rows - i), j);
+  if (p.c_transposed && (pass.end || !pass.parks)) gemm_put_turned(turned);
 }
 
 }  // namespace
@@ -386,13 +415,9 @@ GemmTile gemm_tile() {
 void gemm_piece(const GemmPiece& p) {
   int64_t k = p.k0;
   do {  // at least once: k = 0 still writes its zeros and bias
-    const int64_t kc = min64(p.kc, p.k1 - k);
-    const Strip strip = make_strip(p, k, kc);
-    const Ahead ahead = ahead_of(p, k + kc, kc);
-    for (int64_t i = 0; i < p.rows; i += kRows)
-      for (int64_t j = 0; j < p.cols && (!p.lower_only || p.col0 + j < p.row0 + i + kRows); j += strip.cols)
-        run_panel(p, strip, ahead, k, kc, i, min64(kRows, p.rows - i), j);
-    k += kc;
+    const Pass pass = pass_from(p, k);
+    for (int64_t i = 0; i < p.rows; i += kGroup) run_group(p, pass, i);
+    k += pass.kc;
   } while (k < p.k1);
 }
 

@@ -87,14 +87,6 @@ const RoundedPair* ahead(const RoundedPair* p, int64_t elements) {
   return reinterpret_cast<const RoundedPair*>(reinterpret_cast<const RoundedFloat*>(p) + elements);
 }
 
-/// n pairs from two rows that are, or count as, bf16; `odd` is nullptr beyond an odd k.
-template <class T>
-INGOT_INLINE Vec join(const T* even, const T* odd, int n) {
-  const Vec low = n == kLanes ? load(even) : load_tail(even, n);
-  const Vec high = odd == nullptr ? zero() : n == kLanes ? load(odd) : load_tail(odd, n);
-  return as_float((shift_right<16>(as_int(low)) & set1i(0xFFFF)) | as_int(high));
-}
-
 bf16 half(bf16 x) {
   return x;
 }
@@ -161,7 +153,7 @@ void pack_a_column_pairs(const bf16* a, int64_t lda, int64_t rows, int64_t whole
     const bf16* odd = k < whole ? a + lda : nullptr;
 #if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
     if (rows == kRows) {
-      store_tail(out, join(a, odd, kRows), kRows);
+      store_tail(out, join_rows(a, odd, kRows), kRows);
       continue;
     }
 #endif
@@ -169,52 +161,47 @@ void pack_a_column_pairs(const bf16* a, int64_t lda, int64_t rows, int64_t whole
   }
 }
 
-/// One range of kc steps from step k of A stored [m, k].
+/// A stored [m, k].
 template <class T>
-void pack_a_range(const GemmPackA& p, int64_t k, int64_t kc, float* block) {
-  const T* a = static_cast<const T*>(p.a) + p.row0 * p.lda;
+void pack_a_by_rows(const GemmPackA& p) {
+  const T* a = static_cast<const T*>(p.a);
   for (int64_t i = 0; i < p.rows; i += kRows, a += kRows * p.lda) {
     const int64_t rows = min64(kRows, p.rows - i);
     if constexpr (std::is_same_v<T, bf16>) {
       if (p.pairs) {
-        pack_a_pairs(a + 2 * k, p.lda, rows, min64(kc, p.depth / 2 - k), kc, block + i * kc);
+        pack_a_pairs(a + 2 * p.k, p.lda, rows, min64(p.kc, p.depth / 2 - p.k), p.kc, p.out + i * p.kc);
         continue;
       }
     }
-    pack_a_rows(a + k, p.lda, rows, kc, block + i * kc);
+    pack_a_rows(a + p.k, p.lda, rows, p.kc, p.out + i * p.kc);
   }
 }
 
-/// The same of A stored [k, m]. Few steps at a time: neighbouring panels share lines, and rows 4 KiB apart
-/// share a cache set.
+/// A stored [k, m]. Few steps at a time: neighbouring panels share lines, and rows 4 KiB apart share a cache set.
 template <class T>
-void pack_a_transposed_range(const GemmPackA& p, int64_t k, int64_t kc, float* block) {
+void pack_a_by_columns(const GemmPackA& p) {
   constexpr int64_t kSteps = 4;
-  const T* a = static_cast<const T*>(p.a) + p.row0;
-  for (int64_t q = 0; q < kc; q += kSteps)
+  const T* a = static_cast<const T*>(p.a);
+  for (int64_t q = 0; q < p.kc; q += kSteps)
     for (int64_t i = 0; i < p.rows; i += kRows) {
-      const int64_t rows = min64(kRows, p.rows - i), steps = min64(kSteps, kc - q);
-      float* out = block + i * kc + q * kRows;
+      const int64_t rows = min64(kRows, p.rows - i), steps = min64(kSteps, p.kc - q), k = p.k + q;
+      float* out = p.out + i * p.kc + q * kRows;
       if constexpr (std::is_same_v<T, bf16>) {
         if (p.pairs) {
-          pack_a_column_pairs(a + 2 * (k + q) * p.lda + i, p.lda, rows, p.depth / 2 - (k + q), steps, out);
+          pack_a_column_pairs(a + 2 * k * p.lda + i, p.lda, rows, p.depth / 2 - k, steps, out);
           continue;
         }
       }
-      pack_a_columns(a + (k + q) * p.lda + i, p.lda, rows, steps, out);
+      pack_a_columns(a + k * p.lda + i, p.lda, rows, steps, out);
     }
 }
 
 template <class T>
 void pack_a(const GemmPackA& p) {
-  for (int64_t k = p.k0; k < p.k1; k += p.kc) {
-    const int64_t kc = min64(p.kc, p.k1 - k);
-    float* block = p.out + (k - p.k0) * p.rows_padded + p.row_in_block * kc;
-    if (p.transposed)
-      pack_a_transposed_range<T>(p, k, kc, block);
-    else
-      pack_a_range<T>(p, k, kc, block);
-  }
+  if (p.transposed)
+    pack_a_by_columns<T>(p);
+  else
+    pack_a_by_rows<T>(p);
 }
 
 // ---- B
@@ -239,8 +226,8 @@ void pack_b_row_pairs(const T* b, int64_t ldb, int64_t cols, int64_t whole, int6
     const T* odd = k < whole ? b + ldb : nullptr;
     int64_t j = 0;
     for (; j + kLanes <= cols; j += kLanes)
-      store(out + j, join(b + j, odd == nullptr ? odd : odd + j, kLanes));
-    if (tail != 0) store(out + j, join(b + j, odd == nullptr ? odd : odd + j, tail));
+      store(out + j, join_rows(b + j, odd == nullptr ? odd : odd + j, kLanes));
+    if (tail != 0) store(out + j, join_rows(b + j, odd == nullptr ? odd : odd + j, tail));
   }
 }
 
