@@ -36,7 +36,7 @@ int available_cores() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-/// One parallel_for in flight. Lives on the caller's stack; workers touch it only between join() and leave().
+/// One parallel_for in flight. Lives on the caller's stack; workers touch it only while they are inside.
 struct Job {
   detail::RangeFn fn;
   void* context;
@@ -63,6 +63,8 @@ struct Job {
   }
 };
 
+/// The caller publishes a job in one word: its number, how many workers may still join, how many are inside. A worker joins by
+/// changing that word: on the way to work it waits for no lock, and cannot come too late to a job that is over.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -70,11 +72,7 @@ class Pool {
   }
   ~Pool() {
     for (auto& w : workers_) w.request_stop();
-    {
-      const std::lock_guard lock(mutex_);
-      generation_.fetch_add(1);
-    }
-    wake_.notify_all();
+    wake_sleepers();
   }
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -85,57 +83,54 @@ class Pool {
       return;
     }
     const std::lock_guard turn(turn_, std::adopt_lock);
-    {
-      const std::lock_guard lock(mutex_);
-      job_ = &job;
-      places_ = std::min<int>(helpers, static_cast<int>(workers_.size()));
-      generation_.fetch_add(1, std::memory_order_release);
-    }
-    if (sleepers_.load() > 0) wake_.notify_all();
+    job_ = &job;
+    const auto places = std::min<uint64_t>(static_cast<uint64_t>(helpers), workers_.size());
+    state_.store((number_of(state_.load(std::memory_order_relaxed)) + 1) << 32 | places * kPlace);
+    if (sleepers_.load() > 0) wake_sleepers();
     job.work();
-    {
-      const std::lock_guard lock(mutex_);
-      job_ = nullptr;  // late workers find nothing
-    }
-    for (int spin = 0; active_.load(std::memory_order_acquire) != 0; ++spin) {
+    state_.fetch_and(~(kPlace * kInside), std::memory_order_relaxed);  // nobody joins any more
+    for (int spin = 0; (state_.load(std::memory_order_acquire) & kInside) != 0; ++spin) {
       if (spin < 20000) cpu_relax();
       else std::this_thread::yield();
     }
   }
 
  private:
+  static constexpr uint64_t kPlace = uint64_t{1} << 16, kInside = kPlace - 1;
+  static uint64_t number_of(uint64_t state) { return state >> 32; }
+
+  void wake_sleepers() {
+    { const std::lock_guard lock(mutex_); }  // whoever is about to sleep has looked before, and is notified, or looks after
+    wake_.notify_all();
+  }
+
   void loop(const std::stop_token& stop) {
-    uint64_t seen = 0;
+    uint64_t seen = 0, state = 0;
+    const auto news = [&] { return number_of(state = state_.load()) != seen || stop.stop_requested(); };
     while (!stop.stop_requested()) {
-      for (int spin = 0; generation_.load(std::memory_order_acquire) == seen && spin < 4000; ++spin) cpu_relax();
-      Job* job = nullptr;
-      {
+      for (int spin = 0; !news() && spin < 4000; ++spin) cpu_relax();
+      if (number_of(state) == seen) {
         std::unique_lock lock(mutex_);
         sleepers_.fetch_add(1);
-        wake_.wait(lock, [&] { return generation_.load() != seen || stop.stop_requested(); });
+        wake_.wait(lock, news);
         sleepers_.fetch_sub(1);
-        seen = generation_.load();
-        if (job_ != nullptr && places_ > 0) {
-          --places_;
-          job = job_;
-          active_.fetch_add(1);
+      }
+      seen = number_of(state);
+      while (number_of(state) == seen && state / kPlace % kPlace > 0)
+        if (state_.compare_exchange_weak(state, state - kPlace + 1, std::memory_order_acquire)) {
+          job_->work();
+          state_.fetch_sub(1, std::memory_order_release);
+          break;
         }
-      }
-      if (job != nullptr) {
-        job->work();
-        active_.fetch_sub(1, std::memory_order_release);
-      }
     }
   }
 
   std::mutex turn_;
-  std::mutex mutex_;
+  std::mutex mutex_;  ///< for falling asleep only
   std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};
   std::atomic<int> sleepers_{0};
-  std::atomic<int> active_{0};
-  Job* job_ = nullptr;  // guarded by mutex_
-  int places_ = 0;      // guarded by mutex_
+  std::atomic<uint64_t> state_{0};  ///< number of the job << 32 | free places << 16 | workers inside
+  Job* job_ = nullptr;              ///< read by who has joined
   std::vector<std::jthread> workers_;
 };
 

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -68,6 +70,16 @@ TEST(Parallel, NestedCallsRunInline) {
     parallel_for(10, 1, [&](int64_t begin, int64_t end) { total += end - begin; });
   });
   EXPECT_EQ(total, 80);
+}
+
+/// Workers that spin, that fall asleep and that come when a job is over: none may touch a job that its caller has left.
+TEST(Parallel, JobsFollowEachOtherAtAnyPace) {
+  for (int job = 0; job < 3000; ++job) {
+    std::array<std::atomic<int>, 3> seen{};
+    parallel_for(3, 1, [&](int64_t begin, int64_t) { ++seen[static_cast<size_t>(begin)]; });
+    for (auto& s : seen) ASSERT_EQ(s, 1) << job;
+    if (job % 300 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 TEST(Files, AtomicWriteReplaces) {
