@@ -1,14 +1,12 @@
 // PackedWeights: see gemm.h. Panels lie in huge pages where the system grants them: decoding reads them at the rate of memory.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "device/cpu/dense_pages.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/int8_kernels.h"
@@ -18,19 +16,6 @@ namespace {
 
 int64_t round_up(int64_t a, int64_t b) {
   return (a + b - 1) / b * b;
-}
-
-size_t mapped_bytes(int64_t bytes) {
-  return static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), 4096));
-}
-
-void* map_pages(int64_t bytes) {
-  void* p = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-  ::madvise(p, mapped_bytes(bytes), MADV_HUGEPAGE);
-#endif
-  return p;
 }
 
 const std::byte* at(const void* p, int64_t offset) {
@@ -60,7 +45,7 @@ PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool trans
   const int64_t column = column_size(stored, k), size = size_of(stored);
   panel_ = tile.cols, lanes_ = tile.lanes;
   stride_ = round_up(column * round_up(n, tile.lanes), 64 / size);
-  data_ = map_pages(bytes());
+  data_ = map_densely(bytes());
   const int64_t panels = (n + panel_ - 1) / panel_;
   parallel_for(experts * panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -75,7 +60,7 @@ PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool trans
 }
 
 PackedWeights::~PackedWeights() {
-  if (data_ != nullptr) ::munmap(data_, mapped_bytes(bytes()));
+  if (data_ != nullptr) unmap_densely(data_, bytes());
 }
 
 PackedWeights::PackedWeights(PackedWeights&& other) noexcept

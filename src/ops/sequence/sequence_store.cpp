@@ -6,6 +6,8 @@
 #include <mutex>
 #include <new>
 
+#include "device/cpu/dense_pages.h"
+
 namespace ingot {
 namespace detail {
 
@@ -21,7 +23,10 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
                 layout.head_width, limit);
   }
   ~PagePool() {
-    for (std::byte* page : free_) ::operator delete(page, kAlign);
+    for (std::byte* page : free_) {
+      if (page_bytes() >= kDense) unmap_densely(page, page_bytes());
+      else ::operator delete(page, kAlign);
+    }
   }
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
@@ -54,6 +59,7 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
 
  private:
   static constexpr std::align_val_t kAlign{64};
+  static constexpr int64_t kDense = 1 << 20;  ///< bytes from which a page lies in huge pages
 
   int64_t block_bytes(int64_t width) const {
     return SequenceState::kPageTokens * layout_.kv_heads * width * size_of(layout_.dtype);
@@ -74,11 +80,12 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
       free_.pop_back();
     } else {
       free_.reserve(static_cast<size_t>(in_use_) + 1);  // so that give_back cannot fail
-      page = static_cast<std::byte*>(::operator new(static_cast<size_t>(page_bytes()), kAlign, std::nothrow));
-      if (page == nullptr)
-        throw Error(
-            fmt::format("no memory for another cache page of {} bytes after {}", page_bytes(), in_use_),
-            "lower the cache limit");
+      try {
+        const int64_t bytes = page_bytes();
+        page = static_cast<std::byte*>(bytes >= kDense ? map_densely(bytes) : ::operator new(static_cast<size_t>(bytes), kAlign));
+      } catch (const std::bad_alloc&) {
+        throw Error(fmt::format("no memory for another cache page of {} bytes after {}", page_bytes(), in_use_), "lower the cache limit");
+      }
     }
     ++in_use_;
     return page;
