@@ -72,6 +72,16 @@ TEST(Sampling, TheSameSeedAndPlaceDrawTheSame) {
 
 TEST(Sampling, NoTemperatureTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0, 0), 1); }
 
+TEST(Sampling, TheLikeliestIsFoundAnywhere) {
+  for (const size_t count : {1, 15, 16, 17, 50})
+    for (size_t first = 0; first < count; ++first) {
+      std::vector<float> logits(count, -2.0f);
+      logits[first] = -1.0f;
+      for (size_t later = first; later < count; later += 5) logits[later] = -1.0f;
+      EXPECT_EQ(sample_token(logits, {.temperature = 0}, 0, 0), static_cast<int32_t>(first)) << count;
+    }
+}
+
 TEST(Sampling, OptionsOutsideTheirRangesAreNamed) {
   for (const SamplingOptions& o : {SamplingOptions{.temperature = -1}, SamplingOptions{.top_k = -1}, SamplingOptions{.top_p = 0},
                                    SamplingOptions{.top_p = 1.5}, SamplingOptions{.min_p = -0.1}})
