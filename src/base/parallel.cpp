@@ -13,12 +13,28 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/expected.h"
 
 namespace ingot {
 namespace {
 
 thread_local int thread_limit = 0;        // 0: no limit
 thread_local bool inside_region = false;  // nested calls run inline
+
+/// Memory to fetch while waiting.
+struct Ahead {
+  const char* at = nullptr;
+  int64_t bytes = 0;
+
+  bool fetch() {
+    constexpr int64_t kStep = 256;
+    if (bytes <= 0) return false;
+    for (int64_t i = 0; i < kStep; i += 64) __builtin_prefetch(at + i, 0, 2);
+    at += kStep, bytes -= kStep;
+    return true;
+  }
+};
+thread_local Ahead expected;  // after the caller's next jobs
 
 inline void cpu_relax() {
 #if defined(__x86_64__)
@@ -42,6 +58,7 @@ struct Job {
   void* context;
   int64_t count;
   int64_t grain;
+  Ahead expected;  ///< where it is empty, what was expected before still is
   std::atomic<int64_t> next{0};
   std::mutex error_mutex;
   std::exception_ptr error;
@@ -68,7 +85,7 @@ struct Job {
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this](std::stop_token stop) { loop(stop); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i](std::stop_token stop) { loop(stop, i == 1); });
   }
   ~Pool() {
     for (auto& w : workers_) w.request_stop();
@@ -104,11 +121,13 @@ class Pool {
     wake_.notify_all();
   }
 
-  void loop(const std::stop_token& stop) {
+  void loop(const std::stop_token& stop, bool fetches) {
     uint64_t seen = 0, state = 0;
+    Ahead ahead;
     const auto news = [&] { return number_of(state = state_.load()) != seen || stop.stop_requested(); };
     while (!stop.stop_requested()) {
-      for (int spin = 0; !news() && spin < 4000; ++spin) cpu_relax();
+      for (int spin = 0; !news() && spin < 4000; ++spin)
+        if (!ahead.fetch()) cpu_relax();
       if (number_of(state) == seen) {
         std::unique_lock lock(mutex_);
         sleepers_.fetch_add(1);
@@ -119,6 +138,7 @@ class Pool {
       while (number_of(state) == seen && state / kPlace % kPlace > 0)
         if (state_.compare_exchange_weak(state, state - kPlace + 1, std::memory_order_acquire)) {
           job_->work();
+          if (fetches && job_->expected.bytes > 0) ahead = job_->expected;
           state_.fetch_sub(1, std::memory_order_release);
           break;
         }
@@ -155,6 +175,9 @@ void set_num_threads(int threads) {
 ScopedThreads::ScopedThreads(int threads) : before_(thread_limit) { thread_limit = threads; }
 ScopedThreads::~ScopedThreads() { thread_limit = before_; }
 
+ScopedExpected::ScopedExpected(const void* begin, int64_t bytes) { expected = {static_cast<const char*>(begin), bytes}; }
+ScopedExpected::~ScopedExpected() { expected = {}; }
+
 namespace detail {
 
 void parallel_ranges(int64_t count, int64_t grain, RangeFn fn, void* context) {
@@ -165,7 +188,7 @@ void parallel_ranges(int64_t count, int64_t grain, RangeFn fn, void* context) {
     for (int64_t begin = 0; begin < count; begin += grain) fn(context, begin, std::min(begin + grain, count));
     return;
   }
-  Job job{fn, context, count, grain, {}, {}, {}};
+  Job job{fn, context, count, grain, expected, {}, {}, {}};
   pool()->run(job, static_cast<int>(std::min<int64_t>(pieces, num_threads()) - 1));
   if (job.error) std::rethrow_exception(job.error);
 }

@@ -2,9 +2,11 @@
 #include "device/cpu/matvec.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
+#include "base/expected.h"
 #include "base/parallel.h"
 #include "device/cpu/matvec_kernels.h"
 #include "device/cpu/scratch.h"
@@ -13,8 +15,9 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kInlineBytes = 1 << 17;  // of weights, below which threads do not pay
-constexpr int64_t kPieceBytes = 1 << 18;   // of weights at least, for each piece of work
-constexpr int64_t kPieces = 16;            // for each thread at most
+constexpr int64_t kPieceBytes = 1 << 17;   // of weights at least, for each piece of work
+constexpr int64_t kMostParts = 16;
+constexpr int64_t kExpectedBytes = 384 << 10;  // of the next product, which its first part begins with: they fit level 2
 
 bool fits(const PackedWeights* packed, DType a_type, bool accumulate) {
   return packed != nullptr && !accumulate && packed->n() > 0 && (packed->type() != DType::bf16 || a_type == DType::bf16);
@@ -44,8 +47,15 @@ void words_of(const void* a, DType type, int64_t lda, int64_t rows, int64_t k, b
   }
 }
 
-/// Runs problems that differ in rows and weights only.
-void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_bytes) {
+/// A part of the panels, from whose front threads take them.
+struct alignas(64) Part {
+  std::atomic<int64_t> next;
+  int64_t end;
+};
+
+/// Runs problems that differ in rows and weights only; `behind` is likely read next. Each thread has a part of its own, and helps
+/// others with theirs: the thread that came last, a worker that may have fetched it while it waited, the first.
+void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_bytes, const void* behind) {
   const auto count = static_cast<int64_t>(problems.size()) * panels;
   const auto body = [&](int64_t begin, int64_t end) {
     while (begin < end) {
@@ -57,10 +67,17 @@ void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_byt
     }
   };
   if (count * panel_bytes < kInlineBytes) return body(0, count);
-  const int64_t share = count / (num_threads() * kPieces), least = kPieceBytes / std::max<int64_t>(1, panel_bytes);
-  // Few panels: still a piece for each thread, of equal size.
-  const int64_t even = (count + num_threads() - 1) / num_threads();
-  parallel_for(count, std::max<int64_t>(1, std::min(even, std::max(share, least))), body);
+  const int64_t threads = num_threads(), parts = std::min(threads, kMostParts);
+  const int64_t grain = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, panel_bytes));
+  Part part[kMostParts];
+  for (int64_t i = 0; i < parts; ++i) part[i].next = count * i / parts, part[i].end = count * (i + 1) / parts;
+  const ScopedExpected expected(behind, kExpectedBytes);
+  parallel_for(threads, 1, [&](int64_t thread, int64_t) {
+    for (int64_t i = 0; i < parts; ++i) {
+      Part& p = part[(threads - 1 - thread + i) % parts];
+      for (int64_t at; (at = p.next.fetch_add(grain, std::memory_order_relaxed)) < p.end;) body(at, std::min(at + grain, p.end));
+    }
+  });
 }
 
 /// What the products of all experts share; rows, weights and results follow.
@@ -82,6 +99,8 @@ std::vector<FewRows>& problems_of_thread() {
 }
 
 int64_t panels_of(const PackedWeights& w) { return (w.n() + w.panel() - 1) / w.panel(); }
+/// Where the weights that were packed next lie (dense_pages.h), mostly those of the next product.
+const void* behind(const PackedWeights& w) { return static_cast<const std::byte*>(w.data()) + w.bytes(); }
 int64_t panel_bytes(const PackedWeights& w) { return w.bytes() / w.experts() / panels_of(w); }
 
 }  // namespace
@@ -96,7 +115,7 @@ bool gemm_few_rows(const GemmArgs& args) {
   p.c = args.c, p.bias = args.bias;
   std::vector<FewRows>& problems = problems_of_thread();
   problems.push_back(p);
-  run(problems, panels_of(*args.packed), panel_bytes(*args.packed));
+  run(problems, panels_of(*args.packed), panel_bytes(*args.packed), behind(*args.packed));
   return true;
 }
 
@@ -121,7 +140,7 @@ bool gemm_few_rows(const GroupedGemmArgs& args) {
     p.bias = at(args.bias, args.bias_type, e * args.n);
     problems.push_back(p);
   }
-  run(problems, panels_of(*args.packed), panel_bytes(*args.packed));
+  run(problems, panels_of(*args.packed), panel_bytes(*args.packed), behind(*args.packed));
   return true;
 }
 
