@@ -71,6 +71,8 @@ struct Coming {
     v = ahead_of(block_of(a, *s, block + 1, true), a.type, 0, a.v_stride, keys, a.values());
     block_share = kAttentionBlock * kAttentionTile / max64(1, pairs) + 1;
   }
+  /// So many calls of fetch() shall fetch the next block.
+  void share_out(int64_t calls) { block_share = (max64(k.rows, v.rows) + calls - 1) / calls; }
   INGOT_INLINE void fetch() {
     k.fetch(block_share);
     v.fetch(block_share);

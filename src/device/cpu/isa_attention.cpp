@@ -136,16 +136,18 @@ void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, 
   }
 }
 
-/// Scores of MR rows, the keys turned 16 by 16 on their way; before each 16 `coming` is fetched.
+/// Scores of MR rows, the keys turned 16 by 16 on their way. Before each 16 the block's values are fetched, which may be there
+/// already, and before each 16 channels of them what is coming: memory is never asked for more at once than it answers.
 template <class T, int MR>
-void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& coming) {
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& values, Coming& coming) {
   const int64_t width = w.args->width, stride = w.args->k_stride;
   const float* q = w.q + row_begin * w.padded;
   for (int64_t i = 0; i < keys; i += kLanes) {
-    coming.fetch(kLanes);
+    values.fetch(kLanes);
     Vec sum[MR];
     for (int m = 0; m < MR; ++m) sum[m] = zero();
     for (int64_t j = 0; j < width; j += kLanes) {
+      coming.fetch();
       Vec r[kLanes];
       const int depth = static_cast<int>(min64(kLanes, width - j));
       if (i + kLanes <= keys && depth == kLanes) {
@@ -170,26 +172,26 @@ void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, A
 }
 
 template <class T>
-void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& coming) {
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& values, Coming& coming) {
   switch (rows) {
-    case 1: return turned_scores<T, 1>(w, k, keys, row_begin, coming);
-    case 2: return turned_scores<T, 2>(w, k, keys, row_begin, coming);
-    case 3: return turned_scores<T, 3>(w, k, keys, row_begin, coming);
-    case 4: return turned_scores<T, 4>(w, k, keys, row_begin, coming);
-    case 5: return turned_scores<T, 5>(w, k, keys, row_begin, coming);
-    default: return turned_scores<T, 6>(w, k, keys, row_begin, coming);
+    case 1: return turned_scores<T, 1>(w, k, keys, row_begin, values, coming);
+    case 2: return turned_scores<T, 2>(w, k, keys, row_begin, values, coming);
+    case 3: return turned_scores<T, 3>(w, k, keys, row_begin, values, coming);
+    case 4: return turned_scores<T, 4>(w, k, keys, row_begin, values, coming);
+    case 5: return turned_scores<T, 5>(w, k, keys, row_begin, values, coming);
+    default: return turned_scores<T, 6>(w, k, keys, row_begin, values, coming);
   }
 }
 
-/// A block that at most one tile of rows meets. Each of keys and values is fetched while the other is read.
+/// A block that at most one tile of rows meets.
 template <class T>
 void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t block, int64_t row, int64_t rows, int64_t keys) {
   const AttentionArgs& a = *w.args;
   const T* v = static_cast<const T*>(block_of(a, u.share, block, true));
   Ahead values = ahead_of(v, a.type, 0, a.v_stride, keys, a.values());
-  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values);
+  coming.share_out((keys + kLanes - 1) / kLanes * ((a.width + kLanes - 1) / kLanes));
+  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values, coming);
   softmax_tile(w, row, rows, static_cast<int>((keys + kLanes - 1) / kLanes), block * kBlock);
-  coming.fetch();
   const auto weigh = [&]<class V>(const V* values, int64_t stride) {
     product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride, w.o + row * w.v_padded, w.v_padded, true, w.factor});
   };
