@@ -1,5 +1,7 @@
 // `ingot generate` and `ingot chat`: continue a prompt, or talk, with a model from a run folder.
 #include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -29,9 +31,24 @@ struct Session {
   GenerateOptions generate;
 };
 
+/// Ctrl-C ends the program at any moment, also while a model opens: there is nothing to save.
+void end_on_interrupt() {
+  struct sigaction before {};
+  ::sigaction(SIGINT, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;  // in the background of a shell
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    constexpr std::string_view kLine = "\ninterrupted; no file was written\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+    ::_exit(130);
+  };
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
 Session open_session(const InferenceArguments& o) {
   if (o.run.empty() && o.checkpoint.empty())
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
+  end_on_interrupt();
   set_kernel_policy(kernel_policy_from(o.kernels));
   const StoredModel stored = open_stored_model(real_file_system(), o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;

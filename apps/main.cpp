@@ -1,5 +1,5 @@
 // The program `ingot`: subcommands, and the one place where errors become messages and exit codes.
-//   0 done   1 an error a person can mend   2 a bug   3 wrong usage   130 interrupted, saved
+//   0 done   1 an error a person can mend   2 a bug   3 wrong usage   130 interrupted (a run: saved)
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>

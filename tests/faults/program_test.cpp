@@ -1,8 +1,10 @@
 // Bad input to the program: exit code 1 (never a crash, never 2, the code of our own bugs), a message that
 // names the thing, and nothing lost.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -298,6 +300,22 @@ TEST_F(Program, TwoRunsInOneFolder) {
   EXPECT_TRUE(first.running());
   first.signal(SIGINT);
   EXPECT_EQ(first.wait().exit_code, 130);
+}
+
+/// A pipe that nobody writes to stops the program where it reads the tokenizer, while the model opens.
+TEST_F(Program, CtrlCEndsTheOpeningOfAModel) {
+  const std::string pipe = at("tokenizer.json");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* command : {"chat", "generate"}) {
+    Process p({INGOT_BINARY, command, "--run", at("run"), "--kernels=any", "--tokenizer", pipe});
+    int fd = -1;  // opens when the program reads
+    while (p.running() && (fd = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    p.signal(SIGINT);
+    const ProcessResult r = p.wait();
+    EXPECT_EQ(r.exit_code, 130) << r.output;
+    EXPECT_NE(r.output.find("interrupted; no file was written"), std::string::npos) << r.output;
+    ::close(fd);
+  }
 }
 
 TEST_F(Program, TwoDataJobsInOneFolder) {
