@@ -1,4 +1,5 @@
 // See row_functions.h.
+#include "device/cpu/fetch_ahead.h"
 #include "device/cpu/loops.h"
 #include "device/cpu/row_functions.h"
 
@@ -22,9 +23,16 @@ void sum_columns(float* to, const T* x, int64_t rows, int64_t stride, int64_t ch
 
 template <class To, class From>
 void gather(const GatherArgs& a, int64_t begin, int64_t end) {
+  const int64_t from_bytes = a.width * int64_t{sizeof(From)}, to_bytes = a.width * int64_t{sizeof(To)};
+  const int64_t ahead = rows_ahead(from_bytes);
   for (int64_t r = begin; r < end; ++r) {
     To* to = static_cast<To*>(a.to) + r * a.width;
     const int32_t* index = a.index + r * a.k;
+    if (r + ahead < end) {
+      for (int64_t j = ahead * a.k; j < (ahead + 1) * a.k; ++j)
+        if (index[j] >= 0) fetch_bytes(static_cast<const From*>(a.from) + index[j] * a.width, from_bytes);
+      fetch_bytes(to + ahead * a.width, to_bytes);
+    }
     if (a.k == 1 && index[0] >= 0) {
       copy_n(to, static_cast<const From*>(a.from) + index[0] * a.width, a.width, a.accumulate);
       continue;

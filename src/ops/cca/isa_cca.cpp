@@ -1,5 +1,6 @@
 // The row-wise parts of cca, compiled once per instruction set: depthwise convolution, mean skip, norm,
 // temperature, rotation, delayed values, and their backward passes. Formulas: cca.h.
+#include "device/cpu/fetch_ahead.h"
 #include "ops/cca/row_kernels.h"
 #include "ops/sequence/head_vectors.h"
 
@@ -40,6 +41,14 @@ int64_t at_block(const CcaRows& p, int64_t n, int64_t view) {
   return (n * p.block_rows + view) * p.width;
 }
 
+/// Fetches, of a row to come of x, y, or their gradients, `width` elements from element `first`.
+INGOT_INLINE void fetch_row(const CcaRows& p, const CcaPiece& piece, const void* rows, DType type, int64_t row, int64_t first,
+                            int64_t width) {
+  const int64_t size = type == DType::bf16 ? 2 : 4, ahead = row + rows_ahead(row_width(p) * size / 2);
+  if (rows != nullptr && ahead < piece.end)
+    fetch_bytes(static_cast<const char*>(rows) + (ahead * row_width(p) + first) * size, width * size);
+}
+
 /// u of one row from its own z and the one before.
 template <int64_t kWidth, class Before, class Now>
 void depthwise_row(const CcaRows& p, int64_t view, const Before* before, const Now* now) {
@@ -61,6 +70,7 @@ void depthwise(const CcaRows& p, const CcaPiece& piece) {
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     const X* now = static_cast<const X*>(p.x) + row * width;
     const int64_t view = piece.view + 1 + row - piece.span_begin;
+    fetch_row(p, piece, p.x, p.x_type, row, 0, channels(p));
     if (row == piece.span_begin)
       depthwise_row<kWidth>(p, view, piece.before1, now);
     else
@@ -109,6 +119,7 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
   float head[kMaxHeadWidth];
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     rotary_row(p.rotary, p.positions[row], angles.cosine, angles.sine);
+    fetch_row(p, piece, p.y, p.y_type, row, 0, width);
     const X* x = static_cast<const X*>(p.x) + row * width;
     Y* y = static_cast<Y*>(p.y) + row * width;
     const int64_t view = piece.view + row - piece.span_begin;
@@ -135,6 +146,7 @@ void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sum
   float head[kMaxHeadWidth], grad[kMaxHeadWidth];
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     rotary_row(p.rotary, p.positions[row], angles.cosine, angles.sine);
+    fetch_row(p, piece, p.d_y, p.y_type, row, 0, channels(p));
     const X* x = static_cast<const X*>(p.x) + row * width;
     const int64_t view = piece.view + row - piece.span_begin;
     for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
@@ -198,6 +210,9 @@ template <int64_t kWidth, class X, class Y>
 void depthwise_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
   const int64_t width = row_width(p), late = p.delayed;
   for (int64_t row = piece.begin; row < piece.end; ++row) {
+    fetch_row(p, piece, p.x, p.x_type, row, 0, channels(p));
+    fetch_row(p, piece, p.d_x, p.x_type, row, 0, width);
+    fetch_row(p, piece, p.d_y, p.y_type, row, channels(p), width - channels(p));
     depthwise_backward_row<kWidth, X>(p, piece, sums, row);
     if (p.d_x == nullptr) continue;
     const Y* d_y = static_cast<const Y*>(p.d_y) + row * width;
