@@ -30,6 +30,7 @@ constexpr int64_t kMaxPieceRows = 1024;
 constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
 constexpr int64_t kTailParts = 4;
+constexpr int64_t kMaxTailSteps = 4096;   // of k, so that a part's B is still in a cache
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
 
@@ -216,7 +217,8 @@ class Runner {
     split_tail();
   }
 
-  /// The last pieces are cut into up to kTailParts, so that threads end together; not where each part would turn B again for itself.
+  /// The last pieces are cut into up to kTailParts, so that threads end together; not where each part would turn B again for itself, or
+  /// read it again from memory.
   void split_tail() {
     if (num_threads() == 1 || (layout_.b_transposed && !layout_.c_transposed)) return;
     const auto count = static_cast<int64_t>(plan_.pieces.size());
@@ -224,7 +226,8 @@ class Runner {
     plan_.tail.assign(plan_.pieces.end() - tail, plan_.pieces.end());
     plan_.pieces.resize(static_cast<size_t>(count - tail));
     for (const PieceUnit& u : plan_.tail) {
-      const int64_t rows = std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows));
+      const bool cached = u.block->k1 - u.block->k0 <= kMaxTailSteps;
+      const int64_t rows = cached ? std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows)) : u.rows;
       for (int64_t row = u.row; row < u.row + u.rows; row += rows)
         plan_.pieces.push_back({u.block, u.col0, u.cols, row, std::min(rows, u.row + u.rows - row)});
     }

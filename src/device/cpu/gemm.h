@@ -10,7 +10,7 @@
 //
 // Thread-safe; uses the pool of base/parallel.h; allocates nothing once its scratch has grown. A, B and C may
 // not overlap. A is read in place or packed through up to 8 MiB of scratch; B goes through a strip that stays in the level
-// 2 cache.
+// 2 cache; either may play the other's part (C transposed has the same chains).
 #pragma once
 #include <cstdint>
 
