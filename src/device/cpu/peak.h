@@ -10,8 +10,9 @@ struct MachinePeak {
 };
 
 /// Measures with `threads` threads of the pool's kind (0: num_threads()) for the active instruction set, in
-/// about 0.1 s (best of several short intervals, so that a disturbed one does not count). Starts its own
-/// threads; not for use while kernels run.
+/// about 0.1 s. Rates of arithmetic are the median of 5 runs of some 3 ms, long enough to meet the interrupts and the clock that work
+/// meets (runs of 0.2 ms, the best of which counts, give 2 % more); of reading the best. Starts its own threads; not for use while
+/// kernels run.
 MachinePeak machine_peak(int threads = 0);
 
 /// The first numbers only, in about 0.02 s each.
