@@ -129,7 +129,7 @@ void forward(const OpCall& call) {
     return;
   }
   const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
-  each_chunk(rows, a.chunk, [&](Chunk c) {
+  each_chunk(rows, head_chunk(a.chunk, rows, vocabulary), [&](Chunk c) {
     form_logits(call, c, l);
     if (a.mode != HeadMode::gradient) return statistics(call, c, l);
     HeadCotangents p{};
@@ -152,9 +152,9 @@ void backward_input(const OpCall& call) {
     copy_tensor(call.d_in[x], call.out[d_x]);
     return;
   }
-  const int64_t vocabulary = call.in[weight].dim(0);
+  const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0), chunk = head_chunk(a.chunk, rows, vocabulary);
   const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
-  each_chunk(call.in[x].dim(0), a.chunk, [&](Chunk c) {
+  each_chunk(rows, chunk, [&](Chunk c) {
     HeadCotangents p{};
     p.vocabulary = vocabulary;
     p.cap = a.cap.factors();
@@ -169,7 +169,7 @@ void backward_input(const OpCall& call) {
     p.d_logprob = at<float>(call.d_out[logprob], c.first), p.d_lse = at<float>(call.d_out[lse], c.first);
     p.d_entropy = at<float>(call.d_out[entropy], c.first), p.d_kl = at<float>(call.d_out[kl], c.first);
     d_logits(p, c.count);
-    gradient_products(call, c, l, call.d_in[x], call.d_in[weight], l.data + a.chunk * l.stride);
+    gradient_products(call, c, l, call.d_in[x], call.d_in[weight], l.data + chunk * l.stride);
   });
 }
 

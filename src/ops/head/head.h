@@ -27,7 +27,7 @@ enum class HeadMode : uint8_t { store, recompute, gradient };
 struct HeadAttr {
   HeadMode mode = HeadMode::recompute;
   bool entropy = false;
-  int32_t chunk = 256;       ///< rows whose logits exist at a time (recompute, gradient)
+  int32_t chunk = 0;         ///< rows whose logits exist at a time (recompute, gradient); 0: head_chunk()'s choice
   double z_coefficient = 0;  ///< mode gradient: z-loss coefficient
   SoftCap cap = {};
 };

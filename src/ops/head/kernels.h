@@ -1,5 +1,6 @@
 // head's implementations, best first (internal to the folder).
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "ops/op.h"
@@ -15,6 +16,14 @@ enum Out : uint32_t { logprob, lse, entropy, kl, best, logits, d_x };
 /// Floats from row to row of a chunk of logits: the weight gradient reads columns, and rows a multiple of 4 KiB apart would
 /// share a set of the caches (device/cpu/gemm_kernels.h).
 inline int64_t head_row_stride(int64_t vocabulary) { return vocabulary % 1024 == 0 ? vocabulary + 16 : vocabulary; }
+
+/// Rows of a chunk, without a choice of the attribute: as many as 32 MiB of logits hold, at least 256. Few would pack the weight anew
+/// for little work each, and add up its gradient as often.
+inline int64_t head_chunk(int32_t chosen, int64_t rows, int64_t vocabulary) {
+  constexpr int64_t kLogits = int64_t{8} << 20, kLeast = 256;
+  const int64_t fitting = chosen > 0 ? chosen : std::max(kLeast, kLogits / std::max<int64_t>(vocabulary, 1));
+  return std::clamp<int64_t>(rows, 1, fitting);
+}
 
 std::vector<Kernel> head_kernels();
 Kernel head_reference();
