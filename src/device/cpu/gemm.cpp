@@ -112,7 +112,7 @@ bool reads_columns(const Layout& layout, int64_t n) {
 bool faster_transposed(const Layout& layout, int64_t m, int64_t n, int64_t k) {
   if (layout.b_packed || layout.lower_only || !is_operand(layout.b_type)) return false;  // A is not rounded while it is packed
   if (layout.a_transposed) return !layout.b_transposed && k * (m - n) >= m * n && !reads_columns(layout, m);
-  return layout.b_transposed && layout.a_type == layout.b_type && m <= kFewRows && m < n;
+  return layout.b_transposed && layout.a_type == layout.b_type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
 }
 
 /// Kept per thread so that a call allocates nothing in steady state.

@@ -263,24 +263,29 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc) {
   return {p.b_strip, even * kc, even};
 }
 
-/// What will be packed after the strip that is being multiplied. Tile t brings a part of it to the level 2 cache, a line a step,
-/// while t < tiles: of transposed B some columns, else a line of each row.
+/// What will be packed after the strip that is being multiplied. Each of the last `tiles` tiles brings a part of it to the level 2 cache:
+/// of transposed B some columns, else some rows of a line's width. The first ones would bring it too early (A passes through that cache
+/// meanwhile), and a line a step would be more than memory gives: where there are tiles enough, a line takes `kSlow` steps.
 struct Ahead {
+  static constexpr int64_t kSlow = 4;
   Lines lines;
-  int64_t tile_jump, tiles;  ///< bytes from tile to tile
+  int64_t first, tiles;           ///< the number of the first of them
+  int64_t parts, part_jump, jump;  ///< bytes from part to part of a line's width, and from one width to the next
 };
 
 Ahead ahead_of(const GemmPiece& p, int64_t next_k, int64_t kc) {
   const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size;
   const int64_t k = next_k * elements;
-  const void* from = p.next_b;
-  if (next_k < p.k1) from = static_cast<const char*>(p.b) + (p.b_transposed ? p.col0 * p.ldb + k : k * p.ldb + p.col0) * size;
-  if (p.b_packed || from == nullptr || kc == 0) return {{nullptr, 0, 1, 0}, 0, 0};
-  if (p.b_transposed) {
-    const int64_t lines = (kc * elements * size + 63) / 64, columns = kc / lines > 1 ? kc / lines : 1;
-    return {{static_cast<const char*>(from), 64, lines, row - lines * 64}, columns * row, (p.cols + columns - 1) / columns};
-  }
-  return {{static_cast<const char*>(from), elements * row, kc + 1, 0}, 64, (p.cols * size + 63) / 64};
+  const void* b = p.next_b;
+  if (next_k < p.k1) b = static_cast<const char*>(p.b) + (p.b_transposed ? p.col0 * p.ldb + k : k * p.ldb + p.col0) * size;
+  if (p.b_packed || b == nullptr || kc == 0) return {{nullptr, 0, 1, 0}, 0, 0, 1, 0, 0};
+  const auto* from = static_cast<const char*>(b);
+  const int64_t all = (p.rows + kRows - 1) / kRows * ((p.cols + kCols - 1) / kCols);
+  const int64_t lines_of_column = (kc * elements * size + 63) / 64, columns = kc / lines_of_column > 1 ? kc / lines_of_column : 1;
+  const int64_t least = p.b_transposed ? (p.cols + columns - 1) / columns : (p.cols * size + 63) / 64;
+  const int64_t slow = all < 2 * Ahead::kSlow * least ? 1 : Ahead::kSlow, tiles = least * slow, first = all > tiles ? all - tiles : 0;
+  if (p.b_transposed) return {{from, 64 / slow, lines_of_column * slow, row - lines_of_column * 64}, first, tiles, 1, 0, (columns + slow - 1) / slow * row};
+  return {{from, 0, slow, elements * row}, first, tiles, slow, kc / slow * elements * row, 64};
 }
 
 /// One pass over the tiles of a piece: steps k .. k+kc.
@@ -330,10 +335,15 @@ Lines fetched_by(const GemmPiece& p, const Pass& pass, int64_t i, int64_t panel)
     const int64_t elements = p.pairs ? 2 : 1, size = p.a_type == DType::bf16 ? 2 : 4;
     return {static_cast<const char*>(source_of(p, i + kRows, elements * pass.k)), elements * p.lda * size, pass.kc + 1, 0};
   }
-  const int64_t number = i / kRows * ((p.cols + kCols - 1) / kCols) + panel;
-  Lines lines = pass.ahead.lines;
-  if (number < pass.ahead.tiles)
-    lines.from += number * pass.ahead.tile_jump;
+  if (p.c_transposed && i % kGroup != 0) {
+    const int64_t size = p.c_type == DType::bf16 ? 2 : 4, step = p.ldc * size, first = panel * pass.strip.cols, count = min64(pass.strip.cols, p.cols - first);
+    return {static_cast<const char*>(p.c) + (p.col0 + first) * step + (i - kRows) * size, step, count, -count * step};
+  }
+  const Ahead& a = pass.ahead;
+  const int64_t part = i / kRows * ((p.cols + kCols - 1) / kCols) + panel - a.first;
+  Lines lines = a.lines;
+  if (part >= 0 && part < a.tiles && lines.from != nullptr)
+    lines.from += part / a.parts * a.jump + part % a.parts * a.part_jump;
   else
     lines = {reinterpret_cast<const char*>(pass.strip.b), 0, 1, 0};  // there in any case
   return lines;
