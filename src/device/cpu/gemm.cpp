@@ -8,6 +8,7 @@
 #include "device/cpu/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "base/parallel.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/matvec.h"
+#include "device/cpu/piece_shares.h"
 #include "device/cpu/scratch.h"
 
 namespace ingot {
@@ -84,6 +86,14 @@ struct Plan {
   std::vector<PieceUnit> pieces;
   std::vector<PieceUnit> tail;
   int64_t leading = 0;  ///< the first of them pack A
+  PieceShares shares;
+};
+
+/// A thread's strip of B that it has packed for a piece to come.
+struct StripAhead {
+  uint64_t round = 0;  ///< 0: none
+  size_t piece = 0;
+  int place = 0;
 };
 
 bool is_operand(DType t) {
@@ -172,7 +182,9 @@ class Runner {
 
   /// Runs the blocks gathered so far.
   void flush() {
+    static std::atomic<uint64_t> rounds{0};
     if (plan_.blocks.empty()) return;
+    round_ = ++rounds;
     plan_pieces();
     a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(packed_, 16) * 4));
     const auto pieces = static_cast<int64_t>(plan_.pieces.size());
@@ -182,14 +194,13 @@ class Runner {
     packed_ = 0;
   }
 
-  void multiply(int64_t first, int64_t last) const {
-    const auto run = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) run_piece(static_cast<size_t>(first + i));
-    };
-    if (work_ < kInlineWork)
-      run(0, last - first);
-    else
-      parallel_for(last - first, 1, run);
+  void multiply(int64_t first, int64_t last) {
+    const int64_t threads = work_ < kInlineWork ? 1 : num_threads();
+    plan_.shares.deal(first, last, threads);
+    parallel_for(threads, 1, [&](int64_t thread, int64_t) {
+      for (PieceShares::Taken t = plan_.shares.take(thread); t.piece != PieceShares::kNone; t = plan_.shares.take(thread))
+        run_piece(static_cast<size_t>(t.piece), static_cast<size_t>(t.next));
+    });
   }
 
   /// Pieces of about 1/8 of a thread's share, of whole panels; rows are split only where panels are too few.
@@ -261,7 +272,8 @@ class Runner {
     plan_.pieces.push_back({&b, col0, cols, row, rows});
   }
 
-  void run_piece(size_t index) const {
+  /// `next`: the piece that this thread will probably take after it; no piece's index: unknown.
+  void run_piece(size_t index, size_t next) const {
     const PieceUnit& u = plan_.pieces[index];
     const Block& b = *u.block;
     const Problem& p = *b.problem;
@@ -301,24 +313,30 @@ class Runner {
     piece.bias = layout_.c_transposed ? at(p.bias, layout_.bias_type, row) : p.bias;
     piece.bias_type = layout_.bias_type;
     const int64_t width = round_up(u.cols, tile_.cols);
-    piece.b_strip = static_cast<float*>(scratch(ScratchSlot::gemm_b, b.kc * width * 4));
+    thread_local StripAhead ahead;
+    const int64_t strip = kMaxBlock * kMaxPanels * tile_.cols;  // the most, so that they stay where they are
+    auto* strips = static_cast<float*>(scratch(ScratchSlot::gemm_b, 2 * strip * 4));
+    piece.b_ready = ahead.round == round_ && ahead.piece == index;
+    if (!piece.b_ready) ahead.place = 0;
+    piece.b_strips[0] = strips + ahead.place * strip, piece.b_strips[1] = strips + (1 - ahead.place) * strip;
     const bool park = layout_.c_type == DType::bf16 && b.k1 - b.k0 > b.kc;
     piece.c_strip =
         park ? static_cast<float*>(scratch(ScratchSlot::gemm_c, round_up(u.rows, tile_.rows) * width * 4))
              : nullptr;
     piece.c_group = layout_.c_transposed ? static_cast<float*>(scratch(ScratchSlot::gemm_group, 2 * tile_.rows * width * 4)) : nullptr;
-    fetch_next(piece, index + static_cast<size_t>(num_threads()));
-    INGOT_ISA_CALL(gemm_piece)(piece);
+    piece.next = first_strip(next);
+    const bool packed = INGOT_ISA_CALL(gemm_piece)(piece);
+    const int64_t passes = std::max<int64_t>(1, ceil_div(b.k1 - b.k0, b.kc));
+    ahead = {packed ? round_ : 0, next, static_cast<int>((ahead.place + passes) % 2)};
   }
 
-  /// Tells the piece which columns of B piece `next` packs, which this thread will probably take.
-  void fetch_next(GemmPiece& piece, size_t next) const {
-    piece.next_b = nullptr;
-    if (next >= plan_.pieces.size()) return;
-    const PieceUnit& u = plan_.pieces[next];
+  GemmStrip first_strip(size_t index) const {
+    if (index >= plan_.pieces.size()) return {};
+    const PieceUnit& u = plan_.pieces[index];
     const Block& b = *u.block;
-    const int64_t k = b.k0 * (layout_.pairs ? 2 : 1);
-    piece.next_b = at(b.problem->b, layout_.b_type, layout_.b_transposed ? u.col0 * layout_.ldb + k : k * layout_.ldb + u.col0);
+    const int64_t elements = layout_.pairs ? 2 : 1, k = b.k0 * elements, kc = std::min(b.kc, b.k1 - b.k0);
+    const void* from = at(b.problem->b, layout_.b_type, layout_.b_transposed ? u.col0 * layout_.ldb + k : k * layout_.ldb + u.col0);
+    return {from, kc, u.cols, k + kc * elements <= b.problem->depth};
   }
 
   const Layout& layout_;
@@ -327,6 +345,7 @@ class Runner {
   float* a_ = nullptr;
   int64_t packed_ = 0;
   int64_t work_ = 0;
+  uint64_t round_ = 0;  ///< one of all calls; never 0
 };
 
 template <class Args>

@@ -47,7 +47,15 @@ struct GemmPackB {
   float* out;                  ///< [kc][width]
 };
 
-/// One thread's share: rows x cols of C over k0..k1.
+/// A strip of B that is to be packed.
+struct GemmStrip {
+  const void* b = nullptr;  ///< element (its first step, its first column); nullptr: unknown
+  int64_t kc = 0, cols = 0;
+  bool whole = false;  ///< no step lacks half of its pair
+};
+
+/// One thread's share: rows x cols of C over k0..k1. Each kc steps are a pass over the tiles, with a strip of B packed for them: the strips
+/// of passes take turns in two places, and where B's rows allow it the last tiles of a pass pack the next strip while they multiply.
 struct GemmPiece {
   ALayout a_layout;
   const float* a;        ///< in place: the word (first row of the piece, step k0)
@@ -75,8 +83,9 @@ struct GemmPiece {
   bool last;    ///< k1 is the end: add the bias, round
   const void* bias;
   DType bias_type;
-  const void* next_b;  ///< what this thread will probably pack after this piece: as many columns of B from here; nullptr: unknown
-  float* b_strip;  ///< kc x cols rounded up to whole panels
+  GemmStrip next;      ///< of the piece that this thread will probably take after this one
+  float* b_strips[2];  ///< the places, the first pass's first: kc x cols rounded up to whole panels, this piece's and the next one's
+  bool b_ready;        ///< the first strip has been packed by the piece before
   float* c_group;  ///< where C is transposed: 2 kRows x cols rounded up
   float* c_strip;  ///< rows x cols rounded up, where C is bf16 and k1 - k0 > kc
 };
@@ -96,7 +105,8 @@ struct GemmTurned {
 INGOT_ISA_KERNEL(GemmTile, gemm_tile, ());
 INGOT_ISA_KERNEL(void, gemm_pack_a, (const GemmPackA& args));
 INGOT_ISA_KERNEL(void, gemm_pack_b, (const GemmPackB& args));
-INGOT_ISA_KERNEL(void, gemm_piece, (const GemmPiece& args));
+/// Returns whether the next piece's strip has been packed, in the place after the last pass's.
+INGOT_ISA_KERNEL(bool, gemm_piece, (const GemmPiece& args));
 /// Chains from f32 C, and to C with the bias added.
 INGOT_ISA_KERNEL(void, gemm_take_turned, (const GemmTurned& args));
 INGOT_ISA_KERNEL(void, gemm_put_turned, (const GemmTurned& args));

@@ -14,6 +14,16 @@ struct Lines {
   int64_t step, run, jump;
 };
 
+/// A vector of each row of B, or of each pair of rows, and its place in a strip.
+struct VectorsOfB {
+  const void* from;
+  int64_t ldb;
+  float* to;
+  int64_t width;  ///< words of a row of the strip's panel
+  int64_t count;  ///< 0: none
+  int64_t slow;   ///< steps for each, a power of two
+};
+
 /// Where a tile's chains come from and go to.
 struct TileIo {
   const float* in;  ///< nullptr: zeros
@@ -26,7 +36,8 @@ struct TileIo {
   int cols;
   const float* next;  ///< where the tile after this one starts, if it starts from C
   int64_t next_stride;
-  Lines fetch;          ///< brought to the level 2 cache, a line per k step
+  Lines fetch;          ///< brought to the level 2 cache, a line per k step; or
+  VectorsOfB pack;      ///< packed
   const float* b_rows;  ///< B where it lies, if the tile packs it
   int64_t ldb;
   const void* a_columns;  ///< A where it lies, if the tile packs it
@@ -133,6 +144,39 @@ struct RowsOfB {
     return x;
   }
   INGOT_INLINE void next() { at += ldb, strip += NV * kLanes; }
+};
+
+/// What a tile does besides multiplying, once a step: it fetches lines,
+struct Fetching {
+  const char* line;
+  int64_t step, run, jump, left;
+  explicit Fetching(const TileIo& io)
+      : line(io.fetch.from), step(io.fetch.step), run(io.fetch.run), jump(io.fetch.jump), left(run) {}
+  INGOT_INLINE void next() {
+    __builtin_prefetch(line, 0, 2);
+    line += step;
+    if (--left == 0) line += jump, left = run;
+  }
+};
+/// or packs a part of the strip of B that follows. Beyond its vectors it stores the last again.
+template <class T, int kRowsOfStep>
+struct PackingB {
+  static constexpr int64_t kAhead = 8;  // vectors
+  const T* at;
+  int64_t ldb;
+  float* to;
+  int64_t width, left, mask, steps = 0;
+  explicit PackingB(const TileIo& io)
+      : at(static_cast<const T*>(io.pack.from)), ldb(io.pack.ldb), to(io.pack.to), width(io.pack.width), left(io.pack.count), mask(io.pack.slow - 1) {}
+  INGOT_INLINE void next() {
+    if ((steps++ & mask) != 0) return;
+    for (int r = 0; r < kRowsOfStep; ++r) __builtin_prefetch(at + (kAhead * kRowsOfStep + r) * ldb);
+    if constexpr (kRowsOfStep == 2)
+      store(to, join_rows(at, at + ldb, kLanes));
+    else
+      store(to, load(at));
+    if (--left > 0) at += kRowsOfStep * ldb, to += width;
+  }
 };
 
 }  // namespace ingot::INGOT_ISA

@@ -1,0 +1,48 @@
+// device/cpu/piece_shares: every piece is taken once, a thread's own in order, another's from their end.
+#include "device/cpu/piece_shares.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace ingot::piece_shares_test {
+
+TEST(PieceShares, AThreadTakesItsOwnInOrderThenTheLastOfAnothers) {
+  PieceShares shares;
+  shares.deal(10, 17, 2);  // 10 12 14 16 and 11 13 15
+  std::vector<int64_t> pieces, next;
+  for (PieceShares::Taken t = shares.take(1); t.piece != PieceShares::kNone; t = shares.take(1)) pieces.push_back(t.piece), next.push_back(t.next);
+  EXPECT_EQ(pieces, (std::vector<int64_t>{11, 13, 15, 16, 14, 12, 10}));
+  const int64_t none = PieceShares::kNone;
+  EXPECT_EQ(next, (std::vector<int64_t>{13, 15, none, none, none, none, none}));
+  EXPECT_EQ(shares.take(0).piece, none);
+}
+
+TEST(PieceShares, FewerPiecesThanThreadsAndNone) {
+  PieceShares shares;
+  shares.deal(0, 1, 3);
+  EXPECT_EQ(shares.take(2).piece, 0);
+  EXPECT_EQ(shares.take(0).piece, PieceShares::kNone);
+  shares.deal(5, 5, 2);
+  EXPECT_EQ(shares.take(0).piece, PieceShares::kNone);
+}
+
+TEST(PieceShares, ThreadsTakeEveryPieceOnce) {
+  constexpr int kThreads = 4, kPieces = 1001;
+  PieceShares shares;
+  for (int round = 0; round < 50; ++round) {
+    shares.deal(0, kPieces, kThreads);
+    std::vector<std::atomic<int>> taken(kPieces);
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        for (PieceShares::Taken p = shares.take(t); p.piece != PieceShares::kNone; p = shares.take(t)) ++taken[static_cast<size_t>(p.piece)];
+      });
+    threads.clear();
+    for (const std::atomic<int>& times : taken) ASSERT_EQ(times, 1);
+  }
+}
+
+}  // namespace ingot::piece_shares_test
