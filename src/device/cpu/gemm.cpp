@@ -2,9 +2,10 @@
 //
 // A product is cut into blocks (rows x a range of k) whose packed A fits a budget, blocks are gathered into
 // rounds, and a round runs as two parallel loops over pieces (some rows and columns of one block): those of the
-// first columns, which pack A while they multiply, then the others. A piece packs its own strip of B and uses it
-// at once, so B needs no barrier and stays in the level 2 cache; a grouped product is only more problems. So no
-// pass over memory computes nothing. A that can be read where it lies is not packed, and a problem is one block.
+// first columns, which pack A while they multiply, then the others. A piece has its own strip of B, packed at its
+// beginning or by the thread's piece before while that multiplied, so B needs no barrier and stays in the level 2
+// cache; a grouped product is only more problems. So hardly a pass over memory computes nothing. A that can be read
+// where it lies is not packed, and a problem is one block.
 #include "device/cpu/gemm.h"
 
 #include <algorithm>
