@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -112,6 +113,13 @@ struct BackwardReads {
   uint32_t weight_in = 0, weight_out = 0;  ///< what backward_weight reads
 };
 
+/// An op from one of its outputs on: given that output in the place of `input`, and of its other inputs those in `others` (bits
+/// of slots), the same op with these attributes gives the other outputs, bit for bit.
+struct OpRest {
+  uint32_t output, input, others;
+  AttrBox attr;
+};
+
 struct Op {
   const char* name;
   std::vector<InputSlot> inputs;
@@ -138,6 +146,9 @@ struct Op {
   /// Of one whose cotangents are known before backward: inputs (bits of slots) whose gradients forward writes, where they
   /// are wanted; backward_input is not asked for them, a repetition of forward neither. nullptr: none. Observers do not see them.
   uint32_t (*early_gradients)(const void* attr) = nullptr;
+  /// Of one that ends something longer (a module, whose result it merges) and goes on from there: where its other outputs are
+  /// computed again while that output stays, only the rest runs, and what is behind it is not needed. nullptr or none: it runs whole.
+  std::optional<OpRest> (*rest)(const void* attr) = nullptr;
 };
 
 /// Which kernels a run may use. strict (default): f32 and bf16 problems must find a fast kernel, else an Error that

@@ -57,7 +57,7 @@ void Tape::fetch(int32_t id) {
   if (!v.away) {
     v.fetch_round = fetch_round_;  // chains of recomputation branch and meet again
     if (v.producer < 0 || !nodes_[static_cast<size_t>(v.producer)].recipe_held) return;
-    for (const int32_t input : nodes_[static_cast<size_t>(v.producer)].inputs)
+    for (const int32_t input : recipe_of(nodes_[static_cast<size_t>(v.producer)]).inputs)
       if (input >= 0) fetch(input);
     return;
   }

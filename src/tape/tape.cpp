@@ -285,7 +285,7 @@ void Tape::record(Node node) {
       node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
                                      [&](int32_t id) { return slots_[static_cast<size_t>(id)].fate == SlotFate::recompute; });
       if (node.recipe_held)
-        for (const int32_t id : node.inputs)
+        for (const int32_t id : recipe_of(node).inputs)
           if (id >= 0) hold(id);
       for (size_t i = 0; i < node.inputs.size(); ++i)
         if (node.inputs[i] >= 0 && node.op->inputs[i].kind != InputKind::data)
@@ -337,11 +337,11 @@ void Tape::settle(int32_t id) {
   if (!done || v.producer < 0) return;
   Node& producer = nodes_[static_cast<size_t>(v.producer)];
   if (!producer.recipe_held) return;
-  for (const int32_t out : producer.outputs) {
-    const Slot& o = slots_[static_cast<size_t>(out)];
-    if (o.handles > 0 || o.holds > 0) return;
-  }
-  release_recipe(producer);
+  const auto needed = [&](int32_t out) {
+    return out >= 0 && (slots_[static_cast<size_t>(out)].handles > 0 || slots_[static_cast<size_t>(out)].holds > 0);
+  };
+  const std::vector<int32_t> outputs = recipe_of(producer).outputs;
+  if (std::none_of(outputs.begin(), outputs.end(), needed)) release_recipe(producer);
 }
 
 void Tape::free_buffer(Slot& v) {
@@ -354,9 +354,19 @@ void Tape::free_buffer(Slot& v) {
   v.present = v.arriving = false;
 }
 
+Node Tape::recipe_of(const Node& node) const {
+  const std::optional<OpRest> rest = node.op->rest != nullptr ? node.op->rest(node.attr.data()) : std::nullopt;
+  if (!rest || slots_[static_cast<size_t>(node.outputs[rest->output])].fate == SlotFate::recompute) return node;
+  Node r{node.op, rest->attr, node.inputs, node.outputs, node.segment};
+  for (size_t i = 0; i < r.inputs.size(); ++i)
+    if (!(rest->others >> i & 1u)) r.inputs[i] = -1;
+  r.inputs[rest->input] = std::exchange(r.outputs[rest->output], -1);
+  return r;
+}
+
 void Tape::release_recipe(Node& node) {
   node.recipe_held = false;
-  for (const int32_t id : node.inputs)
+  for (const int32_t id : recipe_of(node).inputs)
     if (id >= 0) unhold(id);
 }
 
@@ -366,24 +376,26 @@ void Tape::materialise(int32_t id) {
   if (slots_[static_cast<size_t>(id)].arriving) return arrive(slots_[static_cast<size_t>(id)]);
   const int32_t index = slots_[static_cast<size_t>(id)].producer;
   INGOT_CHECK(index >= 0 && nodes_[static_cast<size_t>(index)].recipe_held, "value {} cannot be recomputed", id);
-  Node& node = nodes_[static_cast<size_t>(index)];
+  const Node node = recipe_of(nodes_[static_cast<size_t>(index)]);
   for (const int32_t input : node.inputs)
     if (input >= 0) materialise(input);
   const std::vector<Tensor> in = inputs_of(node);
-  std::vector<Tensor> out;
-  for (const int32_t output : node.outputs) {
-    Slot& v = slots_[static_cast<size_t>(output)];
+  std::vector<Tensor> out(node.outputs.size());
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (node.outputs[o] < 0) continue;
+    Slot& v = slots_[static_cast<size_t>(node.outputs[o])];
     if (v.arriving) arrive(v);
     forget_ticket(v);
     if (!v.present) allocate(v, "recomputed");
-    out.push_back(tensor_of(output));
+    out[o] = tensor_of(node.outputs[o]);
   }
   run_forward(node, in, out, true);
   for (const int32_t output : node.outputs) {  // what nobody waits for was only a by-product
+    if (output < 0) continue;
     Slot& v = slots_[static_cast<size_t>(output)];
     if (v.holds == 0 && v.handles == 0) free_buffer(v);
   }
-  release_recipe(node);
+  release_recipe(nodes_[static_cast<size_t>(index)]);
 }
 
 void Tape::seed(const Value& value, const Tensor& cotangent) {

@@ -4,8 +4,8 @@
 //
 // Lifetimes. A Value is a counted handle. A value's buffer lives while handles exist or a recorded node still needs it
 // for backward. A policy may let the buffer go when the last handle does: under recompute its producer runs again when
-// backward asks for it (kernels are pure, so the bits are the same); under offload it is written to a slower tier while
-// the next segment runs forward, and read back while the segment after its own runs backward.
+// backward asks for it, or the rest of it behind an output that stays (kernels are pure: same bits); under offload it is
+// written to a slower tier while the next segment runs forward, and read back while the segment after its own runs backward.
 // Transfers. What an op receives from other ranks may arrive while later ops run: the tape waits when somebody reads it,
 // and keeps what is being sent until then. An op by rows (ops/op.h) begins with the rows that were this rank's own. While backward has transfers, weight gradients of a layer are computed where
 // something waits, at the latest at the layer's end.
@@ -52,7 +52,7 @@ class ParameterKeeper {
 
 /// A named run of nodes; the unit by which backward advances.
 struct Segment {
-  const char* name;  ///< "embed", "attention", "route", "dispatch", "experts", "combine", "mlp", "head"
+  const char* name;  ///< "embed", "attention", "route", "dispatch", "experts", "combine", "mlp", "head", "stream"
   int layer;         ///< -1 outside layers
   int32_t first_node;
   int32_t end_node;
@@ -75,7 +75,7 @@ struct Node {
   std::vector<int32_t> inputs, outputs;
   int32_t segment;
   bool differentiable = false;  ///< some output needs a gradient
-  bool recipe_held = false;     ///< inputs are held so that outputs can be recomputed
+  bool recipe_held = false;     ///< what recipe_of() reads is held so that outputs can be recomputed
 };
 
 enum class Direction { forward, backward_input, backward_weight };
@@ -201,10 +201,9 @@ class Tape {
     int32_t fetch_round = -1;  ///< the last fetch_segment that came by
     Tensor gradient;
     Block gradient_block;
-    bool gradient_written = false, gradient_owned = false;
+    bool gradient_written = false, gradient_owned = false, gradient_done = false;  ///< done: released, but for being lent
     int32_t transfer = -1, gradient_transfer = -1;  ///< that the value, or its gradient, arrives with
     int32_t lent = 0, gradient_lent = 0;            ///< transfers that send it
-    bool gradient_done = false;                     ///< released, but for being lent
   };
   /// An operation between ranks that nobody has waited for, and the slots that it reads and writes.
   struct Transfer {
@@ -249,6 +248,7 @@ class Tape {
   void fetch(int32_t id);
   void arrive(Slot& v);
   void forget_ticket(Slot& v);
+  Node recipe_of(const Node& node) const;  ///< forms its outputs again (those that are not -1): itself, or its op's rest
   void release_recipe(Node& node);
   void materialise(int32_t id);
   void backward_node(int32_t index);

@@ -272,6 +272,30 @@ void check_accumulate(const OpCase& c, bool in_double) {
   }
 }
 
+void check_rest(const OpCase& c) {
+  if (c.op->rest == nullptr) return;
+  for (const Kernel& kernel : c.op->kernels)
+    for (const bool in_double : {false, true}) {
+      Run whole(c, in_double), again(c, in_double);
+      const OpCall call = whole.full_call();
+      const std::optional<OpRest> rest = c.op->rest(call.attr_data);
+      if (!rest || kernel.refuse(call) != nullptr) continue;
+      kernel.forward(call);
+      std::vector<Tensor> in(call.in.size()), out(again.out());
+      for (size_t i = 0; i < in.size(); ++i)
+        if (rest->others >> i & 1u) in[i] = call.in[i];
+      in[rest->input] = call.out[rest->output];
+      out[rest->output] = {};
+      OpCall part{rest->attr.data(), in, out, {}, {}};
+      part.scratch = again.full_call().scratch;
+      ASSERT_EQ(kernel.refuse(part), nullptr) << c.name << ": " << kernel.name;
+      kernel.forward(part);
+      for (size_t o = 0; o < out.size(); ++o)
+        if (o != rest->output)
+          expect_same_bits(out[o], call.out[o], out[o].bytes(), fmt::format("{}: rest by {}, output {}", c.name, kernel.name, c.op->outputs[o].name));
+    }
+}
+
 void check_invariance(const OpCase& c) {
   Run base(c, false);
   if (c.op->kernels.size() < 2 || base.kernel().refuse(base.full_call()) != nullptr) return;
@@ -317,6 +341,7 @@ void check_op(const OpCase& c) {
   check_fast(c);
   check_accumulate(c, true);
   check_accumulate(c, false);
+  check_rest(c);
   check_invariance(c);
 }
 

@@ -22,7 +22,7 @@ struct ParityProblem {
   std::string model;       ///< of small_models.h
   int64_t layers = 0;      ///< 0: as the small model
   int64_t rows = 4;        ///< sequences of the whole batch, a multiple of 4
-  bool recompute = false;  ///< every output that backward reads is computed again
+  bool recompute = false;  ///< every output that backward reads is computed again, but for the streams of every other layer
   bool starve = false;     ///< every token goes to the first experts
   bool mask_last = false;  ///< the last half of the rows has no valid target
   bool own_load = false;   ///< balance losses of the micro-batch's load, not of one that is given

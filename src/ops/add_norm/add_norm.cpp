@@ -52,6 +52,14 @@ BackwardReads reads(const void* attr_data) {
   return r;
 }
 
+/// Once the stream is merged, the norm needs nothing else.
+std::optional<OpRest> rest(const void* attr_data) {
+  auto attr = *static_cast<const AddNormAttr*>(attr_data);
+  if (attr.merge == MergeKind::none) return std::nullopt;
+  attr.merge = MergeKind::none;
+  return OpRest{.output = kStream, .input = kX, .others = slot_bit(kWeight) | slot_bit(kBias), .attr = AttrBox(attr)};
+}
+
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const AddNormAttr*>(attr_data);
   static const char* const kNorms[] = {"rms", "layer"};
@@ -63,22 +71,23 @@ std::string print(const void* attr_data) {
 }  // namespace
 
 const Op& add_norm_op() {
-  static const Op op{"add_norm",
-                     {{"x"},
-                      {"y", InputKind::activation, true},
-                      {"stream_scale", InputKind::parameter, true},
-                      {"stream_bias", InputKind::parameter, true},
-                      {"y_scale", InputKind::parameter, true},
-                      {"y_bias", InputKind::parameter, true},
-                      {"weight", InputKind::parameter, true},
-                      {"bias", InputKind::parameter, true}},
-                     {{"stream"}, {"h"}, {"rstd", false}, {"mean", false}},
-                     reads,
-                     infer,
-                     cost,
-                     add_norm_scratch_bytes,
-                     print,
-                     add_norm_kernels()};
+  static const Op op{.name = "add_norm",
+                     .inputs = {{"x"},
+                                {"y", InputKind::activation, true},
+                                {"stream_scale", InputKind::parameter, true},
+                                {"stream_bias", InputKind::parameter, true},
+                                {"y_scale", InputKind::parameter, true},
+                                {"y_bias", InputKind::parameter, true},
+                                {"weight", InputKind::parameter, true},
+                                {"bias", InputKind::parameter, true}},
+                     .outputs = {{"stream"}, {"h"}, {"rstd", false}, {"mean", false}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .scratch_bytes = add_norm_scratch_bytes,
+                     .print = print,
+                     .kernels = add_norm_kernels(),
+                     .rest = rest};
   return op;
 }
 

@@ -26,8 +26,14 @@ void add_norm_reference_forward(const OpCall& call) {
       if (attr.merge == MergeKind::add) s[i] = x[i] + y[i];
       if (attr.merge == MergeKind::affine) s[i] = (x[i] + bx[d]) * sx[d];
       if (attr.merge == MergeKind::scaled) s[i] = (y[i] + by[d]) * sy[d] + (x[i] + bx[d]) * sx[d];
-      mean[t] += s[i];
     }
+  }
+  if (attr.merge != MergeKind::none) {  // the norm is of what later ops read, rounded
+    store(call.out[0], s);
+    s = load(call.out[0]);
+  }
+  for (size_t t = 0; t < rows; ++t) {
+    for (size_t d = 0; d < width; ++d) mean[t] += s[t * width + d];
     mean[t] = attr.norm == NormKind::layer ? mean[t] / static_cast<double>(width) : 0;
     double square = 0;
     for (size_t d = 0; d < width; ++d) square += (s[t * width + d] - mean[t]) * (s[t * width + d] - mean[t]);
@@ -35,7 +41,6 @@ void add_norm_reference_forward(const OpCall& call) {
     for (size_t d = 0; d < width; ++d)
       h[t * width + d] = (s[t * width + d] - mean[t]) * rstd[t] * (w.empty() ? 1 : w[d]) + (b.empty() ? 0 : b[d]);
   }
-  if (attr.merge != MergeKind::none) store(call.out[0], s);
   store(call.out[1], h);
   store(call.out[2], rstd);
   if (attr.norm == NormKind::layer) store(call.out[3], mean);
