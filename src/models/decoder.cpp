@@ -346,15 +346,17 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
   return s;
 }
 
-void Decoder::take_skip(Context& c, Stream& s, const Block& b) const {
+void Decoder::take_skip(Context& c, Stream& s, const Block& b, int64_t layer) const {
   if (b.skip_scale < 0) return;
+  c.tape.begin_segment("stream", static_cast<int>(layer));
   settle(c, s);
   s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.skips.back(), {}, c.param(b.skip_scale));
   s.skips.pop_back();
 }
 
-void Decoder::mix_input(Context& c, Stream& s, const Block& b) const {
+void Decoder::mix_input(Context& c, Stream& s, const Block& b, int64_t layer) const {
   if (b.input_mix.stream < 0) return;
+  c.tape.begin_segment("stream", static_cast<int>(layer));
   settle(c, s);
   s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.origin_TD, c.param(b.input_mix.stream), c.param(b.input_mix.origin));
 }
@@ -381,14 +383,15 @@ void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
 
 void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
   if (!config_.unet_skips || layer >= config_.layers / 2) return;
+  c.tape.begin_segment("stream", static_cast<int>(layer));
   settle(c, s);
   s.skips.push_back(s.x_TD);
 }
 
 void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const {
+  take_skip(c, s, b, layer);
+  mix_input(c, s, b, layer);
   c.tape.begin_segment("attention", static_cast<int>(layer));
-  take_skip(c, s, b);
-  mix_input(c, s, b);
   attend(c, s, b, layer);
   c.tape.begin_segment("mlp", static_cast<int>(layer));
   feed_forward(c, s, b, layer, balance);

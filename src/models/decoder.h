@@ -150,8 +150,8 @@ class Decoder {
   void settle(Context& c, Stream& s) const;
   /// Rows of the vocabulary's matrix, which tensor ranks have in parts, for the rows outside of tensor regions.
   Value look_up(Context& c, const Value& ids_T) const;
-  void take_skip(Context& c, Stream& s, const Block& b) const;
-  void mix_input(Context& c, Stream& s, const Block& b) const;
+  void take_skip(Context& c, Stream& s, const Block& b, int64_t layer) const;
+  void mix_input(Context& c, Stream& s, const Block& b, int64_t layer) const;
   void attend(Context& c, Stream& s, const Block& b, int64_t layer) const;
   void feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const;
   void leave_skip(Context& c, Stream& s, int64_t layer) const;

@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<std::string>& module_names() {
   static const std::vector<std::string> names = {"embed",    "attention", "mlp",     "route", "shared",
-                                                 "dispatch", "experts",   "combine", "head"};
+                                                 "dispatch", "experts",   "combine", "head",  "stream"};
   return names;
 }
 
@@ -82,7 +82,7 @@ const std::vector<PolicyRung>& policy_ladder() {
        {},
        "the feed-forward parts run forward twice"},
       {{"attention/", "route/"}, {}, "every block runs forward twice"},
-      {{}, {"add_norm.stream", "embedding"}, "the residual stream goes to disk"},
+      {{}, {"add_norm.stream", "stream/", "embedding"}, "the residual stream goes to disk"},
   };
   return ladder;
 }

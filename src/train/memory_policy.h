@@ -10,8 +10,10 @@ namespace ingot {
 
 /// Policy from names. A name is "op" or "op.output", everywhere or in one module: "module/op",
 /// "module/op.output"; or "module/": all that the module computes from the residual stream (the stream itself
-/// stays, so that recomputation ends at the module's start). Modules are the tape's segments: embed,
-/// attention, mlp, route, shared, dispatch, experts, combine, head. What both lists name is computed again.
+/// stays, so that recomputation ends at the module's start: add_norm forms h from the stream alone). Modules are
+/// the tape's segments: embed, attention, mlp, route, shared, dispatch, experts, combine, head, and stream: what
+/// blocks hand on beside add_norm's streams (mixed streams, the state of ZAYA1's routers). Naming those, or
+/// add_norm, chains the recomputation of blocks: all are alive at once. What both lists name is computed again.
 /// Immutable.
 class NamedPolicy final : public SlotPolicy {
  public:

@@ -287,8 +287,66 @@ TEST_F(TapeTest, WholeModulesComputedAgainHaveTheSameBits) {
     const Pass all = pass(*model, {.policy = &everything});
     EXPECT_EQ(differing(keep, all, name), "") << name;
     EXPECT_LT(all.peak, keep.peak) << name;
+    EXPECT_LE(all.peak, lowest) << name;
     EXPECT_EQ(all.live_after, 0) << name;
   }
+}
+
+TEST_F(TapeTest, RecomputationEndsAtTheStream) {
+  /// What is repeated, and how far ahead of backward.
+  struct Repetitions final : TapeObserver {
+    void tensor(const std::string&, const Tensor&) override {}
+    bool wants_tensors() const override { return false; }
+    void ran(const OpRun& r) override {
+      if (r.direction != Direction::forward && r.segment.layer >= 0) reached = std::min(reached, r.segment.layer);
+      if (!r.again) return;
+      ++repeated[r.op.name];
+      if (r.segment.layer >= 0) {
+        EXPECT_GE(r.segment.layer, reached - 1) << r.op.name << " runs again layers before backward gets there";
+      }
+    }
+    int reached = 0;  ///< lowest layer
+    std::map<std::string, int> repeated;
+  };
+  for (const std::string& name : small_model_names()) {
+    SCOPED_TRACE(name);
+    const auto model = small_model(name, Precision::f32());
+    const ModelConfig& m = model->config();
+    const auto repetitions = [&](const std::vector<std::string>& names) {
+      Repetitions seen;
+      seen.reached = static_cast<int>(m.layers + m.mtp.modules());
+      const NamedPolicy policy(names);
+      pass(*model, {.policy = &policy, .observer = &seen});
+      return seen.repeated;
+    };
+    const std::map<std::string, int> norms = repetitions({"add_norm.h"});
+    EXPECT_EQ(norms.size(), 1u) << "nothing before the merge";
+    EXPECT_EQ(norms.count("add_norm"), 1u);
+    EXPECT_GT(repetitions(kModules).size(), 2u);
+  }
+}
+
+TEST_F(TapeTest, EveryRungOfTheLadderHasTheSameBits) {
+  const TempDir folder;
+  const auto tier = file_offload_tier(folder.path());
+  for (const std::string& name : small_model_names())
+    for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
+      const auto model = small_model(name, precision);
+      const Pass keep = pass(*model, {});
+      std::vector<std::string> recompute, offload;
+      for (const PolicyRung& rung : policy_ladder()) {
+        recompute.insert(recompute.end(), rung.recompute.begin(), rung.recompute.end());
+        offload.insert(offload.end(), rung.offload.begin(), rung.offload.end());
+        const NamedPolicy policy(recompute, offload);
+        for (const bool defer : {false, true}) {
+          PoisonArena poison;
+          const TapeOptions options{.defer_weight_gradients = defer, .policy = &policy, .tier = tier.get()};
+          const Pass again = pass(*model, options, HeadMode::store, &poison);
+          EXPECT_EQ(differing(keep, again, name), "") << name << ": " << rung.cost;
+          EXPECT_EQ(again.live_after, 0) << name << ": " << rung.cost;
+        }
+      }
+    }
 }
 
 TEST_F(TapeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {

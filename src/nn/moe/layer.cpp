@@ -108,8 +108,7 @@ int64_t MoeLayer::row_bound(const Context& c, int64_t tokens) const {
 MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_state_below_TR, int64_t layer) const {
   const int l = static_cast<int>(layer);
   const DType type = c.precision().compute;
-  c.tape.begin_segment("route", l);
-  RouterOutput r = router_.forward(c, h_TD, router_state_below_TR);
+  RouterOutput r = router_.forward(c, h_TD, router_state_below_TR, l);
   const RouteResult chosen = choose(c, r.logits_TE, c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{}, l);
   BalanceLosses losses{chosen.aux_loss, chosen.z_loss, {}};
   if (o_.sequence_balance) {

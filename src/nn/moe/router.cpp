@@ -34,11 +34,13 @@ Router::Router(ParameterTable& table, const std::string& prefix, const RouterOpt
   out_ = matrix(".out.weight", classes, o.hidden);
 }
 
-RouterOutput Router::forward(Context& c, const Value& h_TD, const Value& state_below_TR) const {
+RouterOutput Router::forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const {
   const auto [compute, stream] = c.precision();
+  c.tape.begin_segment(o_.zaya ? "stream" : "route", layer);
   if (!o_.zaya) return {linear(c.tape, stream, h_TD, c.param(weight_)), {}};
   Value r_TR = linear(c.tape, stream, h_TD, c.param(down_), c.param(down_bias_));
   if (!o_.first) r_TR = add(c.tape, stream, r_TR, state_below_TR, c.param(eda_));
+  c.tape.begin_segment("route", layer);
   const AddNormAttr norm{NormKind::rms, MergeKind::none, compute, o_.eps};
   Value n_TR = add_norm(c.tape, norm, r_TR, {}, {}, c.param(norm_)).h;
   Value a_TR = linear(c.tape, compute, n_TR, c.param(fc1_), c.param(fc1_bias_));

@@ -24,7 +24,8 @@ struct RouterOutput {
 class Router {
  public:
   Router(ParameterTable& table, const std::string& prefix, const RouterOptions& options);
-  RouterOutput forward(Context& c, const Value& h_TD, const Value& state_below_TR) const;
+  /// The segment "route" of `layer`; what r comes from belongs to "stream", because the layer above goes on from it.
+  RouterOutput forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const;
 
  private:
   RouterOptions o_;
