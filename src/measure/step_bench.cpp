@@ -84,6 +84,10 @@ TrainingStep::TrainingStep(const Recipe& recipe)
       optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed), optimizer_views(model_.weights(), gradients_)),
       runner_(model_, gradients_),
       policy_(recipe.memory.recompute, recipe.memory.offload) {
+  if (!recipe.memory.limit.empty())
+    throw Error(fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it", recipe.memory.limit),
+                "name what is computed again or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', --memory.offload=...; "
+                "`ingot run --plan --memory.limit=...` prints the names that it chooses");
   if (policy_.offloads()) tier_ = file_offload_tier(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
   model_.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
   model_.weights().refresh_compute();

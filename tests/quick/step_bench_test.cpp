@@ -106,6 +106,12 @@ TEST(BenchStep, RefusesWhatIsNoModelOrStep) {
   const auto unknown = bench({"gpt-11m"});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_NE(unknown.output.find("gpt-10m"), std::string::npos) << "names the nearest\n" << unknown.output;
+  for (const char* what : {"step", "ops"}) {  // refused, not ignored
+    const auto limited = test::run_process({INGOT_BINARY, "bench", what, "zaya-tiny", "--vocab=31", "--length=16", "--memory.limit=1GiB"});
+    EXPECT_EQ(limited.exit_code, 1);
+    EXPECT_NE(limited.output.find("memory.limit is 1GiB"), std::string::npos) << limited.output;
+    EXPECT_NE(limited.output.find("--memory.recompute="), std::string::npos) << limited.output;
+  }
   EXPECT_EQ(bench(tiny({"--micro=3"})).exit_code, 1);
   EXPECT_EQ(bench(tiny({"--model.no_such_field=1"})).exit_code, 1);
   EXPECT_EQ(bench({"gpt-10m", "--trials=0"}).exit_code, 3);
