@@ -28,7 +28,7 @@ class Shape:
 PLAIN = ["--model.norm_bias=false", "--model.attention_bias=false", "--model.mlp_bias=false", "--model.mlp=gelu", "--optimizer.matrices=adamw"]
 SMALL = ["--batch=12", "--length=256", "--vocab=65", *PLAIN]
 EXPERTS = ["--model.moe.experts=8", "--model.moe.top_k=2", "--model.moe.hidden=768"]
-# What 124M computes again, at no cost in speed.
+# What 124M computes again.
 AGAIN = '--memory.recompute=["activation", "add_norm.h"%s]'
 SHAPES = {
     "dense-10m": Shape("gpt-10m", SMALL, ["--batch=12"], [6, 6, 384, 65, 12, 256], 3072, 1.3, 0.80),

@@ -61,6 +61,14 @@ std::string ops_table(const StepBenchReport& r) {
   return text + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n", 1e3 * sum, 1e3 * (passes - sum));
 }
 
+/// A step needs names, not a limit.
+const Recipe& without_limit(const Recipe& recipe) {
+  if (recipe.memory.limit.empty()) return recipe;
+  throw Error(fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it", recipe.memory.limit),
+              "name what is computed again or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', --memory.offload=...; "
+              "`ingot run --plan --memory.limit=...` prints the names that it chooses");
+}
+
 }  // namespace
 
 Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& more) {
@@ -78,16 +86,12 @@ Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& mor
 }
 
 TrainingStep::TrainingStep(const Recipe& recipe)
-    : recipe_(recipe),
+    : recipe_(without_limit(recipe)),
       model_(recipe.model, recipe.run.model_precision()),
       gradients_(model_.weights().table(), model_.weights().placement(), DType::f32),
       optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed), optimizer_views(model_.weights(), gradients_)),
       runner_(model_, gradients_),
       policy_(recipe.memory.recompute, recipe.memory.offload) {
-  if (!recipe.memory.limit.empty())
-    throw Error(fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it", recipe.memory.limit),
-                "name what is computed again or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', --memory.offload=...; "
-                "`ingot run --plan --memory.limit=...` prints the names that it chooses");
   if (policy_.offloads()) tier_ = file_offload_tier(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
   model_.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
   model_.weights().refresh_compute();

@@ -114,7 +114,7 @@ struct BackwardReads {
 };
 
 /// An op from one of its outputs on: given that output in the place of `input`, and of its other inputs those in `others` (bits
-/// of slots), the same op with these attributes gives the other outputs, bit for bit.
+/// of slots), the same op with these attributes gives the other outputs, bit for bit. In that call the output is an undefined tensor.
 struct OpRest {
   uint32_t output, input, others;
   AttrBox attr;

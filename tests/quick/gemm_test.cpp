@@ -279,6 +279,20 @@ TEST_F(Gemm, LargeEnoughForEveryPathOfThePlan) {
   check({33, 100, 2400, DType::bf16, DType::bf16, DType::bf16, false, true, false, true});
 }
 
+TEST_F(Gemm, PiecesWhoseLastTilesPackTheNextStrip) {
+  const int before = num_threads();
+  each_isa([] {
+    for (const int threads : {1, 2}) {  // several pieces each
+      set_num_threads(threads);
+      check({600, 480, 128, DType::bf16, DType::bf16, DType::f32});
+      check({1021, 480, 128, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
+      check({100, 480, 130, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to do it slowly
+      check({600, 475, 127, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
+    }
+  });
+  set_num_threads(before);
+}
+
 TEST_F(Gemm, RowsDoNotDependOnTheirNumberOrTheThreads) {
   const int64_t n = 100, k = 700, most = 4096;
   Matrix a(most, k, DType::f32, 1), b(n, k, DType::bf16, 2), all(most, n, DType::f32, 3);

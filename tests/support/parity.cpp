@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string_view>
 
 #include "base/philox.h"
 
@@ -13,7 +14,7 @@ namespace ingot::test {
 namespace {
 
 /// Norms are computed again from their streams in every other layer, and from what was merged there in the others.
-class RecomputeAll final : public SlotPolicy {
+class RecomputeNearlyAll final : public SlotPolicy {
  public:
   SlotFate fate(const Op& op, int output, const Segment& segment) const override {
     const bool stream = std::string_view(op.outputs[static_cast<size_t>(output)].name) == "stream";
@@ -98,7 +99,7 @@ void all_reduce(Communicator& group, Array& values) {
 }
 
 TapeOptions parity_tape(const ParityProblem& problem, GradientSink* sink) {
-  static const RecomputeAll recompute;
+  static const RecomputeNearlyAll recompute;
   return {.policy = problem.recompute ? &recompute : nullptr, .sink = sink};
 }
 

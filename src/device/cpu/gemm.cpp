@@ -119,7 +119,8 @@ bool reads_columns(const Layout& layout, int64_t n) {
 }
 
 /// Whether that is faster for an average m x n x k. A tall TN packs the smaller operand (B is packed by the way), which must repay
-/// turning C; of NT, weights for a few rows are read in place instead of being packed for them.
+/// turning C; of NT, weights for few rows are read in place instead of being turned for them, and the rows turned instead, which must save
+/// twice what turning C costs.
 bool faster_transposed(const Layout& layout, int64_t m, int64_t n, int64_t k) {
   if (layout.b_packed || layout.lower_only || !is_operand(layout.b_type)) return false;  // A is not rounded while it is packed
   if (layout.a_transposed) return !layout.b_transposed && k * (m - n) >= m * n && !reads_columns(layout, m);
@@ -196,7 +197,7 @@ class Runner {
   }
 
   void multiply(int64_t first, int64_t last) {
-    const int64_t threads = work_ < kInlineWork ? 1 : num_threads();
+    const int64_t threads = std::min<int64_t>(work_ < kInlineWork ? 1 : num_threads(), last - first);
     plan_.shares.deal(first, last, threads);
     parallel_for(threads, 1, [&](int64_t thread, int64_t) {
       for (PieceShares::Taken t = plan_.shares.take(thread); t.piece != PieceShares::kNone; t = plan_.shares.take(thread))

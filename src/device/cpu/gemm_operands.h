@@ -1,5 +1,5 @@
 // Where the chains and the operands of a register tile lie, and how it walks along them: packed, in place, or in place and packed by
-// the way. Included only by isa_gemm.cpp.
+// the way. Included only by isa_gemm.cpp and gemm_tiles.h.
 //
 // An operand is begun, read and moved on once a step; what a walk does besides reading is hidden behind the multiplications.
 #pragma once

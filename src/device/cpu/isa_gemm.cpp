@@ -1,5 +1,8 @@
 // One thread's piece of a matrix product, for one instruction set. See gemm_kernels.h.
+#include "device/cpu/gemm_chain.h"
 #include "device/cpu/gemm_kernels.h"
+#include "device/cpu/gemm_operands.h"
+#include "device/cpu/gemm_tile.h"
 #include "device/cpu/gemm_tiles.h"
 #include "device/cpu/int8_kernels.h"
 #include "device/cpu/simd.h"
@@ -65,15 +68,19 @@ Strip make_strip(const GemmPiece& p, int64_t k, int64_t kc, float* place, bool r
   return {place, even * kc, even};
 }
 
+constexpr int64_t kSlow = 4;  // steps for a line of B: one a step would be more than memory gives
+
 /// What the last `tiles` tiles of a pass do for the strip that follows, a part each: they pack a part of a vector of its columns, or bring
-/// to the level 2 cache some columns of transposed B, else some rows of a line's width. The first tiles would do it too early (A passes
-/// through that cache meanwhile), and a line a step would be more than memory gives: where there are tiles enough, it takes `slow` steps.
+/// to the level 2 cache some columns of transposed B, else some rows of a line's width. The first tiles would do it too early: A passes
+/// through that cache meanwhile.
 struct Ahead {
   GemmStrip strip;
-  float* place = nullptr;  ///< of the strip; nullptr: they fetch
-  int64_t slow = 1, first = 0, tiles = 0;  ///< the number of the first of them
+  float* place = nullptr;  ///< where the strip is packed; nullptr: they fetch
+  int64_t slow = 1;        ///< steps for a line: kSlow where there are tiles enough
+  int64_t first = 0, tiles = 0;  ///< the number of the first of them
   Lines lines{nullptr, 0, 1, 0};
-  int64_t parts = 1, part_jump = 0, jump = 0;  ///< bytes from part to part of a line's width, and from one width to the next
+  int64_t parts = 1;                 ///< of a line's width of rows
+  int64_t part_jump = 0, jump = 0;  ///< bytes from part to part, and from one width, or some columns, to the next
 };
 
 /// The strip of the piece's own steps from k on.
@@ -83,31 +90,21 @@ GemmStrip strip_from(const GemmPiece& p, int64_t k) {
           !p.pairs || 2 * (k + kc) <= p.depth};
 }
 
-/// Whether whole tiles of `kc` steps can pack it. Pairs have no tile that packs its own strip by the way; in f32 it repays only where A is
-/// read without a detour.
+/// Whether whole tiles of `kc` steps can pack it. Pairs have no tile that packs its own strip by the way; in f32 it repays only where A
+/// is read without a detour.
 bool tiles_pack_ahead(const GemmPiece& p, const GemmStrip& next, int64_t kc) {
   const bool rows = !p.b_transposed && !p.lower_only && p.a_source == nullptr;
-  return rows && (p.pairs || (p.b_type == DType::f32 && p.a_layout == ALayout::packed)) && next.whole && next.kc > 0 && next.kc <= kc && next.kc % 4 == 0 && next.cols % kLanes == 0;
+  const bool repays = p.pairs || (p.b_type == DType::f32 && p.a_layout == ALayout::packed);
+  return rows && repays && next.whole && next.kc <= kc && next.kc % kSlow == 0 && next.cols % kLanes == 0;
 }
 
-Ahead ahead_of(const GemmPiece& p, const GemmStrip& next, int64_t kc, float* place, bool ready) {
-  constexpr int64_t kSlow = 4;
-  Ahead a;
-  if (p.b_packed || next.b == nullptr || kc == 0) return a;
-  a.strip = next;
-  const int64_t panels = (p.cols + kCols - 1) / kCols, whole = p.rows / kRows * panels;
-  const int64_t free = whole - (ready || p.pairs ? 0 : panels), vectors = next.cols / kLanes;
-  if (tiles_pack_ahead(p, next, kc) && free >= vectors) {
-    a.place = place;
-    a.slow = free >= 2 * kSlow * vectors ? kSlow : 1;
-    a.tiles = vectors * a.slow, a.first = whole - a.tiles;
-    return a;
-  }
-  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size;
+void fetch_ahead(const GemmPiece& p, int64_t whole_tiles, Ahead& a) {
+  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size, kc = a.strip.kc;
   const int64_t lines_of_column = (kc * elements * size + 63) / 64, columns = kc / lines_of_column > 1 ? kc / lines_of_column : 1;
-  const int64_t least = p.b_transposed ? (p.cols + columns - 1) / columns : (p.cols * size + 63) / 64;
-  a.slow = whole < 2 * kSlow * least ? 1 : kSlow, a.tiles = least * a.slow, a.first = whole > a.tiles ? whole - a.tiles : 0;
-  const auto* from = static_cast<const char*>(next.b);
+  const int64_t least = p.b_transposed ? (a.strip.cols + columns - 1) / columns : (a.strip.cols * size + 63) / 64;
+  a.slow = whole_tiles < 2 * kSlow * least ? 1 : kSlow, a.tiles = least * a.slow;
+  a.first = whole_tiles > a.tiles ? whole_tiles - a.tiles : 0;
+  const auto* from = static_cast<const char*>(a.strip.b);
   if (p.b_transposed) {
     a.lines = {from, 64 / a.slow, lines_of_column * a.slow, row - lines_of_column * 64};
     a.jump = (columns + a.slow - 1) / a.slow * row;
@@ -115,6 +112,21 @@ Ahead ahead_of(const GemmPiece& p, const GemmStrip& next, int64_t kc, float* pla
     a.lines = {from, 0, a.slow, elements * row};
     a.parts = a.slow, a.part_jump = kc / a.slow * elements * row, a.jump = 64;
   }
+}
+
+Ahead ahead_of(const GemmPiece& p, const GemmStrip& next, int64_t kc, float* place, bool ready) {
+  Ahead a;
+  if (p.b_packed || next.b == nullptr || next.kc == 0) return a;
+  a.strip = next;
+  const int64_t panels = (p.cols + kCols - 1) / kCols, whole = p.rows / kRows * panels;
+  const int64_t free = whole - (ready || p.pairs ? 0 : panels), vectors = next.cols / kLanes;
+  if (!tiles_pack_ahead(p, next, kc) || free < vectors) {
+    fetch_ahead(p, whole, a);
+    return a;
+  }
+  a.place = place;
+  a.slow = free >= 2 * kSlow * vectors ? kSlow : 1;
+  a.tiles = vectors * a.slow, a.first = whole - a.tiles;
   return a;
 }
 
@@ -180,7 +192,7 @@ Lines fetched_by(const GemmPiece& p, const Pass& pass, int64_t i, int64_t panel,
     const int64_t elements = p.pairs ? 2 : 1, size = p.a_type == DType::bf16 ? 2 : 4;
     return {static_cast<const char*>(source_of(p, i + kRows, elements * pass.k)), elements * p.lda * size, pass.kc + 1, 0};
   }
-  if (p.c_transposed && i % kGroup != 0) {
+  if (p.c_transposed && i % kGroup != 0 && (pass.end || !pass.parks)) {
     const int64_t size = p.c_type == DType::bf16 ? 2 : 4, row = p.ldc * size;
     const int64_t first = panel * pass.strip.cols, rows = min64(pass.strip.cols, p.cols - first);
     return {static_cast<const char*>(p.c) + (p.col0 + first) * row + (i - kRows) * size, row, rows, -rows * row};
@@ -228,8 +240,8 @@ void run_panel(const GemmPiece& p, const Pass& pass, int64_t i, int64_t rows, in
   const bool on_edge = p.lower_only && rows == kRows && panel == kCols;  // of the triangle: only the vectors that touch it
   const int64_t cols = on_edge ? min64(panel, width_of(p.row0 + i + rows - p.col0 - j)) : panel;
   TileIo io = chains_of(p, pass, i, j, cols);
-  const int64_t place = j / strip.cols, number = i / kRows * ((p.cols + kCols - 1) / kCols) + place;
-  io.fetch = fetched_by(p, pass, i, place, number);
+  const int64_t of_row = j / strip.cols, number = i / kRows * ((p.cols + kCols - 1) / kCols) + of_row;
+  io.fetch = fetched_by(p, pass, i, of_row, number);
   io.pack = packed_ahead(p, pass, rows == kRows ? number : -1);
   const bool packs_b = i == 0 && !pass.ready && tile_packs_b(p, cols);
   const bool packs_a = tile_packs_a(p, pass, i) && !packs_b && cols == panel;
@@ -248,7 +260,7 @@ void run_panel(const GemmPiece& p, const Pass& pass, int64_t i, int64_t rows, in
                                          : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel) / kLanes);
   const int64_t step = pass.k - p.k0;
   const float* a = p.a_layout == ALayout::packed ? packed_a(p, pass, i) : p.a_layout == ALayout::rows ? p.a + i * p.lda + step : p.a + step * p.lda + i;
-  run(pass.kc, a, strip.b + place * strip.panel, io);
+  run(pass.kc, a, strip.b + of_row * strip.panel, io);
 }
 
 /// The tiles of kGroup rows.

@@ -24,7 +24,7 @@ struct RouterOutput {
 class Router {
  public:
   Router(ParameterTable& table, const std::string& prefix, const RouterOptions& options);
-  /// The segment "route" of `layer`; what r comes from belongs to "stream", because the layer above goes on from it.
+  /// The segment "route" of `layer`; what ZAYA1's r comes from belongs to "stream", because the layer above goes on from it.
   RouterOutput forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const;
 
  private:

@@ -129,7 +129,7 @@ void forward(const OpCall& call) {
     return;
   }
   const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
-  each_chunk(rows, head_chunk(a.chunk, rows, vocabulary), [&](Chunk c) {
+  each_chunk(rows, head_chunk(a.chunk, rows, vocabulary, call.in[weight].dim(1)), [&](Chunk c) {
     form_logits(call, c, l);
     if (a.mode != HeadMode::gradient) return statistics(call, c, l);
     HeadCotangents p{};
@@ -152,7 +152,8 @@ void backward_input(const OpCall& call) {
     copy_tensor(call.d_in[x], call.out[d_x]);
     return;
   }
-  const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0), chunk = head_chunk(a.chunk, rows, vocabulary);
+  const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0);
+  const int64_t chunk = head_chunk(a.chunk, rows, vocabulary, call.in[weight].dim(1));
   const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
   each_chunk(rows, chunk, [&](Chunk c) {
     HeadCotangents p{};

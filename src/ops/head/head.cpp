@@ -57,8 +57,8 @@ int64_t scratch_bytes(const OpCall& call) {
   // One chunk of logits, and one of a bf16 input gradient formed in fp32.
   const auto& a = call.attr<HeadAttr>();
   if (!call.in[weight].defined()) return 0;  // mode gradient has no work left
-  const int64_t vocabulary = call.in[weight].dim(0);
-  return int64_t{4} * head_chunk(a.chunk, call.in[x].dim(0), vocabulary) * (head_row_stride(vocabulary) + call.in[weight].dim(1));
+  const int64_t vocabulary = call.in[weight].dim(0), width = call.in[weight].dim(1);
+  return int64_t{4} * head_chunk(a.chunk, call.in[x].dim(0), vocabulary, width) * (head_row_stride(vocabulary) + width);
 }
 
 uint32_t early_gradients(const void* attr_data) {

@@ -17,11 +17,11 @@ enum Out : uint32_t { logprob, lse, entropy, kl, best, logits, d_x };
 /// share a set of the caches (device/cpu/gemm_kernels.h).
 inline int64_t head_row_stride(int64_t vocabulary) { return vocabulary % 1024 == 0 ? vocabulary + 16 : vocabulary; }
 
-/// Rows of a chunk, without a choice of the attribute: as many as 32 MiB of logits hold, at least 256. Few would pack the weight anew
-/// for little work each, and add up its gradient as often.
-inline int64_t head_chunk(int32_t chosen, int64_t rows, int64_t vocabulary) {
-  constexpr int64_t kLogits = int64_t{8} << 20, kLeast = 256;
-  const int64_t fitting = chosen > 0 ? chosen : std::max(kLeast, kLogits / std::max<int64_t>(vocabulary, 1));
+/// Rows of a chunk, without a choice of the attribute: as many as 32 MiB of logits and input gradients hold, at least 256. Few would pack
+/// the weight anew for little work each, and add up its gradient as often.
+inline int64_t head_chunk(int32_t chosen, int64_t rows, int64_t vocabulary, int64_t width) {
+  constexpr int64_t kRoom = int64_t{8} << 20, kLeast = 256, kRound = 16;
+  const int64_t fitting = chosen > 0 ? chosen : std::max(kLeast, kRoom / std::max<int64_t>(vocabulary + width, 1) / kRound * kRound);
   return std::clamp<int64_t>(rows, 1, fitting);
 }
 

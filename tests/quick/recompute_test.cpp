@@ -1,0 +1,165 @@
+// What is kept, computed again or moved to disk changes memory and time, and no bit: by op, by module, on every rung of the ladder.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "support/tape_pass.h"
+#include "tape/tape.h"
+#include "train/memory_policy.h"
+
+namespace ingot::test::recompute_test {
+
+using RecomputeTest = AnyKernel;
+
+TEST_F(RecomputeTest, RecomputationHasTheSameBitsAndALowerPeak) {
+  std::vector<std::string> ops;
+  for (const Op* op : all_ops()) ops.emplace_back(op->name);
+  for (const std::string& name : small_model_names()) {
+    const Pass keep = pass(name);
+    for (const std::string& op : ops) {
+      const NamedPolicy policy({op});
+      const Pass again = pass(name, {.policy = &policy});
+      EXPECT_EQ(differing(keep, again, name), "") << name << " recomputes " << op;
+      EXPECT_EQ(again.live_after, 0) << name << " recomputes " << op;
+    }
+    const NamedPolicy all(ops);
+    const Pass deferred = pass(name, {.defer_weight_gradients = true, .policy = &all});
+    EXPECT_EQ(differing(keep, deferred, name), "") << name << " recomputes everything and defers";
+    const NamedPolicy usual({"activation", "add_norm.h"});
+    const Pass cheap = pass(name, {.policy = &usual});
+    EXPECT_EQ(differing(keep, cheap, name), "") << name;
+    EXPECT_LT(cheap.peak, keep.peak) << name;
+  }
+}
+
+const std::vector<std::string> kModules = {"attention/", "mlp/", "route/", "shared/", "dispatch/", "experts/", "combine/"};
+
+TEST_F(RecomputeTest, WholeModulesComputedAgainHaveTheSameBits) {
+  for (const std::string& name : small_model_names()) {
+    const auto model = small_model(name, Precision::f32());
+    const Pass keep = pass(*model, {});
+    int64_t lowest = keep.peak;
+    for (const std::string& module : kModules) {
+      const NamedPolicy policy({module});
+      const Pass again = pass(*model, {.policy = &policy});
+      EXPECT_EQ(differing(keep, again, name), "") << name << " computes again " << module;
+      lowest = std::min(lowest, again.peak);
+    }
+    const NamedPolicy everything(kModules);
+    const Pass all = pass(*model, {.policy = &everything});
+    EXPECT_EQ(differing(keep, all, name), "") << name;
+    EXPECT_LT(all.peak, keep.peak) << name;
+    EXPECT_LE(all.peak, lowest) << name;
+    EXPECT_EQ(all.live_after, 0) << name;
+  }
+}
+
+TEST_F(RecomputeTest, RecomputationEndsAtTheStream) {
+  /// What is repeated, and how far ahead of backward.
+  struct Repetitions final : TapeObserver {
+    void tensor(const std::string&, const Tensor&) override {}
+    bool wants_tensors() const override { return false; }
+    void ran(const OpRun& r) override {
+      if (r.direction != Direction::forward && r.segment.layer >= 0) reached = std::min(reached, r.segment.layer);
+      if (!r.again) return;
+      ++repeated[r.op.name];
+      if (r.segment.layer >= 0) {
+        EXPECT_GE(r.segment.layer, reached - 1) << r.op.name << " runs again layers before backward gets there";
+      }
+    }
+    int reached = 0;  ///< lowest layer
+    std::map<std::string, int> repeated;
+  };
+  for (const std::string& name : small_model_names()) {
+    SCOPED_TRACE(name);
+    const auto model = small_model(name, Precision::f32());
+    const ModelConfig& m = model->config();
+    const auto repetitions = [&](const std::vector<std::string>& names) {
+      Repetitions seen;
+      seen.reached = static_cast<int>(m.layers + m.mtp.modules());
+      const NamedPolicy policy(names);
+      pass(*model, {.policy = &policy, .observer = &seen});
+      return seen.repeated;
+    };
+    const std::map<std::string, int> norms = repetitions({"add_norm.h"});
+    EXPECT_EQ(norms.size(), 1u) << "nothing before the merge";
+    EXPECT_EQ(norms.count("add_norm"), 1u);
+    EXPECT_GT(repetitions(kModules).size(), 2u);
+  }
+}
+
+TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
+  const TempDir folder;
+  const auto tier = file_offload_tier(folder.path());
+  for (const std::string& name : small_model_names())
+    for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
+      const auto model = small_model(name, precision);
+      const Pass keep = pass(*model, {});
+      std::vector<std::string> recompute, offload;
+      for (const PolicyRung& rung : policy_ladder()) {
+        recompute.insert(recompute.end(), rung.recompute.begin(), rung.recompute.end());
+        offload.insert(offload.end(), rung.offload.begin(), rung.offload.end());
+        const NamedPolicy policy(recompute, offload);
+        for (const bool defer : {false, true}) {
+          PoisonArena poison;
+          const TapeOptions options{.defer_weight_gradients = defer, .policy = &policy, .tier = tier.get()};
+          const Pass again = pass(*model, options, HeadMode::store, &poison);
+          EXPECT_EQ(differing(keep, again, name), "") << name << ": " << rung.cost;
+          EXPECT_EQ(again.live_after, 0) << name << ": " << rung.cost;
+        }
+      }
+    }
+}
+
+TEST_F(RecomputeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
+  const TempDir folder;
+  const auto tier = file_offload_tier(folder.path());
+  std::vector<std::string> ops;
+  for (const Op* op : all_ops()) ops.emplace_back(op->name);
+  for (const std::string& name : small_model_names()) {
+    const auto model = small_model(name, Precision::f32());
+    const Pass keep = pass(*model, {});
+    const NamedPolicy all({}, ops), mixed({"activation", "experts/"}, {"add_norm", "attention/", "dispatch/"});
+    for (const NamedPolicy* policy : {&all, &mixed})
+      for (const bool defer : {false, true}) {
+        const Pass away = pass(*model, {.defer_weight_gradients = defer, .policy = policy, .tier = tier.get()});
+        EXPECT_EQ(differing(keep, away, name), "") << name;
+        EXPECT_EQ(away.live_after, 0) << name;
+        if (!defer) {
+          EXPECT_LT(away.peak, keep.peak) << name;
+        }
+      }
+    PoisonArena poison;
+    const Pass poisoned = pass(*model, {.policy = &mixed, .tier = tier.get()}, HeadMode::store, &poison);
+    EXPECT_EQ(differing(keep, poisoned, name), "") << name << ": somebody reads what was freed";
+  }
+}
+
+TEST_F(RecomputeTest, NobodyReadsWhatWasFreed) {
+  for (const std::string& name : small_model_names())
+    for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
+      const auto model = small_model(name, precision);
+      PoisonArena poison;
+      EXPECT_EQ(differing(pass(*model, {}), pass(*model, {}, HeadMode::store, &poison), name), "") << name;
+    }
+}
+
+TEST_F(RecomputeTest, AForwardWithoutBackwardLeavesTheTierEmpty) {
+  const TempDir folder;
+  const auto tier = file_offload_tier(folder.path());
+  const NamedPolicy policy({}, {"linear"});
+  const auto model = small_model("llama", Precision::f32());
+  const data::Batch batch = packed_batch(1, 64, kDocuments, model->config().vocab);
+  const MicroBatch mb = micro_batch(batch, 0, 1);
+  GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
+  HeapArena arena;
+  {
+    Tape tape(arena, {.policy = &policy, .tier = tier.get(), .sink = &gradients});
+    Context c{tape, model->weights(), &mb.rows, tape.leaf(mb.positions)};
+    model->decoder().forward(c, tape.leaf(mb.ids));
+    EXPECT_GT(arena.live_bytes(), 0);
+  }
+  EXPECT_EQ(arena.live_bytes(), 0);
+}
+
+}  // namespace ingot::test::recompute_test
