@@ -10,12 +10,12 @@ struct MachinePeak {
 };
 
 /// Measures with `threads` threads of the pool's kind (0: num_threads()) for the active instruction set, in
-/// about 0.1 s. Rates of arithmetic are the median of 5 runs of some 3 ms, long enough to meet the interrupts and the clock that work
-/// meets (runs of 0.2 ms, the best of which counts, give 2 % more); of reading the best. Starts its own threads; not for use while
-/// kernels run.
+/// about 0.1 s: what the machine gives undisturbed, so that a busy minute at the start does not lower a whole
+/// run's speed of light (the best of several short runs). Starts its own threads; not for use while kernels run.
 MachinePeak machine_peak(int threads = 0);
 
-/// The first numbers only, in about 0.02 s each.
+/// The first two as benchmarks want them, beside what they time: sustained, the median of 5 runs of some 3 ms, which meet
+/// the interrupts and the clock that work meets; 2 % less on a quiet machine. In about 0.02 s each.
 double fma_peak_gflops(int threads = 0);
 double dot_peak_gflops(int threads = 0);
 
