@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/expected.h"
+#include "base/piece_shares.h"
 
 namespace ingot {
 namespace {
@@ -59,33 +60,41 @@ struct Job {
   int64_t count;
   int64_t grain;
   Ahead expected;  ///< where it is empty, what was expected before still is
-  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
   std::mutex error_mutex;
   std::exception_ptr error;
 
-  void work() {
-    inside_region = true;
-    for (;;) {
-      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= count) break;
-      try {
-        fn(context, begin, std::min(begin + grain, count));
-      } catch (...) {
-        const std::lock_guard lock(error_mutex);
-        if (!error) error = std::current_exception();
-        next.store(count, std::memory_order_relaxed);
-      }
+  void run_piece(int64_t piece) {
+    try {
+      fn(context, piece * grain, std::min((piece + 1) * grain, count));
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+      failed.store(true, std::memory_order_relaxed);
     }
+  }
+  bool goes_on() const { return !failed.load(std::memory_order_relaxed); }
+
+  void work(PieceShares& shares, int thread) {
+    inside_region = true;
+    for (int64_t piece = 0; goes_on() && (piece = shares.take(thread).piece) != PieceShares::kNone;) run_piece(piece);
+    inside_region = false;
+  }
+  void work_alone() {
+    inside_region = true;
+    for (int64_t piece = 0; goes_on() && piece * grain < count; ++piece) run_piece(piece);
     inside_region = false;
   }
 };
 
 /// The caller publishes a job in one word: its number, how many workers may still join, how many are inside. A worker joins by
 /// changing that word: on the way to work it waits for no lock, and cannot come too late to a job that is over.
+///
+/// Each has a run of the job's pieces, the caller the first; where all workers may join, each has the same one every time.
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i](std::stop_token stop) { loop(stop, i == 1); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i](std::stop_token stop) { loop(stop, i); });
   }
   ~Pool() {
     for (auto& w : workers_) w.request_stop();
@@ -96,15 +105,17 @@ class Pool {
   /// Runs the job on the caller and up to helpers workers. Callers from several threads take turns.
   void run(Job& job, int helpers) {
     if (workers_.empty() || helpers <= 0 || !turn_.try_lock()) {  // busy pool (another rank's kernel): do it alone
-      job.work();
+      job.work_alone();
       return;
     }
     const std::lock_guard turn(turn_, std::adopt_lock);
     job_ = &job;
     const auto places = std::min<uint64_t>(static_cast<uint64_t>(helpers), workers_.size());
+    shares_.deal(0, (job.count + job.grain - 1) / job.grain, static_cast<int64_t>(places) + 1);
+    places_ = static_cast<int>(places);
     state_.store((number_of(state_.load(std::memory_order_relaxed)) + 1) << 32 | places * kPlace);
     if (sleepers_.load() > 0) wake_sleepers();
-    job.work();
+    job.work(shares_, 0);
     state_.fetch_and(~(kPlace * kInside), std::memory_order_relaxed);  // nobody joins any more
     for (int spin = 0; (state_.load(std::memory_order_acquire) & kInside) != 0; ++spin) {
       if (spin < 20000) cpu_relax();
@@ -115,13 +126,19 @@ class Pool {
  private:
   static constexpr uint64_t kPlace = uint64_t{1} << 16, kInside = kPlace - 1;
   static uint64_t number_of(uint64_t state) { return state >> 32; }
+  static int free_places(uint64_t state) { return static_cast<int>(state / kPlace % kPlace); }
+
+  /// Which thread of the job a worker is that has joined it in this state.
+  int thread_of(int worker, uint64_t state) const {
+    return places_ + 1 == size() ? worker : places_ - free_places(state) + 1;
+  }
 
   void wake_sleepers() {
     { const std::lock_guard lock(mutex_); }  // whoever is about to sleep has looked before, and is notified, or looks after
     wake_.notify_all();
   }
 
-  void loop(const std::stop_token& stop, bool fetches) {
+  void loop(const std::stop_token& stop, int worker) {
     uint64_t seen = 0, state = 0;
     Ahead ahead;
     const auto news = [&] { return number_of(state = state_.load()) != seen || stop.stop_requested(); };
@@ -135,10 +152,10 @@ class Pool {
         sleepers_.fetch_sub(1);
       }
       seen = number_of(state);
-      while (number_of(state) == seen && state / kPlace % kPlace > 0)
+      while (number_of(state) == seen && free_places(state) > 0)
         if (state_.compare_exchange_weak(state, state - kPlace + 1, std::memory_order_acquire)) {
-          job_->work();
-          if (fetches && job_->expected.bytes > 0) ahead = job_->expected;
+          job_->work(shares_, thread_of(worker, state));
+          if (worker == 1 && job_->expected.bytes > 0) ahead = job_->expected;
           state_.fetch_sub(1, std::memory_order_release);
           break;
         }
@@ -150,7 +167,9 @@ class Pool {
   std::condition_variable wake_;
   std::atomic<int> sleepers_{0};
   std::atomic<uint64_t> state_{0};  ///< number of the job << 32 | free places << 16 | workers inside
-  Job* job_ = nullptr;              ///< read by who has joined
+  Job* job_ = nullptr;              ///< this and what follows: read by who has joined
+  PieceShares shares_;
+  int places_ = 0;
   std::vector<std::jthread> workers_;
 };
 

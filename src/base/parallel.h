@@ -1,4 +1,5 @@
-// Threads for kernels: one process-wide pool and `parallel_for`. Which thread runs which piece is not defined, so a
+// Threads for kernels: one process-wide pool and `parallel_for`. Each thread begins with the same part of the range every time, and so finds in
+// its caches what it wrote there, but one that ends early takes from others: which thread runs which piece is not defined, so a
 // kernel's result must not depend on it (docs/numerics.md: every output element has one writer and one order).
 // A call from inside a parallel region, or from a thread that set `ScopedThreads(1)`, runs inline.
 //

@@ -82,6 +82,26 @@ TEST(Parallel, JobsFollowEachOtherAtAnyPace) {
   }
 }
 
+/// Every piece waits until all have begun, so that no thread can take another's.
+TEST(Parallel, AThreadBeginsWithTheSamePartEveryTime) {
+  constexpr int kThreads = 3;
+  const int before = num_threads();
+  set_num_threads(kThreads);
+  std::array<std::thread::id, kThreads> first;
+  for (int job = 0; job < 100; ++job) {
+    std::array<std::thread::id, kThreads> threads;
+    std::atomic<int> begun{0};
+    parallel_for(kThreads, 1, [&](int64_t piece, int64_t) {
+      threads[static_cast<size_t>(piece)] = std::this_thread::get_id();
+      for (++begun; begun < kThreads;) std::this_thread::yield();
+    });
+    if (job == 0) first = threads;
+    ASSERT_EQ(threads, first) << job;
+  }
+  EXPECT_EQ(first[0], std::this_thread::get_id());
+  set_num_threads(before);
+}
+
 TEST(Files, AtomicWriteReplaces) {
   const test::TempDir dir;
   FileSystem& fs = real_file_system();

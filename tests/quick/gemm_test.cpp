@@ -284,12 +284,23 @@ TEST_F(Gemm, PiecesWhoseLastTilesPackTheNextStrip) {
   each_isa([] {
     for (const int threads : {1, 2}) {  // several pieces each
       set_num_threads(threads);
-      check({600, 480, 128, DType::bf16, DType::bf16, DType::f32});
-      check({1021, 480, 128, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
-      check({100, 480, 130, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to do it slowly
-      check({600, 475, 127, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
+      check({600, 240, 48, DType::bf16, DType::bf16, DType::f32});
+      check({1021, 240, 48, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
+      check({100, 240, 50, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to do it slowly
+      check({600, 235, 47, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
     }
   });
+  set_num_threads(before);
+}
+
+TEST_F(Gemm, ThreadsPackRowsOfTheirOwn) {
+  const int before = num_threads();
+  for (const int threads : {1, 2, 3, 5}) {
+    set_num_threads(threads);
+    check({1203, 33, 64, DType::bf16, DType::bf16, DType::f32, true});
+    check({1600, 5, 2100, DType::bf16, DType::bf16, DType::f32, true, false, true});  // k in two rounds
+    check({800, 400, 40, DType::f32, DType::f32, DType::f32, true});
+  }
   set_num_threads(before);
 }
 

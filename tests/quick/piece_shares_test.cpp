@@ -1,5 +1,5 @@
-// device/cpu/piece_shares: every piece is taken once, a thread's own in order, another's from their end.
-#include "device/cpu/piece_shares.h"
+// base/piece_shares: every piece is taken once, a thread's own in order, another's from their end.
+#include "base/piece_shares.h"
 
 #include <gtest/gtest.h>
 
@@ -11,12 +11,12 @@ namespace ingot::piece_shares_test {
 
 TEST(PieceShares, AThreadTakesItsOwnInOrderThenTheLastOfAnothers) {
   PieceShares shares;
-  shares.deal(10, 17, 2);  // 10 12 14 16 and 11 13 15
+  shares.deal(10, 17, 2);  // 10 to 12 and 13 to 16
   std::vector<int64_t> pieces, next;
   for (PieceShares::Taken t = shares.take(1); t.piece != PieceShares::kNone; t = shares.take(1)) pieces.push_back(t.piece), next.push_back(t.next);
-  EXPECT_EQ(pieces, (std::vector<int64_t>{11, 13, 15, 16, 14, 12, 10}));
+  EXPECT_EQ(pieces, (std::vector<int64_t>{13, 14, 15, 16, 12, 11, 10}));
   const int64_t none = PieceShares::kNone;
-  EXPECT_EQ(next, (std::vector<int64_t>{13, 15, none, none, none, none, none}));
+  EXPECT_EQ(next, (std::vector<int64_t>{14, 15, 16, none, none, none, none}));
   EXPECT_EQ(shares.take(0).piece, none);
 }
 
@@ -27,6 +27,15 @@ TEST(PieceShares, FewerPiecesThanThreadsAndNone) {
   EXPECT_EQ(shares.take(0).piece, PieceShares::kNone);
   shares.deal(5, 5, 2);
   EXPECT_EQ(shares.take(0).piece, PieceShares::kNone);
+}
+
+TEST(PieceShares, RunsOfOnesOwn) {
+  PieceShares shares;
+  shares.begin(4, 3);
+  shares.set_run(0, 4, 9), shares.set_run(1, 9, 9), shares.set_run(2, 9, 10);
+  std::vector<int64_t> pieces;
+  for (const int thread : {2, 1, 1, 0, 2, 0, 0}) pieces.push_back(shares.take(thread).piece);
+  EXPECT_EQ(pieces, (std::vector<int64_t>{9, 8, 7, 4, 6, 5, PieceShares::kNone}));  // 1 looks at 2, then at 0
 }
 
 TEST(PieceShares, ThreadsTakeEveryPieceOnce) {

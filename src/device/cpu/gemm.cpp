@@ -15,9 +15,9 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/piece_shares.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/matvec.h"
-#include "device/cpu/piece_shares.h"
 #include "device/cpu/scratch.h"
 
 namespace ingot {
@@ -32,6 +32,7 @@ constexpr int64_t kFewColumns = 1536;     // for so many, A by columns is not pa
 constexpr int64_t kMaxPieceRows = 1024;
 constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
+constexpr int64_t kMinOwnRows = 384;      // fewer rows of packed A for a thread would not either
 constexpr int64_t kTailParts = 4;
 constexpr int64_t kMaxTailSteps = 4096;   // of k, so that a part's B is still in a cache
 constexpr int64_t kFewRows = 64;
@@ -85,8 +86,9 @@ struct Plan {
   std::vector<Problem> problems;
   std::vector<Block> blocks;
   std::vector<PieceUnit> pieces;
-  std::vector<PieceUnit> tail;
-  int64_t leading = 0;  ///< the first of them pack A
+  int64_t leading = 0;             ///< the first of them pack A
+  std::vector<int64_t> runs;       ///< where each thread's begin, first of those, then of the others; and the end
+  std::vector<PieceUnit> planned;  ///< before they are dealt
   PieceShares shares;
 };
 
@@ -156,6 +158,8 @@ class Runner {
     return layout_.pairs ? p.depth % 2 == 0 && layout_.lda % 2 == 0 : layout_.a_type == DType::f32;
   }
 
+  int64_t packed_floats(int64_t rows, int64_t k0, int64_t k1) const { return round_up(round_up(rows, tile_.rows) * (k1 - k0), 16); }
+
   void add(const Problem& p) {
     // bf16 results cannot park a chain in C, so their k is never cut into rounds.
     const int64_t k = steps_of(p);
@@ -167,19 +171,22 @@ class Runner {
     }
     const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(k, kMaxChunk)) : 1;
     const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(k, chunks), 16));
+    const int64_t apart = ceil_div(num_threads(), static_cast<int64_t>(plan_.problems.size()));
     const int64_t most = std::max<int64_t>(64, kPackedFloats / chunk);
-    const int64_t rows = round_up(ceil_div(p.m, ceil_div(p.m, most)), tile_.rows);
-    for (int64_t row0 = 0; row0 < p.m; row0 += rows)
-      for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += chunk) {
-        const int64_t k1 = std::min(k, k0 + chunk);
-        const int64_t count = std::min(rows, p.m - row0);
-        const int64_t floats = round_up(count, tile_.rows) * (k1 - k0);
-        if (k0 > 0 || packed_ + floats > kPackedFloats) flush();
-        const int64_t kc =
-            round_up(ceil_div(k1 - k0, std::max<int64_t>(1, ceil_div(k1 - k0, kMaxBlock))), 16);
-        plan_.blocks.push_back({&p, row0, count, k0, k1, std::max<int64_t>(kc, 16), packed_});
-        packed_ += round_up(floats, 16);
+    const int64_t own = round_up(ceil_div(p.m * apart, most), apart);  // so many that each thread has its own
+    const int64_t parts = p.m / own >= kMinOwnRows ? own : ceil_div(p.m, most);
+    const int64_t rows = round_up(ceil_div(p.m, parts), 2 * tile_.rows);
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += chunk) {
+      if (k0 > 0) flush();
+      const int64_t k1 = std::min(k, k0 + chunk);
+      const int64_t kc = round_up(ceil_div(k1 - k0, std::max<int64_t>(1, ceil_div(k1 - k0, kMaxBlock))), 16);
+      for (int64_t row0 = 0; row0 < p.m; row0 += rows) {
+        const int64_t count = std::min(rows, p.m - row0), floats = packed_floats(count, k0, k1);
+        if (packed_ + floats > kPackedFloats) flush();
+        plan_.blocks.push_back({&p, row0, count, k0, k1, std::max<int64_t>(kc, 16), 0});
+        packed_ += floats;
       }
+    }
   }
 
   /// Runs the blocks gathered so far.
@@ -187,18 +194,35 @@ class Runner {
     static std::atomic<uint64_t> rounds{0};
     if (plan_.blocks.empty()) return;
     round_ = ++rounds;
+    place_packed();
     plan_pieces();
-    a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(packed_, 16) * 4));
-    const auto pieces = static_cast<int64_t>(plan_.pieces.size());
-    multiply(0, plan_.leading);
-    multiply(plan_.leading, pieces);
+    a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, packed_ > 0 ? num_threads() * kPackedFloats * 4 : 64));
+    multiply(0);
+    multiply(1);
     plan_.blocks.clear();
     packed_ = 0;
   }
 
-  void multiply(int64_t first, int64_t last) {
-    const int64_t threads = std::min<int64_t>(work_ < kInlineWork ? 1 : num_threads(), last - first);
-    plan_.shares.deal(first, last, threads);
+  /// Packed A lies where the thread that packs it has packed before: the lines are in its caches.
+  void place_packed() {
+    const int64_t threads = num_threads();
+    int64_t before = 0, region = 0, offset = 0;
+    for (Block& b : plan_.blocks) {
+      if (b.a_offset == kInPlace) continue;
+      const int64_t floats = packed_floats(b.rows, b.k0, b.k1);
+      const int64_t own = (2 * before + floats) * threads / std::max<int64_t>(1, 2 * packed_);
+      if (own != region) region = own, offset = 0;
+      b.a_offset = region * kPackedFloats + offset;
+      before += floats, offset += floats;
+    }
+  }
+
+  /// The leading pieces, or the others.
+  void multiply(int part) {
+    const int64_t threads = work_ < kInlineWork ? 1 : num_threads();
+    const int64_t* runs = plan_.runs.data() + part * num_threads();
+    plan_.shares.begin(0, threads);
+    for (int64_t t = 0; t < threads; ++t) plan_.shares.set_run(t, runs[t], threads == 1 ? runs[num_threads()] : runs[t + 1]);
     parallel_for(threads, 1, [&](int64_t thread, int64_t) {
       for (PieceShares::Taken t = plan_.shares.take(thread); t.piece != PieceShares::kNone; t = plan_.shares.take(thread))
         run_piece(static_cast<size_t>(t.piece), static_cast<size_t>(t.next));
@@ -211,39 +235,59 @@ class Runner {
     work_ = 0;
     for (const Block& b : plan_.blocks) work_ += b.rows * b.problem->n * std::max<int64_t>(1, b.k1 - b.k0);
     const int64_t target = std::max<int64_t>(work_ / (num_threads() * 8), kInlineWork / 2);
+    plan_.runs.clear();
     for (const Block& b : plan_.blocks) plan_leading(b, target);
+    deal(false);
     plan_.leading = static_cast<int64_t>(plan_.pieces.size());
-    for (const Block& b : plan_.blocks) {
-      const int64_t n = b.problem->n;
-      const int64_t panel_work = std::min(n, tile_.cols) * b.rows * std::max<int64_t>(1, b.k1 - b.k0);
-      const int64_t most = layout_.b_packed ? 1 : kMaxPanels;
-      const int64_t panels = std::clamp<int64_t>(target / panel_work, 1, most);
-      const int64_t wanted = std::max(ceil_div(panel_work, target), ceil_div(b.rows, kMaxPieceRows));
-      const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
-      const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
-      for (int64_t row = 0; row < b.rows; row += rows)  // those of the same rows follow each other: A stays in a cache
-        for (int64_t col0 = leading_columns(b), cols = 0; col0 < n; col0 += cols) {
-          cols = columns_of_piece(n - col0, panels * tile_.cols);
-          add_piece(b, col0, cols, row, std::min(rows, b.rows - row));
-        }
-    }
-    split_tail();
+    for (const Block& b : plan_.blocks) plan_others(b, target);
+    deal(true);
+    plan_.runs.push_back(static_cast<int64_t>(plan_.pieces.size()));
   }
 
-  /// The last pieces are cut into up to kTailParts, so that threads end together; not where each part would turn B again for itself, or
-  /// read it again from memory.
-  void split_tail() {
-    if (num_threads() == 1 || (layout_.b_transposed && !layout_.c_transposed)) return;
-    const auto count = static_cast<int64_t>(plan_.pieces.size());
-    const int64_t tail = std::min<int64_t>(num_threads(), count - plan_.leading);
-    plan_.tail.assign(plan_.pieces.end() - tail, plan_.pieces.end());
-    plan_.pieces.resize(static_cast<size_t>(count - tail));
-    for (const PieceUnit& u : plan_.tail) {
-      const bool cached = u.block->k1 - u.block->k0 <= kMaxTailSteps;
-      const int64_t rows = cached ? std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows)) : u.rows;
-      for (int64_t row = u.row; row < u.row + u.rows; row += rows)
-        plan_.pieces.push_back({u.block, u.col0, u.cols, row, std::min(rows, u.row + u.rows - row)});
+  /// Those of the same rows follow each other: A stays in a cache.
+  void plan_others(const Block& b, int64_t target) {
+    const int64_t n = b.problem->n;
+    const int64_t panel_work = std::min(n, tile_.cols) * b.rows * std::max<int64_t>(1, b.k1 - b.k0);
+    const int64_t most = layout_.b_packed ? 1 : kMaxPanels;
+    const int64_t panels = std::clamp<int64_t>(target / panel_work, 1, most);
+    // Where rows are split, so that each thread has as many of them.
+    const int64_t alike = plan_.blocks.size() == 1 ? num_threads() : 1, by_work = ceil_div(panel_work, target), least = ceil_div(b.rows, kMaxPieceRows);
+    const int64_t wanted = by_work > 1 || least > 1 ? std::max(by_work / alike * alike, round_up(least, alike)) : 1;
+    const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
+    const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
+    for (int64_t row = 0; row < b.rows; row += rows)
+      for (int64_t col0 = leading_columns(b), cols = 0; col0 < n; col0 += cols) {
+        cols = columns_of_piece(n - col0, panels * tile_.cols);
+        add_piece(b, col0, cols, row, std::min(rows, b.rows - row));
+      }
+  }
+
+  static int64_t work_of(const PieceUnit& u) { return u.rows * u.cols * std::max<int64_t>(1, u.block->k1 - u.block->k0); }
+
+  /// To each thread the planned pieces whose middle lies in its part of the work, so that it multiplies the rows of A that it has packed.
+  void deal(bool split_ends) {
+    const int64_t threads = num_threads();
+    const size_t runs = plan_.runs.size() + static_cast<size_t>(threads);
+    int64_t all = 0, before = 0, thread = 0;
+    for (const PieceUnit& u : plan_.planned) all += work_of(u);
+    const auto thread_of = [&](const PieceUnit& u) { return (2 * before + work_of(u)) * threads / (2 * all); };
+    for (const PieceUnit& u : plan_.planned) {
+      for (const int64_t own = thread_of(u); thread <= own; ++thread) plan_.runs.push_back(static_cast<int64_t>(plan_.pieces.size()));
+      before += work_of(u);
+      const bool ends = &u == &plan_.planned.back() || thread_of(*(&u + 1)) >= thread;
+      split_ends && ends ? split(u) : plan_.pieces.push_back(u);
     }
+    plan_.runs.resize(runs, static_cast<int64_t>(plan_.pieces.size()));
+    plan_.planned.clear();
+  }
+
+  /// A thread's last piece is cut into up to kTailParts, so that threads end together; not where each part would turn B again for itself,
+  /// or read it again from memory.
+  void split(const PieceUnit& u) {
+    const bool repays = num_threads() > 1 && (!layout_.b_transposed || layout_.c_transposed) && u.block->k1 - u.block->k0 <= kMaxTailSteps;
+    const int64_t rows = repays ? std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows)) : u.rows;
+    for (int64_t row = u.row; row < u.row + u.rows; row += rows)
+      plan_.pieces.push_back({u.block, u.col0, u.cols, row, std::min(rows, u.row + u.rows - row)});
   }
 
   /// Columns of the pieces that pack A: one panel, so that each row is packed once.
@@ -271,7 +315,7 @@ class Runner {
       row = first;
       if (rows <= 0) return;
     }
-    plan_.pieces.push_back({&b, col0, cols, row, rows});
+    plan_.planned.push_back({&b, col0, cols, row, rows});
   }
 
   /// `next`: the piece that this thread will probably take after it; no piece's index: unknown.
