@@ -14,16 +14,34 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMapFrom = int64_t{1} << 21;  // from 2 MiB on: own mapping, zeroed by the system, huge pages asked for
+constexpr int64_t kHugePage = int64_t{1} << 21;
+constexpr int64_t kMapFrom = kHugePage;  // from here on: own mapping, zeroed by the system, huge pages asked for
+
+int64_t mapped_bytes(int64_t bytes) {
+  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+/// Begins at a multiple of a huge page and ends at one: a huge page that lies in the mapping only in part would be small ones, which slows
+/// whatever walks along columns. nullptr: the system refused.
+void* map_huge_pages(int64_t bytes) {
+  const auto size = static_cast<size_t>(mapped_bytes(bytes)), page = static_cast<size_t>(kHugePage);
+  void* p = ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  char* const first = static_cast<char*>(p);
+  const size_t before = (page - reinterpret_cast<uintptr_t>(first) % page) % page;
+  if (before > 0) ::munmap(first, before);
+  if (before < page) ::munmap(first + before + size, page - before);
+  ::madvise(first + before, size, MADV_HUGEPAGE);
+  return first + before;
+}
 
 void* system_allocate(int64_t bytes) {
   if (bytes == 0) return nullptr;
   if (bytes >= kMapFrom) {
-    void* p = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    void* p = map_huge_pages(bytes);
+    if (p == nullptr)
       throw Error(fmt::format("out of memory: the system refused {:.1f} MiB", static_cast<double>(bytes) / 1048576),
                   "use a smaller batch or model, or recompute more; `ingot run --plan` shows the predicted memory");
-    ::madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);
     return p;
   }
   void* p = std::aligned_alloc(64, static_cast<size_t>(bytes));
@@ -40,7 +58,7 @@ void* reserve_addresses(int64_t bytes, int protection) {
 
 void system_release(void* p, int64_t bytes) {
   if (p == nullptr) return;
-  if (bytes >= kMapFrom) ::munmap(p, static_cast<size_t>(bytes));
+  if (bytes >= kMapFrom) ::munmap(p, static_cast<size_t>(mapped_bytes(bytes)));
   else std::free(p);
 }
 
