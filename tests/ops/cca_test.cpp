@@ -19,6 +19,7 @@ struct CcaOptions {
   int64_t heads = 2, kv_heads = 1, width = 8, rotary = 4;
   DType type = DType::f32, grouped = DType::f32, out = DType::f32;
   int64_t delayed = -1;
+  bool silent_keys = false;  ///< temperatures of 0
 };
 
 void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
@@ -31,7 +32,7 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
   CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0, o.delayed};
   if (lengths.size() == 1) {
     attr.rows = nullptr;
-    c.output_row_indexed = {true};
+    c.output_row_indexed = {true, true};
   }
   c.attr = AttrBox(attr);
   attr.out = DType::f64;
@@ -43,7 +44,7 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
       {{{channels}, DType::f32}, 0.5, 0, {}},
       {{{heads, o.width, 2 * o.width}, o.grouped}, 1 / std::sqrt(2.0 * static_cast<double>(o.width)), 0, {}},
       {{{channels}, DType::f32}, 0.5, 0, {}},
-      {{{o.kv_heads}, DType::f32}, 0.5, 2, {}}};
+      {{{o.kv_heads}, DType::f32}, o.silent_keys ? 0 : 0.5, o.silent_keys ? 0.0 : 2.0, {}}};
   c.finite_differences = rows.count * channels <= 500;
   c.value_tolerance = 4e-6;
   c.gradient_tolerance = 2e-5;
@@ -73,6 +74,13 @@ TEST(Cca, LongDocumentsAndOddOffsets) {
     check_cca({2, 2, 128, 64, type, DType::f32, type}, {40});
     check_cca({2, 1, 64, 32, type, DType::f32_as_bf16, type}, {130, 3});
   }
+}
+
+TEST(Cca, KeysThatATemperatureOfZeroSilencesStillHaveGradients) {
+  CcaOptions o{4, 2, 16, 8};
+  o.silent_keys = true;
+  check_cca(o, {5, 3});
+  check_cca(o, {130});
 }
 
 TEST(Cca, OneTokenDocuments) {
@@ -108,7 +116,8 @@ struct Problem {
                          Tensor::of(grouped.data(), {heads, K, 2 * K}),
                          Tensor::of(b1.data(), {C}),
                          Tensor::of(tau.data(), {G})};
-    const Tensor out[] = {Tensor::of(y.data(), {rows.count, W})};
+    Array inverse_norms(static_cast<size_t>(rows.count * heads));
+    const Tensor out[] = {Tensor::of(y.data(), {rows.count, W}), Tensor::of(inverse_norms.data(), {rows.count, heads})};
     cca_op().kernels.back().forward({attr.data(), in, out, {}, {}});
     return y;
   }

@@ -33,6 +33,7 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   SequenceSpan whole;
   spans_of(a.rows, qkv.dim(0), whole);
   out[0] = {qkv.shape(), a.out};
+  out[1] = {Shape{qkv.dim(0), heads}, small};
 }
 
 OpCost cost(const OpCall& call) {
@@ -42,11 +43,11 @@ OpCost cost(const OpCall& call) {
   const double small = 20 * static_cast<double>(call.in[kQkv].numel());
   double bytes = static_cast<double>(call.out[0].bytes());
   for (const Tensor& t : call.in) bytes += static_cast<double>(t.bytes());
-  return {product + small, 3 * product + 2 * small, 0, bytes};
+  return {product + small, (a.backward_reads_result() ? 2 : 3) * product + 2 * small, 0, bytes};
 }
 
-BackwardReads reads(const void*) {
-  return {0b1111111, 0, 0, 0};
+BackwardReads reads(const void* attr) {
+  return {0b1111111, static_cast<const CcaAttr*>(attr)->backward_reads_result() ? 0b11u : 0u, 0, 0};
 }
 
 std::string print(const void* attr_data) {
@@ -66,7 +67,7 @@ const Op& cca_op() {
                       {"grouped", InputKind::parameter},
                       {"grouped_bias", InputKind::parameter},
                       {"temperature", InputKind::parameter}},
-                     {{"qkv"}},
+                     {{"qkv"}, {"inverse_norms", false}},
                      reads,
                      infer,
                      cost,

@@ -19,11 +19,12 @@
 //          f32 or f64; grouped [H + G, K, 2 K] (f32, bf16 or f64): row o of head n is [G0[n][o, :] | G1[n][o,
 //          :]]. From Hugging Face: conv_qk_depthwise.weight [C, 1, 2] as it is; conv_qk_grouped.weight [C, K,
 //          2] with its last two dimensions exchanged; qk_norm.temp as it is.
-// Output:  packed [q~ | k~ | v] of attr.out, ready for ops/attention.
+// Outputs: packed [q~ | k~ | v] of attr.out, ready for ops/attention; 1 / |q^_h| and 1 / |k^_j| [T, H + G].
 // All math in fp32 on the rounded projections, one rounding at the end. The grouped convolution is a matrix
 // product (numerics rule 2); sums of squares use 16 fixed lanes; the small parameters' gradients are sums
-// over tokens in chunks of 64 rows combined in order. Backward computes u and c again instead of keeping
-// them. Spans with a state (inference) start from the state's last two z and last delayed value, append
+// over tokens in chunks of 64 rows combined in order. Backward computes u again instead of keeping it, and has the
+// heads before their norm from the result (q^_h / |q^_h| is q~_h rotated back, over sqrt(K)) and the norms; from c, which it computes again,
+// where the result is rounded to bf16 or a temperature is 0. Spans with a state (inference) start from the state's last two z and last delayed value, append
 // theirs, and have no backward.
 #pragma once
 #include "ops/sequence/rotary.h"
@@ -42,6 +43,7 @@ struct CcaAttr {
   int64_t layer = 0;           ///< of the states
   int64_t delayed = -1;        ///< value channels that come late, at most G K; -1: half of them
 
+  bool backward_reads_result() const { return out != DType::bf16; }
   int64_t delayed_channels() const { return delayed >= 0 ? delayed : kv_heads * head_width / 2; }
 };
 

@@ -145,10 +145,16 @@ class Problem {
     each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(q, piece); });
   }
 
-  /// f(arguments, piece, chunk) with c of a block, whose u goes to `kept_u` too, and with zeros before its spans' d_c.
+  /// f(arguments, piece, chunk) with c of a block, if there is no result to do without it; its u goes to `kept_u`. With zeros before its spans' d_c.
   template <class F>
   void with_c(const Block& b, F&& f) const {
     const int64_t K = p.width;
+    if (p.y != nullptr) {
+      CcaRows q = p;
+      q.block_rows = p.view_rows, q.u = kept_u;
+      form_u(q, b);
+      return each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t chunk) { f(q, piece, chunk); });
+    }
     const CcaRows q = with_u(b);
     const float* u = q.u + b.view * K;
     const int64_t others = spans[span_of(b.begin)].row_begin < b.begin ? 1 : 0;  // the first row's u is the block's before
@@ -219,12 +225,17 @@ class Problem {
     CcaRows q = p;
     q.block_rows = b.views;
     q.u = u - b.view * K, q.c = u + floats + K - b.view * K;
-    const size_t first = span_of(b.begin), last = span_of(b.end - 1);
-    for (size_t s = first; s <= last; ++s)
-      if (spans[s].row_begin >= b.begin) INGOT_ISA_CALL(cca_span_start)(q, piece(s, 0, 0));
+    const size_t first = span_of(b.begin);
     if (spans[first].row_begin < b.begin) INGOT_ISA_CALL(cca_depthwise)(q, piece(first, b.begin - 1, b.begin));
-    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_depthwise)(q, piece); });
+    form_u(q, b);
     return q;
+  }
+
+  /// u of a block's rows, and of t = -1 where its spans begin.
+  void form_u(const CcaRows& q, const Block& b) const {
+    for (size_t s = span_of(b.begin); s <= span_of(b.end - 1); ++s)
+      if (spans[s].row_begin >= b.begin) INGOT_ISA_CALL(cca_span_start)(q, piece(s, 0, 0));
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_depthwise)(q, piece); });
   }
 
   /// `count` rows [source_t | source_{t+1}] of every head times `weights`; heads lie so many rows apart.
@@ -275,10 +286,12 @@ class Problem {
   float *older_, *newer_, *zeros_;
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights turned
 };
+
 void forward(const OpCall& call) {
   Problem problem(call, false);
   check_positions(problem.p.positions, problem.rows);
   problem.p.y = call.out[0].data;
+  problem.p.inverse_norms = call.out[1].as<float>();
   problem.each_block([&](const Block& b) { problem.convolve_and_finish(b); });
   for (const SequenceSpan& s : problem.spans)
     if (s.state != nullptr)
@@ -304,6 +317,9 @@ void backward(const OpCall& call) {
     INGOT_CHECK(s.state == nullptr, "cca has no backward through a cached sequence");
   CcaRows& p = problem.p;
   p.d_y = call.d_out[0].data;
+  const float* temperatures = p.temperature;
+  if (call.attr<CcaAttr>().backward_reads_result() && std::all_of(temperatures, temperatures + p.kv_heads, [](float tau) { return std::isnormal(tau); }))
+    p.y = call.out[0].data, p.inverse_norms = call.out[1].as<float>();
   p.d_x = call.d_in[kQkv].tensor.data, p.accumulate = call.d_in[kQkv].accumulate;
   const int64_t C = problem.channels, stride = 4 * C + p.kv_heads, chunks = parameter_chunks(problem.rows);
   std::fill_n(problem.partials, chunks * stride, 0.0f);

@@ -125,6 +125,7 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
     const int64_t view = piece.view + row - piece.span_begin;
     for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
       const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
+      p.inverse_norms[row * (p.heads + p.kv_heads) + n] = inverse;
       const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
       each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(scale), m); });
       rotate_head(head, angles, p.rotary, false);
@@ -138,6 +139,23 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
   }
 }
 
+/// The head over its norm goes to `head`, from the result or from c; returns 1 / |head|.
+template <int64_t kWidth, class X, class Y>
+INGOT_INLINE float unit_head(const CcaRows& p, const RowAngles& angles, int64_t row, int64_t view, int64_t n, float factor, float* head) {
+  const int64_t K = width_of<kWidth>(p), width = row_width(p);
+  if (p.y == nullptr) {
+    const X* x = static_cast<const X*>(p.x) + row * width;
+    const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
+    each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
+    return inverse;
+  }
+  copy_n(head, static_cast<const Y*>(p.y) + row * width + n * K, K);
+  rotate_head(head, angles, p.rotary, true);
+  const Vec undo = set1(1.0f / factor);
+  each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * undo, m); });
+  return p.inverse_norms[row * (p.heads + p.kv_heads) + n];
+}
+
 template <int64_t kWidth, class X, class Y>
 void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
   const int64_t K = width_of<kWidth>(p), width = row_width(p);
@@ -147,16 +165,16 @@ void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sum
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     rotary_row(p.rotary, p.positions[row], angles.cosine, angles.sine);
     fetch_row(p, piece, p.d_y, p.y_type, row, 0, channels(p));
-    const X* x = static_cast<const X*>(p.x) + row * width;
+    fetch_row(p, piece, p.y, p.y_type, row, 0, channels(p));
     const int64_t view = piece.view + row - piece.span_begin;
     for (int64_t n = 0; n < p.heads + p.kv_heads; ++n) {
       copy_n(grad, static_cast<const Y*>(p.d_y) + row * width + n * K, K);
       rotate_head(grad, angles, p.rotary, true);
-      const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
-      each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
+      const float factor = root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
+      const float inverse = unit_head<kWidth, X, Y>(p, angles, row, view, n, factor, head);
       const float dot = row_dot(grad, head, p.width);
       if (n >= p.heads) sums.temperature[n - p.heads] += root * dot;
-      const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
+      const float scale = inverse * factor;
       float* d_c = p.d_c + at(p, n, view + 1);
       float* d_bias = sums.grouped_bias + n * K;
       each_of_head<kWidth>(p, [&](int64_t i, int m) {

@@ -123,7 +123,7 @@ struct Span {
 void forward(const OpCall& call) {
   const Problem p(call);
   check_positions(p.positions.data(), call.in[kQkv].dim(0));
-  Array y(p.x);
+  Array y(p.x), inverse_norms;
   const ReferenceRotation rotate(p.a.rotary);
   const double root = std::sqrt(static_cast<double>(p.K));
   SequenceSpan whole;
@@ -135,6 +135,7 @@ void forward(const OpCall& call) {
     for (int64_t t = 0; t < span.rows; ++t) {
       double* row = y.data() + (span.row_begin + t) * p.width;
       for (int64_t n = 0; n < p.a.heads + p.a.kv_heads; ++n) {
+        inverse_norms.push_back(1 / s.norm(t, n));
         const double scale = root / s.norm(t, n) * (n < p.a.heads ? 1 : p.tau[at(n - p.a.heads)]);
         for (int64_t i = 0; i < p.K; ++i) row[n * p.K + i] = s.pre[s.u_at(t, n * p.K + i)] * scale;
         rotate(p.positions[at(span.row_begin + t)], row + n * p.K, 1);
@@ -143,6 +144,7 @@ void forward(const OpCall& call) {
     }
   }
   store(call.out[0], y);
+  store(call.out[1], inverse_norms);
 }
 
 /// Gradients of one call in doubles.

@@ -31,7 +31,8 @@ struct CcaRows {
   float* c;    ///< without the mean skip; view row t - 1
   float* d_c;  ///< view row t; zeros at t = -1
   float* d_u;  ///< view row t
-  void* y;     ///< forward: packed result
+  void* y;     ///< packed result; backward: nullptr: d_c follows from c instead
+  float* inverse_norms;  ///< [rows, heads]
   const void* d_y;
   DType y_type;  ///< of y and d_y
   void* d_x;     ///< of x_type; nullptr: not wanted
@@ -59,7 +60,7 @@ INGOT_ISA_KERNEL(void, cca_span_start, (const CcaRows& args, const CcaPiece& pie
 INGOT_ISA_KERNEL(void, cca_depthwise, (const CcaRows& args, const CcaPiece& piece));
 /// From c to the result.
 INGOT_ISA_KERNEL(void, cca_finish, (const CcaRows& args, const CcaPiece& piece));
-/// From the cotangent to d_c.
+/// From the cotangent and the result, or c, to d_c.
 INGOT_ISA_KERNEL(void, cca_finish_backward,
                  (const CcaRows& args, const CcaPiece& piece, const CcaSums& sums));
 /// From d_u and d_c to d_x.
