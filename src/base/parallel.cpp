@@ -77,7 +77,11 @@ struct Job {
 
   void work(PieceShares& shares, int thread) {
     inside_region = true;
-    for (int64_t piece = 0; goes_on() && (piece = shares.take(thread).piece) != PieceShares::kNone;) run_piece(piece);
+    while (goes_on()) {
+      const int64_t piece = shares.take(thread).piece;
+      if (piece == PieceShares::kNone) break;
+      run_piece(piece);
+    }
     inside_region = false;
   }
   void work_alone() {
@@ -90,7 +94,7 @@ struct Job {
 /// The caller publishes a job in one word: its number, how many workers may still join, how many are inside. A worker joins by
 /// changing that word: on the way to work it waits for no lock, and cannot come too late to a job that is over.
 ///
-/// Each has a run of the job's pieces, the caller the first; where all workers may join, each has the same one every time.
+/// Each thread has a run of the job's pieces, the caller the first; where all workers may join, each has the same one every time.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -203,6 +207,7 @@ void parallel_ranges(int64_t count, int64_t grain, RangeFn fn, void* context) {
   if (count <= 0) return;
   INGOT_CHECK(grain >= 1, "grain = {}", grain);
   const int64_t pieces = (count + grain - 1) / grain;
+  INGOT_CHECK(pieces < PieceShares::kMost, "{} pieces", pieces);
   if (pieces == 1 || num_threads() == 1) {
     for (int64_t begin = 0; begin < count; begin += grain) fn(context, begin, std::min(begin + grain, count));
     return;

@@ -1,11 +1,14 @@
-// Threads for kernels: one process-wide pool and `parallel_for`. Each thread begins with the same part of the range every time, and so finds in
-// its caches what it wrote there, but one that ends early takes from others: which thread runs which piece is not defined, so a
-// kernel's result must not depend on it (docs/numerics.md: every output element has one writer and one order).
+// Threads for kernels: one process-wide pool and `parallel_for`. Where a job is for the whole pool, each thread begins with the same part of
+// the range every time and so finds in its caches what it wrote there; one that ends early takes from others. Which thread runs
+// which piece is not defined, so a kernel's result must not depend on it (docs/numerics.md: every output element has one writer
+// and one order).
 // A call from inside a parallel region, or from a thread that set `ScopedThreads(1)`, runs inline.
 //
 // Why our own 150 lines and not OpenMP: thread sanitizer understands it with gcc, clang and gcc builds share one
 // runtime, and thread ranks (many callers in one process) can be given their own share.
 #pragma once
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
@@ -42,6 +45,15 @@ void parallel_for(int64_t count, int64_t grain, Body&& body) {
   detail::parallel_ranges(
       count, grain, [](void* context, int64_t begin, int64_t end) { (*static_cast<Fn*>(context))(begin, end); },
       const_cast<std::remove_const_t<Fn>*>(&body));
+}
+
+/// Calls body(item) for items sorted by falling cost: a thread that is free takes the next, so that all end together.
+template <class Body>
+void parallel_in_order(int64_t count, Body&& body) {
+  std::atomic<int64_t> next{0};
+  parallel_for(std::min<int64_t>(count, num_threads()), 1, [&](int64_t, int64_t) {
+    for (int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(item);
+  });
 }
 
 }  // namespace ingot

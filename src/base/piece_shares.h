@@ -11,12 +11,13 @@ namespace ingot {
 class PieceShares {
  public:
   static constexpr int64_t kNone = -1;
+  static constexpr int64_t kMost = int64_t{1} << 32;  ///< pieces: fewer
   struct Taken {
     int64_t piece = kNone;
     int64_t next = kNone;  ///< the own one after it, which another thread may still take
   };
 
-  /// Pieces first .. last, the runs about equally long; fewer than 2^32. Allocates only where there are more threads than before.
+  /// Pieces first .. last, the runs about equally long. Allocates only where there are more threads than before.
   void deal(int64_t first, int64_t last, int64_t threads) {
     begin(first, threads);
     for (int64_t t = 0; t < threads; ++t) set_run(t, first + (last - first) * t / threads, first + (last - first) * (t + 1) / threads);

@@ -349,9 +349,7 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
   }
   std::stable_sort(pooled.begin(), pooled.end(),
                    [](const Block* a, const Block* b) { return a->flops > b->flops; });
-  parallel_for(static_cast<int64_t>(pooled.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) run(*pooled[static_cast<size_t>(i)]);
-  });
+  parallel_in_order(static_cast<int64_t>(pooled.size()), [&](int64_t i) { run(*pooled[static_cast<size_t>(i)]); });
   for (auto& [block, slot] : shared) finish(*block, std::move(slot));
   std::vector<UpdateStat> stats(tensors.size());
   for (const Block& b : blocks) {

@@ -30,7 +30,7 @@ void* map_huge_pages(int64_t bytes) {
   char* const first = static_cast<char*>(p);
   const size_t before = (page - reinterpret_cast<uintptr_t>(first) % page) % page;
   if (before > 0) ::munmap(first, before);
-  if (before < page) ::munmap(first + before + size, page - before);
+  ::munmap(first + before + size, page - before);
   ::madvise(first + before, size, MADV_HUGEPAGE);
   return first + before;
 }

@@ -20,6 +20,7 @@ struct CcaOptions {
   DType type = DType::f32, grouped = DType::f32, out = DType::f32;
   int64_t delayed = -1;
   bool silent_keys = false;  ///< temperatures of 0
+  double magnitude = 1;
 };
 
 void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
@@ -30,6 +31,7 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
                        describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out), o.delayed);
   c.op = &cca_op();
   CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0, o.delayed};
+  attr.rotary.magnitude = o.magnitude;
   if (lengths.size() == 1) {
     attr.rows = nullptr;
     c.output_row_indexed = {true, true};
@@ -81,6 +83,17 @@ TEST(Cca, KeysThatATemperatureOfZeroSilencesStillHaveGradients) {
   o.silent_keys = true;
   check_cca(o, {5, 3});
   check_cca(o, {130});
+}
+
+TEST(Cca, RotationsOfAMagnitude) {
+  CcaOptions o{4, 2, 16, 8};
+  o.magnitude = 1.14;
+  check_cca(o, {5, 3});
+}
+
+TEST(Cca, EmptyDocumentsBetweenBlocksOfRows) {
+  check_cca({2, 1, 16, 8}, {128, 0, 5});
+  check_cca({2, 1, 16, 8, DType::bf16, DType::bf16, DType::bf16}, {128, 0, 0, 5});
 }
 
 TEST(Cca, OneTokenDocuments) {

@@ -300,6 +300,7 @@ TEST_F(Gemm, ThreadsPackRowsOfTheirOwn) {
     check({1203, 33, 64, DType::bf16, DType::bf16, DType::f32, true});
     check({1600, 5, 2100, DType::bf16, DType::bf16, DType::f32, true, false, true});  // k in two rounds
     check({800, 400, 40, DType::f32, DType::f32, DType::f32, true});
+    check({64, 3, 50000, DType::bf16, DType::f32, DType::bf16});  // more than the budget of packed A
   }
   set_num_threads(before);
 }

@@ -44,7 +44,7 @@ void raise(float& target, float value) {
   }
 }
 
-/// Units of a call, the longest work (late rows) first so that threads end together. Kept per thread.
+/// Units of a call, of a sequence the longest work (late rows) first so that threads end together. Kept per thread.
 std::vector<AttentionShare>& plan_forward(const AttentionArgs& a) {
   thread_local std::vector<AttentionShare> units;
   units.clear();
@@ -76,20 +76,22 @@ void attention_forward(const AttentionArgs& args) {
   const std::vector<AttentionShare>& units = plan_forward(args);
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   if (args.max_logit != nullptr) std::fill_n(args.max_logit, args.heads, kLowest);
-  parallel_for(static_cast<int64_t>(units.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const AttentionShare& u = units[static_cast<size_t>(i)];
-      const auto next = static_cast<size_t>(i + num_threads());
-      const int64_t rows = (u.row1 - u.row0) * group_heads;
-      const int64_t floats = attention_scratch(rows, args.width, args.values());
-      float* memory = scratch_floats(group_heads + 16 + floats);
-      float* top = memory + (floats + 15) / 16 * 16;
-      std::fill_n(top, group_heads, kLowest);
-      INGOT_ISA_CALL(attention_unit)
-      ({&args, u, next < units.size() ? &units[next] : nullptr, memory, args.max_logit != nullptr ? top : nullptr});
-      if (args.max_logit != nullptr)
-        for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[u.group * group_heads + h], top[h]);
-    }
+  const auto count = static_cast<int64_t>(units.size());
+  const auto run = [&](int64_t i) {
+    const AttentionShare& u = units[static_cast<size_t>(i)];
+    const int64_t rows = (u.row1 - u.row0) * group_heads;
+    const int64_t floats = attention_scratch(rows, args.width, args.values());
+    float* memory = scratch_floats(group_heads + 16 + floats);
+    float* top = memory + (floats + 15) / 16 * 16;
+    std::fill_n(top, group_heads, kLowest);
+    INGOT_ISA_CALL(attention_unit)
+    ({&args, u, i + 1 < count ? &units[static_cast<size_t>(i + 1)] : nullptr, memory, args.max_logit != nullptr ? top : nullptr});
+    if (args.max_logit != nullptr)
+      for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[u.group * group_heads + h], top[h]);
+  };
+  if (args.span_count < num_threads()) return parallel_in_order(count, run);
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {  // whole sequences for a thread: their rows are in its caches
+    for (int64_t i = begin; i < end; ++i) run(i);
   });
 }
 
@@ -108,7 +110,7 @@ void attention_backward(const AttentionBackwardArgs& args) {
       const int64_t group_heads = a.heads / a.kv_heads;
       float* memory = scratch_floats(
           attention_backward_scratch(span.rows * group_heads, span.key_count(), group_heads, a.width, a.values()));
-      const int64_t next = i + num_threads();
+      const int64_t next = i + 1;
       INGOT_ISA_CALL(attention_backward_unit)
       ({&args, &span, i % a.kv_heads, next < count ? &a.spans[next / a.kv_heads] : nullptr, next % a.kv_heads, memory});
     }

@@ -87,7 +87,7 @@ struct Plan {
   std::vector<Block> blocks;
   std::vector<PieceUnit> pieces;
   int64_t leading = 0;             ///< the first of them pack A
-  std::vector<int64_t> runs;       ///< where each thread's begin, first of those, then of the others; and the end
+  std::vector<int64_t> runs;       ///< where each thread's run begins among those, then among the others; and the end
   std::vector<PieceUnit> planned;  ///< before they are dealt
   PieceShares shares;
 };
@@ -171,10 +171,11 @@ class Runner {
     }
     const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(k, kMaxChunk)) : 1;
     const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(k, chunks), 16));
-    const int64_t apart = ceil_div(num_threads(), static_cast<int64_t>(plan_.problems.size()));
-    const int64_t most = std::max<int64_t>(64, kPackedFloats / chunk);
-    const int64_t own = round_up(ceil_div(p.m * apart, most), apart);  // so many that each thread has its own
-    const int64_t parts = p.m / own >= kMinOwnRows ? own : ceil_div(p.m, most);
+    // As many blocks as threads, or as few as the budget allows where theirs would be too small.
+    const int64_t threads = ceil_div(num_threads(), static_cast<int64_t>(plan_.problems.size()));  // for this problem
+    const int64_t unit = threads * 2 * tile_.rows, most = std::max<int64_t>(64, kPackedFloats / chunk / unit * unit);
+    const int64_t one_each = round_up(ceil_div(p.m * threads, most), threads);
+    const int64_t parts = p.m / one_each >= kMinOwnRows ? one_each : ceil_div(p.m, most);
     const int64_t rows = round_up(ceil_div(p.m, parts), 2 * tile_.rows);
     for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += chunk) {
       if (k0 > 0) flush();
@@ -196,22 +197,23 @@ class Runner {
     round_ = ++rounds;
     place_packed();
     plan_pieces();
-    a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, packed_ > 0 ? num_threads() * kPackedFloats * 4 : 64));
+    a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, packed_ > 0 ? std::max(packed_, num_threads() * kPackedFloats) * 4 : 64));
     multiply(0);
     multiply(1);
     plan_.blocks.clear();
     packed_ = 0;
   }
 
-  /// Packed A lies where the thread that packs it has packed before: the lines are in its caches.
+  /// Each thread's blocks lie in a region of its own, so that packed A is written where the same thread has packed before: the lines are in
+  /// its caches. A block beyond the budget is alone in its round.
   void place_packed() {
     const int64_t threads = num_threads();
     int64_t before = 0, region = 0, offset = 0;
     for (Block& b : plan_.blocks) {
       if (b.a_offset == kInPlace) continue;
       const int64_t floats = packed_floats(b.rows, b.k0, b.k1);
-      const int64_t own = (2 * before + floats) * threads / std::max<int64_t>(1, 2 * packed_);
-      if (own != region) region = own, offset = 0;
+      const int64_t thread = packed_ > kPackedFloats ? 0 : (2 * before + floats) * threads / std::max<int64_t>(1, 2 * packed_);
+      if (thread != region) region = thread, offset = 0;
       b.a_offset = region * kPackedFloats + offset;
       before += floats, offset += floats;
     }
@@ -221,6 +223,7 @@ class Runner {
   void multiply(int part) {
     const int64_t threads = work_ < kInlineWork ? 1 : num_threads();
     const int64_t* runs = plan_.runs.data() + part * num_threads();
+    if (runs[0] == runs[num_threads()]) return;
     plan_.shares.begin(0, threads);
     for (int64_t t = 0; t < threads; ++t) plan_.shares.set_run(t, runs[t], threads == 1 ? runs[num_threads()] : runs[t + 1]);
     parallel_for(threads, 1, [&](int64_t thread, int64_t) {
@@ -229,7 +232,7 @@ class Runner {
     });
   }
 
-  /// Pieces of about 1/8 of a thread's share, of whole panels; rows are split only where panels are too few.
+  /// Pieces of about 1/8 of a thread's share, of whole panels; rows are split where panels are too few or rows too many.
   void plan_pieces() {
     plan_.pieces.clear();
     work_ = 0;
@@ -250,9 +253,9 @@ class Runner {
     const int64_t panel_work = std::min(n, tile_.cols) * b.rows * std::max<int64_t>(1, b.k1 - b.k0);
     const int64_t most = layout_.b_packed ? 1 : kMaxPanels;
     const int64_t panels = std::clamp<int64_t>(target / panel_work, 1, most);
-    // Where rows are split, so that each thread has as many of them.
-    const int64_t alike = plan_.blocks.size() == 1 ? num_threads() : 1, by_work = ceil_div(panel_work, target), least = ceil_div(b.rows, kMaxPieceRows);
-    const int64_t wanted = by_work > 1 || least > 1 ? std::max(by_work / alike * alike, round_up(least, alike)) : 1;
+    const int64_t by_work = ceil_div(panel_work, target), least = ceil_div(b.rows, kMaxPieceRows);
+    const int64_t multiple = plan_.blocks.size() == 1 ? num_threads() : 1;  // so that each thread has as many rows
+    const int64_t wanted = by_work == 1 && least == 1 ? 1 : std::max(by_work / multiple * multiple, round_up(least, multiple));
     const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
     const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
     for (int64_t row = 0; row < b.rows; row += rows)
@@ -267,17 +270,19 @@ class Runner {
   /// To each thread the planned pieces whose middle lies in its part of the work, so that it multiplies the rows of A that it has packed.
   void deal(bool split_ends) {
     const int64_t threads = num_threads();
-    const size_t runs = plan_.runs.size() + static_cast<size_t>(threads);
-    int64_t all = 0, before = 0, thread = 0;
+    const size_t all_runs = plan_.runs.size() + static_cast<size_t>(threads);
+    int64_t all = 0, before = 0, begun = 0;
     for (const PieceUnit& u : plan_.planned) all += work_of(u);
     const auto thread_of = [&](const PieceUnit& u) { return (2 * before + work_of(u)) * threads / (2 * all); };
-    for (const PieceUnit& u : plan_.planned) {
-      for (const int64_t own = thread_of(u); thread <= own; ++thread) plan_.runs.push_back(static_cast<int64_t>(plan_.pieces.size()));
+    for (size_t i = 0; i < plan_.planned.size(); ++i) {
+      const PieceUnit& u = plan_.planned[i];
+      for (const int64_t thread = thread_of(u); begun <= thread; ++begun) plan_.runs.push_back(static_cast<int64_t>(plan_.pieces.size()));
       before += work_of(u);
-      const bool ends = &u == &plan_.planned.back() || thread_of(*(&u + 1)) >= thread;
-      split_ends && ends ? split(u) : plan_.pieces.push_back(u);
+      const bool ends = i + 1 == plan_.planned.size() || thread_of(plan_.planned[i + 1]) >= begun;
+      if (split_ends && ends) split(u);
+      else plan_.pieces.push_back(u);
     }
-    plan_.runs.resize(runs, static_cast<int64_t>(plan_.pieces.size()));
+    plan_.runs.resize(all_runs, static_cast<int64_t>(plan_.pieces.size()));
     plan_.planned.clear();
   }
 
@@ -491,8 +496,8 @@ void gemm_symmetric(const GemmArgs& args) {
   plan.problems.push_back({args.m, args.m, args.k, args.a, args.b != nullptr ? args.b : args.a, args.c, nullptr, false});
   Runner(layout, plan).run();
   const int64_t bands = ceil_div(args.m, kMirrorRows);
-  parallel_for(bands, 1, [&](int64_t begin, int64_t) {
-    const int64_t row = (bands - 1 - begin) * kMirrorRows;  // the longest first
+  parallel_in_order(bands, [&](int64_t band) {
+    const int64_t row = (bands - 1 - band) * kMirrorRows;  // the longest first
     INGOT_ISA_CALL(gemm_mirror)(static_cast<float*>(args.c), args.m, args.ldc, row, std::min(kMirrorRows, args.m - row));
   });
 }

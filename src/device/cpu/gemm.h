@@ -9,7 +9,7 @@
 // instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
 //
 // Thread-safe; uses the pool of base/parallel.h; allocates nothing once its scratch has grown. A, B and C may
-// not overlap. A is read in place or packed through up to 8 MiB of scratch; B goes through a strip that stays in the level
+// not overlap. A is read in place or packed through 8 MiB of scratch (of a region that each thread has, where they are written); B goes through a strip that stays in the level
 // 2 cache; either may play the other's part (C transposed has the same chains).
 #pragma once
 #include <cstdint>

@@ -54,7 +54,7 @@ struct alignas(64) Part {
 };
 
 /// Runs problems that differ in rows and weights only; `behind` is likely read next. Each thread has a part of its own, and helps
-/// others with theirs: the thread that came last, a worker that may have fetched it while it waited, the first.
+/// others with theirs: thread 1, which may have fetched it while it waited, the first.
 void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_bytes, const void* behind) {
   const auto count = static_cast<int64_t>(problems.size()) * panels;
   const auto body = [&](int64_t begin, int64_t end) {
@@ -74,7 +74,7 @@ void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_byt
   const ScopedExpected expected(behind, kExpectedBytes);
   parallel_for(threads, 1, [&](int64_t thread, int64_t) {
     for (int64_t i = 0; i < parts; ++i) {
-      Part& p = part[(threads - 1 - thread + i) % parts];
+      Part& p = part[(thread + threads - 1 + i) % parts];
       for (int64_t at; (at = p.next.fetch_add(grain, std::memory_order_relaxed)) < p.end;) body(at, std::min(at + grain, p.end));
     }
   });

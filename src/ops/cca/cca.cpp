@@ -41,7 +41,7 @@ OpCost cost(const OpCall& call) {
   const auto rows = static_cast<double>(call.in[kQkv].dim(0)), width = static_cast<double>(a.head_width);
   const double product = 4 * rows * static_cast<double>(a.heads + a.kv_heads) * width * width;
   const double small = 20 * static_cast<double>(call.in[kQkv].numel());
-  double bytes = static_cast<double>(call.out[0].bytes());
+  double bytes = static_cast<double>(call.out[0].bytes() + call.out[1].bytes());
   for (const Tensor& t : call.in) bytes += static_cast<double>(t.bytes());
   return {product + small, (a.backward_reads_result() ? 2 : 3) * product + 2 * small, 0, bytes};
 }

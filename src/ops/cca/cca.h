@@ -22,9 +22,9 @@
 // Outputs: packed [q~ | k~ | v] of attr.out, ready for ops/attention; 1 / |q^_h| and 1 / |k^_j| [T, H + G].
 // All math in fp32 on the rounded projections, one rounding at the end. The grouped convolution is a matrix
 // product (numerics rule 2); sums of squares use 16 fixed lanes; the small parameters' gradients are sums
-// over tokens in chunks of 64 rows combined in order. Backward computes u again instead of keeping it, and has the
-// heads before their norm from the result (q^_h / |q^_h| is q~_h rotated back, over sqrt(K)) and the norms; from c, which it computes again,
-// where the result is rounded to bf16 or a temperature is 0. Spans with a state (inference) start from the state's last two z and last delayed value, append
+// over tokens in chunks of 64 rows combined in order. Backward computes u again instead of keeping it.
+// The heads over their norm it has from the result, rotated back and without its factors; from c, computed again, where the result is
+// bf16, the rotation has a magnitude, or a temperature (times sqrt(K)) is not a normal number. Spans with a state (inference) start from the state's last two z and last delayed value, append
 // theirs, and have no backward.
 #pragma once
 #include "ops/sequence/rotary.h"
@@ -43,7 +43,8 @@ struct CcaAttr {
   int64_t layer = 0;           ///< of the states
   int64_t delayed = -1;        ///< value channels that come late, at most G K; -1: half of them
 
-  bool backward_reads_result() const { return out != DType::bf16; }
+  /// Whether the result is exact enough, and its rotation undone by rotating back.
+  bool backward_reads_result() const { return out != DType::bf16 && rotary.magnitude == 1; }
   int64_t delayed_channels() const { return delayed >= 0 ? delayed : kv_heads * head_width / 2; }
 };
 

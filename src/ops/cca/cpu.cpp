@@ -145,16 +145,24 @@ class Problem {
     each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(q, piece); });
   }
 
-  /// f(arguments, piece, chunk) with c of a block, if there is no result to do without it; its u goes to `kept_u`. With zeros before its spans' d_c.
+  /// f(arguments, piece, chunk) with what the heads of a block follow from, the result or c. Its u goes to `kept_u`, and zeros before
+  /// its spans' d_c.
+  template <class F>
+  void with_heads(const Block& b, F&& f) const {
+    p.y != nullptr ? with_result(b, f) : with_c(b, f);
+  }
+
+  template <class F>
+  void with_result(const Block& b, F&& f) const {
+    CcaRows q = p;
+    q.block_rows = p.view_rows, q.u = kept_u;
+    form_u(q, b);
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t chunk) { f(q, piece, chunk); });
+  }
+
   template <class F>
   void with_c(const Block& b, F&& f) const {
     const int64_t K = p.width;
-    if (p.y != nullptr) {
-      CcaRows q = p;
-      q.block_rows = p.view_rows, q.u = kept_u;
-      form_u(q, b);
-      return each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t chunk) { f(q, piece, chunk); });
-    }
     const CcaRows q = with_u(b);
     const float* u = q.u + b.view * K;
     const int64_t others = spans[span_of(b.begin)].row_begin < b.begin ? 1 : 0;  // the first row's u is the block's before
@@ -205,7 +213,7 @@ class Problem {
     return static_cast<size_t>(after - spans.begin()) - 1;
   }
 
-  /// Documents without rows before the first row and after the last one belong to no block.
+  /// Documents without rows belong to no block where they lie before the first row, after the last one or between two blocks.
   void clear_outside_of_blocks() const {
     const int64_t first = rows > 0 ? static_cast<int64_t>(span_of(0)) : p.view_rows;
     const int64_t last = rows > 0 ? rows + static_cast<int64_t>(span_of(rows - 1)) + 1 : p.view_rows;
@@ -214,6 +222,8 @@ class Problem {
         float* head = b + n * p.view_rows * p.width;
         std::fill_n(head, first * p.width, 0.0f);
         std::fill_n(head + last * p.width, (p.view_rows - last) * p.width, 0.0f);
+        for (size_t s = 0; s < spans.size(); ++s)
+          if (spans[s].rows == 0) std::fill_n(head + (spans[s].row_begin + static_cast<int64_t>(s)) * p.width, p.width, 0.0f);
       }
   }
 
@@ -287,6 +297,12 @@ class Problem {
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights turned
 };
 
+
+bool can_be_divided_by(const float* temperatures, int64_t count, int64_t width) {
+  const float root = std::sqrt(static_cast<float>(width));
+  return std::all_of(temperatures, temperatures + count, [&](float tau) { return std::isnormal(tau) && std::isnormal(root * tau); });
+}
+
 void forward(const OpCall& call) {
   Problem problem(call, false);
   check_positions(problem.p.positions, problem.rows);
@@ -317,9 +333,10 @@ void backward(const OpCall& call) {
     INGOT_CHECK(s.state == nullptr, "cca has no backward through a cached sequence");
   CcaRows& p = problem.p;
   p.d_y = call.d_out[0].data;
-  const float* temperatures = p.temperature;
-  if (call.attr<CcaAttr>().backward_reads_result() && std::all_of(temperatures, temperatures + p.kv_heads, [](float tau) { return std::isnormal(tau); }))
-    p.y = call.out[0].data, p.inverse_norms = call.out[1].as<float>();
+  if (call.attr<CcaAttr>().backward_reads_result() && can_be_divided_by(p.temperature, p.kv_heads, p.width)) {
+    p.y = call.out[0].data;
+    p.inverse_norms = call.out[1].as<float>();
+  }
   p.d_x = call.d_in[kQkv].tensor.data, p.accumulate = call.d_in[kQkv].accumulate;
   const int64_t C = problem.channels, stride = 4 * C + p.kv_heads, chunks = parameter_chunks(problem.rows);
   std::fill_n(problem.partials, chunks * stride, 0.0f);
@@ -328,7 +345,7 @@ void backward(const OpCall& call) {
     return CcaSums{s, s + C, s + 2 * C, s + 3 * C, s + 4 * C};
   };
   problem.each_block([&](const Block& b) {
-    problem.with_c(b, [&](const CcaRows& q, const CcaPiece& piece, int64_t chunk) {
+    problem.with_heads(b, [&](const CcaRows& q, const CcaPiece& piece, int64_t chunk) {
       INGOT_ISA_CALL(cca_finish_backward)(q, piece, sums(chunk));
     });
   });

@@ -174,7 +174,7 @@ void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sum
       const float inverse = unit_head<kWidth, X, Y>(p, angles, row, view, n, factor, head);
       const float dot = row_dot(grad, head, p.width);
       if (n >= p.heads) sums.temperature[n - p.heads] += root * dot;
-      const float scale = inverse * factor;
+      const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
       float* d_c = p.d_c + at(p, n, view + 1);
       float* d_bias = sums.grouped_bias + n * K;
       each_of_head<kWidth>(p, [&](int64_t i, int m) {

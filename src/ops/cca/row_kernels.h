@@ -3,8 +3,8 @@
 //
 // Buffers of the convolutions are head-major, [H + G][rows][K] (+ one row of padding), so that the products read them as
 // matrices. A span of n rows has n + 1 view rows: t = -1, then t = 0 .. n - 1; the pair u_{t-1}, u_t of a head lies in one
-// piece of 2 K floats. Products write row t to the place of view row t - 1. All but d_c is kept
-// for a block of rows at a time, in a cache; pointers are moved back, so that view rows count from the call's first.
+// piece of 2 K floats. Products write row t to the place of view row t - 1. All but d_c, and u
+// where nothing else is computed again, is kept for a block of rows at a time, in a cache; pointers are moved back, so that view rows count from the call's first.
 #pragma once
 #include <cstdint>
 
@@ -32,7 +32,7 @@ struct CcaRows {
   float* d_c;  ///< view row t; zeros at t = -1
   float* d_u;  ///< view row t
   void* y;     ///< packed result; backward: nullptr: d_c follows from c instead
-  float* inverse_norms;  ///< [rows, heads]
+  float* inverse_norms;  ///< [rows, H + G]
   const void* d_y;
   DType y_type;  ///< of y and d_y
   void* d_x;     ///< of x_type; nullptr: not wanted
