@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/piece_shares.h"
+#include "device/cpu/gemm_form.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/matvec.h"
 #include "device/cpu/scratch.h"
@@ -28,14 +28,12 @@ constexpr int64_t kPackedFloats = int64_t{2}
 constexpr int64_t kMaxChunk = 2048;       // steps of k per round where chains can wait in C
 constexpr int64_t kMaxBlock = 1024;       // steps per pass over the register tiles
 constexpr int64_t kMaxColumnBlock = 512;  // where each step of A is a line of its own: half of the level 1 cache
-constexpr int64_t kFewColumns = 1536;     // for so many, A by columns is not packed
 constexpr int64_t kMaxPieceRows = 1024;
 constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
-constexpr int64_t kMinOwnRows = 384;      // fewer rows of packed A for a thread would not either
+constexpr int64_t kMinOwnRows = 384;     // fewer rows of packed A for a thread would not either
 constexpr int64_t kTailParts = 4;
 constexpr int64_t kMaxTailSteps = 4096;   // of k, so that a part's B is still in a cache
-constexpr int64_t kFewRows = 64;
 constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -51,27 +49,8 @@ void* at(void* p, DType type, int64_t index) {
   return static_cast<char*>(p) + index * size_of(type);
 }
 
-/// What all problems of a call share.
-struct Layout {
-  DType a_type, b_type, c_type, bias_type;
-  bool a_transposed, b_transposed, b_packed;
-  int64_t lda, ldb, ldc;
-  bool pairs = false;       ///< both operands are, or count as, bf16: a step of the chains is two k (gemm_kernels.h)
-  bool lower_only = false;  ///< only tiles that touch the diagonal or lie below it
-  bool c_transposed = false;  ///< C is stored [n, m], the bias is one of rows
-};
-
-struct Problem {
-  int64_t m, n, depth;  ///< depth: k, in elements
-  const void* a;
-  const void* b;
-  void* c;
-  const void* bias;
-  bool accumulate;
-};
-
 struct Block {
-  const Problem* problem;
+  const GemmProblem* problem;
   int64_t row0, rows, k0, k1, kc;  ///< k in steps
   int64_t a_offset;                ///< words into the packed buffer; or kInPlace
 };
@@ -83,7 +62,7 @@ struct PieceUnit {
 };
 
 struct Plan {
-  std::vector<Problem> problems;
+  std::vector<GemmProblem> problems;
   std::vector<Block> blocks;
   std::vector<PieceUnit> pieces;
   int64_t leading = 0;             ///< the first of them pack A
@@ -99,36 +78,6 @@ struct StripAhead {
   int place = 0;
 };
 
-bool is_operand(DType t) {
-  return t == DType::f32 || t == DType::bf16;
-}
-
-/// The same product by its transpose, Cᵀ = op(B)ᵀ op(A)ᵀ.
-void transpose(Layout& layout, Plan& plan) {
-  std::swap(layout.a_type, layout.b_type);
-  std::swap(layout.lda, layout.ldb);
-  const bool a_transposed = layout.a_transposed;
-  layout.a_transposed = !layout.b_transposed;
-  layout.b_transposed = !a_transposed;
-  layout.c_transposed = true;
-  for (Problem& p : plan.problems) std::swap(p.m, p.n), std::swap(p.a, p.b);
-}
-
-/// Whether A stored [k, m] is read where it lies: where few columns would repay packing it, unless its columns are a multiple of
-/// 4 KiB apart, which share a set of the caches.
-bool reads_columns(const Layout& layout, int64_t n) {
-  return layout.a_type == DType::f32 && !layout.pairs && n <= kFewColumns && layout.lda * size_of(DType::f32) % 4096 != 0;
-}
-
-/// Whether that is faster for an average m x n x k. A tall TN packs the smaller operand (B is packed by the way), which must repay
-/// turning C; of NT, weights for few rows are read in place instead of being turned for them, and the rows turned instead, which must save
-/// twice what turning C costs.
-bool faster_transposed(const Layout& layout, int64_t m, int64_t n, int64_t k) {
-  if (layout.b_packed || layout.lower_only || !is_operand(layout.b_type)) return false;  // A is not rounded while it is packed
-  if (layout.a_transposed) return !layout.b_transposed && k * (m - n) >= m * n && !reads_columns(layout, m);
-  return layout.b_transposed && layout.a_type == layout.b_type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
-}
-
 /// Kept per thread so that a call allocates nothing in steady state.
 Plan& plan_of_thread() {
   thread_local Plan plan;
@@ -138,21 +87,21 @@ Plan& plan_of_thread() {
 
 class Runner {
  public:
-  Runner(const Layout& layout, Plan& plan)
+  Runner(const GemmLayout& layout, Plan& plan)
       : layout_(layout), plan_(plan), tile_(INGOT_ISA_CALL(gemm_tile)()) {}
 
   void run() {
     plan_.blocks.clear();
-    for (const Problem& p : plan_.problems)
+    for (const GemmProblem& p : plan_.problems)
       if (p.m > 0 && p.n > 0) add(p);
     flush();
   }
 
  private:
-  int64_t steps_of(const Problem& p) const { return layout_.pairs ? ceil_div(p.depth, 2) : p.depth; }
+  int64_t steps_of(const GemmProblem& p) const { return layout_.pairs ? ceil_div(p.depth, 2) : p.depth; }
 
   /// Pairs need whole words.
-  bool in_place(const Problem& p) const {
+  bool in_place(const GemmProblem& p) const {
     if (p.depth == 0) return false;
     if (layout_.a_transposed) return reads_columns(layout_, p.n);
     return layout_.pairs ? p.depth % 2 == 0 && layout_.lda % 2 == 0 : layout_.a_type == DType::f32;
@@ -160,7 +109,7 @@ class Runner {
 
   int64_t packed_floats(int64_t rows, int64_t k0, int64_t k1) const { return round_up(round_up(rows, tile_.rows) * (k1 - k0), 16); }
 
-  void add(const Problem& p) {
+  void add(const GemmProblem& p) {
     // bf16 results cannot park a chain in C, so their k is never cut into rounds.
     const int64_t k = steps_of(p);
     if (in_place(p)) {
@@ -327,7 +276,7 @@ class Runner {
   void run_piece(size_t index, size_t next) const {
     const PieceUnit& u = plan_.pieces[index];
     const Block& b = *u.block;
-    const Problem& p = *b.problem;
+    const GemmProblem& p = *b.problem;
     const int64_t row = b.row0 + u.row;
     const bool in_place = b.a_offset == kInPlace, packs = static_cast<int64_t>(index) < plan_.leading;
     GemmPiece piece;
@@ -390,7 +339,7 @@ class Runner {
     return {from, kc, u.cols, k + kc * elements <= b.problem->depth};
   }
 
-  const Layout& layout_;
+  const GemmLayout& layout_;
   Plan& plan_;
   GemmTile tile_;
   float* a_ = nullptr;
@@ -400,8 +349,8 @@ class Runner {
 };
 
 template <class Args>
-Layout layout_of(const Args& args, bool a_transposed) {
-  Layout layout{args.a_type,       args.b_type, args.c_type, args.bias_type, a_transposed,
+GemmLayout layout_of(const Args& args, bool a_transposed) {
+  GemmLayout layout{args.a_type,       args.b_type, args.c_type, args.bias_type, a_transposed,
                 args.b_transposed, false,       args.lda,    args.ldb,       args.ldc};
   if (args.packed != nullptr) {
     layout.b_type = args.packed->type();
@@ -436,18 +385,18 @@ int64_t average_rows(const GroupedGemmArgs& args) {
 
 void gemm(const GemmArgs& args) {
   INGOT_CHECK(args.m >= 0 && args.n >= 0 && args.k >= 0, "m {} n {} k {}", args.m, args.n, args.k);
-  Layout layout = layout_of(args, args.a_transposed);
+  GemmLayout layout = layout_of(args, args.a_transposed);
   if (gemm_few_rows(args)) return;
   Plan& plan = plan_of_thread();
   plan.problems.push_back({args.m, args.n, args.k, args.a, args.packed ? args.packed->data() : args.b, args.c,
                            args.bias, args.accumulate});
-  if (faster_transposed(layout, args.m, args.n, args.k)) transpose(layout, plan);
+  if (faster_transposed(layout, args.m, args.n, args.k)) transpose(layout, plan.problems);
   Runner(layout, plan).run();
 }
 
 void gemm_grouped(const GroupedGemmArgs& args) {
   check_offsets(args);
-  Layout layout = layout_of(args, false);
+  GemmLayout layout = layout_of(args, false);
   INGOT_CHECK(args.packed == nullptr || args.packed->experts() == args.experts,
               "packed {} experts, expected {}", args.packed ? args.packed->experts() : 0, args.experts);
   if (gemm_few_rows(args)) return;
@@ -461,14 +410,14 @@ void gemm_grouped(const GroupedGemmArgs& args) {
                              at(args.c, args.c_type, row * args.ldc),
                              at(args.bias, args.bias_type, e * args.n), args.accumulate});
   }
-  if (faster_transposed(layout, average_rows(args), args.n, args.k)) transpose(layout, plan);
+  if (faster_transposed(layout, average_rows(args), args.n, args.k)) transpose(layout, plan.problems);
   Runner(layout, plan).run();
 }
 
 void gemm_grouped_weight(const GroupedGemmArgs& args) {
   check_offsets(args);
   INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.b_transposed);
-  Layout layout = layout_of(args, true);
+  GemmLayout layout = layout_of(args, true);
   Plan& plan = plan_of_thread();
   for (int64_t e = 0; e < args.experts; ++e) {
     const int64_t row = args.offsets[e];
@@ -476,7 +425,7 @@ void gemm_grouped_weight(const GroupedGemmArgs& args) {
                              at(args.a, args.a_type, row * args.lda), at(args.b, args.b_type, row * args.ldb),
                              at(args.c, args.c_type, e * args.c_stride), nullptr, args.accumulate});
   }
-  if (faster_transposed(layout, args.n, args.k, average_rows(args))) transpose(layout, plan);
+  if (faster_transposed(layout, args.n, args.k, average_rows(args))) transpose(layout, plan.problems);
   Runner(layout, plan).run();
 }
 
@@ -484,7 +433,7 @@ void gemm_symmetric(const GemmArgs& args) {
   INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.accumulate && args.c_type == DType::f32);
   INGOT_CHECK(args.m >= 0 && args.k >= 0 && (args.n == 0 || args.n == args.m), "m {} n {} k {}", args.m,
               args.n, args.k);
-  Layout layout = layout_of(args, args.a_transposed);
+  GemmLayout layout = layout_of(args, args.a_transposed);
   if (args.b == nullptr) {
     layout.b_type = args.a_type;
     layout.pairs = args.a_type == DType::bf16;
