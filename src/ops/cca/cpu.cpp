@@ -297,7 +297,6 @@ class Problem {
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights turned
 };
 
-
 bool can_be_divided_by(const float* temperatures, int64_t count, int64_t width) {
   const float root = std::sqrt(static_cast<float>(width));
   return std::all_of(temperatures, temperatures + count, [&](float tau) { return std::isnormal(tau) && std::isnormal(root * tau); });
