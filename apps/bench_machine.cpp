@@ -79,7 +79,7 @@ void add_bench_machine(CLI::App& bench, int& code) {
   c->add_option("--threads", o->threads, "numbers of threads; default: powers of two up to all")->delimiter(',');
   c->add_option("--trials", o->trials, "of each number")->capture_default_str()->check(CLI::Range(1, 1000));
   c->add_option("--seconds", o->seconds, "of each trial of memory, about")->capture_default_str()->check(CLI::PositiveNumber);
-  c->add_option("--largest", o->largest, "largest working set of a thread; default: twice the last cache, if memory allows");
+  c->add_option("--largest", o->largest, "largest working set of a thread; default: far beyond the last cache, if memory allows");
   c->add_option("--folder", o->folder, "on the storage to measure")->capture_default_str();
   c->add_option("--file", o->file, "size of the file there")->capture_default_str();
   c->add_option("--io-sizes", o->io_sizes, "sizes of transfers")->delimiter(',')->capture_default_str();

@@ -13,6 +13,7 @@
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/peak.h"
+#include "measure/read_rate.h"
 #include "optim/clip.h"
 #include "optim/kernels.h"
 #include "optim/optimizer.h"
@@ -71,7 +72,7 @@ void element_wise() {
                                          },
                                          in_place});
   const double size = static_cast<double>(n) * 1e-9;
-  const double light = 8 * size / s[2], read = machine_peak().read_gbs;
+  const double light = 8 * size / s[2], read = 1e-9 * ReadRate(num_threads())();
   std::printf("read+write in place  %6.1f GB/s    read only %6.1f GB/s\n", light, read);
   std::printf("AdamW (30 B/param)   %6.1f GB/s    %3.0f %% of read+write    %.2f ns/param\n",
               30 * size / s[0], 100 * 30 * size / s[0] / light, s[0] / static_cast<double>(n) * 1e9);

@@ -11,17 +11,14 @@
 #include "base/philox.h"
 #include "base/progress.h"
 #include "device/cpu/isa.h"
-#include "device/cpu/memory_rate.h"
 #include "device/cpu/peak.h"
 #include "infer/generator.h"
-#include "measure/machine.h"
+#include "measure/read_rate.h"
 
 namespace ingot {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr double kReadSeconds = 0.1;
 
 template <class Value>
 Spread each_trial(const DecodeBenchReport& r, const Value& value) {
@@ -29,22 +26,6 @@ Spread each_trial(const DecodeBenchReport& r, const Value& value) {
   for (const DecodeTrial& t : r.trials) values.push_back(value(t));
   return spread_of(std::move(values));
 }
-
-/// Reads memory beyond the caches with all threads.
-class ReadRate {
- public:
-  explicit ReadRate(int threads) : threads_(threads), bench_(threads, bytes(threads)) {}
-  double operator()() { return bench_.rate(MemoryPass::read, threads_, bytes(threads_), kReadSeconds); }
-
- private:
-  static int64_t bytes(int threads) {
-    const std::vector<CacheLevel> caches = cache_levels();
-    const int64_t beyond = caches.empty() ? int64_t{1} << 28 : std::min(int64_t{1} << 28, 4 * caches.back().bytes / threads);
-    return std::max(beyond, int64_t{1} << 24) / 4096 * 4096;
-  }
-  int threads_;
-  MemoryBench bench_;
-};
 
 std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stream) {
   const Random random(1, RandomPurpose::sampling, stream);

@@ -13,6 +13,7 @@
 #include "device/cpu/isa.h"
 #include "device/cpu/peak.h"
 #include "measure/machine.h"
+#include "measure/read_rate.h"
 #include "measure/step_bench.h"
 #include "parallel/stage.h"
 #include "tensor/arena.h"
@@ -184,8 +185,7 @@ void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<
 /// Every weight is one of several alike, so that they do not stay in caches.
 void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   constexpr int64_t kMost = int64_t{1} << 28;
-  const std::vector<CacheLevel> caches = cache_levels();
-  const int64_t set = std::min(kMost, caches.empty() ? int64_t{1} << 26 : 2 * caches.back().bytes);
+  const int64_t set = std::min(kMost, num_threads() * beyond_caches(cache_levels(), num_threads()));
   Operand x(1), weights(2);
   std::vector<float> y;
   for (DecodeRow& row : rows) {
@@ -296,7 +296,7 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
     if (row.bytes() <= static_cast<double>(o.largest)) r.rows.push_back(std::move(row));
     else left_out.insert(fmt::format("{} of {} x {} x {}", p.name, p.rows, p.n, p.k));
   }
-  std::vector<double> peaks, reads{machine_peak().read_gbs};
+  std::vector<double> peaks, reads{1e-9 * ReadRate(r.threads)()};
   measure(r.rows, o, peaks);
   for (const Product& p : products)
     for (const int64_t rows : o.decode_rows)
@@ -310,8 +310,7 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
         }
   r.left_out.assign(left_out.begin(), left_out.end());
   measure_decode(r.decode, o);
-  const MachinePeak end = machine_peak();
-  peaks.push_back(end.fma_gflops), reads.push_back(end.read_gbs);
+  peaks.push_back(fma_peak_gflops()), reads.push_back(1e-9 * ReadRate(r.threads)());
   r.peak_gflops = spread_of(peaks).median, r.read_gbs = spread_of(reads).median;
   r.rules = sizing_rules(recipe.model, recipe.stages[0].micro() * recipe.stages[0].sequence);
   return r;

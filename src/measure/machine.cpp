@@ -17,13 +17,10 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kSmallest = int64_t{16} << 10;
+constexpr int64_t kUnit = 2048;  // of a working set (memory_rate.h)
 
 int64_t largest_set(const MachineOptions& o, const std::vector<CacheLevel>& caches) {
-  const int64_t last = caches.empty() ? int64_t{32} << 20 : caches.back().bytes;
-  const int64_t free = 1024 * std::atoll(doctor::field_of("/", "/proc/meminfo", "MemAvailable").c_str());
-  const int64_t room = std::min(free, machine_info().memory_bytes) / (8 * std::max(1, o.threads.back()));
-  int64_t size = o.largest > 0 ? o.largest : std::max(std::min(2 * last, room), kSmallest);
-  size = size / 2048 * 2048;
+  const int64_t size = (o.largest > 0 ? o.largest : beyond_caches(caches, o.threads.back())) / kUnit * kUnit;
   if (size < kSmallest) throw Error(fmt::format("the largest working set is {} bytes", o.largest), "give at least 16KiB");
   return size;
 }
@@ -79,6 +76,13 @@ std::string level_of(const std::vector<CacheLevel>& levels, int threads, int64_t
   for (const CacheLevel& level : levels)
     if (bytes * std::min(threads, level.cores) <= level.bytes) return level.name;
   return "memory";
+}
+
+int64_t beyond_caches(const std::vector<CacheLevel>& levels, int threads) {
+  const CacheLevel last = levels.empty() ? CacheLevel{"", int64_t{32} << 20, threads} : levels.back();
+  const int64_t free = 1024 * std::atoll(doctor::field_of("/", "/proc/meminfo", "MemAvailable").c_str());
+  const int64_t room = std::min(free, machine_info().memory_bytes) / 8;
+  return std::max(kSmallest, std::min(16 * last.bytes / std::min(threads, last.cores), room / threads) / kUnit * kUnit);
 }
 
 std::vector<int> thread_counts(int all) {

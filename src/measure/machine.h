@@ -23,6 +23,10 @@ std::vector<CacheLevel> cache_levels(const std::string& root = "/");
 /// Where a working set of so many bytes for each of `threads` threads lies: the name of a cache that has room, or "memory".
 std::string level_of(const std::vector<CacheLevel>& levels, int threads, int64_t bytes);
 
+/// Bytes that each of `threads` threads goes over for caches to keep nothing that counts: sixteen times its share of the last one, an
+/// eighth of the free memory at most. Of a set of twice the cache, processors that keep what they cast out read half from there.
+int64_t beyond_caches(const std::vector<CacheLevel>& levels, int threads);
+
 struct ArithmeticRow {
   int threads = 1;
   Spread fma_gflops;  ///< fp32 fused multiply-adds
@@ -40,7 +44,7 @@ struct MemoryRow {
 struct MachineOptions {
   bool arithmetic = true, memory = true, storage = true;
   std::vector<int> threads;  ///< ascending
-  int64_t largest = 0;       ///< working set of a thread; 0: twice the last cache, at most an eighth of free memory
+  int64_t largest = 0;       ///< working set of a thread; 0: beyond_caches()
   double seconds = 0.02;     ///< of each trial of memory
   int trials = 5;
   StorageOptions disk;

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/peak.h"
+#include "measure/read_rate.h"
 #include "measure/step_bench.h"
 
 namespace ingot {
@@ -116,7 +117,7 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
   Repeater repeater(r, o);
   StepOptions options = step.options(stage, r.batch);
   options.observer = &repeater;
-  r.read_gbs = machine_peak().read_gbs;
+  r.read_gbs = 1e-9 * ReadRate(r.threads)();
   step.passes(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);
   r.peak_gflops = repeater.peaks.empty() ? fma_peak_gflops() : spread_of(repeater.peaks).median;
   for (const Op* op : all_ops())

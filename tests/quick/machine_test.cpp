@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "device/cpu/isa.h"
@@ -54,6 +55,15 @@ TEST(Levels, AWorkingSetLiesWhereItHasRoom) {
   EXPECT_EQ(level_of({}, 1, 1), "memory");
   EXPECT_EQ(thread_counts(1), (std::vector<int>{1}));
   EXPECT_EQ(thread_counts(6), (std::vector<int>{1, 2, 4, 6}));
+}
+
+TEST(Levels, BeyondTheCachesIsSixteenTimesAThreadsShare) {
+  const std::vector<CacheLevel> levels{{"L1", 48 << 10, 2}, {"L2", 64 << 10, 8}};
+  EXPECT_EQ(beyond_caches(levels, 1), 16 * (64 << 10));
+  EXPECT_EQ(beyond_caches(levels, 2), 8 * (64 << 10));
+  EXPECT_EQ(beyond_caches(levels, 64), 2 * (64 << 10)) << "eight threads share each";
+  EXPECT_GE(beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2), 1 << 20);
+  EXPECT_LE(2 * beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2), machine_info().memory_bytes / 8);
 }
 
 TEST(MemoryBench, EveryPassMovesBytesOnEveryInstructionSet) {

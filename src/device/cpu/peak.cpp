@@ -20,7 +20,7 @@ double median_of(std::vector<double> times) {
 }
 
 double read_gbs(int threads) {
-  constexpr int64_t kBytes = int64_t{48} << 20;  // per thread: beyond its share of the caches, yet quick to touch
+  constexpr int64_t kBytes = int64_t{48} << 20;  // per thread: quick to touch; measure/read_rate.h goes beyond every cache
   MemoryBench bench(threads, kBytes);
   double best = 0;
   for (int trial = 0; trial < 2; ++trial) best = std::max(best, bench.rate(MemoryPass::read, threads, kBytes, 0));
