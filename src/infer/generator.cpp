@@ -35,6 +35,18 @@ static std::vector<float> floats_of(const Tensor& t) {
   return {wide.begin(), wide.end()};
 }
 
+/// Rows of x one behind the other: where they lie, or copied.
+static Tensor rows_of(const Tensor& x, const std::vector<int32_t>& rows, std::vector<std::byte>& copies) {
+  const auto count = static_cast<int64_t>(rows.size());
+  if (rows.back() - rows.front() == count - 1) return x.slice(rows.front(), rows.front() + count);
+  for (const int32_t row : rows) {
+    const Tensor one = x.slice(row, row + 1);
+    const auto* bytes = static_cast<const std::byte*>(one.data);
+    copies.insert(copies.end(), bytes, bytes + one.meta.bytes());
+  }
+  return Tensor(copies.data(), {count, x.dim(1)}, x.dtype());
+}
+
 /// Rows, ids and positions of one batched forward.
 struct Generator::Call {
   Rows rows;
@@ -54,6 +66,7 @@ void Generator::prepare(Context& c) const {
 std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const> sequences,
                                                   std::span<const std::span<const int32_t>> tokens) {
   INGOT_CHECK(sequences.size() == tokens.size());
+  if (sequences.empty()) return {};
   Call call;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const auto n = static_cast<int64_t>(tokens[s].size());
@@ -74,12 +87,11 @@ std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const
   Context c{tape, model_.weights(), &call.rows, tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
   prepare(c);
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
+  std::vector<std::byte> copies;
+  const Value last_SD = tape.leaf(rows_of(hidden_TD.tensor(), call.last_rows, copies));
+  const Value logits_SV = model_.decoder().logits(c, last_SD);  // of all at once: the head is read once
   std::vector<std::vector<float>> logits;
-  for (const int32_t row : call.last_rows) {
-    const Value last = tape.leaf(hidden_TD.tensor().slice(row, row + 1));
-    const Value l = model_.decoder().logits(c, last);
-    logits.push_back(floats_of(l.tensor()));
-  }
+  for (int64_t s = 0; s < last_SD.tensor().dim(0); ++s) logits.push_back(floats_of(logits_SV.tensor().slice(s, s + 1)));
   return logits;
 }
 
