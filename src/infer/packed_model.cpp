@@ -7,6 +7,7 @@
 #include "exchange/random_model.h"
 #include "infer/generator.h"
 #include "models/lora.h"
+#include "ops/cca/cca.h"
 #include "tensor/pages.h"
 
 namespace ingot {
@@ -55,6 +56,7 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
         const std::string_view op = node.op->name;
         Use& use = uses[static_cast<size_t>(parameter)];
         if (slot == 1 && (op == "linear" || op == "grouped_linear")) use.product = true;
+        else if (slot == kCcaGroupedInput && op == "cca") use.product = use.f32_rows = true;
         else if (slot == 1 && op == "embedding") use.look_up = true;
         else use.other = true;
       }
@@ -116,8 +118,8 @@ void PackedModel::take(int i) {
     const DType read = !rounds && name.dtype() == DType::bf16 ? DType::f32_as_bf16 : master.dtype();
     const Shape& s = master.shape();
     const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
-    const PackedPlace& place = places_.emplace_back(
-        name.data, PackedWeights(master.data, read, rounds ? DType::u8 : name.dtype(), true, k, n, k, experts, n * k));
+    const DType stored = rounds ? DType::u8 : use.f32_rows ? DType::f32 : name.dtype();
+    const PackedPlace& place = places_.emplace_back(name.data, PackedWeights(master.data, read, stored, true, k, n, k, experts, n * k));
     bytes = place.weights().bytes();
     give_back_pages(master);
   } else if (w.has_copy(i)) {

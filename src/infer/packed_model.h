@@ -48,6 +48,7 @@ class PackedModel {
   bool int8_ = false;
   struct Use {
     bool product = false, look_up = false, other = false;
+    bool f32_rows = false;  ///< what the product multiplies by it is f32 in every precision
     bool packs() const { return product && !other; }
   };
   static std::vector<Use> uses_of(const Model& model);

@@ -88,7 +88,7 @@ inline constexpr int64_t kInt8Block = 128;
 /// huge pages. Valid for the instruction set active when it was made. `experts` matrices lie b_stride
 /// elements apart.
 ///
-/// `stored` is the type that lies there: that of B's values, or u8 for int8 numbers q with |q| <= 127 and an f32 scale s for
+/// `stored` is the type that lies there: that of B's values, f32 for bf16 values that f32 rows are multiplied by, or u8 for int8 numbers q with |q| <= 127 and an f32 scale s for
 /// each kInt8Block of k of a column (s = largest magnitude / 127, q = weight / s to the nearest). Every product then
 /// has the bits of one by the f32 matrix q s, each rounded once; docs/numerics.md rule 9.
 class PackedWeights {

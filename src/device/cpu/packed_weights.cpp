@@ -37,7 +37,7 @@ PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool trans
                              int64_t experts, int64_t b_stride)
     : type_(stored), k_(k), n_(n), experts_(experts) {
   const DType values = value_type(type);
-  INGOT_CHECK((values == DType::f32 || values == DType::bf16) && (stored == values || (stored == DType::u8 && values == type)) && k >= 0 &&
+  INGOT_CHECK((values == DType::f32 || values == DType::bf16) && (stored == values || stored == DType::f32 || (stored == DType::u8 && values == type)) && k >= 0 &&
                   n >= 0 && experts >= 1,
               "{} as {}, k {} n {}", name_of(type), name_of(stored), k, n);
   const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();

@@ -48,6 +48,9 @@ struct CcaAttr {
   int64_t delayed_channels() const { return delayed >= 0 ? delayed : kv_heads * head_width / 2; }
 };
 
+/// The one input that products read, by rows of f32 in every precision: a model opened for inference may have it packed.
+inline constexpr size_t kCcaGroupedInput = 4;
+
 struct CcaParams {
   Value depthwise, depthwise_bias;
   Value grouped, grouped_bias;

@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "device/cpu/gemm.h"
+#include "device/cpu/packed_places.h"
 #include "device/cpu/scratch.h"
 #include "ops/cca/cca.h"
 #include "ops/cca/kernels.h"
@@ -74,7 +75,8 @@ class Problem {
       clear_outside_of_blocks();
     }
     const int64_t weights = 2 * channels * attr_.head_width;
-    if (backward || rows >= kBlockRows) turn_weights(take(weights), take(weights));
+    packed_ = packed_at(call.in[kGrouped].data);
+    if (backward || (packed_ == nullptr && rows >= kBlockRows)) turn_weights(take(weights), take(weights));
     p.y_type = attr_.out;
     older_ = take(channels), newer_ = take(channels),
     zeros_ = take(channels + p.delayed);
@@ -126,8 +128,8 @@ class Problem {
     const int64_t K = p.width;
     const CcaRows q = with_u(b);
     // Decoding: with one row in every span, every other row of the product is wasted. Rows are independent,
-    // so leaving them out changes no bits; for very few rows the product takes as long with them.
-    const bool decoding = spans.size() >= 4 && std::all_of(spans.begin(), spans.end(),
+    // so leaving them out changes no bits; for very few rows the product takes as long with them unless weights are packed.
+    const bool decoding = (packed_ != nullptr || spans.size() >= 4) && std::all_of(spans.begin(), spans.end(),
                                                            [](const SequenceSpan& s) { return s.rows == 1; });
     const int64_t step = decoding ? 2 : 1;
     std::vector<int64_t> offsets;
@@ -140,6 +142,7 @@ class Problem {
     g.b = forward_ != nullptr ? forward_ : w.data, g.b_type = forward_ != nullptr ? DType::f32 : w.dtype();
     g.b_transposed = forward_ == nullptr, g.ldb = forward_ != nullptr ? K : 2 * K, g.b_stride = 2 * K * K;
     g.c = q.c + b.view * K, g.ldc = step * K;
+    g.packed = packed_;
     g.bias = call_.in[kGroupedBias].data;
     gemm_grouped(g);
     each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(q, piece); });
@@ -294,6 +297,7 @@ class Problem {
   const CcaAttr& attr_;
   SequenceSpan whole_;
   float *older_, *newer_, *zeros_;
+  const PackedWeights* packed_ = nullptr;                   ///< the grouped weights, where they lie packed
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights turned
 };
 

@@ -2,12 +2,13 @@
 #pragma once
 #include <vector>
 
+#include "ops/cca/cca.h"
 #include "ops/op.h"
 
 namespace ingot {
 
 namespace cca_input {
-enum : uint32_t { kQkv, kPositions, kDepthwise, kDepthwiseBias, kGrouped, kGroupedBias, kTemperature };
+enum : uint32_t { kQkv, kPositions, kDepthwise, kDepthwiseBias, kGrouped = kCcaGroupedInput, kGroupedBias, kTemperature };
 }
 
 inline constexpr double kCcaNormEps = 1e-12;
