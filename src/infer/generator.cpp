@@ -23,16 +23,16 @@ SequenceLayout sequence_layout(const Model& model) {
 }
 
 /// Values of any floating type.
-static std::vector<float> floats_of(const Tensor& t) {
+static void read_floats(const Tensor& t, std::vector<float>& values) {
   const auto n = static_cast<size_t>(t.numel());
-  if (t.dtype() == DType::f32) return {t.as<float>(), t.as<float>() + n};
+  if (t.dtype() == DType::f32) return values.assign(t.as<float>(), t.as<float>() + n);
   if (t.dtype() == DType::bf16) {
-    std::vector<float> values(n);
+    values.resize(n);
     for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<bf16>()[i]);
-    return values;
+    return;
   }
   const reference::Array wide = reference::load(t);
-  return {wide.begin(), wide.end()};
+  values.assign(wide.begin(), wide.end());
 }
 
 /// Rows of x one behind the other: where they lie, or copied.
@@ -63,10 +63,11 @@ void Generator::prepare(Context& c) const {
   model_.equip(c);
 }
 
-std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const> sequences,
-                                                  std::span<const std::span<const int32_t>> tokens) {
+const std::vector<std::vector<float>>& Generator::extend(std::span<SequenceState* const> sequences,
+                                                         std::span<const std::span<const int32_t>> tokens) {
   INGOT_CHECK(sequences.size() == tokens.size());
-  if (sequences.empty()) return {};
+  logits_.resize(sequences.size());
+  if (sequences.empty()) return logits_;
   Call call;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const auto n = static_cast<int64_t>(tokens[s].size());
@@ -90,9 +91,8 @@ std::vector<std::vector<float>> Generator::extend(std::span<SequenceState* const
   std::vector<std::byte> copies;
   const Value last_SD = tape.leaf(rows_of(hidden_TD.tensor(), call.last_rows, copies));
   const Value logits_SV = model_.decoder().logits(c, last_SD);  // of all at once: the head is read once
-  std::vector<std::vector<float>> logits;
-  for (int64_t s = 0; s < last_SD.tensor().dim(0); ++s) logits.push_back(floats_of(logits_SV.tensor().slice(s, s + 1)));
-  return logits;
+  for (int64_t s = 0; s < last_SD.tensor().dim(0); ++s) read_floats(logits_SV.tensor().slice(s, s + 1), logits_[static_cast<size_t>(s)]);
+  return logits_;
 }
 
 std::vector<float> Generator::score(SequenceState& sequence, std::span<const int32_t> tokens,
@@ -110,7 +110,9 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(tokens.data(), {n}))).hidden_TD;
   const HeadResult h = model_.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD,
                                              tape.leaf(Tensor::of(targets.data(), {n})));
-  return floats_of(h.logprob_T.tensor());
+  std::vector<float> logprobs;
+  read_floats(h.logprob_T.tensor(), logprobs);
+  return logprobs;
 }
 
 std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
@@ -118,7 +120,7 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
                                      const std::function<bool(int32_t)>& on_token) {
   validate(options.sampling);
   INGOT_CHECK(!prompt.empty(), "an empty prompt");
-  std::vector<float> logits;
+  std::span<const float> logits;
   for (size_t at = 0; at < prompt.size();) {
     const auto n = std::min(prompt.size() - at, static_cast<size_t>(options.prefill_chunk));
     logits = logits_after(prompt.subspan(at, n));
@@ -128,7 +130,7 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
   std::vector<int32_t> out;
   while (static_cast<int64_t>(out.size()) < options.max_tokens) {
     const auto drawn = static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, model.vocab) : model.vocab);
-    const int32_t id = sample_token(std::span(logits).first(drawn), options.sampling, 0, static_cast<uint64_t>(tokens));
+    const int32_t id = sample_token(logits.first(drawn), options.sampling, 0, static_cast<uint64_t>(tokens));
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     out.push_back(id);
     if (on_token && !on_token(id)) break;
@@ -143,7 +145,7 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
 std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
                                          const GenerateOptions& options, const std::function<bool(int32_t)>& on_token) {
   SequenceState* const one[] = {&sequence};
-  const auto extend_one = [&](std::span<const int32_t> tokens) { return std::move(extend(one, std::span(&tokens, 1)).front()); };
+  const auto extend_one = [&](std::span<const int32_t> tokens) -> std::span<const float> { return extend(one, std::span(&tokens, 1)).front(); };
   return continue_prompt(model_.config(), sequence.tokens(), prompt, options, extend_one, on_token);
 }
 

@@ -23,8 +23,8 @@ struct GenerateOptions {
 /// with the bits of training. absorbed: attention in the latent space, much less work per cached token, other roundings.
 enum class LatentDecoding { materialised, absorbed };
 
-/// Appends tokens to a sequence and returns the logits behind the last of them.
-using LogitsAfter = std::function<std::vector<float>(std::span<const int32_t> tokens)>;
+/// Appends tokens to a sequence and returns the logits behind the last of them, valid until the next call.
+using LogitsAfter = std::function<std::span<const float>(std::span<const int32_t> tokens)>;
 
 /// Continues a prompt behind `past` tokens; calls on_token for every new id. Stops at max_tokens, a stop id, the model's
 /// context, or when on_token returns false.
@@ -43,9 +43,9 @@ class Generator {
 
   SequenceState new_sequence() { return store_.create(); }
   /// Appends tokens to sequences (one list per sequence, any lengths) in one batched forward. Returns the logits after
-  /// the last token of each: [sequences][rows of the head], in fp32.
-  std::vector<std::vector<float>> extend(std::span<SequenceState* const> sequences,
-                                         std::span<const std::span<const int32_t>> tokens);
+  /// the last token of each: [sequences][rows of the head], in fp32, valid until the next call.
+  const std::vector<std::vector<float>>& extend(std::span<SequenceState* const> sequences,
+                                               std::span<const std::span<const int32_t>> tokens);
   /// Log-probabilities of targets[i] after each token of one sequence's extension (scoring).
   std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens, std::span<const int32_t> targets);
   /// continue_prompt() of a cached sequence.
@@ -63,6 +63,7 @@ class Generator {
   LatentDecoding latents_;
   SequenceStore store_;
   HeapArena arena_;
+  std::vector<std::vector<float>> logits_;  ///< kept: a vocabulary's are a megabyte, which the system would give and take
   TapeProfile* profile_ = nullptr;
 };
 

@@ -167,6 +167,7 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
   INGOT_CHECK(inputs.size() == op.inputs.size(), "op '{}' takes {} inputs, got {}", op.name, op.inputs.size(),
               inputs.size());
   Node node{&op, attr, {}, {}, static_cast<int32_t>(segments_.size()) - 1};
+  node.inputs.reserve(inputs.size()), node.outputs.reserve(op.outputs.size());
   bool needs_gradient = false;
   size_t i = 0;
   for (const Value& v : inputs) {
@@ -182,6 +183,7 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
   op.infer(call, metas);
   std::vector<Value> values;
   std::vector<Tensor> out;
+  values.reserve(metas.size()), out.reserve(metas.size());
   node.differentiable = needs_gradient && options_.record;
   for (size_t o = 0; o < metas.size(); ++o) {
     const int32_t id = add_value(metas[o]);
@@ -207,6 +209,7 @@ int32_t Tape::coming_by_rows(const Node& node) const {
 
 std::vector<Tensor> Tape::inputs_of(const Node& node) {
   std::vector<Tensor> in;
+  in.reserve(node.inputs.size());
   for (const int32_t id : node.inputs)
     in.push_back(id < 0 ? Tensor() : in.empty() && coming_by_rows(node) >= 0 ? tensor_of(id) : input_of(id));
   return in;
@@ -275,29 +278,28 @@ std::vector<GradSlot> Tape::early_gradients(const Node& node) {
 }
 
 void Tape::record(Node node) {
+  if (!options_.record && !watched()) return;
   const auto index = static_cast<int32_t>(nodes_.size());
   const std::vector<int32_t> outputs = node.outputs;
-  if (options_.record || watched()) {
-    if (node.differentiable) {
-      // Only now: an op that throws has outputs, but is on no tape.
-      for (const int32_t id : outputs) slots_[static_cast<size_t>(id)].producer = index;
-      hold_reads(node);
-      node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
-                                     [&](int32_t id) { return slots_[static_cast<size_t>(id)].fate == SlotFate::recompute; });
-      if (node.recipe_held)
-        for (const int32_t id : recipe_of(node).inputs)
-          if (id >= 0) hold(id);
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (node.inputs[i] >= 0 && node.op->inputs[i].kind != InputKind::data)
-          ++slots_[static_cast<size_t>(node.inputs[i])].uses;
-    }
-    nodes_.push_back(std::move(node));
-    segments_.back().end_node = index + 1;
-    if (watched() && !nodes_.back().op->transfers) {
-      std::vector<Tensor> out;
-      for (const int32_t id : outputs) out.push_back(tensor_of(id));
-      observe(index, Direction::forward, out);
-    }
+  if (node.differentiable) {
+    // Only now: an op that throws has outputs, but is on no tape.
+    for (const int32_t id : outputs) slots_[static_cast<size_t>(id)].producer = index;
+    hold_reads(node);
+    node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
+                                   [&](int32_t id) { return slots_[static_cast<size_t>(id)].fate == SlotFate::recompute; });
+    if (node.recipe_held)
+      for (const int32_t id : recipe_of(node).inputs)
+        if (id >= 0) hold(id);
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] >= 0 && node.op->inputs[i].kind != InputKind::data)
+        ++slots_[static_cast<size_t>(node.inputs[i])].uses;
+  }
+  nodes_.push_back(std::move(node));
+  segments_.back().end_node = index + 1;
+  if (watched() && !nodes_.back().op->transfers) {
+    std::vector<Tensor> out;
+    for (const int32_t id : outputs) out.push_back(tensor_of(id));
+    observe(index, Direction::forward, out);
   }
 }
 

@@ -18,6 +18,7 @@
 #include <exception>
 #include <initializer_list>
 #include <map>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -267,10 +268,11 @@ class Tape {
 
   Arena& arena_;
   TapeOptions options_;
-  std::deque<Slot> slots_;
+  std::pmr::monotonic_buffer_resource memory_;  ///< of the two that grow with every value
+  std::pmr::deque<Slot> slots_{&memory_};
   std::vector<Node> nodes_;
   std::vector<Segment> segments_;
-  std::map<int, int32_t> parameters_;
+  std::pmr::map<int, int32_t> parameters_{&memory_};
   std::vector<Metric> metrics_;
   std::deque<int32_t> deferred_;
   int32_t fetch_round_ = 0;

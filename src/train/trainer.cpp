@@ -347,8 +347,9 @@ std::vector<int32_t> Trainer::sample_alone(std::span<const int32_t> prompt, cons
 
 std::vector<int32_t> Trainer::sample_together(std::span<const int32_t> prompt, const GenerateOptions& options) const {
   RankLogits logits(*model_, step_ranks());
+  std::vector<float> last;
   return continue_prompt(model_->config(), 0, prompt, options,
-                         [&](std::span<const int32_t> tokens) { return logits.after(tokens); });
+                         [&](std::span<const int32_t> tokens) -> std::span<const float> { return last = logits.after(tokens); });
 }
 
 void Trainer::sample() {
