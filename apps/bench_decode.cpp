@@ -45,12 +45,13 @@ void add_bench_decode(CLI::App& bench, int& code) {
   c->callback([o, c, &code] {
     o->options.model = o->of.preset;
     o->options.weights = weight_form_from(o->weights);
+    o->options.ops = !o->quiet;
     const double begin = monotonic_seconds();
     PackedModel model = opened(*o, c->remaining());
     const double load_seconds = monotonic_seconds() - begin;
     DecodeBenchReport report = bench_decode(model, o->options);
     report.load_seconds = load_seconds;
-    std::cout << to_text(report, !o->quiet);
+    std::cout << to_text(report);
     if (!o->json.empty()) write_file_atomically(real_file_system(), o->json, to_json(report));
     code = 0;
   });

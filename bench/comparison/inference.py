@@ -13,7 +13,7 @@ FLOPS = "P over a token's FLOPs"
 
 
 def ours(context, weights, preset="gpt2", prompt=PROMPT, new=NEW):
-    return process.json_of([context.ingot, "bench", "decode", preset, f"--weights={weights}", f"--prompt={prompt}", f"--new={new}"], context.threads)
+    return process.json_of([context.ingot, "bench", "decode", preset, f"--weights={weights}", f"--prompt={prompt}", f"--new={new}", "--quiet"], context.threads)
 
 
 def theirs(context, kind):

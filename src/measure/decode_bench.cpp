@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/parallel.h"
@@ -41,23 +42,26 @@ int64_t most_resident() {
   return int64_t{1024} * usage.ru_maxrss;
 }
 
-/// One prompt and what follows it.
-void generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream, DecodeBenchReport& r, DecodeTrial& t) {
+/// One prompt and what follows it; with `ops` the time of each.
+DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream, DecodeOps* ops = nullptr) {
+  DecodeTrial t;
   SequenceState sequence = generator.new_sequence();
   SequenceState* const one[] = {&sequence};
-  const auto extend = [&](std::span<const int32_t> tokens) { return std::move(generator.extend(one, std::span(&tokens, 1)).front()); };
+  const auto extend = [&](std::span<const int32_t> tokens) -> std::span<const float> { return generator.extend(one, std::span(&tokens, 1)).front(); };
   const std::vector<int32_t> prompt = random_ids(o.prompt, generator.model().config().vocab, stream);
-  generator.set_profile(&r.prefill_ops);
+  generator.set_profile(ops != nullptr ? &ops->prefill : nullptr);
   double begin = monotonic_seconds();
-  std::vector<float> logits = extend(prompt);
+  std::span<const float> logits = extend(prompt);
   t.prefill_seconds = monotonic_seconds() - begin;
-  generator.set_profile(&r.decode_ops);
+  generator.set_profile(ops != nullptr ? &ops->decode : nullptr);
   for (int64_t i = 0; i < o.fresh; ++i) {
     begin = monotonic_seconds();
     const int32_t id = sample_token(logits, {.temperature = 0}, 0, static_cast<uint64_t>(i));
     logits = extend({&id, 1});
     t.token_seconds.push_back(monotonic_seconds() - begin);
   }
+  generator.set_profile(nullptr);
+  return t;
 }
 
 std::string forward_table(const char* title, const TapeProfile& profile, double calls, double seconds) {
@@ -69,15 +73,6 @@ std::string forward_table(const char* title, const TapeProfile& profile, double 
     sum += p.seconds[0] / calls;
   }
   return text + fmt::format("{:<18} {:>6} {:>11.4f} {:>6.1f}%\n", "beside ops", "", 1e3 * (seconds - sum), 100 * (1 - sum / seconds));
-}
-
-double mean_seconds(const DecodeBenchReport& r, bool decode) {
-  double sum = 0, count = 0;
-  for (const DecodeTrial& t : r.trials) {
-    if (!decode) sum += t.prefill_seconds, count += 1;
-    else for (const double s : t.token_seconds) sum += s, count += 1;
-  }
-  return sum / count;
 }
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -141,20 +136,23 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
   ReadRate read(r.threads);
   {
     Generator generator(model.model());
-    for (int i = 0; i <= o.trials; ++i) {  // the first brings memory and threads to life
-      DecodeTrial t;
-      t.peak_gflops = fma_peak_gflops(), t.read_bytes = read();
-      generate_once(generator, o, static_cast<uint64_t>(i), r, t);
-      t.peak_gflops = (t.peak_gflops + fma_peak_gflops()) / 2, t.read_bytes = (t.read_bytes + read()) / 2;
-      if (i > 0) r.trials.push_back(std::move(t));
-      else r.prefill_ops.clear(), r.decode_ops.clear();
+    generate_once(generator, o, 0);  // brings memory and threads to life
+    for (int i = 1; i <= o.trials; ++i) {
+      const double peak = fma_peak_gflops(), rate = read();
+      DecodeTrial t = generate_once(generator, o, static_cast<uint64_t>(i));
+      t.peak_gflops = (peak + fma_peak_gflops()) / 2, t.read_bytes = (rate + read()) / 2;
+      r.trials.push_back(std::move(t));
+    }
+    if (o.ops) {  // apart: looking costs time
+      r.ops.emplace();
+      r.ops->trial = generate_once(generator, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
     }
   }
   r.resident_bytes = most_resident();
   return r;
 }
 
-std::string to_text(const DecodeBenchReport& r, bool ops) {
+std::string to_text(const DecodeBenchReport& r) {
   const DecodeBenchOptions& o = r.options;
   const Spread prefill = r.prefill_tokens(), prefill_share = r.prefill_share(), decode = r.decode_tokens(), share = r.decode_share();
   std::string text = fmt::format(
@@ -165,10 +163,11 @@ std::string to_text(const DecodeBenchReport& r, bool ops) {
       o.model, name_of(o.weights), gib(r.weight_bytes), r.threads, r.threads == 1 ? "" : "s", r.isa, gib(r.resident_bytes), r.trials.size(),
       o.prompt, prefill.median, width_of(prefill), 100 * prefill_share.median, width_of(prefill_share), r.peak_gflops().median, o.fresh,
       decode.median, width_of(decode), 100 * share.median, width_of(share), group_digits(r.bytes_per_token), 1e-9 * r.read_rate().median);
-  if (!ops) return text;
-  const auto trials = static_cast<double>(r.trials.size());
-  return text + forward_table("prompt", r.prefill_ops, trials, mean_seconds(r, false)) +
-         forward_table("new token", r.decode_ops, trials * static_cast<double>(o.fresh), mean_seconds(r, true));
+  if (!r.ops) return text;
+  const std::vector<double>& tokens = r.ops->trial.token_seconds;
+  const auto count = static_cast<double>(tokens.size());
+  return text + forward_table("prompt", r.ops->prefill, 1, r.ops->trial.prefill_seconds) +
+         forward_table("new token", r.ops->decode, count, std::accumulate(tokens.begin(), tokens.end(), 0.0) / count);
 }
 
 std::string to_json(const DecodeBenchReport& r) {

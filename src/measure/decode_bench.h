@@ -2,6 +2,7 @@
 // tokens per second as a share of the rate at which memory can be read. Random weights in the model's exact shape, opened as
 // inference opens them (infer/packed_model.h). What `ingot bench decode` prints.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct DecodeBenchOptions {
   int64_t prompt = 512;    ///< tokens of a prompt, in one forward pass
   int64_t fresh = 64;      ///< tokens to generate after it
   int trials = 5;
+  bool ops = true;         ///< time by op too, in one more trial
 };
 
 struct DecodeTrial {
@@ -23,6 +25,12 @@ struct DecodeTrial {
   double read_bytes = 0;        ///< bytes per second, mean of before and after
   double prefill_seconds = 0;
   std::vector<double> token_seconds;  ///< of each new token
+};
+
+/// A trial whose ops were timed, which costs a little: it does not count.
+struct DecodeOps {
+  TapeProfile prefill, decode;
+  DecodeTrial trial;
 };
 
 struct DecodeBenchReport {
@@ -35,7 +43,7 @@ struct DecodeBenchReport {
   double load_seconds = 0;
   double prefill_flops = 0;     ///< of the prompt: products of every token, the head's of the last one, unmasked pairs of attention
   std::vector<DecodeTrial> trials;
-  TapeProfile prefill_ops, decode_ops;
+  std::optional<DecodeOps> ops;
 
   Spread peak_gflops() const;
   Spread read_rate() const;
@@ -53,8 +61,8 @@ int64_t cached_bytes(const Model& model, int64_t tokens);
 
 DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& options);
 
-/// Rates, shares, and with `ops` a table of them.
-std::string to_text(const DecodeBenchReport& report, bool ops);
+/// Rates and shares, and tables of ops where they were timed.
+std::string to_text(const DecodeBenchReport& report);
 /// {"format": 1, "preset", "weights", "threads", "prompt", "new", "prefill_tokens_per_s", "prefill_of_peak", "decode_tokens_per_s",
 /// "bytes_per_token", "read_bytes_per_s", "decode_of_read", "peak_gflops", "resident_bytes", "isa", "weight_bytes", "load_seconds",
 /// "spread": {...}}; docs/measuring.md has the fields.
