@@ -9,13 +9,13 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-/// How far ahead weights are fetched, into level 2: what a core reads in 400 ns. Less leaves int8 short of the rate of memory, where
-/// a step of k is no whole line.
+/// How far ahead weights are fetched: what a core reads in 400 ns. Less leaves int8 short of the rate of memory, where a step of k is no
+/// whole line. Past level 2, as they are read once: what the ops between products need stays there.
 constexpr int64_t kAhead = 16384;
 
 template <int64_t kBytes>
 INGOT_INLINE void fetch(const void* p) {
-  for (int64_t i = 0; i < (kBytes + 63) / 64; ++i) __builtin_prefetch(static_cast<const char*>(p) + kAhead + 64 * i, 0, 2);
+  for (int64_t i = 0; i < (kBytes + 63) / 64; ++i) __builtin_prefetch(static_cast<const char*>(p) + kAhead + 64 * i, 0, 0);
 }
 
 /// One panel: words of f32 or of pairs. Not inlined, so that a change of the rounding mode stays around it.
