@@ -55,10 +55,15 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
         if (parameter < 0) continue;
         const std::string_view op = node.op->name;
         Use& use = uses[static_cast<size_t>(parameter)];
-        if (slot == 1 && (op == "linear" || op == "grouped_linear")) use.product = true;
-        else if (slot == kCcaGroupedInput && op == "cca") use.product = use.f32_rows = true;
-        else if (slot == 1 && op == "embedding") use.look_up = true;
-        else use.other = true;
+        const bool by_f32 = slot == kCcaGroupedInput && op == "cca";
+        if (by_f32 || (slot == 1 && (op == "linear" || op == "grouped_linear"))) {
+          use.other |= use.product && use.f32_rows != by_f32;  // no form serves both
+          use.product = true, use.f32_rows = by_f32;
+        } else if (slot == 1 && op == "embedding") {
+          use.look_up = true;
+        } else {
+          use.other = true;
+        }
       }
   }
   return uses;

@@ -1,5 +1,5 @@
 // A model opened for inference: every matrix that products read lies in memory once, packed for them (device/cpu/gemm.h), in the
-// model's compute type or as int8. Masters come from a memory-mapped checkpoint one parameter at a time and go again, so memory
+// model's compute type (in f32 where their rows are f32 in every precision) or as int8. Masters come from a memory-mapped checkpoint one parameter at a time and go again, so memory
 // peaks at the packed weights and one parameter.
 //
 // With weights in the model's own type results have the bits of the model as training runs it; with int8, those of the model whose

@@ -133,22 +133,20 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
   r.weight_bytes = model.bytes();
   r.bytes_per_token = model.bytes_per_token() + cached_bytes(model.model(), o.prompt + (o.fresh + 1) / 2);
   r.prefill_flops = prefill_flops(model.model().decoder(), o.prompt);
+  Generator generator(model.model());
+  generate_once(generator, o, 0);  // brings memory and threads to life
+  r.resident_bytes = most_resident();  // without what measures memory
   ReadRate read(r.threads);
-  {
-    Generator generator(model.model());
-    generate_once(generator, o, 0);  // brings memory and threads to life
-    for (int i = 1; i <= o.trials; ++i) {
-      const double peak = fma_peak_gflops(), rate = read();
-      DecodeTrial t = generate_once(generator, o, static_cast<uint64_t>(i));
-      t.peak_gflops = (peak + fma_peak_gflops()) / 2, t.read_bytes = (rate + read()) / 2;
-      r.trials.push_back(std::move(t));
-    }
-    if (o.ops) {  // apart: looking costs time
-      r.ops.emplace();
-      r.ops->trial = generate_once(generator, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
-    }
+  for (int i = 1; i <= o.trials; ++i) {
+    const double peak = fma_peak_gflops(), rate = read();
+    DecodeTrial t = generate_once(generator, o, static_cast<uint64_t>(i));
+    t.peak_gflops = (peak + fma_peak_gflops()) / 2, t.read_bytes = (rate + read()) / 2;
+    r.trials.push_back(std::move(t));
   }
-  r.resident_bytes = most_resident();
+  if (o.ops) {  // apart: looking costs time
+    r.ops.emplace();
+    r.ops->trial = generate_once(generator, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
+  }
   return r;
 }
 

@@ -39,7 +39,7 @@ struct DecodeBenchReport {
   int threads = 1;
   int64_t weight_bytes = 0;     ///< of all weights
   int64_t bytes_per_token = 0;  ///< that a new token reads: weights, and the cache of the middle one of the new tokens
-  int64_t resident_bytes = 0;   ///< most memory that the process ever had, loading included
+  int64_t resident_bytes = 0;   ///< most memory that the process had up to the first trial's end, loading included
   double load_seconds = 0;
   double prefill_flops = 0;     ///< of the prompt: products of every token, the head's of the last one, unmasked pairs of attention
   std::vector<DecodeTrial> trials;

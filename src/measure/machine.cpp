@@ -20,7 +20,7 @@ constexpr int64_t kSmallest = int64_t{16} << 10;
 constexpr int64_t kUnit = 2048;  // of a working set (memory_rate.h)
 
 int64_t largest_set(const MachineOptions& o, const std::vector<CacheLevel>& caches) {
-  const int64_t size = (o.largest > 0 ? o.largest : beyond_caches(caches, o.threads.back())) / kUnit * kUnit;
+  const int64_t size = (o.largest > 0 ? o.largest : beyond_caches(caches, o.threads.front(), o.threads.back())) / kUnit * kUnit;
   if (size < kSmallest) throw Error(fmt::format("the largest working set is {} bytes", o.largest), "give at least 16KiB");
   return size;
 }
@@ -78,11 +78,12 @@ std::string level_of(const std::vector<CacheLevel>& levels, int threads, int64_t
   return "memory";
 }
 
-int64_t beyond_caches(const std::vector<CacheLevel>& levels, int threads) {
-  const CacheLevel last = levels.empty() ? CacheLevel{"", int64_t{32} << 20, threads} : levels.back();
-  const int64_t free = 1024 * std::atoll(doctor::field_of("/", "/proc/meminfo", "MemAvailable").c_str());
-  const int64_t room = std::min(free, machine_info().memory_bytes) / 8;
-  return std::max(kSmallest, std::min(16 * last.bytes / std::min(threads, last.cores), room / threads) / kUnit * kUnit);
+int64_t beyond_caches(const std::vector<CacheLevel>& levels, int fewest, int most) {
+  const CacheLevel last = levels.empty() ? CacheLevel{"", int64_t{32} << 20, fewest} : levels.back();
+  const int64_t wanted = std::max(4 * last.bytes, 16 * last.bytes / std::min(fewest, last.cores));
+  const int64_t told = 1024 * std::atoll(doctor::field_of("/", "/proc/meminfo", "MemAvailable").c_str());
+  const int64_t all = machine_info().memory_bytes, free = told > 0 ? std::min(told, all) : all;
+  return std::max(int64_t{16} << 20, std::min(wanted, free / 8 / most)) / kUnit * kUnit;
 }
 
 std::vector<int> thread_counts(int all) {

@@ -23,9 +23,10 @@ std::vector<CacheLevel> cache_levels(const std::string& root = "/");
 /// Where a working set of so many bytes for each of `threads` threads lies: the name of a cache that has room, or "memory".
 std::string level_of(const std::vector<CacheLevel>& levels, int threads, int64_t bytes);
 
-/// Bytes that each of `threads` threads goes over for caches to keep nothing that counts: sixteen times its share of the last one, an
-/// eighth of the free memory at most. Of a set of twice the cache, processors that keep what they cast out read half from there.
-int64_t beyond_caches(const std::vector<CacheLevel>& levels, int threads);
+/// Bytes that each of `fewest` to `most` threads goes over for caches to keep little of it: sixteen times the share that one of the fewest
+/// has of the last one, and four times all of it, because threads may be spread over several. For all of the most together an eighth
+/// of the free memory at most, 16 MiB each at least. Of a set of twice the cache, processors that keep what they cast out read half from there.
+int64_t beyond_caches(const std::vector<CacheLevel>& levels, int fewest, int most);
 
 struct ArithmeticRow {
   int threads = 1;

@@ -5,7 +5,7 @@
 namespace ingot {
 
 /// Holds a working set of beyond_caches() bytes (machine.h) for each thread, touched. What machine_peak() says of reading is a quick
-/// look at sets that caches keep half of.
+/// look at sets of which large caches keep a part.
 class ReadRate {
  public:
   explicit ReadRate(int threads);

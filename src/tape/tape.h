@@ -248,7 +248,7 @@ class Tape {
 
   Arena& arena_;
   TapeOptions options_;
-  std::pmr::monotonic_buffer_resource memory_;  ///< of the two that grow with every value
+  std::pmr::monotonic_buffer_resource memory_;  ///< of slots and parameters
   std::pmr::deque<Slot> slots_{&memory_};
   std::vector<Node> nodes_;
   std::vector<Segment> segments_;

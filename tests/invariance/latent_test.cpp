@@ -22,7 +22,7 @@ std::vector<Values> logits_of(const Model& model, const std::vector<int32_t>& to
   std::vector<Values> all;
   for (size_t at = 0; at < tokens.size(); at += chunk) {
     const std::span<const int32_t> part[] = {{tokens.data() + at, std::min(chunk, tokens.size() - at)}};
-    all.push_back(std::move(g.extend(states, part).front()));
+    all.push_back(g.extend(states, part).front());
   }
   return all;
 }

@@ -175,10 +175,11 @@ TEST_P(ModelInvariance, NeighboursInThePackingDoNotMatter) {
   }
 }
 
-/// Logits after every token of `tokens`, fed in chunks beside `others` sequences that grow at other speeds.
+/// Logits after every token of `tokens`, fed in chunks beside `others` sequences that grow at other speeds, by up to `most` tokens
+/// a call.
 std::vector<Bits> decoded(const Model& model, const std::vector<int32_t>& tokens, size_t chunk, size_t others,
-                          bool first) {
-  Generator g(model);
+                          bool first, size_t most = 4) {
+  Generator g(model, 1000);
   std::vector<SequenceState> states;
   for (size_t s = 0; s <= others; ++s) states.push_back(g.new_sequence());
   const size_t mine = first ? 0 : others;
@@ -189,7 +190,7 @@ std::vector<Bits> decoded(const Model& model, const std::vector<int32_t>& tokens
     std::vector<std::vector<int32_t>> what;
     for (size_t s = 0; s <= others; ++s) {
       who.push_back(&states[s]);
-      std::vector<int32_t> extra(1 + (call * 3 + s) % 4);
+      std::vector<int32_t> extra(1 + (call * 3 + s) % most);
       for (size_t i = 0; i < extra.size(); ++i)
         extra[i] = static_cast<int32_t>(
             random.below(call * 100 + s * 10 + i, static_cast<uint64_t>(model.config().vocab)));
@@ -220,6 +221,18 @@ TEST_P(ModelInvariance, DecodingBesideOthersEqualsDecodingAlone) {
   compare(decoded(*model, batch.tokens, 64, 2, false), 64, "chunks of 64, last of three");
   const ScopedThreads one(1);
   compare(decoded(*model, batch.tokens, 7, 2, true), 7, "one thread");
+}
+
+TEST_P(ModelInvariance, PackedDecodingBesideOthersEqualsDecodingAlone) {
+  const auto model = make();
+  const PackedModel packed(*model, std::get<1>(GetParam()) ? WeightForm::bf16 : WeightForm::f32);
+  const data::Batch batch = packed_batch(1, 24, {24}, model->config().vocab);
+  const auto alone = decoded(*model, batch.tokens, 1, 0, true);
+  for (const size_t others : {1, 3, 5, 130}) {  // one row each: of few rows, of more, and of more than a block
+    const std::vector<int32_t> some(batch.tokens.begin(), batch.tokens.begin() + (others > 100 ? 3 : 24));
+    const auto beside = decoded(packed.model(), some, 1, others, false, 1);
+    for (size_t i = 0; i < beside.size(); ++i) EXPECT_TRUE(same(beside[i], alone[i])) << others << " others, token " << i;
+  }
 }
 
 TEST_P(ModelInvariance, AMissingMaskIsNoticed) {

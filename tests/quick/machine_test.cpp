@@ -57,13 +57,15 @@ TEST(Levels, AWorkingSetLiesWhereItHasRoom) {
   EXPECT_EQ(thread_counts(6), (std::vector<int>{1, 2, 4, 6}));
 }
 
-TEST(Levels, BeyondTheCachesIsSixteenTimesAThreadsShare) {
-  const std::vector<CacheLevel> levels{{"L1", 48 << 10, 2}, {"L2", 64 << 10, 8}};
-  EXPECT_EQ(beyond_caches(levels, 1), 16 * (64 << 10));
-  EXPECT_EQ(beyond_caches(levels, 2), 8 * (64 << 10));
-  EXPECT_EQ(beyond_caches(levels, 64), 2 * (64 << 10)) << "eight threads share each";
-  EXPECT_GE(beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2), 1 << 20);
-  EXPECT_LE(2 * beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2), machine_info().memory_bytes / 8);
+TEST(Levels, BeyondTheCachesIsManyTimesAThreadsShare) {
+  constexpr int64_t kLast = 4 << 20, kLeast = 16 << 20;
+  const std::vector<CacheLevel> levels{{"L1", 48 << 10, 2}, {"L2", kLast, 8}};
+  EXPECT_EQ(beyond_caches(levels, 1, 2), 16 * kLast) << "one thread alone has the whole cache";
+  EXPECT_EQ(beyond_caches(levels, 2, 2), 8 * kLast);
+  EXPECT_EQ(beyond_caches(levels, 8, 8), 4 * kLast) << "each may have a cache of its own";
+  EXPECT_EQ(beyond_caches({{"L2", 64 << 10, 1}}, 1, 1), kLeast);
+  EXPECT_EQ(beyond_caches(levels, 1, 1 << 20), kLeast);
+  EXPECT_LE(beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2, 2), std::max(kLeast, machine_info().memory_bytes / 16));
 }
 
 TEST(MemoryBench, EveryPassMovesBytesOnEveryInstructionSet) {

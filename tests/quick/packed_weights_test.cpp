@@ -47,6 +47,30 @@ class PackedProducts : public ::testing::TestWithParam<Isa> {
 };
 INSTANTIATE_TEST_SUITE_P(Isas, PackedProducts, ::testing::ValuesIn(kEveryIsa), [](const auto& i) { return isa_name(i.param); });
 
+TEST_P(PackedProducts, Bf16ValuesStoredAsF32HaveTheBitsOfBf16) {
+  for (const int64_t n : {1, 49, 301})
+    for (const int64_t k : {1, 33, 128}) {
+      const std::vector<float> w = normal(n * k, 1), x = normal(7 * k, 2);
+      const std::vector<bf16> w_h = narrow(w);
+      GemmArgs g;
+      g.m = 7, g.n = n, g.k = g.lda = g.ldb = k;
+      g.a = x.data(), g.b = w_h.data(), g.b_type = DType::bf16, g.b_transposed = true;
+      std::vector<float> plain(static_cast<size_t>(7 * n)), few(plain.size());
+      g.c = plain.data(), g.ldc = n;
+      gemm(g);
+      for (const bool rounds : {false, true}) {  // while it packs
+        const PackedWeights packed(rounds ? static_cast<const void*>(w.data()) : w_h.data(), rounds ? DType::f32_as_bf16 : DType::bf16,
+                                   DType::f32, true, k, n, k);
+        g.packed = &packed;
+        for (const int64_t rows : {7, 1}) {
+          for (int64_t row = 0; row < 7; row += rows) g.m = rows, g.a = x.data() + row * k, g.c = few.data() + row * n, gemm(g);
+          EXPECT_TRUE(same(plain, few)) << n << " x " << k << (rounds ? " rounded" : "") << " by " << rows;
+          std::fill(few.begin(), few.end(), 0.0f);
+        }
+      }
+    }
+}
+
 TEST_P(PackedProducts, FewRowsHaveTheBitsOfMany) {
   // 12 rows go through register tiles, parts of them through the kernel for few rows.
   for (const int64_t n : {1, 47, 48, 49, 301})

@@ -89,7 +89,7 @@ void attention_forward(const AttentionArgs& args) {
     if (args.max_logit != nullptr)
       for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[u.group * group_heads + h], top[h]);
   };
-  const bool even = count == args.span_count * args.kv_heads;  // as in decoding: nothing was cut
+  const bool even = std::all_of(units.begin(), units.end(), [](const AttentionShare& u) { return u.row1 - u.row0 == u.span->rows; });  // as in decoding
   if (args.span_count < num_threads() && !even) return parallel_in_order(count, run);
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {  // neighbours for a thread: their rows are in its caches, or fetched ahead
     for (int64_t i = begin; i < end; ++i) run(i);
