@@ -29,9 +29,9 @@ constexpr int64_t kMaxChunk = 2048;       // steps of k per round where chains c
 constexpr int64_t kMaxBlock = 1024;       // steps per pass over the register tiles
 constexpr int64_t kMaxColumnBlock = 512;  // where each step of A is a line of its own: half of the level 1 cache
 constexpr int64_t kMaxPieceRows = 1024;
-constexpr int64_t kMaxPanels = 2;         // columns of a piece, in panels
 constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
 constexpr int64_t kMinOwnRows = 384;     // fewer rows of packed A for a thread would not either
+constexpr int64_t kSharedFrom = 4;       // columns for each row, from which threads share packed A and each reads a part of B
 constexpr int64_t kTailParts = 4;
 constexpr int64_t kMaxTailSteps = 4096;   // of k, so that a part's B is still in a cache
 constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
@@ -120,11 +120,12 @@ class Runner {
     }
     const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(k, kMaxChunk)) : 1;
     const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(k, chunks), 16));
-    // As many blocks as threads, or as few as the budget allows where theirs would be too small.
+    // As many blocks as threads, or as few as the budget allows where theirs would be too small, or where each would read all of a large B.
     const int64_t threads = ceil_div(num_threads(), static_cast<int64_t>(plan_.problems.size()));  // for this problem
     const int64_t unit = threads * 2 * tile_.rows, most = std::max<int64_t>(64, kPackedFloats / chunk / unit * unit);
     const int64_t one_each = round_up(ceil_div(p.m * threads, most), threads);
-    const int64_t parts = p.m / one_each >= kMinOwnRows ? one_each : ceil_div(p.m, most);
+    const bool own = p.m / one_each >= kMinOwnRows && p.n < kSharedFrom * p.m;
+    const int64_t parts = own ? one_each : ceil_div(p.m, most);
     const int64_t rows = round_up(ceil_div(p.m, parts), 2 * tile_.rows);
     for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += chunk) {
       if (k0 > 0) flush();
@@ -325,9 +326,8 @@ class Runner {
              : nullptr;
     piece.c_group = layout_.c_transposed ? static_cast<float*>(scratch(ScratchSlot::gemm_group, 2 * tile_.rows * width * 4)) : nullptr;
     piece.next = first_strip(next);
-    const bool packed = INGOT_ISA_CALL(gemm_piece)(piece);
-    const int64_t passes = std::max<int64_t>(1, ceil_div(b.k1 - b.k0, b.kc));
-    ahead = {packed ? round_ : 0, next, static_cast<int>((ahead.place + passes) % 2)};
+    const int packed = INGOT_ISA_CALL(gemm_piece)(piece);
+    ahead = {packed < 0 ? 0 : round_, next, packed == 1 ? 1 - ahead.place : ahead.place};
   }
 
   GemmStrip first_strip(size_t index) const {

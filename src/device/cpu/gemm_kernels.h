@@ -22,6 +22,8 @@ namespace ingot {
 /// rows and columns: in place, stored [m, k] or [k, m].
 enum class ALayout : uint8_t { packed, rows, columns };
 
+constexpr int64_t kMaxPanels = 2;  ///< columns of a piece, in panels
+
 struct GemmTile {
   int64_t rows, cols, lanes;
 };
@@ -54,8 +56,8 @@ struct GemmStrip {
   bool whole = false;  ///< no step lacks half of its pair
 };
 
-/// One thread's share: rows x cols of C over k0..k1. Each kc steps are a pass over the tiles, with a strip of B packed for them: the strips
-/// of passes take turns in two places, and where B's rows allow it the last tiles of a pass pack the next strip while they multiply.
+/// One thread's share: rows x cols of C over k0..k1. Each kc steps are a pass over the tiles, with a strip of B packed for them. Where B's
+/// rows allow it the last tiles of a pass pack the next strip while they multiply, in the other one of two places.
 struct GemmPiece {
   ALayout a_layout;
   const float* a;        ///< in place: the word (first row of the piece, step k0)
@@ -84,7 +86,7 @@ struct GemmPiece {
   const void* bias;
   DType bias_type;
   GemmStrip next;      ///< of the piece that this thread will probably take after this one
-  float* b_strips[2];  ///< the places, the first pass's first: kc x cols rounded up to whole panels, this piece's and the next one's
+  float* b_strips[2];  ///< the places, the first pass's first: kc x cols rounded up to whole panels, the most of this piece and the next
   bool b_ready;        ///< the first strip has been packed by the piece before
   float* c_group;  ///< where C is transposed: 2 kRows x cols rounded up
   float* c_strip;  ///< rows x cols rounded up, where C is bf16 and k1 - k0 > kc
@@ -105,8 +107,8 @@ struct GemmTurned {
 INGOT_ISA_KERNEL(GemmTile, gemm_tile, ());
 INGOT_ISA_KERNEL(void, gemm_pack_a, (const GemmPackA& args));
 INGOT_ISA_KERNEL(void, gemm_pack_b, (const GemmPackB& args));
-/// Returns whether the next piece's strip has been packed, in the place after the last pass's.
-INGOT_ISA_KERNEL(bool, gemm_piece, (const GemmPiece& args));
+/// Returns in which of its two places the next piece's strip has been packed; -1: in none.
+INGOT_ISA_KERNEL(int, gemm_piece, (const GemmPiece& args));
 /// Chains from f32 C, and to C with the bias added.
 INGOT_ISA_KERNEL(void, gemm_take_turned, (const GemmTurned& args));
 INGOT_ISA_KERNEL(void, gemm_put_turned, (const GemmTurned& args));

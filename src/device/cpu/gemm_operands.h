@@ -64,7 +64,7 @@ struct RowsOfA {
 };
 /// Columns where they lie. Every step is another line, often of another page, which the hardware does not foresee.
 struct ColumnsOfA {
-  static constexpr int64_t kAhead = 16;  // steps
+  static constexpr int64_t kAhead = 48;  // steps
   const float* at;
   int64_t lda;
   ColumnsOfA(const float* a, const TileIo& io) : at(a), lda(io.lda) {}
@@ -132,7 +132,7 @@ struct StripOfB {
 /// Rows where they lie, which it leaves in the strip for the tiles below: a pass over B less.
 template <int NV>
 struct RowsOfB {
-  static constexpr int64_t kAhead = 8;
+  static constexpr int64_t kAhead = 24;
   const float* at;
   int64_t ldb;
   float* strip;
@@ -161,7 +161,7 @@ struct Fetching {
 /// or packs a part of the strip of B that follows. Beyond its vectors it stores the last again.
 template <class T, int kRowsOfStep>
 struct PackingB {
-  static constexpr int64_t kAhead = 8;  // vectors
+  static constexpr int64_t kAhead = 24;  // vectors
   const T* at;
   int64_t ldb;
   float* to;

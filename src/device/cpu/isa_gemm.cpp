@@ -130,6 +130,24 @@ Ahead ahead_of(const GemmPiece& p, const GemmStrip& next, int64_t kc, float* pla
   return a;
 }
 
+/// Rows of chains, or of a group of them that is used again and again.
+struct ChainRows {
+  char* first = nullptr;  ///< nullptr: they begin with zeros
+  int64_t stride = 0;     ///< bytes
+  int64_t mask = ~int64_t{0};
+
+  char* row(int64_t i) const { return first == nullptr ? nullptr : first + (i & mask) * stride; }
+};
+
+/// The tiles of a pass that share a panel of B.
+struct Panel {
+  int64_t cols;
+  const float* b;
+  ChainRows in, out;
+  TileFn whole;  ///< of kRows rows, where it does nothing by the way
+  TileIo io;     ///< of the tile at work: what all share is set once
+};
+
 /// One pass over the tiles of a piece: steps k .. k+kc.
 struct Pass {
   int64_t k, kc;
@@ -138,19 +156,50 @@ struct Pass {
   Strip strip;
   bool ready;  ///< the strip was there before the pass
   Ahead ahead;
+  int count = 0;
+  Panel panels[kMaxPanels];
 };
+
+/// What the tiles of the panel at column j share.
+Panel panel_at(const GemmPiece& p, const Pass& pass, int64_t j) {
+  const bool waits = pass.parks && !pass.end;
+  const int64_t size = p.c_type == DType::bf16 ? 2 : 4, parked_width = round_up(p.cols, kCols);
+  const ChainRows parked{reinterpret_cast<char*>(p.c_strip + j), parked_width * 4};
+  const ChainRows c = p.c_transposed ? ChainRows{reinterpret_cast<char*>(p.c_group + j), parked_width * 4, kGroup - 1}
+                                     : ChainRows{static_cast<char*>(p.c) + (p.col0 + j) * size, p.ldc * size};
+  Panel panel;
+  panel.cols = min64(pass.strip.cols, p.cols - j);
+  panel.b = pass.strip.b + j / pass.strip.cols * pass.strip.panel;
+  panel.in = !pass.from_c ? ChainRows{} : pass.parks ? parked : c;
+  panel.out = waits ? parked : c;
+  const int64_t vecs = width_of(panel.cols) / kLanes;
+  panel.whole = tile_of(p.pairs, p.a_layout, kRows, vecs, vecs);
+  TileIo& io = panel.io;
+  io.in_stride = panel.in.stride / 4;
+  io.out_bf16 = p.c_type == DType::bf16 && !p.c_transposed && !waits;
+  io.out_stride = panel.out.stride / (io.out_bf16 ? 2 : 4);
+  io.bias_bf16 = p.bias_type == DType::bf16;
+  io.bias = pass.end && p.bias != nullptr && !p.c_transposed
+                ? static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4)
+                : nullptr;
+  io.next_stride = p.ldc;
+  io.ldb = p.ldb, io.lda = p.lda;
+  io.a_panel = kRows * pass.kc;
+  return panel;
+}
 
 /// The pass from step k on. `turn`: its strip's place; `ready`: the strip is there.
 Pass pass_from(const GemmPiece& p, int64_t k, int turn, bool ready) {
   const int64_t kc = min64(p.kc, p.k1 - k), end = k + kc;
   const bool parks = p.c_type == DType::bf16 && p.k1 - p.k0 > p.kc;
-  return {k, kc, p.from_c || k > p.k0, p.last && end == p.k1, parks, make_strip(p, k, kc, p.b_strips[turn], ready), ready,
-          ahead_of(p, end < p.k1 ? strip_from(p, end) : p.next, kc, p.b_strips[1 - turn], ready)};
+  Pass pass{k, kc, p.from_c || k > p.k0, p.last && end == p.k1, parks, make_strip(p, k, kc, p.b_strips[turn], ready), ready,
+            ahead_of(p, end < p.k1 ? strip_from(p, end) : p.next, kc, p.b_strips[1 - turn], ready), 0, {}};
+  for (int64_t j = 0; j < p.cols; j += pass.strip.cols) pass.panels[pass.count++] = panel_at(p, pass, j);
+  return pass;
 }
 
 /// What tile `number` of the pass packs of the strip that follows.
-VectorsOfB packed_ahead(const GemmPiece& p, const Pass& pass, int64_t number) {
-  const Ahead& a = pass.ahead;
+VectorsOfB packed_ahead(const GemmPiece& p, const Ahead& a, int64_t number) {
   const int64_t part = number - a.first;
   if (a.place == nullptr || part < 0 || part >= a.tiles) return {nullptr, 0, nullptr, 0, 0, 1};
   const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1;
@@ -186,7 +235,8 @@ void pack_a(const GemmPiece& p, const Pass& pass, int64_t i) {
                packed_a(p, pass, i)});
 }
 
-/// What tile `number`, at row i, fetches: the columns of A that will be packed next, the rows of C that its group will write, or a part of B.
+/// What tile `number` of the pass, at row i, fetches: the columns of A that will be packed next, the rows of C that its group will write, or
+/// a part of B.
 Lines fetched_by(const GemmPiece& p, const Pass& pass, int64_t i, int64_t panel, int64_t number) {
   if (p.a_source != nullptr && p.a_transposed && !starts_pack_of_a(p, i)) {
     const int64_t elements = p.pairs ? 2 : 1, size = p.a_type == DType::bf16 ? 2 : 4;
@@ -194,77 +244,58 @@ Lines fetched_by(const GemmPiece& p, const Pass& pass, int64_t i, int64_t panel,
   }
   if (p.c_transposed && i % kGroup != 0 && (pass.end || !pass.parks)) {
     const int64_t size = p.c_type == DType::bf16 ? 2 : 4, row = p.ldc * size;
-    const int64_t first = panel * pass.strip.cols, rows = min64(pass.strip.cols, p.cols - first);
+    const int64_t first = panel * pass.strip.cols, rows = pass.panels[panel].cols;
     return {static_cast<const char*>(p.c) + (p.col0 + first) * row + (i - kRows) * size, row, rows, -rows * row};
   }
   const Ahead& a = pass.ahead;
   const int64_t part = number - a.first;
+  if (part < 0 || part >= a.tiles || a.lines.from == nullptr)
+    return {reinterpret_cast<const char*>(pass.strip.b), 0, 1, 0};  // there in any case
   Lines lines = a.lines;
-  if (part >= 0 && part < a.tiles && lines.from != nullptr)
-    lines.from += part / a.parts * a.jump + part % a.parts * a.part_jump;
-  else
-    lines = {reinterpret_cast<const char*>(pass.strip.b), 0, 1, 0};  // there in any case
+  lines.from += part / a.parts * a.jump + part % a.parts * a.part_jump;
   return lines;
 }
 
-/// The chains of the tile at (i, j): in C, in the strip where they wait, or in the group's rows of C transposed.
-TileIo chains_of(const GemmPiece& p, const Pass& pass, int64_t i, int64_t j, int64_t cols) {
-  const int64_t strip_width = round_up(p.cols, kCols);
-  const bool waits = pass.parks && !pass.end;
-  float* parked = p.c_strip + i * strip_width + j;
-  const int64_t offset = i * p.ldc + p.col0 + j;
-  float* c_f32 = p.c_transposed ? p.c_group + i % kGroup * strip_width + j : static_cast<float*>(p.c) + offset;
-  const int64_t c_stride = p.c_transposed ? strip_width : p.ldc;
-  TileIo io;
-  io.in = !pass.from_c ? nullptr : pass.parks ? parked : c_f32;
-  io.in_stride = pass.parks ? strip_width : c_stride;
-  io.out_bf16 = p.c_type == DType::bf16 && !p.c_transposed && !waits;
-  io.out = io.out_bf16 ? static_cast<void*>(static_cast<bf16*>(p.c) + offset) : waits ? static_cast<void*>(parked) : static_cast<void*>(c_f32);
-  io.out_stride = waits ? strip_width : c_stride;
-  io.bias_bf16 = p.bias_type == DType::bf16;
-  io.bias = pass.end && p.bias != nullptr && !p.c_transposed
-                ? static_cast<const char*>(p.bias) + (p.col0 + j) * (io.bias_bf16 ? 2 : 4)
-                : nullptr;
-  io.cols = static_cast<int>(cols);
-  const bool row_ends = j + pass.strip.cols >= p.cols;
-  const int64_t next_i = row_ends ? i + kRows : i, next_j = row_ends ? 0 : j + pass.strip.cols;
-  const bool reads_next = pass.from_c && !pass.parks && !p.c_transposed && next_i < p.rows;
-  io.next = reads_next ? static_cast<float*>(p.c) + next_i * p.ldc + p.col0 + next_j : nullptr;
-  io.next_stride = p.ldc;
-  return io;
+/// Where the tile after that of a panel at row i starts from C; nullptr: it does not.
+const float* next_chains(const GemmPiece& p, const Pass& pass, int64_t i, int panel) {
+  const bool row_ends = panel + 1 == pass.count;
+  const int64_t next = row_ends ? i + kRows : i;
+  if (!pass.from_c || pass.parks || p.c_transposed || next >= p.rows) return nullptr;
+  return reinterpret_cast<const float*>(pass.panels[row_ends ? 0 : panel + 1].in.row(next));
 }
 
-void run_panel(const GemmPiece& p, const Pass& pass, int64_t i, int64_t rows, int64_t j) {
-  const Strip& strip = pass.strip;
-  const int64_t panel = min64(strip.cols, p.cols - j);
-  const bool on_edge = p.lower_only && rows == kRows && panel == kCols;  // of the triangle: only the vectors that touch it
-  const int64_t cols = on_edge ? min64(panel, width_of(p.row0 + i + rows - p.col0 - j)) : panel;
-  TileIo io = chains_of(p, pass, i, j, cols);
-  const int64_t of_row = j / strip.cols, number = i / kRows * ((p.cols + kCols - 1) / kCols) + of_row;
-  io.fetch = fetched_by(p, pass, i, of_row, number);
-  io.pack = packed_ahead(p, pass, rows == kRows ? number : -1);
+void run_tile(const GemmPiece& p, Pass& pass, int64_t i, int64_t rows, int index) {
+  Panel& panel = pass.panels[index];
+  const int64_t number = i / kRows * pass.count + index, j = index * pass.strip.cols;
+  const bool on_edge = p.lower_only && rows == kRows && panel.cols == kCols;  // of the triangle: only the vectors that touch it
+  const int64_t cols = on_edge ? min64(panel.cols, width_of(p.row0 + i + rows - p.col0 - j)) : panel.cols;
+  TileIo& io = panel.io;
+  io.in = reinterpret_cast<const float*>(panel.in.row(i));
+  io.out = panel.out.row(i);
+  io.cols = static_cast<int>(cols);
+  io.next = next_chains(p, pass, i, index);
+  io.fetch = fetched_by(p, pass, i, index, number);
+  io.pack = packed_ahead(p, pass.ahead, rows == kRows ? number : -1);
   const bool packs_b = i == 0 && !pass.ready && tile_packs_b(p, cols);
-  const bool packs_a = tile_packs_a(p, pass, i) && !packs_b && cols == panel;
+  const bool packs_a = tile_packs_a(p, pass, i) && !packs_b && cols == panel.cols;
   if (packs_b) io.b_rows = static_cast<const float*>(p.b) + pass.k * p.ldb + p.col0 + j;
   if (packs_a)
     io.a_columns = source_of(p, i, p.pairs ? 2 * pass.k : pass.k);
   else if (starts_pack_of_a(p, i))
     pack_a(p, pass, i);
-  io.ldb = p.ldb;
-  io.lda = p.lda;
-  io.a_panel = kRows * pass.kc;
   const int64_t vecs = width_of(cols) / kLanes;
-  const TileFn run = packs_a             ? a_packing_tile(p.a_type, p.pairs, vecs)
-                     : packs_b           ? b_packing_tile(p.a_layout, vecs)
-                     : io.pack.count > 0 ? b_ahead_tile(p.pairs, p.b_type, p.a_layout, vecs)
-                                         : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel) / kLanes);
+  const TileFn run = packs_a                                    ? a_packing_tile(p.a_type, p.pairs, vecs)
+                     : packs_b                                  ? b_packing_tile(p.a_layout, vecs)
+                     : io.pack.count > 0                        ? b_ahead_tile(p.pairs, p.b_type, p.a_layout, vecs)
+                     : rows == kRows && cols == panel.cols      ? panel.whole
+                                                                : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel.cols) / kLanes);
   const int64_t step = pass.k - p.k0;
   const float* a = p.a_layout == ALayout::packed ? packed_a(p, pass, i) : p.a_layout == ALayout::rows ? p.a + i * p.lda + step : p.a + step * p.lda + i;
-  run(pass.kc, a, strip.b + of_row * strip.panel, io);
+  run(pass.kc, a, panel.b, io);
 }
 
 /// The tiles of kGroup rows.
-void run_group(const GemmPiece& p, const Pass& pass, int64_t group) {
+void run_group(const GemmPiece& p, Pass& pass, int64_t group) {
   const int64_t rows = min64(kGroup, p.rows - group), size = p.c_type == DType::bf16 ? 2 : 4;
   const bool adds = pass.end && p.bias != nullptr;
   const GemmTurned turned{p.c_group, round_up(p.cols, kCols), rows, p.cols, static_cast<char*>(p.c) + (p.col0 * p.ldc + group) * size,
@@ -272,8 +303,8 @@ void run_group(const GemmPiece& p, const Pass& pass, int64_t group) {
                           p.bias_type};
   if (p.c_transposed && pass.from_c && !pass.parks) gemm_take_turned(turned);
   for (int64_t i = group; i < group + rows; i += kRows)
-    for (int64_t j = 0; j < p.cols && (!p.lower_only || p.col0 + j < p.row0 + i + kRows); j += pass.strip.cols)
-      run_panel(p, pass, i, min64(kRows, p.rows - i), j);
+    for (int j = 0; j < pass.count && (!p.lower_only || p.col0 + j * pass.strip.cols < p.row0 + i + kRows); ++j)
+      run_tile(p, pass, i, min64(kRows, p.rows - i), j);
   if (p.c_transposed && (pass.end || !pass.parks)) gemm_put_turned(turned);
 }
 
@@ -283,18 +314,18 @@ GemmTile gemm_tile() {
   return {kRows, kCols, kLanes};
 }
 
-bool gemm_piece(const GemmPiece& p) {
+int gemm_piece(const GemmPiece& p) {
   int64_t k = p.k0;
   int turn = 0;
   bool ready = p.b_ready;
   do {  // at least once: k = 0 still writes its zeros and bias
-    const Pass pass = pass_from(p, k, turn, ready);
+    Pass pass = pass_from(p, k, turn, ready);
     for (int64_t i = 0; i < p.rows; i += kGroup) run_group(p, pass, i);
     k += pass.kc;
-    turn = 1 - turn;
     ready = pass.ahead.place != nullptr;
+    if (ready) turn = 1 - turn;  // else the same place, whose lines are in the caches
   } while (k < p.k1);
-  return ready;
+  return ready ? turn : -1;
 }
 
 }  // namespace ingot::INGOT_ISA
