@@ -56,8 +56,9 @@ struct GemmStrip {
   bool whole = false;  ///< no step lacks half of its pair
 };
 
-/// One thread's share: rows x cols of C over k0..k1. Each kc steps are a pass over the tiles, with a strip of B packed for them. Where B's
-/// rows allow it the last tiles of a pass pack the next strip while they multiply, in the other one of two places.
+/// One thread's share: rows x cols of C, at most kMaxPanels panels of columns, over k0..k1. Each kc steps are a pass over the tiles, with a
+/// strip of B packed for them. Where B's rows allow it the last tiles of a pass pack the next strip while they multiply, in the other one
+/// of two places.
 struct GemmPiece {
   ALayout a_layout;
   const float* a;        ///< in place: the word (first row of the piece, step k0)

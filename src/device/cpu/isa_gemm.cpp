@@ -163,11 +163,11 @@ struct Pass {
 /// What the tiles of the panel at column j share.
 Panel panel_at(const GemmPiece& p, const Pass& pass, int64_t j) {
   const bool waits = pass.parks && !pass.end;
-  const int64_t size = p.c_type == DType::bf16 ? 2 : 4, parked_width = round_up(p.cols, kCols);
-  const ChainRows parked{reinterpret_cast<char*>(p.c_strip + j), parked_width * 4};
-  const ChainRows c = p.c_transposed ? ChainRows{reinterpret_cast<char*>(p.c_group + j), parked_width * 4, kGroup - 1}
-                                     : ChainRows{static_cast<char*>(p.c) + (p.col0 + j) * size, p.ldc * size};
-  Panel panel;
+  const int64_t size = p.c_type == DType::bf16 ? 2 : 4, width = round_up(p.cols, kCols);
+  ChainRows c{static_cast<char*>(p.c) + (p.col0 + j) * size, p.ldc * size}, parked;
+  if (p.c_transposed) c = {reinterpret_cast<char*>(p.c_group + j), width * 4, kGroup - 1};
+  if (pass.parks) parked = {reinterpret_cast<char*>(p.c_strip + j), width * 4};
+  Panel panel{};
   panel.cols = min64(pass.strip.cols, p.cols - j);
   panel.b = pass.strip.b + j / pass.strip.cols * pass.strip.panel;
   panel.in = !pass.from_c ? ChainRows{} : pass.parks ? parked : c;
@@ -284,11 +284,11 @@ void run_tile(const GemmPiece& p, Pass& pass, int64_t i, int64_t rows, int index
   else if (starts_pack_of_a(p, i))
     pack_a(p, pass, i);
   const int64_t vecs = width_of(cols) / kLanes;
-  const TileFn run = packs_a                                    ? a_packing_tile(p.a_type, p.pairs, vecs)
-                     : packs_b                                  ? b_packing_tile(p.a_layout, vecs)
-                     : io.pack.count > 0                        ? b_ahead_tile(p.pairs, p.b_type, p.a_layout, vecs)
-                     : rows == kRows && cols == panel.cols      ? panel.whole
-                                                                : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel.cols) / kLanes);
+  const TileFn run = packs_a                               ? a_packing_tile(p.a_type, p.pairs, vecs)
+                     : packs_b                             ? b_packing_tile(p.a_layout, vecs)
+                     : io.pack.count > 0                   ? b_ahead_tile(p.pairs, p.b_type, p.a_layout, vecs)
+                     : rows == kRows && cols == panel.cols ? panel.whole
+                                                           : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel.cols) / kLanes);
   const int64_t step = pass.k - p.k0;
   const float* a = p.a_layout == ALayout::packed ? packed_a(p, pass, i) : p.a_layout == ALayout::rows ? p.a + i * p.lda + step : p.a + step * p.lda + i;
   run(pass.kc, a, panel.b, io);
