@@ -42,6 +42,7 @@ struct TileIo {
   int64_t ldb;
   const void* a_columns;  ///< A where it lies, if the tile packs it
   int64_t lda;            ///< of rows in place, words; of a_columns, elements
+  int64_t a_ahead;        ///< columns in place: words from the column at work to the one that is fetched
   int64_t a_panel;        ///< words from a packed panel of A to the next
 };
 
@@ -64,11 +65,10 @@ struct RowsOfA {
 };
 /// Columns where they lie. Every step is another line, often of another page, which the hardware does not foresee.
 struct ColumnsOfA {
-  static constexpr int64_t kAhead = 48;  // steps
   const float* at;
-  int64_t lda;
-  ColumnsOfA(const float* a, const TileIo& io) : at(a), lda(io.lda) {}
-  INGOT_INLINE void begin() { __builtin_prefetch(at + kAhead * lda); }
+  int64_t lda, ahead;
+  ColumnsOfA(const float* a, const TileIo& io) : at(a), lda(io.lda), ahead(io.a_ahead) {}
+  INGOT_INLINE void begin() { __builtin_prefetch(at + ahead); }
   INGOT_INLINE const float* word(int i) const { return at + i; }
   INGOT_INLINE void next() { at += lda; }
 };

@@ -1,4 +1,6 @@
 // One thread's piece of a matrix product, for one instruction set. See gemm_kernels.h.
+#include <numeric>
+
 #include "device/cpu/gemm_chain.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/gemm_operands.h"
@@ -160,6 +162,14 @@ struct Pass {
   Panel panels[kMaxPanels];
 };
 
+/// How many columns of A in place are fetched ahead, of which every one is another line: so many that those at hand still find room in the
+/// sets of the level 1 cache that the stride meets, beside B's; where a step takes less time, half.
+int64_t columns_ahead(int64_t stride, int64_t vecs) {
+  constexpr int64_t kWay = 4096, kMost = 48;  // bytes; columns
+  const int64_t sets = min64(kWay / std::gcd(stride, kWay), kWay / 64);
+  return min64(kMost, sets * (vecs == kVecs ? 8 : 4));
+}
+
 /// What the tiles of the panel at column j share.
 Panel panel_at(const GemmPiece& p, const Pass& pass, int64_t j) {
   const bool waits = pass.parks && !pass.end;
@@ -184,6 +194,7 @@ Panel panel_at(const GemmPiece& p, const Pass& pass, int64_t j) {
                 : nullptr;
   io.next_stride = p.ldc;
   io.ldb = p.ldb, io.lda = p.lda;
+  io.a_ahead = p.a_layout == ALayout::columns ? columns_ahead(p.lda * 4, vecs) * p.lda : 0;
   io.a_panel = kRows * pass.kc;
   return panel;
 }
