@@ -120,7 +120,7 @@ def moe_over_dense(context):
 def zaya_over_dense(context):
     """What ZAYA's FLOPs would allow at the dense model's share of P in the same minutes."""
     dense, zaya = SHAPES["dense-10m"], SHAPES["zaya-small"]
-    facts, answers, _ = turns.measure({"zaya": ours(context, zaya), "dense": ours(context, dense)}, context.trials_of(9), context.threads, context.say)
+    facts, answers, _ = turns.measure({"zaya": ours(context, zaya), "dense": ours(context, dense)}, context.trials_of(27), context.threads, context.say)
     factor = facts["dense"]["flops_per_token"] / facts["zaya"]["flops_per_token"]
     target = row.Target("zaya-small", "tokens/s", "its FLOPs at our dense efficiency", bar_of_limit=0.88)
     return [row.make(target, rates(answers["zaya"]), limits=[factor * r for r in rates(answers["dense"])])]
