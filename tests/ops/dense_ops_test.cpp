@@ -183,7 +183,8 @@ OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary,
               {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
               {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
   c.output_row_indexed = {true, true, entropy, teacher, true, false, false};
-  c.gradient_tolerance = 2e-5;
+  // Cotangents of logits are rounded to bf16, 2^-9 of each term at most, and terms cancel: as for results in bf16.
+  c.gradient_tolerance = type == DType::bf16 ? 1.0 / 200 : 2e-5;
   c.finite_differences = rows <= 6;
   return c;
 }
@@ -200,57 +201,113 @@ TEST(Head, StoreAndRecompute) {
       }
 }
 
-/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one mode.
+struct HeadSizes {
+  int64_t rows, width, vocabulary;
+};
+
+/// The values of x and weight, the same for every type (bf16 values), and what the gradients are taken of.
+struct HeadProblem {
+  HeadSizes sizes;
+  std::vector<float> x, w;
+  float z_coefficient;
+  SoftCap cap;
+  float other = 0.25f;  ///< the contribution that the weight's gradient is added to
+};
+
+HeadProblem head_problem(HeadSizes s, float z_coefficient, const SoftCap& cap) {
+  const Random random(6, RandomPurpose::test, 1);
+  HeadProblem p{s, std::vector<float>(s.rows * s.width), std::vector<float>(s.vocabulary * s.width), z_coefficient, cap};
+  for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = to_float(to_bf16(static_cast<float>(random.normal(i))));
+  for (size_t i = 0; i < p.w.size(); ++i) p.w[i] = to_float(to_bf16(static_cast<float>(random.normal(9000 + i))));
+  return p;
+}
+
+/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one mode, with
+/// operands of type T.
+template <class T>
 struct HeadGradients {
-  HeadGradients(HeadMode mode, const Kernel& kernel, float z_coefficient, const SoftCap& cap) {
-    constexpr int64_t kRows = 70, kWidth = 33, kVocabulary = 130, kChunk = 16;
-    const Random random(6, RandomPurpose::test, 1);
-    std::vector<float> x(kRows * kWidth), w(kVocabulary * kWidth), row_weight(kRows), d_lse(kRows);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(random.normal(i));
-    for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(random.normal(9000 + i));
+  HeadGradients(const HeadProblem& p, HeadMode mode, const Kernel& kernel) {
+    constexpr int64_t kChunk = 16;
+    const auto [rows, width, vocabulary] = p.sizes;
+    std::vector<T> x = values(p.x), w = values(p.w), kept_x(x.size());
+    std::vector<float> row_weight(rows), d_lse(rows), logprob(rows), lse(rows), logits(rows * vocabulary),
+        scratch(kChunk * (vocabulary + width));
     for (size_t i = 0; i < row_weight.size(); ++i) row_weight[i] = static_cast<float>(i % 3) / 8;
-    auto targets = random_ids(kRows, kVocabulary, 4);
+    auto targets = random_ids(rows, static_cast<int32_t>(vocabulary), 4);
     targets[3] = -1;
     const bool gradient = mode == HeadMode::gradient;
-    const HeadAttr attr{mode, false, kChunk, gradient ? z_coefficient : 0.0, cap};
-    std::vector<float> logprob(kRows), lse(kRows), logits(kRows * kVocabulary), kept_x(x.size()),
-        scratch(kChunk * (kVocabulary + kWidth));
-    std::vector<int32_t> best(kRows);
-    const Tensor in[] = {Tensor::of(x.data(), {kRows, kWidth}), Tensor::of(w.data(), {kVocabulary, kWidth}),
-                         Tensor::of(targets.data(), {kRows}), Tensor(),
-                         gradient ? Tensor::of(row_weight.data(), {kRows}) : Tensor()};
-    const Tensor none = Tensor::of(x.data(), {0});
-    const Tensor out[] = {Tensor::of(logprob.data(), {kRows}),
-                          Tensor::of(lse.data(), {kRows}),
+    const HeadAttr attr{mode, false, kChunk, gradient ? p.z_coefficient : 0.0, p.cap};
+    std::vector<int32_t> best(rows);
+    const Tensor in[] = {Tensor::of(x.data(), {rows, width}), Tensor::of(w.data(), {vocabulary, width}),
+                         Tensor::of(targets.data(), {rows}), Tensor(),
+                         gradient ? Tensor::of(row_weight.data(), {rows}) : Tensor()};
+    const Tensor none = Tensor::of(logprob.data(), {0});
+    const Tensor out[] = {Tensor::of(logprob.data(), {rows}),
+                          Tensor::of(lse.data(), {rows}),
                           none,
                           none,
-                          Tensor::of(best.data(), {kRows}),
-                          Tensor::of(logits.data(), {mode == HeadMode::store ? kRows : 0, kVocabulary}),
-                          Tensor::of(kept_x.data(), {gradient ? kRows : 0, kWidth})};
-    d_x.resize(x.size()), d_w.assign(w.size(), 0.25f);  // on top of another contribution
-    const GradSlot to_x{Tensor::of(d_x.data(), {kRows, kWidth})}, to_w{Tensor::of(d_w.data(), {kVocabulary, kWidth}), true};
+                          Tensor::of(best.data(), {rows}),
+                          Tensor::of(logits.data(), {mode == HeadMode::store ? rows : 0, vocabulary}),
+                          Tensor::of(kept_x.data(), {gradient ? rows : 0, width})};
+    std::vector<T> grad_x(x.size());
+    d_w.assign(w.size(), p.other);
+    const GradSlot to_x{Tensor::of(grad_x.data(), {rows, width})}, to_w{Tensor::of(d_w.data(), {vocabulary, width}), true};
     const GradSlot early[] = {{}, to_w, {}, {}, {}};
     kernel.forward({&attr, in, out, {}, gradient ? std::span(early) : std::span<const GradSlot>(), scratch.data()});
-    for (size_t t = 0; t < lse.size(); ++t) d_lse[t] = 2 * z_coefficient * lse[t] * row_weight[t];
+    for (size_t t = 0; t < lse.size(); ++t) d_lse[t] = 2 * p.z_coefficient * lse[t] * row_weight[t];
     std::vector<Tensor> d_out(7);
-    d_out[0] = Tensor::of(row_weight.data(), {kRows}), d_out[1] = Tensor::of(d_lse.data(), {kRows});
+    d_out[0] = Tensor::of(row_weight.data(), {rows}), d_out[1] = Tensor::of(d_lse.data(), {rows});
     const GradSlot d_in[] = {to_x, gradient ? GradSlot{} : to_w, {}, {}, {}};
     kernel.backward_input({&attr, in, out, d_out, d_in, scratch.data()});
+    for (const T v : grad_x) d_x.push_back(to_float(v));
   }
+
+  static std::vector<T> values(const std::vector<float>& from) {
+    std::vector<T> to;
+    for (const float v : from)
+      if constexpr (std::is_same_v<T, bf16>)
+        to.push_back(to_bf16(v));
+      else
+        to.push_back(v);
+    return to;
+  }
+
   std::vector<float> d_x, d_w;
 };
 
+const std::pair<float, SoftCap> kHeadLosses[] = {{0.0f, {}}, {0.25f, {}}, {0.25f, {3, 2, 3}}};
+
 TEST(Head, ModesGiveTheSameBits) {
   const Kernel &fast = head_op().kernels.front(), &reference = head_op().kernels.back();
-  for (const auto& [z, cap] : {std::pair<float, SoftCap>{0.0f, {}}, {0.25f, {}}, {0.25f, {3, 2, 3}}}) {
-    const HeadGradients expected(HeadMode::recompute, fast, z, cap), exact(HeadMode::gradient, reference, z, cap);
+  for (const auto& [z, cap] : kHeadLosses) {
+    const HeadProblem p = head_problem({70, 33, 130}, z, cap);
+    const HeadGradients<float> expected(p, HeadMode::recompute, fast), exact(p, HeadMode::gradient, reference);
+    const HeadGradients<bf16> expected_bf16(p, HeadMode::recompute, fast);
     for (const HeadMode mode : {HeadMode::store, HeadMode::gradient}) {
-      const HeadGradients found(mode, fast, z, cap);
+      const HeadGradients<float> found(p, mode, fast);
       EXPECT_EQ(found.d_x, expected.d_x);
       EXPECT_EQ(found.d_w, expected.d_w);
+      const HeadGradients<bf16> found_bf16(p, mode, fast);
+      EXPECT_EQ(found_bf16.d_x, expected_bf16.d_x);
+      EXPECT_EQ(found_bf16.d_w, expected_bf16.d_w);
     }
     for (size_t i = 0; i < exact.d_x.size(); ++i) EXPECT_NEAR(expected.d_x[i], exact.d_x[i], 1e-5);
     for (size_t i = 0; i < exact.d_w.size(); ++i) EXPECT_NEAR(expected.d_w[i], exact.d_w[i], 1e-5);
+  }
+}
+
+/// Where x is the unit matrix, the weight's gradient is the cotangents of the logits, one by one.
+TEST(Head, CotangentsOfBf16OperandsAreThoseOfF32RoundedOnce) {
+  const Kernel& fast = head_op().kernels.front();
+  for (const auto& [z, cap] : kHeadLosses) {
+    HeadProblem p = head_problem({70, 70, 130}, z, cap);
+    p.other = 0;
+    for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = i % 71 == 0 ? 1.0f : 0.0f;
+    for (const HeadMode mode : {HeadMode::store, HeadMode::recompute, HeadMode::gradient}) {
+      const HeadGradients<float> f32(p, mode, fast);
+      const HeadGradients<bf16> rounded(p, mode, fast);
+      for (size_t i = 0; i < f32.d_w.size(); ++i) ASSERT_EQ(rounded.d_w[i], to_float(to_bf16(f32.d_w[i]))) << i;
+    }
   }
 }
 

@@ -19,11 +19,25 @@ struct Chunk {
   int64_t first, count;
 };
 
-/// Logits of a chunk, or their cotangents, `stride` floats from row to row.
+/// Logits of a chunk, `stride` floats from row to row.
 struct LogitRows {
   float* data;
   int64_t stride;
 };
+
+/// Cotangents of a chunk's logits, `stride` elements from row to row.
+struct CotangentRows {
+  void* data;
+  DType type;
+  int64_t stride;
+};
+
+/// Cotangents in place of the logits. Like the gradient of every product they have the type of the operands they meet: rounded to bf16
+/// once where the head's input and weight are both bf16.
+CotangentRows cotangents_in(const OpCall& call, LogitRows l) {
+  const bool bf16 = call.in[x].dtype() == DType::bf16 && value_type(call.in[weight].dtype()) == DType::bf16;
+  return bf16 ? CotangentRows{l.data, DType::bf16, 2 * l.stride} : CotangentRows{l.data, DType::f32, l.stride};
+}
 
 template <class T>
 T* at(const Tensor& t, int64_t element) {
@@ -75,7 +89,7 @@ void d_logits(HeadCotangents p, int64_t rows) {
 }
 
 /// The gradients of a chunk. `room` holds a chunk of d_x in fp32, for a bf16 slot that accumulates.
-void gradient_products(const OpCall& call, Chunk c, LogitRows d_l, const GradSlot& to_x, const GradSlot& to_w, float* room) {
+void gradient_products(const OpCall& call, Chunk c, CotangentRows d_l, const GradSlot& to_x, const GradSlot& to_w, float* room) {
   const Tensor &in = call.in[x], &w = call.in[weight];
   const int64_t vocabulary = w.dim(0), width = w.dim(1);
   if (to_x.wanted()) {
@@ -84,7 +98,7 @@ void gradient_products(const OpCall& call, Chunk c, LogitRows d_l, const GradSlo
     void* place = const_cast<void*>(row_of(to_x.tensor, c.first));
     GemmArgs g;
     g.m = c.count, g.n = width, g.k = vocabulary;
-    g.a = d_l.data, g.lda = d_l.stride;
+    g.a = d_l.data, g.a_type = d_l.type, g.lda = d_l.stride;
     g.b = w.data, g.b_type = w.dtype(), g.ldb = width;
     g.c = through_room ? room : place, g.c_type = through_room ? DType::f32 : type, g.ldc = width;
     g.accumulate = to_x.accumulate && !through_room;
@@ -94,7 +108,7 @@ void gradient_products(const OpCall& call, Chunk c, LogitRows d_l, const GradSlo
   if (to_w.wanted()) {
     GemmArgs g;
     g.m = vocabulary, g.n = width, g.k = c.count;
-    g.a = d_l.data, g.a_transposed = true, g.lda = d_l.stride;
+    g.a = d_l.data, g.a_type = d_l.type, g.a_transposed = true, g.lda = d_l.stride;
     g.b = row_of(in, c.first), g.b_type = in.dtype(), g.ldb = width;
     g.c = to_w.tensor.data, g.ldc = width;
     g.accumulate = to_w.accumulate || c.first > 0;
@@ -129,20 +143,22 @@ void forward(const OpCall& call) {
     return;
   }
   const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
+  const CotangentRows d_l = cotangents_in(call, l);
   each_chunk(rows, head_chunk(a.chunk, rows, vocabulary, call.in[weight].dim(1)), [&](Chunk c) {
     form_logits(call, c, l);
     if (a.mode != HeadMode::gradient) return statistics(call, c, l);
     HeadCotangents p{};
     p.vocabulary = vocabulary;
     p.cap = a.cap.factors();
-    p.logits = p.d_logits = l.data, p.stride = p.d_stride = l.stride;
+    p.logits = l.data, p.stride = l.stride;
+    p.d_logits = d_l.data, p.d_type = d_l.type, p.d_stride = d_l.stride;
     p.targets = at<int32_t>(call.in[targets], c.first);
     p.lse = at<float>(call.out[lse], c.first);
     p.d_logprob = at<float>(call.in[row_weight], c.first);
     p.z_scale = 2 * a.z_coefficient;
     statistics(call, c, l, &p);
     const GradSlot to_w = call.d_in.empty() ? GradSlot{} : call.d_in[weight];
-    gradient_products(call, c, l, {call.out[d_x], false}, to_w, nullptr);
+    gradient_products(call, c, d_l, {call.out[d_x], false}, to_w, nullptr);
   });
 }
 
@@ -155,11 +171,13 @@ void backward_input(const OpCall& call) {
   const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0);
   const int64_t chunk = head_chunk(a.chunk, rows, vocabulary, call.in[weight].dim(1));
   const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
+  const CotangentRows d_l = cotangents_in(call, l);
   each_chunk(rows, chunk, [&](Chunk c) {
     HeadCotangents p{};
     p.vocabulary = vocabulary;
     p.cap = a.cap.factors();
-    p.logits = p.d_logits = l.data, p.stride = p.d_stride = l.stride;
+    p.logits = l.data, p.stride = l.stride;
+    p.d_logits = d_l.data, p.d_type = d_l.type, p.d_stride = d_l.stride;
     if (a.mode == HeadMode::store)
       p.logits = at<float>(call.out[logits], c.first * vocabulary), p.stride = vocabulary;
     else
@@ -170,7 +188,7 @@ void backward_input(const OpCall& call) {
     p.d_logprob = at<float>(call.d_out[logprob], c.first), p.d_lse = at<float>(call.d_out[lse], c.first);
     p.d_entropy = at<float>(call.d_out[entropy], c.first), p.d_kl = at<float>(call.d_out[kl], c.first);
     d_logits(p, c.count);
-    gradient_products(call, c, l, call.d_in[x], call.d_in[weight], l.data + chunk * l.stride);
+    gradient_products(call, c, d_l, call.d_in[x], call.d_in[weight], l.data + chunk * l.stride);
   });
 }
 

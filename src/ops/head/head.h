@@ -6,6 +6,9 @@
 //   kl = sum q (log q - l + lse) for a teacher's probabilities q;  best = argmax l (ties to the lowest id)
 //   d l = d_logprob (1[target] - p) + d_lse p - d_entropy p (l - lse + entropy) + d_kl (p - q), times the cap's slope
 //
+// Logits and statistics are fp32 whatever the operands. d l, an operand of the two gradient products, is rounded to bf16 once where x and
+// W are both bf16 (as in PyTorch's autocast, which rounds l too), so that these products run at the rate of bf16.
+//
 // Three modes, chosen by the memory plan; the same bits from all of them:
 //   store       keeps the logits [T,V] in fp32
 //   recompute   keeps nothing; backward forms the logits again, `chunk` rows at a time

@@ -65,17 +65,12 @@ INGOT_INLINE float divergence(const float* q, const float* l, float lse, int64_t
   });
 }
 
-INGOT_INLINE float slope_of(const SoftCapFactors& cap, float l) {
-  float all[kLanes];
-  store(all, soft_cap_slope(cap, set1(l)));
-  return all[0];
-}
-
-INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
-  const int64_t n = p.vocabulary;
+/// Element by element in ascending order, so that the row may take the place of its logits, and rounded once.
+template <class T>
+INGOT_INLINE void d_logits_row(const HeadCotangents& p, T* d, int64_t t) {
+  const int64_t n = p.vocabulary, target = p.targets[t];
   const float* l = p.logits + t * p.stride;
-  float* d = p.d_logits + t * p.d_stride;
-  if (p.targets[t] < 0) return each_vector(n, [&](int64_t i, int count) { store_n(d + i, zero(), count); });
+  if (target < 0) return each_vector(n, [&](int64_t i, int count) { store_n(d + i, zero(), count); });
   const float lse = p.lse[t];
   const float d_logprob = p.d_logprob != nullptr ? p.d_logprob[t] : 0.0f;
   float d_lse = p.d_lse != nullptr ? p.d_lse[t] : 0.0f;
@@ -83,26 +78,22 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, int64_t t) {
   const float d_entropy = p.d_entropy != nullptr ? p.d_entropy[t] : 0.0f;
   const float d_kl = p.d_kl != nullptr ? p.d_kl[t] : 0.0f;
   const Vec weight = set1(d_lse - d_logprob + d_kl);  // of p
-  const bool capped = p.cap.cap > 0;
-  const float to_target = capped ? d_logprob * slope_of(p.cap, l[p.targets[t]]) : d_logprob;
-  if (p.d_entropy == nullptr && p.d_kl == nullptr) {
-    each_vector(n, [&](int64_t i, int count) {
-      const Vec logit = load_n(l + i, count), w = vexp(logit - set1(lse)) * weight;
-      store_n(d + i, capped ? w * soft_cap_slope(p.cap, logit) : w, count);
-    });
-  } else {
-    const float entropy = p.d_entropy != nullptr ? p.entropy[t] : 0.0f;
-    const float* q = p.d_kl != nullptr ? p.teacher + t * n : nullptr;
-    each_vector(n, [&](int64_t i, int count) {
-      const Vec logit = load_n(l + i, count), x = logit - set1(lse);
-      Vec w = weight;
-      if (p.d_entropy != nullptr) w = fma(x + set1(entropy), set1(-d_entropy), w);
-      w = vexp(x) * w;
-      if (q != nullptr) w = fma(load_n(q + i, count), set1(-d_kl), w);
-      store_n(d + i, capped ? w * soft_cap_slope(p.cap, logit) : w, count);
-    });
-  }
-  d[p.targets[t]] += to_target;
+  const float entropy = p.d_entropy != nullptr ? p.entropy[t] : 0.0f;
+  const float* q = p.d_kl != nullptr ? p.teacher + t * n : nullptr;
+  const auto capped = [&](Vec w, Vec logit) { return p.cap.cap > 0 ? w * soft_cap_slope(p.cap, logit) : w; };
+  const auto of_any_token = [&](Vec logit, Vec teacher) {
+    const Vec x = logit - set1(lse);
+    Vec w = weight;
+    if (p.d_entropy != nullptr) w = fma(x + set1(entropy), set1(-d_entropy), w);
+    w = vexp(x) * w;
+    return capped(q != nullptr ? fma(teacher, set1(-d_kl), w) : w, logit);
+  };
+  const Vec l_target = set1(l[target]), q_target = set1(q != nullptr ? q[target] : 0.0f);
+  const Vec of_target = of_any_token(l_target, q_target) + capped(set1(d_logprob), l_target);
+  each_vector(n, [&](int64_t i, int count) {
+    store_n(d + i, of_any_token(load_n(l + i, count), q != nullptr ? load_n(q + i, count) : zero()), count);
+  });
+  store_n(d + target, of_target, 1);
 }
 
 }  // namespace
@@ -132,7 +123,9 @@ void head_statistics(const HeadStatistics& p, int64_t begin, int64_t end) {
 }
 
 void head_d_logits(const HeadCotangents& p, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) d_logits_row(p, t);
+  typed(p.d_logits, p.d_type, [&](auto* d) {
+    for (int64_t t = begin; t < end; ++t) d_logits_row(p, d + t * p.d_stride, t);
+  });
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -5,6 +5,7 @@
 
 #include "device/cpu/isa.h"
 #include "device/cpu/soft_cap_factors.h"
+#include "tensor/dtype.h"
 
 namespace ingot {
 
@@ -29,9 +30,10 @@ struct HeadCotangents {
   const float* teacher;
   const float *lse, *entropy;
   const float *d_logprob, *d_lse, *d_entropy, *d_kl;
-  double z_scale;   ///< without d_lse: it is z_scale * lse * d_logprob
-  float* d_logits;  ///< [rows, V], may be the logits' own place
-  int64_t d_stride;
+  double z_scale;  ///< without d_lse: it is z_scale * lse * d_logprob
+  void* d_logits;  ///< [rows, V] of d_type, f32 or bf16; each row may begin where its logits do, and then replaces them
+  DType d_type;
+  int64_t d_stride;  ///< from row to row, in elements of d_type
 };
 
 /// Caps n logits in place.
