@@ -297,7 +297,11 @@ std::optional<SaveReport> CheckpointWriter::wait() {
                if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
                return encode_manifest(plan->manifest);
              },
-             [&](const auto& parts) { return commit(parts); });
+             [&](const auto& parts) {
+               const std::string name = commit(parts);
+               apply_retention(fs_, folder_, options_.retention);
+               return name;
+             });
     } catch (const Error&) {
       finished_.reset();
       if (leads()) withdraw();
@@ -316,6 +320,7 @@ void CheckpointWriter::run(Plan& plan, SaveReport report) noexcept {
     write(plan);
     report.path = folder_ + "/" + name_;
     report.write_seconds = monotonic_seconds() - start;
+    if (alone()) apply_retention(fs_, folder_, options_.retention);
     finished_ = report;
   } catch (...) {
     failure_ = std::current_exception();
@@ -336,7 +341,7 @@ void CheckpointWriter::write(Plan& plan) {
   }
 }
 
-/// All files are there: manifest, then the rename that makes them a checkpoint.
+/// All files are there: manifest, then the rename that makes them a checkpoint. Only after it older ones may go.
 std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
   Manifest manifest = merge_manifests(parts);
   manifest.sequence = sequence_;
@@ -349,7 +354,6 @@ std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
   fs_.rename(temporary, folder_ + "/" + name_);
   fs_.sync_folder(folder_);
   write_file_atomically(fs_, folder_ + "/latest", name_ + "\n");
-  apply_retention(fs_, folder_, options_.retention);
   return name_;
 }
 

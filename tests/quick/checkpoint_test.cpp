@@ -397,6 +397,19 @@ TEST(Checkpoint, SaveReturnsAfterTheCopyAndTheNextWaits) {
   expect_sample(CheckpointReader::open(fs, kFolder + "/step-00000002"), 2);
 }
 
+TEST(Checkpoint, DeletingOlderOnesIsNotPartOfTheWrite) {
+  constexpr double kRemoval = 2;  // seconds: much longer than the write
+  FaultFs fs;
+  CheckpointWriter writer(fs, kFolder, {.retention = {.keep_last = 1}});
+  const SampleState first = sample_state(1), second = sample_state(2);
+  writer.save(first.request);
+  writer.wait();
+  fs.set_removal_seconds(kRemoval);
+  writer.save(second.request);
+  EXPECT_LT(writer.wait().value().write_seconds, kRemoval);
+  EXPECT_FALSE(fs.exists(kFolder + "/step-00000001"));
+}
+
 TEST(Checkpoint, SynchronousSaveNeedsNoCopy) {
   FaultFs fs;
   CheckpointWriter writer(fs, kFolder, {.asynchronous = false});

@@ -50,6 +50,8 @@ class FaultFs final : public FileSystem {
   int64_t operations() const;
   int64_t calls(FileOp op) const;
   void set_free_bytes(uint64_t bytes) { free_bytes_ = bytes; }
+  /// Each removal of what exists takes so long.
+  void set_removal_seconds(double seconds) { removal_seconds_ = seconds; }
   /// Changes one byte of a file in place.
   void flip_byte(const std::string& path, uint64_t at);
   void truncate(const std::string& path, uint64_t size);
@@ -91,6 +93,7 @@ class FaultFs final : public FileSystem {
   int64_t cut_after_ = -1;
   bool off_ = false;
   uint64_t free_bytes_ = uint64_t{1} << 40;
+  double removal_seconds_ = 0;
 };
 
 }  // namespace ingot::test
