@@ -34,7 +34,7 @@ ZAYA_TRIALS = 27  # its bar is nearer than the noise of nine
 SHAPES = {
     "dense-10m": Shape("gpt-10m", SMALL, ["--batch=12"], [6, 6, 384, 65, 12, 256], 3072, 1.3, 0.80),
     "dense-124m": Shape("gpt2", ["--batch=4", "--length=256", "--vocab=50304", "--model.context=1024", AGAIN % "", *PLAIN],
-                        ["--layers=12", "--heads=12", "--width=768", "--vocabulary=50304", "--batch=4"], [12, 12, 768, 50304, 4, 256], 1024, 1.3, 0.78, trials=5, warm_up=1),
+                        ["--layers=12", "--heads=12", "--width=768", "--vocabulary=50304", "--batch=4"], [12, 12, 768, 50304, 4, 256], 1024, 1.3, 0.78, warm_up=1),
     "moe": Shape("gpt-10m", [*SMALL, *EXPERTS], ["--batch=12", "--experts=8", "--top=2", "--hidden=768"], None, 3072, 1.8, None, warm_up=4),
     "zaya-small": Shape("zaya-small", ["--model.moe.experts=16", "--batch=12", "--length=256", "--optimizer.matrices=adamw"], None, None, 3072, None, None, warm_up=4),
 }
