@@ -1,8 +1,9 @@
 // `ingot bench`: its parts, and `ingot bench comm`: how fast the ranks of this machine or job talk to each other.
+#include "apps/bench.h"
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "apps/bench.h"
 #include "apps/comm_page.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
@@ -30,10 +31,13 @@ CommMeasureOptions measure_options(const CommArguments& o, int world) {
   }
   for (const int n : m.ranks)
     if (n < 2 || n > world)
-      throw Error(fmt::format("--ranks={}: this world has {} ranks", n, world), "give numbers from 2 to its size");
+      throw Error(fmt::format("--ranks={}: this world has {} ranks", n, world),
+                  "give numbers from 2 to its size");
   const int64_t last = parse_memory(o.largest, "--largest");
-  for (int64_t size = std::max<int64_t>(4, parse_memory(o.smallest, "--smallest")); size <= last; size *= 4) m.bytes.push_back(size);
-  if (m.bytes.empty()) throw Error(fmt::format("no size between {} and {}", o.smallest, o.largest), "raise --largest");
+  for (int64_t size = std::max<int64_t>(4, parse_memory(o.smallest, "--smallest")); size <= last; size *= 4)
+    m.bytes.push_back(size);
+  if (m.bytes.empty())
+    throw Error(fmt::format("no size between {} and {}", o.smallest, o.largest), "raise --largest");
   return m;
 }
 
@@ -48,7 +52,8 @@ void bench_comm(const CommArguments& o) {
     const std::unique_ptr<World> world = launch_world();
     world->run([&] {
       const CommReport report = measure_comm(*world, measure_options(o, world->ranks()));
-      if (world->rank() == 0) print(o, report, fmt::format("{} processes, {}", world->ranks(), launch->launcher));
+      if (world->rank() == 0)
+        print(o, report, fmt::format("{} processes, {}", world->ranks(), launch->launcher));
     });
     return;
   }
@@ -73,12 +78,19 @@ void add_bench_command(CLI::App& app, int& code) {
   add_bench_gemm(*bench, code);
   add_bench_ops(*bench, code);
   auto o = std::make_shared<CommArguments>();
-  CLI::App* c = bench->add_subcommand("comm", "time and bandwidth of every collective, by size and number of ranks");
-  c->footer("Among processes:  ingot launch -n 4 -- bench comm\nAlone it measures ranks that are threads of this process.");
-  c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")->delimiter(',');
+  CLI::App* c =
+      bench->add_subcommand("comm", "time and bandwidth of every collective, by size and number of ranks");
+  c->footer(
+      "Among processes:  ingot launch -n 4 -- bench comm\nAlone it measures ranks that are threads of this "
+      "process.");
+  c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")
+      ->delimiter(',');
   c->add_option("--smallest", o->smallest, "smallest tensor")->capture_default_str();
-  c->add_option("--largest", o->largest, "largest tensor; each next one has four times the bytes")->capture_default_str();
-  c->add_option("--seconds", o->seconds, "for each measurement, about")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--largest", o->largest, "largest tensor; each next one has four times the bytes")
+      ->capture_default_str();
+  c->add_option("--seconds", o->seconds, "for each measurement, about")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   c->add_option("--json", o->json, "write the numbers to this file too");
   c->add_option("--html", o->html, "write plots to this file: a page that needs no network");
   c->callback([o, &code] {

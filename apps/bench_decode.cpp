@@ -20,7 +20,8 @@ struct DecodeArguments {
 
 PackedModel opened(const DecodeArguments& o, const std::vector<std::string>& fields) {
   if (!o.checkpoint.empty())
-    return PackedModel(open_stored_model(real_file_system(), o.checkpoint, Verify::structure), o.options.weights);
+    return PackedModel(open_stored_model(real_file_system(), o.checkpoint, Verify::structure),
+                       o.options.weights);
   return PackedModel(preset_recipe(o.of, fields).model, o.options.weights, 1);
 }
 
@@ -28,17 +29,23 @@ PackedModel opened(const DecodeArguments& o, const std::vector<std::string>& fie
 
 void add_bench_decode(CLI::App& bench, int& code) {
   auto o = std::make_shared<DecodeArguments>();
-  CLI::App* c = bench.add_subcommand("decode", "generation: tokens per second of a prompt and after it, shares of the fp32 peak and of the read rate");
+  CLI::App* c = bench.add_subcommand(
+      "decode",
+      "generation: tokens per second of a prompt and after it, shares of the fp32 peak and of the read rate");
   c->footer(
       "Any field of a recipe can be set too:  ingot bench decode gpt2 --model.layers=2\n"
-      "Weights are random, in the model's exact shape. P and the rate of reading memory are measured directly before and after every trial.");
+      "Weights are random, in the model's exact shape. P and the rate of reading memory are measured "
+      "directly before and after every trial.");
   c->add_option("preset", o->of.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--weights", o->weights, "f32, bf16 or int8")->capture_default_str();
   c->add_option("--prompt", o->options.prompt, "tokens of the prompt")->capture_default_str();
   c->add_option("--new", o->options.fresh, "tokens to generate after it")->capture_default_str();
   c->add_option("--vocab", o->of.vocab, "vocabulary; default: the preset's, or 8192");
-  c->add_option("--trials", o->options.trials, "that count")->capture_default_str()->check(CLI::Range(1, 100000));
-  c->add_option("--checkpoint", o->checkpoint, "weights of this run, import or checkpoint instead of random ones");
+  c->add_option("--trials", o->options.trials, "that count")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  c->add_option("--checkpoint", o->checkpoint,
+                "weights of this run, import or checkpoint instead of random ones");
   c->add_flag("--quiet", o->quiet, "without the tables of ops");
   c->add_option("--json", o->json, "write the numbers to this file too");
   c->allow_extras();

@@ -34,11 +34,13 @@ Recipe recipe_of(GemmArguments& o, std::vector<std::string> fields) {
 void measure(GemmArguments& o, const std::vector<std::string>& fields) {
   o.bench.parts.clear();
   for (const GemmPart part : {GemmPart::model, GemmPart::advice, GemmPart::experts, GemmPart::map})
-    if (std::find(o.parts.begin(), o.parts.end(), name_of(part)) != o.parts.end()) o.bench.parts.push_back(part);
+    if (std::find(o.parts.begin(), o.parts.end(), name_of(part)) != o.parts.end())
+      o.bench.parts.push_back(part);
   o.bench.decode = std::find(o.parts.begin(), o.parts.end(), "decode") != o.parts.end();
   o.bench.types.clear();
   for (const DType type : {DType::f32, DType::bf16})
-    if (std::find(o.types.begin(), o.types.end(), name_of(type)) != o.types.end()) o.bench.types.push_back(type);
+    if (std::find(o.types.begin(), o.types.end(), name_of(type)) != o.types.end())
+      o.bench.types.push_back(type);
   o.bench.largest = parse_memory(o.largest, "--largest");
   const GemmBenchReport report = bench_gemm(recipe_of(o, fields), o.bench);
   std::cout << to_text(report);
@@ -51,25 +53,52 @@ void measure(GemmArguments& o, const std::vector<std::string>& fields) {
 void add_bench_gemm(CLI::App& bench, int& code) {
   auto o = std::make_shared<GemmArguments>();
   o->step.batch = 4;
-  CLI::App* c = bench.add_subcommand("gemm", "matrix products: those of a model, sizes nearby, rows an expert, heat maps, decoding");
+  CLI::App* c = bench.add_subcommand(
+      "gemm", "matrix products: those of a model, sizes nearby, rows an expert, heat maps, decoding");
   c->footer(
       "Any field of a recipe can be set too:  ingot bench gemm gpt-10m --model.hidden=1000\n"
-      "The fp32 peak P is measured directly before and after every trial; shares are of it, for bf16 operands too.");
+      "The fp32 peak P is measured directly before and after every trial; shares are of it, for bf16 "
+      "operands too.");
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   c->add_option("model", o->of, "preset (`ingot model` lists them), recipe file or run folder")->required();
-  c->add_option("--batch", o->step.batch, "sequences in a forward pass of a preset")->capture_default_str()->check(positive);
+  c->add_option("--batch", o->step.batch, "sequences in a forward pass of a preset")
+      ->capture_default_str()
+      ->check(positive);
   c->add_option("--length", o->step.length, "tokens in each")->capture_default_str()->check(positive);
-  c->add_option("--vocab", o->step.vocab, "vocabulary; default: the model's, or 8192 for presets without one");
-  c->add_option("--parts", o->parts, "what to measure")->delimiter(',')->capture_default_str()
+  c->add_option("--vocab", o->step.vocab,
+                "vocabulary; default: the model's, or 8192 for presets without one");
+  c->add_option("--parts", o->parts, "what to measure")
+      ->delimiter(',')
+      ->capture_default_str()
       ->check(CLI::IsMember({"model", "advice", "experts", "map", "decode"}));
-  c->add_option("--types", o->types, "of operands")->delimiter(',')->capture_default_str()->check(CLI::IsMember({"f32", "bf16"}));
-  c->add_option("--band", o->bench.band, "experts: rows of each")->delimiter(',')->capture_default_str()->check(positive);
-  c->add_option("--sizes", o->bench.sizes, "map: rows m and columns n")->delimiter(',')->capture_default_str()->check(positive);
-  c->add_option("--depths", o->bench.depths, "map: k of each")->delimiter(',')->capture_default_str()->check(positive);
-  c->add_option("--rows", o->bench.decode_rows, "decode: rows")->delimiter(',')->capture_default_str()->check(positive);
-  c->add_option("--largest", o->largest, "operands and result of a product; larger ones are left out")->capture_default_str();
-  c->add_option("--trials", o->bench.trials, "of each number")->capture_default_str()->check(CLI::Range(1, 1000));
-  c->add_option("--seconds", o->bench.seconds, "of each trial, at least")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--types", o->types, "of operands")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  c->add_option("--band", o->bench.band, "experts: rows of each")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(positive);
+  c->add_option("--sizes", o->bench.sizes, "map: rows m and columns n")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(positive);
+  c->add_option("--depths", o->bench.depths, "map: k of each")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(positive);
+  c->add_option("--rows", o->bench.decode_rows, "decode: rows")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(positive);
+  c->add_option("--largest", o->largest, "operands and result of a product; larger ones are left out")
+      ->capture_default_str();
+  c->add_option("--trials", o->bench.trials, "of each number")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  c->add_option("--seconds", o->bench.seconds, "of each trial, at least")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   c->add_option("--json", o->json, "write the numbers to this file too");
   c->add_option("--html", o->html, "write heat maps and tables to this file: a page that needs no network");
   c->allow_extras();

@@ -24,7 +24,9 @@ struct MachineArguments {
 
 MachineOptions options_of(const MachineArguments& o) {
   MachineOptions m;
-  const auto has = [&](const char* part) { return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end(); };
+  const auto has = [&](const char* part) {
+    return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end();
+  };
   m.arithmetic = has("arithmetic"), m.memory = has("memory"), m.storage = has("storage");
   m.threads = o.threads;
   m.largest = o.largest.empty() ? 0 : parse_memory(o.largest, "--largest");
@@ -73,20 +75,34 @@ void bench_machine(const MachineArguments& o) {
 
 void add_bench_machine(CLI::App& bench, int& code) {
   auto o = std::make_shared<MachineArguments>();
-  CLI::App* c = bench.add_subcommand("machine", "peak arithmetic, memory by working set, storage by threads and size");
-  c->footer("Medians of trials that take turns. Measure on a quiet machine: `ingot doctor` says whether it is.");
-  c->add_option("--parts", o->parts, "what to measure")->delimiter(',')->capture_default_str()->check(CLI::IsMember({"arithmetic", "memory", "storage"}));
-  c->add_option("--threads", o->threads, "numbers of threads; default: powers of two up to all")->delimiter(',');
+  CLI::App* c =
+      bench.add_subcommand("machine", "peak arithmetic, memory by working set, storage by threads and size");
+  c->footer(
+      "Medians of trials that take turns. Measure on a quiet machine: `ingot doctor` says whether it is.");
+  c->add_option("--parts", o->parts, "what to measure")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"arithmetic", "memory", "storage"}));
+  c->add_option("--threads", o->threads, "numbers of threads; default: powers of two up to all")
+      ->delimiter(',');
   c->add_option("--trials", o->trials, "of each number")->capture_default_str()->check(CLI::Range(1, 1000));
-  c->add_option("--seconds", o->seconds, "of each trial of memory, about")->capture_default_str()->check(CLI::PositiveNumber);
-  c->add_option("--largest", o->largest, "largest working set of a thread; default: far beyond the last cache, if memory allows");
+  c->add_option("--seconds", o->seconds, "of each trial of memory, about")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  c->add_option("--largest", o->largest,
+                "largest working set of a thread; default: far beyond the last cache, if memory allows");
   c->add_option("--folder", o->folder, "on the storage to measure")->capture_default_str();
   c->add_option("--file", o->file, "size of the file there")->capture_default_str();
   c->add_option("--io-sizes", o->io_sizes, "sizes of transfers")->delimiter(',')->capture_default_str();
-  c->add_option("--io-threads", o->io_threads, "threads that transfer at once")->delimiter(',')->capture_default_str();
-  c->add_option("--io-seconds", o->io_seconds, "of each trial of storage")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--io-threads", o->io_threads, "threads that transfer at once")
+      ->delimiter(',')
+      ->capture_default_str();
+  c->add_option("--io-seconds", o->io_seconds, "of each trial of storage")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   c->add_option("--run", o->run, "recipe or run folder: what reading its samples asks of the storage");
-  c->add_option("--step-seconds", o->step_seconds, "time of its step; default: the run's median so far")->check(CLI::PositiveNumber);
+  c->add_option("--step-seconds", o->step_seconds, "time of its step; default: the run's median so far")
+      ->check(CLI::PositiveNumber);
   c->add_option("--json", o->json, "write the numbers to this file too");
   c->add_option("--html", o->html, "write plots to this file: a page that needs no network");
   c->callback([o, &code] {

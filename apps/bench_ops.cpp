@@ -21,16 +21,23 @@ struct OpsArguments {
 void add_bench_ops(CLI::App& bench, int& code) {
   auto o = std::make_shared<OpsArguments>();
   o->step.batch = 4;
-  CLI::App* c = bench.add_subcommand("ops", "each op of a model's training step alone: achieved speed over the speed of light");
-  c->footer("Any field of a recipe can be set too:  ingot bench ops gpt-10m --model.mlp=gelu --memory.recompute=[\"activation\"]");
+  CLI::App* c = bench.add_subcommand(
+      "ops", "each op of a model's training step alone: achieved speed over the speed of light");
+  c->footer(
+      "Any field of a recipe can be set too:  ingot bench ops gpt-10m --model.mlp=gelu "
+      "--memory.recompute=[\"activation\"]");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--batch", o->step.batch, "sequences of the step")->capture_default_str();
   c->add_option("--length", o->step.length, "tokens per sequence")->capture_default_str();
   c->add_option("--vocab", o->step.vocab, "vocabulary; default: the preset's, or 8192");
   c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 sums and masters");
   c->add_option("--op", o->bench.only, "these only; `ingot kernels` lists them")->delimiter(',');
-  c->add_option("--trials", o->bench.trials, "of each number")->capture_default_str()->check(CLI::Range(1, 1000));
-  c->add_option("--seconds", o->bench.seconds, "of each trial, at least")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--trials", o->bench.trials, "of each number")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  c->add_option("--seconds", o->bench.seconds, "of each trial, at least")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   c->add_flag("--reference", o->bench.reference, "how many times faster than the reference each is (slow)");
   c->add_option("--json", o->json, "write the numbers to this file too");
   c->allow_extras();

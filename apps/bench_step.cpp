@@ -20,11 +20,12 @@ struct StepArguments {
 /// A trial for each line of standard input, each trial a line of JSON on standard output.
 StepBenchPace by_lines() {
   const auto say = [](const StepBenchReport& r) { std::cout << trial_line(r) << std::endl; };
-  return {.next = [say](const StepBenchReport& r) {
-            if (r.trials.empty()) say(r);
-            std::string line;
-            return static_cast<bool>(std::getline(std::cin, line));
-          },
+  return {.next =
+              [say](const StepBenchReport& r) {
+                if (r.trials.empty()) say(r);
+                std::string line;
+                return static_cast<bool>(std::getline(std::cin, line));
+              },
           .done = say};
 }
 
@@ -32,26 +33,35 @@ StepBenchPace by_lines() {
 
 void add_bench_step(CLI::App& bench, int& code) {
   auto o = std::make_shared<StepArguments>();
-  CLI::App* c = bench.add_subcommand("step", "one training step of a model: tokens per second, share of the fp32 peak, time by op");
+  CLI::App* c = bench.add_subcommand(
+      "step", "one training step of a model: tokens per second, share of the fp32 peak, time by op");
   c->footer(
-      "Any field of a recipe can be set too:  ingot bench step gpt-10m --model.mlp=gelu --optimizer.matrices=adamw\n"
+      "Any field of a recipe can be set too:  ingot bench step gpt-10m --model.mlp=gelu "
+      "--optimizer.matrices=adamw\n"
       "The fp32 peak is measured directly before and after every trial.");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--batch", o->step.batch, "sequences per step")->capture_default_str();
   c->add_option("--length", o->step.length, "tokens per sequence")->capture_default_str();
   c->add_option("--micro", o->step.micro, "sequences per forward; 0: all")->capture_default_str();
   c->add_option("--vocab", o->step.vocab, "vocabulary; default: the preset's, or 8192");
-  c->add_option("--trials", o->trials, "steps that count")->capture_default_str()->check(CLI::Range(1, 100000));
-  c->add_option("--warm-up", o->warm_up, "steps before that do not")->capture_default_str()->check(CLI::Range(0, 100000));
+  c->add_option("--trials", o->trials, "steps that count")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  c->add_option("--warm-up", o->warm_up, "steps before that do not")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100000));
   c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 sums and masters");
   c->add_flag("--quiet", o->quiet, "without the table of ops");
-  c->add_flag("--paced", o->paced, "a trial for each line of standard input, as a line of JSON: for programs that measure others in turns")
+  c->add_flag("--paced", o->paced,
+              "a trial for each line of standard input, as a line of JSON: for programs that measure others "
+              "in turns")
       ->excludes(c->add_option("--json", o->json, "write the numbers to this file too"));
   c->allow_extras();
   c->callback([o, c, &code] {
     const StepBenchPace pace = o->paced ? by_lines() : StepBenchPace{};
     const StepBenchReport report =
-        bench_step(preset_recipe(o->step, c->remaining()), o->paced ? std::numeric_limits<int>::max() / 2 : o->trials, o->warm_up, pace);
+        bench_step(preset_recipe(o->step, c->remaining()),
+                   o->paced ? std::numeric_limits<int>::max() / 2 : o->trials, o->warm_up, pace);
     if (!o->paced) std::cout << to_text(report, !o->quiet);
     if (!o->json.empty()) write_file_atomically(real_file_system(), o->json, to_json(report));
     code = 0;

@@ -25,7 +25,8 @@ LinePlot plot_by_size(const CommReport& report, int ranks, double (*value)(const
 }
 
 std::string plots_of(const CommReport& report, int ranks) {
-  LinePlot bandwidth = plot_by_size(report, ranks, [](const CommMeasurement& m) { return m.bus_bandwidth / 1e9; });
+  LinePlot bandwidth =
+      plot_by_size(report, ranks, [](const CommMeasurement& m) { return m.bus_bandwidth / 1e9; });
   bandwidth.title = fmt::format("Bus bandwidth among {} ranks", ranks);
   bandwidth.subtitle = "GB/s by size of the tensor";
   bandwidth.from_zero = true;
@@ -35,10 +36,13 @@ std::string plots_of(const CommReport& report, int ranks) {
   time.log_y = true;
   std::string facts;
   if (const int64_t bucket = suggested_bucket(report, ranks); bucket > 0)
-    facts = fmt::format("Gradient buckets of {} reach 90 % of the best bandwidth. ", format_bytes(static_cast<double>(bucket)));
+    facts = fmt::format("Gradient buckets of {} reach 90 % of the best bandwidth. ",
+                        format_bytes(static_cast<double>(bucket)));
   for (const CommMeasurement& m : report.measurements)
-    if (m.ranks == ranks && m.kind == CommKind::barrier) facts += fmt::format("A barrier takes {}.", format_seconds(m.seconds));
-  return fmt::format("<h2>{} ranks</h2><p>{}</p><div class=columns>{}{}</div>", ranks, facts, draw(bandwidth), draw(time));
+    if (m.ranks == ranks && m.kind == CommKind::barrier)
+      facts += fmt::format("A barrier takes {}.", format_seconds(m.seconds));
+  return fmt::format("<h2>{} ranks</h2><p>{}</p><div class=columns>{}{}</div>", ranks, facts, draw(bandwidth),
+                     draw(time));
 }
 
 }  // namespace
@@ -50,8 +54,10 @@ std::string render_comm_page(const CommReport& report, const std::string& backen
   for (const int ranks : counts) body += plots_of(report, ranks);
   std::vector<Bar> bars;
   for (const RankSpeed& s : report.speeds)
-    bars.push_back({fmt::format("rank {}", s.rank), fmt::format("{:.3g} GB/s", s.bandwidth / 1e9), s.bandwidth});
-  if (!bars.empty()) body += "<h2>Ranks</h2>" + draw_bars("Bandwidth with all partners", "slowest first", bars);
+    bars.push_back(
+        {fmt::format("rank {}", s.rank), fmt::format("{:.3g} GB/s", s.bandwidth / 1e9), s.bandwidth});
+  if (!bars.empty())
+    body += "<h2>Ranks</h2>" + draw_bars("Bandwidth with all partners", "slowest first", bars);
   return render_page("Communication", backend, build_info().version, body);
 }
 

@@ -30,7 +30,9 @@ void add_debug_command(CLI::App& app, int& code) {
   CLI::App* compare = c->add_subcommand("compare", "name the first tensor, in execution order, that differs");
   compare->add_option("left", o->left, "dump")->required();
   compare->add_option("right", o->right, "dump")->required();
-  compare->add_option("--tolerance", o->tolerance, "largest |difference| / max |value| that counts as equal; 0: bits")
+  compare
+      ->add_option("--tolerance", o->tolerance,
+                   "largest |difference| / max |value| that counts as equal; 0: bits")
       ->capture_default_str();
   compare->callback([=, &code] {
     const DumpComparison result = compare_dumps(real_file_system(), o->left, o->right, o->tolerance);

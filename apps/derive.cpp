@@ -1,4 +1,6 @@
 // `ingot average` and `ingot upcycle`: models made from models without training.
+#include "exchange/derive.h"
+
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -6,13 +8,14 @@
 #include <optional>
 
 #include "apps/commands.h"
-#include "exchange/derive.h"
 
 namespace ingot {
 namespace {
 
 void print_created(const std::string& checkpoint, const std::string& out) {
-  std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n  ingot finetune {} data.jsonl\n", checkpoint, out, out);
+  std::cout << fmt::format(
+      "{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n  ingot finetune {} data.jsonl\n", checkpoint,
+      out, out);
 }
 
 struct AverageCommand {
@@ -30,8 +33,11 @@ int average(const AverageCommand& o) {
     if (models.size() != 1) throw Error("--last takes the checkpoints of one run", "name one run folder");
     models = last_checkpoints(fs, models.front(), o.last);
   }
-  if (o.ema && !o.weights.empty()) throw Error("--ema and --weights both say how much each model counts", "give one of them");
-  print_created(average_models(fs, models, o.ema ? moving_average_weights(models.size(), *o.ema) : o.weights, o.out), o.out);
+  if (o.ema && !o.weights.empty())
+    throw Error("--ema and --weights both say how much each model counts", "give one of them");
+  print_created(
+      average_models(fs, models, o.ema ? moving_average_weights(models.size(), *o.ema) : o.weights, o.out),
+      o.out);
   return 0;
 }
 
@@ -51,19 +57,25 @@ int upcycle(const UpcycleCommand& o) {
 void add_derive_commands(CLI::App& app, int& code) {
   auto a = std::make_shared<AverageCommand>();
   CLI::App* c = app.add_subcommand("average", "the mean of several models' weights, as a model");
-  c->add_option("models", a->models, "checkpoints, run folders or imports; with --last one run folder")->required();
+  c->add_option("models", a->models, "checkpoints, run folders or imports; with --last one run folder")
+      ->required();
   c->add_option("-o,--out", a->out, "new folder")->required();
-  c->add_option("--weights", a->weights, "how much each model counts, e.g. 1,2,3; default: equally")->delimiter(',');
+  c->add_option("--weights", a->weights, "how much each model counts, e.g. 1,2,3; default: equally")
+      ->delimiter(',');
   c->add_option("--ema", a->ema, "exponential moving average over the models in order, with this decay");
   c->add_option("--last", a->last, "the last N checkpoints of the run, oldest first");
   c->callback([a, &code] { code = average(*a); });
   auto u = std::make_shared<UpcycleCommand>();
-  c = app.add_subcommand("upcycle", "a dense model becomes a mixture of experts that computes the same function");
+  c = app.add_subcommand("upcycle",
+                         "a dense model becomes a mixture of experts that computes the same function");
   c->add_option("model", u->dense, "dense model: run folder, import or checkpoint")->required();
   c->add_option("out", u->out, "new folder")->required();
-  c->add_option("--granularity", u->options.granularity, "into how many experts each MLP is cut")->capture_default_str();
-  c->add_option("--expansion", u->options.expansion, "copies of each piece: granularity x expansion experts")->capture_default_str();
-  c->add_option("--top-k", u->options.top_k, "experts per token, a multiple of granularity")->capture_default_str();
+  c->add_option("--granularity", u->options.granularity, "into how many experts each MLP is cut")
+      ->capture_default_str();
+  c->add_option("--expansion", u->options.expansion, "copies of each piece: granularity x expansion experts")
+      ->capture_default_str();
+  c->add_option("--top-k", u->options.top_k, "experts per token, a multiple of granularity")
+      ->capture_default_str();
   c->add_option("--seed", u->seed, "of the routers")->capture_default_str();
   c->callback([u, &code] { code = upcycle(*u); });
 }

@@ -1,10 +1,11 @@
 // `ingot doctor`: what of this machine and program helps, slows down or prevents runs, and what to do about it.
+#include "measure/doctor.h"
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "apps/bench.h"
 #include "base/file_system.h"
-#include "measure/doctor.h"
 #include "train/memory_policy.h"
 
 namespace ingot {
@@ -17,7 +18,8 @@ void add_doctor_command(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("doctor", "look at this machine: what helps, slows down or prevents runs");
   c->footer("Exit code 0 unless something will not work.");
   c->add_option("folder", o->folder, "where runs will be")->capture_default_str();
-  c->add_option("--disk", o->disk, "bytes to write there three times, to measure; 0: none")->capture_default_str();
+  c->add_option("--disk", o->disk, "bytes to write there three times, to measure; 0: none")
+      ->capture_default_str();
   c->add_option("--json", o->json, "write the findings to this file too");
   c->callback([o, &code] {
     DoctorOptions options;

@@ -33,8 +33,8 @@ struct Score {
   HeadStats sums;
   double bytes_per_target = 0;
   std::string line(const std::string& name) const {
-    return fmt::format("{}: loss {:.5f}, {:.5f} bits per byte ({} tokens)\n", name, sums.loss(), sums.loss() / std::log(2.0) / bytes_per_target,
-                       group_digits(sums.valid));
+    return fmt::format("{}: loss {:.5f}, {:.5f} bits per byte ({} tokens)\n", name, sums.loss(),
+                       sums.loss() / std::log(2.0) / bytes_per_target, group_digits(sums.valid));
   }
 };
 
@@ -46,11 +46,13 @@ void add(const Model& model, const data::Batch& batch, HeadStats& sums) {
 }
 
 /// The windows that the run's own validation reads.
-Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> split, int64_t sequence, const data::RowOptions& rows) {
+Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> split, int64_t sequence,
+                  const data::RowOptions& rows) {
   const data::ValidationPass pass(std::move(split), sequence, rows);
   const int64_t many = std::max<int64_t>(1, kTokens / sequence);
   Score score;
-  for (int64_t first = 0; first < pass.windows(); first += many) add(model, pass.batch(first, std::min(many, pass.windows() - first)), score.sums);
+  for (int64_t first = 0; first < pass.windows(); first += many)
+    add(model, pass.batch(first, std::min(many, pass.windows() - first)), score.sums);
   score.bytes_per_target = static_cast<double>(pass.text_bytes()) / static_cast<double>(pass.targets());
   return score;
 }
@@ -60,7 +62,8 @@ Score score_file(const Model& model, const Tokenizer& tokenizer, const std::stri
   const std::string text = real_file_system().read(path);
   const std::vector<int32_t> ids = tokenizer.encode(text);
   const auto count = static_cast<int64_t>(ids.size());
-  if (count < 2) throw Error(fmt::format("'{}' has {} tokens", path, count), "give a text of at least two tokens");
+  if (count < 2)
+    throw Error(fmt::format("'{}' has {} tokens", path, count), "give a text of at least two tokens");
   Score score;
   for (int64_t first = 0; first + 1 < count; first += sequence) {
     const int64_t n = std::min(sequence, count - 1 - first);
@@ -77,24 +80,29 @@ Score score_file(const Model& model, const Tokenizer& tokenizer, const std::stri
 }
 
 int eval(const EvalArguments& o) {
-  if (o.run.empty() && o.checkpoint.empty()) throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
+  if (o.run.empty() && o.checkpoint.empty())
+    throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   FileSystem& fs = real_file_system();
   set_kernel_policy(kernel_policy_from(o.kernels));
   const std::string config = o.run + "/" + run_files::kConfig;
   const bool own = o.texts.empty();
   if (own && (o.run.empty() || !fs.exists(config)))
-    throw Error("there is no run whose validation text could be read", "give --text FILE, or --run with the folder of a run");
+    throw Error("there is no run whose validation text could be read",
+                "give --text FILE, or --run with the folder of a run");
   const StoredModel stored = open_stored_model(fs, o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;
   if (!o.weights.empty()) form = weight_form_from(o.weights);
   const PackedModel packed(stored, form);
   const Model& model = packed.model();
   const int64_t most = model.config().context;
-  if (o.sequence > most) throw Error(fmt::format("windows of {} tokens", o.sequence), fmt::format("the model's context is {}", most));
+  if (o.sequence > most)
+    throw Error(fmt::format("windows of {} tokens", o.sequence),
+                fmt::format("the model's context is {}", most));
   if (!own) {
     const Tokenizer tokenizer = load_tokenizer(stored, o.tokenizer);
     for (const std::string& path : o.texts)
-      std::cout << score_file(model, tokenizer, path, o.sequence > 0 ? o.sequence : most).line(path) << std::flush;
+      std::cout << score_file(model, tokenizer, path, o.sequence > 0 ? o.sequence : most).line(path)
+                << std::flush;
     return 0;
   }
   const Recipe recipe = load_recipe(config, {});
@@ -103,10 +111,12 @@ int eval(const EvalArguments& o) {
   for (const data::Dataset& source : data.sources) {
     if (!source.has_split("validation")) continue;
     const int64_t sequence = o.sequence > 0 ? o.sequence : recipe.stages.back().sequence;
-    std::cout << score_split(model, source.validation(), sequence, recipe.data.rows()).line(source.name()) << std::flush;
+    std::cout << score_split(model, source.validation(), sequence, recipe.data.rows()).line(source.name())
+              << std::flush;
     any = true;
   }
-  if (!any) throw Error(fmt::format("no source of '{}' keeps text for validation", config), "give --text FILE");
+  if (!any)
+    throw Error(fmt::format("no source of '{}' keeps text for validation", config), "give --text FILE");
   return 0;
 }
 
@@ -114,14 +124,18 @@ int eval(const EvalArguments& o) {
 
 void add_eval_command(CLI::App& app, int& code) {
   auto o = std::make_shared<EvalArguments>();
-  CLI::App* c = app.add_subcommand("eval", "bits per byte of a run's validation text, or of any text, under its model");
+  CLI::App* c =
+      app.add_subcommand("eval", "bits per byte of a run's validation text, or of any text, under its model");
   c->add_option("--run", o->run, "run folder, or the folder of an import");
   c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the run's newest");
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
   c->add_option("--text", o->texts, "files to read instead of the run's validation text, each one document");
-  c->add_option("--sequence", o->sequence, "tokens of a window; default: the last stage's, or with --text the model's context")->check(CLI::PositiveNumber);
-  c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
+  c->add_option("--sequence", o->sequence,
+                "tokens of a window; default: the last stage's, or with --text the model's context")
+      ->check(CLI::PositiveNumber);
+  c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
+      ->capture_default_str();
   c->callback([o, &code] { code = eval(*o); });
 }
 

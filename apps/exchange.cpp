@@ -22,17 +22,22 @@ struct ExchangeArguments {
 
 int import_model(const ExchangeArguments& o) {
   if (!o.base.empty()) {
-    std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n", import_peft(real_file_system(), o.from, o.base, o.to), o.to);
+    std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n",
+                             import_peft(real_file_system(), o.from, o.base, o.to), o.to);
     return 0;
   }
-  const ImportReport r = import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
+  const ImportReport r =
+      import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
   if (o.statistics) std::cout << r.statistics;
   for (const std::string& name : r.notes) log::info("'{}' is a copy or constant: checked, not stored", name);
   for (const std::string& line : r.suspicions) log::warn("{}", line);
-  std::cout << fmt::format("{}: {} tensors of {} file{}, {} parameters, {}\n{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n"
-                           "  ingot finetune {} data.jsonl\n",
-                           r.layout.family, r.tensors, r.files, r.files == 1 ? "" : "s", format_count(static_cast<double>(r.parameters)),
-                           format_bytes(static_cast<double>(r.bytes)), r.checkpoint, o.to, o.to);
+  std::cout << fmt::format(
+      "{}: {} tensors of {} file{}, {} parameters, {}\n{}\nnext:\n  ingot generate --run {} --prompt \"The "
+      "\"\n"
+      "  ingot finetune {} data.jsonl\n",
+      r.layout.family, r.tensors, r.files, r.files == 1 ? "" : "s",
+      format_count(static_cast<double>(r.parameters)), format_bytes(static_cast<double>(r.bytes)),
+      r.checkpoint, o.to, o.to);
   return 0;
 }
 
@@ -48,7 +53,8 @@ std::optional<DType> huggingface_type(const std::string& name) {
   if (name.empty()) return std::nullopt;
   if (name == "f32") return DType::f32;
   if (name == "bf16") return DType::bf16;
-  throw Error(fmt::format("--dtype is '{}'", name), "Hugging Face's layout takes f32 or bf16; without the option weights stay as stored");
+  throw Error(fmt::format("--dtype is '{}'", name),
+              "Hugging Face's layout takes f32 or bf16; without the option weights stay as stored");
 }
 
 int export_model(const ExchangeArguments& o) {
@@ -61,7 +67,9 @@ int export_model(const ExchangeArguments& o) {
       o.format == "peft" ? export_peft(fs, m, o.to)
       : o.format == "hf"
           ? export_huggingface(fs, m, o.to,
-                               {.dtype = huggingface_type(o.dtype), .max_shard_bytes = o.shard_mib << 20, .tokenizer = o.tokenizer})
+                               {.dtype = huggingface_type(o.dtype),
+                                .max_shard_bytes = o.shard_mib << 20,
+                                .tokenizer = o.tokenizer})
           : export_gguf(fs, m, o.to, {.type = gguf_type(o.dtype), .tokenizer = o.tokenizer, .name = o.name});
   if (o.statistics) std::cout << r.statistics;
   for (const std::string& note : r.notes) log::warn("{}", note);
@@ -74,23 +82,33 @@ int export_model(const ExchangeArguments& o) {
 
 void add_exchange_commands(CLI::App& app, int& code) {
   auto i = std::make_shared<ExchangeArguments>();
-  CLI::App* import_app = app.add_subcommand("import", "a model in Hugging Face's layout becomes a checkpoint");
+  CLI::App* import_app =
+      app.add_subcommand("import", "a model in Hugging Face's layout becomes a checkpoint");
   import_app->add_option("folder", i->from, "folder with config.json and safetensors")->required();
   import_app->add_option("out", i->to, "new folder for checkpoint and tokenizer")->required();
-  import_app->add_option("--base", i->base, "the folder holds PEFT's adapters (adapter_config.json): put them on this model");
-  import_app->add_flag("--without-tokenizer", i->without_tokenizer, "do not read the tokenizer (one that this program refuses)");
-  import_app->add_flag("--statistics", i->statistics, "print mean, deviation and largest magnitude of all tensors");
+  import_app->add_option("--base", i->base,
+                         "the folder holds PEFT's adapters (adapter_config.json): put them on this model");
+  import_app->add_flag("--without-tokenizer", i->without_tokenizer,
+                       "do not read the tokenizer (one that this program refuses)");
+  import_app->add_flag("--statistics", i->statistics,
+                       "print mean, deviation and largest magnitude of all tensors");
   import_app->callback([i, &code] { code = import_model(*i); });
   auto o = std::make_shared<ExchangeArguments>();
-  CLI::App* export_app = app.add_subcommand("export", "a checkpoint becomes a Hugging Face folder or a GGUF file");
+  CLI::App* export_app =
+      app.add_subcommand("export", "a checkpoint becomes a Hugging Face folder or a GGUF file");
   export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
-  export_app->add_option("--format", o->format, "hf (Hugging Face's layout), gguf (llama.cpp) or peft (the adapters alone)")->capture_default_str();
-  export_app->add_option("--dtype", o->dtype, "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
+  export_app
+      ->add_option("--format", o->format,
+                   "hf (Hugging Face's layout), gguf (llama.cpp) or peft (the adapters alone)")
+      ->capture_default_str();
+  export_app->add_option("--dtype", o->dtype,
+                         "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
   export_app->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file; default: the model's");
   export_app->add_option("--max-shard-mib", o->shard_mib, "hf: largest weight file")->capture_default_str();
   export_app->add_option("--name", o->name, "gguf: general.name; default: the folder's");
-  export_app->add_flag("--statistics", o->statistics, "print mean, deviation and largest magnitude of all tensors");
+  export_app->add_flag("--statistics", o->statistics,
+                       "print mean, deviation and largest magnitude of all tensors");
   export_app->callback([o, &code] { code = export_model(*o); });
 }
 

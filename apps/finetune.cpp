@@ -1,4 +1,6 @@
 // `ingot finetune`: continue a model on your own text, in one command.
+#include "train/finetune.h"
+
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +12,6 @@
 #include "base/progress.h"
 #include "exchange/import.h"
 #include "ops/op.h"
-#include "train/finetune.h"
 
 namespace ingot {
 namespace {
@@ -32,7 +33,8 @@ std::string our_model(FileSystem& fs, const std::string& model, const std::strin
   if (fs.exists(imported + "/checkpoints")) return imported;
   const ImportReport r = import_huggingface(fs, model, imported);
   for (const std::string& s : r.suspicions) log::warn("{}", s);
-  std::cout << fmt::format("imported {}: {} parameters in {} tensors\n", r.layout.family, group_digits(r.parameters), r.tensors);
+  std::cout << fmt::format("imported {}: {} parameters in {} tensors\n", r.layout.family,
+                           group_digits(r.parameters), r.tensors);
   return imported;
 }
 
@@ -43,13 +45,15 @@ int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   if (folder.empty()) folder = "runs/finetune-" + base_name(o.model);
   const std::string path = folder + "/recipe.toml";
   if (fs.exists(folder + "/" + run_files::kRecord))
-    throw Error(fmt::format("'{}' already holds a run", folder), fmt::format("`ingot run {}` goes on with it; or choose another --run", path));
+    throw Error(fmt::format("'{}' already holds a run", folder),
+                fmt::format("`ingot run {}` goes on with it; or choose another --run", path));
   const StoredModel model = open_stored_model(fs, our_model(fs, o.model, folder));
   fs.create_folders(folder);
   write_file_atomically(fs, path, print_config(finetune_recipe(fs, model, o.finetune)));
   const Recipe recipe = load_recipe(path, overrides);
   write_file_atomically(fs, path, print_config(recipe));
-  std::cout << "recipe: " << path << "   (`ingot run " << path << "` resumes it, also with changed fields)\n" << std::flush;
+  std::cout << "recipe: " << path << "   (`ingot run " << path << "` resumes it, also with changed fields)\n"
+            << std::flush;
   return run_recipe(recipe, StartMode::resume_or_start);
 }
 
@@ -59,24 +63,34 @@ void add_finetune_command(CLI::App& app, int& code) {
   auto o = std::make_shared<FinetuneArguments>();
   FinetuneOptions& f = o->finetune;
   CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
-  c->footer("It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");
+  c->footer(
+      "It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");
   c->add_option("model", o->model, "folder of Hugging Face, import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
-  c->add_option("--field", f.field, "field of a .jsonl row that is learnt; default: completion beside prompt, else text");
-  c->add_option("--prompt-field", f.prompt_field, "field of a .jsonl row that comes before it and is not learnt");
-  c->add_flag("--drop-too-long", f.drop_too_long, "leave out rows that are longer than a sequence (else they are refused)");
+  c->add_option("--field", f.field,
+                "field of a .jsonl row that is learnt; default: completion beside prompt, else text");
+  c->add_option("--prompt-field", f.prompt_field,
+                "field of a .jsonl row that comes before it and is not learnt");
+  c->add_flag("--drop-too-long", f.drop_too_long,
+              "leave out rows that are longer than a sequence (else they are refused)");
   c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();
   c->add_option("--lr", f.lr, "first learning rate; it falls linearly to 0")->capture_default_str();
   c->add_option("--batch", f.batch, "sequences per step")->capture_default_str();
-  c->add_option("--sequence", f.sequence, "tokens per sequence; 0: the model's context, at most 1024")->capture_default_str();
-  c->add_option("--validation", f.validation_fraction, "share of documents held out, where there are 200 or more")->capture_default_str();
-  c->add_option("--freeze", f.freeze, "name pattern of parameters that stay as they are, e.g. 'embed.*'; may be repeated");
+  c->add_option("--sequence", f.sequence, "tokens per sequence; 0: the model's context, at most 1024")
+      ->capture_default_str();
+  c->add_option("--validation", f.validation_fraction,
+                "share of documents held out, where there are 200 or more")
+      ->capture_default_str();
+  c->add_option("--freeze", f.freeze,
+                "name pattern of parameters that stay as they are, e.g. 'embed.*'; may be repeated");
   c->add_option("--lora", f.lora.rank, "train low-rank adapters of this rank beside the frozen weights");
   c->add_option("--lora-alpha", f.lora.alpha, "adapters count alpha / rank; default: as rank");
-  c->add_option("--lora-targets", f.lora.targets, "name pattern of matrices with adapters; may be repeated; default: all that can");
+  c->add_option("--lora-targets", f.lora.targets,
+                "name pattern of matrices with adapters; may be repeated; default: all that can");
   c->add_option("--tokenizer", f.tokenizer, "tokenizer folder or file; default: the model's");
-  c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
+  c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
+      ->capture_default_str();
   c->allow_extras();
   c->callback([c, o, &code] { code = finetune(*o, c->remaining()); });
 }

@@ -50,7 +50,8 @@ Session open_session(const InferenceArguments& o) {
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   end_on_interrupt();
   set_kernel_policy(kernel_policy_from(o.kernels));
-  const StoredModel stored = open_stored_model(real_file_system(), o.checkpoint.empty() ? o.run : o.checkpoint);
+  const StoredModel stored =
+      open_stored_model(real_file_system(), o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;
   if (!o.weights.empty()) form = weight_form_from(o.weights);
   Session s{PackedModel(stored, form), load_tokenizer(stored, o.tokenizer), {}};
@@ -62,7 +63,8 @@ Session open_session(const InferenceArguments& o) {
 }
 
 /// Continues `text` in `sequence` and prints the continuation as it comes.
-void continue_aloud(const Session& s, Generator& generator, SequenceState& sequence, const std::string& text) {
+void continue_aloud(const Session& s, Generator& generator, SequenceState& sequence,
+                    const std::string& text) {
   StreamDecoder decoder(*s.tokenizer);
   generator.generate(sequence, s.tokenizer->encode(text), s.generate, [&](int32_t id) {
     std::cout << decoder.push(id) << std::flush;
@@ -108,15 +110,21 @@ void add_options(CLI::App* c, InferenceArguments& o) {
   c->add_option("--run", o.run, "run folder, or the folder of an import");
   c->add_option("--checkpoint", o.checkpoint, "one checkpoint instead of the run's newest");
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
-  c->add_option("--weights", o.weights, "f32, bf16 or int8 (a quarter of f32's memory and time); default: as the model was trained");
+  c->add_option("--weights", o.weights,
+                "f32, bf16 or int8 (a quarter of f32's memory and time); default: as the model was trained");
   c->add_option("--max-tokens", o.generate.max_tokens, "most tokens to write")->capture_default_str();
   c->add_option("--temperature", s.temperature, "0: always the most likely token")->capture_default_str();
   c->add_option("--top-k", s.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
-  c->add_option("--top-p", s.top_p, "only the most likely tokens with this much probability")->capture_default_str();
-  c->add_option("--min-p", s.min_p, "drop tokens below this share of the most likely one")->capture_default_str();
+  c->add_option("--top-p", s.top_p, "only the most likely tokens with this much probability")
+      ->capture_default_str();
+  c->add_option("--min-p", s.min_p, "drop tokens below this share of the most likely one")
+      ->capture_default_str();
   c->add_option("--seed", o.seed, "same seed, same text")->capture_default_str();
-  c->add_flag("--absorb", o.absorb, "latent attention: attend in the latent space; faster, log-probabilities not bit for bit training's");
-  c->add_option("--kernels", o.kernels, "strict, or any: allow slow reference kernels")->capture_default_str();
+  c->add_flag(
+      "--absorb", o.absorb,
+      "latent attention: attend in the latent space; faster, log-probabilities not bit for bit training's");
+  c->add_option("--kernels", o.kernels, "strict, or any: allow slow reference kernels")
+      ->capture_default_str();
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // `ingot launch -n 4 -- run recipe.toml`: this program as ranks under mpirun. A shorter way to write it, a placement of the
 // ranks on described machines, and a Ctrl-C that saves: mpirun would kill the ranks, unless it is sent SIGUSR1, which it hands on.
+#include "comm/launch.h"
+
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,7 +17,6 @@
 #include "apps/commands.h"
 #include "base/error.h"
 #include "comm/cores.h"
-#include "comm/launch.h"
 #include "comm/topology.h"
 #include "train/run_layout.h"
 
@@ -38,17 +39,22 @@ std::vector<RankRun> runs_of(const Words& command, int ranks) {
     if (word.starts_with("--parallel.")) overrides.push_back(word);
   using enum GridAxis;
   const Grid grid = grid_of(load_recipe(command[1], overrides).parallel, ranks);
-  const auto size = [&](std::initializer_list<GridAxis> axes) { return static_cast<int>(grid.group(axes, 0).size()); };
+  const auto size = [&](std::initializer_list<GridAxis> axes) {
+    return static_cast<int>(grid.group(axes, 0).size());
+  };
   return {{"tensor", size({tp})}, {"expert", size({ep, etp})}, {"context", size({cp, tp})}};
 }
 
-void append(Words& to, const Words& words) { to.insert(to.end(), words.begin(), words.end()); }
+void append(Words& to, const Words& words) {
+  to.insert(to.end(), words.begin(), words.end());
+}
 
 /// mpirun's options that put rank r on the host of places[r] and leave the binding to the ranks.
 Words host_options(const std::string& mpirun, const std::vector<RankPlace>& places) {
   std::string hosts, counted;
   for (size_t first = 0, end = 0; first < places.size(); first = end) {
-    for (; end < places.size() && places[end].host == places[first].host; ++end) hosts += (end > 0 ? "," : "") + places[end].host;
+    for (; end < places.size() && places[end].host == places[first].host; ++end)
+      hosts += (end > 0 ? "," : "") + places[end].host;
     counted += fmt::format("{}{}:{}", first > 0 ? "," : "", places[first].host, end - first);
   }
   if (is_open_mpi(mpirun_version(mpirun))) return {"--map-by", "seq", "--bind-to", "none", "--host", hosts};
@@ -91,7 +97,9 @@ void pass_on_signal(int number) {
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   ::execvp(argv[0], argv.data());
-  fmt::print(stderr, "error: cannot start '{}': {}\nhint: install the MPI that ingot was built with, or name its mpirun with --mpirun\n",
+  fmt::print(stderr,
+             "error: cannot start '{}': {}\nhint: install the MPI that ingot was built with, or name its "
+             "mpirun with --mpirun\n",
              command[0], std::strerror(errno));
   ::_exit(1);
 }
@@ -116,7 +124,8 @@ int start(const Words& command) {
 
 int launch(const LaunchArguments& o, const Words& for_mpirun, const Words& for_ranks) {
   if (for_ranks.empty())
-    throw Error("ingot launch: no command to launch", "write it after --, e.g. ingot launch -n 4 -- run recipe.toml");
+    throw Error("ingot launch: no command to launch",
+                "write it after --, e.g. ingot launch -n 4 -- run recipe.toml");
   const Words command = mpirun_command(o, for_mpirun, for_ranks);
   if (!o.print) return start(command);
   for (const std::string& word : command) {
@@ -134,11 +143,15 @@ void add_launch_command(CLI::App& app, int& code, std::vector<std::string> comma
   CLI::App* c = app.add_subcommand("launch", "start a command as many ranks, with mpirun");
   c->footer(
       "ingot launch -n 4 -- run recipe.toml\n"
-      "ingot launch -n 8 --map-by numa --bind-to core -- run recipe.toml     what stands before -- goes to mpirun\n"
-      "ingot launch -n 8 --topology=cluster.toml -- run recipe.toml          ranks of a group near each other\n"
-      "Ctrl-C saves and ends the run, the second one ends it at once. Under Slurm start ingot with srun itself.");
+      "ingot launch -n 8 --map-by numa --bind-to core -- run recipe.toml     what stands before -- goes to "
+      "mpirun\n"
+      "ingot launch -n 8 --topology=cluster.toml -- run recipe.toml          ranks of a group near each "
+      "other\n"
+      "Ctrl-C saves and ends the run, the second one ends it at once. Under Slurm start ingot with srun "
+      "itself.");
   c->add_option("-n", o->ranks, "ranks")->required()->check(CLI::PositiveNumber);
-  c->add_option("--topology", o->topology, "file that describes nodes, NUMA domains and rails: places and binds the ranks");
+  c->add_option("--topology", o->topology,
+                "file that describes nodes, NUMA domains and rails: places and binds the ranks");
   c->add_option("--mpirun", o->mpirun, "the launcher to use")->capture_default_str();
   c->add_flag("--print", o->print, "print the command, and where ranks are placed, and stop");
   c->prefix_command();

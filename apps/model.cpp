@@ -35,14 +35,16 @@ Json describe(const Decoder& d, int64_t context) {
   static const char* const kRoles[] = {"embedding", "head",   "matrices",     "experts",      "norms",
                                        "biases",    "scales", "convolutions", "temperatures", "router"};
   for (int r = 0; r < 10; ++r)
-    if (const int64_t count = d.table().total(static_cast<ParamRole>(r)); count > 0) j["parts"][kRoles[r]] = count;
+    if (const int64_t count = d.table().total(static_cast<ParamRole>(r)); count > 0)
+      j["parts"][kRoles[r]] = count;
   j["activation_ratio"] = static_cast<double>(n.active) / static_cast<double>(n.total);
   if (m.moe.experts > 0) {
     j["sparsity"] = static_cast<double>(n.total) / static_cast<double>(n.active);
     j["granularity"] = 2.0 * static_cast<double>(m.width) / static_cast<double>(m.moe.hidden);
   }
   j["weights_bytes_bf16"] = 2 * n.total;
-  j["training_bytes_fp32_adamw"] = 16 * n.total;  // masters, gradients, two moments; Muon's matrices need 4 less
+  j["training_bytes_fp32_adamw"] =
+      16 * n.total;  // masters, gradients, two moments; Muon's matrices need 4 less
   j["cache_bytes_per_token_bf16"] = 2 * m.layers * m.cache_width();
   if (m.attention == AttentionKind::cca)  // two convolution inputs and the delayed half of the values, fp32
     j["cache_bytes_per_sequence_fp32"] =
@@ -54,11 +56,12 @@ Json describe(const Decoder& d, int64_t context) {
 
 void print_text(const Decoder& d, const Json& j) {
   const ModelConfig& m = d.config();
-  std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n", m.preset,
-                           m.layers, m.width, m.heads, m.kv_heads, m.key_width(), group_digits(m.vocab));
+  std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
+                           m.preset, m.layers, m.width, m.heads, m.kv_heads, m.key_width(),
+                           group_digits(m.vocab));
   const auto line = [](const std::string& name, const Json& value, const char* indent) {
-    const std::string text =
-        value.is_number_integer() ? group_digits(value.get<int64_t>()) : fmt::format("{:.6g}", value.get<double>());
+    const std::string text = value.is_number_integer() ? group_digits(value.get<int64_t>())
+                                                       : fmt::format("{:.6g}", value.get<double>());
     std::cout << fmt::format("{}{:<32} {:>20}\n", indent, name, text);
   };
   for (const auto& [key, value] : j.items()) {
@@ -78,17 +81,21 @@ int show(const ModelArguments& o) {
   ModelConfig m = model_preset(o.preset);
   if (m.vocab == 0) m.vocab = 8192;  // small presets take the tokenizer's vocabulary; shown with 8192
   if (!o.random.empty()) {
-    if (o.dtype != "bf16" && o.dtype != "f32") throw Error(fmt::format("--dtype={}", o.dtype), "use bf16 or f32");
+    if (o.dtype != "bf16" && o.dtype != "f32")
+      throw Error(fmt::format("--dtype={}", o.dtype), "use bf16 or f32");
     const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
-    std::cout << write_random_model(real_file_system(), m, dtype, static_cast<uint64_t>(o.seed), o.random) << "\n";
+    std::cout << write_random_model(real_file_system(), m, dtype, static_cast<uint64_t>(o.seed), o.random)
+              << "\n";
     return 0;
   }
   const Decoder d(m);
   Json j = describe(d, o.context);
   if (o.tensors)
     for (int i = 0; i < d.table().size(); ++i) j["tensors"][d.table()[i].name] = d.table()[i].shape.numel();
-  if (o.json) std::cout << j.dump(2) << "\n";
-  else print_text(d, j);
+  if (o.json)
+    std::cout << j.dump(2) << "\n";
+  else
+    print_text(d, j);
   return 0;
 }
 
@@ -100,8 +107,11 @@ void add_model_command(CLI::App& app, int& code) {
   c->add_option("preset", o->preset, "preset; without it: the list of presets");
   c->add_flag("--json", o->json, "as JSON");
   c->add_flag("--tensors", o->tensors, "list every tensor with its count");
-  c->add_option("--context", o->context, "tokens per sequence, for the attention's FLOPs")->capture_default_str();
-  c->add_option("--random", o->random, "write a checkpoint of random weights in this new folder, whatever its size, to measure with");
+  c->add_option("--context", o->context, "tokens per sequence, for the attention's FLOPs")
+      ->capture_default_str();
+  c->add_option(
+      "--random", o->random,
+      "write a checkpoint of random weights in this new folder, whatever its size, to measure with");
   c->add_option("--dtype", o->dtype, "of these: bf16 or f32")->capture_default_str();
   c->add_option("--seed", o->seed, "same seed, same weights")->capture_default_str();
   c->callback([o, &code] { code = show(*o); });

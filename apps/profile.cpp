@@ -35,8 +35,11 @@ void profile(const ProfileArguments& o, const std::vector<std::string>& fields) 
   set_kernel_policy(kernel_policy_from(o.kernels));
   const Recipe recipe = profile_recipe(real_file_system(), o.path, fields, o.profile);
   if (o.ranks > 1) {
-    if (find_launch()) throw Error("--ranks makes ranks of threads, but a launcher started this program as several", "leave --ranks out");
-    return run_ranks(o.ranks, [&](ThreadRank& self) { profile_rank(o, recipe, self); }, 3600);
+    if (find_launch())
+      throw Error("--ranks makes ranks of threads, but a launcher started this program as several",
+                  "leave --ranks out");
+    return run_ranks(
+        o.ranks, [&](ThreadRank& self) { profile_rank(o, recipe, self); }, 3600);
   }
   const std::unique_ptr<World> world = launch_world();
   world->run([&] { profile_rank(o, recipe, *world); });
@@ -46,20 +49,32 @@ void profile(const ProfileArguments& o, const std::vector<std::string>& fields) 
 
 void add_profile_command(CLI::App& app, int& code) {
   auto o = std::make_shared<ProfileArguments>();
-  CLI::App* c = app.add_subcommand("profile", "where the time of training steps goes: by purpose, op, segment and layer; a trace");
+  CLI::App* c = app.add_subcommand(
+      "profile", "where the time of training steps goes: by purpose, op, segment and layer; a trace");
   c->footer(
       "Any field of the recipe can be set too:  ingot profile recipe.toml --stages.0.batch=8\n"
       "Among processes:  ingot launch -n 4 -- profile recipe.toml");
-  c->add_option("of", o->path, "recipe file, or run folder: its newest weights, where it stands. Nothing is written into the run")->required();
-  c->add_option("--steps", o->profile.steps, "steps that are recorded")->capture_default_str()->check(CLI::Range(1, 100000));
-  c->add_option("--warm-up", o->profile.warm_up, "steps before that are not")->capture_default_str()->check(CLI::Range(0, 100000));
-  c->add_option("--stage", o->profile.stage, "of the recipe, by name; default: where the run stands, or the first");
+  c->add_option(
+       "of", o->path,
+       "recipe file, or run folder: its newest weights, where it stands. Nothing is written into the run")
+      ->required();
+  c->add_option("--steps", o->profile.steps, "steps that are recorded")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  c->add_option("--warm-up", o->profile.warm_up, "steps before that are not")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100000));
+  c->add_option("--stage", o->profile.stage,
+                "of the recipe, by name; default: where the run stands, or the first");
   c->add_option("--ranks", o->ranks, "ranks as threads of this program")->check(CLI::Range(1, 1024));
   c->add_flag("--layers", o->layers, "a table by layer too");
   c->add_option("--trace", o->trace, "write a trace to this file, for ui.perfetto.dev");
   c->add_option("--json", o->json, "write the numbers to this file");
-  c->add_option("--scratch", o->profile.scratch, "folder for what the steps write, seen by all ranks; default: for temporary files");
-  c->add_option("--kernels", o->kernels, "strict: fast kernels only; any: allow the slow reference; reference")->capture_default_str();
+  c->add_option("--scratch", o->profile.scratch,
+                "folder for what the steps write, seen by all ranks; default: for temporary files");
+  c->add_option("--kernels", o->kernels,
+                "strict: fast kernels only; any: allow the slow reference; reference")
+      ->capture_default_str();
   c->allow_extras();
   c->callback([o, c, &code] {
     profile(*o, c->remaining());

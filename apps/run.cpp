@@ -1,4 +1,6 @@
 // `ingot run`: a recipe, from text to a trained model in a run folder.
+#include "apps/run.h"
+
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -6,7 +8,6 @@
 #include <iostream>
 
 #include "apps/commands.h"
-#include "apps/run.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "comm/launch.h"
@@ -23,7 +24,9 @@ struct RunArguments {
   std::string kernels = "strict", memory;
 };
 
-void interrupt_training(int) { Trainer::interrupt(); }
+void interrupt_training(int) {
+  Trainer::interrupt();
+}
 
 /// The first Ctrl-C asks for a save; the second ends the program at once. SIGTERM and SIGUSR1 always ask: schedulers may
 /// send them twice, and SIGKILL when their patience ends.
@@ -71,7 +74,8 @@ void open_log(const Recipe& recipe, int rank) {
   log::set_rank(rank);
   const std::string folder = recipe.run.folder + "/" + run_files::kLogs;
   real_file_system().create_folders(folder);
-  if (const std::string path = fmt::format("{}/rank-{}.log", folder, rank); !log::keep_in(path)) log::warn("cannot write '{}'", path);
+  if (const std::string path = fmt::format("{}/rank-{}.log", folder, rank); !log::keep_in(path))
+    log::warn("cannot write '{}'", path);
 }
 
 void find_slow_ranks(const ParallelConfig& p, World& world) {
@@ -90,8 +94,10 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
   if (trainer.leads())
     for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
   if (trainer.step() >= recipe.total_steps()) {
-    log::info("the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run set run.folder.",
-              recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
+    log::info(
+        "the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run "
+        "set run.folder.",
+        recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
     if (trainer.leads()) print_next(recipe.run.folder);
     return 0;
   }
@@ -122,14 +128,16 @@ void add_run_command(CLI::App& app, int& code) {
   auto o = std::make_shared<RunArguments>();
   CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes where it stopped");
   c->footer(
-      "Any field can be set on the command line:  ingot run recipe.toml --stages.0.lr=2e-3 --run.folder=runs/b\n"
+      "Any field can be set on the command line:  ingot run recipe.toml --stages.0.lr=2e-3 "
+      "--run.folder=runs/b\n"
       "All fields with their meaning:             ingot run recipe.toml --print-config");
   c->add_option("recipe", o->recipe, "recipe file (TOML)")->required();
   c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and stop");
   c->add_flag("--plan", o->plan_only, "print what the run will cost and stop");
   c->add_flag("--fresh", o->fresh, "refuse to resume: the run folder must not hold a run");
   c->add_option("--memory", o->memory, "fit into this much, e.g. 16GiB: the same as --memory.limit");
-  c->add_option("--kernels", o->kernels, "strict: fast kernels only; any: allow the slow reference; reference")
+  c->add_option("--kernels", o->kernels,
+                "strict: fast kernels only; any: allow the slow reference; reference")
       ->capture_default_str();
   c->allow_extras();
   c->callback([c, o, &code] {

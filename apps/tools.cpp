@@ -34,7 +34,8 @@ void add_data(CLI::App& app, int& code) {
     const PreparedData d = prepare_data(real_file_system(), load_recipe(*recipe, c->remaining()));
     std::cout << fmt::format("tokenizer: {} tokens\n", d.vocab);
     for (const auto& s : d.sources)
-      std::cout << fmt::format("{}: {} tokens in {} documents\n", s.name(), s.train()->tokens(), s.train()->documents());
+      std::cout << fmt::format("{}: {} tokens in {} documents\n", s.name(), s.train()->tokens(),
+                               s.train()->documents());
     code = 0;
   });
 }
@@ -43,7 +44,8 @@ void add_tokenizer(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("tokenizer", "look at a tokenizer");
   c->require_subcommand(1);
   CLI::App* encode = c->add_subcommand("encode", "text to ids, one per line with its text");
-  const Text path = required(encode, "tokenizer", "folder or tokenizer.json"), text = required(encode, "text", "text");
+  const Text path = required(encode, "tokenizer", "folder or tokenizer.json"),
+             text = required(encode, "text", "text");
   encode->callback([=, &code] {
     const Tokenizer t = Tokenizer::load(*path);
     for (const int32_t id : t.encode(*text)) std::cout << fmt::format("{}\t{}\n", id, t.decode({&id, 1}));
@@ -69,7 +71,8 @@ struct Layout {
 };
 
 void add_reshape(CLI::App& checkpoint, int& code) {
-  CLI::App* c = checkpoint.add_subcommand("reshape", "write it as a run on other ranks would have: --parallel.tensor=2 and so on");
+  CLI::App* c = checkpoint.add_subcommand(
+      "reshape", "write it as a run on other ranks would have: --parallel.tensor=2 and so on");
   const Text from = required(c, "from", "checkpoint, or a folder of checkpoints (then the newest)");
   const Text to = required(c, "to", "folder of checkpoints to write to");
   const auto ranks = std::make_shared<int>(1);
@@ -78,8 +81,8 @@ void add_reshape(CLI::App& checkpoint, int& code) {
   c->callback([=, &code] {
     const Layout layout = load_config<Layout>("", c->remaining());
     const ReshapeReport r = reshape_checkpoint(real_file_system(), *from, *to, *ranks, layout.parallel);
-    std::cout << fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), the fullest holds {}\n", r.path, r.tensors, r.pieces,
-                             format_bytes(static_cast<double>(r.bytes)), *ranks, r.grid,
+    std::cout << fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), the fullest holds {}\n", r.path,
+                             r.tensors, r.pieces, format_bytes(static_cast<double>(r.bytes)), *ranks, r.grid,
                              format_bytes(static_cast<double>(r.largest_share)));
     code = 0;
   });

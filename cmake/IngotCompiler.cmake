@@ -10,10 +10,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
   endif()
 endif()
-# docs/numerics.md, rule 3: a*b+c is two roundings unless the code says fma; no value-changing optimisation anywhere.
+# docs/numerics.md, rule 7: a*b+c is two roundings unless the code says fma; no value-changing optimisation anywhere.
 add_compile_options(-ffp-contract=off -fno-math-errno -fno-trapping-math)
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
+set(CMAKE_CXX_FLAGS_DEV "-O0")  # the quickest build while editing; kernels are optimized all the same (IngotIsa)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})

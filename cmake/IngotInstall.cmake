@@ -1,7 +1,7 @@
 # cmake --install BUILD --prefix X: the program, the library, its headers, and the package for find_package(ingot).
 include(CMakePackageConfigHelpers)
 set_target_properties(ingot_core PROPERTIES EXPORT_NAME core)
-# What consumers compile has the numerics of the library (docs/numerics.md, rule 3).
+# What consumers compile has the numerics of the library (docs/numerics.md, rule 7).
 target_compile_options(ingot_core INTERFACE -ffp-contract=off -fno-math-errno -fno-trapping-math)
 install(TARGETS ingot_core EXPORT ingot ARCHIVE DESTINATION lib)
 if(TARGET ingot)

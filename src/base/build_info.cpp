@@ -26,7 +26,8 @@ std::string first_cpu_name() {
 }
 
 int64_t memory_limit() {
-  const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE), limit = control_group().memory_bytes;
+  const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE),
+                limit = control_group().memory_bytes;
   return limit > 0 ? std::min(physical, limit) : physical;
 }
 

@@ -63,7 +63,8 @@ ControlGroup control_group(const std::string& root) {
         });
       if (name == "memory")
         for_each_level(mount + "/memory", group, [&](const std::string& at) {
-          take_memory(limits, number_in(at + "/memory.limit_in_bytes"), number_in(at + "/memory.usage_in_bytes"));
+          take_memory(limits, number_in(at + "/memory.limit_in_bytes"),
+                      number_in(at + "/memory.usage_in_bytes"));
         });
     }
   }

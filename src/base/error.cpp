@@ -4,8 +4,8 @@
 namespace ingot::detail {
 
 void check_failed(const char* file, int line, const char* condition, const std::string& message) {
-  throw InternalError(fmt::format("{}:{}: check failed: {}{}{}", file, line, condition, message.empty() ? "" : ": ",
-                                  message));
+  throw InternalError(fmt::format("{}:{}: check failed: {}{}{}", file, line, condition,
+                                  message.empty() ? "" : ": ", message));
 }
 
 }  // namespace ingot::detail

@@ -41,8 +41,8 @@ namespace detail {
 }  // namespace ingot
 
 /// Always-on invariant: INGOT_CHECK(rows >= 0, "rows = {}", rows).
-#define INGOT_CHECK(condition, ...)                                                                        \
-  do {                                                                                                     \
-    if (!(condition)) [[unlikely]]                                                                         \
-      ::ingot::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));        \
+#define INGOT_CHECK(condition, ...)                                                                 \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
+      ::ingot::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -98,7 +98,8 @@ struct Job {
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i](std::stop_token stop) { loop(stop, i); });
+    for (int i = 1; i < threads; ++i)
+      workers_.emplace_back([this, i](std::stop_token stop) { loop(stop, i); });
   }
   ~Pool() {
     for (auto& w : workers_) w.request_stop();
@@ -108,7 +109,8 @@ class Pool {
 
   /// Runs the job on the caller and up to helpers workers. Callers from several threads take turns.
   void run(Job& job, int helpers) {
-    if (workers_.empty() || helpers <= 0 || !turn_.try_lock()) {  // busy pool (another rank's kernel): do it alone
+    if (workers_.empty() || helpers <= 0 ||
+        !turn_.try_lock()) {  // busy pool (another rank's kernel): do it alone
       job.work_alone();
       return;
     }
@@ -122,8 +124,10 @@ class Pool {
     job.work(shares_, 0);
     state_.fetch_and(~(kPlace * kInside), std::memory_order_relaxed);  // nobody joins any more
     for (int spin = 0; (state_.load(std::memory_order_acquire) & kInside) != 0; ++spin) {
-      if (spin < 20000) cpu_relax();
-      else std::this_thread::yield();
+      if (spin < 20000)
+        cpu_relax();
+      else
+        std::this_thread::yield();
     }
   }
 
@@ -138,7 +142,9 @@ class Pool {
   }
 
   void wake_sleepers() {
-    { const std::lock_guard lock(mutex_); }  // whoever is about to sleep has looked before, and is notified, or looks after
+    {
+      const std::lock_guard lock(mutex_);
+    }  // whoever is about to sleep has looked before, and is notified, or looks after
     wake_.notify_all();
   }
 
@@ -195,11 +201,19 @@ void set_num_threads(int threads) {
   if (threads != pool()->size()) pool() = std::make_unique<Pool>(threads);
 }
 
-ScopedThreads::ScopedThreads(int threads) : before_(thread_limit) { thread_limit = threads; }
-ScopedThreads::~ScopedThreads() { thread_limit = before_; }
+ScopedThreads::ScopedThreads(int threads) : before_(thread_limit) {
+  thread_limit = threads;
+}
+ScopedThreads::~ScopedThreads() {
+  thread_limit = before_;
+}
 
-ScopedExpected::ScopedExpected(const void* begin, int64_t bytes) { expected = {static_cast<const char*>(begin), bytes}; }
-ScopedExpected::~ScopedExpected() { expected = {}; }
+ScopedExpected::ScopedExpected(const void* begin, int64_t bytes) {
+  expected = {static_cast<const char*>(begin), bytes};
+}
+ScopedExpected::~ScopedExpected() {
+  expected = {};
+}
 
 namespace detail {
 

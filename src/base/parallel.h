@@ -43,7 +43,8 @@ template <class Body>
 void parallel_for(int64_t count, int64_t grain, Body&& body) {
   using Fn = std::remove_reference_t<Body>;
   detail::parallel_ranges(
-      count, grain, [](void* context, int64_t begin, int64_t end) { (*static_cast<Fn*>(context))(begin, end); },
+      count, grain,
+      [](void* context, int64_t begin, int64_t end) { (*static_cast<Fn*>(context))(begin, end); },
       const_cast<std::remove_const_t<Fn>*>(&body));
 }
 

@@ -8,7 +8,15 @@
 namespace ingot {
 
 /// What a random stream is for; part of the key, so that streams never overlap. Values are on disk: never renumber.
-enum class RandomPurpose : uint32_t { init = 1, data_order = 2, mixture = 3, sampling = 4, test = 5, dropout = 6, rounding = 7 };
+enum class RandomPurpose : uint32_t {
+  init = 1,
+  data_order = 2,
+  mixture = 3,
+  sampling = 4,
+  test = 5,
+  dropout = 6,
+  rounding = 7
+};
 
 using Philox4 = std::array<uint32_t, 4>;
 
@@ -29,7 +37,8 @@ inline Philox4 philox4x32(Philox4 counter, uint32_t key0, uint32_t key1) {
 /// an epoch, a sample). Copyable value without state.
 class Random {
  public:
-  Random(uint64_t seed, RandomPurpose purpose, uint64_t stream = 0) : seed_(seed), stream_(stream), purpose_(purpose) {}
+  Random(uint64_t seed, RandomPurpose purpose, uint64_t stream = 0)
+      : seed_(seed), stream_(stream), purpose_(purpose) {}
 
   /// 32 random bits number `index`.
   uint32_t bits(uint64_t index) const { return block(index / 4)[index % 4]; }

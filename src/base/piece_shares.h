@@ -20,7 +20,8 @@ class PieceShares {
   /// Pieces first .. last, the runs about equally long. Allocates only where there are more threads than before.
   void deal(int64_t first, int64_t last, int64_t threads) {
     begin(first, threads);
-    for (int64_t t = 0; t < threads; ++t) set_run(t, first + (last - first) * t / threads, first + (last - first) * (t + 1) / threads);
+    for (int64_t t = 0; t < threads; ++t)
+      set_run(t, first + (last - first) * t / threads, first + (last - first) * (t + 1) / threads);
   }
 
   /// The same with runs of one's own: begin(), then each thread's.
@@ -29,7 +30,8 @@ class PieceShares {
     first_ = first, threads_ = threads;
   }
   void set_run(int64_t thread, int64_t begin, int64_t end) {
-    share(thread).store(range(static_cast<uint64_t>(begin - first_), static_cast<uint64_t>(end - first_)), std::memory_order_relaxed);
+    share(thread).store(range(static_cast<uint64_t>(begin - first_), static_cast<uint64_t>(end - first_)),
+                        std::memory_order_relaxed);
   }
 
   Taken take(int64_t thread) {
@@ -49,7 +51,8 @@ class PieceShares {
 
  private:
   struct alignas(64) Share {
-    std::atomic<uint64_t> left{0};  ///< places in the share: the first in the low half, the end in the high half
+    std::atomic<uint64_t> left{
+        0};  ///< places in the share: the first in the low half, the end in the high half
   };
   std::atomic<uint64_t>& share(int64_t thread) { return shares_[static_cast<size_t>(thread)].left; }
   static uint64_t range(uint64_t begin, uint64_t end) { return end << 32 | begin; }

@@ -12,7 +12,8 @@ std::string quoted_json(const std::string& text) {
   try {
     return json(text).dump();
   } catch (const json::exception&) {
-    fail("a name or text is not valid UTF-8: {}", json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+    fail("a name or text is not valid UTF-8: {}",
+         json(text).dump(-1, ' ', false, json::error_handler_t::replace));
   }
 }
 

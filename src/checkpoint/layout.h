@@ -1,8 +1,9 @@
 // Names inside a folder of checkpoints, and which of them is what. Private to checkpoint/.
 //   step-00001234       a complete checkpoint (by name; only its manifest and files can tell)
-//   step-00001234-2     a later save of the same step, after a rewind: a finished folder is never written to
-//   again step-...tmp         being written, or left by a crash;  step-...trash  being deleted latest text:
-//   the name of the checkpoint finished last, for people and scripts
+//   step-00001234-2     a later save of the same step, after a rewind: a finished folder is never written to again
+//   step-...tmp         being written, or left by a crash
+//   step-...trash       being deleted
+//   latest              text: the name of the checkpoint finished last, for people and scripts
 #pragma once
 #include <cstdint>
 #include <optional>

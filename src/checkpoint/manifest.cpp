@@ -282,8 +282,8 @@ void merge_tensor(const std::string& name, StoredTensor part, std::map<std::stri
   if (first) return;
   StoredTensor& all = it->second;
   if (all.kind != part.kind || !(all.meta.shape == part.meta.shape) || all.meta.dtype != part.meta.dtype)
-    fail("tensor '{}': the ranks disagree: {} {} and {} {}", name, name_of(all.kind), all.meta.str(), name_of(part.kind),
-         part.meta.str());
+    fail("tensor '{}': the ranks disagree: {} {} and {} {}", name, name_of(all.kind), all.meta.str(),
+         name_of(part.kind), part.meta.str());
   std::move(part.pieces.begin(), part.pieces.end(), std::back_inserter(all.pieces));
 }
 

@@ -19,7 +19,8 @@ double first_not_finite(const T* values, int64_t count) {
     for (int64_t i = begin; i < end; ++i) {
       if (std::isfinite(values[i])) continue;
       int64_t known = first;
-      while (i < known && !first.compare_exchange_weak(known, i)) {}
+      while (i < known && !first.compare_exchange_weak(known, i)) {
+      }
       return;
     }
   });
@@ -33,7 +34,8 @@ std::vector<Piece> model_pieces(Model& model) {
   WeightSet& w = model.weights();
   for (int i = 0; i < w.size(); ++i) {
     const Tensor local = w.master(i);
-    add_part(pieces, w.table()[i].name, TensorKind::weight, w.table()[i], w.placement(), local.dtype(), local.data, 0, local.numel());
+    add_part(pieces, w.table()[i].name, TensorKind::weight, w.table()[i], w.placement(), local.dtype(),
+             local.data, 0, local.numel());
   }
   for (Piece& p : bias_pieces(model)) pieces.push_back(std::move(p));
   return pieces;
@@ -43,11 +45,14 @@ std::vector<Piece> bias_pieces(Model& model) {
   std::vector<Piece> pieces;
   if (model.config().moe.balance != BalanceRule::none)
     for (const int64_t layer : model.decoder().moe_layers())
-      pieces.push_back(Piece::whole(Model::router_bias_name(layer), TensorKind::buffer, model.router_bias(layer)));
+      pieces.push_back(
+          Piece::whole(Model::router_bias_name(layer), TensorKind::buffer, model.router_bias(layer)));
   return pieces;
 }
 
-std::string config_blob(const std::string& toml) { return nlohmann::json{{"toml", toml}}.dump(); }
+std::string config_blob(const std::string& toml) {
+  return nlohmann::json{{"toml", toml}}.dump();
+}
 
 std::string config_of_blob(const CheckpointReader& reader, const std::string& name) {
   const auto json = nlohmann::json::parse(reader.blob(name), nullptr, false);
@@ -71,11 +76,13 @@ namespace {
 
 void load_weight(const CheckpointReader& reader, WeightSet& w, int i) {
   const Tensor local = w.master(i);
-  read_part(reader, w.table()[i].name, w.table()[i], w.placement(), local.dtype(), local.data, 0, local.numel());
+  read_part(reader, w.table()[i].name, w.table()[i], w.placement(), local.dtype(), local.data, 0,
+            local.numel());
   const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
                                                  : first_not_finite(local.as<float>(), local.numel());
   if (!std::isfinite(bad))
-    throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(), w.table()[i].name, bad),
+    throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(),
+                            w.table()[i].name, bad),
                 "this checkpoint cannot be used; go back to an older one");
 }
 
@@ -85,7 +92,8 @@ bool require_model(const CheckpointReader& reader, const Model& model) {
   std::vector<ExpectedTensor> expected;
   const bool adapters = stored_model_config(reader).lora.rank > 0;
   for (int i = 0; i < w.size(); ++i)
-    if (adapters || !is_adapter(w.table()[i].name)) expected.push_back({w.table()[i].name, w.table()[i].shape});
+    if (adapters || !is_adapter(w.table()[i].name))
+      expected.push_back({w.table()[i].name, w.table()[i].shape});
   if (model.config().moe.balance != BalanceRule::none)
     for (const int64_t layer : model.decoder().moe_layers())
       expected.push_back({Model::router_bias_name(layer), model.router_bias(layer).shape()});
@@ -95,7 +103,8 @@ bool require_model(const CheckpointReader& reader, const Model& model) {
 
 void load_biases(const CheckpointReader& reader, Model& model) {
   if (model.config().moe.balance == BalanceRule::none) return;
-  for (const int64_t layer : model.decoder().moe_layers()) reader.read(Model::router_bias_name(layer), model.router_bias(layer));
+  for (const int64_t layer : model.decoder().moe_layers())
+    reader.read(Model::router_bias_name(layer), model.router_bias(layer));
 }
 
 }  // namespace

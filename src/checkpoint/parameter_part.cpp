@@ -11,12 +11,15 @@ namespace {
 std::vector<Region> range_boxes(const Shape& shape, int first_dim, int64_t begin, int64_t end) {
   const int rank = shape.rank();
   std::vector<int64_t> stride(static_cast<size_t>(rank) + 1, 1);
-  for (int d = rank - 1; d >= 0; --d) stride[static_cast<size_t>(d)] = stride[static_cast<size_t>(d) + 1] * shape[d];
+  for (int d = rank - 1; d >= 0; --d)
+    stride[static_cast<size_t>(d)] = stride[static_cast<size_t>(d) + 1] * shape[d];
   std::vector<Region> boxes;
   for (int64_t at = begin; at < end;) {
     // stride[d + 1]: elements of one index of dimension d.
     int d = std::min(first_dim, std::max(rank - 1, 0));
-    while (d < rank - 1 && (at % stride[static_cast<size_t>(d) + 1] != 0 || at + stride[static_cast<size_t>(d) + 1] > end)) ++d;
+    while (d < rank - 1 &&
+           (at % stride[static_cast<size_t>(d) + 1] != 0 || at + stride[static_cast<size_t>(d) + 1] > end))
+      ++d;
     Region box;
     int64_t count = 1;
     for (int k = 0; k < rank; ++k) {
@@ -44,10 +47,11 @@ int last_cut(const std::vector<ParameterPiece>& pieces) {
 
 }  // namespace
 
-std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placement, int64_t begin, int64_t end) {
+std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placement, int64_t begin,
+                              int64_t end) {
   const Shape local = local_shape(spec, placement);
-  INGOT_CHECK(0 <= begin && begin <= end && end <= local.numel(), "'{}': elements [{}, {}) of {}", spec.name, begin, end,
-              local.numel());
+  INGOT_CHECK(0 <= begin && begin <= end && end <= local.numel(), "'{}': elements [{}, {}) of {}", spec.name,
+              begin, end, local.numel());
   const std::vector<ParameterPiece> pieces = pieces_of(spec, placement);
   std::vector<PartBox> boxes;
   int64_t offset = 0;
@@ -84,7 +88,8 @@ void read_part(const CheckpointReader& reader, const std::string& name, const Pa
                const Placement& placement, DType dtype, void* data, int64_t begin, int64_t end) {
   const auto stored = reader.tensors().find(name);
   if (stored != reader.tensors().end() && !(stored->second.meta.shape == spec.shape))
-    fail("'{}': '{}' has shape {}, expected {}", reader.path(), name, stored->second.meta.shape.str(), spec.shape.str());
+    fail("'{}': '{}' has shape {}, expected {}", reader.path(), name, stored->second.meta.shape.str(),
+         spec.shape.str());
   for (const PartBox& b : boxes_of(spec, placement, begin, end))
     reader.read(name, b.region, dtype, static_cast<std::byte*>(data) + b.offset * size_of(dtype));
 }

@@ -15,7 +15,8 @@ struct PartBox {
 };
 
 /// The boxes of local elements [begin, end); they tile them in order.
-std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placement, int64_t begin, int64_t end);
+std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placement, int64_t begin,
+                              int64_t end);
 
 /// Adds the pieces of local elements [begin, end), which lie at `data`.
 void add_part(std::vector<Piece>& pieces, const std::string& name, TensorKind kind, const ParameterSpec& spec,

@@ -144,10 +144,14 @@ void convert_elements(void* out, DType out_type, const std::byte* in, DType in_t
   parallel_for(n, int64_t{1} << 18, [&](int64_t begin, int64_t end) {
     void* to = static_cast<std::byte*>(out) + begin * size_of(out_type);
     const std::byte* from = in + begin * size_of(in_type);
-    if (in_type == out_type) std::memcpy(to, from, static_cast<size_t>((end - begin) * size_of(in_type)));
-    else if (out_type == DType::f32) convert_to<float>(to, from, in_type, end - begin);
-    else if (out_type == DType::f64) convert_to<double>(to, from, in_type, end - begin);
-    else convert_to<bf16>(to, from, in_type, end - begin);
+    if (in_type == out_type)
+      std::memcpy(to, from, static_cast<size_t>((end - begin) * size_of(in_type)));
+    else if (out_type == DType::f32)
+      convert_to<float>(to, from, in_type, end - begin);
+    else if (out_type == DType::f64)
+      convert_to<double>(to, from, in_type, end - begin);
+    else
+      convert_to<bf16>(to, from, in_type, end - begin);
   });
 }
 

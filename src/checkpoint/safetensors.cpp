@@ -299,8 +299,8 @@ SafetensorsLayout layout_safetensors(std::span<const SafetensorsItem> items,
     for (int d = 0; d < item.shape.rank(); ++d) shape += fmt::format("{}{}", d ? "," : "", item.shape[d]);
     const int64_t end = offset + item.shape.numel() * size_of(item.dtype);
     if (json.size() > 1) json += ",";
-    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted_json(item.name),
-                        safetensors_name(item.dtype), shape, offset, end);
+    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                        quoted_json(item.name), safetensors_name(item.dtype), shape, offset, end);
     offset = end;
   }
   json += "}";

@@ -76,8 +76,8 @@ void check_piece(const Piece& piece) {
   if (!inside(piece.region, piece.global_shape))
     fail("tensor '{}': a piece at offset {} of shape {} is not inside {}", piece.name,
          piece.region.offset.str(), piece.region.shape.str(), piece.global_shape.str());
-  INGOT_CHECK(piece.data != nullptr || piece.source || piece.region.shape.numel() == 0, "tensor '{}' has no data",
-              piece.name);
+  INGOT_CHECK(piece.data != nullptr || piece.source || piece.region.shape.numel() == 0,
+              "tensor '{}' has no data", piece.name);
 }
 
 }  // namespace
@@ -117,17 +117,21 @@ void CheckpointWriter::FreeBytes::operator()(std::byte* p) const {
 CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, CheckpointWriterOptions options)
     : fs_(fs), folder_(std::move(folder)), options_(std::move(options)) {
   INGOT_CHECK(options_.max_file_bytes > 0);
-  settle(options_.group, [] { return std::string(); }, [&](const auto&) {
-    layout::create_folders_durably(fs_, folder_);
-    layout::remove_leftovers(fs_, folder_);
-    sequence_ = layout::newest_sequence(fs_, folder_);
-    return std::string();
-  });
+  settle(
+      options_.group, [] { return std::string(); },
+      [&](const auto&) {
+        layout::create_folders_durably(fs_, folder_);
+        layout::remove_leftovers(fs_, folder_);
+        sequence_ = layout::newest_sequence(fs_, folder_);
+        return std::string();
+      });
 }
 
 CheckpointWriter::~CheckpointWriter() {
   join();
-  if (started_) log::warn("step {}: this rank's part of the checkpoint was written, but never made one", started_->manifest.step);
+  if (started_)
+    log::warn("step {}: this rank's part of the checkpoint was written, but never made one",
+              started_->manifest.step);
   try {
     if (failure_) std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
@@ -164,7 +168,8 @@ void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces
     if (new_kind) number = 0;
     if (new_kind || file_bytes + bytes > options_.max_file_bytes) {
       const std::string rank = alone() ? "" : fmt::format("rank{:04}-", options_.group->rank());
-      plan.shards.emplace_back().file = fmt::format("{}{}-{:05}.safetensors", rank, file_stem(piece.kind), ++number);
+      plan.shards.emplace_back().file =
+          fmt::format("{}{}-{:05}.safetensors", rank, file_stem(piece.kind), ++number);
       plan.manifest.files[plan.shards.back().file] = {0, kNoHash};
       file_bytes = 0;
     }
@@ -227,7 +232,8 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
   for (Shard& shard : plan.shards) {
     for (SafetensorsItem& item : shard.items) {
       const auto size = static_cast<size_t>(item.shape.numel() * size_of(item.dtype));
-      INGOT_CHECK(item.data != nullptr || size == 0, "'{}' is fetched when it is written: save synchronously", item.name);
+      INGOT_CHECK(item.data != nullptr || size == 0, "'{}' is fetched when it is written: save synchronously",
+                  item.name);
       const auto* from = static_cast<const std::byte*>(item.data);
       for (size_t at = 0; at < size; at += kWriteBytes)
         copies.push_back({to + at, from + at, std::min(kWriteBytes, size - at)});
@@ -260,12 +266,13 @@ void CheckpointWriter::save(const SaveRequest& request) {
   SaveReport report;
   report.waited_seconds = monotonic_seconds() - start;
   const auto plan = std::make_shared<Plan>();
-  name_ = settle(options_.group,
-                 [&] {
-                   *plan = make_plan(request);
-                   return encode_manifest(plan->manifest);
-                 },
-                 [&](const auto& parts) { return open_folder(parts, request.step); });
+  name_ = settle(
+      options_.group,
+      [&] {
+        *plan = make_plan(request);
+        return encode_manifest(plan->manifest);
+      },
+      [&](const auto& parts) { return open_folder(parts, request.step); });
   report.step = request.step;
   report.bytes = plan->bytes;
   bytes_written_ = 0;
@@ -292,16 +299,17 @@ std::optional<SaveReport> CheckpointWriter::wait() {
   join();
   if (const auto plan = std::exchange(started_, nullptr)) {
     try {
-      settle(options_.group,
-             [&] {
-               if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-               return encode_manifest(plan->manifest);
-             },
-             [&](const auto& parts) {
-               const std::string name = commit(parts);
-               apply_retention(fs_, folder_, options_.retention);
-               return name;
-             });
+      settle(
+          options_.group,
+          [&] {
+            if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+            return encode_manifest(plan->manifest);
+          },
+          [&](const auto& parts) {
+            const std::string name = commit(parts);
+            apply_retention(fs_, folder_, options_.retention);
+            return name;
+          });
     } catch (const Error&) {
       finished_.reset();
       if (leads()) withdraw();

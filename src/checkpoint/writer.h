@@ -117,8 +117,8 @@ class CheckpointWriter {
   FileSystem& fs_;
   std::string folder_;
   CheckpointWriterOptions options_;
-  int64_t sequence_ = 0;      ///< rank 0: of the last save tried
-  std::string name_;          ///< of the save in flight
+  int64_t sequence_ = 0;           ///< rank 0: of the last save tried
+  std::string name_;               ///< of the save in flight
   std::shared_ptr<Plan> started_;  ///< several ranks: the save in flight, until wait()
   struct FreeBytes {
     void operator()(std::byte* p) const;

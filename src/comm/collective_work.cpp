@@ -12,13 +12,17 @@ namespace {
 using Requests = std::span<const CommRequest>;
 constexpr int64_t kBlock = 2048;  // elements
 
-std::byte* bytes_at(const Tensor& t, int64_t offset) { return static_cast<std::byte*>(t.data) + offset; }
+std::byte* bytes_at(const Tensor& t, int64_t offset) {
+  return static_cast<std::byte*>(t.data) + offset;
+}
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
 }
 
-int64_t total(const std::vector<int64_t>& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
+int64_t total(const std::vector<int64_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
 
 /// Block by block through a small buffer, so that the result may lie where an operand lies.
 template <class T>
@@ -31,14 +35,18 @@ void sum(T* out, std::span<const void* const> in, int64_t n) {
       const T* x = static_cast<const T*>(in[r]) + at;
       for (int64_t i = 0; i < count; ++i) {
         Sum v;
-        if constexpr (std::is_same_v<T, bf16>) v = to_float(x[i]);
-        else v = x[i];
+        if constexpr (std::is_same_v<T, bf16>)
+          v = to_float(x[i]);
+        else
+          v = x[i];
         sums[i] = r == 0 ? v : sums[i] + v;
       }
     }
     for (int64_t i = 0; i < count; ++i) {
-      if constexpr (std::is_same_v<T, bf16>) out[at + i] = to_bf16(sums[i]);
-      else out[at + i] = sums[i];
+      if constexpr (std::is_same_v<T, bf16>)
+        out[at + i] = to_bf16(sums[i]);
+      else
+        out[at + i] = sums[i];
     }
   }
 }
@@ -52,7 +60,8 @@ void sum_range(Requests rs, int64_t begin, const Tensor& out, int64_t n) {
 
 void all_reduce(Requests rs) {
   sum_range(rs, 0, rs[0].out, rs[0].in.numel());
-  for (const CommRequest& r : rs.subspan(1)) copy_bytes(bytes_at(r.out, 0), bytes_at(rs[0].out, 0), r.out.bytes());
+  for (const CommRequest& r : rs.subspan(1))
+    copy_bytes(bytes_at(r.out, 0), bytes_at(rs[0].out, 0), r.out.bytes());
 }
 
 void reduce_scatter(Requests rs) {
@@ -78,8 +87,10 @@ void all_to_all(Requests rs) {
   for (size_t to = 0; to < rs.size(); ++to) {
     int64_t at = 0;
     for (const CommRequest& from : rs) {
-      const int64_t first = std::accumulate(from.in_rows.begin(), from.in_rows.begin() + static_cast<int64_t>(to), int64_t{0});
-      copy_bytes(bytes_at(rs[to].out, at * width), bytes_at(from.in, first * width), from.in_rows[to] * width);
+      const int64_t first =
+          std::accumulate(from.in_rows.begin(), from.in_rows.begin() + static_cast<int64_t>(to), int64_t{0});
+      copy_bytes(bytes_at(rs[to].out, at * width), bytes_at(from.in, first * width),
+                 from.in_rows[to] * width);
       at += from.in_rows[to];
     }
     const int64_t padding = (row_count(rs[to].out) - at) * width;
@@ -107,16 +118,20 @@ int64_t row_bytes(const Tensor& t) {
   return n;
 }
 
-int64_t row_count(const Tensor& t) { return t.shape().rank() == 0 ? 1 : t.dim(0); }
+int64_t row_count(const Tensor& t) {
+  return t.shape().rank() == 0 ? 1 : t.dim(0);
+}
 
 void check_same(int a, const CommRequest& x, int b, const CommRequest& y) {
   const bool same_kind = x.kind == y.kind && x.root == y.root;
   const bool same_type = x.in.dtype() == y.in.dtype() && x.out.dtype() == y.out.dtype() &&
                          row_bytes(x.in) == row_bytes(y.in) && row_bytes(x.out) == row_bytes(y.out);
-  const bool same_shape = x.kind == CommKind::all_to_all || (x.in.shape() == y.in.shape() && x.out.shape() == y.out.shape());
+  const bool same_shape =
+      x.kind == CommKind::all_to_all || (x.in.shape() == y.in.shape() && x.out.shape() == y.out.shape());
   if (same_kind && (x.kind == CommKind::barrier || (same_type && same_shape))) return;
-  throw Error(fmt::format("the ranks do not do the same: rank {} does {}, rank {} does {}", a, x.str(), b, y.str()),
-              "every rank of a group must start the same operations in the same order");
+  throw Error(
+      fmt::format("the ranks do not do the same: rank {} does {}, rank {} does {}", a, x.str(), b, y.str()),
+      "every rank of a group must start the same operations in the same order");
 }
 
 void check_fits(int rank, int size, const CommRequest& r) {
@@ -134,33 +149,44 @@ void check_fits(int rank, int size, const CommRequest& r) {
 }
 
 void check_rows(int a, int64_t sent, int b, int64_t expected) {
-  if (sent != expected) fail("all_to_all: rank {} sends {} rows to rank {}, which expects {}", a, sent, b, expected);
+  if (sent != expected)
+    fail("all_to_all: rank {} sends {} rows to rank {}, which expects {}", a, sent, b, expected);
 }
 
 void sum_in_rank_order(void* out, std::span<const void* const> in, int64_t n, DType dtype) {
   switch (dtype) {
-    case DType::f32: return sum(static_cast<float*>(out), in, n);
-    case DType::f64: return sum(static_cast<double*>(out), in, n);
-    case DType::bf16: return sum(static_cast<bf16*>(out), in, n);
-    case DType::i32: return sum(static_cast<int32_t*>(out), in, n);
-    default: fail("a sum of {}: sums exist for f32, f64, bf16 and i32", name_of(dtype));
+    case DType::f32:
+      return sum(static_cast<float*>(out), in, n);
+    case DType::f64:
+      return sum(static_cast<double*>(out), in, n);
+    case DType::bf16:
+      return sum(static_cast<bf16*>(out), in, n);
+    case DType::i32:
+      return sum(static_cast<int32_t*>(out), in, n);
+    default:
+      fail("a sum of {}: sums exist for f32, f64, bf16 and i32", name_of(dtype));
   }
 }
 
 void run_collective(Requests rs) {
   check_values(rs);
   switch (rs[0].kind) {
-    case CommKind::all_reduce: return all_reduce(rs);
-    case CommKind::reduce_scatter: return reduce_scatter(rs);
-    case CommKind::all_gather: return all_gather(rs);
+    case CommKind::all_reduce:
+      return all_reduce(rs);
+    case CommKind::reduce_scatter:
+      return reduce_scatter(rs);
+    case CommKind::all_gather:
+      return all_gather(rs);
     case CommKind::broadcast: {
       const Tensor& from = rs[static_cast<size_t>(rs[0].root)].in;
       for (const CommRequest& r : rs) copy_bytes(bytes_at(r.out, 0), bytes_at(from, 0), from.bytes());
       return;
     }
-    case CommKind::all_to_all: return all_to_all(rs);
+    case CommKind::all_to_all:
+      return all_to_all(rs);
     case CommKind::barrier:
-    case CommKind::send_recv: return;
+    case CommKind::send_recv:
+      return;
   }
 }
 

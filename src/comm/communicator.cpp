@@ -24,8 +24,13 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
-WaitListener::WaitListener(std::function<void(double, double)> told) : told_(std::move(told)), before_(listener) { listener = this; }
-WaitListener::~WaitListener() { listener = before_; }
+WaitListener::WaitListener(std::function<void(double, double)> told)
+    : told_(std::move(told)), before_(listener) {
+  listener = this;
+}
+WaitListener::~WaitListener() {
+  listener = before_;
+}
 
 void Pending::wait() {
   const auto state = std::move(state_);
@@ -61,7 +66,12 @@ Pending Communicator::broadcast(const Tensor& tensor, int root) {
 }
 Pending Communicator::all_to_all(const Tensor& in, std::span<const int64_t> in_rows, const Tensor& out,
                                  std::span<const int64_t> out_rows) {
-  return start({CommKind::all_to_all, in, out, 0, {in_rows.begin(), in_rows.end()}, {out_rows.begin(), out_rows.end()}});
+  return start({CommKind::all_to_all,
+                in,
+                out,
+                0,
+                {in_rows.begin(), in_rows.end()},
+                {out_rows.begin(), out_rows.end()}});
 }
 Pending Communicator::send(const Tensor& tensor, int to) {
   INGOT_CHECK(to >= 0 && to < size_, "rank {} of {}", to, size_);
@@ -71,7 +81,9 @@ Pending Communicator::recv(const Tensor& tensor, int from) {
   INGOT_CHECK(from >= 0 && from < size_, "rank {} of {}", from, size_);
   return start_message(tensor, from, false);
 }
-void Communicator::barrier() { start({}).wait(); }
+void Communicator::barrier() {
+  start({}).wait();
+}
 
 std::unique_ptr<Communicator> self_communicator(std::string name) {
   return std::make_unique<SelfCommunicator>(std::move(name));

@@ -19,16 +19,24 @@
 
 namespace ingot {
 
-enum class CommKind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send_recv };
+enum class CommKind : uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  barrier,
+  send_recv
+};
 const char* name_of(CommKind kind);
 
 /// What one rank asks for. Row counts are along the first dimension.
 struct CommRequest {
   CommKind kind = CommKind::barrier;
   Tensor in, out;
-  int root = 0;                             ///< broadcast
-  std::vector<int64_t> in_rows, out_rows;   ///< all_to_all: per peer
-  std::string str() const;                  ///< "all_reduce f64[4] -> f64[4]"
+  int root = 0;                            ///< broadcast
+  std::vector<int64_t> in_rows, out_rows;  ///< all_to_all: per peer
+  std::string str() const;                 ///< "all_reduce f64[4] -> f64[4]"
 };
 
 /// Handle of an operation in flight. Dropping one that was not waited for withdraws it: if peers have not completed it,

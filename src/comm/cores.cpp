@@ -51,8 +51,8 @@ void bind_to_cores(const std::vector<int>& cores) {
   for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
   if (sched_setaffinity(0, sizeof set, &set) != 0 || sched_getaffinity(0, sizeof set, &set) != 0 ||
       CPU_COUNT(&set) != static_cast<int>(cores.size()))
-    throw Error(fmt::format("cannot bind to the cores {}: this machine or job has not all of them ({})", cores_text(cores),
-                            std::strerror(errno)),
+    throw Error(fmt::format("cannot bind to the cores {}: this machine or job has not all of them ({})",
+                            cores_text(cores), std::strerror(errno)),
                 "correct the cores that INGOT_CORES or the topology names");
 }
 

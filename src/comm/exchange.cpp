@@ -61,7 +61,8 @@ int tag_of(const Operation& o, int lane) {
 
 }  // namespace
 
-Exchange::Exchange(MessageGroup& group, CommRequest request, const Operation& operation, FlightRecorder::Ticket ticket)
+Exchange::Exchange(MessageGroup& group, CommRequest request, const Operation& operation,
+                   FlightRecorder::Ticket ticket)
     : group_(group), request_(std::move(request)), operation_(operation), ticket_(ticket) {
   if (!is_message()) check_fits(group.rank, group.size(), request_);
   const bool broadcast = request_.kind == CommKind::broadcast;
@@ -77,7 +78,8 @@ Exchange::Exchange(MessageGroup& group, CommRequest request, const Operation& op
   for (Peer& p : peers_) {
     if (p.from) {
       p.received = std::make_unique_for_overwrite<std::byte[]>(kFirstMessage);
-      p.first_recv.post(group_.transport->recv(p.rank, tag_of(operation_, kFirst), p.received.get(), kFirstMessage));
+      p.first_recv.post(
+          group_.transport->recv(p.rank, tag_of(operation_, kFirst), p.received.get(), kFirstMessage));
     }
     if (p.to) send_first(p);
   }
@@ -90,12 +92,14 @@ void Exchange::plan() {
   chunk_ = reduces() ? kChunk / element * element : kLongestMessage;
   if (!reduces() || sums_whole() || peers_.empty()) return;
   const int64_t longest = std::min(chunk_, piece_of(group_.rank).bytes);
-  scratch_ = std::make_unique_for_overwrite<std::byte[]>(peers_.size() * static_cast<size_t>(kDepth * longest));
+  scratch_ =
+      std::make_unique_for_overwrite<std::byte[]>(peers_.size() * static_cast<size_t>(kDepth * longest));
 }
 
 /// A small all_reduce: everybody gets everything at once and computes the whole sum.
 bool Exchange::sums_whole() const {
-  return request_.kind == CommKind::all_reduce && request_.in.bytes() <= kFirstMessage - static_cast<int64_t>(sizeof(Header));
+  return request_.kind == CommKind::all_reduce &&
+         request_.in.bytes() <= kFirstMessage - static_cast<int64_t>(sizeof(Header));
 }
 
 /// The part of a sum that this rank of the group computes, as bytes of `in`.
@@ -109,14 +113,17 @@ Exchange::Range Exchange::piece_of(int rank) const {
 Exchange::Range Exchange::sent_to(int rank) const {
   switch (request_.kind) {
     case CommKind::all_reduce:
-    case CommKind::reduce_scatter: return piece_of(rank);
+    case CommKind::reduce_scatter:
+      return piece_of(rank);
     case CommKind::all_to_all: {
       const auto first = request_.in_rows.begin();
       const int64_t width = row_bytes(request_.in), begin = std::accumulate(first, first + rank, int64_t{0});
       return {begin * width, request_.in_rows[static_cast<size_t>(rank)] * width};
     }
-    case CommKind::barrier: return {};
-    default: return {0, request_.in.bytes()};
+    case CommKind::barrier:
+      return {};
+    default:
+      return {0, request_.in.bytes()};
   }
 }
 
@@ -124,15 +131,19 @@ Exchange::Range Exchange::sent_to(int rank) const {
 Exchange::Range Exchange::received_from(int rank) const {
   switch (request_.kind) {
     case CommKind::all_reduce:
-    case CommKind::reduce_scatter: return piece_of(group_.rank);
-    case CommKind::all_gather: return {rank * request_.in.bytes(), request_.in.bytes()};
+    case CommKind::reduce_scatter:
+      return piece_of(group_.rank);
+    case CommKind::all_gather:
+      return {rank * request_.in.bytes(), request_.in.bytes()};
     case CommKind::all_to_all: {
       const auto first = request_.out_rows.begin();
       const int64_t width = row_bytes(request_.out), begin = std::accumulate(first, first + rank, int64_t{0});
       return {begin * width, request_.out_rows[static_cast<size_t>(rank)] * width};
     }
-    case CommKind::barrier: return {};
-    default: return {0, request_.out.bytes()};
+    case CommKind::barrier:
+      return {};
+    default:
+      return {0, request_.out.bytes()};
   }
 }
 
@@ -143,7 +154,8 @@ std::byte* Exchange::slot(size_t peer, int64_t chunk) const {
 
 void Exchange::send_first(Peer& p) {
   static_assert(std::is_trivially_copyable_v<Header>);
-  Header h{request_.kind, request_.root, operation_.number, operation_.step, 0, request_.in.meta, request_.out.meta};
+  Header h{request_.kind,    request_.root,    operation_.number, operation_.step, 0,
+           request_.in.meta, request_.out.meta};
   if (request_.kind == CommKind::all_to_all) h.rows = request_.in_rows[static_cast<size_t>(p.rank)];
   const Range range = sent_to(p.rank);
   const auto head = static_cast<int64_t>(sizeof(Header));
@@ -215,13 +227,16 @@ void Exchange::sum_next() {
   sum_in_rank_order(to, operands, bytes / size_of(request_.in.dtype()), request_.in.dtype());
   ++summed_;
   if (!all || sums_whole()) return;
-  for (Peer& p : peers_) p.sums_out.post(group_.transport->send(p.rank, tag_of(operation_, kSums), to, bytes));
+  for (Peer& p : peers_)
+    p.sums_out.post(group_.transport->send(p.rank, tag_of(operation_, kSums), to, bytes));
 }
 
 /// Receives the sums of a peer's piece, each where the operand lay that it has been sent.
 void Exchange::gather_sums(Peer& p) {
   const Range theirs = piece_of(p.rank);
-  const int64_t ready = p.pieces_out.posted > 0 ? p.pieces_out.done : p.first_send.done > 0 ? chunks(theirs) : 0;
+  const int64_t ready = p.pieces_out.posted > 0 ? p.pieces_out.done
+                        : p.first_send.done > 0 ? chunks(theirs)
+                                                : 0;
   while (p.sums_in.posted < ready) {
     const int64_t c = p.sums_in.posted;
     p.sums_in.post(group_.transport->recv(p.rank, tag_of(operation_, kSums), out(theirs.begin + c * chunk_),
@@ -240,8 +255,10 @@ void Exchange::keep_own() {
   }
   if (from.bytes > 0) std::memmove(out(to.begin), in(from.begin), static_cast<size_t>(from.bytes));
   if (request_.kind == CommKind::all_gather) return;
-  const int64_t used = std::accumulate(request_.out_rows.begin(), request_.out_rows.end(), int64_t{0}) * row_bytes(request_.out);
-  if (request_.out.bytes() > used) std::memset(out(used), 0, static_cast<size_t>(request_.out.bytes() - used));
+  const int64_t used = std::accumulate(request_.out_rows.begin(), request_.out_rows.end(), int64_t{0}) *
+                       row_bytes(request_.out);
+  if (request_.out.bytes() > used)
+    std::memset(out(used), 0, static_cast<size_t>(request_.out.bytes() - used));
 }
 
 bool Exchange::owes_piece(const Peer& p) const {
@@ -257,7 +274,8 @@ bool Exchange::progress() {
   Transport& t = *group_.transport;
   bool all_met = true, open = false;
   for (Peer& p : peers_) {
-    for (Lane* lane : {&p.first_send, &p.first_recv, &p.pieces_out, &p.pieces_in, &p.sums_out, &p.sums_in}) lane->advance(t);
+    for (Lane* lane : {&p.first_send, &p.first_recv, &p.pieces_out, &p.pieces_in, &p.sums_out, &p.sums_in})
+      lane->advance(t);
     if (p.from && !p.met && p.first_recv.done > 0) meet(p);
     if (p.from && !p.met) all_met = false;
     if (p.from && p.met && !p.inlined) receive(p);
@@ -265,8 +283,9 @@ bool Exchange::progress() {
   }
   if (!finished_own_) keep_own();
   const int64_t sums = reduces() ? chunks(piece_of(group_.rank)) : 0;
-  while (all_met && summed_ < sums &&
-         std::all_of(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.inlined || p.pieces_in.done > summed_; }))
+  while (all_met && summed_ < sums && std::all_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
+           return p.inlined || p.pieces_in.done > summed_;
+         }))
     sum_next();
   for (const Peer& p : peers_) {
     for (const Lane* lane : {&p.first_send, &p.pieces_out, &p.sums_out}) open |= !lane->open.empty();
@@ -285,10 +304,15 @@ std::vector<int> Exchange::ranks_where(const std::function<bool(const Peer&)>& h
 }
 
 Awaited Exchange::awaited() const {
-  if (auto r = ranks_where([](const Peer& p) { return p.from && !p.met; }); !r.empty()) return {std::move(r), Awaited::For::start};
-  if (auto r = ranks_where([&](const Peer& p) { return owes_piece(p); }); !r.empty()) return {std::move(r), Awaited::For::data};
-  if (auto r = ranks_where([&](const Peer& p) { return owes_sums(p); }); !r.empty()) return {std::move(r), Awaited::For::data};
-  return {ranks_where([](const Peer& p) { return !p.first_send.open.empty() || !p.pieces_out.open.empty() || !p.sums_out.open.empty(); }),
+  if (auto r = ranks_where([](const Peer& p) { return p.from && !p.met; }); !r.empty())
+    return {std::move(r), Awaited::For::start};
+  if (auto r = ranks_where([&](const Peer& p) { return owes_piece(p); }); !r.empty())
+    return {std::move(r), Awaited::For::data};
+  if (auto r = ranks_where([&](const Peer& p) { return owes_sums(p); }); !r.empty())
+    return {std::move(r), Awaited::For::data};
+  return {ranks_where([](const Peer& p) {
+            return !p.first_send.open.empty() || !p.pieces_out.open.empty() || !p.sums_out.open.empty();
+          }),
           Awaited::For::receipt};
 }
 

@@ -32,7 +32,8 @@ struct Awaited {
 class Exchange {
  public:
   /// Posts what can be posted. The operation's kind, in and out are the request's.
-  Exchange(MessageGroup& group, CommRequest request, const Operation& operation, FlightRecorder::Ticket ticket);
+  Exchange(MessageGroup& group, CommRequest request, const Operation& operation,
+           FlightRecorder::Ticket ticket);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -54,7 +55,9 @@ class Exchange {
   };
 
   bool is_message() const { return operation_.peer >= 0; }
-  bool reduces() const { return request_.kind == CommKind::all_reduce || request_.kind == CommKind::reduce_scatter; }
+  bool reduces() const {
+    return request_.kind == CommKind::all_reduce || request_.kind == CommKind::reduce_scatter;
+  }
   bool sums_whole() const;
   Range piece_of(int rank) const;
   Range sent_to(int rank) const;
@@ -81,7 +84,7 @@ class Exchange {
   const FlightRecorder::Ticket ticket_;
   std::vector<Peer> peers_;
   int64_t chunk_ = 0;
-  int64_t summed_ = 0;               // chunks of this rank's own piece
+  int64_t summed_ = 0;                    // chunks of this rank's own piece
   std::unique_ptr<std::byte[]> scratch_;  // reductions: two chunks of every peer
   bool finished_own_ = false, complete_ = false;
 };

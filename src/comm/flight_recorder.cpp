@@ -62,13 +62,22 @@ std::string FlightRecorder::json(int rank, int ranks, int64_t step, const std::s
   for (const Group& g : groups_) {
     Json operations = Json::array();
     for (const Entry& e : g.entries)
-      operations.push_back({{"number", e.operation.number}, {"operation", e.operation.str(g.name)}, {"step", e.operation.step},
-                            {"state", name_of(e.state)}, {"started", time(e.started)}, {"waited", time(e.waited)},
+      operations.push_back({{"number", e.operation.number},
+                            {"operation", e.operation.str(g.name)},
+                            {"step", e.operation.step},
+                            {"state", name_of(e.state)},
+                            {"started", time(e.started)},
+                            {"waited", time(e.waited)},
                             {"ended", time(e.ended)}});
     groups.push_back({{"name", g.name}, {"members", g.members}, {"operations", std::move(operations)}});
   }
-  const Json all{{"format", 1}, {"rank", rank}, {"ranks", ranks}, {"reason", reason}, {"step", step},
-                 {"time", wall_seconds()}, {"groups", std::move(groups)}};
+  const Json all{{"format", 1},
+                 {"rank", rank},
+                 {"ranks", ranks},
+                 {"reason", reason},
+                 {"step", step},
+                 {"time", wall_seconds()},
+                 {"groups", std::move(groups)}};
   return all.dump(1) + "\n";
 }
 

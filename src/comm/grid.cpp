@@ -8,7 +8,9 @@
 namespace ingot {
 namespace {
 
-bool is_expert_axis(GridAxis a) { return a == GridAxis::edp || a == GridAxis::ep || a == GridAxis::etp; }
+bool is_expert_axis(GridAxis a) {
+  return a == GridAxis::edp || a == GridAxis::ep || a == GridAxis::etp;
+}
 
 }  // namespace
 
@@ -18,32 +20,50 @@ const char* name_of(GridAxis axis) {
 }
 
 Grid::Grid(const GridShape& s)
-    : pp_(s.pp), dp_(s.dp), cp_(s.cp), tp_(s.tp), edp_(1), ep_(s.ep), etp_(s.etp > 0 ? s.etp : s.tp),
+    : pp_(s.pp),
+      dp_(s.dp),
+      cp_(s.cp),
+      tp_(s.tp),
+      edp_(1),
+      ep_(s.ep),
+      etp_(s.etp > 0 ? s.etp : s.tp),
       stage_(s.dp * s.cp * s.tp) {
   if (std::min({s.pp, s.dp, s.cp, s.tp, s.ep}) < 1 || s.etp < 0)
-    fail("grid pp{} dp{} cp{} tp{} ep{} etp{}: every axis needs at least one rank", s.pp, s.dp, s.cp, s.tp, s.ep, s.etp);
+    fail("grid pp{} dp{} cp{} tp{} ep{} etp{}: every axis needs at least one rank", s.pp, s.dp, s.cp, s.tp,
+         s.ep, s.etp);
   if (stage_ % (ep_ * etp_) != 0)
-    throw Error(fmt::format("a pipeline stage has dp{} x cp{} x tp{} = {} ranks; experts over ep{} x etp{} = {} do not "
-                            "tile them",
-                            dp_, cp_, tp_, stage_, ep_, etp_, ep_ * etp_),
-                "choose ep and etp so that their product divides dp * cp * tp");
+    throw Error(
+        fmt::format(
+            "a pipeline stage has dp{} x cp{} x tp{} = {} ranks; experts over ep{} x etp{} = {} do not "
+            "tile them",
+            dp_, cp_, tp_, stage_, ep_, etp_, ep_ * etp_),
+        "choose ep and etp so that their product divides dp * cp * tp");
   edp_ = stage_ / (ep_ * etp_);
 }
 
 Grid::Place Grid::place(GridAxis axis) const {
   switch (axis) {
-    case GridAxis::pp: return {stage_, pp_};
-    case GridAxis::dp: return {cp_ * tp_, dp_};
-    case GridAxis::cp: return {tp_, cp_};
-    case GridAxis::tp: return {1, tp_};
-    case GridAxis::edp: return {ep_ * etp_, edp_};
-    case GridAxis::ep: return {etp_, ep_};
-    case GridAxis::etp: return {1, etp_};
+    case GridAxis::pp:
+      return {stage_, pp_};
+    case GridAxis::dp:
+      return {cp_ * tp_, dp_};
+    case GridAxis::cp:
+      return {tp_, cp_};
+    case GridAxis::tp:
+      return {1, tp_};
+    case GridAxis::edp:
+      return {ep_ * etp_, edp_};
+    case GridAxis::ep:
+      return {etp_, ep_};
+    case GridAxis::etp:
+      return {1, etp_};
   }
   return {1, 1};
 }
 
-int Grid::size(GridAxis axis) const { return place(axis).size; }
+int Grid::size(GridAxis axis) const {
+  return place(axis).size;
+}
 
 int Grid::index(GridAxis axis, int rank) const {
   INGOT_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());

@@ -23,7 +23,8 @@ struct Variables {
   const char *launcher, *ranks, *rank, *local_rank, *local_ranks;
 };
 constexpr Variables kLaunchers[] = {
-    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"mpirun (MPICH)", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", nullptr}};
 constexpr Variables kTorch = {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
@@ -32,7 +33,8 @@ void require_agreement(const Variables& launcher, const char* theirs, const char
   const int is = number_in(theirs), told = number_in(torch);
   if (is >= 0 && told >= 0 && is != told)
     throw Error(fmt::format("{} has set {}={}, but {}={}", launcher.launcher, theirs, is, torch, told),
-                "ranks meet through MPI, so its launcher's numbers hold: unset WORLD_SIZE, RANK, LOCAL_RANK and LOCAL_WORLD_SIZE, or let "
+                "ranks meet through MPI, so its launcher's numbers hold: unset WORLD_SIZE, RANK, LOCAL_RANK "
+                "and LOCAL_WORLD_SIZE, or let "
                 "them say the same");
 }
 
@@ -49,8 +51,12 @@ std::optional<Launch> find_launch() {
     return Launch{v.launcher, ranks, number_in(v.rank)};
   }
   if (const int ranks = number_in(kTorch.ranks); ranks > 1)
-    throw Error(fmt::format("this process is one of {} ranks (WORLD_SIZE), but no MPI launcher has started it", ranks),
-                fmt::format("instead of torchrun: ingot launch -n {} -- COMMAND, mpirun or srun; for a run of one rank unset WORLD_SIZE", ranks));
+    throw Error(
+        fmt::format("this process is one of {} ranks (WORLD_SIZE), but no MPI launcher has started it",
+                    ranks),
+        fmt::format("instead of torchrun: ingot launch -n {} -- COMMAND, mpirun or srun; for a run of one "
+                    "rank unset WORLD_SIZE",
+                    ranks));
   return std::nullopt;
 }
 
@@ -59,12 +65,15 @@ std::vector<int> cores_of(const Launch& launch) {
   if (text == nullptr) return {};
   std::vector<std::string> lists(1);
   for (const char* c = text; *c; ++c) {
-    if (*c == ';') lists.emplace_back();
-    else lists.back() += *c;
+    if (*c == ';')
+      lists.emplace_back();
+    else
+      lists.back() += *c;
   }
   const auto rank = static_cast<size_t>(launch.rank);
   if (launch.rank < 0 || lists.size() != static_cast<size_t>(launch.ranks))
-    throw Error(fmt::format("INGOT_CORES has {} lists of cores for the {} ranks that {} started", lists.size(), launch.ranks, launch.launcher),
+    throw Error(fmt::format("INGOT_CORES has {} lists of cores for the {} ranks that {} started",
+                            lists.size(), launch.ranks, launch.launcher),
                 "give one for each rank, e.g. 0-7;8-15; or unset it");
   return parse_cores(lists[rank], "INGOT_CORES");
 }
@@ -72,16 +81,19 @@ std::vector<int> cores_of(const Launch& launch) {
 std::unique_ptr<World> launch_world() {
   const std::optional<Launch> launch = find_launch();
   if (!launch) return self_world();
-  if (const std::vector<int> cores = cores_of(*launch); !cores.empty()) bind_to_cores(cores);  // before MPI starts threads
+  if (const std::vector<int> cores = cores_of(*launch); !cores.empty())
+    bind_to_cores(cores);  // before MPI starts threads
 #ifdef INGOT_HAS_MPI
   std::unique_ptr<World> world = mpi_world();
   if (world->ranks() == launch->ranks) return world;
   const std::string found = fmt::format("{} sees {}", mpi_library(), world->ranks());
   world.reset();
-  throw Error(fmt::format("{} started {} ranks, but {}", launch->launcher, launch->ranks, found),
-              "start it with the mpirun of the library that it was built with; under Slurm try srun --mpi=pmix");
+  throw Error(
+      fmt::format("{} started {} ranks, but {}", launch->launcher, launch->ranks, found),
+      "start it with the mpirun of the library that it was built with; under Slurm try srun --mpi=pmix");
 #else
-  throw Error(fmt::format("{} started {} ranks, but this program was built without MPI", launch->launcher, launch->ranks),
+  throw Error(fmt::format("{} started {} ranks, but this program was built without MPI", launch->launcher,
+                          launch->ranks),
               "build with -DINGOT_MPI=ON");
 #endif
 }
@@ -94,7 +106,9 @@ std::string mpi_name() {
 #endif
 }
 
-std::string default_mpirun() { return INGOT_MPIRUN; }
+std::string default_mpirun() {
+  return INGOT_MPIRUN;
+}
 
 std::string mpirun_version(const std::string& mpirun) {
   FILE* pipe = ::popen(("'" + mpirun + "' --version 2>&1").c_str(), "r");

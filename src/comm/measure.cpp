@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kBatches = 5;
 constexpr int64_t kPairBytes = int64_t{1} << 20;
-constexpr CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommKind::all_gather, CommKind::broadcast,
-                               CommKind::all_to_all, CommKind::barrier};
+constexpr CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommKind::all_gather,
+                               CommKind::broadcast,  CommKind::all_to_all,     CommKind::barrier};
 
 double largest(Communicator& c, double value) {
   std::vector<double> all(static_cast<size_t>(c.size()));
@@ -26,19 +26,29 @@ double largest(Communicator& c, double value) {
 class Subject {
  public:
   Subject(Communicator& c, CommKind kind, int64_t rows)
-      : c_(c), kind_(kind), rows_(rows), a_(static_cast<size_t>(rows * c.size())), b_(a_.size()),
+      : c_(c),
+        kind_(kind),
+        rows_(rows),
+        a_(static_cast<size_t>(rows * c.size())),
+        b_(a_.size()),
         split_(static_cast<size_t>(c.size()), rows) {}
 
   void operator()() {
     const int64_t all = rows_ * c_.size();
     const Tensor a = Tensor::of(a_.data(), {all}), b = Tensor::of(b_.data(), {all});
     switch (kind_) {
-      case CommKind::all_reduce: return c_.all_reduce(a, b).wait();
-      case CommKind::reduce_scatter: return c_.reduce_scatter(a, b.slice(0, rows_)).wait();
-      case CommKind::all_gather: return c_.all_gather(a.slice(0, rows_), b).wait();
-      case CommKind::broadcast: return c_.broadcast(a, 0).wait();
-      case CommKind::all_to_all: return c_.all_to_all(a, split_, b, split_).wait();
-      default: return c_.barrier();
+      case CommKind::all_reduce:
+        return c_.all_reduce(a, b).wait();
+      case CommKind::reduce_scatter:
+        return c_.reduce_scatter(a, b.slice(0, rows_)).wait();
+      case CommKind::all_gather:
+        return c_.all_gather(a.slice(0, rows_), b).wait();
+      case CommKind::broadcast:
+        return c_.broadcast(a, 0).wait();
+      case CommKind::all_to_all:
+        return c_.all_to_all(a, split_, b, split_).wait();
+      default:
+        return c_.barrier();
     }
   }
 
@@ -73,11 +83,14 @@ double time_of(Communicator& c, double seconds, Call&& call) {
 double bus_factor(CommKind kind, int ranks) {
   const double share = (ranks - 1.0) / ranks;
   switch (kind) {
-    case CommKind::all_reduce: return 2 * share;
+    case CommKind::all_reduce:
+      return 2 * share;
     case CommKind::reduce_scatter:
     case CommKind::all_gather:
-    case CommKind::all_to_all: return share;
-    default: return 1;
+    case CommKind::all_to_all:
+      return share;
+    default:
+      return 1;
   }
 }
 
@@ -97,7 +110,8 @@ void measure_group(Communicator& c, const CommMeasureOptions& options, std::vect
 std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
   const int n = c.size();
   std::vector<float> out(kPairBytes / 4), in(out.size());
-  const Tensor to = Tensor::of(out.data(), {static_cast<int64_t>(out.size())}), from = Tensor::of(in.data(), to.shape());
+  const Tensor to = Tensor::of(out.data(), {static_cast<int64_t>(out.size())}),
+               from = Tensor::of(in.data(), to.shape());
   double sum = 0;
   for (int round = 0; round < partner_rounds(n); ++round) {
     const int partner = partner_of(c.rank(), n, round);
@@ -120,7 +134,8 @@ std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
   c.all_gather(Tensor::of(&mine, {1}), Tensor::of(all.data(), {n})).wait();
   std::vector<RankSpeed> speeds;
   for (int r = 0; r < n; ++r) speeds.push_back({r, all[static_cast<size_t>(r)]});
-  std::stable_sort(speeds.begin(), speeds.end(), [](const auto& a, const auto& b) { return a.bandwidth < b.bandwidth; });
+  std::stable_sort(speeds.begin(), speeds.end(),
+                   [](const auto& a, const auto& b) { return a.bandwidth < b.bandwidth; });
   return speeds;
 }
 
@@ -132,7 +147,9 @@ std::set<int> rank_counts(const CommReport& report) {
 
 }  // namespace
 
-int partner_rounds(int ranks) { return ranks + ranks % 2 - 1; }
+int partner_rounds(int ranks) {
+  return ranks + ranks % 2 - 1;
+}
 
 /// The circle method: the last seat is fixed, empty where ranks are odd.
 int partner_of(int rank, int ranks, int round) {
@@ -171,7 +188,8 @@ int64_t suggested_bucket(const CommReport& report, int ranks) {
   for (const CommMeasurement& m : report.measurements)
     if (m.kind == CommKind::reduce_scatter && m.ranks == ranks) best = std::max(best, m.bus_bandwidth);
   for (const CommMeasurement& m : report.measurements)
-    if (m.kind == CommKind::reduce_scatter && m.ranks == ranks && m.bus_bandwidth >= 0.9 * best) return m.bytes;
+    if (m.kind == CommKind::reduce_scatter && m.ranks == ranks && m.bus_bandwidth >= 0.9 * best)
+      return m.bytes;
   return 0;
 }
 
@@ -179,11 +197,19 @@ std::string to_json(const CommReport& report, const std::string& backend) {
   using Json = nlohmann::ordered_json;
   Json collectives = Json::array(), buckets = Json::array(), speeds = Json::array();
   for (const CommMeasurement& m : report.measurements)
-    collectives.push_back({{"collective", name_of(m.kind)}, {"ranks", m.ranks}, {"bytes", m.bytes}, {"seconds", m.seconds},
+    collectives.push_back({{"collective", name_of(m.kind)},
+                           {"ranks", m.ranks},
+                           {"bytes", m.bytes},
+                           {"seconds", m.seconds},
                            {"bus_bytes_per_second", m.bus_bandwidth}});
-  for (const int n : rank_counts(report)) buckets.push_back({{"ranks", n}, {"bytes", suggested_bucket(report, n)}});
-  for (const RankSpeed& s : report.speeds) speeds.push_back({{"rank", s.rank}, {"bytes_per_second", s.bandwidth}});
-  const Json all{{"format", 1}, {"backend", backend}, {"collectives", std::move(collectives)}, {"buckets", std::move(buckets)},
+  for (const int n : rank_counts(report))
+    buckets.push_back({{"ranks", n}, {"bytes", suggested_bucket(report, n)}});
+  for (const RankSpeed& s : report.speeds)
+    speeds.push_back({{"rank", s.rank}, {"bytes_per_second", s.bandwidth}});
+  const Json all{{"format", 1},
+                 {"backend", backend},
+                 {"collectives", std::move(collectives)},
+                 {"buckets", std::move(buckets)},
                  {"speeds", std::move(speeds)}};
   return all.dump(1) + "\n";
 }
@@ -195,18 +221,20 @@ std::string to_text(const CommReport& report, const std::string& backend) {
   const CommMeasurement* before = nullptr;
   for (const CommMeasurement& m : report.measurements) {
     if (!before || before->ranks != m.ranks || before->kind != m.kind)
-      text += fmt::format("\n{} among {} ranks\n{:>12} {:>12} {:>14}\n", name_of(m.kind), m.ranks, "bytes", "time", "bus bandwidth");
+      text += fmt::format("\n{} among {} ranks\n{:>12} {:>12} {:>14}\n", name_of(m.kind), m.ranks, "bytes",
+                          "time", "bus bandwidth");
     before = &m;
     const std::string bar(static_cast<size_t>(best > 0 ? 30 * m.bus_bandwidth / best : 0), '#');
-    text += fmt::format("{:>12} {:>9.1f} us {:>10.3f} GB/s {}\n", m.bytes, m.seconds * 1e6, m.bus_bandwidth / 1e9, bar);
+    text += fmt::format("{:>12} {:>9.1f} us {:>10.3f} GB/s {}\n", m.bytes, m.seconds * 1e6,
+                        m.bus_bandwidth / 1e9, bar);
   }
   text += "\n";
   for (const int n : rank_counts(report))
     text += fmt::format("gradient buckets among {} ranks: {} reaches 90 % of the best bandwidth\n", n,
                         format_bytes(static_cast<double>(suggested_bucket(report, n))));
   for (const RankSpeed& s : report.speeds)
-    text += fmt::format("{}rank {:>4} {:>8.3f} GB/s with its partners\n", &s == report.speeds.data() ? "slowest first:\n" : "", s.rank,
-                        s.bandwidth / 1e9);
+    text += fmt::format("{}rank {:>4} {:>8.3f} GB/s with its partners\n",
+                        &s == report.speeds.data() ? "slowest first:\n" : "", s.rank, s.bandwidth / 1e9);
   return text;
 }
 

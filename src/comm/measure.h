@@ -12,8 +12,9 @@ namespace ingot {
 struct CommMeasurement {
   CommKind kind = CommKind::all_reduce;
   int ranks = 0;
-  int64_t bytes = 0;       ///< of the whole tensor: what all_gather makes, reduce_scatter takes, one rank has elsewhere
-  double seconds = 0;      ///< median over batches of the slowest rank's mean
+  int64_t bytes =
+      0;  ///< of the whole tensor: what all_gather makes, reduce_scatter takes, one rank has elsewhere
+  double seconds = 0;  ///< median over batches of the slowest rank's mean
   /// Bytes per second over the link that limits an ideal algorithm, so that kinds and rank counts compare: bytes /
   /// seconds times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, 1 else.
   double bus_bandwidth = 0;
@@ -35,9 +36,9 @@ int partner_of(int rank, int ranks, int round);
 int partner_rounds(int ranks);
 
 struct CommMeasureOptions {
-  std::vector<int> ranks;           ///< sizes of groups to measure, each at most the world's; ascending
-  std::vector<int64_t> bytes;       ///< ascending; rounded down to whole elements of every rank
-  double seconds = 0.05;            ///< for each measurement, about
+  std::vector<int> ranks;      ///< sizes of groups to measure, each at most the world's; ascending
+  std::vector<int64_t> bytes;  ///< ascending; rounded down to whole elements of every rank
+  double seconds = 0.05;       ///< for each measurement, about
 };
 
 /// Called by all ranks with the same options; every rank gets the same report.

@@ -48,7 +48,8 @@ class MessageCommunicator final : public Communicator {
   }
   Pending add(CommRequest request, int64_t number, int peer, bool sends) {
     world_.require_whole();
-    const Operation operation{request.kind, request.in.meta, request.out.meta, number, world_.step(), peer, sends};
+    const Operation operation{request.kind, request.in.meta, request.out.meta, number, world_.step(), peer,
+                              sends};
     const FlightRecorder::Ticket ticket = world_.flight().begin(group_.flight, operation);
     auto exchange = std::make_unique<Exchange>(group_, std::move(request), operation, ticket);
     Exchange& e = *exchange;
@@ -65,8 +66,10 @@ class MessageCommunicator final : public Communicator {
 /// Between two looks at the network: at once at first, then other processes may have the core, then it sleeps.
 void pause(int looks) {
   if (looks < 16) return;
-  if (looks < 2000) std::this_thread::yield();
-  else std::this_thread::sleep_for(std::chrono::microseconds(50));
+  if (looks < 2000)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 }  // namespace
@@ -76,7 +79,8 @@ MessageWorld::~MessageWorld() = default;
 
 std::unique_ptr<Communicator> MessageWorld::group(std::string name, const std::vector<int>& members) {
   const auto at = std::find(members.begin(), members.end(), rank());
-  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}", name, rank());
+  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}",
+              name, rank());
   if (members.size() == 1) return self_communicator(std::move(name));
   MessageGroup group;
   group.name = name;
@@ -112,7 +116,8 @@ std::string MessageWorld::missing(const Exchange& exchange) {
   std::string text;
   for (const int r : awaited.ranks) {
     const int in_world = exchange.group().members[static_cast<size_t>(r)];
-    text += fmt::format("{}rank {} ({}; last seen in: {})", text.empty() ? "" : ", ", in_world, has_left(in_world) ? "it has returned" : what,
+    text += fmt::format("{}rank {} ({}; last seen in: {})", text.empty() ? "" : ", ", in_world,
+                        has_left(in_world) ? "it has returned" : what,
                         exchange.group().last[static_cast<size_t>(r)]);
   }
   return text.empty() ? "nobody" : text;
@@ -121,9 +126,9 @@ std::string MessageWorld::missing(const Exchange& exchange) {
 /// Whether a rank that has to start this operation has left.
 bool MessageWorld::never_completes(const Exchange& exchange) {
   const Awaited awaited = exchange.awaited();
-  return awaited.what == Awaited::For::start && std::any_of(awaited.ranks.begin(), awaited.ranks.end(), [&](int r) {
-           return has_left(exchange.group().members[static_cast<size_t>(r)]);
-         });
+  return awaited.what == Awaited::For::start &&
+         std::any_of(awaited.ranks.begin(), awaited.ranks.end(),
+                     [&](int r) { return has_left(exchange.group().members[static_cast<size_t>(r)]); });
 }
 
 void MessageWorld::wait(Exchange& exchange) {

@@ -27,7 +27,8 @@
 namespace ingot {
 namespace {
 
-constexpr int kLeaving = 1;  // tag of the message by which a rank says that it will start nothing more, and why
+constexpr int kLeaving =
+    1;  // tag of the message by which a rank says that it will start nothing more, and why
 constexpr char kReturns = 0, kFails = 1;
 constexpr double kTimeForOthers = 0.3;  // seconds between a rank's failure and the end of all
 
@@ -113,15 +114,19 @@ class MpiWorld final : public MessageWorld {
   }
 
   void run(const std::function<void()>& part) override {
-    const auto where = [&] { return step() >= 0 ? fmt::format("rank {} at step {}", rank(), step()) : fmt::format("rank {}", rank()); };
+    const auto where = [&] {
+      return step() >= 0 ? fmt::format("rank {} at step {}", rank(), step()) : fmt::format("rank {}", rank());
+    };
     try {
       part();
     } catch (const Error& e) {
       unwound_ = true;
-      end_all(fmt::format("error on {}: {}{}", where(), e.what(), e.hint().empty() ? "" : "\nhint: " + e.hint()));
+      end_all(
+          fmt::format("error on {}: {}{}", where(), e.what(), e.hint().empty() ? "" : "\nhint: " + e.hint()));
     } catch (const std::exception& e) {
       unwound_ = true;
-      end_all(fmt::format("internal error (a bug in ingot, please report it) on {}: {}", where(), e.what()), 2);
+      end_all(fmt::format("internal error (a bug in ingot, please report it) on {}: {}", where(), e.what()),
+              2);
     }
   }
 
@@ -137,7 +142,8 @@ class MpiWorld final : public MessageWorld {
     const Blocking call(*this, fmt::format("making group '{}' of {} ranks", name, members.size()));
     MPI_Group group;
     MPI_Comm comm;
-    check(MPI_Group_incl(everyone_, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
+    check(MPI_Group_incl(everyone_, static_cast<int>(members.size()), members.data(), &group),
+          "MPI_Group_incl");
     const int tag = static_cast<int>(hash64(name) & 0x7FFF);
     check(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &comm), "MPI_Comm_create_group");
     check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -170,13 +176,16 @@ class MpiWorld final : public MessageWorld {
     MPI_Win window = MPI_WIN_NULL;
     void* own = nullptr;
     check(MPI_Info_create(&info), "MPI_Info_create");
-    check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");  // whole pages, near their rank
+    check(MPI_Info_set(info, "alloc_shared_noncontig", "true"),
+          "MPI_Info_set");  // whole pages, near their rank
     int made = MPI_Win_allocate_shared(bytes, 1, info, node, &own, &window) == MPI_SUCCESS, all = 0;
     MPI_Info_free(&info);
     check(MPI_Allreduce(&made, &all, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
     if (made) windows_.push_back(window);
     if (!all && !std::exchange(warned_, true))
-      log::warn("MPI has no shared memory for the ranks of this node: they send each other messages, which is slower");
+      log::warn(
+          "MPI has no shared memory for the ranks of this node: they send each other messages, which is "
+          "slower");
     return all != 0;
   }
 
@@ -191,7 +200,8 @@ class MpiWorld final : public MessageWorld {
     check(MPI_Group_translate_ranks(all, 1, &r, near, &there), "MPI_Group_translate_ranks");
     MPI_Group_free(&all);
     MPI_Group_free(&near);
-    if (there != MPI_UNDEFINED) check(MPI_Win_shared_query(windows_.back(), there, &bytes, &unit, &region), "MPI_Win_shared_query");
+    if (there != MPI_UNDEFINED)
+      check(MPI_Win_shared_query(windows_.back(), there, &bytes, &unit, &region), "MPI_Win_shared_query");
     return static_cast<std::byte*>(region);
   }
 
@@ -213,7 +223,9 @@ class MpiWorld final : public MessageWorld {
   std::vector<MPI_Request> tell_all(const char* why) {
     std::vector<MPI_Request> sends(static_cast<size_t>(ranks()), MPI_REQUEST_NULL);
     for (int r = 0; r < ranks(); ++r)
-      if (r != rank()) check(MPI_Isend(why, 1, MPI_BYTE, r, kLeaving, control_, &sends[static_cast<size_t>(r)]), "MPI_Isend");
+      if (r != rank())
+        check(MPI_Isend(why, 1, MPI_BYTE, r, kLeaving, control_, &sends[static_cast<size_t>(r)]),
+              "MPI_Isend");
     return sends;
   }
 
@@ -226,11 +238,13 @@ class MpiWorld final : public MessageWorld {
       while (r != rank() && !has_left(r)) {
         std::this_thread::sleep_for(std::chrono::microseconds(200));
         if (monotonic_seconds() - begin > limits().abort_seconds)
-          fail("rank {} has done its part and waits for rank {} since {} s", rank(), r, limits().abort_seconds);
+          fail("rank {} has done its part and waits for rank {} since {} s", rank(), r,
+               limits().abort_seconds);
       }
     const Blocking call(*this, "the end of the run");
     // Finalising while another rank ends the run can hang.
-    if (const std::string failed = failed_rank(); !failed.empty()) fail("rank {} has done its part, but {}", rank(), failed);
+    if (const std::string failed = failed_rank(); !failed.empty())
+      fail("rank {} has done its part, but {}", rank(), failed);
     check(MPI_Waitall(ranks(), sends.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
     for (MPI_Win& window : windows_) MPI_Win_free(&window);
     MPI_Group_free(&everyone_);
@@ -256,11 +270,14 @@ class MpiWorld final : public MessageWorld {
       const bool deaf = unwound_ && lends_memory();
       std::vector<MPI_Request> sends = tell_all(&kFails);
       const double until = monotonic_seconds() + kTimeForOthers;
-      for (int all = 0; monotonic_seconds() < until; std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+      for (int all = 0; monotonic_seconds() < until;
+           std::this_thread::sleep_for(std::chrono::milliseconds(10)))
         if (!deaf) MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
       // Launchers have hung when two ranks ended the run at once: the lowest does it, the others would only if it did not.
-      if (deaf) std::this_thread::sleep_for(std::chrono::milliseconds(500) * std::min(rank(), 6));
-      else if (lower_rank_failed()) std::this_thread::sleep_for(std::chrono::seconds(3));
+      if (deaf)
+        std::this_thread::sleep_for(std::chrono::milliseconds(500) * std::min(rank(), 6));
+      else if (lower_rank_failed())
+        std::this_thread::sleep_for(std::chrono::seconds(3));
     } catch (const Error&) {  // the network is gone: the launcher will find out
     }
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -292,7 +309,8 @@ class MpiWorld final : public MessageWorld {
 
   void watch() {
     if (const std::string call = blocking(true); !call.empty())
-      end_all(fmt::format("rank {}: {} did not return within the abort limit: some rank did not come", rank(), call));
+      end_all(fmt::format("rank {}: {} did not return within the abort limit: some rank did not come", rank(),
+                          call));
   }
 
   /// A rank that has failed by itself keeps that record.
@@ -300,9 +318,11 @@ class MpiWorld final : public MessageWorld {
     if (failed_) return;
     std::string wait;  // the reason is often a rank for which this one will wait in a moment
     const double until = monotonic_seconds() + kTimeForOthers;
-    while ((wait = waiting()).empty() && monotonic_seconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    while ((wait = waiting()).empty() && monotonic_seconds() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const std::string call = blocking(false);
-    const std::string where = !wait.empty() ? wait : fmt::format("rank {}{}", rank(), call.empty() ? "" : " in " + call);
+    const std::string where =
+        !wait.empty() ? wait : fmt::format("rank {}{}", rank(), call.empty() ? "" : " in " + call);
     const std::string message = fmt::format("{}: told to end (SIGTERM)", where);
     write_flight(message);
     log::announce(message);
@@ -330,10 +350,12 @@ void share_cores() {
   if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
   MPI_Comm node;
   int ranks = 0;
-  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
   check(MPI_Comm_size(node, &ranks), "MPI_Comm_size");
   std::vector<cpu_set_t> all(static_cast<size_t>(ranks));
-  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
+        "MPI_Allgather");
   MPI_Comm_free(&node);
   int sharers = 0;
   for (const cpu_set_t& theirs : all) {

@@ -8,7 +8,9 @@ namespace ingot {
 class PaperWorld::Group final : public Communicator {
  public:
   Group(PaperWorld& world, std::string name, const std::vector<int>& members, int rank)
-      : Communicator(std::move(name), rank, static_cast<int>(members.size())), members_(members), world_(world) {}
+      : Communicator(std::move(name), rank, static_cast<int>(members.size())),
+        members_(members),
+        world_(world) {}
   const std::vector<int> members_;
 
  private:
@@ -29,6 +31,8 @@ std::unique_ptr<Communicator> PaperWorld::group(std::string name, const std::vec
   return std::make_unique<Group>(*this, std::move(name), members, static_cast<int>(me - members.begin()));
 }
 
-const std::vector<int>& PaperWorld::members(const Communicator& group) { return dynamic_cast<const Group&>(group).members_; }
+const std::vector<int>& PaperWorld::members(const Communicator& group) {
+  return dynamic_cast<const Group&>(group).members_;
+}
 
 }  // namespace ingot

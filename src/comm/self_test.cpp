@@ -17,7 +17,8 @@ constexpr int kPartners = 8, kRepeats = 3, kAttempts = 3;
 constexpr double kSlow = 0.5;  // of the median: worth a warning
 
 void sort_slowest_first(std::vector<RankSpeed>& speeds) {
-  std::stable_sort(speeds.begin(), speeds.end(), [](const auto& a, const auto& b) { return a.bandwidth < b.bandwidth; });
+  std::stable_sort(speeds.begin(), speeds.end(),
+                   [](const auto& a, const auto& b) { return a.bandwidth < b.bandwidth; });
 }
 
 bool too_slow(const std::vector<RankSpeed>& speeds, double least) {
@@ -65,16 +66,24 @@ std::vector<RankSpeed> exchange_speeds(Communicator& group, int64_t bytes) {
   return speeds;
 }
 
-SelfTest judge_speeds(const std::vector<RankSpeed>& speeds, const std::vector<std::string>& hosts, int64_t bytes, double least) {
+SelfTest judge_speeds(const std::vector<RankSpeed>& speeds, const std::vector<std::string>& hosts,
+                      int64_t bytes, double least) {
   const RankSpeed& slowest = speeds.front();
   const double median = speeds[speeds.size() / 2].bandwidth;
-  const std::string who = fmt::format("rank {} on '{}' exchanges {:.3g} GB/s with others, the median of {} ranks is {:.3g} GB/s", slowest.rank,
-                                      hosts[static_cast<size_t>(slowest.rank)], slowest.bandwidth / 1e9, speeds.size(), median / 1e9);
+  const std::string who =
+      fmt::format("rank {} on '{}' exchanges {:.3g} GB/s with others, the median of {} ranks is {:.3g} GB/s",
+                  slowest.rank, hosts[static_cast<size_t>(slowest.rank)], slowest.bandwidth / 1e9,
+                  speeds.size(), median / 1e9);
   if (too_slow(speeds, least))
-    throw Error(who, fmt::format("look at that machine and its network, leave it out, or lower parallel.slowest_rank (now {})", least));
+    throw Error(
+        who,
+        fmt::format(
+            "look at that machine and its network, leave it out, or lower parallel.slowest_rank (now {})",
+            least));
   SelfTest t;
-  t.text = fmt::format("  self-test    ranks exchange {} at {:.3g} to {:.3g} GB/s; slowest: rank {} on '{}'", format_bytes(static_cast<double>(bytes)),
-                       slowest.bandwidth / 1e9, speeds.back().bandwidth / 1e9, slowest.rank, hosts[static_cast<size_t>(slowest.rank)]);
+  t.text = fmt::format("  self-test    ranks exchange {} at {:.3g} to {:.3g} GB/s; slowest: rank {} on '{}'",
+                       format_bytes(static_cast<double>(bytes)), slowest.bandwidth / 1e9,
+                       speeds.back().bandwidth / 1e9, slowest.rank, hosts[static_cast<size_t>(slowest.rank)]);
   if (too_slow(speeds, kSlow)) t.warning = who;
   return t;
 }
@@ -85,7 +94,8 @@ SelfTest self_test(World& world, int64_t bytes, double least) {
   const auto group = world.group("self-test", everyone);
   const std::vector<std::string> hosts = all_gather_text(*group, host_name());
   std::vector<RankSpeed> speeds = exchange_speeds(*group, bytes);
-  for (int attempt = 1; attempt < kAttempts && too_slow(speeds, least); ++attempt) speeds = better(speeds, exchange_speeds(*group, bytes));
+  for (int attempt = 1; attempt < kAttempts && too_slow(speeds, least); ++attempt)
+    speeds = better(speeds, exchange_speeds(*group, bytes));
   return judge_speeds(speeds, hosts, bytes, least);
 }
 

@@ -18,7 +18,8 @@ struct SelfTest {
 
 /// Throws Error that names the slowest rank and its host where its speed is below `least` times the median. Of two ranks neither is
 /// refused: their exchanges are the same. hosts: by rank.
-SelfTest judge_speeds(const std::vector<RankSpeed>& speeds, const std::vector<std::string>& hosts, int64_t bytes, double least);
+SelfTest judge_speeds(const std::vector<RankSpeed>& speeds, const std::vector<std::string>& hosts,
+                      int64_t bytes, double least);
 
 /// Both, for all ranks of the world. Before a rank is refused the exchange is repeated twice: a busy machine is not a slow one.
 SelfTest self_test(World& world, int64_t bytes, double least);

@@ -15,9 +15,13 @@ std::vector<int32_t> words_of(const std::string& text, int64_t words) {
   return packed;
 }
 
-int64_t word_count(int64_t bytes) { return (bytes + 3) / 4; }
+int64_t word_count(int64_t bytes) {
+  return (bytes + 3) / 4;
+}
 
-Tensor view(std::vector<int32_t>& words) { return Tensor::of(words.data(), {static_cast<int64_t>(words.size())}); }
+Tensor view(std::vector<int32_t>& words) {
+  return Tensor::of(words.data(), {static_cast<int64_t>(words.size())});
+}
 
 /// What a rank says: its text, or an error with its hint.
 struct Statement {

@@ -13,7 +13,9 @@ constexpr int64_t kLine = 64;
 constexpr int64_t kStep = int64_t{32} << 10;  // bytes after which the other side hears of progress
 
 /// Tags of Exchange: bit 2 says a single message, bits 0 and 1 the lane, of which 0 is short.
-int stream_of(int tag) { return (tag >> 2 & 1) * 2 + std::max((tag & 3) - 1, 0); }
+int stream_of(int tag) {
+  return (tag >> 2 & 1) * 2 + std::max((tag & 3) - 1, 0);
+}
 
 struct Frame {
   int32_t tag = 0;
@@ -37,22 +39,31 @@ int64_t SharedTransport::ring_bytes(int ranks) {
 }
 
 int64_t SharedTransport::region_bytes(int ranks) {
-  return static_cast<int64_t>(ranks) * kStreams * (static_cast<int64_t>(sizeof(Counters)) + ring_bytes(ranks));
+  return static_cast<int64_t>(ranks) * kStreams *
+         (static_cast<int64_t>(sizeof(Counters)) + ring_bytes(ranks));
 }
 
 void SharedTransport::prepare(std::byte* region, int ranks) {
-  for (int i = 0; i < ranks * kStreams; ++i) new (region + i * static_cast<int64_t>(sizeof(Counters))) Counters;
+  for (int i = 0; i < ranks * kStreams; ++i)
+    new (region + i * static_cast<int64_t>(sizeof(Counters))) Counters;
 }
 
 SharedTransport::SharedTransport(int rank, std::vector<std::byte*> regions, std::unique_ptr<Transport> others)
-    : rank_(rank), regions_(std::move(regions)), others_(std::move(others)), ring_(static_cast<uint64_t>(ring_bytes(static_cast<int>(regions_.size())))) {
+    : rank_(rank),
+      regions_(std::move(regions)),
+      others_(std::move(others)),
+      ring_(static_cast<uint64_t>(ring_bytes(static_cast<int>(regions_.size())))) {
   const auto ranks = static_cast<int64_t>(regions_.size());
   out_.resize(static_cast<size_t>(ranks * kStreams));
   in_.resize(out_.size());
   const auto ring = [&](std::byte* region, int64_t to, int64_t stream) {
     const int64_t i = to * kStreams + stream;
-    return End{std::launder(reinterpret_cast<Counters*>(region + i * static_cast<int64_t>(sizeof(Counters)))),
-               region + ranks * kStreams * static_cast<int64_t>(sizeof(Counters)) + i * static_cast<int64_t>(ring_), {}, -1, 0};
+    return End{
+        std::launder(reinterpret_cast<Counters*>(region + i * static_cast<int64_t>(sizeof(Counters)))),
+        region + ranks * kStreams * static_cast<int64_t>(sizeof(Counters)) + i * static_cast<int64_t>(ring_),
+        {},
+        -1,
+        0};
   };
   for (int64_t peer = 0; peer < ranks; ++peer)
     for (int64_t s = 0; s < kStreams && regions_[static_cast<size_t>(peer)] != nullptr; ++s) {
@@ -79,7 +90,8 @@ Transport::Request SharedTransport::post(Message message) {
 Transport::Request SharedTransport::send(int to, int tag, const void* data, int64_t bytes) {
   if (!shares_memory(to, bytes)) return others_->send(to, tag, data, bytes) * 2;
   End& end = out_[static_cast<size_t>(to * kStreams + stream_of(tag))];
-  const Request request = post({&end, true, false, tag, const_cast<std::byte*>(static_cast<const std::byte*>(data)), bytes, 0, false});
+  const Request request = post(
+      {&end, true, false, tag, const_cast<std::byte*>(static_cast<const std::byte*>(data)), bytes, 0, false});
   end.queue.push_back(request / 2);
   push(end);
   return request;
@@ -87,14 +99,17 @@ Transport::Request SharedTransport::send(int to, int tag, const void* data, int6
 
 Transport::Request SharedTransport::recv(int from, int tag, void* data, int64_t bytes) {
   if (!shares_memory(from, bytes)) return others_->recv(from, tag, data, bytes) * 2;
-  return post({&in_[static_cast<size_t>(from * kStreams + stream_of(tag))], false, false, tag, static_cast<std::byte*>(data), bytes, 0, false});
+  return post({&in_[static_cast<size_t>(from * kStreams + stream_of(tag))], false, false, tag,
+               static_cast<std::byte*>(data), bytes, 0, false});
 }
 
 bool SharedTransport::done(Request request) {
   if (request % 2 == 0) return others_->done(request / 2);
   Message& m = slots_[request / 2];
-  if (m.sends) push(*m.end);
-  else take(m);
+  if (m.sends)
+    push(*m.end);
+  else
+    take(m);
   if (m.finished) free_.push_back(request / 2);
   return m.finished;
 }
@@ -107,7 +122,9 @@ void SharedTransport::push(End& end) {
 bool SharedTransport::push(Message& m) {
   Counters& c = *m.end->counters;
   uint64_t written = c.written.load(std::memory_order_relaxed);
-  const auto room = [&] { return static_cast<int64_t>(ring_ - (written - c.taken.load(std::memory_order_acquire))); };
+  const auto room = [&] {
+    return static_cast<int64_t>(ring_ - (written - c.taken.load(std::memory_order_acquire)));
+  };
   if (!m.announced) {
     const Frame frame{m.tag, m.bytes};
     if (room() < static_cast<int64_t>(sizeof frame)) return false;

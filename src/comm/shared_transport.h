@@ -19,7 +19,8 @@ namespace ingot {
 
 class SharedTransport final : public Transport {
  public:
-  static constexpr int64_t kShort = 4000;  ///< the longest message that the other transport carries between ranks of a node
+  static constexpr int64_t kShort =
+      4000;  ///< the longest message that the other transport carries between ranks of a node
 
   /// Bytes of shared memory that each of `ranks` ranks of a group must have. Pages of rings that are not used are not touched.
   static int64_t region_bytes(int ranks);
@@ -65,8 +66,8 @@ class SharedTransport final : public Transport {
   int rank_;
   std::vector<std::byte*> regions_;
   std::unique_ptr<Transport> others_;
-  uint64_t ring_;               ///< bytes of one
-  std::vector<End> out_, in_;   ///< by peer and stream
+  uint64_t ring_;              ///< bytes of one
+  std::vector<End> out_, in_;  ///< by peer and stream
   std::vector<Message> slots_;
   std::vector<size_t> free_;
 };

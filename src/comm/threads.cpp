@@ -81,9 +81,14 @@ namespace {
 
 class ThreadPending final : public Pending::State {
  public:
-  ThreadPending(ThreadWorld& world, ThreadRank& self, Group& group, std::shared_ptr<Meeting> meeting, int rank,
-                const Operation& operation)
-      : world_(world), self_(self), group_(group), meeting_(std::move(meeting)), rank_(rank), operation_(operation),
+  ThreadPending(ThreadWorld& world, ThreadRank& self, Group& group, std::shared_ptr<Meeting> meeting,
+                int rank, const Operation& operation)
+      : world_(world),
+        self_(self),
+        group_(group),
+        meeting_(std::move(meeting)),
+        rank_(rank),
+        operation_(operation),
         ticket_(self.flight().begin(group.flight[static_cast<size_t>(rank)], operation)) {}
   ~ThreadPending() override { world_.withdraw(group_, *meeting_, rank_, operation_); }
   void wait() override {
@@ -110,7 +115,10 @@ class ThreadPending final : public Pending::State {
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(ThreadWorld& world, ThreadRank& self, Group& group, int rank)
-      : Communicator(group.name, rank, static_cast<int>(group.ranks.size())), world_(world), self_(self), group_(group) {}
+      : Communicator(group.name, rank, static_cast<int>(group.ranks.size())),
+        world_(world),
+        self_(self),
+        group_(group) {}
 
  private:
   Pending start(CommRequest request) override {
@@ -132,7 +140,8 @@ class ThreadCommunicator final : public Communicator {
     operation.out = request.out.meta;
     operation.step = self_.step();
     auto meeting = world_.arrive(group_, key, std::move(members), rank(), std::move(request));
-    return Pending(std::make_unique<ThreadPending>(world_, self_, group_, std::move(meeting), rank(), operation));
+    return Pending(
+        std::make_unique<ThreadPending>(world_, self_, group_, std::move(meeting), rank(), operation));
   }
 
   ThreadWorld& world_;
@@ -154,10 +163,11 @@ void run(Meeting& m) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> ThreadWorld::join(std::string name, const std::vector<int>& members, ThreadRank& self) {
+std::unique_ptr<Communicator> ThreadWorld::join(std::string name, const std::vector<int>& members,
+                                                ThreadRank& self) {
   const auto at = std::find(members.begin(), members.end(), self.rank());
-  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}", name,
-              self.rank());
+  INGOT_CHECK(at != members.end() && std::is_sorted(members.begin(), members.end()), "group '{}' of rank {}",
+              name, self.rank());
   if (members.size() == 1) return self_communicator(std::move(name));
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Group>& group = groups_[{name, members}];
@@ -173,8 +183,8 @@ std::unique_ptr<Communicator> ThreadWorld::join(std::string name, const std::vec
   return std::make_unique<ThreadCommunicator>(*this, self, *group, rank);
 }
 
-std::shared_ptr<Meeting> ThreadWorld::arrive(Group& group, const MeetingKey& key, std::vector<int> members, int rank,
-                                             CommRequest request) {
+std::shared_ptr<Meeting> ThreadWorld::arrive(Group& group, const MeetingKey& key, std::vector<int> members,
+                                             int rank, CommRequest request) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Meeting>& slot = group.meetings[key];
   if (!slot) {
@@ -184,7 +194,8 @@ std::shared_ptr<Meeting> ThreadWorld::arrive(Group& group, const MeetingKey& key
     slot->members = std::move(members);
   }
   const std::shared_ptr<Meeting> m = slot;
-  const auto place = static_cast<size_t>(std::find(m->members.begin(), m->members.end(), rank) - m->members.begin());
+  const auto place =
+      static_cast<size_t>(std::find(m->members.begin(), m->members.end(), rank) - m->members.begin());
   INGOT_CHECK(place < m->members.size() && !m->here[place], "rank {} arrives twice", rank);
   group.last[static_cast<size_t>(rank)] = fmt::format("{} #{}", request.str(), key.number);
   m->requests[place] = std::move(request);
@@ -229,7 +240,8 @@ void ThreadWorld::wait(ThreadRank& self, Group& group, Meeting& m, const std::st
   };
   bool in_time = over_within(std::min(limits.report_seconds, limits.abort_seconds));
   if (!in_time && limits.report_seconds < limits.abort_seconds) {
-    const std::string report = fmt::format("{}: waits for {:.3g} s; missing: {}", who, limits.report_seconds, missing(group, m, false));
+    const std::string report = fmt::format("{}: waits for {:.3g} s; missing: {}", who, limits.report_seconds,
+                                           missing(group, m, false));
     lock.unlock();
     log::warn("{}", report);
     self.write_flight(report);
@@ -240,8 +252,9 @@ void ThreadWorld::wait(ThreadRank& self, Group& group, Meeting& m, const std::st
   if (m.state == Meeting::State::failed) throw Error(fmt::format("{}: {}", who, m.error), m.hint);
   const bool late = stopped_.empty() && !in_time;
   const std::string why = !stopped_.empty() ? stopped_
-                          : in_time ? fmt::format("it will never complete; missing: {}", gone)
-                                    : fmt::format("not complete after {} s; missing: {}", limits.abort_seconds, missing(group, m, false));
+                          : in_time         ? fmt::format("it will never complete; missing: {}", gone)
+                                            : fmt::format("not complete after {} s; missing: {}",
+                                                          limits.abort_seconds, missing(group, m, false));
   m.state = Meeting::State::failed;  // nobody may touch this rank's tensors any more
   m.error = fmt::format("rank {} gave up: {}", self.rank(), why);
   m.hint = late ? "find out why the missing ranks did not come; a slow machine needs a longer deadline" : "";
@@ -252,7 +265,8 @@ void ThreadWorld::withdraw(Group& group, Meeting& m, int rank, const Operation& 
   const std::lock_guard lock(mutex_);
   if (m.state != Meeting::State::gathering) return;
   m.state = Meeting::State::failed;
-  m.error = fmt::format("rank {} withdrew from {}", group.ranks[static_cast<size_t>(rank)], operation.str(group.name));
+  m.error = fmt::format("rank {} withdrew from {}", group.ranks[static_cast<size_t>(rank)],
+                        operation.str(group.name));
   changed_.notify_all();
 }
 

@@ -12,7 +12,8 @@ namespace ingot {
 namespace {
 
 [[noreturn]] void refuse_hosts(const std::string& text) {
-  throw Error(fmt::format("'{}' is not a list of hosts", text), "write it as node[01-04,7], with one pair of brackets");
+  throw Error(fmt::format("'{}' is not a list of hosts", text),
+              "write it as node[01-04,7], with one pair of brackets");
 }
 
 int whole_number(const std::string& digits, const std::string& text) {
@@ -42,18 +43,25 @@ std::vector<int> fill(const std::vector<int>& room, int n, const std::vector<Ran
 struct Node {
   std::string host;
   const NodeKind* kind;
-  int room() const { return static_cast<int>(kind->domains.size()) * static_cast<int>(kind->ranks_per_domain); }
+  int room() const {
+    return static_cast<int>(kind->domains.size()) * static_cast<int>(kind->ranks_per_domain);
+  }
 };
 
-void place_on_node(const Node& node, int ranks, const std::vector<RankRun>& runs, std::vector<RankPlace>& places) {
+void place_on_node(const Node& node, int ranks, const std::vector<RankRun>& runs,
+                   std::vector<RankPlace>& places) {
   const NodeKind& k = *node.kind;
   const auto share = static_cast<size_t>(k.ranks_per_domain);
-  const std::vector<int> filled = fill(std::vector<int>(k.domains.size(), static_cast<int>(share)), ranks, runs);
+  const std::vector<int> filled =
+      fill(std::vector<int>(k.domains.size(), static_cast<int>(share)), ranks, runs);
   for (size_t d = 0; d < filled.size(); ++d) {
     const std::vector<int> cores = parse_cores(k.domains[d], node.host);
     for (size_t i = 0; i < static_cast<size_t>(filled[d]); ++i) {
-      const auto at = [&](size_t part) { return cores.begin() + static_cast<std::ptrdiff_t>(cores.size() * part / share); };
-      places.push_back({node.host, k.rails.empty() ? "" : k.rails[d], static_cast<int>(d), {at(i), at(i + 1)}});
+      const auto at = [&](size_t part) {
+        return cores.begin() + static_cast<std::ptrdiff_t>(cores.size() * part / share);
+      };
+      places.push_back(
+          {node.host, k.rails.empty() ? "" : k.rails[d], static_cast<int>(d), {at(i), at(i + 1)}});
     }
   }
 }
@@ -75,12 +83,15 @@ void Topology::validate(ConfigErrors& errors) const {
   if (nodes.empty()) errors.add("nodes", "names no node");
 }
 
-Topology load_topology(const std::string& path) { return load_config<Topology>(path, {}); }
+Topology load_topology(const std::string& path) {
+  return load_config<Topology>(path, {});
+}
 
 std::vector<std::string> expand_hosts(const std::string& text) {
   const size_t open = text.find('['), close = text.find(']');
   if (open == std::string::npos && close == std::string::npos) return {text};
-  if (open == std::string::npos || close == std::string::npos || close < open || text.find('[', open + 1) != std::string::npos)
+  if (open == std::string::npos || close == std::string::npos || close < open ||
+      text.find('[', open + 1) != std::string::npos)
     refuse_hosts(text);
   std::vector<std::string> hosts;
   const std::string before = text.substr(0, open), after = text.substr(close + 1);
@@ -89,7 +100,8 @@ std::vector<std::string> expand_hosts(const std::string& text) {
     const std::string item = text.substr(at, end - at), first = item.substr(0, item.find('-'));
     const std::string last = item.find('-') == std::string::npos ? first : item.substr(item.find('-') + 1);
     const int stop = whole_number(last, text);
-    for (int n = whole_number(first, text); n <= stop; ++n) hosts.push_back(fmt::format("{}{:0{}}{}", before, n, first.size(), after));
+    for (int n = whole_number(first, text); n <= stop; ++n)
+      hosts.push_back(fmt::format("{}{:0{}}{}", before, n, first.size(), after));
     at = end + 1;
   }
   return hosts;
@@ -114,9 +126,11 @@ std::vector<RankPlace> place_ranks(const Topology& topology, int ranks, const st
 }
 
 std::string to_text(const std::vector<RankPlace>& places, const std::vector<RankRun>& runs) {
-  std::string text = fmt::format("{:>6}  {:<16} {:>6}  {:<16} {}\n", "rank", "host", "domain", "cores", "rail");
+  std::string text =
+      fmt::format("{:>6}  {:<16} {:>6}  {:<16} {}\n", "rank", "host", "domain", "cores", "rail");
   for (size_t r = 0; r < places.size(); ++r)
-    text += fmt::format("{:>6}  {:<16} {:>6}  {:<16} {}\n", r, places[r].host, places[r].domain, cores_text(places[r].cores), places[r].rail);
+    text += fmt::format("{:>6}  {:<16} {:>6}  {:<16} {}\n", r, places[r].host, places[r].domain,
+                        cores_text(places[r].cores), places[r].rail);
   for (const RankRun& run : runs) {
     if (run.size == 1) continue;
     const auto size = static_cast<size_t>(run.size);
@@ -124,10 +138,12 @@ std::string to_text(const std::vector<RankPlace>& places, const std::vector<Rank
     for (size_t first = 0; first + size <= places.size(); first += size) {
       const auto all = [&](auto same) { return std::all_of(&places[first], &places[first] + size, same); };
       in_node += all([&](const RankPlace& p) { return p.host == places[first].host; });
-      in_domain += all([&](const RankPlace& p) { return p.host == places[first].host && p.domain == places[first].domain; });
+      in_domain += all([&](const RankPlace& p) {
+        return p.host == places[first].host && p.domain == places[first].domain;
+      });
     }
-    text += fmt::format("{} groups of {} ranks: {}, {} in one NUMA domain, {} in one node\n", run.name, run.size, places.size() / size,
-                        in_domain, in_node);
+    text += fmt::format("{} groups of {} ranks: {}, {} in one NUMA domain, {} in one node\n", run.name,
+                        run.size, places.size() / size, in_domain, in_node);
   }
   return text;
 }

@@ -11,7 +11,8 @@ class SelfWorld final : public World {
  public:
   SelfWorld() : World(0, 1) {}
   std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) override {
-    INGOT_CHECK(members == std::vector<int>{0}, "group '{}' of {} ranks in a world of one", name, members.size());
+    INGOT_CHECK(members == std::vector<int>{0}, "group '{}' of {} ranks in a world of one", name,
+                members.size());
     return self_communicator(std::move(name));
   }
 };
@@ -27,7 +28,8 @@ void World::set_flight_folder(std::string folder) {
 void World::write_flight(const std::string& reason) const {
   const std::lock_guard lock(folder_mutex_);
   if (flight_folder_.empty()) return;
-  const std::string path = fmt::format("{}/flight-{}.json", flight_folder_, rank_), text = flight_.json(rank_, ranks_, step_, reason);
+  const std::string path = fmt::format("{}/flight-{}.json", flight_folder_, rank_),
+                    text = flight_.json(rank_, ranks_, step_, reason);
   try {
     FileSystem& fs = real_file_system();
     fs.create_folders(flight_folder_);
@@ -40,6 +42,8 @@ void World::write_flight(const std::string& reason) const {
   }
 }
 
-std::unique_ptr<World> self_world() { return std::make_unique<SelfWorld>(); }
+std::unique_ptr<World> self_world() {
+  return std::make_unique<SelfWorld>();
+}
 
 }  // namespace ingot

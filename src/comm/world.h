@@ -15,7 +15,8 @@ namespace ingot {
 
 /// How long a rank waits for others. Counted from the moment in which it has nothing else to do.
 struct CommLimits {
-  double report_seconds = 30;  ///< then one warning per operation names who is late, and the flight record is written
+  double report_seconds =
+      30;  ///< then one warning per operation names who is late, and the flight record is written
   double abort_seconds = 600;  ///< then the run ends; the default outlasts network flaps of some minutes
 };
 

@@ -15,8 +15,8 @@ size_t part_of(const std::vector<int64_t>& bounds, int64_t value) {
 
 }  // namespace
 
-TokenSplit::TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos, bool prompts,
-                       std::vector<std::unique_ptr<Shard>> shards)
+TokenSplit::TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos,
+                       bool prompts, std::vector<std::unique_ptr<Shard>> shards)
     : source_(std::move(source)),
       name_(info.name),
       content_hash_(std::move(content_hash)),
@@ -81,8 +81,8 @@ Dataset Dataset::open(FileSystem& fs, const std::string& folder, const OpenOptio
     std::vector<std::unique_ptr<Shard>> shards;
     for (const ShardInfo& info : split.shards)
       shards.push_back(std::make_unique<Shard>(fs, folder, info, m, options.verify_hashes));
-    dataset.splits_.push_back(
-        std::make_shared<TokenSplit>(m.name, split, m.content_hash(split), m.eos, m.prompts, std::move(shards)));
+    dataset.splits_.push_back(std::make_shared<TokenSplit>(m.name, split, m.content_hash(split), m.eos,
+                                                           m.prompts, std::move(shards)));
   }
   return dataset;
 }

@@ -107,16 +107,16 @@ std::string to_json(const DatasetManifest& m) {
                       {"shards", std::move(shards)}});
   }
   json out = {{"format", kFormat},
-                    {"version", kManifestVersion},
-                    {"name", m.name},
-                    {"token_bytes", m.token_bytes},
-                    {"vocabulary", m.vocabulary},
-                    {"eos", m.eos},
-                    {"tokenizer_hash", m.tokenizer_hash},
-                    {"job", m.job},
-                    {"options", m.options},
-                    {"inputs", std::move(inputs)},
-                    {"splits", std::move(splits)}};
+              {"version", kManifestVersion},
+              {"name", m.name},
+              {"token_bytes", m.token_bytes},
+              {"vocabulary", m.vocabulary},
+              {"eos", m.eos},
+              {"tokenizer_hash", m.tokenizer_hash},
+              {"job", m.job},
+              {"options", m.options},
+              {"inputs", std::move(inputs)},
+              {"splits", std::move(splits)}};
   if (m.prompts) out["prompts"] = true;
   // Paths need not be UTF-8; a replacement character in a provenance path is better than no dataset.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
@@ -134,7 +134,8 @@ DatasetManifest parse_manifest(std::string_view text, const std::string& origin)
   m.vocabulary = f.integer("vocabulary", 1, m.token_bytes == 2 ? 65536 : INT32_MAX);
   m.eos = f.integer("eos", -1, m.vocabulary - 1);
   if (value.contains("prompts")) {
-    if (f.get("prompts") != json(true)) fail("{}: 'prompts' is {}, expected true", where, f.get("prompts").dump());
+    if (f.get("prompts") != json(true))
+      fail("{}: 'prompts' is {}, expected true", where, f.get("prompts").dump());
     m.prompts = true;
   }
   m.tokenizer_hash = f.text("tokenizer_hash");

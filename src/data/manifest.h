@@ -38,7 +38,7 @@ struct DatasetManifest {
   std::string name;
   int64_t token_bytes = 2;  // 2 or 4
   int64_t vocabulary = 0;
-  int64_t eos = -1;  // token that ends every document, -1: none
+  int64_t eos = -1;      // token that ends every document, -1: none
   bool prompts = false;  // some tokens are given, not learnt: shards say which
   std::string tokenizer_hash;
   std::string job;      // hash of everything that determines the content: inputs, options, tokenizer

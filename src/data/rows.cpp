@@ -71,7 +71,8 @@ void append_window(const TokenSplit& split, int64_t first, const RowOptions& opt
   split.read(first, window);
   std::copy_n(window.begin(), inputs, batch.tokens.begin() + begin);
   std::copy_n(window.begin() + 1, inputs, batch.targets.begin() + begin);
-  mask_prompts(split, first + 1, std::span(batch.targets).subspan(static_cast<size_t>(begin), static_cast<size_t>(inputs)));
+  mask_prompts(split, first + 1,
+               std::span(batch.targets).subspan(static_cast<size_t>(begin), static_cast<size_t>(inputs)));
 
   const auto row_of = [&](int64_t token) { return begin + static_cast<int32_t>(token - first); };
   const int64_t end = first + inputs;
@@ -109,7 +110,8 @@ void append_documents(const TokenSplit& split, std::span<const int64_t> document
     const int32_t end = at + static_cast<int32_t>(size);
     for (int32_t i = at; i + 1 < end; ++i)
       batch.targets[static_cast<size_t>(i)] = batch.tokens[static_cast<size_t>(i) + 1];
-    mask_prompts(split, first + 1, std::span(batch.targets).subspan(static_cast<size_t>(at), static_cast<size_t>(size) - 1));
+    mask_prompts(split, first + 1,
+                 std::span(batch.targets).subspan(static_cast<size_t>(at), static_cast<size_t>(size) - 1));
     // Without a mask the documents are one text, as in a window: the next document's start is a target.
     if (at > begin && !options.masks_document_start() && split.learnt(first))
       batch.targets[static_cast<size_t>(at) - 1] = batch.tokens[static_cast<size_t>(at)];
@@ -151,7 +153,9 @@ ValidationPass::ValidationPass(std::shared_ptr<const TokenSplit> split, int64_t 
     for (int64_t d = 1; d < split_->documents(); ++d) {
       const int64_t begin = split_->document_begin(d);
       // One masked target per place where documents meet; empty documents meet in the same place.
-      if (begin > 0 && begin < split_->tokens() && begin != split_->document_begin(d - 1) && split_->learnt(begin)) --targets_;
+      if (begin > 0 && begin < split_->tokens() && begin != split_->document_begin(d - 1) &&
+          split_->learnt(begin))
+        --targets_;
     }
   }
 }

@@ -127,7 +127,8 @@ const std::string& text_of_row(const json& row, const std::string& field, const 
   const auto it = row.find(field);
   if (it == row.end())
     throw Error(fmt::format("{}: the row has no field '{}'; its fields: {}", where, field, known_keys(row)),
-                "set the source's 'field' to the one that holds the text (and 'prompt_field' to that of its prompt, if any)");
+                "set the source's 'field' to the one that holds the text (and 'prompt_field' to that of its "
+                "prompt, if any)");
   if (!it->is_string()) fail("{}: field '{}' is {}, expected a string", where, field, it->type_name());
   return it->get_ref<const std::string&>();
 }
@@ -147,7 +148,10 @@ bool is_blank(std::string_view line) {
 void register_file_format(const std::string& ending, FileReaderMaker make) {
   if (ending.size() < 2 || ending.front() != '.' || ending == ".jsonl" || ending == ".ndjson" ||
       !formats().emplace(ending, std::move(make)).second)
-    fail("'{}' cannot be registered as the ending of a file format: it is taken, or no ending such as \".csv\"", ending);
+    fail(
+        "'{}' cannot be registered as the ending of a file format: it is taken, or no ending such as "
+        "\".csv\"",
+        ending);
 }
 
 std::vector<SourceFile> find_source_files(FileSystem& fs, const std::vector<std::string>& paths) {
@@ -179,8 +183,10 @@ struct DocumentReader::State {
   void open() {
     map = fs.map(files[file].path);
     rest = {reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size()};
-    if (!files[file].format.empty()) reader = formats().at(files[file].format)(rest, files[file].path);
-    else if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+    if (!files[file].format.empty())
+      reader = formats().at(files[file].format)(rest, files[file].path);
+    else if (rest.starts_with("\xEF\xBB\xBF"))
+      rest.remove_prefix(3);
     line = 0;
   }
   std::string_view take(size_t size, size_t separator) {
@@ -242,8 +248,8 @@ DocumentReader::DocumentReader(FileSystem& fs, std::vector<SourceFile> files, So
   if (state_->options.field.empty()) throw Error("the JSONL field name is empty");
   for (const SourceFile& f : state_->files)
     if (!state_->options.prompt_field.empty() && !f.json_lines)
-      throw Error(fmt::format("'{}' is plain text, but prompt_field = \"{}\" takes prompts from JSONL rows", f.path,
-                              state_->options.prompt_field),
+      throw Error(fmt::format("'{}' is plain text, but prompt_field = \"{}\" takes prompts from JSONL rows",
+                              f.path, state_->options.prompt_field),
                   "give plain text and rows with prompts as two sources");
 }
 

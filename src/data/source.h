@@ -43,7 +43,8 @@ class FileReader {
   virtual bool next(std::string_view& document) = 0;
 };
 /// `content` lives as long as the reader; `path` is for messages.
-using FileReaderMaker = std::function<std::unique_ptr<FileReader>(std::string_view content, const std::string& path)>;
+using FileReaderMaker =
+    std::function<std::unique_ptr<FileReader>(std::string_view content, const std::string& path)>;
 /// Files whose names end in `ending` (".csv") are read by what `make` returns. Before any source is read; not thread-safe.
 /// Error for an ending that is taken.
 void register_file_format(const std::string& ending, FileReaderMaker make);

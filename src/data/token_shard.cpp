@@ -36,8 +36,8 @@ int64_t bitmap_bytes(int64_t tokens, bool prompts) {
 }
 
 int64_t shard_file_bytes(int64_t tokens, int64_t documents, int64_t token_bytes, bool prompts) {
-  return static_cast<int64_t>(sizeof(ShardHeader)) + padded(tokens * token_bytes) + bitmap_bytes(tokens, prompts) +
-         (documents + 1) * 8;
+  return static_cast<int64_t>(sizeof(ShardHeader)) + padded(tokens * token_bytes) +
+         bitmap_bytes(tokens, prompts) + (documents + 1) * 8;
 }
 
 template <class T>
@@ -197,7 +197,8 @@ void Shard::read(int64_t begin, std::span<int32_t> out) const {
 
 bool Shard::learnt(int64_t token) const {
   INGOT_CHECK(token >= 0 && token < tokens_, "token = {} of {}", token, tokens_);
-  return learnt_ == nullptr || (learnt_[token / 8] >> static_cast<int>(token % 8) & std::byte{1}) != std::byte{0};
+  return learnt_ == nullptr ||
+         (learnt_[token / 8] >> static_cast<int>(token % 8) & std::byte{1}) != std::byte{0};
 }
 
 int64_t Shard::document_begin(int64_t document) const {

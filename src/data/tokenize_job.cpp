@@ -24,7 +24,8 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
     fail("validation_fraction is {}, expected at least 0 and below 1", o.validation_fraction);
   if (o.shard_tokens < 1) fail("shard_tokens is {}, expected at least 1", o.shard_tokens);
   if (!o.source.prompt_field.empty() && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
-    throw Error("a validation tail would cut a row between its prompt and its answer", "hold out whole rows: tail_validation = false");
+    throw Error("a validation tail would cut a row between its prompt and its answer",
+                "hold out whole rows: tail_validation = false");
   INGOT_CHECK(t.encode && t.vocabulary >= 1 && t.vocabulary <= INT32_MAX && t.eos < t.vocabulary);
   INGOT_CHECK(t.hash.size() == 32, "tokenizer hash '{}'", t.hash);
 }
@@ -32,7 +33,8 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
 std::string describe(const TokenizeOptions& o) {
   const char* splits[] = {"whole file", "blank line", "marker"};
   const char* sides[] = {"document hash", "tail"};
-  const std::string prompt = o.source.prompt_field.empty() ? "" : fmt::format(" after the prompt '{}'", o.source.prompt_field);
+  const std::string prompt =
+      o.source.prompt_field.empty() ? "" : fmt::format(" after the prompt '{}'", o.source.prompt_field);
   return fmt::format("documents: {}{}; field '{}'{}; validation {} by {}; shards of {} tokens",
                      splits[static_cast<int>(o.source.split)],
                      o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "",
@@ -64,8 +66,8 @@ std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std
 /// The shards of one split, written as documents arrive.
 class SplitWriter {
  public:
-  SplitWriter(FileSystem& fs, std::string folder, std::string split,
-              const TokenizeOptions& options, const TokenizerView& tokenizer)
+  SplitWriter(FileSystem& fs, std::string folder, std::string split, const TokenizeOptions& options,
+              const TokenizerView& tokenizer)
       : fs_(fs),
         folder_(std::move(folder)),
         dataset_(options.name),
@@ -258,9 +260,10 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   Encoder encoder(tokenizer, train, validation);
   encode_all(fs, files, options, encoder, progress);
   if (encoder.documents() == 0)
-    throw Error(fmt::format("source '{}' holds no text: no document in {} file{}, the first is '{}'", options.name, files.size(),
-                            files.size() == 1 ? "" : "s", files.empty() ? "" : files.front().path),
-                "check the files and the document separator");
+    throw Error(
+        fmt::format("source '{}' holds no text: no document in {} file{}, the first is '{}'", options.name,
+                    files.size(), files.size() == 1 ? "" : "s", files.empty() ? "" : files.front().path),
+        "check the files and the document separator");
   m.splits.push_back(train.finish());
   if (options.validation_fraction > 0) m.splits.push_back(validation.finish());
   refuse_empty(m, options);

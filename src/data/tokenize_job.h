@@ -19,9 +19,9 @@ struct TokenizerView {
   std::function<void(std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens)>
       encode;
   int64_t vocabulary = 0;
-  int64_t eos = -1;  ///< appended to every document; -1: nothing is appended
+  int64_t eos = -1;        ///< appended to every document; -1: nothing is appended
   bool eos_first = false;  ///< it stands before the document instead
-  std::string hash;  ///< 32 hex digits over everything that determines the encoding
+  std::string hash;        ///< 32 hex digits over everything that determines the encoding
 };
 
 /// Which text is held out for validation.

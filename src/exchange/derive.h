@@ -22,9 +22,11 @@ std::vector<double> moving_average_weights(size_t n, double decay);
 /// f32, in the new folder `out`. Tokenizer and small files are the last model's. Returns the checkpoint's path. Error for
 /// fewer than two models, weights that are not positive, different architectures or tokenizers, adapters, a value that is
 /// not finite, where `out` holds a model already. Memory: one f32 copy of the weights.
-std::string average_models(FileSystem& fs, const std::vector<std::string>& models, std::vector<double> weights, const std::string& out);
+std::string average_models(FileSystem& fs, const std::vector<std::string>& models,
+                           std::vector<double> weights, const std::string& out);
 
 /// models/upcycle.h from one folder to another. Memory: both models in f32.
-std::string upcycle_model(FileSystem& fs, const std::string& dense, const UpcycleOptions& options, uint64_t seed, const std::string& out);
+std::string upcycle_model(FileSystem& fs, const std::string& dense, const UpcycleOptions& options,
+                          uint64_t seed, const std::string& out);
 
 }  // namespace ingot

@@ -13,9 +13,10 @@ struct ExportReport {
   std::string family;
   std::vector<std::string> files;  ///< names of weight files
   size_t tensors = 0;
-  int64_t bytes = 0;          ///< of tensor data
-  std::string statistics;     ///< a table, for people
-  std::vector<std::string> notes;  ///< what a person should know (a tokenizer that is missing, a type that was changed)
+  int64_t bytes = 0;       ///< of tensor data
+  std::string statistics;  ///< a table, for people
+  std::vector<std::string>
+      notes;  ///< what a person should know (a tokenizer that is missing, a type that was changed)
 };
 
 struct HuggingfaceExportOptions {
@@ -39,10 +40,12 @@ struct GgufExportOptions {
 
 /// Writes the GGUF v3 file `out` for llama.cpp (architectures: gguf_model.h). Error for families that it does not know, for
 /// options that it would compute differently, for a tokenizer whose splitting it does not know, where `out` exists.
-ExportReport export_gguf(FileSystem& fs, const StoredModel& model, const std::string& out, const GgufExportOptions& options = {});
+ExportReport export_gguf(FileSystem& fs, const StoredModel& model, const std::string& out,
+                         const GgufExportOptions& options = {});
 
 /// One external tensor out of a checkpoint, dense, with its adapter merged into it (W + scale B A, in double), in the given type (f32, bf16 or f64); reads only the rows that hold it.
-std::vector<std::byte> read_external(const CheckpointReader& reader, const Decoder& decoder, const ExternalTensor& e, DType as);
+std::vector<std::byte> read_external(const CheckpointReader& reader, const Decoder& decoder,
+                                     const ExternalTensor& e, DType as);
 /// The type in which a checkpoint stores it.
 DType stored_type(const CheckpointReader& reader, const Decoder& decoder, const ExternalTensor& e);
 

@@ -22,7 +22,8 @@ std::string pre_tokenizer_of(const TokenizerSpec& spec) {
                                      {"deepseek-v3", "deepseek-v3"}}) {
     TokenizerSpec known;
     set_pattern(known, ours);
-    if (known.splits == spec.splits && known.gpt2_split == spec.gpt2_split && !spec.add_prefix_space) return theirs;
+    if (known.splits == spec.splits && known.gpt2_split == spec.gpt2_split && !spec.add_prefix_space)
+      return theirs;
   }
   throw Error("llama.cpp does not know how this tokenizer splits text, and a GGUF file cannot say it",
               "it knows the patterns gpt2, llama3, qwen2, o200k and deepseek-v3");
@@ -30,16 +31,21 @@ std::string pre_tokenizer_of(const TokenizerSpec& spec) {
 
 std::string chat_template(FileSystem& fs, const StoredModel& m) {
   if (m.small_files.empty()) return "";
-  if (fs.exists(m.small_files + "/chat_template.jinja")) return fs.read(m.small_files + "/chat_template.jinja");
+  if (fs.exists(m.small_files + "/chat_template.jinja"))
+    return fs.read(m.small_files + "/chat_template.jinja");
   if (!fs.exists(m.small_files + "/tokenizer_config.json")) return "";
   const auto j = nlohmann::json::parse(fs.read(m.small_files + "/tokenizer_config.json"), nullptr, false);
-  return j.is_object() && j.contains("chat_template") && j["chat_template"].is_string() ? j["chat_template"].get<std::string>() : "";
+  return j.is_object() && j.contains("chat_template") && j["chat_template"].is_string()
+             ? j["chat_template"].get<std::string>()
+             : "";
 }
 
-void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, const Tokenizer& t, ExportReport& report) {
+void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, const Tokenizer& t,
+                        ExportReport& report) {
   const TokenizerSpec& spec = t.spec();
   if (spec.model != TokenizerSpec::Model::bpe)
-    throw Error("a character tokenizer has no counterpart in llama.cpp", "train with tokenizer.kind = \"bpe\"");
+    throw Error("a character tokenizer has no counterpart in llama.cpp",
+                "train with tokenizer.kind = \"bpe\"");
   enum TokenType : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
   const auto size = static_cast<size_t>(m.config.vocab);
   std::vector<std::string> tokens = spec.vocabulary;
@@ -57,9 +63,12 @@ void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, con
     merges.push_back(spec.vocabulary[static_cast<size_t>(a)] + " " + spec.vocabulary[static_cast<size_t>(b)]);
   const std::string pre = pre_tokenizer_of(spec);
   if (spec.ignore_merges != (pre == "llama-bpe"))
-    report.notes.push_back(fmt::format("llama.cpp's '{}' {} merges for words that are tokens; ids may differ for such words", pre,
-                                       pre == "llama-bpe" ? "ignores" : "applies"));
-  if (spec.nfc) report.notes.push_back("llama.cpp does not normalise text (NFC); ids may differ for text that is not normalised");
+    report.notes.push_back(
+        fmt::format("llama.cpp's '{}' {} merges for words that are tokens; ids may differ for such words",
+                    pre, pre == "llama-bpe" ? "ignores" : "applies"));
+  if (spec.nfc)
+    report.notes.push_back(
+        "llama.cpp does not normalise text (NFC); ids may differ for text that is not normalised");
   w.add("tokenizer.ggml.model", std::string("gpt2"));
   w.add("tokenizer.ggml.pre", pre);
   w.add("tokenizer.ggml.tokens", tokens);
@@ -79,10 +88,13 @@ GgmlType type_of(const GgufTensor& item, GgufType wanted) {
   return wanted == GgufType::f32 ? GgmlType::f32 : wanted == GgufType::f16 ? GgmlType::f16 : GgmlType::bf16;
 }
 
-uint32_t file_type(GgufType t) { return t == GgufType::f32 ? 0 : t == GgufType::f16 ? 1 : t == GgufType::q8_0 ? 7 : 32; }
+uint32_t file_type(GgufType t) {
+  return t == GgufType::f32 ? 0 : t == GgufType::f16 ? 1 : t == GgufType::q8_0 ? 7 : 32;
+}
 
 /// Bytes of one tensor in its type; refuses what is not finite.
-std::vector<std::byte> bytes_of(const StoredModel& m, const Decoder& decoder, const GgufTensor& item, GgmlType type, StatisticsTable& table) {
+std::vector<std::byte> bytes_of(const StoredModel& m, const Decoder& decoder, const GgufTensor& item,
+                                GgmlType type, StatisticsTable& table) {
   std::vector<float> values = item.values;
   for (const ExternalTensor& part : item.parts) {
     const std::vector<std::byte> raw = read_external(m.reader, decoder, part, DType::f32);
@@ -100,15 +112,18 @@ std::vector<std::byte> bytes_of(const StoredModel& m, const Decoder& decoder, co
 
 }  // namespace
 
-ExportReport export_gguf(FileSystem& fs, const StoredModel& m, const std::string& out, const GgufExportOptions& options) {
-  if (fs.exists(out)) throw Error(fmt::format("'{}' exists already", out), "choose another file, or delete this one");
+ExportReport export_gguf(FileSystem& fs, const StoredModel& m, const std::string& out,
+                         const GgufExportOptions& options) {
+  if (fs.exists(out))
+    throw Error(fmt::format("'{}' exists already", out), "choose another file, or delete this one");
   ExportReport report;
   const std::string arch = report.family = gguf_architecture(m.config);
   const Decoder decoder(m.config);
   GgufWriter w;
   w.add("general.architecture", arch);
   w.add("general.type", std::string("model"));
-  w.add("general.name", options.name.empty() ? m.folder.substr(m.folder.find_last_of('/') + 1) : options.name);
+  w.add("general.name",
+        options.name.empty() ? m.folder.substr(m.folder.find_last_of('/') + 1) : options.name);
   w.add("general.file_type", file_type(options.type));
   if (options.type == GgufType::q8_0) w.add("general.quantization_version", uint32_t{2});
   add_gguf_model_keys(w, m.config, arch);
@@ -123,7 +138,8 @@ ExportReport export_gguf(FileSystem& fs, const StoredModel& m, const std::string
   for (const GgufTensor& item : items) {
     types.push_back(type_of(item, options.type));
     if (options.type == GgufType::q8_0 && types.back() == GgmlType::f16)
-      report.notes.push_back(fmt::format("'{}' {} stays F16: its rows are no multiple of 32", item.name, item.shape.str()));
+      report.notes.push_back(
+          fmt::format("'{}' {} stays F16: its rows are no multiple of 32", item.name, item.shape.str()));
     w.add_tensor(item.name, item.shape, types.back());
     report.bytes += ggml_bytes(types.back(), item.shape);
   }

@@ -28,7 +28,8 @@ struct WeightFile {
 };
 
 /// Tensors in order, a new file where the next one would exceed the limit.
-std::vector<WeightFile> divide(const std::vector<ExternalTensor>& externals, const std::vector<DType>& types, int64_t limit) {
+std::vector<WeightFile> divide(const std::vector<ExternalTensor>& externals, const std::vector<DType>& types,
+                               int64_t limit) {
   std::vector<WeightFile> files(1);
   for (size_t i = 0; i < externals.size(); ++i) {
     const ExternalTensor& e = externals[i];
@@ -40,12 +41,14 @@ std::vector<WeightFile> divide(const std::vector<ExternalTensor>& externals, con
     f.bytes += bytes;
   }
   for (size_t i = 0; i < files.size(); ++i)
-    files[i].name = files.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    files[i].name = files.size() == 1 ? "model.safetensors"
+                                      : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
   return files;
 }
 
-void write_weights(FileSystem& fs, const std::string& folder, const CheckpointReader& reader, const Decoder& decoder,
-                   const WeightFile& f, StatisticsTable& statistics, Progress& progress, int64_t& done) {
+void write_weights(FileSystem& fs, const std::string& folder, const CheckpointReader& reader,
+                   const Decoder& decoder, const WeightFile& f, StatisticsTable& statistics,
+                   Progress& progress, int64_t& done) {
   const SafetensorsLayout layout = layout_safetensors(f.items, {{"format", "pt"}});
   const auto file = fs.create(folder + "/" + f.name);
   file->append(layout.header.data(), layout.header.size());
@@ -54,8 +57,8 @@ void write_weights(FileSystem& fs, const std::string& folder, const CheckpointRe
     const std::vector<std::byte> data = read_external(reader, decoder, e, f.items[i].dtype);
     const TensorStatistics s = measure(data, safetensors_name(f.items[i].dtype));
     if (s.first_bad >= 0)
-      throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite (element {} of '{}')", reader.path(),
-                              stored_name(decoder, e), s.first_bad, e.name),
+      throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite (element {} of '{}')",
+                              reader.path(), stored_name(decoder, e), s.first_bad, e.name),
                   "this checkpoint cannot be used; go back to an older one");
     statistics.add(e.name, s);
     file->append(data.data(), data.size());
@@ -73,7 +76,8 @@ std::string index_of(const std::vector<WeightFile>& files, int64_t bytes) {
 }
 
 /// generation_config.json: the model's own, completed by the ids that stop generation.
-std::string generation_config(FileSystem& fs, const StoredModel& m, const TokenRoles& roles, const std::string& config) {
+std::string generation_config(FileSystem& fs, const StoredModel& m, const TokenRoles& roles,
+                              const std::string& config) {
   const std::string own = m.small_files + "/generation_config.json";
   const std::string text = !m.small_files.empty() && fs.exists(own) ? fs.read(own) : "{}";
   require_shallow_json(text, own);
@@ -84,8 +88,10 @@ std::string generation_config(FileSystem& fs, const StoredModel& m, const TokenR
                                  {"eos_token_id", roles.eos},
                                  {"pad_token_id", roles.pad}}) {
     if (j.contains(name) && !j[name].is_null()) continue;
-    if (c.contains(name) && !c[name].is_null()) j[name] = c[name];
-    else if (id) j[name] = *id;
+    if (c.contains(name) && !c[name].is_null())
+      j[name] = c[name];
+    else if (id)
+      j[name] = *id;
   }
   return j.dump(2) + "\n";
 }
@@ -103,14 +109,17 @@ HuggingfaceLayout layout_of(FileSystem& fs, const StoredModel& m) {
 }
 
 /// The tokenizer's files; roles of its tokens.
-TokenRoles write_tokenizer(FileSystem& fs, const StoredModel& m, const std::string& given, const std::string& to, ExportReport& report) {
+TokenRoles write_tokenizer(FileSystem& fs, const StoredModel& m, const std::string& given,
+                           const std::string& to, ExportReport& report) {
   const bool own_files = given.empty() && !m.small_files.empty();
   if (own_files) {
     copy_small_files(fs, m.small_files, to);
-    for (const char* written_here : {"/config.json", "/generation_config.json"}) fs.remove_all(to + written_here);
+    for (const char* written_here : {"/config.json", "/generation_config.json"})
+      fs.remove_all(to + written_here);
   }
   if (stored_tokenizer_hash(m.reader).empty() && given.empty()) {
-    report.notes.push_back("the model came without a tokenizer that this program reads: its files, if any, go along unchecked");
+    report.notes.push_back(
+        "the model came without a tokenizer that this program reads: its files, if any, go along unchecked");
     return {};
   }
   const Tokenizer t = load_tokenizer(m, given);
@@ -122,12 +131,15 @@ TokenRoles write_tokenizer(FileSystem& fs, const StoredModel& m, const std::stri
 DType main_type(const std::vector<ExternalTensor>& externals, const std::vector<DType>& types) {
   std::map<DType, int64_t> bytes;
   for (size_t i = 0; i < types.size(); ++i) bytes[types[i]] += externals[i].shape.numel() * size_of(types[i]);
-  return std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+  return std::max_element(bytes.begin(), bytes.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 }  // namespace
 
-std::vector<std::byte> read_external(const CheckpointReader& reader, const Decoder& decoder, const ExternalTensor& e, DType as) {
+std::vector<std::byte> read_external(const CheckpointReader& reader, const Decoder& decoder,
+                                     const ExternalTensor& e, DType as) {
   const std::string name = stored_name(decoder, e);
   const auto stored = reader.tensors().find(name);
   if (stored == reader.tensors().end()) fail("'{}' holds no tensor '{}'", reader.path(), name);
@@ -151,12 +163,15 @@ std::vector<std::byte> read_external(const CheckpointReader& reader, const Decod
 
 DType stored_type(const CheckpointReader& reader, const Decoder& decoder, const ExternalTensor& e) {
   const auto stored = reader.tensors().find(stored_name(decoder, e));
-  if (stored == reader.tensors().end()) fail("'{}' holds no tensor '{}'", reader.path(), stored_name(decoder, e));
+  if (stored == reader.tensors().end())
+    fail("'{}' holds no tensor '{}'", reader.path(), stored_name(decoder, e));
   return stored->second.meta.dtype;
 }
 
-ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std::string& out, const HuggingfaceExportOptions& options) {
-  if (fs.exists(out)) throw Error(fmt::format("'{}' exists already", out), "choose another folder, or delete this one");
+ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std::string& out,
+                                const HuggingfaceExportOptions& options) {
+  if (fs.exists(out))
+    throw Error(fmt::format("'{}' exists already", out), "choose another folder, or delete this one");
   const Decoder decoder(m.config);
   const HuggingfaceLayout layout = layout_of(fs, m);
   const std::vector<ExternalTensor> externals = huggingface_tensors(decoder, layout);
@@ -177,7 +192,8 @@ ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std:
   notes.bos = roles.bos.value_or(-1);
   notes.eos = roles.eos.value_or(-1);
   notes.pad = roles.pad.value_or(-1);
-  if (!m.small_files.empty() && fs.exists(m.small_files + "/config.json")) notes.original = fs.read(m.small_files + "/config.json");
+  if (!m.small_files.empty() && fs.exists(m.small_files + "/config.json"))
+    notes.original = fs.read(m.small_files + "/config.json");
   const std::string config = huggingface_config(without_adapters(m.config), layout, notes);
   write_file_atomically(fs, partial + "/config.json", config);
   write_file_atomically(fs, partial + "/generation_config.json", generation_config(fs, m, roles, config));
@@ -190,7 +206,8 @@ ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std:
     report.files.push_back(f.name);
   }
   progress.finish();
-  if (files.size() > 1) write_file_atomically(fs, partial + "/model.safetensors.index.json", index_of(files, total));
+  if (files.size() > 1)
+    write_file_atomically(fs, partial + "/model.safetensors.index.json", index_of(files, total));
   fs.sync_folder(partial);
   fs.rename(partial, out);
   report.tensors = externals.size();

@@ -22,7 +22,9 @@ void put_text(std::string& out, const std::string& text) {
   put(out, static_cast<uint64_t>(text.size()));
   out += text;
 }
-size_t padded(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+size_t padded(size_t n) {
+  return (n + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 void quantize_block(const float* x, std::byte* out) {
   float largest = 0;
@@ -30,17 +32,22 @@ void quantize_block(const float* x, std::byte* out) {
   const float d = largest / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
   const uint16_t scale = to_half(d);
   std::memcpy(out, &scale, 2);
-  for (int64_t i = 0; i < kBlock; ++i) out[2 + i] = static_cast<std::byte>(static_cast<int8_t>(std::round(x[i] * inverse)));
+  for (int64_t i = 0; i < kBlock; ++i)
+    out[2 + i] = static_cast<std::byte>(static_cast<int8_t>(std::round(x[i] * inverse)));
 }
 
 }  // namespace
 
 const char* name_of(GgmlType type) {
   switch (type) {
-    case GgmlType::f32: return "F32";
-    case GgmlType::f16: return "F16";
-    case GgmlType::q8_0: return "Q8_0";
-    case GgmlType::bf16: return "BF16";
+    case GgmlType::f32:
+      return "F32";
+    case GgmlType::f16:
+      return "F16";
+    case GgmlType::q8_0:
+      return "Q8_0";
+    case GgmlType::bf16:
+      return "BF16";
   }
   return "?";
 }
@@ -58,13 +65,15 @@ std::vector<std::byte> to_ggml(GgmlType type, const float* values, int64_t count
     return out;
   }
   if (type == GgmlType::q8_0) {
-    for (int64_t b = 0; b < count / kBlock; ++b) quantize_block(values + b * kBlock, out.data() + b * kBlockBytes);
+    for (int64_t b = 0; b < count / kBlock; ++b)
+      quantize_block(values + b * kBlock, out.data() + b * kBlockBytes);
     return out;
   }
   for (int64_t i = 0; i < count; ++i) {
     const uint16_t bits = type == GgmlType::bf16 ? to_bf16(values[i]).bits : to_half(values[i]);
     if (type == GgmlType::f16 && (bits & 0x7FFFu) == 0x7C00u)
-      throw Error(fmt::format("tensor '{}' holds {}, which F16 cannot", name, values[i]), "use --dtype=bf16 or f32");
+      throw Error(fmt::format("tensor '{}' holds {}, which F16 cannot", name, values[i]),
+                  "use --dtype=bf16 or f32");
     std::memcpy(out.data() + 2 * i, &bits, 2);
   }
   return out;
@@ -105,11 +114,13 @@ void GgufWriter::add(const std::string& name, const std::vector<int32_t>& values
 }
 
 void GgufWriter::add_tensor(const std::string& name, const Shape& shape, GgmlType type) {
-  INGOT_CHECK(name.size() < 64 && shape.rank() >= 1 && shape.rank() <= 4, "tensor '{}' {}", name, shape.str());
+  INGOT_CHECK(name.size() < 64 && shape.rank() >= 1 && shape.rank() <= 4, "tensor '{}' {}", name,
+              shape.str());
   tensors_.push_back({name, shape, type});
 }
 
-void GgufWriter::write(FileSystem& fs, const std::string& path, const std::function<std::vector<std::byte>(size_t)>& data) const {
+void GgufWriter::write(FileSystem& fs, const std::string& path,
+                       const std::function<std::vector<std::byte>(size_t)>& data) const {
   std::string head = "GGUF";
   put(head, uint32_t{3});
   put(head, static_cast<int64_t>(tensors_.size()));
@@ -131,7 +142,8 @@ void GgufWriter::write(FileSystem& fs, const std::string& path, const std::funct
   const std::string zeros(kAlignment, '\0');
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const std::vector<std::byte> bytes = data(i);
-    INGOT_CHECK(static_cast<int64_t>(bytes.size()) == ggml_bytes(tensors_[i].type, tensors_[i].shape), "'{}'", tensors_[i].name);
+    INGOT_CHECK(static_cast<int64_t>(bytes.size()) == ggml_bytes(tensors_[i].type, tensors_[i].shape), "'{}'",
+                tensors_[i].name);
     file->append(bytes.data(), bytes.size());
     file->append(zeros.data(), padded(bytes.size()) - bytes.size());
   }

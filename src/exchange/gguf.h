@@ -32,7 +32,8 @@ class GgufWriter {
   /// A tensor, extents outermost first as everywhere here (at most four); name of at most 63 bytes.
   void add_tensor(const std::string& name, const Shape& shape, GgmlType type);
   /// Writes all; `data(i)` gives the bytes of tensor i, asked once each, in order. `path` is the complete file or absent.
-  void write(FileSystem& fs, const std::string& path, const std::function<std::vector<std::byte>(size_t)>& data) const;
+  void write(FileSystem& fs, const std::string& path,
+             const std::function<std::vector<std::byte>(size_t)>& data) const;
 
  private:
   struct Entry {

@@ -13,9 +13,10 @@ namespace {
 class Items {
  public:
   explicit Items(const Decoder& d) : decoder_(d) {}
-  void add(const std::string& name, const std::string& ours, Shape shape, std::vector<int64_t> stride, int64_t offset = 0,
-           bool exact = false) {
-    items_.push_back({name, shape, {part(name, ours, shape, std::move(stride), offset)}, {}, exact || shape.rank() == 1});
+  void add(const std::string& name, const std::string& ours, Shape shape, std::vector<int64_t> stride,
+           int64_t offset = 0, bool exact = false) {
+    items_.push_back(
+        {name, shape, {part(name, ours, shape, std::move(stride), offset)}, {}, exact || shape.rank() == 1});
   }
   void whole(const std::string& name, const std::string& ours, bool exact = false) {
     const Shape& s = shape_of(ours);
@@ -30,15 +31,16 @@ class Items {
     add(name, ours, {count, s[1]}, {s[1], 1}, begin * s[1]);
   }
   /// Rows of `heads` heads of width `k`, rotated pairs side by side: (0, k/2, 1, k/2 + 1, ...), as arch llama rotates them.
-  void interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads, int64_t k) {
+  void interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads,
+                        int64_t k) {
     const Shape& s = shape_of(ours);
     const int64_t d = s.rank() == 1 ? 1 : s[1];
     add(name, ours, {heads, k / 2, 2, d}, {k * d, d, k / 2 * d, 1}, begin * d, s.rank() == 1);
     items_.back().shape = s.rank() == 1 ? Shape{heads * k} : Shape{heads * k, d};
   }
   /// The same where only the last `rotated` rows of a head rotate, after `plain` ones.
-  void half_interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads, int64_t plain,
-                             int64_t rotated) {
+  void half_interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads,
+                             int64_t plain, int64_t rotated) {
     const int64_t d = shape_of(ours)[1];
     GgufTensor t{name, {heads * (plain + rotated), d}, {}, {}};
     for (int64_t h = 0; h < heads; ++h) {
@@ -68,7 +70,8 @@ class Items {
     INGOT_CHECK(p >= 0, "no parameter '{}'", ours);
     return p;
   }
-  ExternalTensor part(const std::string& name, const std::string& ours, Shape shape, std::vector<int64_t> stride, int64_t offset) {
+  ExternalTensor part(const std::string& name, const std::string& ours, Shape shape,
+                      std::vector<int64_t> stride, int64_t offset) {
     return {name, shape, index(ours), -1, offset, std::move(stride)};
   }
   const Decoder& decoder_;
@@ -118,9 +121,12 @@ void grouped_attention_items(const ModelConfig& m, Items& n, int64_t l, bool int
 void latent_attention_items(const ModelConfig& m, Items& n, int64_t l) {
   const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.attention.", l);
   const MlaConfig& a = m.mla;
-  const auto rotated_rows = [&](const char* name, const char* ours, int64_t begin, int64_t heads, int64_t plain) {
-    if (m.interleaved_rope) n.rows(e + name, o + ours, begin, heads * (plain + a.rope_width));
-    else n.half_interleaved_rows(e + name, o + ours, begin, heads, plain, a.rope_width);
+  const auto rotated_rows = [&](const char* name, const char* ours, int64_t begin, int64_t heads,
+                                int64_t plain) {
+    if (m.interleaved_rope)
+      n.rows(e + name, o + ours, begin, heads * (plain + a.rope_width));
+    else
+      n.half_interleaved_rows(e + name, o + ours, begin, heads, plain, a.rope_width);
   };
   if (a.q_rank > 0) {
     n.rows(e + "attn_q_a.weight", o + "down.weight", 0, a.q_rank);
@@ -131,7 +137,8 @@ void latent_attention_items(const ModelConfig& m, Items& n, int64_t l) {
   n.whole(e + "attn_kv_a_norm.weight", o + "kv_norm.weight");
   const int64_t c = a.kv_rank, head = (a.nope_width + a.value_width) * c;
   n.add(e + "attn_k_b.weight", o + "kv_up.weight", {m.heads, c, a.nope_width}, {head, 1, c});
-  n.add(e + "attn_v_b.weight", o + "kv_up.weight", {m.heads, a.value_width, c}, {head, c, 1}, a.nope_width * c);
+  n.add(e + "attn_v_b.weight", o + "kv_up.weight", {m.heads, a.value_width, c}, {head, c, 1},
+        a.nope_width * c);
   n.whole(e + "attn_output.weight", o + "out.weight");
 }
 
@@ -156,7 +163,8 @@ std::vector<float> frequency_divisors(const ModelConfig& m) {
   std::vector<float> divisors;
   for (int64_t i = 0; i < m.key_width() / 2; ++i) {
     const double length = 2 * std::numbers::pi * std::pow(m.rope_theta, 2 * static_cast<double>(i) / k);
-    const double smooth = std::clamp((original / length - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
+    const double smooth = std::clamp(
+        (original / length - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
     divisors.push_back(static_cast<float>(1 / ((1 - smooth) / s.factor + smooth)));
   }
   return divisors;
@@ -169,8 +177,10 @@ void llama_items(const ModelConfig& m, Items& n, const std::string& arch) {
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.", l);
     n.whole(e + "attn_norm.weight", o + "attention_norm.weight");
-    if (m.is_mla()) latent_attention_items(m, n, l);
-    else grouped_attention_items(m, n, l, interleaved);
+    if (m.is_mla())
+      latent_attention_items(m, n, l);
+    else
+      grouped_attention_items(m, n, l, interleaved);
     n.whole(e + "ffn_norm.weight", o + "mlp_norm.weight");
     if (m.is_moe(l)) {
       expert_items(m, n, l);
@@ -181,13 +191,16 @@ void llama_items(const ModelConfig& m, Items& n, const std::string& arch) {
     n.whole(e + "ffn_down.weight", o + "mlp.down.weight");
   }
   n.whole("output_norm.weight", "final_norm.weight");
-  if (!m.tied) n.whole("output.weight", "lm_head.weight");
-  else if (arch == "dots1") n.whole("output.weight", "embed.weight");  // it knows no tied ones
+  if (!m.tied)
+    n.whole("output.weight", "lm_head.weight");
+  else if (arch == "dots1")
+    n.whole("output.weight", "embed.weight");  // it knows no tied ones
 }
 
 constexpr std::pair<const char*, const char*> kArchitectures[] = {
-    {"deepseek_v3", "deepseek2"}, {"dots1", "dots1"}, {"gpt2", "gpt2"},          {"llama", "llama"},    {"mistral", "llama"},
-    {"mixtral", "llama"},         {"qwen3", "qwen3"}, {"qwen3_moe", "qwen3moe"}, {"smollm3", "smollm3"}};
+    {"deepseek_v3", "deepseek2"}, {"dots1", "dots1"},        {"gpt2", "gpt2"},
+    {"llama", "llama"},           {"mistral", "llama"},      {"mixtral", "llama"},
+    {"qwen3", "qwen3"},           {"qwen3_moe", "qwen3moe"}, {"smollm3", "smollm3"}};
 
 /// Of layers 3, 7, 11, ... and of no other, the rotation is left out.
 bool every_fourth_stands_still(const ModelConfig& m) {
@@ -202,10 +215,14 @@ void refuse_rotations(const ModelConfig& m, const std::string& arch, const Refus
   const RopeScalingConfig& s = m.rope_scaling;
   const bool yarn = s.kind == RopeScalingKind::yarn, deepseek = arch == "deepseek2";
   refuse(arch == "smollm3" && !every_fourth_stands_still(m),
-         "there every fourth layer stands still and the others rotate (rope_pattern = \"RRRN\"); here it is another pattern");
-  refuse(s.kind == RopeScalingKind::llama3 && arch != "llama", "its rotation is scaled as Llama 3's, which only arch llama knows");
-  refuse(s.kind == RopeScalingKind::linear && deepseek, "its rotation is scaled linearly, which changes arch deepseek2's attention scale");
-  refuse(yarn && (s.beta_fast != 32 || s.beta_slow != 1), "YaRN's ramp is fixed there: beta_fast = 32 and beta_slow = 1");
+         "there every fourth layer stands still and the others rotate (rope_pattern = \"RRRN\"); here it is "
+         "another pattern");
+  refuse(s.kind == RopeScalingKind::llama3 && arch != "llama",
+         "its rotation is scaled as Llama 3's, which only arch llama knows");
+  refuse(s.kind == RopeScalingKind::linear && deepseek,
+         "its rotation is scaled linearly, which changes arch deepseek2's attention scale");
+  refuse(yarn && (s.beta_fast != 32 || s.beta_slow != 1),
+         "YaRN's ramp is fixed there: beta_fast = 32 and beta_slow = 1");
   refuse(yarn && s.factor <= 1, "YaRN's factor must be above 1 there");
   refuse(yarn && s.mscale_all_dim != 0 && !deepseek, "YaRN's mscale_all_dim is known to arch deepseek2 only");
 }
@@ -219,15 +236,21 @@ void add_yarn_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch)
   if (arch == "deepseek2") {
     const double s = m.attention_scale_of() * std::sqrt(static_cast<double>(m.key_width()));
     multiplier = (std::sqrt(s) / r - 1) / std::log(m.rope_scaling.factor);
-    if (std::abs(multiplier) < 1e-9) multiplier = 0;
-    else attn_factor = r;
+    if (std::abs(multiplier) < 1e-9)
+      multiplier = 0;
+    else
+      attn_factor = r;
   }
-  w.add(arch + ".rope.scaling.original_context_length", static_cast<uint32_t>(m.rope_scaling.original_context));
-  if (std::abs(attn_factor - 1) > 1e-9) w.add(arch + ".rope.scaling.attn_factor", static_cast<float>(attn_factor));
+  w.add(arch + ".rope.scaling.original_context_length",
+        static_cast<uint32_t>(m.rope_scaling.original_context));
+  if (std::abs(attn_factor - 1) > 1e-9)
+    w.add(arch + ".rope.scaling.attn_factor", static_cast<float>(attn_factor));
   if (multiplier != 0) w.add(arch + ".rope.scaling.yarn_log_multiplier", static_cast<float>(multiplier));
 }
 
-uint32_t u32(int64_t n) { return static_cast<uint32_t>(n); }
+uint32_t u32(int64_t n) {
+  return static_cast<uint32_t>(n);
+}
 
 void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
   const auto key = [&](const char* name) { return arch + "." + name; };
@@ -276,25 +299,32 @@ std::string gguf_architecture(const ModelConfig& m) {
   const HuggingfaceLayout layout = huggingface_layout(m);
   huggingface_config(m, layout, {});  // refuses what the family itself cannot express
   const std::string& f = layout.family;
-  const auto found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [&](const auto& a) { return f == a.first; });
+  const auto found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                                  [&](const auto& a) { return f == a.first; });
   if (found == std::end(kArchitectures)) {
     std::string known;
-    for (const auto& [family, arch] : kArchitectures) known += (known.empty() ? "" : ", ") + std::string(family);
+    for (const auto& [family, arch] : kArchitectures)
+      known += (known.empty() ? "" : ", ") + std::string(family);
     throw Error(fmt::format("GGUF export knows no model of family {}", f), "families: " + known);
   }
   const std::string arch = found->second;
   const Refuse refuse = [&](bool bad, const char* what) {
-    if (bad) throw Error(fmt::format("llama.cpp would compute this {} model differently: {}", f, what),
-                         "export with --format=hf, or change the model");
+    if (bad)
+      throw Error(fmt::format("llama.cpp would compute this {} model differently: {}", f, what),
+                  "export with --format=hf, or change the model");
   };
   refuse(m.window > 0, "it has a sliding window");
-  refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouterScore::sigmoid, "its expert weights are not divided by their sum");
+  refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouterScore::sigmoid,
+         "its expert weights are not divided by their sum");
   refuse(m.attention_bias && f != "gpt2" && f != "llama" && f != "mixtral", "it has biases in attention");
-  refuse(arch == "dots1" && m.kv_heads != m.heads, "there every query head has its own key head (kv_heads = heads)");
+  refuse(arch == "dots1" && m.kv_heads != m.heads,
+         "there every query head has its own key head (kv_heads = heads)");
   if (m.is_mla()) {
-    refuse(m.mla.norm_eps != m.norm_eps, "there all norms have one epsilon; here mla.norm_eps differs from norm_eps");
-    refuse(m.mla.q_rank > 0 && (m.layers == 26 || m.layers == 27 || (m.layers == 48 && m.vocab == 128256)),
-           "it takes this number of layers for a published model whose queries have no latent (mla.q_rank = 0)");
+    refuse(m.mla.norm_eps != m.norm_eps,
+           "there all norms have one epsilon; here mla.norm_eps differs from norm_eps");
+    refuse(
+        m.mla.q_rank > 0 && (m.layers == 26 || m.layers == 27 || (m.layers == 48 && m.vocab == 128256)),
+        "it takes this number of layers for a published model whose queries have no latent (mla.q_rank = 0)");
   }
   refuse_rotations(m, arch, refuse);
   return arch;
@@ -309,7 +339,8 @@ void add_gguf_model_keys(GgufWriter& w, const ModelConfig& m, const std::string&
   w.add(key("feed_forward_length"), u32(mixtral ? m.moe.hidden : m.mlp_hidden()));
   w.add(key("attention.head_count"), u32(m.heads));
   w.add(key("vocab_size"), u32(m.vocab));
-  w.add(key(gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"), static_cast<float>(m.norm_eps));
+  w.add(key(gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+        static_cast<float>(m.norm_eps));
   if (gpt2) return;
   add_attention_keys(w, m, arch);
   if (m.moe.experts > 0) {
@@ -322,8 +353,10 @@ void add_gguf_model_keys(GgufWriter& w, const ModelConfig& m, const std::string&
 
 std::vector<GgufTensor> gguf_tensors(const Decoder& decoder, const std::string& arch) {
   Items items(decoder);
-  if (arch == "gpt2") gpt2_items(decoder.config(), items);
-  else llama_items(decoder.config(), items, arch);
+  if (arch == "gpt2")
+    gpt2_items(decoder.config(), items);
+  else
+    llama_items(decoder.config(), items, arch);
   return items.take();
 }
 

@@ -6,7 +6,8 @@
 namespace ingot {
 
 inline float from_half(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 0x3FFu;
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16, exponent = h >> 10 & 31u,
+                 fraction = h & 0x3FFu;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // zero and subnormals: exact
@@ -14,10 +15,13 @@ inline float from_half(uint16_t h) {
 }
 
 inline uint16_t to_half(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);   // NaN
-  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // rounds beyond 65504: infinity
-  if (magnitude < 0x38800000u) {  // below 2^-14: the result is a multiple of 2^-24, and so is the last bit of 0.5 + x
+  const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000u,
+                 magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);  // NaN
+  if (magnitude >= 0x477FF000u)
+    return static_cast<uint16_t>(sign | 0x7C00u);  // rounds beyond 65504: infinity
+  if (magnitude <
+      0x38800000u) {  // below 2^-14: the result is a multiple of 2^-24, and so is the last bit of 0.5 + x
     const uint32_t rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
     return static_cast<uint16_t>(sign | rounded);
   }

@@ -19,7 +19,8 @@ constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 /// Walks an index event by event: a hostile file costs what it weighs, and a name given twice is seen.
 class IndexReader final : public nlohmann::json_sax<Json> {
  public:
-  IndexReader(std::map<std::string, std::string>& files, const std::string& path) : files_(files), path_(path) {}
+  IndexReader(std::map<std::string, std::string>& files, const std::string& path)
+      : files_(files), path_(path) {}
   bool key(string_t& name) override {
     if (depth_ == 1) in_map_ = name == "weight_map", seen_ |= in_map_;
     name_ = name;
@@ -42,7 +43,8 @@ class IndexReader final : public nlohmann::json_sax<Json> {
     if (!in_map_) return true;
     if (depth_ == 1) wrong("a string");
     if (!plain(file))
-      throw Error(fmt::format("'{}': tensor '{}' lies in '{}', which is not the plain name of a file", path_, name_, file),
+      throw Error(fmt::format("'{}': tensor '{}' lies in '{}', which is not the plain name of a file", path_,
+                              name_, file),
                   "an index may only name files beside it: take the folder from its source again");
     if (!files_.emplace(name_, file).second) fail("'{}': tensor '{}' appears twice", path_, name_);
     return true;
@@ -62,7 +64,8 @@ class IndexReader final : public nlohmann::json_sax<Json> {
   static constexpr int kMaxDepth = 32;
   static bool plain(const std::string& file) {
     return !file.empty() && file[0] != '.' && file.size() < 256 && file.find("..") == file.npos &&
-           std::all_of(file.begin(), file.end(), [](unsigned char c) { return c > 32 && c != '/' && c != '\\' && c < 127; });
+           std::all_of(file.begin(), file.end(),
+                       [](unsigned char c) { return c > 32 && c != '/' && c != '\\' && c < 127; });
   }
   bool other(const char* what) const {
     if (in_map_ || depth_ == 0) wrong(what);
@@ -92,7 +95,8 @@ int64_t layer_of(const std::string& name) {
 }  // namespace
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& path) {
-  if (text.size() > kMaxIndexBytes) fail("'{}' has {} bytes, at most {} are an index", path, text.size(), kMaxIndexBytes);
+  if (text.size() > kMaxIndexBytes)
+    fail("'{}' has {} bytes, at most {} are an index", path, text.size(), kMaxIndexBytes);
   if (text.find('\0') != text.npos) fail("'{}' has a zero byte at {}", path, text.find('\0'));
   std::map<std::string, std::string> files;
   IndexReader reader(files, path);
@@ -104,17 +108,23 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text, con
 HuggingfaceFolder::HuggingfaceFolder(FileSystem& fs, std::string path) : path_(std::move(path)) {
   if (!fs.exists(config_path()))
     throw Error(fmt::format("'{}' holds no config.json", path_),
-                "give the folder of a model in Hugging Face's layout: config.json and model.safetensors or its shards");
+                "give the folder of a model in Hugging Face's layout: config.json and model.safetensors or "
+                "its shards");
   config_ = fs.read(config_path());
   const bool single = fs.exists(path_ + "/" + kSingle), index = fs.exists(path_ + "/" + kIndex);
   if (single && index) log::warn("'{}' holds {} and {}: reading the first", path_, kSingle, kIndex);
-  if (single) open_single(fs);
-  else if (index) open_shards(fs);
+  if (single)
+    open_single(fs);
+  else if (index)
+    open_shards(fs);
   if (single || index) return;
-  const bool pickled = fs.exists(path_ + "/pytorch_model.bin") || fs.exists(path_ + "/pytorch_model.bin.index.json");
-  throw Error(fmt::format("'{}' holds neither {} nor {}", path_, kSingle, kIndex),
-              pickled ? "its weights are pickled, which can run any code: convert them with transformers' save_pretrained"
-                      : "the weights are missing: download the whole folder");
+  const bool pickled =
+      fs.exists(path_ + "/pytorch_model.bin") || fs.exists(path_ + "/pytorch_model.bin.index.json");
+  throw Error(
+      fmt::format("'{}' holds neither {} nor {}", path_, kSingle, kIndex),
+      pickled
+          ? "its weights are pickled, which can run any code: convert them with transformers' save_pretrained"
+          : "the weights are missing: download the whole folder");
 }
 
 void HuggingfaceFolder::open_single(FileSystem& fs) {
@@ -128,12 +138,14 @@ void HuggingfaceFolder::open_shards(FileSystem& fs) {
   for (const auto& [tensor, file] : parse_weight_index(fs.read(index), index)) {
     if (!shards.contains(file)) {
       if (!fs.exists(path_ + "/" + file))
-        throw Error(fmt::format("'{}' names the file '{}', which is not there", index, file), "download the whole folder");
+        throw Error(fmt::format("'{}' names the file '{}', which is not there", index, file),
+                    "download the whole folder");
       files_.push_back(std::make_unique<SafetensorsFile>(fs, path_ + "/" + file));
       shards[file] = files_.back().get();
     }
     const SafetensorsEntry* entry = shards[file]->find(tensor);
-    if (entry == nullptr) fail("'{}' places tensor '{}' in '{}', which does not hold it", index, tensor, file);
+    if (entry == nullptr)
+      fail("'{}' places tensor '{}' in '{}', which does not hold it", index, tensor, file);
     tensors_[tensor] = {shards[file], entry};
   }
   for (const auto& [file, shard] : shards)
@@ -152,7 +164,9 @@ int64_t HuggingfaceFolder::zaya_sublayers() const {
   return older ? count : 0;
 }
 
-ModelConfig HuggingfaceFolder::model() const { return model_from_huggingface(config_, config_path(), zaya_sublayers()); }
+ModelConfig HuggingfaceFolder::model() const {
+  return model_from_huggingface(config_, config_path(), zaya_sublayers());
+}
 
 HuggingfaceLayout HuggingfaceFolder::layout() const {
   HuggingfaceLayout layout = huggingface_layout(model());
@@ -163,9 +177,16 @@ HuggingfaceLayout HuggingfaceFolder::layout() const {
 }
 
 const std::vector<std::string>& huggingface_small_files() {
-  static const std::vector<std::string> names = {
-      "config.json",         "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-      "added_tokens.json", "chat_template.jinja",    "vocab.json",     "merges.txt",            "tokenizer.model"};
+  static const std::vector<std::string> names = {"config.json",
+                                                 "generation_config.json",
+                                                 "tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "chat_template.jinja",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "tokenizer.model"};
   return names;
 }
 

@@ -25,7 +25,9 @@ constexpr size_t kListed = 20;  // names of each sort in a message; the rest is 
 
 using Found = HuggingfaceFolder::Found;
 
-bool is_number_type(const std::string& dtype) { return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64"; }
+bool is_number_type(const std::string& dtype) {
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64";
+}
 DType stored_type(const std::string& dtype) {
   return dtype == "BF16" ? DType::bf16 : dtype == "F64" ? DType::f64 : DType::f32;  // F16 is exact in f32
 }
@@ -38,9 +40,11 @@ void append_list(std::string& message, const char* title, const std::vector<std:
 }
 
 /// Constants and copies that published files carry beside the parameters: checked or known, not stored.
-bool is_derived(const HuggingfaceFolder& folder, const ModelConfig& m, const std::string& name, const Found& found) {
+bool is_derived(const HuggingfaceFolder& folder, const ModelConfig& m, const std::string& name,
+                const Found& found) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;  // follows from the config
-  if (m.position == PositionKind::learned && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")))
+  if (m.position == PositionKind::learned &&
+      (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")))
     return true;  // gpt2: the causal mask
   if (!m.tied || name != "lm_head.weight") return false;
   for (const char* embedding : {"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"}) {
@@ -48,7 +52,8 @@ bool is_derived(const HuggingfaceFolder& folder, const ModelConfig& m, const std
     if (it == folder.tensors().end()) continue;
     const auto a = found.data(), b = it->second.data();
     if (found.entry->str() != it->second.entry->str() || std::memcmp(a.data(), b.data(), a.size()) != 0)
-      throw Error(fmt::format("'{}': '{}' differs from '{}', but the config ties them", found.file->path(), name, embedding),
+      throw Error(fmt::format("'{}': '{}' differs from '{}', but the config ties them", found.file->path(),
+                              name, embedding),
                   "set tie_word_embeddings to false in config.json if the head is a matrix of its own");
     return true;
   }
@@ -64,8 +69,10 @@ std::vector<std::string> require_exact(const HuggingfaceFolder& folder, const Mo
   for (const auto& [name, found] : folder.tensors()) {
     const auto it = wanted.find(name);
     if (it == wanted.end()) {
-      if (is_derived(folder, m, name, found)) derived.push_back(name);
-      else if (candidates.push_back(name); true) unexpected.push_back(fmt::format("'{}' {}", name, found.entry->str()));
+      if (is_derived(folder, m, name, found))
+        derived.push_back(name);
+      else if (candidates.push_back(name); true)
+        unexpected.push_back(fmt::format("'{}' {}", name, found.entry->str()));
       continue;
     }
     Shape shape;
@@ -73,22 +80,27 @@ std::vector<std::string> require_exact(const HuggingfaceFolder& folder, const Mo
     if (small)
       for (const int64_t extent : found.entry->shape) shape.push_back(extent);
     if (!small || !(shape == it->second->shape))
-      misshapen.push_back(fmt::format("'{}': expected {}, found {}", name, it->second->shape.str(), found.entry->str()));
+      misshapen.push_back(
+          fmt::format("'{}': expected {}, found {}", name, it->second->shape.str(), found.entry->str()));
     else if (!is_number_type(found.entry->dtype))
-      misshapen.push_back(fmt::format("'{}': expected F32, BF16, F16 or F64, found {}", name, found.entry->str()));
+      misshapen.push_back(
+          fmt::format("'{}': expected F32, BF16, F16 or F64, found {}", name, found.entry->str()));
   }
   candidates.resize(std::min<size_t>(candidates.size(), 2000));
   for (const ExternalTensor& e : expected) {
     if (folder.tensors().contains(e.name)) continue;
     const std::string near = missing.size() < kListed ? nearest_name(e.name, candidates) : "";
-    missing.push_back(fmt::format("'{}' {}{}", e.name, e.shape.str(), near.empty() ? "" : fmt::format(" (there is '{}')", near)));
+    missing.push_back(fmt::format("'{}' {}{}", e.name, e.shape.str(),
+                                  near.empty() ? "" : fmt::format(" (there is '{}')", near)));
   }
   std::string message = fmt::format("the tensors of '{}' are not those of its config.json", folder.path());
   append_list(message, "missing", missing);
   append_list(message, "not expected", unexpected);
   append_list(message, "of another shape or type", misshapen);
   if (missing.empty() && unexpected.empty() && misshapen.empty()) return derived;
-  throw Error(message, "config.json and weights belong to different models, or the family has variants that are not supported");
+  throw Error(message,
+              "config.json and weights belong to different models, or the family has variants that are not "
+              "supported");
 }
 
 /// A parameter or buffer being put together.
@@ -118,19 +130,25 @@ std::vector<std::byte> converted(const Found& f, DType to) {
     values[i] = from_half(half);
   }
   std::vector<std::byte> out(values.size() * static_cast<size_t>(size_of(to)));
-  convert_elements(out.data(), to, reinterpret_cast<const std::byte*>(values.data()), DType::f32, static_cast<int64_t>(values.size()));
+  convert_elements(out.data(), to, reinterpret_cast<const std::byte*>(values.data()), DType::f32,
+                   static_cast<int64_t>(values.size()));
   return out;
 }
 
 class Importer {
  public:
-  Importer(const HuggingfaceFolder& folder, const Decoder& decoder, const std::vector<ExternalTensor>& externals)
+  Importer(const HuggingfaceFolder& folder, const Decoder& decoder,
+           const std::vector<ExternalTensor>& externals)
       : folder_(folder) {
     for (int i = 0; i < decoder.table().size(); ++i)
-      assemblies_.push_back({decoder.table()[i].name, TensorKind::weight, decoder.table()[i].shape, DType::f32, {}, {}});
+      assemblies_.push_back(
+          {decoder.table()[i].name, TensorKind::weight, decoder.table()[i].shape, DType::f32, {}, {}});
     for (const ExternalTensor& e : externals) {
-      if (e.parameter >= 0) assemblies_[static_cast<size_t>(e.parameter)].parts.push_back(&e);
-      else assemblies_.push_back({Model::router_bias_name(e.layer), TensorKind::buffer, e.shape, DType::f32, {}, {&e}});
+      if (e.parameter >= 0)
+        assemblies_[static_cast<size_t>(e.parameter)].parts.push_back(&e);
+      else
+        assemblies_.push_back(
+            {Model::router_bias_name(e.layer), TensorKind::buffer, e.shape, DType::f32, {}, {&e}});
     }
   }
   /// Copies all; measures on the way and refuses what is not finite.
@@ -147,9 +165,10 @@ class Importer {
         const Found& f = folder_.tensors().at(e->name);
         const TensorStatistics s = measure(f.data(), f.entry->dtype);
         if (s.first_bad >= 0)
-          throw Error(fmt::format("'{}': tensor '{}' holds a value that is not finite, the first at element {}", f.file->path(),
-                                  e->name, s.first_bad),
-                      "these weights are damaged or diverged; take another checkpoint of the model");
+          throw Error(
+              fmt::format("'{}': tensor '{}' holds a value that is not finite, the first at element {}",
+                          f.file->path(), e->name, s.first_bad),
+              "these weights are damaged or diverged; take another checkpoint of the model");
         statistics.add(e->name, s);
         const bool same = f.entry->dtype == safetensors_name(a.dtype);
         const std::vector<std::byte> other = same ? std::vector<std::byte>() : converted(f, a.dtype);
@@ -162,7 +181,8 @@ class Importer {
   }
   std::vector<Piece> pieces() const {
     std::vector<Piece> pieces;
-    for (const Assembly& a : assemblies_) pieces.push_back(Piece::whole(a.name, a.kind, Tensor(a.memory.data(), a.shape, a.dtype)));
+    for (const Assembly& a : assemblies_)
+      pieces.push_back(Piece::whole(a.name, a.kind, Tensor(a.memory.data(), a.shape, a.dtype)));
     return pieces;
   }
   /// The type of most bytes: what the model runs in.
@@ -197,12 +217,15 @@ class Importer {
 /// The hash of the model's tokenizer, "" without one; Error where it cannot be read or has too many tokens.
 std::string tokenizer_hash(FileSystem& fs, const std::string& from, const ModelConfig& m) {
   if (!fs.exists(from + "/tokenizer.json")) {
-    log::warn("'{}' has no tokenizer.json: the model can be trained on tokens and exported, but not be given text", from);
+    log::warn(
+        "'{}' has no tokenizer.json: the model can be trained on tokens and exported, but not be given text",
+        from);
     return "";
   }
   try {
     const Tokenizer t = Tokenizer::load(from);
-    if (t.vocab_size() > m.vocab) fail("'{}/tokenizer.json' has {} tokens, the model {}", from, t.vocab_size(), m.vocab);
+    if (t.vocab_size() > m.vocab)
+      fail("'{}/tokenizer.json' has {} tokens, the model {}", from, t.vocab_size(), m.vocab);
     return t.content_hash();
   } catch (const Error& e) {
     throw Error(e.what(), "to import the weights without it: --without-tokenizer");
@@ -211,12 +234,14 @@ std::string tokenizer_hash(FileSystem& fs, const std::string& from, const ModelC
 
 }  // namespace
 
-ImportReport import_huggingface(FileSystem& fs, const std::string& from, const std::string& out, const ImportOptions& options) {
+ImportReport import_huggingface(FileSystem& fs, const std::string& from, const std::string& out,
+                                const ImportOptions& options) {
   const std::string checkpoints = out + "/checkpoints";
   if (fs.exists(checkpoints))
     for (const std::string& name : fs.list(checkpoints))
       if (checkpoint_layout::is_checkpoint_name(name))
-        throw Error(fmt::format("'{}' holds checkpoints already", checkpoints), "choose another folder, or delete this one");
+        throw Error(fmt::format("'{}' holds checkpoints already", checkpoints),
+                    "choose another folder, or delete this one");
   const HuggingfaceFolder folder(fs, from);
   ImportReport report;
   report.model = folder.model();
@@ -236,13 +261,19 @@ ImportReport import_huggingface(FileSystem& fs, const std::string& from, const s
   request.pieces = importer.pieces();
   request.protection = "imported";
   request.blobs["model"] = config_blob(print_config(report.model));
-  request.blobs["trainer"] = nlohmann::json{{"step", 0}, {"stage", 0}, {"tokens", 0}, {"tokenizer", tokenizer},
-                                            {"kernels", kernel_set_fingerprint()}}.dump();
+  request.blobs["trainer"] = nlohmann::json{
+      {"step", 0},
+      {"stage", 0},
+      {"tokens", 0},
+      {"tokenizer", tokenizer},
+      {"kernels",
+       kernel_set_fingerprint()}}.dump();
   request.blobs[kImportBlob] = nlohmann::json{{"from", from},
                                               {"family", report.layout.family},
                                               {"dtype", name_of(importer.main_type())},
                                               {"gpt2_prefix", report.layout.gpt2_prefix},
-                                              {"zaya_sublayers", report.layout.zaya_sublayers}}.dump();
+                                              {"zaya_sublayers", report.layout.zaya_sublayers}}
+                                   .dump();
   writer.save(request);
   report.checkpoint = writer.wait().value_or(SaveReport{}).path;
   report.parameters = count_parameters(decoder).total;

@@ -14,11 +14,13 @@ reference::Array whole(const CheckpointReader& reader, const ParameterSpec& spec
 
 }  // namespace
 
-void merge_adapter(const CheckpointReader& reader, const ParameterTable& table, int index, int64_t first_row, const Tensor& rows_RK) {
+void merge_adapter(const CheckpointReader& reader, const ParameterTable& table, int index, int64_t first_row,
+                   const Tensor& rows_RK) {
   const ParameterSpec& spec = table[index];
   const Adapter& adapter = spec.adapter;
   const reference::Array a = whole(reader, table[adapter.a]), b = whole(reader, table[adapter.b]);
-  const auto rank = static_cast<size_t>(table[adapter.b].shape[1]), width = static_cast<size_t>(spec.shape[1]);
+  const auto rank = static_cast<size_t>(table[adapter.b].shape[1]),
+             width = static_cast<size_t>(spec.shape[1]);
   reference::Array w(static_cast<size_t>(rows_RK.numel()));
   reader.read(spec.name, {{first_row, 0}, {rows_RK.dim(0), spec.shape[1]}}, DType::f64, w.data());
   size_t block = 0;
@@ -28,7 +30,8 @@ void merge_adapter(const CheckpointReader& reader, const ParameterTable& table, 
     while (row >= block_end) block_end += adapter.blocks[++block];
     for (size_t j = 0; j < rank; ++j) {
       const double factor = adapter.scale * b[static_cast<size_t>(row) * rank + j];
-      for (size_t k = 0; k < width; ++k) w[static_cast<size_t>(i) * width + k] += factor * a[(block * rank + j) * width + k];
+      for (size_t k = 0; k < width; ++k)
+        w[static_cast<size_t>(i) * width + k] += factor * a[(block * rank + j) * width + k];
     }
   }
   reference::store(rows_RK, w);

@@ -19,6 +19,7 @@ ExportReport export_peft(FileSystem& fs, const StoredModel& model, const std::st
 /// checkpoint's path. A block that has no pair there (k_proj beside q_proj) gets zeros, and keeps them in training. Error for
 /// a variant that would be computed differently (DoRA, rsLoRA, biases, ranks or alphas by module, other kinds than LoRA), for
 /// modules the model does not have, and for missing, unexpected or misshapen tensors.
-std::string import_peft(FileSystem& fs, const std::string& adapters, const std::string& base, const std::string& out);
+std::string import_peft(FileSystem& fs, const std::string& adapters, const std::string& base,
+                        const std::string& out);
 
 }  // namespace ingot

@@ -20,8 +20,11 @@ namespace {
 class Values {
  public:
   Values(const ParameterSpec& spec, uint64_t seed)
-      : constant_(spec.init.kind == Init::Kind::constant), value_(static_cast<float>(spec.init.value)), start_(hash64(spec.name) + seed) {
-    const double reach = spec.init.kind == Init::Kind::uniform ? spec.init.value : spec.init.value * std::sqrt(3.0);
+      : constant_(spec.init.kind == Init::Kind::constant),
+        value_(static_cast<float>(spec.init.value)),
+        start_(hash64(spec.name) + seed) {
+    const double reach =
+        spec.init.kind == Init::Kind::uniform ? spec.init.value : spec.init.value * std::sqrt(3.0);
     scale_ = static_cast<float>(reach / 0x1p31);
   }
   float operator()(int64_t element) const {
@@ -50,7 +53,8 @@ void random_values(const ParameterSpec& spec, uint64_t seed, int64_t first, cons
   });
 }
 
-std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType dtype, uint64_t seed, const std::string& folder) {
+std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType dtype, uint64_t seed,
+                               const std::string& folder) {
   INGOT_CHECK(dtype == DType::f32 || dtype == DType::bf16, "{}", name_of(dtype));
   require_new_folder(fs, folder);
   Model model(config, Precision::f32(), {}, Backing::nothing);  // its router biases have memory
@@ -60,20 +64,29 @@ std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType 
   for (int i = 0; i < table.size(); ++i) {
     const ParameterSpec& spec = table[i];
     Piece piece{spec.name, TensorKind::weight, dtype, spec.shape, Region::whole(spec.shape)};
-    piece.source = [&spec, dtype, seed](const Region& region, void* out) {  // pieces are cut along their first dimension only
+    piece.source = [&spec, dtype, seed](const Region& region,
+                                        void* out) {  // pieces are cut along their first dimension only
       const int64_t row = spec.shape.rank() > 0 && spec.shape[0] > 0 ? spec.shape.numel() / spec.shape[0] : 0;
-      random_values(spec, seed, region.offset.rank() > 0 ? region.offset[0] * row : 0, Tensor(out, region.shape, dtype));
+      random_values(spec, seed, region.offset.rank() > 0 ? region.offset[0] * row : 0,
+                    Tensor(out, region.shape, dtype));
     };
     request.pieces.push_back(std::move(piece));
   }
   for (Piece& p : bias_pieces(model)) request.pieces.push_back(std::move(p));
   request.blobs["model"] = config_blob(print_config(config));
-  request.blobs["trainer"] = nlohmann::json{{"step", 0}, {"stage", 0}, {"tokens", 0}, {"tokenizer", ""},
-                                            {"kernels", kernel_set_fingerprint()}}.dump();
-  request.blobs[kImportBlob] = nlohmann::json{{"made_by", "random"}, {"family", ""}, {"dtype", name_of(dtype)},
-                                              {"gpt2_prefix", true}, {"zaya_sublayers", false}}.dump();
-  CheckpointWriter writer(fs, folder + "/checkpoints",
-                          {.max_file_bytes = int64_t{1} << 28, .asynchronous = false, .code_version = build_info().version});
+  request.blobs["trainer"] =
+      nlohmann::json{
+          {"step", 0}, {"stage", 0}, {"tokens", 0}, {"tokenizer", ""}, {"kernels", kernel_set_fingerprint()}}
+          .dump();
+  request.blobs[kImportBlob] = nlohmann::json{
+      {"made_by", "random"},
+      {"family", ""},
+      {"dtype", name_of(dtype)},
+      {"gpt2_prefix", true},
+      {"zaya_sublayers", false}}.dump();
+  CheckpointWriter writer(
+      fs, folder + "/checkpoints",
+      {.max_file_bytes = int64_t{1} << 28, .asynchronous = false, .code_version = build_info().version});
   writer.save(request);
   return writer.wait().value_or(SaveReport{}).path;
 }

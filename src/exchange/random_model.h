@@ -14,6 +14,7 @@ void random_values(const ParameterSpec& spec, uint64_t seed, int64_t first, cons
 
 /// Writes `folder/checkpoints/step-00000000`, to be opened like an import without tokenizer; returns its path. Memory: one file's
 /// largest piece. Error where the folder exists and is not empty.
-std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType dtype, uint64_t seed, const std::string& folder);
+std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType dtype, uint64_t seed,
+                               const std::string& folder);
 
 }  // namespace ingot

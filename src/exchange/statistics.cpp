@@ -20,9 +20,12 @@ template <class T>
 double value_of(const std::byte* at) {
   T x;
   std::memcpy(&x, at, sizeof(T));
-  if constexpr (std::is_same_v<T, bf16>) return static_cast<double>(to_float(x));
-  else if constexpr (std::is_same_v<T, uint16_t>) return static_cast<double>(from_half(x));
-  else return static_cast<double>(x);
+  if constexpr (std::is_same_v<T, bf16>)
+    return static_cast<double>(to_float(x));
+  else if constexpr (std::is_same_v<T, uint16_t>)
+    return static_cast<double>(from_half(x));
+  else
+    return static_cast<double>(x);
 }
 
 template <class T>
@@ -47,7 +50,8 @@ TensorStatistics measure_all(std::span<const std::byte> data) {
   std::vector<TensorStatistics> parts(static_cast<size_t>((count + kChunk - 1) / kChunk));
   parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p)
-      parts[static_cast<size_t>(p)] = measure_range<T>(data.data(), p * kChunk, std::min(count, (p + 1) * kChunk));
+      parts[static_cast<size_t>(p)] =
+          measure_range<T>(data.data(), p * kChunk, std::min(count, (p + 1) * kChunk));
   });
   TensorStatistics all;
   for (const TensorStatistics& part : parts) all.add(part);
@@ -100,11 +104,11 @@ void StatisticsTable::add(const std::string& name, const TensorStatistics& s) {
 }
 
 std::string StatisticsTable::text() const {
-  std::string text = fmt::format("{:<60} {:>7} {:>13} {:>11} {:>11} {:>11}\n", "tensor", "count", "elements", "mean", "std",
-                                 "largest");
+  std::string text = fmt::format("{:<60} {:>7} {:>13} {:>11} {:>11} {:>11}\n", "tensor", "count", "elements",
+                                 "mean", "std", "largest");
   for (const auto& [name, e] : entries_)
-    text += fmt::format("{:<60} {:>7} {:>13} {:>11.3e} {:>11.3e} {:>11.3e}\n", name, e.deviations.size(), e.all.count,
-                        e.all.mean(), e.all.deviation(), e.all.largest);
+    text += fmt::format("{:<60} {:>7} {:>13} {:>11.3e} {:>11.3e} {:>11.3e}\n", name, e.deviations.size(),
+                        e.all.count, e.all.mean(), e.all.deviation(), e.all.largest);
   return text;
 }
 
@@ -117,11 +121,13 @@ std::vector<std::string> StatisticsTable::suspicions() const {
     if (e.deviations.size() < 3) continue;
     std::vector<double> sorted;
     for (const auto& [name, d] : e.deviations) sorted.push_back(d);
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2), sorted.end());
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2),
+                     sorted.end());
     const double median = sorted[sorted.size() / 2];
     for (const auto& [name, d] : e.deviations)
       if (d > 0 && median > 0 && (d > kFarOff * median || d * kFarOff < median))
-        lines.push_back(fmt::format("'{}' has deviation {:.3e}, in other layers it is around {:.3e}", name, d, median));
+        lines.push_back(
+            fmt::format("'{}' has deviation {:.3e}, in other layers it is around {:.3e}", name, d, median));
   }
   return lines;
 }

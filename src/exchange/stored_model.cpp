@@ -45,8 +45,10 @@ StoredModel open_stored_model(FileSystem& fs, const std::string& given, Verify v
   m.config = stored_model_config(m.reader);
   const std::string checkpoints = checkpoint_layout::parent_of(m.reader.path());
   if (checkpoints.ends_with("checkpoints")) m.folder = checkpoint_layout::parent_of(checkpoints);
-  if (m.reader.manifest().blobs.contains(kImportBlob)) read_import(m);
-  else read_recipe(m);
+  if (m.reader.manifest().blobs.contains(kImportBlob))
+    read_import(m);
+  else
+    read_recipe(m);
   const std::string small = m.folder + "/" + kSmallFiles;
   if (!m.folder.empty() && fs.exists(small)) {
     m.small_files = small;
@@ -59,14 +61,17 @@ Tokenizer load_tokenizer(const StoredModel& m, const std::string& given) {
   const std::string folder = given.empty() ? m.tokenizer_folder : given;
   const std::string trained_with = stored_tokenizer_hash(m.reader);
   if (folder.empty())
-    throw Error(fmt::format("'{}' came without a tokenizer", m.reader.path()), "give one with --tokenizer FOLDER");
+    throw Error(fmt::format("'{}' came without a tokenizer", m.reader.path()),
+                "give one with --tokenizer FOLDER");
   Tokenizer t = Tokenizer::load(folder);
   if (!trained_with.empty() && t.content_hash() != trained_with)
-    throw Error(fmt::format("'{}' was trained with tokenizer {}, '{}' is {}", m.reader.path(), trained_with, folder, t.content_hash()),
+    throw Error(fmt::format("'{}' was trained with tokenizer {}, '{}' is {}", m.reader.path(), trained_with,
+                            folder, t.content_hash()),
                 "give the run's own tokenizer with --tokenizer");
   if (t.vocab_size() > m.config.vocab)
-    throw Error(fmt::format("the tokenizer '{}' has {} tokens, the model {}", folder, t.vocab_size(), m.config.vocab),
-                "give the run's own tokenizer with --tokenizer");
+    throw Error(
+        fmt::format("the tokenizer '{}' has {} tokens, the model {}", folder, t.vocab_size(), m.config.vocab),
+        "give the run's own tokenizer with --tokenizer");
   return t;
 }
 

@@ -12,11 +12,12 @@ namespace ingot {
 struct StoredModel {
   CheckpointReader reader;
   ModelConfig config;
-  std::string folder;      ///< that holds `checkpoints`: the run's or the import's; "" for a checkpoint that stands alone
-  std::string small_files;  ///< folder of Hugging Face files that it came with, "" without
+  std::string
+      folder;  ///< that holds `checkpoints`: the run's or the import's; "" for a checkpoint that stands alone
+  std::string small_files;       ///< folder of Hugging Face files that it came with, "" without
   std::string tokenizer_folder;  ///< "" where none is known
   bool imported = false;
-  Precision precision;     ///< that it was trained in; of an import: by the type of its weights
+  Precision precision;       ///< that it was trained in; of an import: by the type of its weights
   HuggingfaceLayout layout;  ///< of an import: the one that it came in; else an empty family
 };
 

@@ -56,7 +56,8 @@ struct Generator::Call {
 Generator::Generator(const Model& model, int64_t max_pages, LatentDecoding latents)
     : model_(model),
       latents_(latents),
-      store_(sequence_layout(model), max_pages > 0 ? max_pages : 8 * (SequenceStore::pages_for(model.config().context) + 1)) {}
+      store_(sequence_layout(model),
+             max_pages > 0 ? max_pages : 8 * (SequenceStore::pages_for(model.config().context) + 1)) {}
 
 void Generator::prepare(Context& c) const {
   c.absorb_latents = latents_ == LatentDecoding::absorbed;
@@ -85,13 +86,16 @@ const std::vector<std::vector<float>>& Generator::extend(std::span<SequenceState
     call.last_rows.push_back(static_cast<int32_t>(call.rows.count) - 1);
   }
   Tape tape(arena_, {.record = false, .profile = profile_});
-  Context c{tape, model_.weights(), &call.rows, tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
+  Context c{tape, model_.weights(), &call.rows,
+            tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
   prepare(c);
-  const Value hidden_TD = model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
+  const Value hidden_TD =
+      model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
   std::vector<std::byte> copies;
   const Value last_SD = tape.leaf(rows_of(hidden_TD.tensor(), call.last_rows, copies));
   const Value logits_SV = model_.decoder().logits(c, last_SD);  // of all at once: the head is read once
-  for (int64_t s = 0; s < last_SD.tensor().dim(0); ++s) read_floats(logits_SV.tensor().slice(s, s + 1), logits_[static_cast<size_t>(s)]);
+  for (int64_t s = 0; s < last_SD.tensor().dim(0); ++s)
+    read_floats(logits_SV.tensor().slice(s, s + 1), logits_[static_cast<size_t>(s)]);
   return logits_;
 }
 
@@ -129,7 +133,8 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
   int64_t tokens = past + static_cast<int64_t>(prompt.size());
   std::vector<int32_t> out;
   while (static_cast<int64_t>(out.size()) < options.max_tokens) {
-    const auto drawn = static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, model.vocab) : model.vocab);
+    const auto drawn =
+        static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, model.vocab) : model.vocab);
     const int32_t id = sample_token(logits.first(drawn), options.sampling, 0, static_cast<uint64_t>(tokens));
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     out.push_back(id);
@@ -143,9 +148,12 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
 }
 
 std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
-                                         const GenerateOptions& options, const std::function<bool(int32_t)>& on_token) {
+                                         const GenerateOptions& options,
+                                         const std::function<bool(int32_t)>& on_token) {
   SequenceState* const one[] = {&sequence};
-  const auto extend_one = [&](std::span<const int32_t> tokens) -> std::span<const float> { return extend(one, std::span(&tokens, 1)).front(); };
+  const auto extend_one = [&](std::span<const int32_t> tokens) -> std::span<const float> {
+    return extend(one, std::span(&tokens, 1)).front();
+  };
   return continue_prompt(model_.config(), sequence.tokens(), prompt, options, extend_one, on_token);
 }
 

@@ -16,7 +16,8 @@ struct GenerateOptions {
   int64_t max_tokens = 128;
   std::vector<int32_t> stop_ids;  ///< generation ends after one of these (it is not returned)
   int64_t prefill_chunk = 256;
-  int64_t vocab = 0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is larger. 0: the model's
+  int64_t vocab =
+      0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is larger. 0: the model's
 };
 
 /// How latent attention reads its cache, which holds latents either way. materialised: keys and values are made again,
@@ -39,17 +40,20 @@ class Generator {
  public:
   /// `model` must outlive the generator. `max_pages` bounds cache memory (pages of 64 tokens); 0: enough for 8 sequences
   /// of the model's context.
-  explicit Generator(const Model& model, int64_t max_pages = 0, LatentDecoding latents = LatentDecoding::materialised);
+  explicit Generator(const Model& model, int64_t max_pages = 0,
+                     LatentDecoding latents = LatentDecoding::materialised);
 
   SequenceState new_sequence() { return store_.create(); }
   /// Appends tokens to sequences (one list per sequence, any lengths) in one batched forward. Returns the logits after
   /// the last token of each: [sequences][rows of the head], in fp32, valid until the next call.
   const std::vector<std::vector<float>>& extend(std::span<SequenceState* const> sequences,
-                                               std::span<const std::span<const int32_t>> tokens);
+                                                std::span<const std::span<const int32_t>> tokens);
   /// Log-probabilities of targets[i] after each token of one sequence's extension (scoring).
-  std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens, std::span<const int32_t> targets);
+  std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens,
+                           std::span<const int32_t> targets);
   /// continue_prompt() of a cached sequence.
-  std::vector<int32_t> generate(SequenceState& sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
+  std::vector<int32_t> generate(SequenceState& sequence, std::span<const int32_t> prompt,
+                                const GenerateOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 
   const Model& model() const { return model_; }
@@ -63,7 +67,8 @@ class Generator {
   LatentDecoding latents_;
   SequenceStore store_;
   HeapArena arena_;
-  std::vector<std::vector<float>> logits_;  ///< kept: a vocabulary's are a megabyte, which the system would give and take
+  std::vector<std::vector<float>>
+      logits_;  ///< kept: a vocabulary's are a megabyte, which the system would give and take
   TapeProfile* profile_ = nullptr;
 };
 

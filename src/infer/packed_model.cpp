@@ -18,13 +18,15 @@ constexpr const char* kForms[] = {"f32", "bf16", "int8"};
 /// Routers and adapters are small, and what they do is not.
 bool may_round(const ParameterSpec& spec) {
   const ParamRole r = spec.role;
-  return !is_adapter(spec.name) &&
-         (r == ParamRole::matrix || r == ParamRole::expert || r == ParamRole::embedding || r == ParamRole::head);
+  return !is_adapter(spec.name) && (r == ParamRole::matrix || r == ParamRole::expert ||
+                                    r == ParamRole::embedding || r == ParamRole::head);
 }
 
 }  // namespace
 
-const char* name_of(WeightForm form) { return kForms[static_cast<int>(form)]; }
+const char* name_of(WeightForm form) {
+  return kForms[static_cast<int>(form)];
+}
 
 WeightForm weight_form_from(std::string_view name) {
   for (const WeightForm form : {WeightForm::f32, WeightForm::bf16, WeightForm::int8})
@@ -70,7 +72,9 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
 }
 
 PackedModel::PackedModel(const ModelConfig& config, const Precision& precision, bool int8)
-    : model_(std::make_unique<Model>(config, precision, Placement{}, Backing::sparse)), int8_(int8), uses_(uses_of(*model_)) {
+    : model_(std::make_unique<Model>(config, precision, Placement{}, Backing::sparse)),
+      int8_(int8),
+      uses_(uses_of(*model_)) {
   for (int i = 0; i < model_->weights().size(); ++i) ask_huge_pages(model_->weights().master(i));
 }
 
@@ -102,7 +106,8 @@ PackedModel::PackedModel(const Model& from, WeightForm form)
 }
 
 PackedModel::PackedModel(const ModelConfig& config, WeightForm form, uint64_t seed)
-    : PackedModel(config, form == WeightForm::bf16 ? Precision::bf16() : Precision::f32(), form == WeightForm::int8) {
+    : PackedModel(config, form == WeightForm::bf16 ? Precision::bf16() : Precision::f32(),
+                  form == WeightForm::int8) {
   WeightSet& w = model_->weights();
   for (int i = 0; i < w.size(); ++i) {
     random_values(w.table()[i], seed, 0, w.master(i));
@@ -114,7 +119,8 @@ void PackedModel::take(int i) {
   WeightSet& w = model_->weights();
   const ParameterSpec& spec = w.table()[i];
   const Use& use = uses_[static_cast<size_t>(i)];
-  if (!use.product && !use.look_up && !use.other) return give_back_pages(w.master(i));  // read in training only
+  if (!use.product && !use.look_up && !use.other)
+    return give_back_pages(w.master(i));  // read in training only
   const bool rounds = int8_ && use.packs() && may_round(spec);
   const Tensor name = w.compute(i);
   int64_t bytes = name.bytes();
@@ -124,7 +130,8 @@ void PackedModel::take(int i) {
     const Shape& s = master.shape();
     const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
     const DType stored = rounds ? DType::u8 : use.f32_rows ? DType::f32 : name.dtype();
-    const PackedPlace& place = places_.emplace_back(name.data, PackedWeights(master.data, read, stored, true, k, n, k, experts, n * k));
+    const PackedPlace& place = places_.emplace_back(
+        name.data, PackedWeights(master.data, read, stored, true, k, n, k, experts, n * k));
     bytes = place.weights().bytes();
     give_back_pages(master);
   } else if (w.has_copy(i)) {

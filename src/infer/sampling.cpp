@@ -24,7 +24,8 @@ class Ranking {
   const Candidate& operator[](size_t i) {
     while (i >= ordered_) {
       const size_t next = std::min(all_.size(), std::max<size_t>(64, 4 * ordered_));
-      const auto from = all_.begin() + static_cast<std::ptrdiff_t>(ordered_), to = all_.begin() + static_cast<std::ptrdiff_t>(next);
+      const auto from = all_.begin() + static_cast<std::ptrdiff_t>(ordered_),
+                 to = all_.begin() + static_cast<std::ptrdiff_t>(next);
       std::nth_element(from, to, all_.end());
       std::sort(from, to);
       ordered_ = next;
@@ -50,7 +51,8 @@ size_t most_likely(std::span<const float> logits) {
   std::fill_n(top, kLanes, logits[0]);
   size_t i = 0;
   for (; i + kLanes <= logits.size(); i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane) top[lane] = top[lane] < logits[i + lane] ? logits[i + lane] : top[lane];
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      top[lane] = top[lane] < logits[i + lane] ? logits[i + lane] : top[lane];
   float most = *std::max_element(top, top + kLanes);
   for (; i < logits.size(); ++i) most = std::max(most, logits[i]);
   const auto first = std::find(logits.begin(), logits.end(), most);
@@ -67,14 +69,16 @@ void validate(const SamplingOptions& o) {
   if (!(o.min_p >= 0 && o.min_p <= 1)) fail("min_p is {}, expected between 0 and 1", o.min_p);
 }
 
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, uint64_t stream, uint64_t index) {
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, uint64_t stream,
+                     uint64_t index) {
   INGOT_CHECK(!logits.empty());
   const size_t best = most_likely(logits);
   if (o.temperature == 0) return static_cast<int32_t>(best);
   std::vector<Candidate> all(logits.size());
   double total = 0;  // of the kept
   for (size_t i = 0; i < logits.size(); ++i) {
-    all[i] = {static_cast<int32_t>(i), std::exp((static_cast<double>(logits[i]) - logits[best]) / o.temperature)};
+    all[i] = {static_cast<int32_t>(i),
+              std::exp((static_cast<double>(logits[i]) - logits[best]) / o.temperature)};
     total += all[i].p;
   }
   Ranking ranking(std::move(all));
@@ -94,7 +98,8 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, ui
     while (count < kept && ranking[count].p >= o.min_p * ranking[0].p) ++count;
     keep(count);
   }
-  double u = static_cast<double>(Random(o.seed, RandomPurpose::sampling, stream).bits64(index) >> 11) * 0x1p-53 * total;
+  double u = static_cast<double>(Random(o.seed, RandomPurpose::sampling, stream).bits64(index) >> 11) *
+             0x1p-53 * total;
   for (size_t i = 0; i < kept; ++i) {
     u -= ranking[i].p;
     if (u < 0) return ranking[i].id;

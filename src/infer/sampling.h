@@ -18,6 +18,7 @@ void validate(const SamplingOptions& options);
 
 /// The token for position `index` of sequence `stream`. Filters apply in the order temperature, top-k, top-p, min-p;
 /// the rest is renormalised. The random number is Philox(seed, sampling, stream)[index].
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t stream, uint64_t index);
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t stream,
+                     uint64_t index);
 
 }  // namespace ingot

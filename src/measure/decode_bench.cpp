@@ -32,7 +32,8 @@ std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stre
   const Random random(1, RandomPurpose::sampling, stream);
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < count; ++i)
-    ids.push_back(static_cast<int32_t>(random.bits64(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
+    ids.push_back(
+        static_cast<int32_t>(random.bits64(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
   return ids;
 }
 
@@ -43,11 +44,14 @@ int64_t most_resident() {
 }
 
 /// One prompt and what follows it; with `ops` the time of each.
-DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream, DecodeOps* ops = nullptr) {
+DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream,
+                          DecodeOps* ops = nullptr) {
   DecodeTrial t;
   SequenceState sequence = generator.new_sequence();
   SequenceState* const one[] = {&sequence};
-  const auto extend = [&](std::span<const int32_t> tokens) -> std::span<const float> { return generator.extend(one, std::span(&tokens, 1)).front(); };
+  const auto extend = [&](std::span<const int32_t> tokens) -> std::span<const float> {
+    return generator.extend(one, std::span(&tokens, 1)).front();
+  };
   const std::vector<int32_t> prompt = random_ids(o.prompt, generator.model().config().vocab, stream);
   generator.set_profile(ops != nullptr ? &ops->prefill : nullptr);
   double begin = monotonic_seconds();
@@ -68,14 +72,17 @@ std::string forward_table(const char* title, const TapeProfile& profile, double 
   std::string text = fmt::format("\n{:<18} {:>6} {:>11}  {:>6}\n", title, "calls", "ms", "share");
   double sum = 0;
   for (const auto& [name, p] : profile) {
-    text += fmt::format("{:<18} {:>6.0f} {:>11.4f} {:>6.1f}%\n", name, static_cast<double>(p.calls) / calls, 1e3 * p.seconds[0] / calls,
-                        100 * p.seconds[0] / calls / seconds);
+    text += fmt::format("{:<18} {:>6.0f} {:>11.4f} {:>6.1f}%\n", name, static_cast<double>(p.calls) / calls,
+                        1e3 * p.seconds[0] / calls, 100 * p.seconds[0] / calls / seconds);
     sum += p.seconds[0] / calls;
   }
-  return text + fmt::format("{:<18} {:>6} {:>11.4f} {:>6.1f}%\n", "beside ops", "", 1e3 * (seconds - sum), 100 * (1 - sum / seconds));
+  return text + fmt::format("{:<18} {:>6} {:>11.4f} {:>6.1f}%\n", "beside ops", "", 1e3 * (seconds - sum),
+                            100 * (1 - sum / seconds));
 }
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
 
 }  // namespace
 
@@ -109,10 +116,12 @@ Spread DecodeBenchReport::read_rate() const {
   return each_trial(*this, [](const DecodeTrial& t) { return t.read_bytes; });
 }
 Spread DecodeBenchReport::prefill_tokens() const {
-  return each_trial(*this, [&](const DecodeTrial& t) { return static_cast<double>(options.prompt) / t.prefill_seconds; });
+  return each_trial(
+      *this, [&](const DecodeTrial& t) { return static_cast<double>(options.prompt) / t.prefill_seconds; });
 }
 Spread DecodeBenchReport::prefill_share() const {
-  return each_trial(*this, [&](const DecodeTrial& t) { return prefill_flops / t.prefill_seconds / (1e9 * t.peak_gflops); });
+  return each_trial(
+      *this, [&](const DecodeTrial& t) { return prefill_flops / t.prefill_seconds / (1e9 * t.peak_gflops); });
 }
 Spread DecodeBenchReport::decode_tokens() const {
   return each_trial(*this, [](const DecodeTrial& t) { return 1 / spread_of(t.token_seconds).median; });
@@ -125,7 +134,8 @@ Spread DecodeBenchReport::decode_share() const {
 
 DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) {
   if (o.trials < 1 || o.prompt < 1 || o.fresh < 1)
-    throw Error(fmt::format("{} trials of {} and {} tokens", o.trials, o.prompt, o.fresh), "give at least one of each");
+    throw Error(fmt::format("{} trials of {} and {} tokens", o.trials, o.prompt, o.fresh),
+                "give at least one of each");
   DecodeBenchReport r;
   r.options = o;
   r.isa = isa_name(active_isa());
@@ -134,7 +144,7 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
   r.bytes_per_token = model.bytes_per_token() + cached_bytes(model.model(), o.prompt + (o.fresh + 1) / 2);
   r.prefill_flops = prefill_flops(model.model().decoder(), o.prompt);
   Generator generator(model.model());
-  generate_once(generator, o, 0);  // brings memory and threads to life
+  generate_once(generator, o, 0);      // brings memory and threads to life
   r.resident_bytes = most_resident();  // without what measures memory
   ReadRate read(r.threads);
   for (int i = 1; i <= o.trials; ++i) {
@@ -152,20 +162,27 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
 
 std::string to_text(const DecodeBenchReport& r) {
   const DecodeBenchOptions& o = r.options;
-  const Spread prefill = r.prefill_tokens(), prefill_share = r.prefill_share(), decode = r.decode_tokens(), share = r.decode_share();
+  const Spread prefill = r.prefill_tokens(), prefill_share = r.prefill_share(), decode = r.decode_tokens(),
+               share = r.decode_share();
   std::string text = fmt::format(
-      "{}, weights {} ({:.2f} GiB), {} thread{}, {} kernels; at most {:.2f} GiB resident; medians of {} trials\n"
-      "prompt of {} tokens: {:.1f} tokens/s (spread {}), {:.1f} % of P (spread {}); P = {:.0f} GFLOP/s of fp32 around it\n"
-      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of the read rate (spread {}): {} bytes a token, {:.1f} GB/s "
+      "{}, weights {} ({:.2f} GiB), {} thread{}, {} kernels; at most {:.2f} GiB resident; medians of {} "
+      "trials\n"
+      "prompt of {} tokens: {:.1f} tokens/s (spread {}), {:.1f} % of P (spread {}); P = {:.0f} GFLOP/s of "
+      "fp32 around it\n"
+      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of the read rate (spread {}): {} "
+      "bytes a token, {:.1f} GB/s "
       "around it\n",
-      o.model, name_of(o.weights), gib(r.weight_bytes), r.threads, r.threads == 1 ? "" : "s", r.isa, gib(r.resident_bytes), r.trials.size(),
-      o.prompt, prefill.median, width_of(prefill), 100 * prefill_share.median, width_of(prefill_share), r.peak_gflops().median, o.fresh,
-      decode.median, width_of(decode), 100 * share.median, width_of(share), group_digits(r.bytes_per_token), 1e-9 * r.read_rate().median);
+      o.model, name_of(o.weights), gib(r.weight_bytes), r.threads, r.threads == 1 ? "" : "s", r.isa,
+      gib(r.resident_bytes), r.trials.size(), o.prompt, prefill.median, width_of(prefill),
+      100 * prefill_share.median, width_of(prefill_share), r.peak_gflops().median, o.fresh, decode.median,
+      width_of(decode), 100 * share.median, width_of(share), group_digits(r.bytes_per_token),
+      1e-9 * r.read_rate().median);
   if (!r.ops) return text;
   const std::vector<double>& tokens = r.ops->trial.token_seconds;
   const auto count = static_cast<double>(tokens.size());
   return text + forward_table("prompt", r.ops->prefill, 1, r.ops->trial.prefill_seconds) +
-         forward_table("new token", r.ops->decode, count, std::accumulate(tokens.begin(), tokens.end(), 0.0) / count);
+         forward_table("new token", r.ops->decode, count,
+                       std::accumulate(tokens.begin(), tokens.end(), 0.0) / count);
 }
 
 std::string to_json(const DecodeBenchReport& r) {

@@ -12,17 +12,17 @@
 namespace ingot {
 
 struct DecodeBenchOptions {
-  std::string model;       ///< its name, for the report
+  std::string model;  ///< its name, for the report
   WeightForm weights = WeightForm::f32;
-  int64_t prompt = 512;    ///< tokens of a prompt, in one forward pass
-  int64_t fresh = 64;      ///< tokens to generate after it
+  int64_t prompt = 512;  ///< tokens of a prompt, in one forward pass
+  int64_t fresh = 64;    ///< tokens to generate after it
   int trials = 5;
-  bool ops = true;         ///< time by op too, in one more trial
+  bool ops = true;  ///< time by op too, in one more trial
 };
 
 struct DecodeTrial {
-  double peak_gflops = 0;       ///< P, mean of before and after
-  double read_bytes = 0;        ///< bytes per second, mean of before and after
+  double peak_gflops = 0;  ///< P, mean of before and after
+  double read_bytes = 0;   ///< bytes per second, mean of before and after
   double prefill_seconds = 0;
   std::vector<double> token_seconds;  ///< of each new token
 };
@@ -37,20 +37,23 @@ struct DecodeBenchReport {
   DecodeBenchOptions options;
   std::string isa;
   int threads = 1;
-  int64_t weight_bytes = 0;     ///< of all weights
-  int64_t bytes_per_token = 0;  ///< that a new token reads: weights, and the cache of the middle one of the new tokens
-  int64_t resident_bytes = 0;   ///< most memory that the process had up to the first trial's end, loading included
+  int64_t weight_bytes = 0;  ///< of all weights
+  int64_t bytes_per_token =
+      0;  ///< that a new token reads: weights, and the cache of the middle one of the new tokens
+  int64_t resident_bytes =
+      0;  ///< most memory that the process had up to the first trial's end, loading included
   double load_seconds = 0;
-  double prefill_flops = 0;     ///< of the prompt: products of every token, the head's of the last one, unmasked pairs of attention
+  double prefill_flops =
+      0;  ///< of the prompt: products of every token, the head's of the last one, unmasked pairs of attention
   std::vector<DecodeTrial> trials;
   std::optional<DecodeOps> ops;
 
   Spread peak_gflops() const;
   Spread read_rate() const;
-  Spread prefill_tokens() const;    ///< per second
-  Spread prefill_share() const;     ///< of P
-  Spread decode_tokens() const;     ///< per second; of a trial's tokens the median
-  Spread decode_share() const;      ///< bytes_per_token x tokens per second, of the read rate
+  Spread prefill_tokens() const;  ///< per second
+  Spread prefill_share() const;   ///< of P
+  Spread decode_tokens() const;   ///< per second; of a trial's tokens the median
+  Spread decode_share() const;    ///< bytes_per_token x tokens per second, of the read rate
 };
 
 /// FLOPs of a prompt of `tokens` tokens.

@@ -66,7 +66,9 @@ int count(const std::vector<Finding>& findings, Finding::Level level) {
 
 }  // namespace
 
-bool any_problem(const std::vector<Finding>& findings) { return count(findings, Finding::Level::problem) > 0; }
+bool any_problem(const std::vector<Finding>& findings) {
+  return count(findings, Finding::Level::problem) > 0;
+}
 
 std::string to_text(const std::vector<Finding>& findings) {
   std::string text;
@@ -74,8 +76,10 @@ std::string to_text(const std::vector<Finding>& findings) {
     text += fmt::format("{:<8} {:<16} {}\n", name_of(f.level), f.topic, f.text);
     if (!f.remedy.empty()) text += fmt::format("{:<25} -> {}\n", "", f.remedy);
   }
-  const int problems = count(findings, Finding::Level::problem), notes = count(findings, Finding::Level::note);
-  text += problems > 0 ? fmt::format("{} thing{} will not work", problems, problems == 1 ? "" : "s") : "everything works";
+  const int problems = count(findings, Finding::Level::problem),
+            notes = count(findings, Finding::Level::note);
+  text += problems > 0 ? fmt::format("{} thing{} will not work", problems, problems == 1 ? "" : "s")
+                       : "everything works";
   return text + (notes > 0 ? fmt::format("; {} note{}\n", notes, notes == 1 ? "" : "s") : "\n");
 }
 

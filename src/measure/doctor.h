@@ -21,9 +21,9 @@ struct Finding {
 const char* name_of(Finding::Level level);
 
 struct DoctorOptions {
-  std::string folder = ".";                  ///< where runs will be; the nearest existing parent is looked at
-  int64_t disk_bytes = int64_t{64} << 20;    ///< written and synced there, three times; 0: nothing is measured
-  std::string root = "/";                    ///< stands for "/" in paths of /proc and /sys: tests plant files elsewhere
+  std::string folder = ".";                ///< where runs will be; the nearest existing parent is looked at
+  int64_t disk_bytes = int64_t{64} << 20;  ///< written and synced there, three times; 0: nothing is measured
+  std::string root = "/";  ///< stands for "/" in paths of /proc and /sys: tests plant files elsewhere
 };
 
 /// Takes about a second. Throws only where the folder has no existing parent.

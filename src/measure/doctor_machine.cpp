@@ -23,8 +23,8 @@
 namespace ingot::doctor {
 namespace {
 
-constexpr const char* kFeatures[] = {"avx2",         "fma",         "avx512f",     "avx512bw", "avx512_vnni", "avx512_bf16",
-                                     "avx512_fp16",  "amx_bf16",    "amx_int8"};
+constexpr const char* kFeatures[] = {"avx2",        "fma",         "avx512f",  "avx512bw", "avx512_vnni",
+                                     "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8"};
 
 std::string processor_text(const std::string& root) {
   const auto field = [&](const char* key) { return field_of(root, "/proc/cpuinfo", key); };
@@ -37,7 +37,8 @@ std::string processor_text(const std::string& root) {
   text += "; has";
   bool any = false;
   for (const char* feature : kFeatures)
-    if (flags.find(fmt::format(" {} ", feature)) != flags.npos) text += std::string(" ") + feature, any = true;
+    if (flags.find(fmt::format(" {} ", feature)) != flags.npos)
+      text += std::string(" ") + feature, any = true;
   return text + (any ? "" : " no vector instructions that Ingot uses");
 }
 
@@ -48,16 +49,22 @@ Finding instruction_set() {
     if (cpu_has(each)) best = each;
   const std::string name = isa_name(isa);
   if (isa < best)
-    return fact("instruction set", fmt::format("{} by INGOT_ISA; this processor has {}", name, isa_name(best)), "unset INGOT_ISA");
+    return fact("instruction set",
+                fmt::format("{} by INGOT_ISA; this processor has {}", name, isa_name(best)),
+                "unset INGOT_ISA");
   if (isa == Isa::generic)
-    return fact("instruction set", "generic kernels, several times slower than AVX2's", "run on a processor with AVX2 and FMA");
+    return fact("instruction set", "generic kernels, several times slower than AVX2's",
+                "run on a processor with AVX2 and FMA");
   if (isa != Isa::avx512bf16) return fact("instruction set", name + " kernels");
   double ratios[3];
   for (double& r : ratios) r = dot_peak_gflops(1) / fma_peak_gflops(1);
   std::sort(ratios, ratios + 3);
-  const std::string text = fmt::format("{} kernels; the bf16 dot product has {:.2g} times the rate of fp32", name, ratios[1]);
+  const std::string text =
+      fmt::format("{} kernels; the bf16 dot product has {:.2g} times the rate of fp32", name, ratios[1]);
   return fact("instruction set", text,
-              ratios[1] > 0.9 ? "" : "for bf16 models INGOT_ISA=avx512 widens operands to fp32 instead, with the same bits: compare them");
+              ratios[1] > 0.9 ? ""
+                              : "for bf16 models INGOT_ISA=avx512 widens operands to fp32 instead, with the "
+                                "same bits: compare them");
 }
 
 std::vector<int> allowed_cores() {
@@ -70,27 +77,38 @@ std::vector<int> allowed_cores() {
   return cores;
 }
 
-std::string core_path(int core, const char* file) { return fmt::format("/sys/devices/system/cpu/cpu{}/{}", core, file); }
+std::string core_path(int core, const char* file) {
+  return fmt::format("/sys/devices/system/cpu/cpu{}/{}", core, file);
+}
 
 Finding cores_and_threads(const std::string& root) {
   const std::vector<int> cores = allowed_cores();
   std::set<std::string> physical;
   for (const int core : cores)
-    if (const std::string siblings = line_of(root, core_path(core, "topology/thread_siblings_list")); !siblings.empty())
+    if (const std::string siblings = line_of(root, core_path(core, "topology/thread_siblings_list"));
+        !siblings.empty())
       physical.insert(siblings);
   const double quota = control_group(root).cores;
   const auto allowed = static_cast<int>(cores.size());
-  const int threads = num_threads(), distinct = physical.empty() ? allowed : static_cast<int>(physical.size());
-  std::string text = fmt::format("{} (numbers {}); Ingot uses {} thread{}", allowed, cores_text(cores), threads, threads == 1 ? "" : "s");
+  const int threads = num_threads(),
+            distinct = physical.empty() ? allowed : static_cast<int>(physical.size());
+  std::string text = fmt::format("{} (numbers {}); Ingot uses {} thread{}", allowed, cores_text(cores),
+                                 threads, threads == 1 ? "" : "s");
   if (quota > 0) text += fmt::format("; the control group allows {:.2f} cores", quota);
   if (distinct < allowed) text += fmt::format("; {} hyper-threads share {} cores", allowed, distinct);
   if (quota > 0 && threads > std::ceil(quota))
-    return fact("cores", text, fmt::format("set INGOT_THREADS={}: more threads than cores wait for each other", std::max(1, static_cast<int>(quota))));
-  if (threads > allowed) return fact("cores", text, "lower INGOT_THREADS: more threads than cores wait for each other");
-  if (threads < std::min(allowed, quota > 0 ? std::max(1, static_cast<int>(quota)) : allowed) && threads < distinct)
+    return fact("cores", text,
+                fmt::format("set INGOT_THREADS={}: more threads than cores wait for each other",
+                            std::max(1, static_cast<int>(quota))));
+  if (threads > allowed)
+    return fact("cores", text, "lower INGOT_THREADS: more threads than cores wait for each other");
+  if (threads < std::min(allowed, quota > 0 ? std::max(1, static_cast<int>(quota)) : allowed) &&
+      threads < distinct)
     return fact("cores", text, "unset INGOT_THREADS to use all");
   if (threads > distinct)
-    return fact("cores", text, fmt::format("compare with INGOT_THREADS={}: products gain nothing from hyper-threads", distinct));
+    return fact(
+        "cores", text,
+        fmt::format("compare with INGOT_THREADS={}: products gain nothing from hyper-threads", distinct));
   return fact("cores", text);
 }
 
@@ -105,8 +123,9 @@ Finding load(const std::string& root) {
   const std::string text = line_of(root, "/proc/loadavg");
   const double running = std::atof(text.c_str());
   const double share = running / static_cast<double>(std::max<size_t>(1, allowed_cores().size()));
-  return fact("load", fmt::format("{:.2f} threads wanted to run in the last minute", running),
-              share < 0.3 ? "" : "wait for a quiet machine before you measure: runs are slower, and times vary");
+  return fact(
+      "load", fmt::format("{:.2f} threads wanted to run in the last minute", running),
+      share < 0.3 ? "" : "wait for a quiet machine before you measure: runs are slower, and times vary");
 }
 
 Finding caches(const std::string& root) {
@@ -116,57 +135,75 @@ Finding caches(const std::string& root) {
     const auto entry = [&](const char* name) { return line_of(root, core_path(0, (folder + name).c_str())); };
     const std::string level = entry("level"), type = entry("type"), size = entry("size");
     if (level.empty() || type == "Instruction") continue;
-    text += fmt::format("{}L{}{} {} for cores {}", text.empty() ? "" : ", ", level, type == "Data" ? "d" : "", size, entry("shared_cpu_list"));
+    text += fmt::format("{}L{}{} {} for cores {}", text.empty() ? "" : ", ", level, type == "Data" ? "d" : "",
+                        size, entry("shared_cpu_list"));
   }
   return fact("caches", text.empty() ? "the system does not tell their sizes" : text);
 }
 
 Finding clock_source(const std::string& root) {
-  const std::string source = line_of(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  const std::string source =
+      line_of(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource");
   constexpr int kCalls = 20000;
   const double begin = monotonic_seconds();
   for (int i = 0; i < kCalls; ++i) monotonic_seconds();
   const double each = (monotonic_seconds() - begin) / kCalls;
-  return fact("clock", fmt::format("{}, {:.0f} ns a reading", source.empty() ? "source unknown" : source, each * 1e9),
-              each < 2e-6 ? "" : "times of single ops include their readings of the clock; the system offers no faster source here");
+  return fact("clock",
+              fmt::format("{}, {:.0f} ns a reading", source.empty() ? "source unknown" : source, each * 1e9),
+              each < 2e-6 ? ""
+                          : "times of single ops include their readings of the clock; the system offers no "
+                            "faster source here");
 }
 
 Finding memory_size(const std::string& root) {
-  const auto kib = [&](const char* key) { return 1024 * std::atof(field_of(root, "/proc/meminfo", key).c_str()); };
+  const auto kib = [&](const char* key) {
+    return 1024 * std::atof(field_of(root, "/proc/meminfo", key).c_str());
+  };
   const ControlGroup group = control_group(root);
   const double total = kib("MemTotal");
   double free = kib("MemAvailable");
   std::string text = fmt::format("{} of {} are free", format_bytes(free), format_bytes(total));
   if (group.memory_bytes > 0) {
-    const auto limit = static_cast<double>(group.memory_bytes), left = limit - static_cast<double>(group.used_bytes);
-    text += fmt::format("; the control group allows {}, {} left (page cache counts as used)", format_bytes(limit), format_bytes(left));
+    const auto limit = static_cast<double>(group.memory_bytes),
+               left = limit - static_cast<double>(group.used_bytes);
+    text += fmt::format("; the control group allows {}, {} left (page cache counts as used)",
+                        format_bytes(limit), format_bytes(left));
     free = std::min(free, limit);
   }
   if (rlimit space{}; ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-    return fact("memory", text + fmt::format("; address space is limited to {}", format_bytes(static_cast<double>(space.rlim_cur))),
+    return fact("memory",
+                text + fmt::format("; address space is limited to {}",
+                                   format_bytes(static_cast<double>(space.rlim_cur))),
                 "ulimit -v unlimited: mapped files and planned buffers need address space, not memory");
-  if (free < 512e6) return fact("memory", text, "free some, or choose small models: ingot run RECIPE --plan says what a run needs");
+  if (free < 512e6)
+    return fact("memory", text,
+                "free some, or choose small models: ingot run RECIPE --plan says what a run needs");
   return fact("memory", text);
 }
 
 Finding huge_pages(const std::string& root) {
   const std::string modes = line_of(root, "/sys/kernel/mm/transparent_hugepage/enabled");
   const size_t open = modes.find('['), close = modes.find(']');
-  const std::string mode = open == modes.npos || close == modes.npos ? "" : modes.substr(open + 1, close - open - 1);
+  const std::string mode =
+      open == modes.npos || close == modes.npos ? "" : modes.substr(open + 1, close - open - 1);
   std::string text = mode.empty() ? "the system has no transparent ones" : "transparent: " + mode;
   if (const std::string free = field_of(root, "/proc/meminfo", "HugePages_Free"); !free.empty())
     text += fmt::format("; hugetlb: {} free (Ingot needs none)", free);
   if (mode == "always" || mode == "madvise") return fact("huge pages", text);
-  return fact("huge pages", text, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: large buffers are read faster");
+  return fact("huge pages", text,
+              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: large buffers are read faster");
 }
 
 Finding shared_memory(const std::string& root) {
   struct statvfs info {};
   if (::statvfs((root + "/dev/shm").c_str(), &info) != 0)
-    return fact("shared memory", "there is no /dev/shm", "mount a tmpfs there: MPI's ranks on one machine exchange data through it");
+    return fact("shared memory", "there is no /dev/shm",
+                "mount a tmpfs there: MPI's ranks on one machine exchange data through it");
   const double bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   return fact("shared memory", fmt::format("{} free in /dev/shm", format_bytes(bytes)),
-              bytes >= 128e6 ? "" : "for many ranks enlarge it (containers: --shm-size=1g): MPI's ranks on one machine exchange data through it");
+              bytes >= 128e6 ? ""
+                             : "for many ranks enlarge it (containers: --shm-size=1g): MPI's ranks on one "
+                               "machine exchange data through it");
 }
 
 }  // namespace

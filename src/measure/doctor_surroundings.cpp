@@ -32,7 +32,8 @@ std::string existing_parent(const std::string& folder) {
   std::error_code failed;
   std::filesystem::path at = std::filesystem::absolute(folder, failed);
   while (!std::filesystem::is_directory(at, failed)) {
-    if (at == at.parent_path()) throw Error(fmt::format("'{}' is no folder, and nothing above it is", folder), "name a folder");
+    if (at == at.parent_path())
+      throw Error(fmt::format("'{}' is no folder, and nothing above it is", folder), "name a folder");
     at = at.parent_path();
   }
   return std::filesystem::canonical(at, failed).string();
@@ -43,7 +44,8 @@ std::string file_system_of(const std::string& root, const std::string& folder) {
   std::ifstream mounts(root + "/proc/self/mountinfo");
   std::string best = "unknown";
   size_t longest = 0;
-  for (std::string line; std::getline(mounts, line);) {  // "36 35 98:0 /a /mnt rw,noatime master:1 - ext4 /dev/sda1 rw"
+  for (std::string line;
+       std::getline(mounts, line);) {  // "36 35 98:0 /a /mnt rw,noatime master:1 - ext4 /dev/sda1 rw"
     std::istringstream words(line);
     std::string skipped, at, type;
     for (int i = 0; i < 4; ++i) words >> skipped;
@@ -81,20 +83,23 @@ std::string disk_speed(const std::string& folder, int64_t bytes) {
     file.sync();
     latencies.push_back(monotonic_seconds() - begin);
   }
-  return fmt::format("writes {}/s with fsync ({}, median of 3); a small write is durable after {}", format_bytes(median(rates)),
-                     format_bytes(static_cast<double>(bytes)), format_seconds(median(latencies)));
+  return fmt::format("writes {}/s with fsync ({}, median of 3); a small write is durable after {}",
+                     format_bytes(median(rates)), format_bytes(static_cast<double>(bytes)),
+                     format_seconds(median(latencies)));
 }
 
 /// What a run folder needs: a lock, a rename, a mapping. Throws where one fails.
 void try_run_folder(const std::string& folder) {
   std::string name = folder + "/.ingot-doctor-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr)
-    throw Error(fmt::format("cannot make a folder in '{}': {}", folder, std::strerror(errno)), "name a folder that can be written");
+    throw Error(fmt::format("cannot make a folder in '{}': {}", folder, std::strerror(errno)),
+                "name a folder that can be written");
   FileSystem& fs = real_file_system();
   try {
     const FolderLock lock(name, "run");
     write_file_atomically(fs, name + "/file", "content");
-    if (fs.map(name + "/file")->bytes().size() != 7) throw Error(fmt::format("a file mapped in '{}' has not its size", folder));
+    if (fs.map(name + "/file")->bytes().size() != 7)
+      throw Error(fmt::format("a file mapped in '{}' has not its size", folder));
     fs.remove_all(name);
   } catch (...) {
     fs.remove_all(name);
@@ -115,7 +120,8 @@ int probe(Attempt&& attempt) {
 }
 
 std::string refusal(int result) {
-  return result < 0 ? fmt::format("the sandbox kills a process that tries (signal {})", -result) : std::strerror(result);
+  return result < 0 ? fmt::format("the sandbox kills a process that tries (signal {})", -result)
+                    : std::strerror(result);
 }
 
 int try_perf_events() {
@@ -142,7 +148,8 @@ int try_reading_a_child() {
   }
   int copy = 0;
   iovec here{&copy, sizeof copy}, there{&word, sizeof word};
-  const int result = ::process_vm_readv(child, &here, 1, &there, 1, 0) == sizeof copy && copy == 7 ? 0 : errno;
+  const int result =
+      ::process_vm_readv(child, &here, 1, &there, 1, 0) == sizeof copy && copy == 7 ? 0 : errno;
   ::close(ends[1]);
   ::waitpid(child, nullptr, 0);
   return result;
@@ -153,26 +160,37 @@ void limits(Findings& out) {
   ::getrlimit(RLIMIT_NOFILE, &files);
   ::getrlimit(RLIMIT_MEMLOCK, &locked);
   out.push_back(fact("open files", fmt::format("at most {}", files.rlim_cur),
-                     files.rlim_cur >= 1024 ? "" : "ulimit -n 4096: every token shard and checkpoint piece is an open file"));
+                     files.rlim_cur >= 1024
+                         ? ""
+                         : "ulimit -n 4096: every token shard and checkpoint piece is an open file"));
   const bool network = std::filesystem::exists("/sys/class/infiniband");
-  const std::string most = locked.rlim_cur == RLIM_INFINITY ? "unlimited" : "at most " + format_bytes(static_cast<double>(locked.rlim_cur));
+  const std::string most = locked.rlim_cur == RLIM_INFINITY
+                               ? "unlimited"
+                               : "at most " + format_bytes(static_cast<double>(locked.rlim_cur));
   out.push_back(fact("locked memory", most + (network ? "" : " (only MPI over InfiniBand locks any)"),
-                     network && locked.rlim_cur != RLIM_INFINITY ? "ulimit -l unlimited: transfers over InfiniBand lock their buffers" : ""));
+                     network && locked.rlim_cur != RLIM_INFINITY
+                         ? "ulimit -l unlimited: transfers over InfiniBand lock their buffers"
+                         : ""));
 }
 
 Finding message_passing() {
   const std::string library = mpi_name(), mpirun = default_mpirun();
-  if (library.empty()) return fact("MPI", "built without: one process, ranks as threads", "for ranks as processes build with -DINGOT_MPI=ON");
+  if (library.empty())
+    return fact("MPI", "built without: one process, ranks as threads",
+                "for ranks as processes build with -DINGOT_MPI=ON");
   const std::string version = mpirun_version(mpirun);
   if (version.empty())
     return fact("MPI", fmt::format("runs with {}, but '{}' cannot be started", library, mpirun),
                 "for several ranks install the launcher of this library, or name it: ingot launch --mpirun");
   if (is_open_mpi(version) != is_open_mpi(library))
-    return problem("MPI", fmt::format("runs with {}, but '{}' is of another: {}", library, mpirun, version.substr(0, version.find('\n'))),
+    return problem("MPI",
+                   fmt::format("runs with {}, but '{}' is of another: {}", library, mpirun,
+                               version.substr(0, version.find('\n'))),
                    "name the launcher of the same library with ingot launch --mpirun, or build again");
   const std::string text = fmt::format("runs with {}, launched by {}", library, mpirun);
   if (is_open_mpi(library) && ::geteuid() == 0 && std::getenv("OMPI_ALLOW_RUN_AS_ROOT") == nullptr)
-    return fact("MPI", text + ", which refuses root", "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
+    return fact("MPI", text + ", which refuses root",
+                "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
   return fact("MPI", text);
 }
 
@@ -181,15 +199,21 @@ Finding message_passing() {
 void look_at_libraries(Findings& out) {
   const BuildInfo& b = build_info();
   const bool fast = b.build_type == "Release" || b.build_type == "RelWithDebInfo";
-  out.push_back(fact("build", fmt::format("ingot {} ({}), {}, {}", b.version, b.commit, b.compiler, b.build_type),
+  out.push_back(fact("build",
+                     fmt::format("ingot {} ({}), {}, {}", b.version, b.commit, b.compiler, b.build_type),
                      fast ? "" : "build with cmake --preset release: this one is many times slower"));
-  std::string text = "own kernels and threads: no BLAS, oneDNN or OpenMP whose settings could be wrong", ignored;
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
-                           "BLIS_ARCH_TYPE", "DNNL_MAX_CPU_ISA", "GOMP_CPU_AFFINITY"})
+  std::string text = "own kernels and threads: no BLAS, oneDNN or OpenMP whose settings could be wrong",
+              ignored;
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MKL_NUM_THREADS",
+                           "BLIS_NUM_THREADS", "BLIS_ARCH_TYPE", "DNNL_MAX_CPU_ISA", "GOMP_CPU_AFFINITY"})
     if (std::getenv(name) != nullptr) ignored += (ignored.empty() ? "" : ", ") + std::string(name);
-  if (!ignored.empty()) text += fmt::format("; {} {} set and mean{} nothing to Ingot", ignored, ignored.find(',') == ignored.npos ? "is" : "are",
-                                            ignored.find(',') == ignored.npos ? "s" : "");
-  out.push_back(fact("libraries", text, ignored.empty() ? "" : "INGOT_THREADS sets threads, INGOT_ISA limits the instruction set"));
+  if (!ignored.empty())
+    text += fmt::format("; {} {} set and mean{} nothing to Ingot", ignored,
+                        ignored.find(',') == ignored.npos ? "is" : "are",
+                        ignored.find(',') == ignored.npos ? "s" : "");
+  out.push_back(
+      fact("libraries", text,
+           ignored.empty() ? "" : "INGOT_THREADS sets threads, INGOT_ISA limits the instruction set"));
   out.push_back(message_passing());
 }
 
@@ -202,15 +226,21 @@ void look_at_disk(const DoctorOptions& o, Findings& out) {
   try {
     try_run_folder(folder);
   } catch (const Error& e) {
-    out.push_back(problem("disk", fmt::format("{}; runs cannot be there: {}", where, e.what()), e.hint().empty() ? "name another folder" : e.hint()));
+    out.push_back(problem("disk", fmt::format("{}; runs cannot be there: {}", where, e.what()),
+                          e.hint().empty() ? "name another folder" : e.hint()));
     return;
   }
-  if (type == "tmpfs" || type == "ramfs") out.push_back(fact("disk", where, "this is memory: runs there take it, and end with the machine"));
-  else if (free < 1e9) out.push_back(fact("disk", where, "free some: a checkpoint takes 12 bytes for each parameter, and three are kept"));
-  else out.push_back(fact("disk", where));
+  if (type == "tmpfs" || type == "ramfs")
+    out.push_back(fact("disk", where, "this is memory: runs there take it, and end with the machine"));
+  else if (free < 1e9)
+    out.push_back(
+        fact("disk", where, "free some: a checkpoint takes 12 bytes for each parameter, and three are kept"));
+  else
+    out.push_back(fact("disk", where));
   if (o.disk_bytes <= 0) return;
   if (free < 4 * static_cast<double>(o.disk_bytes)) {
-    out.push_back(fact("disk speed", "not measured: too little is free", "free some, or measure with a smaller file"));
+    out.push_back(
+        fact("disk speed", "not measured: too little is free", "free some, or measure with a smaller file"));
     return;
   }
   try {
@@ -222,16 +252,27 @@ void look_at_disk(const DoctorOptions& o, Findings& out) {
 
 void look_at_sandbox(const DoctorOptions& o, Findings& out) {
   const std::string mode = field_of(o.root, "/proc/self/status", "Seccomp");
-  out.push_back(fact("seccomp", mode == "2" ? "system calls pass a filter" : mode == "0" || mode.empty() ? "no filter of system calls" : "strict"));
+  out.push_back(fact("seccomp", mode == "2"                   ? "system calls pass a filter"
+                                : mode == "0" || mode.empty() ? "no filter of system calls"
+                                                              : "strict"));
   const int perf = probe(try_perf_events);
   const std::string paranoid = line_of(o.root, "/proc/sys/kernel/perf_event_paranoid");
-  out.push_back(fact("perf events", perf == 0 ? "allowed" : fmt::format("refused: {} (paranoid level {})", refusal(perf), paranoid.empty() ? "unknown" : paranoid),
-                     perf == 0 ? "" : "Ingot needs none; for `perf` itself ask for perf_event_open, and a machine that has its counters"));
+  out.push_back(fact("perf events",
+                     perf == 0 ? "allowed"
+                               : fmt::format("refused: {} (paranoid level {})", refusal(perf),
+                                             paranoid.empty() ? "unknown" : paranoid),
+                     perf == 0 ? ""
+                               : "Ingot needs none; for `perf` itself ask for perf_event_open, and a machine "
+                                 "that has its counters"));
   const int reading = probe(try_reading_a_child);
   const std::string scope = line_of(o.root, "/proc/sys/kernel/yama/ptrace_scope");
-  out.push_back(fact("process_vm_readv",
-                     (reading == 0 ? "allowed" : "refused: " + refusal(reading)) + (scope.empty() ? "" : fmt::format(" (ptrace scope {})", scope)),
-                     reading == 0 ? "" : "MPI's ranks on one machine copy twice; Open MPI: --mca btl_vader_single_copy_mechanism none"));
+  out.push_back(fact(
+      "process_vm_readv",
+      (reading == 0 ? "allowed" : "refused: " + refusal(reading)) +
+          (scope.empty() ? "" : fmt::format(" (ptrace scope {})", scope)),
+      reading == 0
+          ? ""
+          : "MPI's ranks on one machine copy twice; Open MPI: --mca btl_vader_single_copy_mechanism none"));
   limits(out);
 }
 

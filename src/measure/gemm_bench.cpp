@@ -33,7 +33,8 @@ void add_product(std::vector<Product>& all, const Product& p) {
   for (Product& known : all)
     if (known.experts == p.experts && known.rows == p.rows && known.n == p.n && known.k == p.k) {
       ++known.count;
-      if ((", " + known.name + ",").find(", " + p.name + ",") == std::string::npos) known.name += ", " + p.name;
+      if ((", " + known.name + ",").find(", " + p.name + ",") == std::string::npos)
+        known.name += ", " + p.name;
       return;
     }
   all.push_back(p);
@@ -90,7 +91,8 @@ class Bench {
     GemmArgs g;
     g.m = weight ? p.n : p.rows, g.n = weight ? p.k : width, g.k = weight ? p.rows : depth;
     g.a = a, g.a_type = row.type, g.a_transposed = weight, g.lda = weight ? g.m : g.k;
-    g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt, g.ldb = g.b_transposed ? g.k : g.n;
+    g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt,
+    g.ldb = g.b_transposed ? g.k : g.n;
     g.c = c_, g.c_type = c_type, g.ldc = g.n;
     gemm(g);
   }
@@ -114,7 +116,8 @@ class Bench {
     g.experts = p.experts, g.offsets = offsets.data();
     g.n = row.form == GemmForm::nn ? p.k : p.n, g.k = row.form == GemmForm::nn ? p.n : p.k;
     g.a = a, g.a_type = row.type, g.lda = weight ? g.n : g.k;
-    g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt, g.ldb = g.b_transposed || weight ? g.k : g.n;
+    g.b = b, g.b_type = row.type, g.b_transposed = row.form == GemmForm::nt,
+    g.ldb = g.b_transposed || weight ? g.k : g.n;
     g.b_stride = p.n * p.k;
     g.c = c_, g.c_type = c_type, g.ldc = weight ? g.k : g.n, g.c_stride = p.n * p.k;
     weight ? gemm_grouped_weight(g) : gemm_grouped(g);
@@ -134,7 +137,9 @@ GemmRow row_of(GemmPart part, const Product& product, GemmForm form, DType type)
 
 std::vector<GemmRow> rows_of(const std::vector<Product>& products, const GemmBenchOptions& o) {
   std::vector<GemmRow> rows;
-  const auto has = [&](GemmPart part) { return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end(); };
+  const auto has = [&](GemmPart part) {
+    return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end();
+  };
   const auto add = [&](GemmPart part, const Product& p, const std::vector<DType>& types) {
     for (const DType type : types)
       for (const GemmForm form : kEveryGemmForm) rows.push_back(row_of(part, p, form, type));
@@ -163,7 +168,8 @@ std::vector<GemmRow> rows_of(const std::vector<Product>& products, const GemmBen
     for (const DType type : o.types)
       for (const int64_t k : o.depths)
         for (const int64_t m : o.sizes)
-          for (const int64_t n : o.sizes) rows.push_back(row_of(GemmPart::map, {"", 1, m, n, k}, GemmForm::nt, type));
+          for (const int64_t n : o.sizes)
+            rows.push_back(row_of(GemmPart::map, {"", 1, m, n, k}, GemmForm::nt, type));
   return rows;
 }
 
@@ -179,13 +185,15 @@ void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<
       peaks.push_back(before = after);
     }
   }
-  for (size_t i = 0; i < rows.size(); ++i) rows[i].share = spread_of(shares[i]), rows[i].seconds = spread_of(seconds[i]);
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i].share = spread_of(shares[i]), rows[i].seconds = spread_of(seconds[i]);
 }
 
 /// Every weight is one of several alike, so that they do not stay in caches.
 void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   constexpr int64_t kMost = int64_t{1} << 28;
-  const int64_t set = std::min(kMost, num_threads() * beyond_caches(cache_levels(), num_threads(), num_threads()));
+  const int64_t set =
+      std::min(kMost, num_threads() * beyond_caches(cache_levels(), num_threads(), num_threads()));
   Operand x(1), weights(2);
   std::vector<float> y;
   for (DecodeRow& row : rows) {
@@ -194,7 +202,8 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
     const int64_t copies = std::max<int64_t>(1, (set + bytes - 1) / bytes);
     const auto* w = static_cast<const std::byte*>(weights.get(row.type, elements * copies));
     std::vector<PackedWeights> packed;
-    for (int64_t i = 0; i < copies && row.packed; ++i) packed.emplace_back(w + i * bytes, row.type, true, p.k, p.n, p.k);
+    for (int64_t i = 0; i < copies && row.packed; ++i)
+      packed.emplace_back(w + i * bytes, row.type, true, p.k, p.n, p.k);
     y.resize(std::max(y.size(), static_cast<size_t>(p.rows * p.n)));
     std::vector<double> rates;
     for (int trial = 0; trial <= o.trials; ++trial) {
@@ -230,25 +239,31 @@ std::vector<int64_t> Product::offsets() const {
   std::vector<int64_t> all{0};
   for (int64_t e = 0; e < experts; ++e) {
     // The line from one half to one and a half has e (e - 1) / 2 steps of 1 / (E - 1) below expert e.
-    const auto before = static_cast<double>(e + 1), mean = static_cast<double>(rows) / static_cast<double>(experts);
-    const double line = experts > 1 ? before / 2 + before * (before - 1) / 2 / static_cast<double>(experts - 1) : before;
-    all.push_back(e + 1 == experts ? rows : static_cast<int64_t>(std::llround(mean * (uneven ? line : before))));
+    const auto before = static_cast<double>(e + 1),
+               mean = static_cast<double>(rows) / static_cast<double>(experts);
+    const double line =
+        experts > 1 ? before / 2 + before * (before - 1) / 2 / static_cast<double>(experts - 1) : before;
+    all.push_back(e + 1 == experts ? rows
+                                   : static_cast<int64_t>(std::llround(mean * (uneven ? line : before))));
   }
   return all;
 }
 
 double GemmRow::flops() const {
-  return 2 * static_cast<double>(product.rows) * static_cast<double>(product.n) * static_cast<double>(product.k);
+  return 2 * static_cast<double>(product.rows) * static_cast<double>(product.n) *
+         static_cast<double>(product.k);
 }
 
 double GemmRow::bytes() const {
   const Product& p = product;
-  return static_cast<double>(size_of(type)) * static_cast<double>(p.rows * (p.n + p.k) + p.experts * p.n * p.k);
+  return static_cast<double>(size_of(type)) *
+         static_cast<double>(p.rows * (p.n + p.k) + p.experts * p.n * p.k);
 }
 
 std::vector<Product> products_of(const Recipe& recipe) {
   const StageConfig& stage = recipe.stages.at(0);
-  if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: it takes the tokenizer's", "set model.vocab, or give --vocab");
+  if (recipe.model.vocab < 2)
+    throw Error("the model has no vocabulary: it takes the tokenizer's", "set model.vocab, or give --vocab");
   const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
   CountingArena arena;
   Tape tape(arena, {.device = DeviceKind::null});
@@ -284,7 +299,8 @@ std::vector<int64_t> sizes_near(int64_t size) {
 }
 
 GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
-  if (o.trials < 1 || o.types.empty()) throw Error("nothing to measure", "give at least one trial and one type");
+  if (o.trials < 1 || o.types.empty())
+    throw Error("nothing to measure", "give at least one trial and one type");
   GemmBenchReport r;
   r.of = recipe.model.preset.empty() ? "own model" : recipe.model.preset;
   r.isa = isa_name(active_isa());
@@ -293,8 +309,10 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
   std::set<std::string> left_out;
   for (GemmRow& row : rows_of(products, o)) {
     const Product& p = row.product;
-    if (row.bytes() <= static_cast<double>(o.largest)) r.rows.push_back(std::move(row));
-    else left_out.insert(fmt::format("{} of {} x {} x {}", p.name, p.rows, p.n, p.k));
+    if (row.bytes() <= static_cast<double>(o.largest))
+      r.rows.push_back(std::move(row));
+    else
+      left_out.insert(fmt::format("{} of {} x {} x {}", p.name, p.rows, p.n, p.k));
   }
   std::vector<double> peaks, reads{1e-9 * ReadRate(r.threads)()};
   measure(r.rows, o, peaks);
@@ -305,8 +323,10 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
           if (!o.decode || p.grouped()) continue;
           Product few = p;
           few.rows = rows;
-          if (p.n * p.k * size_of(type) <= o.largest) r.decode.push_back({few, type, packed, {}});
-          else left_out.insert(fmt::format("{} of {} x {} x {}", p.name, rows, p.n, p.k));
+          if (p.n * p.k * size_of(type) <= o.largest)
+            r.decode.push_back({few, type, packed, {}});
+          else
+            left_out.insert(fmt::format("{} of {} x {} x {}", p.name, rows, p.n, p.k));
         }
   r.left_out.assign(left_out.begin(), left_out.end());
   measure_decode(r.decode, o);

@@ -13,9 +13,9 @@ namespace ingot {
 
 /// y = x Wᵀ with W [n, k], for each of `experts` matrices over its part of the rows.
 struct Product {
-  std::string name;  ///< "mlp.up", that of the weight
+  std::string name;                             ///< "mlp.up", that of the weight
   int64_t experts = 1, rows = 0, n = 0, k = 0;  ///< rows: of all experts together
-  int64_t count = 0;  ///< in one forward pass
+  int64_t count = 0;                            ///< in one forward pass
   bool uneven = false;  ///< experts have from half to one and a half of the mean rows, evenly spread
   bool grouped() const { return experts > 1; }
   /// First row of each expert, and the end.
@@ -57,13 +57,13 @@ struct GemmBenchOptions {
   std::vector<GemmPart> parts{GemmPart::model, GemmPart::advice, GemmPart::experts, GemmPart::map};
   bool decode = true;
   std::vector<DType> types{DType::f32, DType::bf16};
-  std::vector<int64_t> band{32, 64, 128, 256};               ///< rows an expert
-  std::vector<int64_t> sizes{128, 256, 512, 1024, 2048};     ///< of the map, m and n
-  std::vector<int64_t> depths{256, 1024};                    ///< of the map, k
+  std::vector<int64_t> band{32, 64, 128, 256};            ///< rows an expert
+  std::vector<int64_t> sizes{128, 256, 512, 1024, 2048};  ///< of the map, m and n
+  std::vector<int64_t> depths{256, 1024};                 ///< of the map, k
   std::vector<int64_t> decode_rows{1, 8};
-  int64_t largest = int64_t{1} << 30;                        ///< bytes of a product; larger ones are left out
+  int64_t largest = int64_t{1} << 30;  ///< bytes of a product; larger ones are left out
   int trials = 5;
-  double seconds = 0.01;                                     ///< of a trial, at least
+  double seconds = 0.01;  ///< of a trial, at least
 };
 
 struct GemmBenchReport {

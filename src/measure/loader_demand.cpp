@@ -29,7 +29,8 @@ class PagesOfSample {
     int64_t first_token = 0, first_document = 0;
     for (size_t s = 0; s < shards_->size(); ++s) {
       const data::ShardInfo& shard = (*shards_)[s];
-      const int64_t from = std::max(begin, first_token) - first_token, to = std::min(end, first_token + shard.tokens) - first_token;
+      const int64_t from = std::max(begin, first_token) - first_token,
+                    to = std::min(end, first_token + shard.tokens) - first_token;
       if (from < to) {
         add(s, kHeader + from * bytes_, kHeader + to * bytes_);
         const int64_t index = shard.file_bytes - 8 * (shard.documents + 1);
@@ -87,7 +88,8 @@ LoaderDemand loader_demand(const Recipe& recipe, const PreparedData& data, int64
         if (const int64_t document = batch.pieces[piece].document; origin.first_token < 0 && document >= 0)
           pages.touch(split->document_begin(document), split->document_begin(document + 1));
       const auto width = static_cast<double>(set.manifest().token_bytes);
-      extra += std::max(0.0, static_cast<double>(pages.pages()) - static_cast<double>(d.sequence) * width / static_cast<double>(d.page));
+      extra += std::max(0.0, static_cast<double>(pages.pages()) -
+                                 static_cast<double>(d.sequence) * width / static_cast<double>(d.page));
       bytes += width;
     }
   }
@@ -104,14 +106,20 @@ std::string to_text(const LoaderDemand& d) {
       "  scatter factor {:.2f}: a sample touches {:.2f} pages more than its {:.2f} (mean of {} samples)\n"
       "  {:.0f} transfers a step",
       d.of, d.batch, d.sequence, d.token_bytes, d.page, d.scatter(), d.extra_pages,
-      static_cast<double>(d.sequence) * d.token_bytes / static_cast<double>(d.page), d.samples, d.transfers());
-  if (d.step_seconds > 0) text += fmt::format("; a step takes {}, so {:.0f} IOPS are needed", format_seconds(d.step_seconds), d.needed_iops());
-  else text += "; give --step-seconds for the IOPS that are needed";
+      static_cast<double>(d.sequence) * d.token_bytes / static_cast<double>(d.page), d.samples,
+      d.transfers());
+  if (d.step_seconds > 0)
+    text += fmt::format("; a step takes {}, so {:.0f} IOPS are needed", format_seconds(d.step_seconds),
+                        d.needed_iops());
+  else
+    text += "; give --step-seconds for the IOPS that are needed";
   if (d.most_iops > 0)
-    text += fmt::format("\n  this storage reads {:.0f} pages/s: {}", d.most_iops,
-                        d.step_seconds > 0 && d.step_seconds < d.break_even_seconds()
-                            ? fmt::format("too few; steps shorter than {} wait for it", format_seconds(d.break_even_seconds()))
-                            : fmt::format("enough for steps of {} and longer", format_seconds(d.break_even_seconds())));
+    text += fmt::format(
+        "\n  this storage reads {:.0f} pages/s: {}", d.most_iops,
+        d.step_seconds > 0 && d.step_seconds < d.break_even_seconds()
+            ? fmt::format("too few; steps shorter than {} wait for it",
+                          format_seconds(d.break_even_seconds()))
+            : fmt::format("enough for steps of {} and longer", format_seconds(d.break_even_seconds())));
   return text + "\n";
 }
 

@@ -15,15 +15,15 @@
 namespace ingot {
 
 struct LoaderDemand {
-  std::string of;             ///< the recipe or run
-  int64_t batch = 0;          ///< G
-  int64_t sequence = 0;       ///< s
-  double token_bytes = 0;     ///< b
-  int64_t page = 4096;        ///< P
-  int64_t samples = 0;        ///< looked at for m
-  double extra_pages = 0;     ///< m
-  double step_seconds = 0;    ///< t; 0: not known
-  double most_iops = 0;       ///< I_max; 0: not measured
+  std::string of;           ///< the recipe or run
+  int64_t batch = 0;        ///< G
+  int64_t sequence = 0;     ///< s
+  double token_bytes = 0;   ///< b
+  int64_t page = 4096;      ///< P
+  int64_t samples = 0;      ///< looked at for m
+  double extra_pages = 0;   ///< m
+  double step_seconds = 0;  ///< t; 0: not known
+  double most_iops = 0;     ///< I_max; 0: not measured
 
   double scatter() const;
   double pages() const;  ///< ceil(G s b / P)

@@ -20,8 +20,11 @@ constexpr int64_t kSmallest = int64_t{16} << 10;
 constexpr int64_t kUnit = 2048;  // of a working set (memory_rate.h)
 
 int64_t largest_set(const MachineOptions& o, const std::vector<CacheLevel>& caches) {
-  const int64_t size = (o.largest > 0 ? o.largest : beyond_caches(caches, o.threads.front(), o.threads.back())) / kUnit * kUnit;
-  if (size < kSmallest) throw Error(fmt::format("the largest working set is {} bytes", o.largest), "give at least 16KiB");
+  const int64_t size =
+      (o.largest > 0 ? o.largest : beyond_caches(caches, o.threads.front(), o.threads.back())) / kUnit *
+      kUnit;
+  if (size < kSmallest)
+    throw Error(fmt::format("the largest working set is {} bytes", o.largest), "give at least 16KiB");
   return size;
 }
 
@@ -39,18 +42,22 @@ void measure_arithmetic(const MachineOptions& o, std::vector<ArithmeticRow>& row
       fma[i].push_back(fma_peak_gflops(o.threads[i]));
       dot[i].push_back(dot_peak_gflops(o.threads[i]));
     }
-  for (size_t i = 0; i < o.threads.size(); ++i) rows.push_back({o.threads[i], spread_of(fma[i]), spread_of(dot[i])});
+  for (size_t i = 0; i < o.threads.size(); ++i)
+    rows.push_back({o.threads[i], spread_of(fma[i]), spread_of(dot[i])});
 }
 
-void measure_memory(const MachineOptions& o, const std::vector<CacheLevel>& caches, std::vector<MemoryRow>& rows) {
+void measure_memory(const MachineOptions& o, const std::vector<CacheLevel>& caches,
+                    std::vector<MemoryRow>& rows) {
   const int64_t largest = largest_set(o, caches);
   for (const int threads : o.threads)
     for (const int64_t bytes : working_sets(largest))
-      for (const MemoryPass pass : kEveryMemoryPass) rows.push_back({pass, threads, bytes, level_of(caches, threads, bytes), {}});
+      for (const MemoryPass pass : kEveryMemoryPass)
+        rows.push_back({pass, threads, bytes, level_of(caches, threads, bytes), {}});
   MemoryBench bench(o.threads.back(), largest);
   std::vector<std::vector<double>> rates(rows.size());
   for (int trial = 0; trial < o.trials; ++trial)
-    for (size_t r = 0; r < rows.size(); ++r) rates[r].push_back(bench.rate(rows[r].pass, rows[r].threads, rows[r].bytes, o.seconds));
+    for (size_t r = 0; r < rows.size(); ++r)
+      rates[r].push_back(bench.rate(rows[r].pass, rows[r].threads, rows[r].bytes, o.seconds));
   for (size_t r = 0; r < rows.size(); ++r) rows[r].rate = spread_of(rates[r]);
 }
 
@@ -97,7 +104,8 @@ MachineReport measure_machine(const MachineOptions& options) {
   MachineOptions o = options;
   if (o.threads.empty()) o.threads = thread_counts(num_threads());
   std::sort(o.threads.begin(), o.threads.end());
-  if (o.threads.front() < 1 || o.threads.back() > 1024) throw Error("threads to measure with must be from 1 to 1024", "correct --threads");
+  if (o.threads.front() < 1 || o.threads.back() > 1024)
+    throw Error("threads to measure with must be from 1 to 1024", "correct --threads");
   if (o.trials < 1) throw Error(fmt::format("{} trials", o.trials), "give at least one");
   MachineReport report;
   report.processor = machine_info().cpu;

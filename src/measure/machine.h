@@ -13,9 +13,9 @@
 namespace ingot {
 
 struct CacheLevel {
-  std::string name;   ///< "L1"
+  std::string name;  ///< "L1"
   int64_t bytes = 0;
-  int cores = 1;      ///< logical ones that share it
+  int cores = 1;  ///< logical ones that share it
 };
 /// Of data, smallest first; of the machine's first core. `root` stands for "/".
 std::vector<CacheLevel> cache_levels(const std::string& root = "/");
@@ -39,7 +39,7 @@ struct MemoryRow {
   int threads = 1;
   int64_t bytes = 0;  ///< working set of a thread
   std::string level;
-  Spread rate;        ///< bytes per second that the program reads and writes, all threads together
+  Spread rate;  ///< bytes per second that the program reads and writes, all threads together
 };
 
 struct MachineOptions {

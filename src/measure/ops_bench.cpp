@@ -30,9 +30,12 @@ std::string shapes_of(std::span<const Tensor> tensors) {
 }
 
 void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
-  if (direction == Direction::forward) kernel.forward(call);
-  else if (direction == Direction::backward_input) kernel.backward_input(call);
-  else kernel.backward_weight(call);
+  if (direction == Direction::forward)
+    kernel.forward(call);
+  else if (direction == Direction::backward_input)
+    kernel.backward_input(call);
+  else
+    kernel.backward_weight(call);
 }
 
 /// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody reads it.
@@ -55,9 +58,11 @@ class Repeater final : public TapeObserver {
     row.pass = pass_of(run);
     row.shapes = shapes_of(run.call.in) + (run.call.d_out.empty() ? "" : "; " + shapes_of(run.call.d_out));
     std::string attributes = run.op.print(run.call.attr_data);
-    attributes.resize(std::min(attributes.size(), attributes.find(" layer=")));  // the last of those that have it; layers are alike
-    const std::string key = fmt::format("{} {} {} {} {} {} {}", row.op, static_cast<int>(row.pass), attributes, row.shapes,
-                                        shapes_of(run.call.out), shapes_of(gradients), how);
+    attributes.resize(std::min(
+        attributes.size(), attributes.find(" layer=")));  // the last of those that have it; layers are alike
+    const std::string key =
+        fmt::format("{} {} {} {} {} {} {}", row.op, static_cast<int>(row.pass), attributes, row.shapes,
+                    shapes_of(run.call.out), shapes_of(gradients), how);
     const auto [at, fresh] = known_.try_emplace(key, report_.rows.size());
     if (fresh) {
       row.flops = run.flops, row.bytes = run.bytes;
@@ -80,10 +85,12 @@ class Repeater final : public TapeObserver {
       int calls = 0;
       const double begin = monotonic_seconds();
       double end = begin;
-      for (; end - begin < options_.seconds; ++calls) execute(kernel, run.direction, run.call), end = monotonic_seconds();
+      for (; end - begin < options_.seconds; ++calls)
+        execute(kernel, run.direction, run.call), end = monotonic_seconds();
       const double t = (end - begin) / calls, after = fma_peak_gflops();
       seconds.push_back(t);
-      shares.push_back(std::max(row.flops / (0.5e9 * (before + after)), row.bytes / (1e9 * report_.read_gbs)) / t);
+      shares.push_back(
+          std::max(row.flops / (0.5e9 * (before + after)), row.bytes / (1e9 * report_.read_gbs)) / t);
       peaks.push_back(before = after);
     }
     row.seconds = spread_of(seconds), row.share = spread_of(shares);
@@ -101,11 +108,14 @@ class Repeater final : public TapeObserver {
 
 }  // namespace
 
-double OpsBenchReport::light_seconds(const OpRow& r) const { return std::max(r.flops / (1e9 * peak_gflops), r.bytes / (1e9 * read_gbs)); }
+double OpsBenchReport::light_seconds(const OpRow& r) const {
+  return std::max(r.flops / (1e9 * peak_gflops), r.bytes / (1e9 * read_gbs));
+}
 
 OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
   const StageConfig& stage = recipe.stages.at(0);
-  if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
+  if (recipe.model.vocab < 2)
+    throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
   for (const std::string& name : o.only)
     if (std::none_of(all_ops().begin(), all_ops().end(), [&](const Op* op) { return op->name == name; }))
       throw Error(fmt::format("there is no op '{}'", name), "`ingot kernels` lists them");
@@ -127,10 +137,11 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
 
 std::string to_text(const OpsBenchReport& r) {
   std::string text = fmt::format(
-      "{}, {}: {} x {} tokens, {} thread{}, {} kernels; speed of light: FLOPs at P = {:.0f} GFLOP/s of fp32, bytes at B = {:.1f} GB/s\n\n"
+      "{}, {}: {} x {} tokens, {} thread{}, {} kernels; speed of light: FLOPs at P = {:.0f} GFLOP/s of fp32, "
+      "bytes at B = {:.1f} GB/s\n\n"
       "{:<15} {:<15} {:<10} {:>5} {:>9} {:>8} {:>7} {:>8} {:>7} {:>7}\n",
-      r.of, r.precision, r.batch, r.length, r.threads, r.threads == 1 ? "" : "s", r.isa, r.peak_gflops, r.read_gbs, "op", "pass", "segment",
-      "calls", "ms", "GFLOP/s", "GB/s", "of light", "spread", "limit");
+      r.of, r.precision, r.batch, r.length, r.threads, r.threads == 1 ? "" : "s", r.isa, r.peak_gflops,
+      r.read_gbs, "op", "pass", "segment", "calls", "ms", "GFLOP/s", "GB/s", "of light", "spread", "limit");
   struct Sum {
     double light = 0, seconds = 0, reference = 0;
   };
@@ -138,8 +149,9 @@ std::string to_text(const OpsBenchReport& r) {
   Sum whole;
   for (const OpRow& row : r.rows) {
     const double t = row.seconds.median, calls = static_cast<double>(row.calls);
-    text += fmt::format("{:<15} {:<15} {:<10} {:>5} {:>9.4f} {:>8.1f} {:>7.1f} {:>7.1f}% {:>7} {:>7}", row.op, name_of(row.pass), row.segment,
-                        row.calls, 1e3 * t, 1e-9 * row.flops / t, 1e-9 * row.bytes / t, 100 * row.share.median, width_of(row.share),
+    text += fmt::format("{:<15} {:<15} {:<10} {:>5} {:>9.4f} {:>8.1f} {:>7.1f} {:>7.1f}% {:>7} {:>7}", row.op,
+                        name_of(row.pass), row.segment, row.calls, 1e3 * t, 1e-9 * row.flops / t,
+                        1e-9 * row.bytes / t, 100 * row.share.median, width_of(row.share),
                         row.flops / r.peak_gflops > row.bytes / r.read_gbs ? "FLOPs" : "bytes");
     if (row.reference_seconds > 0) text += fmt::format(" {:>8.1f} x reference", row.reference_seconds / t);
     text += "   " + row.shapes + "\n";
@@ -165,14 +177,30 @@ std::string to_text(const OpsBenchReport& r) {
 std::string to_json(const OpsBenchReport& r) {
   Json rows = Json::array();
   for (const OpRow& row : r.rows) {
-    Json j{{"op", row.op}, {"pass", name_of(row.pass)}, {"segment", row.segment}, {"shapes", row.shapes}, {"calls", row.calls},
-           {"flops", row.flops}, {"bytes", row.bytes}, {"seconds", row.seconds}, {"light_seconds", r.light_seconds(row)},
+    Json j{{"op", row.op},
+           {"pass", name_of(row.pass)},
+           {"segment", row.segment},
+           {"shapes", row.shapes},
+           {"calls", row.calls},
+           {"flops", row.flops},
+           {"bytes", row.bytes},
+           {"seconds", row.seconds},
+           {"light_seconds", r.light_seconds(row)},
            {"share_of_light", row.share}};
     if (row.reference_seconds > 0) j["reference_seconds"] = row.reference_seconds;
     rows.push_back(std::move(j));
   }
-  const Json all{{"format", 1}, {"of", r.of}, {"precision", r.precision}, {"isa", r.isa}, {"threads", r.threads}, {"batch", r.batch},
-                 {"length", r.length}, {"peak_gflops", r.peak_gflops}, {"read_gigabytes_per_second", r.read_gbs}, {"rows", std::move(rows)}, {"absent", r.absent}};
+  const Json all{{"format", 1},
+                 {"of", r.of},
+                 {"precision", r.precision},
+                 {"isa", r.isa},
+                 {"threads", r.threads},
+                 {"batch", r.batch},
+                 {"length", r.length},
+                 {"peak_gflops", r.peak_gflops},
+                 {"read_gigabytes_per_second", r.read_gbs},
+                 {"rows", std::move(rows)},
+                 {"absent", r.absent}};
   return all.dump(1) + "\n";
 }
 

@@ -11,18 +11,18 @@ namespace ingot {
 struct OpsBenchOptions {
   std::vector<std::string> only;  ///< ops; empty: all
   int trials = 5;
-  double seconds = 0.01;          ///< of a trial, at least
-  bool reference = false;         ///< times the op's reference too, once
+  double seconds = 0.01;   ///< of a trial, at least
+  bool reference = false;  ///< times the op's reference too, once
 };
 
 /// Executions of one op, pass, attributes and shapes.
 struct OpRow {
   std::string op, segment;  ///< segment: the first that has it
   OpPass pass = OpPass::forward;
-  std::string shapes;       ///< of what it reads: "1024x768 f32, 2304x768 f32"
-  int64_t calls = 0;        ///< in the step
+  std::string shapes;  ///< of what it reads: "1024x768 f32, 2304x768 f32"
+  int64_t calls = 0;   ///< in the step
   double flops = 0, bytes = 0;
-  Spread seconds, share;    ///< of a call; share of the speed of light, P measured around each trial
+  Spread seconds, share;  ///< of a call; share of the speed of light, P measured around each trial
   double reference_seconds = 0;
 };
 

@@ -21,17 +21,21 @@ double sum_of_medians(const std::vector<RankProfile>& ranks, std::vector<double>
 
 TimeOf time_of(RunPhase phase) {
   switch (phase) {
-    case RunPhase::data: return TimeOf::data;
+    case RunPhase::data:
+      return TimeOf::data;
     case RunPhase::optimizer:
-    case RunPhase::update: return TimeOf::optimizer;
-    default: return TimeOf::rest;
+    case RunPhase::update:
+      return TimeOf::optimizer;
+    default:
+      return TimeOf::rest;
   }
 }
 
 }  // namespace
 
 const char* name_of(TimeOf what) {
-  static const char* const kNames[] = {"products", "attention", "other kernels", "optimizer", "exchanges", "data wait", "rest"};
+  static const char* const kNames[] = {"products",  "attention", "other kernels", "optimizer",
+                                       "exchanges", "data wait", "rest"};
   return kNames[static_cast<int>(what)];
 }
 
@@ -67,12 +71,17 @@ void ProfileCell::add(const ProfileCell& o) {
 Spread ProfileReport::step_seconds() const {
   std::vector<double> seconds(static_cast<size_t>(steps()), 0);
   for (const RankProfile& r : ranks)
-    for (size_t s = 0; s < seconds.size(); ++s) seconds[s] = std::max(seconds[s], r.steps[s].end - r.steps[s].begin);
+    for (size_t s = 0; s < seconds.size(); ++s)
+      seconds[s] = std::max(seconds[s], r.steps[s].end - r.steps[s].begin);
   return spread_of(std::move(seconds));
 }
 
-double ProfileReport::peak_gflops() const { return sum_of_medians(ranks, &RankProfile::peak_gflops); }
-double ProfileReport::read_gbs() const { return sum_of_medians(ranks, &RankProfile::read_gbs); }
+double ProfileReport::peak_gflops() const {
+  return sum_of_medians(ranks, &RankProfile::peak_gflops);
+}
+double ProfileReport::read_gbs() const {
+  return sum_of_medians(ranks, &RankProfile::read_gbs);
+}
 
 std::array<double, kTimesOf> ProfileReport::times(const RankProfile& rank) const {
   std::array<double, kTimesOf> t{};
@@ -94,7 +103,8 @@ std::map<ProfileReport::Key, ProfileCell> ProfileReport::cells() const {
   for (const RankProfile& r : ranks)
     for (const StepSpan& step : r.steps)
       for (const OpSpan& op : step.ops)
-        all[{op.op, op.segment, op.layer, op.pass}].add({op.what, 1, op.seconds(), op.flops, op.bytes, op.wire_bytes});
+        all[{op.op, op.segment, op.layer, op.pass}].add(
+            {op.what, 1, op.seconds(), op.flops, op.bytes, op.wire_bytes});
   return all;
 }
 

@@ -55,7 +55,8 @@ struct StepSpan {
 struct RankProfile {
   int rank = 0, threads = 1;
   std::vector<StepSpan> steps;
-  std::vector<double> peak_gflops, read_gbs;  ///< of its threads, all ranks measuring at once, before and after the steps
+  std::vector<double> peak_gflops,
+      read_gbs;  ///< of its threads, all ranks measuring at once, before and after the steps
 };
 
 /// The sum of all executions that are alike. Seconds without waits inside.

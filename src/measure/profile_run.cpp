@@ -62,12 +62,16 @@ void keep_only(Recipe& r, const Place& at, int64_t steps) {
 class SharedFolder {
  public:
   SharedFolder(Communicator& group, const std::string& where) : group_(group) {
-    path_ = settle(&group, [] { return std::string(); }, [&](const auto&) {
-      std::string name = (where.empty() ? std::filesystem::temp_directory_path().string() : where) + "/ingot-profile-XXXXXX";
-      if (::mkdtemp(name.data()) == nullptr)
-        throw Error(fmt::format("cannot make the folder '{}': {}", name, std::strerror(errno)), "name another with --scratch");
-      return name;
-    });
+    path_ = settle(
+        &group, [] { return std::string(); },
+        [&](const auto&) {
+          std::string name = (where.empty() ? std::filesystem::temp_directory_path().string() : where) +
+                             "/ingot-profile-XXXXXX";
+          if (::mkdtemp(name.data()) == nullptr)
+            throw Error(fmt::format("cannot make the folder '{}': {}", name, std::strerror(errno)),
+                        "name another with --scratch");
+          return name;
+        });
   }
   ~SharedFolder() {
     std::error_code ignored;
@@ -94,13 +98,16 @@ void measure_limits(Communicator& group, RankProfile& rank) {
 
 }  // namespace
 
-Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields, const ProfileOptions& o) {
-  if (o.steps < 1 || o.warm_up < 0) throw Error(fmt::format("{} steps after {} of warm-up", o.steps, o.warm_up), "give at least one step");
+Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
+                      const ProfileOptions& o) {
+  if (o.steps < 1 || o.warm_up < 0)
+    throw Error(fmt::format("{} steps after {} of warm-up", o.steps, o.warm_up), "give at least one step");
   const bool run = std::filesystem::is_directory(path);
   Recipe r = load_recipe(run ? path + "/" + run_files::kConfig : path, fields);
   Place at;
   if (run) {
-    const auto newest = CheckpointReader::open_newest(fs, path + "/" + run_files::kCheckpoints, Verify::structure);
+    const auto newest =
+        CheckpointReader::open_newest(fs, path + "/" + run_files::kCheckpoints, Verify::structure);
     if (newest) at = place_of(SavedRun::of(*newest), r), r.run.start_from = path;
   }
   if (!o.stage.empty()) at = {stage_named(r, o.stage), 0, 0};
@@ -113,14 +120,17 @@ Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector
 }
 
 StepRecorder::StepRecorder(double origin, int64_t warm_up)
-    : origin_(origin), warm_up_(warm_up), listener_([this](double begin, double end) { waited(begin, end); }) {}
+    : origin_(origin),
+      warm_up_(warm_up),
+      listener_([this](double begin, double end) { waited(begin, end); }) {}
 
 void StepRecorder::end_phase(double now) {
   if (!step_.phases.empty()) step_.phases.back().end = now;
   // What came after the last op is of its segment.
   std::vector<OpSpan>& ops = step_.ops;
   for (size_t i = unplaced_; i < ops.size() && inside_ && unplaced_ > 0; ++i)
-    ops[i].segment = ops[unplaced_ - 1].segment, ops[i].layer = ops[unplaced_ - 1].layer, ops[i].pass = ops[unplaced_ - 1].pass;
+    ops[i].segment = ops[unplaced_ - 1].segment, ops[i].layer = ops[unplaced_ - 1].layer,
+    ops[i].pass = ops[unplaced_ - 1].pass;
   unplaced_ = ops.size();
 }
 
@@ -159,7 +169,8 @@ void StepRecorder::ran(const OpRun& run) {
 
 void StepRecorder::waited(double begin, double end) {
   if (step_.phases.empty()) return;
-  while (step_.ops.size() > unplaced_ && step_.ops.back().begin >= begin - origin_) step_.ops.pop_back();  // parts of this wait
+  while (step_.ops.size() > unplaced_ && step_.ops.back().begin >= begin - origin_)
+    step_.ops.pop_back();  // parts of this wait
   OpSpan s;
   s.op = "wait", s.what = TimeOf::exchanges;
   s.begin = begin - origin_, s.end = end - origin_;
@@ -185,7 +196,8 @@ ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOpt
   {
     Trainer trainer(fs, own, StartMode::fresh, &world);
     const StageConfig& stage = own.stages.front();
-    report.stage = stage.name, report.model = own.model.preset, report.precision = enum_name(own.run.precision);
+    report.stage = stage.name, report.model = own.model.preset,
+    report.precision = enum_name(own.run.precision);
     report.isa = isa_name(active_isa());
     report.parameters = count_parameters(trainer.model().decoder()).total;
     report.batch = stage.batch, report.length = stage.sequence;
@@ -198,7 +210,8 @@ ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOpt
     report.micro_batch = stage.micro(std::max<int64_t>(1, own.parallel.data));
     measure_limits(*group, mine);
   }
-  for (const std::string& text : all_gather_text(*group, write_profile(mine))) report.ranks.push_back(read_profile(text));
+  for (const std::string& text : all_gather_text(*group, write_profile(mine)))
+    report.ranks.push_back(read_profile(text));
   group->barrier();
   return report;
 }

@@ -19,7 +19,9 @@ struct Row {
 };
 
 /// Cells of one name are one row; an empty name: in no row. Slowest first, or by name.
-std::vector<Row> table_rows(const Cells& cells, const std::function<std::string(const ProfileReport::Key&)>& name, bool by_name = false) {
+std::vector<Row> table_rows(const Cells& cells,
+                            const std::function<std::string(const ProfileReport::Key&)>& name,
+                            bool by_name = false) {
   std::map<std::string, Row> rows;
   for (const auto& [key, cell] : cells) {
     const std::string text = name(key);
@@ -31,7 +33,9 @@ std::vector<Row> table_rows(const Cells& cells, const std::function<std::string(
   }
   std::vector<Row> sorted;
   for (auto& [text, row] : rows) sorted.push_back(std::move(row));
-  if (!by_name) std::stable_sort(sorted.begin(), sorted.end(), [](const Row& a, const Row& b) { return a.all.seconds > b.all.seconds; });
+  if (!by_name)
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Row& a, const Row& b) { return a.all.seconds > b.all.seconds; });
   return sorted;
 }
 
@@ -43,9 +47,11 @@ struct Scale {
 std::string cell_text(const ProfileCell& c, const Scale& s) {
   if (c.calls == 0) return fmt::format(" |{:>9} {:>6} {:>6}", "", "", "");
   const auto share = [&](double amount, double rate) {
-    return amount > 0 && c.seconds > 0 && rate > 0 ? fmt::format("{:.1f}%", 100 * amount / c.seconds / rate) : std::string();
+    return amount > 0 && c.seconds > 0 && rate > 0 ? fmt::format("{:.1f}%", 100 * amount / c.seconds / rate)
+                                                   : std::string();
   };
-  return fmt::format(" |{:>9.3f} {:>6} {:>6}", 1e3 * c.seconds / s.parts, share(c.flops, s.peak_flops), share(c.bytes, s.read_bytes));
+  return fmt::format(" |{:>9.3f} {:>6} {:>6}", 1e3 * c.seconds / s.parts, share(c.flops, s.peak_flops),
+                     share(c.bytes, s.read_bytes));
 }
 
 std::string table(const char* title, const std::vector<Row>& rows, const Scale& s) {
@@ -63,8 +69,9 @@ std::string table(const char* title, const std::vector<Row>& rows, const Scale& 
     if (used[p]) text += fmt::format(" |{:>9} {:>6} {:>6}", "ms", "of P", "of B");
   text += "\n";
   for (const Row& row : rows) {
-    text += fmt::format("{:<{}} {:>7.0f} {:>9.3f} {:>5.1f}%", row.name, width, static_cast<double>(row.all.calls) / s.parts,
-                        1e3 * row.all.seconds / s.parts, 100 * row.all.seconds / s.parts / s.step_seconds);
+    text += fmt::format("{:<{}} {:>7.0f} {:>9.3f} {:>5.1f}%", row.name, width,
+                        static_cast<double>(row.all.calls) / s.parts, 1e3 * row.all.seconds / s.parts,
+                        100 * row.all.seconds / s.parts / s.step_seconds);
     for (int p = 0; p < kOpPasses; ++p)
       if (used[p]) text += cell_text(row.pass[p], s);
     text += "\n";
@@ -84,9 +91,11 @@ std::string times_text(const ProfileReport& r) {
   for (int w = 0; w < kTimesOf; ++w) {
     std::vector<double> seconds;
     double sum = 0;
-    for (const RankProfile& rank : r.ranks) sum += seconds.emplace_back(r.times(rank)[static_cast<size_t>(w)]);
+    for (const RankProfile& rank : r.ranks)
+      sum += seconds.emplace_back(r.times(rank)[static_cast<size_t>(w)]);
     const double mean = sum / static_cast<double>(r.ranks.size());
-    text += fmt::format("{:<15} {:>9.3f} {:>6.1f}%", name_of(static_cast<TimeOf>(w)), 1e3 * mean, 100 * sum / whole);
+    text += fmt::format("{:<15} {:>9.3f} {:>6.1f}%", name_of(static_cast<TimeOf>(w)), 1e3 * mean,
+                        100 * sum / whole);
     const Spread s = spread_of(seconds);
     if (several) text += fmt::format(" {:>9.3f} {:>9.3f}", 1e3 * s.least, 1e3 * s.most);
     text += "\n";
@@ -94,7 +103,9 @@ std::string times_text(const ProfileReport& r) {
   return text;
 }
 
-std::string segment_name(const ProfileReport::Key& k) { return k.segment; }
+std::string segment_name(const ProfileReport::Key& k) {
+  return k.segment;
+}
 std::string layer_name(const ProfileReport::Key& k) {
   return k.segment.empty() ? "" : k.layer < 0 ? k.segment : fmt::format("layer {:>3} {}", k.layer, k.segment);
 }
@@ -118,11 +129,14 @@ std::string to_text(const ProfileReport& r, bool layers) {
   const int threads = r.ranks.front().threads;
   std::string text = fmt::format(
       "{}: stage '{}', {}, {} parameters, {}: {} x {} tokens in micro-batches of {}\n"
-      "{} rank{} of {} thread{}, {} kernels; P = {:.0f} GFLOP/s of fp32, B = {:.1f} GB/s read from memory, medians around the steps\n"
-      "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}), median of {}: {:.0f} tokens/s, {:.1f} % of P over all the work that ops do\n",
-      r.of, r.stage, r.model.empty() ? "own model" : r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch,
-      r.ranks.size(), r.ranks.size() == 1 ? "" : "s", threads, threads == 1 ? "" : "s", r.isa, peak, read, 1e3 * step.median,
-      1e3 * step.least, 1e3 * step.most, r.steps(), static_cast<double>(r.batch * r.length) / step.median,
+      "{} rank{} of {} thread{}, {} kernels; P = {:.0f} GFLOP/s of fp32, B = {:.1f} GB/s read from memory, "
+      "medians around the steps\n"
+      "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}), median of {}: {:.0f} tokens/s, {:.1f} % of P over "
+      "all the work that ops do\n",
+      r.of, r.stage, r.model.empty() ? "own model" : r.model, group_digits(r.parameters), r.precision,
+      r.batch, r.length, r.micro_batch, r.ranks.size(), r.ranks.size() == 1 ? "" : "s", threads,
+      threads == 1 ? "" : "s", r.isa, peak, read, 1e3 * step.median, 1e3 * step.least, 1e3 * step.most,
+      r.steps(), static_cast<double>(r.batch * r.length) / step.median,
       100 * sum_of_flops(cells) / steps / step.median / (1e9 * peak));
   text += times_text(r);
   text += table("op", table_rows(cells, [](const auto& k) { return k.op; }), scale);
@@ -138,17 +152,40 @@ std::string to_json(const ProfileReport& r) {
     const auto t = r.times(rank);
     for (int w = 0; w < kTimesOf; ++w) times[name_of(static_cast<TimeOf>(w))] = t[static_cast<size_t>(w)];
     for (const StepSpan& s : rank.steps) steps.push_back(s.end - s.begin);
-    ranks.push_back({{"rank", rank.rank}, {"threads", rank.threads}, {"peak_gflops", spread_of(rank.peak_gflops)},
-                     {"read_gigabytes_per_second", spread_of(rank.read_gbs)}, {"times", std::move(times)},
+    ranks.push_back({{"rank", rank.rank},
+                     {"threads", rank.threads},
+                     {"peak_gflops", spread_of(rank.peak_gflops)},
+                     {"read_gigabytes_per_second", spread_of(rank.read_gbs)},
+                     {"times", std::move(times)},
                      {"step_seconds", std::move(steps)}});
   }
   for (const auto& [key, c] : r.cells())
-    cells.push_back({{"op", key.op}, {"pass", name_of(key.pass)}, {"segment", key.segment}, {"layer", key.layer}, {"time_of", name_of(c.what)},
-                     {"calls", c.calls}, {"seconds", c.seconds}, {"flops", c.flops}, {"bytes", c.bytes}, {"wire_bytes", c.wire_bytes}});
-  const Json all{{"format", 1}, {"of", r.of}, {"stage", r.stage}, {"model", r.model}, {"precision", r.precision}, {"isa", r.isa},
-                 {"parameters", r.parameters}, {"batch", r.batch}, {"micro_batch", r.micro_batch}, {"length", r.length}, {"steps", r.steps()},
-                 {"step_seconds", r.step_seconds()}, {"peak_gflops", r.peak_gflops()}, {"read_gigabytes_per_second", r.read_gbs()},
-                 {"ranks", std::move(ranks)}, {"cells", std::move(cells)}};
+    cells.push_back({{"op", key.op},
+                     {"pass", name_of(key.pass)},
+                     {"segment", key.segment},
+                     {"layer", key.layer},
+                     {"time_of", name_of(c.what)},
+                     {"calls", c.calls},
+                     {"seconds", c.seconds},
+                     {"flops", c.flops},
+                     {"bytes", c.bytes},
+                     {"wire_bytes", c.wire_bytes}});
+  const Json all{{"format", 1},
+                 {"of", r.of},
+                 {"stage", r.stage},
+                 {"model", r.model},
+                 {"precision", r.precision},
+                 {"isa", r.isa},
+                 {"parameters", r.parameters},
+                 {"batch", r.batch},
+                 {"micro_batch", r.micro_batch},
+                 {"length", r.length},
+                 {"steps", r.steps()},
+                 {"step_seconds", r.step_seconds()},
+                 {"peak_gflops", r.peak_gflops()},
+                 {"read_gigabytes_per_second", r.read_gbs()},
+                 {"ranks", std::move(ranks)},
+                 {"cells", std::move(cells)}};
   return all.dump(1) + "\n";
 }
 

@@ -18,13 +18,22 @@ class Trace {
     events_.push_back({{"name", what}, {"ph", "M"}, {"pid", 0}, {"tid", rank}, {"args", {{"name", name}}}});
   }
   /// Microseconds of whole nanoseconds: rounded alike, spans stay inside of those that hold them.
-  void span(const std::string& name, const char* kind, int rank, double begin, double end, Json args = Json::object()) {
+  void span(const std::string& name, const char* kind, int rank, double begin, double end,
+            Json args = Json::object()) {
     const double from = nanoseconds(begin), to = nanoseconds(end);
-    Json e{{"name", name}, {"cat", kind}, {"ph", "X"}, {"pid", 0}, {"tid", rank}, {"ts", from / 1e3}, {"dur", (to - from) / 1e3}};
+    Json e{{"name", name},
+           {"cat", kind},
+           {"ph", "X"},
+           {"pid", 0},
+           {"tid", rank},
+           {"ts", from / 1e3},
+           {"dur", (to - from) / 1e3}};
     if (!args.empty()) e["args"] = std::move(args);
     events_.push_back(std::move(e));
   }
-  std::string text() && { return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump() + "\n"; }
+  std::string text() && {
+    return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump() + "\n";
+  }
 
  private:
   double nanoseconds(double t) const { return std::round(1e9 * (t - zero_)); }
@@ -32,7 +41,9 @@ class Trace {
   Json events_ = Json::array();
 };
 
-bool forward(const OpSpan& op) { return op.pass == OpPass::forward; }
+bool forward(const OpSpan& op) {
+  return op.pass == OpPass::forward;
+}
 
 /// Runs of ops of one direction, in them runs of one segment, in them the ops. Waits inside of ops have come before them.
 void add_passes(Trace& trace, int rank, const std::vector<OpSpan>& ops) {
@@ -47,12 +58,15 @@ void add_passes(Trace& trace, int rank, const std::vector<OpSpan>& ops) {
     }
   };
   const auto same_pass = [](const OpSpan& a, const OpSpan& b) { return forward(a) == forward(b); };
-  const auto same_segment = [](const OpSpan& a, const OpSpan& b) { return a.segment == b.segment && a.layer == b.layer; };
+  const auto same_segment = [](const OpSpan& a, const OpSpan& b) {
+    return a.segment == b.segment && a.layer == b.layer;
+  };
   runs(0, ops.size(), same_pass, [&](size_t first, size_t last, double begin, double end) {
     trace.span(forward(ops[first]) ? "forward" : "backward", "pass", rank, begin, end);
     runs(first, last, same_segment, [&](size_t from, size_t to, double from_time, double to_time) {
       const OpSpan& o = ops[from];
-      trace.span(o.layer >= 0 ? fmt::format("{} {}", o.segment, o.layer) : o.segment, "segment", rank, from_time, to_time);
+      trace.span(o.layer >= 0 ? fmt::format("{} {}", o.segment, o.layer) : o.segment, "segment", rank,
+                 from_time, to_time);
       for (size_t i = from; i < to; ++i) {
         const OpSpan& op = ops[i];
         Json args{{"pass", name_of(op.pass)}};
@@ -82,7 +96,8 @@ std::string trace_json(const ProfileReport& r) {
         std::vector<OpSpan> inside;
         for (const OpSpan& op : step.ops)
           if (op.begin >= p.begin && op.end <= p.end) inside.push_back(op);
-        if (p.phase == RunPhase::passes) add_passes(trace, rank.rank, inside);
+        if (p.phase == RunPhase::passes)
+          add_passes(trace, rank.rank, inside);
         else
           for (const OpSpan& op : inside) trace.span(op.op, name_of(op.what), rank.rank, op.begin, op.end);
       }
@@ -95,13 +110,19 @@ std::string write_profile(const RankProfile& p) {
   Json steps = Json::array();
   for (const StepSpan& s : p.steps) {
     Json phases = Json::array(), ops = Json::array();
-    for (const PhaseSpan& phase : s.phases) phases.push_back({static_cast<int>(phase.phase), phase.begin, phase.end});
+    for (const PhaseSpan& phase : s.phases)
+      phases.push_back({static_cast<int>(phase.phase), phase.begin, phase.end});
     for (const OpSpan& o : s.ops)
-      ops.push_back({o.op, o.segment, o.layer, static_cast<int>(o.pass), static_cast<int>(o.what), o.begin, o.end, o.waited, o.flops, o.bytes,
-                     o.wire_bytes});
+      ops.push_back({o.op, o.segment, o.layer, static_cast<int>(o.pass), static_cast<int>(o.what), o.begin,
+                     o.end, o.waited, o.flops, o.bytes, o.wire_bytes});
     steps.push_back({s.begin, s.end, std::move(phases), std::move(ops)});
   }
-  return Json{{"rank", p.rank}, {"threads", p.threads}, {"peak", p.peak_gflops}, {"read", p.read_gbs}, {"steps", std::move(steps)}}.dump();
+  return Json{{"rank", p.rank},
+              {"threads", p.threads},
+              {"peak", p.peak_gflops},
+              {"read", p.read_gbs},
+              {"steps", std::move(steps)}}
+      .dump();
 }
 
 RankProfile read_profile(const std::string& text) {
@@ -112,10 +133,11 @@ RankProfile read_profile(const std::string& text) {
   for (const Json& step : all["steps"]) {
     StepSpan s;
     s.begin = step[0], s.end = step[1];
-    for (const Json& phase : step[2]) s.phases.push_back({static_cast<RunPhase>(phase[0].get<int>()), phase[1], phase[2]});
+    for (const Json& phase : step[2])
+      s.phases.push_back({static_cast<RunPhase>(phase[0].get<int>()), phase[1], phase[2]});
     for (const Json& o : step[3])
-      s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()), static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9],
-                       o[10]});
+      s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()),
+                       static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9], o[10]});
     p.steps.push_back(std::move(s));
   }
   return p;

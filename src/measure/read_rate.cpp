@@ -5,6 +5,7 @@
 
 namespace ingot {
 
-ReadRate::ReadRate(int threads) : threads_(threads), bytes_(beyond_caches(cache_levels(), threads, threads)), bench_(threads, bytes_) {}
+ReadRate::ReadRate(int threads)
+    : threads_(threads), bytes_(beyond_caches(cache_levels(), threads, threads)), bench_(threads, bytes_) {}
 
 }  // namespace ingot

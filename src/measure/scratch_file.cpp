@@ -38,25 +38,31 @@ ScratchFile::ScratchFile(const std::string& folder, bool direct) : folder_(folde
   }
   if (fd_ < 0) fd_ = open_unnamed(folder, 0);
   if (fd_ < 0)
-    throw Error(fmt::format("cannot make a file in '{}': {}", folder, std::strerror(errno)), "name a folder that can be written");
+    throw Error(fmt::format("cannot make a file in '{}': {}", folder, std::strerror(errno)),
+                "name a folder that can be written");
 }
 
-ScratchFile::~ScratchFile() { ::close(fd_); }
+ScratchFile::~ScratchFile() {
+  ::close(fd_);
+}
 
 void ScratchFile::write(const void* data, int64_t bytes, int64_t offset) const {
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t n = ::pwrite(fd_, static_cast<const char*>(data) + done, static_cast<size_t>(bytes - done), offset + done);
+    const ssize_t n = ::pwrite(fd_, static_cast<const char*>(data) + done, static_cast<size_t>(bytes - done),
+                               offset + done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
-      throw Error(fmt::format("cannot write {} bytes to a file in '{}': {}", bytes, folder_, std::strerror(errno)),
-                  "free some space, or measure with a smaller file");
+      throw Error(
+          fmt::format("cannot write {} bytes to a file in '{}': {}", bytes, folder_, std::strerror(errno)),
+          "free some space, or measure with a smaller file");
     done += n;
   }
 }
 
 void ScratchFile::read(void* data, int64_t bytes, int64_t offset) const {
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(fd_, static_cast<char*>(data) + done, static_cast<size_t>(bytes - done), offset + done);
+    const ssize_t n =
+        ::pread(fd_, static_cast<char*>(data) + done, static_cast<size_t>(bytes - done), offset + done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       throw Error(fmt::format("cannot read {} bytes of a file in '{}': {}", bytes, folder_,
@@ -66,13 +72,17 @@ void ScratchFile::read(void* data, int64_t bytes, int64_t offset) const {
 }
 
 void ScratchFile::sync() const {
-  if (::fsync(fd_) != 0) throw Error(fmt::format("cannot sync a file in '{}': {}", folder_, std::strerror(errno)));
+  if (::fsync(fd_) != 0)
+    throw Error(fmt::format("cannot sync a file in '{}': {}", folder_, std::strerror(errno)));
 }
 
-void ScratchFile::forget(int64_t bytes) const { ::posix_fadvise(fd_, 0, bytes, POSIX_FADV_DONTNEED); }
+void ScratchFile::forget(int64_t bytes) const {
+  ::posix_fadvise(fd_, 0, bytes, POSIX_FADV_DONTNEED);
+}
 
 std::shared_ptr<std::byte[]> transfer_buffer(int64_t bytes) {
-  const int64_t whole = (bytes + ScratchFile::kAlignment - 1) / ScratchFile::kAlignment * ScratchFile::kAlignment;
+  const int64_t whole =
+      (bytes + ScratchFile::kAlignment - 1) / ScratchFile::kAlignment * ScratchFile::kAlignment;
   void* memory = std::aligned_alloc(ScratchFile::kAlignment, static_cast<size_t>(whole));
   if (memory == nullptr) throw std::bad_alloc();
   std::shared_ptr<std::byte[]> buffer(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });

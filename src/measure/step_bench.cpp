@@ -34,11 +34,18 @@ Spread over_trials(const StepBenchReport& r, double (*value)(const StepBenchRepo
   return spread_of(std::move(values));
 }
 
-double trial_tokens(const StepBenchReport& r, const StepTrial& t) { return static_cast<double>(r.batch * r.length) / t.seconds; }
+double trial_tokens(const StepBenchReport& r, const StepTrial& t) {
+  return static_cast<double>(r.batch * r.length) / t.seconds;
+}
 
 Json trial_json(const StepBenchReport& r, const StepTrial& t) {
-  return {{"seconds", t.seconds}, {"passes_seconds", t.passes}, {"update_seconds", t.update}, {"processor_seconds", t.processor},
-          {"tokens_per_second", trial_tokens(r, t)}, {"peak_before_gflops", t.peak_before}, {"peak_after_gflops", t.peak_after}};
+  return {{"seconds", t.seconds},
+          {"passes_seconds", t.passes},
+          {"update_seconds", t.update},
+          {"processor_seconds", t.processor},
+          {"tokens_per_second", trial_tokens(r, t)},
+          {"peak_before_gflops", t.peak_before},
+          {"peak_after_gflops", t.peak_after}};
 }
 
 std::string ops_table(const StepBenchReport& r) {
@@ -51,22 +58,27 @@ std::string ops_table(const StepBenchReport& r) {
     text += fmt::format("{:<18} {:>6.0f}", name, static_cast<double>(p.calls) / steps);
     for (int d = 0; d < 3; ++d) {
       const double gflops = p.seconds[d] > 0 ? p.flops[d] / p.seconds[d] * 1e-9 : 0;
-      text += fmt::format(" | {:>18.3f} {:>7.1f} {:>6.1f}%", 1e3 * p.seconds[d] / steps, gflops, 100 * gflops / r.peak());
+      text += fmt::format(" | {:>18.3f} {:>7.1f} {:>6.1f}%", 1e3 * p.seconds[d] / steps, gflops,
+                          100 * gflops / r.peak());
       sum += p.seconds[d] / steps;
     }
     text += "\n";
   }
   double passes = 0;
   for (const StepTrial& t : r.trials) passes += t.passes / steps;
-  return text + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n", 1e3 * sum, 1e3 * (passes - sum));
+  return text + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n", 1e3 * sum,
+                            1e3 * (passes - sum));
 }
 
 /// A step needs names, not a limit.
 const Recipe& without_limit(const Recipe& recipe) {
   if (recipe.memory.limit.empty()) return recipe;
-  throw Error(fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it", recipe.memory.limit),
-              "name what is computed again or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', --memory.offload=...; "
-              "`ingot run --plan --memory.limit=...` prints the names that it chooses");
+  throw Error(
+      fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it",
+                  recipe.memory.limit),
+      "name what is computed again or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', "
+      "--memory.offload=...; "
+      "`ingot run --plan --memory.limit=...` prints the names that it chooses");
 }
 
 }  // namespace
@@ -78,8 +90,10 @@ Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& mor
                                   fmt::format("--stages.0.batch={}", step.batch),
                                   fmt::format("--stages.0.micro_batch={}", step.micro),
                                   fmt::format("--stages.0.sequence={}", step.length)};
-  if (step.vocab > 0) fields.push_back(fmt::format("--model.vocab={}", step.vocab));
-  else if (const ModelConfig preset = model_preset(step.preset); preset.vocab == 0) fields.push_back("--model.vocab=8192");
+  if (step.vocab > 0)
+    fields.push_back(fmt::format("--model.vocab={}", step.vocab));
+  else if (const ModelConfig preset = model_preset(step.preset); preset.vocab == 0)
+    fields.push_back("--model.vocab=8192");
   if (step.bf16) fields.push_back("--run.precision=bf16");
   fields.insert(fields.end(), more.begin(), more.end());
   return load_recipe("", fields);
@@ -89,10 +103,12 @@ TrainingStep::TrainingStep(const Recipe& recipe)
     : recipe_(without_limit(recipe)),
       model_(recipe.model, recipe.run.model_precision()),
       gradients_(model_.weights().table(), model_.weights().placement(), DType::f32),
-      optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed), optimizer_views(model_.weights(), gradients_)),
+      optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
+                 optimizer_views(model_.weights(), gradients_)),
       runner_(model_, gradients_),
       policy_(recipe.memory.recompute, recipe.memory.offload) {
-  if (policy_.offloads()) tier_ = file_offload_tier(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
+  if (policy_.offloads())
+    tier_ = file_offload_tier(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
   model_.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
   model_.weights().refresh_compute();
 }
@@ -116,7 +132,8 @@ TrainingStep::Times TrainingStep::run(const data::Batch& batch, const StepOption
   const double middle = monotonic_seconds();
   const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
   const GradNorm norm = gradient_norm(optimizer_.params(), scale);
-  optimizer_.step({.lr = lr, .grad_scale = scale, .clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip)});
+  optimizer_.step(
+      {.lr = lr, .grad_scale = scale, .clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip)});
   t.passes = middle - begin;
   t.update = monotonic_seconds() - middle;
   t.loss = stats.loss();
@@ -128,13 +145,16 @@ data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint6
   data::Batch b;
   b.rows = rows, b.sequence_length = length;
   b.valid_targets = rows * length;
-  const auto token = [&](int64_t at) { return static_cast<int32_t>(random.below(static_cast<uint64_t>(at), static_cast<uint64_t>(vocabulary))); };
+  const auto token = [&](int64_t at) {
+    return static_cast<int32_t>(random.below(static_cast<uint64_t>(at), static_cast<uint64_t>(vocabulary)));
+  };
   for (int64_t i = 0; i < b.valid_targets; ++i) {
     b.tokens.push_back(token(i));
     b.targets.push_back(token(i + 1));
     b.positions.push_back(static_cast<int32_t>(i % length));
   }
-  for (int64_t r = 0; r < rows; ++r) b.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
+  for (int64_t r = 0; r < rows; ++r)
+    b.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
   return b;
 }
 
@@ -144,7 +164,9 @@ double StepBenchReport::peak() const {
   return spread_of(std::move(peaks)).median;
 }
 
-Spread StepBenchReport::tokens_per_second() const { return over_trials(*this, trial_tokens); }
+Spread StepBenchReport::tokens_per_second() const {
+  return over_trials(*this, trial_tokens);
+}
 
 Spread StepBenchReport::share_of_peak() const {
   return over_trials(*this, [](const StepBenchReport& r, const StepTrial& t) {
@@ -154,12 +176,15 @@ Spread StepBenchReport::share_of_peak() const {
 
 StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const StepBenchPace& pace) {
   const StageConfig& stage = recipe.stages.at(0);
-  if (trials < 1 || warm_up < 0) throw Error(fmt::format("{} trials after {} steps", trials, warm_up), "give at least one trial");
-  if (recipe.model.vocab < 2) throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
+  if (trials < 1 || warm_up < 0)
+    throw Error(fmt::format("{} trials after {} steps", trials, warm_up), "give at least one trial");
+  if (recipe.model.vocab < 2)
+    throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
   TrainingStep step(recipe);
   const Decoder& decoder = step.model().decoder();
   StepBenchReport r;
-  r.model = recipe.model.preset, r.precision = enum_name(recipe.run.precision), r.isa = isa_name(active_isa());
+  r.model = recipe.model.preset, r.precision = enum_name(recipe.run.precision),
+  r.isa = isa_name(active_isa());
   r.threads = num_threads();
   r.batch = stage.batch, r.micro_batch = stage.micro(), r.length = stage.sequence;
   r.parameters = count_parameters(decoder).total;
@@ -194,19 +219,27 @@ std::string to_text(const StepBenchReport& r, bool ops) {
   const Spread time = of(&StepTrial::seconds), tokens = r.tokens_per_second(), share = r.share_of_peak();
   std::string text = fmt::format(
       "{}, {} parameters, {}: {} x {} tokens in micro-batches of {}, {} thread{}, {} kernels\n"
-      "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}; passes {:.2f}, update {:.2f}, processor time {:.2f}), median of {} trials\n"
+      "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}; passes {:.2f}, update {:.2f}, processor time {:.2f}), "
+      "median of {} trials\n"
       "{:.0f} tokens/s, spread {}; loss {:.4f}\n"
-      "{:.1f} % of P (spread {}): P = {:.0f} GFLOP/s of fp32, median of {} before and {} after; {:.4g} FLOPs a token, 6 N + 12 T C a layer\n",
-      r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch, r.threads, r.threads == 1 ? "" : "s", r.isa,
-      time.median, time.least, time.most, of(&StepTrial::passes).median, of(&StepTrial::update).median, of(&StepTrial::processor).median,
-      r.trials.size(), tokens.median, width_of(tokens), r.loss, 100 * share.median, width_of(share), r.peak(), r.trials.size(),
+      "{:.1f} % of P (spread {}): P = {:.0f} GFLOP/s of fp32, median of {} before and {} after; {:.4g} FLOPs "
+      "a token, 6 N + 12 T C a layer\n",
+      r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch, r.threads,
+      r.threads == 1 ? "" : "s", r.isa, time.median, time.least, time.most, of(&StepTrial::passes).median,
+      of(&StepTrial::update).median, of(&StepTrial::processor).median, r.trials.size(), tokens.median,
+      width_of(tokens), r.loss, 100 * share.median, width_of(share), r.peak(), r.trials.size(),
       r.trials.size(), r.flops_per_token);
   return ops ? text + ops_table(r) : text;
 }
 
 std::string trial_line(const StepBenchReport& r) {
   if (!r.trials.empty()) return trial_json(r, r.trials.back()).dump();
-  return Json{{"ready", true}, {"parameters", r.parameters}, {"flops_per_token", r.flops_per_token}, {"threads", r.threads}, {"isa", r.isa}}.dump();
+  return Json{{"ready", true},
+              {"parameters", r.parameters},
+              {"flops_per_token", r.flops_per_token},
+              {"threads", r.threads},
+              {"isa", r.isa}}
+      .dump();
 }
 
 std::string to_json(const StepBenchReport& r) {
@@ -215,11 +248,27 @@ std::string to_json(const StepBenchReport& r) {
   for (const auto& [name, p] : r.profile)
     for (int d = 0; d < 3; ++d)
       if (p.seconds[d] > 0)
-        ops.push_back({{"op", name}, {"direction", kDirections[d]}, {"calls", p.calls}, {"seconds", p.seconds[d]}, {"flops", p.flops[d]}});
-  const Json all{{"format", 1}, {"model", r.model}, {"precision", r.precision}, {"isa", r.isa}, {"threads", r.threads}, {"batch", r.batch},
-                 {"micro_batch", r.micro_batch}, {"length", r.length}, {"parameters", r.parameters}, {"flops_per_token", r.flops_per_token},
-                 {"loss", r.loss}, {"peak_gflops", r.peak()}, {"tokens_per_second", r.tokens_per_second()},
-                 {"share_of_peak", r.share_of_peak()}, {"trials", std::move(trials)}, {"ops", std::move(ops)}};
+        ops.push_back({{"op", name},
+                       {"direction", kDirections[d]},
+                       {"calls", p.calls},
+                       {"seconds", p.seconds[d]},
+                       {"flops", p.flops[d]}});
+  const Json all{{"format", 1},
+                 {"model", r.model},
+                 {"precision", r.precision},
+                 {"isa", r.isa},
+                 {"threads", r.threads},
+                 {"batch", r.batch},
+                 {"micro_batch", r.micro_batch},
+                 {"length", r.length},
+                 {"parameters", r.parameters},
+                 {"flops_per_token", r.flops_per_token},
+                 {"loss", r.loss},
+                 {"peak_gflops", r.peak()},
+                 {"tokens_per_second", r.tokens_per_second()},
+                 {"share_of_peak", r.share_of_peak()},
+                 {"trials", std::move(trials)},
+                 {"ops", std::move(ops)}};
   return all.dump(1) + "\n";
 }
 

@@ -58,7 +58,7 @@ data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint6
 struct StepTrial {
   double peak_before = 0, peak_after = 0;  ///< GFLOP/s, fp32
   double seconds = 0, passes = 0, update = 0;
-  double processor = 0;                    ///< seconds of all threads together
+  double processor = 0;  ///< seconds of all threads together
 };
 
 struct StepBenchReport {
@@ -66,14 +66,15 @@ struct StepBenchReport {
   int threads = 1;
   int64_t batch = 0, micro_batch = 0, length = 0;
   int64_t parameters = 0;
-  double flops_per_token = 0;  ///< 6 N + 12 T C a layer (models/decoder.h), the convention of published shares
-  double loss = 0;             ///< of the last trial
+  double flops_per_token =
+      0;            ///< 6 N + 12 T C a layer (models/decoder.h), the convention of published shares
+  double loss = 0;  ///< of the last trial
   std::vector<StepTrial> trials;
-  TapeProfile profile;         ///< of all trials
+  TapeProfile profile;  ///< of all trials
 
-  double peak() const;               ///< P: median of the measurements before and after, GFLOP/s
+  double peak() const;  ///< P: median of the measurements before and after, GFLOP/s
   Spread tokens_per_second() const;
-  Spread share_of_peak() const;      ///< each trial with the mean of its two measurements; 1 is all
+  Spread share_of_peak() const;  ///< each trial with the mean of its two measurements; 1 is all
 };
 
 /// Who measures in turns with other programs: `next` is asked before each trial and ends them with false (the first call: after

@@ -22,14 +22,16 @@ struct Trial {
 };
 
 /// One thread's transfers until the time is over: at places drawn at random, so that read-ahead does not help.
-void transfer(const ScratchFile& file, const StorageRow& row, int64_t places, uint64_t stream, double until, std::byte* buffer,
-              std::vector<double>& times) {
+void transfer(const ScratchFile& file, const StorageRow& row, int64_t places, uint64_t stream, double until,
+              std::byte* buffer, std::vector<double>& times) {
   const Random random(11, RandomPurpose::test, stream);
   for (uint64_t i = 0; times.empty() || monotonic_seconds() < until; ++i) {
     const int64_t offset = static_cast<int64_t>(random.below(i, static_cast<uint64_t>(places))) * row.bytes;
     const double begin = monotonic_seconds();
-    if (row.write) file.write(buffer, row.bytes, offset);
-    else file.read(buffer, row.bytes, offset);
+    if (row.write)
+      file.write(buffer, row.bytes, offset);
+    else
+      file.read(buffer, row.bytes, offset);
     times.push_back(monotonic_seconds() - begin);
   }
 }
@@ -48,7 +50,8 @@ Trial run_trial(const ScratchFile& file, const StorageRow& row, const StorageOpt
         try {
           const auto buffer = transfer_buffer(row.bytes);
           const uint64_t stream = number * 4096 + static_cast<uint64_t>(t);
-          transfer(file, row, places, stream, monotonic_seconds() + o.seconds, buffer.get(), times[static_cast<size_t>(t)]);
+          transfer(file, row, places, stream, monotonic_seconds() + o.seconds, buffer.get(),
+                   times[static_cast<size_t>(t)]);
         } catch (...) {
           const std::lock_guard lock(mutex);
           failure = std::current_exception();
@@ -76,13 +79,17 @@ double StorageReport::most_reads(int64_t bytes) const {
 StorageReport measure_storage(const StorageOptions& o) {
   for (const int64_t bytes : o.bytes)
     if (bytes <= 0 || bytes % ScratchFile::kAlignment != 0 || bytes > o.file_bytes)
-      throw Error(fmt::format("transfers of {} bytes in a file of {}", bytes, o.file_bytes), "give multiples of 4096, at most the file's size");
+      throw Error(fmt::format("transfers of {} bytes in a file of {}", bytes, o.file_bytes),
+                  "give multiples of 4096, at most the file's size");
   for (const int threads : o.threads)
-    if (threads < 1 || threads > 1024) throw Error(fmt::format("{} threads of transfers", threads), "give numbers from 1 to 1024");
+    if (threads < 1 || threads > 1024)
+      throw Error(fmt::format("{} threads of transfers", threads), "give numbers from 1 to 1024");
   FileSystem& fs = real_file_system();
-  if (!fs.exists(o.folder)) throw Error(fmt::format("there is no folder '{}'", o.folder), "name one on the storage to measure");
+  if (!fs.exists(o.folder))
+    throw Error(fmt::format("there is no folder '{}'", o.folder), "name one on the storage to measure");
   if (fs.free_bytes(o.folder) < 2 * static_cast<uint64_t>(o.file_bytes))
-    throw Error(fmt::format("'{}' has {} free; measuring there needs twice {}", o.folder, format_bytes(static_cast<double>(fs.free_bytes(o.folder))),
+    throw Error(fmt::format("'{}' has {} free; measuring there needs twice {}", o.folder,
+                            format_bytes(static_cast<double>(fs.free_bytes(o.folder))),
                             format_bytes(static_cast<double>(o.file_bytes))),
                 "free some, or give a smaller --file");
   const ScratchFile file(o.folder, true);
@@ -100,7 +107,8 @@ StorageReport measure_storage(const StorageOptions& o) {
   std::vector<std::vector<Trial>> trials(report.rows.size());
   uint64_t number = 0;
   for (int t = 0; t < o.trials; ++t)
-    for (size_t r = 0; r < report.rows.size(); ++r) trials[r].push_back(run_trial(file, report.rows[r], used, number++));
+    for (size_t r = 0; r < report.rows.size(); ++r)
+      trials[r].push_back(run_trial(file, report.rows[r], used, number++));
   for (size_t r = 0; r < report.rows.size(); ++r) {
     const auto over = [&](double Trial::*member) {
       std::vector<double> values;

@@ -30,7 +30,8 @@ struct StorageRow {
 
 struct StorageReport {
   std::string folder;
-  bool direct = false;  ///< past the page cache; false: the file system refuses that, so numbers include its memory
+  bool direct =
+      false;  ///< past the page cache; false: the file system refuses that, so numbers include its memory
   int64_t file_bytes = 0;
   std::vector<StorageRow> rows;
   /// The most transfers per second that reads of this size reached; 0: none was measured.

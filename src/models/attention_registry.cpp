@@ -15,7 +15,8 @@ std::map<std::string, AttentionMaker>& makers() {
 
 void register_attention(const std::string& name, AttentionMaker make) {
   if (name.empty()) fail("an attention needs a name");
-  if (!makers().emplace(name, std::move(make)).second) fail("an attention named '{}' is registered already", name);
+  if (!makers().emplace(name, std::move(make)).second)
+    fail("an attention named '{}' is registered already", name);
 }
 
 const AttentionMaker* find_attention(const std::string& name) {

@@ -11,8 +11,8 @@ namespace ingot {
 struct ModelConfig;
 
 /// Makes the attention of one layer and adds its parameters to the table, under `prefix`. Called once per layer, in order.
-using AttentionMaker = std::function<std::unique_ptr<Attention>(ParameterTable& table, const std::string& prefix,
-                                                                const ModelConfig& config, int64_t layer)>;
+using AttentionMaker = std::function<std::unique_ptr<Attention>(
+    ParameterTable& table, const std::string& prefix, const ModelConfig& config, int64_t layer)>;
 
 /// Before any model is made; not thread-safe. Error for a name that is taken or empty.
 void register_attention(const std::string& name, AttentionMaker make);

@@ -30,20 +30,25 @@ char letter_of(const std::string& pattern, int64_t layer, char all) {
   return pattern.empty() ? all : pattern[static_cast<size_t>(layer) % pattern.size()];
 }
 
-void validate_pattern(ConfigErrors& e, const char* name, const std::string& pattern, const char* letters, int64_t layers) {
+void validate_pattern(ConfigErrors& e, const char* name, const std::string& pattern, const char* letters,
+                      int64_t layers) {
   if (pattern.find_first_not_of(letters) != std::string::npos)
-    e.add(name, "\"{}\": a pattern is a word of the letters {}, one per layer, for example \"{}\"", pattern, letters,
-          std::string(3, letters[0]) + std::string(letters).back());
+    e.add(name, "\"{}\": a pattern is a word of the letters {}, one per layer, for example \"{}\"", pattern,
+          letters, std::string(3, letters[0]) + std::string(letters).back());
   else if (static_cast<int64_t>(pattern.size()) > layers)
     e.add(name, "\"{}\" has {} letters for {} layers", pattern, pattern.size(), layers);
 }
 
 RotaryKind kind_of(RopeScalingKind kind) {
   switch (kind) {
-    case RopeScalingKind::none: return RotaryKind::plain;
-    case RopeScalingKind::linear: return RotaryKind::linear;
-    case RopeScalingKind::llama3: return RotaryKind::llama3;
-    case RopeScalingKind::yarn: return RotaryKind::yarn;
+    case RopeScalingKind::none:
+      return RotaryKind::plain;
+    case RopeScalingKind::linear:
+      return RotaryKind::linear;
+    case RopeScalingKind::llama3:
+      return RotaryKind::llama3;
+    case RopeScalingKind::yarn:
+      return RotaryKind::yarn;
   }
   return RotaryKind::plain;
 }
@@ -53,13 +58,15 @@ void validate_scaling(ConfigErrors& e, const RopeScalingConfig& s) {
   if (!(s.factor >= 1)) e.add("rope_scaling.factor", "must be at least 1, found {}", s.factor);
   if (s.kind == RopeScalingKind::linear) return;
   if (s.original_context < 1)
-    e.add("rope_scaling.original_context", "{} needs the context that the model was trained with before, found {}",
-          enum_name(s.kind), s.original_context);
+    e.add("rope_scaling.original_context",
+          "{} needs the context that the model was trained with before, found {}", enum_name(s.kind),
+          s.original_context);
   if (s.kind == RopeScalingKind::llama3 && !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
-    e.add("rope_scaling.low_freq_factor", "must lie between 0 and high_freq_factor = {}, found {}", s.high_freq_factor,
-          s.low_freq_factor);
+    e.add("rope_scaling.low_freq_factor", "must lie between 0 and high_freq_factor = {}, found {}",
+          s.high_freq_factor, s.low_freq_factor);
   if (s.kind == RopeScalingKind::yarn && !(s.beta_slow > 0 && s.beta_slow < s.beta_fast))
-    e.add("rope_scaling.beta_slow", "must lie between 0 and beta_fast = {}, found {}", s.beta_fast, s.beta_slow);
+    e.add("rope_scaling.beta_slow", "must lie between 0 and beta_fast = {}, found {}", s.beta_fast,
+          s.beta_slow);
   if (!(s.attention_factor >= 0 && s.mscale >= 0 && s.mscale_all_dim >= 0))
     e.add("rope_scaling.mscale", "attention_factor, mscale and mscale_all_dim must not be negative");
 }
@@ -73,7 +80,8 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
   validate_pattern(e, "rope_pattern", m.rope_pattern, "RN", m.layers);
   validate_pattern(e, "window_pattern", m.window_pattern, "SHF", m.layers);
   if (!rope && !m.rope_pattern.empty())
-    e.add("rope_pattern", "chooses layers that rotate, but position is {}; use position = \"rope\"", enum_name(m.position));
+    e.add("rope_pattern", "chooses layers that rotate, but position is {}; use position = \"rope\"",
+          enum_name(m.position));
   if (m.half_truncated_rope && (!rope || m.rotary_dims() % 4 != 0))
     e.add("half_truncated_rope", "needs position = \"rope\" and rotated channels in fours, found {} and {}",
           enum_name(m.position), m.rotary_dims());
@@ -85,33 +93,44 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
   if (m.window_block < 0) e.add("window_block", "must not be negative, found {}", m.window_block);
   if (m.window_block > 0 && (m.window == 0 || m.window % m.window_block != 0))
     e.add("window_block", "window = {} must be a multiple of it, found {}", m.window, m.window_block);
-  if (m.window_rope_theta != 0 && m.window == 0) e.add("window_rope_theta", "no layer has a window; set window");
+  if (m.window_rope_theta != 0 && m.window == 0)
+    e.add("window_rope_theta", "no layer has a window; set window");
   if (m.window_rope_theta != 0 && !(m.window_rope_theta >= 1))
     e.add("window_rope_theta", "must be at least 1, found {}", m.window_rope_theta);
   if (!(m.logit_softcap >= 0)) e.add("logit_softcap", "must not be negative, found {}", m.logit_softcap);
-  if (!(m.attention_scale >= 0)) e.add("attention_scale", "must not be negative, found {}", m.attention_scale);
+  if (!(m.attention_scale >= 0))
+    e.add("attention_scale", "must not be negative, found {}", m.attention_scale);
   validate_scaling(e, m.rope_scaling);
 }
 
 void validate_mla(ConfigErrors& e, const ModelConfig& m) {
   const MlaConfig& a = m.mla;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"mla.kv_rank", a.kv_rank}, {"mla.nope_width", a.nope_width},
-                                    {"mla.rope_width", a.rope_width}, {"mla.value_width", a.value_width}})
-    if (value < 1) e.add(name, "attention = \"mla\" needs it: DeepSeek-V3 has kv_rank 512, nope_width 128, rope_width 64, "
-                         "value_width 128; found {}", value);
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"mla.kv_rank", a.kv_rank},
+                                    {"mla.nope_width", a.nope_width},
+                                    {"mla.rope_width", a.rope_width},
+                                    {"mla.value_width", a.value_width}})
+    if (value < 1)
+      e.add(name,
+            "attention = \"mla\" needs it: DeepSeek-V3 has kv_rank 512, nope_width 128, rope_width 64, "
+            "value_width 128; found {}",
+            value);
   if (a.q_rank < 0) e.add("mla.q_rank", "must not be negative, found {}", a.q_rank);
   if (a.rope_width % 2 != 0) e.add("mla.rope_width", "channels turn in pairs, found {}", a.rope_width);
   if (m.kv_heads != m.heads)
-    e.add("kv_heads", "latent attention makes keys for each of heads = {}; set kv_heads to it, found {}", m.heads, m.kv_heads);
+    e.add("kv_heads", "latent attention makes keys for each of heads = {}; set kv_heads to it, found {}",
+          m.heads, m.kv_heads);
   if (m.head_width != 0) e.add("head_width", "latent attention takes widths from [model.mla]; leave it out");
-  if (m.rotary_fraction != 1) e.add("rotary_fraction", "latent attention rotates mla.rope_width channels; leave it out");
+  if (m.rotary_fraction != 1)
+    e.add("rotary_fraction", "latent attention rotates mla.rope_width channels; leave it out");
   if (m.qk_norm) e.add("qk_norm", "latent attention norms its latents instead");
   if (m.attention_bias) e.add("attention_bias", "latent attention has no biases");
   if (!m.norm_weight) e.add("norm_weight", "the norms of latent attention's latents have weights");
   if (m.window_block > 0) e.add("window_block", "latent attention has windows of tokens; leave it out");
-  if (m.value_embeddings > 0) e.add("value_embeddings", "latent attention has no values to mix them into; leave it out");
+  if (m.value_embeddings > 0)
+    e.add("value_embeddings", "latent attention has no values to mix them into; leave it out");
   if (m.position == PositionKind::learned)
-    e.add("position", "latent attention has rotary channels of its own; use rope, or none to leave them unrotated");
+    e.add("position",
+          "latent attention has rotary channels of its own; use rope, or none to leave them unrotated");
 }
 
 void validate_stream(ConfigErrors& e, const ModelConfig& m) {
@@ -119,16 +138,21 @@ void validate_stream(ConfigErrors& e, const ModelConfig& m) {
   if (!m.attention_pattern.empty() && m.attention_pattern.find('A') == std::string::npos)
     e.add("attention_pattern", "\"{}\" leaves no layer that attends", m.attention_pattern);
   if (m.residual != ResidualKind::plain && (m.input_mix || m.unet_skips))
-    e.add("residual", "{} merges outputs in another way than input_mix and unet_skips, which need residual = \"plain\"",
+    e.add("residual",
+          "{} merges outputs in another way than input_mix and unet_skips, which need residual = \"plain\"",
           enum_name(m.residual));
   if (m.mtp.depths > 0 && (m.input_mix || m.unet_skips || m.value_embeddings > 0 || !m.attends(m.layers - 1)))
     e.add("mtp.depths", "its modules know neither input_mix, unet_skips nor value_embeddings, and attend");
-  if (m.unet_skips && m.layers % 2 != 0) e.add("unet_skips", "needs an even number of layers, found {}", m.layers);
+  if (m.unet_skips && m.layers % 2 != 0)
+    e.add("unet_skips", "needs an even number of layers, found {}", m.layers);
   if (m.value_embeddings < 0 || 2 * m.value_embeddings > m.layers)
-    return e.add("value_embeddings", "the first and last {} of {} layers must be different ones", m.value_embeddings, m.layers);
-  for (int64_t i = 0; i < std::min(m.value_embeddings, static_cast<int64_t>(m.attention_pattern.size())); ++i)  // it repeats
+    return e.add("value_embeddings", "the first and last {} of {} layers must be different ones",
+                 m.value_embeddings, m.layers);
+  for (int64_t i = 0; i < std::min(m.value_embeddings, static_cast<int64_t>(m.attention_pattern.size()));
+       ++i)  // it repeats
     for (const int64_t l : {i, m.layers - 1 - i})
-      if (!m.attends(l)) e.add("value_embeddings", "layer {} reads a table, but attention_pattern gives it no attention", l);
+      if (!m.attends(l))
+        e.add("value_embeddings", "layer {} reads a table, but attention_pattern gives it no attention", l);
 }
 
 void validate_head(ConfigErrors& e, const ModelConfig& m) {
@@ -137,7 +161,8 @@ void validate_head(ConfigErrors& e, const ModelConfig& m) {
     e.add("head_multiple", "must be between 1 and {}, found {}", kMost, m.head_multiple);
   if (m.head_cap.kind == HeadCapKind::none) return;
   if (!(m.head_cap.cap > 0)) e.add("head_cap.cap", "must be positive, found {}", m.head_cap.cap);
-  if (!(m.head_cap.divisor >= 0)) e.add("head_cap.divisor", "must not be negative, found {}", m.head_cap.divisor);
+  if (!(m.head_cap.divisor >= 0))
+    e.add("head_cap.divisor", "must not be negative, found {}", m.head_cap.divisor);
 }
 
 }  // namespace
@@ -171,10 +196,13 @@ int64_t ModelConfig::value_table(int64_t layer) const {
 SoftCap ModelConfig::head_cap_of() const {
   const double cap = head_cap.cap, divisor = head_cap.divisor;
   switch (head_cap.kind) {
-    case HeadCapKind::none: break;
-    case HeadCapKind::tanh: return {cap, divisor != 0 ? divisor : cap, 0};
+    case HeadCapKind::none:
+      break;
+    case HeadCapKind::tanh:
+      return {cap, divisor != 0 ? divisor : cap, 0};
     case HeadCapKind::sigmoid:
-      return {cap / 2, 2 * (divisor != 0 ? divisor : cap * std::sqrt(static_cast<double>(width)) / 4), cap / 2};
+      return {cap / 2, 2 * (divisor != 0 ? divisor : cap * std::sqrt(static_cast<double>(width)) / 4),
+              cap / 2};
   }
   return {};
 }
@@ -203,7 +231,8 @@ RotaryRule ModelConfig::rotary_of(int64_t layer) const {
 }
 
 double ModelConfig::attention_scale_of() const {
-  const double scale = attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(key_width()));
+  const double scale =
+      attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(key_width()));
   if (rope_scaling.kind != RopeScalingKind::yarn || rope_scaling.mscale_all_dim == 0) return scale;
   const double magnitude = rope_scaling.yarn_magnitude(rope_scaling.mscale_all_dim);
   return scale * magnitude * magnitude;
@@ -215,14 +244,20 @@ ModelConfig without_adapters(ModelConfig model) {
 }
 
 void ModelConfig::validate(ConfigErrors& e) const {
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"width", width}, {"layers", layers},
-                                    {"heads", heads}, {"kv_heads", kv_heads}, {"context", context}})
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"width", width},
+                                    {"layers", layers},
+                                    {"heads", heads},
+                                    {"kv_heads", kv_heads},
+                                    {"context", context}})
     if (value < 1) e.add(name, "must be at least 1, found {}", value);
   if (e.count() > 0) return;
   if (vocab < 0) e.add("vocab", "must not be negative, found {}", vocab);
-  if (heads % kv_heads != 0) e.add("kv_heads", "heads = {} must be a multiple of kv_heads = {}", heads, kv_heads);
-  if (is_mla()) validate_mla(e, *this);
-  else if (mla.kv_rank != 0) e.add("mla.kv_rank", "is set, but attention is {}", enum_name(attention));
+  if (heads % kv_heads != 0)
+    e.add("kv_heads", "heads = {} must be a multiple of kv_heads = {}", heads, kv_heads);
+  if (is_mla())
+    validate_mla(e, *this);
+  else if (mla.kv_rank != 0)
+    e.add("mla.kv_rank", "is set, but attention is {}", enum_name(attention));
   if (head_width == 0 && !is_mla() && width % heads != 0)
     e.add("heads", "width = {} is not a multiple of heads = {}; set head_width", width, heads);
   validate_positions(e, *this);
@@ -243,7 +278,8 @@ void ModelConfig::validate(ConfigErrors& e) const {
   validate_moe(moe, layers, e);
   validate_lora(lora, e);
   if (!custom_attention.empty() && find_attention(custom_attention) == nullptr)
-    e.add("custom_attention", "no attention '{}' is registered; {}", custom_attention, describe_registered_attentions());
+    e.add("custom_attention", "no attention '{}' is registered; {}", custom_attention,
+          describe_registered_attentions());
 }
 
 }  // namespace ingot

@@ -17,7 +17,8 @@ namespace ingot {
 
 enum class AttentionKind { gqa, cca, mla };
 constexpr auto enum_names(AttentionKind) {
-  return std::to_array<EnumName<AttentionKind>>({{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}, {AttentionKind::mla, "mla"}});
+  return std::to_array<EnumName<AttentionKind>>(
+      {{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}, {AttentionKind::mla, "mla"}});
 }
 enum class PositionKind { rope, learned, none };
 constexpr auto enum_names(PositionKind) {
@@ -45,7 +46,8 @@ constexpr auto enum_names(MlpKind) {
 }
 enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
-  return std::to_array<EnumName<ResidualKind>>({{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
+  return std::to_array<EnumName<ResidualKind>>(
+      {{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
 }
 enum class HeadCapKind { none, tanh, sigmoid };
 constexpr auto enum_names(HeadCapKind) {
@@ -81,11 +83,13 @@ struct RopeScalingConfig {
     v("kind", kind, "none, linear, llama3 (Llama 3.1) or yarn");
     v("factor", factor, "how much longer the context becomes");
     v("original_context", original_context, "llama3, yarn: tokens that the model was trained with before");
-    v("low_freq_factor", low_freq_factor, "llama3: pairs that turn less often in the original context are slowed fully");
+    v("low_freq_factor", low_freq_factor,
+      "llama3: pairs that turn less often in the original context are slowed fully");
     v("high_freq_factor", high_freq_factor, "llama3: pairs that turn more often stay");
     v("beta_slow", beta_slow, "yarn: pairs that turn less often in the original context are slowed fully");
     v("beta_fast", beta_fast, "yarn: pairs that turn more often stay");
-    v("attention_factor", attention_factor, "yarn: factor on rotated vectors; 0: from factor, mscale, mscale_all_dim");
+    v("attention_factor", attention_factor,
+      "yarn: factor on rotated vectors; 0: from factor, mscale, mscale_all_dim");
     v("mscale", mscale, "yarn, DeepSeek: weight of ln(factor) in attention_factor; 0: 1");
     v("mscale_all_dim", mscale_all_dim, "yarn, DeepSeek: the same in the attention scale, squared; 0: off");
   }
@@ -213,22 +217,30 @@ struct ModelConfig {
     v("head_width", head_width, "width of a head; 0: width / heads");
     v("hidden", hidden, "dense MLP width after the gate; 0: 4 width");
     v("context", context, "longest sequence");
-    v("attention", attention, "gqa, cca (ZAYA1's compressed convolutional attention) or mla (DeepSeek's latent attention)");
-    v("custom_attention", custom_attention, "attention that a program using the library has registered under this name; empty: none");
+    v("attention", attention,
+      "gqa, cca (ZAYA1's compressed convolutional attention) or mla (DeepSeek's latent attention)");
+    v("custom_attention", custom_attention,
+      "attention that a program using the library has registered under this name; empty: none");
     v("mla", mla, "latent attention");
     v("position", position, "rope, learned or none");
     v("rope_theta", rope_theta, "base of the rotation");
     v("rotary_fraction", rotary_fraction, "share of each head that is rotated");
     v("half_truncated_rope", half_truncated_rope, "half of the rotated pairs stand still (modded-nanogpt)");
-    v("interleaved_rope", interleaved_rope, "rotated pairs are neighbours (DeepSeek), not the two halves of a head");
-    v("rope_pattern", rope_pattern, "a letter per layer, repeated: R rotates, N does not (RRRN: every 4th is NoPE); empty: all R");
+    v("interleaved_rope", interleaved_rope,
+      "rotated pairs are neighbours (DeepSeek), not the two halves of a head");
+    v("rope_pattern", rope_pattern,
+      "a letter per layer, repeated: R rotates, N does not (RRRN: every 4th is NoPE); empty: all R");
     v("window_rope_theta", window_rope_theta, "base of the rotation in layers with a window; 0: rope_theta");
     v("rope_scaling", rope_scaling, "rotation for a longer context");
     v("qk_norm", qk_norm, "RMS norm on each query and key head");
     v("window", window, "sliding window: a token sees this many latest tokens, itself included; 0: none");
-    v("window_pattern", window_pattern, "a letter per layer, repeated: S slides, H by half the window, F sees all (SSSSSF: every 6th); empty: all S");
-    v("window_block", window_block, "the window counts blocks of this many tokens from the start of a row; 0: it counts tokens");
-    v("attention_pattern", attention_pattern, "a letter per layer, repeated: A attends, N has no attention; empty: all A");
+    v("window_pattern", window_pattern,
+      "a letter per layer, repeated: S slides, H by half the window, F sees all (SSSSSF: every 6th); empty: "
+      "all S");
+    v("window_block", window_block,
+      "the window counts blocks of this many tokens from the start of a row; 0: it counts tokens");
+    v("attention_pattern", attention_pattern,
+      "a letter per layer, repeated: A attends, N has no attention; empty: all A");
     v("logit_softcap", logit_softcap, "attention logits become cap tanh(logit / cap); 0: no cap");
     v("attention_scale", attention_scale, "factor on q . k before softmax; 0: 1/sqrt(head_width)");
     v("norm", norm, "rms or layer");
@@ -240,16 +252,24 @@ struct ModelConfig {
     v("mlp_bias", mlp_bias, "biases in the dense MLP");
     v("residual", residual, "plain, or scaled: ZAYA1's learned scales and biases");
     v("embedding_norm", embedding_norm, "norm on the embedding");
-    v("input_mix", input_mix, "a block starts from a x + b x0: learned scalars (1, 0), x0 the embedding (modded-nanogpt)");
-    v("unet_skips", unet_skips, "each block of the last half adds a learned scalar (1) times the output of its mirror image in the first");
-    v("value_embeddings", value_embeddings, "tables of n embeddings that first and last n layers mix into their values by learned scalars (1/2, 1/2)");
+    v("input_mix", input_mix,
+      "a block starts from a x + b x0: learned scalars (1, 0), x0 the embedding (modded-nanogpt)");
+    v("unet_skips", unet_skips,
+      "each block of the last half adds a learned scalar (1) times the output of its mirror image in the "
+      "first");
+    v("value_embeddings", value_embeddings,
+      "tables of n embeddings that first and last n layers mix into their values by learned scalars (1/2, "
+      "1/2)");
     v("tied", tied, "one matrix for embedding and head");
     v("head_cap", head_cap, "bound of the output logits");
-    v("head_multiple", head_multiple, "the head's rows are padded to a multiple of this; padded logits take part in the softmax, no target names them");
+    v("head_multiple", head_multiple,
+      "the head's rows are padded to a multiple of this; padded logits take part in the softmax, no target "
+      "names them");
     v("init_std", init_std, "standard deviation of initial matrices");
     v("scale_output_init", scale_output_init, "output projections start with std / sqrt(2 layers)");
     v("init", init, "initialisation by name pattern, later over earlier");
-    v("mup_base_width", mup_base_width, "muP: width that init_std and learning rates are meant for; 0: standard");
+    v("mup_base_width", mup_base_width,
+      "muP: width that init_std and learning rates are meant for; 0: standard");
     v("mtp", mtp, "multi-token prediction");
     v("moe", moe, "mixture of experts");
     v("lora", lora, "low-rank adapters; all other weights are frozen");

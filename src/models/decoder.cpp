@@ -18,17 +18,24 @@ namespace {
 
 ActivationKind activation_of(MlpKind kind) {
   switch (kind) {
-    case MlpKind::gelu: return ActivationKind::gelu;
-    case MlpKind::gelu_tanh: return ActivationKind::gelu_tanh;
-    case MlpKind::relu2: return ActivationKind::relu2;
-    case MlpKind::swiglu: return ActivationKind::swiglu;
-    case MlpKind::geglu: return ActivationKind::geglu;
+    case MlpKind::gelu:
+      return ActivationKind::gelu;
+    case MlpKind::gelu_tanh:
+      return ActivationKind::gelu_tanh;
+    case MlpKind::relu2:
+      return ActivationKind::relu2;
+    case MlpKind::swiglu:
+      return ActivationKind::swiglu;
+    case MlpKind::geglu:
+      return ActivationKind::geglu;
   }
   return ActivationKind::swiglu;
 }
 
 /// The part with the final norm, which merges the last layer's output.
-int64_t final_norm_part(const ModelConfig& m) { return m.mtp.modules() > 0 ? m.layers : kHeadPart; }
+int64_t final_norm_part(const ModelConfig& m) {
+  return m.mtp.modules() > 0 ? m.layers : kHeadPart;
+}
 
 double output_std(const ModelConfig& m) {
   return m.scale_output_init ? m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers)) : m.init_std;
@@ -81,17 +88,27 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   ConfigErrors errors(tree);
   config_.validate(errors);
   errors.throw_if_any();
-  if (config.vocab < 1) fail("the model's vocab is {}; it must be set, or come from a tokenizer", config.vocab);
+  if (config.vocab < 1)
+    fail("the model's vocab is {}; it must be set, or come from a tokenizer", config.vocab);
   const ShardRule by_token{ShardAxis::tensor, 0, {}, true};
-  embed_ = table_.add({"embed.weight", {config.tied ? config.head_rows() : config.vocab, config.width}, ParamRole::embedding,
-                       Init::normal(config.init_std), 1, {}, by_token});
+  embed_ = table_.add({"embed.weight",
+                       {config.tied ? config.head_rows() : config.vocab, config.width},
+                       ParamRole::embedding,
+                       Init::normal(config.init_std),
+                       1,
+                       {},
+                       by_token});
   if (config.position == PositionKind::learned)
-    positions_ = table_.add(
-        {"position_embed.weight", {config.context, config.width}, ParamRole::embedding, Init::normal(config.init_std)});
+    positions_ = table_.add({"position_embed.weight",
+                             {config.context, config.width},
+                             ParamRole::embedding,
+                             Init::normal(config.init_std)});
   if (config.residual == ResidualKind::scaled) {
     table_.begin_part(config.embedding_norm ? kEmbeddingPart : 0);
-    input_scale_.stream_scale = table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
-    input_scale_.stream_bias = table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
+    input_scale_.stream_scale =
+        table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
+    input_scale_.stream_bias =
+        table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
     table_.begin_part(kEmbeddingPart);
   }
   if (config.embedding_norm) embedding_norm_ = add_norm_params("embedding_norm");
@@ -108,8 +125,13 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
   final_norm_ = add_norm_params("final_norm");
   table_.begin_part(kHeadPart);
   head_ = config.tied ? embed_
-                      : table_.add({"lm_head.weight", {config.head_rows(), config.width}, ParamRole::head,
-                                    Init::normal(config.init_std), 1, {}, by_token});
+                      : table_.add({"lm_head.weight",
+                                    {config.head_rows(), config.width},
+                                    ParamRole::head,
+                                    Init::normal(config.init_std),
+                                    1,
+                                    {},
+                                    by_token});
   share_parameters();
   apply_init(config_, table_);
   add_adapters(config_.lora, table_);
@@ -132,7 +154,8 @@ Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {
   Norm n;
   if (!config_.norm_weight) return n;
   n.weight = table_.add({prefix + ".weight", {config_.width}, ParamRole::norm, Init::constant(1)});
-  if (config_.norm_bias) n.bias = table_.add({prefix + ".bias", {config_.width}, ParamRole::norm, Init::constant(0)});
+  if (config_.norm_bias)
+    n.bias = table_.add({prefix + ".bias", {config_.width}, ParamRole::norm, Init::constant(0)});
   return n;
 }
 
@@ -225,15 +248,19 @@ LatentAttentionOptions Decoder::latent_attention_options(int64_t layer) const {
 }
 
 std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, int64_t layer) {
-  if (const AttentionMaker* make = find_attention(config_.custom_attention)) return (*make)(table_, prefix, config_, layer);
-  if (config_.is_mla()) return std::make_unique<LatentAttention>(table_, prefix, latent_attention_options(layer));
+  if (const AttentionMaker* make = find_attention(config_.custom_attention))
+    return (*make)(table_, prefix, config_, layer);
+  if (config_.is_mla())
+    return std::make_unique<LatentAttention>(table_, prefix, latent_attention_options(layer));
   return std::make_unique<GroupedAttention>(table_, prefix, attention_options(config_, layer));
 }
 
 Decoder::Block Decoder::make_block(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}", layer);
   const int64_t like = std::min(layer, config_.layers - 1);
-  const int64_t behind = layer == config_.layers - 1 ? final_norm_part(config_) : layer < config_.layers ? layer + 1 : layer;
+  const int64_t behind = layer == config_.layers - 1 ? final_norm_part(config_)
+                         : layer < config_.layers    ? layer + 1
+                                                     : layer;
   table_.begin_part(layer);
   Block b;
   if (config_.unet_skips && layer >= config_.layers / 2) b.skip_scale = add_scalar(prefix + ".skip_scale", 1);
@@ -249,8 +276,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
     MoeOptions o = moe_options(config_, like);
     if (layer != like) o.router.first = true;  // no router before it to average with
     b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", o);
-  }
-  else
+  } else
     b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp",
                                   MlpOptions{config_.width, config_.mlp_hidden(), activation_of(config_.mlp),
                                              config_.mlp_bias, config_.init_std, output_std(config_)});
@@ -262,7 +288,8 @@ Decoder::Ahead Decoder::make_ahead(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}.ahead.", layer);
   table_.begin_part(layer);
   const auto projection = [&](const char* name) {
-    return table_.add({prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});
+    return table_.add(
+        {prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});
   };
   Ahead a;
   a.embedding_norm = add_norm_params(prefix + "embedding_norm");
@@ -278,8 +305,10 @@ Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType typ
   const NormKind kind = config_.norm == NormChoice::rms ? NormKind::rms : NormKind::layer;
   const AddNormAttr attr{kind, s.merge, type, config_.norm_eps};
   const MergeIndices& m = s.merge_params;
-  const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale), c.param(m.y_bias)};
-  AddNormResult r = add_norm(c.tape, attr, s.x_TD, s.pending_TD, params, c.param(norm.weight), c.param(norm.bias));
+  const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale),
+                           c.param(m.y_bias)};
+  AddNormResult r =
+      add_norm(c.tape, attr, s.x_TD, s.pending_TD, params, c.param(norm.weight), c.param(norm.bias));
   s.x_TD = std::move(r.stream);
   s.pending_TD = {};
   s.merge = MergeKind::none;
@@ -312,8 +341,10 @@ namespace {
 /// Which rows of a matrix with a row per token this rank has.
 ShardIndexAttr rows_here(const Context& c, int index) {
   const Placement& p = c.weights.placement();
-  const int64_t rows = c.weights.table()[index].shape[0], first = uneven_begin(rows, p.tensor_rank, p.tensor_size);
-  return {static_cast<int32_t>(first), static_cast<int32_t>(uneven_begin(rows, p.tensor_rank + 1, p.tensor_size) - first)};
+  const int64_t rows = c.weights.table()[index].shape[0],
+                first = uneven_begin(rows, p.tensor_rank, p.tensor_size);
+  return {static_cast<int32_t>(first),
+          static_cast<int32_t>(uneven_begin(rows, p.tensor_rank + 1, p.tensor_size) - first)};
 }
 
 }  // namespace
@@ -334,7 +365,8 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
     s.merge_params = input_scale_;
   }
   if (config_.position == PositionKind::learned) {
-    s.pending_TD = embedding(c.tape, c.precision().stream, rows_outside(c, c.positions_T), c.param(positions_));
+    s.pending_TD =
+        embedding(c.tape, c.precision().stream, rows_outside(c, c.positions_T), c.param(positions_));
     s.merge = MergeKind::add;
   }
   if (config_.embedding_norm) s.x_TD = merge_and_norm(c, s, embedding_norm_, c.precision().stream);
@@ -358,7 +390,8 @@ void Decoder::mix_input(Context& c, Stream& s, const Block& b, int64_t layer) co
   if (b.input_mix.stream < 0) return;
   c.tape.begin_segment("stream", static_cast<int>(layer));
   settle(c, s);
-  s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.origin_TD, c.param(b.input_mix.stream), c.param(b.input_mix.origin));
+  s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.origin_TD, c.param(b.input_mix.stream),
+               c.param(b.input_mix.origin));
 }
 
 void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const {
@@ -367,7 +400,8 @@ void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const
   const Value h_TD = merge_and_norm(c, s, b.attention_norm, type);
   const int64_t table = config_.value_table(layer);
   const Value ve_TV =
-      table < 0 ? Value() : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
+      table < 0 ? Value()
+                : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
   set_pending(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
 }
 
@@ -388,7 +422,8 @@ void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
   s.skips.push_back(s.x_TD);
 }
 
-void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const {
+void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer,
+                    std::vector<BalanceLosses>& balance) const {
   take_skip(c, s, b, layer);
   mix_input(c, s, b, layer);
   c.tape.begin_segment("attention", static_cast<int>(layer));
@@ -407,7 +442,8 @@ DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
   return out;
 }
 
-void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last, std::vector<BalanceLosses>& balance) const {
+void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last,
+                     std::vector<BalanceLosses>& balance) const {
   for (int64_t l = first; l < last; ++l) block(c, s, blocks_[static_cast<size_t>(l)], l, balance);
 }
 
@@ -420,8 +456,10 @@ void Decoder::finish(Context& c, Stream& s) const {
   s = std::move(end);
 }
 
-void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T, std::vector<BalanceLosses>& balance) const {
-  const int64_t module = config_.mtp.shared ? 0 : static_cast<int64_t>(s.hidden_TD.size()) - 1, layer = config_.layers + module;
+void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
+                            std::vector<BalanceLosses>& balance) const {
+  const int64_t module = config_.mtp.shared ? 0 : static_cast<int64_t>(s.hidden_TD.size()) - 1,
+                layer = config_.layers + module;
   const Ahead& a = ahead_.at(static_cast<size_t>(module));
   const DType type = c.precision().stream;
   c.tape.begin_segment("embed", static_cast<int>(layer));
@@ -439,10 +477,12 @@ void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T, std
 HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                          const Value& teacher_TV, const Value& weight_T) const {
   attr.cap = config_.head_cap_of();
-  if (tensor_ranks(c) == 1) return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
+  if (tensor_ranks(c) == 1)
+    return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
   if (attr.mode == HeadMode::gradient || teacher_TV.defined())
-    throw Error("the head's mode gradient and a teacher need whole rows of logits, of which tensor ranks have parts",
-                "take the head mode recompute or store, or tp = 1");
+    throw Error(
+        "the head's mode gradient and a teacher need whole rows of logits, of which tensor ranks have parts",
+        "take the head mode recompute or store, or tp = 1");
   ShardIndexAttr rows = rows_here(c, head_);
   const Value local_T = shard_index(c.tape, rows, targets_T);
   rows.elsewhere = 0;  // a stand-in, so that the part has statistics of every row
@@ -466,7 +506,8 @@ ParameterCounts count_parameters(const Decoder& decoder) {
   n.active_without_embedding =
       n.without_embedding - (m.moe.experts > 0 ? experts / m.moe.experts * (m.moe.experts - m.moe.top_k) : 0);
   n.active = n.active_without_embedding + t[decoder.head_index()].shape.numel();
-  n.buffers = static_cast<int64_t>(decoder.moe_layers().size()) * (m.moe.experts + (m.moe.skip_class ? 1 : 0));
+  n.buffers =
+      static_cast<int64_t>(decoder.moe_layers().size()) * (m.moe.experts + (m.moe.skip_class ? 1 : 0));
   return n;
 }
 
@@ -474,7 +515,8 @@ double training_flops_per_token(const Decoder& decoder, int64_t context) {
   const ModelConfig& m = decoder.config();
   double keys = 0;
   for (int64_t l = 0; l < m.layers; ++l)
-    if (m.attends(l)) keys += static_cast<double>(m.window_of(l) > 0 ? std::min(context, m.window_of(l)) : context);
+    if (m.attends(l))
+      keys += static_cast<double>(m.window_of(l) > 0 ? std::min(context, m.window_of(l)) : context);
   return 6.0 * static_cast<double>(count_parameters(decoder).active) +
          6.0 * keys * static_cast<double>(m.heads * (m.key_width() + m.value_width()));
 }

@@ -30,15 +30,17 @@ struct MergeIndices {
 
 /// Values alive at the border of two blocks.
 struct Stream {
-  Value x_TD;               ///< residual stream
-  Value pending_TD;         ///< output of the last sublayer, not merged yet; absent at the start
+  Value x_TD;        ///< residual stream
+  Value pending_TD;  ///< output of the last sublayer, not merged yet; absent at the start
   MergeKind merge = MergeKind::none;
   MergeIndices merge_params;
   Value router_state_TR;
-  Value origin_TD;           ///< the embedding (x0), with input_mix
-  std::vector<Value> skips;  ///< outputs of the first half's blocks that the last half has not taken yet, with unet_skips
-  Value ids_T;               ///< what layers look up value embeddings by
-  std::vector<Value> hidden_TD;  ///< inputs of heads, in the compute type: the next token's, then those of depths ahead
+  Value origin_TD;  ///< the embedding (x0), with input_mix
+  std::vector<Value>
+      skips;    ///< outputs of the first half's blocks that the last half has not taken yet, with unet_skips
+  Value ids_T;  ///< what layers look up value embeddings by
+  std::vector<Value>
+      hidden_TD;  ///< inputs of heads, in the compute type: the next token's, then those of depths ahead
 };
 
 /// A place between two parts of the model, where a pipeline may cut: before a layer, or behind the last one; with modules of
@@ -50,7 +52,7 @@ struct Cut {
 };
 
 struct DecoderOutput {
-  Value hidden_TD;  ///< final norm's output, in the compute type: the head's input
+  Value hidden_TD;                     ///< final norm's output, in the compute type: the head's input
   std::vector<BalanceLosses> balance;  ///< one per MoE layer
 };
 
@@ -85,7 +87,8 @@ class Decoder {
   /// Multi-token prediction, training only: the hidden states of the next depth ahead. At depth k, the k-th call after finish(),
   /// they follow from those of depth k - 1 and the ids k places further on, and predict the token 1 + k places further on (spec
   /// megatron-moe §1.20, DeepSeek-V3 eq 21-23). At most config().mtp.depths.
-  void predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T, std::vector<BalanceLosses>& balance) const;
+  void predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
+                     std::vector<BalanceLosses>& balance) const;
   /// At a cut: the shapes and types of the values that are alive there for `rows` rows, the values of a stream in that order,
   /// and the stream made of them.
   std::vector<TensorMeta> border(const Precision& precision, const Cut& cut, int64_t rows) const;
@@ -153,7 +156,8 @@ class Decoder {
   void take_skip(Context& c, Stream& s, const Block& b, int64_t layer) const;
   void mix_input(Context& c, Stream& s, const Block& b, int64_t layer) const;
   void attend(Context& c, Stream& s, const Block& b, int64_t layer) const;
-  void feed_forward(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const;
+  void feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
+                    std::vector<BalanceLosses>& balance) const;
   void leave_skip(Context& c, Stream& s, int64_t layer) const;
   void block(Context& c, Stream& s, const Block& b, int64_t layer, std::vector<BalanceLosses>& balance) const;
 
@@ -171,12 +175,12 @@ class Decoder {
 
 /// Exact counts, by part; all follow from the table.
 struct ParameterCounts {
-  int64_t total = 0;             ///< trainable parameters
-  int64_t embedding = 0;         ///< embedding (and untied head, learned positions)
+  int64_t total = 0;      ///< trainable parameters
+  int64_t embedding = 0;  ///< embedding (and untied head, learned positions)
   int64_t without_embedding = 0;
   int64_t active_without_embedding = 0;  ///< per token: top_k of the experts
-  int64_t active = 0;            ///< with one embedding row lookup counted as the whole matrix once
-  int64_t buffers = 0;           ///< balancing biases
+  int64_t active = 0;                    ///< with one embedding row lookup counted as the whole matrix once
+  int64_t buffers = 0;                   ///< balancing biases
 };
 ParameterCounts count_parameters(const Decoder& decoder);
 

@@ -33,7 +33,8 @@ class Names {
     add(external, {own[1], own[0]}, p, 0, {1, own[1]});
   }
   /// Rows of one expert.
-  void expert_rows(const std::string& external, const std::string& ours, int64_t expert, int64_t begin, int64_t count) {
+  void expert_rows(const std::string& external, const std::string& ours, int64_t expert, int64_t begin,
+                   int64_t count) {
     const int p = index(ours);
     const Shape& own = decoder_.table()[p].shape;
     add(external, {count, own[2]}, p, (expert * own[1] + begin) * own[2], {own[2], 1});
@@ -54,7 +55,8 @@ class Names {
  private:
   static std::vector<int64_t> row_major(const Shape& s) {
     std::vector<int64_t> strides(static_cast<size_t>(s.rank()), 1);
-    for (int d = s.rank() - 2; d >= 0; --d) strides[static_cast<size_t>(d)] = strides[static_cast<size_t>(d) + 1] * s[d + 1];
+    for (int d = s.rank() - 2; d >= 0; --d)
+      strides[static_cast<size_t>(d)] = strides[static_cast<size_t>(d) + 1] * s[d + 1];
     return strides;
   }
   int index(const std::string& ours) const {
@@ -105,7 +107,8 @@ void grouped_attention_names(const ModelConfig& m, Names& n, const std::string& 
   n.whole(e + "self_attn.k_norm.weight", o + "attention.k_norm.weight");
 }
 
-void latent_attention_names(const ModelConfig& m, Names& n, const std::string& layer, const std::string& ours) {
+void latent_attention_names(const ModelConfig& m, Names& n, const std::string& layer,
+                            const std::string& ours) {
   const std::string e = layer + "self_attn.", o = ours + "attention.";
   if (m.mla.q_rank > 0) {
     n.rows(e + "q_a_proj.weight", o + "down.weight", 0, m.mla.q_rank);
@@ -127,10 +130,12 @@ void moe_names(const ModelConfig& m, Names& n, const std::string& e, const std::
   n.whole(moe + "gate.weight", o + "moe.router.weight");
   for (int64_t x = 0; x < m.moe.experts; ++x) {
     const std::string ex = fmt::format("{}experts.{}.", moe, x);
-    n.expert_rows(ex + (mixtral ? "w1.weight" : "gate_proj.weight"), o + "moe.experts.gate_up.weight", x, 0, m.moe.hidden);
-    n.expert_rows(ex + (mixtral ? "w3.weight" : "up_proj.weight"), o + "moe.experts.gate_up.weight", x, m.moe.hidden,
+    n.expert_rows(ex + (mixtral ? "w1.weight" : "gate_proj.weight"), o + "moe.experts.gate_up.weight", x, 0,
                   m.moe.hidden);
-    n.expert_rows(ex + (mixtral ? "w2.weight" : "down_proj.weight"), o + "moe.experts.down.weight", x, 0, m.width);
+    n.expert_rows(ex + (mixtral ? "w3.weight" : "up_proj.weight"), o + "moe.experts.gate_up.weight", x,
+                  m.moe.hidden, m.moe.hidden);
+    n.expert_rows(ex + (mixtral ? "w2.weight" : "down_proj.weight"), o + "moe.experts.down.weight", x, 0,
+                  m.width);
   }
   if (family != "dots1" && family != "deepseek_v3") return;
   const int64_t shared = m.moe.shared_hidden;
@@ -147,8 +152,10 @@ void llama_names(const Decoder& d, Names& n, const std::string& family) {
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string e = fmt::format("model.layers.{}.", l), o = fmt::format("layers.{}.", l);
     n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
-    if (m.is_mla()) latent_attention_names(m, n, e, o);
-    else grouped_attention_names(m, n, e, o);
+    if (m.is_mla())
+      latent_attention_names(m, n, e, o);
+    else
+      grouped_attention_names(m, n, e, o);
     n.whole(e + "post_attention_layernorm.weight", o + "mlp_norm.weight");
     if (!m.is_moe(l)) {
       n.rows(e + "mlp.gate_proj.weight", o + "mlp.gate_up.weight", 0, m.mlp_hidden());
@@ -178,8 +185,9 @@ void zaya_layer_names(const ModelConfig& m, Names& n, int64_t l) {
   n.whole(e + "self_attn.qk_norm.temp", oa + "temperature");
   n.whole(e + "self_attn.o_proj.weight", oa + "out.weight");
   n.whole(e + "post_attention_layernorm.weight", o + "mlp_norm.weight");
-  for (const auto& [external, ours] : {std::pair<const char*, const char*>{"post_attention", "attention_merge"},
-                                       {"post_mlp", "mlp_merge"}}) {
+  for (const auto& [external, ours] :
+       {std::pair<const char*, const char*>{"post_attention", "attention_merge"},
+        {"post_mlp", "mlp_merge"}}) {
     n.whole(e + external + "_residual_scale.hidden_states_scale", o + ours + ".output_scale");
     n.whole(e + external + "_residual_scale.hidden_states_bias", o + ours + ".output_scale_bias");
     n.whole(e + external + "_residual_scale.residual_scale", o + ours + ".stream_scale");
@@ -190,7 +198,8 @@ void zaya_layer_names(const ModelConfig& m, Names& n, int64_t l) {
   n.whole(g + "down_proj.bias", r + "down.bias");
   if (l > 0) n.whole(g + "router_states_scale", r + "eda_scale");
   n.whole(g + "router_mlp.norm.weight", r + "norm.weight");
-  for (const char* fc : {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}) n.whole(g + "router_mlp." + fc, r + fc);
+  for (const char* fc : {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"})
+    n.whole(g + "router_mlp." + fc, r + fc);
   n.whole(g + "router_mlp.out_proj.weight", r + "out.weight");
   n.balancing_bias(g + "balancing_biases", l, m.moe.experts + 1);
   n.whole(e + "mlp.experts.gate_up_proj", o + "moe.experts.gate_up.weight");
@@ -217,10 +226,12 @@ void zaya_scale_names(Names& n, const std::string& external, const std::string& 
 /// The older layout: sublayer 2 i is attention, 2 i + 1 the experts; a merge belongs to the sublayer after it.
 void zaya_sublayer_names(const ModelConfig& m, Names& n, int64_t l) {
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
-  const std::string a = fmt::format("model.layers.{}.", 2 * l), e = fmt::format("model.layers.{}.", 2 * l + 1);
+  const std::string a = fmt::format("model.layers.{}.", 2 * l),
+                    e = fmt::format("model.layers.{}.", 2 * l + 1);
   const std::string o = fmt::format("layers.{}.", l), oa = o + "attention.", qkv = oa + "qkv.weight";
   const std::string ap = a + "self_attn.qkv.", router = e + "zaya_block.router.", r = o + "moe.router.";
-  zaya_scale_names(n, a + "res_scale.", l == 0 ? "input_scale" : fmt::format("layers.{}.mlp_merge", l - 1), l == 0);
+  zaya_scale_names(n, a + "res_scale.", l == 0 ? "input_scale" : fmt::format("layers.{}.mlp_merge", l - 1),
+                   l == 0);
   n.whole(a + "input_norm.weight", o + "attention_norm.weight");
   n.rows(ap + "linear_q.weight", qkv, 0, q);
   n.rows(ap + "linear_k.weight", qkv, q, kv);
@@ -272,30 +283,35 @@ std::string huggingface_families_hint() {
 }
 
 HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
-  if (!m.norm_weight || m.embedding_norm || m.input_mix || m.unet_skips || m.value_embeddings > 0 || m.head_multiple > 1 ||
-      m.attention_pattern.find('N') != std::string::npos)
-    throw Error("no Hugging Face family describes this model: norms without weights, a norm of the embedding, mixed inputs, "
-                "skips between blocks, value embeddings, a padded head and layers without attention have no counterpart there",
-                huggingface_families_hint());
+  if (!m.norm_weight || m.embedding_norm || m.input_mix || m.unet_skips || m.value_embeddings > 0 ||
+      m.head_multiple > 1 || m.attention_pattern.find('N') != std::string::npos)
+    throw Error(
+        "no Hugging Face family describes this model: norms without weights, a norm of the embedding, mixed "
+        "inputs, "
+        "skips between blocks, value embeddings, a padded head and layers without attention have no "
+        "counterpart there",
+        huggingface_families_hint());
   const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
-                    m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 && m.moe.skip_class &&
-                    m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;
-  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias && m.tied &&
-                    m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
-  const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope && m.norm == NormChoice::rms &&
-                     m.residual == ResidualKind::plain && m.mlp == MlpKind::swiglu && !m.mlp_bias &&
-                     m.rotary_fraction == 1.0;
+                    m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 &&
+                    m.moe.skip_class && m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;
+  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias &&
+                    m.tied && m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
+  const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope &&
+                     m.norm == NormChoice::rms && m.residual == ResidualKind::plain &&
+                     m.mlp == MlpKind::swiglu && !m.mlp_bias && m.rotary_fraction == 1.0;
   const bool linear = m.moe.router == RouterKind::linear && m.moe.latent == 0;
-  const bool sigmoid = llama && linear && m.moe.experts > 0 && m.moe.score == RouterScore::sigmoid && m.moe.shared_hidden > 0;
+  const bool sigmoid =
+      llama && linear && m.moe.experts > 0 && m.moe.score == RouterScore::sigmoid && m.moe.shared_hidden > 0;
   if (zaya) return {.family = "zaya"};
   if (gpt2) return {.family = "gpt2"};
   if (llama && m.is_mla() && (sigmoid || m.moe.experts == 0)) return {.family = "deepseek_v3"};
   if (sigmoid && m.qk_norm && !m.is_mla()) return {.family = "dots1"};
-  if (!llama || m.is_mla() || (m.moe.experts > 0 && (!linear || m.moe.shared_hidden > 0 || m.moe.first_dense > 0)))
+  if (!llama || m.is_mla() ||
+      (m.moe.experts > 0 && (!linear || m.moe.shared_hidden > 0 || m.moe.first_dense > 0)))
     throw Error("no Hugging Face family describes this model",
                 huggingface_families_hint() + "; options such as latent experts have no counterpart there");
   if (m.moe.experts > 0) return {.family = m.qk_norm ? "qwen3_moe" : "mixtral"};
-  return {.family = m.qk_norm              ? "qwen3"
+  return {.family = m.qk_norm                 ? "qwen3"
                     : !m.rope_pattern.empty() ? "smollm3"
                     : m.window > 0            ? "mistral"
                                               : "llama"};
@@ -303,13 +319,19 @@ HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
 
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& d, const HuggingfaceLayout& layout) {
   Names n(d);
-  if (layout.family == "gpt2") gpt2_names(d, n, layout.gpt2_prefix ? "transformer." : "");
-  else if (layout.family == "zaya" && layout.zaya_sublayers) zaya_names_in_sublayers(d, n);
-  else if (layout.family == "zaya") zaya_names(d, n);
-  else llama_names(d, n, layout.family);
+  if (layout.family == "gpt2")
+    gpt2_names(d, n, layout.gpt2_prefix ? "transformer." : "");
+  else if (layout.family == "zaya" && layout.zaya_sublayers)
+    zaya_names_in_sublayers(d, n);
+  else if (layout.family == "zaya")
+    zaya_names(d, n);
+  else
+    llama_names(d, n, layout.family);
   return n.take();
 }
 
-std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) { return huggingface_tensors(d, huggingface_layout(d.config())); }
+std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) {
+  return huggingface_tensors(d, huggingface_layout(d.config()));
+}
 
 }  // namespace ingot

@@ -17,7 +17,8 @@ std::string huggingface_families_hint();
 /// A family, and the choice between its published layouts where it has two.
 struct HuggingfaceLayout {
   std::string family;
-  bool gpt2_prefix = true;      ///< "transformer.h.0.ln_1.weight"; the first published files have "h.0.ln_1.weight"
+  bool gpt2_prefix =
+      true;  ///< "transformer.h.0.ln_1.weight"; the first published files have "h.0.ln_1.weight"
   bool zaya_sublayers = false;  ///< ZAYA1-base and "-legacy": two sublayers per layer, experts one by one
 };
 
@@ -42,8 +43,10 @@ std::vector<ExternalTensor> huggingface_tensors(const Decoder& decoder);
 
 /// Moves elements between an external tensor (dense bytes, any alignment) and its parameter, bit for bit: runs of
 /// contiguous elements at once, transposed ones in blocks. `parameter` holds elements [first, ...) of the whole parameter.
-void scatter_external(const ExternalTensor& e, const void* external, void* parameter, int64_t first, int64_t element_bytes);
-void gather_external(const ExternalTensor& e, void* external, const void* parameter, int64_t first, int64_t element_bytes);
+void scatter_external(const ExternalTensor& e, const void* external, void* parameter, int64_t first,
+                      int64_t element_bytes);
+void gather_external(const ExternalTensor& e, void* external, const void* parameter, int64_t first,
+                     int64_t element_bytes);
 
 /// The same between whole tensors; floating types that differ are converted with one rounding.
 void copy_from_external(const ExternalTensor& e, const Tensor& external, const Tensor& parameter);
@@ -52,18 +55,21 @@ void copy_to_external(const ExternalTensor& e, const Tensor& parameter, const Te
 /// The model that a config.json (its text) describes, in either dialect; Error that names file and field for anything we
 /// would compute differently, for another model_type, for absurd sizes. `zaya_sublayers`: how many sublayers the
 /// checkpoint's names count, 0 where they are not of that layout (configs of that layout count either way).
-ModelConfig model_from_huggingface(const std::string& config_json, const std::string& path, int64_t zaya_sublayers = 0);
+ModelConfig model_from_huggingface(const std::string& config_json, const std::string& path,
+                                   int64_t zaya_sublayers = 0);
 
 /// What config.json says beside the architecture.
 struct HuggingfaceNotes {
   DType dtype = DType::f32;
   int64_t bos = -1, eos = -1, pad = -1;  ///< token ids; -1: none
-  std::string original;  ///< config.json that the model came with: fields that do not concern us are kept. May be empty
+  std::string
+      original;  ///< config.json that the model came with: fields that do not concern us are kept. May be empty
 };
 
 /// config.json of a model in both dialects. It is read back and compared: Error that lists every option which the family
 /// cannot express.
-std::string huggingface_config(const ModelConfig& model, const HuggingfaceLayout& layout, const HuggingfaceNotes& notes);
+std::string huggingface_config(const ModelConfig& model, const HuggingfaceLayout& layout,
+                               const HuggingfaceNotes& notes);
 
 /// What would make two models compute differently, as lines "field: left, right"; initialisation and losses do not count.
 std::vector<std::string> architecture_differences(const ModelConfig& left, const ModelConfig& right);

@@ -52,7 +52,8 @@ class Fields {
   }
   bool names(const char* name) const { return json_.contains(name); }
   void require(bool ok, const char* name, const char* why) const {
-    if (!ok) fail("'{}': field '{}' is {}: {}", path_, name, has(name) ? shown(json_.at(name)) : "absent", why);
+    if (!ok)
+      fail("'{}': field '{}' is {}: {}", path_, name, has(name) ? shown(json_.at(name)) : "absent", why);
   }
   const Json& need(const char* name) const {
     if (!has(name)) fail("'{}': field '{}' is missing", path_, name);
@@ -79,13 +80,18 @@ void read_rope_scaling(const Fields& rope, ModelConfig& m) {
   const std::string kind = rope.text("rope_type", rope.text("type", "default"));
   if (kind == "default") return;
   RopeScalingConfig& s = m.rope_scaling;
-  if (kind == "linear") s.kind = RopeScalingKind::linear;
-  else if (kind == "llama3") s.kind = RopeScalingKind::llama3;
-  else if (kind == "yarn") s.kind = RopeScalingKind::yarn;
-  else rope.require(false, "rope_type", "rotations are default, linear, llama3 or yarn");
+  if (kind == "linear")
+    s.kind = RopeScalingKind::linear;
+  else if (kind == "llama3")
+    s.kind = RopeScalingKind::llama3;
+  else if (kind == "yarn")
+    s.kind = RopeScalingKind::yarn;
+  else
+    rope.require(false, "rope_type", "rotations are default, linear, llama3 or yarn");
   s.original_context = rope.integer_or("original_max_position_embeddings", 0);
-  s.factor = rope.number("factor",
-                         s.original_context > 0 ? static_cast<double>(m.context) / static_cast<double>(s.original_context) : 1);
+  s.factor = rope.number(
+      "factor",
+      s.original_context > 0 ? static_cast<double>(m.context) / static_cast<double>(s.original_context) : 1);
   s.low_freq_factor = rope.number("low_freq_factor", 1);
   s.high_freq_factor = rope.number("high_freq_factor", 4);
   s.beta_slow = rope.number("beta_slow", 1);
@@ -114,7 +120,8 @@ void read_rope(const Fields& f, ModelConfig& m, double theta = 10000) {
 std::string pattern_of(const Fields& f, const char* name, const ModelConfig& m, char all,
                        const std::function<char(const Json&)>& letter) {
   const Json& list = f.need(name);
-  f.require(list.is_array() && static_cast<int64_t>(list.size()) >= m.layers, name, "expected one entry per layer");
+  f.require(list.is_array() && static_cast<int64_t>(list.size()) >= m.layers, name,
+            "expected one entry per layer");
   std::string pattern;
   for (size_t l = 0; l < static_cast<size_t>(m.layers); ++l) pattern += letter(list[l]);
   return pattern.find_first_not_of(all) == std::string::npos ? "" : pattern;
@@ -127,7 +134,8 @@ void read_window(const Fields& f, ModelConfig& m, bool use, int64_t otherwise) {
   if (m.window == 0) return;
   if (f.has("layer_types")) {
     m.window_pattern = pattern_of(f, "layer_types", m, 'S', [&](const Json& type) {
-      f.require(type == "sliding_attention" || type == "full_attention", "layer_types", "expected sliding or full attention");
+      f.require(type == "sliding_attention" || type == "full_attention", "layer_types",
+                "expected sliding or full attention");
       return type == "sliding_attention" ? 'S' : 'F';
     });
   } else if (f.has("max_window_layers")) {
@@ -151,7 +159,8 @@ ModelConfig common(const Fields& f) {
   m.norm_eps = f.number("rms_norm_eps", 1e-6);
   m.tied = f.flag("tie_word_embeddings", false);
   m.attention_bias = f.flag("attention_bias", false);
-  f.require(f.text("hidden_act", "silu") == "silu", "hidden_act", "only silu (SwiGLU) is implemented for this family");
+  f.require(f.text("hidden_act", "silu") == "silu", "hidden_act",
+            "only silu (SwiGLU) is implemented for this family");
   read_rope(f, m);
   return m;
 }
@@ -166,9 +175,11 @@ ModelConfig from_gpt2(const Fields& f) {
   m.context = f.integer_or("n_positions", 1024);
   m.hidden = f.integer_or("n_inner", 0);
   m.norm_eps = f.number("layer_norm_epsilon", 1e-5);
-  f.require(f.text("activation_function", "gelu_new") == "gelu_new", "activation_function", "expected gelu_new");
+  f.require(f.text("activation_function", "gelu_new") == "gelu_new", "activation_function",
+            "expected gelu_new");
   f.require(f.flag("scale_attn_weights", true), "scale_attn_weights", "only true is implemented");
-  f.require(!f.flag("scale_attn_by_inverse_layer_idx", false), "scale_attn_by_inverse_layer_idx", "not implemented");
+  f.require(!f.flag("scale_attn_by_inverse_layer_idx", false), "scale_attn_by_inverse_layer_idx",
+            "not implemented");
   return m;
 }
 
@@ -184,7 +195,8 @@ ModelConfig from_qwen3(const Fields& f, bool moe) {
   m.moe.normalize = f.flag("norm_topk_prob", false);
   m.moe.aux_coefficient = f.number("router_aux_loss_coef", 0);
   f.require(f.integer_or("decoder_sparse_step", 1) == 1, "decoder_sparse_step", "only 1 is implemented");
-  f.require(!f.has("mlp_only_layers") || f.need("mlp_only_layers").empty(), "mlp_only_layers", "not implemented");
+  f.require(!f.has("mlp_only_layers") || f.need("mlp_only_layers").empty(), "mlp_only_layers",
+            "not implemented");
   return m;
 }
 
@@ -209,7 +221,8 @@ ModelConfig from_smollm3(const Fields& f) {
   const int64_t interval = f.integer_or("no_rope_layer_interval", 4);
   f.require(interval > 0, "no_rope_layer_interval", "expected a positive number");
   if (f.has("no_rope_layers"))
-    m.rope_pattern = pattern_of(f, "no_rope_layers", m, 'R', [](const Json& rotates) { return rotates == 1 ? 'R' : 'N'; });
+    m.rope_pattern =
+        pattern_of(f, "no_rope_layers", m, 'R', [](const Json& rotates) { return rotates == 1 ? 'R' : 'N'; });
   else if (interval <= m.layers)
     m.rope_pattern = std::string(static_cast<size_t>(interval) - 1, 'R') + "N";
   read_window(f, m, false, 0);
@@ -239,8 +252,9 @@ void read_sigmoid_experts(const Fields& f, ModelConfig& m) {
   m.moe.groups_kept = f.integer_or("topk_group", 1);
   m.moe.balance = BalanceRule::sign;
   f.require(m.moe.shared_hidden > 0, "n_shared_experts", "expected at least one shared expert");
-  f.require(m.moe.groups_kept == m.moe.groups || m.moe.top_k == 2 * m.moe.groups_kept, "topk_group",
-            "the family rates a group by its two best experts; here that is num_experts_per_tok / topk_group");
+  f.require(
+      m.moe.groups_kept == m.moe.groups || m.moe.top_k == 2 * m.moe.groups_kept, "topk_group",
+      "the family rates a group by its two best experts; here that is num_experts_per_tok / topk_group");
 }
 
 /// dots.llm1: Qwen3's attention, DeepSeek-V3's experts.
@@ -326,7 +340,8 @@ ModelConfig zaya(const Fields& f, int64_t sublayers) {
   read_zaya_sublayers(f, m, sublayers);
   f.require(m.moe.hidden > 0, "moe_intermediate_size", "expected the width of an expert");
   f.require(m.moe.top_k == 1, "num_experts_per_tok", "zaya routes to one expert");
-  f.require(f.integer_or("cca_time0", 2) == 2 && f.integer_or("cca_time1", 2) == 2, "cca_time0", "convolutions have width 2");
+  f.require(f.integer_or("cca_time0", 2) == 2 && f.integer_or("cca_time1", 2) == 2, "cca_time0",
+            "convolutions have width 2");
   f.require(!f.flag("clamp_temp", false), "clamp_temp", "not implemented");
   if (f.has("layer_types"))
     for (const Json& type : f.need("layer_types"))
@@ -335,7 +350,8 @@ ModelConfig zaya(const Fields& f, int64_t sublayers) {
 }
 
 Json parse(const std::string& text, const std::string& path) {
-  if (text.size() > kMaxConfigBytes) fail("'{}' has {} bytes, at most {} are a config.json", path, text.size(), kMaxConfigBytes);
+  if (text.size() > kMaxConfigBytes)
+    fail("'{}' has {} bytes, at most {} are a config.json", path, text.size(), kMaxConfigBytes);
   require_shallow_json(text, path);
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) fail("'{}' is not a JSON object", path);
@@ -354,12 +370,14 @@ ModelConfig read_family(const Fields& f, const std::string& path, int64_t zaya_s
   if (type == "qwen3") return from_qwen3(f, false);
   if (type == "qwen3_moe") return from_qwen3(f, true);
   if (type == "zaya") return zaya(f, zaya_sublayers);
-  throw Error(fmt::format("'{}': model_type is '{}'", path, type.substr(0, 120)), huggingface_families_hint());
+  throw Error(fmt::format("'{}': model_type is '{}'", path, type.substr(0, 120)),
+              huggingface_families_hint());
 }
 
 }  // namespace
 
-ModelConfig model_from_huggingface(const std::string& config_json, const std::string& path, int64_t zaya_sublayers) {
+ModelConfig model_from_huggingface(const std::string& config_json, const std::string& path,
+                                   int64_t zaya_sublayers) {
   const Json json = parse(config_json, path);
   const ModelConfig m = read_family(Fields(json, path), path, zaya_sublayers);
   try {

@@ -51,7 +51,8 @@ void write_rope(OrderedJson& j, const ModelConfig& m) {
 /// Windows in the words of families whose layers have types.
 void write_layer_types(OrderedJson& j, const ModelConfig& m) {
   OrderedJson types = OrderedJson::array();
-  for (int64_t l = 0; l < m.layers; ++l) types.push_back(m.window_of(l) > 0 ? "sliding_attention" : "full_attention");
+  for (int64_t l = 0; l < m.layers; ++l)
+    types.push_back(m.window_of(l) > 0 ? "sliding_attention" : "full_attention");
   j["use_sliding_window"] = m.window > 0;
   j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
   j["layer_types"] = types;
@@ -89,13 +90,15 @@ void write_llama(OrderedJson& j, const ModelConfig& m, const std::string& family
   write_rope(j, m);
   j["intermediate_size"] = family == "mixtral" ? m.moe.hidden : m.mlp_hidden();
   if (family == "llama" || family == "smollm3") j["mlp_bias"] = false;
-  if (family == "mistral" || family == "mixtral") j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
+  if (family == "mistral" || family == "mixtral")
+    j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
   if (family == "smollm3") {
     OrderedJson rotates = OrderedJson::array();
     for (int64_t l = 0; l < m.layers; ++l) rotates.push_back(m.rotary_of(l).dims > 0 ? 1 : 0);
     j["no_rope_layers"] = rotates;
   }
-  if (family == "dots1" || family == "smollm3" || family == "qwen3" || family == "qwen3_moe") write_layer_types(j, m);
+  if (family == "dots1" || family == "smollm3" || family == "qwen3" || family == "qwen3_moe")
+    write_layer_types(j, m);
   if (family == "dots1" || family == "qwen3" || family == "qwen3_moe") j["max_window_layers"] = m.layers;
   if (m.moe.experts == 0) return;
   if (family == "dots1" || family == "deepseek_v3") return write_sigmoid_experts(j, m);
@@ -136,7 +139,8 @@ void write_gpt2(OrderedJson& j, const ModelConfig& m) {
 }
 
 void write_zaya(OrderedJson& j, const ModelConfig& m, bool sublayers) {
-  const bool counts_layers = j.contains("num_hidden_layers") && j["num_hidden_layers"] == m.layers;  // of either kind
+  const bool counts_layers =
+      j.contains("num_hidden_layers") && j["num_hidden_layers"] == m.layers;  // of either kind
   write_common(j, m);
   j["num_experts"] = m.moe.experts;
   j["num_experts_per_tok"] = 1;
@@ -151,7 +155,8 @@ void write_zaya(OrderedJson& j, const ModelConfig& m, bool sublayers) {
     j["moe_router_topk"] = 1;
     j["rope_theta"] = m.rope_theta;
     j["partial_rotary_factor"] = m.rotary_fraction;
-    for (const char* name : {"cca", "zaya_use_mod", "zaya_use_eda", "scale_residual_merge", "gated_linear_unit", "residual_in_fp32"})
+    for (const char* name : {"cca", "zaya_use_mod", "zaya_use_eda", "scale_residual_merge",
+                             "gated_linear_unit", "residual_in_fp32"})
       j[name] = true;
     j["activation_func"] = "swiglu";
     j["normalization"] = "RMSNorm";
@@ -162,8 +167,10 @@ void write_zaya(OrderedJson& j, const ModelConfig& m, bool sublayers) {
   j["moe_intermediate_size"] = m.moe.hidden;
   j["router_hidden_size"] = m.moe.router_width;
   j["layer_types"] = OrderedJson(std::vector<std::string>(static_cast<size_t>(m.layers), "hybrid"));
-  j["rope_parameters"] = {{"hybrid", {{"rope_type", "default"}, {"rope_theta", m.rope_theta},
-                                      {"partial_rotary_factor", m.rotary_fraction}}}};
+  j["rope_parameters"] = {{"hybrid",
+                           {{"rope_type", "default"},
+                            {"rope_theta", m.rope_theta},
+                            {"partial_rotary_factor", m.rotary_fraction}}}};
   for (const char* older : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) j.erase(older);
 }
 
@@ -180,9 +187,11 @@ std::string layer_letters(int64_t layers, const auto& is, char yes, char no) {
 /// One way to write what several configurations say alike; what does not change the function goes to its default.
 ModelConfig canonical(ModelConfig m) {
   const ModelConfig plain;
-  const auto rotates = layer_letters(m.layers, [&](int64_t l) { return m.rotary_of(l).dims > 0; }, 'R', 'N');
+  const auto rotates = layer_letters(
+      m.layers, [&](int64_t l) { return m.rotary_of(l).dims > 0; }, 'R', 'N');
   std::string slides;
-  for (int64_t l = 0; l < m.layers; ++l) slides += m.window_of(l) == 0 ? 'F' : m.window_of(l) == m.window ? 'S' : 'H';
+  for (int64_t l = 0; l < m.layers; ++l)
+    slides += m.window_of(l) == 0 ? 'F' : m.window_of(l) == m.window ? 'S' : 'H';
   m.hidden = m.moe.experts > 0 && m.moe.first_dense == 0 ? 0 : m.mlp_hidden();
   m.head_width = m.key_width();
   if (m.attention_scale == 1 / std::sqrt(static_cast<double>(m.key_width()))) m.attention_scale = 0;
@@ -192,15 +201,19 @@ ModelConfig canonical(ModelConfig m) {
   m.init.clear();
   m.mup_base_width = plain.mup_base_width;  // initial values and learning rates
   m.mtp = plain.mtp;                        // acts in training only
-  if (m.position == PositionKind::rope) m.rope_pattern = rotates;
-  else m.rope_theta = plain.rope_theta, m.rotary_fraction = plain.rotary_fraction, m.rope_scaling = {};
+  if (m.position == PositionKind::rope)
+    m.rope_pattern = rotates;
+  else
+    m.rope_theta = plain.rope_theta, m.rotary_fraction = plain.rotary_fraction, m.rope_scaling = {};
   m.window_pattern = m.window > 0 ? slides : "";
   RopeScalingConfig& s = m.rope_scaling;
   const RopeScalingConfig given = s;
   s = {.kind = given.kind};
   if (s.kind != RopeScalingKind::none) s.factor = given.factor;
-  if (s.kind == RopeScalingKind::llama3 || s.kind == RopeScalingKind::yarn) s.original_context = given.original_context;
-  if (s.kind == RopeScalingKind::llama3) s.low_freq_factor = given.low_freq_factor, s.high_freq_factor = given.high_freq_factor;
+  if (s.kind == RopeScalingKind::llama3 || s.kind == RopeScalingKind::yarn)
+    s.original_context = given.original_context;
+  if (s.kind == RopeScalingKind::llama3)
+    s.low_freq_factor = given.low_freq_factor, s.high_freq_factor = given.high_freq_factor;
   if (s.kind == RopeScalingKind::yarn) {
     s.beta_slow = given.beta_slow;
     s.beta_fast = given.beta_fast;
@@ -213,8 +226,10 @@ ModelConfig canonical(ModelConfig m) {
     return m;
   }
   if (m.moe.router != RouterKind::zaya) m.moe.router_width = plain.moe.router_width;
-  if (m.moe.balance != BalanceRule::none) m.moe.balance = BalanceRule::adamw;  // either way there are selection biases
-  if (m.moe.score == RouterScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
+  if (m.moe.balance != BalanceRule::none)
+    m.moe.balance = BalanceRule::adamw;  // either way there are selection biases
+  if (m.moe.score ==
+      RouterScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
     m.moe.score = RouterScore::softmax_first;
     m.moe.normalize = true;
   }
@@ -240,29 +255,40 @@ std::vector<std::string> architecture_differences(const ModelConfig& left, const
   return lines;
 }
 
-std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& layout, const HuggingfaceNotes& notes) {
-  OrderedJson j = notes.original.empty() ? OrderedJson::object() : OrderedJson::parse(notes.original, nullptr, false);
-  if (!j.is_object() || j.value("model_type", OrderedJson()) != OrderedJson(layout.family)) j = OrderedJson::object();
+std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& layout,
+                               const HuggingfaceNotes& notes) {
+  OrderedJson j =
+      notes.original.empty() ? OrderedJson::object() : OrderedJson::parse(notes.original, nullptr, false);
+  if (!j.is_object() || j.value("model_type", OrderedJson()) != OrderedJson(layout.family))
+    j = OrderedJson::object();
   j["architectures"] = {architecture_of(layout.family)};
   j["model_type"] = layout.family;
   for (const char* dialect : {"dtype", "torch_dtype"})
     j[dialect] = notes.dtype == DType::bf16 ? "bfloat16" : notes.dtype == DType::f64 ? "float64" : "float32";
-  if (layout.family == "gpt2") write_gpt2(j, m);
-  else if (layout.family == "zaya") write_zaya(j, m, layout.zaya_sublayers);
-  else if (layout.family == "deepseek_v3") write_deepseek_v3(j, m);
-  else write_llama(j, m, layout.family);
+  if (layout.family == "gpt2")
+    write_gpt2(j, m);
+  else if (layout.family == "zaya")
+    write_zaya(j, m, layout.zaya_sublayers);
+  else if (layout.family == "deepseek_v3")
+    write_deepseek_v3(j, m);
+  else
+    write_llama(j, m, layout.family);
   write_token(j, "bos_token_id", notes.bos);
   write_token(j, "eos_token_id", notes.eos);
   write_token(j, "pad_token_id", notes.pad);
   if (!j.contains("use_cache")) j["use_cache"] = true;
   const std::string text = j.dump(2) + "\n";
-  const ModelConfig back = model_from_huggingface(text, "config.json", layout.zaya_sublayers ? 2 * m.layers : 0);
+  const ModelConfig back =
+      model_from_huggingface(text, "config.json", layout.zaya_sublayers ? 2 * m.layers : 0);
   std::string message;
   for (const std::string& line : architecture_differences(m, back)) message += "\n  " + line;
   if (!message.empty())
-    throw Error(fmt::format("the family {} cannot express this model (field: the model's value, what the family has):{}",
-                            layout.family, message),
-                "train with options that the family knows, or export nothing: other programs would compute something else");
+    throw Error(
+        fmt::format(
+            "the family {} cannot express this model (field: the model's value, what the family has):{}",
+            layout.family, message),
+        "train with options that the family knows, or export nothing: other programs would compute something "
+        "else");
   return text;
 }
 

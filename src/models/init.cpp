@@ -9,17 +9,24 @@
 namespace ingot {
 namespace {
 
-bool takes_rules(const ParameterSpec& spec) { return spec.init.kind != Init::Kind::constant; }
+bool takes_rules(const ParameterSpec& spec) {
+  return spec.init.kind != Init::Kind::constant;
+}
 
 Init init_of(const InitRule& rule, const ModelConfig& model, const ParameterSpec& spec) {
   const double scale = rule.residual_scaled ? 1 / std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0;
   const double in = std::sqrt(static_cast<double>(spec.shape[-1]));
   switch (rule.kind) {
-    case InitChoice::normal: return Init::normal(scale * rule.std.value_or(model.init_std));
-    case InitChoice::truncated: return Init::truncated(scale * rule.std.value_or(model.init_std));
-    case InitChoice::uniform: return Init::uniform(scale * std::sqrt(3.0) * rule.gain.value_or(0.5) / in);
-    case InitChoice::fan_in: return Init::normal(scale * rule.gain.value_or(1) / in);
-    case InitChoice::zero: return Init::normal(0);
+    case InitChoice::normal:
+      return Init::normal(scale * rule.std.value_or(model.init_std));
+    case InitChoice::truncated:
+      return Init::truncated(scale * rule.std.value_or(model.init_std));
+    case InitChoice::uniform:
+      return Init::uniform(scale * std::sqrt(3.0) * rule.gain.value_or(0.5) / in);
+    case InitChoice::fan_in:
+      return Init::normal(scale * rule.gain.value_or(1) / in);
+    case InitChoice::zero:
+      return Init::normal(0);
   }
   return spec.init;
 }
@@ -54,7 +61,8 @@ void validate_init(const ModelConfig& m, ConfigErrors& e) {
     if (r.pattern.empty()) e.add(at + "pattern", "must not be empty");
     if (r.std && !spread) e.add(at + "std", "{} has no std{}", enum_name(r.kind), gain ? "; use gain" : "");
     if (r.gain && !gain) e.add(at + "gain", "{} has no gain{}", enum_name(r.kind), spread ? "; use std" : "");
-    if (r.std.value_or(0) < 0 || r.gain.value_or(0) < 0) e.add(at + "std", "std and gain must not be negative");
+    if (r.std.value_or(0) < 0 || r.gain.value_or(0) < 0)
+      e.add(at + "std", "std and gain must not be negative");
   }
   if (m.mup_base_width < 0) e.add("mup_base_width", "must not be negative, found {}", m.mup_base_width);
   if (m.mup_base_width > 0 && m.tied)

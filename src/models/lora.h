@@ -21,7 +21,8 @@ struct LoraConfig {
   void visit(Visitor& v) {
     v("rank", rank, "of the adapters; 0: none");
     v("alpha", alpha, "adapters count alpha / rank; 0: as rank");
-    v("targets", targets, "name patterns of matrices with adapters, e.g. \"*.attention.*\"; empty: all that can have one");
+    v("targets", targets,
+      "name patterns of matrices with adapters, e.g. \"*.attention.*\"; empty: all that can have one");
   }
   double scale() const { return alpha > 0 ? alpha / static_cast<double>(rank) : 1.0; }
 };

@@ -6,18 +6,25 @@
 namespace ingot {
 namespace {
 
-int64_t classes_of(const ModelConfig& m) { return m.moe.experts + (m.moe.skip_class ? 1 : 0); }
+int64_t classes_of(const ModelConfig& m) {
+  return m.moe.experts + (m.moe.skip_class ? 1 : 0);
+}
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement, Backing backing)
-    : decoder_(config), weights_(decoder_.table(), placement, precision, backing),
+Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement,
+             Backing backing)
+    : decoder_(config),
+      weights_(decoder_.table(), placement, precision, backing),
       biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * classes_of(config) * 4),
-      loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4 : 0) {
+      loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4
+                           : 0) {
   if (config.moe.skip_class)
-    for (const int64_t layer : decoder_.moe_layers()) router_bias(layer).as<float>()[config.moe.experts] = -1.0f;
+    for (const int64_t layer : decoder_.moe_layers())
+      router_bias(layer).as<float>()[config.moe.experts] = -1.0f;
   if (keeps_loads())
-    std::fill_n(static_cast<float*>(loads_.data()), loads_.bytes() / 4, 1.0f / static_cast<float>(config.moe.experts));
+    std::fill_n(static_cast<float*>(loads_.data()), loads_.bytes() / 4,
+                1.0f / static_cast<float>(config.moe.experts));
 }
 
 Tensor Model::router_row(const Buffer& buffer, int64_t layer, int64_t width) const {
@@ -27,19 +34,24 @@ Tensor Model::router_row(const Buffer& buffer, int64_t layer, int64_t width) con
   return Tensor::of(static_cast<float*>(buffer.data()) + (it - layers.begin()) * width, {width});
 }
 
-Tensor Model::router_bias(int64_t layer) const { return router_row(biases_, layer, classes_of(config())); }
+Tensor Model::router_bias(int64_t layer) const {
+  return router_row(biases_, layer, classes_of(config()));
+}
 
 Tensor Model::router_load(int64_t layer) const {
   INGOT_CHECK(keeps_loads());
   return router_row(loads_, layer, config().moe.experts);
 }
 
-std::string Model::router_bias_name(int64_t layer) { return fmt::format("layers.{}.moe.router.balancing_bias", layer); }
+std::string Model::router_bias_name(int64_t layer) {
+  return fmt::format("layers.{}.moe.router.balancing_bias", layer);
+}
 
 void Model::equip(Context& c) const {
   if (groups_) groups_(c);
   for (const int64_t layer : decoder_.moe_layers()) {
-    if (config().moe.balance != BalanceRule::none) c.routers[layer].bias_E = router_bias(layer).slice(0, config().moe.experts);
+    if (config().moe.balance != BalanceRule::none)
+      c.routers[layer].bias_E = router_bias(layer).slice(0, config().moe.experts);
     if (keeps_loads()) c.routers[layer].load_E = router_load(layer);
   }
 }

@@ -6,9 +6,11 @@ namespace {
 
 void validate_score(const MoeConfig& m, ConfigErrors& e) {
   if (m.score == RouterScore::softmax_last && m.top_k == 1)
-    e.add("moe.score", "softmax over one chosen expert is always 1, so the router would learn nothing; use softmax_first");
+    e.add("moe.score",
+          "softmax over one chosen expert is always 1, so the router would learn nothing; use softmax_first");
   else if (m.normalize && m.top_k == 1)
-    e.add("moe.normalize", "one weight divided by itself is always 1, so the router would learn nothing; use false");
+    e.add("moe.normalize",
+          "one weight divided by itself is always 1, so the router would learn nothing; use false");
   if (m.score == RouterScore::sigmoid && m.skip_class)
     e.add("moe.skip_class", "the skip class takes its share of a softmax; sigmoid scores have none to take");
   if (m.scale <= 0) e.add("moe.scale", "must be positive, found {}", m.scale);
@@ -25,16 +27,19 @@ void validate_groups(const MoeConfig& m, ConfigErrors& e) {
   }
   if (m.groups_kept == m.groups) return;
   if (m.top_k % m.groups_kept != 0)
-    e.add("moe.groups_kept", "top_k = {} must be a multiple of groups_kept = {}: a group counts by its top_k / groups_kept best",
+    e.add("moe.groups_kept",
+          "top_k = {} must be a multiple of groups_kept = {}: a group counts by its top_k / groups_kept best",
           m.top_k, m.groups_kept);
   else if (m.top_k > m.groups_kept * (m.experts / m.groups))
-    e.add("moe.groups_kept", "{} groups of {} experts hold {}, fewer than top_k = {}", m.groups_kept, m.experts / m.groups,
-          m.groups_kept * (m.experts / m.groups), m.top_k);
+    e.add("moe.groups_kept", "{} groups of {} experts hold {}, fewer than top_k = {}", m.groups_kept,
+          m.experts / m.groups, m.groups_kept * (m.experts / m.groups), m.top_k);
 }
 
 void validate_capacity(const MoeConfig& m, ConfigErrors& e) {
-  if (m.capacity_factor < 0) e.add("moe.capacity_factor", "must not be negative, found {}; 0 drops nothing", m.capacity_factor);
-  if (m.pad_to_capacity && m.capacity_factor == 0) e.add("moe.pad_to_capacity", "capacity_factor is 0; set it, for example 1.25");
+  if (m.capacity_factor < 0)
+    e.add("moe.capacity_factor", "must not be negative, found {}; 0 drops nothing", m.capacity_factor);
+  if (m.pad_to_capacity && m.capacity_factor == 0)
+    e.add("moe.pad_to_capacity", "capacity_factor is 0; set it, for example 1.25");
 }
 
 /// Selections that look at the whole batch balance the load themselves.
@@ -43,16 +48,21 @@ void validate_selection(const MoeConfig& m, ConfigErrors& e) {
   const bool sinkhorn = m.selection == ExpertSelection::sinkhorn;
   const char* name = sinkhorn ? "sinkhorn" : "expert_choice";
   if (m.aux_coefficient != 0) e.add("moe.aux_coefficient", "{} balances the load itself; use 0", name);
-  if (m.aux_scope != AuxScope::micro_batch) e.add("moe.aux_scope", "{} has no balance loss; use micro_batch", name);
-  if (m.sequence_aux_coefficient != 0) e.add("moe.sequence_aux_coefficient", "{} balances the load itself; use 0", name);
+  if (m.aux_scope != AuxScope::micro_batch)
+    e.add("moe.aux_scope", "{} has no balance loss; use micro_batch", name);
+  if (m.sequence_aux_coefficient != 0)
+    e.add("moe.sequence_aux_coefficient", "{} balances the load itself; use 0", name);
   if (m.balance != BalanceRule::none) e.add("moe.balance", "{} balances the load itself; use none", name);
-  if (m.groups_kept != m.groups) e.add("moe.groups_kept", "{} chooses among all experts; use groups = {}", name, m.groups);
+  if (m.groups_kept != m.groups)
+    e.add("moe.groups_kept", "{} chooses among all experts; use groups = {}", name, m.groups);
   if (m.skip_class) e.add("moe.skip_class", "{} knows no skip class; use false", name);
   if (m.normalize) e.add("moe.normalize", "{} takes the weights as they are; use false", name);
   if (sinkhorn && m.capacity_factor != 0)
-    e.add("moe.capacity_factor", "sinkhorn evens the load out instead of cutting it; use 0, or selection = top_k");
+    e.add("moe.capacity_factor",
+          "sinkhorn evens the load out instead of cutting it; use 0, or selection = top_k");
   if (sinkhorn && m.score != (m.top_k == 1 ? RouterScore::sigmoid : RouterScore::softmax_first))
-    e.add("moe.score", "sinkhorn's weights are {} for top_k = {}", m.top_k == 1 ? "sigmoid" : "softmax_first", m.top_k);
+    e.add("moe.score", "sinkhorn's weights are {} for top_k = {}", m.top_k == 1 ? "sigmoid" : "softmax_first",
+          m.top_k);
   if (!sinkhorn && m.capacity_factor == 0)
     e.add("moe.capacity_factor", "is what an expert takes, times its even share; set it, for example 1.0");
   if (!sinkhorn && m.score == RouterScore::softmax_last)

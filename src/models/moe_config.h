@@ -24,7 +24,8 @@ constexpr auto enum_names(BalanceRule) {
 }
 enum class AuxScope { micro_batch, last_step };
 constexpr auto enum_names(AuxScope) {
-  return std::to_array<EnumName<AuxScope>>({{AuxScope::micro_batch, "micro_batch"}, {AuxScope::last_step, "last_step"}});
+  return std::to_array<EnumName<AuxScope>>(
+      {{AuxScope::micro_batch, "micro_batch"}, {AuxScope::last_step, "last_step"}});
 }
 enum class RouterInit { std, fan_in };
 constexpr auto enum_names(RouterInit) {
@@ -75,7 +76,8 @@ struct MoeConfig {
     v("top_k", top_k, "experts per token");
     v("hidden", hidden, "width of one expert (after the gate)");
     v("shared_hidden", shared_hidden, "width of the shared expert on all tokens; 0: none");
-    v("latent", latent, "experts work in this width, between a shared down- and up-projection; 0: the model's width");
+    v("latent", latent,
+      "experts work in this width, between a shared down- and up-projection; 0: the model's width");
     v("first_dense", first_dense, "layers at the start that keep the dense MLP");
     v("router", router, "linear, or zaya: down-projection, depth averaging, three-layer MLP");
     v("score", score, "softmax before or after the choice of top_k, or sigmoid (DeepSeek-V3)");
@@ -84,17 +86,22 @@ struct MoeConfig {
     v("groups", groups, "groups of neighbouring experts, for groups_kept");
     v("groups_kept", groups_kept, "a token's experts come from this many groups; equal to groups: no limit");
     v("selection", selection,
-      "who chooses: each token its top_k, the same after sinkhorn's balancing, or each expert its tokens (expert_choice)");
-    v("capacity_factor", capacity_factor, "an expert takes at most this times its even share of a micro-batch; 0: all");
+      "who chooses: each token its top_k, the same after sinkhorn's balancing, or each expert its tokens "
+      "(expert_choice)");
+    v("capacity_factor", capacity_factor,
+      "an expert takes at most this times its even share of a micro-batch; 0: all");
     v("drop", drop, "beyond the capacity are dropped: the smallest weights, or the last positions");
-    v("pad_to_capacity", pad_to_capacity, "every expert computes exactly its capacity, so that no shape depends on routing");
+    v("pad_to_capacity", pad_to_capacity,
+      "every expert computes exactly its capacity, so that no shape depends on routing");
     v("router_width", router_width, "width of zaya's router");
     v("skip_class", skip_class, "zaya's pinned extra class in the softmax");
-    v("router_init", router_init, "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
+    v("router_init", router_init,
+      "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
     v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
     v("balance_rate", balance_rate, "step of the selection bias");
     v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off");
-    v("aux_scope", aux_scope, "whose load that loss evens out: each micro-batch's, or the whole batch's (that of the last_step)");
+    v("aux_scope", aux_scope,
+      "whose load that loss evens out: each micro-batch's, or the whole batch's (that of the last_step)");
     v("sequence_aux_coefficient", sequence_aux_coefficient,
       "coefficient of the load-balance loss within each document (DeepSeek-V3); 0: off");
     v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");

@@ -109,7 +109,11 @@ ModelConfig deepseek_v3() {
   m.attention = AttentionKind::mla;
   m.mla = {.q_rank = 1536, .kv_rank = 512, .nope_width = 128, .rope_width = 64, .value_width = 128};
   m.interleaved_rope = true;
-  m.rope_scaling = {.kind = RopeScalingKind::yarn, .factor = 40, .original_context = 4096, .mscale = 1, .mscale_all_dim = 1};
+  m.rope_scaling = {.kind = RopeScalingKind::yarn,
+                    .factor = 40,
+                    .original_context = 4096,
+                    .mscale = 1,
+                    .mscale_all_dim = 1};
   m.norm_eps = 1e-6;
   m.init_std = 0.006;
   m.moe.experts = 256;
@@ -192,10 +196,14 @@ ModelConfig modded_nanogpt() {
   m.value_embeddings = 3;
   m.head_cap.kind = HeadCapKind::sigmoid;
   m.head_multiple = 128;
-  const auto start = [&](const char* pattern, InitChoice kind) { m.init.push_back({.pattern = pattern, .kind = kind}); };
+  const auto start = [&](const char* pattern, InitChoice kind) {
+    m.init.push_back({.pattern = pattern, .kind = kind});
+  };
   start("*", InitChoice::uniform);
-  for (const char* table : {"embed.weight", "value_embed.*"}) m.init.push_back({.pattern = table, .std = 1.0});
-  for (const char* last : {"*.attention.out.weight", "*.mlp.down.weight", "lm_head.weight"}) start(last, InitChoice::zero);
+  for (const char* table : {"embed.weight", "value_embed.*"})
+    m.init.push_back({.pattern = table, .std = 1.0});
+  for (const char* last : {"*.attention.out.weight", "*.mlp.down.weight", "lm_head.weight"})
+    start(last, InitChoice::zero);
   return m;
 }
 

@@ -9,38 +9,46 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kSquare = 32;  // rows and columns of a transposed block: 2 * 32 cache lines stay in the first level
+constexpr int64_t kSquare =
+    32;  // rows and columns of a transposed block: 2 * 32 cache lines stay in the first level
 
 template <size_t N, bool kScatter>
 void move_one(char* external, char* parameter) {
-  if constexpr (kScatter) std::memcpy(parameter, external, N);
-  else std::memcpy(external, parameter, N);
+  if constexpr (kScatter)
+    std::memcpy(parameter, external, N);
+  else
+    std::memcpy(external, parameter, N);
 }
 
 /// A dense [rows, columns] matrix against strides that are not contiguous, block by block.
 template <size_t N, bool kScatter>
-void move_matrix(char* external, char* parameter, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+void move_matrix(char* external, char* parameter, int64_t rows, int64_t columns, int64_t row_stride,
+                 int64_t column_stride) {
   const auto size = static_cast<int64_t>(N);
   for (int64_t r0 = 0; r0 < rows; r0 += kSquare)
     for (int64_t c0 = 0; c0 < columns; c0 += kSquare) {
       const int64_t r1 = std::min(rows, r0 + kSquare), c1 = std::min(columns, c0 + kSquare);
       for (int64_t c = c0; c < c1; ++c)
         for (int64_t r = r0; r < r1; ++r)
-          move_one<N, kScatter>(external + (r * columns + c) * size, parameter + (r * row_stride + c * column_stride) * size);
+          move_one<N, kScatter>(external + (r * columns + c) * size,
+                                parameter + (r * row_stride + c * column_stride) * size);
     }
 }
 
 template <bool kScatter>
 void move_run(char* external, char* parameter, int64_t bytes) {
-  if constexpr (kScatter) std::memcpy(parameter, external, static_cast<size_t>(bytes));
-  else std::memcpy(external, parameter, static_cast<size_t>(bytes));
+  if constexpr (kScatter)
+    std::memcpy(parameter, external, static_cast<size_t>(bytes));
+  else
+    std::memcpy(external, parameter, static_cast<size_t>(bytes));
 }
 
 template <bool kScatter>
-void move_matrix_of(char* external, char* parameter, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
-                    int64_t size) {
+void move_matrix_of(char* external, char* parameter, int64_t rows, int64_t columns, int64_t row_stride,
+                    int64_t column_stride, int64_t size) {
   if (column_stride == 1) {
-    for (int64_t r = 0; r < rows; ++r) move_run<kScatter>(external + r * columns * size, parameter + r * row_stride * size, columns * size);
+    for (int64_t r = 0; r < rows; ++r)
+      move_run<kScatter>(external + r * columns * size, parameter + r * row_stride * size, columns * size);
     return;
   }
   const auto move = size == 2   ? move_matrix<2, kScatter>
@@ -100,18 +108,23 @@ void move_external(const ExternalTensor& e, char* external, char* parameter, int
 
 }  // namespace
 
-void scatter_external(const ExternalTensor& e, const void* external, void* parameter, int64_t first, int64_t element_bytes) {
-  move_external<true>(e, static_cast<char*>(const_cast<void*>(external)), static_cast<char*>(parameter), first, element_bytes);
+void scatter_external(const ExternalTensor& e, const void* external, void* parameter, int64_t first,
+                      int64_t element_bytes) {
+  move_external<true>(e, static_cast<char*>(const_cast<void*>(external)), static_cast<char*>(parameter),
+                      first, element_bytes);
 }
 
-void gather_external(const ExternalTensor& e, void* external, const void* parameter, int64_t first, int64_t element_bytes) {
-  move_external<false>(e, static_cast<char*>(external), static_cast<char*>(const_cast<void*>(parameter)), first, element_bytes);
+void gather_external(const ExternalTensor& e, void* external, const void* parameter, int64_t first,
+                     int64_t element_bytes) {
+  move_external<false>(e, static_cast<char*>(external), static_cast<char*>(const_cast<void*>(parameter)),
+                       first, element_bytes);
 }
 
 void copy_from_external(const ExternalTensor& e, const Tensor& external, const Tensor& parameter) {
   if (external.dtype() == parameter.dtype())
     return scatter_external(e, external.data, parameter.data, 0, size_of(parameter.dtype()));
-  std::vector<double> memory(static_cast<size_t>((external.bytes() / size_of(external.dtype()) * size_of(parameter.dtype()) + 7) / 8));
+  std::vector<double> memory(static_cast<size_t>(
+      (external.bytes() / size_of(external.dtype()) * size_of(parameter.dtype()) + 7) / 8));
   const Tensor converted(memory.data(), external.shape(), parameter.dtype());
   reference::store(converted, reference::load(external));
   scatter_external(e, converted.data, parameter.data, 0, size_of(parameter.dtype()));

@@ -8,16 +8,16 @@ namespace ingot {
 
 struct AttentionOptions {
   int64_t width = 0, heads = 0, kv_heads = 0, head_width = 0;
-  bool cca = false;  ///< compressed convolutional attention (001 §II-A1)
+  bool cca = false;        ///< compressed convolutional attention (001 §II-A1)
   RotaryRule rotary = {};  ///< dims 0: no rotation
   bool qk_norm = false;
   double eps = 1e-5;
   int64_t window = 0, window_block = 0;
   double softcap = 0, scale = 0;
   bool bias = false;
-  bool norm_weight = true;   ///< learned weights in the norm of queries and keys
-  bool value_mix = false;    ///< v <- a v + b ve, learned scalars
-  int64_t cache_layer = 0;   ///< number of the layer among those that a cached sequence keeps
+  bool norm_weight = true;  ///< learned weights in the norm of queries and keys
+  bool value_mix = false;   ///< v <- a v + b ve, learned scalars
+  int64_t cache_layer = 0;  ///< number of the layer among those that a cached sequence keeps
   double init_std = 0.02, out_std = 0.02;
 };
 

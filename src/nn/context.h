@@ -36,20 +36,24 @@ enum class ContextForm : uint8_t { heads, gather, ring };
 struct Context {
   Tape& tape;
   const WeightSet& weights;
-  const Rows* rows = nullptr;  ///< documents or cached sequences; must outlive the tape; not used on context ranks
-  Value positions_T;           ///< i32
+  const Rows* rows =
+      nullptr;        ///< documents or cached sequences; must outlive the tape; not used on context ranks
+  Value positions_T;  ///< i32
   std::map<int64_t, RouterInputs> routers = {};  ///< by layer
-  bool absorb_latents = false;  ///< latent attention over cached sequences: in the latent space (other roundings)
-  Communicator* tensor = nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
+  bool absorb_latents =
+      false;  ///< latent attention over cached sequences: in the latent space (other roundings)
+  Communicator* tensor =
+      nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
   /// Ranks that share out the experts and, next to each other, the widths of each; all have other tokens, equally many.
   Communicator* expert = nullptr;
   /// Of a hierarchical dispatch: ranks of `expert` with the same place on other nodes, and those on this node.
   Communicator *expert_across = nullptr, *expert_inside = nullptr;
-  bool sequence_parallel = false;  ///< outside of tensor regions a tensor rank has 1 / size of the rows
+  bool sequence_parallel = false;   ///< outside of tensor regions a tensor rank has 1 / size of the rows
   Communicator* context = nullptr;  ///< ranks that share each sequence; ids and positions are this rank's
   /// Of these: neighbours that exchange heads, and ranks with the same place among other neighbours.
   Communicator *context_inner = nullptr, *context_outer = nullptr;
-  const ContextRows* context_rows = nullptr;  ///< its chunks, where the group has several ranks; must outlive the tape
+  const ContextRows* context_rows =
+      nullptr;  ///< its chunks, where the group has several ranks; must outlive the tape
   ContextForm context_form = ContextForm::heads;
   DispatchKind dispatch = DispatchKind::all_to_all;
   ReceiveBound receive = {};

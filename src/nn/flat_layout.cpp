@@ -11,7 +11,9 @@ namespace {
 /// Two cache lines, so that half as wide copies at half the offset begin on a cache line too.
 constexpr int64_t kBlock = 128;
 
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+int64_t round_up(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 /// What fills a unit early and is reduced late, or never with its neighbours: it travels alone.
 bool stands_alone(const ParameterSpec& spec) {
@@ -20,32 +22,37 @@ bool stands_alone(const ParameterSpec& spec) {
 
 /// Where a rank's tapes first meet a parameter: a stage that does not own a matrix meets it elsewhere than its owner.
 int64_t met_in(const Placement& placement, const ParameterSpec& spec) {
-  const auto held = std::find_if(spec.parts.begin(), spec.parts.end(), [&](int64_t p) { return holds_part(placement, p); });
+  const auto held =
+      std::find_if(spec.parts.begin(), spec.parts.end(), [&](int64_t p) { return holds_part(placement, p); });
   return depth_of_part(held != spec.parts.end() ? *held : spec.parts.front());
 }
 
 /// Whether other stages of a pipeline hold it as well.
 bool has_copies(const Placement& placement, const ParameterSpec& spec) {
   const auto held = [&](int64_t p) { return holds_part(placement, p); };
-  return std::any_of(spec.parts.begin(), spec.parts.end(), held) && !std::all_of(spec.parts.begin(), spec.parts.end(), held);
+  return std::any_of(spec.parts.begin(), spec.parts.end(), held) &&
+         !std::all_of(spec.parts.begin(), spec.parts.end(), held);
 }
 
 /// The parameters of a group, divided among its units in order. What tensor ranks sum first has units of its own: they
 /// travel at another time.
-std::vector<std::vector<int>> divide(const ParameterTable& table, const Placement& placement, FlatGroup group, bool summed,
-                                     const std::vector<int64_t>& bytes) {
+std::vector<std::vector<int>> divide(const ParameterTable& table, const Placement& placement, FlatGroup group,
+                                     bool summed, const std::vector<int64_t>& bytes) {
   const FlatSharing& sharing = placement.sharing;
   std::vector<int> all;
   for (int i = 0; i < table.size(); ++i)
-    if (flat_group(table[i]) == group && summed_over_tensor_ranks(placement, table[i]) == summed) all.push_back(i);
+    if (flat_group(table[i]) == group && summed_over_tensor_ranks(placement, table[i]) == summed)
+      all.push_back(i);
   if (all.empty()) return {};
   if (sharing.units == FlatUnits::group) return {all};
   std::vector<std::vector<int>> units;
   if (sharing.units == FlatUnits::part) {
     std::map<int64_t, std::vector<int>> parts;
     for (const int i : all)
-      if (has_copies(placement, table[i])) units.push_back({i});
-      else parts[met_in(placement, table[i])].push_back(i);
+      if (has_copies(placement, table[i]))
+        units.push_back({i});
+      else
+        parts[met_in(placement, table[i])].push_back(i);
     for (auto& [part, members] : parts) units.push_back(std::move(members));
     return units;
   }
@@ -73,7 +80,9 @@ void place_in_line(FlatUnit& unit, const std::vector<int64_t>& bytes, FlatLayout
 /// Each tensor in one rank's share: the largest first, to whoever has least. `turn` moves on who gets the first.
 void place_whole(FlatUnit& unit, const std::vector<int64_t>& bytes, int turn, FlatLayout& layout) {
   std::vector<int> order = unit.parameters;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bytes[static_cast<size_t>(a)] > bytes[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return bytes[static_cast<size_t>(a)] > bytes[static_cast<size_t>(b)];
+  });
   std::vector<int64_t> filled(static_cast<size_t>(unit.ranks), 0);
   std::vector<std::pair<int, int64_t>> places;
   for (const int i : order) {
@@ -95,38 +104,49 @@ void place_whole(FlatUnit& unit, const std::vector<int64_t>& bytes, int turn, Fl
 FlatGroup flat_group(const ParameterSpec& spec) {
   INGOT_CHECK((spec.role == ParamRole::expert) == (spec.shard.axis == ShardAxis::expert), "'{}'", spec.name);
   if (spec.role == ParamRole::expert) return FlatGroup::experts;
-  const bool matrix = spec.shape.rank() >= 2 && spec.role != ParamRole::conv && spec.role != ParamRole::embedding;
+  const bool matrix =
+      spec.shape.rank() >= 2 && spec.role != ParamRole::conv && spec.role != ParamRole::embedding;
   return matrix ? FlatGroup::matrices : FlatGroup::vectors;
 }
 
-FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only) {
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype,
+                       bool trainable_only) {
   const FlatSharing& sharing = placement.sharing;
   FlatLayout layout;
   std::vector<int64_t> bytes;
   for (int i = 0; i < table.size(); ++i) {
-    layout.shapes.push_back(trainable_only && !table[i].trainable ? Shape{0} : local_shape(table[i], placement));
+    layout.shapes.push_back(trainable_only && !table[i].trainable ? Shape{0}
+                                                                  : local_shape(table[i], placement));
     bytes.push_back(round_up(layout.shapes.back().numel() * size_of(dtype), kBlock));
   }
   layout.offsets.assign(bytes.size(), 0);
   layout.unit_of.assign(bytes.size(), -1);
   const auto place = [&](FlatGroup group, bool summed, std::vector<int> members) {
     const bool experts = group == FlatGroup::experts;
-    FlatUnit unit{group, summed, layout.bytes, layout.bytes, experts ? sharing.expert_ranks : sharing.ranks,
-                  experts ? sharing.expert_rank : sharing.rank, std::move(members)};
+    FlatUnit unit{group,
+                  summed,
+                  layout.bytes,
+                  layout.bytes,
+                  experts ? sharing.expert_ranks : sharing.ranks,
+                  experts ? sharing.expert_rank : sharing.rank,
+                  std::move(members)};
     const ParameterSpec& first = table[unit.parameters.front()];
     if (sharing.units == FlatUnits::part) unit.part = met_in(placement, first);
     const auto index = static_cast<int>(layout.units.size());
     // Copies on other stages are cut alike, whatever else stands there.
     const int turn = sharing.units == FlatUnits::part && has_copies(placement, first) ? 0 : index;
-    if (sharing.whole_tensors && group != FlatGroup::vectors) place_whole(unit, bytes, turn, layout);
-    else place_in_line(unit, bytes, layout);
+    if (sharing.whole_tensors && group != FlatGroup::vectors)
+      place_whole(unit, bytes, turn, layout);
+    else
+      place_in_line(unit, bytes, layout);
     for (const int i : unit.parameters) layout.unit_of[static_cast<size_t>(i)] = index;
     layout.bytes = unit.end;
     layout.units.push_back(std::move(unit));
   };
   for (const FlatGroup group : kFlatGroups)
     for (const bool summed : {false, true})
-      for (std::vector<int>& members : divide(table, placement, group, summed, bytes)) place(group, summed, std::move(members));
+      for (std::vector<int>& members : divide(table, placement, group, summed, bytes))
+        place(group, summed, std::move(members));
   return layout;
 }
 

@@ -25,7 +25,8 @@ struct FlatUnit {
   int64_t begin = 0, end = 0;   ///< bytes
   int ranks = 1, rank = 0;      ///< who share it out, and this one among them
   std::vector<int> parameters;  ///< ascending; some may be empty on this rank
-  int64_t part = 0;             ///< FlatUnits::part: where in the model's depth this rank's tapes meet it (depth_of_part)
+  int64_t part =
+      0;  ///< FlatUnits::part: where in the model's depth this rank's tapes meet it (depth_of_part)
   int64_t share() const { return (end - begin) / ranks; }
   int64_t share_begin(int r) const { return begin + r * share(); }
   int64_t own_begin() const { return share_begin(rank); }
@@ -41,6 +42,7 @@ struct FlatLayout {
 };
 
 /// `trainable_only`: frozen tensors are empty.
-FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype, bool trainable_only = false);
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype,
+                       bool trainable_only = false);
 
 }  // namespace ingot

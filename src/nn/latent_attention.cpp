@@ -19,9 +19,18 @@ bool is_cached(const Rows* rows) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(ParameterTable& table, const std::string& prefix, const LatentAttentionOptions& o) : o_(o) {
-  const auto matrix = [&](const char* name, int64_t rows, int64_t columns, double std, std::vector<int64_t> splits, ShardRule cut) {
-    return table.add({prefix + name, {rows, columns}, ParamRole::matrix, Init::normal(std), 1, std::move(splits), std::move(cut)});
+LatentAttention::LatentAttention(ParameterTable& table, const std::string& prefix,
+                                 const LatentAttentionOptions& o)
+    : o_(o) {
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns, double std,
+                          std::vector<int64_t> splits, ShardRule cut) {
+    return table.add({prefix + name,
+                      {rows, columns},
+                      ParamRole::matrix,
+                      Init::normal(std),
+                      1,
+                      std::move(splits),
+                      std::move(cut)});
   };
   const auto norm = [&](const char* name, int64_t n) {
     return table.add({prefix + name, {n}, ParamRole::norm, Init::constant(1)});
@@ -32,7 +41,8 @@ LatentAttention::LatentAttention(ParameterTable& table, const std::string& prefi
                  o.q_rank > 0 ? std::vector<int64_t>{o.q_rank, kv_down} : std::vector<int64_t>{}, {});
   if (o.q_rank > 0) q_norm_ = norm(".q_norm.weight", o.q_rank);
   kv_norm_ = norm(".kv_norm.weight", o.kv_rank);
-  q_up_ = matrix(".q_up.weight", o.heads * (o.nope + o.rope), o.q_rank > 0 ? o.q_rank : o.width, o.init_std, {}, by_heads);
+  q_up_ = matrix(".q_up.weight", o.heads * (o.nope + o.rope), o.q_rank > 0 ? o.q_rank : o.width, o.init_std,
+                 {}, by_heads);
   kv_up_ = matrix(".kv_up.weight", o.heads * (o.nope + o.value), o.kv_rank, o.init_std, {}, by_heads);
   out_ = matrix(".out.weight", o.width, o.heads * o.value, o.out_std, {}, {ShardAxis::tensor, 1, {}});
 }
@@ -41,7 +51,8 @@ LatentAttention::Projected LatentAttention::projections(Context& c, const Value&
   const DType type = c.precision().compute;
   const Value down_TL = project(c, h_TD, down_);
   const MlaLatentsAttr attr{o_.q_rank, o_.kv_rank, o_.rope, o_.rotary, o_.latent_eps, type};
-  MlaLatents l = mla_latents(c.tape, attr, down_TL, rows_outside(c, c.positions_T), c.param(q_norm_), c.param(kv_norm_));
+  MlaLatents l =
+      mla_latents(c.tape, attr, down_TL, rows_outside(c, c.positions_T), c.param(q_norm_), c.param(kv_norm_));
   const Value& source = o_.q_rank > 0 ? l.q_latent : h_TD;
   return {project(c, enter_tensor_region(c, source), q_up_), enter_tensor_region(c, l.c),
           enter_tensor_region(c, l.k_rope)};
@@ -52,7 +63,8 @@ Value LatentAttention::attend(Context& c, const Projected& p, int64_t heads, Val
   Value kv = linear(c.tape, c.precision().compute, p.c, c.param(kv_up_));
   const Value qkv_TW = mla_pack(c.tape, pack, p.q, c.positions_T, kv, p.k_rope);
   kv = {};
-  const AttentionAttr attr{heads, heads, o_.nope + o_.rope, o_.scale, o_.window, o_.softcap, nullptr, o_.cache_layer, o_.value};
+  const AttentionAttr attr{heads,      heads,   o_.nope + o_.rope, o_.scale, o_.window,
+                           o_.softcap, nullptr, o_.cache_layer,    o_.value};
   AttentionResult a = ingot::attend(c, attr, qkv_TW);
   max_logit = std::move(a.max_logit);
   return std::move(a.o);
@@ -61,8 +73,8 @@ Value LatentAttention::attend(Context& c, const Projected& p, int64_t heads, Val
 Value LatentAttention::attend_cached(Context& c, const Projected& p, int64_t heads, Value& max_logit) const {
   INGOT_CHECK(!c.tape.options().record, "latent attention has no backward through a cached sequence");
   const Value q = mla_pack(c.tape, {heads, o_.nope, o_.rope, o_.value, o_.rotary}, p.q, c.positions_T);
-  const MlaCachedAttr attr{heads,      o_.nope,    o_.rope,    o_.value, o_.kv_rank, o_.scale,
-                           o_.window, o_.softcap, c.rows, o_.cache_layer, c.absorb_latents};
+  const MlaCachedAttr attr{heads,     o_.nope,    o_.rope, o_.value,       o_.kv_rank,      o_.scale,
+                           o_.window, o_.softcap, c.rows,  o_.cache_layer, c.absorb_latents};
   MlaCachedResult a = mla_cached(c.tape, attr, q, p.c, p.k_rope, c.param(kv_up_));
   max_logit = std::move(a.max_logit);
   return std::move(a.o);

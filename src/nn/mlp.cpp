@@ -9,16 +9,39 @@ namespace ingot {
 Mlp::Mlp(ParameterTable& table, const std::string& prefix, const MlpOptions& o) : o_(o) {
   const bool gated = is_gated(o.kind);
   const int64_t rows = gated ? 2 * o.hidden : o.hidden;
-  const std::vector<int64_t> blocks = gated ? std::vector<int64_t>{o.hidden, o.hidden} : std::vector<int64_t>{};
+  const std::vector<int64_t> blocks =
+      gated ? std::vector<int64_t>{o.hidden, o.hidden} : std::vector<int64_t>{};
   const char* name = gated ? ".gate_up" : ".up";
-  up_ = table.add({prefix + name + ".weight", {rows, o.width}, ParamRole::matrix, Init::normal(o.init_std), 1, {},
+  up_ = table.add({prefix + name + ".weight",
+                   {rows, o.width},
+                   ParamRole::matrix,
+                   Init::normal(o.init_std),
+                   1,
+                   {},
                    {ShardAxis::tensor, 0, blocks}});
   if (o.bias)
-    up_bias_ = table.add({prefix + name + ".bias", {rows}, ParamRole::bias, Init::constant(0), 1, {},
+    up_bias_ = table.add({prefix + name + ".bias",
+                          {rows},
+                          ParamRole::bias,
+                          Init::constant(0),
+                          1,
+                          {},
                           {ShardAxis::tensor, 0, blocks}});
-  down_ = table.add({prefix + ".down.weight", {o.width, o.hidden}, ParamRole::matrix, Init::normal(o.out_std), 1, {},
+  down_ = table.add({prefix + ".down.weight",
+                     {o.width, o.hidden},
+                     ParamRole::matrix,
+                     Init::normal(o.out_std),
+                     1,
+                     {},
                      {ShardAxis::tensor, 1, {}}});
-  if (o.bias) down_bias_ = table.add({prefix + ".down.bias", {o.width}, ParamRole::bias, Init::constant(0), 1, {}, {},
+  if (o.bias)
+    down_bias_ = table.add({prefix + ".down.bias",
+                            {o.width},
+                            ParamRole::bias,
+                            Init::constant(0),
+                            1,
+                            {},
+                            {},
                             TensorGradient::partial});
 }
 

@@ -29,10 +29,12 @@ std::vector<Cut> cuts_of(const ParameterSpec& spec, const ShardRule& rule, const
   int64_t global = 0, local = 0;
   for (const int64_t block : blocks) {
     if (block % size != 0)
-      throw Error(fmt::format("parameter '{}' {} cannot be cut into {} parts along dimension {}: a block has {} rows",
-                              spec.name, spec.shape.str(), size, rule.dim, block),
-                  rule.axis == ShardAxis::tensor ? "the number of tensor ranks must divide heads, kv_heads and the MLP's width"
-                                                 : "the ranks must divide the number of experts, or their width");
+      throw Error(
+          fmt::format("parameter '{}' {} cannot be cut into {} parts along dimension {}: a block has {} rows",
+                      spec.name, spec.shape.str(), size, rule.dim, block),
+          rule.axis == ShardAxis::tensor
+              ? "the number of tensor ranks must divide heads, kv_heads and the MLP's width"
+              : "the ranks must divide the number of experts, or their width");
     const int64_t part = block / size;
     cuts.push_back({global + rank * part, local, part});
     global += block;
@@ -43,7 +45,8 @@ std::vector<Cut> cuts_of(const ParameterSpec& spec, const ShardRule& rule, const
 }
 
 /// Replaces the pieces by their parts under one rule.
-void cut(const ParameterSpec& spec, const ShardRule& rule, const Placement& placement, std::vector<ParameterPiece>& pieces) {
+void cut(const ParameterSpec& spec, const ShardRule& rule, const Placement& placement,
+         std::vector<ParameterPiece>& pieces) {
   if (placement.size(rule.axis) == 1) return;
   const auto d = static_cast<size_t>(rule.dim);
   std::vector<ParameterPiece> parts;
@@ -122,11 +125,13 @@ bool summed_over_tensor_ranks(const Placement& placement, const ParameterSpec& s
 }
 
 bool holds_part(const Placement& placement, int64_t part) {
-  return placement.parts.empty() || std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();
+  return placement.parts.empty() ||
+         std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();
 }
 
 bool holds(const Placement& placement, const ParameterSpec& spec) {
-  return placement.parts.empty() || std::any_of(spec.parts.begin(), spec.parts.end(), [&](int64_t part) { return holds_part(placement, part); });
+  return placement.parts.empty() || std::any_of(spec.parts.begin(), spec.parts.end(),
+                                                [&](int64_t part) { return holds_part(placement, part); });
 }
 
 Shape local_shape(const ParameterSpec& spec, const Placement& placement) {
@@ -168,24 +173,30 @@ std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement
 }
 
 void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t seed, const Tensor& local) {
-  INGOT_CHECK(local.shape() == local_shape(spec, placement) && local.shape().rank() > 0, "'{}' is {}", spec.name,
-              local.shape().str());
+  INGOT_CHECK(local.shape() == local_shape(spec, placement) && local.shape().rank() > 0, "'{}' is {}",
+              spec.name, local.shape().str());
   if (!holds(placement, spec)) return;
   const Random random(seed, RandomPurpose::init, hash64(spec.name));
   const auto value = [&](int64_t global_index) {
     const auto i = static_cast<uint64_t>(global_index);
     switch (spec.init.kind) {
-      case Init::Kind::constant: return spec.init.value;
-      case Init::Kind::normal: return spec.init.value * random.normal(i);
-      case Init::Kind::truncated: return spec.init.value * truncated_normal(random, spec.name, seed, i);
-      case Init::Kind::uniform: return spec.init.value * (2.0 * static_cast<double>(random.uniform(i)) - 1.0);
+      case Init::Kind::constant:
+        return spec.init.value;
+      case Init::Kind::normal:
+        return spec.init.value * random.normal(i);
+      case Init::Kind::truncated:
+        return spec.init.value * truncated_normal(random, spec.name, seed, i);
+      case Init::Kind::uniform:
+        return spec.init.value * (2.0 * static_cast<double>(random.uniform(i)) - 1.0);
     }
     return 0.0;
   };
   const auto write = [&](int64_t to, int64_t from) {
     const auto v = static_cast<float>(value(from));
-    if (local.dtype() == DType::f64) local.as<double>()[to] = v;
-    else local.as<float>()[to] = v;
+    if (local.dtype() == DType::f64)
+      local.as<double>()[to] = v;
+    else
+      local.as<float>()[to] = v;
   };
   for (const ParameterPiece& piece : pieces_of(spec, placement)) {
     const size_t last = piece.extent.size() - 1;  // elements of the last dimension lie together

@@ -12,7 +12,18 @@
 namespace ingot {
 
 /// Parts for accounting, and for what an optimizer or precision rule may ask.
-enum class ParamRole : uint8_t { embedding, head, matrix, expert, norm, bias, scale, conv, temperature, router };
+enum class ParamRole : uint8_t {
+  embedding,
+  head,
+  matrix,
+  expert,
+  norm,
+  bias,
+  scale,
+  conv,
+  temperature,
+  router
+};
 
 /// Initial values: a pure function of (seed, name, global element index), so that every layout starts from one model.
 struct Init {
@@ -33,7 +44,9 @@ struct Init {
 /// from the last one), and what stands before and behind them.
 constexpr int64_t kEmbeddingPart = -2, kHeadPart = -1;
 /// Orders parts as a forward pass meets them.
-constexpr int64_t depth_of_part(int64_t part) { return part == kHeadPart ? INT64_MAX : part; }
+constexpr int64_t depth_of_part(int64_t part) {
+  return part == kHeadPart ? INT64_MAX : part;
+}
 
 /// Axes on which parameters can be cut. expert_tensor: the ranks that share the width of each expert.
 enum class ShardAxis : uint8_t { none, tensor, expert, expert_tensor };
@@ -43,7 +56,8 @@ struct ShardRule {
   ShardAxis axis = ShardAxis::none;
   int dim = 0;
   std::vector<int64_t> blocks = {};  ///< global extents along dim that are cut separately; empty: one block
-  bool uneven = false;               ///< an extent that does not divide is legal: rank r of n begins at floor(r extent / n)
+  bool uneven =
+      false;  ///< an extent that does not divide is legal: rank r of n begins at floor(r extent / n)
 };
 
 /// Of a parameter that is not cut on the tensor axis: what each tensor rank's gradient is where all of them see the same
@@ -62,7 +76,7 @@ enum class FlatUnits : uint8_t { group, bucket, part };
 
 /// How such ranks share a flat buffer out.
 struct FlatSharing {
-  int ranks = 1, rank = 0;                ///< those who share out what is not an expert's, and this one among them
+  int ranks = 1, rank = 0;  ///< those who share out what is not an expert's, and this one among them
   int expert_ranks = 1, expert_rank = 0;  ///< those who share out the experts
   FlatUnits units = FlatUnits::group;
   int64_t bucket_bytes = 0;
@@ -84,7 +98,7 @@ struct Placement {
     return ranks[static_cast<int>(a)];
   }
   std::vector<int64_t> parts = {};  ///< of the model's depth that the rank holds; empty: all
-  bool sequence_parallel = false;  ///< tensor ranks have other rows: gradients of what is not cut are parts
+  bool sequence_parallel = false;   ///< tensor ranks have other rows: gradients of what is not cut are parts
   FlatSharing sharing = {};
 };
 
@@ -104,11 +118,12 @@ struct ParameterSpec {
   std::vector<int64_t> row_splits;  ///< row blocks that a matrix optimizer treats apart (q|k|v)
   ShardRule shard;
   TensorGradient tensor_gradient = TensorGradient::whole;
-  double width_multiple = 1;  ///< muP: fan-in as a multiple of the base model's, where learning rates follow it
-  bool trainable = true;      ///< false: frozen, without gradient and optimizer state
+  double width_multiple =
+      1;                  ///< muP: fan-in as a multiple of the base model's, where learning rates follow it
+  bool trainable = true;  ///< false: frozen, without gradient and optimizer state
   Adapter adapter = {};
   std::vector<int64_t> parts = {};  ///< that read it; whoever holds the first one owns it
-  ShardRule width_shard = {};  ///< a second cut, of another dimension (experts' widths)
+  ShardRule width_shard = {};       ///< a second cut, of another dimension (experts' widths)
 };
 
 /// Whether a rank holds a part of the model's depth.
@@ -137,7 +152,9 @@ class ParameterTable {
   void set_init(int i, const Init& init) { specs_[static_cast<size_t>(i)].init = init; }
   void set_width_multiple(int i, double m) { specs_[static_cast<size_t>(i)].width_multiple = m; }
   void set_adapter(int i, Adapter adapter) { specs_[static_cast<size_t>(i)].adapter = std::move(adapter); }
-  void set_parts(int i, std::vector<int64_t> parts) { specs_[static_cast<size_t>(i)].parts = std::move(parts); }
+  void set_parts(int i, std::vector<int64_t> parts) {
+    specs_[static_cast<size_t>(i)].parts = std::move(parts);
+  }
   void freeze(int i) { specs_[static_cast<size_t>(i)].trainable = false; }
   /// Freezes what the name patterns match; Error for one that matches nothing, naming the nearest.
   void freeze(const std::vector<std::string>& patterns);
@@ -151,7 +168,9 @@ class ParameterTable {
 };
 
 /// Where the part of rank `rank` of `size` begins in an uneven cut of `extent`; rank == size: the end.
-constexpr int64_t uneven_begin(int64_t extent, int rank, int size) { return extent * rank / size; }
+constexpr int64_t uneven_begin(int64_t extent, int rank, int size) {
+  return extent * rank / size;
+}
 /// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
 /// row_splits of a rank's part: where rows are cut, each block is cut alike. Empty where the cut has other blocks.

@@ -10,8 +10,9 @@ namespace ingot {
 
 inline int tensor_ranks(const Context& c) {
   const int size = c.tensor != nullptr ? c.tensor->size() : 1;
-  INGOT_CHECK(size == c.weights.placement().tensor_size, "weights are cut over {} tensor ranks, the group has {}",
-              c.weights.placement().tensor_size, size);
+  INGOT_CHECK(size == c.weights.placement().tensor_size,
+              "weights are cut over {} tensor ranks, the group has {}", c.weights.placement().tensor_size,
+              size);
   return size;
 }
 /// h before a product cut by columns. Backward sums the ranks' cotangents.
@@ -24,7 +25,8 @@ inline Value leave_tensor_region(const Context& c, const Value& part) {
   if (tensor_ranks(c) == 1) return part;
   if (!c.sequence_parallel) return reduce_from_axis(c.tape, c.tensor, part);
   if (part.dim(0) % c.tensor->size() != 0)
-    throw Error(fmt::format("sequence parallelism: {} rows cannot be shared out over {} tensor ranks", part.dim(0), c.tensor->size()),
+    throw Error(fmt::format("sequence parallelism: {} rows cannot be shared out over {} tensor ranks",
+                            part.dim(0), c.tensor->size()),
                 "take a micro-batch whose number of tokens is a multiple of the tensor ranks");
   return reduce_scatter_rows(c.tape, c.tensor, part);
 }

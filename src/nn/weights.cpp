@@ -19,11 +19,17 @@ bool is_operand(const ParameterSpec& spec) {
 
 }  // namespace
 
-WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision, Backing backing)
-    : table_(table), placement_(placement), precision_(precision), layout_(flat_layout(table, placement, precision.stream)) {
+WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision,
+                     Backing backing)
+    : table_(table),
+      placement_(placement),
+      precision_(precision),
+      layout_(flat_layout(table, placement, precision.stream)) {
   if (backing == Backing::memory && placement.sharing.level != ShardLevel::none) backing = Backing::sparse;
   masters_ = Buffer(layout_.bytes, backing);
-  if (precision.compute == precision.stream || (placement.sharing.level == ShardLevel::none && backing != Backing::sparse)) return;
+  if (precision.compute == precision.stream ||
+      (placement.sharing.level == ShardLevel::none && backing != Backing::sparse))
+    return;
   copies_ = Buffer(layout_.bytes / size_of(precision.stream) * size_of(precision.compute), backing);
 }
 
@@ -33,13 +39,15 @@ bool WeightSet::has_copy(int index) const {
 
 Tensor WeightSet::master(int index) const {
   const auto i = static_cast<size_t>(index);
-  return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i], precision_.stream);
+  return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i],
+                precision_.stream);
 }
 
 Tensor WeightSet::compute(int index) const {
   if (!has_copy(index)) {
     Tensor master = this->master(index);
-    if (precision_.compute == DType::bf16 && is_operand(table_[index])) master.meta.dtype = DType::f32_as_bf16;
+    if (precision_.compute == DType::bf16 && is_operand(table_[index]))
+      master.meta.dtype = DType::f32_as_bf16;
     return master;
   }
   const auto i = static_cast<size_t>(index);
@@ -48,16 +56,18 @@ Tensor WeightSet::compute(int index) const {
 }
 
 bool WeightSet::travels_as_copy(const FlatUnit& unit) const {
-  return copies_.data() != nullptr &&
-         std::all_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return is_operand(table_[i]); });
+  return copies_.data() != nullptr && std::all_of(unit.parameters.begin(), unit.parameters.end(),
+                                                  [&](int i) { return is_operand(table_[i]); });
 }
 
 Tensor WeightSet::travelling(int unit) const {
   const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
-  const int64_t begin = u.begin / size_of(precision_.stream), count = (u.end - u.begin) / size_of(precision_.stream);
+  const int64_t begin = u.begin / size_of(precision_.stream),
+                count = (u.end - u.begin) / size_of(precision_.stream);
   const bool copy = travels_as_copy(u);
   const DType dtype = copy ? precision_.compute : precision_.stream;
-  return Tensor(static_cast<char*>((copy ? copies_ : masters_).data()) + begin * size_of(dtype), {count}, dtype);
+  return Tensor(static_cast<char*>((copy ? copies_ : masters_).data()) + begin * size_of(dtype), {count},
+                dtype);
 }
 
 void WeightSet::arrived(int unit) {
@@ -71,7 +81,8 @@ namespace {
 /// Gives back whole pages; what lies on one with something that stays becomes NaN, so that reading what has gone shows.
 void give_back(Buffer& memory, int64_t begin, int64_t end) {
   static const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t first = std::min(end, (begin + page - 1) / page * page), last = std::max(first, end / page * page);
+  const int64_t first = std::min(end, (begin + page - 1) / page * page),
+                last = std::max(first, end / page * page);
   char* data = static_cast<char*>(memory.data());
   std::memset(data + begin, 0xff, static_cast<size_t>(first - begin));
   std::memset(data + last, 0xff, static_cast<size_t>(end - last));
@@ -111,7 +122,8 @@ int64_t WeightSet::bytes() const {
     const int64_t whole = u.end - u.begin, share = u.share();
     bytes += level == ShardLevel::full || travels_as_copy(u) ? share : whole;
     if (copies_.data() != nullptr)
-      bytes += (level == ShardLevel::full ? share : whole) / size_of(precision_.stream) * size_of(precision_.compute);
+      bytes += (level == ShardLevel::full ? share : whole) / size_of(precision_.stream) *
+               size_of(precision_.compute);
   }
   return bytes;
 }
@@ -127,7 +139,8 @@ int64_t WeightSet::transient_bytes(int unit) const {
 int64_t WeightSet::transient_bytes() const {
   std::map<int64_t, int64_t> parts;
   for (size_t u = 0; u < layout_.units.size(); ++u)
-    if (const FlatUnit& unit = layout_.units[u]; unit.end > unit.begin) parts[unit.part] += transient_bytes(static_cast<int>(u));
+    if (const FlatUnit& unit = layout_.units[u]; unit.end > unit.begin)
+      parts[unit.part] += transient_bytes(static_cast<int>(u));
   int64_t largest = 0, before = 0, last = 0;
   for (const auto& [part, bytes] : parts) {
     largest = std::max(largest, before + last + bytes);
@@ -158,9 +171,17 @@ void WeightSet::refresh_compute(int index) {
   });
 }
 
-GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing)
-    : table_(table), dtype_(dtype), level_(placement.sharing.level), layout_(flat_layout(table, placement, dtype, true)),
-      written_(static_cast<size_t>(table.size())), zeroed_(written_), staged_(written_), absorbed_(layout_.units.size()), here_(absorbed_) {
+GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
+                               Backing backing)
+    : table_(table),
+      dtype_(dtype),
+      level_(placement.sharing.level),
+      layout_(flat_layout(table, placement, dtype, true)),
+      written_(static_cast<size_t>(table.size())),
+      zeroed_(written_),
+      staged_(written_),
+      absorbed_(layout_.units.size()),
+      here_(absorbed_) {
   if (stages() && backing == Backing::memory) backing = Backing::sparse;
   memory_ = Buffer(layout_.bytes, backing);
   if (stages()) staging_ = Buffer(layout_.bytes, backing);
@@ -217,7 +238,8 @@ int64_t GradientBuffer::transient_bytes(bool split) const {
   for (const FlatUnit& u : layout_.units) {
     const int64_t bytes = u.end - u.begin;
     const bool vectors = u.group == FlatGroup::vectors;
-    const bool early = std::any_of(u.parameters.begin(), u.parameters.end(), [&](int i) { return table_[i].parts.size() > 1; });
+    const bool early = std::any_of(u.parameters.begin(), u.parameters.end(),
+                                   [&](int i) { return table_[i].parts.size() > 1; });
     if (u.summed || early || (split && vectors)) {
       waiting += bytes;
       continue;
@@ -249,7 +271,8 @@ GradSlot GradientBuffer::slot(int parameter) {
   begun[i] = written_[i] = true;
   if (stages()) stage(layout_.unit_of[i]);
   const Buffer& memory = stages() ? staging_ : memory_;
-  return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_), accumulate};
+  return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_),
+          accumulate};
 }
 
 void GradientBuffer::finished(int parameter) {
@@ -263,7 +286,8 @@ Tensor GradientBuffer::unit(int unit) {
   for (const int p : u.parameters) {
     const auto i = static_cast<size_t>(p);
     if ((stages() ? staged_ : written_)[i]) continue;
-    std::memset(static_cast<char*>(memory.data()) + layout_.offsets[i], 0, static_cast<size_t>(layout_.shapes[i].numel() * size_of(dtype_)));
+    std::memset(static_cast<char*>(memory.data()) + layout_.offsets[i], 0,
+                static_cast<size_t>(layout_.shapes[i].numel() * size_of(dtype_)));
     zeroed_[i] = true;
   }
   return range(memory, u.begin, u.end);
@@ -283,11 +307,13 @@ void add(const T* from, T* to, int64_t count) {
 void GradientBuffer::absorb(int unit) {
   INGOT_CHECK(stages());
   const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
-  const Tensor from = range(staging_, u.own_begin(), u.own_end()), to = range(memory_, u.own_begin(), u.own_end());
+  const Tensor from = range(staging_, u.own_begin(), u.own_end()),
+               to = range(memory_, u.own_begin(), u.own_end());
   if (!absorbed_[static_cast<size_t>(unit)]) {
     std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes()));
   } else {
-    dtype_ == DType::f64 ? add(from.as<double>(), to.as<double>(), to.numel()) : add(from.as<float>(), to.as<float>(), to.numel());
+    dtype_ == DType::f64 ? add(from.as<double>(), to.as<double>(), to.numel())
+                         : add(from.as<float>(), to.as<float>(), to.numel());
   }
   absorbed_[static_cast<size_t>(unit)] = true;
   for (const int p : u.parameters) staged_[static_cast<size_t>(p)] = false;

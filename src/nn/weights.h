@@ -81,7 +81,8 @@ class WeightSet {
 /// Gradients of the trainable parameters; what is frozen has no memory and an empty tensor.
 class GradientBuffer final : public GradientSink {
  public:
-  GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, Backing backing = Backing::memory);
+  GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
+                 Backing backing = Backing::memory);
   /// Forgets all written bits; memory is not touched (the first contribution overwrites).
   void begin_step();
   /// Zeroes what nobody wrote and returns the names; call before the optimizer.
@@ -124,9 +125,10 @@ class GradientBuffer final : public GradientSink {
   ShardLevel level_;
   FlatLayout layout_;
   Buffer memory_;
-  Buffer staging_;              ///< ShardLevel::full: contributions of the units that are being written
-  std::vector<bool> written_;   ///< by parameter: in this step
-  std::vector<bool> zeroed_;    ///< by parameter: unit() gave zeros for it; since then it may have sums of others
+  Buffer staging_;             ///< ShardLevel::full: contributions of the units that are being written
+  std::vector<bool> written_;  ///< by parameter: in this step
+  std::vector<bool>
+      zeroed_;  ///< by parameter: unit() gave zeros for it; since then it may have sums of others
   std::vector<bool> staged_;    ///< by parameter: since its unit was absorbed
   std::vector<bool> absorbed_;  ///< by unit: the step's sum has begun
   std::vector<bool> here_;      ///< by unit: it takes memory in staging_

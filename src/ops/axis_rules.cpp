@@ -34,11 +34,21 @@ namespace {
 using enum AxisType;
 using enum AxisRule::On;
 
-const Communicator* of_collective(const void* attr) { return static_cast<const CollectiveAttr*>(attr)->comm; }
-const Communicator* of_exchange(const void* attr) { return static_cast<const ExchangeAttr*>(attr)->comm; }
-const Communicator* of_context(const void* attr) { return static_cast<const ContextAttr*>(attr)->comm; }
-const Communicator* of_heads(const void* attr) { return static_cast<const HeadsAttr*>(attr)->context.comm; }
-const Communicator* of_attention(const void* attr) { return static_cast<const ContextAttentionAttr*>(attr)->context.comm; }
+const Communicator* of_collective(const void* attr) {
+  return static_cast<const CollectiveAttr*>(attr)->comm;
+}
+const Communicator* of_exchange(const void* attr) {
+  return static_cast<const ExchangeAttr*>(attr)->comm;
+}
+const Communicator* of_context(const void* attr) {
+  return static_cast<const ContextAttr*>(attr)->comm;
+}
+const Communicator* of_heads(const void* attr) {
+  return static_cast<const HeadsAttr*>(attr)->context.comm;
+}
+const Communicator* of_attention(const void* attr) {
+  return static_cast<const ContextAttentionAttr*>(attr)->context.comm;
+}
 
 constexpr AxisTypeSet kAll{replicate, shared, rows, halo, parts, partial};
 /// Of ops that add up: a summand in, a summand out.
@@ -57,8 +67,10 @@ std::map<const Op*, AxisRule> make_table() {
   constexpr AxisChange to_parts{shared, parts}, own_parts{parts, parts}, to_sum{parts, partial};
   return {
       // Products: a weight cut along its outputs, or along what is summed.
-      {&linear_op(), {.passes = kRowwise, .cuts = {{1, 0, to_parts}, {1, 1, to_sum}, {2, 0, to_parts}}, .addend = 2}},
-      {&grouped_linear_op(), {.passes = kRowwise, .cuts = {{1, 0, own_parts}, {1, 1, to_parts}, {1, 2, to_sum}}}},
+      {&linear_op(),
+       {.passes = kRowwise, .cuts = {{1, 0, to_parts}, {1, 1, to_sum}, {2, 0, to_parts}}, .addend = 2}},
+      {&grouped_linear_op(),
+       {.passes = kRowwise, .cuts = {{1, 0, own_parts}, {1, 1, to_parts}, {1, 2, to_sum}}}},
       {&low_rank_op(), {.passes = kSums, .cuts = {{2, 0, own_parts}}}},
       {&embedding_op(), {.passes = kRowwise, .cuts = {{1, 0, to_sum}, {1, 1, to_parts}}}},
       {&head_op(), {.passes = kRowwise, .cuts = {{1, 0, to_parts}}}},
@@ -76,7 +88,8 @@ std::map<const Op*, AxisRule> make_table() {
       {&cca_op(),
        {.passes = {replicate, shared, rows, halo},
         .along_sequence = true,
-        .cuts = {{2, 0, own_parts}, {3, 0, own_parts}, {4, 0, own_parts}, {5, 0, own_parts}, {6, 0, own_parts}}}},
+        .cuts =
+            {{2, 0, own_parts}, {3, 0, own_parts}, {4, 0, own_parts}, {5, 0, own_parts}, {6, 0, own_parts}}}},
       {&sequence_balance_op(), {.passes = kRowwise, .along_sequence = true}},
       // Routing. A rank's choices are those of its own rows (docs/parallel.md, Statistics).
       {&route_op(), {.passes = kRowwise, .counts = {2}}},
@@ -95,7 +108,8 @@ std::map<const Op*, AxisRule> make_table() {
       {&reduce_scatter_rows_op(), collective({partial, rows})},
       {&exchange_rows_op(), collective({rows, shared}, of_exchange)},
       {&return_rows_op(), collective({partial, rows}, of_exchange)},
-      {&merge_vocabulary_op(), {.passes = kRowwise, .on = group_axes, .change = {parts, replicate}, .group = of_collective}},
+      {&merge_vocabulary_op(),
+       {.passes = kRowwise, .on = group_axes, .change = {parts, replicate}, .group = of_collective}},
       {&with_halo_op(), among_sequences({rows, halo}, of_context)},
       {&without_halo_op(), among_sequences({halo, rows}, of_context)},
       {&rows_to_heads_op(), {.passes = kHeads, .on = group_axes, .change = {rows, parts}, .group = of_heads}},
@@ -112,16 +126,22 @@ std::map<const Op*, AxisRule>& table() {
 }  // namespace
 
 const char* name_of(AxisType type) {
-  static const char* const kNames[] = {"replicated",       "shared", "varying by rows", "varying by rows with halo",
-                                       "varying by parts", "partial"};
+  static const char* const kNames[] = {
+      "replicated", "shared", "varying by rows", "varying by rows with halo", "varying by parts", "partial"};
   return kNames[static_cast<int>(type)];
 }
 
 AxisType cotangent_of(AxisType type) {
   switch (type) {
-    case replicate: case partial: return replicate;
-    case shared: case halo: return partial;
-    case rows: case parts: return type;
+    case replicate:
+    case partial:
+      return replicate;
+    case shared:
+    case halo:
+      return partial;
+    case rows:
+    case parts:
+      return type;
   }
   return type;
 }
@@ -137,7 +157,8 @@ const AxisRule* axis_rule(const Op& op) {
 }
 
 void set_axis_rule(const Op& op, AxisRule rule) {
-  if (!table().emplace(&op, std::move(rule)).second) fail("op '{}' has a row in the table of axis rules already", op.name);
+  if (!table().emplace(&op, std::move(rule)).second)
+    fail("op '{}' has a row in the table of axis rules already", op.name);
 }
 
 }  // namespace ingot

@@ -27,7 +27,9 @@ struct AxisChange {
   AxisType from = AxisType::replicate, to = AxisType::replicate;
 };
 AxisType cotangent_of(AxisType type);
-inline AxisChange backward_of(const AxisChange& c) { return {cotangent_of(c.to), cotangent_of(c.from)}; }
+inline AxisChange backward_of(const AxisChange& c) {
+  return {cotangent_of(c.to), cotangent_of(c.from)};
+}
 /// Whether the destination has what the source does not have on the same rank.
 bool needs_transfer(const AxisChange& change);
 
@@ -76,7 +78,8 @@ const AxisRule* axis_rule(const Op& op);
 void set_axis_rule(const Op& op, AxisRule rule);
 
 /// Ops whose elements, or heads, do not see each other; and whose rows do not, but columns do.
-inline constexpr AxisTypeSet kElementwise{AxisType::replicate, AxisType::shared, AxisType::rows, AxisType::halo, AxisType::parts};
+inline constexpr AxisTypeSet kElementwise{AxisType::replicate, AxisType::shared, AxisType::rows,
+                                          AxisType::halo, AxisType::parts};
 inline constexpr AxisTypeSet kRowwise{AxisType::replicate, AxisType::shared, AxisType::rows};
 
 }  // namespace ingot

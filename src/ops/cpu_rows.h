@@ -17,7 +17,8 @@ inline const char* refuse_other_floats(const OpCall& call, size_t weight) {
   for (const auto& list : {call.in, call.out, call.d_out})
     for (const Tensor& t : list) {
       const DType type = &t == may_round ? value_type(t.dtype()) : t.dtype();
-      if (t.defined() && type != DType::i32 && type != DType::f32 && type != DType::bf16) return "a type other than f32 and bf16";
+      if (t.defined() && type != DType::i32 && type != DType::f32 && type != DType::bf16)
+        return "a type other than f32 and bf16";
     }
   for (const GradSlot& g : call.d_in)
     if (g.wanted() && g.tensor.dtype() != DType::f32 && g.tensor.dtype() != DType::bf16)
@@ -25,7 +26,9 @@ inline const char* refuse_other_floats(const OpCall& call, size_t weight) {
   return nullptr;
 }
 
-inline const char* refuse_other_floats(const OpCall& call) { return refuse_other_floats(call, call.in.size()); }
+inline const char* refuse_other_floats(const OpCall& call) {
+  return refuse_other_floats(call, call.in.size());
+}
 
 /// Rows of `width` elements per piece of work, so that a piece has about `elements` (at least one row).
 inline int64_t row_grain(int64_t width, int64_t elements) {

@@ -31,8 +31,12 @@ void warn_once(const Op& op, const std::string& reasons) {
 
 }  // namespace
 
-void set_kernel_policy(KernelPolicy p) { policy = p; }
-KernelPolicy kernel_policy() { return policy; }
+void set_kernel_policy(KernelPolicy p) {
+  policy = p;
+}
+KernelPolicy kernel_policy() {
+  return policy;
+}
 
 KernelPolicy kernel_policy_from(std::string_view name) {
   if (name == "strict") return KernelPolicy::strict;
@@ -53,8 +57,9 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", op.kernels[i].name, reason);
   }
   if (p == KernelPolicy::strict)
-    throw Error(fmt::format("no fast kernel for op '{}' ({})", op.name, reasons.empty() ? "none exists" : reasons),
-                "--kernels=any runs it on the slow reference instead and says so");
+    throw Error(
+        fmt::format("no fast kernel for op '{}' ({})", op.name, reasons.empty() ? "none exists" : reasons),
+        "--kernels=any runs it on the slow reference instead and says so");
   warn_once(op, reasons);
   return reference;
 }
@@ -88,13 +93,15 @@ void clear_beyond_live_rows(const Op& op, const OpCall& call) {
   for (uint32_t i = 0; call.d_out.empty() && i < call.out.size(); ++i)
     if (live.outputs & slot_bit(i)) clear(call.out[i]);
   for (uint32_t i = 0; i < call.d_in.size(); ++i)
-    if ((live.gradients & slot_bit(i)) && call.d_in[i].wanted() && !call.d_in[i].accumulate) clear(call.d_in[i].tensor);
+    if ((live.gradients & slot_bit(i)) && call.d_in[i].wanted() && !call.d_in[i].accumulate)
+      clear(call.d_in[i].tensor);
 }
 
 double touched_bytes(const OpCall& call) {
   double bytes = tensor_bytes(call);
   for (const Tensor& t : call.d_out) bytes += t.defined() ? static_cast<double>(t.bytes()) : 0;
-  for (const GradSlot& g : call.d_in) bytes += g.wanted() ? static_cast<double>(g.tensor.bytes()) * (g.accumulate ? 2 : 1) : 0;
+  for (const GradSlot& g : call.d_in)
+    bytes += g.wanted() ? static_cast<double>(g.tensor.bytes()) * (g.accumulate ? 2 : 1) : 0;
   return bytes;
 }
 

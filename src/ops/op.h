@@ -73,11 +73,13 @@ struct OpCall {
   std::span<const Tensor> out;
   std::span<const Tensor> d_out;
   std::span<const GradSlot> d_in;
-  void* scratch = nullptr;  ///< Op::scratch_bytes bytes, uninitialised
+  void* scratch = nullptr;     ///< Op::scratch_bytes bytes, uninitialised
   Pending* pending = nullptr;  ///< for an op that transfers: where it may leave its handle instead of waiting
 
   template <class Attr>
-  const Attr& attr() const { return *static_cast<const Attr*>(attr_data); }
+  const Attr& attr() const {
+    return *static_cast<const Attr*>(attr_data);
+  }
 };
 
 /// What one execution moves and computes; the base of every speed-of-light figure.
@@ -85,26 +87,28 @@ struct OpCost {
   double forward_flops = 0;
   double backward_input_flops = 0;
   double backward_weight_flops = 0;
-  double bytes = 0;  ///< read + written by the forward, each tensor once
+  double bytes = 0;               ///< read + written by the forward, each tensor once
   double wire_bytes[2] = {0, 0};  ///< sent to other ranks: forward, backward_input
-  double weight_bytes = 0;        ///< read + written by backward_weight; 0: each tensor that the call names, as touched_bytes()
+  double weight_bytes =
+      0;  ///< read + written by backward_weight; 0: each tensor that the call names, as touched_bytes()
 };
 
 /// Where the rows of a permutation (ops/permute) end: its tensors have room for more. Rows from `count` on are neither
 /// written nor read.
 struct LiveRows {
   int64_t count = 0;
-  uint32_t outputs = 0, gradients = 0;  ///< of which outputs, and of the gradients of which inputs: bits of slots
+  uint32_t outputs = 0,
+           gradients = 0;  ///< of which outputs, and of the gradients of which inputs: bits of slots
 };
 
 /// One implementation. Kernels are tried in order; `refuse` looks at dtypes, attributes and all extents but the number
 /// of rows (numerics rule 1: one implementation serves every number of rows).
 struct Kernel {
-  const char* name;                             ///< "cpu", "reference"
-  const char* (*refuse)(const OpCall&);         ///< why not, or nullptr: accepts
+  const char* name;                      ///< "cpu", "reference"
+  const char* (*refuse)(const OpCall&);  ///< why not, or nullptr: accepts
   void (*forward)(const OpCall&);
-  void (*backward_input)(const OpCall&);        ///< nullptr only if no input is differentiable
-  void (*backward_weight)(const OpCall&);       ///< nullptr if no input is InputKind::weight
+  void (*backward_input)(const OpCall&);   ///< nullptr only if no input is differentiable
+  void (*backward_weight)(const OpCall&);  ///< nullptr if no input is InputKind::weight
 };
 
 /// Bit i of a mask: input (or output) i is read.
@@ -170,7 +174,9 @@ const std::vector<const Op*>& all_ops();
 void register_op(const Op& op);
 
 /// Bit of slot i in a BackwardReads mask.
-constexpr uint32_t slot_bit(uint32_t i) { return 1u << i; }
+constexpr uint32_t slot_bit(uint32_t i) {
+  return 1u << i;
+}
 
 /// What the last of a permutation's `offsets` (i32 [E+1]) says; without them all `rows`.
 int64_t rows_before_end(const Tensor& offsets, int64_t rows);

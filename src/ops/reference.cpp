@@ -39,7 +39,8 @@ Array load(const Tensor& t) {
     case DType::f32_as_bf16:
       for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<RoundedFloat>()[i]);
       break;
-    default: INGOT_CHECK(false, "{} is not a floating type", name_of(t.dtype()));
+    default:
+      INGOT_CHECK(false, "{} is not a floating type", name_of(t.dtype()));
   }
   return values;
 }
@@ -62,7 +63,8 @@ void store(const Tensor& t, const Array& values) {
     case DType::bf16:
       for (size_t i = 0; i < n; ++i) t.as<bf16>()[i] = to_bf16(static_cast<float>(values[i]));
       break;
-    default: INGOT_CHECK(false, "{} is not a floating type", name_of(t.dtype()));
+    default:
+      INGOT_CHECK(false, "{} is not a floating type", name_of(t.dtype()));
   }
 }
 

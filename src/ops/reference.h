@@ -19,6 +19,8 @@ void store(const Tensor& t, const Array& values);
 void store(const GradSlot& slot, const Array& values);
 
 /// refuse() of every reference: accepts anything.
-inline const char* accept(const OpCall&) { return nullptr; }
+inline const char* accept(const OpCall&) {
+  return nullptr;
+}
 
 }  // namespace ingot::reference

@@ -12,8 +12,8 @@
 #include "ops/context/context_attention.h"
 #include "ops/context/heads.h"
 #include "ops/embedding/embedding.h"
-#include "ops/grouped_linear/grouped_linear.h"
 #include "ops/group_by_rank/group_by_rank.h"
+#include "ops/grouped_linear/grouped_linear.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
 #include "ops/low_rank/low_rank.h"
@@ -31,19 +31,51 @@ namespace {
 
 std::vector<const Op*>& list() {
   static std::vector<const Op*> ops = {
-      &activation_op(), &add_op(),    &add_norm_op(), &attention_op(),  &cca_op(),   &embedding_op(), &grouped_linear_op(),
-      &head_op(),       &linear_op(), &low_rank_op(), &mix_op(), &mla_cached_op(), &mla_latents_op(), &mla_pack_op(), &permute_op(),  &qk_prepare_op(),
-      &route_op(), &sequence_balance_op(), &capacity_op(), &assign_op(), &unpermute_op(),
-      &copy_to_axis_op(), &reduce_from_axis_op(), &all_gather_rows_op(), &reduce_scatter_rows_op(),
-      &group_by_rank_op(), &exchange_rows_op(), &return_rows_op(), &merge_vocabulary_op(), &shard_index_op(), &shard_rows_op(),
-      &with_halo_op(), &without_halo_op(), &rows_to_heads_op(), &heads_to_rows_op(), &context_attention_op(),
+      &activation_op(),
+      &add_op(),
+      &add_norm_op(),
+      &attention_op(),
+      &cca_op(),
+      &embedding_op(),
+      &grouped_linear_op(),
+      &head_op(),
+      &linear_op(),
+      &low_rank_op(),
+      &mix_op(),
+      &mla_cached_op(),
+      &mla_latents_op(),
+      &mla_pack_op(),
+      &permute_op(),
+      &qk_prepare_op(),
+      &route_op(),
+      &sequence_balance_op(),
+      &capacity_op(),
+      &assign_op(),
+      &unpermute_op(),
+      &copy_to_axis_op(),
+      &reduce_from_axis_op(),
+      &all_gather_rows_op(),
+      &reduce_scatter_rows_op(),
+      &group_by_rank_op(),
+      &exchange_rows_op(),
+      &return_rows_op(),
+      &merge_vocabulary_op(),
+      &shard_index_op(),
+      &shard_rows_op(),
+      &with_halo_op(),
+      &without_halo_op(),
+      &rows_to_heads_op(),
+      &heads_to_rows_op(),
+      &context_attention_op(),
   };
   return ops;
 }
 
 }  // namespace
 
-const std::vector<const Op*>& all_ops() { return list(); }
+const std::vector<const Op*>& all_ops() {
+  return list();
+}
 
 void register_op(const Op& op) {
   for (const Op* known : list())

@@ -21,9 +21,9 @@ void require_match(const std::string& pattern, std::span<const ParamView> params
   if (found) return;
   std::vector<std::string> names;
   for (const ParamView& p : params) names.push_back(p.name);
-  throw Error(fmt::format("the pattern '{}' in {} matches none of the {} parameters", pattern, where,
-                          params.size()),
-              "nearest names: " + nearest_to_pattern(pattern, names));
+  throw Error(
+      fmt::format("the pattern '{}' in {} matches none of the {} parameters", pattern, where, params.size()),
+      "nearest names: " + nearest_to_pattern(pattern, names));
 }
 
 /// Patterns that somebody wrote must match; a default may be for another model family.
@@ -65,8 +65,9 @@ std::vector<std::string> GroupConfig::default_no_decay() {
 
 std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const GroupConfig& config) {
   if (config.others == OptimizerKind::muon)
-    throw Error("Muon cannot update all parameters: norms, biases and embeddings have no matrix to orthogonalise",
-                "give others = adamw or ademamix; muon is for matrices");
+    throw Error(
+        "Muon cannot update all parameters: norms, biases and embeddings have no matrix to orthogonalise",
+        "give others = adamw or ademamix; muon is for matrices");
   require_matches(config.not_muon, GroupConfig::default_not_muon(), params, "not_muon");
   require_matches(config.no_decay, GroupConfig::default_no_decay(), params, "no_decay");
   for (const GroupRule& rule : config.rules) {
@@ -94,7 +95,8 @@ std::string describe_groups(std::span<const ParamView> params, std::span<const P
     names = std::max(names, params[i].name.size());
     shapes = std::max(shapes, shape_text(params[i], groups[i]).size());
   }
-  std::string text = fmt::format("{:<{}}  {:<{}}  optimizer  lr x   decay x\n", "name", names, "shape", shapes);
+  std::string text =
+      fmt::format("{:<{}}  {:<{}}  optimizer  lr x   decay x\n", "name", names, "shape", shapes);
   int64_t count[3] = {0, 0, 0};
   for (size_t i = 0; i < params.size(); ++i) {
     text += fmt::format("{:<{}}  {:<{}}  {:<9}  {:<5g}  {:g}\n", params[i].name, names,
@@ -117,8 +119,8 @@ const char* name_of(OptimizerKind kind) {
   return "?";
 }
 OptimizerKind optimizer_kind_from(std::string_view name) {
-  return value_named(std::array{OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::ademamix}, "optimizer",
-                     name);
+  return value_named(std::array{OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::ademamix},
+                     "optimizer", name);
 }
 
 }  // namespace ingot

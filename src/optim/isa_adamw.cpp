@@ -14,7 +14,8 @@ struct Moments {
 };
 
 template <bool mixing, class Copy>
-UpdateSums adamw(const AdamWChunk& a, int64_t begin, int64_t count, const Moments& moments, Copy* __restrict copy) {
+UpdateSums adamw(const AdamWChunk& a, int64_t begin, int64_t count, const Moments& moments,
+                 Copy* __restrict copy) {
   float* __restrict w = a.master + begin;
   const float* __restrict grad = a.grad + begin;
   float* __restrict m = moments.fast;

@@ -35,8 +35,8 @@ struct AdamWChunk {
   MomentPart exp_avg;
   MomentPart exp_avg_sq;
   MomentPart exp_avg_slow;  ///< AdEMAMix; absent: AdamW
-  void* compute;      ///< compute copy to write, or null
-  bool compute_bf16;  ///< else f32
+  void* compute;            ///< compute copy to write, or null
+  bool compute_bf16;        ///< else f32
   int64_t count;
   float grad_scale;  ///< unscale times clip factor
   float decay;       ///< 1 - lr * weight_decay

@@ -18,12 +18,13 @@ namespace ingot {
 
 /// Scratch for one matrix in flight.
 struct Muon::Slot {
-  FloatBuffer input;   ///< this rank's slice of the matrix
+  FloatBuffer input;            ///< this rank's slice of the matrix
   FloatBuffer whole, gathered;  ///< the matrix, where tensor ranks have slices of it
   NewtonSchulzScratch newton_schulz;
   std::vector<Pending> exchange;
   int64_t bytes() const {
-    return (input.size() + whole.size() + gathered.size()) * static_cast<int64_t>(sizeof(float)) + newton_schulz.bytes();
+    return (input.size() + whole.size() + gathered.size()) * static_cast<int64_t>(sizeof(float)) +
+           newton_schulz.bytes();
   }
 };
 
@@ -93,8 +94,8 @@ void validate(const MuonConfig& c) {
   if (c.momentum_cooldown_steps < 0)
     fail("Muon has momentum_cooldown_steps = {}, expected >= 0", c.momentum_cooldown_steps);
   if (c.momentum_cooldown_steps > 0 && c.momentum_warmup_steps + c.momentum_cooldown_steps > c.total_steps)
-    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps", c.momentum_warmup_steps,
-         c.momentum_cooldown_steps, c.total_steps);
+    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps",
+         c.momentum_warmup_steps, c.momentum_cooldown_steps, c.total_steps);
   if (!(c.rms > 0)) fail("Muon has rms = {}, expected > 0", c.rms);
   validate(c.newton_schulz);
 }
@@ -167,16 +168,19 @@ std::vector<Muon::Block> Muon::blocks_of(std::span<const MuonTensor> tensors) {
     for (int64_t matrix = 0; matrix < p.matrices; ++matrix)
       for (const int64_t rows : heights) {
         const int64_t begin = std::max(offset, p.begin), end = std::min(offset + rows * cols, p.end());
-        if (begin < end) blocks.push_back({t, offset, rows, cols, begin, end, newton_schulz_flops(rows, cols, 1)});
+        if (begin < end)
+          blocks.push_back({t, offset, rows, cols, begin, end, newton_schulz_flops(rows, cols, 1)});
         offset += rows * cols;
       }
-    INGOT_CHECK(offset == p.shape.numel(), "'{}' {}: blocks cover {} elements", p.name, p.shape.str(), offset);
+    INGOT_CHECK(offset == p.shape.numel(), "'{}' {}: blocks cover {} elements", p.name, p.shape.str(),
+                offset);
   }
   return blocks;
 }
 
 /// Updates the momentum of this rank's part and writes N of it.
-void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot, const Factors& factors) const {
+void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot,
+                      const Factors& factors) const {
   const ParamView& p = *tensor.param;
   if (block.count() > slot.input.size()) slot.input = FloatBuffer(block.count());
   float* input = slot.input.data() + (block.begin - block.offset);
@@ -188,8 +192,8 @@ void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot, 
       const double weight = config_.form == MomentumForm::lerp ? 1.0 - factors.momentum : 1.0;
       INGOT_ISA_CALL(momentum_chunk)
       ({part_of(tensor.momentum, at), p.grad + at, input + c.begin, c.count,
-        static_cast<float>(factors.grad_scale), static_cast<float>(factors.momentum), static_cast<float>(weight),
-        config_.nesterov});
+        static_cast<float>(factors.grad_scale), static_cast<float>(factors.momentum),
+        static_cast<float>(weight), config_.nesterov});
     }
   });
 }
@@ -214,7 +218,8 @@ void Muon::start_exchange(const ParamView& p, const Block& block, Slot& slot) {
 namespace {
 
 /// Copies between a matrix [rows, n * cols] and slice r of its n slices [rows, cols].
-void copy_columns(float* slice, float* matrix, int64_t rows, int64_t cols, int64_t n, int64_t r, bool to_matrix) {
+void copy_columns(float* slice, float* matrix, int64_t rows, int64_t cols, int64_t n, int64_t r,
+                  bool to_matrix) {
   for (int64_t i = 0; i < rows; ++i) {
     float *a = slice + i * cols, *b = matrix + (i * n + r) * cols;
     to_matrix ? std::copy(a, a + cols, b) : std::copy(b, b + cols, a);
@@ -228,7 +233,8 @@ void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) con
   for (Pending& message : slot.exchange) message.wait();
   slot.exchange.clear();
   if (p.cut.group == nullptr)
-    return newton_schulz(slot.input.data(), block.rows, block.cols, config_.newton_schulz, slot.newton_schulz);
+    return newton_schulz(slot.input.data(), block.rows, block.cols, config_.newton_schulz,
+                         slot.newton_schulz);
   const int64_t n = p.cut.group->size(), count = block.count();
   for (FloatBuffer* buffer : {&slot.whole, &slot.gathered})
     if (n * count > buffer->size()) *buffer = FloatBuffer(n * count);
@@ -238,12 +244,15 @@ void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) con
   if (!p.cut.blocks.empty()) return orthogonalise_blocks(p, block, slot);
   const bool rows_cut = p.cut.dim == 0;
   if (!rows_cut)
-    for (int64_t r = 0; r < n; ++r) copy_columns(gathered + r * count, whole, block.rows, block.cols, n, r, true);
-  newton_schulz(whole, rows_cut ? n * block.rows : block.rows, rows_cut ? block.cols : n * block.cols, config_.newton_schulz,
-                slot.newton_schulz);
+    for (int64_t r = 0; r < n; ++r)
+      copy_columns(gathered + r * count, whole, block.rows, block.cols, n, r, true);
+  newton_schulz(whole, rows_cut ? n * block.rows : block.rows, rows_cut ? block.cols : n * block.cols,
+                config_.newton_schulz, slot.newton_schulz);
   const int64_t mine = p.cut.group->rank();
-  if (rows_cut) std::copy(whole + mine * count, whole + (mine + 1) * count, slot.input.data());
-  else copy_columns(slot.input.data(), whole, block.rows, block.cols, n, mine, false);
+  if (rows_cut)
+    std::copy(whole + mine * count, whole + (mine + 1) * count, slot.input.data());
+  else
+    copy_columns(slot.input.data(), whole, block.rows, block.cols, n, mine, false);
 }
 
 /// The row blocks of a whole matrix whose gathered slices do not follow them.
@@ -269,7 +278,8 @@ std::vector<Muon::Band> Muon::bands_of(const ParamView& p, const Block& block) {
   const int64_t slices = p.cut.group != nullptr ? p.cut.group->size() : 1;
   if (p.cut.blocks.empty()) {
     const bool rows_cut = p.cut.dim == 0;
-    return {{block.begin, block.end, (rows_cut ? slices : 1) * block.rows, (rows_cut ? 1 : slices) * block.cols}};
+    return {
+        {block.begin, block.end, (rows_cut ? slices : 1) * block.rows, (rows_cut ? 1 : slices) * block.cols}};
   }
   std::vector<Band> bands;
   int64_t local = block.offset;
@@ -279,7 +289,8 @@ std::vector<Muon::Band> Muon::bands_of(const ParamView& p, const Block& block) {
       const int64_t common = std::min(mine.begin + mine.count, top + rows) - std::max(mine.begin, top);
       top += rows;
       if (common <= 0) continue;
-      const int64_t begin = std::max(local, block.begin), end = std::min(local + common * block.cols, block.end);
+      const int64_t begin = std::max(local, block.begin),
+                    end = std::min(local + common * block.cols, block.end);
       if (begin < end) bands.push_back({begin, end, rows, block.cols});
       local += common * block.cols;
     }
@@ -342,14 +353,16 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
   std::vector<Block*> pooled;
   for (Block& b : blocks) {
     if (!b.whole()) continue;
-    if (b.count() > kLargeBlock || b.flops * 2 * num_threads() > total || tensors[b.tensor].param->cut.group != nullptr)
+    if (b.count() > kLargeBlock || b.flops * 2 * num_threads() > total ||
+        tensors[b.tensor].param->cut.group != nullptr)
       run(b);
     else
       pooled.push_back(&b);
   }
   std::stable_sort(pooled.begin(), pooled.end(),
                    [](const Block* a, const Block* b) { return a->flops > b->flops; });
-  parallel_in_order(static_cast<int64_t>(pooled.size()), [&](int64_t i) { run(*pooled[static_cast<size_t>(i)]); });
+  parallel_in_order(static_cast<int64_t>(pooled.size()),
+                    [&](int64_t i) { run(*pooled[static_cast<size_t>(i)]); });
   for (auto& [block, slot] : shared) finish(*block, std::move(slot));
   std::vector<UpdateStat> stats(tensors.size());
   for (const Block& b : blocks) {

@@ -33,9 +33,9 @@ enum class MomentumForm { sum, lerp };
 
 struct MuonConfig {
   double momentum = 0.95;
-  double momentum_start = 0.85;       ///< used only while warming up
-  int64_t momentum_warmup_steps = 0;  ///< 300 in modded-nanogpt; 0: constant
-  double momentum_end = 0.85;         ///< used only while cooling down
+  double momentum_start = 0.85;         ///< used only while warming up
+  int64_t momentum_warmup_steps = 0;    ///< 300 in modded-nanogpt; 0: constant
+  double momentum_end = 0.85;           ///< used only while cooling down
   int64_t momentum_cooldown_steps = 0;  ///< 50 in modded-nanogpt's later records; 0: none
   int64_t total_steps = 0;              ///< of the run: where the cool-down ends
   bool nesterov = true;

@@ -59,7 +59,8 @@ void gram_matrix(float* out, const float* x, int64_t rows, int64_t cols) {
 }
 
 /// out <- a b or, accumulating, out + a b, with a [rows, inner] and b [inner, cols].
-void multiply(float* out, const float* a, const float* b, int64_t rows, int64_t inner, int64_t cols, bool accumulate) {
+void multiply(float* out, const float* a, const float* b, int64_t rows, int64_t inner, int64_t cols,
+              bool accumulate) {
   GemmArgs args;
   args.m = rows, args.n = cols, args.k = inner;
   args.a = a, args.lda = inner;
@@ -73,7 +74,8 @@ void round_if(bool round, float* x, int64_t count) {
 }
 
 /// p <- a I + b A + c A A for the Gram matrix A; `round`: without a I, which bf16 would round away with B's digits.
-void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients, bool round) {
+void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients,
+                bool round) {
   const auto b = static_cast<float>(coefficients[1]), c = static_cast<float>(coefficients[2]);
   symmetric_product(p, gram, gram, m);
   round_if(round, p, m * m);
@@ -143,7 +145,8 @@ void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfi
     round_if(round, gram, m * m);
     const int64_t first = step, end = std::min(config.steps, step + stride);
     for (; step < end; ++step) {
-      const auto& coefficients = config.coefficients[std::min(static_cast<size_t>(step), config.coefficients.size() - 1)];
+      const auto& coefficients =
+          config.coefficients[std::min(static_cast<size_t>(step), config.coefficients.size() - 1)];
       polynomial(p, gram, m, coefficients, round);
       if (round) scale(y, x, numel, coefficients[0], true);
       if (step + 1 < end) {
@@ -166,7 +169,8 @@ double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symme
   const double m = static_cast<double>(std::min(rows, cols)), n = static_cast<double>(std::max(rows, cols));
   if (!symmetric) return static_cast<double>(steps) * (4 * m * m * n + 2 * m * m * m);
   const int64_t passes = passes_of(steps, steps_per_gram(rows, cols));
-  return static_cast<double>(passes) * 3 * m * m * n + static_cast<double>(4 * steps - 3 * passes) * m * m * m;
+  return static_cast<double>(passes) * 3 * m * m * n +
+         static_cast<double>(4 * steps - 3 * passes) * m * m * m;
 }
 
 }  // namespace ingot

@@ -17,9 +17,11 @@ constexpr OptimizerKind kOrder[] = {OptimizerKind::adamw, OptimizerKind::muon, O
 /// Rounded to nearest, a bf16 moment that decays by less than half a unit never moves again.
 void require_moves(const char* name, double beta, MomentStorage storage) {
   if (storage != MomentStorage::bf16 || 1 - beta >= 0x1p-8) return;
-  throw Error(fmt::format("{} = {} decays a moment by {:.2g} per step, which bf16 rounds away (half a unit is {:.2g})", name,
-                          beta, 1 - beta, 0x1p-8),
-              "store the moment as bf16_stochastic or f32");
+  throw Error(
+      fmt::format(
+          "{} = {} decays a moment by {:.2g} per step, which bf16 rounds away (half a unit is {:.2g})", name,
+          beta, 1 - beta, 0x1p-8),
+      "store the moment as bf16_stochastic or f32");
 }
 
 /// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. Adam's update has a fixed size
@@ -31,7 +33,8 @@ double width_factor(OptimizerKind kind, MuonScale scale, double m) {
 
 }  // namespace
 
-Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make, Backing backing)
+Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make,
+                     Backing backing)
     : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
   if (!(config_.muon_lr_multiplier >= 0))
@@ -39,7 +42,8 @@ Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, cons
   check_params();
   groups_ = resolve_groups(params_, config_.groups);
   for (size_t i = 0; i < params_.size(); ++i)
-    groups_[i].lr_multiplier *= width_factor(groups_[i].optimizer, config_.muon.scale, params_[i].width_multiple);
+    groups_[i].lr_multiplier *=
+        width_factor(groups_[i].optimizer, config_.muon.scale, params_[i].width_multiple);
   for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_);
   check_moments();
   lay_out_state(backing);
@@ -62,13 +66,15 @@ void Optimizer::check_params() const {
 
 void Optimizer::check_moments() const {
   const auto used = [&](OptimizerKind kind) {
-    return std::any_of(groups_.begin(), groups_.end(), [&](const ParamGroup& g) { return g.optimizer == kind; });
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [&](const ParamGroup& g) { return g.optimizer == kind; });
   };
   const bool mixes = used(OptimizerKind::ademamix), adam = used(OptimizerKind::adamw) || mixes;
   if (adam) require_moves("beta1", config_.adamw.beta1, config_.first_moment);
   if (adam) require_moves("beta2", config_.adamw.beta2, config_.second_moment);
   if (mixes) require_moves("beta3", config_.ademamix.beta3, config_.first_moment);
-  if (used(OptimizerKind::muon)) require_moves("muon's momentum", config_.muon.momentum, config_.first_moment);
+  if (used(OptimizerKind::muon))
+    require_moves("muon's momentum", config_.muon.momentum, config_.first_moment);
 }
 
 void Optimizer::lay_out_state(Backing backing) {
@@ -85,7 +91,8 @@ void Optimizer::lay_out_state(Backing backing) {
   auto offset = offsets.begin();
   for (size_t i = 0; i < state_.size(); ++i)
     for (const StateSlot& slot : state_[i].slots) {
-      Moment& m = state_[i].moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
+      Moment& m =
+          state_[i].moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
       m.seed = config_.seed;
       m.first = params_[i].begin;
     }
@@ -108,8 +115,8 @@ std::vector<UpdateStat> Optimizer::step_rule(OptimizerKind kind, const StepArgs&
 }
 
 void Optimizer::step(const StepArgs& args) {
-  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor), "lr = {}, gradient factor = {}",
-              args.lr, args.grad_scale * args.clip_factor);
+  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor),
+              "lr = {}, gradient factor = {}", args.lr, args.grad_scale * args.clip_factor);
   for (const OptimizerKind kind : kOrder) {
     const std::vector<UpdateStat> stats = step_rule(kind, args);
     auto next = stats.begin();
@@ -129,7 +136,8 @@ int64_t Optimizer::state_bytes() const {
   return memory_.bytes() + static_cast<int64_t>(sizeof(steps_));
 }
 
-void Optimizer::for_each_slot(const std::function<void(const ParamView&, const std::string&, const Tensor&)>& fn) {
+void Optimizer::for_each_slot(
+    const std::function<void(const ParamView&, const std::string&, const Tensor&)>& fn) {
   for (size_t i = 0; i < params_.size(); ++i)
     for (size_t s = 0; s < state_[i].slots.size(); ++s) {
       const StateSlot& slot = state_[i].slots[s];
@@ -139,7 +147,8 @@ void Optimizer::for_each_slot(const std::function<void(const ParamView&, const s
 
 void Optimizer::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
   fn("optimizer.step", step_counter());
-  for_each_slot([&](const ParamView& p, const std::string& slot, const Tensor& t) { fn(p.name + "." + slot, t); });
+  for_each_slot(
+      [&](const ParamView& p, const std::string& slot, const Tensor& t) { fn(p.name + "." + slot, t); });
 }
 
 const char* name_of(MomentStorage storage) {

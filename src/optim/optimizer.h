@@ -69,7 +69,8 @@ class Optimizer {
   /// (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
   void for_each_state(const std::function<void(const std::string& name, const Tensor& tensor)>& fn);
   /// The slots alone, with their parameters.
-  void for_each_slot(const std::function<void(const ParamView& param, const std::string& slot, const Tensor& tensor)>& fn);
+  void for_each_slot(
+      const std::function<void(const ParamView& param, const std::string& slot, const Tensor& tensor)>& fn);
   /// "optimizer.step".
   Tensor step_counter() { return Tensor::of(&steps_, Shape{}); }
 

@@ -24,10 +24,10 @@ struct ParamView {
   float* master = nullptr;  ///< fp32 weights, read and written
   float* grad = nullptr;    ///< fp32 gradient (a sum over tokens), read
   void* compute = nullptr;  ///< copy in compute_dtype written after each update; null: none
-  DType compute_dtype = DType::bf16;  ///< bf16 or f32
-  double width_multiple = 1;          ///< muP: how many times the base model's fan-in (nn/parameter.h)
-  int64_t begin = 0;                  ///< first element of the part; the pointers are to it
-  int64_t count = -1;                 ///< elements of the part; -1: the whole tensor
+  DType compute_dtype = DType::bf16;     ///< bf16 or f32
+  double width_multiple = 1;             ///< muP: how many times the base model's fan-in (nn/parameter.h)
+  int64_t begin = 0;                     ///< first element of the part; the pointers are to it
+  int64_t count = -1;                    ///< elements of the part; -1: the whole tensor
   const TensorShards* shards = nullptr;  ///< of a part: who has the others
   MatrixCut cut = {};
 

@@ -56,8 +56,8 @@ QkFactors qk_clip_factors(const QkClipConfig& c, int64_t kv_heads, std::span<con
 }
 
 int64_t qk_clip(const QkClipConfig& c, const QkClipLayer& layer, std::span<const double> max_logit) {
-  INGOT_CHECK(static_cast<int64_t>(max_logit.size()) == layer.heads, "{} maxima for {} heads", max_logit.size(),
-              layer.heads);
+  INGOT_CHECK(static_cast<int64_t>(max_logit.size()) == layer.heads, "{} maxima for {} heads",
+              max_logit.size(), layer.heads);
   QkClipConfig config = c;
   if (!layer.temperatures.empty()) config.alpha = 0;  // the key side takes all
   const QkFactors f = qk_clip_factors(config, layer.kv_heads, max_logit);
@@ -77,8 +77,9 @@ int64_t qk_clip(const QkClipConfig& c, const QkClipLayer& layer, std::span<const
 
 std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<const ParamView> params) {
   if (model.qk_norm)
-    throw Error("qk_clip has no effect with model.qk_norm: queries and keys are normalised after their projections",
-                "the norms bound the logits already; set optimizer.qk_clip = 0");
+    throw Error(
+        "qk_clip has no effect with model.qk_norm: queries and keys are normalised after their projections",
+        "the norms bound the logits already; set optimizer.qk_clip = 0");
   if (model.logit_softcap > 0)
     throw Error(fmt::format("qk_clip with model.logit_softcap = {}: the logits it would see are capped ones",
                             model.logit_softcap),
@@ -97,7 +98,8 @@ std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<cons
         if (p.name == prefix + "temperature") layer.temperatures.push_back({p, 0, 1});
       } else if (p.name == prefix + "q_up.weight") {
         layer.queries.push_back({p, 0, model.mla.nope_width, model.key_width()});
-        layer.shared_key_queries.push_back({p, model.mla.nope_width, model.mla.rope_width, model.key_width()});
+        layer.shared_key_queries.push_back(
+            {p, model.mla.nope_width, model.mla.rope_width, model.key_width()});
       } else if (p.name == prefix + "kv_up.weight") {
         layer.keys.push_back({p, 0, model.mla.nope_width, model.mla.nope_width + model.mla.value_width});
       } else if (p.name == prefix + "qkv.weight" || p.name == prefix + "qkv.bias") {

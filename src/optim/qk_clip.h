@@ -36,8 +36,8 @@ struct QkRows {
 /// What makes the logits of one attention layer.
 struct QkClipLayer {
   int64_t heads = 0, kv_heads = 0;
-  std::vector<QkRows> queries, keys;  ///< projection and, where there is one, its bias
-  std::vector<QkRows> temperatures;   ///< one row per key head; queries and keys are empty then
+  std::vector<QkRows> queries, keys;       ///< projection and, where there is one, its bias
+  std::vector<QkRows> temperatures;        ///< one row per key head; queries and keys are empty then
   std::vector<QkRows> shared_key_queries;  ///< of query heads, against a key that all share
 };
 

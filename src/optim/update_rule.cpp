@@ -21,10 +21,12 @@ class AdamRule final : public UpdateRule {
     if (mixing_) slots.push_back({"exp_avg_slow", p.part_shape(), config_.first_moment});
     return slots;
   }
-  std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step, double grad_scale) override {
+  std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
+                               double grad_scale) override {
     std::vector<AdamWTensor> list;
     for (const RuleTensor& t : tensors)
-      list.push_back({t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : Moment()});
+      list.push_back(
+          {t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : Moment()});
     return adamw_step(list, config_.adamw, step + 1, grad_scale, config_.ademamix);
   }
 
@@ -40,7 +42,8 @@ class MuonRule final : public UpdateRule {
     if (!needs_momentum(muon_.config())) return {};
     return {{"momentum", p.part_shape(), storage_}};
   }
-  std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step, double grad_scale) override {
+  std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
+                               double grad_scale) override {
     std::vector<MuonTensor> list;
     for (const RuleTensor& t : tensors)
       list.push_back({t.param, t.state.empty() ? Moment() : t.state[0], t.lr, t.weight_decay});
@@ -52,7 +55,8 @@ class MuonRule final : public UpdateRule {
     for (const int64_t rows : p.row_splits.empty() ? whole : p.row_splits)
       flops += static_cast<double>(p.matrices) *
                newton_schulz_flops(rows, p.matrix_cols(), muon_.config().newton_schulz.steps);
-    const double share = static_cast<double>(p.numel()) / static_cast<double>(std::max<int64_t>(1, p.shape.numel()));
+    const double share =
+        static_cast<double>(p.numel()) / static_cast<double>(std::max<int64_t>(1, p.shape.numel()));
     return flops * share;
   }
 

@@ -10,33 +10,47 @@ constexpr Axis kTokens[] = {Axis::data, Axis::context, Axis::context_inner, Axis
 constexpr Axis kExperts[] = {Axis::expert_data, Axis::nodes, Axis::expert, Axis::expert_tensor};
 
 /// Neighbours that exchange heads, where that is not all context ranks.
-int context_inner(const RankOptions& options) { return options.context == ContextForm::heads ? 1 : options.context_inner; }
+int context_inner(const RankOptions& options) {
+  return options.context == ContextForm::heads ? 1 : options.context_inner;
+}
 
 }  // namespace
 
 const char* name_of(Axis axis) {
-  static const char* const kNames[kAxes] = {"data", "context", "context inner", "tensor", "expert data", "expert nodes", "expert", "expert tensor"};
+  static const char* const kNames[kAxes] = {"data",        "context",      "context inner", "tensor",
+                                            "expert data", "expert nodes", "expert",        "expert tensor"};
   return kNames[static_cast<int>(axis)];
 }
 
-std::span<const Axis> axes_of_view(bool experts) { return experts ? std::span<const Axis>(kExperts) : kTokens; }
+std::span<const Axis> axes_of_view(bool experts) {
+  return experts ? std::span<const Axis>(kExperts) : kTokens;
+}
 
 int Axes::index(Axis axis, int rank) const {
   const bool nodes = options_.dispatch == DispatchKind::hierarchical;
   switch (axis) {
-    case Axis::data: return grid_.index(GridAxis::dp, rank);
-    case Axis::context: return grid_.index(GridAxis::cp, rank) / context_inner(options_);
-    case Axis::context_inner: return grid_.index(GridAxis::cp, rank) % context_inner(options_);
-    case Axis::tensor: return grid_.index(GridAxis::tp, rank);
-    case Axis::expert_data: return grid_.index(GridAxis::edp, rank);
-    case Axis::nodes: return nodes ? rank / options_.node_ranks : 0;
-    case Axis::expert_tensor: return grid_.index(GridAxis::etp, rank);
-    case Axis::expert: break;
+    case Axis::data:
+      return grid_.index(GridAxis::dp, rank);
+    case Axis::context:
+      return grid_.index(GridAxis::cp, rank) / context_inner(options_);
+    case Axis::context_inner:
+      return grid_.index(GridAxis::cp, rank) % context_inner(options_);
+    case Axis::tensor:
+      return grid_.index(GridAxis::tp, rank);
+    case Axis::expert_data:
+      return grid_.index(GridAxis::edp, rank);
+    case Axis::nodes:
+      return nodes ? rank / options_.node_ranks : 0;
+    case Axis::expert_tensor:
+      return grid_.index(GridAxis::etp, rank);
+    case Axis::expert:
+      break;
   }
   const int index = grid_.index(GridAxis::ep, rank);
   if (!nodes) return index;
   int before = 0;  // ranks of other experts on this node
-  for (const int r : grid_.group({GridAxis::ep}, rank)) before += r < rank && r / options_.node_ranks == rank / options_.node_ranks;
+  for (const int r : grid_.group({GridAxis::ep}, rank))
+    before += r < rank && r / options_.node_ranks == rank / options_.node_ranks;
   return before;
 }
 

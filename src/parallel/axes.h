@@ -16,7 +16,9 @@ const char* name_of(Axis axis);
 
 /// Of tokens, or of experts.
 std::span<const Axis> axes_of_view(bool experts);
-constexpr bool is_of_experts(Axis axis) { return axis >= Axis::expert_data; }
+constexpr bool is_of_experts(Axis axis) {
+  return axis >= Axis::expert_data;
+}
 
 class Axes {
  public:

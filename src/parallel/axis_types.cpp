@@ -14,8 +14,10 @@ class Walk {
   Walk(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received)
       : c_(c), groups_(groups), table_(c.weights.table()), axes_(groups.grid(), groups.options()) {
     for (int i = 0; i < table_.size(); ++i) parameters_[c.param(i).id()] = i;
-    for (int a = 0; a < kAxes; ++a) several_[static_cast<size_t>(a)] = axes_.size(static_cast<Axis>(a), groups.rank()) > 1;
-    for (const Axis a : {Axis::data, Axis::context, Axis::context_inner}) batch_.set(a, several(a) ? rows : replicate);
+    for (int a = 0; a < kAxes; ++a)
+      several_[static_cast<size_t>(a)] = axes_.size(static_cast<Axis>(a), groups.rank()) > 1;
+    for (const Axis a : {Axis::data, Axis::context, Axis::context_inner})
+      batch_.set(a, several(a) ? rows : replicate);
     for (const auto& [id, types] : received) types_.values[id] = types, moves_.insert(id);
   }
 
@@ -48,7 +50,8 @@ class Walk {
   bool is_data(size_t input) const { return node_->op->inputs[input].kind == InputKind::data; }
 
   bool counts(size_t output) const {
-    return std::find(rule_->counts.begin(), rule_->counts.end(), static_cast<int>(output)) != rule_->counts.end();
+    return std::find(rule_->counts.begin(), rule_->counts.end(), static_cast<int>(output)) !=
+           rule_->counts.end();
   }
   /// Of rows of the same sequences. Those of other sequences are other micro-batches.
   static ValueTypes summands(ValueTypes v) {
@@ -76,7 +79,8 @@ class Walk {
     }
     const bool deals = rule_->on == AxisRule::On::experts && groups_.expert().size() > 1;
     experts_ = deals || (!group_.empty() && is_of_experts(group_.front()));
-    for (size_t i = 0; i < node_->inputs.size(); ++i) experts_ |= is_activation(i) && !is_data(i) && of(node_->inputs[i]).experts;
+    for (size_t i = 0; i < node_->inputs.size(); ++i)
+      experts_ |= is_activation(i) && !is_data(i) && of(node_->inputs[i]).experts;
     inputs_.assign(node_->inputs.size(), {});
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
       if (!is_activation(i)) continue;
@@ -109,7 +113,8 @@ class Walk {
       for (const int r : axes_.ranks({&to, 1}, me)) {
         if (r == me) continue;
         bool differs = false;
-        for (const Axis from : axes_of_view(v.experts)) differs |= v.on(from) == rows && axes_.index(from, r) != axes_.index(from, me);
+        for (const Axis from : axes_of_view(v.experts))
+          differs |= v.on(from) == rows && axes_.index(from, r) != axes_.index(from, me);
         ++(differs ? other : same);
       }
       if (other > 0 && same > 0) refuse(to, "some of its ranks have the same rows, some have others");
@@ -128,9 +133,10 @@ class Walk {
     if (const AxisRule::Cut* cut = cut_of(a)) {
       if (!is(in, cut->change.from, a)) refuse(a, wanted(cut->change.from, in));
       const auto addend = static_cast<size_t>(rule_->addend);
-      if (cut->change.to == partial && rule_->addend >= 0 && node_->inputs.size() > addend && node_->inputs[addend] >= 0 &&
-          axes_.index(a, groups_.rank()) > 0)
-        refuse(a, fmt::format("'{}' is added to every summand: the first rank alone may", node_->op->inputs[addend].name));
+      if (cut->change.to == partial && rule_->addend >= 0 && node_->inputs.size() > addend &&
+          node_->inputs[addend] >= 0 && axes_.index(a, groups_.rank()) > 0)
+        refuse(a, fmt::format("'{}' is added to every summand: the first rank alone may",
+                              node_->op->inputs[addend].name));
       return cut->change.to;
     }
     if (in == partial && !rule_->passes.has(partial)) refuse(a, "a sum over the ranks is missing");
@@ -142,11 +148,16 @@ class Walk {
 
   bool acts(Axis a, AxisType in) const {
     switch (rule_->on) {
-      case AxisRule::On::nowhere: return false;
-      case AxisRule::On::group_axes: return std::find(group_.begin(), group_.end(), a) != group_.end();
-      case AxisRule::On::tensor: return a == Axis::tensor;
-      case AxisRule::On::experts: return a == Axis::expert || a == Axis::nodes;
-      case AxisRule::On::values: return in == rule_->change.from;
+      case AxisRule::On::nowhere:
+        return false;
+      case AxisRule::On::group_axes:
+        return std::find(group_.begin(), group_.end(), a) != group_.end();
+      case AxisRule::On::tensor:
+        return a == Axis::tensor;
+      case AxisRule::On::experts:
+        return a == Axis::expert || a == Axis::nodes;
+      case AxisRule::On::values:
+        return in == rule_->change.from;
     }
     return false;
   }
@@ -181,24 +192,30 @@ class Walk {
       if (!is_activation(i) || is_data(i) == activations) continue;
       const AxisType t = inputs_[i].on(a);
       if (t == replicate || t == all) continue;
-      if (all == replicate) all = t;
-      else if ((all == shared && t == parts) || (all == parts && t == shared)) all = parts;
-      else refuse(a, all == partial || t == partial ? "a sum over the ranks is missing" : meet(all, t));
+      if (all == replicate)
+        all = t;
+      else if ((all == shared && t == parts) || (all == parts && t == shared))
+        all = parts;
+      else
+        refuse(a, all == partial || t == partial ? "a sum over the ranks is missing" : meet(all, t));
     }
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (all == replicate || !is_moving_replicate(i, a)) continue;
       if (all == partial) refuse(a, "a sum over the ranks is missing");
-      refuse(a, fmt::format("copy_to_axis is missing before '{}', whose cotangent is a part", node_->op->inputs[i].name));
+      refuse(a, fmt::format("copy_to_axis is missing before '{}', whose cotangent is a part",
+                            node_->op->inputs[i].name));
     }
     return all;
   }
   void check_data(Axis a, AxisType all) const {
     for (size_t i = 0; i < inputs_.size(); ++i)
-      if (is_activation(i) && is_data(i) && !fits(inputs_[i].on(a), all)) refuse(a, meet(all, inputs_[i].on(a)));
+      if (is_activation(i) && is_data(i) && !fits(inputs_[i].on(a), all))
+        refuse(a, meet(all, inputs_[i].on(a)));
   }
   /// Data of which ranks have parts belong to rows that all have; positions of a halo are those of the rows.
   static bool fits(AxisType data, AxisType t) {
-    return data == replicate || data == shared || data == t || (data == parts && t == shared) || (data == rows && t == halo);
+    return data == replicate || data == shared || data == t || (data == parts && t == shared) ||
+           (data == rows && t == halo);
   }
   static std::string meet(AxisType a, AxisType b) {
     return fmt::format("values that are {} meet values that are {}", name_of(a), name_of(b));
@@ -211,10 +228,15 @@ class Walk {
       return rule.axis == axis && place.size(axis) > 1 ? rule.dim : -1;
     };
     switch (a) {
-      case Axis::tensor: return along(table_[p].shard, ShardAxis::tensor);
-      case Axis::nodes: case Axis::expert: return along(table_[p].shard, ShardAxis::expert);
-      case Axis::expert_tensor: return along(table_[p].width_shard, ShardAxis::expert_tensor);
-      default: return -1;
+      case Axis::tensor:
+        return along(table_[p].shard, ShardAxis::tensor);
+      case Axis::nodes:
+      case Axis::expert:
+        return along(table_[p].shard, ShardAxis::expert);
+      case Axis::expert_tensor:
+        return along(table_[p].width_shard, ShardAxis::expert_tensor);
+      default:
+        return -1;
     }
   }
 
@@ -224,8 +246,9 @@ class Walk {
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
       const int p = parameter(node_->inputs[i]), dim = p >= 0 ? cut_dim(p, a) : -1;
       if (dim < 0) continue;
-      const auto cut = std::find_if(rule_->cuts.begin(), rule_->cuts.end(),
-                                    [&](const AxisRule::Cut& c) { return c.input == static_cast<int>(i) && c.dim == dim; });
+      const auto cut = std::find_if(rule_->cuts.begin(), rule_->cuts.end(), [&](const AxisRule::Cut& c) {
+        return c.input == static_cast<int>(i) && c.dim == dim;
+      });
       if (cut == rule_->cuts.end() || (found != nullptr && found->change.to != cut->change.to))
         refuse(a, fmt::format("'{}' cannot be cut along dimension {} here", node_->op->inputs[i].name, dim));
       found = &*cut;
@@ -239,14 +262,15 @@ class Walk {
       if (p < 0 || !node_->differentiable || !table_[p].trainable) continue;
       ValueTypes gradient{experts_, {}};
       for (const Axis a : axes_of_view(experts_))
-        if (several(a)) gradient.set(a, cut_dim(p, a) >= 0 ? parts : out.on(a) == replicate ? replicate : partial);
+        if (several(a))
+          gradient.set(a, cut_dim(p, a) >= 0 ? parts : out.on(a) == replicate ? replicate : partial);
       const ValueTypes& known = types_.gradients.try_emplace(p, gradient).first->second;
       if (known == gradient) continue;
       Axis where = axes_of_view(experts_).front();
       for (const Axis a : axes_of_view(experts_))
         if (known.on(a) != gradient.on(a)) where = a;
-      refuse(where, fmt::format("the gradient of parameter '{}' is of other types elsewhere ({})", table_[p].name,
-                                known.str(axes_, groups_.rank())));
+      refuse(where, fmt::format("the gradient of parameter '{}' is of other types elsewhere ({})",
+                                table_[p].name, known.str(axes_, groups_.rank())));
     }
   }
 
@@ -257,11 +281,16 @@ class Walk {
       if (id < 0) continue;
       inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", node_->op->inputs[i].name);
       const int p = parameter(id);
-      const bool of_view = inputs_[i].experts == is_of_experts(a) && (!is_data(i) || of(id).experts == experts_);
-      if (p >= 0 || of_view) inputs += fmt::format(" {}", name_of(p < 0 ? inputs_[i].on(a) : cut_dim(p, a) >= 0 ? parts : replicate));
+      const bool of_view =
+          inputs_[i].experts == is_of_experts(a) && (!is_data(i) || of(id).experts == experts_);
+      if (p >= 0 || of_view)
+        inputs += fmt::format(" {}", name_of(p < 0                ? inputs_[i].on(a)
+                                             : cut_dim(p, a) >= 0 ? parts
+                                                                  : replicate));
     }
     const Segment& s = c_.tape.segments()[static_cast<size_t>(node_->segment)];
-    fail("on the {} axis: op '{}' of segment {} in layer {} ({}): {}", name_of(a), node_->op->name, s.name, s.layer, inputs, why);
+    fail("on the {} axis: op '{}' of segment {} in layer {} ({}): {}", name_of(a), node_->op->name, s.name,
+         s.layer, inputs, why);
   }
 
   const Context& c_;
@@ -286,11 +315,13 @@ class Walk {
 std::string ValueTypes::str(const Axes& axes, int rank) const {
   std::string text;
   for (const Axis a : axes_of_view(experts))
-    if (axes.size(a, rank) > 1) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(a), name_of(on(a)));
+    if (axes.size(a, rank) > 1)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(a), name_of(on(a)));
   return text;
 }
 
-AxisTypes axis_types(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received) {
+AxisTypes axis_types(const Context& c, const RankGroups& groups,
+                     const std::map<int32_t, ValueTypes>& received) {
   INGOT_CHECK(c.tape.options().record, "a tape without record has no types to follow");
   return Walk(c, groups, received).run();
 }

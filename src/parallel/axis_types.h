@@ -21,17 +21,20 @@ struct ValueTypes {
   std::array<AxisType, kAxes> types = {};
   AxisType on(Axis a) const { return types[static_cast<size_t>(a)]; }
   void set(Axis a, AxisType t) { types[static_cast<size_t>(a)] = t; }
-  std::string str(const Axes& axes, int rank) const;  ///< "data varying by rows, tensor partial": its axes of several ranks
+  std::string str(const Axes& axes,
+                  int rank) const;  ///< "data varying by rows, tensor partial": its axes of several ranks
   bool operator==(const ValueTypes&) const = default;
 };
 
 struct AxisTypes {
   std::map<int32_t, ValueTypes> values;  ///< by the tape's id
-  std::map<int, ValueTypes> gradients;   ///< by trainable parameter, of those that the tape used; on axes that cut it: parts
+  std::map<int, ValueTypes>
+      gradients;  ///< by trainable parameter, of those that the tape used; on axes that cut it: parts
 };
 
 /// Follows c.tape, which ran with c as `groups` joined it. `received`: what leaves are that came from another pipeline stage.
 /// Throws Error that names the op, its segment, the axis and its inputs' types.
-AxisTypes axis_types(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received = {});
+AxisTypes axis_types(const Context& c, const RankGroups& groups,
+                     const std::map<int32_t, ValueTypes>& received = {});
 
 }  // namespace ingot

@@ -5,13 +5,15 @@
 
 namespace ingot {
 
-GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients,
-                                 const PipelineGroups* pipe)
+GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable& table,
+                                 GradientBuffer& gradients, const PipelineGroups* pipe)
     : groups_(groups), table_(table), gradients_(gradients), pipe_(pipe) {
   gradients_.on_finished = [this](int parameter) { finished(parameter); };
 }
 
-GradientReducer::~GradientReducer() { gradients_.on_finished = nullptr; }
+GradientReducer::~GradientReducer() {
+  gradients_.on_finished = nullptr;
+}
 
 GradientReducer::Awaited GradientReducer::nothing_yet(bool started) const {
   const size_t units = gradients_.layout().units.size();
@@ -29,7 +31,8 @@ GradientReducer::Awaited GradientReducer::of_step(int64_t micro_batches) const {
 GradientReducer::Awaited GradientReducer::of_tape(int chunk) const {
   Awaited awaited = nothing_yet(true);
   for (int i = 0; i < table_.size(); ++i)
-    if (reports(i) && pipe_->uses(chunk, table_[i])) ++awaited.reports[unit_of(i)], awaited.started[unit_of(i)] = false;
+    if (reports(i) && pipe_->uses(chunk, table_[i]))
+      ++awaited.reports[unit_of(i)], awaited.started[unit_of(i)] = false;
   return awaited;
 }
 
@@ -44,7 +47,8 @@ void GradientReducer::begin_step(int64_t micro_batches) {
 
 bool GradientReducer::waits_for_the_end(const FlatUnit& unit) const {
   if (unit.summed || each_tape()) return unit.summed;
-  return pipe_ != nullptr && std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return pipe_->shares(i); });
+  return pipe_ != nullptr &&
+         std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return pipe_->shares(i); });
 }
 
 void GradientReducer::finished(int parameter) {
@@ -109,7 +113,8 @@ void GradientReducer::sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& 
   if (!unit.summed) return;
   std::vector<Pending> sums;
   for (const int i : unit.parameters) {
-    const int64_t begin = (gradients_.layout().offsets[static_cast<size_t>(i)] - unit.begin) / size_of(flat.dtype());
+    const int64_t begin =
+        (gradients_.layout().offsets[static_cast<size_t>(i)] - unit.begin) / size_of(flat.dtype());
     const Tensor g = flat.slice(begin, begin + gradients_.layout().shapes[static_cast<size_t>(i)].numel());
     if (g.numel() > 0) sums.push_back(groups_.tensor().all_reduce(g, g));
   }

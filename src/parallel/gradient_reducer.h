@@ -49,9 +49,12 @@ class GradientReducer final : public TableFollower {
   };
   /// Whether tapes that use a parameter report it.
   bool reports(int parameter) const {
-    return table_[parameter].trainable && gradients_.layout().shapes[static_cast<size_t>(parameter)].numel() > 0;
+    return table_[parameter].trainable &&
+           gradients_.layout().shapes[static_cast<size_t>(parameter)].numel() > 0;
   }
-  size_t unit_of(int parameter) const { return static_cast<size_t>(gradients_.layout().unit_of[static_cast<size_t>(parameter)]); }
+  size_t unit_of(int parameter) const {
+    return static_cast<size_t>(gradients_.layout().unit_of[static_cast<size_t>(parameter)]);
+  }
   Awaited nothing_yet(bool started) const;
   Awaited of_step(int64_t micro_batches) const;
   Awaited of_tape(int chunk) const;
@@ -69,8 +72,9 @@ class GradientReducer final : public TableFollower {
   GradientBuffer& gradients_;
   const PipelineGroups* pipe_;
   Awaited step_;
-  std::map<std::pair<int, int>, Awaited> tapes_;  ///< by micro-batch and chunk, those whose backward has begun
-  Awaited* now_ = &step_;                         ///< who reports
+  std::map<std::pair<int, int>, Awaited>
+      tapes_;              ///< by micro-batch and chunk, those whose backward has begun
+  Awaited* now_ = &step_;  ///< who reports
   std::vector<Travel> travelling_;
   bool listening_ = false;  ///< to tapes of a step
   int64_t overlapped_ = 0;

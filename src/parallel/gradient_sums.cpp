@@ -59,8 +59,10 @@ class Check {
     const GradientSum& sum = at(r).sums.at(p_)[steps - 1];
     for (const int s : sum.ranks) {
       const auto theirs = at(s).sums.find(p_);
-      if (theirs == at(s).sums.end() || theirs->second.size() < steps || theirs->second[steps - 1].ranks != sum.ranks)
-        fail("the gradient of '{}': rank {} sums it over group '{}', in which rank {} takes no part", spec_.name, r, sum.group, s);
+      if (theirs == at(s).sums.end() || theirs->second.size() < steps ||
+          theirs->second[steps - 1].ranks != sum.ranks)
+        fail("the gradient of '{}': rank {} sums it over group '{}', in which rank {} takes no part",
+             spec_.name, r, sum.group, s);
       const std::vector<int> more = counts(s, steps - 1);
       for (size_t i = 0; i < n.size(); ++i) n[i] += more[i];
     }
@@ -69,12 +71,14 @@ class Check {
 
   void check(int r) const {
     const std::vector<GradientSum>& sums = at(r).sums.at(p_);
-    if (std::any_of(sums.begin(), sums.end(), [](const GradientSum& s) { return !s.kept; })) return;  // others get it
+    if (std::any_of(sums.begin(), sums.end(), [](const GradientSum& s) { return !s.kept; }))
+      return;  // others get it
     const ValueTypes& t = types(r);
     const std::vector<int> need = needed(r, t), have = counts(r, sums.size());
     for (int s = 0; s < size(); ++s) {
       if (stages_.count(stage(s)) == 0) continue;  // has zeros
-      const int expected = std::find(need.begin(), need.end(), s) != need.end() ? 1 : 0, found = have[static_cast<size_t>(s)];
+      const int expected = std::find(need.begin(), need.end(), s) != need.end() ? 1 : 0,
+                found = have[static_cast<size_t>(s)];
       if (expected != found) refuse(r, s, expected, found, t);
     }
   }
@@ -90,10 +94,12 @@ class Check {
       groups += fmt::format("{}group '{}' of ranks", groups.empty() ? "" : " and ", sum.group);
       for (const int s : sum.ranks) groups += fmt::format(" {}", s);
     }
-    throw Error(fmt::format("on the {} axis: the gradient of '{}' ({}) on rank {} contains rank {}'s part {} times, not {}; it is "
-                            "summed over {}",
-                            axis, spec_.name, types, r, s, found, expected, groups.empty() ? "nothing" : groups),
-                "where it is cut, and TensorGradient, decide what is summed (docs/parallel.md)");
+    throw Error(
+        fmt::format("on the {} axis: the gradient of '{}' ({}) on rank {} contains rank {}'s part {} times, "
+                    "not {}; it is "
+                    "summed over {}",
+                    axis, spec_.name, types, r, s, found, expected, groups.empty() ? "nothing" : groups),
+        "where it is cut, and TensorGradient, decide what is summed (docs/parallel.md)");
   }
 
   const Axes& axes_;
@@ -121,16 +127,20 @@ GradientSums recorded_sums(PaperWorld& world, const ParameterTable& table, const
   world.clear();
   reduce(gradients);
   for (const PaperOperation& o : world.operations()) {
-    INGOT_CHECK(o.kind == CommKind::all_reduce || o.kind == CommKind::reduce_scatter, "{} of gradients", name_of(o.kind));
+    INGOT_CHECK(o.kind == CommKind::all_reduce || o.kind == CommKind::reduce_scatter, "{} of gradients",
+                name_of(o.kind));
     for (const auto& [i, tensor] : tensors) {
-      const auto touches = [&, kept = gradients.gradient(i)](const Tensor& t) { return overlap(tensor, t) || overlap(kept, t); };
+      const auto touches = [&, kept = gradients.gradient(i)](const Tensor& t) {
+        return overlap(tensor, t) || overlap(kept, t);
+      };
       if (touches(o.in)) sums[i].push_back({o.group->name(), PaperWorld::members(*o.group), touches(o.out)});
     }
   }
   return sums;
 }
 
-void check_gradient_sums(const Axes& axes, const ParameterTable& table, const std::vector<RankGradients>& ranks) {
+void check_gradient_sums(const Axes& axes, const ParameterTable& table,
+                         const std::vector<RankGradients>& ranks) {
   for (int p = 0; p < table.size(); ++p)
     if (table[p].trainable) Check(axes, table[p], p, ranks).run();
 }

@@ -31,6 +31,7 @@ struct RankGradients {
 /// Of all ranks of the grid. Every rank that uses a parameter contributes once to each rank's sum that its part belongs to: those
 /// along the axes on which the gradient is partial, in each pipeline stage that uses it. Error that names parameter, axis, types
 /// and groups where a part is missing, counts twice or should not be there.
-void check_gradient_sums(const Axes& axes, const ParameterTable& table, const std::vector<RankGradients>& ranks);
+void check_gradient_sums(const Axes& axes, const ParameterTable& table,
+                         const std::vector<RankGradients>& ranks);
 
 }  // namespace ingot

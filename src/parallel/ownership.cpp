@@ -19,8 +19,10 @@ Replica replica_of(const RankGroups& groups, const ParameterSpec& spec) {
     case ShardAxis::expert:
       if (!groups.same_rows()) return {copies.rank(), copies.size()};
       return {copies.rank() * tensor.size() + tensor.rank(), copies.size() * tensor.size()};
-    case ShardAxis::tensor: return {data.rank(), data.size()};
-    default: break;
+    case ShardAxis::tensor:
+      return {data.rank(), data.size()};
+    default:
+      break;
   }
   return {data.rank() * tensor.size() + tensor.rank(), data.size() * tensor.size()};
 }
@@ -32,8 +34,11 @@ Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const
   std::vector<int> order(owned_.size());
   std::iota(order.begin(), order.end(), 0);
   const Placement place = pipe.placement(groups.placement());
-  const auto size_of_part = [&](int i) { return pipe.owns(table[i]) ? local_shape(table[i], place).numel() : 0; };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return size_of_part(a) > size_of_part(b); });
+  const auto size_of_part = [&](int i) {
+    return pipe.owns(table[i]) ? local_shape(table[i], place).numel() : 0;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return size_of_part(a) > size_of_part(b); });
   std::map<ShardAxis, std::vector<int64_t>> loads;
   for (const int i : order) {
     const Replica me = replica_of(groups, table[i]);
@@ -45,7 +50,8 @@ Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const
   }
 }
 
-Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table, const Shards& shards) {
+Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table,
+                     const Shards& shards) {
   for (int i = 0; i < table.size(); ++i) {
     const TensorShards& s = shards.of(i);
     const auto r = static_cast<size_t>(s.group->rank());

@@ -21,7 +21,8 @@ class Ownership {
   /// Whole local tensors, dealt out so that the ranks that hold the same ones have about equally many elements.
   Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table);
   /// The ranges of a sharded optimizer: each rank answers for what it moves.
-  Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table, const Shards& shards);
+  Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table,
+            const Shards& shards);
 
   /// What this rank owns of parameter i; the owned ranges of all ranks tile every parameter.
   ElementRange owned(int i) const { return owned_[static_cast<size_t>(i)]; }

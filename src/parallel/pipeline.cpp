@@ -204,8 +204,8 @@ class Run {
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
-    for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context, &c.context_inner,
-                                 &c.context_outer})
+    for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context,
+                                 &c.context_inner, &c.context_outer})
       *group = strands_.hand_over_waiting_for(*group);
     for (const Tensor& t : f->inputs.tensors()) f->leaves.push_back(f->tape.leaf(t, true));
     const Stream s = run_stage(decoder_, parts_of(f->stage), f->leaves, *f->step);
@@ -214,7 +214,8 @@ class Run {
   }
 
   void send_on(const std::shared_ptr<Flight>& f, const Stream& s) {
-    std::vector<Value> values = decoder_.alive(s, cut_behind(parts_of(f->stage), decoder_.config(), options_));
+    std::vector<Value> values =
+        decoder_.alive(s, cut_behind(parts_of(f->stage), decoder_.config(), options_));
     const std::vector<TensorMeta> expected = border_before(f->stage + 1);
     std::vector<Tensor> tensors;
     for (const Value& v : values) {

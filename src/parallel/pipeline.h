@@ -32,8 +32,8 @@ class Pipeline {
   /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
   /// this rank's whole step: strands take turns there as on a device. `followers` hear of every entry. Returns
   /// how many waits for groups were hidden.
-  Strands::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-                     Arena& arena, std::span<TableFollower* const> followers = {}) const;
+  Strands::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options, Arena& arena,
+                     std::span<TableFollower* const> followers = {}) const;
 
  private:
   const Decoder& decoder_;

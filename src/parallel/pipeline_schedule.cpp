@@ -153,7 +153,8 @@ PipelineSchedule make_forward_schedule(PipelineShape shape) {
   shape.group = std::max(shape.stages, shape.micro_batches);
   PipelineSchedule schedule{shape, {}};
   std::vector<ScheduleEntry> rows;
-  for (const auto& [micro_batch, chunk] : chunk_order(shape)) rows.push_back({{WorkKind::forward, micro_batch, chunk}});
+  for (const auto& [micro_batch, chunk] : chunk_order(shape))
+    rows.push_back({{WorkKind::forward, micro_batch, chunk}});
   schedule.ranks.assign(static_cast<size_t>(shape.stages), rows);
   return schedule;
 }

@@ -21,12 +21,18 @@ double square_sum(const Tensor& t) {
 }  // namespace
 
 RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options)
-    : grid_(grid), rank_(rank), options_(options), batch_rank_(grid.index(GridAxis::dp, rank)), batch_ranks_(grid.size(GridAxis::dp)) {
+    : grid_(grid),
+      rank_(rank),
+      options_(options),
+      batch_rank_(grid.index(GridAxis::dp, rank)),
+      batch_ranks_(grid.size(GridAxis::dp)) {
   const bool same_rows = grid.size(GridAxis::tp) > 1 && !options.sequence_parallel;
   if (same_rows && grid.size(GridAxis::etp) != grid.size(GridAxis::tp))
     throw Error(fmt::format("grid {}: the ranks of an expert group must hold different tokens", grid.str()),
                 "leave etp as tp, or turn sequence parallelism on");
-  const auto group = [&](const char* name, std::initializer_list<GridAxis> axes) { return make(name, grid.group(axes, rank)); };
+  const auto group = [&](const char* name, std::initializer_list<GridAxis> axes) {
+    return make(name, grid.group(axes, rank));
+  };
   std::vector<int> all(static_cast<size_t>(grid.ranks()));
   std::iota(all.begin(), all.end(), 0);
   world_ = make("world", all);
@@ -51,15 +57,19 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
 }
 
 Communicator* RankGroups::slicers(ShardAxis axis) const {
-  Communicator* group = axis == ShardAxis::tensor ? tensor_.get() : axis == ShardAxis::expert_tensor ? expert_tensor_.get() : nullptr;
+  Communicator* group = axis == ShardAxis::tensor          ? tensor_.get()
+                        : axis == ShardAxis::expert_tensor ? expert_tensor_.get()
+                                                           : nullptr;
   return group != nullptr && group->size() > 1 ? group : nullptr;
 }
 
 void RankGroups::divide_context(const GroupMaker& make) {
-  const int all = context_->size(), size = options_.context == ContextForm::heads ? all : options_.context_inner;
+  const int all = context_->size(),
+            size = options_.context == ContextForm::heads ? all : options_.context_inner;
   if (size < 1 || all % size != 0)
-    throw Error(fmt::format("{} context ranks do not divide into groups of {} that exchange heads", all, size),
-                "choose a number that divides the context ranks");
+    throw Error(
+        fmt::format("{} context ranks do not divide into groups of {} that exchange heads", all, size),
+        "choose a number that divides the context ranks");
   const std::vector<int> members = grid_.group({GridAxis::cp}, rank_);
   std::vector<int> inner, outer;
   for (int i = 0; i < all; ++i) {
@@ -72,7 +82,8 @@ void RankGroups::divide_context(const GroupMaker& make) {
 
 void RankGroups::divide_into_nodes(const std::vector<int>& expert_ranks, const GroupMaker& make) {
   if (options_.node_ranks <= 0)
-    throw Error("a hierarchical dispatch must know which ranks share a node", "set the number of ranks of a node");
+    throw Error("a hierarchical dispatch must know which ranks share a node",
+                "set the number of ranks of a node");
   std::map<int, std::vector<int>> nodes;
   for (const int r : expert_ranks) nodes[r / options_.node_ranks].push_back(r);
   const std::vector<int>& mine = nodes.at(rank_ / options_.node_ranks);
@@ -80,9 +91,11 @@ void RankGroups::divide_into_nodes(const std::vector<int>& expert_ranks, const G
   std::vector<int> across;
   for (const auto& [node, ranks] : nodes) {
     if (const size_t first = nodes.begin()->second.size(); ranks.size() != first)
-      throw Error(fmt::format("grid {} on nodes of {} ranks: an expert group has {} ranks on one node and {} on another", grid_.str(),
-                              options_.node_ranks, first, ranks.size()),
-                  "choose expert groups that have equally many ranks on each node, or another form of dispatch");
+      throw Error(
+          fmt::format(
+              "grid {} on nodes of {} ranks: an expert group has {} ranks on one node and {} on another",
+              grid_.str(), options_.node_ranks, first, ranks.size()),
+          "choose expert groups that have equally many ranks on each node, or another form of dispatch");
     if (place < ranks.size()) across.push_back(ranks[place]);
   }
   expert_across_ = make("expert across nodes", across);
@@ -93,12 +106,14 @@ void RankGroups::make_shares(const GroupMaker& make) {
   const ShardOptions& o = options_.shards;
   if (o.level == ShardLevel::none) {
     sharers_ = self_communicator("sharers"), copies_ = self_communicator("share copies");
-    expert_sharers_ = self_communicator("expert sharers"), expert_copies_ = self_communicator("expert share copies");
+    expert_sharers_ = self_communicator("expert sharers"),
+    expert_copies_ = self_communicator("expert share copies");
   } else {
     const int data = data_->size(), ranks = o.ranks > 0 ? o.ranks : data;
     if (data % ranks != 0)
-      throw Error(fmt::format("{} data ranks do not divide into copies of {} that share everything out", data, ranks),
-                  "choose a number of sharing ranks that divides the data ranks, or 0 for all of them");
+      throw Error(
+          fmt::format("{} data ranks do not divide into copies of {} that share everything out", data, ranks),
+          "choose a number of sharing ranks that divides the data ranks, or 0 for all of them");
     const auto copy_of = [&](int r) {
       return (grid_.index(GridAxis::dp, r) * grid_.size(GridAxis::cp) + grid_.index(GridAxis::cp, r)) / ranks;
     };
@@ -115,11 +130,12 @@ void RankGroups::make_shares(const GroupMaker& make) {
     std::tie(sharers_, copies_) = divide(grid_.group({GridAxis::dp, GridAxis::cp}, rank_), "share");
     std::tie(expert_sharers_, expert_copies_) = divide(grid_.group({GridAxis::edp}, rank_), "expert share");
   }
-  placement_.sharing = {sharers_->size(), sharers_->rank(), expert_sharers_->size(), expert_sharers_->rank(), o.units,
-                        o.bucket_bytes,   o.whole_tensors, o.level};
+  placement_.sharing = {sharers_->size(), sharers_->rank(), expert_sharers_->size(), expert_sharers_->rank(),
+                        o.units,          o.bucket_bytes,   o.whole_tensors,         o.level};
 }
 
-double gradient_square_sum(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients) {
+double gradient_square_sum(const RankGroups& groups, const ParameterTable& table,
+                           const GradientBuffer& gradients) {
   double sums[3] = {0, 0, 0};  // by ShardAxis; experts are cut over both axes of their group
   for (int i = 0; i < table.size(); ++i)
     sums[static_cast<int>(table[i].shard.axis)] += square_sum(gradients.gradient(i));

@@ -11,7 +11,8 @@
 namespace ingot {
 
 /// Makes this rank's end of a named group over world ranks: World::group.
-using GroupMaker = std::function<std::unique_ptr<Communicator>(std::string name, const std::vector<int>& members)>;
+using GroupMaker =
+    std::function<std::unique_ptr<Communicator>(std::string name, const std::vector<int>& members)>;
 
 /// What the ranks that hold the same parameters share out.
 struct ShardOptions {
@@ -28,7 +29,8 @@ struct RankOptions {
   DispatchKind dispatch = DispatchKind::all_to_all;
   ReceiveBound receive = {};
   bool bf16_dispatch = false;  ///< see Context
-  int node_ranks = 0;  ///< of the world's ranks this many in a row share a node; needed for a hierarchical dispatch
+  int node_ranks =
+      0;  ///< of the world's ranks this many in a row share a node; needed for a hierarchical dispatch
   ContextForm context = ContextForm::heads;
   int context_inner = 1;  ///< in the other forms: neighbours that exchange heads
   ShardOptions shards = {};
@@ -52,11 +54,15 @@ class RankGroups {
   int batch_ranks() const { return batch_ranks_; }
   const RankOptions& options() const { return options_; }
   Communicator& world() const { return *world_; }
-  Communicator& data() const { return *data_; }      ///< ranks with other targets: what sums of losses go over
-  Communicator& tokens() const { return *tokens_; }  ///< ranks whose routers see other tokens: what sums of counts go over
+  Communicator& data() const { return *data_; }  ///< ranks with other targets: what sums of losses go over
+  Communicator& tokens() const {
+    return *tokens_;
+  }  ///< ranks whose routers see other tokens: what sums of counts go over
   Communicator& tensor() const { return *tensor_; }
   Communicator& context() const { return *context_; }  ///< ranks that share each sequence
-  Communicator& context_inner() const { return *context_inner_; }  ///< see Context; in the form heads: all of them
+  Communicator& context_inner() const {
+    return *context_inner_;
+  }                                                  ///< see Context; in the form heads: all of them
   Communicator& expert() const { return *expert_; }  ///< see Context::expert
   /// Of a hierarchical dispatch only: see Context.
   Communicator& expert_across() const { return *expert_across_; }
@@ -65,10 +71,16 @@ class RankGroups {
   /// The ranks that have slices of one matrix which is cut over an axis; nullptr: this rank has whole matrices of it.
   Communicator* slicers(ShardAxis axis) const;
   /// The ranks that hold the same parameters of a group of the flat layout.
-  Communicator& replicas(FlatGroup group) const { return group == FlatGroup::experts ? *expert_data_ : *data_; }
+  Communicator& replicas(FlatGroup group) const {
+    return group == FlatGroup::experts ? *expert_data_ : *data_;
+  }
   /// Those of them that share one copy out, and those of the other copies that have the same share as this rank.
-  Communicator& sharers(FlatGroup group) const { return group == FlatGroup::experts ? *expert_sharers_ : *sharers_; }
-  Communicator& share_copies(FlatGroup group) const { return group == FlatGroup::experts ? *expert_copies_ : *copies_; }
+  Communicator& sharers(FlatGroup group) const {
+    return group == FlatGroup::experts ? *expert_sharers_ : *sharers_;
+  }
+  Communicator& share_copies(FlatGroup group) const {
+    return group == FlatGroup::experts ? *expert_copies_ : *copies_;
+  }
   /// Lets a forward pass communicate. Context ranks also need Context::context_rows, which follow from the batch.
   void join(Context& c) const {
     c.tensor = tensor_.get();
@@ -95,12 +107,14 @@ class RankGroups {
   RankOptions options_;
   int batch_rank_, batch_ranks_;
   Placement placement_;
-  std::unique_ptr<Communicator> world_, data_, tokens_, tensor_, context_, expert_, expert_tensor_, expert_data_;
+  std::unique_ptr<Communicator> world_, data_, tokens_, tensor_, context_, expert_, expert_tensor_,
+      expert_data_;
   std::unique_ptr<Communicator> context_inner_, context_outer_, expert_across_, expert_inside_;
   std::unique_ptr<Communicator> sharers_, copies_, expert_sharers_, expert_copies_;
 };
 
 /// Sum of squares of the whole model's reduced gradient, the same on all ranks: each element counts once.
-double gradient_square_sum(const RankGroups& groups, const ParameterTable& table, const GradientBuffer& gradients);
+double gradient_square_sum(const RankGroups& groups, const ParameterTable& table,
+                           const GradientBuffer& gradients);
 
 }  // namespace ingot

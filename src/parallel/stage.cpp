@@ -7,10 +7,14 @@ namespace ingot {
 namespace {
 
 /// Modules of multi-token prediction run in training only.
-int64_t depths_of(const ModelConfig& model, const TapeOptions& tape) { return tape.record ? model.mtp.depths : 0; }
+int64_t depths_of(const ModelConfig& model, const TapeOptions& tape) {
+  return tape.record ? model.mtp.depths : 0;
+}
 
 /// Which module computes a depth from 1 on.
-int64_t module_of(const MtpConfig& mtp, int64_t depth) { return mtp.shared ? 0 : depth - 1; }
+int64_t module_of(const MtpConfig& mtp, int64_t depth) {
+  return mtp.shared ? 0 : depth - 1;
+}
 
 /// Whether a stage computes the hidden states that predict `depth` tokens further on than the next.
 bool computes(const StageParts& parts, const MtpConfig& mtp, int64_t depth) {
@@ -34,7 +38,8 @@ Cut cut_behind(const StageParts& parts, const ModelConfig& model, const TapeOpti
   return {parts.first_layer + parts.layers, parts.first_module + parts.modules, depths_of(model, tape)};
 }
 
-Stream run_stage(const Decoder& decoder, const StageParts& parts, const std::vector<Value>& received, StageStep& step) {
+Stream run_stage(const Decoder& decoder, const StageParts& parts, const std::vector<Value>& received,
+                 StageStep& step) {
   Context& c = step.context();
   const ModelConfig& model = decoder.config();
   const TapeOptions& tape = c.tape.options();
@@ -45,7 +50,8 @@ Stream run_stage(const Decoder& decoder, const StageParts& parts, const std::vec
   for (int64_t depth = 0; depth <= depths_of(model, tape); ++depth) {
     if (!computes(parts, model.mtp, depth)) {
       if (!parts.loss) continue;
-      c.tape.begin_segment("head", static_cast<int>(depth == 0 ? -1 : model.layers + module_of(model.mtp, depth)));
+      c.tape.begin_segment("head",
+                           static_cast<int>(depth == 0 ? -1 : model.layers + module_of(model.mtp, depth)));
     } else if (depth == 0) {
       decoder.finish(c, s);
     } else {

@@ -26,7 +26,8 @@ Cut cut_before(const StageParts& parts, const ModelConfig& model, const TapeOpti
 Cut cut_behind(const StageParts& parts, const ModelConfig& model, const TapeOptions& tape);
 
 /// Forward of a stage. `received`: what is alive before it, unless it embeds. Returns the stream behind it.
-Stream run_stage(const Decoder& decoder, const StageParts& parts, const std::vector<Value>& received, StageStep& step);
+Stream run_stage(const Decoder& decoder, const StageParts& parts, const std::vector<Value>& received,
+                 StageStep& step);
 /// Forward of a whole model.
 void run_model(const Decoder& decoder, StageStep& step);
 

@@ -14,7 +14,9 @@ thread_local int strand = 0;
 
 }  // namespace
 
-int Strands::current() { return strand; }
+int Strands::current() {
+  return strand;
+}
 
 class Strands::HandingOver final : public Communicator {
  public:

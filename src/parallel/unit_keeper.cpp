@@ -7,7 +7,8 @@
 
 namespace ingot {
 
-UnitKeeper::UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory, const PipelineGroups* pipe)
+UnitKeeper::UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
+                       const PipelineGroups* pipe)
     : groups_(groups), weights_(weights), memory_(memory), pipe_(pipe), passes_(1) {
   const std::vector<FlatUnit>& units = weights.layout().units;
   for (size_t u = 0; u < units.size(); ++u)
@@ -47,7 +48,8 @@ std::vector<int64_t> UnitKeeper::route_of(const Work& work) const {
   if (pipe_ == nullptr || work.kind == WorkKind::backward_weight) return route;
   const bool forward = work.kind == WorkKind::forward;
   for (const int64_t part : parts_of(pipe_->layout().at(pipe_->stage(), work.chunk)))
-    if (units_.count(depth_of_part(part)) > 0 && (forward || read_again(depth_of_part(part)))) route.push_back(depth_of_part(part));
+    if (units_.count(depth_of_part(part)) > 0 && (forward || read_again(depth_of_part(part))))
+      route.push_back(depth_of_part(part));
   if (!forward) std::reverse(route.begin(), route.end());
   return route;
 }
@@ -65,12 +67,15 @@ void UnitKeeper::begins(std::span<const ScheduleEntry> entries) {
     const std::vector<Pass> to_come = passes_of(later);
     if (to_come.front().route.empty() && to_come.back().route.empty()) continue;
     for (size_t strand = 0; strand < passes_.size(); ++strand)
-      if (const Pass& p = to_come[std::min(strand, to_come.size() - 1)]; !p.route.empty()) passes_[strand].then = p.route.front();
+      if (const Pass& p = to_come[std::min(strand, to_come.size() - 1)]; !p.route.empty())
+        passes_[strand].then = p.route.front();
     return;
   }
 }
 
-void UnitKeeper::ended(const ScheduleEntry&) { passes_.assign(1, {}); }
+void UnitKeeper::ended(const ScheduleEntry&) {
+  passes_.assign(1, {});
+}
 
 /// An op of another part reads: that part comes, the next one starts, and what no strand wants goes.
 void UnitKeeper::enter(Pass& pass, int64_t part) {
@@ -87,7 +92,8 @@ void UnitKeeper::enter(Pass& pass, int64_t part) {
 
 /// What is out of its turn, as a matrix that several layers read, takes the place of the part before.
 void UnitKeeper::follow(Pass& pass, int64_t part) const {
-  const auto at = std::find(pass.route.begin() + static_cast<std::ptrdiff_t>(pass.met), pass.route.end(), part);
+  const auto at =
+      std::find(pass.route.begin() + static_cast<std::ptrdiff_t>(pass.met), pass.route.end(), part);
   pass.before = at == pass.route.end() ? part : pass.now;
   if (at == pass.route.end()) return;
   pass.now = part;
@@ -106,7 +112,9 @@ void UnitKeeper::wander(Pass& pass, int64_t part) const {
   if (!forward && here != units_.begin()) pass.next = std::prev(here)->first;
 }
 
-bool UnitKeeper::wants(const Pass& pass, int64_t part) { return part == pass.now || part == pass.before || part == pass.next; }
+bool UnitKeeper::wants(const Pass& pass, int64_t part) {
+  return part == pass.now || part == pass.before || part == pass.next;
+}
 
 int64_t UnitKeeper::bytes_of(const Pass& pass) const {
   int64_t bytes = 0;
@@ -148,8 +156,8 @@ void UnitKeeper::release_all() {
   passes_.assign(1, {});
 }
 
-UnitKeeper::Plan UnitKeeper::plan(const RankGroups& groups, const WeightSet& weights, const PipelineGroups& pipe,
-                                  std::span<const ScheduleEntry> table) {
+UnitKeeper::Plan UnitKeeper::plan(const RankGroups& groups, const WeightSet& weights,
+                                  const PipelineGroups& pipe, std::span<const ScheduleEntry> table) {
   UnitKeeper paper(groups, weights, nullptr, &pipe);
   int64_t merged = 0;
   for (size_t i = 0; i < table.size(); ++i) {

@@ -36,9 +36,11 @@ class UnitKeeper final : public ParameterKeeper, public TableFollower {
   /// Before weights change: all units are released. Waits for what is on its way.
   void release_all();
 
-  const std::vector<int64_t>& gathers() const { return gathers_; }  ///< by unit: how often it was brought so far
-  int64_t prefetched() const { return prefetched_; }                ///< of all of them, ahead of need
-  int64_t peak_bytes() const { return peak_bytes_; }                ///< of other ranks' weights that were here at once
+  const std::vector<int64_t>& gathers() const {
+    return gathers_;
+  }                                                   ///< by unit: how often it was brought so far
+  int64_t prefetched() const { return prefetched_; }  ///< of all of them, ahead of need
+  int64_t peak_bytes() const { return peak_bytes_; }  ///< of other ranks' weights that were here at once
 
   /// What a table takes, without memory and messages. Exact where every part of a chunk is read in its turn and strands
   /// do not hand over; else peak_bytes is what their parts have together.
@@ -53,12 +55,13 @@ class UnitKeeper final : public ParameterKeeper, public TableFollower {
   enum class State : uint8_t { away, coming, here };
   /// What one strand reads.
   struct Pass {
-    std::vector<int64_t> route = {};  ///< the parts, as it will meet them; empty: not known
-    size_t met = 0;                   ///< of them
+    std::vector<int64_t> route = {};   ///< the parts, as it will meet them; empty: not known
+    size_t met = 0;                    ///< of them
     std::optional<int64_t> then = {};  ///< where the pass to come begins
     std::optional<int64_t> now = {}, before = {}, next = {};
   };
-  UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory, const PipelineGroups* pipe);
+  UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
+             const PipelineGroups* pipe);
   bool read_again(int64_t part) const;
   std::vector<int64_t> route_of(const Work& work) const;
   /// By strand.

@@ -244,7 +244,8 @@ std::string checkpoint_table(const Rows& rows) {
   std::string body;
   for (const MetricRow& row : rows) {
     if (const double* seconds = row.scalar("checkpoint/seconds"))
-      body += fmt::format("<tr><td>{}</td><td>{}</td></tr>", group_digits(row.step - 1), format_seconds(*seconds));
+      body += fmt::format("<tr><td>{}</td><td>{}</td></tr>", group_digits(row.step - 1),
+                          format_seconds(*seconds));
   }
   if (body.empty()) return "";
   return "<div class=card><figcaption><b>Checkpoints</b></figcaption><table "
@@ -354,10 +355,12 @@ std::string render_report(const ReportData& data) {
   return render_page(name, facts, text_of("build", "ingot"), body);
 }
 
-std::string render_page(const std::string& title, const std::string& facts, const std::string& version, const std::string& body) {
+std::string render_page(const std::string& title, const std::string& facts, const std::string& version,
+                        const std::string& body) {
   return "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport "
          "content='width=device-width, initial-scale=1'><title>" +
-         escape_html(title) + " · Ingot</title><style>" + kReportStyle + heat_style() + "</style></head><body><main>" +
+         escape_html(title) + " · Ingot</title><style>" + kReportStyle + heat_style() +
+         "</style></head><body><main>" +
          fmt::format("<header><h1>{}</h1><p>{}</p><p class=brand>Ingot {}</p></header>", escape_html(title),
                      escape_html(facts), escape_html(version)) +
          body + "</main><script>" + kReportScript + "</script></body></html>\n";

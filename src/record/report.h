@@ -20,7 +20,8 @@ struct ReportData {
 std::string render_report(const ReportData& data);
 
 /// A page in the report's style: its head, then `body` (HTML). `version`: of the program.
-std::string render_page(const std::string& title, const std::string& facts, const std::string& version, const std::string& body);
+std::string render_page(const std::string& title, const std::string& facts, const std::string& version,
+                        const std::string& body);
 
 /// Reads the run folder and writes report.html into it, atomically. Errors name the file that is missing or
 /// damaged.

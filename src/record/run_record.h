@@ -20,7 +20,7 @@ inline constexpr const char* kMetrics = "metrics.jsonl";    ///< see metrics.h
 inline constexpr const char* kSamples = "samples.jsonl";    ///< see Sample
 inline constexpr const char* kEvents = "events";            ///< folder of TensorBoard files
 inline constexpr const char* kCheckpoints = "checkpoints";  ///< folder, one folder per checkpoint
-inline constexpr const char* kProfile = "profile.json";      ///< where someone put one: see profile_plots.h
+inline constexpr const char* kProfile = "profile.json";     ///< where someone put one: see profile_plots.h
 inline constexpr const char* kReport = "report.html";
 inline constexpr const char* kLogs = "logs";  ///< folder, rank-<r>.log of every rank where there are several
 }  // namespace run_files

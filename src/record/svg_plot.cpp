@@ -1,5 +1,4 @@
 // See svg_plot.h.
-#include "base/progress.h"
 #include "record/svg_plot.h"
 
 #include <fmt/core.h>
@@ -7,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "base/progress.h"
 
 namespace ingot {
 namespace {
@@ -171,7 +172,8 @@ std::string draw_axes(const LinePlot& plot, const Frame& frame) {
   out += fmt::format("<line class=axis x1={:.1f} x2={:.1f} y1={:.1f} y2={:.1f} />", frame.left,
                      frame.width - frame.right, bottom, bottom);
   if (!plot.bytes_x)
-    out += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=end>step</text>", frame.left - 8, bottom + 16);
+    out += fmt::format("<text class=tick x={:.1f} y={:.1f} text-anchor=end>step</text>", frame.left - 8,
+                       bottom + 16);
   return out;
 }
 
@@ -308,7 +310,8 @@ std::string draw(const LinePlot& plot) {
 }
 
 void add_point(LinePlot& plot, const std::string& line, double x, double y) {
-  auto found = std::find_if(plot.series.begin(), plot.series.end(), [&](const PlotSeries& s) { return s.name == line; });
+  auto found = std::find_if(plot.series.begin(), plot.series.end(),
+                            [&](const PlotSeries& s) { return s.name == line; });
   if (found == plot.series.end()) {
     PlotSeries fresh;
     fresh.name = line;

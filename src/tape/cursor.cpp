@@ -50,9 +50,11 @@ void Tape::backward_node(int32_t index) {
   }
   // Weight gradients fill the time until what the node reads has come.
   const auto awaited = [&](int32_t id) {
-    return id >= 0 && (slots_[static_cast<size_t>(id)].transfer >= 0 || slots_[static_cast<size_t>(id)].gradient_transfer >= 0);
+    return id >= 0 && (slots_[static_cast<size_t>(id)].transfer >= 0 ||
+                       slots_[static_cast<size_t>(id)].gradient_transfer >= 0);
   };
-  const bool waits = std::any_of(node.outputs.begin(), node.outputs.end(), awaited) || std::any_of(node.inputs.begin(), node.inputs.end(), awaited);
+  const bool waits = std::any_of(node.outputs.begin(), node.outputs.end(), awaited) ||
+                     std::any_of(node.inputs.begin(), node.inputs.end(), awaited);
   if (input_wanted && (overtakes_queue(node) || (waits && !options_.defer_weight_gradients))) drain();
   if (input_wanted) run_backward(index, Direction::backward_input);
   finish_node(index, Direction::backward_input);
@@ -101,7 +103,8 @@ void Tape::run_backward(int32_t index, Direction direction) {
   std::vector<GradSlot> d_in(node.inputs.size());
   std::vector<Tensor> written;
   for (size_t i = 0; i < in.size(); ++i)
-    if (node.inputs[i] >= 0 && (read_in >> i & 1u)) materialise(node.inputs[i]), in[i] = input_of(node.inputs[i]);
+    if (node.inputs[i] >= 0 && (read_in >> i & 1u))
+      materialise(node.inputs[i]), in[i] = input_of(node.inputs[i]);
   for (size_t i = 0; i < out.size(); ++i) {
     if (read_out >> i & 1u) materialise(node.outputs[i]), out[i] = arrived(node.outputs[i]);
     const Slot& v = slots_[static_cast<size_t>(node.outputs[i])];
@@ -110,7 +113,9 @@ void Tape::run_backward(int32_t index, Direction direction) {
   }
   for (size_t i = 0; i < d_in.size(); ++i) {
     const InputKind kind = op.inputs[i].kind;
-    if (node.inputs[i] < 0 || kind == InputKind::data || (kind == InputKind::weight) != weights || (early >> i & 1u)) continue;
+    if (node.inputs[i] < 0 || kind == InputKind::data || (kind == InputKind::weight) != weights ||
+        (early >> i & 1u))
+      continue;
     d_in[i] = gradient_slot(node.inputs[i]);
     if (d_in[i].wanted()) written.push_back(d_in[i].tensor);
   }
@@ -118,7 +123,9 @@ void Tape::run_backward(int32_t index, Direction direction) {
   // Into memory of somebody else, or on top of other contributions, a gradient comes at once.
   bool flies = op.transfers && !weights;
   for (size_t i = 0; i < d_in.size(); ++i)
-    if (d_in[i].wanted() && (d_in[i].accumulate || slots_[static_cast<size_t>(node.inputs[i])].parameter >= 0)) flies = false;
+    if (d_in[i].wanted() &&
+        (d_in[i].accumulate || slots_[static_cast<size_t>(node.inputs[i])].parameter >= 0))
+      flies = false;
   Pending pending;
   if (flies) call.pending = &pending;
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
@@ -149,7 +156,9 @@ void Tape::account(const Node& node, const OpCall& call, Direction direction, do
   const double end = monotonic_seconds();
   const bool forward = direction == Direction::forward, weights = direction == Direction::backward_weight;
   const OpCost cost = forward ? node.op->cost(call) : cost_of(node, call.d_in);
-  const double flops = forward ? cost.forward_flops : weights ? cost.backward_weight_flops : cost.backward_input_flops;
+  const double flops = forward   ? cost.forward_flops
+                       : weights ? cost.backward_weight_flops
+                                 : cost.backward_input_flops;
   const double wire_bytes = weights ? 0 : cost.wire_bytes[forward ? 0 : 1];
   if (options_.profile != nullptr) {
     OpProfile& p = (*options_.profile)[node.op->name];
@@ -159,9 +168,11 @@ void Tape::account(const Node& node, const OpCall& call, Direction direction, do
     p.wire_bytes += wire_bytes;
   }
   if (options_.observer == nullptr || options_.device != DeviceKind::cpu) return;
-  const double bytes = forward ? cost.bytes : weights && cost.weight_bytes > 0 ? cost.weight_bytes : touched_bytes(call);
-  options_.observer->ran({*node.op, segments_[static_cast<size_t>(node.segment)], direction, forward && in_backward_, begin, end, flops,
-                          bytes, wire_bytes, call});
+  const double bytes = forward                            ? cost.bytes
+                       : weights && cost.weight_bytes > 0 ? cost.weight_bytes
+                                                          : touched_bytes(call);
+  options_.observer->ran({*node.op, segments_[static_cast<size_t>(node.segment)], direction,
+                          forward && in_backward_, begin, end, flops, bytes, wire_bytes, call});
 }
 
 OpCost Tape::cost_of(const Node& node, std::span<const GradSlot> d_in) const {
@@ -252,7 +263,8 @@ void Tape::observe(int32_t index, Direction direction, std::span<const Tensor> t
   for (size_t i = 0; i < node.inputs.size() && next < tensors.size(); ++i) {
     const InputKind kind = node.op->inputs[i].kind;
     const bool weight = kind == InputKind::weight;
-    if (node.inputs[i] < 0 || kind == InputKind::data || weight != (direction == Direction::backward_weight)) continue;
+    if (node.inputs[i] < 0 || kind == InputKind::data || weight != (direction == Direction::backward_weight))
+      continue;
     if (early_slots(*node.op, node.attr.data()) >> i & 1u) continue;
     if (!slots_[static_cast<size_t>(node.inputs[i])].requires_grad) continue;
     options_.observer->tensor(tensor_name(index, ("d_" + std::string(node.op->inputs[i].name)).c_str()),
@@ -285,8 +297,8 @@ void Tape::check_finite(int32_t index, Direction direction, std::span<const Tens
                         : t.dtype() == DType::f64  ? first_bad<double>(t)
                                                    : -1;
     if (bad >= 0)
-      fail("the first value that is not finite comes from {} in {}: element {} of {}", tensor_name(index, "output"),
-           kDirections[static_cast<int>(direction)], bad, t.meta.str());
+      fail("the first value that is not finite comes from {} in {}: element {} of {}",
+           tensor_name(index, "output"), kDirections[static_cast<int>(direction)], bad, t.meta.str());
   }
 }
 

@@ -10,7 +10,9 @@
 
 namespace ingot {
 
-Value::Value(Tape* tape, int32_t id) : tape_(tape), id_(id) { ++tape_->slots_[static_cast<size_t>(id)].handles; }
+Value::Value(Tape* tape, int32_t id) : tape_(tape), id_(id) {
+  ++tape_->slots_[static_cast<size_t>(id)].handles;
+}
 Value::Value(const Value& o) : tape_(o.tape_), id_(o.id_) {
   if (tape_ != nullptr) ++tape_->slots_[static_cast<size_t>(id_)].handles;
 }
@@ -40,7 +42,8 @@ Tape::Tape(Arena& arena, TapeOptions options) : arena_(arena), options_(options)
 Tape::~Tape() {
   metrics_.clear();
   // While an exception passes, what is under way is withdrawn.
-  for (size_t i = 0; i < transfers_.size() && std::uncaught_exceptions() == 0; ++i) land_quietly(static_cast<int32_t>(i));
+  for (size_t i = 0; i < transfers_.size() && std::uncaught_exceptions() == 0; ++i)
+    land_quietly(static_cast<int32_t>(i));
   for (Slot& v : slots_) {
     forget_ticket(v);
     if (v.owned && (v.present || v.arriving)) arena_.release(v.block);
@@ -71,11 +74,14 @@ Tensor Tape::input_of(int32_t id) {
   return arrived(id);
 }
 
-void Tape::take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to, bool backward) {
+void Tape::take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to,
+                    bool backward) {
   const auto index = static_cast<int32_t>(transfers_.size());
-  for (const int32_t id : from) ++(backward ? slots_[static_cast<size_t>(id)].gradient_lent : slots_[static_cast<size_t>(id)].lent);
+  for (const int32_t id : from)
+    ++(backward ? slots_[static_cast<size_t>(id)].gradient_lent : slots_[static_cast<size_t>(id)].lent);
   for (const int32_t id : to)
-    (backward ? slots_[static_cast<size_t>(id)].gradient_transfer : slots_[static_cast<size_t>(id)].transfer) = index;
+    (backward ? slots_[static_cast<size_t>(id)].gradient_transfer
+              : slots_[static_cast<size_t>(id)].transfer) = index;
   transfers_.push_back({std::move(pending), node, backward, std::move(from), std::move(to)});
 }
 
@@ -97,7 +103,8 @@ void Tape::land(int32_t index) {
   }
   if (t.node >= 0 && watched()) {
     std::vector<Tensor> came;
-    for (const int32_t id : t.to) came.push_back(t.backward ? slots_[static_cast<size_t>(id)].gradient : tensor_of(id));
+    for (const int32_t id : t.to)
+      came.push_back(t.backward ? slots_[static_cast<size_t>(id)].gradient : tensor_of(id));
     observe(t.node, t.backward ? Direction::backward_input : Direction::forward, came);
   }
   for (const int32_t id : t.from) {
@@ -173,9 +180,11 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
   for (const Value& v : inputs) {
     const InputSlot& slot = op.inputs[i++];
     INGOT_CHECK(v.defined() || slot.optional, "op '{}': input '{}' is missing", op.name, slot.name);
-    INGOT_CHECK(!v.defined() || v.tape() == this, "op '{}': input '{}' lives on another tape", op.name, slot.name);
+    INGOT_CHECK(!v.defined() || v.tape() == this, "op '{}': input '{}' lives on another tape", op.name,
+                slot.name);
     node.inputs.push_back(v.id());
-    needs_gradient |= v.defined() && slot.kind != InputKind::data && slots_[static_cast<size_t>(v.id())].requires_grad;
+    needs_gradient |=
+        v.defined() && slot.kind != InputKind::data && slots_[static_cast<size_t>(v.id())].requires_grad;
   }
   const std::vector<Tensor> in = inputs_of(node);
   std::vector<TensorMeta> metas(op.outputs.size());
@@ -216,7 +225,8 @@ std::vector<Tensor> Tape::inputs_of(const Node& node) {
 }
 
 /// `again`: a repetition for backward.
-void Tape::run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool again) {
+void Tape::run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out,
+                       bool again) {
   if (!node.op->transfers) {
     const int32_t coming = coming_by_rows(node);
     return coming >= 0 ? execute_by_rows(node, in, out, coming) : execute(node, in, out, nullptr);
@@ -226,12 +236,15 @@ void Tape::run_forward(const Node& node, std::span<const Tensor> in, std::span<c
   std::vector<int32_t> from;
   for (const int32_t id : node.inputs)
     if (id >= 0) from.push_back(id);
-  take_off(std::move(pending), again ? -1 : static_cast<int32_t>(nodes_.size()), std::move(from), node.outputs, false);
-  if (node.op->own_row != nullptr) transfers_.back().own_row = node.op->own_row({node.attr.data(), in, out, {}, {}});
+  take_off(std::move(pending), again ? -1 : static_cast<int32_t>(nodes_.size()), std::move(from),
+           node.outputs, false);
+  if (node.op->own_row != nullptr)
+    transfers_.back().own_row = node.op->own_row({node.attr.data(), in, out, {}, {}});
 }
 
 /// The rows that this rank sends are there already; the others' arrive while their product is formed.
-void Tape::execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, int32_t transfer) {
+void Tape::execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out,
+                           int32_t transfer) {
   const Transfer& t = transfers_[static_cast<size_t>(transfer)];
   const Tensor own = tensor_of(t.from[0]);
   const int64_t begin = t.own_row, end = begin + own.dim(0), rows = in[0].dim(0);
@@ -248,7 +261,8 @@ void Tape::execute_by_rows(const Node& node, std::span<const Tensor> in, std::sp
   run(in[0].slice(end, rows), end, rows);
 }
 
-void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending) {
+void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out,
+                   Pending* pending) {
   const Op& op = *node.op;
   const std::vector<GradSlot> early = early_gradients(node);
   OpCall call{node.attr.data(), in, out, {}, early};
@@ -285,8 +299,9 @@ void Tape::record(Node node) {
     // Only now: an op that throws has outputs, but is on no tape.
     for (const int32_t id : outputs) slots_[static_cast<size_t>(id)].producer = index;
     hold_reads(node);
-    node.recipe_held = std::any_of(outputs.begin(), outputs.end(),
-                                   [&](int32_t id) { return slots_[static_cast<size_t>(id)].fate == SlotFate::recompute; });
+    node.recipe_held = std::any_of(outputs.begin(), outputs.end(), [&](int32_t id) {
+      return slots_[static_cast<size_t>(id)].fate == SlotFate::recompute;
+    });
     if (node.recipe_held)
       for (const int32_t id : recipe_of(node).inputs)
         if (id >= 0) hold(id);
@@ -340,7 +355,8 @@ void Tape::settle(int32_t id) {
   Node& producer = nodes_[static_cast<size_t>(v.producer)];
   if (!producer.recipe_held) return;
   const auto needed = [&](int32_t out) {
-    return out >= 0 && (slots_[static_cast<size_t>(out)].handles > 0 || slots_[static_cast<size_t>(out)].holds > 0);
+    return out >= 0 &&
+           (slots_[static_cast<size_t>(out)].handles > 0 || slots_[static_cast<size_t>(out)].holds > 0);
   };
   const std::vector<int32_t> outputs = recipe_of(producer).outputs;
   if (std::none_of(outputs.begin(), outputs.end(), needed)) release_recipe(producer);
@@ -357,8 +373,10 @@ void Tape::free_buffer(Slot& v) {
 }
 
 Node Tape::recipe_of(const Node& node) const {
-  const std::optional<OpRest> rest = node.op->rest != nullptr ? node.op->rest(node.attr.data()) : std::nullopt;
-  if (!rest || slots_[static_cast<size_t>(node.outputs[rest->output])].fate == SlotFate::recompute) return node;
+  const std::optional<OpRest> rest =
+      node.op->rest != nullptr ? node.op->rest(node.attr.data()) : std::nullopt;
+  if (!rest || slots_[static_cast<size_t>(node.outputs[rest->output])].fate == SlotFate::recompute)
+    return node;
   Node r{node.op, rest->attr, node.inputs, node.outputs, node.segment};
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (!(rest->others >> i & 1u)) r.inputs[i] = -1;
@@ -377,7 +395,8 @@ void Tape::materialise(int32_t id) {
   if (slots_[static_cast<size_t>(id)].away) fetch(id);
   if (slots_[static_cast<size_t>(id)].arriving) return arrive(slots_[static_cast<size_t>(id)]);
   const int32_t index = slots_[static_cast<size_t>(id)].producer;
-  INGOT_CHECK(index >= 0 && nodes_[static_cast<size_t>(index)].recipe_held, "value {} cannot be recomputed", id);
+  INGOT_CHECK(index >= 0 && nodes_[static_cast<size_t>(index)].recipe_held, "value {} cannot be recomputed",
+              id);
   const Node node = recipe_of(nodes_[static_cast<size_t>(index)]);
   for (const int32_t input : node.inputs)
     if (input >= 0) materialise(input);
@@ -402,8 +421,8 @@ void Tape::materialise(int32_t id) {
 
 void Tape::seed(const Value& value, const Tensor& cotangent) {
   Slot& v = slots_[static_cast<size_t>(value.id())];
-  INGOT_CHECK(cotangent.meta.shape == v.meta.shape && cotangent.dtype() == v.meta.dtype, "cotangent {} for a value {}",
-              cotangent.meta.str(), v.meta.str());
+  INGOT_CHECK(cotangent.meta.shape == v.meta.shape && cotangent.dtype() == v.meta.dtype,
+              "cotangent {} for a value {}", cotangent.meta.str(), v.meta.str());
   INGOT_CHECK(!v.gradient_written, "value {} has a cotangent already", value.id());
   v.gradient = cotangent;
   v.gradient_written = true;

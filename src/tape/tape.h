@@ -33,8 +33,9 @@ namespace ingot {
 
 /// A named run of nodes; the unit by which backward advances.
 struct Segment {
-  const char* name;  ///< "embed", "attention", "route", "dispatch", "experts", "combine", "mlp", "head", "stream"
-  int layer;         ///< -1 outside layers
+  const char*
+      name;   ///< "embed", "attention", "route", "dispatch", "experts", "combine", "mlp", "head", "stream"
+  int layer;  ///< -1 outside layers
   int32_t first_node;
   int32_t end_node;
 };
@@ -66,10 +67,10 @@ struct OpRun {
   const Op& op;
   const Segment& segment;
   Direction direction;
-  bool again;         ///< a repetition of forward for backward
-  double begin, end;  ///< by monotonic_seconds()
+  bool again;                       ///< a repetition of forward for backward
+  double begin, end;                ///< by monotonic_seconds()
   double flops, bytes, wire_bytes;  ///< OpCost; bytes that a backward pass reads and writes: touched_bytes()
-  const OpCall& call;  ///< as the kernel had it, scratch included
+  const OpCall& call;               ///< as the kernel had it, scratch included
 };
 
 /// Sees every execution: debug dumps, comparisons and profiles.
@@ -95,12 +96,12 @@ using TapeProfile = std::map<std::string, OpProfile>;
 
 struct TapeOptions {
   DeviceKind device = DeviceKind::cpu;
-  bool record = true;                     ///< false: inference, nothing is saved
-  bool defer_weight_gradients = false;    ///< queue backward_weight until drain()
-  bool check_finite = false;              ///< diagnosis: throw at the first op that makes a NaN or infinity
-  const SlotPolicy* policy = nullptr;     ///< nullptr: keep everything
-  OffloadTier* tier = nullptr;            ///< needed where the policy offloads on a device with memory
-  GradientSink* sink = nullptr;           ///< nullptr: no parameter gradients
+  bool record = true;                   ///< false: inference, nothing is saved
+  bool defer_weight_gradients = false;  ///< queue backward_weight until drain()
+  bool check_finite = false;            ///< diagnosis: throw at the first op that makes a NaN or infinity
+  const SlotPolicy* policy = nullptr;   ///< nullptr: keep everything
+  OffloadTier* tier = nullptr;          ///< needed where the policy offloads on a device with memory
+  GradientSink* sink = nullptr;         ///< nullptr: no parameter gradients
   TapeObserver* observer = nullptr;
   TapeProfile* profile = nullptr;
 };
@@ -170,8 +171,8 @@ class Tape {
     int32_t parameter = -1;
     ParameterKeeper* keeper = nullptr;
     int32_t handles = 0;
-    int32_t holds = 0;  ///< reads by backward and by recipes still to come
-    int32_t uses = 0;   ///< parameters: contributions still to come
+    int32_t holds = 0;   ///< reads by backward and by recipes still to come
+    int32_t uses = 0;    ///< parameters: contributions still to come
     int32_t queued = 0;  ///< parameters: contributions in the deferred queue
     bool owned = false, requires_grad = false, present = false;
     SlotFate fate = SlotFate::keep;
@@ -182,7 +183,8 @@ class Tape {
     int32_t fetch_round = -1;  ///< the last fetch_segment that came by
     Tensor gradient;
     Block gradient_block;
-    bool gradient_written = false, gradient_owned = false, gradient_done = false;  ///< done: released, but for being lent
+    bool gradient_written = false, gradient_owned = false,
+         gradient_done = false;                     ///< done: released, but for being lent
     int32_t transfer = -1, gradient_transfer = -1;  ///< that the value, or its gradient, arrives with
     int32_t lent = 0, gradient_lent = 0;            ///< transfers that send it
   };
@@ -197,21 +199,26 @@ class Tape {
   };
 
   Tensor tensor_of(int32_t id) const;
-  Tensor arrived(int32_t id);   ///< waits for it
-  Tensor input_of(int32_t id);  ///< for an op that reads it
+  Tensor arrived(int32_t id);                       ///< waits for it
+  Tensor input_of(int32_t id);                      ///< for an op that reads it
   std::vector<Tensor> inputs_of(const Node& node);  ///< for run_forward
-  int32_t coming_by_rows(const Node& node) const;   ///< the transfer that an op by rows need not wait for, or -1
+  int32_t coming_by_rows(
+      const Node& node) const;  ///< the transfer that an op by rows need not wait for, or -1
   int32_t add_value(const TensorMeta& meta);
   void allocate(Slot& v, const char* category);
   std::vector<GradSlot> early_gradients(const Node& node);  ///< for forward to write
   void run_forward(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool again);
   void execute(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, Pending* pending);
-  void execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, int32_t transfer);
-  bool watched() const { return (options_.observer != nullptr && options_.observer->wants_tensors()) || options_.check_finite; }
+  void execute_by_rows(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out,
+                       int32_t transfer);
+  bool watched() const {
+    return (options_.observer != nullptr && options_.observer->wants_tensors()) || options_.check_finite;
+  }
   bool timed() const { return options_.profile != nullptr || options_.observer != nullptr; }
   /// Tells profile and observer of an execution that began at `begin` and is over. `call`: its tensors.
   void account(const Node& node, const OpCall& call, Direction direction, double begin);
-  void take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to, bool backward);
+  void take_off(Pending pending, int32_t node, std::vector<int32_t> from, std::vector<int32_t> to,
+                bool backward);
   void land(int32_t transfer);
   void land_all();
   void land_quietly(int32_t transfer);  ///< where nothing may be thrown: failure_ is, at the next op
@@ -229,7 +236,8 @@ class Tape {
   void fetch(int32_t id);
   void arrive(Slot& v);
   void forget_ticket(Slot& v);
-  Node recipe_of(const Node& node) const;  ///< forms its outputs again (those that are not -1): itself, or its op's rest
+  Node recipe_of(
+      const Node& node) const;  ///< forms its outputs again (those that are not -1): itself, or its op's rest
   void release_recipe(Node& node);
   void materialise(int32_t id);
   void backward_node(int32_t index);

@@ -15,7 +15,8 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{1} << 21;
-constexpr int64_t kMapFrom = kHugePage;  // from here on: own mapping, zeroed by the system, huge pages asked for
+constexpr int64_t kMapFrom =
+    kHugePage;  // from here on: own mapping, zeroed by the system, huge pages asked for
 
 int64_t mapped_bytes(int64_t bytes) {
   return (bytes + kHugePage - 1) / kHugePage * kHugePage;
@@ -40,8 +41,9 @@ void* system_allocate(int64_t bytes) {
   if (bytes >= kMapFrom) {
     void* p = map_huge_pages(bytes);
     if (p == nullptr)
-      throw Error(fmt::format("out of memory: the system refused {:.1f} MiB", static_cast<double>(bytes) / 1048576),
-                  "use a smaller batch or model, or recompute more; `ingot run --plan` shows the predicted memory");
+      throw Error(
+          fmt::format("out of memory: the system refused {:.1f} MiB", static_cast<double>(bytes) / 1048576),
+          "use a smaller batch or model, or recompute more; `ingot run --plan` shows the predicted memory");
     return p;
   }
   void* p = std::aligned_alloc(64, static_cast<size_t>(bytes));
@@ -51,20 +53,26 @@ void* system_allocate(int64_t bytes) {
 
 void* reserve_addresses(int64_t bytes, int protection) {
   if (bytes == 0) return nullptr;
-  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) fail("the system has no {:.1f} GiB of addresses", static_cast<double>(bytes) / (1 << 30));
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), protection,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    fail("the system has no {:.1f} GiB of addresses", static_cast<double>(bytes) / (1 << 30));
   return p;
 }
 
 void system_release(void* p, int64_t bytes) {
   if (p == nullptr) return;
-  if (bytes >= kMapFrom) ::munmap(p, static_cast<size_t>(mapped_bytes(bytes)));
-  else std::free(p);
+  if (bytes >= kMapFrom)
+    ::munmap(p, static_cast<size_t>(mapped_bytes(bytes)));
+  else
+    std::free(p);
 }
 
 }  // namespace
 
-HeapArena::~HeapArena() { trim(); }
+HeapArena::~HeapArena() {
+  trim();
+}
 
 void HeapArena::trim() {
   for (auto& [bytes, blocks] : free_)
@@ -131,16 +139,20 @@ MemoryPlan plan_memory(const std::vector<BufferLife>& lives) {
   return plan;
 }
 
-PlannedArena::PlannedArena(MemoryPlan plan) : plan_(std::move(plan)), slab_(system_allocate(plan_.slab_bytes)) {}
+PlannedArena::PlannedArena(MemoryPlan plan)
+    : plan_(std::move(plan)), slab_(system_allocate(plan_.slab_bytes)) {}
 
-PlannedArena::~PlannedArena() { system_release(slab_, plan_.slab_bytes); }
+PlannedArena::~PlannedArena() {
+  system_release(slab_, plan_.slab_bytes);
+}
 
 Block PlannedArena::allocate(int64_t bytes, const char* category) {
   const int64_t size = round_up_block(bytes);
   const size_t n = next_++;
   if (n < plan_.bytes.size() && size <= plan_.bytes[n]) {
     count(size);
-    return {size == 0 ? nullptr : static_cast<char*>(slab_) + plan_.offsets[n], size, static_cast<int64_t>(n)};
+    return {size == 0 ? nullptr : static_cast<char*>(slab_) + plan_.offsets[n], size,
+            static_cast<int64_t>(n)};
   }
   ++misses_;  // a dynamic size beyond the plan: this one comes from the heap
   count(size);
@@ -163,15 +175,18 @@ Buffer::Buffer(int64_t bytes, Backing backing) : bytes_(round_up_block(bytes)), 
   if (backing != Backing::memory) {
     data_ = reserve_addresses(bytes_, backing == Backing::nothing ? PROT_NONE : PROT_READ | PROT_WRITE);
     // Huge pages would keep what lies beside a share in memory with it.
-    if (backing == Backing::sparse && data_ != nullptr) ::madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
+    if (backing == Backing::sparse && data_ != nullptr)
+      ::madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
     return;
   }
   data_ = system_allocate(bytes_);
   if (data_ != nullptr && bytes_ < kMapFrom) std::fill_n(static_cast<char*>(data_), bytes_, 0);
 }
 Buffer::~Buffer() {
-  if (backing_ == Backing::memory) system_release(data_, bytes_);
-  else if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes_));
+  if (backing_ == Backing::memory)
+    system_release(data_, bytes_);
+  else if (data_ != nullptr)
+    ::munmap(data_, static_cast<size_t>(bytes_));
 }
 Buffer::Buffer(Buffer&& o) noexcept
     : data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), backing_(o.backing_) {}
@@ -183,7 +198,8 @@ Buffer& Buffer::operator=(Buffer&& o) noexcept {
 }
 
 void Buffer::discard(int64_t begin, int64_t end) {
-  INGOT_CHECK(backing_ != Backing::memory && begin >= 0 && end <= bytes_, "[{}, {}) of {}", begin, end, bytes_);
+  INGOT_CHECK(backing_ != Backing::memory && begin >= 0 && end <= bytes_, "[{}, {}) of {}", begin, end,
+              bytes_);
   static const int64_t page = ::sysconf(_SC_PAGESIZE);  // mappings begin on one
   begin = (begin + page - 1) / page * page;
   end = end / page * page;

@@ -44,7 +44,9 @@ class Arena {
 };
 
 /// Rounds a request up to whole cache lines; every arena counts rounded bytes.
-constexpr int64_t round_up_block(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr int64_t round_up_block(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
 class HeapArena final : public Arena {
  public:

@@ -12,34 +12,50 @@ enum class DType : uint8_t { f32 = 0, bf16 = 1, f64 = 2, i32 = 3, i64 = 4, u8 = 
 constexpr int64_t size_of(DType t) {
   switch (t) {
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::f32:
     case DType::f32_as_bf16:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
-    case DType::u16: return 2;
-    case DType::u8: return 1;
+    case DType::u16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 constexpr const char* name_of(DType t) {
   switch (t) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f64: return "f64";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
-    case DType::u8: return "u8";
-    case DType::u16: return "u16";
-    case DType::f32_as_bf16: return "f32 as bf16";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f64:
+      return "f64";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::u8:
+      return "u8";
+    case DType::u16:
+      return "u16";
+    case DType::f32_as_bf16:
+      return "f32 as bf16";
   }
   return "?";
 }
 
-constexpr bool is_floating(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f64 || t == DType::f32_as_bf16; }
+constexpr bool is_floating(DType t) {
+  return t == DType::f32 || t == DType::bf16 || t == DType::f64 || t == DType::f32_as_bf16;
+}
 /// The type of the values that a reader sees.
-constexpr DType value_type(DType t) { return t == DType::f32_as_bf16 ? DType::bf16 : t; }
+constexpr DType value_type(DType t) {
+  return t == DType::f32_as_bf16 ? DType::bf16 : t;
+}
 
 /// bfloat16: the upper half of an IEEE float. Conversion from float rounds to nearest even; NaN stays NaN.
 struct bf16 {
@@ -49,7 +65,9 @@ struct bf16 {
 inline __attribute__((always_inline)) float to_float(bf16 x) {
   return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
 }
-inline __attribute__((always_inline)) float to_float(float x) { return x; }
+inline __attribute__((always_inline)) float to_float(float x) {
+  return x;
+}
 
 inline __attribute__((always_inline)) bf16 to_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
@@ -62,25 +80,43 @@ inline __attribute__((always_inline)) bf16 to_bf16(float x) {
 struct RoundedFloat {
   float value = 0;
 };
-inline __attribute__((always_inline)) float to_float(RoundedFloat x) { return to_float(to_bf16(x.value)); }
+inline __attribute__((always_inline)) float to_float(RoundedFloat x) {
+  return to_float(to_bf16(x.value));
+}
 
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> { static constexpr DType value = DType::f32; };
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
 template <>
-struct DTypeOf<double> { static constexpr DType value = DType::f64; };
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
 template <>
-struct DTypeOf<bf16> { static constexpr DType value = DType::bf16; };
+struct DTypeOf<bf16> {
+  static constexpr DType value = DType::bf16;
+};
 template <>
-struct DTypeOf<int32_t> { static constexpr DType value = DType::i32; };
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::i32;
+};
 template <>
-struct DTypeOf<int64_t> { static constexpr DType value = DType::i64; };
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::i64;
+};
 template <>
-struct DTypeOf<uint8_t> { static constexpr DType value = DType::u8; };
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::u8;
+};
 template <>
-struct DTypeOf<uint16_t> { static constexpr DType value = DType::u16; };
+struct DTypeOf<uint16_t> {
+  static constexpr DType value = DType::u16;
+};
 template <>
-struct DTypeOf<RoundedFloat> { static constexpr DType value = DType::f32_as_bf16; };
+struct DTypeOf<RoundedFloat> {
+  static constexpr DType value = DType::f32_as_bf16;
+};
 
 }  // namespace ingot

@@ -10,7 +10,8 @@ namespace {
 
 /// Advice for the whole pages of a size that lie in a tensor's memory.
 void advise(const Tensor& values, uintptr_t page, int advice) {
-  const auto begin = reinterpret_cast<uintptr_t>(values.data), end = begin + static_cast<uintptr_t>(values.bytes());
+  const auto begin = reinterpret_cast<uintptr_t>(values.data),
+             end = begin + static_cast<uintptr_t>(values.bytes());
   const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
 }

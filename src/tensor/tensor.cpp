@@ -9,11 +9,13 @@ std::string Shape::str() const {
   return text + "]";
 }
 
-std::string TensorMeta::str() const { return name_of(dtype) + shape.str(); }
+std::string TensorMeta::str() const {
+  return name_of(dtype) + shape.str();
+}
 
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
-  INGOT_CHECK(shape().rank() >= 1 && 0 <= begin && begin <= end && end <= dim(0), "[{}, {}) of {}", begin, end,
-              shape().str());
+  INGOT_CHECK(shape().rank() >= 1 && 0 <= begin && begin <= end && end <= dim(0), "[{}, {}) of {}", begin,
+              end, shape().str());
   Shape part{end - begin};
   for (int i = 1; i < shape().rank(); ++i) part.push_back(dim(i));
   const int64_t row_bytes = dim(0) == 0 ? 0 : bytes() / dim(0);

@@ -88,8 +88,9 @@ struct Tensor {
   /// Typed data; the dtype must match exactly. Null for an undefined tensor.
   template <class T>
   T* as() const {
-    INGOT_CHECK(data == nullptr || DTypeOf<std::remove_const_t<T>>::value == meta.dtype, "tensor is {}, asked as {}",
-                name_of(meta.dtype), name_of(DTypeOf<std::remove_const_t<T>>::value));
+    INGOT_CHECK(data == nullptr || DTypeOf<std::remove_const_t<T>>::value == meta.dtype,
+                "tensor is {}, asked as {}", name_of(meta.dtype),
+                name_of(DTypeOf<std::remove_const_t<T>>::value));
     return static_cast<T*>(data);
   }
   /// Rows [begin, end) of the first dimension, same memory.

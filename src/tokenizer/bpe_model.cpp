@@ -50,7 +50,8 @@ void BpeModel::add_merges(const TokenizerSpec& spec) {
         spec.vocabulary[static_cast<size_t>(left)] + spec.vocabulary[static_cast<size_t>(right)];
     const auto token = id_of.find(joined);
     if (token == id_of.end()) fail("model.merges[{}] makes '{}', which is not in model.vocab", rank, joined);
-    merges_[pair_key(left, right)] = {static_cast<int32_t>(rank), token->second};  // a pair named twice: the later rank counts
+    merges_[pair_key(left, right)] = {static_cast<int32_t>(rank),
+                                      token->second};  // a pair named twice: the later rank counts
   }
   byte_pairs_.resize(256 * 256);
   for (size_t left = 0; left < 256; ++left)
@@ -115,7 +116,8 @@ void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<i
   const size_t count = ids.size() - before;
   if (count > std::size(known.ids)) return;
   known.piece = key;
-  std::fill(std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), known.ids), std::end(known.ids), -1);
+  std::fill(std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), known.ids),
+            std::end(known.ids), -1);
 }
 
 void BpeModel::encode_anew(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {

@@ -69,7 +69,8 @@ class PieceCounter {
     return place;
   }
   void grow_short() {
-    const std::vector<Short> old = std::exchange(shorts_, std::vector<Short>(std::bit_ceil(short_count_ * 4 + 1024)));
+    const std::vector<Short> old =
+        std::exchange(shorts_, std::vector<Short>(std::bit_ceil(short_count_ * 4 + 1024)));
     for (const Short& s : old)
       if (s.count > 0) shorts_[place_of(s.piece)] = s;
   }

@@ -39,7 +39,8 @@ struct SourceConfig {
     v("documents", documents, "how a text file divides: whole_file, blank_line or marker");
     v("marker", marker, "text between documents, for documents = marker");
     v("field", field, "field of a .jsonl row that holds the text");
-    v("prompt_field", prompt_field, "field of a .jsonl row with text that comes first and is not learnt; empty: none");
+    v("prompt_field", prompt_field,
+      "field of a .jsonl row with text that comes first and is not learnt; empty: none");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
     v("weight", weight, "share in the mixture (relative); stages may override it");
@@ -57,11 +58,14 @@ struct DataConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the tokenizer and the token shards are kept; reused by later runs");
-    v("sampling", sampling, "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
+    v("sampling", sampling,
+      "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
     v("document_mask", document_mask, "attention and positions start anew at each document in a row");
-    v("drop_too_long", drop_too_long, "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
+    v("drop_too_long", drop_too_long,
+      "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
     v("end_of_text", end_of_text, "append the end-of-text token to every document");
-    v("end_of_text_first", end_of_text_first, "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
+    v("end_of_text_first", end_of_text_first,
+      "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
     v("sources", sources, "text sources");
   }
   /// How rows of a batch are presented.

@@ -10,8 +10,8 @@
 #include "checkpoint/safetensors.h"
 #include "ops/reference.h"
 #include "record/run_record.h"
-#include "train/stage_sampler.h"
 #include "train/memory_policy.h"
+#include "train/stage_sampler.h"
 #include "train/step.h"
 
 namespace ingot {
@@ -63,15 +63,18 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   Recipe recipe = given;
   const PreparedData data = prepare_data(fs, recipe);
   if (recipe.model.vocab == 0) recipe.model.vocab = data.vocab;
-  Model model(recipe.model, recipe.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16());
+  Model model(recipe.model,
+              recipe.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16());
   GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
   std::optional<StageSampler> sampler;
   int64_t step = 0;
-  if (const auto reader = CheckpointReader::open_newest(fs, recipe.run.folder + "/" + run_files::kCheckpoints)) {
+  if (const auto reader =
+          CheckpointReader::open_newest(fs, recipe.run.folder + "/" + run_files::kCheckpoints)) {
     load_model(*reader, model);
     step = reader->step();
     if (step >= recipe.total_steps())
-      throw Error(fmt::format("the run in '{}' is finished at step {}: there is no next step", recipe.run.folder, step),
+      throw Error(fmt::format("the run in '{}' is finished at step {}: there is no next step",
+                              recipe.run.folder, step),
                   "name another --run.folder for the first step of a new run, or add steps");
     sampler.emplace(recipe, data, *reader);
     if (step >= sampler->end_step()) sampler->advance();
@@ -93,12 +96,15 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   recorder.write(fs, path);
 }
 
-DumpComparison compare_dumps(FileSystem& fs, const std::string& left_path, const std::string& right_path, double tolerance) {
+DumpComparison compare_dumps(FileSystem& fs, const std::string& left_path, const std::string& right_path,
+                             double tolerance) {
   const SafetensorsFile left(fs, left_path), right(fs, right_path);
   const auto order = left.metadata().find("order");
-  const auto names = order == left.metadata().end() ? nlohmann::json() : nlohmann::json::parse(order->second, nullptr, false);
+  const auto names = order == left.metadata().end() ? nlohmann::json()
+                                                    : nlohmann::json::parse(order->second, nullptr, false);
   if (!names.is_array())
-    throw Error(fmt::format("'{}' is no dump: it has no order of execution", left_path), "make dumps with `ingot debug dump`");
+    throw Error(fmt::format("'{}' is no dump: it has no order of execution", left_path),
+                "make dumps with `ingot debug dump`");
   DumpComparison c;
   size_t compared = 0;
   for (const auto& item : names) {
@@ -107,7 +113,8 @@ DumpComparison compare_dumps(FileSystem& fs, const std::string& left_path, const
     if (l == nullptr) fail("'{}': tensor '{}' is listed but missing", left_path, name);
     if (r == nullptr || r->str() != l->str()) {
       c.first = name;
-      c.text = fmt::format("{}: {} on the left, {} on the right\n", name, l->str(), r == nullptr ? "missing" : r->str());
+      c.text = fmt::format("{}: {} on the left, {} on the right\n", name, l->str(),
+                           r == nullptr ? "missing" : r->str());
       return c;
     }
     ++compared;
@@ -123,12 +130,15 @@ DumpComparison compare_dumps(FileSystem& fs, const std::string& left_path, const
     }
     if (tolerance > 0 && worst / scale <= tolerance) continue;
     c.first = name;
-    c.text = fmt::format("first difference: {} {}\n  {} of {} elements differ; largest at {}: {} and {} (relative {:.3g})\n", name,
-                         l->str(), different, a.size(), where, a.empty() ? 0 : a[where], a.empty() ? 0 : b[where], worst / scale);
+    c.text = fmt::format(
+        "first difference: {} {}\n  {} of {} elements differ; largest at {}: {} and {} (relative {:.3g})\n",
+        name, l->str(), different, a.size(), where, a.empty() ? 0 : a[where], a.empty() ? 0 : b[where],
+        worst / scale);
     return c;
   }
   c.equal = true;
-  c.text = fmt::format("{} tensors are equal{}\n", compared, tolerance > 0 ? fmt::format(" within {}", tolerance) : " bit for bit");
+  c.text = fmt::format("{} tensors are equal{}\n", compared,
+                       tolerance > 0 ? fmt::format(" within {}", tolerance) : " bit for bit");
   return c;
 }
 

@@ -20,6 +20,7 @@ struct DumpComparison {
 };
 
 /// tolerance 0: bits must agree; else max |difference| / max |left| per tensor.
-DumpComparison compare_dumps(FileSystem& fs, const std::string& left, const std::string& right, double tolerance);
+DumpComparison compare_dumps(FileSystem& fs, const std::string& left, const std::string& right,
+                             double tolerance);
 
 }  // namespace ingot

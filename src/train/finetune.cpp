@@ -19,7 +19,8 @@ constexpr int64_t kDefaultSequence = 1024;
 constexpr int64_t kFewDocuments = 200;  // 5 % of fewer could be none
 
 /// The fields of the first row's text and prompt, where the options do not name them.
-data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFile>& files, const FinetuneOptions& o) {
+data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFile>& files,
+                               const FinetuneOptions& o) {
   data::SourceOptions fields{.field = o.field.empty() ? "text" : o.field, .prompt_field = o.prompt_field};
   if (!o.field.empty() || files.empty() || !files.front().json_lines) return fields;
   const auto map = fs.map(files.front().path);
@@ -34,12 +35,14 @@ data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFil
   for (const char* other : {"messages", "chosen"})
     if (row.contains(other))
       throw Error(fmt::format("'{}' has rows with '{}' and no 'text'", files.front().path, other),
-                  "finetune learns \"text\", or of \"prompt\" and \"completion\" the completion: write each example so, or name its "
+                  "finetune learns \"text\", or of \"prompt\" and \"completion\" the completion: write each "
+                  "example so, or name its "
                   "fields with --field and --prompt-field");
   return fields;
 }
 
-int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& files, const data::SourceOptions& fields) {
+int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& files,
+                        const data::SourceOptions& fields) {
   data::DocumentReader reader(fs, files, fields);
   std::string_view document;
   int64_t n = 0;
@@ -50,7 +53,8 @@ int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& fil
 /// Sequences of one pass over the training text: packed rows, or a share of the token stream.
 double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::TokenSplit>& split) {
   const int64_t sequence = r.stages.front().sequence;
-  if (r.data.sampling != SampleChoice::best_fit) return static_cast<double>(split->tokens()) / static_cast<double>(sequence);
+  if (r.data.sampling != SampleChoice::best_fit)
+    return static_cast<double>(split->tokens()) / static_cast<double>(sequence);
   data::SamplerOptions o;
   o.sequence_length = sequence;
   o.mode = data::SampleMode::best_fit;
@@ -83,7 +87,8 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   r.model = m.config;
   if (o.lora.rank > 0 && m.config.lora.rank > 0)
     throw Error(fmt::format("'{}' has adapters already", m.reader.path()),
-                "without --lora they are trained on; for new ones merge these first: ingot export, then ingot import");
+                "without --lora they are trained on; for new ones merge these first: ingot export, then "
+                "ingot import");
   if (o.lora.rank > 0) r.model.lora = o.lora;
   r.optimizer.freeze = o.freeze;
   r.tokenizer.path = !o.tokenizer.empty() ? o.tokenizer : m.tokenizer_folder;
@@ -118,7 +123,8 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   if (!knows(tokenizer, r.samples.prompts.front())) r.samples.prompts.clear();
   read_config(to_node(r), Recipe{});  // complains before any work
   const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r).sources.front().train());
-  stage.batch = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(rows)), 1, o.batch);  // no more rows than there are
+  stage.batch =
+      std::clamp<int64_t>(static_cast<int64_t>(std::ceil(rows)), 1, o.batch);  // no more rows than there are
   stage.steps = std::max<int64_t>(1, std::llround(rows / static_cast<double>(stage.batch)));
   stage.warmup = stage.steps / 30;
   r.evaluation.every = std::max<int64_t>(1, stage.steps / 10);

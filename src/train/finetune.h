@@ -10,18 +10,21 @@
 namespace ingot {
 
 struct FinetuneOptions {
-  std::string data;       ///< text, .jsonl with a field of text per row, a folder, or a pattern
+  std::string data;  ///< text, .jsonl with a field of text per row, a folder, or a pattern
   std::string run_folder;
-  std::string field;         ///< of a row, what is learnt; "": completion where rows have prompt and completion, else text
-  std::string prompt_field;  ///< of a row, what comes before and is not learnt; "": prompt in such rows, else none
-  std::string tokenizer;  ///< "": the model's
+  std::string
+      field;  ///< of a row, what is learnt; "": completion where rows have prompt and completion, else text
+  std::string
+      prompt_field;  ///< of a row, what comes before and is not learnt; "": prompt in such rows, else none
+  std::string tokenizer;            ///< "": the model's
   std::vector<std::string> freeze;  ///< name patterns of parameters that stay
   LoraConfig lora;                  ///< rank > 0: train adapters only
   double epochs = 1;
   double lr = 2e-5;
   int64_t batch = 8;
-  int64_t sequence = 0;   ///< 0: the model's context, at most 1024
-  bool drop_too_long = false;  ///< leave out rows with prompts that are longer than a sequence, instead of refusing them
+  int64_t sequence = 0;  ///< 0: the model's context, at most 1024
+  bool drop_too_long =
+      false;  ///< leave out rows with prompts that are longer than a sequence, instead of refusing them
   double validation_fraction = 0.05;  ///< of the documents; fewer than 200 are all trained on
 };
 

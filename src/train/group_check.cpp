@@ -25,11 +25,14 @@ std::string first_difference(const std::string& a, const std::string& b) {
 }
 
 /// Every rank says the same, or all throw "ranks 0 and 3 do not have the same <what>: ...".
-void require_same(Communicator& group, const char* what, const std::function<std::string()>& mine, const char* hint) {
+void require_same(Communicator& group, const char* what, const std::function<std::string()>& mine,
+                  const char* hint) {
   settle(&group, mine, [&](const std::vector<std::string>& ranks) {
     for (size_t r = 1; r < ranks.size(); ++r)
       if (ranks[r] != ranks[0])
-        throw Error(fmt::format("ranks 0 and {} do not have the same {}: {}", r, what, first_difference(ranks[0], ranks[r])), hint);
+        throw Error(fmt::format("ranks 0 and {} do not have the same {}: {}", r, what,
+                                first_difference(ranks[0], ranks[r])),
+                    hint);
     return std::string();
   });
 }
@@ -41,8 +44,9 @@ void require_same_program(Communicator& group, const Recipe& recipe) {
   const auto mine = [&] {
     const auto file = real_file_system().map("/proc/self/exe");
     const auto program = file->bytes();
-    return fmt::format("commit {}\nprogram {}\nkernel set {}\n{}", build_info().commit, hash128_hex(program.data(), program.size()),
-                       kernel_set_fingerprint(), print_config(recipe));
+    return fmt::format("commit {}\nprogram {}\nkernel set {}\n{}", build_info().commit,
+                       hash128_hex(program.data(), program.size()), kernel_set_fingerprint(),
+                       print_config(recipe));
   };
   require_same(group, "program or recipe", mine, "start one program with one recipe on all ranks");
 }
@@ -59,7 +63,8 @@ void require_one_folder(Communicator& group, FileSystem& fs, const std::string& 
   const auto look = [&] {
     if (!fs.exists(folder + "/" + name))
       throw Error(fmt::format("it does not see the run folder '{}' of rank 0", folder),
-                  "choose a run.folder on a file system that all ranks share; a relative one must start from the same folder");
+                  "choose a run.folder on a file system that all ranks share; a relative one must start from "
+                  "the same folder");
     return std::string();
   };
   try {
@@ -77,7 +82,8 @@ void require_same_data(Communicator& group, const PreparedData& data) {
     std::string text = fmt::format("tokenizer {}\n", data.tokenizer.content_hash());
     for (const data::Dataset& source : data.sources)
       for (const data::SplitInfo& split : source.manifest().splits)
-        text += fmt::format("source '{}' {} {}\n", source.name(), split.name, source.manifest().content_hash(split));
+        text += fmt::format("source '{}' {} {}\n", source.name(), split.name,
+                            source.manifest().content_hash(split));
     return text;
   };
   require_same(group, "data", mine, "all ranks must see one data.folder, or equal copies of it");

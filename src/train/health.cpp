@@ -8,7 +8,9 @@
 
 namespace ingot {
 
-double LossWatch::deviation() const { return std::sqrt(variance_); }
+double LossWatch::deviation() const {
+  return std::sqrt(variance_);
+}
 
 LossWatch::Verdict LossWatch::observe(double loss) {
   const bool judged = sigma_ > 0 && seen_ >= kWarmup;
@@ -24,7 +26,9 @@ LossWatch::Verdict LossWatch::observe(double loss) {
 }
 
 std::string LossWatch::json() const {
-  return nlohmann::json{{"mean", mean_}, {"variance", variance_}, {"seen", seen_}, {"spike_steps", spike_steps_}}.dump();
+  return nlohmann::json{
+      {"mean", mean_}, {"variance", variance_}, {"seen", seen_}, {"spike_steps", spike_steps_}}
+      .dump();
 }
 
 void LossWatch::restore(const std::string& text) {

@@ -26,25 +26,28 @@ void collect(std::span<const float> logprob, std::span<const float> lse, std::sp
 
 }  // namespace
 
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead) {
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
+                       std::span<const LookAhead> ahead) {
   const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
   MicroBatch m;
   m.rows.count = count;
   for (const data::Span& s : batch.spans)
-    if (s.begin >= begin && s.begin < begin + count) m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
+    if (s.begin >= begin && s.begin < begin + count)
+      m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
   m.ids = Tensor::of(batch.tokens.data() + begin, {count});
   m.targets = Tensor::of(batch.targets.data() + begin, {count});
   m.positions = Tensor::of(batch.positions.data() + begin, {count});
   for (const LookAhead& a : ahead)
-    m.ahead.push_back({Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
+    m.ahead.push_back(
+        {Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
   return m;
 }
 
 MicroBatch share_of(MicroBatch m, int64_t sequence_length, const RankGroups& groups) {
   const Communicator& context = groups.context();
   if (context.size() == 1) return m;
-  m.chunks = std::make_unique<ContextRows>(m.rows, sequence_length, m.positions.as<int32_t>(), context.rank(), context.size(),
-                                           groups.context_inner().size());
+  m.chunks = std::make_unique<ContextRows>(m.rows, sequence_length, m.positions.as<int32_t>(), context.rank(),
+                                           context.size(), groups.context_inner().size());
   const auto cut = [&](Tensor& column) {
     m.columns.push_back(m.chunks->share_of(column.as<int32_t>()));
     column = Tensor::of(m.columns.back().data(), {m.chunks->count()});
@@ -54,10 +57,16 @@ MicroBatch share_of(MicroBatch m, int64_t sequence_length, const RankGroups& gro
   return m;
 }
 
-MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options, const StepTokens& step,
-                     StepStats* stats)
-    : model_(model), tape_(tape), batch_(std::move(batch)), options_(options), step_(step), stats_(stats),
-      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)}, ids_T_(tape.leaf(batch_.ids)),
+MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
+                     const StepTokens& step, StepStats* stats)
+    : model_(model),
+      tape_(tape),
+      batch_(std::move(batch)),
+      options_(options),
+      step_(step),
+      stats_(stats),
+      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
+      ids_T_(tape.leaf(batch_.ids)),
       objectives_(1 + batch_.ahead.size()) {
   context_.context_rows = batch_.chunks.get();
   model.equip(context_);
@@ -68,7 +77,9 @@ int64_t MicroStep::router_rows() const {
   return context_.sequence_parallel && context_.tensor != nullptr ? rows / context_.tensor->size() : rows;
 }
 
-Value MicroStep::ids_ahead_T(int64_t depth) { return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids); }
+Value MicroStep::ids_ahead_T(int64_t depth) {
+  return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids);
+}
 
 void MicroStep::losses(const std::vector<BalanceLosses>& balance) {
   seed_router_losses(balance);
@@ -80,10 +91,12 @@ void MicroStep::predict(int64_t depth, Value hidden_TD) {
   const auto k = static_cast<size_t>(depth) - 1;
   const MicroBatch::Ahead& a = batch_.ahead.at(k);
   if (stats_ != nullptr) stats_->ahead.resize(batch_.ahead.size());
-  predict(std::move(hidden_TD), a.targets, a.weight, objectives_[k + 1], stats_ != nullptr ? &stats_->ahead[k] : nullptr);
+  predict(std::move(hidden_TD), a.targets, a.weight, objectives_[k + 1],
+          stats_ != nullptr ? &stats_->ahead[k] : nullptr);
 }
 
-void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats) {
+void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c,
+                        HeadStats* stats) {
   const int64_t rows = targets.numel();
   const auto tokens = static_cast<size_t>(rows);
   Value row_weight;
@@ -96,7 +109,8 @@ void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, C
   const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(targets), {}, row_weight);
   hidden_TD = {};
   if (tape_.options().device == DeviceKind::cpu) {
-    const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens), lse(h.lse_T.tensor().as<float>(), tokens);
+    const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens),
+        lse(h.lse_T.tensor().as<float>(), tokens);
     const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
     c.objective = (*options_.objective)({logprob, lse, ids, options_.z_coefficient});
     if (stats != nullptr) collect(logprob, lse, ids, c.objective, *stats);
@@ -113,8 +127,8 @@ void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, C
 /// Routers' losses count by the valid tokens of the step, of which these routers have the share of the rows that they see.
 void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
   const MoeConfig& moe = model_.config().moe;
-  const double weight =
-      static_cast<double>(step_.valid) * (static_cast<double>(router_rows()) / static_cast<double>(step_.all));
+  const double weight = static_cast<double>(step_.valid) *
+                        (static_cast<double>(router_rows()) / static_cast<double>(step_.all));
   d_aux_ = static_cast<float>(moe.aux_coefficient * weight);
   d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * weight);
   d_z_ = static_cast<float>(moe.z_coefficient * weight);
@@ -134,7 +148,8 @@ void MicroStep::collect_metrics(StepStats& stats) const {
       auto& largest = stats.attention_logits[layer];
       if (largest.empty()) largest = values;
       for (size_t h = 0; h < values.size(); ++h) largest[h] = std::max(largest[h], values[h]);
-      stats.max_attention_logit = std::max(stats.max_attention_logit, *std::max_element(values.begin(), values.end()));
+      stats.max_attention_logit =
+          std::max(stats.max_attention_logit, *std::max_element(values.begin(), values.end()));
     }
     if (m.name == "router_counts") {
       auto& counts = stats.expert_counts[layer];
@@ -142,19 +157,25 @@ void MicroStep::collect_metrics(StepStats& stats) const {
       for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
     }
     if (m.name == "router_dropped") stats.dropped_choices += static_cast<int64_t>(values[0]);
-    if (m.name == "router_entropy") stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());
+    if (m.name == "router_entropy")
+      stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());
   }
 }
 
 EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats)
-    : model_(model), tape_(tape), batch_(std::move(batch)), stats_(stats),
-      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)}, ids_T_(tape.leaf(batch_.ids)) {
+    : model_(model),
+      tape_(tape),
+      batch_(std::move(batch)),
+      stats_(stats),
+      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
+      ids_T_(tape.leaf(batch_.ids)) {
   context_.context_rows = batch_.chunks.get();
   model.equip(context_);
 }
 
 void EvaluationStep::predict(int64_t, Value hidden_TD) {
-  const HeadResult h = model_.decoder().head(context_, {.mode = HeadMode::recompute}, hidden_TD, tape_.leaf(batch_.targets));
+  const HeadResult h =
+      model_.decoder().head(context_, {.mode = HeadMode::recompute}, hidden_TD, tape_.leaf(batch_.targets));
   const auto* logprob = h.logprob_T.tensor().as<float>();
   for (int64_t t = 0; t < batch_.targets.numel(); ++t)
     if (batch_.targets.as<int32_t>()[t] >= 0) stats_.nll -= logprob[t], ++stats_.valid;

@@ -26,7 +26,8 @@ struct MicroBatch {
   std::unique_ptr<ContextRows> chunks = {};  ///< where context ranks share each sequence
   std::vector<std::vector<int32_t>> columns = {};
 };
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows, std::span<const LookAhead> ahead = {});
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
+                       std::span<const LookAhead> ahead = {});
 /// What one of several context ranks has of it: its chunks of every sequence. One alone has all of it.
 MicroBatch share_of(MicroBatch whole, int64_t sequence_length, const RankGroups& groups);
 
@@ -56,9 +57,9 @@ struct StepStats : HeadStats {
   std::vector<HeadStats> ahead;  ///< by depth
   double max_attention_logit = 0;
   std::map<int64_t, std::vector<double>> attention_logits;  ///< by layer, the largest per query head
-  std::map<int64_t, std::vector<int64_t>> expert_counts;  ///< by layer, per expert
-  std::map<int64_t, double> router_entropy;               ///< mean over tokens of the routers' own entropy
-  int64_t dropped_choices = 0;                            ///< of experts, by capacities and bounded rooms
+  std::map<int64_t, std::vector<int64_t>> expert_counts;    ///< by layer, per expert
+  std::map<int64_t, double> router_entropy;                 ///< mean over tokens of the routers' own entropy
+  int64_t dropped_choices = 0;                              ///< of experts, by capacities and bounded rooms
 };
 
 /// Tokens of a whole step, on all ranks.
@@ -70,8 +71,8 @@ struct StepTokens {
 class MicroStep final : public StageStep {
  public:
   /// `stats`: what the micro-batch adds to; nullptr: nothing is measured. Router entropies are added as sums over tokens.
-  MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options, const StepTokens& step,
-            StepStats* stats);
+  MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
+            const StepTokens& step, StepStats* stats);
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
   Value ids_ahead_T(int64_t depth) override;

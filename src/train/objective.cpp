@@ -12,14 +12,16 @@ namespace {
 
 std::map<std::string, Objective>& objectives() {
   static std::map<std::string, Objective> all = {
-      {"cross_entropy", [](const ObjectiveInputs& i) { return cross_entropy(i.logprob, i.lse, i.targets, i.z_coefficient); }}};
+      {"cross_entropy",
+       [](const ObjectiveInputs& i) { return cross_entropy(i.logprob, i.lse, i.targets, i.z_coefficient); }}};
   return all;
 }
 
 }  // namespace
 
 void register_objective(const std::string& name, Objective objective) {
-  if (!objectives().emplace(name, std::move(objective)).second) fail("an objective named '{}' exists already", name);
+  if (!objectives().emplace(name, std::move(objective)).second)
+    fail("an objective named '{}' exists already", name);
 }
 
 const Objective* find_objective(const std::string& name) {
@@ -33,8 +35,8 @@ std::string objective_names() {
   return names;
 }
 
-ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
-                              double z_coefficient) {
+ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse,
+                              std::span<const int32_t> targets, double z_coefficient) {
   INGOT_CHECK(logprob.size() == targets.size() && lse.size() == targets.size());
   ObjectiveResult r;
   r.d_logprob.assign(targets.size(), 0);
@@ -72,8 +74,8 @@ ObjectiveResult dpo(std::span<const float> logprob, std::span<const float> refer
   return r;
 }
 
-ObjectiveResult distillation(std::span<const float> logprob, std::span<const float> kl, std::span<const int32_t> targets,
-                             double weight) {
+ObjectiveResult distillation(std::span<const float> logprob, std::span<const float> kl,
+                             std::span<const int32_t> targets, double weight) {
   INGOT_CHECK(logprob.size() == targets.size() && kl.size() == targets.size());
   ObjectiveResult r;
   r.d_logprob.assign(targets.size(), 0);

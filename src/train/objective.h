@@ -17,8 +17,8 @@ struct ObjectiveResult {
 };
 
 /// Next-token cross entropy plus z-loss: sum over valid tokens of -logprob + z lse^2. valid: target >= 0.
-ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
-                              double z_coefficient);
+ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse,
+                              std::span<const int32_t> targets, double z_coefficient);
 
 /// What an objective of a stage sees of T tokens. Targets below 0 do not count.
 struct ObjectiveInputs {
@@ -43,7 +43,7 @@ ObjectiveResult dpo(std::span<const float> logprob, std::span<const float> refer
                     std::span<const int32_t> sequence, double beta);
 
 /// Distillation: sum over valid tokens of weight * KL(teacher || student) + (1 - weight) * cross entropy.
-ObjectiveResult distillation(std::span<const float> logprob, std::span<const float> kl, std::span<const int32_t> targets,
-                             double weight);
+ObjectiveResult distillation(std::span<const float> logprob, std::span<const float> kl,
+                             std::span<const int32_t> targets, double weight);
 
 }  // namespace ingot

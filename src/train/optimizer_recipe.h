@@ -62,7 +62,8 @@ struct OptimizerRecipe {
     v("muon_momentum_start", muon_momentum_start, "momentum at the first step, while warming up");
     v("muon_momentum_warmup", muon_momentum_warmup, "steps of the momentum's warm-up; 0: none");
     v("muon_momentum_end", muon_momentum_end, "momentum after the last step, while cooling down");
-    v("muon_momentum_cooldown", muon_momentum_cooldown, "last steps of the run, in which the momentum cools down; 0: none");
+    v("muon_momentum_cooldown", muon_momentum_cooldown,
+      "last steps of the run, in which the momentum cools down; 0: none");
     v("muon_nesterov", muon_nesterov, "Nesterov form");
     v("muon_form", muon_form, "sum or lerp");
     v("muon_scale", muon_scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
@@ -70,12 +71,14 @@ struct OptimizerRecipe {
     v("first_moment", first_moment, "storage of momenta and first moments; updates are always fp32");
     v("second_moment", second_moment, "storage of AdamW's second moment");
     v("clip", clip, "largest global gradient norm; 0: no clipping");
-    v("qk_clip", qk_clip, "largest attention logit a head may have before its q and k shrink (MuonClip); 0: off");
+    v("qk_clip", qk_clip,
+      "largest attention logit a head may have before its q and k shrink (MuonClip); 0: off");
     v("qk_clip_alpha", qk_clip_alpha, "the queries' share of that shrinking, between 0 and 1");
     v("no_decay", no_decay, "name patterns without weight decay");
     v("not_muon", not_muon, "name patterns of matrices that count as all else");
     v("rules", rules, "changes for single parameters, later over earlier");
-    v("freeze", freeze, "name patterns of parameters that stay as they are, e.g. \"embed.*\", \"layers.0.*\"");
+    v("freeze", freeze,
+      "name patterns of parameters that stay as they are, e.g. \"embed.*\", \"layers.0.*\"");
   }
   /// For a run of `total_steps`, rounding by `seed`.
   OptimizerConfig resolved(int64_t total_steps, int64_t seed) const;

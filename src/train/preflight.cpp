@@ -33,10 +33,12 @@ int64_t moved_elements(const Optimizer& optimizer) {
   return n;
 }
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
 
-StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig& stage, const SlotPolicy* policy,
-                     double gflops, double read_gbs) {
+StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig& stage,
+                     const SlotPolicy* policy, double gflops, double read_gbs) {
   const auto& [model, optimizer, ranks, on_way] = parts;
   StagePlan p;
   p.name = stage.name;
@@ -44,12 +46,15 @@ StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig
   p.tokens = stage.tokens();
   p.optimizer_flops = optimizer.update_flops();
   // An update reads weights and gradients, writes weights, and reads and writes its state.
-  const double optimizer_bytes = 12.0 * static_cast<double>(moved_elements(optimizer)) + 2.0 * static_cast<double>(optimizer.state_bytes());
+  const double optimizer_bytes = 12.0 * static_cast<double>(moved_elements(optimizer)) +
+                                 2.0 * static_cast<double>(optimizer.state_bytes());
   const std::vector<int64_t> steps = stage.planned_steps();
   for (int64_t level = 0; level < stage.levels(); ++level) {
-    LevelPlan l{.batch = stage.batch_at(level), .micro_batch = stage.micro_at(level, recipe.data_ranks()),
+    LevelPlan l{.batch = stage.batch_at(level),
+                .micro_batch = stage.micro_at(level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
-    const StepOptions o{.head = p.head, .micro_batch = l.micro_batch, .z_coefficient = stage.z_coefficient, .policy = policy};
+    const StepOptions o{
+        .head = p.head, .micro_batch = l.micro_batch, .z_coefficient = stage.z_coefficient, .policy = policy};
     const int64_t count = l.batch / (l.micro_batch * recipe.data_ranks());
     const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch &&
                       (ranks.pipe == nullptr || p.levels.back().micro.micro_batches == count);
@@ -63,7 +68,8 @@ StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig
 }
 
 std::string format_flops(double flops) {
-  return flops < 1e13 ? fmt::format("{:.1f} GFLOP", flops * 1e-9) : fmt::format("{:.4g} PFLOP", flops * 1e-15);
+  return flops < 1e13 ? fmt::format("{:.1f} GFLOP", flops * 1e-9)
+                      : fmt::format("{:.4g} PFLOP", flops * 1e-15);
 }
 
 std::string list_of(const std::vector<std::string>& names) {
@@ -75,29 +81,37 @@ std::string list_of(const std::vector<std::string>& names) {
 /// The lines of a stage: what it consumes, its batch sizes, what a step costs.
 std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, const StagePlan& p) {
   const StageConfig& s = recipe.stages[stage];
-  std::vector<std::string> lines = {fmt::format(
-      "{}: {} steps of {} sequences x {} tokens ({}) = {} tokens; lr {:.4g} to {:.4g} ({})", s.name, group_digits(s.steps),
-      s.levels() > 1 ? fmt::format("{} and more", s.batch) : fmt::format("{}", s.batch), s.sequence,
-      group_digits(s.batch * s.sequence), format_count(static_cast<double>(p.tokens)),
-      recipe.learning_rate(stage, s.continues ? 0 : std::min(s.warmup, s.steps - 1)), recipe.learning_rate(stage, s.steps - 1),
-      enum_name(recipe.stages[recipe.schedule_stage(stage)].schedule))};
+  std::vector<std::string> lines = {
+      fmt::format("{}: {} steps of {} sequences x {} tokens ({}) = {} tokens; lr {:.4g} to {:.4g} ({})",
+                  s.name, group_digits(s.steps),
+                  s.levels() > 1 ? fmt::format("{} and more", s.batch) : fmt::format("{}", s.batch),
+                  s.sequence, group_digits(s.batch * s.sequence), format_count(static_cast<double>(p.tokens)),
+                  recipe.learning_rate(stage, s.continues ? 0 : std::min(s.warmup, s.steps - 1)),
+                  recipe.learning_rate(stage, s.steps - 1),
+                  enum_name(recipe.stages[recipe.schedule_stage(stage)].schedule))};
   static const char* const kHeads[] = {"store", "recompute", "gradient"};
   int64_t step = 0;
   for (int64_t i = 0; i < s.levels(); ++i) {
     const LevelPlan& l = p.levels[static_cast<size_t>(i)];
     std::string line;
     if (i > 0 && s.batches[static_cast<size_t>(i - 1)].loss)
-      line = fmt::format("once the loss is {}: {} sequences, ", *s.batches[static_cast<size_t>(i - 1)].loss, l.batch);
+      line = fmt::format("once the loss is {}: {} sequences, ", *s.batches[static_cast<size_t>(i - 1)].loss,
+                         l.batch);
     else if (s.levels() > 1 && (i == 0 || l.steps > 0))
       line = fmt::format("from step {}: {} sequences, ", step, l.batch);
     else if (s.levels() > 1)
-      line = fmt::format("then from {} tokens: {} sequences, ",
-                         format_count(static_cast<double>(s.batches[static_cast<size_t>(i - 1)].tokens.value_or(0))), l.batch);
+      line = fmt::format(
+          "then from {} tokens: {} sequences, ",
+          format_count(static_cast<double>(s.batches[static_cast<size_t>(i - 1)].tokens.value_or(0))),
+          l.batch);
     if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
     const int64_t parts = l.batch / (l.micro_batch * recipe.data_ranks());
-    line += fmt::format("{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {:.2f} GiB (head {})",
-                        parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops), format_flops(p.optimizer_flops),
-                        format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes), kHeads[static_cast<int>(p.head)]);
+    line += fmt::format(
+        "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {:.2f} GiB (head "
+        "{})",
+        parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
+        format_flops(p.optimizer_flops), format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes),
+        kHeads[static_cast<int>(p.head)]);
     step += l.steps;
     lines.push_back(std::move(line));
   }
@@ -117,19 +131,26 @@ std::string describe_checkpoint(const Recipe& recipe, int64_t parameters, const 
 std::string describe(const Recipe& recipe, const Model& model, const PreparedData* data, const Preflight& f) {
   const ParameterCounts n = count_parameters(model.decoder());
   std::string t;
-  const auto line = [&](const char* name, const std::string& value) { t += fmt::format("  {:<12} {}\n", name, value); };
+  const auto line = [&](const char* name, const std::string& value) {
+    t += fmt::format("  {:<12} {}\n", name, value);
+  };
   line("model", fmt::format("{} parameters ({}), {} active per token ({} without embedding)",
-                            format_count(static_cast<double>(n.total)), group_digits(n.total), format_count(static_cast<double>(n.active)),
+                            format_count(static_cast<double>(n.total)), group_digits(n.total),
+                            format_count(static_cast<double>(n.active)),
                             format_count(static_cast<double>(n.active_without_embedding))));
   const int64_t trainable = model.decoder().table().trainable();
   if (trainable < n.total)
-    line("frozen", fmt::format("all but {} parameters ({:.2f} %)", format_count(static_cast<double>(trainable)),
-                               100 * static_cast<double>(trainable) / static_cast<double>(n.total)));
+    line("frozen",
+         fmt::format("all but {} parameters ({:.2f} %)", format_count(static_cast<double>(trainable)),
+                     100 * static_cast<double>(trainable) / static_cast<double>(n.total)));
   if (data == nullptr) line("data", "not prepared yet");
-  if (data != nullptr) for (const auto& s : data->sources)
-    line("data", fmt::format("{}: {} tokens to train on, {} to validate", s.name(),
-                             format_count(static_cast<double>(s.train()->tokens())),
-                             s.has_split("validation") ? format_count(static_cast<double>(s.validation()->tokens())) : "none"));
+  if (data != nullptr)
+    for (const auto& s : data->sources)
+      line("data",
+           fmt::format("{}: {} tokens to train on, {} to validate", s.name(),
+                       format_count(static_cast<double>(s.train()->tokens())),
+                       s.has_split("validation") ? format_count(static_cast<double>(s.validation()->tokens()))
+                                                 : "none"));
   for (size_t i = 0; i < f.stages.size(); ++i) {
     const char* name = "stage";
     for (const std::string& text : describe_stage(recipe, i, f.stages[i])) {
@@ -138,22 +159,30 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
     }
   }
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
-  line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}", bf16 ? "f32, read as bf16" : "f32",
-                            name_of(recipe.optimizer.first_moment), name_of(recipe.optimizer.second_moment)));
-  line("memory", fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per parameter), checkpoint copy {:.2f}, activations {:.2f}",
-                             gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes),
-                             f.transient_bytes > 0 ? fmt::format(" on the way {:.2f},", gib(f.transient_bytes)) : "", gib(f.optimizer_bytes),
-                             static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total), gib(f.snapshot_bytes),
-                             gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes - f.optimizer_bytes - f.snapshot_bytes)));
+  line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}",
+                            bf16 ? "f32, read as bf16" : "f32", name_of(recipe.optimizer.first_moment),
+                            name_of(recipe.optimizer.second_moment)));
+  line("memory",
+       fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per "
+                   "parameter), checkpoint copy {:.2f}, activations {:.2f}",
+                   gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes),
+                   f.transient_bytes > 0 ? fmt::format(" on the way {:.2f},", gib(f.transient_bytes)) : "",
+                   gib(f.optimizer_bytes),
+                   static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total),
+                   gib(f.snapshot_bytes),
+                   gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
+                       f.optimizer_bytes - f.snapshot_bytes)));
   if (!f.recompute.empty()) line("policy", fmt::format("computed again: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
-  if (!f.policy_cost.empty()) line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
+  if (!f.policy_cost.empty())
+    line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
   line("checkpoint", describe_checkpoint(recipe, n.total, f));
   if (recipe.data_ranks() * recipe.parallel.ranks_per_group() > 1) {
     const char* name = "ranks";
     for (const std::string& text : describe_layout(recipe)) line(std::exchange(name, ""), text);
   }
-  line("machine", fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
+  line("machine",
+       fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
   return t;
@@ -163,14 +192,19 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
 
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage) {
   switch (recipe.memory.head) {
-    case HeadChoice::store: return HeadMode::store;
-    case HeadChoice::recompute: return HeadMode::recompute;
-    case HeadChoice::gradient: return HeadMode::gradient;
-    case HeadChoice::automatic: break;
+    case HeadChoice::store:
+      return HeadMode::store;
+    case HeadChoice::recompute:
+      return HeadMode::recompute;
+    case HeadChoice::gradient:
+      return HeadMode::gradient;
+    case HeadChoice::automatic:
+      break;
   }
   if (stage.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
   int64_t micro = 0;
-  for (int64_t level = 0; level < stage.levels(); ++level) micro = std::max(micro, stage.micro_at(level, recipe.data_ranks()));
+  for (int64_t level = 0; level < stage.levels(); ++level)
+    micro = std::max(micro, stage.micro_at(level, recipe.data_ranks()));
   const int64_t logits = micro * stage.sequence * model.config().head_rows() * 4;
   const int64_t memory = machine_info().memory_bytes;
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
@@ -193,7 +227,8 @@ void plan_stages(const Recipe& recipe, const Parts& parts, Preflight& f) {
     }
   }
   f.transient_bytes = parts.gradients_on_way + weights_on_way;
-  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
+  f.predicted_bytes =
+      f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
 }
 
 void append(std::vector<std::string>& names, const std::vector<std::string>& more) {
@@ -247,13 +282,16 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
 }
 
 void explain_shortfall(const Recipe& recipe, const Parts& parts, int64_t limit, Preflight& f) {
-  const std::string bound = recipe.memory.limit.empty() ? fmt::format("this machine has {:.2f} GiB", gib(limit))
-                                                        : fmt::format("memory.limit is {}", recipe.memory.limit);
+  const std::string bound = recipe.memory.limit.empty()
+                                ? fmt::format("this machine has {:.2f} GiB", gib(limit))
+                                : fmt::format("memory.limit is {}", recipe.memory.limit);
   const int64_t micro = fitting_micro_batch(recipe, parts, limit, f);
   f.remedy = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
   if (recipe.memory.limit.empty())
-    f.remedy += fmt::format("; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it fits",
-                        std::floor(gib(limit)));
+    f.remedy += fmt::format(
+        "; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it "
+        "fits",
+        std::floor(gib(limit)));
   f.shortfall = fmt::format("the run needs {:.2f} GiB, but {}", gib(f.predicted_bytes), bound);
 }
 
@@ -268,8 +306,9 @@ MachinePeak measured_peak() {
 
 }  // namespace
 
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
-                    const Optimizer& optimizer, int64_t saved, const StepRanks& ranks) {
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data,
+                    const GradientBuffer& gradients, const Optimizer& optimizer, int64_t saved,
+                    const StepRanks& ranks) {
   Preflight f;
   const bool split = ranks.schedule == PipelineScheduleKind::zero_bubble;
   const Parts parts{model, optimizer, ranks, gradients.transient_bytes(split)};
@@ -279,7 +318,8 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
   f.weight_bytes = model.bytes();
   f.gradient_bytes = gradients.bytes();
   f.optimizer_bytes = optimizer.state_bytes();
-  const double share = std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved_elements(optimizer))));
+  const double share = std::min(
+      1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved_elements(optimizer))));
   f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
@@ -299,10 +339,12 @@ void require_fit(const Preflight& f) {
 }
 
 Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
-  const std::optional<PreparedData> data = is_prepared(fs, recipe) ? std::optional(open_data(fs, recipe)) : std::nullopt;
+  const std::optional<PreparedData> data =
+      is_prepared(fs, recipe) ? std::optional(open_data(fs, recipe)) : std::nullopt;
   if (recipe.model.vocab == 0) {
     if (!data && recipe.tokenizer.kind != TokenizerKind::bpe)
-      throw Error("a plan needs the size of the vocabulary, and the text has not been read yet", "set model.vocab");
+      throw Error("a plan needs the size of the vocabulary, and the text has not been read yet",
+                  "set model.vocab");
     recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
   }
   const bool many = recipe.data_ranks() * recipe.parallel.tensor * recipe.parallel.expert > 1;
@@ -312,7 +354,8 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
   const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
                             optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
-  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer, model.decoder().table().total());
+  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer,
+                          model.decoder().table().total());
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");
   if (!recipe.memory.limit.empty()) require_fit(f);
   return f;

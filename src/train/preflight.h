@@ -17,15 +17,15 @@ struct LevelPlan {
   int64_t batch = 1, micro_batch = 1;  ///< sequences per step and per forward
   int64_t steps = 0;                   ///< planned: 0 where only a loss can lead here
   double step_flops = 0;               ///< of one optimizer step, all micro-batches of a rank
-  double light_seconds = 0;            ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
-  StepPlan micro;                      ///< one micro-batch
+  double light_seconds = 0;  ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
+  StepPlan micro;            ///< one micro-batch
 };
 
 struct StagePlan {
   std::string name;
   HeadMode head = HeadMode::store;
-  int64_t tokens = 0;            ///< of the stage
-  double optimizer_flops = 0;    ///< Newton-Schulz
+  int64_t tokens = 0;             ///< of the stage
+  double optimizer_flops = 0;     ///< Newton-Schulz
   std::vector<LevelPlan> levels;  ///< by batch size, in order; at least one
 };
 
@@ -39,10 +39,11 @@ struct Preflight {
   int64_t tokens = 0;
   int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
   double light_seconds = 0;     ///< of the whole run
-  std::vector<std::string> recompute, offload;  ///< names of the policy (memory_policy.h): the recipe's, and chosen ones
-  std::string policy_cost;      ///< what the chosen ones cost, in words; empty: none were chosen
+  std::vector<std::string> recompute,
+      offload;              ///< names of the policy (memory_policy.h): the recipe's, and chosen ones
+  std::string policy_cost;  ///< what the chosen ones cost, in words; empty: none were chosen
   std::vector<std::string> warnings;
-  std::string text;             ///< the table that is printed
+  std::string text;               ///< the table that is printed
   std::string shortfall, remedy;  ///< why the run does not fit its memory, and what would; empty: it fits
 };
 
@@ -55,8 +56,9 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& 
 /// `data` may be nullptr: not prepared yet. `saved`: elements of parameters that this rank saves. Throws Error where a
 /// source cannot fill a sequence. `ranks`: this one's place among several. The machine is measured once a process (and number
 /// of threads), in about 0.1 s.
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data, const GradientBuffer& gradients,
-                    const Optimizer& optimizer, int64_t saved, const StepRanks& ranks = {});
+Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data,
+                    const GradientBuffer& gradients, const Optimizer& optimizer, int64_t saved,
+                    const StepRanks& ranks = {});
 
 /// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
 /// machine has.

@@ -81,13 +81,18 @@ Tokenizer train_characters(FileSystem& fs, const Recipe& recipe) {
   return Tokenizer::from_characters(text, specials);
 }
 
-std::string tokenizer_folder(const Recipe& r) { return r.tokenizer.path.empty() ? r.data.folder + "/tokenizer" : r.tokenizer.path; }
-std::string dataset_folder(const Recipe& r, const SourceConfig& s) { return r.data.folder + "/" + s.name; }
+std::string tokenizer_folder(const Recipe& r) {
+  return r.tokenizer.path.empty() ? r.data.folder + "/tokenizer" : r.tokenizer.path;
+}
+std::string dataset_folder(const Recipe& r, const SourceConfig& s) {
+  return r.data.folder + "/" + s.name;
+}
 
 Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
   const std::string folder = tokenizer_folder(recipe);
   if (!recipe.tokenizer.path.empty() || fs.exists(folder + "/tokenizer.json")) return Tokenizer::load(folder);
-  Tokenizer t = recipe.tokenizer.kind == TokenizerKind::bpe ? train_bpe(fs, recipe) : train_characters(fs, recipe);
+  Tokenizer t =
+      recipe.tokenizer.kind == TokenizerKind::bpe ? train_bpe(fs, recipe) : train_characters(fs, recipe);
   t.save(folder, fs);
   return t;
 }
@@ -131,10 +136,12 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
     o.validation_fraction = s.validation_fraction;
     o.validation = s.tail_validation ? data::ValidationSplit::tail : data::ValidationSplit::document_hash;
     Progress progress("tokenizing " + s.name, 0, Progress::Unit::bytes);
-    data::tokenize(fs, dataset_folder(recipe, s), o, view,
-                   [&](const data::TokenizeProgress& p) { progress.update(static_cast<int64_t>(p.bytes_done)); });
+    data::tokenize(fs, dataset_folder(recipe, s), o, view, [&](const data::TokenizeProgress& p) {
+      progress.update(static_cast<int64_t>(p.bytes_done));
+    });
     progress.finish();
-    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s), {.verify_hashes = true, .tokenizer_hash = view.hash}));
+    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s),
+                                                   {.verify_hashes = true, .tokenizer_hash = view.hash}));
   }
   return prepared;
 }
@@ -143,8 +150,8 @@ PreparedData open_data(FileSystem& fs, const Recipe& recipe) {
   PreparedData prepared{Tokenizer::load(tokenizer_folder(recipe)), {}, 0};
   prepared.vocab = prepared.tokenizer.vocab_size();
   for (const SourceConfig& s : recipe.data.sources)
-    prepared.sources.push_back(
-        data::Dataset::open(fs, dataset_folder(recipe, s), {.tokenizer_hash = prepared.tokenizer.content_hash()}));
+    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s),
+                                                   {.tokenizer_hash = prepared.tokenizer.content_hash()}));
   return prepared;
 }
 

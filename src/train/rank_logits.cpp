@@ -14,7 +14,10 @@ class LastToken final : public StageStep {
  public:
   LastToken(const Model& model, Tape& tape, std::span<const int32_t> ids, std::span<const int32_t> positions,
             std::vector<float>& logits)
-      : model_(model), tape_(tape), rows_(document(static_cast<int64_t>(ids.size()))), logits_(logits),
+      : model_(model),
+        tape_(tape),
+        rows_(document(static_cast<int64_t>(ids.size()))),
+        logits_(logits),
         context_{tape, model.weights(), &rows_, tape.leaf(Tensor::of(positions.data(), {rows_.count}))},
         ids_T_(tape.leaf(Tensor::of(ids.data(), {rows_.count}))) {
     model.equip(context_);
@@ -50,7 +53,9 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
   std::vector<int32_t> positions(ids_.size());
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<float> logits;
-  const auto step = [&](Tape& tape) { return std::make_unique<LastToken>(model_, tape, ids_, positions, logits); };
+  const auto step = [&](Tape& tape) {
+    return std::make_unique<LastToken>(model_, tape, ids_, positions, logits);
+  };
   if (ranks_.pipe == nullptr) {
     Tape tape(arena_, {.record = false});
     run_model(model_.decoder(), *step(tape));
@@ -62,11 +67,13 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
                           make_forward_schedule({pipe.stages(), pipe.layout().chunks(), 1}));
   std::vector<TableFollower*> followers;
   if (ranks_.keeper != nullptr) followers.push_back(ranks_.keeper);
-  pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()), {.record = false}, arena_, followers);
+  pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()),
+               {.record = false}, arena_, followers);
   const int last = pipe.stages() - 1;
   if (pipe.stage() == last) gather(logits);
   logits.resize(static_cast<size_t>(model_.config().head_rows()));
-  if (last > 0) pipe.forward().broadcast(Tensor::of(logits.data(), {model_.config().head_rows()}), last).wait();
+  if (last > 0)
+    pipe.forward().broadcast(Tensor::of(logits.data(), {model_.config().head_rows()}), last).wait();
   return logits;
 }
 

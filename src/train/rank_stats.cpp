@@ -34,7 +34,8 @@ void take_largest(Communicator& group, std::vector<double>& values) {
   const auto n = static_cast<int64_t>(values.size());
   std::vector<double> all(values.size() * static_cast<size_t>(group.size()));
   group.all_gather(Tensor::of(values.data(), {n}), Tensor::of(all.data(), {group.size() * n})).wait();
-  for (size_t i = 0; i < all.size(); ++i) values[i % values.size()] = std::max(values[i % values.size()], all[i]);
+  for (size_t i = 0; i < all.size(); ++i)
+    values[i % values.size()] = std::max(values[i % values.size()], all[i]);
 }
 
 /// Where context ranks exchange heads: this rank's among all heads of a tensor rank.
@@ -42,7 +43,8 @@ void place_heads(const RankGroups& groups, std::vector<double>& logits) {
   const Communicator& sharers = groups.context_inner();
   if (sharers.size() == 1) return;
   const size_t mine = logits.size();
-  std::vector<double> all(mine * static_cast<size_t>(sharers.size()), -std::numeric_limits<double>::infinity());
+  std::vector<double> all(mine * static_cast<size_t>(sharers.size()),
+                          -std::numeric_limits<double>::infinity());
   std::copy(logits.begin(), logits.end(), all.begin() + static_cast<std::ptrdiff_t>(mine) * sharers.rank());
   logits = std::move(all);
 }

@@ -50,12 +50,16 @@ std::vector<std::string> Recipe::fit_batches() {
       if (left == 0) continue;
       const int64_t fitted = batch - left + (parallel.batch_fit == BatchFit::up ? unit : 0);
       if (parallel.batch_fit == BatchFit::refuse || fitted == 0)
-        throw Error(fmt::format("stage '{}': a batch of {} sequences does not divide among {} data ranks in micro-batches of {}",
-                                s.name, batch, data, s.micro_batch > 0 ? s.micro_batch : batch / data),
-                    fmt::format("choose stages.{}.batch as a multiple of {}, or set parallel.batch_fit to down or up", i, unit));
+        throw Error(
+            fmt::format("stage '{}': a batch of {} sequences does not divide among {} data ranks in "
+                        "micro-batches of {}",
+                        s.name, batch, data, s.micro_batch > 0 ? s.micro_batch : batch / data),
+            fmt::format("choose stages.{}.batch as a multiple of {}, or set parallel.batch_fit to down or up",
+                        i, unit));
       (level == 0 ? s.batch : s.batches[static_cast<size_t>(level - 1)].batch) = fitted;
-      changes.push_back(fmt::format("stage '{}': {} sequences a step instead of {}, which {} data ranks cannot share out", s.name,
-                                    fitted, batch, data));
+      changes.push_back(
+          fmt::format("stage '{}': {} sequences a step instead of {}, which {} data ranks cannot share out",
+                      s.name, fitted, batch, data));
     }
     s.batch_fitted = static_cast<double>(s.batch) / static_cast<double>(first);
   }
@@ -95,7 +99,8 @@ std::vector<int64_t> StageConfig::planned_steps() const {
 int64_t StageConfig::tokens() const {
   int64_t samples = 0;
   const std::vector<int64_t> at_level = planned_steps();
-  for (int64_t level = 0; level < levels(); ++level) samples += at_level[static_cast<size_t>(level)] * batch_at(level);
+  for (int64_t level = 0; level < levels(); ++level)
+    samples += at_level[static_cast<size_t>(level)] * batch_at(level);
   return samples * sequence;
 }
 
@@ -106,7 +111,8 @@ void validate_batches(const StageConfig& s, const std::string& at, ConfigErrors&
   bool by_loss = false;
   for (size_t i = 0; i < s.batches.size(); ++i)
     if (s.batches[i].batch < 1)
-      return e.add(fmt::format("{}batches.{}.batch", at, i), "must be at least 1, found {}", s.batches[i].batch);
+      return e.add(fmt::format("{}batches.{}.batch", at, i), "must be at least 1, found {}",
+                   s.batches[i].batch);
   for (size_t i = 0; i < s.batches.size(); ++i) {
     const BatchChange& c = s.batches[i];
     const std::string here = fmt::format("{}batches.{}.", at, i);
@@ -117,7 +123,8 @@ void validate_batches(const StageConfig& s, const std::string& at, ConfigErrors&
     if (c.loss && !(*c.loss > 0)) e.add(here + "loss", "must be positive, found {}", *c.loss);
     by_loss |= c.loss.has_value();
     if (!c.tokens) continue;
-    if (*c.tokens <= tokens) e.add(here + "tokens", "changes must come at ascending tokens: found {} after {}", *c.tokens, tokens);
+    if (*c.tokens <= tokens)
+      e.add(here + "tokens", "changes must come at ascending tokens: found {} after {}", *c.tokens, tokens);
     if (!by_loss && *c.tokens >= s.tokens())
       e.add(here + "tokens", "the stage ends before: {} steps are {} tokens", s.steps, s.tokens());
     tokens = *c.tokens;
@@ -140,7 +147,8 @@ ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
 
 void Recipe::validate(ConfigErrors& e) const {
   if (stages.empty()) e.add("stages", "a run needs at least one stage");
-  if (data.sources.empty()) e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
+  if (data.sources.empty())
+    e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
   if (data.end_of_text_first && !data.end_of_text)
     e.add("data.end_of_text_first", "data.end_of_text is false: there is no token to stand first");
   for (size_t i = 0; i < data.sources.size(); ++i) {
@@ -157,17 +165,19 @@ void Recipe::validate(ConfigErrors& e) const {
   for (size_t i = 0; i < stages.size(); ++i) {
     const StageConfig& s = stages[i];
     const std::string at = fmt::format("stages.{}.", i);
-    for (const auto& [name, value] : {std::pair<const char*, int64_t>{"steps", s.steps}, {"batch", s.batch},
-                                      {"sequence", s.sequence}})
+    for (const auto& [name, value] :
+         {std::pair<const char*, int64_t>{"steps", s.steps}, {"batch", s.batch}, {"sequence", s.sequence}})
       if (value < 1) e.add(at + name, "must be at least 1, found {}", value);
     if (s.micro_batch < 0 || (s.micro_batch > 0 && s.batch % s.micro_batch != 0))
-      e.add(at + "micro_batch", "batch = {} is not a multiple of micro_batch = {}: the rest would be {} sequences", s.batch,
+      e.add(at + "micro_batch",
+            "batch = {} is not a multiple of micro_batch = {}: the rest would be {} sequences", s.batch,
             s.micro_batch, s.micro_batch > 0 ? s.batch % s.micro_batch : 0);
     if (s.steps >= 1 && s.batch >= 1 && s.sequence >= 1) validate_batches(s, at, e);
     if (s.sequence > model.context)
       e.add(at + "sequence", "{} tokens are more than model.context = {}", s.sequence, model.context);
     if (!(s.lr > 0)) e.add(at + "lr", "must be positive, found {}", s.lr);
-    if (s.rope_theta != 0 && !(s.rope_theta >= 1)) e.add(at + "rope_theta", "must be at least 1, found {}", s.rope_theta);
+    if (s.rope_theta != 0 && !(s.rope_theta >= 1))
+      e.add(at + "rope_theta", "must be at least 1, found {}", s.rope_theta);
     if (s.window_growth < 0) e.add(at + "window_growth", "must not be negative, found {}", s.window_growth);
     if (s.window_growth > 0 && model.window == 0)
       e.add(at + "window_growth", "model.window is 0: there is no window to grow; set it to the last one");
@@ -181,7 +191,8 @@ void Recipe::validate(ConfigErrors& e) const {
     if (find_objective(s.objective) == nullptr)
       e.add(at + "objective", "'{}' is no objective; there are: {}", s.objective, objective_names());
     else if (s.objective != "cross_entropy" && memory.head == HeadChoice::gradient)
-      e.add(at + "objective", "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
+      e.add(at + "objective",
+            "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
     if (s.continues && i == 0) e.add(at + "continues", "there is no stage before it");
     if (s.continues) continue;
     try {
@@ -192,9 +203,11 @@ void Recipe::validate(ConfigErrors& e) const {
   }
   for (size_t i = 0; i < data.sources.size(); ++i)
     if (data.sources[i].tail_validation && !data.sources[i].prompt_field.empty())
-      e.add(fmt::format("data.sources.{}.tail_validation", i), "would cut a row between its prompt and its answer; hold out whole rows");
+      e.add(fmt::format("data.sources.{}.tail_validation", i),
+            "would cut a row between its prompt and its answer; hold out whole rows");
   if (data.drop_too_long && data.sampling != SampleChoice::best_fit)
-    e.add("data.drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}", enum_name(data.sampling));
+    e.add("data.drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}",
+          enum_name(data.sampling));
   try {
     const OptimizerConfig o = optimizer.resolved(std::max<int64_t>(1, total_steps()), run.seed);
     ingot::validate(o.adamw);
@@ -207,16 +220,22 @@ void Recipe::validate(ConfigErrors& e) const {
   if (optimizer.others == OptimizerKind::muon)
     e.add("optimizer.others", "muon needs matrices; give adamw or ademamix");
   if (optimizer.qk_clip > 0 && (model.lora.rank > 0 || !optimizer.freeze.empty()))
-    e.add("optimizer.qk_clip", "scales the projections of queries and keys, which are frozen; use logit_softcap or a smaller rate");
+    e.add(
+        "optimizer.qk_clip",
+        "scales the projections of queries and keys, which are frozen; use logit_softcap or a smaller rate");
   if (optimizer.ademamix_warmup < 0)
     e.add("optimizer.ademamix_warmup", "must not be negative, found {}", optimizer.ademamix_warmup);
   for (size_t i = 0; i < optimizer.rules.size(); ++i)
-    if (optimizer.rules[i].pattern.empty()) e.add(fmt::format("optimizer.rules.{}.pattern", i), "must not be empty");
-  if (model.moe.experts > 0 && model.moe.selection == ExpertSelection::expert_choice && !samples.prompts.empty())
-    e.add("samples.prompts", "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
+    if (optimizer.rules[i].pattern.empty())
+      e.add(fmt::format("optimizer.rules.{}.pattern", i), "must not be empty");
+  if (model.moe.experts > 0 && model.moe.selection == ExpertSelection::expert_choice &&
+      !samples.prompts.empty())
+    e.add("samples.prompts",
+          "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
   if (!(optimizer.clip >= 0)) e.add("optimizer.clip", "must not be negative, found {}", optimizer.clip);
   if (tokenizer.kind == TokenizerKind::bpe && tokenizer.path.empty() && tokenizer.vocab < 257)
-    e.add("tokenizer.vocab", "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}",
+    e.add("tokenizer.vocab",
+          "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}",
           tokenizer.vocab);
 }
 
@@ -278,7 +297,8 @@ Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrid
   for (const std::string& argument : overrides) apply_override(tree, known, argument);
   const ConfigNode* model = tree.find("model");
   const ConfigNode* preset = model != nullptr ? model->find("preset") : nullptr;
-  if (preset != nullptr && (preset->kind == ConfigNode::Kind::string || preset->from_override) && !preset->string.empty())
+  if (preset != nullptr && (preset->kind == ConfigNode::Kind::string || preset->from_override) &&
+      !preset->string.empty())
     defaults.model = model_preset(preset->string);
   return read_config(tree, std::move(defaults));
 }

@@ -18,13 +18,16 @@ struct RunConfig {
   int64_t seed = 1;
   PrecisionChoice precision = PrecisionChoice::f32;
   std::string start_from;
-  Precision model_precision() const { return precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16(); }
+  Precision model_precision() const {
+    return precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
+  }
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
     v("seed", seed, "initial weights, data order and samples follow from it");
     v("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
-    v("start_from", start_from, "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
+    v("start_from", start_from,
+      "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
   }
 };
 
@@ -66,14 +69,15 @@ struct BatchChange {
 struct BatchProgress {
   int64_t level = 0;    ///< changes made so far
   int64_t samples = 0;  ///< sequences consumed in the stage
-  double loss_sum = 0, loss_weight = 0;  ///< running mean of the loss: sums with weights falling by 0.95 a step
+  double loss_sum = 0,
+         loss_weight = 0;  ///< running mean of the loss: sums with weights falling by 0.95 a step
 };
 
 struct StageConfig {
   std::string name = "pretrain";
   int64_t steps = 1000;
-  int64_t batch = 16;        ///< sequences per step
-  int64_t micro_batch = 0;   ///< sequences per forward of a data rank; 0: all of its share
+  int64_t batch = 16;       ///< sequences per step
+  int64_t micro_batch = 0;  ///< sequences per forward of a data rank; 0: all of its share
   int64_t sequence = 256;
   std::vector<BatchChange> batches;
   BatchRate batch_rate = BatchRate::same;
@@ -98,7 +102,8 @@ struct StageConfig {
     v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch");
     v("sequence", sequence, "tokens per sequence");
     v("batches", batches, "changes of the batch size, in order");
-    v("batch_rate", batch_rate, "learning rate after a change: the same, or times sqrt(new batch / first batch)");
+    v("batch_rate", batch_rate,
+      "learning rate after a change: the same, or times sqrt(new batch / first batch)");
     v("lr", lr, "peak learning rate");
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
     v("warmup", warmup, "steps of linear warm-up");
@@ -106,20 +111,29 @@ struct StageConfig {
     v("decay_fraction", decay_fraction, "wsd: share of the stage in which the rate decays");
     v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
     v("segments", segments, "piecewise: segments");
-    v("continues", continues, "learning rate: the stage before goes on, its schedule spanning both; lr and schedule here count for nothing");
+    v("continues", continues,
+      "learning rate: the stage before goes on, its schedule spanning both; lr and schedule here count for "
+      "nothing");
     v("weights", weights, "mixture of this stage; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
-    v("objective", objective, "what is minimised: cross_entropy, or what a program using the library has registered");
+    v("objective", objective,
+      "what is minimised: cross_entropy, or what a program using the library has registered");
     v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
-    v("window_growth", window_growth, "the window grows linearly to this many tokens over the stage, in whole blocks; 0: as before (the model's)");
+    v("window_growth", window_growth,
+      "the window grows linearly to this many tokens over the stage, in whole blocks; 0: as before (the "
+      "model's)");
   }
   /// Over `total_steps`: those of the stage and of the stages that continue it.
   ScheduleConfig resolved_schedule(int64_t total_steps) const;
   /// Batch sizes of the stage: the first, then one per change.
   int64_t levels() const { return 1 + static_cast<int64_t>(batches.size()); }
-  int64_t batch_at(int64_t level) const { return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch; }
+  int64_t batch_at(int64_t level) const {
+    return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch;
+  }
   /// Sequences per forward of one of `data` ranks.
-  int64_t micro_at(int64_t level, int64_t data = 1) const { return micro_batch > 0 ? micro_batch : batch_at(level) / data; }
+  int64_t micro_at(int64_t level, int64_t data = 1) const {
+    return micro_batch > 0 ? micro_batch : batch_at(level) / data;
+  }
   int64_t micro(int64_t data = 1) const { return micro_at(0, data); }
   /// True if `micro` is a micro-batch for every batch size.
   bool divides(int64_t micro) const {
@@ -129,7 +143,7 @@ struct StageConfig {
   }
   /// The factor of batch_rate on the learning rate.
   double rate_factor(int64_t level) const;
-  double batch_fitted = 1;  ///< not a field of recipes: first batch as a multiple of what the recipe says
+  double batch_fitted = 1;   ///< not a field of recipes: first batch as a multiple of what the recipe says
   int64_t window_fixed = 0;  ///< neither: the window of all its steps; 0: as window_growth says
   /// Counts a step that was made with the current batch, then makes the changes that are due.
   void after_step(BatchProgress& progress, double loss) const;
@@ -155,7 +169,8 @@ struct EvaluationConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("every", every, "steps between validations; 0: only at the end");
-    v("max_tokens", max_tokens, "validation tokens per source during the run; the end uses all. 0: always all");
+    v("max_tokens", max_tokens,
+      "validation tokens per source during the run; the end uses all. 0: always all");
   }
 };
 
@@ -192,8 +207,11 @@ struct MemoryConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("head", head, "logits for backward: auto, store, recompute or gradient");
-    v("limit", limit, "memory of the run, e.g. 16GiB: activations are computed again or moved to disk until it fits; empty: the machine's");
-    v("recompute", recompute, "results that backward computes again: op, op.output, module/, module/op, e.g. activation, experts/");
+    v("limit", limit,
+      "memory of the run, e.g. 16GiB: activations are computed again or moved to disk until it fits; empty: "
+      "the machine's");
+    v("recompute", recompute,
+      "results that backward computes again: op, op.output, module/, module/op, e.g. activation, experts/");
     v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
     v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
   }

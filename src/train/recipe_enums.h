@@ -12,11 +12,13 @@ namespace ingot {
 
 enum class PrecisionChoice { f32, bf16 };
 constexpr auto enum_names(PrecisionChoice) {
-  return std::to_array<EnumName<PrecisionChoice>>({{PrecisionChoice::f32, "f32"}, {PrecisionChoice::bf16, "bf16"}});
+  return std::to_array<EnumName<PrecisionChoice>>(
+      {{PrecisionChoice::f32, "f32"}, {PrecisionChoice::bf16, "bf16"}});
 }
 enum class BatchFit { refuse, down, up };
 constexpr auto enum_names(BatchFit) {
-  return std::to_array<EnumName<BatchFit>>({{BatchFit::refuse, "refuse"}, {BatchFit::down, "down"}, {BatchFit::up, "up"}});
+  return std::to_array<EnumName<BatchFit>>(
+      {{BatchFit::refuse, "refuse"}, {BatchFit::down, "down"}, {BatchFit::up, "up"}});
 }
 constexpr auto enum_names(ShardLevel) {
   return std::to_array<EnumName<ShardLevel>>(
@@ -35,7 +37,8 @@ constexpr auto enum_names(HeadChoice) {
 }
 enum class TokenizerKind { bpe, characters };
 constexpr auto enum_names(TokenizerKind) {
-  return std::to_array<EnumName<TokenizerKind>>({{TokenizerKind::bpe, "bpe"}, {TokenizerKind::characters, "characters"}});
+  return std::to_array<EnumName<TokenizerKind>>(
+      {{TokenizerKind::bpe, "bpe"}, {TokenizerKind::characters, "characters"}});
 }
 enum class SplitChoice { whole_file, blank_line, marker };
 constexpr auto enum_names(SplitChoice) {
@@ -45,8 +48,9 @@ constexpr auto enum_names(SplitChoice) {
 }
 enum class SampleChoice { stream, best_fit, random };
 constexpr auto enum_names(SampleChoice) {
-  return std::to_array<EnumName<SampleChoice>>(
-      {{SampleChoice::stream, "stream"}, {SampleChoice::best_fit, "best_fit"}, {SampleChoice::random, "random"}});
+  return std::to_array<EnumName<SampleChoice>>({{SampleChoice::stream, "stream"},
+                                                {SampleChoice::best_fit, "best_fit"},
+                                                {SampleChoice::random, "random"}});
 }
 constexpr auto enum_names(ScheduleKind) {
   return std::to_array<EnumName<ScheduleKind>>({{ScheduleKind::constant, "constant"},
@@ -62,8 +66,9 @@ constexpr auto enum_names(DecayShape) {
                                               {DecayShape::hold, "hold"}});
 }
 constexpr auto enum_names(OptimizerKind) {
-  return std::to_array<EnumName<OptimizerKind>>(
-      {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::muon, "muon"}, {OptimizerKind::ademamix, "ademamix"}});
+  return std::to_array<EnumName<OptimizerKind>>({{OptimizerKind::adamw, "adamw"},
+                                                 {OptimizerKind::muon, "muon"},
+                                                 {OptimizerKind::ademamix, "ademamix"}});
 }
 constexpr auto enum_names(MuonScale) {
   return std::to_array<EnumName<MuonScale>>(

@@ -39,11 +39,13 @@ int parameter_of(const ParameterTable& table, const std::string& name, const Sto
 class Share {
  public:
   Share(const CheckpointReader& reader, const Recipe& recipe, World& world)
-      : reader_(reader), groups_(grid_of(recipe.parallel, world.ranks()), world.rank(), maker(world), rank_options(recipe)),
+      : reader_(reader),
+        groups_(grid_of(recipe.parallel, world.ranks()), world.rank(), maker(world), rank_options(recipe)),
         decoder_(recipe.model) {
     decoder_.freeze(recipe.optimizer.freeze);
     const ParameterTable& table = decoder_.table();
-    const PipelineGroups pipe(groups_.grid(), world.rank(), maker(world), layout_of(recipe.parallel, recipe.model), table);
+    const PipelineGroups pipe(groups_.grid(), world.rank(), maker(world),
+                              layout_of(recipe.parallel, recipe.model), table);
     placement_ = pipe.placement(groups_.placement());
     if (recipe.parallel.shard == ShardLevel::none) {
       ownership_.emplace(groups_, pipe, table);
@@ -59,9 +61,8 @@ class Share {
     std::vector<Piece> pieces;
     for (const auto& [name, stored] : reader_.tensors()) {
       const auto add = [&, &n = name, &s = stored](const Region& region) {
-        pieces.push_back({n, s.kind, s.meta.dtype, s.meta.shape, region, nullptr, [&](const Region& part, void* out) {
-          reader_.read(n, part, s.meta.dtype, out);
-        }});
+        pieces.push_back({n, s.kind, s.meta.dtype, s.meta.shape, region, nullptr,
+                          [&](const Region& part, void* out) { reader_.read(n, part, s.meta.dtype, out); }});
       };
       const int i = parameter_of(decoder_.table(), name, stored);
       if (i < 0) {
@@ -70,14 +71,17 @@ class Share {
       }
       const ElementRange mine = ownership_->owned(i);
       if (mine.empty()) continue;
-      for (const PartBox& box : boxes_of(decoder_.table()[i], placement_, mine.begin, mine.end)) add(box.region);
+      for (const PartBox& box : boxes_of(decoder_.table()[i], placement_, mine.begin, mine.end))
+        add(box.region);
     }
     return pieces;
   }
 
  private:
   static GroupMaker maker(World& world) {
-    return [&world](std::string name, const std::vector<int>& members) { return world.group(std::move(name), members); };
+    return [&world](std::string name, const std::vector<int>& members) {
+      return world.group(std::move(name), members);
+    };
   }
   const CheckpointReader& reader_;
   RankGroups groups_;
@@ -93,31 +97,37 @@ ReshapeReport reshape_checkpoint(FileSystem& fs, const std::string& from, const 
   const CheckpointReader reader = CheckpointReader::open(fs, from, Verify::bytes);
   const Recipe recipe = recipe_of(reader, parallel);
   std::vector<ReshapeReport> reports(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](ThreadRank& world) {
-    world.set_limits({.report_seconds = 1e9, .abort_seconds = 1e9});  // a disk may be slow
-    const Share share(reader, recipe, world);
-    SaveRequest request;
-    request.step = reader.step();
-    request.pieces = share.pieces();
-    request.protection = reader.manifest().protection;
-    if (world.rank() == 0) {
-      request.blobs = reader.manifest().blobs;
-      if (const auto stored = request.blobs.find("recipe"); stored != request.blobs.end()) stored->second = config_blob(print_config(recipe));
-    }
-    CheckpointWriterOptions options;
-    options.max_file_bytes = std::min<int64_t>(options.max_file_bytes, std::max<int64_t>(1 << 20, (int64_t{4} << 30) / ranks));
-    options.asynchronous = false;
-    options.retention.keep_last = 0;
-    options.group = &share.groups().world();
-    CheckpointWriter writer(fs, to, options);
-    writer.save(request);
-    ReshapeReport& report = reports[static_cast<size_t>(world.rank())];
-    report.path = to;
-    report.grid = share.groups().grid().str();
-    report.pieces = static_cast<int64_t>(request.pieces.size());
-    for (const Piece& p : request.pieces) report.bytes += p.region.shape.numel() * size_of(p.dtype);
-  }, std::numeric_limits<double>::infinity());
-  ReshapeReport all{CheckpointReader::open(fs, to, Verify::structure).path(), reports[0].grid, static_cast<int64_t>(reader.tensors().size())};
+  run_ranks(
+      ranks,
+      [&](ThreadRank& world) {
+        world.set_limits({.report_seconds = 1e9, .abort_seconds = 1e9});  // a disk may be slow
+        const Share share(reader, recipe, world);
+        SaveRequest request;
+        request.step = reader.step();
+        request.pieces = share.pieces();
+        request.protection = reader.manifest().protection;
+        if (world.rank() == 0) {
+          request.blobs = reader.manifest().blobs;
+          if (const auto stored = request.blobs.find("recipe"); stored != request.blobs.end())
+            stored->second = config_blob(print_config(recipe));
+        }
+        CheckpointWriterOptions options;
+        options.max_file_bytes =
+            std::min<int64_t>(options.max_file_bytes, std::max<int64_t>(1 << 20, (int64_t{4} << 30) / ranks));
+        options.asynchronous = false;
+        options.retention.keep_last = 0;
+        options.group = &share.groups().world();
+        CheckpointWriter writer(fs, to, options);
+        writer.save(request);
+        ReshapeReport& report = reports[static_cast<size_t>(world.rank())];
+        report.path = to;
+        report.grid = share.groups().grid().str();
+        report.pieces = static_cast<int64_t>(request.pieces.size());
+        for (const Piece& p : request.pieces) report.bytes += p.region.shape.numel() * size_of(p.dtype);
+      },
+      std::numeric_limits<double>::infinity());
+  ReshapeReport all{CheckpointReader::open(fs, to, Verify::structure).path(), reports[0].grid,
+                    static_cast<int64_t>(reader.tensors().size())};
   for (const ReshapeReport& r : reports) {
     all.pieces += r.pieces;
     all.bytes += r.bytes;

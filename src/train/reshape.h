@@ -9,8 +9,8 @@
 namespace ingot {
 
 struct ReshapeReport {
-  std::string path;   ///< of the new checkpoint
-  std::string grid;   ///< of the ranks
+  std::string path;  ///< of the new checkpoint
+  std::string grid;  ///< of the ranks
   int64_t tensors = 0, pieces = 0, bytes = 0;
   int64_t largest_share = 0;  ///< bytes of the rank that holds most
 };

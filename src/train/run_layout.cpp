@@ -15,8 +15,9 @@ namespace {
 /// "parallel.context = 2 x parallel.tensor = 2": the axes that a group of ranks with its own sequences has.
 std::string group_axes(const ParallelConfig& p) {
   std::string text;
-  for (const auto& [name, size] :
-       {std::pair<const char*, int64_t>{"pipeline", p.pipeline}, {"context", p.context}, {"tensor", p.tensor}})
+  for (const auto& [name, size] : {std::pair<const char*, int64_t>{"pipeline", p.pipeline},
+                                   {"context", p.context},
+                                   {"tensor", p.tensor}})
     if (size > 1) text += fmt::format("{}parallel.{} = {}", text.empty() ? "" : " x ", name, size);
   return text.empty() ? "parallel.tensor = 1" : text;
 }
@@ -30,12 +31,15 @@ Grid grid_of(const ParallelConfig& p, int ranks) {
                 fmt::format("start a multiple of {}, or change the axes", others));
   const int64_t data = ranks / others;
   if (p.data != 0 && p.data != data)
-    throw Error(fmt::format("parallel.data = {} x {} needs {} ranks, but {} {} started", p.data, group_axes(p), p.data * others,
-                            ranks, ranks == 1 ? "was" : "were"),
+    throw Error(fmt::format("parallel.data = {} x {} needs {} ranks, but {} {} started", p.data,
+                            group_axes(p), p.data * others, ranks, ranks == 1 ? "was" : "were"),
                 fmt::format("start that many (mpirun -n {}), or leave parallel.data at 0", p.data * others));
   const bool same_rows = p.tensor > 1 && !p.sequence;  // then tensor ranks compute experts whole
-  return Grid({.pp = static_cast<int>(p.pipeline), .dp = static_cast<int>(data), .cp = static_cast<int>(p.context),
-               .tp = static_cast<int>(p.tensor), .ep = static_cast<int>(p.expert),
+  return Grid({.pp = static_cast<int>(p.pipeline),
+               .dp = static_cast<int>(data),
+               .cp = static_cast<int>(p.context),
+               .tp = static_cast<int>(p.tensor),
+               .ep = static_cast<int>(p.expert),
                .etp = static_cast<int>(same_rows ? p.tensor : p.expert_tensor)});
 }
 
@@ -44,10 +48,14 @@ namespace {
 /// Muon's matrices stay together where shares would cut them: the fewer units, the fewer are cut.
 ShardOptions shards_of(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
-  ShardOptions o{.level = p.shard, .ranks = static_cast<int>(p.shard_ranks), .bucket_bytes = parse_memory(p.bucket, "parallel.bucket"),
+  ShardOptions o{.level = p.shard,
+                 .ranks = static_cast<int>(p.shard_ranks),
+                 .bucket_bytes = parse_memory(p.bucket, "parallel.bucket"),
                  .whole_tensors = p.whole_matrices};
   const bool together = p.shard == ShardLevel::optimizer && recipe.optimizer.matrices == OptimizerKind::muon;
-  o.units = p.shard == ShardLevel::full ? FlatUnits::part : together || o.bucket_bytes == 0 ? FlatUnits::group : FlatUnits::bucket;
+  o.units = p.shard == ShardLevel::full       ? FlatUnits::part
+            : together || o.bucket_bytes == 0 ? FlatUnits::group
+                                              : FlatUnits::bucket;
   return o;
 }
 
@@ -79,9 +87,11 @@ void require_micro_batches(const Recipe& recipe, size_t stage, int64_t batch, in
   const int64_t data = recipe.data_ranks(), count = batch / (data * micro);
   const int chunks = layout_of(p, recipe.model).chunks();
   if (count < p.pipeline)
-    throw Error(fmt::format("stage '{}': a batch of {} sequences over {} data ranks is {} micro-batch{} of {}, but a pipeline of {} "
+    throw Error(fmt::format("stage '{}': a batch of {} sequences over {} data ranks is {} micro-batch{} of "
+                            "{}, but a pipeline of {} "
                             "stages needs {} at least",
-                            recipe.stages[stage].name, batch, data, count, count == 1 ? "" : "es", micro, p.pipeline, p.pipeline),
+                            recipe.stages[stage].name, batch, data, count, count == 1 ? "" : "es", micro,
+                            p.pipeline, p.pipeline),
                 fmt::format("lower stages.{}.micro_batch, or raise its batch", stage));
   make_pipeline_schedule(p.schedule, {static_cast<int>(p.pipeline), chunks, static_cast<int>(count)});
 }
@@ -92,14 +102,20 @@ void require_shares_of_stage(const Recipe& recipe, size_t stage) {
   const int64_t data = recipe.data_ranks(), context = p.context;
   for (int64_t level = 0; level < s.levels() && p.pipeline > 1; ++level)
     require_micro_batches(recipe, stage, s.batch_at(level), s.micro_at(level, data));
-  const int64_t chunks = context > 1 ? 2 * context : 1, sharers = p.sequence ? p.tensor : 1, rows = s.sequence / context;
-  const std::string remedy = fmt::format("choose stages.{}.sequence as a multiple of {}", stage, std::lcm(chunks, context * sharers));
+  const int64_t chunks = context > 1 ? 2 * context : 1, sharers = p.sequence ? p.tensor : 1,
+                rows = s.sequence / context;
+  const std::string remedy = fmt::format("choose stages.{}.sequence as a multiple of {}", stage,
+                                         std::lcm(chunks, context * sharers));
   if (s.sequence % chunks != 0)
-    throw Error(fmt::format("stage '{}': sequences of {} tokens do not divide into {} chunks, two for each of {} context ranks", s.name,
-                            s.sequence, chunks, context), remedy);
+    throw Error(fmt::format("stage '{}': sequences of {} tokens do not divide into {} chunks, two for each "
+                            "of {} context ranks",
+                            s.name, s.sequence, chunks, context),
+                remedy);
   if (rows % sharers != 0)
-    throw Error(fmt::format("stage '{}': {} tokens of each sequence do not divide among {} tensor ranks, which share out their rows",
-                            s.name, rows, sharers), remedy);
+    throw Error(fmt::format("stage '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
+                            "which share out their rows",
+                            s.name, rows, sharers),
+                remedy);
 }
 
 }  // namespace
@@ -117,11 +133,13 @@ std::string describe_pipeline(const Recipe& recipe) {
   std::string waits;
   for (const StageConfig& s : recipe.stages) {
     const int64_t data = recipe.data_ranks();
-    const PipelineShape shape{layout.ranks, layout.chunks(), static_cast<int>(s.batch / (data * s.micro(data)))};
+    const PipelineShape shape{layout.ranks, layout.chunks(),
+                              static_cast<int>(s.batch / (data * s.micro(data)))};
     const double bubble = simulate(make_pipeline_schedule(p.schedule, shape), even_costs(shape, {})).bubble();
     waits += fmt::format("{}{:.0f} %", waits.empty() ? "" : ", ", 100 * bubble);
   }
-  return fmt::format("pipeline {}, schedule {}: a rank waits {} of the time that it works", layout.str(), enum_name(p.schedule), waits);
+  return fmt::format("pipeline {}, schedule {}: a rank waits {} of the time that it works", layout.str(),
+                     enum_name(p.schedule), waits);
 }
 
 }  // namespace
@@ -129,24 +147,32 @@ std::string describe_pipeline(const Recipe& recipe) {
 std::vector<std::string> describe_layout(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   std::vector<std::string> lines;
-  std::string text = fmt::format("{} = {} with other sequences", recipe.data_ranks() * p.ranks_per_group(), recipe.data_ranks());
+  std::string text = fmt::format("{} = {} with other sequences", recipe.data_ranks() * p.ranks_per_group(),
+                                 recipe.data_ranks());
   if (p.pipeline > 1) text += fmt::format(" x {} pipeline stages", p.pipeline);
-  if (p.context > 1) text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, enum_name(p.context_form),
-                                       p.context_inner > 1 ? fmt::format(", heads among {}", p.context_inner) : "");
-  if (p.tensor > 1) text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
+  if (p.context > 1)
+    text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, enum_name(p.context_form),
+                        p.context_inner > 1 ? fmt::format(", heads among {}", p.context_inner) : "");
+  if (p.tensor > 1)
+    text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));
   static const char* const kShared[] = {"on each", "shared out", "shared out with weights and gradients"};
-  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, enum_name(p.dispatch)) : "all experts on each";
+  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, enum_name(p.dispatch))
+                      : "all experts on each";
   if (p.expert_tensor > 1) text += fmt::format(", their widths over {}", p.expert_tensor);
   if (recipe.model.moe.experts == 0) text = "no experts";
-  lines.push_back(text + fmt::format("; optimizer {}; memory and time are of this one", kShared[static_cast<int>(p.shard)]));
+  lines.push_back(text + fmt::format("; optimizer {}; memory and time are of this one",
+                                     kShared[static_cast<int>(p.shard)]));
   return lines;
 }
 
-GroupConfig groups_of_stage(GroupConfig groups, const ParameterTable& table, std::span<const ParamView> held) {
+GroupConfig groups_of_stage(GroupConfig groups, const ParameterTable& table,
+                            std::span<const ParamView> held) {
   const auto elsewhere = [&](const std::string& pattern) {
-    if (std::any_of(held.begin(), held.end(), [&](const ParamView& p) { return glob_match(pattern, p.name); })) return false;
+    if (std::any_of(held.begin(), held.end(),
+                    [&](const ParamView& p) { return glob_match(pattern, p.name); }))
+      return false;
     for (int i = 0; i < table.size(); ++i)
       if (table[i].trainable && glob_match(pattern, table[i].name)) return true;
     return false;

@@ -13,7 +13,8 @@ data::SampleMode mode_of(SampleChoice c) {
 }
 
 /// The prepared sources with their shares in the stage.
-std::vector<data::SamplerSource> stage_sources(const Recipe& recipe, const PreparedData& data, const StageConfig& stage) {
+std::vector<data::SamplerSource> stage_sources(const Recipe& recipe, const PreparedData& data,
+                                               const StageConfig& stage) {
   std::vector<data::SamplerSource> sources;
   for (size_t i = 0; i < data.sources.size(); ++i) {
     const SourceConfig& c = recipe.data.sources[i];
@@ -34,7 +35,8 @@ std::string SavedRun::json() const {
       {"tokens", tokens},
       {"tokenizer", tokenizer},
       {"kernels", kernels},
-      {"batch", {{"level", progress.level}, {"loss_sum", progress.loss_sum}, {"loss_weight", progress.loss_weight}}}}
+      {"batch",
+       {{"level", progress.level}, {"loss_sum", progress.loss_sum}, {"loss_weight", progress.loss_weight}}}}
       .dump();
 }
 
@@ -60,11 +62,12 @@ StageSampler::StageSampler(const Recipe& recipe, const PreparedData& data, const
   const size_t stage = saved.stage;
   if (stage >= recipe.stages.size())
     fail("'{}' is in stage {}, but the recipe has {} stages", reader.path(), stage + 1, recipe.stages.size());
-  const data::SamplerState state = data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
+  const data::SamplerState state =
+      data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
   enter(stage, &state);
   if (saved.progress.level < 0 || saved.progress.level >= config().levels())
-    fail("'{}' is at batch size {} of stage '{}', which has {}", reader.path(), saved.progress.level + 1, config().name,
-         config().levels());
+    fail("'{}' is at batch size {} of stage '{}', which has {}", reader.path(), saved.progress.level + 1,
+         config().name, config().levels());
   progress_ = saved.progress;
   progress_.samples = state.samples - state.stage_begin;
   change_batch(saved.step);
@@ -93,8 +96,7 @@ void StageSampler::enter(size_t stage, const data::SamplerState* state) {
 
 void StageSampler::advance() {
   INGOT_CHECK(stage_ + 1 < recipe_->stages.size(), "stage {} is the last", stage_);
-  const data::SamplerState next =
-      data::next_stage(state(), recipe_->stages[stage_ + 1].sequence);
+  const data::SamplerState next = data::next_stage(state(), recipe_->stages[stage_ + 1].sequence);
   enter(stage_ + 1, &next);
 }
 

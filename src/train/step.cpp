@@ -11,20 +11,23 @@ namespace {
 MatrixCut matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
   MatrixCut cut;
   for (const ShardRule* rule : {&spec.shard, &spec.width_shard})
-    if (Communicator* group = groups.slicers(rule->axis)) cut = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
-  if (cut.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty()) return cut;
+    if (Communicator* group = groups.slicers(rule->axis))
+      cut = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
+  if (cut.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty())
+    return cut;
   cut.blocks = spec.row_splits;
   for (placement.tensor_rank = 0; placement.tensor_rank < placement.tensor_size; ++placement.tensor_rank) {
     std::vector<RowRange>& rows = cut.rows.emplace_back();
-    for (const ParameterPiece& piece : pieces_of(spec, placement)) rows.push_back({piece.global_offset[0], piece.extent[0]});
+    for (const ParameterPiece& piece : pieces_of(spec, placement))
+      rows.push_back({piece.global_offset[0], piece.extent[0]});
   }
   return cut;
 }
 
 }  // namespace
 
-std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients, const RankGroups* groups,
-                                       const Shards* shards) {
+std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients,
+                                       const RankGroups* groups, const Shards* shards) {
   std::vector<ParamView> params;
   for (int i = 0; i < w.size(); ++i) {
     const ParameterSpec& spec = w.table()[i];
@@ -56,14 +59,17 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
 namespace {
 
 MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks& ranks) {
-  return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, *ranks.groups) : std::move(whole);
+  return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, *ranks.groups)
+                                 : std::move(whole);
 }
 
 /// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do. `reducer`: where gradients travel.
-void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule, const StageStepMaker& make,
-                  int64_t tokens, const TapeOptions& options, Arena& arena, GradientReducer* reducer = nullptr) {
+void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule,
+                  const StageStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
+                  GradientReducer* reducer = nullptr) {
   const RankGroups& groups = *ranks.groups;
-  const int64_t sharers = groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
+  const int64_t sharers =
+      groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
   std::vector<TableFollower*> followers;
   if (ranks.keeper != nullptr && options.device != DeviceKind::null) followers.push_back(ranks.keeper);
@@ -131,12 +137,14 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
   const StageStepMaker make = [&](Tape& tape, int) {
-    return std::make_unique<MicroStep>(model, tape, rank_part(micro_batch(batch, 0, sequences, ahead), length, ranks), o,
+    return std::make_unique<MicroStep>(model, tape,
+                                       rank_part(micro_batch(batch, 0, sequences, ahead), length, ranks), o,
                                        StepTokens{}, nullptr);
   };
   if (ranks.pipe != nullptr) {
     plan.micro_batches = micro_batches;
-    const PipelineSchedule schedule = make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches));
+    const PipelineSchedule schedule =
+        make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches));
     const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
     plan.weights_on_way = UnitKeeper::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
     run_pipeline(model, ranks, schedule, make, sequences * length, how, arena);
@@ -156,13 +164,15 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
 StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks& ranks)
     : model_(model), gradients_(gradients), ranks_(ranks) {
   if (ranks.groups != nullptr)
-    reducer_ = std::make_unique<GradientReducer>(*ranks.groups, model.decoder().table(), gradients, ranks.pipe);
+    reducer_ =
+        std::make_unique<GradientReducer>(*ranks.groups, model.decoder().table(), gradients, ranks.pipe);
 }
 
 PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
-  const std::string key = fmt::format("{} of {}x{} head {} z {} policy {}", ranks_.pipe != nullptr ? count : 1, options.micro_batch,
-                                      batch.sequence_length, static_cast<int>(options.head), options.z_coefficient != 0,
-                                      static_cast<const void*>(options.policy));
+  const std::string key =
+      fmt::format("{} of {}x{} head {} z {} policy {}", ranks_.pipe != nullptr ? count : 1,
+                  options.micro_batch, batch.sequence_length, static_cast<int>(options.head),
+                  options.z_coefficient != 0, static_cast<const void*>(options.policy));
   if (arena_ && key == arena_key_) return *arena_;
   arena_.reset();  // give the old slab back first
   arena_ = std::make_unique<PlannedArena>(
@@ -173,7 +183,8 @@ PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOpti
 
 StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
   const RankGroups* groups = ranks_.groups;
-  const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1, rank = groups != nullptr ? groups->batch_rank() : 0;
+  const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
+                rank = groups != nullptr ? groups->batch_rank() : 0;
   INGOT_CHECK(options.micro_batch > 0 && batch.rows % (options.micro_batch * ranks) == 0,
               "{} rows in micro-batches of {} on {} ranks", batch.rows, options.micro_batch, ranks);
   const int64_t count = batch.rows / (ranks * options.micro_batch);
@@ -189,8 +200,9 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   }
   const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
   const StageStepMaker make = [&](Tape& tape, int b) {
-    return std::make_unique<MicroStep>(model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
-                                       options, tokens, &stats);
+    return std::make_unique<MicroStep>(
+        model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
+        options, tokens, &stats);
   };
   if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {
@@ -213,7 +225,8 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   return stats;
 }
 
-MicroBatch StepRunner::part_of(const data::Batch& batch, int64_t first, int64_t count, std::span<const LookAhead> ahead) const {
+MicroBatch StepRunner::part_of(const data::Batch& batch, int64_t first, int64_t count,
+                               std::span<const LookAhead> ahead) const {
   return rank_part(micro_batch(batch, first, count, ahead), batch.sequence_length, ranks_);
 }
 
@@ -223,8 +236,9 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
     return std::make_unique<EvaluationStep>(model_, tape, part_of(batch, first, count, {}), stats);
   };
   if (ranks_.pipe != nullptr) {  // a sequence at a time, so that all stages have work
-    run_pipeline(model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, batch.rows)),
-                 [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
+    run_pipeline(
+        model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, batch.rows)),
+        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
   } else {
     Tape tape(heap_, {.record = false});
     run_model(model_.decoder(), *step(tape, 0, batch.rows));

@@ -22,7 +22,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientB
 
 /// Bytes and work of one micro-batch, or of a pipeline's step, from the null device.
 struct StepPlan {
-  int64_t micro_batches = 1;                  ///< that were run
+  int64_t micro_batches = 1;  ///< that were run
   MemoryPlan memory;
   int64_t peak_bytes = 0;                     ///< largest sum of live buffers
   std::map<std::string, int64_t> categories;  ///< at the peak
@@ -34,7 +34,8 @@ struct StepPlan {
 /// A rank's place among those of a run; by default it is alone.
 struct StepRanks {
   const RankGroups* groups = nullptr;
-  const PipelineGroups* pipe = nullptr;  ///< nullptr: micro-batches run one after the other through the whole model
+  const PipelineGroups* pipe =
+      nullptr;  ///< nullptr: micro-batches run one after the other through the whole model
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
   UnitKeeper* keeper = nullptr;  ///< where weights are shared out
 };
@@ -60,7 +61,8 @@ class StepRunner {
 
  private:
   /// This rank's part of rows [first, first + count) of the batch.
-  MicroBatch part_of(const data::Batch& batch, int64_t first, int64_t count, std::span<const LookAhead> ahead) const;
+  MicroBatch part_of(const data::Batch& batch, int64_t first, int64_t count,
+                     std::span<const LookAhead> ahead) const;
   /// The memory of a step of `count` micro-batches.
   PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;

@@ -38,13 +38,16 @@ void keep_loads(const StepStats& stats, const Model& model) {
   for (const auto& [layer, counts] : stats.expert_counts) {
     const auto sum = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
     float* load = model.router_load(layer).as<float>();
-    for (size_t e = 0; e < counts.size() && sum > 0; ++e) load[e] = static_cast<float>(static_cast<double>(counts[e]) / sum);
+    for (size_t e = 0; e < counts.size() && sum > 0; ++e)
+      load[e] = static_cast<float>(static_cast<double>(counts[e]) / sum);
   }
 }
 
 }  // namespace
 
-void Trainer::interrupt() { interrupted = true; }
+void Trainer::interrupt() {
+  interrupted = true;
+}
 
 Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
     : fs_(fs), recipe_(std::move(recipe)), watch_(recipe_.health.spike_sigma, recipe_.health.spike_patience) {
@@ -56,8 +59,9 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
   require_same_data(groups_->world(), *data_);
   if (recipe_.model.vocab == 0) recipe_.model.vocab = data_->vocab;
   if (recipe_.model.vocab < data_->vocab)
-    throw Error(fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
-                "set model.vocab = 0 to take the tokenizer's size");
+    throw Error(
+        fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe_.model.vocab, data_->vocab),
+        "set model.vocab = 0 to take the tokenizer's size");
   build_model();
   build_optimizer();
   build_balance();
@@ -66,7 +70,8 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
   require_fit(plan_);
   policy_ = std::make_unique<NamedPolicy>(plan_.recompute, plan_.offload);
   if (policy_->offloads())
-    tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? recipe_.run.folder : recipe_.memory.offload_folder);
+    tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? recipe_.run.folder
+                                                                    : recipe_.memory.offload_folder);
   require_prompts();
   if (const auto newest = newest_checkpoint()) {
     restore(*newest);
@@ -82,14 +87,16 @@ Trainer::~Trainer() = default;
 void Trainer::build_optimizer() {
   const ParameterTable& table = model_->decoder().table();
   OptimizerConfig config = recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed);
-  std::vector<ParamView> views = optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get());
+  std::vector<ParamView> views =
+      optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get());
   config.groups = groups_of_stage(std::move(config.groups), table, views);
   optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views));
   if (recipe_.optimizer.qk_clip > 0) {
     ModelConfig part = recipe_.model;  // tensor ranks have whole heads
     part.heads /= groups_->tensor().size();
     part.kv_heads /= groups_->tensor().size();
-    qk_layers_ = qk_clip_layers(part, optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get()));
+    qk_layers_ =
+        qk_clip_layers(part, optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get()));
   }
 }
 
@@ -99,7 +106,8 @@ void Trainer::build_balance() {
   if (moe.balance != BalanceRule::none)
     for (const int64_t layer : model_->decoder().moe_layers())
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
-                       model_->router_bias(layer).as<float>(), !router_trains(model_->decoder().table(), layer)});
+                       model_->router_bias(layer).as<float>(),
+                       !router_trains(model_->decoder().table(), layer)});
   BalanceConfig config;
   config.kind = moe.balance == BalanceRule::sign ? BalanceKind::sign : BalanceKind::adamw;
   config.rate = moe.balance_rate;
@@ -111,7 +119,9 @@ void Trainer::begin_stage() {
   set_window();
 }
 
-void Trainer::set_window() { model_->set_window(recipe_.window_at(sampler_->stage(), step_ - sampler_->first_step())); }
+void Trainer::set_window() {
+  model_->set_window(recipe_.window_at(sampler_->stage(), step_ - sampler_->first_step()));
+}
 
 StepOptions Trainer::step_options() const {
   StepOptions o;
@@ -155,7 +165,8 @@ TrainResult Trainer::run() {
     }
     if (sampler_->change_due()) {
       sampler_->change_batch(step_);
-      if (leads()) log::info("step {}: {} sequences per step from now on", step_, stage().batch_at(sampler_->level()));
+      if (leads())
+        log::info("step {}: {} sequences per step from now on", step_, stage().batch_at(sampler_->level()));
     }
     const int64_t end = sampler_->end_step();
     // One loader per batch size: what it prefetches must have the size of the step that takes it.
@@ -175,12 +186,15 @@ TrainResult Trainer::run() {
       }
       if (due(recipe_.samples.every)) sample();
       stop = !agree_to_go_on(interrupted);
-      if (last && leads()) {  // before the last save, after which the run counts as finished and is never touched again
+      if (last &&
+          leads()) {  // before the last save, after which the run counts as finished and is never touched again
         metrics_->sync();
         write_report(fs_, recipe_.run.folder);
       }
-      if (step_ == end) save(fmt::format("end of stage '{}'", stage().name));
-      else if (stop || (recipe_.checkpoint.every > 0 && step_ % recipe_.checkpoint.every == 0)) save("");
+      if (step_ == end)
+        save(fmt::format("end of stage '{}'", stage().name));
+      else if (stop || (recipe_.checkpoint.every > 0 && step_ % recipe_.checkpoint.every == 0))
+        save("");
     }
   }
   finish_save();
@@ -208,7 +222,8 @@ int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
   int64_t clipped = 0;
   if (!qk_layers_.empty())
     for (const auto& [layer, logits] : stats.attention_logits)
-      clipped += qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
+      clipped +=
+          qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
   clipped = sum_over_model(clipped);
   if (shards_ && !keeper_) shards_->gather(model_->weights());
   if (model_->keeps_loads()) keep_loads(stats, *model_);
@@ -238,7 +253,8 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const GradNorm norm = norm_over_ranks(scale);
   judge(stats, batch, norm);
   StepArgs args;
-  args.lr = recipe_.learning_rate(sampler_->stage(), step_ - sampler_->first_step()) * stage().rate_factor(sampler_->level());
+  args.lr = recipe_.learning_rate(sampler_->stage(), step_ - sampler_->first_step()) *
+            stage().rate_factor(sampler_->level());
   args.grad_scale = scale;
   args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
   enter(RunPhase::update);
@@ -266,7 +282,8 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   save_seconds_.reset();
   row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
   row.set("memory_plan_misses", static_cast<double>(runner_->plan_misses()));
-  for (size_t k = 0; k < stats.ahead.size(); ++k) row.set(fmt::format("loss_ahead_{}", k + 1), stats.ahead[k].loss());
+  for (size_t k = 0; k < stats.ahead.size(); ++k)
+    row.set(fmt::format("loss_ahead_{}", k + 1), stats.ahead[k].loss());
   row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
   row.set("attention_logit_max", stats.max_attention_logit);
   if (!qk_layers_.empty()) row.set("qk_clipped_heads", static_cast<double>(clipped_heads));
@@ -289,11 +306,13 @@ void Trainer::add_router_metrics(MetricRow& row, const StepStats& stats) {
       dead += n == 0;
     }
     row.set(fmt::format("router/{}/load", layer), std::move(load));
-    row.set(fmt::format("router/{}/entropy", layer), normalized_load_entropy(counts, static_cast<int64_t>(counts.size())));
+    row.set(fmt::format("router/{}/entropy", layer),
+            normalized_load_entropy(counts, static_cast<int64_t>(counts.size())));
   }
   if (stats.expert_counts.empty()) return;
   row.set("dead_experts", dead);
-  if (stats.dropped_choices > 0) row.set("router/dropped", static_cast<double>(stats.dropped_choices) / static_cast<double>(choices));
+  if (stats.dropped_choices > 0)
+    row.set("router/dropped", static_cast<double>(stats.dropped_choices) / static_cast<double>(choices));
 }
 
 void Trainer::add_update_metrics(MetricRow& row) const {
@@ -314,13 +333,16 @@ void Trainer::validate(MetricRow& row, bool complete) {
     if (!source.has_split("validation")) continue;
     const data::ValidationPass pass(source.validation(), stage().sequence, rows);
     const int64_t micro = stage().micro(recipe_.data_ranks()) * pipe_->stages();  // stages work side by side
-    const int64_t windows = budget > 0 ? std::min(pass.windows(), std::max<int64_t>(1, budget / stage().sequence)) : pass.windows();
+    const int64_t windows = budget > 0
+                                ? std::min(pass.windows(), std::max<int64_t>(1, budget / stage().sequence))
+                                : pass.windows();
     const int64_t data = recipe_.data_ranks();
     double sums[2] = {0, 0};  // of -logprob, and targets
     // Data ranks take turns. At the end some repeat a window that does not count: the ranks of an expert group must have
     // equally many tokens.
     for (int64_t first = 0; first < windows;) {
-      const int64_t left = windows - first, count = left >= micro * data ? micro : std::max<int64_t>(1, left / data);
+      const int64_t left = windows - first,
+                    count = left >= micro * data ? micro : std::max<int64_t>(1, left / data);
       const int64_t mine = first + count * groups_->batch_rank();
       const auto [nll, valid] = runner_->evaluate(pass.batch(mine < windows ? mine : first, count));
       if (mine < windows) sums[0] += nll, sums[1] += static_cast<double>(valid);
@@ -332,24 +354,28 @@ void Trainer::validate(MetricRow& row, bool complete) {
     const double nll = sums[0], valid = sums[1];
     const double loss = valid > 0 ? nll / static_cast<double>(valid) : 0;
     // Bits per byte over the windows seen: their share of the split's bytes.
-    const double bytes = static_cast<double>(pass.text_bytes()) * static_cast<double>(valid) / static_cast<double>(pass.targets());
+    const double bytes = static_cast<double>(pass.text_bytes()) * static_cast<double>(valid) /
+                         static_cast<double>(pass.targets());
     row.set(fmt::format("val/{}/loss", source.name()), loss);
     row.set(fmt::format("val/{}/bits_per_byte", source.name()), bytes > 0 ? nll / std::log(2.0) / bytes : 0);
     result_.validation[source.name()] = loss;
   }
 }
 
-std::vector<int32_t> Trainer::sample_alone(std::span<const int32_t> prompt, const GenerateOptions& options) const {
+std::vector<int32_t> Trainer::sample_alone(std::span<const int32_t> prompt,
+                                           const GenerateOptions& options) const {
   Generator generator(*model_);
   SequenceState sequence = generator.new_sequence();
   return generator.generate(sequence, prompt, options);
 }
 
-std::vector<int32_t> Trainer::sample_together(std::span<const int32_t> prompt, const GenerateOptions& options) const {
+std::vector<int32_t> Trainer::sample_together(std::span<const int32_t> prompt,
+                                              const GenerateOptions& options) const {
   RankLogits logits(*model_, step_ranks());
   std::vector<float> last;
-  return continue_prompt(model_->config(), 0, prompt, options,
-                         [&](std::span<const int32_t> tokens) -> std::span<const float> { return last = logits.after(tokens); });
+  return continue_prompt(
+      model_->config(), 0, prompt, options,
+      [&](std::span<const int32_t> tokens) -> std::span<const float> { return last = logits.after(tokens); });
 }
 
 void Trainer::sample() {
@@ -365,7 +391,8 @@ void Trainer::sample() {
     o.sampling.top_p = recipe_.samples.top_p;
     o.sampling.seed = static_cast<uint64_t>(recipe_.run.seed) + i;
     o.vocab = data_->vocab;
-    o.max_tokens = std::min(recipe_.samples.tokens, model_->config().context - static_cast<int64_t>(ids.size()));
+    o.max_tokens =
+        std::min(recipe_.samples.tokens, model_->config().context - static_cast<int64_t>(ids.size()));
     if (data_->tokenizer.roles().eos) o.stop_ids = {*data_->tokenizer.roles().eos};
     const std::string text = data_->tokenizer.decode(parts ? sample_together(ids, o) : sample_alone(ids, o));
     result_.last_sample = prompt + text;
@@ -379,9 +406,10 @@ void Trainer::log_line(const MetricRow& row) const {
   const double elapsed = monotonic_seconds() - started_;
   const int64_t done = step_ - started_step_, left = recipe_.total_steps() - step_;
   std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of light  {}  eta {}", step_, recipe_.total_steps(),
-      *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"), format_count(*row.scalar("tokens_per_second")),
-      *row.scalar("percent_of_light"), format_bytes(*row.scalar("memory_bytes")),
+      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of light  {}  eta {}", step_,
+      recipe_.total_steps(), *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"),
+      format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_light"),
+      format_bytes(*row.scalar("memory_bytes")),
       format_seconds(elapsed / static_cast<double>(std::max<int64_t>(1, done)) * static_cast<double>(left)));
   for (const auto& [name, value] : row.scalars)
     if (name.rfind("val/", 0) == 0) line += fmt::format("  {} {:.4f}", name, value);

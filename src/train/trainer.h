@@ -40,7 +40,7 @@ enum class StartMode {
 };
 
 struct TrainResult {
-  bool finished = false;   ///< false: interrupted (Ctrl-C), saved and ready to resume
+  bool finished = false;  ///< false: interrupted (Ctrl-C), saved and ready to resume
   int64_t step = 0;
   double seconds = 0;
   std::map<std::string, double> validation;  ///< loss by source, from the last complete validation
@@ -128,7 +128,8 @@ class Trainer {
   SaveRequest save_request(const std::string& protection);
   /// Calls fn(name, parameter, dtype, data, elements) for the optimizer's state of each parameter: of those elements that
   /// this rank moves, which lie at `data`.
-  void for_each_parameter_state(const std::function<void(const std::string&, int, DType, void*, ElementRange)>& fn);
+  void for_each_parameter_state(
+      const std::function<void(const std::string&, int, DType, void*, ElementRange)>& fn);
   int64_t owned_elements() const;
   /// State that all ranks hold alike.
   void for_each_common_state(const std::function<void(const std::string&, const Tensor&)>& fn);

@@ -12,10 +12,14 @@
 namespace ingot {
 namespace {
 
-std::string nothing() { return {}; }
+std::string nothing() {
+  return {};
+}
 
 GroupMaker group_maker(World& world) {
-  return [&world](std::string name, const std::vector<int>& members) { return world.group(std::move(name), members); };
+  return [&world](std::string name, const std::vector<int>& members) {
+    return world.group(std::move(name), members);
+  };
 }
 
 }  // namespace
@@ -23,8 +27,8 @@ GroupMaker group_maker(World& world) {
 void Trainer::join(World* world) {
   if (world == nullptr) world = (alone_ = self_world()).get();
   world_ = world;
-  groups_ = std::make_unique<RankGroups>(grid_of(recipe_.parallel, world->ranks()), world->rank(), group_maker(*world),
-                                         rank_options(recipe_));
+  groups_ = std::make_unique<RankGroups>(grid_of(recipe_.parallel, world->ranks()), world->rank(),
+                                         group_maker(*world), rank_options(recipe_));
   recipe_.parallel.data = groups_->batch_ranks();
   require_same_program(groups_->world(), recipe_);
   for (const std::string& change : recipe_.fit_batches())
@@ -62,7 +66,8 @@ void Trainer::build_model() {
   const Decoder whole(recipe_.model);
   pipe_ = std::make_unique<PipelineGroups>(groups_->grid(), world_->rank(), group_maker(*world_),
                                            layout_of(recipe_.parallel, recipe_.model), whole.table());
-  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(), pipe_->placement(groups_->placement()));
+  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(),
+                                   pipe_->placement(groups_->placement()));
   model_->join([this](Context& c) {
     groups_->join(c);
     if (c.context_rows == nullptr) c.context = nullptr;  // samples: each context rank runs whole sequences
@@ -73,7 +78,8 @@ void Trainer::build_model() {
     throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
   const ShardLevel level = recipe_.parallel.shard;
   if (level != ShardLevel::none) shards_ = std::make_unique<Shards>(*groups_, model_->weights());
-  if (level == ShardLevel::full) keeper_ = std::make_unique<UnitKeeper>(*groups_, model_->weights(), pipe_.get());
+  if (level == ShardLevel::full)
+    keeper_ = std::make_unique<UnitKeeper>(*groups_, model_->weights(), pipe_.get());
   ownership_ = shards_ ? std::make_unique<Ownership>(*groups_, *pipe_, table, *shards_)
                        : std::make_unique<Ownership>(*groups_, *pipe_, table);
   gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32);
@@ -86,7 +92,8 @@ GradNorm Trainer::norm_over_ranks(double scale) const {
   norm.sum_squares.resize(static_cast<size_t>(table.size()));
   for (size_t i = 0; i < local.sum_squares.size(); ++i) {
     const int parameter = table.find(optimizer_->params()[i].name);
-    if (!ownership_->owned(parameter).empty()) norm.sum_squares[static_cast<size_t>(parameter)] = local.sum_squares[i];
+    if (!ownership_->owned(parameter).empty())
+      norm.sum_squares[static_cast<size_t>(parameter)] = local.sum_squares[i];
   }
   const Tensor sums = Tensor::of(norm.sum_squares.data(), {table.size()});
   if (groups_->world().size() > 1) groups_->world().all_reduce(sums, sums).wait();

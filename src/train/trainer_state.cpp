@@ -19,11 +19,13 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   request.step = step_;
   request.protection = protection;
   const WeightSet& weights = model_->weights();
-  const auto add = [&](const std::string& name, TensorKind kind, int i, DType dtype, const void* data, int64_t begin) {
+  const auto add = [&](const std::string& name, TensorKind kind, int i, DType dtype, const void* data,
+                       int64_t begin) {
     const ElementRange mine = ownership_->owned(i);
     if (!mine.empty())
       add_part(request.pieces, name, kind, weights.table()[i], weights.placement(), dtype,
-               static_cast<const std::byte*>(data) + (mine.begin - begin) * size_of(dtype), mine.begin, mine.end);
+               static_cast<const std::byte*>(data) + (mine.begin - begin) * size_of(dtype), mine.begin,
+               mine.end);
   };
   for (int i = 0; i < weights.size(); ++i)
     add(weights.table()[i].name, TensorKind::weight, i, weights.master(i).dtype(), weights.master(i).data, 0);
@@ -40,17 +42,23 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   request.blobs["model"] = config_blob(print_config(model_->config()));
   request.blobs["recipe"] = config_blob(print_config(recipe_));
   request.blobs["watch"] = watch_.json();
-  request.blobs["trainer"] = SavedRun{step_, tokens_, sampler_->stage(), data_->tokenizer.content_hash(),
-                                      kernel_set_fingerprint(), sampler_->progress()}.json();
+  request.blobs["trainer"] = SavedRun{step_,
+                                      tokens_,
+                                      sampler_->stage(),
+                                      data_->tokenizer.content_hash(),
+                                      kernel_set_fingerprint(),
+                                      sampler_->progress()}
+                                 .json();
   return request;
 }
 
 void Trainer::for_each_parameter_state(
     const std::function<void(const std::string&, int, DType, void*, ElementRange)>& fn) {
   optimizer_->for_each_slot([&](const ParamView& p, const std::string& slot, const Tensor& t) {
-    INGOT_CHECK(t.numel() == p.numel(), "'{}.{}' has {} values for {} elements", p.name, slot, t.numel(), p.numel());
-    fn(fmt::format("optimizer/{}.{}", p.name, slot), model_->decoder().table().find(p.name), t.dtype(), t.data,
-       {p.begin, p.end()});
+    INGOT_CHECK(t.numel() == p.numel(), "'{}.{}' has {} values for {} elements", p.name, slot, t.numel(),
+                p.numel());
+    fn(fmt::format("optimizer/{}.{}", p.name, slot), model_->decoder().table().find(p.name), t.dtype(),
+       t.data, {p.begin, p.end()});
   });
 }
 
@@ -82,7 +90,9 @@ void Trainer::try_to_save(const std::string& protection) {
     try {
       return checkpoints_->save(request);  // throws also for the save before this one
     } catch (const Error& e) {
-      if (leads()) log::warn("step {}: {} checkpoint was not written: {}", step_, attempt == 0 ? "the last" : "this", e.what());
+      if (leads())
+        log::warn("step {}: {} checkpoint was not written: {}", step_, attempt == 0 ? "the last" : "this",
+                  e.what());
     }
   }
 }
@@ -113,7 +123,8 @@ void Trainer::require_no_checkpoints(const std::string& folder) const {
   for (const std::string& name : fs_.list(folder))
     if (checkpoint_layout::is_checkpoint_name(name))
       throw Error(fmt::format("'{}' holds checkpoints, but none of them is complete and undamaged", folder),
-                  "starting anew would overwrite this run: restore a checkpoint, choose another run.folder, or delete the folder");
+                  "starting anew would overwrite this run: restore a checkpoint, choose another run.folder, "
+                  "or delete the folder");
 }
 
 /// Initial weights from the seed, or those of another run or import; its optimizer's state stays behind.
@@ -126,15 +137,18 @@ void Trainer::start_weights() {
   std::string differences;
   for (const std::string& line : architecture_differences(stored.config, start)) differences += "\n  " + line;
   if (!differences.empty())
-    throw Error(fmt::format("run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
-                            stored.reader.path(), differences),
-                "take over the model section of that run's config.toml");
+    throw Error(
+        fmt::format(
+            "run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
+            stored.reader.path(), differences),
+        "take over the model section of that run's config.toml");
   const std::string tokenizer = stored_tokenizer_hash(stored.reader);
   if (!tokenizer.empty() && tokenizer != data_->tokenizer.content_hash())
-    throw Error(fmt::format("run.start_from: '{}' was trained with tokenizer {}, the recipe's is {}", stored.reader.path(), tokenizer,
-                            data_->tokenizer.content_hash()),
-                stored.tokenizer_folder.empty() ? "set tokenizer.path to its own tokenizer"
-                                                : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
+    throw Error(fmt::format("run.start_from: '{}' was trained with tokenizer {}, the recipe's is {}",
+                            stored.reader.path(), tokenizer, data_->tokenizer.content_hash()),
+                stored.tokenizer_folder.empty()
+                    ? "set tokenizer.path to its own tokenizer"
+                    : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
   if (new_adapters) model_->weights().initialize(static_cast<uint64_t>(recipe_.run.seed));
   load_model(stored.reader, *model_);
   if (leads()) log::info("starting from the weights of '{}'", stored.reader.path());
@@ -147,28 +161,33 @@ void Trainer::require_prompts() const {
     try {
       tokens = data_->tokenizer.encode(prompt).size();
     } catch (const Error& e) {
-      throw Error(fmt::format("samples.prompts.{}: {}", i, e.what()), "set samples.prompts to texts that the tokenizer knows");
+      throw Error(fmt::format("samples.prompts.{}: {}", i, e.what()),
+                  "set samples.prompts to texts that the tokenizer knows");
     }
     if (static_cast<int64_t>(tokens) >= recipe_.model.context)
-      fail("samples.prompts.{} has {} tokens, which leaves no room in model.context = {}", i, tokens, recipe_.model.context);
+      fail("samples.prompts.{} has {} tokens, which leaves no room in model.context = {}", i, tokens,
+           recipe_.model.context);
   }
 }
 
 void Trainer::require_same_run(const CheckpointReader& reader) const {
   if (reader.manifest().blobs.contains(kImportBlob))
     throw Error(fmt::format("'{}' holds an imported model, not a run", recipe_.run.folder),
-                fmt::format("set run.start_from = \"{}\" and another run.folder, or use `ingot finetune`", recipe_.run.folder));
+                fmt::format("set run.start_from = \"{}\" and another run.folder, or use `ingot finetune`",
+                            recipe_.run.folder));
   const SavedRun then = SavedRun::of(reader);
   const std::string& kernels = then.kernels;
   if (kernels != kernel_set_fingerprint())
-    throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not continue bit for bit",
+    throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not "
+                            "continue bit for bit",
                             reader.path(), kernels, kernel_set_fingerprint()),
                 "resume with the program that started the run, or start a new run from these weights");
   if (then.tokenizer != data_->tokenizer.content_hash())
-    throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(), then.tokenizer,
-                            data_->tokenizer.content_hash()),
+    throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(),
+                            then.tokenizer, data_->tokenizer.content_hash()),
                 "restore the data folder of the run, or start a new run");
-  const ConfigNode recipe_then = to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
+  const ConfigNode recipe_then =
+      to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
   for (const ConfigDifference& d : diff_config(recipe_then, to_node(recipe_))) {
     const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
     // What the sampler has consumed is counted in batches of the stages so far.
@@ -180,7 +199,8 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
              (is(fmt::format("stages.{}.batches.", i).c_str()) && d.path.ends_with(".batch"));
     };
     for (size_t i = 0; i <= then.stage; ++i)
-      consumed |= (is(fmt::format("stages.{}.batch", i).c_str()) && !(refits && is_size(i))) || is(fmt::format("stages.{}.sequence", i).c_str()) ||
+      consumed |= (is(fmt::format("stages.{}.batch", i).c_str()) && !(refits && is_size(i))) ||
+                  is(fmt::format("stages.{}.sequence", i).c_str()) ||
                   is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
                   is(fmt::format("stages.{}.window_growth", i).c_str()) ||
                   (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
@@ -188,7 +208,8 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
         is("data.drop_too_long") || is("data.document_mask") || is("data.end_of_text") ||
         is("optimizer.matrices") || is("optimizer.others") || is("optimizer.freeze") ||
         (is("optimizer.rules") && d.path.ends_with(".optimizer")))
-      throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path, d.left, d.right),
+      throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path,
+                              d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
     if (!is("run.folder") && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
   }
@@ -225,7 +246,8 @@ void Trainer::write_record() {
   record.set("plan", "predicted bytes", plan_.predicted_bytes);
   record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
   record.set("plan", "machine GB/s", plan_.read_gbs);
-  for (const StagePlan& s : plan_.stages) record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
+  for (const StagePlan& s : plan_.stages)
+    record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
   record.set("kernels", "fingerprint", kernel_set_fingerprint());
   record.set_config(to_node(recipe_));
   write_run_record(fs_, recipe_.run.folder, record);
@@ -233,21 +255,26 @@ void Trainer::write_record() {
 
 void Trainer::judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm) {
   if (stats.valid == 0) fail("step {}: the batch has no valid target (all masked)", step_ + 1);
-  if (!std::isfinite(stats.loss())) diagnose(batch, fmt::format("the loss of step {} is {}", step_ + 1, stats.loss()));
-  if (!norm.finite())
-    diagnose(batch, fmt::format("step {}: {}", step_ + 1, describe_bad_norm(norm)));
+  if (!std::isfinite(stats.loss()))
+    diagnose(batch, fmt::format("the loss of step {} is {}", step_ + 1, stats.loss()));
+  if (!norm.finite()) diagnose(batch, fmt::format("step {}: {}", step_ + 1, describe_bad_norm(norm)));
   switch (watch_.observe(stats.loss())) {
-    case LossWatch::Verdict::fine: return;
+    case LossWatch::Verdict::fine:
+      return;
     case LossWatch::Verdict::spike:
       if (leads())
-        log::warn("step {}: loss {:.4f} is a spike (recent mean {:.4f}, deviation {:.4f}); first samples of the batch: {}",
-                  step_ + 1, stats.loss(), watch_.mean(), watch_.deviation(),
-                  batch.origins.empty() ? 0 : batch.origins.front().sample);
+        log::warn(
+            "step {}: loss {:.4f} is a spike (recent mean {:.4f}, deviation {:.4f}); first samples of the "
+            "batch: {}",
+            step_ + 1, stats.loss(), watch_.mean(), watch_.deviation(),
+            batch.origins.empty() ? 0 : batch.origins.front().sample);
       return;
     case LossWatch::Verdict::diverged:
-      throw Error(fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}", watch_.mean(),
-                              watch_.spike_steps(), stats.loss(), step_ + 1),
-                  "lower the learning rate or clip harder and resume from the last checkpoint, or raise health.spike_patience");
+      throw Error(
+          fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}",
+                      watch_.mean(), watch_.spike_steps(), stats.loss(), step_ + 1),
+          "lower the learning rate or clip harder and resume from the last checkpoint, or raise "
+          "health.spike_patience");
   }
 }
 
@@ -262,9 +289,11 @@ void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
     cause = e.what();
   }
   const auto& origin = batch.origins.front();
-  throw Error(fmt::format("{}\n{}\nbatch: samples {} .. {}, from source '{}'", what, cause, origin.sample,
-                          batch.origins.back().sample, data_->sources[static_cast<size_t>(origin.source)].name()),
-              "the last checkpoint is intact: lower the learning rate, look at that batch, or change the seed, and resume");
+  throw Error(
+      fmt::format("{}\n{}\nbatch: samples {} .. {}, from source '{}'", what, cause, origin.sample,
+                  batch.origins.back().sample, data_->sources[static_cast<size_t>(origin.source)].name()),
+      "the last checkpoint is intact: lower the learning rate, look at that batch, or change the seed, and "
+      "resume");
 }
 
 }  // namespace ingot

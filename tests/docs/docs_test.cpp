@@ -43,7 +43,8 @@ TEST(Docs, CommandsRun) {
     if (script.empty()) continue;
     ++scripts;
     const test::TempDir dir;
-    for (const char* folder : {"bench", "docs", "recipes"}) fs::create_directory_symlink(source / folder, fs::path(dir.path()) / folder);
+    for (const char* folder : {"bench", "docs", "recipes"})
+      fs::create_directory_symlink(source / folder, fs::path(dir.path()) / folder);
     std::ofstream(dir / "script.sh") << "set -euo pipefail\ncd '" << dir.path() << "'\nexport PATH='"
                                      << fs::path(INGOT_BINARY).parent_path().string() << "':$PATH\n"
                                      << script;
@@ -72,27 +73,32 @@ TEST(Docs, ExtensionsBuildAgainstTheInstalledLibrary) {
   GTEST_SKIP() << "a sanitized library needs its sanitizer in every program";
 #endif
   const test::TempDir dir;
-  for (const char* page : {"extend.md", "extend-op.md", "extend-layer.md", "extend-objective.md", "extend-data.md"})
+  for (const char* page :
+       {"extend.md", "extend-op.md", "extend-layer.md", "extend-objective.md", "extend-data.md"})
     write_blocks(read(fs::path(INGOT_SOURCE_DIR) / "docs" / page), dir.path());
-  std::ofstream(dir / "sayings.fortune") << "a stone is a stone\n%\na river runs under a bridge\n%\n%\na sea carries salt over a hill\n";
-  std::ofstream(dir / "script.sh") << "set -euo pipefail\ncd '" << dir.path() << "'\n"
-                                   << "cmake --install '" INGOT_BUILD_DIR "' --prefix \"$PWD/installed\" >/dev/null\n"
-                                   << "installed/bin/ingot --version\n"
-                                   << "cmake -G '" INGOT_GENERATOR "' -S . -B build -DCMAKE_PREFIX_PATH=\"$PWD/installed\" "
-                                      "-DCMAKE_CXX_COMPILER='" INGOT_CXX "'\n"
-                                   << "cmake --build build -j 2\nbuild/gate_check\nbuild/mine recipe.toml\n"
-                                   << "! installed/bin/ingot run recipe.toml >refused 2>&1\n"
-                                   << "grep -q \"no attention 'gated' is registered\" refused\n"
-                                   << "! installed/bin/ingot run recipe.toml '--model.custom_attention=\"\"' >refused 2>&1\n"
-                                   << "grep -q \"'focal' is no objective; there are: cross_entropy\" refused\n";
+  std::ofstream(dir / "sayings.fortune")
+      << "a stone is a stone\n%\na river runs under a bridge\n%\n%\na sea carries salt over a hill\n";
+  std::ofstream(dir / "script.sh")
+      << "set -euo pipefail\ncd '" << dir.path() << "'\n"
+      << "cmake --install '" INGOT_BUILD_DIR "' --prefix \"$PWD/installed\" >/dev/null\n"
+      << "installed/bin/ingot --version\n"
+      << "cmake -G '" INGOT_GENERATOR
+         "' -S . -B build -DCMAKE_PREFIX_PATH=\"$PWD/installed\" "
+         "-DCMAKE_CXX_COMPILER='" INGOT_CXX "'\n"
+      << "cmake --build build -j 2\nbuild/gate_check\nbuild/mine recipe.toml\n"
+      << "! installed/bin/ingot run recipe.toml >refused 2>&1\n"
+      << "grep -q \"no attention 'gated' is registered\" refused\n"
+      << "! installed/bin/ingot run recipe.toml '--model.custom_attention=\"\"' >refused 2>&1\n"
+      << "grep -q \"'focal' is no objective; there are: cross_entropy\" refused\n";
   const std::string command = "bash '" + (dir / "script.sh") + "' >'" + (dir / "output") + "' 2>&1";
   EXPECT_EQ(std::system(command.c_str()), 0) << read(dir / "output");
 }
 
 TEST(Docs, HelpIsThere) {
-  for (const char* command : {"", "run", "generate", "chat", "model", "data", "tokenizer", "checkpoint", "report", "diff",
-                              "kernels", "debug", "import", "export", "finetune", "average", "upcycle", "doctor",
-                              "bench", "bench comm", "bench machine", "bench step"}) {
+  for (const char* command : {"",          "run",        "generate",      "chat",      "model",   "data",
+                              "tokenizer", "checkpoint", "report",        "diff",      "kernels", "debug",
+                              "import",    "export",     "finetune",      "average",   "upcycle", "doctor",
+                              "bench",     "bench comm", "bench machine", "bench step"}) {
     const std::string line = std::string("'") + INGOT_BINARY + "' " + command + " --help >/dev/null 2>&1";
     EXPECT_EQ(std::system(line.c_str()), 0) << command;
   }

@@ -13,7 +13,9 @@ namespace ingot::recipes_test {
 
 namespace fs = std::filesystem;
 
-std::string recipes() { return std::string(INGOT_SOURCE_DIR) + "/recipes/"; }
+std::string recipes() {
+  return std::string(INGOT_SOURCE_DIR) + "/recipes/";
+}
 
 TEST(Recipes, AllRead) {
   int count = 0;
@@ -28,20 +30,23 @@ TEST(Recipes, AllRead) {
 TEST(Recipes, FullOnesPrintTheSourcesNumbers) {
   const std::pair<const char*, std::vector<const char*>> published[] = {
       {"zaya1",
-       {"8,840,488,784", "754M without embedding", "476,837 steps", "(16,777,216) = 8.00T", "238,419 steps", "= 4.00T",
-        "4096 sequences x 4096 tokens", "x 32768 tokens (30,015,488)", "lr 0.0006 to", "to 0.0002 (cosine)",
-        "lr 0.0002 to 0.00015 (cosine)", "72.93 GB", "90.61 GB"}},
+       {"8,840,488,784", "754M without embedding", "476,837 steps", "(16,777,216) = 8.00T", "238,419 steps",
+        "= 4.00T", "4096 sequences x 4096 tokens", "x 32768 tokens (30,015,488)", "lr 0.0006 to",
+        "to 0.0002 (cosine)", "lr 0.0002 to 0.00015 (cosine)", "72.93 GB", "90.61 GB"}},
       {"smollm3",
-       {"3,075,098,624", "(2,359,296) = 8.00T", "(2,359,296) = 2.00T", "(2,359,296) = 1.10T", "192 micro-batches of 3",
-        "65536 tokens (2,359,296) = 50.0B", "lr 0.0002"}},
+       {"3,075,098,624", "(2,359,296) = 8.00T", "(2,359,296) = 2.00T", "(2,359,296) = 1.10T",
+        "192 micro-batches of 3", "65536 tokens (2,359,296) = 50.0B", "lr 0.0002"}},
       {"ablation-1b",
-       {"1,235,814,400", "20,000 steps of 384 sequences x 4096 tokens (1,572,864) = 31.5B", "lr 0.0005 to 5e-05 (cosine)",
-        "128 micro-batches of 3"}},
-      {"modded-nanogpt", {"275,598,388", "1,770 steps of 8 sequences x 49152 tokens (393,216)", "lr 0.05 to"}},
+       {"1,235,814,400", "20,000 steps of 384 sequences x 4096 tokens (1,572,864) = 31.5B",
+        "lr 0.0005 to 5e-05 (cosine)", "128 micro-batches of 3"}},
+      {"modded-nanogpt",
+       {"275,598,388", "1,770 steps of 8 sequences x 49152 tokens (393,216)", "lr 0.05 to"}},
   };
   for (const auto& [name, numbers] : published) {
-    const Preflight plan = plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/" + name + ".toml", {}));
-    for (const char* number : numbers) EXPECT_NE(plan.text.find(number), std::string::npos) << number << "\n" << plan.text;
+    const Preflight plan =
+        plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/" + name + ".toml", {}));
+    for (const char* number : numbers)
+      EXPECT_NE(plan.text.find(number), std::string::npos) << number << "\n" << plan.text;
   }
 }
 
@@ -53,10 +58,14 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
   for (int i = 0; i < 600; ++i) page += fmt::format("and then came number {}, ", i);
   page += "\n<|endoftext|>\n";
   for (int i = 0; i < 400; ++i)
-    page += fmt::format("In the beginning number {} was followed by {}, and the hacker counted on.\n<|endoftext|>\n", i, i * 7 % 31);
+    page += fmt::format(
+        "In the beginning number {} was followed by {}, and the hacker counted on.\n<|endoftext|>\n", i,
+        i * 7 % 31);
   for (const char* name : {"bible", "fortunes", "jargon"}) test::write_text(text + "/" + name + ".txt", page);
-  for (const auto& [full, twin] : {std::pair<const char*, const char*>{"zaya1", "zaya1-small"}, {"smollm3", "smollm3-small"},
-                                   {"ablation-1b", "ablation-small"}, {"modded-nanogpt", "modded-nanogpt-small"}}) {
+  for (const auto& [full, twin] : {std::pair<const char*, const char*>{"zaya1", "zaya1-small"},
+                                   {"smollm3", "smollm3-small"},
+                                   {"ablation-1b", "ablation-small"},
+                                   {"modded-nanogpt", "modded-nanogpt-small"}}) {
     const Recipe big = load_recipe(recipes() + "sources/" + full + ".toml", {});
     const std::string path = recipes() + "sources/" + twin + ".toml";
     const Recipe small = load_recipe(path, {});
@@ -70,18 +79,22 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
     }
     EXPECT_EQ(big.optimizer.matrices, small.optimizer.matrices);
     EXPECT_EQ(big.model.attention, small.model.attention);
-    std::string command = "cd '" + dir.path() + "' && '" + INGOT_BINARY + "' run '" + path +
-                          "' --tokenizer.vocab=280 --evaluation.max_tokens=256 --samples.tokens=4 --run.folder=" + twin;
+    std::string command =
+        "cd '" + dir.path() + "' && '" + INGOT_BINARY + "' run '" + path +
+        "' --tokenizer.vocab=280 --evaluation.max_tokens=256 --samples.tokens=4 --run.folder=" + twin;
     for (size_t i = 0; i < small.stages.size(); ++i)
-      command += fmt::format(" --stages.{0}.steps=2 --stages.{0}.warmup=0 --stages.{0}.batch=2 --stages.{0}.micro_batch=1", i);
-    EXPECT_EQ(std::system((command + " >'" + (dir / "output") + "' 2>&1").c_str()), 0) << test::read_text(dir / "output");
+      command += fmt::format(
+          " --stages.{0}.steps=2 --stages.{0}.warmup=0 --stages.{0}.batch=2 --stages.{0}.micro_batch=1", i);
+    EXPECT_EQ(std::system((command + " >'" + (dir / "output") + "' 2>&1").c_str()), 0)
+        << test::read_text(dir / "output");
   }
 }
 
 // Address space is all that a plan takes: a model of 671 billion parameters on any machine.
 TEST(Recipes, APlanIsOfOneRankAndSaysSo) {
   const auto warnings = [](const std::vector<std::string>& options) {
-    return plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/ablation-small.toml", options)).warnings;
+    return plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/ablation-small.toml", options))
+        .warnings;
   };
   std::vector<std::string> expected = warnings({});
   expected.push_back("planned for one rank: [parallel] counts when the ranks have started");

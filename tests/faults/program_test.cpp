@@ -309,7 +309,8 @@ TEST_F(Program, CtrlCEndsTheOpeningOfAModel) {
   for (const char* command : {"chat", "generate"}) {
     Process p({INGOT_BINARY, command, "--run", at("run"), "--kernels=any", "--tokenizer", pipe});
     int fd = -1;  // opens when the program reads
-    while (p.running() && (fd = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (p.running() && (fd = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     p.signal(SIGINT);
     const ProcessResult r = p.wait();
     EXPECT_EQ(r.exit_code, 130) << r.output;
@@ -325,20 +326,24 @@ TEST_F(Program, TwoDataJobsInOneFolder) {
   Process first(job), second(job);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_TRUE(first.running() && second.running());
-  EXPECT_EQ(std::distance(fs::directory_iterator(at("shared")), {}), 1);  // the lock's own file: nothing is written
+  EXPECT_EQ(std::distance(fs::directory_iterator(at("shared")), {}),
+            1);  // the lock's own file: nothing is written
   lock.reset();
   const ProcessResult a = first.wait(), b = second.wait();
-  const std::string waits = fmt::format("the data folder '{}' is in use by process {} on ", at("shared"), ::getpid());
+  const std::string waits =
+      fmt::format("the data folder '{}' is in use by process {} on ", at("shared"), ::getpid());
   for (const ProcessResult& r : {a, b}) {
     EXPECT_EQ(r.exit_code, 0) << r.output;
     EXPECT_NE(r.output.find(waits), std::string::npos) << r.output;
   }
   // One made the data, the other used it; both are what a job alone makes.
   const std::string made = "reading text for the tokenizer";
-  EXPECT_NE(a.output.find(made) == std::string::npos, b.output.find(made) == std::string::npos) << a.output << b.output;
+  EXPECT_NE(a.output.find(made) == std::string::npos, b.output.find(made) == std::string::npos)
+      << a.output << b.output;
   for (const auto& f : fs::recursive_directory_iterator(at("data"))) {
     if (!f.is_regular_file() || f.path().extension() == ".lock") continue;
-    EXPECT_TRUE(read_text(f.path()) == read_text(at("shared") + f.path().string().substr(at("data").size()))) << f.path();
+    EXPECT_TRUE(read_text(f.path()) == read_text(at("shared") + f.path().string().substr(at("data").size())))
+        << f.path();
   }
 }
 

@@ -22,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ingot::HuggingfaceNotes notes;
     notes.original = text;
     const std::string written = ingot::huggingface_config(m, layout, notes);
-    if (!ingot::architecture_differences(m, ingot::model_from_huggingface(written, "written")).empty()) std::abort();
+    if (!ingot::architecture_differences(m, ingot::model_from_huggingface(written, "written")).empty())
+      std::abort();
   } catch (const ingot::Error&) {
   }
   return 0;

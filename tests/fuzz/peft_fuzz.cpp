@@ -10,7 +10,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const ingot::LoraConfig lora = ingot::lora_from_peft(std::string(reinterpret_cast<const char*>(data), size), "fuzz");
+    const ingot::LoraConfig lora =
+        ingot::lora_from_peft(std::string(reinterpret_cast<const char*>(data), size), "fuzz");
     if (lora.rank < 1 || !std::isfinite(lora.scale()) || !(lora.scale() > 0)) std::abort();
     if (!lora.targets.empty()) std::abort();
   } catch (const ingot::Error&) {

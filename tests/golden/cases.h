@@ -21,19 +21,34 @@ struct Case {
   const char* run = "";
   const char* tokenizer = "kind = \"characters\"\n";
   const char* data = "";
-  const char* source = "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\n";  ///< {0}: the fixtures' folder
+  const char* source =
+      "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\n";  ///< {0}: the fixtures' folder
 };
 
 /// A case of the llama that differs in its model alone, and others alike.
-constexpr Case model(const char* name, const char* options) { return {.name = name, .options = options}; }
-constexpr Case optimizer(const char* name, const char* sections) { return {.name = name, .sections = sections}; }
-constexpr Case data_of(const char* name, const char* data) { return {.name = name, .data = data}; }
-constexpr Case source(const char* name, const char* lines) { return {.name = name, .source = lines}; }
+constexpr Case model(const char* name, const char* options) {
+  return {.name = name, .options = options};
+}
+constexpr Case optimizer(const char* name, const char* sections) {
+  return {.name = name, .sections = sections};
+}
+constexpr Case data_of(const char* name, const char* data) {
+  return {.name = name, .data = data};
+}
+constexpr Case source(const char* name, const char* lines) {
+  return {.name = name, .source = lines};
+}
 /// A case of the llama whose second half of the steps is another stage.
-constexpr Case second_stage(const char* name, const char* stage) { return {.name = name, .stage = stage}; }
+constexpr Case second_stage(const char* name, const char* stage) {
+  return {.name = name, .stage = stage};
+}
 /// A case of the mixture of experts, and of ZAYA1.
-constexpr Case moe(const char* name, const char* options) { return {.name = name, .preset = "moe-small", .options = options}; }
-constexpr Case zaya(const char* name, const char* options) { return {.name = name, .preset = "zaya-tiny", .options = options}; }
+constexpr Case moe(const char* name, const char* options) {
+  return {.name = name, .preset = "moe-small", .options = options};
+}
+constexpr Case zaya(const char* name, const char* options) {
+  return {.name = name, .preset = "zaya-tiny", .options = options};
+}
 
 inline const Case kCases[] = {
     {.name = "gpt2", .preset = "gpt-10m", .options = "kv_heads = 4\n"},
@@ -55,7 +70,8 @@ inline const Case kCases[] = {
     moe("moe_sinkhorn", "moe.selection = \"sinkhorn\"\nmoe.normalize = false\nmoe.aux_coefficient = 0.0\n"),
     {.name = "moe_expert_choice",
      .preset = "moe-small",
-     .options = "moe.selection = \"expert_choice\"\nmoe.capacity_factor = 1.0\nmoe.normalize = false\nmoe.aux_coefficient = 0.0\n",
+     .options = "moe.selection = \"expert_choice\"\nmoe.capacity_factor = 1.0\nmoe.normalize = "
+                "false\nmoe.aux_coefficient = 0.0\n",
      .prompts = ""},
     zaya("zaya", ""),
     zaya("zaya_dense", "moe.experts = 0\n"),
@@ -80,15 +96,18 @@ inline const Case kCases[] = {
     model("rope_llama3_factors",
           "rope_scaling.kind = \"llama3\"\nrope_scaling.factor = 8.0\nrope_scaling.original_context = 24\n"
           "rope_scaling.low_freq_factor = 0.5\nrope_scaling.high_freq_factor = 2.0\n"),
-    model("yarn", "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"),
-    model("yarn_betas",
-          "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"
-          "rope_scaling.beta_fast = 2.0\nrope_scaling.beta_slow = 0.25\nrope_scaling.attention_factor = 0.9\n"),
+    model("yarn",
+          "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"),
+    model(
+        "yarn_betas",
+        "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"
+        "rope_scaling.beta_fast = 2.0\nrope_scaling.beta_slow = 0.25\nrope_scaling.attention_factor = 0.9\n"),
     model("yarn_mscale",
           "rope_scaling.kind = \"yarn\"\nrope_scaling.factor = 4.0\nrope_scaling.original_context = 12\n"
           "rope_scaling.mscale = 1.0\nrope_scaling.mscale_all_dim = 0.7\n"),
     model("mla",
-          "kv_heads = 4\nhead_width = 0\nattention = \"mla\"\ninterleaved_rope = true\nmla.q_rank = 10\nmla.kv_rank = 12\n"
+          "kv_heads = 4\nhead_width = 0\nattention = \"mla\"\ninterleaved_rope = true\nmla.q_rank = "
+          "10\nmla.kv_rank = 12\n"
           "mla.nope_width = 6\nmla.rope_width = 4\nmla.value_width = 7\n"),
     model("mla_direct",
           "kv_heads = 4\nhead_width = 0\nattention = \"mla\"\nmla.kv_rank = 12\nmla.norm_eps = 1e-2\n"
@@ -104,14 +123,17 @@ inline const Case kCases[] = {
     model("head_cap_tanh", "head_cap.kind = \"tanh\"\nhead_cap.cap = 1.5\n"),
     model("head_cap_sigmoid", "head_cap.kind = \"sigmoid\"\nhead_cap.cap = 5.0\nhead_cap.divisor = 3.0\n"),
     {.name = "record",
-     .options = "qk_norm = true\nnorm_weight = false\nembedding_norm = true\ninput_mix = true\nunet_skips = true\n"
-                "value_embeddings = 1\nwindow = 16\nwindow_block = 8\nwindow_pattern = \"SH\"\nmlp = \"relu2\"\ntied = false\n"
-                "head_multiple = 16\nhead_cap.kind = \"sigmoid\"\n",
+     .options =
+         "qk_norm = true\nnorm_weight = false\nembedding_norm = true\ninput_mix = true\nunet_skips = true\n"
+         "value_embeddings = 1\nwindow = 16\nwindow_block = 8\nwindow_pattern = \"SH\"\nmlp = "
+         "\"relu2\"\ntied = false\n"
+         "head_multiple = 16\nhead_cap.kind = \"sigmoid\"\n",
      .stage = "window_growth = 12\n"},
     model("init_std", "init_std = 0.05\nscale_output_init = true\n"),
     model("init_rules",
           "init = [{ pattern = \"*.down.weight\", kind = \"truncated\", residual_scaled = true }, "
-          "{ pattern = \"*.qkv.weight\", kind = \"uniform\" }, { pattern = \"*.out.weight\", kind = \"zero\" }, "
+          "{ pattern = \"*.qkv.weight\", kind = \"uniform\" }, { pattern = \"*.out.weight\", kind = \"zero\" "
+          "}, "
           "{ pattern = \"*.gate_up.weight\", kind = \"fan_in\", gain = 0.7 }]\n"),
     model("init_normal", "init = [{ pattern = \"*\", kind = \"normal\", std = 0.07 }]\n"),
     model("mup", "tied = false\nmup_base_width = 8\n"),
@@ -126,35 +148,49 @@ inline const Case kCases[] = {
     second_stage("schedule_wsd_cosine", "decay_fraction = 0.6\ndecay_shape = \"cosine\"\n"),
     second_stage("schedule_wsd_sqrt", "decay_fraction = 0.6\ndecay_shape = \"sqrt\"\n"),
     second_stage("schedule_piecewise",
-                 "schedule = \"piecewise\"\nsegments = [{ until = 0.5, to = 1.0 }, { until = 1.0, to = 0.2, shape = \"sqrt\" }]\n"),
+                 "schedule = \"piecewise\"\nsegments = [{ until = 0.5, to = 1.0 }, { until = 1.0, to = 0.2, "
+                 "shape = \"sqrt\" }]\n"),
     second_stage("schedule_shapes",
                  "schedule = \"piecewise\"\nsegments = [{ until = 0.5, to = 0.4, shape = \"linear\" }, "
                  "{ until = 1.0, to = 0.1, shape = \"cosine\" }]\n"),
     second_stage("z_loss", "z_coefficient = 1e-3\n"),
     second_stage("batches",
-                 "batch_rate = \"sqrt\"\n[[stages.batches]]\ntokens = 400\nbatch = 6\n[[stages.batches]]\nloss = 20.0\nbatch = 8\n"),
+                 "batch_rate = \"sqrt\"\n[[stages.batches]]\ntokens = 400\nbatch = "
+                 "6\n[[stages.batches]]\nloss = 20.0\nbatch = 8\n"),
     {.name = "mixture",
      .stage = "weights = [{ source = \"words\", weight = 0.25 }, { source = \"more\", weight = 0.75 }]\n",
-     .sections = "[[data.sources]]\nname = \"more\"\npath = \"{0}/text.txt\"\ndocuments = \"blank_line\"\nweight = 3.0\n"},
+     .sections = "[[data.sources]]\nname = \"more\"\npath = \"{0}/text.txt\"\ndocuments = "
+                 "\"blank_line\"\nweight = 3.0\n"},
     optimizer("adamw", "[optimizer]\nmatrices = \"adamw\"\nclip = 0.1\n"),
-    optimizer("adamw_numbers", "[optimizer]\nmatrices = \"adamw\"\nbeta1 = 0.8\nbeta2 = 0.9\neps = 1e-4\nweight_decay = 1.0\n"),
+    optimizer(
+        "adamw_numbers",
+        "[optimizer]\nmatrices = \"adamw\"\nbeta1 = 0.8\nbeta2 = 0.9\neps = 1e-4\nweight_decay = 1.0\n"),
     optimizer("ademamix", "[optimizer]\nmatrices = \"ademamix\"\nothers = \"ademamix\"\n"),
     optimizer("ademamix_numbers",
-              "[optimizer]\nmatrices = \"ademamix\"\nademamix_beta3 = 0.99\nademamix_alpha = 2.0\nademamix_warmup = 7\n"),
-    optimizer("muon_lerp", "[optimizer]\nmuon_form = \"lerp\"\nmuon_nesterov = false\nmuon_scale = \"spectral\"\n"),
-    optimizer("muon_momenta", "[optimizer]\nmuon_scale = \"none\"\nmuon_momentum_warmup = 5\nmuon_momentum_cooldown = 6\n"),
+              "[optimizer]\nmatrices = \"ademamix\"\nademamix_beta3 = 0.99\nademamix_alpha = "
+              "2.0\nademamix_warmup = 7\n"),
+    optimizer("muon_lerp",
+              "[optimizer]\nmuon_form = \"lerp\"\nmuon_nesterov = false\nmuon_scale = \"spectral\"\n"),
+    optimizer("muon_momenta",
+              "[optimizer]\nmuon_scale = \"none\"\nmuon_momentum_warmup = 5\nmuon_momentum_cooldown = 6\n"),
     optimizer("muon_ends",
-              "[optimizer]\nmuon_momentum_warmup = 5\nmuon_momentum_start = 0.5\nmuon_momentum_cooldown = 6\nmuon_momentum_end = 0.6\n"),
+              "[optimizer]\nmuon_momentum_warmup = 5\nmuon_momentum_start = 0.5\nmuon_momentum_cooldown = "
+              "6\nmuon_momentum_end = 0.6\n"),
     optimizer("muon_without_momentum", "[optimizer]\nmuon_momentum = 0.0\nmuon_lr_multiplier = 2.0\n"),
     optimizer("moments_bf16", "[optimizer]\nfirst_moment = \"bf16\"\nsecond_moment = \"bf16_stochastic\"\n"),
-    optimizer("moments_stochastic", "[optimizer]\nfirst_moment = \"bf16_stochastic\"\nsecond_moment = \"bf16\"\n"),
+    optimizer("moments_stochastic",
+              "[optimizer]\nfirst_moment = \"bf16_stochastic\"\nsecond_moment = \"bf16\"\n"),
     optimizer("qk_clip", "[optimizer]\nqk_clip = 0.02\n"),
     optimizer("qk_clip_alpha", "[optimizer]\nqk_clip = 0.02\nqk_clip_alpha = 0.2\n"),
-    optimizer("patterns", "[optimizer]\nweight_decay = 1.0\nno_decay = [\"*.qkv.*\"]\nnot_muon = [\"*embed*\", \"*.down.*\"]\n"),
+    optimizer("patterns",
+              "[optimizer]\nweight_decay = 1.0\nno_decay = [\"*.qkv.*\"]\nnot_muon = [\"*embed*\", "
+              "\"*.down.*\"]\n"),
     optimizer("optimizer_rules",
-              "[[optimizer.rules]]\npattern = \"*.out.weight\"\noptimizer = \"adamw\"\nlr_multiplier = 0.5\ndecay_multiplier = 2.0\n"),
+              "[[optimizer.rules]]\npattern = \"*.out.weight\"\noptimizer = \"adamw\"\nlr_multiplier = "
+              "0.5\ndecay_multiplier = 2.0\n"),
     optimizer("optimizer_mix",
-              "[optimizer]\nmatrices = \"adamw\"\n[[optimizer.rules]]\npattern = \"*.out.weight\"\noptimizer = \"muon\"\n"
+              "[optimizer]\nmatrices = \"adamw\"\n[[optimizer.rules]]\npattern = \"*.out.weight\"\noptimizer "
+              "= \"muon\"\n"
               "[[optimizer.rules]]\npattern = \"*.down.weight\"\noptimizer = \"ademamix\"\n"),
     optimizer("freeze", "[optimizer]\nfreeze = [\"embed.*\", \"layers.0.*\"]\n"),
     {.name = "best_fit",
@@ -165,16 +201,21 @@ inline const Case kCases[] = {
     data_of("no_end_of_text", "end_of_text = false\n"),
     data_of("end_of_text_first", "end_of_text_first = true\n"),
     source("whole_file", "path = \"{0}/text.txt\"\ndocuments = \"whole_file\"\ntail_validation = true\n"),
-    source("marker", "path = \"{0}/text.txt\"\ndocuments = \"marker\"\nmarker = \"river\"\nvalidation_fraction = 0.1\n"),
-    source("more_held_out", "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\nvalidation_fraction = 0.3\n"),
+    source(
+        "marker",
+        "path = \"{0}/text.txt\"\ndocuments = \"marker\"\nmarker = \"river\"\nvalidation_fraction = 0.1\n"),
+    source("more_held_out",
+           "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\nvalidation_fraction = 0.3\n"),
     source("completions", "path = \"{0}/rows.jsonl\"\nfield = \"answer\"\nprompt_field = \"ask\"\n"),
     {.name = "bpe", .tokenizer = "vocab = 300\npattern = \"llama3\"\n"},
     {.name = "tokenizer_path", .tokenizer = "path = \"{0}/../exchange/llama_text\"\n"},
 };
 
 inline std::string stage_text(const std::string& name, int steps, const std::string& more) {
-  return fmt::format("[[stages]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = 1e-2\n{}",
-                     name, steps, more);
+  return fmt::format(
+      "[[stages]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = "
+      "1e-2\n{}",
+      name, steps, more);
 }
 
 /// The recipe of a case, run in `folder`.
@@ -192,8 +233,10 @@ inline std::string recipe_of(const std::string& folder, const Case& c) {
       "[[data.sources]]\nname = \"words\"\n{4}[samples]\nprompts = [{5}]\ntokens = 4\n{6}"
       "[model]\npreset = \"{7}\"\nwidth = 24\nlayers = 2\nhidden = 40\ncontext = 48\n{8}{9}"
       "moe.hidden = 16\nmoe.router_width = 8\n{10}{11}",
-      folder, c.run, filled(c.tokenizer), c.data, filled(c.source), c.prompts, stages, c.preset, common, c.options,
-      std::string(c.options).find("moe.balance_rate") == std::string::npos ? "moe.balance_rate = 1e-3\n" : "", filled(c.sections));
+      folder, c.run, filled(c.tokenizer), c.data, filled(c.source), c.prompts, stages, c.preset, common,
+      c.options,
+      std::string(c.options).find("moe.balance_rate") == std::string::npos ? "moe.balance_rate = 1e-3\n" : "",
+      filled(c.sections));
 }
 
 }  // namespace ingot::test

@@ -52,8 +52,10 @@ struct Values {
   template <class T>
   void add(const std::string& path, T& value) {
     if constexpr (config_detail::is_optional<T>) {
-      if (value) add(path, *value);
-      else found[path].insert("none");
+      if (value)
+        add(path, *value);
+      else
+        found[path].insert("none");
     } else if constexpr (config_detail::Struct<T>) {
       Values inner{{}, path};
       value.visit(inner);
@@ -84,7 +86,8 @@ struct Wanted {
   template <class T>
   void add(const std::string& path, T& value) {
     if constexpr (config_detail::is_optional<T>) {
-      if constexpr (std::is_enum_v<typename T::value_type>) names[path] = config_detail::names_of<typename T::value_type>();
+      if constexpr (std::is_enum_v<typename T::value_type>)
+        names[path] = config_detail::names_of<typename T::value_type>();
       defaults[path] = "none";
     } else if constexpr (config_detail::Struct<T>) {
       const std::string outer = std::exchange(prefix, path);
@@ -124,11 +127,13 @@ TEST(GoldenOptions, EveryOptionHasACurve) {
   }
   for (const auto& [path, names] : wanted.names)
     for (const std::string& name : names)
-      EXPECT_TRUE(values.found[path].count(name) == 1 || is_elsewhere(path) || is_elsewhere(path + "=" + name))
+      EXPECT_TRUE(values.found[path].count(name) == 1 || is_elsewhere(path) ||
+                  is_elsewhere(path + "=" + name))
           << path << ": no case has " << name << "; add one to golden/cases.h";
   for (const auto& [prefix, reason] : kElsewhere) {
     bool named = false;
-    for (const auto& [path, standard] : wanted.defaults) named |= path == prefix || path.rfind(prefix + ".", 0) == 0;
+    for (const auto& [path, standard] : wanted.defaults)
+      named |= path == prefix || path.rfind(prefix + ".", 0) == 0;
     for (const auto& [path, names] : wanted.names)
       for (const std::string& name : names) named |= path + "=" + name == prefix;
     EXPECT_TRUE(named) << prefix << " is no option any more";
@@ -138,7 +143,8 @@ TEST(GoldenOptions, EveryOptionHasACurve) {
 TEST(GoldenOptions, NoTwoCasesHaveTheSameCurve) {
   std::map<std::string, std::string> owners;
   for (const Case& c : kCases) {
-    const auto [other, isnew] = owners.emplace(read_text(fixture(fmt::format("golden/{}.txt", c.name))), c.name);
+    const auto [other, isnew] =
+        owners.emplace(read_text(fixture(fmt::format("golden/{}.txt", c.name))), c.name);
     EXPECT_TRUE(isnew) << c.name << " has the curve of " << other->second;
   }
 }

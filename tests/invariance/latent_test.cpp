@@ -15,7 +15,8 @@ namespace ingot::test::latent_test {
 using Values = std::vector<float>;
 
 /// Logits after every `chunk` tokens of a sequence.
-std::vector<Values> logits_of(const Model& model, const std::vector<int32_t>& tokens, size_t chunk, LatentDecoding latents) {
+std::vector<Values> logits_of(const Model& model, const std::vector<int32_t>& tokens, size_t chunk,
+                              LatentDecoding latents) {
   Generator g(model, 0, latents);
   SequenceState state = g.new_sequence();
   SequenceState* const states[] = {&state};
@@ -37,7 +38,9 @@ double difference(const std::vector<Values>& a, const std::vector<Values>& b) {
   return worst / scale;
 }
 
-std::vector<int32_t> tokens_of(const Model& model) { return packed_batch(1, 150, {150}, model.config().vocab).tokens; }
+std::vector<int32_t> tokens_of(const Model& model) {
+  return packed_batch(1, 150, {150}, model.config().vocab).tokens;
+}
 
 TEST(LatentDecoding, AbsorbedEqualsTheMaterialisedForward) {
   for (const char* name : {"mla", "mla-direct"}) {
@@ -46,7 +49,8 @@ TEST(LatentDecoding, AbsorbedEqualsTheMaterialisedForward) {
     const auto tokens = tokens_of(*f32);
     const std::vector<int32_t> few(tokens.begin(), tokens.begin() + 70);
     const auto pair = [&](const Model& m, const std::vector<int32_t>& t) {
-      return difference(logits_of(m, t, 10, LatentDecoding::absorbed), logits_of(m, t, 10, LatentDecoding::materialised));
+      return difference(logits_of(m, t, 10, LatentDecoding::absorbed),
+                        logits_of(m, t, 10, LatentDecoding::materialised));
     };
     // Logits come back as floats: in double the two ways may differ in their last bit.
     EXPECT_LE(pair(*f64, few), 1e-7) << name;
@@ -65,7 +69,8 @@ TEST(LatentDecoding, AbsorbedBitsDoNotDependOnChunksOrThreads) {
       for (const size_t chunk : {size_t{7}, size_t{64}, tokens.size()}) {
         const auto other = logits_of(*model, tokens, chunk, LatentDecoding::absorbed);
         for (size_t i = 0; i < other.size(); ++i)
-          EXPECT_EQ(other[i], single[std::min((i + 1) * chunk, tokens.size()) - 1]) << name << " chunk " << chunk;
+          EXPECT_EQ(other[i], single[std::min((i + 1) * chunk, tokens.size()) - 1])
+              << name << " chunk " << chunk;
       }
       const ScopedThreads one(1);
       EXPECT_EQ(logits_of(*model, tokens, 7, LatentDecoding::absorbed).back(), single.back()) << name;

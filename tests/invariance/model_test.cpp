@@ -110,7 +110,8 @@ TEST_P(ModelInvariance, PackedWeightsHaveTheBitsOfTraining) {
   const Bits training = training_logprobs(*model, batch, HeadMode::store);
   const bool narrow = std::get<1>(GetParam());
   PackedModel packed(*model, narrow ? WeightForm::bf16 : WeightForm::f32);
-  EXPECT_TRUE(same(training, training_logprobs(packed.model(), batch, HeadMode::recompute))) << "whole documents";
+  EXPECT_TRUE(same(training, training_logprobs(packed.model(), batch, HeadMode::recompute)))
+      << "whole documents";
   Generator generator(packed.model());
   for (const Document& d : documents_of(batch))
     for (const size_t chunk : {1, 3, 64, 1000})
@@ -228,10 +229,12 @@ TEST_P(ModelInvariance, PackedDecodingBesideOthersEqualsDecodingAlone) {
   const PackedModel packed(*model, std::get<1>(GetParam()) ? WeightForm::bf16 : WeightForm::f32);
   const data::Batch batch = packed_batch(1, 24, {24}, model->config().vocab);
   const auto alone = decoded(*model, batch.tokens, 1, 0, true);
-  for (const size_t others : {1, 3, 5, 130}) {  // one row each: of few rows, of more, and of more than a block
+  for (const size_t others :
+       {1, 3, 5, 130}) {  // one row each: of few rows, of more, and of more than a block
     const std::vector<int32_t> some(batch.tokens.begin(), batch.tokens.begin() + (others > 100 ? 3 : 24));
     const auto beside = decoded(packed.model(), some, 1, others, false, 1);
-    for (size_t i = 0; i < beside.size(); ++i) EXPECT_TRUE(same(beside[i], alone[i])) << others << " others, token " << i;
+    for (size_t i = 0; i < beside.size(); ++i)
+      EXPECT_TRUE(same(beside[i], alone[i])) << others << " others, token " << i;
   }
 }
 

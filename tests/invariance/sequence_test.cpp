@@ -82,8 +82,9 @@ class Layer {
       prepared = run(cca_op(), AttrBox(CcaAttr{S::H, S::G, S::K, {1e4, 16}, s_.type, &rows, index_}),
                      {x, position, p(0), p(1), p(2), p(3), p(4)});
     else
-      prepared = run(qk_prepare_op(), AttrBox(QkPrepareAttr{S::H, S::G, S::K, {1e4, 16}, true, 1e-6, s_.type}),
-                     {x, position, p(5), p(6)});
+      prepared =
+          run(qk_prepare_op(), AttrBox(QkPrepareAttr{S::H, S::G, S::K, {1e4, 16}, true, 1e-6, s_.type}),
+              {x, position, p(5), p(6)});
     return std::move(run(attention_op(),
                          AttrBox(AttentionAttr{S::H, S::G, S::K, 0, s_.window, s_.softcap, &rows, index_}),
                          {prepared[0].tensor})[0]);

@@ -44,8 +44,10 @@ std::string recipe_of(const TempDir& folder, bool moe, Activations activations, 
           std::string(muon ? "muon" : "adamw") + "\"\n";
   text += "[[stages]]\nsteps = 1\nbatch = 2\nsequence = 128\nschedule = \"constant\"\nwarmup = 0\n";
   if (activations == Activations::offloaded)
-    text += "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"mlp/\", \"experts/\", \"dispatch/\"]\noffload = "
-            "[\"add_norm\", \"attention/\"]\n";
+    text +=
+        "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"mlp/\", \"experts/\", "
+        "\"dispatch/\"]\noffload = "
+        "[\"add_norm\", \"attention/\"]\n";
   else if (activations == Activations::recomputed)
     text += "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"add_norm.h\"]\n";
   else
@@ -78,14 +80,20 @@ void check(bool moe, Activations activations, bool muon = false) {
 }
 
 /// Each case initialises and saves a model of 1 GiB: most of a minute.
-bool long_tests() { return std::getenv("INGOT_LONG_TESTS") != nullptr; }
+bool long_tests() {
+  return std::getenv("INGOT_LONG_TESTS") != nullptr;
+}
 
 TEST(Memory, DenseKept) {
   if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
   check(false, Activations::kept);
 }
-TEST(Memory, DenseRecomputed) { check(false, Activations::recomputed); }
-TEST(Memory, MoeKept) { check(true, Activations::kept); }
+TEST(Memory, DenseRecomputed) {
+  check(false, Activations::recomputed);
+}
+TEST(Memory, MoeKept) {
+  check(true, Activations::kept);
+}
 TEST(Memory, MoeRecomputed) {
   if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
   check(true, Activations::recomputed);

@@ -13,13 +13,19 @@ namespace {
 using test::kAbort;
 using test::kReport;
 using test::Outcome;
-const char* const kCollectives[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier", "send_recv"};
+const char* const kCollectives[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                    "all_to_all", "barrier",        "send_recv"};
 
-Outcome run(const std::string& fault, const std::string& where, const test::TempDir& folder, double abort = kAbort) {
-  return test::run_ranks_of(fmt::format("{} {} {} {} {} {}", INGOT_FAULT_PROGRAM, fault, where, folder.path(), kReport, abort), 3, folder.path());
+Outcome run(const std::string& fault, const std::string& where, const test::TempDir& folder,
+            double abort = kAbort) {
+  return test::run_ranks_of(
+      fmt::format("{} {} {} {} {} {}", INGOT_FAULT_PROGRAM, fault, where, folder.path(), kReport, abort), 3,
+      folder.path());
 }
 
-std::string name(const testing::TestParamInfo<const char*>& info) { return info.param; }
+std::string name(const testing::TestParamInfo<const char*>& info) {
+  return info.param;
+}
 
 class Fault : public testing::TestWithParam<const char*> {
  protected:
@@ -50,7 +56,8 @@ TEST_P(Fault, AKilledRankEndsAll) {
   const Outcome o = run_fault("kill");
   expect_ended(o);
   // mpirun may kill a rank before it can say that it was told to: then its report of the late rank is there.
-  const std::regex message(std::string("rank 0 in ") + GetParam() + ".* at step 3(: waits for .* s)?; missing: rank 1");
+  const std::regex message(std::string("rank 0 in ") + GetParam() +
+                           ".* at step 3(: waits for .* s)?; missing: rank 1");
   EXPECT_TRUE(std::regex_search(o.output, message)) << o.output;
   expect_named(o, "told to end (SIGTERM)");
   EXPECT_TRUE(flight_has(o, 0)) << o.output << o.flight(0).dump(1);
@@ -64,7 +71,8 @@ TEST_P(Fault, AStoppedRankEndsAllAfterTheDeadline) {
   expect_ended(o);
   EXPECT_GT(o.seconds, kAbort);
   const std::regex message(std::string("error on rank [02] at step 3: rank [02] in ") + GetParam() +
-                           ".* at step 3: (not complete after 2 s|rank [02] has failed); missing: rank 1 \\(still running; last seen in: ");
+                           ".* at step 3: (not complete after 2 s|rank [02] has failed); missing: rank 1 "
+                           "\\(still running; last seen in: ");
   EXPECT_TRUE(std::regex_search(o.output, message)) << o.output;
   EXPECT_TRUE(flight_has(o, 0) || flight_has(o, 2)) << o.output << o.flight(0).dump(1) << o.flight(2).dump(1);
   EXPECT_TRUE(o.flight(0).is_object() && o.flight(2).is_object()) << o.output;
@@ -74,7 +82,8 @@ TEST_P(Fault, ALateRankIsReportedOnceAndTheRunGoesOn) {
   const Outcome o = run("delay", GetParam(), folder_, 30);  // a busy machine may add to the delay
   EXPECT_EQ(o.code, 0) << o.output;
   expect_named(o, "all steps done");
-  const std::regex report(std::string("rank 0 in ") + GetParam() + ".* at step 3: waits for .* s; missing: rank 1 ");
+  const std::regex report(std::string("rank 0 in ") + GetParam() +
+                          ".* at step 3: waits for .* s; missing: rank 1 ");
   const std::sregex_iterator first(o.output.begin(), o.output.end(), report), none;
   EXPECT_EQ(std::distance(first, none), 1) << o.output;
 }
@@ -106,7 +115,9 @@ TEST(MpiFault, ARankThatReturnedIsNotWaitedFor) {
   const Outcome o = run("return", "all_reduce", folder, kLongAbort);
   EXPECT_NE(o.code, 0);
   EXPECT_LT(o.seconds, kLongAbort) << o.output;
-  EXPECT_NE(o.output.find("at step 3: it will never complete; missing: rank 1 (it has returned"), std::string::npos) << o.output;
+  EXPECT_NE(o.output.find("at step 3: it will never complete; missing: rank 1 (it has returned"),
+            std::string::npos)
+      << o.output;
 }
 
 TEST(MpiFault, ARankThatStopsBeforeItsGroupsIsNotWaitedForWithoutEnd) {
@@ -114,7 +125,9 @@ TEST(MpiFault, ARankThatStopsBeforeItsGroupsIsNotWaitedForWithoutEnd) {
   const Outcome o = run("stop", "group", folder);
   EXPECT_NE(o.code, 0);
   EXPECT_LT(o.seconds, kAbort + 5) << o.output;
-  EXPECT_NE(o.output.find(": making group 'all' of 3 ranks did not return within the abort limit"), std::string::npos) << o.output;
+  EXPECT_NE(o.output.find(": making group 'all' of 3 ranks did not return within the abort limit"),
+            std::string::npos)
+      << o.output;
   EXPECT_TRUE(o.flight(0).is_object() && o.flight(2).is_object()) << o.output;
 }
 

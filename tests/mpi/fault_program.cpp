@@ -19,8 +19,9 @@ namespace {
 constexpr int kVictim = 1, kFaultStep = 3, kSteps = 6;
 constexpr int64_t kRows = 30000;  // in chunks, not in the first message
 
-const CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommKind::all_gather, CommKind::broadcast,
-                           CommKind::all_to_all, CommKind::barrier,        CommKind::send_recv};
+const CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommKind::all_gather,
+                           CommKind::broadcast,  CommKind::all_to_all,     CommKind::barrier,
+                           CommKind::send_recv};
 
 struct Returns {};
 
@@ -43,15 +44,20 @@ void collective(Communicator& c, CommKind kind, std::vector<float>& narrow, std:
   const Tensor x = Tensor::of(narrow.data(), {kRows}), all = Tensor::of(wide.data(), {n * kRows});
   const std::vector<int64_t> rows(static_cast<size_t>(n), kRows);
   switch (kind) {
-    case CommKind::all_reduce: return c.all_reduce(x, x).wait();
-    case CommKind::reduce_scatter: return c.reduce_scatter(all, x).wait();
-    case CommKind::all_gather: return c.all_gather(x, all).wait();
-    case CommKind::broadcast: return c.broadcast(x, kVictim).wait();
+    case CommKind::all_reduce:
+      return c.all_reduce(x, x).wait();
+    case CommKind::reduce_scatter:
+      return c.reduce_scatter(all, x).wait();
+    case CommKind::all_gather:
+      return c.all_gather(x, all).wait();
+    case CommKind::broadcast:
+      return c.broadcast(x, kVictim).wait();
     case CommKind::all_to_all: {
       std::vector<float> out(wide.size());
       return c.all_to_all(all, rows, Tensor::of(out.data(), {n * kRows}), rows).wait();
     }
-    case CommKind::barrier: return c.barrier();
+    case CommKind::barrier:
+      return c.barrier();
     case CommKind::send_recv:
       if (c.rank() == kVictim) return c.send(x, 0).wait();
       if (c.rank() == 0) c.recv(x, kVictim).wait();

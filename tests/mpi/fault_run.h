@@ -38,8 +38,8 @@ inline bool lives(int pid) {
 inline Outcome run_ranks_of(const std::string& program_and_arguments, int ranks, const std::string& folder) {
   Outcome o;
   o.folder = folder;
-  const std::string command = std::string(INGOT_MPI_ENVIRONMENT) + o.folder + " " INGOT_MPIEXEC " -n " + std::to_string(ranks) + " " +
-                              program_and_arguments + " 2>&1 </dev/null";
+  const std::string command = std::string(INGOT_MPI_ENVIRONMENT) + o.folder + " " INGOT_MPIEXEC " -n " +
+                              std::to_string(ranks) + " " + program_and_arguments + " 2>&1 </dev/null";
   const double begin = monotonic_seconds();
   FILE* pipe = ::popen(command.c_str(), "r");
   char buffer[4096];
@@ -51,7 +51,8 @@ inline Outcome run_ranks_of(const std::string& program_and_arguments, int ranks,
     int pid = 0;
     std::ifstream(o.folder + "/pid-" + std::to_string(rank)) >> pid;
     EXPECT_GT(pid, 0) << o.output;
-    for (int tries = 0; lives(pid) && tries < 50; ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int tries = 0; lives(pid) && tries < 50; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_FALSE(lives(pid)) << "rank " << rank << " is still there: " << program_and_arguments;
   }
   return o;

@@ -11,15 +11,16 @@ namespace ingot {
 namespace {
 
 test::ProcessResult launch(const test::TempDir& folder, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{"/bin/sh", "-c", INGOT_MPI_ENVIRONMENT + folder.path() + " \"$@\"", "sh", INGOT_BINARY, "launch"};
+  std::vector<std::string> command{"/bin/sh", "-c",         INGOT_MPI_ENVIRONMENT + folder.path() + " \"$@\"",
+                                   "sh",      INGOT_BINARY, "launch"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return test::run_process(command);
 }
 
 TEST(MpiLaunch, BenchCommMeasuresProcesses) {
   const test::TempDir folder;
-  const auto r = launch(folder, {"-n", "3", "--", "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB", "--largest", "1MiB", "--seconds",
-                                 "0.001", "--json", folder / "comm.json"});
+  const auto r = launch(folder, {"-n", "3", "--", "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB",
+                                 "--largest", "1MiB", "--seconds", "0.001", "--json", folder / "comm.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(r.output.find("slowest first:"), r.output.rfind("slowest first:")) << r.output;
   const auto json = nlohmann::json::parse(real_file_system().read(folder / "comm.json"));
@@ -38,28 +39,36 @@ TEST(MpiLaunch, AnErrorOfTheProgramNamesTheRank) {
 
 TEST(MpiLaunch, RanksArePlacedOnDescribedMachines) {
   const test::TempDir folder;
-  test::write_text(folder / "here.toml", "[[nodes]]\nhosts = [\"localhost\"]\ndomains = [\"0\"]\nranks_per_domain = 1\n");
-  test::write_text(folder / "cluster.toml", "[[nodes]]\nhosts = [\"node[1-2]\"]\ndomains = [\"0-2\"]\nranks_per_domain = 3\n");
-  test::write_text(folder / "recipe.toml", test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
-  const auto printed = launch(folder, {"-n", "4", "--topology", folder / "cluster.toml", "--print", "--", "run", folder / "recipe.toml",
-                                       "--parallel.expert=2", "--fresh"});
+  test::write_text(folder / "here.toml",
+                   "[[nodes]]\nhosts = [\"localhost\"]\ndomains = [\"0\"]\nranks_per_domain = 1\n");
+  test::write_text(folder / "cluster.toml",
+                   "[[nodes]]\nhosts = [\"node[1-2]\"]\ndomains = [\"0-2\"]\nranks_per_domain = 3\n");
+  test::write_text(folder / "recipe.toml",
+                   test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
+  const auto printed = launch(folder, {"-n", "4", "--topology", folder / "cluster.toml", "--print", "--",
+                                       "run", folder / "recipe.toml", "--parallel.expert=2", "--fresh"});
   EXPECT_EQ(printed.exit_code, 0) << printed.output;
-  EXPECT_NE(printed.output.find("expert groups of 2 ranks: 2, 2 in one NUMA domain, 2 in one node"), std::string::npos) << printed.output;
+  EXPECT_NE(printed.output.find("expert groups of 2 ranks: 2, 2 in one NUMA domain, 2 in one node"),
+            std::string::npos)
+      << printed.output;
   EXPECT_NE(printed.output.find("'INGOT_CORES=0;1;0;1'"), std::string::npos) << printed.output;
   EXPECT_TRUE(printed.output.find("node1,node1,node2,node2") != std::string::npos ||
-              printed.output.find("node1:2,node2:2") != std::string::npos) << printed.output;
+              printed.output.find("node1:2,node2:2") != std::string::npos)
+      << printed.output;
   const auto full = launch(folder, {"-n", "2", "--topology", folder / "here.toml", "--", "bench", "comm"});
-  EXPECT_NE(full.output.find("the topology has 1 places for ranks, 2 are asked for"), std::string::npos) << full.output;
+  EXPECT_NE(full.output.find("the topology has 1 places for ranks, 2 are asked for"), std::string::npos)
+      << full.output;
   test::write_text(folder / "here.toml", "[[nodes]]\nhosts = [\"localhost\"]\ndomains = [\"0\", \"0\"]\n");
-  const auto run = launch(folder, {"-n", "2", "--topology", folder / "here.toml", "--", "bench", "comm", "--smallest", "4KiB", "--largest", "4KiB",
-                                   "--seconds", "0.001"});
+  const auto run = launch(folder, {"-n", "2", "--topology", folder / "here.toml", "--", "bench", "comm",
+                                   "--smallest", "4KiB", "--largest", "4KiB", "--seconds", "0.001"});
   EXPECT_EQ(run.exit_code, 0) << run.output;
 }
 
 TEST(MpiLaunch, NumbersOfTorchrunThatDisagreeAreRefused) {
   const test::TempDir folder;
-  const auto r = test::run_process({"/bin/sh", "-c", INGOT_MPI_ENVIRONMENT + folder.path() + " \"$@\"", "sh", "env", "WORLD_SIZE=3", INGOT_BINARY,
-                                    "launch", "-n", "2", "--", "bench", "comm"});
+  const auto r =
+      test::run_process({"/bin/sh", "-c", INGOT_MPI_ENVIRONMENT + folder.path() + " \"$@\"", "sh", "env",
+                         "WORLD_SIZE=3", INGOT_BINARY, "launch", "-n", "2", "--", "bench", "comm"});
   EXPECT_NE(r.exit_code, 0);
   EXPECT_NE(r.output.find("=2, but WORLD_SIZE=3"), std::string::npos) << r.output;
 }

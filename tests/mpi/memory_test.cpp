@@ -33,7 +33,9 @@ ModelConfig large_model() {
 }
 
 /// The peak counts anew.
-void forget_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+void forget_peak() {
+  std::ofstream("/proc/self/clear_refs") << 5;
+}
 
 void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
   forget_peak();
@@ -42,24 +44,30 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
   const GroupMaker make = group_maker(this_world());
   const RankGroups groups(Grid(grid), rank, make, options);
   const ModelConfig config = large_model();
-  const PipelineGroups pipe(Grid(grid), rank, make, even_pipeline_layout(grid.pp, 1, config.layers, 0), Decoder(config).table());
+  const PipelineGroups pipe(Grid(grid), rank, make, even_pipeline_layout(grid.pp, 1, config.layers, 0),
+                            Decoder(config).table());
   Model model(config, Precision::f32(), pipe.placement(groups.placement()));
   model.join([&](Context& c) { groups.join(c); });
   std::optional<UnitKeeper> keeper;
   if (options.shards.level == ShardLevel::full) keeper.emplace(groups, model.weights(), &pipe);
   model.weights().initialize(5);
   GradientBuffer gradients(model.decoder().table(), model.weights().placement(), DType::f32);
-  const StepRanks ranks{.groups = &groups, .pipe = grid.pp > 1 ? &pipe : nullptr, .keeper = keeper ? &*keeper : nullptr};
+  const StepRanks ranks{
+      .groups = &groups, .pipe = grid.pp > 1 ? &pipe : nullptr, .keeper = keeper ? &*keeper : nullptr};
   StepRunner runner(model, gradients, ranks);
   const int64_t count = grid.pp > 1 ? 2 * grid.pp : 1, rows = groups.batch_ranks() * count;
-  runner.run(packed_batch(rows, 256, std::vector<int64_t>(static_cast<size_t>(rows), 256), 16384), {.micro_batch = 1});
-  const int64_t transient = plan_step(model, {.micro_batch = 1}, 1, 256, ranks, count).weights_on_way + gradients.transient_bytes();
-  const double predicted = static_cast<double>(model.bytes() + gradients.bytes() + transient + runner.slab_bytes()) / 0x1p20;
+  runner.run(packed_batch(rows, 256, std::vector<int64_t>(static_cast<size_t>(rows), 256), 16384),
+             {.micro_batch = 1});
+  const int64_t transient =
+      plan_step(model, {.micro_batch = 1}, 1, 256, ranks, count).weights_on_way + gradients.transient_bytes();
+  const double predicted =
+      static_cast<double>(model.bytes() + gradients.bytes() + transient + runner.slab_bytes()) / 0x1p20;
   const double measured = status_mib("VmHWM") - level;
   EXPECT_GT(predicted, 200);
   EXPECT_NEAR(measured, predicted, std::max(64.0, 0.05 * measured));
   if (rank == 0)
-    std::printf("  %s%s: predicted %.0f MiB, measured %.0f MiB\n", Grid(grid).str().c_str(), keeper ? " shared out" : "", predicted, measured);
+    std::printf("  %s%s: predicted %.0f MiB, measured %.0f MiB\n", Grid(grid).str().c_str(),
+                keeper ? " shared out" : "", predicted, measured);
 }
 
 TEST(MpiMemory, ARankTakesWhatIsPredicted) {

@@ -18,14 +18,18 @@ void expect_equal_one_rank(const std::vector<LayoutCase>& cases) {
   if (ran == 0) GTEST_SKIP() << "no case has " << this_world().ranks() << " ranks";
 }
 
-TEST(MpiLayouts, EqualOneRank) { expect_equal_one_rank(parity_matrix()); }
+TEST(MpiLayouts, EqualOneRank) {
+  expect_equal_one_rank(parity_matrix());
+}
 
 TEST(MpiLayouts, WithoutTargetsOrRowsEqualOneRank) {
   std::vector<LayoutCase> cases;
-  for (const GridShape& grid : {GridShape{.dp = 2, .ep = 2}, GridShape{.dp = 4, .ep = 4}, GridShape{.pp = 2, .dp = 2, .tp = 2, .ep = 2},
-                                GridShape{.dp = 8, .ep = 4, .etp = 2}})
+  for (const GridShape& grid :
+       {GridShape{.dp = 2, .ep = 2}, GridShape{.dp = 4, .ep = 4},
+        GridShape{.pp = 2, .dp = 2, .tp = 2, .ep = 2}, GridShape{.dp = 8, .ep = 4, .etp = 2}})
     for (const bool starve : {false, true})
-      cases.push_back({.problem = {.model = "moe", .rows = 8, .starve = starve, .mask_last = true}, .grid = grid});
+      cases.push_back(
+          {.problem = {.model = "moe", .rows = 8, .starve = starve, .mask_last = true}, .grid = grid});
   expect_equal_one_rank(cases);
 }
 

@@ -27,11 +27,13 @@ struct RunShape {
   int ranks;
   std::vector<std::string> options;
 };
-const RunShape kSharded{2, {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8", "--stages.1.micro_batch=2",
-                            "--parallel.expert=2", "--parallel.shard=optimizer"}};
+const RunShape kSharded{2,
+                        {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8",
+                         "--stages.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer"}};
 /// Three stages of which the middle one fails: it runs two forwards ahead, then forwards and backwards in turn, then backwards.
-const RunShape kPipeline{3, {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8", "--stages.1.micro_batch=1",
-                             "--model.layers=3", "--parallel.pipeline=3"}};
+const RunShape kPipeline{3,
+                         {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8",
+                          "--stages.1.micro_batch=1", "--model.layers=3", "--parallel.pipeline=3"}};
 
 struct Phase {
   const char* name;
@@ -41,7 +43,9 @@ struct Phase {
   int victim;
   const char* operation = "";  ///< in which a survivor finds out
 };
-void PrintTo(const Phase& p, std::ostream* out) { *out << p.name; }
+void PrintTo(const Phase& p, std::ostream* out) {
+  *out << p.name;
+}
 const Phase kPhases[] = {{"Data", kSharded, "data", "0", 1},
                          {"Forward", kSharded, "forward", "5", 1},
                          {"BackwardAndReduction", kSharded, "backward", "5", 1},
@@ -58,7 +62,8 @@ const Phase kPhases[] = {{"Data", kSharded, "data", "0", 1},
 
 std::string recipe_in(const test::TempDir& folder) {
   test::write_text(folder / "text.txt", test::tiny_text(4000));
-  test::write_text(folder / "recipe.toml", test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
+  test::write_text(folder / "recipe.toml",
+                   test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
   return folder / "recipe.toml";
 }
 
@@ -82,8 +87,9 @@ class RunFault : public testing::TestWithParam<Phase> {
  protected:
   Outcome run(const std::string& fault, double abort) {
     const Phase& p = GetParam();
-    std::string command = fmt::format("{} {} {} {} {} {} {} {} {} {}", INGOT_RUN_FAULT_PROGRAM, fault, p.event, p.number, fault == "none" ? 0 : kStep,
-                                      p.victim, folder_.path(), kReport, abort, recipe_in(folder_));
+    std::string command = fmt::format("{} {} {} {} {} {} {} {} {} {}", INGOT_RUN_FAULT_PROGRAM, fault,
+                                      p.event, p.number, fault == "none" ? 0 : kStep, p.victim,
+                                      folder_.path(), kReport, abort, recipe_in(folder_));
     for (const std::string& o : p.shape.options) command += " " + o;
     Outcome o = test::run_ranks_of(command, p.shape.ranks, folder_.path());
     o.folder = folder_ / "run";  // where the records are
@@ -108,22 +114,28 @@ class RunFault : public testing::TestWithParam<Phase> {
     EXPECT_NE(o.code, 0) << o.output;
     EXPECT_LT(o.ended - struck, kAbort + 5) << o.output;
     const std::string said = said_by_survivors(o);
-    const std::regex message(fmt::format("rank [^{0}] in {1}.* at step \\d+.*missing: rank {0} ", p.victim, p.operation));
+    const std::regex message(
+        fmt::format("rank [^{0}] in {1}.* at step \\d+.*missing: rank {0} ", p.victim, p.operation));
     EXPECT_TRUE(std::regex_search(said, message)) << said;
     const auto newest = CheckpointReader::open_newest(real_file_system(), folder_ / "run/checkpoints");
     ASSERT_TRUE(newest);
     EXPECT_GE(newest->step(), 4) << "the first one was complete";
     const Outcome again = run("none", 30);
     EXPECT_EQ(again.code, 0) << again.output;
-    EXPECT_NE(again.output.find(fmt::format("resuming at step {} of 24", newest->step())), std::string::npos) << again.output;
+    EXPECT_NE(again.output.find(fmt::format("resuming at step {} of 24", newest->step())), std::string::npos)
+        << again.output;
     EXPECT_EQ(test::difference(folder_ / "run", undisturbed(p.shape)), "");
   }
   test::TempDir folder_;
 };
 
-TEST_P(RunFault, AKilledRankEndsAllAndTheRunGoesOn) { expect_ended_and_resumed(run("kill", kAbort)); }
+TEST_P(RunFault, AKilledRankEndsAllAndTheRunGoesOn) {
+  expect_ended_and_resumed(run("kill", kAbort));
+}
 
-TEST_P(RunFault, AStoppedRankEndsAllAfterTheDeadlineAndTheRunGoesOn) { expect_ended_and_resumed(run("stop", kAbort)); }
+TEST_P(RunFault, AStoppedRankEndsAllAfterTheDeadlineAndTheRunGoesOn) {
+  expect_ended_and_resumed(run("stop", kAbort));
+}
 
 TEST_P(RunFault, ALateRankChangesNothing) {
   const Outcome o = run("delay", 30);
@@ -132,7 +144,8 @@ TEST_P(RunFault, ALateRankChangesNothing) {
   EXPECT_EQ(test::difference(folder_ / "run", undisturbed(GetParam().shape)), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Mpi, RunFault, testing::ValuesIn(kPhases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Mpi, RunFault, testing::ValuesIn(kPhases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace ingot

@@ -20,8 +20,9 @@
 namespace ingot {
 namespace {
 
-const std::vector<std::string> kOptions = {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8",
-                                           "--stages.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer"};
+const std::vector<std::string> kOptions = {"--stages.0.batch=8",  "--stages.0.micro_batch=1",
+                                           "--stages.1.batch=8",  "--stages.1.micro_batch=2",
+                                           "--parallel.expert=2", "--parallel.shard=optimizer"};
 
 class MpiRun : public ::testing::Test {
  protected:
@@ -34,14 +35,18 @@ class MpiRun : public ::testing::Test {
   }
   /// `ingot launch -n 2 -- run`, by way of a shell that sets MPI's environment.
   std::vector<std::string> launch(const std::string& recipe, const std::vector<std::string>& more) {
-    std::vector<std::string> command{"/bin/sh", "-c", std::string("exec ") + INGOT_MPI_ENVIRONMENT + folder_.path() + " \"$@\"", "sh", INGOT_BINARY,
-                                     "launch", "-n", "2", "--", "run", recipe, "--kernels=any"};
+    std::vector<std::string> command{
+        "/bin/sh", "-c",         std::string("exec ") + INGOT_MPI_ENVIRONMENT + folder_.path() + " \"$@\"",
+        "sh",      INGOT_BINARY, "launch",
+        "-n",      "2",          "--",
+        "run",     recipe,       "--kernels=any"};
     command.insert(command.end(), kOptions.begin(), kOptions.end());
     command.insert(command.end(), more.begin(), more.end());
     return command;
   }
   void wait_for_checkpoint(const std::string& run) {
-    for (int tries = 0; !std::filesystem::exists(folder_ / (run + "/checkpoints/latest")) && tries < 300; ++tries)
+    for (int tries = 0; !std::filesystem::exists(folder_ / (run + "/checkpoints/latest")) && tries < 300;
+         ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   test::TempDir folder_;
@@ -85,13 +90,17 @@ TEST_F(MpiRun, AKilledRankEndsTheRunAndTheCommandGoesOn) {
   EXPECT_NE(killed.exit_code, 0);
   EXPECT_NE(killed.output.find(" at step "), std::string::npos) << killed.output;
   EXPECT_NE(killed.output.find("rank "), std::string::npos) << killed.output;
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "killed/flight-0.json") || std::filesystem::exists(folder_ / "killed/flight-1.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "killed/flight-0.json") ||
+              std::filesystem::exists(folder_ / "killed/flight-1.json"));
   const auto newest = CheckpointReader::open_newest(real_file_system(), folder_ / "killed/checkpoints");
   ASSERT_TRUE(newest);
   const int64_t steps = newest->step() + 6;
-  const auto resumed = test::run_process(launch(path, {fmt::format("--stages.0.steps={}", steps), "--stages.1.steps=4"}));
+  const auto resumed =
+      test::run_process(launch(path, {fmt::format("--stages.0.steps={}", steps), "--stages.1.steps=4"}));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_NE(resumed.output.find(fmt::format("resuming at step {} of {}", newest->step(), steps + 4)), std::string::npos) << resumed.output;
+  EXPECT_NE(resumed.output.find(fmt::format("resuming at step {} of {}", newest->step(), steps + 4)),
+            std::string::npos)
+      << resumed.output;
 }
 
 /// `ingot run` as two ranks of which each has a folder, a program and arguments of its own.
@@ -102,7 +111,8 @@ struct Rank {
 test::ProcessResult run_unlike(const test::TempDir& folder, const std::vector<Rank>& ranks) {
   std::string command = INGOT_MPI_ENVIRONMENT + folder.path() + " " INGOT_MPIEXEC;
   for (const Rank& r : ranks) {
-    command += fmt::format("{} -n 1 -wdir {} {} run {} --kernels=any", &r == ranks.data() ? "" : " :", r.folder, r.program, folder / "unlike.toml");
+    command += fmt::format("{} -n 1 -wdir {} {} run {} --kernels=any", &r == ranks.data() ? "" : " :",
+                           r.folder, r.program, folder / "unlike.toml");
     for (const auto& options : {kOptions, r.arguments})
       for (const std::string& o : options) command += " " + o;
   }
@@ -123,13 +133,16 @@ TEST_F(MpiRun, RanksThatAreUnlikeAreRefusedBeforeTheFirstStep) {
                  "ranks 0 and 1 do not have the same program or recipe: 'seed = 3' and 'seed = 4'");
   std::filesystem::copy_file(INGOT_BINARY, program);
   std::ofstream(program, std::ios::app) << "another build";
-  expect_refused({{here}, {here, program}}, "ranks 0 and 1 do not have the same program or recipe: 'program ");
+  expect_refused({{here}, {here, program}},
+                 "ranks 0 and 1 do not have the same program or recipe: 'program ");
   const std::vector<std::string> data{"--data.folder=data", "--data.sources.0.path=words.txt"};
   test::write_text(folder_ / "words.txt", test::tiny_text(4000));
   test::write_text(there + "/words.txt", test::tiny_text(4000, 2));
-  expect_refused({{here, INGOT_BINARY, data}, {there, INGOT_BINARY, data}}, "ranks 0 and 1 do not have the same data: 'source 'words' train ");
+  expect_refused({{here, INGOT_BINARY, data}, {there, INGOT_BINARY, data}},
+                 "ranks 0 and 1 do not have the same data: 'source 'words' train ");
   const std::vector<std::string> run{"--run.folder=run"};
-  expect_refused({{here, INGOT_BINARY, run}, {there, INGOT_BINARY, run}}, "rank 1: it does not see the run folder 'run' of rank 0");
+  expect_refused({{here, INGOT_BINARY, run}, {there, INGOT_BINARY, run}},
+                 "rank 1: it does not see the run folder 'run' of rank 0");
   EXPECT_TRUE(std::filesystem::is_directory(folder_ / "run"));
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "run"))
     EXPECT_NE(entry.path().filename().string().rfind("ranks-", 0), 0u) << entry.path();
@@ -140,13 +153,16 @@ TEST_F(MpiRun, EveryRankHasALogAndTheSelfTestCanBeLeftOut) {
   const auto tested = test::run_process(launch(path, {"--stages.0.steps=4", "--stages.1.steps=2"}));
   ASSERT_EQ(tested.exit_code, 0) << tested.output;
   EXPECT_NE(tested.output.find("self-test    ranks exchange "), std::string::npos) << tested.output;
-  for (const char* rank : {"0", "1"}) EXPECT_NE(test::read_text(logs + rank + ".log").find("self-test    ranks exchange "), std::string::npos);
+  for (const char* rank : {"0", "1"})
+    EXPECT_NE(test::read_text(logs + rank + ".log").find("self-test    ranks exchange "), std::string::npos);
   EXPECT_NE(test::read_text(logs + "0.log").find("Z step 6/6"), std::string::npos);
-  const auto untested = test::run_process(launch(path, {"--stages.0.steps=4", "--stages.1.steps=4", "--parallel.self_test="}));
+  const auto untested =
+      test::run_process(launch(path, {"--stages.0.steps=4", "--stages.1.steps=4", "--parallel.self_test="}));
   ASSERT_EQ(untested.exit_code, 0) << untested.output;
   EXPECT_EQ(untested.output.find("self-test"), std::string::npos) << untested.output;
   const auto refused = test::run_process(launch(path, {"--parallel.slowest_rank=2"}));
-  EXPECT_NE(refused.output.find("parallel.slowest_rank: must lie in [0, 1)"), std::string::npos) << refused.output;
+  EXPECT_NE(refused.output.find("parallel.slowest_rank: must lie in [0, 1)"), std::string::npos)
+      << refused.output;
 }
 
 /// Slurm pre-empts all ranks at once, or more than once; other launchers may reach one rank only.
@@ -161,7 +177,9 @@ TEST_F(MpiRun, ARankToldToEndStopsAllAfterTheSameStep) {
   EXPECT_EQ(told.exit_code, 130) << told.output;
   const auto newest = CheckpointReader::open_newest(real_file_system(), folder_ / "told/checkpoints");
   ASSERT_TRUE(newest);
-  EXPECT_NE(told.output.find(fmt::format("interrupted at step {}; everything is saved", newest->step())), std::string::npos) << told.output;
+  EXPECT_NE(told.output.find(fmt::format("interrupted at step {}; everything is saved", newest->step())),
+            std::string::npos)
+      << told.output;
 }
 
 /// mpirun would give the ranks a second, or none.

@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
   log::set_rank(world->rank());
   set_kernel_policy(KernelPolicy::any);
   const bool victim = world->rank() == std::atoi(argv[5]);
-  test::Killer killer({victim ? argv[2] : "none", std::atoll(argv[3]), 0, argv[1], folder + "/struck"}, false);
+  test::Killer killer({victim ? argv[2] : "none", std::atoll(argv[3]), 0, argv[1], folder + "/struck"},
+                      false);
   test::KillFs files(killer);
   FromStep observer(killer, std::atoll(argv[4]), argv[2], argv[3]);
   world->run([&] {

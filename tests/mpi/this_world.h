@@ -13,7 +13,9 @@ World& this_world();
 /// What ranks other than 0 print.
 class FailuresOnly final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& r) override {
-    if (r.failed()) std::fprintf(stderr, "rank %d: %s:%d: %s\n", this_world().rank(), r.file_name(), r.line_number(), r.message());
+    if (r.failed())
+      std::fprintf(stderr, "rank %d: %s:%d: %s\n", this_world().rank(), r.file_name(), r.line_number(),
+                   r.message());
   }
 };
 

@@ -18,12 +18,24 @@ TEST(MpiWorld, StartsAsManyRanksAsAreAsked) {
   ASSERT_NE(expected, nullptr);
   EXPECT_EQ(this_world().ranks(), std::atoi(expected));
 }
-TEST(MpiWorld, CollectivesOfEveryType) { check_collectives(this_world()); }
-TEST(MpiWorld, SumsAddInRankOrder) { check_order_of_sums(this_world()); }
-TEST(MpiWorld, AllToAllMovesRowsAndClearsPadding) { check_all_to_all(this_world()); }
-TEST(MpiWorld, MessagesKeepTheirOrder) { check_messages(this_world()); }
-TEST(MpiWorld, GroupsDoNotMeet) { check_groups(this_world()); }
-TEST(MpiWorld, TheSelfTestNamesASlowRank) { check_slow_rank(this_world()); }
+TEST(MpiWorld, CollectivesOfEveryType) {
+  check_collectives(this_world());
+}
+TEST(MpiWorld, SumsAddInRankOrder) {
+  check_order_of_sums(this_world());
+}
+TEST(MpiWorld, AllToAllMovesRowsAndClearsPadding) {
+  check_all_to_all(this_world());
+}
+TEST(MpiWorld, MessagesKeepTheirOrder) {
+  check_messages(this_world());
+}
+TEST(MpiWorld, GroupsDoNotMeet) {
+  check_groups(this_world());
+}
+TEST(MpiWorld, TheSelfTestNamesASlowRank) {
+  check_slow_rank(this_world());
+}
 
 TEST(MpiWorld, RanksAreBoundToTheirCores) {
   if (std::getenv("INGOT_CORES") == nullptr) return;
@@ -37,7 +49,8 @@ TEST(MpiWorld, RanksAreBoundToTheirCores) {
 TEST(MpiWorld, RanksOfANodeDivideItsCores) {
   cpu_set_t mine;
   ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
-  EXPECT_EQ(num_threads(), std::max(1, CPU_COUNT(&mine) / this_world().ranks()));  // the tests run without binding
+  EXPECT_EQ(num_threads(),
+            std::max(1, CPU_COUNT(&mine) / this_world().ranks()));  // the tests run without binding
 }
 
 }  // namespace ingot::world_test

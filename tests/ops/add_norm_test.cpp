@@ -7,13 +7,14 @@
 
 namespace ingot::test::add_norm_test {
 
-OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DType type, bool weight = true) {
+OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DType type,
+                 bool weight = true) {
   const bool y = merge == MergeKind::add || merge == MergeKind::scaled;
   const bool stream = merge == MergeKind::affine || merge == MergeKind::scaled;
   const Shape matrix{rows, width}, vector{width};
   OpCase c;
-  c.name = fmt::format("add_norm norm={} merge={} {}x{} {} weight={}", static_cast<int>(norm), static_cast<int>(merge),
-                       rows, width, name_of(type), weight);
+  c.name = fmt::format("add_norm norm={} merge={} {}x{} {} weight={}", static_cast<int>(norm),
+                       static_cast<int>(merge), rows, width, name_of(type), weight);
   c.op = &add_norm_op();
   c.attr = AttrBox(AddNormAttr{norm, merge, type, 1e-5});
   c.attr_double = AttrBox(AddNormAttr{norm, merge, DType::f64, 1e-5});

@@ -22,8 +22,8 @@ void check(const Options& o, const std::vector<int64_t>& lengths) {
   Rows rows = make_rows(lengths);
   for (SequenceSpan& s : rows.spans) s.phase = s.row_begin;
   OpCase c;
-  c.name = fmt::format("attention {}/{}x{}/{} window={}/{} cap={} docs={} {}", o.heads, o.kv_heads, o.width, o.values,
-                       o.window, o.block, o.softcap, describe(rows), name_of(o.type));
+  c.name = fmt::format("attention {}/{}x{}/{} window={}/{} cap={} docs={} {}", o.heads, o.kv_heads, o.width,
+                       o.values, o.window, o.block, o.softcap, describe(rows), name_of(o.type));
   c.op = &attention_op();
   AttentionAttr attr{o.heads, o.kv_heads, o.width, o.scale, o.window, o.softcap, &rows, 0, o.values, o.block};
   if (lengths.size() == 1) {

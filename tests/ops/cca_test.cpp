@@ -27,8 +27,9 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
   const Rows rows = make_rows(lengths);
   const int64_t heads = o.heads + o.kv_heads, channels = heads * o.width;
   OpCase c;
-  c.name = fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {} delayed={}", o.heads, o.kv_heads, o.width, o.rotary,
-                       describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out), o.delayed);
+  c.name =
+      fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {} delayed={}", o.heads, o.kv_heads, o.width,
+                  o.rotary, describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out), o.delayed);
   c.op = &cca_op();
   CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0, o.delayed};
   attr.rotary.magnitude = o.magnitude;
@@ -130,7 +131,8 @@ struct Problem {
                          Tensor::of(b1.data(), {C}),
                          Tensor::of(tau.data(), {G})};
     Array inverse_norms(static_cast<size_t>(rows.count * heads));
-    const Tensor out[] = {Tensor::of(y.data(), {rows.count, W}), Tensor::of(inverse_norms.data(), {rows.count, heads})};
+    const Tensor out[] = {Tensor::of(y.data(), {rows.count, W}),
+                          Tensor::of(inverse_norms.data(), {rows.count, heads})};
     cca_op().kernels.back().forward({attr.data(), in, out, {}, {}});
     return y;
   }

@@ -113,14 +113,15 @@ TEST(Linear, Cases) {
 }
 
 TEST(Activation, Cases) {
-  for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu2,
-                                    ActivationKind::silu, ActivationKind::swiglu, ActivationKind::geglu,
-                                    ActivationKind::soft_cap})
+  for (const ActivationKind kind :
+       {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu2, ActivationKind::silu,
+        ActivationKind::swiglu, ActivationKind::geglu, ActivationKind::soft_cap})
     for (const auto& [scaled, padded] : {std::pair{false, false}, {true, false}, {true, true}})
       for (const DType type : {DType::f32, DType::bf16})
         for (const auto& [rows, width] : {std::pair<int32_t, int64_t>{5, 7}, {0, 16}, {130, 70}}) {
           OpCase c;
-          c.name = fmt::format("activation {} {}x{} {} p={} padded={}", static_cast<int>(kind), rows, width, name_of(type), scaled, padded);
+          c.name = fmt::format("activation {} {}x{} {} p={} padded={}", static_cast<int>(kind), rows, width,
+                               name_of(type), scaled, padded);
           c.op = &activation_op();
           c.attr = AttrBox(ActivationAttr{kind, type, {2, 1.5, 0.5}});
           c.attr_double = AttrBox(ActivationAttr{kind, DType::f64, {2, 1.5, 0.5}});
@@ -159,29 +160,31 @@ std::vector<double> distributions(int64_t rows, int64_t n) {
     for (int64_t v = 0; v < n; ++v) {
       const auto i = static_cast<size_t>(t * n + v);
       // Powers of two sum exactly in every precision.
-      q[i] = v + 1 < n ? std::ldexp(1.0, -static_cast<int>(2 + random.below(i, 3)) - static_cast<int>(std::log2(n)))
-                       : 1 - sum;
+      q[i] = v + 1 < n
+                 ? std::ldexp(1.0, -static_cast<int>(2 + random.below(i, 3)) - static_cast<int>(std::log2(n)))
+                 : 1 - sum;
       sum += q[i];
     }
   }
   return q;
 }
 
-OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType weights, bool entropy, bool teacher,
-                 SoftCap cap = {}) {
+OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType weights, bool entropy,
+                 bool teacher, SoftCap cap = {}) {
   const DType type = value_type(weights);
   OpCase c;
-  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={}", static_cast<int>(mode), rows, width,
-                       vocabulary, name_of(weights), entropy, teacher, cap.cap);
+  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={}", static_cast<int>(mode),
+                       rows, width, vocabulary, name_of(weights), entropy, teacher, cap.cap);
   c.op = &head_op();
   c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, cap});
   auto targets = random_ids(rows, vocabulary, 4);
   for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
-  c.inputs = {{{Shape{rows, width}, type}, 1, 0, {}, true, true},
-              {{Shape{vocabulary, width}, weights}, 0.5},
-              {{Shape{rows}, DType::i32}, 1, 0, targets, true, true},
-              {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
-              {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
+  c.inputs = {
+      {{Shape{rows, width}, type}, 1, 0, {}, true, true},
+      {{Shape{vocabulary, width}, weights}, 0.5},
+      {{Shape{rows}, DType::i32}, 1, 0, targets, true, true},
+      {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
+      {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
   c.output_row_indexed = {true, true, entropy, teacher, true, false, false};
   // Cotangents of logits are rounded to bf16, 2^-9 of each term at most, and terms cancel: as for results in bf16.
   c.gradient_tolerance = type == DType::bf16 ? 1.0 / 200 : 2e-5;
@@ -216,9 +219,11 @@ struct HeadProblem {
 
 HeadProblem head_problem(HeadSizes s, float z_coefficient, const SoftCap& cap) {
   const Random random(6, RandomPurpose::test, 1);
-  HeadProblem p{s, std::vector<float>(s.rows * s.width), std::vector<float>(s.vocabulary * s.width), z_coefficient, cap};
+  HeadProblem p{s, std::vector<float>(s.rows * s.width), std::vector<float>(s.vocabulary * s.width),
+                z_coefficient, cap};
   for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = to_float(to_bf16(static_cast<float>(random.normal(i))));
-  for (size_t i = 0; i < p.w.size(); ++i) p.w[i] = to_float(to_bf16(static_cast<float>(random.normal(9000 + i))));
+  for (size_t i = 0; i < p.w.size(); ++i)
+    p.w[i] = to_float(to_bf16(static_cast<float>(random.normal(9000 + i))));
   return p;
 }
 
@@ -251,9 +256,11 @@ struct HeadGradients {
                           Tensor::of(kept_x.data(), {gradient ? rows : 0, width})};
     std::vector<T> grad_x(x.size());
     d_w.assign(w.size(), p.other);
-    const GradSlot to_x{Tensor::of(grad_x.data(), {rows, width})}, to_w{Tensor::of(d_w.data(), {vocabulary, width}), true};
+    const GradSlot to_x{Tensor::of(grad_x.data(), {rows, width})},
+        to_w{Tensor::of(d_w.data(), {vocabulary, width}), true};
     const GradSlot early[] = {{}, to_w, {}, {}, {}};
-    kernel.forward({&attr, in, out, {}, gradient ? std::span(early) : std::span<const GradSlot>(), scratch.data()});
+    kernel.forward(
+        {&attr, in, out, {}, gradient ? std::span(early) : std::span<const GradSlot>(), scratch.data()});
     for (size_t t = 0; t < lse.size(); ++t) d_lse[t] = 2 * p.z_coefficient * lse[t] * row_weight[t];
     std::vector<Tensor> d_out(7);
     d_out[0] = Tensor::of(row_weight.data(), {rows}), d_out[1] = Tensor::of(d_lse.data(), {rows});
@@ -281,7 +288,8 @@ TEST(Head, ModesGiveTheSameBits) {
   const Kernel &fast = head_op().kernels.front(), &reference = head_op().kernels.back();
   for (const auto& [z, cap] : kHeadLosses) {
     const HeadProblem p = head_problem({70, 33, 130}, z, cap);
-    const HeadGradients<float> expected(p, HeadMode::recompute, fast), exact(p, HeadMode::gradient, reference);
+    const HeadGradients<float> expected(p, HeadMode::recompute, fast),
+        exact(p, HeadMode::gradient, reference);
     const HeadGradients<bf16> expected_bf16(p, HeadMode::recompute, fast);
     for (const HeadMode mode : {HeadMode::store, HeadMode::gradient}) {
       const HeadGradients<float> found(p, mode, fast);
@@ -306,7 +314,8 @@ TEST(Head, CotangentsOfBf16OperandsAreThoseOfF32RoundedOnce) {
     for (const HeadMode mode : {HeadMode::store, HeadMode::recompute, HeadMode::gradient}) {
       const HeadGradients<float> f32(p, mode, fast);
       const HeadGradients<bf16> rounded(p, mode, fast);
-      for (size_t i = 0; i < f32.d_w.size(); ++i) ASSERT_EQ(rounded.d_w[i], to_float(to_bf16(f32.d_w[i]))) << i;
+      for (size_t i = 0; i < f32.d_w.size(); ++i)
+        ASSERT_EQ(rounded.d_w[i], to_float(to_bf16(f32.d_w[i]))) << i;
     }
   }
 }

@@ -45,12 +45,13 @@ Map make_map(int64_t tokens, int64_t k, int32_t experts, int32_t hole) {
 
 TEST(Permute, ThereAndBack) {
   for (const DType type : {DType::f32, DType::bf16})
-    for (const auto& [tokens, k, width] : {std::tuple<int64_t, int64_t, int64_t>{7, 2, 5}, {0, 1, 4}, {90, 3, 33}}) {
+    for (const auto& [tokens, k, width] :
+         {std::tuple<int64_t, int64_t, int64_t>{7, 2, 5}, {0, 1, 4}, {90, 3, 33}}) {
       const Map m = make_map(tokens, k, 5, 2);
       for (const PermuteAttr attr : {PermuteAttr{0, 5}, PermuteAttr{1, 2}}) {
         OpCase c;
-        c.name = fmt::format("permute {}x{} k={} {} experts {}+{}", tokens, width, k, name_of(type), attr.first,
-                             attr.experts);
+        c.name = fmt::format("permute {}x{} k={} {} experts {}+{}", tokens, width, k, name_of(type),
+                             attr.first, attr.experts);
         c.op = &permute_op();
         c.attr = c.attr_double = AttrBox(attr);
         c.inputs = {{{Shape{tokens, width}, type}, 1, 0, {}, true, true},
@@ -64,7 +65,8 @@ TEST(Permute, ThereAndBack) {
         auto ids = m.ids;
         for (size_t s = 0; s < ids.size(); s += 4) ids[s] = -1;
         OpCase c;
-        c.name = fmt::format("permute {}x{} k={} {} bound {} pad {}", tokens, width, k, name_of(type), attr.bound, attr.pad);
+        c.name = fmt::format("permute {}x{} k={} {} bound {} pad {}", tokens, width, k, name_of(type),
+                             attr.bound, attr.pad);
         c.op = &permute_op();
         c.attr = c.attr_double = AttrBox(attr);
         c.inputs = {{{Shape{tokens, width}, type}, 1, 0, {}, true, true},
@@ -107,23 +109,27 @@ std::vector<int32_t> sparse_choices(int64_t tokens, int64_t k, int32_t experts) 
 }
 
 TEST(GroupByRank, WhatIsBeyondTheBoundIsNotSent) {
-  const std::vector<int32_t> ids = {0, 1, 0, 5, 1, 4, 0, 3};  // three ranks of two experts, two rows each at most
+  const std::vector<int32_t> ids = {0, 1, 0, 5,
+                                    1, 4, 0, 3};  // three ranks of two experts, two rows each at most
   const std::vector<float> x = {10, 20, 30, 40}, probs(8, 1);
   HeapArena arena;
   Tape tape(arena, {.record = false});
   tape.begin_segment("test", -1);
-  const RankRows r = group_by_rank(tape, {3, 6, 1, 0, 2}, tape.leaf(Tensor::of(x.data(), {4, 1})), tape.leaf(Tensor::of(probs.data(), {4, 2})),
-                                   tape.leaf(Tensor::of(ids.data(), {4, 2})));
+  const RankRows r =
+      group_by_rank(tape, {3, 6, 1, 0, 2}, tape.leaf(Tensor::of(x.data(), {4, 1})),
+                    tape.leaf(Tensor::of(probs.data(), {4, 2})), tape.leaf(Tensor::of(ids.data(), {4, 2})));
   EXPECT_EQ(reference::load(r.rows_SD.tensor()), (reference::Array{10, 20, 40, 20, 30, 0}));
   EXPECT_EQ(reference::load_ints(r.rows_per_rank.tensor()), (std::vector<int32_t>{2, 1, 2}));
   EXPECT_EQ(reference::load_ints(r.row_TM.tensor()), (std::vector<int32_t>{0, -1, 1, 3, -1, 4, -1, 2}));
-  EXPECT_EQ(reference::load(r.dropped.tensor()), (reference::Array{2}));  // expert 1 of token 2, expert 0 of token 3
+  EXPECT_EQ(reference::load(r.dropped.tensor()),
+            (reference::Array{2}));  // expert 1 of token 2, expert 0 of token 3
 }
 
 OpCase group_by_rank_case(const GroupByRankAttr& attr, int64_t k, int64_t tokens, DType type, bool blocks) {
   OpCase c;
-  c.name = fmt::format("group_by_rank {} of {} experts from {} on {} ranks, {} copies, {} tokens, {}, blocks={}", k, attr.experts,
-                       attr.first, attr.ranks, attr.copies, tokens, name_of(type), blocks);
+  c.name =
+      fmt::format("group_by_rank {} of {} experts from {} on {} ranks, {} copies, {} tokens, {}, blocks={}",
+                  k, attr.experts, attr.first, attr.ranks, attr.copies, tokens, name_of(type), blocks);
   c.op = &group_by_rank_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids = sparse_choices(tokens, k, attr.experts);
@@ -142,7 +148,11 @@ TEST(GroupByRank, Cases) {
   for (const DType type : {DType::f32, DType::bf16})
     for (const int64_t tokens : {0, 7, 90})
       for (const auto& [experts, ranks, copies, k] :
-           {std::tuple<int32_t, int32_t, int32_t, int64_t>{6, 3, 1, 2}, {6, 2, 1, 4}, {4, 4, 1, 1}, {6, 6, 2, 2}, {4, 2, 2, 3}}) {
+           {std::tuple<int32_t, int32_t, int32_t, int64_t>{6, 3, 1, 2},
+            {6, 2, 1, 4},
+            {4, 4, 1, 1},
+            {6, 6, 2, 2},
+            {4, 2, 2, 3}}) {
         check_op(group_by_rank_case({ranks, experts, copies}, k, tokens, type, false));
         check_op(group_by_rank_case({ranks, experts, copies, 9}, k, tokens, type, true));
         check_op(group_by_rank_case({ranks, experts, copies, 0, 2}, k, tokens, type, false));
@@ -150,7 +160,8 @@ TEST(GroupByRank, Cases) {
 }
 
 TEST(GroupByRank, CountsTheRowsOfEachBlockApart) {
-  const std::vector<int32_t> ids = {4, 7, 5, -1, 6, -1}, blocks = {2, 0, 3};  // experts 4 to 7 on two ranks; the last is padding
+  const std::vector<int32_t> ids = {4, 7, 5, -1, 6, -1},
+                             blocks = {2, 0, 3};  // experts 4 to 7 on two ranks; the last is padding
   const std::vector<float> x(6, 1);
   HeapArena arena;
   Tape tape(arena, {.record = false});
@@ -169,11 +180,13 @@ TEST(GroupByRank, ATokenGoesOnceToEachRankOfItsExperts) {
   HeapArena arena;
   Tape tape(arena, {.record = false});
   tape.begin_segment("test", -1);
-  const RankRows r = group_by_rank(tape, {3, 6}, tape.leaf(Tensor::of(x.data(), {3, 1})), tape.leaf(Tensor::of(probs.data(), {3, 2})),
-                                   tape.leaf(Tensor::of(ids.data(), {3, 2})));
+  const RankRows r =
+      group_by_rank(tape, {3, 6}, tape.leaf(Tensor::of(x.data(), {3, 1})),
+                    tape.leaf(Tensor::of(probs.data(), {3, 2})), tape.leaf(Tensor::of(ids.data(), {3, 2})));
   EXPECT_EQ(reference::load(r.rows_SD.tensor()), (reference::Array{10, 30, 20, 30, 0, 0}));
   EXPECT_EQ(reference::load_ints(r.rows_per_rank.tensor()), (std::vector<int32_t>{1, 1, 2}));
-  EXPECT_EQ(reference::load_ints(r.ids_SK.tensor()), (std::vector<int32_t>{0, 1, 2, -1, -1, 5, -1, 4, -1, -1, -1, -1}));
+  EXPECT_EQ(reference::load_ints(r.ids_SK.tensor()),
+            (std::vector<int32_t>{0, 1, 2, -1, -1, 5, -1, 4, -1, -1, -1, -1}));
   EXPECT_EQ(reference::load_ints(r.token_S.tensor()), (std::vector<int32_t>{0, 2, 1, 2, -1, -1}));
   EXPECT_EQ(reference::load_ints(r.row_TM.tensor()), (std::vector<int32_t>{0, -1, 2, -1, 1, 3}));
 }
@@ -191,7 +204,8 @@ TEST(GroupedLinear, Cases) {
       c.op = &grouped_linear_op();
       c.attr = AttrBox(GroupedLinearAttr{type});
       c.attr_double = AttrBox(GroupedLinearAttr{DType::f64});
-      c.inputs = {{{Shape{rows, n_in}, type}}, {{Shape{4, n_out, n_in}, weights}, 0.3},
+      c.inputs = {{{Shape{rows, n_in}, type}},
+                  {{Shape{4, n_out, n_in}, weights}, 0.3},
                   {{Shape{5}, DType::i32}, 1, 0, offsets}};
       c.finite_differences = rows <= 9;
       check_op(c);

@@ -1,21 +1,27 @@
 // low_rank: values, gradients, invariance, empty and odd sizes, blocks of other extents.
+#include "ops/low_rank/low_rank.h"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "ops/low_rank/low_rank.h"
 #include "ops/op_check.h"
 
 namespace ingot::test::low_rank_test {
 
 TEST(LowRank, Cases) {
-  for (const auto& [tokens, rank, rows] :
-       {std::tuple<int64_t, int64_t, std::vector<int64_t>>{5, 2, {4}}, {4, 3, {3, 1, 2}}, {0, 2, {3, 3}}, {67, 8, {70, 21, 21}}, {130, 1, {40, 40}}})
+  for (const auto& [tokens, rank, rows] : {std::tuple<int64_t, int64_t, std::vector<int64_t>>{5, 2, {4}},
+                                           {4, 3, {3, 1, 2}},
+                                           {0, 2, {3, 3}},
+                                           {67, 8, {70, 21, 21}},
+                                           {130, 1, {40, 40}}})
     for (const DType weights : {DType::f32, DType::bf16, DType::f32_as_bf16}) {
       const DType type = value_type(weights);
-      const int64_t n = std::accumulate(rows.begin(), rows.end(), int64_t{0}), blocks = static_cast<int64_t>(rows.size());
+      const int64_t n = std::accumulate(rows.begin(), rows.end(), int64_t{0}),
+                    blocks = static_cast<int64_t>(rows.size());
       OpCase c;
-      c.name = fmt::format("low_rank {}x{} in {} blocks of rank {} {}", tokens, n, blocks, rank, name_of(weights));
+      c.name =
+          fmt::format("low_rank {}x{} in {} blocks of rank {} {}", tokens, n, blocks, rank, name_of(weights));
       c.op = &low_rank_op();
       LowRankAttr attr{1.5, type, static_cast<int32_t>(blocks), {}};
       std::copy(rows.begin(), rows.end(), attr.rows.begin());

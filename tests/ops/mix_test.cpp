@@ -15,8 +15,8 @@ struct MixOptions {
 
 void check(const MixOptions& o) {
   OpCase c;
-  c.name = fmt::format("mix {}x{} from {} alpha={} beta={} b={} {}", o.rows, o.width, o.first, o.alpha, o.beta, o.b,
-                       name_of(o.type));
+  c.name = fmt::format("mix {}x{} from {} alpha={} beta={} b={} {}", o.rows, o.width, o.first, o.alpha,
+                       o.beta, o.b, name_of(o.type));
   c.op = &mix_op();
   c.attr = AttrBox(MixAttr{o.type, o.first, o.alpha, o.beta});
   c.attr_double = AttrBox(MixAttr{DType::f64, o.first, o.alpha, o.beta});
@@ -31,8 +31,12 @@ void check(const MixOptions& o) {
 
 TEST(Mix, Cases) {
   for (const DType type : {DType::f32, DType::bf16})
-    for (const auto& [rows, width, first] :
-         {std::tuple<int64_t, int64_t, int64_t>{5, 7, 0}, {3, 40, 24}, {0, 16, 0}, {200, 33, 5}, {1, 1, 0}, {70, 64, 0}}) {
+    for (const auto& [rows, width, first] : {std::tuple<int64_t, int64_t, int64_t>{5, 7, 0},
+                                             {3, 40, 24},
+                                             {0, 16, 0},
+                                             {200, 33, 5},
+                                             {1, 1, 0},
+                                             {70, 64, 0}}) {
       check({rows, width, first, true, true, true, type});    // a x + b x0
       check({rows, width, first, false, true, true, type});   // x + w skip
       check({rows, width, first, true, true, false, type});   // a v, where a layer has no table

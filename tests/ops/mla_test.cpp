@@ -42,7 +42,8 @@ TEST(MlaLatents, NormsAndRotations) {
       for (const int64_t rows : {0, 5, 70})
         for (const bool turn : {true, false}) {
           OpCase c;
-          c.name = fmt::format("mla_latents {}+{}+{} rows {} {} to {}", w.q_rank, w.rank, w.rope, rows, name_of(type), name_of(out));
+          c.name = fmt::format("mla_latents {}+{}+{} rows {} {} to {}", w.q_rank, w.rank, w.rope, rows,
+                               name_of(type), name_of(out));
           c.op = &mla_latents_op();
           MlaLatentsAttr attr{w.q_rank, w.rank, w.rope, rule_of(w.rope, rows == 5, turn), 1e-6, out};
           c.attr = AttrBox(attr);
@@ -64,8 +65,8 @@ TEST(MlaPack, RotatesQueriesAndSharesTheKey) {
       for (const int64_t rows : {0, 5, 70})
         for (const bool all : {true, false}) {
           OpCase c;
-          c.name = fmt::format("mla_pack {}x({}+{})/{} rows {} {}{}", w.heads, w.nope, w.rope, w.value, rows, name_of(type),
-                               all ? "" : " queries");
+          c.name = fmt::format("mla_pack {}x({}+{})/{} rows {} {}{}", w.heads, w.nope, w.rope, w.value, rows,
+                               name_of(type), all ? "" : " queries");
           c.op = &mla_pack_op();
           c.attr = c.attr_double =
               AttrBox(MlaPackAttr{w.heads, w.nope, w.rope, w.value, rule_of(w.rope, rows == 5)});
@@ -83,9 +84,14 @@ TEST(MlaPack, RotatesQueriesAndSharesTheKey) {
 class Cached {
  public:
   Cached(const Widths& w, DType type, int64_t window, double softcap)
-      : w_(w), type_(type), window_(window), softcap_(softcap),
-        q_(draw(1, lengths_total(), w.heads * (w.nope + w.rope))), c_(draw(2, lengths_total(), w.rank)),
-        k_rope_(draw(3, lengths_total(), w.rope)), kv_up_(draw(4, w.heads * (w.nope + w.value), w.rank)) {}
+      : w_(w),
+        type_(type),
+        window_(window),
+        softcap_(softcap),
+        q_(draw(1, lengths_total(), w.heads * (w.nope + w.rope))),
+        c_(draw(2, lengths_total(), w.rank)),
+        k_rope_(draw(3, lengths_total(), w.rope)),
+        kv_up_(draw(4, w.heads * (w.nope + w.value), w.rank)) {}
 
   /// Outputs of all tokens, sequences advancing by `chunk` tokens a call.
   std::vector<double> run(const Kernel& kernel, bool absorb, int64_t chunk) {
@@ -136,7 +142,8 @@ class Cached {
     Memory m({rows, width}, type_);
     const Random random(21, RandomPurpose::test, stream);
     reference::Array values(static_cast<size_t>(rows * width));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(to_bf16(static_cast<float>(0.6 * random.normal(i))));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = to_float(to_bf16(static_cast<float>(0.6 * random.normal(i))));
     reference::store(m.tensor, values);
     return m;
   }
@@ -145,8 +152,8 @@ class Cached {
     kernel.forward({attr.data(), in, out, {}, {}});
   }
 
-  void step(const Kernel& kernel, bool absorb, int64_t past, int64_t chunk, std::vector<SequenceState>& states,
-            std::vector<double>& out) {
+  void step(const Kernel& kernel, bool absorb, int64_t past, int64_t chunk,
+            std::vector<SequenceState>& states, std::vector<double>& out) {
     Rows rows;
     std::vector<int64_t> from;
     int64_t begin = 0;
@@ -162,12 +169,14 @@ class Cached {
       Memory part({rows.count, m.tensor.dim(1)}, type_);
       const auto width = static_cast<size_t>(m.tensor.dim(1) * size_of(type_));
       for (size_t t = 0; t < from.size(); ++t)
-        std::memcpy(part.bytes.data() + t * width, m.bytes.data() + static_cast<size_t>(from[t]) * width, width);
+        std::memcpy(part.bytes.data() + t * width, m.bytes.data() + static_cast<size_t>(from[t]) * width,
+                    width);
       return part;
     };
     const Memory q = gather(q_), c = gather(c_), k_rope = gather(k_rope_);
     Memory o({rows.count, w_.heads * w_.value}, type_), top({w_.heads}, stat());
-    const AttrBox attr(MlaCachedAttr{w_.heads, w_.nope, w_.rope, w_.value, w_.rank, kScale, window_, softcap_, &rows, 0, absorb});
+    const AttrBox attr(MlaCachedAttr{w_.heads, w_.nope, w_.rope, w_.value, w_.rank, kScale, window_, softcap_,
+                                     &rows, 0, absorb});
     const Tensor in[] = {q.tensor, c.tensor, k_rope.tensor, kv_up_.tensor}, result[] = {o.tensor, top.tensor};
     kernel.forward({attr.data(), in, result, {}, {}});
     const auto values = reference::load(o.tensor);
@@ -198,7 +207,8 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return worst / scale;
 }
 
-const Op* const kCached = &mla_cached_op();  // its checks are here: check_op() has no cached sequences to give
+const Op* const kCached =
+    &mla_cached_op();  // its checks are here: check_op() has no cached sequences to give
 
 const std::pair<int64_t, double> kMasks[] = {{0, 0}, {40, 0}, {0, 3}, {9, 2}};
 
@@ -207,7 +217,8 @@ TEST(MlaCached, BothWaysAreOneFunctionInDouble) {
   for (const Widths& w : kWidths)
     for (const auto& [window, cap] : kMasks) {
       Cached c(w, DType::f64, window, cap);
-      const auto trained = c.trained(), made = c.run(reference, false, 64), absorbed = c.run(reference, true, 64);
+      const auto trained = c.trained(), made = c.run(reference, false, 64),
+                 absorbed = c.run(reference, true, 64);
       EXPECT_EQ(made, trained);
       EXPECT_LE(difference(absorbed, trained), 1e-12);
       EXPECT_LE(difference(c.run(reference, true, 1), absorbed), 0.0);
@@ -221,7 +232,8 @@ TEST(MlaCached, MaterialisedHasTheBitsOfTraining) {
       for (const auto& [window, cap] : kMasks) {
         Cached c(w, type, window, cap);
         const auto trained = c.trained();
-        for (const int64_t chunk : {1, 7, 64, 200}) EXPECT_EQ(c.run(fast, false, chunk), trained) << "chunk " << chunk;
+        for (const int64_t chunk : {1, 7, 64, 200})
+          EXPECT_EQ(c.run(fast, false, chunk), trained) << "chunk " << chunk;
         const ScopedThreads one(1);
         EXPECT_EQ(c.run(fast, false, 64), trained) << "one thread";
       }
@@ -238,7 +250,8 @@ TEST(MlaCached, AbsorbedIsCloseAndItsBitsDoNotDependOnChunks) {
         const auto absorbed = c.run(fast, true, 200);
         EXPECT_NEAR(c.max_logit(), top, type == DType::f32 ? 1e-5 : 0.05);
         EXPECT_LE(difference(absorbed, exact), type == DType::f32 ? 1e-5 : 0.03);
-        for (const int64_t chunk : {1, 7, 64}) EXPECT_EQ(c.run(fast, true, chunk), absorbed) << "chunk " << chunk;
+        for (const int64_t chunk : {1, 7, 64})
+          EXPECT_EQ(c.run(fast, true, chunk), absorbed) << "chunk " << chunk;
         const ScopedThreads one(1);
         EXPECT_EQ(c.run(fast, true, 64), absorbed) << "one thread";
       }

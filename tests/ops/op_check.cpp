@@ -79,7 +79,8 @@ class Run {
         continue;
       }
       TensorMeta meta = in_[i].meta;
-      if (case_.op->inputs[i].kind != InputKind::activation && value_type(meta.dtype) == DType::bf16) meta.dtype = DType::f32;
+      if (case_.op->inputs[i].kind != InputKind::activation && value_type(meta.dtype) == DType::bf16)
+        meta.dtype = DType::f32;
       d_in_.push_back({tensors_.add(meta), accumulate});
       reference::store(d_in_.back().tensor, Array(static_cast<size_t>(meta.shape.numel()), preload));
     }
@@ -90,7 +91,8 @@ class Run {
   Array cotangent(size_t o) const {
     const Random random(case_.seed, RandomPurpose::test, 1000 + o);
     Array values(static_cast<size_t>(out_[o].numel()));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(to_bf16(static_cast<float>(random.normal(i))));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = to_float(to_bf16(static_cast<float>(random.normal(i))));
     return values;
   }
 
@@ -134,8 +136,8 @@ class Run {
       Array values(static_cast<size_t>(t.numel()));
       const bool rounds = meta.dtype == DType::f32_as_bf16;  // the kernel does
       for (size_t k = 0; k < values.size(); ++k) {
-        const auto x = static_cast<float>(
-            input.values.empty() ? random.normal(k) * input.scale + input.offset : input.values[k]);
+        const auto x = static_cast<float>(input.values.empty() ? random.normal(k) * input.scale + input.offset
+                                                               : input.values[k]);
         // both precisions see the same value
         values[k] = value_type(input.meta.dtype) == DType::bf16 && !rounds ? to_float(to_bf16(x)) : x;
       }
@@ -183,13 +185,15 @@ void expect_close(const Tensor& found, const Tensor& expected, double tolerance,
   ASSERT_EQ(a.size(), b.size()) << what;
   double scale = 1e-30, worst = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(a[i]) == std::isfinite(b[i])) << what << " element " << i << ": " << a[i] << " vs " << b[i];
+    ASSERT_TRUE(std::isfinite(a[i]) == std::isfinite(b[i]))
+        << what << " element " << i << ": " << a[i] << " vs " << b[i];
     if (!std::isfinite(b[i])) continue;
     scale = std::max(scale, std::abs(b[i]));
     worst = std::max(worst, std::abs(a[i] - b[i]));
   }
   if (found.dtype() == DType::bf16) tolerance = std::max(tolerance, 1.0 / 200);
-  EXPECT_LE(worst / scale, tolerance) << what << ": max |difference| " << worst << ", max |reference| " << scale;
+  EXPECT_LE(worst / scale, tolerance)
+      << what << ": max |difference| " << worst << ", max |reference| " << scale;
 }
 
 void expect_same_bits(const Tensor& a, const Tensor& b, int64_t bytes, const std::string& what) {
@@ -197,7 +201,8 @@ void expect_same_bits(const Tensor& a, const Tensor& b, int64_t bytes, const std
 }
 
 void expect_same_run(Run& a, Run& b, const std::string& what) {
-  for (size_t o = 0; o < a.out().size(); ++o) expect_same_bits(a.out()[o], b.out()[o], a.out()[o].bytes(), what);
+  for (size_t o = 0; o < a.out().size(); ++o)
+    expect_same_bits(a.out()[o], b.out()[o], a.out()[o].bytes(), what);
   for (size_t i = 0; i < a.d_in().size(); ++i)
     if (a.d_in()[i].wanted())
       expect_same_bits(a.d_in()[i].tensor, b.d_in()[i].tensor, a.d_in()[i].tensor.bytes(),
@@ -240,7 +245,8 @@ void check_fast(const OpCase& c) {
   exact.forward();
   for (size_t o = 0; o < fast.out().size(); ++o)
     if (is_floating(fast.out()[o].dtype()))
-      expect_close(fast.out()[o], exact.out()[o], c.value_tolerance, c.name + " output " + c.op->outputs[o].name);
+      expect_close(fast.out()[o], exact.out()[o], c.value_tolerance,
+                   c.name + " output " + c.op->outputs[o].name);
     else
       expect_same_bits(fast.out()[o], exact.out()[o], fast.out()[o].bytes(), c.name + " output");
   fast.backward();
@@ -292,7 +298,9 @@ void check_rest(const OpCase& c) {
       kernel.forward(part);
       for (size_t o = 0; o < out.size(); ++o)
         if (o != rest->output)
-          expect_same_bits(out[o], call.out[o], out[o].bytes(), fmt::format("{}: rest by {}, output {}", c.name, kernel.name, c.op->outputs[o].name));
+          expect_same_bits(
+              out[o], call.out[o], out[o].bytes(),
+              fmt::format("{}: rest by {}, output {}", c.name, kernel.name, c.op->outputs[o].name));
     }
 }
 
@@ -328,8 +336,9 @@ void check_invariance(const OpCase& c) {
     some.forward();
     for (size_t o = 0; o < some.out().size(); ++o)
       if (c.output_row_indexed[o])
-        expect_same_bits(base.out()[o], some.out()[o], some.out()[o].bytes(),
-                         fmt::format("{}: first {} rows alone, output {}", c.name, part, c.op->outputs[o].name));
+        expect_same_bits(
+            base.out()[o], some.out()[o], some.out()[o].bytes(),
+            fmt::format("{}: first {} rows alone, output {}", c.name, part, c.op->outputs[o].name));
   }
 }
 

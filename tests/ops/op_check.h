@@ -20,7 +20,7 @@ struct CaseInput {
   TensorMeta meta;
   double scale = 1.0;
   double offset = 0.0;
-  std::vector<int32_t> ints;   ///< i32 inputs
+  std::vector<int32_t> ints;  ///< i32 inputs
   bool present = true;
   bool row_indexed = false;    ///< dimension 0 counts rows (tokens): cut by the row-invariance test
   std::vector<double> values;  ///< floating inputs that must not be random; rounded to the input's type
@@ -33,7 +33,7 @@ struct OpCase {
   AttrBox attr_double = attr;  ///< for runs in double, where output dtypes in the attributes must say f64
   std::vector<CaseInput> inputs;
   std::vector<bool> output_row_indexed;  ///< per output; empty: no row-invariance test (op mixes rows)
-  double value_tolerance = 2e-6;         ///< max |fast - double reference| / max |reference|, per output (f32)
+  double value_tolerance = 2e-6;  ///< max |fast - double reference| / max |reference|, per output (f32)
   double gradient_tolerance = 1e-5;
   bool finite_differences = true;  ///< off for large cases
   uint64_t seed = 1;

@@ -22,7 +22,8 @@ struct PrepareOptions {
 void check(const PrepareOptions& o, int64_t rows, DType type, DType out) {
   OpCase c;
   c.name = fmt::format("qk_prepare {}/{}x{} rotary={} {} norm={} weights={} rows={} {} to {}", o.heads,
-                       o.kv_heads, o.width, o.rotary, name_of(o.rule.kind), o.norm, o.weights, rows, name_of(type), name_of(out));
+                       o.kv_heads, o.width, o.rotary, name_of(o.rule.kind), o.norm, o.weights, rows,
+                       name_of(type), name_of(out));
   c.op = &qk_prepare_op();
   RotaryRule rule = o.rule;
   rule.theta = o.theta, rule.dims = o.rotary;

@@ -31,7 +31,8 @@ std::set<std::string> matches(const fs::path& folder, const std::string& ending,
   for (const auto& f : fs::directory_iterator(folder)) {
     if (!f.path().string().ends_with(ending)) continue;
     const std::string text = read_text(f.path());
-    for (std::sregex_iterator m(text.begin(), text.end(), expression), end; m != end; ++m) found.insert((*m)[1]);
+    for (std::sregex_iterator m(text.begin(), text.end(), expression), end; m != end; ++m)
+      found.insert((*m)[1]);
   }
   return found;
 }
@@ -49,7 +50,8 @@ TEST(Registry, EveryFolderIsRegistered) {
   size_t count = 0;
   for (const auto& [folder, ops] : declared()) {
     EXPECT_EQ(ops.empty(), folder == "sequence") << "src/ops/" << folder << " declares no op";
-    for (const std::string& op : ops) EXPECT_EQ(listed.count(op), 1u) << op << " is not in src/ops/registry.cpp";
+    for (const std::string& op : ops)
+      EXPECT_EQ(listed.count(op), 1u) << op << " is not in src/ops/registry.cpp";
     count += ops.size();
   }
   EXPECT_EQ(all_ops().size(), count);
@@ -59,7 +61,9 @@ TEST(Registry, EveryFolderIsRegistered) {
 TEST(Registry, EveryOpHasAnOpCheckTest) {
   std::set<std::string> tested;
   for (const auto& f : fs::directory_iterator(kSource + "/tests/ops")) {
-    if (!f.path().string().ends_with("_test.cpp") || read_text(f.path()).find("check_op(") == std::string::npos) continue;
+    if (!f.path().string().ends_with("_test.cpp") ||
+        read_text(f.path()).find("check_op(") == std::string::npos)
+      continue;
     tested.merge(matches(f.path().parent_path(), f.path().filename(), R"(&(\w+)_op\(\))"));
   }
   const auto folders = declared();
@@ -69,7 +73,8 @@ TEST(Registry, EveryOpHasAnOpCheckTest) {
   }
   for (const auto& [folder, ops] : folders)
     for (const std::string& op : ops)
-      EXPECT_TRUE(kExempt.count(folder) > 0 || tested.count(op) > 0) << "no test calls check_op() with " << op;
+      EXPECT_TRUE(kExempt.count(folder) > 0 || tested.count(op) > 0)
+          << "no test calls check_op() with " << op;
   for (const char* folder : {"collective", "context"}) {
     const std::string ranks = read_text(fmt::format("{}/tests/ranks/{}_test.cpp", kSource, folder));
     for (const std::string& op : folders.at(folder)) EXPECT_NE(ranks.find(op + ","), std::string::npos) << op;

@@ -17,9 +17,10 @@ namespace ingot::test::routing_ops_test {
 
 OpCase route_case(RouteAttr attr, int64_t rows, bool bias, bool load, bool forced) {
   OpCase c;
-  c.name = fmt::format("route E={} S={} k={} score={} normalize={} groups={}/{} rows={} bias={} load={} forced={}",
-                       attr.experts, attr.skip_classes, attr.k, static_cast<int>(attr.score), attr.normalize,
-                       attr.groups_kept, attr.groups, rows, bias, load, forced);
+  c.name =
+      fmt::format("route E={} S={} k={} score={} normalize={} groups={}/{} rows={} bias={} load={} forced={}",
+                  attr.experts, attr.skip_classes, attr.k, static_cast<int>(attr.score), attr.normalize,
+                  attr.groups_kept, attr.groups, rows, bias, load, forced);
   c.op = &route_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids;
@@ -46,7 +47,8 @@ TEST(Route, Cases) {
       check_op(route_case({RouteScore::sigmoid, !extra, 5, 0, 2, 1.0}, rows, false, extra, extra));
       check_op(route_case({RouteScore::sigmoid, false, 3, 0, 1, 1.0}, rows, false, false, false));
       check_op(route_case({RouteScore::sigmoid, true, 24, 0, 6, 2.5, 6, 3}, rows, extra, false, false));
-      check_op(route_case({RouteScore::softmax_first, extra, 12, 0, 2, 1.0, 4, 2}, rows, extra, false, false));
+      check_op(
+          route_case({RouteScore::softmax_first, extra, 12, 0, 2, 1.0, 4, 2}, rows, extra, false, false));
       check_op(route_case({RouteScore::softmax_last, false, 12, 0, 4, 1.0, 3, 1}, rows, extra, false, false));
     }
 }
@@ -58,8 +60,8 @@ TEST(Route, TiesGoToTheLowestIndexAndTheSkipClassNeverWins) {
   double aux, z, entropy;
   const RouteAttr attr{RouteScore::softmax_first, false, 3, 1, 1, 1.0};
   const Tensor in[] = {Tensor::of(logits, {2, 4}), {}, {}, {}};
-  const Tensor out[] = {Tensor::of(probs, {2, 1}),  Tensor::of(ids, {2, 1}), Tensor::of(counts, {3}),
-                        Tensor::of(&aux, {1}), Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
+  const Tensor out[] = {Tensor::of(probs, {2, 1}), Tensor::of(ids, {2, 1}), Tensor::of(counts, {3}),
+                        Tensor::of(&aux, {1}),     Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
   route_op().kernels.back().forward({&attr, in, out, {}, {}});
   EXPECT_EQ(ids[0], 0);
   EXPECT_EQ(ids[1], 1);
@@ -71,13 +73,21 @@ struct Routed {
   std::vector<float> logits, bias, probs;
   std::vector<int32_t> ids;
   Routed(const RouteAttr& attr, std::vector<float> l, std::vector<float> b, bool reference)
-      : logits(std::move(l)), bias(std::move(b)), probs(static_cast<size_t>(attr.k)), ids(static_cast<size_t>(attr.k)) {
+      : logits(std::move(l)),
+        bias(std::move(b)),
+        probs(static_cast<size_t>(attr.k)),
+        ids(static_cast<size_t>(attr.k)) {
     std::vector<float> counts(static_cast<size_t>(attr.experts)), scratch(4 * counts.size() + 8);
     float aux, z, entropy;
     const Tensor in[] = {Tensor::of(logits.data(), {1, attr.experts}),
-                         bias.empty() ? Tensor() : Tensor::of(bias.data(), {attr.experts}), {}, {}};
-    const Tensor out[] = {Tensor::of(probs.data(), {1, attr.k}), Tensor::of(ids.data(), {1, attr.k}),
-                          Tensor::of(counts.data(), {attr.experts}), Tensor::of(&aux, {1}), Tensor::of(&z, {1}),
+                         bias.empty() ? Tensor() : Tensor::of(bias.data(), {attr.experts}),
+                         {},
+                         {}};
+    const Tensor out[] = {Tensor::of(probs.data(), {1, attr.k}),
+                          Tensor::of(ids.data(), {1, attr.k}),
+                          Tensor::of(counts.data(), {attr.experts}),
+                          Tensor::of(&aux, {1}),
+                          Tensor::of(&z, {1}),
                           Tensor::of(&entropy, {1})};
     const auto& kernels = route_op().kernels;
     (reference ? kernels.back() : kernels.front()).forward({&attr, in, out, {}, {}, scratch.data()});
@@ -119,7 +129,8 @@ TEST(Route, GroupChoiceIsThatOfBruteForce) {
       for (uint64_t e = 0; e < static_cast<uint64_t>(attr.experts); ++e) {
         logits.push_back(static_cast<float>(random.normal(trial * 64 + e)));
         bias.push_back(0.3f * static_cast<float>(random.normal(trial * 64 + 32 + e)));
-        const double s = attr.score == RouteScore::sigmoid ? 1 / (1 + std::exp(-logits.back())) : logits.back();
+        const double s =
+            attr.score == RouteScore::sigmoid ? 1 / (1 + std::exp(-logits.back())) : logits.back();
         score.push_back(static_cast<float>(s) + bias.back());
       }
       const auto expected = best_of_all_group_sets(attr, score);
@@ -130,7 +141,8 @@ TEST(Route, GroupChoiceIsThatOfBruteForce) {
 
 TEST(Route, NoNumberLosesAndGroupsOfEqualRatingGoByIndex) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  const RouteAttr plain{RouteScore::softmax_last, false, 4, 0, 2, 1.0}, groups{RouteScore::sigmoid, true, 6, 0, 2, 1.0, 3, 1};
+  const RouteAttr plain{RouteScore::softmax_last, false, 4, 0, 2, 1.0},
+      groups{RouteScore::sigmoid, true, 6, 0, 2, 1.0, 3, 1};
   for (const bool reference : {true, false}) {
     EXPECT_EQ(Routed(plain, {nan, -inf, 1, -inf}, {}, reference).ids, (std::vector<int32_t>{1, 2}));
     EXPECT_EQ(Routed(plain, {nan, nan, nan, 0}, {}, reference).ids, (std::vector<int32_t>{0, 3}));
@@ -175,7 +187,8 @@ TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
     const SequenceBalanceAttr attr{scores, documents};
     std::vector<int32_t> ids(static_cast<size_t>(2 * rows));
     double value = 0;
-    const Tensor in[] = {Tensor::of(data, {rows, 4})}, out[] = {Tensor::of(&value, {1}), Tensor::of(ids.data(), {rows, 2})};
+    const Tensor in[] = {Tensor::of(data, {rows, 4})},
+                 out[] = {Tensor::of(&value, {1}), Tensor::of(ids.data(), {rows, 2})};
     sequence_balance_op().kernels.back().forward({&attr, in, out, {}, {}});
     return value;
   };
@@ -198,8 +211,8 @@ TEST(Route, BalanceLossClosedForms) {
     float counts[4];
     const RouteAttr attr{RouteScore::softmax_first, false, 4, 0, 1, 1.0};
     const Tensor in[] = {Tensor::of(logits.data(), {8, 4}), {}, {}, {}};
-    const Tensor out[] = {Tensor::of(probs, {8, 1}),  Tensor::of(ids, {8, 1}), Tensor::of(counts, {4}),
-                          Tensor::of(&aux, {1}), Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
+    const Tensor out[] = {Tensor::of(probs, {8, 1}), Tensor::of(ids, {8, 1}), Tensor::of(counts, {4}),
+                          Tensor::of(&aux, {1}),     Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
     route_op().kernels.back().forward({&attr, in, out, {}, {}});
     EXPECT_NEAR(aux, collapsed ? 4.0 : 1.0, 1e-9);
   }
@@ -207,7 +220,8 @@ TEST(Route, BalanceLossClosedForms) {
 
 OpCase capacity_case(const CapacityAttr& attr, int64_t rows, int64_t k) {
   OpCase c;
-  c.name = fmt::format("capacity E={} factor={} position={} rows={}", attr.experts, attr.factor, attr.by_position, rows);
+  c.name = fmt::format("capacity E={} factor={} position={} rows={}", attr.experts, attr.factor,
+                       attr.by_position, rows);
   c.op = &capacity_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids;
@@ -238,7 +252,8 @@ TEST(Capacity, HandCase) {
   const auto run = [&](double factor, bool by_position, bool reference) {
     const CapacityAttr attr{2, factor, by_position};
     const Tensor in[] = {Tensor::of(probs.data(), {4, 2}), Tensor::of(ids.data(), {4, 2})},
-                 out[] = {Tensor::of(weights.data(), {4, 2}), Tensor::of(kept.data(), {4, 2}), Tensor::of(&dropped, {1})};
+                 out[] = {Tensor::of(weights.data(), {4, 2}), Tensor::of(kept.data(), {4, 2}),
+                          Tensor::of(&dropped, {1})};
     const auto& kernels = capacity_op().kernels;
     (reference ? kernels.back() : kernels.front()).forward({&attr, in, out, {}, {}});
     return kept;
@@ -259,7 +274,8 @@ TEST(Capacity, HandCase) {
 
 OpCase assign_case(const AssignAttr& attr, int64_t rows, int64_t experts, double spread) {
   OpCase c;
-  c.name = fmt::format("assign rule={} k={} factor={} rows={}", static_cast<int>(attr.rule), attr.k, attr.factor, rows);
+  c.name = fmt::format("assign rule={} k={} factor={} rows={}", static_cast<int>(attr.rule), attr.k,
+                       attr.factor, rows);
   c.op = &assign_op();
   c.attr = c.attr_double = AttrBox(attr);
   c.inputs = {{{Shape{rows, experts}, DType::f32}, spread}};
@@ -280,12 +296,14 @@ TEST(Assign, Cases) {
 }
 
 /// ids of one kernel of assign.
-std::vector<int32_t> assigned(const AssignAttr& attr, std::vector<float> logits, int64_t experts, bool reference) {
+std::vector<int32_t> assigned(const AssignAttr& attr, std::vector<float> logits, int64_t experts,
+                              bool reference) {
   const int64_t rows = static_cast<int64_t>(logits.size()) / experts;
   const int64_t width = attr.rule == AssignRule::sinkhorn ? attr.k : experts;
   std::vector<int32_t> ids(static_cast<size_t>(rows * width));
   std::vector<float> scratch(logits.size() * 2 + 8 * static_cast<size_t>(experts));
-  const Tensor in[] = {Tensor::of(logits.data(), {rows, experts})}, out[] = {Tensor::of(ids.data(), {rows, width})};
+  const Tensor in[] = {Tensor::of(logits.data(), {rows, experts})},
+               out[] = {Tensor::of(ids.data(), {rows, width})};
   const auto& kernels = assign_op().kernels;
   (reference ? kernels.back() : kernels.front()).forward({&attr, in, out, {}, {}, scratch.data()});
   return ids;

@@ -64,7 +64,9 @@ class Fixture {
   const Decoder& decoder() const { return decoder_; }
   const std::vector<ExternalTensor>& externals() const { return externals_; }
   const SafetensorsFile& weights_file() const { return weights_file_; }
-  Array expected(const std::string& name) const { return reference::load(load(reference_file_, name).tensor); }
+  Array expected(const std::string& name) const {
+    return reference::load(load(reference_file_, name).tensor);
+  }
   bool has(const std::string& name) const { return reference_file_.find(name) != nullptr; }
 
   /// Runs our model; `change` may edit the weights first. Balance coefficients weigh the router losses.
@@ -84,8 +86,10 @@ Result Fixture::run(const Precision& precision, HeadMode mode, const std::functi
   std::map<int64_t, Loaded> biases;
   for (const ExternalTensor& e : externals_) {
     Loaded l = load(weights_file_, e.name);
-    if (e.parameter >= 0) copy_from_external(e, l.tensor, weights.master(e.parameter));
-    else biases.emplace(e.layer, std::move(l));
+    if (e.parameter >= 0)
+      copy_from_external(e, l.tensor, weights.master(e.parameter));
+    else
+      biases.emplace(e.layer, std::move(l));
   }
   weights.refresh_compute();
   if (change) change(weights);
@@ -113,9 +117,11 @@ Result Fixture::run(const Precision& precision, HeadMode mode, const std::functi
     Tape raw(arena, {.record = false});
     Context again{raw, weights, &rows, raw.leaf(Tensor::of(positions.data(), {tokens}))};
     again.routers = c.routers;
-    r.logits = reference::load(decoder_.logits(again, decoder_.forward(again, raw.leaf(ids.tensor)).hidden_TD).tensor());
+    r.logits = reference::load(
+        decoder_.logits(again, decoder_.forward(again, raw.leaf(ids.tensor)).hidden_TD).tensor());
   }
-  const HeadResult h = decoder_.head(c, {.mode = mode, .chunk = 16}, out.hidden_TD, tape.leaf(targets.tensor));
+  const HeadResult h =
+      decoder_.head(c, {.mode = mode, .chunk = 16}, out.hidden_TD, tape.leaf(targets.tensor));
   r.log_probs = reference::load(h.logprob_T.tensor());
   double valid = 0;
   for (int64_t t = 0; t < tokens; ++t) valid += targets.tensor.as<int32_t>()[t] >= 0;
@@ -165,7 +171,8 @@ Differences compare(const Fixture& f, const Result& r, const std::string& prefix
     for (const double v : expected) scale = std::max(scale, std::abs(v));
     // A gradient that is zero but for rounding (an expert without tokens, the bias of keys that do not turn) is judged
     // against the model's largest.
-    const double diff = relative_difference(g, expected) * scale / (scale < 1e-12 * largest ? largest : scale);
+    const double diff =
+        relative_difference(g, expected) * scale / (scale < 1e-12 * largest ? largest : scale);
     if (diff > d.gradients) d.gradients = diff, d.worst_gradient = name;
   }
   return d;
@@ -186,7 +193,8 @@ TEST_P(Families, EveryTensorOfTheCheckpointIsUsedOnce) {
   }
   for (const SafetensorsEntry& e : f.weights_file().entries()) EXPECT_EQ(seen[e.name], 1) << e.name;
   for (int i = 0; i < f.decoder().table().size(); ++i)
-    EXPECT_EQ(covered[static_cast<size_t>(i)], f.decoder().table()[i].shape.numel()) << f.decoder().table()[i].name;
+    EXPECT_EQ(covered[static_cast<size_t>(i)], f.decoder().table()[i].shape.numel())
+        << f.decoder().table()[i].name;
 }
 
 TEST_P(Families, DoubleMatchesTo1e9) {
@@ -203,7 +211,8 @@ TEST_P(Families, Fp32MatchesTo1e4) {
   const Fixture f(GetParam());
   const Differences d = compare(f, f.run(Precision::f32(), HeadMode::recompute));
   RecordProperty("f32", fmt::format("{:.1e}", d.worst()));
-  EXPECT_LE(d.worst(), 1e-4) << "logits " << d.logits << " gradients " << d.gradients << " (" << d.worst_gradient << ")";
+  EXPECT_LE(d.worst(), 1e-4) << "logits " << d.logits << " gradients " << d.gradients << " ("
+                             << d.worst_gradient << ")";
 }
 
 TEST_P(Families, AChangedWeightIsNoticed) {
@@ -214,7 +223,8 @@ TEST_P(Families, AChangedWeightIsNoticed) {
       const Random coin(1, RandomPurpose::test, static_cast<uint64_t>(i));
       double* p = w.master(i).as<double>();
       p[0] += 1e-2;
-      for (int64_t k = 1; k < w.master(i).numel(); ++k) p[k] += coin.bits(static_cast<uint64_t>(k)) % 2 ? 1e-2 : 0;
+      for (int64_t k = 1; k < w.master(i).numel(); ++k)
+        p[k] += coin.bits(static_cast<uint64_t>(k)) % 2 ? 1e-2 : 0;
     });
     EXPECT_GT(compare(f, r).worst(), 1e-9) << f.decoder().table()[i].name;
   }
@@ -222,20 +232,46 @@ TEST_P(Families, AChangedWeightIsNoticed) {
 
 /// Every fixture: those of families and options, and two random configurations of each family.
 std::vector<std::string> names() {
-  std::vector<std::string> all = {
-      "gpt2", "gpt2_gelu", "llama", "llama_tied", "llama_linear", "llama_llama3", "llama_yarn", "llama_softcap",
-      "llama_half_truncated", "llama_geglu", "llama_unrotated", "qwen3_two_bases", "qwen3_moe", "qwen3_moe_raw_weights",
-      "mixtral", "mixtral_top3", "dots1", "dots1_groups", "deepseek_v3", "mla", "mla_direct", "mla_yarn", "zaya_kv1",
-      "zaya_kv2", "mistral_window", "window_pattern", "smollm3", "smollm3_window"};
-  for (const char* family : {"gpt2", "llama", "mistral", "smollm3", "qwen3", "qwen3_moe", "mixtral", "dots1", "deepseek_v3", "zaya"})
+  std::vector<std::string> all = {"gpt2",
+                                  "gpt2_gelu",
+                                  "llama",
+                                  "llama_tied",
+                                  "llama_linear",
+                                  "llama_llama3",
+                                  "llama_yarn",
+                                  "llama_softcap",
+                                  "llama_half_truncated",
+                                  "llama_geglu",
+                                  "llama_unrotated",
+                                  "qwen3_two_bases",
+                                  "qwen3_moe",
+                                  "qwen3_moe_raw_weights",
+                                  "mixtral",
+                                  "mixtral_top3",
+                                  "dots1",
+                                  "dots1_groups",
+                                  "deepseek_v3",
+                                  "mla",
+                                  "mla_direct",
+                                  "mla_yarn",
+                                  "zaya_kv1",
+                                  "zaya_kv2",
+                                  "mistral_window",
+                                  "window_pattern",
+                                  "smollm3",
+                                  "smollm3_window"};
+  for (const char* family : {"gpt2", "llama", "mistral", "smollm3", "qwen3", "qwen3_moe", "mixtral", "dots1",
+                             "deepseek_v3", "zaya"})
     for (const char* kind : {"narrow", "wide"}) all.push_back(fmt::format("{}_random_{}", family, kind));
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Oracle, Families, ::testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Oracle, Families, ::testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(RouterLosses, WeighIntoTheGradients) {
-  for (const char* name : {"qwen3_moe", "qwen3_moe_raw_weights", "qwen3_moe_random_narrow", "qwen3_moe_random_wide"}) {
+  for (const char* name :
+       {"qwen3_moe", "qwen3_moe_raw_weights", "qwen3_moe_random_narrow", "qwen3_moe_random_wide"}) {
     const Fixture f(name);
     const Result r = f.run(Precision::f64(), HeadMode::store, {}, 0.01, 0.001);
     const Differences d = compare(f, r, "total_grad.");

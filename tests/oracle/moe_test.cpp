@@ -22,8 +22,10 @@ using test::relative_difference;
 class Block {
  public:
   explicit Block(const std::string& name)
-      : name_(name), json_(nlohmann::json::parse(test::read_text(test::fixture("moe/blocks.json")))),
-        case_(json_.at("cases").at(name)), file_(real_file_system(), test::fixture("moe/blocks.safetensors")) {}
+      : name_(name),
+        json_(nlohmann::json::parse(test::read_text(test::fixture("moe/blocks.json")))),
+        case_(json_.at("cases").at(name)),
+        file_(real_file_system(), test::fixture("moe/blocks.safetensors")) {}
 
   ModelConfig config() const {
     ModelConfig m;
@@ -74,13 +76,11 @@ class Block {
 };
 
 /// Fixture names of our parameters.
-const std::pair<const char*, const char*> kParameters[] = {{"router", "moe.router.weight"},
-                                                           {"gate_up", "moe.experts.gate_up.weight"},
-                                                           {"down", "moe.experts.down.weight"},
-                                                           {"latent_down", "moe.latent_down.weight"},
-                                                           {"latent_up", "moe.latent_up.weight"},
-                                                           {"shared_gate_up", "moe.shared.gate_up.weight"},
-                                                           {"shared_down", "moe.shared.down.weight"}};
+const std::pair<const char*, const char*> kParameters[] = {
+    {"router", "moe.router.weight"},          {"gate_up", "moe.experts.gate_up.weight"},
+    {"down", "moe.experts.down.weight"},      {"latent_down", "moe.latent_down.weight"},
+    {"latent_up", "moe.latent_up.weight"},    {"shared_gate_up", "moe.shared.gate_up.weight"},
+    {"shared_down", "moe.shared.down.weight"}};
 
 /// Runs the block; the largest relative difference of anything from the fixture.
 double worst_difference(const Block& b, const Precision& precision, double change) {
@@ -152,6 +152,7 @@ TEST_P(MoeBlock, EqualsPyTorch) {
   EXPECT_GT(worst_difference(b, Precision::f64(), 1e-2), 1e-4) << "a changed weight must be noticed";
 }
 
-INSTANTIATE_TEST_SUITE_P(Oracle, MoeBlock, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Oracle, MoeBlock, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace ingot::moe_test

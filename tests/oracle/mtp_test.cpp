@@ -21,7 +21,8 @@ using reference::Array;
 class MtpFixture {
  public:
   explicit MtpFixture(const std::string& name)
-      : name_(name), json_(nlohmann::json::parse(test::read_text(test::fixture("mtp/mtp.json")))),
+      : name_(name),
+        json_(nlohmann::json::parse(test::read_text(test::fixture("mtp/mtp.json")))),
         file_(real_file_system(), test::fixture("mtp/mtp.safetensors")) {}
 
   ModelConfig config() const {
@@ -29,8 +30,10 @@ class MtpFixture {
     const auto& s = c.at("sizes");
     ModelConfig m;
     m.vocab = s.at("vocab_size"), m.width = s.at("hidden_size"), m.hidden = s.at("intermediate_size");
-    m.layers = s.at("num_hidden_layers"), m.heads = s.at("num_attention_heads"), m.kv_heads = s.at("num_key_value_heads");
-    m.head_width = s.at("head_dim"), m.norm_eps = s.at("rms_norm_eps"), m.context = s.at("max_position_embeddings");
+    m.layers = s.at("num_hidden_layers"), m.heads = s.at("num_attention_heads"),
+    m.kv_heads = s.at("num_key_value_heads");
+    m.head_width = s.at("head_dim"), m.norm_eps = s.at("rms_norm_eps"),
+    m.context = s.at("max_position_embeddings");
     m.mtp = {c.at("depths"), c.at("shared"), json_.at("coefficient")};
     return m;
   }
@@ -129,15 +132,19 @@ TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
   for (size_t k = 0; k <= mb.ahead.size(); ++k) {
     if (k > 0) model.decoder().predict_ahead(c, s, tape.leaf(mb.ahead[k - 1].ids), balance);
     const Tensor targets = k > 0 ? mb.ahead[k - 1].targets : mb.targets;
-    const HeadResult h = model.decoder().head(c, {.mode = HeadMode::store}, s.hidden_TD[k], tape.leaf(targets));
+    const HeadResult h =
+        model.decoder().head(c, {.mode = HeadMode::store}, s.hidden_TD[k], tape.leaf(targets));
     const Array logits = reference::load(model.decoder().logits(c, s.hidden_TD[k]).tensor());
     const Array expected = f.values("logits." + std::to_string(k));
     Array found = logits;
     const auto V = static_cast<size_t>(model.config().vocab);
     double loss = 0, valid = 0;
     for (size_t t = 0; t < batch.tokens.size(); ++t) {
-      if (targets.as<int32_t>()[t] < 0) std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(t * V), V, found.begin() + static_cast<std::ptrdiff_t>(t * V));
-      else loss -= h.logprob_T.tensor().as<double>()[t], valid += 1;
+      if (targets.as<int32_t>()[t] < 0)
+        std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(t * V), V,
+                    found.begin() + static_cast<std::ptrdiff_t>(t * V));
+      else
+        loss -= h.logprob_T.tensor().as<double>()[t], valid += 1;
     }
     EXPECT_LE(distance(found, expected, largest(expected)), 1e-9) << "depth " << k;
     EXPECT_NEAR(loss / valid, losses[k], 1e-9) << "depth " << k;
@@ -163,7 +170,8 @@ TEST_P(MultiTokenPrediction, ATrainingStepEqualsTheOracle) {
     EXPECT_NEAR(stats.loss(), losses[0], 1e-5);
     ASSERT_EQ(stats.ahead.size() + 1, losses.size());
     for (size_t k = 0; k < stats.ahead.size(); ++k) EXPECT_NEAR(stats.ahead[k].loss(), losses[k + 1], 1e-5);
-    EXPECT_LE(gradient_distance(f, model.weights(), gradients, static_cast<double>(batch.valid_targets)), 1e-4);
+    EXPECT_LE(gradient_distance(f, model.weights(), gradients, static_cast<double>(batch.valid_targets)),
+              1e-4);
   }
 }
 

@@ -87,8 +87,10 @@ std::string nanogpt_name(std::string name) {
 class NanoGpt {
  public:
   explicit NanoGpt(int64_t seed)
-      : seed_(static_cast<uint64_t>(seed)), model_(nanogpt_model(), Precision::f32()),
-        gradients_(model_.decoder().table(), {}, DType::f32), runner_(model_, gradients_) {
+      : seed_(static_cast<uint64_t>(seed)),
+        model_(nanogpt_model(), Precision::f32()),
+        gradients_(model_.decoder().table(), {}, DType::f32),
+        runner_(model_, gradients_) {
     std::vector<ParamView> params;
     WeightSet& w = model_.weights();
     for (int i = 0; i < w.size(); ++i) {
@@ -97,8 +99,11 @@ class NanoGpt {
       const Random random(seed_, RandomPurpose::init, hash64(name));
       const double std = name.find("c_proj") != std::string::npos ? 0.02 / std::sqrt(8.0) : 0.02;
       for (int64_t k = 0; k < t.numel(); ++k)
-        t.as<float>()[k] = t.shape().rank() == 1 ? 1.0f : static_cast<float>(std * random.normal(static_cast<uint64_t>(k)));
-      params.push_back({.name = w.table()[i].name, .shape = t.shape(), .master = t.as<float>(),
+        t.as<float>()[k] =
+            t.shape().rank() == 1 ? 1.0f : static_cast<float>(std * random.normal(static_cast<uint64_t>(k)));
+      params.push_back({.name = w.table()[i].name,
+                        .shape = t.shape(),
+                        .master = t.as<float>(),
                         .grad = gradients_.gradient(i).as<float>()});
     }
     OptimizerConfig config;
@@ -113,7 +118,8 @@ class NanoGpt {
     const Random order(seed_, RandomPurpose::data_order, 0);
     std::vector<int64_t> starts;
     for (uint64_t r = 0; r < 12; ++r)
-      starts.push_back(static_cast<int64_t>(order.below(12 * static_cast<uint64_t>(step_) + r, train.size() - 64)));
+      starts.push_back(
+          static_cast<int64_t>(order.below(12 * static_cast<uint64_t>(step_) + r, train.size() - 64)));
     const StepStats s = runner_.run(windows(train, starts, 64), {.head = HeadMode::store, .micro_batch = 12});
     gradients_.finish_step();
     const double scale = 1.0 / static_cast<double>(s.valid);
@@ -152,7 +158,8 @@ class NanoGptTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string path = test::optional_data("tinyshakespeare.txt");
-    if (path.empty()) GTEST_SKIP() << "tinyshakespeare.txt is absent: set INGOT_DATA to a folder that holds it";
+    if (path.empty())
+      GTEST_SKIP() << "tinyshakespeare.txt is absent: set INGOT_DATA to a folder that holds it";
     fixture_ = Json::parse(real_file_system().read(test::fixture("models/nanogpt_shakespeare.json")));
     const std::string text = real_file_system().read(path);
     ASSERT_EQ(text.size(), fixture_["text_bytes"].get<size_t>());

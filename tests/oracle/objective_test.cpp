@@ -42,14 +42,19 @@ class ObjectiveFixture {
 class LogitsHead {
  public:
   LogitsHead(const Array& logits, std::vector<int32_t> targets, const Array& teacher_probabilities = {})
-      : targets_(std::move(targets)), rows_(static_cast<int64_t>(targets_.size())),
-        vocabulary_(static_cast<int64_t>(logits.size()) / rows_), logits_(logits.begin(), logits.end()),
-        identity_(static_cast<size_t>(vocabulary_ * vocabulary_)), teacher_(teacher_probabilities.begin(), teacher_probabilities.end()),
+      : targets_(std::move(targets)),
+        rows_(static_cast<int64_t>(targets_.size())),
+        vocabulary_(static_cast<int64_t>(logits.size()) / rows_),
+        logits_(logits.begin(), logits.end()),
+        identity_(static_cast<size_t>(vocabulary_ * vocabulary_)),
+        teacher_(teacher_probabilities.begin(), teacher_probabilities.end()),
         tape_(arena_, {}) {
     for (int64_t v = 0; v < vocabulary_; ++v) identity_[static_cast<size_t>(v * vocabulary_ + v)] = 1;
     x_ = tape_.leaf(Tensor::of(logits_.data(), {rows_, vocabulary_}), true);
-    const Value teacher = teacher_.empty() ? Value() : tape_.leaf(Tensor::of(teacher_.data(), {rows_, vocabulary_}));
-    head_ = head(tape_, {.mode = HeadMode::store}, x_, tape_.leaf(Tensor::of(identity_.data(), {vocabulary_, vocabulary_})),
+    const Value teacher =
+        teacher_.empty() ? Value() : tape_.leaf(Tensor::of(teacher_.data(), {rows_, vocabulary_}));
+    head_ = head(tape_, {.mode = HeadMode::store}, x_,
+                 tape_.leaf(Tensor::of(identity_.data(), {vocabulary_, vocabulary_})),
                  tape_.leaf(Tensor::of(targets_.data(), {rows_})), teacher);
   }
   std::span<const float> logprob() const { return {head_.logprob_T.tensor().as<float>(), targets_.size()}; }
@@ -133,7 +138,8 @@ TEST(Objectives, ForwardDivergenceToATeacher) {
   double count = 0;
   for (const int32_t v : valid) targets.push_back(v != 0 ? 0 : -1), count += v != 0;
   const Array student = f.floats("student_logits");
-  LogitsHead head(student, targets, softmax_rows(f.floats("teacher_logits"), student.size() / targets.size()));
+  LogitsHead head(student, targets,
+                  softmax_rows(f.floats("teacher_logits"), student.size() / targets.size()));
   ObjectiveResult r = distillation(head.logprob(), head.kl(), targets, 1.0);
   EXPECT_NEAR(r.loss / count, f.floats("forward_kl.1.loss")[0], 1e-5);
   expect_close(head.gradient(r), f.floats("forward_kl.1.grad_logits"), 1 / count);

@@ -48,8 +48,8 @@ TEST(OracleOptim, AdEMAMix) {
       const double rate = lr[static_cast<size_t>(t - 1)];
       p.set_gradient(t - 1);
       optimizer.step({.lr = rate});
-      reference::ademamix(w, m, slow, v, Values(p.grad.begin(), p.grad.end()), config.adamw, config.ademamix, rate,
-                          config.weight_decay, t, 1.0);
+      reference::ademamix(w, m, slow, v, Values(p.grad.begin(), p.grad.end()), config.adamw, config.ademamix,
+                          rate, config.weight_decay, t, 1.0);
       if (!kept(t)) continue;
       const Values expected = oracle.values(fmt::format("{}.param.{}", name, t));
       worst = std::max(worst, difference(p.master, expected));
@@ -61,7 +61,8 @@ TEST(OracleOptim, AdEMAMix) {
     optimizer.for_each_state([&](const std::string& state, const Tensor& t) {
       if (t.dtype() != DType::f32) return;
       const Values expected = oracle.values(name + "." + state.substr(2));
-      EXPECT_LT(difference(Floats(t.as<float>(), t.as<float>() + t.numel()), expected), 3e-6) << name << state;
+      EXPECT_LT(difference(Floats(t.as<float>(), t.as<float>() + t.numel()), expected), 3e-6)
+          << name << state;
     });
   }
 }
@@ -88,12 +89,13 @@ TEST(OracleOptim, Bf16Moments) {
 }
 
 /// Largest causal logit per head of fixed inputs, in double.
-Values max_logits(const Values& x, const Values& wq, const Values& wk, int64_t heads, int64_t kv_heads, int64_t width,
-                  int64_t model) {
+Values max_logits(const Values& x, const Values& wq, const Values& wk, int64_t heads, int64_t kv_heads,
+                  int64_t width, int64_t model) {
   const auto tokens = static_cast<int64_t>(x.size()) / model;
   const auto project = [&](const Values& w, int64_t t, int64_t row) {
     double sum = 0;
-    for (int64_t i = 0; i < model; ++i) sum += x[static_cast<size_t>(t * model + i)] * w[static_cast<size_t>(row * model + i)];
+    for (int64_t i = 0; i < model; ++i)
+      sum += x[static_cast<size_t>(t * model + i)] * w[static_cast<size_t>(row * model + i)];
     return sum;
   };
   Values top(static_cast<size_t>(heads), -1e300);

@@ -1,11 +1,12 @@
 // Adapters to PEFT and back: the same bits; PEFT computes what we do; what is refused.
+#include "exchange/peft.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 
 #include "checkpoint/model_state.h"
-#include "exchange/peft.h"
 #include "ops/op.h"
 #include "ops/reference.h"
 #include "support/support.h"
@@ -42,12 +43,15 @@ Array logits(const std::string& folder, std::span<const int32_t> ids) {
 TEST(Peft, ThereAndBack) {
   const TempDir dir;
   ingot({"import", kBase, dir / "in"});
-  write_text(dir / "rows.jsonl", "{\"text\": \"Salt carries the green hills under the bridge, and the river runs over the sea.\"}\n");
-  ingot({"finetune", dir / "in", dir / "rows.jsonl", "--run", dir / "run", "--epochs", "20", "--lr", "2e-2", "--batch", "1", "--sequence", "24",
-         "--lora", "3", "--lora-alpha", "5", "--run.precision=f32"});
+  write_text(
+      dir / "rows.jsonl",
+      "{\"text\": \"Salt carries the green hills under the bridge, and the river runs over the sea.\"}\n");
+  ingot({"finetune", dir / "in", dir / "rows.jsonl", "--run", dir / "run", "--epochs", "20", "--lr", "2e-2",
+         "--batch", "1", "--sequence", "24", "--lora", "3", "--lora-alpha", "5", "--run.precision=f32"});
   ingot({"export", dir / "run", dir / "peft", "--format", "peft"});
   ingot({"import", dir / "peft", dir / "back", "--base", dir / "in"});
-  const StoredModel run = open_stored_model(real_file_system(), dir / "run"), back = open_stored_model(real_file_system(), dir / "back");
+  const StoredModel run = open_stored_model(real_file_system(), dir / "run"),
+                    back = open_stored_model(real_file_system(), dir / "back");
   int pairs = 0;
   for (const auto& [name, stored] : back.reader.tensors()) {
     if (!is_adapter(name)) continue;
@@ -61,25 +65,35 @@ TEST(Peft, ThereAndBack) {
   const std::vector<int32_t> ids = {5, 9, 31, 7, 100, 2, 8, 44, 17};
   const Array ours = logits(dir / "run", ids);
   EXPECT_EQ(logits(dir / "back", ids), ours);
-  EXPECT_NE(ingot({"export", dir / "in", dir / "x", "--format", "peft"}, 1).find("has no adapters"), std::string::npos);
-  EXPECT_NE(ingot({"import", dir / "peft", dir / "x", "--base", dir / "run"}, 1).find("adapters already"), std::string::npos);
+  EXPECT_NE(ingot({"export", dir / "in", dir / "x", "--format", "peft"}, 1).find("has no adapters"),
+            std::string::npos);
+  EXPECT_NE(ingot({"import", dir / "peft", dir / "x", "--base", dir / "run"}, 1).find("adapters already"),
+            std::string::npos);
   const std::string config = read_text(dir / "peft/adapter_config.json");
-  for (const auto& [from, to, part] : {std::tuple<std::string, std::string, std::string>{"\"use_dora\": false", "\"use_dora\": true", "use_dora"},
-                                       {"\"LORA\"", "\"IA3\"", "peft_type"}, {"\"r\": 3", "\"r\": 4", "expected F32"}}) {
+  for (const auto& [from, to, part] : {std::tuple<std::string, std::string, std::string>{
+                                           "\"use_dora\": false", "\"use_dora\": true", "use_dora"},
+                                       {"\"LORA\"", "\"IA3\"", "peft_type"},
+                                       {"\"r\": 3", "\"r\": 4", "expected F32"}}) {
     std::string changed = config;
     write_text(dir / "peft/adapter_config.json", changed.replace(changed.find(from), from.size(), to));
-    EXPECT_NE(ingot({"import", dir / "peft", dir / "x", "--base", dir / "in"}, 1).find(part), std::string::npos) << part;
+    EXPECT_NE(ingot({"import", dir / "peft", dir / "x", "--base", dir / "in"}, 1).find(part),
+              std::string::npos)
+        << part;
     std::filesystem::remove_all(dir / "x");
   }
   write_text(dir / "peft/adapter_config.json", config);
   const char* python = std::getenv("INGOT_ORACLE_PYTHON");
-  if (python == nullptr) GTEST_SKIP() << "PEFT does not load the adapters: INGOT_ORACLE_PYTHON names no Python with it";
+  if (python == nullptr)
+    GTEST_SKIP() << "PEFT does not load the adapters: INGOT_ORACLE_PYTHON names no Python with it";
   const auto tokens = static_cast<int64_t>(ids.size());
-  write_safetensors(real_file_system(), dir / "reference.safetensors",
-                    std::vector<SafetensorsItem>{{"input_ids", DType::i32, {tokens}, ids.data()},
-                                                 {"logits", DType::f64, {tokens, static_cast<int64_t>(ours.size()) / tokens}, ours.data()}});
-  const ProcessResult check = run_process({python, std::string(INGOT_SOURCE_DIR) + "/tools/oracle/check_peft.py", kBase, dir / "peft",
-                                           dir / "reference.safetensors"});
+  write_safetensors(
+      real_file_system(), dir / "reference.safetensors",
+      std::vector<SafetensorsItem>{
+          {"input_ids", DType::i32, {tokens}, ids.data()},
+          {"logits", DType::f64, {tokens, static_cast<int64_t>(ours.size()) / tokens}, ours.data()}});
+  const ProcessResult check =
+      run_process({python, std::string(INGOT_SOURCE_DIR) + "/tools/oracle/check_peft.py", kBase, dir / "peft",
+                   dir / "reference.safetensors"});
   EXPECT_EQ(check.exit_code, 0) << check.output;
   if (check.exit_code == 0) std::printf("%s", check.output.c_str());
 }

@@ -48,16 +48,28 @@ struct Sizes {
 
 Recipe small_recipe(const Sizes& s) {
   const int64_t block = s["block"], window = (s["window_growth"] + block - 1) / block * block;
-  std::vector<std::string> overrides = {"--model.attention_pattern=" + s.pattern('A', 'N', {s["no_attention"]}),
-                                        "--model.window_pattern=" + s.pattern('H', 'S', s.long_layers()),
-                                        "--optimizer.eps=1e-10"};  // the fixture's loss is a mean
+  std::vector<std::string> overrides = {
+      "--model.attention_pattern=" + s.pattern('A', 'N', {s["no_attention"]}),
+      "--model.window_pattern=" + s.pattern('H', 'S', s.long_layers()),
+      "--optimizer.eps=1e-10"};  // the fixture's loss is a mean
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
-           {"model.vocab", s["vocab"]}, {"model.layers", s["layers"]}, {"model.width", s["width"]},
-           {"model.heads", s["heads"]}, {"model.kv_heads", s["heads"]}, {"model.head_width", s["head"]},
-           {"model.context", s["row"]}, {"model.window", window}, {"model.window_block", block},
-           {"model.value_embeddings", s["tables"]}, {"model.head_multiple", s["multiple"]}, {"stages.0.steps", s.steps()},
-           {"stages.0.batch", s.rows()}, {"stages.0.micro_batch", s.rows()}, {"stages.0.sequence", s["row"]},
-           {"stages.0.window_growth", s["window_growth"]}, {"optimizer.muon_momentum_warmup", s.json.at("momentum_warmup")}})
+           {"model.vocab", s["vocab"]},
+           {"model.layers", s["layers"]},
+           {"model.width", s["width"]},
+           {"model.heads", s["heads"]},
+           {"model.kv_heads", s["heads"]},
+           {"model.head_width", s["head"]},
+           {"model.context", s["row"]},
+           {"model.window", window},
+           {"model.window_block", block},
+           {"model.value_embeddings", s["tables"]},
+           {"model.head_multiple", s["multiple"]},
+           {"stages.0.steps", s.steps()},
+           {"stages.0.batch", s.rows()},
+           {"stages.0.micro_batch", s.rows()},
+           {"stages.0.sequence", s["row"]},
+           {"stages.0.window_growth", s["window_growth"]},
+           {"optimizer.muon_momentum_warmup", s.json.at("momentum_warmup")}})
     overrides.push_back(fmt::format("--{}={}", key, value));
   return load_recipe(INGOT_SOURCE_DIR "/recipes/sources/modded-nanogpt.toml", overrides);
 }
@@ -121,10 +133,14 @@ data::Batch batch_of(const Sizes& s, const Array& tokens, int64_t step) {
 
 struct Record {
   Record(const std::string& fixture, const Precision& p)
-      : sizes(fixture), recipe(small_recipe(sizes)), precision(p),
+      : sizes(fixture),
+        recipe(small_recipe(sizes)),
+        precision(p),
         fixture_file(real_file_system(), test::fixture("record/" + fixture + "/reference.safetensors")),
-        model(recipe.model, precision), gradients(model.decoder().table(), {}, precision.stream) {
-    const SafetensorsFile file(real_file_system(), test::fixture("record/" + fixture + "/weights.safetensors"));
+        model(recipe.model, precision),
+        gradients(model.decoder().table(), {}, precision.stream) {
+    const SafetensorsFile file(real_file_system(),
+                               test::fixture("record/" + fixture + "/weights.safetensors"));
     for (int i = 0; i < model.weights().size(); ++i) {
       const Tensor master = model.weights().master(i);
       const Place place = place_of(name(i), recipe.model.layers);
@@ -156,7 +172,8 @@ struct Record {
     Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
     const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
     logits = reference::load(model.decoder().logits(c, hidden_TD).tensor());
-    const HeadResult h = model.decoder().head(c, {.mode = HeadMode::recompute, .chunk = 64}, hidden_TD, tape.leaf(mb.targets));
+    const HeadResult h =
+        model.decoder().head(c, {.mode = HeadMode::recompute, .chunk = 64}, hidden_TD, tape.leaf(mb.targets));
     const Array log_probs = reference::load(h.logprob_T.tensor());
     const auto n = static_cast<double>(log_probs.size());
     std::vector<double> memory(log_probs.size());
@@ -214,9 +231,12 @@ class DoubleOptimizer {
     const int64_t cols = p.matrix_cols();
     int64_t begin = 0;
     for (const int64_t rows : p.row_splits.empty() ? std::vector<int64_t>{p.matrix_rows()} : p.row_splits) {
-      const auto cut = [&](const Array& a) { return Array(a.begin() + begin, a.begin() + begin + rows * cols); };
+      const auto cut = [&](const Array& a) {
+        return Array(a.begin() + begin, a.begin() + begin + rows * cols);
+      };
       Array block = cut(w), m = cut(momentum);
-      reference::muon(block, m, cut(g), rows, cols, config_.muon, muon_momentum(config_.muon, step), lr, 0, 1);
+      reference::muon(block, m, cut(g), rows, cols, config_.muon, muon_momentum(config_.muon, step), lr, 0,
+                      1);
       std::copy(block.begin(), block.end(), w.begin() + begin);
       std::copy(m.begin(), m.end(), momentum.begin() + begin);
       begin += rows * cols;
@@ -280,15 +300,18 @@ INSTANTIATE_TEST_SUITE_P(Oracle, RecordCase, ::testing::Values("even", "odd", "w
                          [](const auto& info) { return std::string(info.param); });
 
 /// The blocks of keys that the script visits for block q: partial and full ones, newest first, each list cut to the window.
-std::vector<int64_t> visited_blocks(const std::vector<int64_t>& docs, int64_t block, int64_t q, int64_t window) {
+std::vector<int64_t> visited_blocks(const std::vector<int64_t>& docs, int64_t block, int64_t q,
+                                    int64_t window) {
   const auto low = [&](int64_t b) { return docs[static_cast<size_t>(b * block)]; };
   const auto high = [&](int64_t b) { return docs[static_cast<size_t>(b * block + block - 1)]; };
   std::vector<int64_t> partial, full;
   for (int64_t k = q; k >= 0; --k) {
     const bool any = low(q) <= high(k) && high(q) >= low(k);
     const bool all = q > k && low(q) == high(k) && high(q) == low(k);
-    if (all) full.push_back(k);
-    else if (any) partial.push_back(k);
+    if (all)
+      full.push_back(k);
+    else if (any)
+      partial.push_back(k);
   }
   const auto keep = [](std::vector<int64_t>& list, int64_t n) {
     list.resize(std::min(list.size(), static_cast<size_t>(std::max<int64_t>(0, n))));
@@ -315,17 +338,21 @@ TEST(Record, MaskIsTheScripts) {
         Decoder d(recipe.model);
         d.set_window(recipe.window_at(0, step));
         const int64_t tokens = d.config().window_of(half ? 1 : 0);
-        const int64_t script = recipe.window_at(0, step) / kBlock / (half ? 2 : 1);  // 0 for half of one block
+        const int64_t script =
+            recipe.window_at(0, step) / kBlock / (half ? 2 : 1);  // 0 for half of one block
         for (int64_t t = 0; t < kTokens; ++t) {
           const std::vector<int64_t> blocks = visited_blocks(docs, kBlock, t / kBlock, script);
           const AttentionWindow window{tokens, kBlock, starts[static_cast<size_t>(t)]};
-          const int64_t first = starts[static_cast<size_t>(t)] + window.first(t - starts[static_cast<size_t>(t)]);
-          for (int64_t b = 0; b <= t / kBlock; ++b) {  // a block is seen from some key on: look at both of its ends
+          const int64_t first =
+              starts[static_cast<size_t>(t)] + window.first(t - starts[static_cast<size_t>(t)]);
+          for (int64_t b = 0; b <= t / kBlock;
+               ++b) {  // a block is seen from some key on: look at both of its ends
             const bool visited = std::find(blocks.begin(), blocks.end(), b) != blocks.end();
             for (const int64_t j : {b * kBlock, b * kBlock + kBlock - 1, t}) {
               if (j / kBlock != b || j > t) continue;
               const bool seen = visited && docs[static_cast<size_t>(j)] == docs[static_cast<size_t>(t)];
-              ASSERT_EQ(j >= first, seen) << "token " << t << ", key " << j << ", step " << step << ", half " << half;
+              ASSERT_EQ(j >= first, seen)
+                  << "token " << t << ", key " << j << ", step " << step << ", half " << half;
             }
           }
         }

@@ -58,7 +58,11 @@ TEST(Parallel, CoversEveryItemOnce) {
 }
 
 TEST(Parallel, RethrowsAndStaysUsable) {
-  EXPECT_THROW(parallel_for(100, 1, [](int64_t begin, int64_t) { if (begin == 50) throw Error("planted"); }), Error);
+  EXPECT_THROW(parallel_for(100, 1,
+                            [](int64_t begin, int64_t) {
+                              if (begin == 50) throw Error("planted");
+                            }),
+               Error);
   std::atomic<int64_t> total{0};
   parallel_for(100, 7, [&](int64_t begin, int64_t end) { total += end - begin; });
   EXPECT_EQ(total, 100);
@@ -122,8 +126,8 @@ TEST(Files, ErrorsNameThePath) {
 
 TEST(Bf16, RoundsToNearestEven) {
   EXPECT_EQ(to_bf16(1.0f).bits, 0x3F80);
-  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3F80);   // halfway, even below
-  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3F82);   // halfway, even above
+  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3F80);  // halfway, even below
+  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3F82);  // halfway, even above
   EXPECT_TRUE(std::isnan(to_float(to_bf16(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_TRUE(std::isinf(to_float(to_bf16(3.4e38f))));
 }
@@ -147,9 +151,10 @@ TEST(FolderLock, ASecondOneIsRefusedAndNamesTheFirst) {
   };
   {
     const FolderLock lock(folder.path(), "run");
-    EXPECT_EQ(message(folder.path(), "run").find(fmt::format("the run folder '{}' is in use by process {} on ",
-                                                             folder.path(), ::getpid())),
-              0u);
+    EXPECT_EQ(
+        message(folder.path(), "run")
+            .find(fmt::format("the run folder '{}' is in use by process {} on ", folder.path(), ::getpid())),
+        0u);
     EXPECT_EQ(message(folder.path(), "data"), "");  // another use, another lock
   }
   EXPECT_EQ(message(folder.path(), "run"), "");

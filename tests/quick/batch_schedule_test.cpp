@@ -59,15 +59,17 @@ TEST(BatchSchedule, ByLoss) {
 TEST(BatchSchedule, FitsRanks) {
   Recipe r;
   r.stages = {stage_of(10, {{100, {}, 16}}), stage_of(10, {})};
-  r.stages[0].batch = 8, r.stages[0].batch_rate = BatchRate::sqrt, r.stages[0].micro_batch = 2, r.stages[1].batch = 6;
+  r.stages[0].batch = 8, r.stages[0].batch_rate = BatchRate::sqrt, r.stages[0].micro_batch = 2,
+  r.stages[1].batch = 6;
   r.parallel.data = 3;
   EXPECT_THROW(r.fit_batches(), Error);
   Recipe down = r, up = r;
   down.parallel.batch_fit = BatchFit::down, up.parallel.batch_fit = BatchFit::up;
   EXPECT_EQ(down.fit_batches().size(), 2u);
-  EXPECT_EQ(up.fit_batches(), (std::vector<std::string>{
-      "stage 'pretrain': 12 sequences a step instead of 8, which 3 data ranks cannot share out",
-      "stage 'pretrain': 18 sequences a step instead of 16, which 3 data ranks cannot share out"}));
+  EXPECT_EQ(up.fit_batches(),
+            (std::vector<std::string>{
+                "stage 'pretrain': 12 sequences a step instead of 8, which 3 data ranks cannot share out",
+                "stage 'pretrain': 18 sequences a step instead of 16, which 3 data ranks cannot share out"}));
   EXPECT_EQ(down.stages[0].batch, 6);
   EXPECT_EQ(down.stages[0].batch_at(1), 12);
   EXPECT_EQ(down.stages[1].batch, 6);
@@ -90,7 +92,9 @@ std::string errors_of(const std::string& stage, const std::string& rest = "") {
 }
 
 TEST(BatchSchedule, ErrorsTeach) {
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
   EXPECT_EQ(errors_of("[[stages.batches]]\ntokens = 100\nbatch = 8\n"), "");
   std::string e = errors_of("micro_batch = 4\n[[stages.batches]]\ntokens = 100\nbatch = 6\n");
   EXPECT_TRUE(has(e, "stages.0.batches.0.batch: 6 is not a multiple of micro_batch = 4")) << e;

@@ -19,7 +19,9 @@ reference::Array logprobs(const Model& model, const data::Batch& batch) {
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
   const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
-  return reference::load(model.decoder().head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(mb.targets)).logprob_T.tensor());
+  return reference::load(model.decoder()
+                             .head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(mb.targets))
+                             .logprob_T.tensor());
 }
 
 TEST(Completion, TheLossCountsItsTokensOnly) {
@@ -27,7 +29,8 @@ TEST(Completion, TheLossCountsItsTokensOnly) {
   const data::Batch all = packed_batch(2, 16, {9, 7, 5, 11}, model->config().vocab);
   data::Batch masked = all;
   for (size_t t = 0; t < masked.targets.size(); ++t)
-    if (masked.positions[t] < 3 && masked.targets[t] != data::kMasked) masked.targets[t] = data::kMasked, --masked.valid_targets;
+    if (masked.positions[t] < 3 && masked.targets[t] != data::kMasked)
+      masked.targets[t] = data::kMasked, --masked.valid_targets;
   const reference::Array logprob = logprobs(*model, all);
   double expected = 0;
   int64_t counted = 0;
@@ -81,26 +84,31 @@ batch = 2
 sequence = 16
 [samples]
 prompts = []
-)", dir.path()));
+)",
+                                            dir.path()));
   const ProcessResult base = run_process({INGOT_BINARY, "run", dir / "base.toml"});
   ASSERT_EQ(base.exit_code, 0) << base.output;
   std::string rows;
   for (int i = 0; i < 6; ++i) rows += "{\"prompt\": \"the river \", \"completion\": \"runs under\"}\n";
-  write_text(dir / "rows.jsonl", rows + "{\"prompt\": \"the green hills of gold and rain \", \"completion\": \"sleep\"}\n");
+  write_text(dir / "rows.jsonl",
+             rows + "{\"prompt\": \"the green hills of gold and rain \", \"completion\": \"sleep\"}\n");
   const auto tune = [&](const std::string& run, const std::vector<std::string>& extra) {
-    std::vector<std::string> command = {INGOT_BINARY, "finetune", dir / "base", dir / "rows.jsonl", "--run", dir / run, "--batch", "2",
-                                        "--epochs", "4", "--lr", "1e-2"};
+    std::vector<std::string> command = {INGOT_BINARY, "finetune", dir / "base", dir / "rows.jsonl",
+                                        "--run",      dir / run,  "--batch",    "2",
+                                        "--epochs",   "4",        "--lr",       "1e-2"};
     command.insert(command.end(), extra.begin(), extra.end());
     return run_process(command);
   };
   const ProcessResult refused = tune("long", {});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_NE(refused.output.find("example 6 has 39 tokens, more than the 32"), std::string::npos) << refused.output;
+  EXPECT_NE(refused.output.find("example 6 has 39 tokens, more than the 32"), std::string::npos)
+      << refused.output;
   const ProcessResult tuned = tune("tuned", {"--drop-too-long"});
   ASSERT_EQ(tuned.exit_code, 0) << tuned.output;
   EXPECT_NE(tuned.output.find("1 of 7 rows"), std::string::npos) << tuned.output;
   const std::string recipe = read_text(dir / "tuned/recipe.toml");
-  for (const char* part : {"prompt_field = \"prompt\"", "field = \"completion\"", "sampling = \"best_fit\"", "document_mask = true"})
+  for (const char* part : {"prompt_field = \"prompt\"", "field = \"completion\"", "sampling = \"best_fit\"",
+                           "document_mask = true"})
     EXPECT_NE(recipe.find(part), std::string::npos) << part;
   const std::vector<std::string> steps = losses(dir / "tuned");
   const auto loss = [](const std::string& line) { return std::stod(line.substr(line.find("loss=") + 5)); };

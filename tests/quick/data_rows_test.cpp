@@ -148,11 +148,13 @@ TEST_F(PromptTest, DamageAndNonsenseAreRefused) {
     }
     return std::string();
   };
-  EXPECT_NE(message("{\"q\":\"ab\",\"a\":\"\"}").find("p.jsonl:1: nothing follows the prompt"), std::string::npos);
+  EXPECT_NE(message("{\"q\":\"ab\",\"a\":\"\"}").find("p.jsonl:1: nothing follows the prompt"),
+            std::string::npos);
   EXPECT_NE(message("{\"a\":\"x\"}").find("no field 'q'"), std::string::npos);
   options_.validation = ValidationSplit::tail;
   options_.validation_fraction = 0.5;
-  EXPECT_NE(message("{\"q\":\"ab\",\"a\":\"c\"}").find("between its prompt and its answer"), std::string::npos);
+  EXPECT_NE(message("{\"q\":\"ab\",\"a\":\"c\"}").find("between its prompt and its answer"),
+            std::string::npos);
   options_.validation_fraction = 0;
   options_.inputs = {dir_ / "plain.txt"};
   test::write_text(dir_ / "plain.txt", "text");

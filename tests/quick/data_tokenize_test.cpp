@@ -88,7 +88,9 @@ TEST(Tokenize, TheEndOfTextTokenMayComeFirst) {
   const auto train = Dataset::open(fs, dir / "out", {true, {}}).train();
   for (int64_t d = 0; d < train->documents(); ++d)
     EXPECT_EQ(text_of(*train).substr(static_cast<size_t>(train->document_begin(d)), 11), "|paragraph ");
-  EXPECT_NE(error_of([&] { tokenize(fs, dir / "out", options_for(dir / "in.txt"), byte_tokenizer()); }).find("made of other"),
+  EXPECT_NE(error_of([&] {
+              tokenize(fs, dir / "out", options_for(dir / "in.txt"), byte_tokenizer());
+            }).find("made of other"),
             std::string::npos);
 }
 

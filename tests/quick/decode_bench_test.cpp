@@ -17,12 +17,13 @@ TEST(DecodeBench, SharesAndRatesFollowFromTheTrials) {
   DecodeBenchReport r;
   r.options.prompt = 100;
   r.prefill_flops = 1e9, r.bytes_per_token = 1000;
-  r.trials = {{.peak_gflops = 10, .read_bytes = 8000, .prefill_seconds = 0.5, .token_seconds = {0.5, 0.25, 1}},
-              {.peak_gflops = 20, .read_bytes = 4000, .prefill_seconds = 0.25, .token_seconds = {0.5, 0.5, 9}}};
-  EXPECT_DOUBLE_EQ(r.prefill_tokens().median, 300);   // 200, 400
-  EXPECT_DOUBLE_EQ(r.prefill_share().median, 0.2);    // 2 of 10, 4 of 20
+  r.trials = {
+      {.peak_gflops = 10, .read_bytes = 8000, .prefill_seconds = 0.5, .token_seconds = {0.5, 0.25, 1}},
+      {.peak_gflops = 20, .read_bytes = 4000, .prefill_seconds = 0.25, .token_seconds = {0.5, 0.5, 9}}};
+  EXPECT_DOUBLE_EQ(r.prefill_tokens().median, 300);  // 200, 400
+  EXPECT_DOUBLE_EQ(r.prefill_share().median, 0.2);   // 2 of 10, 4 of 20
   EXPECT_DOUBLE_EQ(r.decode_tokens().median, 2);
-  EXPECT_DOUBLE_EQ(r.decode_share().median, 0.375);   // 2000 of 8000 and of 4000
+  EXPECT_DOUBLE_EQ(r.decode_share().median, 0.375);  // 2000 of 8000 and of 4000
 }
 
 TEST(DecodeBench, ATokenReadsTheHeadAndItsExperts) {
@@ -33,7 +34,8 @@ TEST(DecodeBench, ATokenReadsTheHeadAndItsExperts) {
   int64_t all = 0, idle = 0;
   for (int i = 0; i < table.size(); ++i) {
     all += table[i].shape.numel() * 4;
-    if (table[i].role == ParamRole::expert) idle += table[i].shape.numel() * 4 / m.moe.experts * (m.moe.experts - m.moe.top_k);
+    if (table[i].role == ParamRole::expert)
+      idle += table[i].shape.numel() * 4 / m.moe.experts * (m.moe.experts - m.moe.top_k);
   }
   EXPECT_GE(packed.bytes(), all);  // panels are filled up to whole vectors
   EXPECT_LE(packed.bytes(), all * 2);
@@ -52,8 +54,8 @@ TEST(DecodeBench, FlopsOfAPromptCountUnmaskedPairs) {
 }
 
 test::ProcessResult bench(std::vector<std::string> arguments) {
-  std::vector<std::string> command{INGOT_BINARY, "bench", "decode", "zaya-tiny", "--vocab=31", "--model.layers=2", "--prompt=5", "--new=3",
-                                   "--trials=2"};
+  std::vector<std::string> command{INGOT_BINARY,       "bench",      "decode",  "zaya-tiny", "--vocab=31",
+                                   "--model.layers=2", "--prompt=5", "--new=3", "--trials=2"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return test::run_process(command);
 }
@@ -63,7 +65,8 @@ TEST(BenchDecode, PrintsRatesAndWritesJson) {
   for (const char* weights : {"f32", "bf16", "int8"}) {
     const auto r = bench({"--weights", weights, "--json", folder / "decode.json"});
     ASSERT_EQ(r.exit_code, 0) << r.output;
-    for (const char* text : {"tokens/s", "% of P", "% of the read rate", "medians of 2 trials", "grouped_linear", "beside ops"})
+    for (const char* text :
+         {"tokens/s", "% of P", "% of the read rate", "medians of 2 trials", "grouped_linear", "beside ops"})
       EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
     const json all = json::parse(test::read_text(folder / "decode.json"));
     EXPECT_EQ(all["format"], 1);
@@ -71,8 +74,9 @@ TEST(BenchDecode, PrintsRatesAndWritesJson) {
     EXPECT_EQ(all["weights"], weights);
     EXPECT_EQ(all["prompt"], 5);
     EXPECT_EQ(all["new"], 3);
-    for (const char* key : {"threads", "prefill_tokens_per_s", "prefill_of_peak", "decode_tokens_per_s", "bytes_per_token",
-                            "read_bytes_per_s", "decode_of_read", "peak_gflops", "resident_bytes"})
+    for (const char* key :
+         {"threads", "prefill_tokens_per_s", "prefill_of_peak", "decode_tokens_per_s", "bytes_per_token",
+          "read_bytes_per_s", "decode_of_read", "peak_gflops", "resident_bytes"})
       EXPECT_GT(all[key].get<double>(), 0) << key;
   }
   EXPECT_EQ(bench({"--quiet"}).output.find("grouped_linear"), std::string::npos);

@@ -1,11 +1,12 @@
 // `ingot average` and `ingot upcycle`: the numbers, that every other command takes the result, and what is refused.
+#include "exchange/derive.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 
 #include "checkpoint/model_state.h"
-#include "exchange/derive.h"
 #include "exchange/stored_model.h"
 #include "ops/reference.h"
 #include "support/support.h"
@@ -66,7 +67,8 @@ tokens = 4
   }
   void refuses(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
     const std::string output = ingot(arguments, 1);
-    for (const std::string& part : parts) EXPECT_NE(output.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << output;
+    for (const std::string& part : parts)
+      EXPECT_NE(output.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << output;
   }
   TempDir dir_;
 };
@@ -101,17 +103,23 @@ TEST_F(Derive, AveragesAreThoseOfTheTensorsAndEveryCommandTakesThem) {
   for (const std::string& path : paths) sources.push_back(CheckpointReader::open(fs, path));
   ASSERT_EQ(sources.front().step(), 2);
   for (const auto& [name, stored] : mean.reader.tensors()) {
-    const Array found = tensor(mean.reader, name), a = tensor(sources[0], name), b = tensor(sources[1], name), c = tensor(sources[2], name);
+    const Array found = tensor(mean.reader, name), a = tensor(sources[0], name), b = tensor(sources[1], name),
+                c = tensor(sources[2], name);
     for (size_t i = 0; i < found.size(); ++i) {
       const double expected = weights[0] * a[i] + weights[1] * b[i] + weights[2] * c[i];
       ASSERT_EQ(found[i], static_cast<double>(static_cast<float>(expected))) << name;
     }
   }
   EXPECT_EQ(mean.reader.tensors().count("optimizer/optimizer.step"), 0u);
-  const std::vector<std::string> generate = {"generate", "--run", out, "--prompt", "the ", "--max-tokens", "4", "--temperature", "0"};
-  const auto with_weights = [&](const std::string& form) { auto all = generate; return all.push_back("--weights=" + form), all; };
+  const std::vector<std::string> generate = {
+      "generate", "--run", out, "--prompt", "the ", "--max-tokens", "4", "--temperature", "0"};
+  const auto with_weights = [&](const std::string& form) {
+    auto all = generate;
+    return all.push_back("--weights=" + form), all;
+  };
   EXPECT_EQ(ingot(with_weights("f32")), ingot(generate));  // as it was trained
-  for (const char* form : {"bf16", "int8"}) EXPECT_EQ(ingot(with_weights(form)).size(), ingot(generate).size()) << form;
+  for (const char* form : {"bf16", "int8"})
+    EXPECT_EQ(ingot(with_weights(form)).size(), ingot(generate).size()) << form;
   refuses(with_weights("int4"), {"int4", "f32, bf16 or int8"});
   ingot({"export", out, dir_ / "hf"});
   EXPECT_NE(read_text(dir_ / "hf/config.json").find("\"llama\""), std::string::npos);
@@ -134,16 +142,21 @@ TEST_F(Derive, UpcycledModelsComputeTheSame) {
 }
 
 TEST_F(Derive, WhatCannotBeAveraged) {
-  const std::string base = run("base"), wide = run("wide", {"--model.hidden=32"}), other = run("other", {}, 40);
+  const std::string base = run("base"), wide = run("wide", {"--model.hidden=32"}),
+                    other = run("other", {}, 40);
   refuses({"average", base, "-o", dir_ / "x"}, {"its own average", "--last"});
-  refuses({"average", base, wide, "-o", dir_ / "x"}, {"different models", "hidden: 24, 32", "one architecture"});
+  refuses({"average", base, wide, "-o", dir_ / "x"},
+          {"different models", "hidden: 24, 32", "one architecture"});
   write_text(dir_ / "big.txt", tiny_text(800) + "XYZ");
-  refuses({"average", base, run("letters", {"--data.sources.0.path=" + (dir_ / "big.txt"), "--model.vocab=40"}), "-o", dir_ / "x"},
-          {"vocab"});
+  refuses(
+      {"average", base, run("letters", {"--data.sources.0.path=" + (dir_ / "big.txt"), "--model.vocab=40"}),
+       "-o", dir_ / "x"},
+      {"vocab"});
   refuses({"average", base, other, base, "--weights", "1,2", "-o", dir_ / "x"}, {"2 weights for 3 models"});
   refuses({"average", base, base, "--weights", "1,-2", "-o", dir_ / "x"}, {"-2", "not positive"});
   refuses({"average", base, base, "--ema", "1", "-o", dir_ / "x"}, {"decay", "below 1"});
-  refuses({"average", base, "--last", "9", "-o", dir_ / "x"}, {"3 complete checkpoints", "at least 9", "keep_last"});
+  refuses({"average", base, "--last", "9", "-o", dir_ / "x"},
+          {"3 complete checkpoints", "at least 9", "keep_last"});
   refuses({"average", base, base, "-o", wide}, {"not empty"});
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
 }
@@ -151,7 +164,8 @@ TEST_F(Derive, WhatCannotBeAveraged) {
 TEST_F(Derive, AnotherTokenizerIsRefused) {
   const std::string left = run("left", {"--model.vocab=40"});
   write_text(dir_ / "digits.txt", tiny_text(800) + "0123456789");
-  const std::string right = run("right", {"--model.vocab=40", "--data.sources.0.path=" + (dir_ / "digits.txt")});
+  const std::string right =
+      run("right", {"--model.vocab=40", "--data.sources.0.path=" + (dir_ / "digits.txt")});
   refuses({"average", left, right, "-o", dir_ / "x"}, {"tokenizer", "share a tokenizer"});
 }
 

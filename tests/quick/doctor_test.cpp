@@ -27,7 +27,8 @@ void plant(const TempDir& root, const std::string& path, const std::string& text
 }
 
 const Finding* find(const std::vector<Finding>& findings, const std::string& topic) {
-  const auto at = std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.topic == topic; });
+  const auto at =
+      std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.topic == topic; });
   return at == findings.end() ? nullptr : &*at;
 }
 
@@ -94,22 +95,27 @@ TEST(Doctor, ReadsWhatTheSystemTells) {
   };
   EXPECT_EQ(huge("always madvise [never]"), Finding::Level::note);
   EXPECT_EQ(huge("always [madvise] never"), Finding::Level::ok);
-  plant(root, "proc/meminfo", "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\nHugePages_Free:       12");
+  plant(root, "proc/meminfo",
+        "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\nHugePages_Free:       12");
   EXPECT_NE(look(root.path(), folder.path(), "huge pages").text.find("12 free"), std::string::npos);
   EXPECT_EQ(look(root.path(), folder.path(), "memory").text, "8.19 GB of 16.4 GB are free");
   plant(root, "proc/self/cgroup", "0::/");
   plant(root, "sys/fs/cgroup/memory.max", "300000000");
   EXPECT_EQ(look(root.path(), folder.path(), "memory").level, Finding::Level::note);
-  plant(root, "proc/cpuinfo", "model name\t: Abacus 9\ncpu family\t: 6\nmodel\t\t: 207\nflags\t\t: fpu avx2 fma avx512_bf16");
-  EXPECT_EQ(look(root.path(), folder.path(), "processor").text, "Abacus 9 (family 6, model 207); has avx2 fma avx512_bf16");
+  plant(root, "proc/cpuinfo",
+        "model name\t: Abacus 9\ncpu family\t: 6\nmodel\t\t: 207\nflags\t\t: fpu avx2 fma avx512_bf16");
+  EXPECT_EQ(look(root.path(), folder.path(), "processor").text,
+            "Abacus 9 (family 6, model 207); has avx2 fma avx512_bf16");
   const std::string cache = "sys/devices/system/cpu/cpu0/cache/index0/";
-  plant(root, cache + "level", "1"), plant(root, cache + "type", "Data"), plant(root, cache + "size", "48K"), plant(root, cache + "shared_cpu_list", "0");
+  plant(root, cache + "level", "1"), plant(root, cache + "type", "Data"), plant(root, cache + "size", "48K"),
+      plant(root, cache + "shared_cpu_list", "0");
   EXPECT_EQ(look(root.path(), folder.path(), "caches").text, "L1d 48K for cores 0");
   plant(root, "proc/loadavg", "90.00 1.00 1.00 2/100 7");
   EXPECT_EQ(look(root.path(), folder.path(), "load").level, Finding::Level::note);
   plant(root, "sys/devices/system/node/online", "0-1");
   EXPECT_EQ(look(root.path(), folder.path(), "memory domains").level, Finding::Level::note);
-  plant(root, "proc/self/mountinfo", "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / " + folder.path() + " rw master:1 - tmpfs none rw");
+  plant(root, "proc/self/mountinfo",
+        "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / " + folder.path() + " rw master:1 - tmpfs none rw");
   const Finding disk = look(root.path(), folder.path(), "disk");
   EXPECT_EQ(disk.level, Finding::Level::note);
   EXPECT_NE(disk.text.find("(tmpfs)"), std::string::npos) << disk.text;
@@ -134,7 +140,8 @@ TEST(Doctor, AFolderThatDoesNotExistYetIsMeasuredWhereItWouldBe) {
 
 TEST(DoctorCommand, PrintsALineForEachFindingAndWritesJson) {
   const TempDir folder;
-  const auto r = test::run_process({INGOT_BINARY, "doctor", folder.path(), "--disk=1MiB", "--json", folder / "doctor.json"});
+  const auto r = test::run_process(
+      {INGOT_BINARY, "doctor", folder.path(), "--disk=1MiB", "--json", folder / "doctor.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find("everything works"), std::string::npos) << r.output;
   const auto json = nlohmann::json::parse(test::read_text(folder / "doctor.json"));
@@ -142,8 +149,9 @@ TEST(DoctorCommand, PrintsALineForEachFindingAndWritesJson) {
   EXPECT_EQ(json["works"], true);
   std::vector<std::string> topics;
   for (const auto& f : json["findings"]) topics.push_back(f["topic"]);
-  for (const char* topic : {"build", "libraries", "MPI", "processor", "instruction set", "cores", "load", "caches", "clock", "memory", "huge pages",
-                            "shared memory", "disk", "disk speed", "seccomp", "perf events", "process_vm_readv", "open files", "locked memory"})
+  for (const char* topic : {"build", "libraries", "MPI", "processor", "instruction set", "cores", "load",
+                            "caches", "clock", "memory", "huge pages", "shared memory", "disk", "disk speed",
+                            "seccomp", "perf events", "process_vm_readv", "open files", "locked memory"})
     EXPECT_EQ(std::count(topics.begin(), topics.end(), topic), 1) << topic;
   for (const std::string& topic : topics) EXPECT_NE(r.output.find(topic), std::string::npos) << topic;
   const auto unmeasured = test::run_process({INGOT_BINARY, "doctor", folder.path(), "--disk=0"});
@@ -159,7 +167,8 @@ TEST(DoctorCommand, WhatWillNotWorkFails) {
 
 TEST(DoctorCommand, SettingsThatSlowItDownOrMeanNothingAreNotes) {
   const TempDir folder;
-  const auto r = test::run_process({INGOT_BINARY, "doctor", folder.path(), "--disk=0"}, {"INGOT_ISA=generic", "OMP_NUM_THREADS=1"});
+  const auto r = test::run_process({INGOT_BINARY, "doctor", folder.path(), "--disk=0"},
+                                   {"INGOT_ISA=generic", "OMP_NUM_THREADS=1"});
   EXPECT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find("note     instruction set  generic"), std::string::npos) << r.output;
   EXPECT_NE(r.output.find("note     libraries"), std::string::npos) << r.output;

@@ -51,7 +51,8 @@ class Dump : public ::testing::Test {
   /// Two stages of two steps; the second has a mixture of its own.
   Recipe recipe(const std::string& sampling, const std::string& second_weights) const {
     const std::string text = fmt::format(
-        "[run]\nfolder = \"{0}/run\"\n[model]\npreset = \"gpt2\"\nwidth = 16\nlayers = 1\nheads = 2\nkv_heads = 2\n"
+        "[run]\nfolder = \"{0}/run\"\n[model]\npreset = \"gpt2\"\nwidth = 16\nlayers = 1\nheads = "
+        "2\nkv_heads = 2\n"
         "head_width = 8\nhidden = 32\nvocab = 0\ncontext = 32\n[tokenizer]\nkind = \"characters\"\n"
         "[data]\nfolder = \"{0}/data\"\nsampling = \"{1}\"\n"
         "[[data.sources]]\nname = \"verse\"\npath = \"{0}/verse.txt\"\ndocuments = \"blank_line\"\n"
@@ -105,7 +106,8 @@ TEST_F(Dump, IsTheTrainersStep) {
   Recipe r = recipe("stream", R"({source = "prose", weight = 1})");
   expect_equal(r, 1);  // step 0, the sources' own weights
   expect_equal(r, 1);  // step 1, from a checkpoint within the stage
-  expect_equal(r, 2);  // step 2, from the first stage's end: the second stage's weights; then to the end of the run
+  expect_equal(
+      r, 2);  // step 2, from the first stage's end: the second stage's weights; then to the end of the run
   EXPECT_THROW(dumped(r), Error);  // no next step
   real_file_system().remove_all(folder_ / "run");
   r = recipe("random", R"({source = "prose", weight = 1})");

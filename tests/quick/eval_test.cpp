@@ -35,7 +35,8 @@ TEST(Eval, ScoresARunsValidationTextAndAnyOther) {
   const ProcessResult own = eval({"--run", folder / "run"});
   ASSERT_EQ(own.exit_code, 0) << own.output;
   const double loss = number_in(own.output, "loss "), bits = number_in(own.output, "loss [0-9.]+, ");
-  EXPECT_NEAR(loss, number_in(all, "val/[^/]*/loss\":"), 1e-5) << own.output << all;       // five digits are printed
+  EXPECT_NEAR(loss, number_in(all, "val/[^/]*/loss\":"), 1e-5)
+      << own.output << all;  // five digits are printed
   EXPECT_NEAR(bits, number_in(last, "bits_per_byte\":"), 1e-5) << own.output << all;
 
   // A weight is off by at most half of 1/127 of its block's largest: the loss moves, and little.

@@ -34,7 +34,8 @@ std::string message_of(const auto& action) {
 
 void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
   EXPECT_FALSE(message.empty()) << "nothing was refused";
-  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message;
+  for (const std::string& part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message;
 }
 
 class Import : public ::testing::Test {
@@ -87,7 +88,10 @@ TEST_F(Import, ConfigAndWeightsThatDoNotMatch) {
 TEST_F(Import, AMisspeltTensorIsNamedWithItsNeighbour) {
   const std::string f = copy("qwen3");
   change(f + "/model.safetensors", "layers.0.self_attn.q_norm.weight", "layers.0.self_attn.q_nrom.weight");
-  refuses(f, {"1 missing", "1 not expected", "'model.layers.0.self_attn.q_norm.weight' [8] (there is 'model.layers.0.self_attn.q_nrom.weight')"});
+  refuses(
+      f,
+      {"1 missing", "1 not expected",
+       "'model.layers.0.self_attn.q_norm.weight' [8] (there is 'model.layers.0.self_attn.q_nrom.weight')"});
 }
 
 TEST_F(Import, NotFinite) {
@@ -127,9 +131,12 @@ TEST_F(Import, ShardsThatAreMissingCutOrElsewhere) {
 
 TEST_F(Import, WhereSomethingIsAlready) {
   import_huggingface(real_file_system(), fixture("exchange/gpt2"), dir_ / "taken");
-  expect_parts(message_of([&] { import_huggingface(real_file_system(), fixture("exchange/gpt2"), dir_ / "taken"); }), {"taken", "already"});
+  expect_parts(
+      message_of([&] { import_huggingface(real_file_system(), fixture("exchange/gpt2"), dir_ / "taken"); }),
+      {"taken", "already"});
   const StoredModel m = open_stored_model(real_file_system(), dir_ / "taken");
-  expect_parts(message_of([&] { export_huggingface(real_file_system(), m, dir_ / "taken"); }), {"exists already"});
+  expect_parts(message_of([&] { export_huggingface(real_file_system(), m, dir_ / "taken"); }),
+               {"exists already"});
   expect_parts(message_of([&] { load_tokenizer(m); }), {"without a tokenizer", "--tokenizer"});
 }
 
@@ -145,25 +152,33 @@ TEST_F(Import, ExportChangesTypesOnlyWhenAsked) {
     const auto x = found.data(), y = b.tensors().at(name).data();
     EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end())) << name;
   }
-  expect_parts(read_text(dir_ / "wide/config.json"), {"\"dtype\": \"float32\"", "\"torch_dtype\": \"float32\"", "\"rope_theta\": 10000.0"});
+  expect_parts(read_text(dir_ / "wide/config.json"),
+               {"\"dtype\": \"float32\"", "\"torch_dtype\": \"float32\"", "\"rope_theta\": 10000.0"});
 }
 
 /// 200,000 levels would overflow the stack where a value is printed or copied; brackets in strings are text.
 TEST_F(Import, JsonThatIsNestedDeeply) {
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
-  expect_parts(message_of([&] { lora_from_peft("{\"peft_type\": " + deep + "}", "adapter_config.json"); }), {"adapter_config.json", "nested deeper"});
-  expect_parts(message_of([&] { model_from_huggingface("{\"model_type\": " + deep + "}", "config.json"); }), {"config.json", "nested deeper"});
-  expect_parts(message_of([&] { Tokenizer::from_json("{\"model\": " + deep + "}", "tokenizer.json"); }), {"tokenizer.json", "nested deeper"});
+  expect_parts(message_of([&] { lora_from_peft("{\"peft_type\": " + deep + "}", "adapter_config.json"); }),
+               {"adapter_config.json", "nested deeper"});
+  expect_parts(message_of([&] { model_from_huggingface("{\"model_type\": " + deep + "}", "config.json"); }),
+               {"config.json", "nested deeper"});
+  expect_parts(message_of([&] { Tokenizer::from_json("{\"model\": " + deep + "}", "tokenizer.json"); }),
+               {"tokenizer.json", "nested deeper"});
   const std::string folder = copy("llama_text");
   write_text(folder + "/tokenizer_config.json", "{\"bos_token\": " + deep + "}");
   expect_parts(message_of([&] { Tokenizer::load(folder); }), {"tokenizer_config.json", "nested deeper"});
-  EXPECT_EQ(message_of([&] { require_shallow_json("[\"" + std::string(100, '[') + "\\\"[\", {}]", "text"); }), "");
+  EXPECT_EQ(message_of([&] { require_shallow_json("[\"" + std::string(100, '[') + "\\\"[\", {}]", "text"); }),
+            "");
 }
 
 /// What a PEFT folder may say, and what would be computed differently.
 TEST(PeftConfig, PlainAdaptersOnly) {
-  const auto config = [](const std::string& more) { return "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8" + more + "}"; };
-  const LoraConfig lora = lora_from_peft(config(", \"target_modules\": [\"q_proj\"], \"rank_pattern\": {}"), "c");
+  const auto config = [](const std::string& more) {
+    return "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8" + more + "}";
+  };
+  const LoraConfig lora =
+      lora_from_peft(config(", \"target_modules\": [\"q_proj\"], \"rank_pattern\": {}"), "c");
   EXPECT_EQ(lora.rank, 4);
   EXPECT_EQ(lora.scale(), 2);
   for (const auto& [text, part] : std::initializer_list<std::pair<std::string, const char*>>{
@@ -177,15 +192,21 @@ TEST(PeftConfig, PlainAdaptersOnly) {
 }
 
 TEST(HuggingfaceConfig, BothDialectsGiveOneModel) {
-  const std::string common = R"("model_type":"llama","vocab_size":64,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
+  const std::string common =
+      R"("model_type":"llama","vocab_size":64,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
     "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":64,)";
-  const std::string scaling = R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":32)";
-  const ModelConfig older = model_from_huggingface("{" + common + "\"rope_theta\":5e5,\"rope_scaling\":{" + scaling + "}}", "old");
-  const ModelConfig newer = model_from_huggingface("{" + common + "\"rope_parameters\":{\"rope_theta\":5e5," + scaling + "}}", "new");
+  const std::string scaling =
+      R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":32)";
+  const ModelConfig older =
+      model_from_huggingface("{" + common + "\"rope_theta\":5e5,\"rope_scaling\":{" + scaling + "}}", "old");
+  const ModelConfig newer = model_from_huggingface(
+      "{" + common + "\"rope_parameters\":{\"rope_theta\":5e5," + scaling + "}}", "new");
   EXPECT_EQ(older.rope_theta, 5e5);
   EXPECT_EQ(print_config(older), print_config(newer));
-  const std::string text = huggingface_config(older, huggingface_layout(older), {.dtype = DType::bf16, .eos = 7});
-  expect_parts(text, {"\"rope_scaling\": {", "\"rope_parameters\": {", "\"torch_dtype\": \"bfloat16\"", "\"dtype\": \"bfloat16\"", "\"eos_token_id\": 7"});
+  const std::string text =
+      huggingface_config(older, huggingface_layout(older), {.dtype = DType::bf16, .eos = 7});
+  expect_parts(text, {"\"rope_scaling\": {", "\"rope_parameters\": {", "\"torch_dtype\": \"bfloat16\"",
+                      "\"dtype\": \"bfloat16\"", "\"eos_token_id\": 7"});
   EXPECT_TRUE(architecture_differences(model_from_huggingface(text, "written"), older).empty());
 }
 
@@ -195,12 +216,15 @@ TEST(HuggingfaceConfig, RefusesWhatAFamilyCannotSay) {
   EXPECT_NO_THROW(huggingface_config(m, huggingface_layout(m), {}));
   m.logit_softcap = 30;
   m.half_truncated_rope = true;
-  expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }), {"llama cannot express", "logit_softcap: 30", "half_truncated_rope: true"});
+  expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }),
+               {"llama cannot express", "logit_softcap: 30", "half_truncated_rope: true"});
   m = model_preset("llama-small");
   m.head_cap.kind = HeadCapKind::tanh;
   m.window = 8, m.window_block = 4;
-  expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }), {"cannot express", "head_cap.kind: \"tanh\"", "window_block: 4"});
-  expect_parts(message_of([&] { huggingface_layout(model_preset("modded-nanogpt")); }), {"no Hugging Face family", "value embeddings"});
+  expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }),
+               {"cannot express", "head_cap.kind: \"tanh\"", "window_block: 4"});
+  expect_parts(message_of([&] { huggingface_layout(model_preset("modded-nanogpt")); }),
+               {"no Hugging Face family", "value embeddings"});
 }
 
 /// Random damage to real files: every outcome is a model or an Error, and what is accepted writes and reads back alike.
@@ -212,11 +236,14 @@ TEST(HuggingfaceConfig, RandomDamage) {
     for (int trial = 0; trial < 300; ++trial) {
       std::string damaged = text;
       for (uint64_t k = random.below(n++, 4); k < 4; ++k)
-        damaged[random.below(n, damaged.size())] = "0123456789-.e\"[]{},:ntl"[random.below(n + 1, 23)], n += 2;
+        damaged[random.below(n, damaged.size())] = "0123456789-.e\"[]{},:ntl"[random.below(n + 1, 23)],
+                                n += 2;
       try {
         const ModelConfig m = model_from_huggingface(damaged, name);
         const HuggingfaceLayout layout = huggingface_layout(m);
-        EXPECT_TRUE(architecture_differences(m, model_from_huggingface(huggingface_config(m, layout, {}), "back")).empty());
+        EXPECT_TRUE(
+            architecture_differences(m, model_from_huggingface(huggingface_config(m, layout, {}), "back"))
+                .empty());
       } catch (const Error&) {
       }
     }
@@ -228,16 +255,22 @@ TEST(WeightIndex, RandomDamage) {
   EXPECT_EQ(parse_weight_index(text, "index").at("model.norm.weight").size(), 32u);
   const Random random(4, RandomPurpose::test);
   for (uint64_t n = 0; n < 6000; n += 3) {
-    std::string damaged = text.substr(0, random.below(n, 4) == 0 ? random.below(n, text.size()) : text.size());
-    if (!damaged.empty()) damaged[random.below(n + 1, damaged.size())] = static_cast<char>(random.below(n + 2, 256));
+    std::string damaged =
+        text.substr(0, random.below(n, 4) == 0 ? random.below(n, text.size()) : text.size());
+    if (!damaged.empty())
+      damaged[random.below(n + 1, damaged.size())] = static_cast<char>(random.below(n + 2, 256));
     try {
-      for (const auto& [tensor, file] : parse_weight_index(damaged, "index")) EXPECT_EQ(file.find('/'), file.npos);
+      for (const auto& [tensor, file] : parse_weight_index(damaged, "index"))
+        EXPECT_EQ(file.find('/'), file.npos);
     } catch (const Error&) {
     }
   }
-  expect_parts(message_of([&] { parse_weight_index(R"({"weight_map":{"a":"x","a":"y"}})", "index"); }), {"'a' appears twice"});
-  expect_parts(message_of([&] { parse_weight_index(std::string(100000, '['), "index"); }), {"expected an object"});
-  expect_parts(message_of([&] { parse_weight_index("{\"metadata\":" + std::string(100000, '['), "index"); }), {"deeper"});
+  expect_parts(message_of([&] { parse_weight_index(R"({"weight_map":{"a":"x","a":"y"}})", "index"); }),
+               {"'a' appears twice"});
+  expect_parts(message_of([&] { parse_weight_index(std::string(100000, '['), "index"); }),
+               {"expected an object"});
+  expect_parts(message_of([&] { parse_weight_index("{\"metadata\":" + std::string(100000, '['), "index"); }),
+               {"deeper"});
   expect_parts(message_of([&] { parse_weight_index(R"({"weight_map":{}})", "index"); }), {"names no tensor"});
 }
 
@@ -247,9 +280,16 @@ TEST(ExternalTensor, StridedCopiesMoveEveryElement) {
     Shape shape;
     std::vector<int64_t> stride;
     int64_t offset, size;
-  } cases[] = {{{7}, {1}, 3, 10},          {{}, {}, 2, 5},          {{5, 6}, {6, 1}, 0, 30},   {{67, 45}, {1, 67}, 0, 3015},
-               {{3, 4, 5}, {40, 5, 1}, 20, 120}, {{6, 4, 2}, {8, 1, 4}, 0, 48}, {{4, 3, 2, 5}, {30, 5, 15, 1}, 0, 120}, {{6, 1, 2}, {2, 2, 1}, 0, 12},
-               {{0, 4}, {4, 1}, 0, 4},     {{1, 9}, {9, 1}, 1, 10}};
+  } cases[] = {{{7}, {1}, 3, 10},
+               {{}, {}, 2, 5},
+               {{5, 6}, {6, 1}, 0, 30},
+               {{67, 45}, {1, 67}, 0, 3015},
+               {{3, 4, 5}, {40, 5, 1}, 20, 120},
+               {{6, 4, 2}, {8, 1, 4}, 0, 48},
+               {{4, 3, 2, 5}, {30, 5, 15, 1}, 0, 120},
+               {{6, 1, 2}, {2, 2, 1}, 0, 12},
+               {{0, 4}, {4, 1}, 0, 4},
+               {{1, 9}, {9, 1}, 1, 10}};
   for (const auto& c : cases) {
     const ExternalTensor e{"e", c.shape, 0, -1, c.offset, c.stride};
     const auto n = static_cast<size_t>(c.shape.numel());
@@ -310,7 +350,8 @@ TEST_F(Import, GgufKnowsWhatLlamaCppKnows) {
   expect_parts(refused("mistral"), {"sliding window", "--format=hf"});
   EXPECT_FALSE(stdfs::exists(dir_ / "x.gguf"));
   import_huggingface(fs, fixture("exchange/llama_text"), dir_ / "text");
-  const ExportReport r = export_gguf(fs, open_stored_model(fs, dir_ / "text"), dir_ / "x.gguf", {.type = GgufType::q8_0});
+  const ExportReport r =
+      export_gguf(fs, open_stored_model(fs, dir_ / "text"), dir_ / "x.gguf", {.type = GgufType::q8_0});
   EXPECT_EQ(r.tensors, 20u);
   EXPECT_EQ(read_text(dir_ / "x.gguf").substr(0, 8), std::string("GGUF\3\0\0\0", 8));
 }
@@ -333,11 +374,12 @@ T key_of(const std::string& file, const std::string& key) {
 TEST_F(Import, GgufWritesEveryArchitecture) {
   FileSystem& fs = real_file_system();
   std::map<std::string, std::string> files;
-  for (const auto& [name, arch, tensors] : {std::tuple<const char*, const char*, size_t>{"smollm3", "smollm3", 39},
-                                            {"dots1", "dots1", 46},
-                                            {"deepseek_v3", "deepseek2", 52},
-                                            {"deepseek_v3_yarn", "deepseek2", 25},
-                                            {"llama_yarn", "llama", 21}}) {
+  for (const auto& [name, arch, tensors] :
+       {std::tuple<const char*, const char*, size_t>{"smollm3", "smollm3", 39},
+        {"dots1", "dots1", 46},
+        {"deepseek_v3", "deepseek2", 52},
+        {"deepseek_v3_yarn", "deepseek2", 25},
+        {"llama_yarn", "llama", 21}}) {
     import_huggingface(fs, fixture(std::string("exchange/") + name), dir_ / name);
     const std::string out = dir_ / (std::string(name) + ".gguf");
     const ExportReport r = export_gguf(fs, open_stored_model(fs, dir_ / name), out, {.type = GgufType::f32});
@@ -351,12 +393,15 @@ TEST_F(Import, GgufWritesEveryArchitecture) {
   EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.expert_group_used_count"), 2u);
   EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.leading_dense_block_count"), 1u);
   EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.attention.key_length_mla"), 10u);
-  const std::string scaling = "deepseek2.rope.scaling.";  // R^2 L^2 = S: R = (1 + 0.1 ln 40) / (1 + 0.07 ln 40), S = (1 + 0.07 ln 40)^2
+  const std::string scaling =
+      "deepseek2.rope.scaling.";  // R^2 L^2 = S: R = (1 + 0.1 ln 40) / (1 + 0.07 ln 40), S = (1 + 0.07 ln 40)^2
   const double all = 1 + 0.07 * std::log(40.0), r = (1 + 0.1 * std::log(40.0)) / all;
   EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "attn_factor"), r, 1e-6);
-  EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "yarn_log_multiplier"), (all / r - 1) / std::log(40.0), 1e-6);
+  EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "yarn_log_multiplier"),
+              (all / r - 1) / std::log(40.0), 1e-6);
   EXPECT_EQ(key_of<uint32_t>(files["llama_yarn"], "llama.rope.scaling.original_context_length"), 512u);
-  EXPECT_EQ(files["llama_yarn"].find("attn_factor"), std::string::npos) << "the factor of the paper is llama.cpp's own";
+  EXPECT_EQ(files["llama_yarn"].find("attn_factor"), std::string::npos)
+      << "the factor of the paper is llama.cpp's own";
 }
 
 TEST(Gguf, SplitsLatentsAndTurnsTheirRotatedRows) {
@@ -376,20 +421,24 @@ TEST(Gguf, SplitsLatentsAndTurnsTheirRotatedRows) {
     EXPECT_EQ(filled, t.shape.numel()) << t.name;
     got[t.name] = values;
   }
-  const int64_t n = m.mla.nope_width, r = m.mla.rope_width, v = m.mla.value_width, c = m.mla.kv_rank, d = m.width;
+  const int64_t n = m.mla.nope_width, r = m.mla.rope_width, v = m.mla.value_width, c = m.mla.kv_rank,
+                d = m.width;
   const auto at = [](int64_t i) { return static_cast<size_t>(i); };
   for (int64_t h = 0; h < m.heads; ++h)
     for (int64_t j = 0; j < c; ++j) {
       for (int64_t i = 0; i < n; ++i)
-        EXPECT_EQ(got["blk.1.attn_k_b.weight"][at((h * c + j) * n + i)], static_cast<float>((h * (n + v) + i) * c + j));
+        EXPECT_EQ(got["blk.1.attn_k_b.weight"][at((h * c + j) * n + i)],
+                  static_cast<float>((h * (n + v) + i) * c + j));
       for (int64_t i = 0; i < v; ++i)
-        EXPECT_EQ(got["blk.1.attn_v_b.weight"][at((h * v + i) * c + j)], static_cast<float>((h * (n + v) + n + i) * c + j));
+        EXPECT_EQ(got["blk.1.attn_v_b.weight"][at((h * v + i) * c + j)],
+                  static_cast<float>((h * (n + v) + n + i) * c + j));
     }
   const auto source = [&](int64_t row, int64_t plain) {  // of a row within its head
     return row < plain ? row : plain + (row - plain) % 2 * (r / 2) + (row - plain) / 2;
   };
   for (int64_t row = 0; row < m.heads * (n + r); ++row)
-    EXPECT_EQ(got["blk.0.attn_q.weight"][at(row * d)], static_cast<float>((row / (n + r) * (n + r) + source(row % (n + r), n)) * d));
+    EXPECT_EQ(got["blk.0.attn_q.weight"][at(row * d)],
+              static_cast<float>((row / (n + r) * (n + r) + source(row % (n + r), n)) * d));
   for (int64_t row = 0; row < c + r; ++row)
     EXPECT_EQ(got["blk.0.attn_kv_a_mqa.weight"][at(row * d)], static_cast<float>(source(row, c) * d));
 }
@@ -401,20 +450,29 @@ TEST(Gguf, RefusesWhatLlamaCppComputesDifferently) {
     return message_of([&] { gguf_architecture(m); });
   };
   const auto nothing = [](ModelConfig&) {};
-  for (const char* name : {"smollm3", "dots1", "deepseek_v3", "deepseek_v3_yarn", "llama_yarn"}) EXPECT_EQ(refused(name, nothing), "");
-  expect_parts(refused("smollm3", [](ModelConfig& m) { m.rope_pattern = "RN"; }), {"smollm3", "every fourth layer", "RRRN"});
+  for (const char* name : {"smollm3", "dots1", "deepseek_v3", "deepseek_v3_yarn", "llama_yarn"})
+    EXPECT_EQ(refused(name, nothing), "");
+  expect_parts(refused("smollm3", [](ModelConfig& m) { m.rope_pattern = "RN"; }),
+               {"smollm3", "every fourth layer", "RRRN"});
   expect_parts(refused("smollm3", [](ModelConfig& m) { m.attention_bias = true; }), {"biases"});
   expect_parts(refused("dots1", [](ModelConfig& m) { m.kv_heads = 2; }), {"dots1", "kv_heads = heads"});
   expect_parts(refused("deepseek_v3", [](ModelConfig& m) { m.norm_eps = 1e-5; }), {"mla.norm_eps"});
   expect_parts(refused("deepseek_v3", [](ModelConfig& m) { m.layers = 27; }), {"mla.q_rank"});
-  expect_parts(refused("deepseek_v3", [](ModelConfig& m) { m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 2}; }),
-               {"deepseek2", "linearly"});
-  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.beta_fast = 16; }), {"beta_fast = 32"});
-  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.mscale_all_dim = 1; }), {"mscale_all_dim"});
+  expect_parts(
+      refused("deepseek_v3",
+              [](ModelConfig& m) { m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 2}; }),
+      {"deepseek2", "linearly"});
+  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.beta_fast = 16; }),
+               {"beta_fast = 32"});
+  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.mscale_all_dim = 1; }),
+               {"mscale_all_dim"});
   expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.factor = 1; }), {"above 1"});
-  expect_parts(refused("qwen3", [](ModelConfig& m) {
-                 m.rope_scaling = {.kind = RopeScalingKind::llama3, .factor = 8, .original_context = 256};
-               }), {"qwen3", "Llama 3"});
+  expect_parts(refused("qwen3",
+                       [](ModelConfig& m) {
+                         m.rope_scaling = {
+                             .kind = RopeScalingKind::llama3, .factor = 8, .original_context = 256};
+                       }),
+               {"qwen3", "Llama 3"});
 }
 
 }  // namespace ingot::test::exchange_test

@@ -26,7 +26,11 @@ TEST(GemmBench, ProductsAreThoseOfTheModel) {
   ASSERT_EQ(all.size(), 5u);
   using Expected = std::tuple<int64_t, int64_t, int64_t>;
 
-  for (const auto& [n, k, count] : {Expected{2304, 768, 3}, {768, 768, 3}, {3072, 768, 3}, {768, 3072, 3}, {dense.model.head_rows(), 768, 1}}) {
+  for (const auto& [n, k, count] : {Expected{2304, 768, 3},
+                                    {768, 768, 3},
+                                    {3072, 768, 3},
+                                    {768, 3072, 3},
+                                    {dense.model.head_rows(), 768, 1}}) {
     const Product* p = find(all, 1, 256, n, k);
     ASSERT_NE(p, nullptr) << n << " x " << k;
     EXPECT_EQ(p->count, count);
@@ -40,7 +44,8 @@ TEST(GemmBench, ProductsAreThoseOfTheModel) {
 }
 
 TEST(GemmBench, ExpertsAreGrouped) {
-  const std::vector<Product> all = products_of(preset_recipe({.preset = "zaya-tiny", .batch = 2, .length = 32, .vocab = 64}, {}));
+  const std::vector<Product> all =
+      products_of(preset_recipe({.preset = "zaya-tiny", .batch = 2, .length = 32, .vocab = 64}, {}));
   int grouped = 0;
   for (const Product& p : all) grouped += p.grouped();
   EXPECT_EQ(grouped, 2) << "up and down";
@@ -48,7 +53,8 @@ TEST(GemmBench, ExpertsAreGrouped) {
 
 /// A model that no machine of today holds.
 TEST(GemmBench, LargeModelsCostNothingToLookAt) {
-  const std::vector<Product> all = products_of(preset_recipe({.preset = "zaya1-8b", .batch = 1, .length = 4096}, {}));
+  const std::vector<Product> all =
+      products_of(preset_recipe({.preset = "zaya1-8b", .batch = 1, .length = 4096}, {}));
   EXPECT_NE(find(all, 16, 4096, 4096, 2048), nullptr) << "the paper's expert fc1, 256 rows each";
   EXPECT_NE(find(all, 16, 4096, 2048, 2048), nullptr) << "fc2";
   EXPECT_NE(find(all, 1, 4096, 262272, 2048), nullptr) << "the head";
@@ -101,7 +107,8 @@ TEST(GemmBench, AdviceNamesWidthsThatFallOff) {
   std::vector<std::string> advice = sizing_advice(r);
   ASSERT_EQ(advice.size(), 1u);
   // 1024 / 1000 * 0.6 / 0.8 = 0.768
-  for (const char* text : {"1000 outputs reach 60.0 %", "1024 would reach 80.0 %", "+2.4 % of the weights", "-23.2 % of the time"})
+  for (const char* text : {"1000 outputs reach 60.0 %", "1024 would reach 80.0 %", "+2.4 % of the weights",
+                           "-23.2 % of the time"})
     EXPECT_NE(advice[0].find(text), std::string::npos) << text << " in " << advice[0];
   for (GemmRow& some : r.rows)
     if (some.product.n == 1024) some.share.least = 0.5;
@@ -109,7 +116,8 @@ TEST(GemmBench, AdviceNamesWidthsThatFallOff) {
 }
 
 TEST(GemmBench, SharesOfThreeProductsAreOfTheirTimeTogether) {
-  const GemmRow a = row(GemmPart::model, 64, GemmForm::nt, 0.5), b = row(GemmPart::model, 64, GemmForm::nn, 1.0);
+  const GemmRow a = row(GemmPart::model, 64, GemmForm::nt, 0.5),
+                b = row(GemmPart::model, 64, GemmForm::nn, 1.0);
   EXPECT_NEAR(combined_share({&a, &b}), 1 / 1.5, 1e-12);
 }
 
@@ -121,10 +129,13 @@ test::ProcessResult bench(std::vector<std::string> arguments) {
 
 TEST(BenchGemm, MeasuresEveryPartAndWritesThem) {
   const test::TempDir folder;
-  const auto r = bench({"zaya-tiny", "--batch=2", "--length=16", "--vocab=100", "--trials=2", "--seconds=1e-5", "--band=4", "--sizes=16,40", "--depths=24",
-                        "--rows=1", "--largest=64MiB", "--model.layers=2", "--json", folder / "gemm.json", "--html", folder / "gemm.html"});
+  const auto r =
+      bench({"zaya-tiny", "--batch=2", "--length=16", "--vocab=100", "--trials=2", "--seconds=1e-5",
+             "--band=4", "--sizes=16,40", "--depths=24", "--rows=1", "--largest=64MiB", "--model.layers=2",
+             "--json", folder / "gemm.json", "--html", folder / "gemm.html"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
-  for (const char* text : {"products of the model", "rows an expert", "m \\ n", "few rows", "model.vocab = 100", "head"})
+  for (const char* text :
+       {"products of the model", "rows an expert", "m \\ n", "few rows", "model.vocab = 100", "head"})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(test::read_text(folder / "gemm.json"));
   EXPECT_EQ(all["format"], 1);
@@ -145,8 +156,8 @@ TEST(BenchGemm, MeasuresEveryPartAndWritesThem) {
 
 TEST(BenchGemm, FlagsMeasureLess) {
   const test::TempDir folder;
-  const auto r = bench({"zaya-tiny", "--batch=2", "--length=16", "--vocab=64", "--trials=1", "--seconds=1e-5", "--parts=model", "--types=bf16",
-                        "--largest=20KiB", "--json", folder / "gemm.json"});
+  const auto r = bench({"zaya-tiny", "--batch=2", "--length=16", "--vocab=64", "--trials=1", "--seconds=1e-5",
+                        "--parts=model", "--types=bf16", "--largest=20KiB", "--json", folder / "gemm.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   const json all = json::parse(test::read_text(folder / "gemm.json"));
   for (const auto& p : all["products"]) {
@@ -160,7 +171,8 @@ TEST(BenchGemm, FlagsMeasureLess) {
 
 TEST(BenchGemm, TakesRecipesAndRefusesOthers) {
   const test::TempDir folder;
-  test::write_text(folder / "recipe.toml", test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
+  test::write_text(folder / "recipe.toml",
+                   test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
   const std::vector<std::string> quick{"--trials=1", "--seconds=1e-5", "--parts=model"};
   const auto run = [&](std::vector<std::string> some) {
     some.insert(some.end(), quick.begin(), quick.end());

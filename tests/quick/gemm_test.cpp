@@ -159,9 +159,11 @@ TEST_F(Gemm, AllLayoutsAndTypes) {
       for (const DType b : {DType::f32, DType::bf16, DType::f32_as_bf16})
         for (const DType c : {DType::f32, DType::bf16})
           for (int flags = 0; flags < 16; ++flags)
-            for (const bool tall : {false, true}) {  // a tall TN is computed by its transpose, as is NT of few rows
-              Case t{tall ? 61 : 13, tall ? 13 : 61, 37, a, b, c, (flags & 1) != 0, (flags & 2) != 0, false, (flags & 4) != 0,
-                     (flags & 8) != 0};
+            for (const bool tall :
+                 {false, true}) {  // a tall TN is computed by its transpose, as is NT of few rows
+              Case t{
+                  tall ? 61 : 13,   tall ? 13 : 61,  37, a, b, c, (flags & 1) != 0, (flags & 2) != 0, false,
+                  (flags & 4) != 0, (flags & 8) != 0};
               check(t);
               if (c == DType::f32) {
                 t.accumulate = true;
@@ -189,8 +191,9 @@ TEST_F(Gemm, OddShapes) {
 
 TEST_F(Gemm, WeightsThatCountAsBf16HaveTheBitsOfTheirCopies) {
   // Ties, both neighbours of the smallest normal number, overflow into infinity, and NaN with any payload.
-  const uint32_t special[] = {0x3F808000u, 0x3F818000u, 0x3F80FFFFu, 0x007FFFFFu, 0x007F8000u, 0x007F7FFFu, 0x00000001u, 0x80008000u,
-                              0x7F7FFFFFu, 0xFF7FFFFFu, 0x7F800000u, 0x7FC00000u, 0x7F800001u, 0xFFFFFFFFu};
+  const uint32_t special[] = {0x3F808000u, 0x3F818000u, 0x3F80FFFFu, 0x007FFFFFu, 0x007F8000u,
+                              0x007F7FFFu, 0x00000001u, 0x80008000u, 0x7F7FFFFFu, 0xFF7FFFFFu,
+                              0x7F800000u, 0x7FC00000u, 0x7F800001u, 0xFFFFFFFFu};
   each_isa([&] {
     const int64_t m = 9, n = 83, k = 41;
     Matrix copy(n, k, DType::bf16, 2), master(n, k, DType::f32_as_bf16, 2);
@@ -201,13 +204,16 @@ TEST_F(Gemm, WeightsThatCountAsBf16HaveTheBitsOfTheirCopies) {
     copy.sync();
     for (const bool transposed : {false, true})
       for (const DType a_type : {DType::bf16, DType::f32}) {
-        Matrix left(m, transposed ? k : n, a_type, 1), with_copy(m, transposed ? n : k, DType::f32, 3), with_master = with_copy;
-        GemmArgs args{m, with_copy.cols, left.cols, left.data(), a_type, false, left.ld, copy.data(), DType::bf16, transposed,
-                      copy.ld, nullptr, with_copy.data(), DType::f32, with_copy.ld};
+        Matrix left(m, transposed ? k : n, a_type, 1), with_copy(m, transposed ? n : k, DType::f32, 3),
+            with_master = with_copy;
+        GemmArgs args{m,       with_copy.cols, left.cols,        left.data(), a_type,
+                      false,   left.ld,        copy.data(),      DType::bf16, transposed,
+                      copy.ld, nullptr,        with_copy.data(), DType::f32,  with_copy.ld};
         gemm(args);
         args.b = master.data(), args.b_type = DType::f32_as_bf16, args.c = with_master.data();
         gemm(args);
-        for (size_t i = 0; i < with_copy.f.size(); ++i) ASSERT_EQ(bits(with_master.f[i]), bits(with_copy.f[i])) << i << isa_name(active_isa());
+        for (size_t i = 0; i < with_copy.f.size(); ++i)
+          ASSERT_EQ(bits(with_master.f[i]), bits(with_copy.f[i])) << i << isa_name(active_isa());
       }
   });
 }
@@ -285,9 +291,11 @@ TEST_F(Gemm, PiecesWhoseLastTilesPackTheNextStrip) {
     for (const int threads : {1, 2}) {  // several pieces each
       set_num_threads(threads);
       check({600, 240, 48, DType::bf16, DType::bf16, DType::f32});
-      check({1021, 240, 48, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
+      check(
+          {1021, 240, 48, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
       check({100, 240, 50, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to do it slowly
-      check({600, 235, 47, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
+      check(
+          {600, 235, 47, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
     }
   });
   set_num_threads(before);
@@ -437,7 +445,8 @@ TEST_F(Gemm, SymmetricProductHasTheBitsOfTheFullOne) {
 TEST_F(Gemm, SymmetricProductOfTwoMatricesIsTheLowerTriangleTwice) {
   each_isa([] {
     for (const int64_t m : {1, 47, 96, 210}) {
-      Matrix a(m, m, DType::f32, 1), b(m, m, DType::f32, 2), c(m, m, DType::f32, 3), full(m, m, DType::f32, 4);
+      Matrix a(m, m, DType::f32, 1), b(m, m, DType::f32, 2), c(m, m, DType::f32, 3),
+          full(m, m, DType::f32, 4);
       GemmArgs args;
       args.m = args.n = args.k = m;
       args.a = a.data(), args.lda = a.ld, args.b = b.data(), args.ldb = b.ld;

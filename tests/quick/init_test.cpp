@@ -81,7 +81,9 @@ TEST(Init, TheSameOnEveryLayout) {
   }
 }
 
-const ParameterSpec& find(const ParameterTable& t, const std::string& name) { return t[t.find(name)]; }
+const ParameterSpec& find(const ParameterTable& t, const std::string& name) {
+  return t[t.find(name)];
+}
 
 // modded-nanogpt: uniform with 0.5 / sqrt(in), outputs and head zero; embedding by a rule of its own.
 TEST(Init, RulesByNameLaterOverEarlier) {
@@ -98,10 +100,12 @@ TEST(Init, RulesByNameLaterOverEarlier) {
     EXPECT_EQ(find(d.table(), name).init.kind, kind) << name;
     EXPECT_DOUBLE_EQ(find(d.table(), name).init.value, value) << name;
   };
-  expect("layers.1.attention.qkv.weight", Init::Kind::uniform, std::sqrt(3.0) * 0.5 / std::sqrt(static_cast<double>(m.width)));
+  expect("layers.1.attention.qkv.weight", Init::Kind::uniform,
+         std::sqrt(3.0) * 0.5 / std::sqrt(static_cast<double>(m.width)));
   expect("embed.weight", Init::Kind::truncated, 0.006);
   expect("layers.0.attention.out.weight", Init::Kind::normal, 0.02 / std::sqrt(6.0));
-  expect("layers.2.moe.experts.down.weight", Init::Kind::normal, 2 / std::sqrt(static_cast<double>(m.moe.hidden)) / std::sqrt(6.0));
+  expect("layers.2.moe.experts.down.weight", Init::Kind::normal,
+         2 / std::sqrt(static_cast<double>(m.moe.hidden)) / std::sqrt(6.0));
   expect("lm_head.weight", Init::Kind::normal, 0);
   expect("final_norm.weight", Init::Kind::constant, 1);
   const Moments head = moments_of(values_of(find(d.table(), "lm_head.weight")));
@@ -191,7 +195,8 @@ TEST(Mup, OneRateMovesEveryWidthAlike) {
     const double narrow = change_of_logprob(mup_model(32, 32), kind);
     const double wide = change_of_logprob(mup_model(512, 32), kind);
     const double standard = change_of_logprob(mup_model(512, 0), kind);
-    RecordProperty(name_of(kind), fmt::format("muP {:.4f} -> {:.4f}, standard {:.4f}", narrow, wide, standard));
+    RecordProperty(name_of(kind),
+                   fmt::format("muP {:.4f} -> {:.4f}, standard {:.4f}", narrow, wide, standard));
     EXPECT_GT(wide / narrow, 0.5);
     EXPECT_LT(wide / narrow, 2.0);
     EXPECT_GT(standard / narrow, 3.0);

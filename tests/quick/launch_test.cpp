@@ -1,9 +1,9 @@
 // The world of a process: alone without a launcher's variables, and an error where ranks could not join; cores by rank.
+#include "comm/launch.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-
-#include "comm/launch.h"
 
 namespace ingot::launch_test {
 
@@ -24,10 +24,22 @@ class Launched {
   }
 
  private:
-  static constexpr const char* kNames[] = {
-      "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-      "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID",
-      "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "INGOT_CORES"};
+  static constexpr const char* kNames[] = {"OMPI_COMM_WORLD_SIZE",
+                                           "OMPI_COMM_WORLD_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                           "PMI_SIZE",
+                                           "PMI_RANK",
+                                           "MPI_LOCALRANKID",
+                                           "MPI_LOCALNRANKS",
+                                           "SLURM_STEP_NUM_TASKS",
+                                           "SLURM_PROCID",
+                                           "SLURM_LOCALID",
+                                           "WORLD_SIZE",
+                                           "RANK",
+                                           "LOCAL_RANK",
+                                           "LOCAL_WORLD_SIZE",
+                                           "INGOT_CORES"};
   std::vector<std::optional<std::string>> old_;
 };
 
@@ -43,8 +55,9 @@ std::string refusal() {
 
 TEST(Launch, ReadsTheLaunchersVariables) {
   using Names = std::pair<const char*, const char*>;
-  for (const auto& [size, rank] : {Names{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Names{"PMI_SIZE", "PMI_RANK"},
-                                   Names{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}) {
+  for (const auto& [size, rank] :
+       {Names{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Names{"PMI_SIZE", "PMI_RANK"},
+        Names{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}) {
     const Launched environment{{size, "4"}, {rank, "3"}};
     const std::optional<Launch> launch = find_launch();
     ASSERT_TRUE(launch) << size;
@@ -57,23 +70,36 @@ TEST(Launch, ReadsTheLaunchersVariables) {
 
 TEST(Launch, ALauncherWithoutMpiIsRefused) {
   const Launched environment{{"WORLD_SIZE", "8"}, {"RANK", "0"}};
-  EXPECT_NE(refusal().find("one of 8 ranks (WORLD_SIZE), but no MPI launcher has started it"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("one of 8 ranks (WORLD_SIZE), but no MPI launcher has started it"),
+            std::string::npos)
+      << refusal();
   EXPECT_NE(refusal().find("ingot launch -n 8 -- COMMAND"), std::string::npos) << refusal();
   const Launched alone{{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"LOCAL_RANK", "0"}};
   EXPECT_FALSE(find_launch()) << "torchrun may start one rank";
 }
 
 TEST(Launch, TorchrunsVariablesMayBesideMpiSayTheSame) {
-  const Launched same{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                       {"WORLD_SIZE", "4"}, {"RANK", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}};
+  const Launched same{{"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"OMPI_COMM_WORLD_RANK", "2"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                      {"WORLD_SIZE", "4"},
+                      {"RANK", "2"},
+                      {"LOCAL_RANK", "0"},
+                      {"LOCAL_WORLD_SIZE", "2"}};
   ASSERT_TRUE(find_launch());
   EXPECT_EQ(find_launch()->rank, 2);
   for (const auto& [name, other] : {std::pair{"WORLD_SIZE", "8"}, {"RANK", "1"}, {"LOCAL_RANK", "1"}}) {
-    const Launched different{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {name, other}};
+    const Launched different{{"OMPI_COMM_WORLD_SIZE", "4"},
+                             {"OMPI_COMM_WORLD_RANK", "2"},
+                             {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                             {name, other}};
     EXPECT_NE(refusal().find(fmt::format("{}={}", name, other)), std::string::npos) << refusal();
   }
-  const Launched on_node{{"PMI_SIZE", "4"}, {"PMI_RANK", "2"}, {"MPI_LOCALNRANKS", "2"}, {"LOCAL_WORLD_SIZE", "4"}};
-  EXPECT_NE(refusal().find("mpirun (MPICH) has set MPI_LOCALNRANKS=2, but LOCAL_WORLD_SIZE=4"), std::string::npos) << refusal();
+  const Launched on_node{
+      {"PMI_SIZE", "4"}, {"PMI_RANK", "2"}, {"MPI_LOCALNRANKS", "2"}, {"LOCAL_WORLD_SIZE", "4"}};
+  EXPECT_NE(refusal().find("mpirun (MPICH) has set MPI_LOCALNRANKS=2, but LOCAL_WORLD_SIZE=4"),
+            std::string::npos)
+      << refusal();
 }
 
 TEST(Launch, EveryRankFindsItsCores) {

@@ -64,7 +64,9 @@ TEST(Lora, NothingChangesAtStepZero) {
       const ParameterTable& table = adapted.decoder().table();
       for (int i = 0; i < table.size(); ++i)
         if (!is_adapter(table[i].name))
-          reference::store(adapted.weights().master(i), reference::load(base->weights().master(base->decoder().table().find(table[i].name))));
+          reference::store(
+              adapted.weights().master(i),
+              reference::load(base->weights().master(base->decoder().table().find(table[i].name))));
       adapted.weights().refresh_compute();
       if (config.moe.balance != BalanceRule::none)
         for (const int64_t l : adapted.decoder().moe_layers())
@@ -82,7 +84,8 @@ double loss(const Model& model, const data::Batch& batch, GradientBuffer* gradie
   Tape tape(arena, {.record = gradients != nullptr, .sink = gradients});
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
   DecoderOutput out = model.decoder().forward(c, tape.leaf(mb.ids));
-  const HeadResult h = model.decoder().head(c, {.mode = HeadMode::store}, out.hidden_TD, tape.leaf(mb.targets));
+  const HeadResult h =
+      model.decoder().head(c, {.mode = HeadMode::store}, out.hidden_TD, tape.leaf(mb.targets));
   const Array logprob = reference::load(h.logprob_T.tensor());
   double sum = 0;
   Array d(logprob.size(), 0.0);
@@ -161,7 +164,8 @@ kv_heads = 1
 head_width = 8
 hidden = 24
 context = 32
-)", dir_.path(), name, more));
+)",
+                                                    dir_.path(), name, more));
     return dir_ / (name + ".toml");
   }
   std::string ingot(std::vector<std::string> arguments, int expected = 0) {
@@ -188,11 +192,13 @@ context = 32
 TEST_F(LoraRun, TheBaseStaysAndMergedWeightsComputeTheSame) {
   ingot({"run", write_recipe("base", "")});
   write_text(dir_ / "rows.jsonl", "{\"prompt\": \"the river \", \"completion\": \"runs under a stone\"}\n");
-  const std::string tuned = ingot({"finetune", dir_ / "base", dir_ / "rows.jsonl", "--run", dir_ / "tuned", "--epochs", "8", "--batch", "1",
-                                   "--lr", "3e-2", "--lora", "4", "--lora-alpha", "6", "--lora-targets", "*.attention.*", "--lora-targets",
-                                   "*.1.mlp.*"});
+  const std::string tuned =
+      ingot({"finetune", dir_ / "base", dir_ / "rows.jsonl", "--run", dir_ / "tuned", "--epochs", "8",
+             "--batch", "1", "--lr", "3e-2", "--lora", "4", "--lora-alpha", "6", "--lora-targets",
+             "*.attention.*", "--lora-targets", "*.1.mlp.*"});
   EXPECT_NE(tuned.find("frozen"), std::string::npos) << tuned;
-  const StoredModel base = open_stored_model(real_file_system(), dir_ / "base"), adapted = open_stored_model(real_file_system(), dir_ / "tuned");
+  const StoredModel base = open_stored_model(real_file_system(), dir_ / "base"),
+                    adapted = open_stored_model(real_file_system(), dir_ / "tuned");
   int pairs = 0;
   for (const auto& [name, stored] : adapted.reader.tensors()) {
     if (stored.kind == TensorKind::weight && !is_adapter(name)) {
@@ -208,29 +214,36 @@ TEST_F(LoraRun, TheBaseStaysAndMergedWeightsComputeTheSame) {
   EXPECT_EQ(pairs, 6);  // qkv and out of two layers, gate_up and down of one
   ingot({"export", dir_ / "tuned", dir_ / "hf"});
   ingot({"import", dir_ / "hf", dir_ / "merged"});
-  const Array with = logits(*load(dir_ / "tuned")), merged = logits(*load(dir_ / "merged")), without = logits(*load(dir_ / "base"));
+  const Array with = logits(*load(dir_ / "tuned")), merged = logits(*load(dir_ / "merged")),
+              without = logits(*load(dir_ / "base"));
   EXPECT_LT(worst(merged, with), 1e-6);
   EXPECT_GT(worst(without, with), 1e-3);
   EXPECT_EQ(open_stored_model(real_file_system(), dir_ / "merged").config.lora.rank, 0);
   ingot({"generate", "--run", dir_ / "tuned", "--prompt", "the ", "--max-tokens", "4"});
-  ingot({"export", dir_ / "tuned", dir_ / "tuned.gguf", "--format", "gguf", "--dtype", "f32"}, 1);  // characters: no GGUF tokenizer
+  ingot({"export", dir_ / "tuned", dir_ / "tuned.gguf", "--format", "gguf", "--dtype", "f32"},
+        1);  // characters: no GGUF tokenizer
   // Trained on, but not given a second pair, averaged or upcycled.
   ingot({"finetune", dir_ / "tuned", dir_ / "rows.jsonl", "--run", dir_ / "more", "--batch", "1"});
-  EXPECT_NE(ingot({"finetune", dir_ / "tuned", dir_ / "rows.jsonl", "--run", dir_ / "x", "--lora", "2"}, 1).find("adapters already"), std::string::npos);
-  EXPECT_NE(ingot({"average", dir_ / "tuned", dir_ / "more", "-o", dir_ / "x"}, 1).find("merge them"), std::string::npos);
+  EXPECT_NE(ingot({"finetune", dir_ / "tuned", dir_ / "rows.jsonl", "--run", dir_ / "x", "--lora", "2"}, 1)
+                .find("adapters already"),
+            std::string::npos);
+  EXPECT_NE(ingot({"average", dir_ / "tuned", dir_ / "more", "-o", dir_ / "x"}, 1).find("merge them"),
+            std::string::npos);
   EXPECT_NE(ingot({"upcycle", dir_ / "tuned", dir_ / "x"}, 1).find("merge them"), std::string::npos);
 }
 
 TEST_F(LoraRun, FrozenParametersStay) {
   const std::string recipe = write_recipe("base", "");
   ingot({"run", recipe});
-  const std::string output = ingot({"run", write_recipe("frozen", fmt::format("start_from = \"{}/base\"\n", dir_.path())),
-                                    "--optimizer.freeze=[\"embed.*\", \"layers.0.*\", \"*norm*\"]"});
+  const std::string output =
+      ingot({"run", write_recipe("frozen", fmt::format("start_from = \"{}/base\"\n", dir_.path())),
+             "--optimizer.freeze=[\"embed.*\", \"layers.0.*\", \"*norm*\"]"});
   EXPECT_NE(output.find("frozen"), std::string::npos) << output;
   const auto reader = CheckpointReader::open(real_file_system(), dir_ / "frozen/checkpoints");
   int moved = 0;
   for (const auto& [name, stored] : reader.tensors()) {
-    const bool frozen = name.find("embed.") != name.npos || name.find("layers.0.") != name.npos || name.find("norm") != name.npos;
+    const bool frozen = name.find("embed.") != name.npos || name.find("layers.0.") != name.npos ||
+                        name.find("norm") != name.npos;
     if (stored.kind == TensorKind::optimizer) {
       EXPECT_FALSE(frozen) << name;
     }
@@ -240,12 +253,16 @@ TEST_F(LoraRun, FrozenParametersStay) {
   }
   EXPECT_GE(moved, 4);
   const auto refuses = [&](const std::string& option, const std::string& part) {
-    EXPECT_NE(ingot({"run", recipe, "--run.folder=" + (dir_ / "other"), option}, 1).find(part), std::string::npos) << option;
+    EXPECT_NE(ingot({"run", recipe, "--run.folder=" + (dir_ / "other"), option}, 1).find(part),
+              std::string::npos)
+        << option;
   };
   refuses("--optimizer.freeze=[\"embedd.*\"]", "matches none of");
   refuses("--optimizer.freeze=[\"*\"]", "nothing is left to train");
   refuses("--model.lora.targets=[\"*.attention.*\"]", "lora.rank");
-  EXPECT_NE(ingot({"run", recipe, "--run.folder=" + (dir_ / "other"), "--model.lora.rank=2", "--model.lora.targets=[\"embed.*\"]"}, 1)
+  EXPECT_NE(ingot({"run", recipe, "--run.folder=" + (dir_ / "other"), "--model.lora.rank=2",
+                   "--model.lora.targets=[\"embed.*\"]"},
+                  1)
                 .find("can have an adapter"),
             std::string::npos);
 }

@@ -65,7 +65,8 @@ TEST(Levels, BeyondTheCachesIsManyTimesAThreadsShare) {
   EXPECT_EQ(beyond_caches(levels, 8, 8), 4 * kLast) << "each may have a cache of its own";
   EXPECT_EQ(beyond_caches({{"L2", 64 << 10, 1}}, 1, 1), kLeast);
   EXPECT_EQ(beyond_caches(levels, 1, 1 << 20), kLeast);
-  EXPECT_LE(beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2, 2), std::max(kLeast, machine_info().memory_bytes / 16));
+  EXPECT_LE(beyond_caches({{"L9", int64_t{1} << 50, 1}}, 2, 2),
+            std::max(kLeast, machine_info().memory_bytes / 16));
 }
 
 TEST(MemoryBench, EveryPassMovesBytesOnEveryInstructionSet) {
@@ -100,7 +101,8 @@ TEST(ScratchFile, HoldsWhatWasWrittenAndLeavesNothing) {
 }
 
 test::ProcessResult bench(std::vector<std::string> arguments) {
-  std::vector<std::string> command{INGOT_BINARY, "bench", "machine", "--trials=2", "--seconds=0.0002", "--io-seconds=0.002"};
+  std::vector<std::string> command{INGOT_BINARY,        "bench", "machine", "--trials=2", "--seconds=0.0002",
+                                   "--io-seconds=0.002"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return test::run_process(command);
 }
@@ -113,15 +115,18 @@ void expect_spread(const json& s) {
 
 TEST(BenchMachine, MeasuresEveryPartAndWritesJsonAndPlots) {
   const TempDir folder;
-  const auto r = bench({"--threads=1,2", "--largest=64KiB", "--folder", folder.path(), "--file=1MiB", "--io-sizes=4KiB,64KiB", "--io-threads=1,3",
-                        "--json", folder / "m.json", "--html", folder / "m.html"});
+  const auto r = bench({"--threads=1,2", "--largest=64KiB", "--folder", folder.path(), "--file=1MiB",
+                        "--io-sizes=4KiB,64KiB", "--io-threads=1,3", "--json", folder / "m.json", "--html",
+                        folder / "m.html"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
-  for (const char* text : {"fp32 FMA", "memory, GB/s, 2 threads", "working set", "64 KiB", "IOPS", "slowest 1 %", "widest spread"})
+  for (const char* text : {"fp32 FMA", "memory, GB/s, 2 threads", "working set", "64 KiB", "IOPS",
+                           "slowest 1 %", "widest spread"})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(test::read_text(folder / "m.json"));
   EXPECT_EQ(all["format"], 1);
   ASSERT_EQ(all["arithmetic"].size(), 2u);
-  for (const auto& row : all["arithmetic"]) expect_spread(row["fma_gflops"]), expect_spread(row["dot_gflops"]);
+  for (const auto& row : all["arithmetic"])
+    expect_spread(row["fma_gflops"]), expect_spread(row["dot_gflops"]);
   ASSERT_EQ(all["memory"].size(), 2u * 2 * 4) << "threads, 16 and 64 KiB, passes";
   for (const auto& row : all["memory"]) expect_spread(row["bytes_per_second"]);
   EXPECT_EQ(all["storage"]["file_bytes"], 1 << 20);
@@ -129,14 +134,16 @@ TEST(BenchMachine, MeasuresEveryPartAndWritesJsonAndPlots) {
   ASSERT_EQ(all["storage"]["rows"].size(), 2u * 2 * 2) << "directions, threads, sizes";
   for (const auto& row : all["storage"]["rows"]) {
     expect_spread(row["iops"]), expect_spread(row["latency_seconds"]);
-    EXPECT_DOUBLE_EQ(row["bytes_per_second"], row["iops"]["median"].get<double>() * row["bytes"].get<double>());
+    EXPECT_DOUBLE_EQ(row["bytes_per_second"],
+                     row["iops"]["median"].get<double>() * row["bytes"].get<double>());
     EXPECT_GE(row["slowest_percent_seconds"]["most"], row["latency_seconds"]["least"]);
   }
   EXPECT_FALSE(all.contains("loader"));
   const std::string page = test::read_text(folder / "m.html");
   for (const char* text : {"Arithmetic", "GB/s by working set", "Transfers", "read, 3 threads", "</html>"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
-  for (const char* not_finite : {"inf,", "nan", "-inf"}) EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
+  for (const char* not_finite : {"inf,", "nan", "-inf"})
+    EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
 }
 
 TEST(BenchMachine, PartsAreChosen) {
@@ -165,15 +172,17 @@ TEST(BenchMachine, EvaluatesTheFormulasWithARunsOwnScatter) {
   test::write_text(folder / "text.txt", test::tiny_text(30000));
   const std::string text = test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt");
   test::write_text(folder / "recipe.toml", text);
-  const auto r = bench({"--parts=storage", "--folder", folder.path(), "--file=1MiB", "--io-sizes=4KiB", "--io-threads=1", "--run",
-                        folder / "recipe.toml", "--step-seconds=0.5", "--json", folder / "m.json"});
+  const auto r =
+      bench({"--parts=storage", "--folder", folder.path(), "--file=1MiB", "--io-sizes=4KiB", "--io-threads=1",
+             "--run", folder / "recipe.toml", "--step-seconds=0.5", "--json", folder / "m.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find("scatter factor"), std::string::npos) << r.output;
   const json d = json::parse(test::read_text(folder / "m.json"))["loader"];
   EXPECT_EQ(d["token_bytes"], 2);
   EXPECT_GE(d["samples"], 16);
   const double ideal = d["sequence"].get<double>() * 2 / 4096;
-  EXPECT_GE(d["extra_pages"].get<double>(), 1.5 - ideal) << "a page of tokens and, but where the two meet, one of the index";
+  EXPECT_GE(d["extra_pages"].get<double>(), 1.5 - ideal)
+      << "a page of tokens and, but where the two meet, one of the index";
   EXPECT_LE(d["extra_pages"].get<double>(), 4 - ideal) << "at most two of each";
   EXPECT_NEAR(d["scatter"].get<double>(), 1 + d["extra_pages"].get<double>() / ideal, 1e-9);
   EXPECT_NEAR(d["needed_iops"].get<double>(), d["transfers"].get<double>() / 0.5, 1e-6);

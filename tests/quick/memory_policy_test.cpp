@@ -80,7 +80,8 @@ int64_t planned_bytes(const ModelConfig& config, const Precision& precision, siz
   }
   const Model model(config, precision, {}, Backing::nothing);
   const NamedPolicy policy(recompute, offload);
-  return plan_step(model, {.head = HeadMode::gradient, .micro_batch = 4, .policy = &policy}, 4, 256).memory.slab_bytes;
+  return plan_step(model, {.head = HeadMode::gradient, .micro_batch = 4, .policy = &policy}, 4, 256)
+      .memory.slab_bytes;
 }
 
 ModelConfig preset_with_vocab(const char* name) {
@@ -91,7 +92,8 @@ ModelConfig preset_with_vocab(const char* name) {
 
 TEST(MemoryPolicy, EachRungOfTheLadderNeedsLess) {
   std::vector<ModelConfig> models;
-  for (const char* preset : {"gpt2", "llama-small", "modded-nanogpt", "moe-small", "zaya-small"}) models.push_back(preset_with_vocab(preset));
+  for (const char* preset : {"gpt2", "llama-small", "modded-nanogpt", "moe-small", "zaya-small"})
+    models.push_back(preset_with_vocab(preset));
   models.push_back(preset_with_vocab("gpt-10m"));
   models.back().preset += " with experts";
   models.back().moe.experts = 8, models.back().moe.top_k = 2, models.back().moe.hidden = 256;
@@ -211,7 +213,8 @@ TEST_F(Limited, TheLadderIsClimbedAsFarAsNeeded) {
 TEST_F(Limited, WhatCannotFitSaysWhatWould) {
   const Preflight free = plan({});
   const int64_t fixed = free.weight_bytes + free.gradient_bytes + free.optimizer_bytes + free.snapshot_bytes;
-  const int64_t little = (free.predicted_bytes - fixed) / 24;  // less than the ladder's end, more than one of sixteen sequences there
+  const int64_t little = (free.predicted_bytes - fixed) /
+                         24;  // less than the ladder's end, more than one of sixteen sequences there
   const std::string tight = error_of([&] { plan({"--memory.limit=" + std::to_string(fixed + little)}); });
   EXPECT_NE(tight.find("micro_batch = "), std::string::npos) << tight;
   const std::string hopeless = error_of([&] { plan({"--memory.limit=" + std::to_string(fixed)}); });

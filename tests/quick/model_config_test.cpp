@@ -25,7 +25,8 @@ ModelConfig small() {
 }
 
 void expect_message(const ModelConfig& m, const std::string& part) {
-  EXPECT_NE(message_of(m).find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message_of(m);
+  EXPECT_NE(message_of(m).find(part), std::string::npos)
+      << "wanted: " << part << "\nfound: " << message_of(m);
 }
 
 TEST(ModelConfig, PatternsRepeatOverTheLayers) {
@@ -71,15 +72,19 @@ TEST(ModelConfig, ErrorsSayWhatToDo) {
   };
   expect_message(with([](ModelConfig& m) { m.rope_pattern = "RRX"; }), "one per layer, for example \"RRRN\"");
   expect_message(with([](ModelConfig& m) { m.rope_pattern = "RRRRRRRN"; }), "has 8 letters for 6 layers");
-  expect_message(with([](ModelConfig& m) { m.window_pattern = "SF"; }), "window is 0; set window to its width");
+  expect_message(with([](ModelConfig& m) { m.window_pattern = "SF"; }),
+                 "window is 0; set window to its width");
   expect_message(with([](ModelConfig& m) { m.window = -1; }), "must not be negative");
   expect_message(with([](ModelConfig& m) { m.window_rope_theta = 10; }), "no layer has a window");
-  expect_message(with([](ModelConfig& m) { m.position = PositionKind::none, m.rope_pattern = "RN"; }), "position is none");
-  expect_message(with([](ModelConfig& m) { m.half_truncated_rope = true, m.rotary_fraction = 0.09375; }), "in fours");
+  expect_message(with([](ModelConfig& m) { m.position = PositionKind::none, m.rope_pattern = "RN"; }),
+                 "position is none");
+  expect_message(with([](ModelConfig& m) { m.half_truncated_rope = true, m.rotary_fraction = 0.09375; }),
+                 "in fours");
   expect_message(with([](ModelConfig& m) { m.rope_scaling.kind = RopeScalingKind::llama3; }),
                  "needs the context that the model was trained with before");
-  expect_message(with([](ModelConfig& m) { m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 0.5}; }),
-                 "must be at least 1, found 0.5");
+  expect_message(
+      with([](ModelConfig& m) { m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 0.5}; }),
+      "must be at least 1, found 0.5");
   expect_message(with([](ModelConfig& m) {
                    m.half_truncated_rope = true;
                    m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 2};
@@ -116,9 +121,11 @@ TEST(ModelConfig, DeepSeekV3sAttentionHasItsPublishedShape) {
   const Decoder decoder(m);
   int64_t attention = 0;
   for (int i = 0; i < decoder.table().size(); ++i)
-    if (decoder.table()[i].name.rfind("layers.0.attention.", 0) == 0) attention += decoder.table()[i].shape.numel();
+    if (decoder.table()[i].name.rfind("layers.0.attention.", 0) == 0)
+      attention += decoder.table()[i].shape.numel();
   // megatron-moe: 1536 (h + 128 * 192 + 1) + 512 (h + 128 * 256 + 1) + h 64 + 128 * 128 h
-  EXPECT_EQ(attention, 1536 * (7168 + 128 * 192 + 1) + 512 * (7168 + 128 * 256 + 1) + 7168 * 64 + 128 * 128 * 7168);
+  EXPECT_EQ(attention,
+            1536 * (7168 + 128 * 192 + 1) + 512 * (7168 + 128 * 256 + 1) + 7168 * 64 + 128 * 128 * 7168);
   EXPECT_EQ(61 * 2 * m.cache_width(), 70272);  // bytes per token of the whole model in bf16
 }
 
@@ -138,8 +145,14 @@ TEST(ModelConfig, StagesGrowTheWindow) {
   r.stages = {StageConfig{}, StageConfig{}};
   r.stages[0].steps = 1770;
   r.stages[0].window_growth = 1728;
-  for (const auto& [step, window] : {std::pair<int64_t, int64_t>{0, 128}, {1, 128}, {131, 128}, {132, 256}, {300, 384},
-                                     {1062, 1152}, {1769, 1792}, {1770, 1792}})
+  for (const auto& [step, window] : {std::pair<int64_t, int64_t>{0, 128},
+                                     {1, 128},
+                                     {131, 128},
+                                     {132, 256},
+                                     {300, 384},
+                                     {1062, 1152},
+                                     {1769, 1792},
+                                     {1770, 1792}})
     EXPECT_EQ(r.window_at(0, step), window) << step;
   EXPECT_EQ(r.window_at(1, 5), 1792) << "as before";
   r.stages[0].window_growth = 0;
@@ -172,7 +185,8 @@ TEST(ModelConfig, OptionsOfTheRecordSayWhatTheyNeed) {
   });
   expect("must be different ones", [](ModelConfig& m) { m.value_embeddings = 4; });
   expect("even number of layers", [](ModelConfig& m) { m.layers = 5, m.unet_skips = true; });
-  expect("need residual = \"plain\"", [](ModelConfig& m) { m.residual = ResidualKind::scaled, m.input_mix = true; });
+  expect("need residual = \"plain\"",
+         [](ModelConfig& m) { m.residual = ResidualKind::scaled, m.input_mix = true; });
   expect("window = 100 must be a multiple", [](ModelConfig& m) { m.window = 100, m.window_block = 64; });
   expect("between 1 and 65536", [](ModelConfig& m) { m.head_multiple = 0; });
   expect("head_cap.cap: must be positive", [](ModelConfig& m) { m.head_cap = {HeadCapKind::tanh, 0, 0}; });
@@ -189,13 +203,16 @@ TEST(ModelConfig, CapsOfTheHead) {
 
 TEST(ModelConfig, PresetsHaveThePublishedCounts) {
   const std::pair<const char*, int64_t> published[] = {
-      {"gpt2", 124439808},         {"gpt2-medium", 354823168},    {"gpt2-large", 774030080},   {"gpt2-xl", 1557611200},
-      {"llama3-8b", 8030261248},   {"llama-3.2-1b", 1235814400},  {"smollm3-3b", 3075098624},  {"mixtral", 46702792704},
-      {"qwen3-0.6b", 596049920},   {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},    {"qwen3-8b", 8190735360},
-      {"qwen3-14b", 14768307200},  {"qwen3-32b", 32762123264},    {"qwen3-moe", 30532122624},  {"zaya1-base", 8840488784},
-      {"zaya1-8b", 8840488784},    {"deepseek-v3", 671026404352}, {"modded-nanogpt", 275598388},
+      {"gpt2", 124439808},           {"gpt2-medium", 354823168}, {"gpt2-large", 774030080},
+      {"gpt2-xl", 1557611200},       {"llama3-8b", 8030261248},  {"llama-3.2-1b", 1235814400},
+      {"smollm3-3b", 3075098624},    {"mixtral", 46702792704},   {"qwen3-0.6b", 596049920},
+      {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},   {"qwen3-8b", 8190735360},
+      {"qwen3-14b", 14768307200},    {"qwen3-32b", 32762123264}, {"qwen3-moe", 30532122624},
+      {"zaya1-base", 8840488784},    {"zaya1-8b", 8840488784},   {"deepseek-v3", 671026404352},
+      {"modded-nanogpt", 275598388},
   };
-  for (const auto& [name, total] : published) EXPECT_EQ(count_parameters(Decoder(model_preset(name))).total, total) << name;
+  for (const auto& [name, total] : published)
+    EXPECT_EQ(count_parameters(Decoder(model_preset(name))).total, total) << name;
 }
 
 TEST(ModelConfig, Zaya1HasItsPublishedParts) {

@@ -34,8 +34,10 @@ TEST(MoeConfig, ErrorsSayWhatToDo) {
   expect_message([](MoeConfig& m) { m.groups = 4, m.groups_kept = 5; }, "between 1 and groups = 4, found 5");
   expect_message([](MoeConfig& m) { m.groups = 4, m.groups_kept = 3, m.top_k = 4; },
                  "top_k = 4 must be a multiple of groups_kept = 3");
-  expect_message([](MoeConfig& m) { m.groups = 8, m.groups_kept = 2, m.top_k = 4; }, "hold 2, fewer than top_k = 4");
-  expect_message([](MoeConfig& m) { m.score = RouterScore::sigmoid, m.skip_class = true; }, "share of a softmax");
+  expect_message([](MoeConfig& m) { m.groups = 8, m.groups_kept = 2, m.top_k = 4; },
+                 "hold 2, fewer than top_k = 4");
+  expect_message([](MoeConfig& m) { m.score = RouterScore::sigmoid, m.skip_class = true; },
+                 "share of a softmax");
   expect_message([](MoeConfig& m) { m.scale = 0; }, "must be positive");
   expect_message([](MoeConfig& m) { m.latent = -4; }, "must not be negative");
 }
@@ -50,7 +52,8 @@ TEST(MoeConfig, SelectionsThatSeeTheBatchSayWhatTheyExclude) {
     };
   };
   EXPECT_NO_THROW(Decoder(small(sinkhorn([](MoeConfig&) {}))));
-  expect_message(sinkhorn([](MoeConfig& m) { m.aux_coefficient = 1e-2; }), "sinkhorn balances the load itself; use 0");
+  expect_message(sinkhorn([](MoeConfig& m) { m.aux_coefficient = 1e-2; }),
+                 "sinkhorn balances the load itself; use 0");
   expect_message(sinkhorn([](MoeConfig& m) { m.balance = BalanceRule::sign; }), "use none");
   expect_message(sinkhorn([](MoeConfig& m) { m.normalize = true; }), "takes the weights as they are");
   expect_message(sinkhorn([](MoeConfig& m) { m.top_k = 1; }), "weights are sigmoid for top_k = 1");
@@ -64,7 +67,8 @@ TEST(MoeConfig, SelectionsThatSeeTheBatchSayWhatTheyExclude) {
   EXPECT_NO_THROW(Decoder(small(choice([](MoeConfig&) {}))));
   expect_message(choice([](MoeConfig& m) { m.capacity_factor = 0; }), "is what an expert takes");
   expect_message(choice([](MoeConfig& m) { m.groups = 2; }), "chooses among all experts");
-  expect_message(choice([](MoeConfig& m) { m.score = RouterScore::softmax_last; }), "use softmax_first or sigmoid");
+  expect_message(choice([](MoeConfig& m) { m.score = RouterScore::softmax_last; }),
+                 "use softmax_first or sigmoid");
 }
 
 TEST(MoeConfig, PresetsHaveThePublishedCounts) {
@@ -76,7 +80,7 @@ TEST(MoeConfig, PresetsHaveThePublishedCounts) {
 
 // Spec megatron-moe LT-2: 3 E f l + 2 D l parameters.
 TEST(MoeConfig, LatentExpertsAreCountedAsTheyAre) {
-  const ModelConfig plain = small(), latent = small([](MoeConfig& m) { m.latent = 64; });
+  const ModelConfig plain = small(), latent = small([](MoeConfig&m) { m.latent = 64; });
   const int64_t per_layer = 3 * 8 * 352 * 64 + 2 * 256 * 64 - 3 * 8 * 352 * 256;
   EXPECT_EQ(count_parameters(Decoder(latent)).total - count_parameters(Decoder(plain)).total, 6 * per_layer);
 }

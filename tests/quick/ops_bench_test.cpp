@@ -48,7 +48,8 @@ TEST(OpsBench, LightIsTheLongerOfFlopsAndBytes) {
 }
 
 test::ProcessResult bench(std::vector<std::string> arguments) {
-  std::vector<std::string> command{INGOT_BINARY, "bench", "ops", "zaya-tiny", "--batch=2", "--length=16", "--vocab=64", "--trials=1", "--seconds=1e-6"};
+  std::vector<std::string> command{INGOT_BINARY,  "bench",      "ops",        "zaya-tiny",     "--batch=2",
+                                   "--length=16", "--vocab=64", "--trials=1", "--seconds=1e-6"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return test::run_process(command);
 }
@@ -57,7 +58,8 @@ TEST(BenchOps, PrintsSharesAndWritesJson) {
   const test::TempDir folder;
   const auto r = bench({"--bf16", "--reference", "--op=linear,add_norm", "--json", folder / "ops.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
-  for (const char* text : {"of light", "weight gradient", "x reference", "all of these", "not in this step:", "bf16"})
+  for (const char* text :
+       {"of light", "weight gradient", "x reference", "all of these", "not in this step:", "bf16"})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(test::read_text(folder / "ops.json"));
   EXPECT_EQ(all["format"], 1);

@@ -45,7 +45,8 @@ struct Trained {
                                        {"b", {20011}, 1, {}, b.data(), grad_b.data()}});
   }
   void step(int64_t t) {
-    const Floats ga = normals(a.size(), 100 + static_cast<uint64_t>(t)), gb = normals(b.size(), 200 + static_cast<uint64_t>(t));
+    const Floats ga = normals(a.size(), 100 + static_cast<uint64_t>(t)),
+                 gb = normals(b.size(), 200 + static_cast<uint64_t>(t));
     std::copy(ga.begin(), ga.end(), grad_a.begin());
     std::copy(gb.begin(), gb.end(), grad_b.begin());
     optimizer->step({.lr = 1e-2});
@@ -103,7 +104,8 @@ TEST(Moments, Bf16StoresTheRoundedFp32Result) {
       int64_t wrong = 0;
       for (int64_t i = 0; i < stored.numel(); ++i) {
         const float x = exact.as<float>()[i];
-        const uint32_t half_word = random.bits(static_cast<uint64_t>(i / 2)) >> (i % 2 == 0 ? 0 : 16) & 0xFFFFu;
+        const uint32_t half_word =
+            random.bits(static_cast<uint64_t>(i / 2)) >> (i % 2 == 0 ? 0 : 16) & 0xFFFFu;
         const auto cut = static_cast<uint16_t>((std::bit_cast<uint32_t>(x) + half_word) >> 16);
         const uint16_t expected = storage == MomentStorage::bf16 ? to_bf16(x).bits : cut;
         wrong += stored.as<bf16>()[i].bits != expected;
@@ -232,7 +234,8 @@ TEST(UpdateRule, StateMayHaveItsOwnShape) {
     if (kind == OptimizerKind::muon) return std::make_unique<FactoredRule>();
     return make_rule(kind, c);
   };
-  Optimizer optimizer({}, {{"w", {3, 4}, 1, {}, w.data(), g.data()}, {"b", {3}, 1, {}, b.data(), g.data()}}, make);
+  Optimizer optimizer({}, {{"w", {3, 4}, 1, {}, w.data(), g.data()}, {"b", {3}, 1, {}, b.data(), g.data()}},
+                      make);
   optimizer.step({.lr = 0.5});
   EXPECT_EQ(w, Floats(12, 0.5f));
   std::map<std::string, Tensor> state;
@@ -266,8 +269,10 @@ TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
       std::vector<ParamView> params = optimizer_views(model.weights(), gradients);
       const Random random(4, RandomPurpose::test);
       for (const ParamView& p : params)  // large logits, other in each head
-        if (p.name.find("qkv") != std::string::npos || p.name.find("_up.weight") != std::string::npos || p.name.find("temperature") != std::string::npos)
-          for (int64_t i = 0; i < p.numel(); ++i) p.master[i] += static_cast<float>(0.3 * random.normal(static_cast<uint64_t>(i)));
+        if (p.name.find("qkv") != std::string::npos || p.name.find("_up.weight") != std::string::npos ||
+            p.name.find("temperature") != std::string::npos)
+          for (int64_t i = 0; i < p.numel(); ++i)
+            p.master[i] += static_cast<float>(0.3 * random.normal(static_cast<uint64_t>(i)));
       model.weights().refresh_compute();
       const std::vector<QkClipLayer> layers = qk_clip_layers(config, params);
       const data::Batch batch = test::packed_batch(2, 16, {16, 16}, 9);
@@ -275,7 +280,8 @@ TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
       const auto before = runner.run(batch, {.micro_batch = 1}).attention_logits;
       ASSERT_EQ(before.size(), static_cast<size_t>(config.layers));
       const std::vector<double>& first = before.at(0);  // its input does not depend on other layers
-      const double threshold = 0.5 * (*std::max_element(first.begin(), first.end()) + *std::min_element(first.begin(), first.end()));
+      const double threshold = 0.5 * (*std::max_element(first.begin(), first.end()) +
+                                      *std::min_element(first.begin(), first.end()));
       ASSERT_GT(threshold, 0);
       EXPECT_GT(qk_clip({threshold, 0.5}, layers[0], first), 0);
       const std::vector<double> after = runner.run(batch, {.micro_batch = 1}).attention_logits.at(0);
@@ -288,7 +294,8 @@ TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
       }
       for (int i = 0; i < model.weights().size(); ++i)
         for (int64_t j = 0; model.weights().has_copy(i) && j < model.weights().master(i).numel(); ++j)
-          ASSERT_EQ(model.weights().compute(i).as<ingot::bf16>()[j].bits, to_bf16(model.weights().master(i).as<float>()[j]).bits);
+          ASSERT_EQ(model.weights().compute(i).as<ingot::bf16>()[j].bits,
+                    to_bf16(model.weights().master(i).as<float>()[j]).bits);
     }
   }
 }

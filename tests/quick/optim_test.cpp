@@ -120,7 +120,8 @@ TEST(AdamW, RefusesBadSettings) {
 }
 
 TEST(NewtonSchulz, FollowsTheReference) {
-  for (const auto& [r, c] : {std::pair{1, 1}, {1, 9}, {9, 1}, {17, 33}, {33, 17}, {40, 40}, {40, 44}, {40, 45}, {130, 40}}) {
+  for (const auto& [r, c] :
+       {std::pair{1, 1}, {1, 9}, {9, 1}, {17, 33}, {33, 17}, {40, 40}, {40, 44}, {40, 45}, {130, 40}}) {
     for (const NewtonSchulzConfig& config : {NewtonSchulzConfig{}, polar_express()}) {
       Floats g = normals(static_cast<size_t>(r * c), 5);
       const reference::Values expected = reference::newton_schulz(widened(g), r, c, config);
@@ -219,7 +220,8 @@ TEST(NewtonSchulz, ZeroAndEmpty) {
   newton_schulz(nullptr, 0, 3, {}, scratch);
   newton_schulz(nullptr, 3, 0, {}, scratch);
   EXPECT_DOUBLE_EQ(newton_schulz_flops(8, 8, 5), 5 * (512.0 + 512 + 1024));
-  EXPECT_DOUBLE_EQ(newton_schulz_flops(4, 10, 5), 2 * (160.0 + 320) + (5 + 3 + 3 + 3) * 64);  // squares, two for A, Q
+  EXPECT_DOUBLE_EQ(newton_schulz_flops(4, 10, 5),
+                   2 * (160.0 + 320) + (5 + 3 + 3 + 3) * 64);  // squares, two for A, Q
   EXPECT_DOUBLE_EQ(newton_schulz_flops(10, 4, 5, false), 5 * (320.0 + 128 + 320));
 }
 

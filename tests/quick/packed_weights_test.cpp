@@ -17,7 +17,8 @@ namespace ingot::packed_weights_test {
 std::vector<float> normal(int64_t count, uint64_t seed) {
   const Random random(seed, RandomPurpose::test);
   std::vector<float> x;
-  for (int64_t i = 0; i < count; ++i) x.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(i))));
+  for (int64_t i = 0; i < count; ++i)
+    x.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(i))));
   return x;
 }
 
@@ -45,7 +46,8 @@ class PackedProducts : public ::testing::TestWithParam<Isa> {
  private:
   Isa before_;
 };
-INSTANTIATE_TEST_SUITE_P(Isas, PackedProducts, ::testing::ValuesIn(kEveryIsa), [](const auto& i) { return isa_name(i.param); });
+INSTANTIATE_TEST_SUITE_P(Isas, PackedProducts, ::testing::ValuesIn(kEveryIsa),
+                         [](const auto& i) { return isa_name(i.param); });
 
 TEST_P(PackedProducts, Bf16ValuesStoredAsF32HaveTheBitsOfBf16) {
   for (const int64_t n : {1, 49, 301})
@@ -59,11 +61,12 @@ TEST_P(PackedProducts, Bf16ValuesStoredAsF32HaveTheBitsOfBf16) {
       g.c = plain.data(), g.ldc = n;
       gemm(g);
       for (const bool rounds : {false, true}) {  // while it packs
-        const PackedWeights packed(rounds ? static_cast<const void*>(w.data()) : w_h.data(), rounds ? DType::f32_as_bf16 : DType::bf16,
-                                   DType::f32, true, k, n, k);
+        const PackedWeights packed(rounds ? static_cast<const void*>(w.data()) : w_h.data(),
+                                   rounds ? DType::f32_as_bf16 : DType::bf16, DType::f32, true, k, n, k);
         g.packed = &packed;
         for (const int64_t rows : {7, 1}) {
-          for (int64_t row = 0; row < 7; row += rows) g.m = rows, g.a = x.data() + row * k, g.c = few.data() + row * n, gemm(g);
+          for (int64_t row = 0; row < 7; row += rows)
+            g.m = rows, g.a = x.data() + row * k, g.c = few.data() + row * n, gemm(g);
           EXPECT_TRUE(same(plain, few)) << n << " x " << k << (rounds ? " rounded" : "") << " by " << rows;
           std::fill(few.begin(), few.end(), 0.0f);
         }
@@ -80,8 +83,8 @@ TEST_P(PackedProducts, FewRowsHaveTheBitsOfMany) {
       for (const DType stored : {DType::f32, DType::bf16, DType::u8})
         for (const DType a : {DType::f32, DType::bf16}) {
           const bool pairs = stored == DType::bf16;
-          const PackedWeights packed(pairs ? static_cast<const void*>(w_h.data()) : w.data(), pairs ? DType::bf16 : DType::f32, stored,
-                                     true, k, n, k);
+          const PackedWeights packed(pairs ? static_cast<const void*>(w_h.data()) : w.data(),
+                                     pairs ? DType::bf16 : DType::f32, stored, true, k, n, k);
           const auto product = [&](int64_t first, int64_t rows, float* c) {
             GemmArgs g;
             g.m = rows, g.n = n, g.k = g.lda = k;
@@ -106,8 +109,8 @@ TEST_P(PackedProducts, Int8IsTheMatrixOfItsRoundedNumbers) {
     constexpr int64_t kColumns = 53;
     std::vector<float> w = normal(kColumns * k, 4);
     const std::vector<float> x = normal(7 * k, 5);
-    for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(3 * k + i)] = 0;                       // a column of zeros
-    for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(4 * k + i)] *= 0x1p-120f;              // as good as zeros
+    for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(3 * k + i)] = 0;           // a column of zeros
+    for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(4 * k + i)] *= 0x1p-120f;  // as good as zeros
     for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(5 * k + i)] *= 0x1p100f;
     const PackedWeights packed(w.data(), DType::f32, DType::u8, true, k, kColumns, k);
     std::vector<float> rounded(w.size());
@@ -116,11 +119,15 @@ TEST_P(PackedProducts, Int8IsTheMatrixOfItsRoundedNumbers) {
       for (int64_t k0 = 0; k0 < k; k0 += kInt8Block) {
         float most = 0;
         const int64_t end = std::min(k, k0 + kInt8Block);
-        for (int64_t i = n * k + k0; i < n * k + end; ++i) most = std::max(most, std::fabs(w[static_cast<size_t>(i)]));
+        for (int64_t i = n * k + k0; i < n * k + end; ++i)
+          most = std::max(most, std::fabs(w[static_cast<size_t>(i)]));
         for (int64_t i = n * k + k0; i < n * k + end; ++i) {
           const auto at = static_cast<size_t>(i);
-          if (n == 4) EXPECT_EQ(rounded[at], 0);
-          else EXPECT_LE(std::fabs(rounded[at] - w[at]), most / 127 * 0.5001f) << "column " << n << ", k " << i - n * k;
+          if (n == 4)
+            EXPECT_EQ(rounded[at], 0);
+          else
+            EXPECT_LE(std::fabs(rounded[at] - w[at]), most / 127 * 0.5001f)
+                << "column " << n << ", k " << i - n * k;
         }
       }
     std::vector<float> y(static_cast<size_t>(7 * kColumns)), expected(y.size());
@@ -143,14 +150,17 @@ TEST_P(PackedProducts, ExpertsOfFewRowsHaveTheBitsOfMany) {
   const std::vector<bf16> w_h = narrow(w), x_h = narrow(x);
   for (const DType stored : {DType::f32, DType::bf16, DType::u8}) {
     const bool pairs = stored == DType::bf16;
-    const PackedWeights packed(pairs ? static_cast<const void*>(w_h.data()) : w.data(), pairs ? DType::bf16 : DType::f32, stored, true,
-                               kK, kN, kK, kExperts, kN * kK);
-    for (const std::vector<int64_t>& offsets :
-         {std::vector<int64_t>{0, 0, 1, 5, 5, 8}, {0, 4, 8, 12, 16, 16}, {0, 0, 0, 0, 0, 1}, {2, 2, 3, 4, 5, 9}}) {
+    const PackedWeights packed(pairs ? static_cast<const void*>(w_h.data()) : w.data(),
+                               pairs ? DType::bf16 : DType::f32, stored, true, kK, kN, kK, kExperts, kN * kK);
+    for (const std::vector<int64_t>& offsets : {std::vector<int64_t>{0, 0, 1, 5, 5, 8},
+                                                {0, 4, 8, 12, 16, 16},
+                                                {0, 0, 0, 0, 0, 1},
+                                                {2, 2, 3, 4, 5, 9}}) {
       std::vector<float> few(static_cast<size_t>(kRows * kN), -1.0f), one(few);
       GroupedGemmArgs g;
       g.experts = kExperts, g.offsets = offsets.data(), g.n = kN, g.k = g.lda = kK;
-      g.a = pairs ? static_cast<const void*>(x_h.data()) : x.data(), g.a_type = pairs ? DType::bf16 : DType::f32;
+      g.a = pairs ? static_cast<const void*>(x_h.data()) : x.data(),
+      g.a_type = pairs ? DType::bf16 : DType::f32;
       g.packed = &packed;
       g.c = few.data(), g.ldc = kN;
       gemm_grouped(g);

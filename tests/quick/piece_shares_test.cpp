@@ -13,7 +13,8 @@ TEST(PieceShares, AThreadTakesItsOwnInOrderThenTheLastOfAnothers) {
   PieceShares shares;
   shares.deal(10, 17, 2);  // 10 to 12 and 13 to 16
   std::vector<int64_t> pieces, next;
-  for (PieceShares::Taken t = shares.take(1); t.piece != PieceShares::kNone; t = shares.take(1)) pieces.push_back(t.piece), next.push_back(t.next);
+  for (PieceShares::Taken t = shares.take(1); t.piece != PieceShares::kNone; t = shares.take(1))
+    pieces.push_back(t.piece), next.push_back(t.next);
   EXPECT_EQ(pieces, (std::vector<int64_t>{13, 14, 15, 16, 12, 11, 10}));
   const int64_t none = PieceShares::kNone;
   EXPECT_EQ(next, (std::vector<int64_t>{14, 15, 16, none, none, none, none}));
@@ -47,7 +48,8 @@ TEST(PieceShares, ThreadsTakeEveryPieceOnce) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < kThreads; ++t)
       threads.emplace_back([&, t] {
-        for (PieceShares::Taken p = shares.take(t); p.piece != PieceShares::kNone; p = shares.take(t)) ++taken[static_cast<size_t>(p.piece)];
+        for (PieceShares::Taken p = shares.take(t); p.piece != PieceShares::kNone; p = shares.take(t))
+          ++taken[static_cast<size_t>(p.piece)];
       });
     threads.clear();
     for (const std::atomic<int>& times : taken) ASSERT_EQ(times, 1);

@@ -1,6 +1,4 @@
 // `ingot profile`: what it prints follows from recorded steps, recordings cover the steps, and nothing is written into the run.
-#include "measure/profile_run.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +6,7 @@
 
 #include "base/log.h"
 #include "comm/threads.h"
+#include "measure/profile_run.h"
 #include "ops/embedding/embedding.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
@@ -16,7 +15,8 @@ namespace ingot::test::profile_test {
 
 using nlohmann::json;
 
-OpSpan span(const char* op, const char* segment, int layer, OpPass pass, TimeOf what, double begin, double end) {
+OpSpan span(const char* op, const char* segment, int layer, OpPass pass, TimeOf what, double begin,
+            double end) {
   OpSpan s;
   s.op = op, s.segment = segment, s.layer = layer, s.pass = pass, s.what = what, s.begin = begin, s.end = end;
   return s;
@@ -29,7 +29,10 @@ ProfileReport example() {
   rank.peak_gflops = {90, 110, 100}, rank.read_gbs = {10, 10};
   StepSpan step;
   step.begin = 100, step.end = 110;
-  step.phases = {{RunPhase::data, 100, 101}, {RunPhase::passes, 101, 107}, {RunPhase::optimizer, 107, 108}, {RunPhase::update, 108, 109},
+  step.phases = {{RunPhase::data, 100, 101},
+                 {RunPhase::passes, 101, 107},
+                 {RunPhase::optimizer, 107, 108},
+                 {RunPhase::update, 108, 109},
                  {RunPhase::records, 109, 110}};
   step.ops = {span("linear", "mlp", 0, OpPass::forward, TimeOf::products, 101, 102),
               span("wait", "dispatch", 0, OpPass::forward, TimeOf::exchanges, 103, 103.5),
@@ -51,7 +54,8 @@ TEST(Profile, TimesAddUpToTheStep) {
   const auto t = r.times(r.ranks[0]);
   const auto at = [&](TimeOf what) { return t[static_cast<size_t>(what)]; };
   EXPECT_DOUBLE_EQ(at(TimeOf::products), 3);
-  EXPECT_DOUBLE_EQ(at(TimeOf::exchanges), 2.25) << "a wait inside of an op counts once; waits of the optimizer too";
+  EXPECT_DOUBLE_EQ(at(TimeOf::exchanges), 2.25)
+      << "a wait inside of an op counts once; waits of the optimizer too";
   EXPECT_DOUBLE_EQ(at(TimeOf::optimizer), 1.75);
   EXPECT_DOUBLE_EQ(at(TimeOf::data), 1);
   EXPECT_DOUBLE_EQ(at(TimeOf::rest), 2) << "1 of the passes, 1 of the records";
@@ -128,14 +132,16 @@ TEST(Profile, EveryOpHasAPurpose) {
 
 /// Of a table that another reader of it has written to: the rows of the tokens only.
 TEST(Profile, EmbeddingGradientsTouchRows) {
-  const Tensor ids(nullptr, {3}, DType::i32, DeviceKind::null), table(nullptr, {1000, 8}, DType::f32, DeviceKind::null);
+  const Tensor ids(nullptr, {3}, DType::i32, DeviceKind::null),
+      table(nullptr, {1000, 8}, DType::f32, DeviceKind::null);
   const std::vector<Tensor> in{ids, table};
   const AttrBox attr{EmbeddingAttr{}};
   std::vector<GradSlot> d_in{{}, {table, true}};
   EXPECT_EQ(embedding_op().cost({attr.data(), in, {}, {}, d_in}).weight_bytes, 3 * 8 * 12);
   EXPECT_EQ(touched_bytes({attr.data(), in, {}, {}, d_in}), 12 + 3 * 32000);
   d_in[1].accumulate = false;
-  EXPECT_EQ(embedding_op().cost({attr.data(), in, {}, {}, d_in}).weight_bytes, 0) << "the whole table is written";
+  EXPECT_EQ(embedding_op().cost({attr.data(), in, {}, {}, d_in}).weight_bytes, 0)
+      << "the whole table is written";
 }
 
 class ProfileRun : public ::testing::Test {
@@ -161,7 +167,8 @@ class ProfileRun : public ::testing::Test {
 
 TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
   const ProfileOptions o{.steps = 3, .warm_up = 1};
-  const Recipe recipe = profile_recipe(real_file_system(), folder_ / "recipe.toml", {"--memory.recompute=[\"activation\"]"}, o);
+  const Recipe recipe =
+      profile_recipe(real_file_system(), folder_ / "recipe.toml", {"--memory.recompute=[\"activation\"]"}, o);
   const auto world = self_world();
   const ProfileReport r = profile_run(real_file_system(), recipe, o, *world);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
@@ -176,7 +183,8 @@ TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
       EXPECT_GE(op.begin, last);
       EXPECT_GE(op.end, op.begin);
       EXPECT_FALSE(op.segment.empty());
-      const bool had_been = op.op == "head" && op.pass == OpPass::input_gradient;  // its products ran in forward
+      const bool had_been =
+          op.op == "head" && op.pass == OpPass::input_gradient;  // its products ran in forward
       EXPECT_TRUE(op.what != TimeOf::products || had_been || (op.flops > 0 && op.bytes > 0)) << op.op;
       last = op.end;
       passes.insert(op.pass);
@@ -190,8 +198,9 @@ TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
 TEST_F(ProfileRun, SeesRanksExchange) {
   set_kernel_policy(KernelPolicy::any);
   const ProfileOptions o{.steps = 2, .warm_up = 1};
-  const Recipe recipe = profile_recipe(real_file_system(), folder_ / "recipe.toml",
-                                       {"--parallel.expert=2", "--stages.0.batch=8", "--stages.0.micro_batch=2"}, o);
+  const Recipe recipe =
+      profile_recipe(real_file_system(), folder_ / "recipe.toml",
+                     {"--parallel.expert=2", "--stages.0.batch=8", "--stages.0.micro_batch=2"}, o);
   ProfileReport r;
   run_ranks(2, [&](ThreadRank& self) {
     ProfileReport mine = profile_run(real_file_system(), recipe, o, self);
@@ -245,13 +254,15 @@ TEST_F(ProfileRun, TakesARunWhereItStandsAndLeavesItAlone) {
   EXPECT_EQ(recipe.stages[0].name, whole.stages.back().name);
   EXPECT_EQ(recipe.stages[0].sequence, whole.stages.back().sequence);
   EXPECT_EQ(recipe.run.start_from, folder_ / "run");
-  const auto r = ingot({"profile", folder_ / "run", "--steps=2", "--warm-up=0", "--layers", "--trace", folder_ / "trace.json", "--json",
-                        folder_ / "profile.json", "--scratch", folder_.path(), "--stage", whole.stages[0].name, "--kernels=strict"});
+  const auto r = ingot({"profile", folder_ / "run", "--steps=2", "--warm-up=0", "--layers", "--trace",
+                        folder_ / "trace.json", "--json", folder_ / "profile.json", "--scratch",
+                        folder_.path(), "--stage", whole.stages[0].name, "--kernels=strict"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(listing(folder_ / "run"), before);
   for (const auto& e : std::filesystem::directory_iterator(folder_.path()))
     EXPECT_EQ(e.path().filename().string().find("ingot-profile"), std::string::npos) << "left behind";
-  for (const char* text : {"time of a step", "data wait", "weight gradient", "grouped_linear", "segment", "layer   1", "ui.perfetto.dev"})
+  for (const char* text : {"time of a step", "data wait", "weight gradient", "grouped_linear", "segment",
+                           "layer   1", "ui.perfetto.dev"})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(read_text(folder_ / "profile.json"));
   EXPECT_EQ(all["format"], 1);

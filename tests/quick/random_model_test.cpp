@@ -1,9 +1,10 @@
 // Random weights in a model's shape: values by (seed, name, element), the same in memory and on disk, and `ingot model --random`.
+#include "exchange/random_model.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "exchange/random_model.h"
 #include "exchange/stored_model.h"
 #include "infer/generator.h"
 #include "infer/packed_model.h"
@@ -36,7 +37,7 @@ TEST(RandomValues, FollowFromSeedNameAndElement) {
   double sum = 0, squares = 0;
   for (const float x : all) sum += x, squares += static_cast<double>(x) * x;
   const double n = static_cast<double>(count);
-  EXPECT_NEAR(sum / n, 0, 5 * 0.02 / std::sqrt(n));             // five standard errors
+  EXPECT_NEAR(sum / n, 0, 5 * 0.02 / std::sqrt(n));  // five standard errors
   EXPECT_NEAR(std::sqrt(squares / n), 0.02, 0.02 * 5 / std::sqrt(n));
   EXPECT_NE(values(spec, 8, 0, 8), values(spec, 7, 0, 8));
   spec.name = "layers.1.mlp.up.weight";
@@ -76,7 +77,8 @@ TEST(RandomModel, InBf16EveryTensorIsTheRoundedOne) {
     std::vector<float> found(exact.size());
     ASSERT_EQ(stored.reader.tensors().at(spec.name).meta.dtype, DType::bf16) << spec.name;
     stored.reader.read(spec.name, Region::whole(spec.shape), DType::f32, found.data());
-    for (size_t k = 0; k < exact.size(); ++k) ASSERT_EQ(found[k], to_float(to_bf16(exact[k]))) << spec.name << " " << k;
+    for (size_t k = 0; k < exact.size(); ++k)
+      ASSERT_EQ(found[k], to_float(to_bf16(exact[k]))) << spec.name << " " << k;
   }
 }
 
@@ -89,13 +91,15 @@ TEST(RandomModel, LeavesWhatIsThere) {
 
 TEST(RandomModel, TheProgramWritesOneThatOpens) {
   const TempDir folder;
-  const ProcessResult r = run_process({INGOT_BINARY, "model", "zaya-tiny", "--random=" + folder / "model", "--dtype=f32", "--seed=5"});
+  const ProcessResult r = run_process(
+      {INGOT_BINARY, "model", "zaya-tiny", "--random=" + folder / "model", "--dtype=f32", "--seed=5"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find(folder / "model/checkpoints/step-00000000"), std::string::npos) << r.output;
   const StoredModel stored = open_stored_model(real_file_system(), folder / "model");
   EXPECT_EQ(stored.config.vocab, 8192);
   EXPECT_EQ(scores(PackedModel(stored)), scores(PackedModel(stored.config, WeightForm::f32, 5)));
-  const ProcessResult wrong = run_process({INGOT_BINARY, "model", "zaya-tiny", "--random=" + folder / "next", "--dtype=int4"});
+  const ProcessResult wrong =
+      run_process({INGOT_BINARY, "model", "zaya-tiny", "--random=" + folder / "next", "--dtype=int4"});
   EXPECT_NE(wrong.exit_code, 0);
   EXPECT_NE(wrong.output.find("bf16 or f32"), std::string::npos) << wrong.output;
 }

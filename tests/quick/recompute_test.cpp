@@ -32,7 +32,8 @@ TEST_F(RecomputeTest, RecomputationHasTheSameBitsAndALowerPeak) {
   }
 }
 
-const std::vector<std::string> kModules = {"attention/", "mlp/", "route/", "shared/", "dispatch/", "experts/", "combine/"};
+const std::vector<std::string> kModules = {"attention/", "mlp/",     "route/",  "shared/",
+                                           "dispatch/",  "experts/", "combine/"};
 
 TEST_F(RecomputeTest, WholeModulesComputedAgainHaveTheSameBits) {
   for (const std::string& name : small_model_names()) {
@@ -60,11 +61,13 @@ TEST_F(RecomputeTest, RecomputationEndsAtTheStream) {
     void tensor(const std::string&, const Tensor&) override {}
     bool wants_tensors() const override { return false; }
     void ran(const OpRun& r) override {
-      if (r.direction != Direction::forward && r.segment.layer >= 0) reached = std::min(reached, r.segment.layer);
+      if (r.direction != Direction::forward && r.segment.layer >= 0)
+        reached = std::min(reached, r.segment.layer);
       if (!r.again) return;
       ++repeated[r.op.name];
       if (r.segment.layer >= 0) {
-        EXPECT_GE(r.segment.layer, reached - 1) << r.op.name << " runs again layers before backward gets there";
+        EXPECT_GE(r.segment.layer, reached - 1)
+            << r.op.name << " runs again layers before backward gets there";
       }
     }
     int reached = 0;  ///< lowest layer
@@ -119,10 +122,12 @@ TEST_F(RecomputeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
   for (const std::string& name : small_model_names()) {
     const auto model = small_model(name, Precision::f32());
     const Pass keep = pass(*model, {});
-    const NamedPolicy all({}, ops), mixed({"activation", "experts/"}, {"add_norm", "attention/", "dispatch/"});
+    const NamedPolicy all({}, ops),
+        mixed({"activation", "experts/"}, {"add_norm", "attention/", "dispatch/"});
     for (const NamedPolicy* policy : {&all, &mixed})
       for (const bool defer : {false, true}) {
-        const Pass away = pass(*model, {.defer_weight_gradients = defer, .policy = policy, .tier = tier.get()});
+        const Pass away =
+            pass(*model, {.defer_weight_gradients = defer, .policy = policy, .tier = tier.get()});
         EXPECT_EQ(differing(keep, away, name), "") << name;
         EXPECT_EQ(away.live_after, 0) << name;
         if (!defer) {

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <limits>
 
-#include "base/progress.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/philox.h"
+#include "base/progress.h"
 #include "record/svg_plot.h"
 #include "support/support.h"
 
@@ -144,14 +144,17 @@ TEST(Report, ShowsAProfileThatTheRunFolderHolds) {
   MetricsWriter(fs, folder / run_files::kMetrics, 0).write(synthetic_row(1, 20));
   write_report(fs, folder.path());
   EXPECT_EQ(fs.read(folder / run_files::kReport).find("A step by"), std::string::npos);
-  write_file_atomically(fs, folder / run_files::kProfile, R"({"batch": 8, "length": 32, "precision": "bf16", "steps": 2,
+  write_file_atomically(fs, folder / run_files::kProfile,
+                        R"({"batch": 8, "length": 32, "precision": "bf16", "steps": 2,
     "ranks": [{"times": {"products": 3, "rest": 1}}, {"times": {"products": 5, "rest": 1}}],
     "cells": [{"op": "linear", "segment": "mlp", "seconds": 8}, {"op": "linear", "segment": "attention", "seconds": 4},
               {"op": "adamw<", "segment": "", "seconds": 2}]})");
   write_report(fs, folder.path());
   const std::string html = fs.read(folder / run_files::kReport);
-  for (const char* part : {"A step by purpose", "8 x 32 tokens, bf16, mean of 2 steps and 2 ranks", "products", "80.0 % · 4.0 s", "20.0 % · 1.0 s",
-                           "A step by op", "60.0 % · 3.0 s", "adamw&lt;", "10.0 % · ", "A step by segment", "40.0 % · 2.0 s", "outside of them"})
+  for (const char* part :
+       {"A step by purpose", "8 x 32 tokens, bf16, mean of 2 steps and 2 ranks", "products", "80.0 % · 4.0 s",
+        "20.0 % · 1.0 s", "A step by op", "60.0 % · 3.0 s", "adamw&lt;", "10.0 % · ", "A step by segment",
+        "40.0 % · 2.0 s", "outside of them"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   write_file_atomically(fs, folder / run_files::kProfile, R"({"steps": 2})");
   EXPECT_THROW(write_report(fs, folder.path()), Error) << "damaged";

@@ -1,4 +1,6 @@
 // From logits to a token: filters against sorting everything, frequencies against probabilities, bad options.
+#include "infer/sampling.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "infer/sampling.h"
 
 namespace ingot::test::sampling_test {
 
@@ -16,7 +17,8 @@ std::vector<float> logits_of(int64_t count, uint64_t seed, double scale) {
   const Random random(seed, RandomPurpose::sampling, 7);
   std::vector<float> logits;
   for (int64_t i = 0; i < count; ++i)
-    logits.push_back(static_cast<float>(scale * static_cast<double>(random.bits64(static_cast<uint64_t>(i)) % 1000) / 1000));
+    logits.push_back(static_cast<float>(
+        scale * static_cast<double>(random.bits64(static_cast<uint64_t>(i)) % 1000) / 1000));
   return logits;
 }
 
@@ -43,8 +45,10 @@ std::vector<double> filtered(const std::vector<float>& logits, const SamplingOpt
 TEST(Sampling, DrawsWhatTheFiltersLeave) {
   for (const int64_t count : {1, 5, 300, 5000}) {
     const std::vector<float> logits = logits_of(count, 3, 6);
-    for (const SamplingOptions& o : {SamplingOptions{.temperature = 0.8}, SamplingOptions{.top_k = 3}, SamplingOptions{.top_k = 7, .top_p = 0.5},
-                                     SamplingOptions{.temperature = 2, .top_p = 0.7}, SamplingOptions{.top_p = 0.99, .min_p = 0.3}}) {
+    for (const SamplingOptions& o :
+         {SamplingOptions{.temperature = 0.8}, SamplingOptions{.top_k = 3},
+          SamplingOptions{.top_k = 7, .top_p = 0.5}, SamplingOptions{.temperature = 2, .top_p = 0.7},
+          SamplingOptions{.top_p = 0.99, .min_p = 0.3}}) {
       const std::vector<double> p = filtered(logits, o);
       constexpr int kDraws = 2000;
       std::vector<int> drawn(p.size());
@@ -53,7 +57,8 @@ TEST(Sampling, DrawsWhatTheFiltersLeave) {
         if (p[i] == 0) {
           ASSERT_EQ(drawn[i], 0) << "token " << i << " of " << count;
         }
-        ASSERT_NEAR(drawn[i], kDraws * p[i], 5 * std::sqrt(kDraws * p[i]) + 5) << "token " << i << " of " << count;
+        ASSERT_NEAR(drawn[i], kDraws * p[i], 5 * std::sqrt(kDraws * p[i]) + 5)
+            << "token " << i << " of " << count;
       }
     }
   }
@@ -70,7 +75,9 @@ TEST(Sampling, TheSameSeedAndPlaceDrawTheSame) {
   EXPECT_NE(std::count(first.begin(), first.end(), first[0]), 20);
 }
 
-TEST(Sampling, NoTemperatureTakesTheFirstOfTheLikeliest) { EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0, 0), 1); }
+TEST(Sampling, NoTemperatureTakesTheFirstOfTheLikeliest) {
+  EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3, 2}, {.temperature = 0}, 0, 0), 1);
+}
 
 TEST(Sampling, TheLikeliestIsFoundAnywhere) {
   for (const size_t count : {1, 15, 16, 17, 50})
@@ -83,8 +90,9 @@ TEST(Sampling, TheLikeliestIsFoundAnywhere) {
 }
 
 TEST(Sampling, OptionsOutsideTheirRangesAreNamed) {
-  for (const SamplingOptions& o : {SamplingOptions{.temperature = -1}, SamplingOptions{.top_k = -1}, SamplingOptions{.top_p = 0},
-                                   SamplingOptions{.top_p = 1.5}, SamplingOptions{.min_p = -0.1}})
+  for (const SamplingOptions& o :
+       {SamplingOptions{.temperature = -1}, SamplingOptions{.top_k = -1}, SamplingOptions{.top_p = 0},
+        SamplingOptions{.top_p = 1.5}, SamplingOptions{.min_p = -0.1}})
     EXPECT_THROW(validate(o), Error);
 }
 

@@ -28,7 +28,8 @@ TEST(SparseBuffer, HasTheMemoryThatWasWrittenAndNotGivenBack) {
   EXPECT_EQ(resident_bytes(buffer), 8 * kMiB);
   buffer.discard(5 * kMiB + 100, 11 * kMiB - 100);
   EXPECT_LE(resident_bytes(buffer), 2 * kMiB + 2 * ::sysconf(_SC_PAGESIZE));
-  for (const int64_t at : {4 * kMiB, 5 * kMiB + 99, 11 * kMiB - 100, 12 * kMiB - 1}) EXPECT_EQ(data[at], 7) << at;
+  for (const int64_t at : {4 * kMiB, 5 * kMiB + 99, 11 * kMiB - 100, 12 * kMiB - 1})
+    EXPECT_EQ(data[at], 7) << at;
   std::memset(data, 1, 16 * kMiB);  // and comes again
   EXPECT_EQ(resident_bytes(buffer), 16 * kMiB);
 }

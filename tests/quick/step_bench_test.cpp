@@ -24,7 +24,8 @@ TEST(StepBench, SharesAndRatesFollowFromTheTrials) {
 }
 
 TEST(StepBench, RandomBatchesAreCompleteAndDiffer) {
-  const data::Batch a = random_batch(3, 8, 11, 0), again = random_batch(3, 8, 11, 0), b = random_batch(3, 8, 11, 1);
+  const data::Batch a = random_batch(3, 8, 11, 0), again = random_batch(3, 8, 11, 0),
+                    b = random_batch(3, 8, 11, 1);
   EXPECT_EQ(a, again);
   EXPECT_NE(a.tokens, b.tokens);
   EXPECT_EQ(a.valid_targets, 24);
@@ -41,7 +42,8 @@ test::ProcessResult bench(std::vector<std::string> arguments) {
   return test::run_process(command);
 }
 
-const std::vector<std::string> kTiny{"zaya-tiny", "--batch=4", "--length=16", "--vocab=31", "--trials=2", "--warm-up=1", "--model.layers=2"};
+const std::vector<std::string> kTiny{"zaya-tiny",  "--batch=4",   "--length=16",     "--vocab=31",
+                                     "--trials=2", "--warm-up=1", "--model.layers=2"};
 
 std::vector<std::string> tiny(std::initializer_list<std::string> more) {
   std::vector<std::string> all = kTiny;
@@ -53,7 +55,8 @@ TEST(BenchStep, PrintsTokensShareAndOpsAndWritesJson) {
   const test::TempDir folder;
   const auto r = bench(tiny({"--json", folder / "step.json"}));
   ASSERT_EQ(r.exit_code, 0) << r.output;
-  for (const char* text : {"tokens/s", "% of P", "median of 2 trials", "backward weight", "grouped_linear", "ops "})
+  for (const char* text :
+       {"tokens/s", "% of P", "median of 2 trials", "backward weight", "grouped_linear", "ops "})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(test::read_text(folder / "step.json"));
   EXPECT_EQ(all["format"], 1);
@@ -66,7 +69,8 @@ TEST(BenchStep, PrintsTokensShareAndOpsAndWritesJson) {
     EXPECT_GT(t["peak_before_gflops"], 0);
     EXPECT_GT(t["peak_after_gflops"], 0);
     EXPECT_NEAR(t["tokens_per_second"].get<double>() * t["seconds"].get<double>(), 64, 1e-6);
-    EXPECT_LE(t["passes_seconds"].get<double>() + t["update_seconds"].get<double>(), t["seconds"].get<double>() + 1e-9);
+    EXPECT_LE(t["passes_seconds"].get<double>() + t["update_seconds"].get<double>(),
+              t["seconds"].get<double>() + 1e-9);
   }
   EXPECT_GT(all["share_of_peak"]["median"], 0);
   EXPECT_FALSE(all["ops"].empty());
@@ -75,7 +79,8 @@ TEST(BenchStep, PrintsTokensShareAndOpsAndWritesJson) {
 
 TEST(BenchStep, EveryFlagReachesTheStep) {
   const test::TempDir folder;
-  const auto r = bench(tiny({"--micro=2", "--bf16", "--quiet", "--optimizer.matrices=adamw", "--json", folder / "step.json"}));
+  const auto r = bench(
+      tiny({"--micro=2", "--bf16", "--quiet", "--optimizer.matrices=adamw", "--json", folder / "step.json"}));
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(r.output.find("backward weight"), std::string::npos) << r.output;
   const json all = json::parse(test::read_text(folder / "step.json"));
@@ -96,7 +101,8 @@ TEST(BenchStep, PacedAnswersEachLineWithATrial) {
   EXPECT_GT(answers[0]["parameters"], 0);
   EXPECT_GT(answers[0]["flops_per_token"], 0);
   for (size_t i = 1; i < 3; ++i) {
-    EXPECT_NEAR(answers[i]["tokens_per_second"].get<double>() * answers[i]["seconds"].get<double>(), 64, 1e-6);
+    EXPECT_NEAR(answers[i]["tokens_per_second"].get<double>() * answers[i]["seconds"].get<double>(), 64,
+                1e-6);
     EXPECT_GT(answers[i]["peak_before_gflops"], 0);
   }
   EXPECT_NE(bench(tiny({"--paced", "--json=x.json"})).exit_code, 0) << "there is no report of all trials";
@@ -107,7 +113,8 @@ TEST(BenchStep, RefusesWhatIsNoModelOrStep) {
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_NE(unknown.output.find("gpt-10m"), std::string::npos) << "names the nearest\n" << unknown.output;
   for (const char* what : {"step", "ops"}) {  // refused, not ignored
-    const auto limited = test::run_process({INGOT_BINARY, "bench", what, "zaya-tiny", "--vocab=31", "--length=16", "--memory.limit=1GiB"});
+    const auto limited = test::run_process(
+        {INGOT_BINARY, "bench", what, "zaya-tiny", "--vocab=31", "--length=16", "--memory.limit=1GiB"});
     EXPECT_EQ(limited.exit_code, 1);
     EXPECT_NE(limited.output.find("memory.limit is 1GiB"), std::string::npos) << limited.output;
     EXPECT_NE(limited.output.find("--memory.recompute="), std::string::npos) << limited.output;

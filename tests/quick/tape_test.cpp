@@ -101,7 +101,8 @@ TEST_F(TapeTest, EveryModelLeavesNothingBehind) {
     for (int i = 0; i < decoder.table().size(); ++i) trainable += decoder.table()[i].trainable;
     EXPECT_EQ(p.finished.size(), trainable);
     for (size_t i = 0; i < p.gradients.size(); ++i)
-      EXPECT_EQ(p.gradients[i].empty(), !decoder.table()[static_cast<int>(i)].trainable) << decoder.table()[static_cast<int>(i)].name;
+      EXPECT_EQ(p.gradients[i].empty(), !decoder.table()[static_cast<int>(i)].trainable)
+          << decoder.table()[static_cast<int>(i)].name;
   }
 }
 
@@ -183,18 +184,23 @@ TEST_F(TapeTest, FrozenParametersCostNothingAndChangeNothingElse) {
     const auto model = small_model(name, Precision::f32());
     const Pass all = pass(*model, {});
     for (const std::vector<std::string>& patterns :
-         {std::vector<std::string>{"embed.weight", "*.down.weight", "*norm*"}, {"*.attention.*"}, {"*.mlp.*", "*.moe.*"},
+         {std::vector<std::string>{"embed.weight", "*.down.weight", "*norm*"},
+          {"*.attention.*"},
+          {"*.mlp.*", "*.moe.*"},
           {"embed.weight", "*bias*", "*scale*", "layers.0.*", "layers.1.*"}}) {
       const auto frozen = small_model(name, Precision::f32());
       for (const std::string& p : patterns)
         for (int i = 0; i < frozen->weights().size(); ++i)
-          if (glob_match(p, frozen->decoder().table()[i].name)) frozen->freeze({frozen->decoder().table()[i].name});
+          if (glob_match(p, frozen->decoder().table()[i].name))
+            frozen->freeze({frozen->decoder().table()[i].name});
       const Pass some = pass(*frozen, {});
       for (int i = 0; i < frozen->weights().size(); ++i) {
         const ParameterSpec& spec = frozen->decoder().table()[i];
         const auto n = static_cast<size_t>(i);
-        if (spec.trainable) EXPECT_TRUE(some.gradients[n] == all.gradients[n]) << spec.name;
-        else EXPECT_TRUE(some.gradients[n].empty()) << spec.name;
+        if (spec.trainable)
+          EXPECT_TRUE(some.gradients[n] == all.gradients[n]) << spec.name;
+        else
+          EXPECT_TRUE(some.gradients[n].empty()) << spec.name;
       }
     }
     const auto nothing = small_model(name, Precision::f32());
@@ -212,8 +218,9 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
     const TempDir folder;
     const auto tier = file_offload_tier(folder.path());
     const NamedPolicy policy({"activation"}), away({"mlp/"}, {"add_norm.stream", "attention/linear"});
-    for (const SlotPolicy* p : {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy),
-                                static_cast<const SlotPolicy*>(&away)}) {
+    for (const SlotPolicy* p :
+         {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy),
+          static_cast<const SlotPolicy*>(&away)}) {
       StepOptions options{.micro_batch = 1, .policy = p, .tier = tier.get()};
       const StepPlan plan = plan_step(*model, options, 1, 64);
       GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
@@ -222,7 +229,8 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
       EXPECT_EQ(runner.plan_misses(), 0);
       EXPECT_EQ(runner.slab_bytes(), plan.memory.slab_bytes);
       // What comes back from disk is born far from where it died, which leaves more gaps: most of all (.235) in zaya-dense.
-      EXPECT_LE(plan.memory.slab_bytes, plan.peak_bytes + plan.peak_bytes / (p == &away ? 4 : 9)) << "fragmentation";
+      EXPECT_LE(plan.memory.slab_bytes, plan.peak_bytes + plan.peak_bytes / (p == &away ? 4 : 9))
+          << "fragmentation";
     }
     HeapArena arena;
     PlannedArena slab(plan_step(*model, {.micro_batch = 1}, 1, 64).memory);

@@ -421,7 +421,8 @@ TEST(TokenizerTrain, PiecesAreCountedExactly) {
     expected[piece] += count;
   }
   std::map<std::string, int64_t> counted;
-  counter.for_each([&](std::string_view piece, int64_t count) { EXPECT_TRUE(counted.emplace(piece, count).second); });
+  counter.for_each(
+      [&](std::string_view piece, int64_t count) { EXPECT_TRUE(counted.emplace(piece, count).second); });
   EXPECT_EQ(counted, expected);
   EXPECT_EQ(counter.size(), expected.size());
 }

@@ -30,13 +30,15 @@ std::string where(const std::vector<RankPlace>& places) {
 TEST(Cores, ListsAreReadAndWritten) {
   EXPECT_EQ(parse_cores("0-3,8,10-11", "x"), (std::vector<int>{0, 1, 2, 3, 8, 10, 11}));
   EXPECT_EQ(cores_text({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
-  for (const char* text : {"", "a", "1-", "-1", "3-1", "1,,2", "1,", "0-9999999", "1 2"}) EXPECT_THROW(parse_cores(text, "x"), Error) << text;
+  for (const char* text : {"", "a", "1-", "-1", "3-1", "1,,2", "1,", "0-9999999", "1 2"})
+    EXPECT_THROW(parse_cores(text, "x"), Error) << text;
 }
 
 TEST(Topology, HostsAreExpandedAsSlurmWritesThem) {
   EXPECT_EQ(expand_hosts("node"), Strings{"node"});
   EXPECT_EQ(expand_hosts("n[08-10,3]-ib"), (Strings{"n08-ib", "n09-ib", "n10-ib", "n3-ib"}));
-  for (const char* text : {"n[1", "n1]", "n[]", "n[a]", "n[1-2][3-4]", "n[1-]"}) EXPECT_THROW(expand_hosts(text), Error) << text;
+  for (const char* text : {"n[1", "n1]", "n[]", "n[a]", "n[1-2][3-4]", "n[1-]"})
+    EXPECT_THROW(expand_hosts(text), Error) << text;
 }
 
 TEST(Topology, RanksFillDomainsAndNodesInOrder) {
@@ -50,9 +52,11 @@ TEST(Topology, PlacesStayEmptyWhereThatKeepsGroupsWhole) {
   // Three places a node: tensor pairs would straddle.
   const Topology odd = nodes({"a", "b", "c"}, {"0-2"}, 3);
   EXPECT_EQ(where(place_ranks(odd, 6, {{"tensor", 2}})), "a0 a0 b0 b0 c0 c0");
-  EXPECT_EQ(where(place_ranks(odd, 8, {{"tensor", 2}})), "a0 a0 a0 b0 b0 b0 c0 c0") << "no room to keep them whole";
+  EXPECT_EQ(where(place_ranks(odd, 8, {{"tensor", 2}})), "a0 a0 a0 b0 b0 b0 c0 c0")
+      << "no room to keep them whole";
   // Groups of four fit a node but not a domain of three; pairs fit a domain.
-  EXPECT_EQ(where(place_ranks(nodes({"a", "b"}, {"0-2", "3-5"}, 3), 8, {{"tensor", 2}, {"expert", 4}})), "a0 a0 a1 a1 b0 b0 b1 b1");
+  EXPECT_EQ(where(place_ranks(nodes({"a", "b"}, {"0-2", "3-5"}, 3), 8, {{"tensor", 2}, {"expert", 4}})),
+            "a0 a0 a1 a1 b0 b0 b1 b1");
 }
 
 /// Any shape: every rank has a place, cores are not given twice, and groups are whole where they can be.
@@ -71,7 +75,8 @@ TEST(Topology, PropertiesOfManyShapes) {
             std::set<std::pair<std::string, int>> taken;
             for (const RankPlace& p : places) {
               EXPECT_FALSE(p.cores.empty());
-              for (const int core : p.cores) EXPECT_TRUE(taken.emplace(p.host, core).second) << p.host << core;
+              for (const int core : p.cores)
+                EXPECT_TRUE(taken.emplace(p.host, core).second) << p.host << core;
             }
             const int per_node = 2 * static_cast<int>(per_domain) / group;
             if (per_node * hosts * group < ranks) continue;
@@ -87,14 +92,17 @@ TEST(Topology, FilesAreReadAndMistakesNamed) {
     write_file_atomically(real_file_system(), folder / "t.toml", text);
     return load_topology(folder / "t.toml");
   };
-  const auto places = place_ranks(load("[[nodes]]\nhosts = [\"n[1-2]\"]\ndomains = [\"0\", \"1\"]\nrails = [\"r0\", \"r1\"]\n"), 4, {});
+  const auto places = place_ranks(
+      load("[[nodes]]\nhosts = [\"n[1-2]\"]\ndomains = [\"0\", \"1\"]\nrails = [\"r0\", \"r1\"]\n"), 4, {});
   EXPECT_EQ(where(places), "n10 n11 n20 n21");
   EXPECT_EQ(places[3].rail, "r1");
   const std::string text = to_text(places, {{"tensor", 2}});
-  EXPECT_NE(text.find("tensor groups of 2 ranks: 2, 0 in one NUMA domain, 2 in one node"), std::string::npos) << text;
+  EXPECT_NE(text.find("tensor groups of 2 ranks: 2, 0 in one NUMA domain, 2 in one node"), std::string::npos)
+      << text;
   EXPECT_THROW(place_ranks(load("[[nodes]]\nhosts = [\"a\"]\ndomains = [\"0\"]\n"), 2, {}), Error);
   EXPECT_THROW(load(""), Error);
-  EXPECT_THROW(load("[[nodes]]\nhosts = [\"a\"]\ndomains = [\"0\"]\nranks_per_domain = 2\n"), Error) << "more ranks than cores";
+  EXPECT_THROW(load("[[nodes]]\nhosts = [\"a\"]\ndomains = [\"0\"]\nranks_per_domain = 2\n"), Error)
+      << "more ranks than cores";
   EXPECT_THROW(load("[[nodes]]\nhosts = [\"a\"]\ndomains = [\"0\"]\nrails = [\"x\", \"y\"]\n"), Error);
 }
 

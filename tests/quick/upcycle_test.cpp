@@ -1,12 +1,13 @@
 // Upcycling: the mixture's logits are the dense model's at step 0, for shards, expansions, nonlinearities and expert ranks;
 // every token's experts are complete groups; what cannot be exact is refused.
+#include "models/upcycle.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/philox.h"
 #include "models/decoder.h"
-#include "models/upcycle.h"
 #include "ops/reference.h"
 #include "support/support.h"
 
@@ -77,7 +78,8 @@ TEST(Upcycle, ComputesTheDenseModel) {
     for (const UpcycleOptions& o : {UpcycleOptions{1, 4, 2}, UpcycleOptions{2, 3, 2}, UpcycleOptions{4, 2, 4},
                                     UpcycleOptions{3, 4, 6}, UpcycleOptions{2, 2, 4}}) {
       const Decoder dense(dense_config(kind)), moe(upcycled_config(dense.config(), o));
-      for (const auto& [precision, tolerance] : {std::pair{Precision::f64(), 1e-13}, {Precision::f32(), 2e-6}}) {
+      for (const auto& [precision, tolerance] :
+           {std::pair{Precision::f64(), 1e-13}, {Precision::f32(), 2e-6}}) {
         WeightSet from(dense.table(), {}, precision), to(moe.table(), {}, precision);
         from.initialize(11);
         from.refresh_compute();

@@ -53,7 +53,8 @@ TEST_P(PaperLayouts, EveryModelHasTheCollectivesThatItNeeds) {
   EXPECT_GE(checked, 15);
 }
 
-INSTANTIATE_TEST_SUITE_P(AxisTypes, PaperLayouts, testing::ValuesIn(paper_layouts()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(AxisTypes, PaperLayouts, testing::ValuesIn(paper_layouts()),
+                         [](const auto& info) { return info.param.name; });
 
 /// A sublayer that is recorded by hand on one rank of a layout.
 struct Hand : PaperTape {
@@ -62,20 +63,29 @@ struct Hand : PaperTape {
     const int64_t own = rows() / (c.sequence_parallel ? c.tensor->size() : 1);
     const Value x = leaf({own, 4}, DType::f32);
     ValueTypes& types = received[x.id()];
-    const std::pair<Axis, int> ranks_with_other_rows[] = {{Axis::data, groups.batch_ranks()},
-                                                          {Axis::context, groups.context().size()},
-                                                          {Axis::tensor, c.sequence_parallel ? c.tensor->size() : 1}};
+    const std::pair<Axis, int> ranks_with_other_rows[] = {
+        {Axis::data, groups.batch_ranks()},
+        {Axis::context, groups.context().size()},
+        {Axis::tensor, c.sequence_parallel ? c.tensor->size() : 1}};
     for (const auto& [axis, ranks] : ranks_with_other_rows)
       if (ranks > 1) types.set(axis, AxisType::rows);
     h = product(x, 0);
     routes = {h, leaf({own, 2}, DType::f32), leaf({own, 2}, DType::i32)};
   }
-  Value product(const Value& x, int weight, const Value& bias = {}) { return linear(tape, DType::f32, x, c.param(weight), bias); }
+  Value product(const Value& x, int weight, const Value& bias = {}) {
+    return linear(tape, DType::f32, x, c.param(weight), bias);
+  }
   Value gelu(const Value& x) { return activation(tape, {ActivationKind::gelu, DType::f32}, x); }
   Value sum(const Value& a, const Value& b) { return add(tape, DType::f32, a, b); }
-  std::unique_ptr<Dispatcher> dispatcher() { return make_dispatcher(c, {.experts = 4, .tokens = h.dim(0), .top_k = 2}); }
-  Value up(const Permutation& p) { return grouped_linear(tape, DType::f32, p.rows_RD, c.param(4), p.offsets); }
-  Value down(const Permutation& p, const Value& x) { return grouped_linear(tape, DType::f32, x, c.param(5), p.offsets); }
+  std::unique_ptr<Dispatcher> dispatcher() {
+    return make_dispatcher(c, {.experts = 4, .tokens = h.dim(0), .top_k = 2});
+  }
+  Value up(const Permutation& p) {
+    return grouped_linear(tape, DType::f32, p.rows_RD, c.param(4), p.offsets);
+  }
+  Value down(const Permutation& p, const Value& x) {
+    return grouped_linear(tape, DType::f32, x, c.param(5), p.offsets);
+  }
   const RankGroups& groups;
   std::map<int32_t, ValueTypes> received;
   Value h;        ///< [rows, 4], outside of regions
@@ -97,9 +107,13 @@ ParameterTable hand_table() {
   expert("expert_up", {4, 8, 4}, 1);
   expert("expert_down", {4, 4, 8}, 2);
   table.add({"qkv", {24, 4}, ParamRole::matrix, Init::constant(0)});
-  const std::pair<const char*, Shape> cca_parameters[] = {
-      {"depthwise", {16, 2}}, {"depthwise_bias", {16}}, {"grouped", {4, 4, 8}}, {"grouped_bias", {16}}, {"temperature", {2}}};
-  for (const auto& [name, shape] : cca_parameters) table.add({name, shape, ParamRole::conv, Init::constant(0)});
+  const std::pair<const char*, Shape> cca_parameters[] = {{"depthwise", {16, 2}},
+                                                          {"depthwise_bias", {16}},
+                                                          {"grouped", {4, 4, 8}},
+                                                          {"grouped_bias", {16}},
+                                                          {"temperature", {2}}};
+  for (const auto& [name, shape] : cca_parameters)
+    table.add({name, shape, ParamRole::conv, Init::constant(0)});
   return table;
 }
 
@@ -121,46 +135,63 @@ std::string error_of(const PaperLayout& layout, const std::function<void(Hand&)>
   return errors.empty() ? "" : *errors.begin();
 }
 
-void expect(const std::string& error, const std::string& text) { EXPECT_NE(error.find(text), std::string::npos) << error; }
+void expect(const std::string& error, const std::string& text) {
+  EXPECT_NE(error.find(text), std::string::npos) << error;
+}
 
 TEST(AxisTypes, MistakesOnTheTensorAxisAreFound) {
   const PaperLayout tp{"tp2", {.tp = 2}}, sequence{"sequence", {.tp = 2}, {.sequence_parallel = true}};
   for (const PaperLayout& l : {tp, sequence})
-    EXPECT_EQ(error_of(l, [](Hand& m) {
-                const Value part = m.product(m.product(enter_tensor_region(m.c, m.h), 1), 2, row_bias(m.c, 3));
-                m.sum(m.h, leave_tensor_region(m.c, part));
-              }),
+    EXPECT_EQ(error_of(l,
+                       [](Hand& m) {
+                         const Value part =
+                             m.product(m.product(enter_tensor_region(m.c, m.h), 1), 2, row_bias(m.c, 3));
+                         m.sum(m.h, leave_tensor_region(m.c, part));
+                       }),
               "");
   expect(error_of(tp, [](Hand& m) { m.product(m.h, 1); }),
-         "on the tensor axis: op 'linear' of segment mlp in layer 3 (x replicated, weight varying by parts): it takes values that are "
+         "on the tensor axis: op 'linear' of segment mlp in layer 3 (x replicated, weight varying by parts): "
+         "it takes values that are "
          "shared, not replicated: copy_to_axis is missing");
   expect(error_of(sequence, [](Hand& m) { m.product(m.h, 1); }),
-         "op 'linear' of segment mlp in layer 3 (x varying by rows, weight varying by parts): it takes values that are shared, not "
+         "op 'linear' of segment mlp in layer 3 (x varying by rows, weight varying by parts): it takes "
+         "values that are shared, not "
          "varying by rows: the other ranks' rows are missing");
   expect(error_of(tp, [](Hand& m) { m.sum(m.h, enter_tensor_region(m.c, m.h)); }),
-         "op 'add' of segment mlp in layer 3 (a replicated, b shared): copy_to_axis is missing before 'a', whose cotangent is a part");
-  expect(error_of(tp, [](Hand& m) { copy_to_axis(m.tape, m.c.tensor, copy_to_axis(m.tape, m.c.tensor, m.h)); }),
-         "op 'copy_to_axis' of segment mlp in layer 3 (x shared): it takes values that are replicated, not shared");
+         "op 'add' of segment mlp in layer 3 (a replicated, b shared): copy_to_axis is missing before 'a', "
+         "whose cotangent is a part");
+  expect(
+      error_of(tp, [](Hand& m) { copy_to_axis(m.tape, m.c.tensor, copy_to_axis(m.tape, m.c.tensor, m.h)); }),
+      "op 'copy_to_axis' of segment mlp in layer 3 (x shared): it takes values that are replicated, not "
+      "shared");
   expect(error_of(tp, [](Hand& m) { m.gelu(m.product(m.product(enter_tensor_region(m.c, m.h), 1), 2)); }),
          "op 'activation' of segment mlp in layer 3 (x partial): a sum over the ranks is missing");
   expect(error_of(tp, [](Hand& m) { m.sum(m.h, m.product(m.product(enter_tensor_region(m.c, m.h), 1), 2)); }),
          "op 'add' of segment mlp in layer 3 (a replicated, b partial): a sum over the ranks is missing");
   expect(error_of(tp, [](Hand& m) { reduce_from_axis(m.tape, m.c.tensor, m.h); }),
-         "op 'reduce_from_axis' of segment mlp in layer 3 (x replicated): it takes values that are partial, not replicated");
-  expect(error_of(tp, [](Hand& m) { m.product(m.product(enter_tensor_region(m.c, m.h), 1), 2, m.c.param(3)); }),
-         "op 'linear' of segment mlp in layer 3 (x varying by parts, weight varying by parts, bias replicated): 'bias' is added to "
-         "every summand: the first rank alone may");
-  expect(error_of(sequence, [](Hand& m) { all_gather_rows(m.tape, m.c.tensor, enter_tensor_region(m.c, m.h)); }),
-         "op 'all_gather_rows' of segment mlp in layer 3 (x shared): it takes values that are varying by rows, not shared");
+         "op 'reduce_from_axis' of segment mlp in layer 3 (x replicated): it takes values that are partial, "
+         "not replicated");
+  expect(
+      error_of(tp, [](Hand& m) { m.product(m.product(enter_tensor_region(m.c, m.h), 1), 2, m.c.param(3)); }),
+      "op 'linear' of segment mlp in layer 3 (x varying by parts, weight varying by parts, bias replicated): "
+      "'bias' is added to "
+      "every summand: the first rank alone may");
+  expect(
+      error_of(sequence, [](Hand& m) { all_gather_rows(m.tape, m.c.tensor, enter_tensor_region(m.c, m.h)); }),
+      "op 'all_gather_rows' of segment mlp in layer 3 (x shared): it takes values that are varying by rows, "
+      "not shared");
   // The gradient of one parameter would be a part here and whole there.
   expect(error_of(tp, [](Hand& m) { m.product(enter_tensor_region(m.c, m.h), 0); }),
-         "op 'linear' of segment mlp in layer 3 (x shared, weight replicated): the gradient of parameter 'in' is of other types "
+         "op 'linear' of segment mlp in layer 3 (x shared, weight replicated): the gradient of parameter "
+         "'in' is of other types "
          "elsewhere (tensor replicated)");
 }
 
 TEST(AxisTypes, MistakesOnTheContextAxisAreFound) {
   const PaperLayout cp{"cp2", {.cp = 2}};
-  const auto attr = [](int64_t heads) { return AttentionAttr{.heads = heads, .kv_heads = heads, .head_width = 4}; };
+  const auto attr = [](int64_t heads) {
+    return AttentionAttr{.heads = heads, .kv_heads = heads, .head_width = 4};
+  };
   const auto context = [](Hand& m) { return ContextAttr{m.c.context, m.c.context_rows}; };
   const auto of_one_head = [&](Hand& m) {
     const HeadsAttr packed{context(m), {2, 2, 2}, {4, 4, 4}};
@@ -169,29 +200,43 @@ TEST(AxisTypes, MistakesOnTheContextAxisAreFound) {
   const auto convolved = [&](Hand& m, const Value& qkv) {
     const CcaAttr cca_attr{.heads = 2, .kv_heads = 2, .head_width = 4};
     const Value positions_T = m.leaf({qkv.dim(0)}, DType::i32);
-    return cca(m.tape, cca_attr, qkv, positions_T, {m.c.param(7), m.c.param(8), m.c.param(9), m.c.param(10), m.c.param(11)});
+    return cca(m.tape, cca_attr, qkv, positions_T,
+               {m.c.param(7), m.c.param(8), m.c.param(9), m.c.param(10), m.c.param(11)});
   };
-  EXPECT_EQ(error_of(cp, [&](Hand& m) {
-              m.product(heads_to_rows(m.tape, {context(m), {2}, {4}}, of_one_head(m)), 2);
-              m.product(context_attention(m.tape, {attr(2), context(m), true}, m.product(m.h, 6)).o, 2);
-              const Value qkv = without_halo(m.tape, context(m), convolved(m, with_halo(m.tape, context(m), m.product(m.h, 6))));
-              context_attention(m.tape, {attr(2), context(m), false}, qkv);
-            }),
-            "");
+  EXPECT_EQ(
+      error_of(cp,
+               [&](Hand& m) {
+                 m.product(heads_to_rows(m.tape, {context(m), {2}, {4}}, of_one_head(m)), 2);
+                 m.product(context_attention(m.tape, {attr(2), context(m), true}, m.product(m.h, 6)).o, 2);
+                 const Value qkv = without_halo(
+                     m.tape, context(m), convolved(m, with_halo(m.tape, context(m), m.product(m.h, 6))));
+                 context_attention(m.tape, {attr(2), context(m), false}, qkv);
+               }),
+      "");
   expect(error_of(cp, [&](Hand& m) { attention(m.tape, attr(2), m.product(m.h, 6)); }),
-         "on the context axis: op 'attention' of segment mlp in layer 3 (qkv varying by rows): it looks along sequences, of which each "
+         "on the context axis: op 'attention' of segment mlp in layer 3 (qkv varying by rows): it looks "
+         "along sequences, of which each "
          "rank has some rows only");
   expect(error_of(cp, [&](Hand& m) { m.product(of_one_head(m), 0); }),
-         "on the context axis: op 'linear' of segment mlp in layer 3 (x varying by parts, weight replicated): it cannot work on values "
+         "on the context axis: op 'linear' of segment mlp in layer 3 (x varying by parts, weight "
+         "replicated): it cannot work on values "
          "that are varying by parts");
   expect(error_of(cp, [&](Hand& m) { convolved(m, m.product(m.h, 6)); }),
-         "on the context axis: op 'cca' of segment mlp in layer 3 (qkv varying by rows, positions varying by rows, depthwise "
-         "replicated, depthwise_bias replicated, grouped replicated, grouped_bias replicated, temperature replicated): it looks along "
+         "on the context axis: op 'cca' of segment mlp in layer 3 (qkv varying by rows, positions varying by "
+         "rows, depthwise "
+         "replicated, depthwise_bias replicated, grouped replicated, grouped_bias replicated, temperature "
+         "replicated): it looks along "
          "sequences");
-  expect(error_of(cp, [&](Hand& m) { attention(m.tape, attr(2), convolved(m, with_halo(m.tape, context(m), m.product(m.h, 6)))); }),
-         "on the context axis: op 'attention' of segment mlp in layer 3 (qkv varying by rows with halo): it cannot work on");
+  expect(error_of(cp,
+                  [&](Hand& m) {
+                    attention(m.tape, attr(2),
+                              convolved(m, with_halo(m.tape, context(m), m.product(m.h, 6))));
+                  }),
+         "on the context axis: op 'attention' of segment mlp in layer 3 (qkv varying by rows with halo): it "
+         "cannot work on");
   expect(error_of(cp, [&](Hand& m) { reduce_from_axis(m.tape, m.c.context, m.h); }),
-         "on the context axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it takes values that are partial");
+         "on the context axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it takes "
+         "values that are partial");
 }
 
 TEST(AxisTypes, CountsOfOwnRowsAreSummands) {
@@ -204,12 +249,14 @@ TEST(AxisTypes, CountsOfOwnRowsAreSummands) {
   EXPECT_EQ(error_of(cp, [&](Hand& m) { routed(m, true); }), "");
   EXPECT_EQ(error_of(dp, [&](Hand& m) { routed(m, false); }), "");  // of another micro-batch
   expect(error_of(cp, [&](Hand& m) { routed(m, false); }),
-         "on the context axis: op 'route' of segment mlp in layer 3 (logits varying by rows, load partial): values that are varying by "
+         "on the context axis: op 'route' of segment mlp in layer 3 (logits varying by rows, load partial): "
+         "values that are varying by "
          "rows meet values that are partial");
 }
 
 TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
-  const RankOptions gather{.dispatch = DispatchKind::all_gather}, nodes{.dispatch = DispatchKind::hierarchical, .node_ranks = 2};
+  const RankOptions gather{.dispatch = DispatchKind::all_gather},
+      nodes{.dispatch = DispatchKind::hierarchical, .node_ranks = 2};
   const PaperLayout ep{"ep2", {.dp = 2, .ep = 2}}, ep_gather{"gather", {.dp = 2, .ep = 2}, gather},
       hierarchical{"nodes", {.dp = 4, .ep = 4}, nodes}, etp{"etp2", {.dp = 2, .etp = 2}};
   const auto travel = [](Hand& m, Dispatcher& d, const auto& work) {
@@ -217,65 +264,93 @@ TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
     m.sum(m.h, d.finish_back(m.c, d.move_back(m.c, d.prepare_back(m.c, work(p), p))));
   };
   for (const PaperLayout& l : {ep, ep_gather, hierarchical, etp})
-    EXPECT_EQ(error_of(l, [&](Hand& m) { travel(m, *m.dispatcher(), [&](const Permutation& p) { return m.down(p, m.up(p)); }); }), "");
-  expect(error_of(ep, [](Hand& m) {
-           const auto d = m.dispatcher();
-           d->finish(m.c, d->prepare(m.c, m.routes));
-         }),
-         "on the expert axis: op 'permute' of segment mlp in layer 3 (x varying by rows, probs varying by rows, ids): it takes values "
+    EXPECT_EQ(error_of(l,
+                       [&](Hand& m) {
+                         travel(m, *m.dispatcher(), [&](const Permutation& p) { return m.down(p, m.up(p)); });
+                       }),
+              "");
+  expect(error_of(ep,
+                  [](Hand& m) {
+                    const auto d = m.dispatcher();
+                    d->finish(m.c, d->prepare(m.c, m.routes));
+                  }),
+         "on the expert axis: op 'permute' of segment mlp in layer 3 (x varying by rows, probs varying by "
+         "rows, ids): it takes values "
          "that are shared, not varying by rows: the other ranks' rows are missing");
-  expect(error_of(ep_gather, [](Hand& m) {
-           const auto d = m.dispatcher();
-           d->move(m.c, d->move(m.c, m.routes));
-         }),
-         "on the expert axis: op 'all_gather_rows' of segment mlp in layer 3 (x shared): it takes values that are varying by rows, not "
+  expect(error_of(ep_gather,
+                  [](Hand& m) {
+                    const auto d = m.dispatcher();
+                    d->move(m.c, d->move(m.c, m.routes));
+                  }),
+         "on the expert axis: op 'all_gather_rows' of segment mlp in layer 3 (x shared): it takes values "
+         "that are varying by rows, not "
          "shared");
-  expect(error_of(ep_gather, [](Hand& m) {
-           const auto d = m.dispatcher();
-           const Permutation p = d->finish(m.c, d->move(m.c, m.routes));
-           m.gelu(d->prepare_back(m.c, m.down(p, m.up(p)), p));
-         }),
-         "on the expert axis: op 'activation' of segment mlp in layer 3 (x partial): a sum over the ranks is missing");
+  expect(error_of(ep_gather,
+                  [](Hand& m) {
+                    const auto d = m.dispatcher();
+                    const Permutation p = d->finish(m.c, d->move(m.c, m.routes));
+                    m.gelu(d->prepare_back(m.c, m.down(p, m.up(p)), p));
+                  }),
+         "on the expert axis: op 'activation' of segment mlp in layer 3 (x partial): a sum over the ranks is "
+         "missing");
   // Only inside a node.
-  expect(error_of(hierarchical, [](Hand& m) {
-           const auto all = [&](const Value& x) { return all_gather_rows(m.tape, m.c.expert_inside, x); };
-           permute(m.tape, {0, 1}, all(m.routes.h_TD), all(m.routes.probs_TK), all(m.routes.ids_TK));
-         }),
-         "on the expert nodes axis: op 'permute' of segment mlp in layer 3 (x varying by rows, probs varying by rows, ids varying by "
+  expect(error_of(hierarchical,
+                  [](Hand& m) {
+                    const auto all = [&](const Value& x) {
+                      return all_gather_rows(m.tape, m.c.expert_inside, x);
+                    };
+                    permute(m.tape, {0, 1}, all(m.routes.h_TD), all(m.routes.probs_TK), all(m.routes.ids_TK));
+                  }),
+         "on the expert nodes axis: op 'permute' of segment mlp in layer 3 (x varying by rows, probs varying "
+         "by rows, ids varying by "
          "rows): it takes values that are shared, not varying by rows");
-  expect(error_of(etp, [&](Hand& m) {
-           travel(m, *m.dispatcher(), [&](const Permutation& p) { return m.gelu(m.down(p, m.up(p))); });
-         }),
-         "on the expert tensor axis: op 'activation' of segment mlp in layer 3 (x partial): a sum over the ranks is missing");
-  expect(error_of(etp, [&](Hand& m) {
-           travel(m, *m.dispatcher(), [&](const Permutation& p) { return reduce_from_axis(m.tape, m.c.expert, m.down(p, m.up(p))); });
-         }),
-         "on the expert tensor axis: op 'return_rows' of segment mlp in layer 3 (y replicated, sent, received shared): it "
+  expect(error_of(etp,
+                  [&](Hand& m) {
+                    travel(m, *m.dispatcher(),
+                           [&](const Permutation& p) { return m.gelu(m.down(p, m.up(p))); });
+                  }),
+         "on the expert tensor axis: op 'activation' of segment mlp in layer 3 (x partial): a sum over the "
+         "ranks is missing");
+  expect(error_of(etp,
+                  [&](Hand& m) {
+                    travel(m, *m.dispatcher(), [&](const Permutation& p) {
+                      return reduce_from_axis(m.tape, m.c.expert, m.down(p, m.up(p)));
+                    });
+                  }),
+         "on the expert tensor axis: op 'return_rows' of segment mlp in layer 3 (y replicated, sent, "
+         "received shared): it "
          "takes values that are partial, not replicated");
 }
 
 TEST(AxisTypes, MistakesOnTheDataAxesAreFound) {
-  const PaperLayout dp{"dp2", {.dp = 2}}, edp{"dp4_ep2", {.dp = 4, .ep = 2}, {.dispatch = DispatchKind::all_gather}};
+  const PaperLayout dp{"dp2", {.dp = 2}},
+      edp{"dp4_ep2", {.dp = 4, .ep = 2}, {.dispatch = DispatchKind::all_gather}};
   expect(error_of(dp, [](Hand& m) { reduce_from_axis(m.tape, &m.groups.data(), m.h); }),
-         "on the data axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it takes values that are partial, not "
+         "on the data axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it takes "
+         "values that are partial, not "
          "varying by rows");
-  expect(error_of(edp, [](Hand& m) {
-           const auto d = m.dispatcher();
-           const Permutation p = d->finish(m.c, d->move(m.c, m.routes));
-           reduce_from_axis(m.tape, &m.groups.expert_data(), d->prepare_back(m.c, m.down(p, m.up(p)), p));
-         }),
-         "on the expert data axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it takes values that are "
+  expect(error_of(edp,
+                  [](Hand& m) {
+                    const auto d = m.dispatcher();
+                    const Permutation p = d->finish(m.c, d->move(m.c, m.routes));
+                    reduce_from_axis(m.tape, &m.groups.expert_data(),
+                                     d->prepare_back(m.c, m.down(p, m.up(p)), p));
+                  }),
+         "on the expert data axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it "
+         "takes values that are "
          "partial, not varying by rows");
 }
 
 /// The error of a model whose gradients are reduced so.
-std::string error_of_sums(const char* model, const PaperLayout& layout,
-                          const std::function<void(const ParameterTable&, PaperRank&, GradientBuffer&)>& reduce) {
+std::string error_of_sums(
+    const char* model, const PaperLayout& layout,
+    const std::function<void(const ParameterTable&, PaperRank&, GradientBuffer&)>& reduce) {
   ModelConfig config = small_model_config(model);
   config.layers = std::max<int64_t>(config.layers, 4);
   const Decoder decoder(config);
   try {
-    check_on_paper(decoder, layout, [&](PaperRank& rank, GradientBuffer& g) { reduce(decoder.table(), rank, g); });
+    check_on_paper(decoder, layout,
+                   [&](PaperRank& rank, GradientBuffer& g) { reduce(decoder.table(), rank, g); });
   } catch (const Error& e) {
     return e.what();
   }
@@ -293,50 +368,76 @@ TEST(AxisTypes, GradientsSummedOverWrongRanksAreFound) {
   EXPECT_EQ(error_of_sums("moe", {"dp4_ep2", {.dp = 4, .ep = 2}}, training), "");
   // Nothing, all twice, and not on all ranks.
   expect(error_of_sums("llama", {"dp2", {.dp = 2}}, [](auto&&...) {}),
-         "on the data axis: the gradient of 'embed.weight' (data partial) on rank 0 contains rank 1's part 0 times, not 1; it is summed "
+         "on the data axis: the gradient of 'embed.weight' (data partial) on rank 0 contains rank 1's part 0 "
+         "times, not 1; it is summed "
          "over nothing");
-  expect(error_of_sums("llama", {"dp2", {.dp = 2}}, [&](auto& t, PaperRank& r, GradientBuffer& g) { training(t, r, g), training(t, r, g); }),
-         "contains rank 0's part 2 times, not 1; it is summed over group 'data' of ranks 0 1 and group 'data' of ranks 0 1");
-  expect(error_of_sums("llama", {"dp2", {.dp = 2}}, [&](auto& t, PaperRank& r, GradientBuffer& g) { if (r.groups.rank() == 0) training(t, r, g); }),
+  expect(
+      error_of_sums("llama", {"dp2", {.dp = 2}},
+                    [&](auto& t, PaperRank& r, GradientBuffer& g) { training(t, r, g), training(t, r, g); }),
+      "contains rank 0's part 2 times, not 1; it is summed over group 'data' of ranks 0 1 and group 'data' "
+      "of ranks 0 1");
+  expect(error_of_sums("llama", {"dp2", {.dp = 2}},
+                       [&](auto& t, PaperRank& r, GradientBuffer& g) {
+                         if (r.groups.rank() == 0) training(t, r, g);
+                       }),
          "the gradient of 'embed.weight': rank 0 sums it over group 'data', in which rank 1 takes no part");
   // Data ranks without context ranks; and without tensor ranks where those have other rows, or a part.
   const auto data_only = [&](auto& table, PaperRank& r, GradientBuffer& g) {
     each(table, [&](int p, bool expert) { over(expert ? r.groups.expert_data() : r.groups.data(), g, p); });
   };
   expect(error_of_sums("llama", {"cp2", {.cp = 2}, {.context = ContextForm::ring}}, [](auto&&...) {}),
-         "on the context axis: the gradient of 'embed.weight' (context partial) on rank 0 contains rank 1's part 0 times, not 1");
+         "on the context axis: the gradient of 'embed.weight' (context partial) on rank 0 contains rank 1's "
+         "part 0 times, not 1");
   expect(error_of_sums("llama", {"sequence", {.tp = 2}, {.sequence_parallel = true}}, data_only),
-         "on the tensor axis: the gradient of 'layers.0.attention_norm.weight' (tensor partial) on rank 0 contains rank 1's part 0 times");
+         "on the tensor axis: the gradient of 'layers.0.attention_norm.weight' (tensor partial) on rank 0 "
+         "contains rank 1's part 0 times");
   expect(error_of_sums("record", {"tp2", {.tp = 2}}, data_only),
-         "on the tensor axis: the gradient of 'layers.0.attention.value_scale.own' (tensor partial) on rank 0 contains rank 1's part 0");
+         "on the tensor axis: the gradient of 'layers.0.attention.value_scale.own' (tensor partial) on rank "
+         "0 contains rank 1's part 0");
   // Tensor ranks that all have the same.
   expect(error_of_sums("llama", {"tp2", {.tp = 2}},
-                       [&](auto& table, PaperRank& r, GradientBuffer& g) { each(table, [&](int p, bool) { over(r.groups.tensor(), g, p); }); }),
-         "on the tensor axis: the gradient of 'embed.weight' (tensor varying by parts) on rank 0 contains rank 1's part 1 times, not 0; "
+                       [&](auto& table, PaperRank& r, GradientBuffer& g) {
+                         each(table, [&](int p, bool) { over(r.groups.tensor(), g, p); });
+                       }),
+         "on the tensor axis: the gradient of 'embed.weight' (tensor varying by parts) on rank 0 contains "
+         "rank 1's part 1 times, not 0; "
          "it is summed over group 'tensor' of ranks 0 1");
   // Experts over all data ranks, or over none.
-  const auto all_data = [&](auto& table, PaperRank& r, GradientBuffer& g) { each(table, [&](int p, bool) { over(r.groups.data(), g, p); }); };
+  const auto all_data = [&](auto& table, PaperRank& r, GradientBuffer& g) {
+    each(table, [&](int p, bool) { over(r.groups.data(), g, p); });
+  };
   expect(error_of_sums("moe", {"dp4_ep2", {.dp = 4, .ep = 2}}, all_data),
-         "on the expert axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert data partial, expert varying by parts) on "
+         "on the expert axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert data partial, "
+         "expert varying by parts) on "
          "rank 0 contains rank 1's part 1 times, not 0; it is summed over group 'data' of ranks 0 1 2 3");
   expect(error_of_sums("moe", {"dp2_etp2", {.dp = 2, .etp = 2}}, all_data),
-         "on the expert tensor axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert tensor varying by parts) on rank 0 "
+         "on the expert tensor axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert tensor "
+         "varying by parts) on rank 0 "
          "contains rank 1's part 1 times, not 0");
-  expect(error_of_sums("moe", {"nodes", {.dp = 4, .ep = 4}, {.dispatch = DispatchKind::hierarchical, .node_ranks = 2}}, all_data),
-         "on the expert axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert nodes varying by parts, expert varying by "
+  expect(error_of_sums(
+             "moe", {"nodes", {.dp = 4, .ep = 4}, {.dispatch = DispatchKind::hierarchical, .node_ranks = 2}},
+             all_data),
+         "on the expert axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert nodes varying by "
+         "parts, expert varying by "
          "parts) on rank 0 contains rank 1's part 1 times, not 0");
   expect(error_of_sums("moe", {"dp4_ep2", {.dp = 4, .ep = 2}},
                        [&](auto& table, PaperRank& r, GradientBuffer& g) {
-                         each(table, [&](int p, bool expert) { if (!expert) over(r.groups.data(), g, p); });
+                         each(table, [&](int p, bool expert) {
+                           if (!expert) over(r.groups.data(), g, p);
+                         });
                        }),
-         "on the expert data axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert data partial, expert varying by "
+         "on the expert data axis: the gradient of 'layers.0.moe.experts.gate_up.weight' (expert data "
+         "partial, expert varying by "
          "parts) on rank 0 contains rank 2's part 0 times, not 1");
   // What two stages hold.
   expect(error_of_sums("gpt2", {"pp2", {.pp = 2}}, data_only),
-         "on the pipeline axis: the gradient of 'embed.weight' (pipeline partial) on rank 0 contains rank 1's part 0 times, not 1");
-  expect(error_of_sums("gpt2", {"pp2_dp2", {.pp = 2, .dp = 2}},
-                       [&](auto& t, PaperRank& r, GradientBuffer& g) { r.pipe.sum_shared(g), training(t, r, g); }),
-         "the gradient of 'embed.weight' (data partial, pipeline partial) on rank 0 contains rank 0's part 2 times, not 1");
+         "on the pipeline axis: the gradient of 'embed.weight' (pipeline partial) on rank 0 contains rank "
+         "1's part 0 times, not 1");
+  expect(error_of_sums(
+             "gpt2", {"pp2_dp2", {.pp = 2, .dp = 2}},
+             [&](auto& t, PaperRank& r, GradientBuffer& g) { r.pipe.sum_shared(g), training(t, r, g); }),
+         "the gradient of 'embed.weight' (data partial, pipeline partial) on rank 0 contains rank 0's part 2 "
+         "times, not 1");
 }
 
 /// What a collective's pair says of both directions is what its cost says; the pairs of other ops need no transfer.
@@ -354,15 +455,21 @@ TEST(AxisTypes, CollectivesMoveWhatTheirPairsSay) {
       for (const int32_t id : node.inputs) in.push_back(meta(id));
       for (const int32_t id : node.outputs) out.push_back(meta(id));
       const OpCost cost = node.op->cost({.attr_data = node.attr.data(), .in = in, .out = out});
-      const bool within = rule.change.from == rule.change.to;  // attention: what travels comes to the output only
+      const bool within =
+          rule.change.from == rule.change.to;  // attention: what travels comes to the output only
       EXPECT_EQ(cost.wire_bytes[0] > 0, within || needs_transfer(rule.change)) << node.op->name;
       EXPECT_EQ(cost.wire_bytes[1] > 0, within || needs_transfer(backward_of(rule.change))) << node.op->name;
     }
   };
   const Decoder zaya(small_model_config("zaya"));
-  const RankOptions sequence{.sequence_parallel = true}, gather{.dispatch = DispatchKind::all_gather}, ring{.context = ContextForm::ring};
-  for (const PaperLayout& l : {PaperLayout{"tp", {.tp = 2}}, {"sequence", {.tp = 2}, sequence}, {"heads", {.cp = 2}}, {"ring", {.cp = 2}, ring},
-                               {"ep", {.dp = 2, .ep = 2}}, {"gather", {.dp = 2, .ep = 2}, gather}})
+  const RankOptions sequence{.sequence_parallel = true}, gather{.dispatch = DispatchKind::all_gather},
+      ring{.context = ContextForm::ring};
+  for (const PaperLayout& l : {PaperLayout{"tp", {.tp = 2}},
+                               {"sequence", {.tp = 2}, sequence},
+                               {"heads", {.cp = 2}},
+                               {"ring", {.cp = 2}, ring},
+                               {"ep", {.dp = 2, .ep = 2}},
+                               {"gather", {.dp = 2, .ep = 2}, gather}})
     check_on_paper(zaya, l, {}, look);
   for (const Op* op : all_ops()) {
     const AxisRule* rule = axis_rule(*op);
@@ -370,7 +477,8 @@ TEST(AxisTypes, CollectivesMoveWhatTheirPairsSay) {
     EXPECT_EQ(rule->on == AxisRule::On::group_axes, seen.count(op) == 1) << op->name;
     const bool backward = op->kernels.back().backward_input != nullptr;
     if (rule->on != AxisRule::On::group_axes) {
-      EXPECT_FALSE(needs_transfer(rule->change) || (backward && needs_transfer(backward_of(rule->change)))) << op->name;
+      EXPECT_FALSE(needs_transfer(rule->change) || (backward && needs_transfer(backward_of(rule->change))))
+          << op->name;
     }
     for (const AxisRule::Cut& cut : rule->cuts) {
       ASSERT_LT(static_cast<size_t>(cut.input), op->inputs.size()) << op->name;
@@ -386,7 +494,9 @@ TEST(AxisTypes, AnOpFromOutsideSaysWhatItDoes) {
     return op;
   }();
   const PaperLayout dp{"dp2", {.dp = 2}};
-  const auto record = [](Hand& m) { m.tape.apply(mine, ActivationAttr{ActivationKind::gelu, DType::f32}, {m.h, Value(), Value()}); };
+  const auto record = [](Hand& m) {
+    m.tape.apply(mine, ActivationAttr{ActivationKind::gelu, DType::f32}, {m.h, Value(), Value()});
+  };
   expect(error_of(dp, record), "op 'mine' has no row in the table of axis rules");
   set_axis_rule(mine, {.passes = kElementwise});
   EXPECT_EQ(error_of(dp, record), "");

@@ -16,7 +16,8 @@ using Builder = Value (*)(Tape&, Communicator*, const Value&);
 struct Collective {
   const char* name;
   Builder build;
-  bool equal_in, equal_out;  ///< x, or y and its cotangent, are equal on all ranks: an inner product counts once
+  bool equal_in,
+      equal_out;  ///< x, or y and its cotangent, are equal on all ranks: an inner product counts once
 };
 
 const Collective kCollectives[] = {{"copy_to_axis", copy_to_axis, true, false},
@@ -78,10 +79,13 @@ TEST(Collectives, RoutedRowsGoHomeInBackward) {
     tape.begin_segment("test", -1);
     Array x = draw(kSlots * 4, me), p = draw(kSlots * 2, 20 + me);
     const std::vector<int32_t> ids(kSlots * 2, 7);
-    const Value rows = tape.leaf(Tensor::of(x.data(), {kSlots, 4}), true), probs = tape.leaf(Tensor::of(p.data(), {kSlots, 2}), true),
+    const Value rows = tape.leaf(Tensor::of(x.data(), {kSlots, 4}), true),
+                probs = tape.leaf(Tensor::of(p.data(), {kSlots, 2}), true),
                 sent = tape.leaf(Tensor::of(split[me], {kRanks}));
-    const Exchanged e = exchange_rows(tape, {c.get(), kRoom}, rows, probs, tape.leaf(Tensor::of(ids.data(), {kSlots, 2})), sent);
-    EXPECT_EQ(reference::load_ints(e.received.tensor()), (std::vector<int32_t>{split[0][me], split[1][me], split[2][me]}));
+    const Exchanged e = exchange_rows(tape, {c.get(), kRoom}, rows, probs,
+                                      tape.leaf(Tensor::of(ids.data(), {kSlots, 2})), sent);
+    EXPECT_EQ(reference::load_ints(e.received.tensor()),
+              (std::vector<int32_t>{split[0][me], split[1][me], split[2][me]}));
     const auto came = static_cast<size_t>(split[0][me] + split[1][me] + split[2][me]) * 2;
     std::vector<int32_t> expected(kRoom * 2, -1);
     std::fill_n(expected.begin(), came, 7);
@@ -90,14 +94,16 @@ TEST(Collectives, RoutedRowsGoHomeInBackward) {
     Array returned = reference::load(home.tensor()), sent_rows = x;
     std::fill(sent_rows.begin() + (split[me][0] + split[me][1] + split[me][2]) * 4, sent_rows.end(), 0.0);
     EXPECT_EQ(returned, sent_rows);
-    Array d_rows = draw(kRoom * 4, 30 + me), d_probs = draw(kRoom * 2, 40 + me), d_home = draw(kSlots * 4, 50 + me);
+    Array d_rows = draw(kRoom * 4, 30 + me), d_probs = draw(kRoom * 2, 40 + me),
+          d_home = draw(kSlots * 4, 50 + me);
     tape.seed(e.rows_AD, Tensor::of(d_rows.data(), {kRoom, 4}));  // return_rows' contribution accumulates
     tape.seed(e.probs_AK, Tensor::of(d_probs.data(), {kRoom, 2}));
     tape.seed(home, Tensor::of(d_home.data(), {kSlots, 4}));
-    forward[me] = dot(reference::load(e.rows_AD.tensor()), d_rows) + dot(reference::load(e.probs_AK.tensor()), d_probs) +
-                  dot(returned, d_home);
+    forward[me] = dot(reference::load(e.rows_AD.tensor()), d_rows) +
+                  dot(reference::load(e.probs_AK.tensor()), d_probs) + dot(returned, d_home);
     Cursor(tape).run();
-    backward[me] = dot(x, reference::load(tape.gradient(rows))) + dot(p, reference::load(tape.gradient(probs)));
+    backward[me] =
+        dot(x, reference::load(tape.gradient(rows))) + dot(p, reference::load(tape.gradient(probs)));
   });
   const Array ones(kRanks, 1);
   EXPECT_NEAR(dot(forward, ones), dot(backward, ones), 1e-12);
@@ -106,7 +112,8 @@ TEST(Collectives, RoutedRowsGoHomeInBackward) {
 TEST(Collectives, TheNullDeviceCountsBytesOnTheWire) {
   run_ranks(2, [](ThreadRank& self) {
     const auto c = self.group("axis", {0, 1});
-    const double expected[] = {2 * 96 / 2, 2 * 96 / 2, 2 * 192 / 2, 2 * 96 / 2};  // fp32 [6, 4], both directions
+    const double expected[] = {2 * 96 / 2, 2 * 96 / 2, 2 * 192 / 2,
+                               2 * 96 / 2};  // fp32 [6, 4], both directions
     for (size_t i = 0; i < 4; ++i) {
       CountingArena arena;
       TapeProfile profile;

@@ -38,8 +38,8 @@ TEST(Grid, TwoViewsOverTheSameRanks) {
 
 TEST(Grid, EveryRankIsInOneGroupOfEachAxis) {
   const Grid g({.pp = 2, .dp = 3, .cp = 2, .tp = 2, .ep = 3, .etp = 2});
-  for (const GridAxis axis : {GridAxis::pp, GridAxis::dp, GridAxis::cp, GridAxis::tp, GridAxis::edp, GridAxis::ep,
-                              GridAxis::etp})
+  for (const GridAxis axis :
+       {GridAxis::pp, GridAxis::dp, GridAxis::cp, GridAxis::tp, GridAxis::edp, GridAxis::ep, GridAxis::etp})
     for (int r = 0; r < g.ranks(); ++r) {
       const Ranks group = g.group({axis}, r);
       ASSERT_EQ(static_cast<int>(group.size()), g.size(axis)) << name_of(axis);
@@ -57,16 +57,24 @@ TEST(Communicator, CollectivesOfEveryType) {
   for (const int n : {1, 2, 3}) run_ranks(n, [](ThreadRank& self) { check_collectives(self); });
 }
 
-TEST(Communicator, SumsAddInRankOrder) { run_ranks(3, [](ThreadRank& self) { check_order_of_sums(self); }); }
+TEST(Communicator, SumsAddInRankOrder) {
+  run_ranks(3, [](ThreadRank& self) { check_order_of_sums(self); });
+}
 
 TEST(Communicator, AllToAllMovesRowsAndClearsPadding) {
   run_ranks(3, [](ThreadRank& self) { check_all_to_all(self); });
 }
 
-TEST(Communicator, MessagesKeepTheirOrder) { run_ranks(2, [](ThreadRank& self) { check_messages(self); }); }
+TEST(Communicator, MessagesKeepTheirOrder) {
+  run_ranks(2, [](ThreadRank& self) { check_messages(self); });
+}
 
-TEST(Communicator, TheSelfTestNamesASlowRank) { run_ranks(4, [](ThreadRank& self) { check_slow_rank(self); }); }
-TEST(Communicator, GroupsDoNotMeet) { run_ranks(3, [](ThreadRank& self) { check_groups(self); }); }
+TEST(Communicator, TheSelfTestNamesASlowRank) {
+  run_ranks(4, [](ThreadRank& self) { check_slow_rank(self); });
+}
+TEST(Communicator, GroupsDoNotMeet) {
+  run_ranks(3, [](ThreadRank& self) { check_groups(self); });
+}
 
 std::string message_of(int ranks, const std::function<void(ThreadRank&)>& fn, double deadline = 60) {
   try {
@@ -78,7 +86,8 @@ std::string message_of(int ranks, const std::function<void(ThreadRank&)>& fn, do
 }
 
 void expect_parts(const std::string& message, std::initializer_list<const char*> parts) {
-  for (const char* part : parts) EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  for (const char* part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
 }
 
 TEST(Communicator, ADeadlineNamesWhoIsMissing) {
@@ -92,7 +101,8 @@ TEST(Communicator, ADeadlineNamesWhoIsMissing) {
         c->all_reduce(tensor(x), tensor(x)).wait();
       },
       0.2);
-  expect_parts(message, {"all_reduce f64[4]", "#1", "'tensor'", "0.2 s", "missing: rank 1", "last started: barrier #0"});
+  expect_parts(message, {"all_reduce f64[4]", "#1", "'tensor'", "0.2 s", "missing: rank 1",
+                         "last started: barrier #0"});
 }
 
 TEST(Communicator, ALateRankIsReportedAndTheRunGoesOn) {
@@ -108,7 +118,8 @@ TEST(Communicator, ALateRankIsReportedAndTheRunGoesOn) {
   });
   const auto f = nlohmann::json::parse(real_file_system().read(folder / "flight-0.json"));
   EXPECT_EQ(f["step"], 7);
-  expect_parts(f["reason"], {"rank 0 in barrier #1 of group 'data' at step 7: waits for 0.1 s; missing: rank 1"});
+  expect_parts(f["reason"],
+               {"rank 0 in barrier #1 of group 'data' at step 7: waits for 0.1 s; missing: rank 1"});
   const auto& operations = f["groups"][0]["operations"];
   ASSERT_EQ(operations.size(), 2u);
   EXPECT_EQ(operations[0]["state"], "complete");
@@ -128,10 +139,13 @@ TEST(Communicator, EveryRankThatFailsLeavesAFlightRecord) {
   });
   EXPECT_EQ(message, "the disk is full");
   for (const int rank : {0, 1, 2}) {
-    const auto f = nlohmann::json::parse(real_file_system().read(fmt::format("{}/flight-{}.json", folder.path(), rank)));
+    const auto f =
+        nlohmann::json::parse(real_file_system().read(fmt::format("{}/flight-{}.json", folder.path(), rank)));
     EXPECT_EQ(f["rank"], rank);
-    if (rank == 1) EXPECT_EQ(f["reason"], "the disk is full");
-    else expect_parts(f["reason"], {"barrier #0 of group 'all' at step 2: ", "rank 1 stopped with an error"});
+    if (rank == 1)
+      EXPECT_EQ(f["reason"], "the disk is full");
+    else
+      expect_parts(f["reason"], {"barrier #0 of group 'all' at step 2: ", "rank 1 stopped with an error"});
   }
 }
 
@@ -139,7 +153,8 @@ TEST(FlightRecorder, KeepsTheLastOperations) {
   FlightRecorder recorder;
   const size_t group = recorder.add_group("data", {0, 2});
   const FlightRecorder::Ticket first = recorder.begin(group, {.number = 0});
-  for (int64_t i = 1; i < 100; ++i) recorder.mark(recorder.begin(group, {.number = i}), FlightState::complete);
+  for (int64_t i = 1; i < 100; ++i)
+    recorder.mark(recorder.begin(group, {.number = i}), FlightState::complete);
   recorder.mark(first, FlightState::failed);  // it has been forgotten
   const auto f = nlohmann::json::parse(recorder.json(0, 3, -1, "test"));
   const auto& operations = f["groups"][0]["operations"];
@@ -163,7 +178,8 @@ TEST(Communicator, AMismatchNamesBoth) {
     return message_of(2, [&](ThreadRank& self) {
       const auto c = self.group("all", everyone(2));
       std::vector<float> x(static_cast<size_t>(self.rank() == 1 ? rows : 4)), y(2 * x.size());
-      (self.rank() == 1 && gather ? c->all_gather(tensor(x), tensor(y)) : c->all_reduce(tensor(x), tensor(x))).wait();
+      (self.rank() == 1 && gather ? c->all_gather(tensor(x), tensor(y)) : c->all_reduce(tensor(x), tensor(x)))
+          .wait();
     });
   };
   expect_parts(differ(4, true), {"rank 0 does all_reduce f32[4]", "rank 1 does all_gather f32[4] -> f32[8]"});

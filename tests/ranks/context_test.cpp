@@ -96,12 +96,14 @@ TEST(ContextRows, EveryRowHasOneOwnerAndCausalWorkIsEven) {
 TEST(ContextRows, OfNeighboursAreChunksOfChunks) {
   for (const auto& [ranks, neighbours] : {std::pair{4, 2}, {6, 2}, {6, 3}})
     for (int r = 0; r < ranks; ++r) {
-      const ContextRows rows(documents(), kLength, std::vector<int32_t>(kTokens, 0).data(), r, ranks, neighbours);
+      const ContextRows rows(documents(), kLength, std::vector<int32_t>(kTokens, 0).data(), r, ranks,
+                             neighbours);
       const ContextRows &inner = rows.inner(), &outer = rows.outer();
       ASSERT_EQ(inner.ranks(), neighbours);
       ASSERT_EQ(outer.ranks(), ranks / neighbours);
       for (int64_t i = 0; i < rows.count(); ++i)
-        EXPECT_EQ(outer.whole_row(outer.rank(), inner.whole_row(inner.rank(), i)), rows.whole_row(r, i)) << ranks << " " << neighbours;
+        EXPECT_EQ(outer.whole_row(outer.rank(), inner.whole_row(inner.rank(), i)), rows.whole_row(r, i))
+            << ranks << " " << neighbours;
     }
 }
 
@@ -112,13 +114,19 @@ struct Transfer {
 };
 
 const HeadsAttr kHeads{{}, {4, 2, 2}, {3, 3, 5}};
-HeadsAttr heads_of(const ContextAttr& a) { return {a, {4, 2, 2}, {3, 3, 5}}; }
+HeadsAttr heads_of(const ContextAttr& a) {
+  return {a, {4, 2, 2}, {3, 3, 5}};
+}
 
 const Transfer kTransfers[] = {
     {"with_halo", with_halo, kTokens / 2, 3},
     {"without_halo", without_halo, kTokens / 2 + 8, 3},
-    {"rows_to_heads", [](Tape& t, const ContextAttr& a, const Value& x) { return rows_to_heads(t, heads_of(a), x); }, kTokens / 2, 28},
-    {"heads_to_rows", [](Tape& t, const ContextAttr& a, const Value& x) { return heads_to_rows(t, heads_of(a), x); }, kTokens, 14}};
+    {"rows_to_heads",
+     [](Tape& t, const ContextAttr& a, const Value& x) { return rows_to_heads(t, heads_of(a), x); },
+     kTokens / 2, 28},
+    {"heads_to_rows",
+     [](Tape& t, const ContextAttr& a, const Value& x) { return heads_to_rows(t, heads_of(a), x); }, kTokens,
+     14}};
 
 TEST(ContextTransfers, BackwardIsTheAdjointAndBytesAreThoseOfTheCost) {
   for (const Transfer& op : kTransfers) {
@@ -136,7 +144,8 @@ TEST(ContextTransfers, BackwardIsTheAdjointAndBytesAreThoseOfTheCost) {
       tape.begin_segment("test", -1);
       Array x = draw(op.rows * op.width, me);
       const Value leaf = tape.leaf(Tensor::of(x.data(), {op.rows, op.width}), true);
-      const Value y = op.build(tape, {&counting, &rows}, leaf), again = op.build(tape, {&counting, &rows}, leaf);
+      const Value y = op.build(tape, {&counting, &rows}, leaf),
+                  again = op.build(tape, {&counting, &rows}, leaf);
       Array d_y = draw(y.meta().shape.numel(), 10 + me);
       tape.seed(y, Tensor::of(d_y.data(), y.shape()));
       tape.seed(again, Tensor::of(d_y.data(), y.shape()));  // the second contribution accumulates
@@ -177,7 +186,8 @@ struct Attended {
   Array o, lse, d_qkv;
 };
 
-Attended attend(const AttentionAttr& a, Array qkv, Array d_o, const std::function<AttentionResult(Tape&, const Value&)>& f) {
+Attended attend(const AttentionAttr& a, Array qkv, Array d_o,
+                const std::function<AttentionResult(Tape&, const Value&)>& f) {
   HeapArena arena;
   Tape tape(arena, {});
   tape.begin_segment("test", -1);
@@ -191,15 +201,16 @@ Attended attend(const AttentionAttr& a, Array qkv, Array d_o, const std::functio
   return out;
 }
 
-Attended attend(const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring, Array qkv, Array d_o) {
+Attended attend(const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring, Array qkv,
+                Array d_o) {
   return attend(a, std::move(qkv), std::move(d_o), [&](Tape& tape, const Value& x) {
     return rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
   });
 }
 
 /// Attention in the type of `qkv_type`: values are rounded to it first.
-Attended attend_in(DType type, const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring, const Array& qkv,
-                   const Array& d_o) {
+Attended attend_in(DType type, const AttentionAttr& a, const ContextRows* rows, Communicator* comm, bool ring,
+                   const Array& qkv, const Array& d_o) {
   HeapArena arena;
   Tape tape(arena, {});
   tape.begin_segment("test", -1);
@@ -211,7 +222,8 @@ Attended attend_in(DType type, const AttentionAttr& a, const ContextRows* rows, 
   };
   Buffer in, out;
   const Value x = tape.leaf(tensor(in, qkv, a.packed_width()), true);
-  const AttentionResult r = rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
+  const AttentionResult r =
+      rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
   tape.seed(r.o, tensor(out, d_o, a.heads * a.values()));
   Attended result{reference::load(r.o.tensor()), reference::load(r.lse.tensor()), {}};
   Cursor(tape).run();
@@ -240,8 +252,11 @@ TEST(ContextAttention, EqualsAttentionOfTheWhole) {
         run_ranks(ranks, [&](ThreadRank& self) {
           const auto group = self.group("context", all_of(ranks));
           const ContextRows rows = chunks(self.rank(), ranks);
-          const auto share = [&](const Array& values, int64_t width) { return share_of(rows, values, width); };
-          const Attended got = attend(a, &rows, group.get(), ring, share(qkv, a.packed_width()), share(d_o, a.heads * a.values()));
+          const auto share = [&](const Array& values, int64_t width) {
+            return share_of(rows, values, width);
+          };
+          const Attended got = attend(a, &rows, group.get(), ring, share(qkv, a.packed_width()),
+                                      share(d_o, a.heads * a.values()));
           expect_near(got.o, share(one.o, a.heads * a.values()), "o");
           expect_near(got.lse, share(one.lse, a.heads), "lse");
           expect_near(got.d_qkv, share(one.d_qkv, a.packed_width()), "d_qkv");
@@ -261,16 +276,21 @@ TEST(ContextAttention, MixEqualsAttentionOfTheWhole) {
   for (const auto& [ranks, neighbours] : {std::pair{4, 2}, {6, 2}, {6, 3}})
     for (const ContextForm form : {ContextForm::gather, ContextForm::ring})
       run_ranks(ranks, [&](ThreadRank& self) {
-        const RankGroups groups(Grid({.cp = ranks}), self.rank(), [&](const std::string& name, const std::vector<int>& members) { return self.group(name, members); },
+        const RankGroups groups(Grid({.cp = ranks}), self.rank(),
+                                [&](const std::string& name, const std::vector<int>& members) {
+                                  return self.group(name, members);
+                                },
                                 {.context = form, .context_inner = neighbours});
-        const ContextRows rows(documents(), kLength, std::vector<int32_t>(kTokens, 0).data(), self.rank(), ranks, neighbours);
+        const ContextRows rows(documents(), kLength, std::vector<int32_t>(kTokens, 0).data(), self.rank(),
+                               ranks, neighbours);
         const auto share = [&](const Array& values, int64_t w) { return share_of(rows, values, w); };
-        const Attended got = attend(a, share(qkv, a.packed_width()), share(d_o, width), [&](Tape& tape, const Value& x) {
-          Context c{tape, no_weights};
-          groups.join(c);
-          c.context_rows = &rows;
-          return ingot::attend(c, a, x);
-        });
+        const Attended got =
+            attend(a, share(qkv, a.packed_width()), share(d_o, width), [&](Tape& tape, const Value& x) {
+              Context c{tape, no_weights};
+              groups.join(c);
+              c.context_rows = &rows;
+              return ingot::attend(c, a, x);
+            });
         expect_near(got.o, share(one.o, width), "o");
         expect_near(got.d_qkv, share(one.d_qkv, a.packed_width()), "d_qkv");
       });
@@ -307,7 +327,8 @@ TEST(ContextAttention, FastKernelEqualsTheOrdinaryOne) {
       const int64_t width = a.heads * a.values();
       const Array qkv = draw(kAll * a.packed_width(), 2), d_o = draw(kAll * width, 3);
       const Attended one = attend_in(type, a, nullptr, nullptr, false, qkv, d_o);
-      const double bound = type == DType::f32 ? 5e-6 : 2e-2;  // of sums in another order; of roundings of o and of cotangents
+      const double bound =
+          type == DType::f32 ? 5e-6 : 2e-2;  // of sums in another order; of roundings of o and of cotangents
       for (const int ranks : {2, 3})
         for (const bool ring : {false, true})
           run_ranks(ranks, [&](ThreadRank& self) {
@@ -316,7 +337,8 @@ TEST(ContextAttention, FastKernelEqualsTheOrdinaryOne) {
             const auto share = [&](const Array& values, int64_t w) { return share_of(rows, values, w); };
             const Attended got =
                 attend_in(type, a, &rows, group.get(), ring, share(qkv, a.packed_width()), share(d_o, width));
-            EXPECT_LE(relative_difference(got.o, share(one.o, width)), bound) << name_of(type) << " ranks " << ranks << " ring " << ring;
+            EXPECT_LE(relative_difference(got.o, share(one.o, width)), bound)
+                << name_of(type) << " ranks " << ranks << " ring " << ring;
             EXPECT_LE(relative_difference(got.lse, share(one.lse, a.heads)), 1e-6) << name_of(type);
             EXPECT_LE(relative_difference(got.d_qkv, share(one.d_qkv, a.packed_width())), bound)
                 << name_of(type) << " ranks " << ranks << " ring " << ring;

@@ -33,8 +33,10 @@ class Learner {
       feed.load.assign(static_cast<size_t>(moe.experts), 1.0f / static_cast<float>(moe.experts));
       if (moe.balance == BalanceRule::none) continue;
       feed.bias.assign(feed.load.size(), 0);
-      BalanceConfig config{.kind = moe.balance == BalanceRule::adamw ? BalanceKind::adamw : BalanceKind::sign};
-      balance_.emplace(layer, BalanceController(config, {{"bias", moe.experts, moe.experts, feed.bias.data()}}));
+      BalanceConfig config{.kind =
+                               moe.balance == BalanceRule::adamw ? BalanceKind::adamw : BalanceKind::sign};
+      balance_.emplace(layer,
+                       BalanceController(config, {{"bias", moe.experts, moe.experts, feed.bias.data()}}));
     }
   }
 
@@ -54,7 +56,8 @@ class Learner {
       const auto k = static_cast<size_t>(i);
       const Tensor master = part_of(weights_.master(i), mine(i));
       Array w = reference::load(master);
-      reference::adamw(w, m_[k], v_[k], reference::load(part_of(gradients.gradient(i), mine(i))), {}, 3e-3, 0.1, steps_, clip);
+      reference::adamw(w, m_[k], v_[k], reference::load(part_of(gradients.gradient(i), mine(i))), {}, 3e-3,
+                       0.1, steps_, clip);
       reference::store(master, w);
     }
     for (const auto& [layer, counts] : o.counts) {
@@ -83,7 +86,8 @@ Curve one_rank_curve(const OneRank& one, int steps) {
   Learner learner(one, weights);
   Curve curve;
   for (int s = 0; s < steps; ++s) {
-    const ParityOutcome o = one_rank_step(one.problem, one.decoder, learner.inputs(s, nullptr), weights, gradients);
+    const ParityOutcome o =
+        one_rank_step(one.problem, one.decoder, learner.inputs(s, nullptr), weights, gradients);
     learner.learn(gradients, o);
     weights.refresh_compute();
     curve.losses.push_back(o.nll);
@@ -93,7 +97,8 @@ Curve one_rank_curve(const OneRank& one, int steps) {
 }
 
 /// A rank's curve; the losses are NaN where it does not see them.
-Curve layout_curve(const LayoutCase& c, const OneRank& one, World& world, int steps, const Curve* routes, bool replay) {
+Curve layout_curve(const LayoutCase& c, const OneRank& one, World& world, int steps, const Curve* routes,
+                   bool replay) {
   LayoutRank rank(c, one, world.rank(), group_maker(world));
   one.give_weights(rank.weights());
   Learner learner(one, rank.weights());
@@ -114,7 +119,8 @@ Curve layout_curve(const LayoutCase& c, const OneRank& one, World& world, int st
 double worst_difference(const Curve& found, const Curve& expected) {
   double worst = 0;
   for (size_t s = 0; s < expected.losses.size(); ++s)
-    if (!std::isnan(found.losses[s])) worst = std::max(worst, std::abs(found.losses[s] / expected.losses[s] - 1));
+    if (!std::isnan(found.losses[s]))
+      worst = std::max(worst, std::abs(found.losses[s] / expected.losses[s] - 1));
   return worst;
 }
 
@@ -139,7 +145,8 @@ std::vector<LayoutCase> curve_cases() {
                                  curve_case("zaya", {.pp = 2, .dp = 2, .ep = 2}),
                                  curve_case("moe", {.dp = 2, .cp = 2, .ep = 2}, kRing),
                                  curve_case("llama", {.pp = 2, .cp = 2, .tp = 2}, kRing)};
-  for (const ShardOptions& shards : {ShardOptions{.level = ShardLevel::optimizer}, {.level = ShardLevel::full, .units = FlatUnits::part}})
+  for (const ShardOptions& shards :
+       {ShardOptions{.level = ShardLevel::optimizer}, {.level = ShardLevel::full, .units = FlatUnits::part}})
     all.push_back(curve_case("zaya", {.dp = 4, .ep = 2}, {.shards = shards}));
   return all;
 }
@@ -169,7 +176,8 @@ TEST_P(SinglePrecisionCurves, TwentyStepsWithReplayedRoutesFollowOneRank) {
   std::vector<Curve> free(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](ThreadRank& self) {
     const bool mixture = !expected.routes[0].empty();
-    const double worst = worst_difference(layout_curve(c, one, self, 20, mixture ? &expected : nullptr, true), expected);
+    const double worst =
+        worst_difference(layout_curve(c, one, self, 20, mixture ? &expected : nullptr, true), expected);
     EXPECT_LE(worst, 1e-4) << "rank " << self.rank();
     if (self.rank() == ranks - 1) std::printf("  largest difference %.2g\n", worst);
     if (mixture) free[static_cast<size_t>(self.rank())] = layout_curve(c, one, self, 20, &expected, false);
@@ -183,7 +191,9 @@ TEST_P(SinglePrecisionCurves, TwentyStepsWithReplayedRoutesFollowOneRank) {
   EXPECT_LE(rate, 0.01);
 }
 
-std::string case_name(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
+std::string case_name(const ::testing::TestParamInfo<LayoutCase>& info) {
+  return info.param.name();
+}
 INSTANTIATE_TEST_SUITE_P(Ranks, Curves, ::testing::ValuesIn(curve_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Ranks, SinglePrecisionCurves, ::testing::ValuesIn(curve_cases()), case_name);
 

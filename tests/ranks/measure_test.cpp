@@ -1,12 +1,13 @@
 // Measuring communication: every combination is measured, all ranks agree, and what is derived from the numbers follows
 // its definition. And the two programs around it: `ingot bench comm`, `ingot launch`.
+#include "comm/measure.h"
+
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/file_system.h"
-#include "comm/measure.h"
 #include "comm/self_test.h"
 #include "comm/threads.h"
 #include "support/support.h"
@@ -28,12 +29,15 @@ TEST(MeasureComm, MeasuresEveryCombinationAndAllRanksAgree) {
     for (const std::string& r : reports) EXPECT_EQ(r, reports[0]);
     EXPECT_EQ(first.measurements.size(), 2u * (5 * 2 + 1));  // a barrier has no size
     EXPECT_EQ(first.speeds.size(), static_cast<size_t>(ranks));
-    for (size_t i = 1; i < first.speeds.size(); ++i) EXPECT_LE(first.speeds[i - 1].bandwidth, first.speeds[i].bandwidth);
+    for (size_t i = 1; i < first.speeds.size(); ++i)
+      EXPECT_LE(first.speeds[i - 1].bandwidth, first.speeds[i].bandwidth);
     for (const CommMeasurement& m : first.measurements) {
       EXPECT_GT(m.seconds, 0);
       EXPECT_EQ(m.bytes % (4 * m.ranks), 0);
       const double factor = m.kind == CommKind::all_reduce ? 2 * (m.ranks - 1.0) / m.ranks
-                            : m.kind == CommKind::broadcast || m.kind == CommKind::barrier ? 1 : (m.ranks - 1.0) / m.ranks;
+                            : m.kind == CommKind::broadcast || m.kind == CommKind::barrier
+                                ? 1
+                                : (m.ranks - 1.0) / m.ranks;
       EXPECT_NEAR(m.bus_bandwidth * m.seconds, factor * static_cast<double>(m.bytes), 1e-6);
     }
   }
@@ -56,8 +60,9 @@ TEST(MeasureComm, ABucketIsTheSmallestSizeNearTheBestBandwidth) {
 
 TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   const test::TempDir folder;
-  const auto r = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB", "--largest", "16KiB", "--seconds",
-                              "0.0005", "--json", folder / "comm.json", "--html", folder / "comm.html"});
+  const auto r = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB",
+                              "--largest", "16KiB", "--seconds", "0.0005", "--json", folder / "comm.json",
+                              "--html", folder / "comm.html"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find("all_reduce among 3 ranks"), std::string::npos) << r.output;
   EXPECT_NE(r.output.find("slowest first:"), std::string::npos) << r.output;
@@ -68,9 +73,11 @@ TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   EXPECT_EQ(json["buckets"].size(), 2u);
   EXPECT_EQ(json["speeds"].size(), 3u);
   const std::string page = real_file_system().read(folder / "comm.html");
-  for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "4 KiB", "A barrier takes", "rank 2", "</html>"})
+  for (const char* text :
+       {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "4 KiB", "A barrier takes", "rank 2", "</html>"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
-  for (const char* not_finite : {"inf,", "nan", "-inf"}) EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
+  for (const char* not_finite : {"inf,", "nan", "-inf"})
+    EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
 }
 
 TEST(Partners, EveryRoundIsAMatchingAndAllMeetOnce) {
@@ -80,7 +87,8 @@ TEST(Partners, EveryRoundIsAMatchingAndAllMeetOnce) {
       for (int r = 0; r < n; ++r) {
         const int p = partner_of(r, n, round);
         if (p < 0) continue;
-        ASSERT_TRUE(p < n && p != r && partner_of(p, n, round) == r) << n << " ranks, round " << round << ": " << r << " and " << p;
+        ASSERT_TRUE(p < n && p != r && partner_of(p, n, round) == r)
+            << n << " ranks, round " << round << ": " << r << " and " << p;
         EXPECT_TRUE(met.emplace(r, p).second);
       }
     EXPECT_EQ(met.size(), static_cast<size_t>(n * (n - 1)));
@@ -89,33 +97,38 @@ TEST(Partners, EveryRoundIsAMatchingAndAllMeetOnce) {
 
 TEST(SelfTest, ASlowRankIsNamedOrRefused) {
   const std::vector<std::string> hosts{"a", "b", "c", "d"};
-  const std::vector<RankSpeed> even{{2, 0.9e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}}, uneven{{2, 0.3e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}};
+  const std::vector<RankSpeed> even{{2, 0.9e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}},
+      uneven{{2, 0.3e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}};
   EXPECT_EQ(judge_speeds(even, hosts, 1 << 20, 0.1).warning, "");
   EXPECT_EQ(judge_speeds(uneven, hosts, 1 << 20, 0.1).warning,
             "rank 2 on 'c' exchanges 0.3 GB/s with others, the median of 4 ranks is 1 GB/s");
   EXPECT_THROW(judge_speeds(uneven, hosts, 1 << 20, 0.4), Error);
-  EXPECT_EQ(judge_speeds({{0, 0.1e9}, {1, 1e9}}, hosts, 1 << 20, 0.4).warning, "") << "of two ranks nobody knows which is slow";
+  EXPECT_EQ(judge_speeds({{0, 0.1e9}, {1, 1e9}}, hosts, 1 << 20, 0.4).warning, "")
+      << "of two ranks nobody knows which is slow";
 }
 
 TEST(BenchComm, RefusesWhatCannotBeMeasured) {
   const auto one = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "1"});
   EXPECT_EQ(one.exit_code, 1);
   EXPECT_NE(one.output.find("--ranks=1"), std::string::npos) << one.output;
-  EXPECT_EQ(run_process({INGOT_BINARY, "bench", "comm", "--smallest", "1MiB", "--largest", "1KiB"}).exit_code, 1);
+  EXPECT_EQ(run_process({INGOT_BINARY, "bench", "comm", "--smallest", "1MiB", "--largest", "1KiB"}).exit_code,
+            1);
 }
 
 TEST(LaunchCommand, HandsPlacementToMpirunAndTheRestToTheRanks) {
-  const auto r = run_process({INGOT_BINARY, "launch", "-n", "4", "--mpirun", "/opt/mpirun", "--print", "--bind-to", "core", "--", "run",
-                              "a.toml", "--stages.0.lr=2", "--", "x"});
+  const auto r = run_process({INGOT_BINARY, "launch", "-n", "4", "--mpirun", "/opt/mpirun", "--print",
+                              "--bind-to", "core", "--", "run", "a.toml", "--stages.0.lr=2", "--", "x"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
-  EXPECT_EQ(r.output, std::string("/opt/mpirun -n 4 --bind-to core ") + INGOT_BINARY + " run a.toml --stages.0.lr=2 -- x\n");
+  EXPECT_EQ(r.output, std::string("/opt/mpirun -n 4 --bind-to core ") + INGOT_BINARY +
+                          " run a.toml --stages.0.lr=2 -- x\n");
 }
 
 TEST(LaunchCommand, SaysWhatIsMissing) {
   const auto nothing = run_process({INGOT_BINARY, "launch", "-n", "4"});
   EXPECT_EQ(nothing.exit_code, 1);
   EXPECT_NE(nothing.output.find("ingot launch -n 4 -- run recipe.toml"), std::string::npos) << nothing.output;
-  const auto absent = run_process({INGOT_BINARY, "launch", "-n", "2", "--mpirun", "/nowhere/mpirun", "--", "kernels"});
+  const auto absent =
+      run_process({INGOT_BINARY, "launch", "-n", "2", "--mpirun", "/nowhere/mpirun", "--", "kernels"});
   EXPECT_EQ(absent.exit_code, 1);
   EXPECT_NE(absent.output.find("/nowhere/mpirun"), std::string::npos) << absent.output;
 }

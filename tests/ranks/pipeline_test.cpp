@@ -50,7 +50,8 @@ std::vector<LayoutCase> cases() {
   for (const char* model : {"record", "mla", "llama-lora", "moe-shared", "moe-latent", "mtp", "mtp-moe"})
     all.push_back({.problem = {.model = model}, .grid = pp2, .schedule = zero_bubble});
   for (const bool recompute : {false, true}) {  // modules of multi-token prediction before the loss
-    const ParityProblem p{.model = "mtp", .recompute = recompute}, shared{.model = "mtp-moe", .recompute = recompute};
+    const ParityProblem p{.model = "mtp", .recompute = recompute},
+        shared{.model = "mtp-moe", .recompute = recompute};
     for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged}) {
       all.push_back({.problem = p, .grid = pp2, .layout = "Etttmm|L", .schedule = kind});
       all.push_back({.problem = shared, .grid = pp2, .layout = "Etttm|L", .schedule = kind});
@@ -112,29 +113,52 @@ std::vector<LayoutCase> cases() {
   const GridShape pp2_dp2{.pp = 2, .dp = 2};
   for (const bool recompute : {false, true}) {
     for (const char* model : {"llama", "gpt2", "moe", "zaya", "record"}) {
-      const ParityProblem p{.model = model, .layers = model == std::string("record") ? 0 : 4, .rows = 8, .recompute = recompute};
-      for (const PipelineScheduleKind kind : {zero_bubble, merged}) all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .schedule = kind});
+      const ParityProblem p{.model = model,
+                            .layers = model == std::string("record") ? 0 : 4,
+                            .rows = 8,
+                            .recompute = recompute};
+      for (const PipelineScheduleKind kind : {zero_bubble, merged})
+        all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .schedule = kind});
       all.push_back({.problem = p, .grid = pp2_dp2, .options = full_whole, .chunks = 2, .schedule = merged});
     }
     for (const char* model : {"gpt2", "record"})
-      all.push_back({.problem = {.model = model, .rows = 8, .recompute = recompute}, .grid = pp2_dp2, .options = full});
+      all.push_back(
+          {.problem = {.model = model, .rows = 8, .recompute = recompute}, .grid = pp2_dp2, .options = full});
     for (const char* model : {"mtp", "mtp-moe"}) {
       const ParityProblem p{.model = model, .rows = 8, .recompute = recompute};
       const bool two = model == std::string("mtp");
       for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged})
-        all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .layout = two ? "Etttmm|L" : "Etttm|L", .schedule = kind});
-      all.push_back({.problem = p, .grid = pp2_dp2, .options = full, .layout = two ? "Et|t|tm|mL" : "E|tt|tm|L", .schedule = merged});
+        all.push_back({.problem = p,
+                       .grid = pp2_dp2,
+                       .options = full,
+                       .layout = two ? "Etttmm|L" : "Etttm|L",
+                       .schedule = kind});
+      all.push_back({.problem = p,
+                     .grid = pp2_dp2,
+                     .options = full,
+                     .layout = two ? "Et|t|tm|mL" : "E|tt|tm|L",
+                     .schedule = merged});
     }
     const ParityProblem p8{.model = "llama", .layers = 4, .rows = 8, .recompute = recompute};
     for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged}) {
-      all.push_back({.problem = p8, .grid = {.pp = 2, .dp = 2, .tp = 2}, .options = full_sequence, .schedule = kind});
-      all.push_back({.problem = {.model = "gpt2", .rows = 8, .recompute = recompute}, .grid = {.pp = 2, .dp = 2, .tp = 2},
-                     .options = full, .schedule = kind});
+      all.push_back(
+          {.problem = p8, .grid = {.pp = 2, .dp = 2, .tp = 2}, .options = full_sequence, .schedule = kind});
+      all.push_back({.problem = {.model = "gpt2", .rows = 8, .recompute = recompute},
+                     .grid = {.pp = 2, .dp = 2, .tp = 2},
+                     .options = full,
+                     .schedule = kind});
       all.push_back({.problem = {.model = "zaya", .rows = 8, .recompute = recompute, .starve = true},
-                     .grid = {.pp = 2, .dp = 2, .ep = 2}, .options = full, .schedule = kind});
+                     .grid = {.pp = 2, .dp = 2, .ep = 2},
+                     .options = full,
+                     .schedule = kind});
     }
-    all.push_back({.problem = {.model = "gpt2", .rows = 16, .recompute = recompute}, .grid = {.pp = 2, .dp = 4}, .options = full_copies});
-    all.push_back({.problem = {.model = "moe", .rows = 8, .recompute = recompute}, .grid = {.dp = 2, .ep = 2}, .options = full, .schedule = merged});
+    all.push_back({.problem = {.model = "gpt2", .rows = 16, .recompute = recompute},
+                   .grid = {.pp = 2, .dp = 4},
+                   .options = full_copies});
+    all.push_back({.problem = {.model = "moe", .rows = 8, .recompute = recompute},
+                   .grid = {.dp = 2, .ep = 2},
+                   .options = full,
+                   .schedule = merged});
   }
   for (const RankOptions& options : {RankOptions{}, {.context = ContextForm::ring, .context_inner = 2}})
     all.push_back({.problem = {.model = "llama", .rows = 8},
@@ -177,8 +201,8 @@ TEST(PipelineMerged, WaitsForExpertsAreHidden) {
     HeapArena arena;
     buffer.begin_step();
     const auto step = [&](Tape& tape, int b) {
-      return std::make_unique<ParityStep>(one.decoder, one.inputs, weights, tape, groups.batch_rank() * 8 + b, 1,
-                                          &groups, o);
+      return std::make_unique<ParityStep>(one.decoder, one.inputs, weights, tape, groups.batch_rank() * 8 + b,
+                                          1, &groups, o);
     };
     const Pipeline pipeline(one.decoder, weights.precision(), pipe,
                             make_pipeline_schedule(merged, {1, 1, 8}));

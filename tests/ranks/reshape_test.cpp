@@ -1,4 +1,6 @@
 // `ingot checkpoint reshape`: other pieces, the same values; a run goes on from them as from the original, bit for bit.
+#include "train/reshape.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +11,6 @@
 #include "comm/threads.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
-#include "train/reshape.h"
 #include "train/trainer.h"
 
 namespace ingot::test::reshape_test {
@@ -34,8 +35,8 @@ class Reshape : public ::testing::Test {
   Recipe recipe(const std::string& run, std::vector<std::string> options) {
     const std::string path = folder_ / (run + ".toml");
     write_text(path, tiny_recipe(folder_ / run, folder_ / "data", folder_ / "text.txt"));
-    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.micro_batch=1",
-                                   "--model.mtp.depths=1"});
+    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1",
+                                   "--stages.1.micro_batch=1", "--model.mtp.depths=1"});
     return load_recipe(path, options);
   }
   /// Trains to the end of the first stage, or on from there to the end.
@@ -70,19 +71,25 @@ class Reshape : public ::testing::Test {
 TEST_F(Reshape, OtherPiecesTheSameValuesAndTheSameRun) {
   run("run", 2, {"--parallel.expert=2", "--parallel.shard=optimizer"}, true);
   const auto content = checkpoint_content(folder_ / "run");
-  for (const NewLayout& to : {NewLayout{"one", 1, {}},
-                              {"full4", 4, {"--parallel.shard=full"}},
-                              {"ep2_dp4", 4, {"--parallel.expert=2"}},
-                              {"tp2", 2, {"--parallel.tensor=2"}},
-                              {"pp2_dp2", 4, {"--parallel.pipeline=2"}},
-                              {"pp2_full2", 4, {"--parallel.pipeline=2", "--parallel.shard=full"}},
-                              {"pp2_ahead", 2, {"--parallel.pipeline=2", "--parallel.schedule=interleaved", "--parallel.layout=E|tt|m|L"}}}) {
+  for (const NewLayout& to :
+       {NewLayout{"one", 1, {}},
+        {"full4", 4, {"--parallel.shard=full"}},
+        {"ep2_dp4", 4, {"--parallel.expert=2"}},
+        {"tp2", 2, {"--parallel.tensor=2"}},
+        {"pp2_dp2", 4, {"--parallel.pipeline=2"}},
+        {"pp2_full2", 4, {"--parallel.pipeline=2", "--parallel.shard=full"}},
+        {"pp2_ahead",
+         2,
+         {"--parallel.pipeline=2", "--parallel.schedule=interleaved", "--parallel.layout=E|tt|m|L"}}}) {
     const Recipe layout = recipe("layout", to.options);
-    const std::string reshaped = to.name + std::string("_reshaped"), direct = to.name + std::string("_direct");
-    for (const std::string& name : {reshaped, direct}) fs::copy(folder_ / "run", folder_ / name, fs::copy_options::recursive);
+    const std::string reshaped = to.name + std::string("_reshaped"),
+                      direct = to.name + std::string("_direct");
+    for (const std::string& name : {reshaped, direct})
+      fs::copy(folder_ / "run", folder_ / name, fs::copy_options::recursive);
     fs::remove_all(folder_ / (reshaped + "/checkpoints"));
-    const ReshapeReport r = reshape_checkpoint(real_file_system(), folder_ / "run/checkpoints", folder_ / (reshaped + "/checkpoints"),
-                                               to.ranks, layout.parallel);
+    const ReshapeReport r =
+        reshape_checkpoint(real_file_system(), folder_ / "run/checkpoints",
+                           folder_ / (reshaped + "/checkpoints"), to.ranks, layout.parallel);
     auto copy = checkpoint_content(folder_ / reshaped), original = content;
     copy.erase("recipe"), original.erase("recipe");
     EXPECT_EQ(copy, original) << to.name;
@@ -102,13 +109,16 @@ TEST_F(Reshape, WhatDoesNotFitIsRefusedAndLeavesNothing) {
   run("run", 1, {}, true);
   const auto message = [&](int ranks, std::vector<std::string> options) {
     try {
-      reshape_checkpoint(real_file_system(), folder_ / "run/checkpoints", folder_ / "out", ranks, recipe("layout", std::move(options)).parallel);
+      reshape_checkpoint(real_file_system(), folder_ / "run/checkpoints", folder_ / "out", ranks,
+                         recipe("layout", std::move(options)).parallel);
     } catch (const Error& e) {
       return std::string(e.what());
     }
     return std::string("accepted");
   };
-  EXPECT_NE(message(3, {"--parallel.tensor=2"}).find("3 ranks do not divide into groups of parallel.tensor = 2"), std::string::npos);
+  EXPECT_NE(
+      message(3, {"--parallel.tensor=2"}).find("3 ranks do not divide into groups of parallel.tensor = 2"),
+      std::string::npos);
   EXPECT_NE(message(64, {"--parallel.pipeline=64"}).find("64"), std::string::npos);
   EXPECT_NE(message(8, {"--parallel.tensor=8"}), "accepted");
   EXPECT_FALSE(fs::exists(folder_ / "out"));

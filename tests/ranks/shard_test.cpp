@@ -24,7 +24,8 @@ struct ShardCase {
 std::vector<ShardCase> shard_cases() {
   const ShardOptions buckets{.units = FlatUnits::bucket, .bucket_bytes = 4096};
   const ShardOptions zero{.level = ShardLevel::optimizer};
-  const ShardOptions zero_buckets{.level = ShardLevel::optimizer, .units = FlatUnits::bucket, .bucket_bytes = 4096};
+  const ShardOptions zero_buckets{
+      .level = ShardLevel::optimizer, .units = FlatUnits::bucket, .bucket_bytes = 4096};
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
   const ShardOptions zero_hybrid{.level = ShardLevel::optimizer, .ranks = 2};
   const ShardOptions full{.level = ShardLevel::full, .units = FlatUnits::part};
@@ -59,9 +60,10 @@ std::vector<ShardCase> expert_shard_cases() {
 
 void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
   const Grid grid(c.grid);
-  const RankGroups groups(grid, self.rank(), [&](std::string name, const std::vector<int>& members) {
-    return self.group(std::move(name), members);
-  }, {.sequence_parallel = c.sequence_parallel, .shards = c.shards});
+  const RankGroups groups(
+      grid, self.rank(),
+      [&](std::string name, const std::vector<int>& members) { return self.group(std::move(name), members); },
+      {.sequence_parallel = c.sequence_parallel, .shards = c.shards});
   const ParameterTable& table = one.decoder.table();
   const bool full = c.shards.level == ShardLevel::full;
   WeightSet weights(table, groups.placement(), Precision::f64());
@@ -86,7 +88,8 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
   reducer.finish();
   EXPECT_TRUE(buffer.finish_step().empty());
   if (full) {
-    EXPECT_GT(keeper->prefetched(), std::accumulate(keeper->gathers().begin(), keeper->gathers().end(), int64_t{0}) / 2);
+    EXPECT_GT(keeper->prefetched(),
+              std::accumulate(keeper->gathers().begin(), keeper->gathers().end(), int64_t{0}) / 2);
     keeper->release_all();
   }
   Array nll{o.nll};
@@ -116,18 +119,22 @@ std::vector<NamedProblem> problems() {
   return all;
 }
 
-void PrintTo(const NamedProblem& p, std::ostream* out) { *out << p.problem.model << " " << p.how.name; }
+void PrintTo(const NamedProblem& p, std::ostream* out) {
+  *out << p.problem.model << " " << p.how.name;
+}
 
 class Shares : public ::testing::TestWithParam<NamedProblem> {};
 
 TEST_P(Shares, EqualOneRank) {
   const auto& [how, problem] = GetParam();
   const OneRank one(problem);
-  run_ranks(Grid(how.grid).ranks(), [&](ThreadRank& self) { run_rank(how, one, self); }, 60);
+  run_ranks(
+      Grid(how.grid).ranks(), [&](ThreadRank& self) { run_rank(how, one, self); }, 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Shares, ::testing::ValuesIn(problems()), [](const auto& info) {
-  std::string name = info.param.problem.model + "_" + info.param.how.name + (info.param.problem.recompute ? "_recompute" : "");
+  std::string name = info.param.problem.model + "_" + info.param.how.name +
+                     (info.param.problem.recompute ? "_recompute" : "");
   return name;
 });
 
@@ -136,20 +143,26 @@ TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
   for (const bool whole : {false, true})
     for (const ParamRole role : {ParamRole::embedding, ParamRole::matrix}) {
       ParameterTable table;
-      const int first = table.add({.name = "first", .shape = {5, 7}, .role = role, .parts = {kEmbeddingPart}});
-      const int both = table.add({.name = "both", .shape = {61, 13}, .role = role, .parts = {kEmbeddingPart, kHeadPart}});
+      const int first =
+          table.add({.name = "first", .shape = {5, 7}, .role = role, .parts = {kEmbeddingPart}});
+      const int both =
+          table.add({.name = "both", .shape = {61, 13}, .role = role, .parts = {kEmbeddingPart, kHeadPart}});
       const int last = table.add({.name = "last", .shape = {90, 3}, .role = role, .parts = {kHeadPart}});
       for (const bool head : {false, true}) {
-        const FlatSharing sharing{.ranks = 3, .units = FlatUnits::part, .whole_tensors = whole, .level = ShardLevel::full};
-        const FlatLayout here = flat_layout(table, {.parts = {head ? kHeadPart : kEmbeddingPart}, .sharing = sharing}, DType::f32);
+        const FlatSharing sharing{
+            .ranks = 3, .units = FlatUnits::part, .whole_tensors = whole, .level = ShardLevel::full};
+        const FlatLayout here = flat_layout(
+            table, {.parts = {head ? kHeadPart : kEmbeddingPart}, .sharing = sharing}, DType::f32);
         const FlatUnit& unit = here.units[static_cast<size_t>(here.unit_of[static_cast<size_t>(both)])];
         EXPECT_EQ(unit.parameters, std::vector<int>{both});
         EXPECT_EQ(unit.part, depth_of_part(head ? kHeadPart : kEmbeddingPart));
         EXPECT_EQ(here.offsets[static_cast<size_t>(both)], unit.begin);
-        EXPECT_EQ(unit.share(), whole && role == ParamRole::matrix ? 3200 : 1152);  // 61 x 13 x 4 bytes in blocks of 128
+        EXPECT_EQ(unit.share(),
+                  whole && role == ParamRole::matrix ? 3200 : 1152);  // 61 x 13 x 4 bytes in blocks of 128
         EXPECT_EQ(here.shapes[static_cast<size_t>(head ? first : last)].numel(), 0);
       }
-      const FlatLayout alone = flat_layout(table, {.sharing = {.ranks = 3, .units = FlatUnits::part}}, DType::f32);
+      const FlatLayout alone =
+          flat_layout(table, {.sharing = {.ranks = 3, .units = FlatUnits::part}}, DType::f32);
       EXPECT_EQ(alone.unit_of[static_cast<size_t>(both)], alone.unit_of[static_cast<size_t>(first)]);
     }
 }
@@ -161,19 +174,29 @@ TEST(FlatLayouts, TileAndAgree) {
   uint64_t draw = 0;
   for (int trial = 0; trial < 200; ++trial) {
     ParameterTable table;
-    const auto extent = [&](int64_t most) { return 1 + static_cast<int64_t>(random.uniform(draw++) * static_cast<double>(most)); };
+    const auto extent = [&](int64_t most) {
+      return 1 + static_cast<int64_t>(random.uniform(draw++) * static_cast<double>(most));
+    };
     for (int64_t part = -2; part < 4; ++part) {
       table.begin_part(part);
       for (int k = 0; k < 3; ++k) {
         const bool expert = part >= 0 && k == 1;
-        ParameterSpec spec{.name = fmt::format("p{}.{}", part, k), .shape = expert ? Shape{4, extent(20), extent(20)} : k == 0 ? Shape{extent(50), extent(50)} : Shape{extent(90)},
-                           .role = expert ? ParamRole::expert : k == 0 ? ParamRole::matrix : ParamRole::norm};
+        ParameterSpec spec{.name = fmt::format("p{}.{}", part, k),
+                           .shape = expert   ? Shape{4, extent(20), extent(20)}
+                                    : k == 0 ? Shape{extent(50), extent(50)}
+                                             : Shape{extent(90)},
+                           .role = expert   ? ParamRole::expert
+                                   : k == 0 ? ParamRole::matrix
+                                            : ParamRole::norm};
         if (expert) spec.shard = {ShardAxis::expert, 0};
         table.add(spec);
       }
     }
-    FlatSharing sharing{.ranks = static_cast<int>(extent(5)), .expert_ranks = static_cast<int>(extent(3)),
-                        .units = static_cast<FlatUnits>(trial % 3), .bucket_bytes = extent(20000), .whole_tensors = trial % 2 == 1,
+    FlatSharing sharing{.ranks = static_cast<int>(extent(5)),
+                        .expert_ranks = static_cast<int>(extent(3)),
+                        .units = static_cast<FlatUnits>(trial % 3),
+                        .bucket_bytes = extent(20000),
+                        .whole_tensors = trial % 2 == 1,
                         .level = ShardLevel::optimizer};
     const FlatLayout layout = flat_layout(table, {.sharing = sharing}, DType::f32);
     sharing.rank = sharing.ranks - 1;
@@ -187,7 +210,8 @@ TEST(FlatLayouts, TileAndAgree) {
       at = u.end;
       std::vector<std::pair<int64_t, int64_t>> taken;
       for (const int i : u.parameters) {
-        const int64_t begin = layout.offsets[static_cast<size_t>(i)], end = begin + 4 * layout.shapes[static_cast<size_t>(i)].numel();
+        const int64_t begin = layout.offsets[static_cast<size_t>(i)],
+                      end = begin + 4 * layout.shapes[static_cast<size_t>(i)].numel();
         EXPECT_EQ(begin % 128, 0);
         EXPECT_GE(begin, u.begin);
         EXPECT_LE(end, u.end);

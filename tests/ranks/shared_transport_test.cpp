@@ -23,9 +23,11 @@ class Elsewhere final : public Transport {
 /// The ranks of one node.
 class Node {
  public:
-  explicit Node(int ranks) : memory_(static_cast<size_t>(ranks), nullptr), elsewhere(static_cast<size_t>(ranks), 0) {
+  explicit Node(int ranks)
+      : memory_(static_cast<size_t>(ranks), nullptr), elsewhere(static_cast<size_t>(ranks), 0) {
     for (std::byte*& region : memory_) {
-      region = static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(SharedTransport::region_bytes(ranks))));
+      region = static_cast<std::byte*>(
+          std::aligned_alloc(64, static_cast<size_t>(SharedTransport::region_bytes(ranks))));
       SharedTransport::prepare(region, ranks);
     }
   }
@@ -49,12 +51,15 @@ class Node {
 };
 
 constexpr int kPieces = 1, kSums = 2, kSingle = 5;
-int tag(int operation, int stream) { return operation * 8 + stream; }
+int tag(int operation, int stream) {
+  return operation * 8 + stream;
+}
 
 /// What `from` sends to `to` under a tag.
 std::vector<uint8_t> content(int from, int to, int tag, int64_t bytes) {
   std::vector<uint8_t> data(static_cast<size_t>(bytes));
-  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint8_t>(i * 7 + i / 251 + static_cast<size_t>(tag * 31 + from * 5 + to * 3));
+  for (size_t i = 0; i < data.size(); ++i)
+    data[i] = static_cast<uint8_t>(i * 7 + i / 251 + static_cast<size_t>(tag * 31 + from * 5 + to * 3));
   return data;
 }
 
@@ -80,7 +85,8 @@ TEST(SharedTransport, EverythingArrivesWhereItIsWanted) {
             // Receives are posted in another order than sends: the last operation first.
             const int mirrored = tag(7 - operation, stream);
             const int64_t incoming = sizes[(7 - operation + stream) % 8];
-            open.push_back({0, std::vector<uint8_t>(static_cast<size_t>(incoming)), content(other, rank, mirrored, incoming)});
+            open.push_back({0, std::vector<uint8_t>(static_cast<size_t>(incoming)),
+                            content(other, rank, mirrored, incoming)});
             open.back().request = t.recv(other, mirrored, open.back().data.data(), incoming);
           }
       while (!open.empty()) {
@@ -104,7 +110,8 @@ TEST(SharedTransport, EverythingArrivesWhereItIsWanted) {
 TEST(SharedTransport, AMessageWaitsForThoseBeforeItInItsStreamOnly) {
   Node node(2);
   SharedTransport a = node.join(0), b = node.join(1);
-  const std::vector<uint8_t> first = content(0, 1, tag(0, kPieces), 5000), second = content(0, 1, tag(1, kPieces), 5000);
+  const std::vector<uint8_t> first = content(0, 1, tag(0, kPieces), 5000),
+                             second = content(0, 1, tag(1, kPieces), 5000);
   std::vector<uint8_t> x(5000), y(5000);
   EXPECT_TRUE(a.done(a.send(1, tag(0, kPieces), first.data(), 5000)));  // both fit into the ring
   EXPECT_TRUE(a.done(a.send(1, tag(1, kPieces), second.data(), 5000)));
@@ -125,7 +132,8 @@ TEST(SharedTransport, ASenderGoesOnWhenThereIsRoom) {
   SharedTransport a = node.join(0), b = node.join(1);
   const std::vector<uint8_t> large = content(0, 1, tag(0, kPieces), int64_t{3} << 20);
   std::vector<uint8_t> x(large.size());
-  const Transport::Request sent = a.send(1, tag(0, kPieces), large.data(), static_cast<int64_t>(large.size()));
+  const Transport::Request sent =
+      a.send(1, tag(0, kPieces), large.data(), static_cast<int64_t>(large.size()));
   EXPECT_FALSE(a.done(sent));
   const Transport::Request come = b.recv(0, tag(0, kPieces), x.data(), static_cast<int64_t>(x.size()));
   bool gone = false;

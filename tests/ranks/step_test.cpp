@@ -1,4 +1,6 @@
 // A whole optimizer step in fp32 on two data ranks: both ranks end with the same bits, and with one rank's weights to 1e-6.
+#include "train/step.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include "optim/optimizer.h"
 #include "parallel/gradient_reducer.h"
 #include "support/small_models.h"
-#include "train/step.h"
 
 namespace ingot::test::step_test {
 

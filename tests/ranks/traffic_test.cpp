@@ -39,14 +39,16 @@ double sum_of(const TapeProfile& profile, std::initializer_list<const char*> ops
   return bytes;
 }
 
-LayoutCase traffic_case(const char* model, const GridShape& grid, const RankOptions& options = {}, bool recompute = false) {
+LayoutCase traffic_case(const char* model, const GridShape& grid, const RankOptions& options = {},
+                        bool recompute = false) {
   return {.problem = {.model = model, .layers = 4, .recompute = recompute},
           .grid = grid,
           .options = options,
           .whole_batch = grid.pp == 1};
 }
 
-void each_rank(const LayoutCase& c, const std::function<void(LayoutRank&, CountedGroups&, const OneRank&, int)>& check) {
+void each_rank(const LayoutCase& c,
+               const std::function<void(LayoutRank&, CountedGroups&, const OneRank&, int)>& check) {
   const OneRank one(c.problem);
   run_ranks(Grid(c.grid).ranks(), [&](ThreadRank& self) {
     CountedGroups counted(self);
@@ -57,14 +59,21 @@ void each_rank(const LayoutCase& c, const std::function<void(LayoutRank&, Counte
 }
 
 TEST(Traffic, OfFixedShapesIsTheDryRuns) {
-  const RankOptions sequence{.sequence_parallel = true}, gather{.context = ContextForm::gather}, ring{.context = ContextForm::ring},
-      mixed{.context = ContextForm::ring, .context_inner = 2},
+  const RankOptions sequence{.sequence_parallel = true}, gather{.context = ContextForm::gather},
+      ring{.context = ContextForm::ring}, mixed{.context = ContextForm::ring, .context_inner = 2},
       experts{.dispatch = DispatchKind::all_gather};
   for (const char* model : {"llama", "moe", "zaya"})
     for (const bool recompute : {false, true})
-      for (const auto& [grid, options] : {std::pair{GridShape{.tp = 2}, RankOptions{}}, {{.tp = 2}, sequence}, {{.cp = 2}, {}},
-                                          {{.cp = 2}, gather}, {{.cp = 2}, ring}, {{.cp = 4}, mixed}, {{.dp = 2, .ep = 2}, experts},
-                                          {{.cp = 2, .tp = 2}, ring}, {{.pp = 2, .tp = 2}, sequence}, {{.pp = 2, .cp = 2}, {}}}) {
+      for (const auto& [grid, options] : {std::pair{GridShape{.tp = 2}, RankOptions{}},
+                                          {{.tp = 2}, sequence},
+                                          {{.cp = 2}, {}},
+                                          {{.cp = 2}, gather},
+                                          {{.cp = 2}, ring},
+                                          {{.cp = 4}, mixed},
+                                          {{.dp = 2, .ep = 2}, experts},
+                                          {{.cp = 2, .tp = 2}, ring},
+                                          {{.pp = 2, .tp = 2}, sequence},
+                                          {{.pp = 2, .cp = 2}, {}}}) {
         const LayoutCase c = traffic_case(model, grid, options, recompute);
         SCOPED_TRACE(c.name());
         each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
@@ -72,7 +81,9 @@ TEST(Traffic, OfFixedShapesIsTheDryRuns) {
           rank.passes(one.inputs);  // with the dry run, which sends nothing
           const double gathers = sum_of(plan, {"all_gather_rows", "reduce_scatter_rows"});
           const bool of_experts = options.dispatch == DispatchKind::all_gather;
-          EXPECT_EQ(counted.bytes("tensor"), sum_of(plan, {"copy_to_axis", "reduce_from_axis", "merge_vocabulary"}) + (of_experts ? 0 : gathers));
+          EXPECT_EQ(counted.bytes("tensor"),
+                    sum_of(plan, {"copy_to_axis", "reduce_from_axis", "merge_vocabulary"}) +
+                        (of_experts ? 0 : gathers));
           EXPECT_EQ(counted.bytes("context"), sum_of(plan, {"with_halo", "without_halo"}));
           EXPECT_EQ(counted.bytes("context inner"), sum_of(plan, {"rows_to_heads", "heads_to_rows"}));
           EXPECT_EQ(counted.bytes("context outer"), sum_of(plan, {"context_attention"}));
@@ -83,7 +94,8 @@ TEST(Traffic, OfFixedShapesIsTheDryRuns) {
             EXPECT_GT(counted.bytes("tensor"), 0);
           }
           if (grid.cp > 1) {
-            EXPECT_EQ(counted.bytes("context inner") > 0, options.context == ContextForm::heads || options.context_inner > 1);
+            EXPECT_EQ(counted.bytes("context inner") > 0,
+                      options.context == ContextForm::heads || options.context_inner > 1);
             EXPECT_EQ(counted.bytes("context outer") > 0, options.context != ContextForm::heads);
           }
         });
@@ -107,12 +119,15 @@ TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
         const auto border = [&](int stage) {  // before this virtual stage, per micro-batch
           double bytes = 0;
           for (const TensorMeta& m : one.decoder.border(
-                   Precision::f64(), cut_before(layout.stages[static_cast<size_t>(stage)], one.decoder.config(), {}), kParityLength))
+                   Precision::f64(),
+                   cut_before(layout.stages[static_cast<size_t>(stage)], one.decoder.config(), {}),
+                   kParityLength))
             bytes += static_cast<double>(m.bytes());
           return bytes;
         };
         if (ahead) {  // hidden states of three heads, or of two and the stream
-          EXPECT_EQ(border(stages - 1), 3.0 * kParityLength * static_cast<double>(one.decoder.config().width) * 8);
+          EXPECT_EQ(border(stages - 1),
+                    3.0 * kParityLength * static_cast<double>(one.decoder.config().width) * 8);
         }
         double forward = 0, backward = 0;
         for (int stage = rank.pipe().stage(); stage < stages; stage += 2) {
@@ -128,10 +143,12 @@ TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
 
 TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
   for (const char* model : {"llama", "zaya"})
-    for (const GridShape& grid : {GridShape{.dp = 2}, GridShape{.dp = 4, .ep = 2}, GridShape{.dp = 2, .cp = 2}, GridShape{.dp = 2, .tp = 2}})
+    for (const GridShape& grid : {GridShape{.dp = 2}, GridShape{.dp = 4, .ep = 2},
+                                  GridShape{.dp = 2, .cp = 2}, GridShape{.dp = 2, .tp = 2}})
       for (const ShardLevel level : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full}) {
         const bool shared = level != ShardLevel::none;
-        const LayoutCase c = traffic_case(model, grid, {.shards = {.level = level, .units = shared ? FlatUnits::part : FlatUnits::group}});
+        const LayoutCase c = traffic_case(
+            model, grid, {.shards = {.level = level, .units = shared ? FlatUnits::part : FlatUnits::group}});
         SCOPED_TRACE(c.name());
         each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
           rank.passes(one.inputs);
@@ -141,7 +158,8 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
           for (const FlatUnit& u : flat_layout(one.decoder.table(), rank.placement(), DType::f64, true).units)
             (u.group == FlatGroup::experts ? experts : dense) += static_cast<double>(u.end - u.begin);
           const auto share = [](const Communicator& g) { return (g.size() - 1.0) / g.size(); };
-          const double data = share(rank.groups().data()) * dense, copies = share(rank.groups().expert_data()) * experts;
+          const double data = share(rank.groups().data()) * dense,
+                       copies = share(rank.groups().expert_data()) * experts;
           EXPECT_EQ(counted.bytes(shared ? "share" : "data"), (shared ? 1 : 2) * data);
           EXPECT_EQ(counted.bytes(shared ? "expert share" : "expert data"), (shared ? 1 : 2) * copies);
           if (level != ShardLevel::optimizer) return;  // with full, weights travel when they are read
@@ -159,7 +177,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
   using enum PipelineScheduleKind;
   const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
   for (const char* model : {"llama", "gpt2", "moe", "zaya"})
-    for (const auto& [kind, chunks] : {std::pair{one_forward_one_backward, 1}, {zero_bubble, 1}, {interleaved, 2}}) {
+    for (const auto& [kind, chunks] :
+         {std::pair{one_forward_one_backward, 1}, {zero_bubble, 1}, {interleaved, 2}}) {
       LayoutCase c = traffic_case(model, {.pp = 2, .dp = 2}, full);
       c.problem.rows = 8, c.chunks = chunks, c.schedule = kind;
       SCOPED_TRACE(c.name());
@@ -177,7 +196,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
           const auto bytes = static_cast<double>(unit.end - unit.begin);
           double tapes = 0;
           for (int chunk = 0; chunk < chunks; ++chunk)
-            tapes += std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return rank.pipe().uses(chunk, table[i]); });
+            tapes += std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                                 [&](int i) { return rank.pipe().uses(chunk, table[i]); });
           (unit.group == FlatGroup::experts ? experts : dense) +=
               (static_cast<double>(plan.gathers[u]) + tapes * static_cast<double>(rank.share())) * bytes / 2;
           if (unit.parameters.size() == 1 && rank.pipe().shares(unit.parameters[0])) copies += bytes / 2;
@@ -194,7 +214,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
         for (size_t u = 0; u < layout.units.size(); ++u)
           if (layout.units[u].end > layout.units[u].begin) times[layout.units[u].part] = plan.gathers[u];
         using Times = std::map<int64_t, int64_t>;
-        EXPECT_EQ(times, rank.pipe().stage() == 0 ? (Times{{kEmbeddingPart, 3}, {0, 1}, {1, 4}}) : (Times{{2, 5}, {3, 1}, {INT64_MAX, 4}}));
+        EXPECT_EQ(times, rank.pipe().stage() == 0 ? (Times{{kEmbeddingPart, 3}, {0, 1}, {1, 4}})
+                                                  : (Times{{2, 5}, {3, 1}, {INT64_MAX, 4}}));
       });
     }
 }
@@ -217,8 +238,10 @@ std::vector<int64_t> rows_to(const ParityOutcome& o, const MoeConfig& moe, const
 TEST(Traffic, OfTheAllToAllIsThatOfTheRecordedRoutes) {
   const RankOptions sequence{.sequence_parallel = true};
   for (const char* model : {"moe", "zaya"})
-    for (const auto& [grid, options] : {std::pair{GridShape{.dp = 2, .ep = 2}, RankOptions{}}, {{.dp = 4, .ep = 4}, {}},
-                                        {{.dp = 4, .ep = 2, .etp = 2}, {}}, {{.dp = 2, .tp = 2, .ep = 4, .etp = 1}, sequence},
+    for (const auto& [grid, options] : {std::pair{GridShape{.dp = 2, .ep = 2}, RankOptions{}},
+                                        {{.dp = 4, .ep = 4}, {}},
+                                        {{.dp = 4, .ep = 2, .etp = 2}, {}},
+                                        {{.dp = 2, .tp = 2, .ep = 4, .etp = 1}, sequence},
                                         {{.pp = 2, .dp = 2, .ep = 2}, {}}}) {
       const LayoutCase c = traffic_case(model, grid, options);
       SCOPED_TRACE(c.name());
@@ -232,10 +255,13 @@ TEST(Traffic, OfTheAllToAllIsThatOfTheRecordedRoutes) {
         for (const double n : arrive) sent += n;
         all_reduce(rank.groups().expert(), arrive);
         const double received = arrive[static_cast<size_t>(rank.groups().expert().rank())];
-        const double width = 8.0 * static_cast<double>(one.decoder.config().width), k = static_cast<double>(moe.top_k);
-        const double exchanges = static_cast<double>(o.ids.size()) * static_cast<double>(rank.share() / rank.micro_rows());
+        const double width = 8.0 * static_cast<double>(one.decoder.config().width),
+                     k = static_cast<double>(moe.top_k);
+        const double exchanges =
+            static_cast<double>(o.ids.size()) * static_cast<double>(rank.share() / rank.micro_rows());
         // Counts; rows, weights and ids out, sums back; then the sums' cotangents out, those of rows and weights back.
-        const double forward = exchanges * 4 * (rank.groups().expert().size() - 1) + sent * (width + 12 * k) + received * width;
+        const double forward =
+            exchanges * 4 * (rank.groups().expert().size() - 1) + sent * (width + 12 * k) + received * width;
         EXPECT_EQ(bytes, forward + received * (width + 8 * k) + sent * width);
         EXPECT_GT(sent + received, 0);
       });

@@ -1,5 +1,7 @@
 // Whole runs on several ranks: the same losses as one rank's, the same bits when repeated, and a checkpoint that any number
 // of ranks resumes.
+#include "train/trainer.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +15,6 @@
 #include "record/run_record.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
-#include "train/trainer.h"
 
 namespace ingot::test::trainer_test {
 
@@ -42,7 +43,8 @@ const std::vector<RunLayout>& layouts() {
   return all;
 }
 
-std::vector<std::string> pipeline(const std::string& schedule, std::vector<std::string> more = {}, int stages = 2) {
+std::vector<std::string> pipeline(const std::string& schedule, std::vector<std::string> more = {},
+                                  int stages = 2) {
   more.insert(more.end(), {fmt::format("--parallel.pipeline={}", stages), "--parallel.schedule=" + schedule});
   return more;
 }
@@ -70,11 +72,13 @@ class TrainerRanks : public ::testing::Test {
   void TearDown() override { log::set_level(level_); }
 
   /// Runs the tiny recipe on these ranks in folder `run`; `steps` >= 0: stops after that many.
-  void run(const RunLayout& layout, const std::string& run, int steps = -1, std::vector<std::string> more = {}) {
+  void run(const RunLayout& layout, const std::string& run, int steps = -1,
+           std::vector<std::string> more = {}) {
     const std::string path = folder_ / (run + ".toml");
     write_text(path, tiny_recipe(folder_ / run, folder_ / "data", folder_ / "text.txt"));
     std::vector<std::string> options = layout.options;
-    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.micro_batch=2"});
+    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1",
+                                   "--stages.1.micro_batch=2"});
     options.insert(options.end(), more.begin(), more.end());
     const Recipe recipe = load_recipe(path, options);
     run_ranks(layout.ranks, [&](ThreadRank& self) {
@@ -170,19 +174,20 @@ TEST_F(TrainerRanks, EveryLayoutFollowsOneRank) {
 
 /// With two key heads one rank has the current values of CCA, the other the delayed ones: Muon's blocks are not the slices.
 TEST_F(TrainerRanks, TensorAndExpertTensorRanks) {
-  const std::string tensor = "--parallel.tensor=2", sequence = "--parallel.sequence=true", shards = "--parallel.shard=optimizer",
-                    widths = "--parallel.expert_tensor=2";
-  expect_interchangeable({{"one", 1, {}},
-                          {"tp2", 2, {tensor}},
-                          {"dp2_tp2", 4, {tensor}},
-                          {"zero2_tp2", 4, {tensor, shards}},
-                          {"tp2_sequence", 2, {tensor, sequence}},
-                          {"dp2_tp2_sequence_ep4", 4, {tensor, sequence, "--parallel.expert=4"}},
-                          {"dp2_tp2_sequence_ep2_etp2", 4, {tensor, sequence, "--parallel.expert=2", widths}},
-                          {"zero2_tp2_sequence_etp2", 4, {tensor, sequence, widths, shards}},
-                          {"cp2_tp2_sequence", 4, {tensor, sequence, "--parallel.context=2", "--parallel.context_form=gather"}},
-                          {"dp4_ep2_etp2", 4, {"--parallel.expert=2", widths}}},
-                         {});
+  const std::string tensor = "--parallel.tensor=2", sequence = "--parallel.sequence=true",
+                    shards = "--parallel.shard=optimizer", widths = "--parallel.expert_tensor=2";
+  expect_interchangeable(
+      {{"one", 1, {}},
+       {"tp2", 2, {tensor}},
+       {"dp2_tp2", 4, {tensor}},
+       {"zero2_tp2", 4, {tensor, shards}},
+       {"tp2_sequence", 2, {tensor, sequence}},
+       {"dp2_tp2_sequence_ep4", 4, {tensor, sequence, "--parallel.expert=4"}},
+       {"dp2_tp2_sequence_ep2_etp2", 4, {tensor, sequence, "--parallel.expert=2", widths}},
+       {"zero2_tp2_sequence_etp2", 4, {tensor, sequence, widths, shards}},
+       {"cp2_tp2_sequence", 4, {tensor, sequence, "--parallel.context=2", "--parallel.context_form=gather"}},
+       {"dp4_ep2_etp2", 4, {"--parallel.expert=2", widths}}},
+      {});
 }
 
 double mean_dropped(const std::string& run) {
@@ -196,7 +201,8 @@ double mean_dropped(const std::string& run) {
 /// With room for all, no form of dispatch changes the loss, and two at least have the same bits; bf16 rows round once a leg, and
 /// what is dropped is counted.
 TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
-  const std::string expert = "--parallel.expert=4", nodes = "--parallel.node_ranks=2", hierarchical = "--parallel.dispatch=hierarchical";
+  const std::string expert = "--parallel.expert=4", nodes = "--parallel.node_ranks=2",
+                    hierarchical = "--parallel.dispatch=hierarchical";
   run({"one", 1, {}}, "one");
   const auto follow = [&](const char* name, std::vector<std::string> options, double bound) {
     options.push_back(expert);
@@ -222,26 +228,32 @@ TEST_F(TrainerRanks, ContextRanks) {
     more.insert(more.end(), {"--parallel.context=2", "--parallel.context_form=" + form});
     return more;
   };
-  expect_interchangeable({{"one", 1, {}},
-                          {"cp2_heads", 2, context("heads")},
-                          {"cp2_gather", 2, context("gather")},
-                          {"cp2_ring_ep2", 2, context("ring", {"--parallel.expert=2"})},
-                          {"cp4_inner2_ep4", 4, {"--parallel.context=4", "--parallel.context_form=ring", "--parallel.context_inner=2",
-                                                 "--parallel.expert=4"}},
-                          {"zero2_cp2_ep4", 4, context("heads", {"--parallel.expert=4", "--parallel.shard=optimizer"})}},
-                         {});
+  expect_interchangeable(
+      {{"one", 1, {}},
+       {"cp2_heads", 2, context("heads")},
+       {"cp2_gather", 2, context("gather")},
+       {"cp2_ring_ep2", 2, context("ring", {"--parallel.expert=2"})},
+       {"cp4_inner2_ep4",
+        4,
+        {"--parallel.context=4", "--parallel.context_form=ring", "--parallel.context_inner=2",
+         "--parallel.expert=4"}},
+       {"zero2_cp2_ep4", 4, context("heads", {"--parallel.expert=4", "--parallel.shard=optimizer"})}},
+      {});
 }
 
 /// Balance losses large enough to tell loads of other tokens apart.
 TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
-  const std::string sequence = "--parallel.sequence=true", tensor = "--parallel.tensor=2", context = "--parallel.context=2";
-  const std::vector<RunLayout> layouts = {{"dp2", 2, {}},
-                                          {"tp2_sequence", 2, {tensor, sequence}},
-                                          {"cp2_ep2", 2, {context, "--parallel.context_form=ring", "--parallel.expert=2"}},
-                                          {"pp2_cp2", 4, pipeline("1f1b", {context})}};
+  const std::string sequence = "--parallel.sequence=true", tensor = "--parallel.tensor=2",
+                    context = "--parallel.context=2";
+  const std::vector<RunLayout> layouts = {
+      {"dp2", 2, {}},
+      {"tp2_sequence", 2, {tensor, sequence}},
+      {"cp2_ep2", 2, {context, "--parallel.context_form=ring", "--parallel.expert=2"}},
+      {"pp2_cp2", 4, pipeline("1f1b", {context})}};
   std::vector<std::vector<double>> losses;
   for (const std::string scope : {"micro_batch", "last_step"}) {
-    const std::vector<std::string> model = {"--model.moe.aux_coefficient=0.5", "--model.moe.aux_scope=" + scope};
+    const std::vector<std::string> model = {"--model.moe.aux_coefficient=0.5",
+                                            "--model.moe.aux_scope=" + scope};
     run({"one", 1, {}}, scope, -1, model);
     losses.push_back(losses_of(scope));
     for (const RunLayout& l : layouts) {
@@ -260,17 +272,20 @@ TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
 /// The largest logits by head, which context ranks that exchange heads share out, and tensor ranks as weights are: the clip
 /// acts alike.
 TEST_F(TrainerRanks, ClipTheSameHeads) {
-  const std::vector<std::string> model = {"--model.attention=gqa", "--model.qk_norm=false", "--optimizer.qk_clip=0.02"};
+  const std::vector<std::string> model = {"--model.attention=gqa", "--model.qk_norm=false",
+                                          "--optimizer.qk_clip=0.02"};
   run({"one", 1, {}}, "one", -1, model);
-  for (const RunLayout& l : {RunLayout{"heads", 2, {"--parallel.context=2"}},
-                             {"gather", 2, {"--parallel.context=2", "--parallel.context_form=gather"}},
-                             {"inner2", 4, {"--parallel.context=4", "--parallel.context_form=ring", "--parallel.context_inner=2"}},
-                             {"pp2_tp2", 4, {"--parallel.tensor=2", "--parallel.pipeline=2"}}}) {
+  for (const RunLayout& l :
+       {RunLayout{"heads", 2, {"--parallel.context=2"}},
+        {"gather", 2, {"--parallel.context=2", "--parallel.context_form=gather"}},
+        {"inner2", 4, {"--parallel.context=4", "--parallel.context_form=ring", "--parallel.context_inner=2"}},
+        {"pp2_tp2", 4, {"--parallel.tensor=2", "--parallel.pipeline=2"}}}) {
     run(l, l.name, -1, model);
     EXPECT_LE(worst_difference("one", l.name), kRounding) << l.name;
     const auto clipped = [&](const std::string& run) {
       double heads = 0;
-      for (const MetricRow& row : read_metrics(real_file_system(), (folder_ / run) + "/" + run_files::kMetrics))
+      for (const MetricRow& row :
+           read_metrics(real_file_system(), (folder_ / run) + "/" + run_files::kMetrics))
         heads += *row.scalar("qk_clipped_heads");
       return heads;
     };
@@ -310,7 +325,8 @@ TEST_F(TrainerRanks, PipelineRanks) {
 }
 
 TEST_F(TrainerRanks, PipelinesThatShareAllOut) {
-  const std::string full = "--parallel.shard=full", chunks = "--parallel.chunks=2", experts = "--parallel.expert=2";
+  const std::string full = "--parallel.shard=full", chunks = "--parallel.chunks=2",
+                    experts = "--parallel.expert=2";
   expect_interchangeable({{"one", 1, {}},
                           {"pp2_full2", 4, pipeline("1f1b", {full})},
                           {"pp2_full2_chunks2", 4, pipeline("interleaved", {full, chunks})},
@@ -321,7 +337,8 @@ TEST_F(TrainerRanks, PipelinesThatShareAllOut) {
 
 /// Modules of multi-token prediction in stages before the loss's, one or several. Validation and samples run through them too.
 TEST_F(TrainerRanks, PipelinesThatPredictAheadBeforeTheLoss) {
-  const auto layout = [](const std::string& schedule, const std::string& text, std::vector<std::string> more = {}) {
+  const auto layout = [](const std::string& schedule, const std::string& text,
+                         std::vector<std::string> more = {}) {
     more.push_back("--parallel.layout=" + text);
     return pipeline(schedule, std::move(more));
   };
@@ -348,7 +365,8 @@ TEST_F(TrainerRanks, PipelinesOfTensorRanks) {
   const std::string tensor = "--parallel.tensor=2";
   expect_interchangeable({{"one", 1, {}},
                           {"pp2_tp2", 4, pipeline("1f1b", {tensor})},
-                          {"pp2_tp2_sequence_ep2", 4, pipeline("merged", {tensor, "--parallel.sequence=true", "--parallel.expert=2"})}},
+                          {"pp2_tp2_sequence_ep2", 4,
+                           pipeline("merged", {tensor, "--parallel.sequence=true", "--parallel.expert=2"})}},
                          {"--model.attention=gqa"});
 }
 
@@ -365,8 +383,9 @@ TEST_F(TrainerRanks, MemoryPoliciesOfPipelinesKeepTheBits) {
 
 /// Rules by name and clipping by head act where their parameters are.
 TEST_F(TrainerRanks, RulesReachTheStageOfTheirParameters) {
-  const std::vector<std::string> rules = {"--model.attention=gqa", "--model.qk_norm=false", "--optimizer.qk_clip=0.02",
-                                          "--optimizer.rules.0.pattern=layers.1.attention.*", "--optimizer.rules.0.lr_multiplier=0.5"};
+  const std::vector<std::string> rules = {
+      "--model.attention=gqa", "--model.qk_norm=false", "--optimizer.qk_clip=0.02",
+      "--optimizer.rules.0.pattern=layers.1.attention.*", "--optimizer.rules.0.lr_multiplier=0.5"};
   run({"one", 1, {}}, "one", -1, rules);
   run({"pp2", 2, pipeline("1f1b")}, "pp2", -1, rules);
   EXPECT_LE(worst_difference("one", "pp2"), kRounding);
@@ -382,18 +401,20 @@ TEST_F(TrainerRanks, ARunRepeatsBitForBit) {
 /// However buckets, shares and matrices are cut. The norm alone is summed in another order, and with clip = 0 nothing depends
 /// on it; one micro-batch a step, since full sharding sums each over ranks first.
 TEST_F(TrainerRanks, SharesHaveTheBitsOfAWholeOptimizer) {
-  const std::vector<std::vector<std::string>> shares = {{"--parallel.bucket=2KiB"},
-                                                        {"--parallel.shard=optimizer"},
-                                                        {"--parallel.shard=optimizer", "--parallel.whole_matrices=true"},
-                                                        {"--parallel.shard=full"},
-                                                        {"--parallel.shard=full", "--parallel.whole_matrices=true"}};
+  const std::vector<std::vector<std::string>> shares = {
+      {"--parallel.bucket=2KiB"},
+      {"--parallel.shard=optimizer"},
+      {"--parallel.shard=optimizer", "--parallel.whole_matrices=true"},
+      {"--parallel.shard=full"},
+      {"--parallel.shard=full", "--parallel.whole_matrices=true"}};
   for (const std::string options : {"f32 f32 2", "f32 bf16_stochastic 4", "bf16 f32 2"}) {
     std::istringstream words(options);
     std::string precision, moments;
     int ranks = 0;
     words >> precision >> moments >> ranks;
-    const std::vector<std::string> more = {"--optimizer.clip=0", "--run.precision=" + precision, "--optimizer.first_moment=" + moments,
-                                           "--stages.0.micro_batch=0", "--stages.1.micro_batch=0"};
+    const std::vector<std::string> more = {"--optimizer.clip=0", "--run.precision=" + precision,
+                                           "--optimizer.first_moment=" + moments, "--stages.0.micro_batch=0",
+                                           "--stages.1.micro_batch=0"};
     const std::string whole = fmt::format("whole_{}_{}", precision, ranks);
     run({"dp", ranks, {}}, whole, -1, more);
     for (size_t i = 0; i < shares.size(); ++i) {
@@ -451,7 +472,8 @@ TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
   // 9 steps of 8 sequences, then 6.
   const Recipe recipe = load_recipe(folder_ / "run.toml", {});
   const int64_t first = recipe.stages[0].steps, second = recipe.stages[1].steps;
-  EXPECT_EQ(saved.tokens, (9 * 8 + (first - 9) * 6) * recipe.stages[0].sequence + second * 6 * recipe.stages[1].sequence);
+  EXPECT_EQ(saved.tokens,
+            (9 * 8 + (first - 9) * 6) * recipe.stages[0].sequence + second * 6 * recipe.stages[1].sequence);
   const data::SamplerState sampler = data::parse_sampler_state(end.blob("sampler"), "sampler");
   EXPECT_EQ(sampler.samples - sampler.stage_begin, second * 6);
 }
@@ -466,13 +488,17 @@ TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
     return std::string("accepted");
   };
   EXPECT_EQ(message({"three", 3, {}}, {}),
-            "stage 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; choose "
+            "stage 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; "
+            "choose "
             "stages.0.batch as a multiple of 3, or set parallel.batch_fit to down or up");
-  EXPECT_EQ(message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--stages.1.sequence=39"}),
-            "stage 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which share out their rows; choose "
-            "stages.1.sequence as a multiple of 2");
+  EXPECT_EQ(
+      message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--stages.1.sequence=39"}),
+      "stage 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which share out their "
+      "rows; choose "
+      "stages.1.sequence as a multiple of 2");
   EXPECT_EQ(message({"two", 2, {"--parallel.data=4"}}, {}),
-            "parallel.data = 4 x parallel.tensor = 1 needs 4 ranks, but 2 were started; start that many (mpirun -n 4), or leave "
+            "parallel.data = 4 x parallel.tensor = 1 needs 4 ranks, but 2 were started; start that many "
+            "(mpirun -n 4), or leave "
             "parallel.data at 0");
 }
 
@@ -481,7 +507,8 @@ TEST_F(TrainerRanks, RanksWithDifferentRecipesAreRefused) {
   write_text(path, tiny_recipe(folder_ / "run", folder_ / "data", folder_ / "text.txt"));
   try {
     run_ranks(2, [&](ThreadRank& self) {
-      const Recipe recipe = load_recipe(path, {"--stages.1.batch=4", fmt::format("--run.seed={}", self.rank())});
+      const Recipe recipe =
+          load_recipe(path, {"--stages.1.batch=4", fmt::format("--run.seed={}", self.rank())});
       Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start, &self);
     });
     FAIL() << "accepted";

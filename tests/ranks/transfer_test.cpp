@@ -16,12 +16,14 @@ namespace ingot::test::transfer_test {
 /// Writes down when operations of a group begin and are waited for.
 class Diary final : public Communicator {
  public:
-  Diary(Communicator& group, std::vector<std::string>& lines) : Communicator(group.name(), group.rank(), group.size()), group_(group), lines_(lines) {}
+  Diary(Communicator& group, std::vector<std::string>& lines)
+      : Communicator(group.name(), group.rank(), group.size()), group_(group), lines_(lines) {}
 
  private:
   class Waiting final : public Pending::State {
    public:
-    Waiting(Pending pending, std::vector<std::string>& lines, std::string what) : pending_(std::move(pending)), lines_(lines), what_(std::move(what)) {}
+    Waiting(Pending pending, std::vector<std::string>& lines, std::string what)
+        : pending_(std::move(pending)), lines_(lines), what_(std::move(what)) {}
     void wait() override {
       pending_.wait();
       lines_.push_back("wait " + what_);
@@ -37,14 +39,24 @@ class Diary final : public Communicator {
     lines_.push_back("start " + what);
     Pending p;
     switch (r.kind) {
-      case CommKind::all_reduce: p = group_.all_reduce(r.in, r.out); break;
-      case CommKind::all_gather: p = group_.all_gather(r.in, r.out); break;
-      case CommKind::all_to_all: p = group_.all_to_all(r.in, r.in_rows, r.out, r.out_rows); break;
-      default: INGOT_CHECK(false, "{}", r.str());
+      case CommKind::all_reduce:
+        p = group_.all_reduce(r.in, r.out);
+        break;
+      case CommKind::all_gather:
+        p = group_.all_gather(r.in, r.out);
+        break;
+      case CommKind::all_to_all:
+        p = group_.all_to_all(r.in, r.in_rows, r.out, r.out_rows);
+        break;
+      default:
+        INGOT_CHECK(false, "{}", r.str());
     }
     return Pending(std::make_unique<Waiting>(std::move(p), lines_, what));
   }
-  Pending start_message(const Tensor&, int, bool) override { INGOT_CHECK(false, "no messages here"); return {}; }
+  Pending start_message(const Tensor&, int, bool) override {
+    INGOT_CHECK(false, "no messages here");
+    return {};
+  }
 
   Communicator& group_;
   std::vector<std::string>& lines_;
@@ -94,7 +106,8 @@ std::vector<std::string> diary_of(const std::string& model, const GridShape& sha
 }
 
 /// Whether a line that contains `inside` stands between one that is `begin` and the next that is `end`.
-bool between(const std::vector<std::string>& lines, const std::string& begin, const std::string& inside, const std::string& end) {
+bool between(const std::vector<std::string>& lines, const std::string& begin, const std::string& inside,
+             const std::string& end) {
   bool open = false, found = false;
   for (const std::string& line : lines) {
     if (line == begin) open = true, found = false;
@@ -114,7 +127,9 @@ TEST(Transfers, WeightGradientsFillTheTimeOfTensorRanks) {
 
 TEST(Transfers, TheSharedExpertRunsWhileTokensTravel) {
   const auto lines = diary_of("moe-shared", {.dp = 2, .ep = 2});
-  const bool shared = std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return l.find(".shared.") != std::string::npos; });
+  const bool shared = std::any_of(lines.begin(), lines.end(), [](const std::string& l) {
+    return l.find(".shared.") != std::string::npos;
+  });
   ASSERT_TRUE(shared) << "the model has no shared expert";
   EXPECT_TRUE(between(lines, "start all_to_all", ".shared.", "wait all_to_all"));
 }
@@ -127,13 +142,22 @@ const Op& twice_op() {
   static const Kernel kernel{"test", [](const OpCall&) -> const char* { return nullptr; },
                              [](const OpCall& call) {
                                twice_diary->push_back(fmt::format("{} rows", call.in[0].dim(0)));
-                               for (int64_t i = 0; i < call.in[0].numel(); ++i) call.out[0].as<double>()[i] = 2 * call.in[0].as<double>()[i];
+                               for (int64_t i = 0; i < call.in[0].numel(); ++i)
+                                 call.out[0].as<double>()[i] = 2 * call.in[0].as<double>()[i];
                              },
                              nullptr, nullptr};
-  static const Op op{"twice", {{"x", InputKind::data}}, {{"y", false}}, [](const void*) { return BackwardReads{}; },
+  static const Op op{"twice",
+                     {{"x", InputKind::data}},
+                     {{"y", false}},
+                     [](const void*) { return BackwardReads{}; },
                      [](const OpCall& call, std::span<TensorMeta> out) { out[0] = call.in[0].meta; },
-                     [](const OpCall&) { return OpCost{}; }, nullptr, [](const void*) { return std::string(); },
-                     {kernel}, false, nullptr, true};
+                     [](const OpCall&) { return OpCost{}; },
+                     nullptr,
+                     [](const void*) { return std::string(); },
+                     {kernel},
+                     false,
+                     nullptr,
+                     true};
   return op;
 }
 
@@ -148,7 +172,8 @@ TEST(Transfers, AnOpByRowsBeginsWithOwnRows) {
     std::vector<double> x(static_cast<size_t>(2 * 2), 1 + self.rank());
     const Value all = all_gather_rows(tape, &axis, tape.leaf(Tensor::of(x.data(), {2, 2})));
     const Value y = tape.apply(twice_op(), 0, {all}).front();
-    for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(y.tensor().as<double>()[i], static_cast<double>(2 * (1 + i / 4))) << i;
+    for (int64_t i = 0; i < 12; ++i)
+      EXPECT_EQ(y.tensor().as<double>()[i], static_cast<double>(2 * (1 + i / 4))) << i;
     EXPECT_EQ(all.tensor().as<double>()[11], 3);
   });
   const std::string start = "start all_gather", wait = "wait all_gather";
@@ -177,7 +202,10 @@ TEST(Transfers, AProductThatBeganWithOwnRowsHasTheSameBits) {
       const Value whole = linear(tape, dtype, tape.leaf(rows), w, b);
       const Value own = tape.leaf(rows.slice(self.rank() * kRows, (self.rank() + 1) * kRows));
       const Value parts = linear(tape, dtype, all_gather_rows(tape, group.get(), own), w, b);
-      EXPECT_EQ(std::memcmp(whole.tensor().data, parts.tensor().data, static_cast<size_t>(whole.tensor().bytes())), 0) << name_of(dtype);
+      EXPECT_EQ(
+          std::memcmp(whole.tensor().data, parts.tensor().data, static_cast<size_t>(whole.tensor().bytes())),
+          0)
+          << name_of(dtype);
       arena.release(memory);
     });
   }

@@ -1,5 +1,7 @@
 // The head over a vocabulary that ranks have in parts: statistics and gradients in double equal one rank's, in both modes,
 // with parts of unequal size, masked rows, and cotangents of every statistic.
+#include "ops/collective/vocabulary.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include "base/philox.h"
 #include "comm/threads.h"
 #include "nn/parameter.h"
-#include "ops/collective/vocabulary.h"
 #include "ops/reference.h"
 #include "ops/shard_index/shard_index.h"
 
@@ -32,7 +33,9 @@ class OneGradient final : public GradientSink {
  public:
   explicit OneGradient(Array& gradient) : gradient_(gradient) {}
   bool wants(int) override { return true; }
-  GradSlot slot(int) override { return {Tensor::of(gradient_.data(), {static_cast<int64_t>(gradient_.size()) / kWidth, kWidth}), false}; }
+  GradSlot slot(int) override {
+    return {Tensor::of(gradient_.data(), {static_cast<int64_t>(gradient_.size()) / kWidth, kWidth}), false};
+  }
   void finished(int) override {}
 
  private:
@@ -50,7 +53,8 @@ Outcome run_head(HeadMode mode, Communicator* comm, int64_t first, int64_t end) 
   HeapArena arena;
   Tape tape(arena, {.sink = &sink});
   tape.begin_segment("head", -1);
-  const Value x_TD = tape.leaf(Tensor::of(x.data(), {kRows, kWidth}), true), t = tape.leaf(Tensor::of(targets.data(), {kRows}));
+  const Value x_TD = tape.leaf(Tensor::of(x.data(), {kRows, kWidth}), true),
+              t = tape.leaf(Tensor::of(targets.data(), {kRows}));
   const Value w_VD = tape.parameter(0, Tensor::of(w.data() + first * kWidth, {end - first, kWidth}));
   const HeadAttr attr{.mode = mode, .entropy = true, .chunk = 3, .cap = {.cap = 4}};
   HeadResult h;
@@ -58,7 +62,8 @@ Outcome run_head(HeadMode mode, Communicator* comm, int64_t first, int64_t end) 
     h = head(tape, attr, x_TD, w_VD, t);
   } else {
     const auto from = static_cast<int32_t>(first), count = static_cast<int32_t>(end - first);
-    const HeadResult part = head(tape, attr, copy_to_axis(tape, comm, x_TD), w_VD, shard_index(tape, {from, count, 0}, t));
+    const HeadResult part =
+        head(tape, attr, copy_to_axis(tape, comm, x_TD), w_VD, shard_index(tape, {from, count, 0}, t));
     h = merge_vocabulary(tape, comm, part, shard_index(tape, {from, count, -1}, t), t);
   }
   o.logprob = reference::load(h.logprob_T.tensor());
@@ -74,7 +79,8 @@ Outcome run_head(HeadMode mode, Communicator* comm, int64_t first, int64_t end) 
 
 void expect_near(const Array& found, const Array& expected, const char* what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-13 * (1 + std::abs(expected[i]))) << what << " " << i;
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-13 * (1 + std::abs(expected[i]))) << what << " " << i;
 }
 
 TEST(Vocabulary, PartsEqualTheWhole) {
@@ -82,7 +88,8 @@ TEST(Vocabulary, PartsEqualTheWhole) {
     const Outcome one = run_head(mode, nullptr, 0, kVocabulary);
     run_ranks(3, [&](ThreadRank& self) {
       const auto group = self.group("tensor", {0, 1, 2});
-      const int64_t first = uneven_begin(kVocabulary, self.rank(), 3), end = uneven_begin(kVocabulary, self.rank() + 1, 3);
+      const int64_t first = uneven_begin(kVocabulary, self.rank(), 3),
+                    end = uneven_begin(kVocabulary, self.rank() + 1, 3);
       const Outcome part = run_head(mode, group.get(), first, end);
       expect_near(part.logprob, one.logprob, "logprob");
       expect_near(part.lse, one.lse, "lse");

@@ -159,8 +159,10 @@ TEST(Options, KilledAndResumedIsUndisturbed) {
   EXPECT_GT(clipped, 0);
   EXPECT_NE(whole.output.find("from step 0: 2 sequences"), std::string::npos) << whole.output;
   EXPECT_NE(whole.output.find("from step 5: 4 sequences, lr x 1.41"), std::string::npos) << whole.output;
-  EXPECT_NE(whole.output.find("once the loss is 20: 6 sequences, lr x 1.73"), std::string::npos) << whole.output;
-  EXPECT_NE(whole.output.find("from step 3: 5 sequences, 5 micro-batches of 1"), std::string::npos) << whole.output;
+  EXPECT_NE(whole.output.find("once the loss is 20: 6 sequences, lr x 1.73"), std::string::npos)
+      << whole.output;
+  EXPECT_NE(whole.output.find("from step 3: 5 sequences, 5 micro-batches of 1"), std::string::npos)
+      << whole.output;
   for (const int step : {2, 6, 9, 13, 15, 18}) {
     const std::string name = fmt::format("killed{}", step);
     const ProcessResult killed = run(name, fmt::format("optimizer {}", step));

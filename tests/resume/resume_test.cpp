@@ -105,9 +105,9 @@ struct PhaseKills {
 };
 
 // 30 moments, 10 of them while a checkpoint is written.
-constexpr PhaseKills kPhases[] = {{"prepare", 4}, {"data", 3, 50},       {"forward", 3, 20}, {"backward", 3, 20},
-                                  {"optimizer", 3, 300}, {"copy", 4, 20}, {"write", 6},        {"rename", 3},
-                                  {"delete", 1}};
+constexpr PhaseKills kPhases[] = {{"prepare", 4},      {"data", 3, 50},       {"forward", 3, 20},
+                                  {"backward", 3, 20}, {"optimizer", 3, 300}, {"copy", 4, 20},
+                                  {"write", 6},        {"rename", 3},         {"delete", 1}};
 
 TEST_F(Resume, KilledInEveryPhase) {
   std::vector<std::string> plans;
@@ -121,7 +121,8 @@ TEST_F(Resume, KilledInEveryPhase) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {  // two at a time: a small run mostly waits for the disk
     for (size_t i = next++; i < plans.size(); i = next++) {
-      const std::string number = std::to_string(i), data = plans[i].starts_with("prepare") ? "data" + number : "data";
+      const std::string number = std::to_string(i),
+                        data = plans[i].starts_with("prepare") ? "data" + number : "data";
       const std::string phase = check("run" + number, plans[i], data);
       const std::lock_guard lock(mutex);
       ++hits[phase];

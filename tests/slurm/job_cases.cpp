@@ -20,13 +20,15 @@ namespace ingot {
 namespace {
 
 /// Long enough to be interrupted after the first checkpoint.
-const std::vector<std::string> kOptions = {"--stages.0.batch=8",     "--stages.0.micro_batch=1", "--stages.0.steps=3000",
-                                           "--stages.1.batch=8",     "--stages.1.micro_batch=2", "--parallel.expert=2",
-                                           "--parallel.shard=optimizer", "--checkpoint.every=100",
-                                           "--evaluation.every=1000", "--samples.every=1000",
-                                           "--parallel.slowest_rank=0"};  // of four on fewer cores, other tests beside them
+const std::vector<std::string> kOptions = {
+    "--stages.0.batch=8",         "--stages.0.micro_batch=1", "--stages.0.steps=3000",
+    "--stages.1.batch=8",         "--stages.1.micro_batch=2", "--parallel.expert=2",
+    "--parallel.shard=optimizer", "--checkpoint.every=100",   "--evaluation.every=1000",
+    "--samples.every=1000",       "--parallel.slowest_rank=0"};  // of four on fewer cores, other tests beside them
 
-void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+void pause(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
 
 std::string slurm(const std::string& command) {
   const auto r = test::run_process({"/bin/sh", "-c", command});
@@ -38,7 +40,8 @@ class SlurmJob : public ::testing::Test {
  protected:
   static std::string recipe(const test::TempDir& folder) {
     test::write_text(folder / "text.txt", test::tiny_text(4000));
-    test::write_text(folder / "recipe.toml", test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
+    test::write_text(folder / "recipe.toml",
+                     test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
     return folder / "recipe.toml";
   }
   /// The run on four ranks that nobody disturbs.
@@ -58,7 +61,8 @@ class SlurmJob : public ::testing::Test {
   /// Submits the run and waits for its first checkpoint.
   void start(const std::string& sbatch_options) {
     const std::string program = std::filesystem::path(INGOT_BINARY).parent_path();
-    std::string command = fmt::format("PATH={}:$PATH sbatch --parsable --output={} --cpus-per-task=1 {} ", program, folder_ / "log", sbatch_options);
+    std::string command = fmt::format("PATH={}:$PATH sbatch --parsable --output={} --cpus-per-task=1 {} ",
+                                      program, folder_ / "log", sbatch_options);
     command += fmt::format("{}/recipes/slurm.sbatch {} --kernels=any", INGOT_SOURCE_DIR, recipe(folder_));
     for (const std::string& o : kOptions) command += " " + o;
     job_ = std::stoi(slurm(command));
@@ -67,7 +71,9 @@ class SlurmJob : public ::testing::Test {
   void wait_for(const char* what, const std::function<bool()>& there) {
     const double begin = monotonic_seconds();
     while (!there()) {
-      ASSERT_LT(monotonic_seconds() - begin, 300) << what << "\n" << slurm("scontrol show job " + std::to_string(job_)) << log();
+      ASSERT_LT(monotonic_seconds() - begin, 300)
+          << what << "\n"
+          << slurm("scontrol show job " + std::to_string(job_)) << log();
       pause(0.1);
     }
   }
@@ -85,13 +91,16 @@ class SlurmJob : public ::testing::Test {
   int64_t interrupted_at() {
     std::smatch found;
     const std::string text = log();
-    return std::regex_search(text, found, std::regex("interrupted at step (\\d+); everything is saved")) ? std::stoll(found[1]) : 0;
+    return std::regex_search(text, found, std::regex("interrupted at step (\\d+); everything is saved"))
+               ? std::stoll(found[1])
+               : 0;
   }
   void expect_resumed_to_the_same_end() {
     wait_for_state("COMPLETED");
     EXPECT_EQ(field("Restarts"), "1");
     EXPECT_GT(interrupted_at(), 0) << log();
-    EXPECT_NE(log().find(fmt::format("resuming at step {} of 3010", interrupted_at())), std::string::npos) << log();
+    EXPECT_NE(log().find(fmt::format("resuming at step {} of 3010", interrupted_at())), std::string::npos)
+        << log();
     EXPECT_EQ(test::difference(folder_ / "run", undisturbed()), "");
   }
   test::TempDir folder_;

@@ -305,7 +305,8 @@ void FaultFs::unlink(Node& folder, const std::string& name) {
 }
 
 void FaultFs::remove_all(const std::string& path) {
-  if (removal_seconds_ > 0 && exists(path)) std::this_thread::sleep_for(std::chrono::duration<double>(removal_seconds_));
+  if (removal_seconds_ > 0 && exists(path))
+    std::this_thread::sleep_for(std::chrono::duration<double>(removal_seconds_));
   Operation operation(*this, FileOp::remove, path);
   if (find(path)) unlink(*find(parent_of(path)), name_of(path));
   operation.done();

@@ -52,8 +52,10 @@ void Killer::die() const {
   const std::string text = "killed in " + plan_.phase + "\n";
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) std::abort();
   if (!plan_.note.empty()) std::ofstream(plan_.note) << fmt::format("{}", monotonic_seconds());
-  if (plan_.fault == "stop") ::kill(::getpid(), SIGSTOP);
-  else if (plan_.fault == "delay") std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  if (plan_.fault == "stop")
+    ::kill(::getpid(), SIGSTOP);
+  else if (plan_.fault == "delay")
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
   else
     for (;;) ::kill(::getpid(), SIGKILL);
 }
@@ -118,17 +120,27 @@ void KillFs::sync_folder(const std::string& path) {
 
 void KillObserver::enters(RunPhase phase) {
   switch (phase) {
-    case RunPhase::data: return killer_.happens_or_die("data");
-    case RunPhase::passes: return;  // its tensors are the events
-    case RunPhase::optimizer: return killer_.happens_or_die("optimizer");
-    case RunPhase::update: return killer_.happens_or_die("update");
-    case RunPhase::records: return killer_.happens_or_die("records");
-    case RunPhase::save: return killer_.happens_or_die("copy");
+    case RunPhase::data:
+      return killer_.happens_or_die("data");
+    case RunPhase::passes:
+      return;  // its tensors are the events
+    case RunPhase::optimizer:
+      return killer_.happens_or_die("optimizer");
+    case RunPhase::update:
+      return killer_.happens_or_die("update");
+    case RunPhase::records:
+      return killer_.happens_or_die("records");
+    case RunPhase::save:
+      return killer_.happens_or_die("copy");
   }
 }
 
-const char* KillObserver::phase_of(const std::string& tensor) { return contains(tensor, ".d_") ? "backward" : "forward"; }
+const char* KillObserver::phase_of(const std::string& tensor) {
+  return contains(tensor, ".d_") ? "backward" : "forward";
+}
 
-void KillObserver::tensor(const std::string& name, const Tensor&) { killer_.happens_or_die(phase_of(name)); }
+void KillObserver::tensor(const std::string& name, const Tensor&) {
+  killer_.happens_or_die(phase_of(name));
+}
 
 }  // namespace ingot::test

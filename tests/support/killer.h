@@ -55,7 +55,7 @@ class Killer {
   mutable std::mutex mutex_;
   std::map<std::string, int64_t> counts_;  // guarded by mutex_
   std::atomic<bool> armed_;
-  std::atomic<bool> pending_ = false;      // a timed kill is on its way
+  std::atomic<bool> pending_ = false;  // a timed kill is on its way
 };
 
 /// The events that are changes of files; every call goes to the real file system.

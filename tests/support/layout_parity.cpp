@@ -26,7 +26,8 @@ void sum_over(Communicator& group, std::map<int64_t, Array>& by_layer) {
   for (auto& [layer, values] : by_layer) all_reduce(group, values);
 }
 
-void expect_near(const std::map<int64_t, Array>& found, const std::map<int64_t, Array>& expected, double bound, const char* what) {
+void expect_near(const std::map<int64_t, Array>& found, const std::map<int64_t, Array>& expected,
+                 double bound, const char* what) {
   for (const auto& [layer, values] : found)
     for (size_t i = 0; i < values.size(); ++i) {
       const double e = expected.at(layer).at(i);
@@ -38,16 +39,18 @@ void expect_near(const std::map<int64_t, Array>& found, const std::map<int64_t, 
 
 std::string LayoutCase::name() const {
   static const char* const kForms[] = {"", "_kvgather", "_ring"};
-  std::string n = fmt::format("{}_pp{}_dp{}_cp{}_tp{}_ep{}_etp{}_{}{}", problem.model, grid.pp, grid.dp, grid.cp, grid.tp,
-                              grid.ep, grid.etp, layout.empty() ? fmt::format("v{}", chunks) : layout,
-                              grid.pp > 1 || chunks > 1 ? fmt::format("_{}", name_of(schedule)) : "");
+  std::string n =
+      fmt::format("{}_pp{}_dp{}_cp{}_tp{}_ep{}_etp{}_{}{}", problem.model, grid.pp, grid.dp, grid.cp, grid.tp,
+                  grid.ep, grid.etp, layout.empty() ? fmt::format("v{}", chunks) : layout,
+                  grid.pp > 1 || chunks > 1 ? fmt::format("_{}", name_of(schedule)) : "");
   n += kForms[static_cast<int>(options.context)];
   if (options.context_inner > 1) n += fmt::format("_inner{}", options.context_inner);
   if (group > 0) n += fmt::format("_g{}", group);
   if (options.sequence_parallel) n += "_sequence";
   if (options.dispatch == DispatchKind::all_gather) n += "_gather";
   if (options.dispatch == DispatchKind::hierarchical) n += fmt::format("_nodes{}", options.node_ranks);
-  if (options.shards.level != ShardLevel::none) n += options.shards.level == ShardLevel::full ? "_full" : "_zero";
+  if (options.shards.level != ShardLevel::none)
+    n += options.shards.level == ShardLevel::full ? "_full" : "_zero";
   if (problem.starve) n += "_starved";
   if (problem.mask_last) n += "_masked";
   if (problem.own_load) n += "_load";
@@ -59,7 +62,9 @@ std::string LayoutCase::name() const {
 }
 
 GroupMaker group_maker(World& world) {
-  return [&world](std::string name, const std::vector<int>& members) { return world.group(std::move(name), members); };
+  return [&world](std::string name, const std::vector<int>& members) {
+    return world.group(std::move(name), members);
+  };
 }
 
 LayoutRank::LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const GroupMaker& make)
@@ -98,17 +103,20 @@ void LayoutRank::expect_planned_transients() const {
   EXPECT_GT(keeper_->peak_bytes(), 0);
   EXPECT_LE(keeper_->peak_bytes(), unit_plan().peak_bytes);
   EXPECT_GT(gradients_.most_staged(), 0);
-  EXPECT_LE(gradients_.most_staged(), gradients_.transient_bytes(case_.schedule == PipelineScheduleKind::zero_bubble));
+  EXPECT_LE(gradients_.most_staged(),
+            gradients_.transient_bytes(case_.schedule == PipelineScheduleKind::zero_bubble));
 }
 
-Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome, bool sums) {
+Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
+                               ParityOutcome& outcome, bool sums) {
   std::vector<TableFollower*> followers;
   if (keeper_ && options.device != DeviceKind::null) followers.push_back(&*keeper_);
   if (sums) followers.push_back(&reducer_);
   const int64_t sharers = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
   const auto step = [&](Tape& tape, int b) {
-    return std::make_unique<ParityStep>(one_.decoder, inputs, weights_, tape, groups_.batch_rank() * share() + b * micro_rows(),
-                                        micro_rows(), &groups_, outcome);
+    return std::make_unique<ParityStep>(one_.decoder, inputs, weights_, tape,
+                                        groups_.batch_rank() * share() + b * micro_rows(), micro_rows(),
+                                        &groups_, outcome);
   };
   return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, followers);
 }
@@ -175,7 +183,8 @@ double LayoutRank::square_sum() const {
   const ParameterTable& table = one_.decoder.table();
   Array sum{0};
   if (owned_) {
-    for (int i = 0; i < table.size(); ++i) sum[0] += squares(part_of(gradients_.gradient(i), owned_->owned(i)));
+    for (int i = 0; i < table.size(); ++i)
+      sum[0] += squares(part_of(gradients_.gradient(i), owned_->owned(i)));
     all_reduce(groups_.world(), sum);
     return sum[0];
   }
@@ -218,9 +227,10 @@ void expect_layout_equals_one_rank(const LayoutCase& c, const OneRank& one, Worl
 
 std::vector<LayoutCase> parity_matrix() {
   using enum PipelineScheduleKind;
-  const RankOptions sequence{.sequence_parallel = true}, ring{.context = ContextForm::ring}, gather{.context = ContextForm::gather},
-      mixed{.context = ContextForm::ring, .context_inner = 2},
-      zero{.shards = {.level = ShardLevel::optimizer}}, full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
+  const RankOptions sequence{.sequence_parallel = true}, ring{.context = ContextForm::ring},
+      gather{.context = ContextForm::gather}, mixed{.context = ContextForm::ring, .context_inner = 2},
+      zero{.shards = {.level = ShardLevel::optimizer}},
+      full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
   std::vector<LayoutCase> all;
   for (const char* model : {"llama", "moe", "zaya"})
     for (const bool recompute : {false, true}) {
@@ -244,7 +254,8 @@ std::vector<LayoutCase> parity_matrix() {
       add({.grid = {.pp = 4}});
       add({.grid = {.dp = 2, .cp = 2, .tp = 2}, .options = ring});
       add({.grid = {.pp = 2, .dp = 2, .tp = 2}});
-      add({.grid = {.pp = 2, .cp = 2, .tp = 2}, .options = {.sequence_parallel = true, .context = ContextForm::gather}});
+      add({.grid = {.pp = 2, .cp = 2, .tp = 2},
+           .options = {.sequence_parallel = true, .context = ContextForm::gather}});
       add({.grid = {.pp = 2, .dp = 2, .cp = 2}});
       add({.grid = {.pp = 2, .dp = 2}, .options = full});
       add({.grid = {.pp = 2, .dp = 2}, .options = full, .chunks = 2, .schedule = interleaved});
@@ -254,13 +265,18 @@ std::vector<LayoutCase> parity_matrix() {
       add({.grid = {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = sequence});
       add({.grid = {.pp = 2, .dp = 2, .ep = 2}, .options = full, .schedule = merged});
       for (const ShardOptions& shards : {zero.shards, full.shards})
-        add({.grid = {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = {.sequence_parallel = true, .shards = shards}});
-      add({.grid = {.dp = 4, .tp = 2, .ep = 4, .etp = 1}, .options = {.sequence_parallel = true, .shards = full.shards}});
+        add({.grid = {.dp = 2, .tp = 2, .ep = 4, .etp = 1},
+             .options = {.sequence_parallel = true, .shards = shards}});
+      add({.grid = {.dp = 4, .tp = 2, .ep = 4, .etp = 1},
+           .options = {.sequence_parallel = true, .shards = full.shards}});
       add({.grid = {.tp = 2, .etp = 2}, .options = sequence});
       add({.grid = {.dp = 2, .etp = 2}});
       add({.grid = {.dp = 4, .ep = 2, .etp = 2}});
-      add({.grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 4, .etp = 1}, .options = sequence, .schedule = zero_bubble});
-      add({.grid = {.dp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 2}, .options = {.sequence_parallel = true, .context = ContextForm::ring}});
+      add({.grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 4, .etp = 1},
+           .options = sequence,
+           .schedule = zero_bubble});
+      add({.grid = {.dp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 2},
+           .options = {.sequence_parallel = true, .context = ContextForm::ring}});
       add({.grid = {.dp = 2, .cp = 4, .ep = 4, .etp = 2}, .options = mixed});
     }
   return all;

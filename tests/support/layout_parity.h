@@ -19,13 +19,15 @@ struct LayoutCase {
   std::string layout = {};  ///< of the pipeline; empty: even
   int chunks = 1;           ///< of the even layout
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
-  int group = 0;                 ///< see PipelineShape
-  bool whole_batch = false;      ///< a rank's share is one micro-batch, else it has one per sequence
-  std::string name() const;      ///< for tests: letters, digits, underscores
+  int group = 0;             ///< see PipelineShape
+  bool whole_batch = false;  ///< a rank's share is one micro-batch, else it has one per sequence
+  std::string name() const;  ///< for tests: letters, digits, underscores
 };
 
 /// For messages of tests.
-inline void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name(); }
+inline void PrintTo(const LayoutCase& c, std::ostream* out) {
+  *out << c.name();
+}
 
 /// The groups of a world's rank.
 GroupMaker group_maker(World& world);
@@ -67,7 +69,8 @@ class LayoutRank {
   /// Strands of a merged schedule take turns where they wait for other ranks.
   bool hands_over() const;
   PipelineSchedule schedule() const;
-  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome, bool sums = false);
+  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome,
+                     bool sums = false);
   void expect_planned_transients() const;
   double square_sum() const;
 
@@ -79,7 +82,7 @@ class LayoutRank {
   WeightSet weights_;
   GradientBuffer gradients_;
   std::optional<Shards> shards_;
-  std::optional<Ownership> owned_;   ///< where ranks share out
+  std::optional<Ownership> owned_;    ///< where ranks share out
   std::optional<UnitKeeper> keeper_;  ///< where they share all out
   Pipeline pipeline_;
   GradientReducer reducer_;

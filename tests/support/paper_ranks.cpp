@@ -13,7 +13,9 @@ namespace {
 constexpr int64_t kSequences = 2, kLength = 24;
 
 GroupMaker maker(PaperWorld& world) {
-  return [&world](std::string name, const std::vector<int>& members) { return world.group(std::move(name), members); };
+  return [&world](std::string name, const std::vector<int>& members) {
+    return world.group(std::move(name), members);
+  };
 }
 
 /// What each rank of a group asks of it, in order.
@@ -41,7 +43,8 @@ void list_calls(PaperStage& s, int rank, Calls& calls) {
 void expect_alike(const Calls& calls) {
   for (const auto& [group, by_rank] : calls) {
     ASSERT_EQ(by_rank.size(), group.second.size()) << "not all ranks of group '" << group.first << "' ask it";
-    for (const auto& [rank, list] : by_rank) EXPECT_EQ(list, by_rank.begin()->second) << "rank " << rank << " of '" << group.first << "'";
+    for (const auto& [rank, list] : by_rank)
+      EXPECT_EQ(list, by_rank.begin()->second) << "rank " << rank << " of '" << group.first << "'";
   }
 }
 
@@ -51,11 +54,18 @@ std::vector<PaperLayout> paper_layouts() {
   using enum ContextForm;
   using enum DispatchKind;
   const RankOptions sequence{.sequence_parallel = true};
-  const auto form = [](ContextForm f, bool seq = false) { return RankOptions{.sequence_parallel = seq, .context = f}; };
-  const auto mixed = [](ContextForm f, bool seq = false) { return RankOptions{.sequence_parallel = seq, .context = f, .context_inner = 2}; };
-  const auto by = [](DispatchKind d, bool seq = false) { return RankOptions{.sequence_parallel = seq, .dispatch = d, .node_ranks = 2}; };
+  const auto form = [](ContextForm f, bool seq = false) {
+    return RankOptions{.sequence_parallel = seq, .context = f};
+  };
+  const auto mixed = [](ContextForm f, bool seq = false) {
+    return RankOptions{.sequence_parallel = seq, .context = f, .context_inner = 2};
+  };
+  const auto by = [](DispatchKind d, bool seq = false) {
+    return RankOptions{.sequence_parallel = seq, .dispatch = d, .node_ranks = 2};
+  };
   const auto shards = [](ShardLevel level, int ranks, bool seq = false) {
-    return RankOptions{.sequence_parallel = seq, .shards = {.level = level, .ranks = ranks, .units = FlatUnits::part}};
+    return RankOptions{.sequence_parallel = seq,
+                       .shards = {.level = level, .ranks = ranks, .units = FlatUnits::part}};
   };
   return {
       {"dp2", {.dp = 2}},
@@ -84,8 +94,12 @@ std::vector<PaperLayout> paper_layouts() {
       {"dp2_cp2_ep4", {.dp = 2, .cp = 2, .ep = 4}},
       {"dp2_cp2_tp2_ring", {.dp = 2, .cp = 2, .tp = 2}, form(ring)},
       {"cp2_tp2_heads_sequence", {.cp = 2, .tp = 2}, form(heads, true)},
-      {"dp2_cp2_tp2_sequence_ep4_etp2_ring", {.dp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 2}, form(ring, true)},
-      {"dp2_cp3_tp2_sequence_ep4_ring", {.dp = 2, .cp = 3, .tp = 2, .ep = 4, .etp = 1}, form(ring, true)},  // views across each other
+      {"dp2_cp2_tp2_sequence_ep4_etp2_ring",
+       {.dp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 2},
+       form(ring, true)},
+      {"dp2_cp3_tp2_sequence_ep4_ring",
+       {.dp = 2, .cp = 3, .tp = 2, .ep = 4, .etp = 1},
+       form(ring, true)},  // views across each other
       {"pp2", {.pp = 2}},
       {"pp2_chunks2", {.pp = 2}, {}, 2},
       {"pp4", {.pp = 4}},
@@ -94,23 +108,33 @@ std::vector<PaperLayout> paper_layouts() {
       {"pp2_tp2_sequence_chunks2_loss_alone", {.pp = 2, .tp = 2}, sequence, 2, true},
       {"pp2_cp2_tp2_sequence_gather", {.pp = 2, .cp = 2, .tp = 2}, form(gather, true)},
       {"pp2_dp2_ep2", {.pp = 2, .dp = 2, .ep = 2}},
-      {"pp2_dp2_tp2_sequence_ep4_nodes2", {.pp = 2, .dp = 2, .tp = 2, .ep = 4, .etp = 1}, by(hierarchical, true)},
+      {"pp2_dp2_tp2_sequence_ep4_nodes2",
+       {.pp = 2, .dp = 2, .tp = 2, .ep = 4, .etp = 1},
+       by(hierarchical, true)},
       {"dp4_zero", {.dp = 4}, shards(ShardLevel::optimizer, 0)},
       {"dp4_zero_copies2", {.dp = 4}, shards(ShardLevel::optimizer, 2)},
       {"dp4_ep2_zero_copies2", {.dp = 4, .ep = 2}, shards(ShardLevel::optimizer, 2)},
-      {"dp2_tp2_sequence_ep4_zero", {.dp = 2, .tp = 2, .ep = 4, .etp = 1}, shards(ShardLevel::optimizer, 0, true)},
+      {"dp2_tp2_sequence_ep4_zero",
+       {.dp = 2, .tp = 2, .ep = 4, .etp = 1},
+       shards(ShardLevel::optimizer, 0, true)},
       {"pp2_dp2_full", {.pp = 2, .dp = 2}, shards(ShardLevel::full, 0)},
-      {"pp2_dp4_tp2_sequence_chunks2_full_copies2", {.pp = 2, .dp = 4, .tp = 2}, shards(ShardLevel::full, 2, true), 2},
+      {"pp2_dp4_tp2_sequence_chunks2_full_copies2",
+       {.pp = 2, .dp = 4, .tp = 2},
+       shards(ShardLevel::full, 2, true),
+       2},
       {"dp4_tp2_sequence_full_copies2", {.dp = 4, .tp = 2}, shards(ShardLevel::full, 2, true)},
   };
 }
 
-bool cuts_documents(const PaperLayout& l) { return l.options.sequence_parallel || l.grid.cp > 1; }
+bool cuts_documents(const PaperLayout& l) {
+  return l.options.sequence_parallel || l.grid.cp > 1;
+}
 
 bool fits(const ModelConfig& m, const PaperLayout& l) {
   const GridShape& g = l.grid;
   const Grid grid(g);
-  const int tp = g.tp, cp = l.options.context == ContextForm::heads ? g.cp : l.options.context_inner, etp = grid.size(GridAxis::etp);
+  const int tp = g.tp, cp = l.options.context == ContextForm::heads ? g.cp : l.options.context_inner,
+            etp = grid.size(GridAxis::etp);
   const bool widths = l.options.sequence_parallel || tp == 1;  // of experts are cut
   if (m.heads % (tp * cp) != 0 || m.kv_heads % (tp * cp) != 0 || m.mlp_hidden() % tp != 0) return false;
   if (m.layers < g.pp * l.chunks) return false;
@@ -118,7 +142,8 @@ bool fits(const ModelConfig& m, const PaperLayout& l) {
   return m.moe.experts % g.ep == 0 && m.moe.shared_hidden % tp == 0 && (!widths || m.moe.hidden % etp == 0);
 }
 
-PaperRank::PaperRank(const ParameterTable& table, const PipelineLayout& stages, const PaperLayout& l, int rank)
+PaperRank::PaperRank(const ParameterTable& table, const PipelineLayout& stages, const PaperLayout& l,
+                     int rank)
     : world(rank, Grid(l.grid).ranks()),
       groups(Grid(l.grid), rank, maker(world), l.options),
       pipe(Grid(l.grid), rank, maker(world), stages, table) {}
@@ -134,7 +159,8 @@ PaperTape::PaperTape(const ParameterTable& table, const PaperRank& rank)
     std::iota(positions.begin() + whole.count, positions.begin() + whole.count + kLength, 0);
   }
   if (const Communicator& context = rank.groups.context(); context.size() > 1)
-    c.context_rows = &chunks.emplace(whole, kLength, positions.data(), context.rank(), context.size(), rank.groups.context_inner().size());
+    c.context_rows = &chunks.emplace(whole, kLength, positions.data(), context.rank(), context.size(),
+                                     rank.groups.context_inner().size());
   rank.groups.join(c);
   c.positions_T = leaf({rows()}, DType::i32);
 }
@@ -143,7 +169,8 @@ Value PaperTape::leaf(const Shape& shape, DType type, bool requires_grad) {
   return tape.leaf({nullptr, shape, type, DeviceKind::null}, requires_grad);
 }
 
-PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage, const std::vector<ValueTypes>& received)
+PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
+                       const std::vector<ValueTypes>& received)
     : PaperTape(decoder.table(), rank), decoder_(decoder) {
   const StageParts& parts = rank.pipe.layout().stages[static_cast<size_t>(stage)];
   const MoeConfig& moe = decoder.config().moe;
@@ -156,7 +183,8 @@ PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
   std::map<int32_t, ValueTypes> types_of_leaves;
   if (!parts.embedding) {
     const int64_t own = rows() / (c.sequence_parallel ? c.tensor->size() : 1);
-    for (const TensorMeta& m : decoder.border(c.precision(), cut_before(parts, decoder.config(), tape.options()), own)) {
+    for (const TensorMeta& m :
+         decoder.border(c.precision(), cut_before(parts, decoder.config(), tape.options()), own)) {
       leaves.push_back(leaf(m.shape, m.dtype, true));
       types_of_leaves[leaves.back().id()] = received.at(leaves.size() - 1);
     }
@@ -167,7 +195,8 @@ PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
     for (const AxisType t : types.values.at(loss.id()).types)
       EXPECT_TRUE(t == AxisType::replicate || t == AxisType::rows) << "a loss is " << name_of(t);
   if (parts.loss) return;
-  for (const Value& v : decoder.alive(s, cut_behind(parts, decoder.config(), tape.options()))) sent.push_back(types.values.at(v.id()));
+  for (const Value& v : decoder.alive(s, cut_behind(parts, decoder.config(), tape.options())))
+    sent.push_back(types.values.at(v.id()));
 }
 
 void PaperStage::predict(int64_t, Value hidden_TD) {
@@ -181,7 +210,6 @@ void PaperStage::losses(const std::vector<BalanceLosses>& balance) {
       if (loss.defined()) losses_.push_back(loss);
 }
 
-
 void reduce_as_training_does(const ParameterTable& table, PaperRank& rank, GradientBuffer& gradients) {
   GradientReducer reducer(rank.groups, table, gradients, &rank.pipe);
   reducer.begin_step(1);
@@ -192,13 +220,15 @@ void reduce_as_training_does(const ParameterTable& table, PaperRank& rank, Gradi
   reducer.finish();
 }
 
-void check_on_paper(const Decoder& decoder, const PaperLayout& l, const PaperReduce& reduce, const std::function<void(PaperStage&)>& seen) {
+void check_on_paper(const Decoder& decoder, const PaperLayout& l, const PaperReduce& reduce,
+                    const std::function<void(PaperStage&)>& seen) {
   const Axes axes(Grid(l.grid), l.options);
   const ParameterTable& table = decoder.table();
   const ModelConfig& m = decoder.config();
   const PipelineLayout stages = stages_of(l, m);
   std::vector<std::unique_ptr<PaperRank>> ranks;
-  for (int r = 0; r < axes.grid().ranks(); ++r) ranks.push_back(std::make_unique<PaperRank>(table, stages, l, r));
+  for (int r = 0; r < axes.grid().ranks(); ++r)
+    ranks.push_back(std::make_unique<PaperRank>(table, stages, l, r));
   std::vector<RankGradients> gradients(ranks.size());
   std::vector<std::vector<ValueTypes>> border(static_cast<size_t>(axes.stage_ranks()));
   for (int stage = 0; stage < l.grid.pp * l.chunks; ++stage) {

@@ -19,9 +19,12 @@ struct PaperLayout {
   GridShape grid;
   RankOptions options = {};
   int chunks = 1;  ///< stages of a pipeline rank
-  bool loss_alone = false;  ///< the last stage's layers and modules of multi-token prediction stand in the one before
+  bool loss_alone =
+      false;  ///< the last stage's layers and modules of multi-token prediction stand in the one before
 };
-inline void PrintTo(const PaperLayout& l, std::ostream* out) { *out << l.name; }
+inline void PrintTo(const PaperLayout& l, std::ostream* out) {
+  *out << l.name;
+}
 
 /// Every axis and form alone, and mixes.
 std::vector<PaperLayout> paper_layouts();
@@ -56,7 +59,8 @@ struct PaperTape {
 
 /// One pass of one rank through one (virtual) stage, from what the stage before sent.
 struct PaperStage final : PaperTape, StageStep {
-  PaperStage(const Decoder& decoder, const PaperRank& rank, int stage, const std::vector<ValueTypes>& received);
+  PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
+             const std::vector<ValueTypes>& received);
   AxisTypes types;
   std::vector<ValueTypes> sent;
 

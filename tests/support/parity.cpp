@@ -48,7 +48,8 @@ ParityInputs parity_inputs(const ParityProblem& p, const Decoder& decoder, uint6
   if (p.mask_last) {
     auto& targets = inputs.batch.targets;
     std::fill(targets.begin() + p.rows / 2 * kParityLength, targets.end(), data::kMasked);
-    inputs.batch.valid_targets = std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t != data::kMasked; });
+    inputs.batch.valid_targets =
+        std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t != data::kMasked; });
   }
   inputs.ahead = look_ahead(inputs.batch, decoder.config().mtp);
   const int64_t k = decoder.config().moe.top_k;
@@ -90,7 +91,8 @@ ElementRange kept(const FlatLayout& layout, int i, DType type) {
 }
 
 Tensor part_of(const Tensor& tensor, const ElementRange& range) {
-  return {static_cast<std::byte*>(tensor.data) + range.begin * size_of(tensor.dtype()), Shape{range.count()}, tensor.dtype()};
+  return {static_cast<std::byte*>(tensor.data) + range.begin * size_of(tensor.dtype()), Shape{range.count()},
+          tensor.dtype()};
 }
 
 void all_reduce(Communicator& group, Array& values) {
@@ -103,8 +105,9 @@ TapeOptions parity_tape(const ParityProblem& problem, GradientSink* sink) {
   return {.policy = problem.recompute ? &recompute : nullptr, .sink = sink};
 }
 
-ParityStep::ParityStep(const Decoder& decoder, const ParityInputs& inputs, const WeightSet& weights, Tape& tape,
-                       int64_t first, int64_t count, const RankGroups* groups, ParityOutcome& outcome)
+ParityStep::ParityStep(const Decoder& decoder, const ParityInputs& inputs, const WeightSet& weights,
+                       Tape& tape, int64_t first, int64_t count, const RankGroups* groups,
+                       ParityOutcome& outcome)
     : decoder_(decoder),
       inputs_(inputs),
       tape_(tape),
@@ -121,8 +124,8 @@ ParityStep::ParityStep(const Decoder& decoder, const ParityInputs& inputs, const
 }
 
 void ParityStep::cut_sequences(const RankGroups& groups) {
-  context_rows_.emplace(batch_.rows, kParityLength, batch_.positions.as<int32_t>(), groups.context().rank(), groups.context().size(),
-                        groups.context_inner().size());
+  context_rows_.emplace(batch_.rows, kParityLength, batch_.positions.as<int32_t>(), groups.context().rank(),
+                        groups.context().size(), groups.context_inner().size());
   context_.context_rows = &*context_rows_;
   Tensor* const columns[] = {&batch_.ids, &batch_.targets, &batch_.positions};
   for (size_t i = 0; i < 3; ++i) {
@@ -135,7 +138,8 @@ void ParityStep::feed_routers(int64_t first, const RankGroups* groups) {
   const MoeConfig& moe = decoder_.config().moe;
   const int64_t k = moe.top_k, local = batch_.ids.dim(0);
   const bool shared_out = groups != nullptr && groups->options().sequence_parallel;
-  const int64_t own = local / (shared_out ? groups->tensor().size() : 1), from = shared_out ? groups->tensor().rank() * own : 0;
+  const int64_t own = local / (shared_out ? groups->tensor().size() : 1),
+                from = shared_out ? groups->tensor().rank() * own : 0;
   share_ = static_cast<double>(own) / static_cast<double>(inputs_.batch.tokens.size());
   for (const auto& [layer, feed] : inputs_.routers) {
     RouterInputs& inputs = context_.routers[layer];
@@ -144,7 +148,8 @@ void ParityStep::feed_routers(int64_t first, const RankGroups* groups) {
     if (feed.ids.empty()) continue;
     std::vector<int32_t>& routes = routes_[layer];
     for (int64_t row = from; row < from + own; ++row) {
-      const int64_t token = first + (context_rows_ ? context_rows_->whole_row(context_rows_->rank(), row) : row);
+      const int64_t token =
+          first + (context_rows_ ? context_rows_->whole_row(context_rows_->rank(), row) : row);
       routes.insert(routes.end(), feed.ids.begin() + token * k, feed.ids.begin() + (token + 1) * k);
     }
     if (inputs_.replay) inputs.forced_ids_TK = Tensor::of(routes.data(), {own, k});
@@ -176,7 +181,8 @@ void ParityStep::collect(const Metric& m) {
   const auto routes = routes_.find(m.layer);
   const int64_t k = m.value.dim(1);
   for (int64_t t = 0; routes != routes_.end() && t < m.value.dim(0); ++t, ++outcome_.routed)
-    outcome_.rerouted += !std::equal(ids.begin() + t * k, ids.begin() + (t + 1) * k, routes->second.begin() + t * k);
+    outcome_.rerouted +=
+        !std::equal(ids.begin() + t * k, ids.begin() + (t + 1) * k, routes->second.begin() + t * k);
 }
 
 void ParityStep::seed(const Value& v, double cotangent) {
@@ -186,7 +192,9 @@ void ParityStep::seed(const Value& v, double cotangent) {
   tape_.seed(v, t);
 }
 
-Value ParityStep::ids_ahead_T(int64_t depth) { return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids); }
+Value ParityStep::ids_ahead_T(int64_t depth) {
+  return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids);
+}
 
 void ParityStep::predict(int64_t depth, Value hidden_TD) {
   const auto k = static_cast<size_t>(depth) - 1;
@@ -213,7 +221,8 @@ ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder
   return outcome;
 }
 
-OneRank::OneRank(const ParityProblem& p) : problem(p), decoder(config_of(p)), inputs(parity_inputs(p, decoder)) {
+OneRank::OneRank(const ParityProblem& p)
+    : problem(p), decoder(config_of(p)), inputs(parity_inputs(p, decoder)) {
   WeightSet weights(decoder.table(), {}, p.precision);
   weights.initialize(5);
   for (int i = 0; i < weights.size(); ++i) {
@@ -230,7 +239,8 @@ OneRank::OneRank(const ParityProblem& p) : problem(p), decoder(config_of(p)), in
   outcome = one_rank_step(p, decoder, inputs, weights, buffer);
   const auto choices = static_cast<double>(decoder.config().moe.top_k * p.rows * kParityLength);
   for (const auto& [layer, counts] : outcome.counts)
-    for (const double n : p.own_load ? Array() : counts) inputs.routers[layer].load.push_back(static_cast<float>(n / choices));
+    for (const double n : p.own_load ? Array() : counts)
+      inputs.routers[layer].load.push_back(static_cast<float>(n / choices));
   outcome = one_rank_step(p, decoder, inputs, weights, buffer);
   for (int i = 0; i < weights.size(); ++i) {
     gradients.push_back(reference::load(buffer.gradient(i)));
@@ -246,12 +256,14 @@ void OneRank::give_weights(WeightSet& weights) const {
   for (int i = 0; i < table.size(); ++i) {
     const Array expected = part_of(table[i], weights.placement(), initial[static_cast<size_t>(i)]);
     const ElementRange range = kept(weights.layout(), i, problem.precision.stream);
-    EXPECT_EQ(reference::load(part_of(weights.master(i), range)), Array(expected.begin() + range.begin, expected.begin() + range.end))
+    EXPECT_EQ(reference::load(part_of(weights.master(i), range)),
+              Array(expected.begin() + range.begin, expected.begin() + range.end))
         << table[i].name;
   }
   for (size_t u = 0; u < weights.layout().units.size(); ++u) {
     for (const int i : weights.layout().units[u].parameters)
-      reference::store(weights.master(i), part_of(table[i], weights.placement(), start[static_cast<size_t>(i)]));
+      reference::store(weights.master(i),
+                       part_of(table[i], weights.placement(), start[static_cast<size_t>(i)]));
     weights.filled(static_cast<int>(u));
   }
 }

@@ -19,10 +19,11 @@ using reference::Array;
 
 /// What is computed, on however many ranks.
 struct ParityProblem {
-  std::string model;       ///< of small_models.h
-  int64_t layers = 0;      ///< 0: as the small model
-  int64_t rows = 4;        ///< sequences of the whole batch, a multiple of 4
-  bool recompute = false;  ///< every output that backward reads is computed again, but for the streams of every other layer
+  std::string model;   ///< of small_models.h
+  int64_t layers = 0;  ///< 0: as the small model
+  int64_t rows = 4;    ///< sequences of the whole batch, a multiple of 4
+  bool recompute =
+      false;  ///< every output that backward reads is computed again, but for the streams of every other layer
   bool starve = false;     ///< every token goes to the first experts
   bool mask_last = false;  ///< the last half of the rows has no valid target
   bool own_load = false;   ///< balance losses of the micro-batch's load, not of one that is given
@@ -50,11 +51,11 @@ ParityInputs parity_inputs(const ParityProblem& problem, const Decoder& decoder,
 /// Of one rank's share, until summed over the ranks.
 struct ParityOutcome {
   double nll = 0;
-  std::map<int64_t, Array> counts;               ///< router counts by layer
-  std::map<int64_t, Array> balance, z;           ///< the routers' losses by layer, means over the batch's tokens
-  std::map<int64_t, std::vector<int32_t>> ids;   ///< routes, in the order of the micro-batches
-  int64_t routed = 0, rerouted = 0;              ///< tokens, and those whose routes are not the feed's
-  double square_sum = 0;                         ///< of all gradients
+  std::map<int64_t, Array> counts;      ///< router counts by layer
+  std::map<int64_t, Array> balance, z;  ///< the routers' losses by layer, means over the batch's tokens
+  std::map<int64_t, std::vector<int32_t>> ids;  ///< routes, in the order of the micro-batches
+  int64_t routed = 0, rerouted = 0;             ///< tokens, and those whose routes are not the feed's
+  double square_sum = 0;                        ///< of all gradients
 };
 
 /// Rows [first, first + count) of the batch, on a tape of any device; gradients are of the mean loss over the
@@ -62,8 +63,8 @@ struct ParityOutcome {
 /// losses.
 class ParityStep final : public StageStep {
  public:
-  ParityStep(const Decoder& decoder, const ParityInputs& inputs, const WeightSet& weights, Tape& tape, int64_t first,
-             int64_t count, const RankGroups* groups, ParityOutcome& outcome);
+  ParityStep(const Decoder& decoder, const ParityInputs& inputs, const WeightSet& weights, Tape& tape,
+             int64_t first, int64_t count, const RankGroups* groups, ParityOutcome& outcome);
   Context& context() override { return context_; }
   Value ids_T() override { return ids_T_; }
   Value ids_ahead_T(int64_t depth) override;
@@ -82,8 +83,8 @@ class ParityStep final : public StageStep {
   Tape& tape_;
   MicroBatch batch_;
   std::optional<ContextRows> context_rows_;
-  std::vector<int32_t> columns_[3];                  ///< ids, targets and positions of a context rank
-  std::map<int64_t, std::vector<int32_t>> routes_;   ///< of the tokens that this rank's routers see
+  std::vector<int32_t> columns_[3];                 ///< ids, targets and positions of a context rank
+  std::map<int64_t, std::vector<int32_t>> routes_;  ///< of the tokens that this rank's routers see
   Context context_;
   Value ids_T_;
   double share_ = 0;  ///< of the batch's tokens that this rank's routers see

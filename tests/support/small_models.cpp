@@ -7,8 +7,26 @@
 namespace ingot::test {
 
 std::vector<std::string> small_model_names() {
-  return {"gpt2", "llama", "llama-window", "llama-patterns", "llama-half", "llama-unrotated", "llama-neighbours", "mla", "mla-direct", "moe", "moe-shared",
-          "moe-sigmoid", "moe-latent", "llama-lora", "mla-lora", "mtp", "mtp-moe", "zaya-dense", "zaya", "record"};
+  return {"gpt2",
+          "llama",
+          "llama-window",
+          "llama-patterns",
+          "llama-half",
+          "llama-unrotated",
+          "llama-neighbours",
+          "mla",
+          "mla-direct",
+          "moe",
+          "moe-shared",
+          "moe-sigmoid",
+          "moe-latent",
+          "llama-lora",
+          "mla-lora",
+          "mtp",
+          "mtp-moe",
+          "zaya-dense",
+          "zaya",
+          "record"};
 }
 
 ModelConfig small_model_config(const std::string& name) {
@@ -81,7 +99,11 @@ ModelConfig small_model_config(const std::string& name) {
     m.window_pattern = "SF";
     m.rope_pattern = "RRN";
     m.logit_softcap = 5;
-    m.rope_scaling = {.kind = RopeScalingKind::yarn, .factor = 4, .original_context = 64, .mscale = 1, .mscale_all_dim = 0.7};
+    m.rope_scaling = {.kind = RopeScalingKind::yarn,
+                      .factor = 4,
+                      .original_context = 64,
+                      .mscale = 1,
+                      .mscale_all_dim = 0.7};
   }
   if (name == "mtp") m.mtp = {.depths = 2, .coefficient = 0.3};
   if (name == "mtp-moe") {  // one module for both depths

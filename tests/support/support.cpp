@@ -1,14 +1,14 @@
 // See support.h.
 #include "support/support.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
-#include <gtest/gtest.h>
 
 namespace ingot::test {
 
@@ -22,7 +22,9 @@ TempDir::~TempDir() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-std::string fixture(const std::string& name) { return std::string(INGOT_SOURCE_DIR) + "/tests/fixtures/" + name; }
+std::string fixture(const std::string& name) {
+  return std::string(INGOT_SOURCE_DIR) + "/tests/fixtures/" + name;
+}
 
 std::string optional_data(const std::string& name) {
   const char* folder = std::getenv("INGOT_DATA");

@@ -75,7 +75,8 @@ inline Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::st
       decoder.finish(c, s);
       const auto predict = [&](const Tensor& targets) {
         const Value weight_T = head == HeadMode::gradient ? tape.leaf(Tensor::of(d.data(), {64})) : Value();
-        const HeadResult h = decoder.head(c, {.mode = head}, std::exchange(s.hidden_TD.back(), {}), tape.leaf(targets), {}, weight_T);
+        const HeadResult h = decoder.head(c, {.mode = head}, std::exchange(s.hidden_TD.back(), {}),
+                                          tape.leaf(targets), {}, weight_T);
         tape.seed(h.logprob_T, Tensor::of(d.data(), {64}));
       };
       predict(mb.targets);

@@ -12,14 +12,18 @@ namespace {
 
 template <class T>
 T value(double v) {
-  if constexpr (std::is_same_v<T, bf16>) return to_bf16(static_cast<float>(v));
-  else return static_cast<T>(v);
+  if constexpr (std::is_same_v<T, bf16>)
+    return to_bf16(static_cast<float>(v));
+  else
+    return static_cast<T>(v);
 }
 
 template <class T>
 double number(T v) {
-  if constexpr (std::is_same_v<T, bf16>) return to_float(v);
-  else return static_cast<double>(v);
+  if constexpr (std::is_same_v<T, bf16>)
+    return to_float(v);
+  else
+    return static_cast<double>(v);
 }
 
 /// Elements that differ, without a line for each.
@@ -107,8 +111,10 @@ void check_rows(World& world, int64_t scale, int64_t width) {
   const auto used = static_cast<int64_t>(in.size()) / width, capacity = used + 3;
   std::vector<int32_t> out(static_cast<size_t>(capacity * width), 7);
   expected.resize(out.size());
-  c->all_to_all(Tensor::of(in.data(), {used, width}), rows, Tensor::of(out.data(), {capacity, width}), rows).wait();
-  EXPECT_EQ(wrong(out, [&](int64_t i) { return expected[static_cast<size_t>(i)]; }), 0) << scale << " " << width;
+  c->all_to_all(Tensor::of(in.data(), {used, width}), rows, Tensor::of(out.data(), {capacity, width}), rows)
+      .wait();
+  EXPECT_EQ(wrong(out, [&](int64_t i) { return expected[static_cast<size_t>(i)]; }), 0)
+      << scale << " " << width;
 }
 
 }  // namespace
@@ -148,10 +154,12 @@ void check_messages(World& world) {
   const bool sends = world.rank() == 0;
   std::vector<std::vector<int32_t>> values;
   std::vector<Pending> open;
-  for (int32_t i = 0; i < 20; ++i) values.emplace_back(i % 4 == 3 ? 100000 : static_cast<size_t>(i % 2), sends ? i : -1);
+  for (int32_t i = 0; i < 20; ++i)
+    values.emplace_back(i % 4 == 3 ? 100000 : static_cast<size_t>(i % 2), sends ? i : -1);
   for (auto& v : values) open.push_back(sends ? c->send(tensor(v), 1) : c->recv(tensor(v), 0));
   for (Pending& p : open) p.wait();
-  for (int32_t i = 0; i < 20; ++i) EXPECT_EQ(wrong(values[static_cast<size_t>(i)], [&](int64_t) { return i; }), 0) << i;
+  for (int32_t i = 0; i < 20; ++i)
+    EXPECT_EQ(wrong(values[static_cast<size_t>(i)], [&](int64_t) { return i; }), 0) << i;
 }
 
 void check_groups(World& world) {
@@ -183,7 +191,8 @@ namespace {
 /// Each message waits before it leaves.
 class SlowCommunicator final : public Communicator {
  public:
-  explicit SlowCommunicator(Communicator& inner) : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
+  explicit SlowCommunicator(Communicator& inner)
+      : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
 
  private:
   Pending start(CommRequest r) override {
@@ -205,7 +214,8 @@ void check_slow_rank(World& world) {
   if (n < 3) return;
   const auto group = world.group("speeds", everyone(n));
   SlowCommunicator late(*group);
-  const auto speeds = exchange_speeds(world.rank() == slow ? static_cast<Communicator&>(late) : *group, 100000);
+  const auto speeds =
+      exchange_speeds(world.rank() == slow ? static_cast<Communicator&>(late) : *group, 100000);
   ASSERT_EQ(speeds.size(), static_cast<size_t>(n));
   EXPECT_EQ(speeds.front().rank, slow);
   EXPECT_LT(speeds.front().bandwidth, 2 * 100000 / 0.3);

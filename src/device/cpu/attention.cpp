@@ -21,8 +21,8 @@ constexpr int64_t kFewestRows = 64;
 void check(const AttentionArgs& a) {
   INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0, "heads {} over {}", a.heads,
               a.kv_heads);
-  INGOT_CHECK(a.width >= 1 && a.width <= kAttentionMaxWidth && a.values() <= kAttentionMaxWidth, "width {}, values {}", a.width,
-              a.values());
+  INGOT_CHECK(a.width >= 1 && a.width <= kAttentionMaxWidth && a.values() <= kAttentionMaxWidth,
+              "width {}, values {}", a.width, a.values());
   INGOT_CHECK(a.window >= 0 && a.softcap >= 0 && (a.window_block == 0 || a.window % a.window_block == 0),
               "window {} in blocks of {}, softcap {}", a.window, a.window_block, a.softcap);
   INGOT_CHECK(a.type == DType::f32 || a.type == DType::bf16, "type {}", name_of(a.type));
@@ -85,15 +85,20 @@ void attention_forward(const AttentionArgs& args) {
     float* top = memory + (floats + 15) / 16 * 16;
     std::fill_n(top, group_heads, kLowest);
     INGOT_ISA_CALL(attention_unit)
-    ({&args, u, i + 1 < count ? &units[static_cast<size_t>(i + 1)] : nullptr, memory, args.max_logit != nullptr ? top : nullptr});
+    ({&args, u, i + 1 < count ? &units[static_cast<size_t>(i + 1)] : nullptr, memory,
+      args.max_logit != nullptr ? top : nullptr});
     if (args.max_logit != nullptr)
       for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[u.group * group_heads + h], top[h]);
   };
-  const bool even = std::all_of(units.begin(), units.end(), [](const AttentionShare& u) { return u.row1 - u.row0 == u.span->rows; });  // as in decoding
+  const bool even = std::all_of(units.begin(), units.end(), [](const AttentionShare& u) {
+    return u.row1 - u.row0 == u.span->rows;
+  });  // as in decoding
   if (args.span_count < num_threads() && !even) return parallel_in_order(count, run);
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {  // neighbours for a thread: their rows are in its caches, or fetched ahead
-    for (int64_t i = begin; i < end; ++i) run(i);
-  });
+  parallel_for(count, 1,
+               [&](int64_t begin,
+                   int64_t end) {  // neighbours for a thread: their rows are in its caches, or fetched ahead
+                 for (int64_t i = begin; i < end; ++i) run(i);
+               });
 }
 
 void attention_backward(const AttentionBackwardArgs& args) {
@@ -109,11 +114,12 @@ void attention_backward(const AttentionBackwardArgs& args) {
       const AttentionSpan& span = a.spans[i / a.kv_heads];
       if (span.rows == 0 && span.key_count() == 0) continue;
       const int64_t group_heads = a.heads / a.kv_heads;
-      float* memory = scratch_floats(
-          attention_backward_scratch(span.rows * group_heads, span.key_count(), group_heads, a.width, a.values()));
+      float* memory = scratch_floats(attention_backward_scratch(span.rows * group_heads, span.key_count(),
+                                                                group_heads, a.width, a.values()));
       const int64_t next = i + 1;
       INGOT_ISA_CALL(attention_backward_unit)
-      ({&args, &span, i % a.kv_heads, next < count ? &a.spans[next / a.kv_heads] : nullptr, next % a.kv_heads, memory});
+      ({&args, &span, i % a.kv_heads, next < count ? &a.spans[next / a.kv_heads] : nullptr, next % a.kv_heads,
+        memory});
     }
   });
 }

@@ -35,7 +35,9 @@ struct AttentionWindow {
 
   /// First key that token t sees.
   [[gnu::always_inline]] int64_t first(int64_t t) const {
-    const int64_t from = size == 0 ? 0 : block == 0 ? t - size + 1 : ((t + phase) / block + 1) * block - size - phase;
+    const int64_t from = size == 0    ? 0
+                         : block == 0 ? t - size + 1
+                                      : ((t + phase) / block + 1) * block - size - phase;
     return from > 0 ? from : 0;
   }
   /// The tokens below it see key j, where there is a window at all.
@@ -56,7 +58,7 @@ struct AttentionSpan {
   /// (past must be 0).
   const void* const* k_blocks = nullptr;
   const void* const* v_blocks = nullptr;
-  int64_t phase = 0;  ///< see AttentionWindow
+  int64_t phase = 0;     ///< see AttentionWindow
   int64_t key_row = -1;  ///< -1: first_row
   int64_t keys = -1;     ///< -1: past + rows
 
@@ -65,12 +67,12 @@ struct AttentionSpan {
 };
 
 struct AttentionArgs {
-  int64_t heads = 0;     ///< H, a multiple of kv_heads; query head h uses key-value head h / (H / G)
-  int64_t kv_heads = 0;  ///< G
-  int64_t width = 0;     ///< K, 1 .. 1024: of queries and keys; heads are adjacent within a row
+  int64_t heads = 0;        ///< H, a multiple of kv_heads; query head h uses key-value head h / (H / G)
+  int64_t kv_heads = 0;     ///< G
+  int64_t width = 0;        ///< K, 1 .. 1024: of queries and keys; heads are adjacent within a row
   int64_t value_width = 0;  ///< V, of values and outputs; 0: K
   float scale = 1.0f;
-  int64_t window = 0;        ///< size and block of an AttentionWindow
+  int64_t window = 0;  ///< size and block of an AttentionWindow
   int64_t window_block = 0;
   float softcap = 0.0f;  ///< 0: none
   const AttentionSpan* spans = nullptr;
@@ -92,7 +94,9 @@ struct AttentionArgs {
       nullptr;  ///< [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
 
   int64_t values() const { return value_width > 0 ? value_width : width; }
-  [[gnu::always_inline]] AttentionWindow window_of(const AttentionSpan& span) const { return {window, window_block, span.phase}; }
+  [[gnu::always_inline]] AttentionWindow window_of(const AttentionSpan& span) const {
+    return {window, window_block, span.phase};
+  }
 };
 
 void attention_forward(const AttentionArgs& args);

@@ -14,11 +14,15 @@ INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
 }
 
 /// Where a block's keys or values of a key-value head begin.
-INGOT_INLINE const void* block_of(const AttentionArgs& a, const AttentionShare& s, int64_t block, bool values) {
+INGOT_INLINE const void* block_of(const AttentionArgs& a, const AttentionShare& s, int64_t block,
+                                  bool values) {
   const int64_t row = s.span->first_key_row() + block * kAttentionBlock;
   const void* const* pages = values ? s.span->v_blocks : s.span->k_blocks;
-  const int64_t adjacent = values ? a.values() : a.width, apart = pages == nullptr ? 0 : values ? a.v_head : a.k_head;
-  const int64_t at = s.group * (apart > 0 ? apart : adjacent) + (pages != nullptr ? 0 : row * (values ? a.v_stride : a.k_stride));
+  const int64_t adjacent = values ? a.values() : a.width, apart = pages == nullptr ? 0
+                                                                  : values         ? a.v_head
+                                                                                   : a.k_head;
+  const int64_t at = s.group * (apart > 0 ? apart : adjacent) +
+                     (pages != nullptr ? 0 : row * (values ? a.v_stride : a.k_stride));
   const void* x = pages != nullptr ? pages[block] : values ? a.v : a.k;
   return static_cast<const char*>(x) + at * (a.type == DType::bf16 ? 2 : 4);
 }
@@ -34,7 +38,8 @@ struct Ahead {
   }
 };
 /// `rows` rows of `width` elements, the first one at element `first` of x.
-INGOT_INLINE Ahead ahead_of(const void* x, DType type, int64_t first, int64_t stride, int64_t rows, int64_t width) {
+INGOT_INLINE Ahead ahead_of(const void* x, DType type, int64_t first, int64_t stride, int64_t rows,
+                            int64_t width) {
   const int64_t size = type == DType::bf16 ? 2 : 4;
   return {static_cast<const char*>(x) + first * size, stride * size, width * size, rows};
 }
@@ -51,15 +56,16 @@ struct Coming {
       : next(next), row_share(2 * kAttentionTile / max64(1, blocks * (a.heads / a.kv_heads)) + 1) {}
 
   /// The part of x that belongs to s: its rows, and its group's heads of `width`.
-  void want(Ahead& r, const AttentionArgs& a, const AttentionShare* s, const void* x, DType type, int64_t stride,
-            int64_t width) const {
+  void want(Ahead& r, const AttentionArgs& a, const AttentionShare* s, const void* x, DType type,
+            int64_t stride, int64_t width) const {
     if (s == nullptr) return;
     const int64_t heads = a.heads / a.kv_heads;
-    r = ahead_of(x, type, (s->span->first_row + s->row0) * stride + s->group * heads * width, stride, s->row1 - s->row0,
-                 heads * width);
+    r = ahead_of(x, type, (s->span->first_row + s->row0) * stride + s->group * heads * width, stride,
+                 s->row1 - s->row0, heads * width);
   }
   /// Before `pairs` (row, head) pairs meet a block of `share`, whose last one is `last`.
-  void before_block(const AttentionArgs& a, const AttentionShare& share, int64_t block, int64_t last, int64_t pairs) {
+  void before_block(const AttentionArgs& a, const AttentionShare& share, int64_t block, int64_t last,
+                    int64_t pairs) {
     const AttentionShare* s = block < last ? &share : next;
     k.rows = v.rows = 0;
     if (s == nullptr) return;

@@ -29,7 +29,7 @@ struct AttentionBackwardUnit {
   int64_t group;
   const AttentionSpan* next_span;  ///< what this thread likely does next; nullptr: unknown
   int64_t next_group;
-  float* scratch;                  ///< attention_backward_scratch(...) floats
+  float* scratch;  ///< attention_backward_scratch(...) floats
 };
 
 INGOT_ISA_KERNEL(void, attention_unit, (const AttentionUnit& unit));
@@ -49,7 +49,8 @@ constexpr int64_t attention_scratch(int64_t rows, int64_t width, int64_t values)
 }
 /// Pairs (row, head) that backward takes past all keys at a time: with their gradients 400 KiB, which stay in level 2.
 constexpr int64_t attention_back_rows(int64_t group_heads, int64_t width, int64_t values) {
-  const int64_t fit = (int64_t{100} << 10) / (2 * attention_padded(width) + attention_padded(values)) / group_heads;
+  const int64_t fit =
+      (int64_t{100} << 10) / (2 * attention_padded(width) + attention_padded(values)) / group_heads;
   return (fit > 16 ? fit : 16) * group_heads;
 }
 /// `rows` (row, head) pairs over `keys` keys; group_heads pairs a row.
@@ -57,7 +58,8 @@ constexpr int64_t attention_backward_scratch(int64_t rows, int64_t keys, int64_t
                                              int64_t values) {
   const int64_t w = attention_padded(width), v = attention_padded(values);
   const int64_t most = attention_back_rows(group_heads, width, values);
-  const int64_t sums = rows > most ? (keys + kAttentionBlock - 1) / kAttentionBlock : 1;  // blocks of dK and dV held
+  const int64_t sums =
+      rows > most ? (keys + kAttentionBlock - 1) / kAttentionBlock : 1;  // blocks of dK and dV held
   return (rows < most ? rows : most) * (2 * w + v + 32) + kAttentionBlock * (2 * w + v + sums * (w + v)) +
          2 * kAttentionBackRows * kAttentionBlock + 64;
 }

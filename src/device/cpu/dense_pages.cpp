@@ -13,8 +13,12 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20, kRange = size_t{256} << 20, kPage = 4096;
 
-size_t up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
-size_t size_of_piece(int64_t bytes) { return up(static_cast<size_t>(std::max<int64_t>(bytes, 1)), kPage); }
+size_t up(size_t bytes, size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+size_t size_of_piece(int64_t bytes) {
+  return up(static_cast<size_t>(std::max<int64_t>(bytes, 1)), kPage);
+}
 
 /// `bytes`, a multiple of huge pages, at the start of one.
 char* map_range(size_t bytes) {
@@ -48,6 +52,8 @@ void* map_densely(int64_t bytes) {
   return piece;
 }
 
-void unmap_densely(void* piece, int64_t bytes) { ::munmap(piece, size_of_piece(bytes)); }
+void unmap_densely(void* piece, int64_t bytes) {
+  ::munmap(piece, size_of_piece(bytes));
+}
 
 }  // namespace ingot

@@ -8,12 +8,15 @@
 
 namespace ingot::INGOT_ISA {
 
-constexpr int64_t kAheadBytes = 4096;  ///< of each tensor: longer than memory takes, short beside the level 1 cache
+constexpr int64_t kAheadBytes =
+    4096;  ///< of each tensor: longer than memory takes, short beside the level 1 cache
 
 /// What lies `bytes` behind p. kLevel: of the cache, 1 or 2.
 template <int kLevel = 1>
 INGOT_INLINE void fetch_ahead(const void* p, int64_t bytes = kAheadBytes) {
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes)), 0, 4 - kLevel);
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes)), 0,
+      4 - kLevel);
 }
 /// All of p .. p + bytes.
 INGOT_INLINE void fetch_bytes(const void* p, int64_t bytes) {

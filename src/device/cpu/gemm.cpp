@@ -27,11 +27,13 @@ constexpr int64_t kPackedFloats = int64_t{2}
                                   << 20;  // packed A per round: 8 MiB, a share of the level 3 cache
 constexpr int64_t kMaxChunk = 2048;       // steps of k per round where chains can wait in C
 constexpr int64_t kMaxBlock = 1024;       // steps per pass over the register tiles
-constexpr int64_t kMaxColumnBlock = 512;  // where each step of A is a line of its own: half of the level 1 cache
+constexpr int64_t kMaxColumnBlock =
+    512;  // where each step of A is a line of its own: half of the level 1 cache
 constexpr int64_t kMaxPieceRows = 1024;
-constexpr int64_t kMinPieceRows = 128;    // fewer rows would not repay packing B again
-constexpr int64_t kMinOwnRows = 384;     // fewer rows of packed A for a thread would not either
-constexpr int64_t kSharedFrom = 16;      // columns for each row, from which threads share packed A, even across dies, and each reads a part of B
+constexpr int64_t kMinPieceRows = 128;  // fewer rows would not repay packing B again
+constexpr int64_t kMinOwnRows = 384;    // fewer rows of packed A for a thread would not either
+constexpr int64_t kSharedFrom =
+    16;  // columns for each row, from which threads share packed A, even across dies, and each reads a part of B
 constexpr int64_t kTailParts = 4;
 constexpr int64_t kMaxTailSteps = 4096;   // of k, so that a part's B is still in a cache
 constexpr int64_t kInlineWork = 1 << 16;  // multiply-adds below which threads do not pay
@@ -65,8 +67,9 @@ struct Plan {
   std::vector<GemmProblem> problems;
   std::vector<Block> blocks;
   std::vector<PieceUnit> pieces;
-  int64_t leading = 0;             ///< the first of them pack A
-  std::vector<int64_t> runs;       ///< where each thread's run begins among those, then among the others; and the end
+  int64_t leading = 0;  ///< the first of them pack A
+  std::vector<int64_t>
+      runs;  ///< where each thread's run begins among those, then among the others; and the end
   std::vector<PieceUnit> planned;  ///< before they are dealt
   PieceShares shares;
 };
@@ -107,7 +110,9 @@ class Runner {
     return layout_.pairs ? p.depth % 2 == 0 && layout_.lda % 2 == 0 : layout_.a_type == DType::f32;
   }
 
-  int64_t packed_floats(int64_t rows, int64_t k0, int64_t k1) const { return round_up(round_up(rows, tile_.rows) * (k1 - k0), 16); }
+  int64_t packed_floats(int64_t rows, int64_t k0, int64_t k1) const {
+    return round_up(round_up(rows, tile_.rows) * (k1 - k0), 16);
+  }
 
   void add(const GemmProblem& p) {
     // bf16 results cannot park a chain in C, so their k is never cut into rounds.
@@ -121,8 +126,10 @@ class Runner {
     const int64_t chunks = layout_.c_type == DType::f32 ? std::max<int64_t>(1, ceil_div(k, kMaxChunk)) : 1;
     const int64_t chunk = std::max<int64_t>(16, round_up(ceil_div(k, chunks), 16));
     // As many blocks as threads, or as few as the budget allows where theirs would be too small, or where each would read all of a large B.
-    const int64_t threads = ceil_div(num_threads(), static_cast<int64_t>(plan_.problems.size()));  // for this problem
-    const int64_t unit = threads * 2 * tile_.rows, most = std::max<int64_t>(64, kPackedFloats / chunk / unit * unit);
+    const int64_t threads =
+        ceil_div(num_threads(), static_cast<int64_t>(plan_.problems.size()));  // for this problem
+    const int64_t unit = threads * 2 * tile_.rows,
+                  most = std::max<int64_t>(64, kPackedFloats / chunk / unit * unit);
     const int64_t one_each = round_up(ceil_div(p.m * threads, most), threads);
     const bool own = p.m / one_each >= kMinOwnRows && p.n < kSharedFrom * p.m;
     const int64_t parts = own ? one_each : ceil_div(p.m, most);
@@ -147,7 +154,8 @@ class Runner {
     round_ = ++rounds;
     place_packed();
     plan_pieces();
-    a_ = static_cast<float*>(scratch(ScratchSlot::gemm_a, packed_ > 0 ? std::max(packed_, num_threads() * kPackedFloats) * 4 : 64));
+    a_ = static_cast<float*>(scratch(
+        ScratchSlot::gemm_a, packed_ > 0 ? std::max(packed_, num_threads() * kPackedFloats) * 4 : 64));
     multiply(0);
     multiply(1);
     plan_.blocks.clear();
@@ -162,7 +170,8 @@ class Runner {
     for (Block& b : plan_.blocks) {
       if (b.a_offset == kInPlace) continue;
       const int64_t floats = packed_floats(b.rows, b.k0, b.k1);
-      const int64_t thread = packed_ > kPackedFloats ? 0 : (2 * before + floats) * threads / std::max<int64_t>(1, 2 * packed_);
+      const int64_t thread =
+          packed_ > kPackedFloats ? 0 : (2 * before + floats) * threads / std::max<int64_t>(1, 2 * packed_);
       if (thread != region) region = thread, offset = 0;
       b.a_offset = region * kPackedFloats + offset;
       before += floats, offset += floats;
@@ -175,9 +184,11 @@ class Runner {
     const int64_t* runs = plan_.runs.data() + part * num_threads();
     if (runs[0] == runs[num_threads()]) return;
     plan_.shares.begin(0, threads);
-    for (int64_t t = 0; t < threads; ++t) plan_.shares.set_run(t, runs[t], threads == 1 ? runs[num_threads()] : runs[t + 1]);
+    for (int64_t t = 0; t < threads; ++t)
+      plan_.shares.set_run(t, runs[t], threads == 1 ? runs[num_threads()] : runs[t + 1]);
     parallel_for(threads, 1, [&](int64_t thread, int64_t) {
-      for (PieceShares::Taken t = plan_.shares.take(thread); t.piece != PieceShares::kNone; t = plan_.shares.take(thread))
+      for (PieceShares::Taken t = plan_.shares.take(thread); t.piece != PieceShares::kNone;
+           t = plan_.shares.take(thread))
         run_piece(static_cast<size_t>(t.piece), static_cast<size_t>(t.next));
     });
   }
@@ -204,8 +215,10 @@ class Runner {
     const int64_t most = layout_.b_packed ? 1 : kMaxPanels;
     const int64_t panels = std::clamp<int64_t>(target / panel_work, 1, most);
     const int64_t by_work = ceil_div(panel_work, target), least = ceil_div(b.rows, kMaxPieceRows);
-    const int64_t multiple = plan_.blocks.size() == 1 ? num_threads() : 1;  // so that each thread has as many rows
-    const int64_t wanted = by_work == 1 && least == 1 ? 1 : std::max(by_work / multiple * multiple, round_up(least, multiple));
+    const int64_t multiple =
+        plan_.blocks.size() == 1 ? num_threads() : 1;  // so that each thread has as many rows
+    const int64_t wanted =
+        by_work == 1 && least == 1 ? 1 : std::max(by_work / multiple * multiple, round_up(least, multiple));
     const int64_t splits = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, b.rows / kMinPieceRows));
     const int64_t rows = round_up(ceil_div(b.rows, splits), tile_.rows);
     for (int64_t row = 0; row < b.rows; row += rows)
@@ -215,7 +228,9 @@ class Runner {
       }
   }
 
-  static int64_t work_of(const PieceUnit& u) { return u.rows * u.cols * std::max<int64_t>(1, u.block->k1 - u.block->k0); }
+  static int64_t work_of(const PieceUnit& u) {
+    return u.rows * u.cols * std::max<int64_t>(1, u.block->k1 - u.block->k0);
+  }
 
   /// To each thread the planned pieces whose middle lies in its part of the work, so that it multiplies the rows of A that it has packed.
   void deal(bool split_ends) {
@@ -223,14 +238,19 @@ class Runner {
     const size_t all_runs = plan_.runs.size() + static_cast<size_t>(threads);
     int64_t all = 0, before = 0, begun = 0;
     for (const PieceUnit& u : plan_.planned) all += work_of(u);
-    const auto thread_of = [&](const PieceUnit& u) { return (2 * before + work_of(u)) * threads / (2 * all); };
+    const auto thread_of = [&](const PieceUnit& u) {
+      return (2 * before + work_of(u)) * threads / (2 * all);
+    };
     for (size_t i = 0; i < plan_.planned.size(); ++i) {
       const PieceUnit& u = plan_.planned[i];
-      for (const int64_t thread = thread_of(u); begun <= thread; ++begun) plan_.runs.push_back(static_cast<int64_t>(plan_.pieces.size()));
+      for (const int64_t thread = thread_of(u); begun <= thread; ++begun)
+        plan_.runs.push_back(static_cast<int64_t>(plan_.pieces.size()));
       before += work_of(u);
       const bool ends = i + 1 == plan_.planned.size() || thread_of(plan_.planned[i + 1]) >= begun;
-      if (split_ends && ends) split(u);
-      else plan_.pieces.push_back(u);
+      if (split_ends && ends)
+        split(u);
+      else
+        plan_.pieces.push_back(u);
     }
     plan_.runs.resize(all_runs, static_cast<int64_t>(plan_.pieces.size()));
     plan_.planned.clear();
@@ -239,8 +259,10 @@ class Runner {
   /// A thread's last piece is cut into up to kTailParts, so that threads end together; not where each part would turn B again for itself,
   /// or read it again from memory.
   void split(const PieceUnit& u) {
-    const bool repays = num_threads() > 1 && (!layout_.b_transposed || layout_.c_transposed) && u.block->k1 - u.block->k0 <= kMaxTailSteps;
-    const int64_t rows = repays ? std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows)) : u.rows;
+    const bool repays = num_threads() > 1 && (!layout_.b_transposed || layout_.c_transposed) &&
+                        u.block->k1 - u.block->k0 <= kMaxTailSteps;
+    const int64_t rows =
+        repays ? std::max(kMinPieceRows / 2, round_up(ceil_div(u.rows, kTailParts), 2 * tile_.rows)) : u.rows;
     for (int64_t row = u.row; row < u.row + u.rows; row += rows)
       plan_.pieces.push_back({u.block, u.col0, u.cols, row, std::min(rows, u.row + u.rows - row)});
   }
@@ -254,7 +276,8 @@ class Runner {
   void plan_leading(const Block& b, int64_t target) {
     const int64_t cols = leading_columns(b), row_work = std::max<int64_t>(1, cols * (b.k1 - b.k0));
     const int64_t rows = std::max(kMinPieceRows, round_up(target / 8 / row_work, 2 * tile_.rows));
-    for (int64_t row = 0; cols > 0 && row < b.rows; row += rows) add_piece(b, 0, cols, row, std::min(rows, b.rows - row));
+    for (int64_t row = 0; cols > 0 && row < b.rows; row += rows)
+      add_piece(b, 0, cols, row, std::min(rows, b.rows - row));
   }
 
   /// The last panel is not a single vector where two can share: with one, a tile waits for A more than it multiplies.
@@ -283,9 +306,11 @@ class Runner {
     GemmPiece piece;
     piece.lda = in_place && layout_.pairs ? layout_.lda / 2 : layout_.lda;
     piece.a_layout = !in_place ? ALayout::packed : layout_.a_transposed ? ALayout::columns : ALayout::rows;
-    piece.a = in_place ? static_cast<const float*>(p.a) + row * (layout_.a_transposed ? 1 : piece.lda) : nullptr;
+    piece.a =
+        in_place ? static_cast<const float*>(p.a) + row * (layout_.a_transposed ? 1 : piece.lda) : nullptr;
     piece.a_packed = in_place ? nullptr : a_ + b.a_offset;
-    piece.a_source = packs ? at(p.a, layout_.a_type, layout_.a_transposed ? row : row * layout_.lda) : nullptr;
+    piece.a_source =
+        packs ? at(p.a, layout_.a_type, layout_.a_transposed ? row : row * layout_.lda) : nullptr;
     piece.a_type = layout_.a_type;
     piece.a_transposed = layout_.a_transposed;
     piece.rows_padded = round_up(b.rows, tile_.rows);
@@ -324,7 +349,9 @@ class Runner {
     piece.c_strip =
         park ? static_cast<float*>(scratch(ScratchSlot::gemm_c, round_up(u.rows, tile_.rows) * width * 4))
              : nullptr;
-    piece.c_group = layout_.c_transposed ? static_cast<float*>(scratch(ScratchSlot::gemm_group, 2 * tile_.rows * width * 4)) : nullptr;
+    piece.c_group = layout_.c_transposed
+                        ? static_cast<float*>(scratch(ScratchSlot::gemm_group, 2 * tile_.rows * width * 4))
+                        : nullptr;
     piece.next = first_strip(next);
     const int packed = INGOT_ISA_CALL(gemm_piece)(piece);
     ahead = {packed < 0 ? 0 : round_, next, packed == 1 ? 1 - ahead.place : ahead.place};
@@ -335,7 +362,8 @@ class Runner {
     const PieceUnit& u = plan_.pieces[index];
     const Block& b = *u.block;
     const int64_t elements = layout_.pairs ? 2 : 1, k = b.k0 * elements, kc = std::min(b.kc, b.k1 - b.k0);
-    const void* from = at(b.problem->b, layout_.b_type, layout_.b_transposed ? u.col0 * layout_.ldb + k : k * layout_.ldb + u.col0);
+    const void* from = at(b.problem->b, layout_.b_type,
+                          layout_.b_transposed ? u.col0 * layout_.ldb + k : k * layout_.ldb + u.col0);
     return {from, kc, u.cols, k + kc * elements <= b.problem->depth};
   }
 
@@ -351,7 +379,7 @@ class Runner {
 template <class Args>
 GemmLayout layout_of(const Args& args, bool a_transposed) {
   GemmLayout layout{args.a_type,       args.b_type, args.c_type, args.bias_type, a_transposed,
-                args.b_transposed, false,       args.lda,    args.ldb,       args.ldc};
+                    args.b_transposed, false,       args.lda,    args.ldb,       args.ldc};
   if (args.packed != nullptr) {
     layout.b_type = args.packed->type();
     layout.b_packed = true;
@@ -360,8 +388,8 @@ GemmLayout layout_of(const Args& args, bool a_transposed) {
     INGOT_CHECK(args.packed->panel() == INGOT_ISA_CALL(gemm_tile)().cols,
                 "packed for another instruction set");
   }
-  INGOT_CHECK(is_operand(layout.a_type) && (is_operand(value_type(layout.b_type)) || layout.b_packed) && is_operand(layout.c_type) &&
-                  is_operand(layout.bias_type),
+  INGOT_CHECK(is_operand(layout.a_type) && (is_operand(value_type(layout.b_type)) || layout.b_packed) &&
+                  is_operand(layout.c_type) && is_operand(layout.bias_type),
               "types {} {} {} {}", name_of(layout.a_type), name_of(layout.b_type), name_of(layout.c_type),
               name_of(layout.bias_type));
   layout.pairs = layout.a_type == DType::bf16 && value_type(layout.b_type) == DType::bf16;
@@ -430,7 +458,8 @@ void gemm_grouped_weight(const GroupedGemmArgs& args) {
 }
 
 void gemm_symmetric(const GemmArgs& args) {
-  INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.accumulate && args.c_type == DType::f32);
+  INGOT_CHECK(args.packed == nullptr && args.bias == nullptr && !args.accumulate &&
+              args.c_type == DType::f32);
   INGOT_CHECK(args.m >= 0 && args.k >= 0 && (args.n == 0 || args.n == args.m), "m {} n {} k {}", args.m,
               args.n, args.k);
   GemmLayout layout = layout_of(args, args.a_transposed);
@@ -442,12 +471,14 @@ void gemm_symmetric(const GemmArgs& args) {
   }
   layout.lower_only = true;
   Plan& plan = plan_of_thread();
-  plan.problems.push_back({args.m, args.m, args.k, args.a, args.b != nullptr ? args.b : args.a, args.c, nullptr, false});
+  plan.problems.push_back(
+      {args.m, args.m, args.k, args.a, args.b != nullptr ? args.b : args.a, args.c, nullptr, false});
   Runner(layout, plan).run();
   const int64_t bands = ceil_div(args.m, kMirrorRows);
   parallel_in_order(bands, [&](int64_t band) {
     const int64_t row = (bands - 1 - band) * kMirrorRows;  // the longest first
-    INGOT_ISA_CALL(gemm_mirror)(static_cast<float*>(args.c), args.m, args.ldc, row, std::min(kMirrorRows, args.m - row));
+    INGOT_ISA_CALL(gemm_mirror)
+    (static_cast<float*>(args.c), args.m, args.ldc, row, std::min(kMirrorRows, args.m - row));
   });
 }
 

@@ -25,8 +25,9 @@ struct GemmArgs {
   const void* a = nullptr;  ///< f32 or bf16, [m, k], or [k, m] when a_transposed
   DType a_type = DType::f32;
   bool a_transposed = false;
-  int64_t lda = 0;          ///< elements from row to row as stored
-  const void* b = nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
+  int64_t lda = 0;  ///< elements from row to row as stored
+  const void* b =
+      nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
   DType b_type = DType::f32;
   bool b_transposed = false;
   int64_t ldb = 0;

@@ -14,8 +14,9 @@ struct GemmLayout {
   DType a_type, b_type, c_type, bias_type;
   bool a_transposed, b_transposed, b_packed;
   int64_t lda, ldb, ldc;
-  bool pairs = false;       ///< both operands are, or count as, bf16: a step of the chains is two k (gemm_kernels.h)
-  bool lower_only = false;  ///< only tiles that touch the diagonal or lie below it
+  bool pairs =
+      false;  ///< both operands are, or count as, bf16: a step of the chains is two k (gemm_kernels.h)
+  bool lower_only = false;    ///< only tiles that touch the diagonal or lie below it
   bool c_transposed = false;  ///< C is stored [n, m], the bias is one of rows
 };
 
@@ -47,7 +48,8 @@ inline void transpose(GemmLayout& layout, std::vector<GemmProblem>& problems) {
 /// 4 KiB apart, which share a set of the caches.
 inline bool reads_columns(const GemmLayout& layout, int64_t n) {
   constexpr int64_t kFewColumns = 1536;
-  return layout.a_type == DType::f32 && !layout.pairs && n <= kFewColumns && layout.lda * size_of(DType::f32) % 4096 != 0;
+  return layout.a_type == DType::f32 && !layout.pairs && n <= kFewColumns &&
+         layout.lda * size_of(DType::f32) % 4096 != 0;
 }
 
 /// Whether that is faster for an average m x n x k. A tall TN packs the smaller operand (B is packed by the way), which must repay
@@ -55,9 +57,11 @@ inline bool reads_columns(const GemmLayout& layout, int64_t n) {
 /// twice what turning C costs.
 inline bool faster_transposed(const GemmLayout& layout, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kFewRows = 64;
-  if (layout.b_packed || layout.lower_only || !is_operand(layout.b_type)) return false;  // A is not rounded while it is packed
+  if (layout.b_packed || layout.lower_only || !is_operand(layout.b_type))
+    return false;  // A is not rounded while it is packed
   if (layout.a_transposed) return !layout.b_transposed && k * (m - n) >= m * n && !reads_columns(layout, m);
-  return layout.b_transposed && layout.a_type == layout.b_type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
+  return layout.b_transposed && layout.a_type == layout.b_type && m < n &&
+         (m <= kFewRows || k * (n - m) >= 2 * m * n);
 }
 
 }  // namespace ingot

@@ -61,12 +61,13 @@ struct GemmStrip {
 /// of two places.
 struct GemmPiece {
   ALayout a_layout;
-  const float* a;        ///< in place: the word (first row of the piece, step k0)
-  float* a_packed;       ///< the block's packed A
-  const void* a_source;  ///< element (first row of the piece, k 0), to be packed by this piece, which is one panel wide; or nullptr
+  const float* a;   ///< in place: the word (first row of the piece, step k0)
+  float* a_packed;  ///< the block's packed A
+  const void*
+      a_source;  ///< element (first row of the piece, k 0), to be packed by this piece, which is one panel wide; or nullptr
   DType a_type;
   bool a_transposed;
-  int64_t lda;           ///< in place: words from row to row, or from column to column; of the source: elements
+  int64_t lda;  ///< in place: words from row to row, or from column to column; of the source: elements
   int64_t rows_padded, row_in_block, rows;
   const void* b;
   DType b_type;
@@ -86,9 +87,10 @@ struct GemmPiece {
   bool last;    ///< k1 is the end: add the bias, round
   const void* bias;
   DType bias_type;
-  GemmStrip next;      ///< of the piece that this thread will probably take after this one
-  float* b_strips[2];  ///< the places, the first pass's first: kc x cols rounded up to whole panels, the most of this piece and the next
-  bool b_ready;        ///< the first strip has been packed by the piece before
+  GemmStrip next;  ///< of the piece that this thread will probably take after this one
+  float* b_strips
+      [2];  ///< the places, the first pass's first: kc x cols rounded up to whole panels, the most of this piece and the next
+  bool b_ready;    ///< the first strip has been packed by the piece before
   float* c_group;  ///< where C is transposed: 2 kRows x cols rounded up
   float* c_strip;  ///< rows x cols rounded up, where C is bf16 and k1 - k0 > kc
 };
@@ -100,7 +102,7 @@ struct GemmTurned {
   int64_t rows, cols;
   void* c;  ///< element (row 0, column 0)
   DType c_type;
-  int64_t ldc;  ///< from column to column
+  int64_t ldc;       ///< from column to column
   const void* bias;  ///< of the rows; nullptr: none
   DType bias_type;
 };

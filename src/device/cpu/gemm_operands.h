@@ -95,7 +95,10 @@ struct PackedColumns {
   float* low;
   float* high;
   PackedColumns(const float* a, const TileIo& io)
-      : at(static_cast<const T*>(io.a_columns)), lda(io.lda), low(const_cast<float*>(a)), high(low + io.a_panel) {}
+      : at(static_cast<const T*>(io.a_columns)),
+        lda(io.lda),
+        low(const_cast<float*>(a)),
+        high(low + io.a_panel) {}
   INGOT_INLINE void begin() {
     __builtin_prefetch(at + kAhead * lda);
     __builtin_prefetch(at + kFarAhead * lda, 0, 2);
@@ -167,7 +170,12 @@ struct PackingB {
   float* to;
   int64_t width, left, mask, steps = 0;
   explicit PackingB(const TileIo& io)
-      : at(static_cast<const T*>(io.pack.from)), ldb(io.pack.ldb), to(io.pack.to), width(io.pack.width), left(io.pack.count), mask(io.pack.slow - 1) {}
+      : at(static_cast<const T*>(io.pack.from)),
+        ldb(io.pack.ldb),
+        to(io.pack.to),
+        width(io.pack.width),
+        left(io.pack.count),
+        mask(io.pack.slow - 1) {}
   INGOT_INLINE void next() {
     if ((steps++ & mask) != 0) return;
     for (int r = 0; r < kRowsOfStep; ++r) __builtin_prefetch(at + (kAhead * kRowsOfStep + r) * ldb);

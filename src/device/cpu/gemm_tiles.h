@@ -121,7 +121,8 @@ using TileFn = void (*)(int64_t, const float*, const float*, const TileIo&);
 template <class Chain, class A, int MR>
 TileFn tile_of_width(int64_t vecs, int64_t panel) {
   if constexpr (MR == kRows)
-    if (vecs < panel) return vecs == 2 ? &tile<MR, 2, Chain, A, StripOfB<kVecs>> : &tile<MR, 1, Chain, A, StripOfB<kVecs>>;
+    if (vecs < panel)
+      return vecs == 2 ? &tile<MR, 2, Chain, A, StripOfB<kVecs>> : &tile<MR, 1, Chain, A, StripOfB<kVecs>>;
   return vecs == 3 ? &tile<MR, 3, Chain, A> : vecs == 2 ? &tile<MR, 2, Chain, A> : &tile<MR, 1, Chain, A>;
 }
 
@@ -153,7 +154,8 @@ template <class Chain>
 TileFn tile_of_chain(ALayout a, int64_t rows, int64_t vecs, int64_t panel) {
   if constexpr (std::is_same_v<Chain, Plain>)  // pairs of columns are not words
     if (a == ALayout::columns) return tile_of_rows<Chain, ColumnsOfA>(rows, vecs, panel);
-  return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs, panel) : tile_of_rows<Chain, PackedA>(rows, vecs, panel);
+  return a == ALayout::rows ? tile_of_rows<Chain, RowsOfA>(rows, vecs, panel)
+                            : tile_of_rows<Chain, PackedA>(rows, vecs, panel);
 }
 
 inline TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs, int64_t panel) {
@@ -179,7 +181,8 @@ inline TileFn b_packing_tile(ALayout a, int64_t vecs) {
 }
 
 /// Those that pack columns of A.
-inline TileFn a_packing_tile([[maybe_unused]] DType type, [[maybe_unused]] bool pairs, [[maybe_unused]] int64_t vecs) {
+inline TileFn a_packing_tile([[maybe_unused]] DType type, [[maybe_unused]] bool pairs,
+                             [[maybe_unused]] int64_t vecs) {
 #if defined(INGOT_ISA_avx512)
   if (pairs && active_isa() == Isa::avx512bf16) return tile_of_width<Dot, PackedPairs, kRows>(vecs, vecs);
 #endif
@@ -202,12 +205,14 @@ TileFn b_ahead_tile(int64_t vecs) {
 
 template <class Chain, class T>
 TileFn pairs_ahead_tile(ALayout a, int64_t vecs) {
-  return a == ALayout::rows ? b_ahead_tile<Chain, RowsOfA, T, 2>(vecs) : b_ahead_tile<Chain, PackedA, T, 2>(vecs);
+  return a == ALayout::rows ? b_ahead_tile<Chain, RowsOfA, T, 2>(vecs)
+                            : b_ahead_tile<Chain, PackedA, T, 2>(vecs);
 }
 
 template <class Chain>
 TileFn pairs_ahead_tile(DType b, ALayout a, int64_t vecs) {
-  return b == DType::bf16 ? pairs_ahead_tile<Chain, bf16>(a, vecs) : pairs_ahead_tile<Chain, RoundedFloat>(a, vecs);
+  return b == DType::bf16 ? pairs_ahead_tile<Chain, bf16>(a, vecs)
+                          : pairs_ahead_tile<Chain, RoundedFloat>(a, vecs);
 }
 
 inline TileFn b_ahead_tile(bool pairs, DType b, ALayout a, int64_t vecs) {

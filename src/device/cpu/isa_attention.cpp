@@ -88,7 +88,8 @@ INGOT_INLINE void softmax_rows(const Work& w, int64_t row0, int64_t rows, int ve
     w.largest[row0 + i] = now;
     base[i] = now == lowest ? 0.0f : now;  // nothing seen yet: keep inf - inf away
   }
-  for (int i = 0; i < kTileRows; i += kLanes) store(w.factor + i, exp_below(load(before + i) - load(base + i)));
+  for (int i = 0; i < kTileRows; i += kLanes)
+    store(w.factor + i, exp_below(load(before + i) - load(base + i)));
   for (int64_t i = 0; i < rows; ++i) {
     float* s = w.s + i * kBlock;
     const Vec shift = set1(base[i]);
@@ -107,17 +108,22 @@ INGOT_INLINE void softmax_rows(const Work& w, int64_t row0, int64_t rows, int ve
 }
 
 void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
-  const bool all = vecs == kBlockVecs && all_visible(w.visible(row0, key0), w.visible(row0 + rows - 1, key0), kBlock);
+  const bool all =
+      vecs == kBlockVecs && all_visible(w.visible(row0, key0), w.visible(row0 + rows - 1, key0), kBlock);
   if (w.args->softcap > 0)
-    return all ? softmax_rows<true, true>(w, row0, rows, vecs, key0) : softmax_rows<true, false>(w, row0, rows, vecs, key0);
-  return all ? softmax_rows<false, true>(w, row0, rows, vecs, key0) : softmax_rows<false, false>(w, row0, rows, vecs, key0);
+    return all ? softmax_rows<true, true>(w, row0, rows, vecs, key0)
+               : softmax_rows<true, false>(w, row0, rows, vecs, key0);
+  return all ? softmax_rows<false, true>(w, row0, rows, vecs, key0)
+             : softmax_rows<false, false>(w, row0, rows, vecs, key0);
 }
 
 template <class T>
 void load_block(const Work& w, const AttentionUnit& u, int64_t block, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  transpose_rows(static_cast<const T*>(block_of(a, u.share, block, false)), a.k_stride, keys, a.width, w.k_turned);
-  copy_rows(static_cast<const T*>(block_of(a, u.share, block, true)), a.v_stride, keys, a.values(), w.v, w.v_padded);
+  transpose_rows(static_cast<const T*>(block_of(a, u.share, block, false)), a.k_stride, keys, a.width,
+                 w.k_turned);
+  copy_rows(static_cast<const T*>(block_of(a, u.share, block, true)), a.v_stride, keys, a.values(), w.v,
+            w.v_padded);
 }
 
 void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, int64_t row_end) {
@@ -139,7 +145,8 @@ void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, 
 /// Scores of MR rows, the keys turned 16 by 16 on their way. Before each 16 the block's values are fetched, which may be there
 /// already, and before each 16 channels of them what is coming: memory is never asked for more at once than it answers.
 template <class T, int MR>
-void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& values, Coming& coming) {
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& values,
+                   Coming& coming) {
   const int64_t width = w.args->width, stride = w.args->k_stride;
   const float* q = w.q + row_begin * w.padded;
   for (int64_t i = 0; i < keys; i += kLanes) {
@@ -154,7 +161,8 @@ void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, A
 #pragma GCC unroll 16
         for (int n = 0; n < kLanes; ++n) r[n] = load(k + (i + n) * stride + j);
       } else {
-        for (int n = 0; n < kLanes; ++n) r[n] = i + n < keys ? load_tail(k + (i + n) * stride + j, depth) : zero();
+        for (int n = 0; n < kLanes; ++n)
+          r[n] = i + n < keys ? load_tail(k + (i + n) * stride + j, depth) : zero();
       }
       transpose(r);
       if (depth == kLanes) {
@@ -172,28 +180,38 @@ void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, A
 }
 
 template <class T>
-void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& values, Coming& coming) {
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& values,
+                   Coming& coming) {
   switch (rows) {
-    case 1: return turned_scores<T, 1>(w, k, keys, row_begin, values, coming);
-    case 2: return turned_scores<T, 2>(w, k, keys, row_begin, values, coming);
-    case 3: return turned_scores<T, 3>(w, k, keys, row_begin, values, coming);
-    case 4: return turned_scores<T, 4>(w, k, keys, row_begin, values, coming);
-    case 5: return turned_scores<T, 5>(w, k, keys, row_begin, values, coming);
-    default: return turned_scores<T, 6>(w, k, keys, row_begin, values, coming);
+    case 1:
+      return turned_scores<T, 1>(w, k, keys, row_begin, values, coming);
+    case 2:
+      return turned_scores<T, 2>(w, k, keys, row_begin, values, coming);
+    case 3:
+      return turned_scores<T, 3>(w, k, keys, row_begin, values, coming);
+    case 4:
+      return turned_scores<T, 4>(w, k, keys, row_begin, values, coming);
+    case 5:
+      return turned_scores<T, 5>(w, k, keys, row_begin, values, coming);
+    default:
+      return turned_scores<T, 6>(w, k, keys, row_begin, values, coming);
   }
 }
 
 /// A block that at most one tile of rows meets.
 template <class T>
-void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t block, int64_t row, int64_t rows, int64_t keys) {
+void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t block, int64_t row, int64_t rows,
+              int64_t keys) {
   const AttentionArgs& a = *w.args;
   const T* v = static_cast<const T*>(block_of(a, u.share, block, true));
   Ahead values = ahead_of(v, a.type, 0, a.v_stride, keys, a.values());
   coming.share_out((keys + kLanes - 1) / kLanes * ((a.width + kLanes - 1) / kLanes));
-  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values, coming);
+  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values,
+                coming);
   softmax_tile(w, row, rows, static_cast<int>((keys + kLanes - 1) / kLanes), block * kBlock);
   const auto weigh = [&]<class V>(const V* values, int64_t stride) {
-    product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride, w.o + row * w.v_padded, w.v_padded, true, w.factor});
+    product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride,
+                       w.o + row * w.v_padded, w.v_padded, true, w.factor});
   };
   if (a.values() == w.v_padded) return weigh(v, a.v_stride);
   copy_rows(v, a.v_stride, keys, a.values(), w.v, w.v_padded);
@@ -268,7 +286,8 @@ void attention_unit(const AttentionUnit& u) {
   for (int64_t i = 0; i < w.rows * w.v_padded; i += kLanes) store(w.o + i, zero());
   for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
   for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
-  const int64_t last = min64(w.first_position + (u.share.row1 - u.share.row0), w.keys) - 1;  // that the last row sees
+  const int64_t last =
+      min64(w.first_position + (u.share.row1 - u.share.row0), w.keys) - 1;  // that the last row sees
   const int64_t first_key = w.window.first(w.first_position);
   Coming coming(a, u.next, last / kBlock - first_key / kBlock + 1);
   coming.want(coming.rows[0], a, u.next, a.q, a.type, a.q_stride, a.width);
@@ -281,11 +300,15 @@ void attention_unit(const AttentionUnit& u) {
     if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.first_position) * w.group_heads);
     coming.before_block(a, u.share, block, last / kBlock, end - begin);
     const bool narrow = a.type == DType::bf16, tile = end - begin <= kTileRows;
-    if (tile && narrow) run_tile<bf16>(w, u, coming, block, begin, end - begin, keys);
-    else if (tile) run_tile<float>(w, u, coming, block, begin, end - begin, keys);
+    if (tile && narrow)
+      run_tile<bf16>(w, u, coming, block, begin, end - begin, keys);
+    else if (tile)
+      run_tile<float>(w, u, coming, block, begin, end - begin, keys);
     else {
-      if (narrow) load_block<bf16>(w, u, block, keys);
-      else load_block<float>(w, u, block, keys);
+      if (narrow)
+        load_block<bf16>(w, u, block, keys);
+      else
+        load_block<float>(w, u, block, keys);
       run_block(w, coming, block, begin, end);
     }
   }

@@ -43,7 +43,8 @@ Work make_work(const AttentionBackwardUnit& u, const AttentionShare& share) {
   w.keys = share.span->key_count();
   w.padded = attention_padded(a.width);
   w.v_padded = attention_padded(a.values());
-  const int64_t rows = min64(share.span->rows * w.group_heads, attention_back_rows(w.group_heads, a.width, a.values()));
+  const int64_t rows =
+      min64(share.span->rows * w.group_heads, attention_back_rows(w.group_heads, a.width, a.values()));
   float* p = u.scratch;
   w.q = p, p += rows * w.padded;
   w.d_o = p, p += rows * w.v_padded;
@@ -116,14 +117,16 @@ INGOT_INLINE void gradient_row(const Work& w, float* p, float* d_s, int vecs, Vi
 }
 
 template <bool kCap, bool kAll>
-INGOT_INLINE void gradient_rows(const Work& w, float* p, float* d_s, int64_t row, int64_t rows, int vecs, int64_t key0) {
+INGOT_INLINE void gradient_rows(const Work& w, float* p, float* d_s, int64_t row, int64_t rows, int vecs,
+                                int64_t key0) {
   for (int64_t j = 0; j < rows; ++j)
-    gradient_row<kCap, kAll>(w, p + j * kBlock, d_s + j * kBlock, vecs, kAll ? Visible{} : w.visible(row + j, key0),
-                             w.lse[row + j], w.delta[row + j]);
+    gradient_row<kCap, kAll>(w, p + j * kBlock, d_s + j * kBlock, vecs,
+                             kAll ? Visible{} : w.visible(row + j, key0), w.lse[row + j], w.delta[row + j]);
 }
 
 void gradient_tile(const Work& w, float* p, float* d_s, int64_t row, int64_t rows, int vecs, int64_t key0) {
-  const bool all = vecs == kBlockVecs && all_visible(w.visible(row, key0), w.visible(row + rows - 1, key0), kBlock);
+  const bool all =
+      vecs == kBlockVecs && all_visible(w.visible(row, key0), w.visible(row + rows - 1, key0), kBlock);
   if (w.args->softcap > 0)
     return all ? gradient_rows<true, true>(w, p, d_s, row, rows, vecs, key0)
                : gradient_rows<true, false>(w, p, d_s, row, rows, vecs, key0);
@@ -143,8 +146,8 @@ void query_tiles(const Work& w, Coming& coming, int64_t key0, int64_t row0, int6
     float* d_s = w.d_s + i * kBlock;
     product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, p, kBlock,
                     false, nullptr});
-    product<false>({rows, vecs, a.values(), w.d_o + row * w.v_padded, w.v_padded, 1, w.v_turned, kBlock, d_s, kBlock,
-                    false, nullptr});
+    product<false>({rows, vecs, a.values(), w.d_o + row * w.v_padded, w.v_padded, 1, w.v_turned, kBlock, d_s,
+                    kBlock, false, nullptr});
     gradient_tile(w, p, d_s, row, rows, vecs, key0);
     coming.fetch();
     product<false>({rows, w.padded / kLanes, keys, d_s, kBlock, 1, w.k, w.padded, w.d_q + row * w.padded,
@@ -160,7 +163,8 @@ void key_tiles(const Work& w, int64_t key0, int64_t keys, int64_t row0, int64_t 
     const int64_t skip = min64(count, max64(0, (key0 + key - w.past) * w.group_heads - row0));
     const int64_t begin = row0 + skip;
     product<true>({tile, w.v_padded / kLanes, count - skip, w.p + skip * kBlock + key, 1, kBlock,
-                   w.d_o + begin * w.v_padded, w.v_padded, w.d_v + key * w.v_padded, w.v_padded, !first, nullptr});
+                   w.d_o + begin * w.v_padded, w.v_padded, w.d_v + key * w.v_padded, w.v_padded, !first,
+                   nullptr});
     product<true>({tile, w.padded / kLanes, count - skip, w.d_s + skip * kBlock + key, 1, kBlock,
                    w.q + begin * w.padded, w.padded, w.d_k + key * w.padded, w.padded, !first, nullptr});
   }
@@ -249,8 +253,10 @@ void run_share(const AttentionBackwardUnit& u, const AttentionShare& share, cons
     if (seen.to <= share.row1) {
       const AttentionBackwardArgs& d = *u.args;
       const int64_t token = u.span->first_key_row() + key0;
-      coming.d_k = ahead_of(d.d_k, d.d_type, token * d.d_k_stride + u.group * a.width, d.d_k_stride, keys, a.width);
-      coming.d_v = ahead_of(d.d_v, d.d_type, token * d.d_v_stride + u.group * a.values(), d.d_v_stride, keys, a.values());
+      coming.d_k =
+          ahead_of(d.d_k, d.d_type, token * d.d_k_stride + u.group * a.width, d.d_k_stride, keys, a.width);
+      coming.d_v = ahead_of(d.d_v, d.d_type, token * d.d_v_stride + u.group * a.values(), d.d_v_stride, keys,
+                            a.values());
     }
     for (int64_t row = begin; row < end; row += kAttentionBackRows) {
       const int64_t count = min64(kAttentionBackRows, end - row);

@@ -15,13 +15,14 @@ namespace {
 /// Where the piece's strip of B for one range of steps lies: panel j at b + panel * j, rows of its own width.
 struct Strip {
   const float* b;
-  int64_t panel;  ///< words
+  int64_t panel;         ///< words
   int64_t cols = kCols;  ///< of every panel but the last
 };
 
 /// Whether the first tile of a panel of B packs it: rows of f32 in whole vectors, and a whole tile.
 bool tile_packs_b(const GemmPiece& p, int64_t cols) {
-  return p.b_type == DType::f32 && !p.b_transposed && !p.b_packed && !p.pairs && !p.lower_only && p.rows >= kRows && cols % kLanes == 0;
+  return p.b_type == DType::f32 && !p.b_transposed && !p.b_packed && !p.pairs && !p.lower_only &&
+         p.rows >= kRows && cols % kLanes == 0;
 }
 
 /// Steps k .. k+kc of a panel of packed pairs as f32, for an f32 A.
@@ -40,7 +41,8 @@ Strip widen_int8(const GemmPiece& p, int64_t k, int64_t kc, float* place) {
   const int64_t panel = int8_panel_bytes(kCols, p.depth);
   const std::byte* packed = static_cast<const std::byte*>(p.b) + p.col0 / kCols * panel;
   for (int64_t j = 0; j < p.cols; j += kCols)
-    int8_widen({packed + j / kCols * panel, width_of(min64(kCols, p.cols - j)), p.depth}, k, kc, place + j * kc);
+    int8_widen({packed + j / kCols * panel, width_of(min64(kCols, p.cols - j)), p.depth}, k, kc,
+               place + j * kc);
   return {place, kCols * kc};
 }
 
@@ -77,19 +79,22 @@ constexpr int64_t kSlow = 4;  // steps for a line of B: one a step would be more
 /// through that cache meanwhile.
 struct Ahead {
   GemmStrip strip;
-  float* place = nullptr;  ///< where the strip is packed; nullptr: they fetch
-  int64_t slow = 1;        ///< steps for a line: kSlow where there are tiles enough
+  float* place = nullptr;        ///< where the strip is packed; nullptr: they fetch
+  int64_t slow = 1;              ///< steps for a line: kSlow where there are tiles enough
   int64_t first = 0, tiles = 0;  ///< the number of the first of them
   Lines lines{nullptr, 0, 1, 0};
-  int64_t parts = 1;                 ///< of a line's width of rows
-  int64_t part_jump = 0, jump = 0;  ///< bytes from part to part, and from one width, or some columns, to the next
+  int64_t parts = 1;  ///< of a line's width of rows
+  int64_t part_jump = 0,
+          jump = 0;  ///< bytes from part to part, and from one width, or some columns, to the next
 };
 
 /// The strip of the piece's own steps from k on.
 GemmStrip strip_from(const GemmPiece& p, int64_t k) {
-  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, kc = min64(p.kc, p.k1 - k);
-  return {static_cast<const char*>(p.b) + (p.b_transposed ? p.col0 * p.ldb + k * elements : k * elements * p.ldb + p.col0) * size, kc, p.cols,
-          !p.pairs || 2 * (k + kc) <= p.depth};
+  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1,
+                kc = min64(p.kc, p.k1 - k);
+  return {static_cast<const char*>(p.b) +
+              (p.b_transposed ? p.col0 * p.ldb + k * elements : k * elements * p.ldb + p.col0) * size,
+          kc, p.cols, !p.pairs || 2 * (k + kc) <= p.depth};
 }
 
 /// Whether whole tiles of `kc` steps can pack it. Pairs have no tile that packs its own strip by the way; in f32 it repays only where A
@@ -101,9 +106,12 @@ bool tiles_pack_ahead(const GemmPiece& p, const GemmStrip& next, int64_t kc) {
 }
 
 void fetch_ahead(const GemmPiece& p, int64_t whole_tiles, Ahead& a) {
-  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size, kc = a.strip.kc;
-  const int64_t lines_of_column = (kc * elements * size + 63) / 64, columns = kc / lines_of_column > 1 ? kc / lines_of_column : 1;
-  const int64_t least = p.b_transposed ? (a.strip.cols + columns - 1) / columns : (a.strip.cols * size + 63) / 64;
+  const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1, row = p.ldb * size,
+                kc = a.strip.kc;
+  const int64_t lines_of_column = (kc * elements * size + 63) / 64,
+                columns = kc / lines_of_column > 1 ? kc / lines_of_column : 1;
+  const int64_t least =
+      p.b_transposed ? (a.strip.cols + columns - 1) / columns : (a.strip.cols * size + 63) / 64;
   a.slow = whole_tiles < 2 * kSlow * least ? 1 : kSlow, a.tiles = least * a.slow;
   a.first = whole_tiles > a.tiles ? whole_tiles - a.tiles : 0;
   const auto* from = static_cast<const char*>(a.strip.b);
@@ -203,8 +211,16 @@ Panel panel_at(const GemmPiece& p, const Pass& pass, int64_t j) {
 Pass pass_from(const GemmPiece& p, int64_t k, int turn, bool ready) {
   const int64_t kc = min64(p.kc, p.k1 - k), end = k + kc;
   const bool parks = p.c_type == DType::bf16 && p.k1 - p.k0 > p.kc;
-  Pass pass{k, kc, p.from_c || k > p.k0, p.last && end == p.k1, parks, make_strip(p, k, kc, p.b_strips[turn], ready), ready,
-            ahead_of(p, end < p.k1 ? strip_from(p, end) : p.next, kc, p.b_strips[1 - turn], ready), 0, {}};
+  Pass pass{k,
+            kc,
+            p.from_c || k > p.k0,
+            p.last && end == p.k1,
+            parks,
+            make_strip(p, k, kc, p.b_strips[turn], ready),
+            ready,
+            ahead_of(p, end < p.k1 ? strip_from(p, end) : p.next, kc, p.b_strips[1 - turn], ready),
+            0,
+            {}};
   for (int64_t j = 0; j < p.cols; j += pass.strip.cols) pass.panels[pass.count++] = panel_at(p, pass, j);
   return pass;
 }
@@ -215,9 +231,14 @@ VectorsOfB packed_ahead(const GemmPiece& p, const Ahead& a, int64_t number) {
   if (a.place == nullptr || part < 0 || part >= a.tiles) return {nullptr, 0, nullptr, 0, 0, 1};
   const int64_t size = p.b_type == DType::bf16 ? 2 : 4, elements = p.pairs ? 2 : 1;
   const int64_t col = part / a.slow * kLanes, count = a.strip.kc / a.slow, k = part % a.slow * count;
-  const int64_t even = even_panel(a.strip.cols), panel = col / even * even, width = width_of(min64(even, a.strip.cols - panel));
-  return {static_cast<const char*>(a.strip.b) + (k * elements * p.ldb + col) * size, p.ldb,
-          a.place + panel * a.strip.kc + k * width + col - panel, width, count, a.slow};
+  const int64_t even = even_panel(a.strip.cols), panel = col / even * even,
+                width = width_of(min64(even, a.strip.cols - panel));
+  return {static_cast<const char*>(a.strip.b) + (k * elements * p.ldb + col) * size,
+          p.ldb,
+          a.place + panel * a.strip.kc + k * width + col - panel,
+          width,
+          count,
+          a.slow};
 }
 
 /// Packed A from row i on.
@@ -242,8 +263,8 @@ bool tile_packs_a(const GemmPiece& p, const Pass& pass, int64_t i) {
 }
 
 void pack_a(const GemmPiece& p, const Pass& pass, int64_t i) {
-  gemm_pack_a({source_of(p, i, 0), p.a_type, p.a_transposed, p.pairs, p.lda, p.depth, min64(kGroup, p.rows - i), pass.k, pass.kc,
-               packed_a(p, pass, i)});
+  gemm_pack_a({source_of(p, i, 0), p.a_type, p.a_transposed, p.pairs, p.lda, p.depth,
+               min64(kGroup, p.rows - i), pass.k, pass.kc, packed_a(p, pass, i)});
 }
 
 /// What tile `number` of the pass, at row i, fetches: the columns of A that will be packed next, the rows of C that its group will write, or
@@ -251,12 +272,14 @@ void pack_a(const GemmPiece& p, const Pass& pass, int64_t i) {
 Lines fetched_by(const GemmPiece& p, const Pass& pass, int64_t i, int64_t panel, int64_t number) {
   if (p.a_source != nullptr && p.a_transposed && !starts_pack_of_a(p, i)) {
     const int64_t elements = p.pairs ? 2 : 1, size = p.a_type == DType::bf16 ? 2 : 4;
-    return {static_cast<const char*>(source_of(p, i + kRows, elements * pass.k)), elements * p.lda * size, pass.kc + 1, 0};
+    return {static_cast<const char*>(source_of(p, i + kRows, elements * pass.k)), elements * p.lda * size,
+            pass.kc + 1, 0};
   }
   if (p.c_transposed && i % kGroup != 0 && (pass.end || !pass.parks)) {
     const int64_t size = p.c_type == DType::bf16 ? 2 : 4, row = p.ldc * size;
     const int64_t first = panel * pass.strip.cols, rows = pass.panels[panel].cols;
-    return {static_cast<const char*>(p.c) + (p.col0 + first) * row + (i - kRows) * size, row, rows, -rows * row};
+    return {static_cast<const char*>(p.c) + (p.col0 + first) * row + (i - kRows) * size, row, rows,
+            -rows * row};
   }
   const Ahead& a = pass.ahead;
   const int64_t part = number - a.first;
@@ -278,7 +301,8 @@ const float* next_chains(const GemmPiece& p, const Pass& pass, int64_t i, int pa
 void run_tile(const GemmPiece& p, Pass& pass, int64_t i, int64_t rows, int index) {
   Panel& panel = pass.panels[index];
   const int64_t number = i / kRows * pass.count + index, j = index * pass.strip.cols;
-  const bool on_edge = p.lower_only && rows == kRows && panel.cols == kCols;  // of the triangle: only the vectors that touch it
+  const bool on_edge = p.lower_only && rows == kRows &&
+                       panel.cols == kCols;  // of the triangle: only the vectors that touch it
   const int64_t cols = on_edge ? min64(panel.cols, width_of(p.row0 + i + rows - p.col0 - j)) : panel.cols;
   TileIo& io = panel.io;
   io.in = reinterpret_cast<const float*>(panel.in.row(i));
@@ -295,13 +319,16 @@ void run_tile(const GemmPiece& p, Pass& pass, int64_t i, int64_t rows, int index
   else if (starts_pack_of_a(p, i))
     pack_a(p, pass, i);
   const int64_t vecs = width_of(cols) / kLanes;
-  const TileFn run = packs_a                               ? a_packing_tile(p.a_type, p.pairs, vecs)
-                     : packs_b                             ? b_packing_tile(p.a_layout, vecs)
-                     : io.pack.count > 0                   ? b_ahead_tile(p.pairs, p.b_type, p.a_layout, vecs)
-                     : rows == kRows && cols == panel.cols ? panel.whole
-                                                           : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel.cols) / kLanes);
+  const TileFn run = packs_a             ? a_packing_tile(p.a_type, p.pairs, vecs)
+                     : packs_b           ? b_packing_tile(p.a_layout, vecs)
+                     : io.pack.count > 0 ? b_ahead_tile(p.pairs, p.b_type, p.a_layout, vecs)
+                     : rows == kRows && cols == panel.cols
+                         ? panel.whole
+                         : tile_of(p.pairs, p.a_layout, rows, vecs, width_of(panel.cols) / kLanes);
   const int64_t step = pass.k - p.k0;
-  const float* a = p.a_layout == ALayout::packed ? packed_a(p, pass, i) : p.a_layout == ALayout::rows ? p.a + i * p.lda + step : p.a + step * p.lda + i;
+  const float* a = p.a_layout == ALayout::packed ? packed_a(p, pass, i)
+                   : p.a_layout == ALayout::rows ? p.a + i * p.lda + step
+                                                 : p.a + step * p.lda + i;
   run(pass.kc, a, panel.b, io);
 }
 
@@ -309,12 +336,20 @@ void run_tile(const GemmPiece& p, Pass& pass, int64_t i, int64_t rows, int index
 void run_group(const GemmPiece& p, Pass& pass, int64_t group) {
   const int64_t rows = min64(kGroup, p.rows - group), size = p.c_type == DType::bf16 ? 2 : 4;
   const bool adds = pass.end && p.bias != nullptr;
-  const GemmTurned turned{p.c_group, round_up(p.cols, kCols), rows, p.cols, static_cast<char*>(p.c) + (p.col0 * p.ldc + group) * size,
-                          p.c_type,  p.ldc, adds ? static_cast<const char*>(p.bias) + group * (p.bias_type == DType::bf16 ? 2 : 4) : nullptr,
-                          p.bias_type};
+  const GemmTurned turned{
+      p.c_group,
+      round_up(p.cols, kCols),
+      rows,
+      p.cols,
+      static_cast<char*>(p.c) + (p.col0 * p.ldc + group) * size,
+      p.c_type,
+      p.ldc,
+      adds ? static_cast<const char*>(p.bias) + group * (p.bias_type == DType::bf16 ? 2 : 4) : nullptr,
+      p.bias_type};
   if (p.c_transposed && pass.from_c && !pass.parks) gemm_take_turned(turned);
   for (int64_t i = group; i < group + rows; i += kRows)
-    for (int j = 0; j < pass.count && (!p.lower_only || p.col0 + j * pass.strip.cols < p.row0 + i + kRows); ++j)
+    for (int j = 0; j < pass.count && (!p.lower_only || p.col0 + j * pass.strip.cols < p.row0 + i + kRows);
+         ++j)
       run_tile(p, pass, i, min64(kRows, p.rows - i), j);
   if (p.c_transposed && (pass.end || !pass.parks)) gemm_put_turned(turned);
 }

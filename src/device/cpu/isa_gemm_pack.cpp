@@ -34,8 +34,8 @@ INGOT_INLINE Vec load(const RoundedPair* p) {
   const auto* x = reinterpret_cast<const RoundedFloat*>(p);
   const Vec first = load(x), second = load(x + kLanes);  // what counts is in the upper halves
 #if defined(INGOT_ISA_avx512)
-  const __m512i upper = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19, 17,
-                                         15, 13, 11, 9, 7, 5, 3, 1);
+  const __m512i upper = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31,
+                                         29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
   return as_float({_mm512_permutex2var_epi16(as_int(first).v, upper, as_int(second).v)});
 #elif defined(INGOT_ISA_avx2)
   const __m256i low = _mm256_srli_epi32(as_int(first).v, 16), high = _mm256_srli_epi32(as_int(second).v, 16);
@@ -131,7 +131,8 @@ void pack_a_rows(const T* a, int64_t lda, int64_t rows, int64_t kc, float* out) 
 void pack_a_pairs(const bf16* a, int64_t lda, int64_t rows, int64_t whole, int64_t kc, float* out) {
   pack_a_rows(reinterpret_cast<const Pair*>(a), lda, rows, whole, out);
   for (int64_t k = whole; k < kc; ++k)
-    for (int i = 0; i < kRows; ++i) out[k * kRows + i] = i < rows ? join<bf16>(a + i * lda + 2 * k, nullptr) : 0.0f;
+    for (int i = 0; i < kRows; ++i)
+      out[k * kRows + i] = i < rows ? join<bf16>(a + i * lda + 2 * k, nullptr) : 0.0f;
 }
 
 /// A stored [k, m]: kRows neighbours per k are contiguous
@@ -235,7 +236,8 @@ void pack_b_row_pairs(const T* b, int64_t ldb, int64_t cols, int64_t whole, int6
 template <class T>
 void pack_b_columns(const T* b, int64_t ldb, int64_t cols, int64_t kc, float* out) {
   const int64_t width = width_of(cols);
-  constexpr int64_t kLine = 64 / sizeof(T), kAhead = 4 * kLine;  // too many streams for the hardware's prefetcher
+  constexpr int64_t kLine = 64 / sizeof(T),
+                    kAhead = 4 * kLine;  // too many streams for the hardware's prefetcher
   for (int64_t k = 0; k < kc; k += kLanes) {
     const int depth = static_cast<int>(min64(kLanes, kc - k));
     for (int64_t j = 0; j < cols; j += kLanes) {

@@ -26,8 +26,10 @@ void put_turned(const GemmTurned& t) {
       T* c = static_cast<T*>(t.c) + j * t.ldc + i;
       for (int l = 0; l < min64(kLanes, t.cols - j); ++l, c += t.ldc) {
         const Vec x = t.bias != nullptr ? r[l] + bias : r[l];  // -0 + 0 would be another number
-        if (count == kLanes) store(c, x);
-        else store_tail(c, x, count);
+        if (count == kLanes)
+          store(c, x);
+        else
+          store_tail(c, x, count);
       }
     }
   }
@@ -70,8 +72,10 @@ void gemm_mirror(float* c, int64_t m, int64_t ldc, int64_t row0, int64_t rows) {
       for (int l = 0; l < kLanes; ++l) r[l] = l < count ? load(c + (i + l) * ldc + j) : zero();
       transpose(r);
       for (int l = 0; l < kLanes; ++l)
-        if (count == kLanes) store(c + (j + l) * ldc + i, r[l]);
-        else store_tail(c + (j + l) * ldc + i, r[l], count);
+        if (count == kLanes)
+          store(c + (j + l) * ldc + i, r[l]);
+        else
+          store_tail(c + (j + l) * ldc + i, r[l], count);
     }
     for (int64_t k = i; k < i + count; ++k)
       for (int64_t j = i; j < k; ++j) c[j * ldc + k] = c[k * ldc + j];

@@ -39,7 +39,8 @@ void int8_pack(const GemmPackB& b, std::byte* out) {
     part.kc = min64(kInt8Block, k - part.k0);
     gemm_pack_b(part);
     for (int64_t j = 0; j < width; j += kLanes)
-      quantize(block + j, width, part.kc, scales + part.k0 / kInt8Block * width + j, numbers + part.k0 * width + j);
+      quantize(block + j, width, part.kc, scales + part.k0 / kInt8Block * width + j,
+               numbers + part.k0 * width + j);
   }
 }
 

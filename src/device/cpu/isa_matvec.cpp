@@ -15,7 +15,8 @@ constexpr int64_t kAhead = 16384;
 
 template <int64_t kBytes>
 INGOT_INLINE void fetch(const void* p) {
-  for (int64_t i = 0; i < (kBytes + 63) / 64; ++i) __builtin_prefetch(static_cast<const char*>(p) + kAhead + 64 * i, 0, 0);
+  for (int64_t i = 0; i < (kBytes + 63) / 64; ++i)
+    __builtin_prefetch(static_cast<const char*>(p) + kAhead + 64 * i, 0, 0);
 }
 
 /// One panel: words of f32 or of pairs. Not inlined, so that a change of the rounding mode stays around it.
@@ -106,11 +107,15 @@ void run_panel(const FewRows& p, const std::byte* panel, int64_t col0) {
   Vec acc[MR][NV];
   run_chains<MR, NV>(p, panel, acc);
   if (p.bias != nullptr) {
-    if (p.bias_type == DType::bf16) add_bias(static_cast<const bf16*>(p.bias) + col0, cols, acc);
-    else add_bias(static_cast<const float*>(p.bias) + col0, cols, acc);
+    if (p.bias_type == DType::bf16)
+      add_bias(static_cast<const bf16*>(p.bias) + col0, cols, acc);
+    else
+      add_bias(static_cast<const float*>(p.bias) + col0, cols, acc);
   }
-  if (p.c_type == DType::bf16) store_rows(static_cast<bf16*>(p.c) + col0, p.ldc, cols, acc);
-  else store_rows(static_cast<float*>(p.c) + col0, p.ldc, cols, acc);
+  if (p.c_type == DType::bf16)
+    store_rows(static_cast<bf16*>(p.c) + col0, p.ldc, cols, acc);
+  else
+    store_rows(static_cast<float*>(p.c) + col0, p.ldc, cols, acc);
 }
 
 template <int MR>
@@ -121,9 +126,12 @@ void run_panels(const FewRows& p) {
   for (int64_t i = p.first; i < p.last; ++i) {
     const int64_t col0 = i * kCols, vecs = width_of(min64(kCols, p.n - col0)) / kLanes;
     const std::byte* panel = p.b + i * bytes;
-    if (vecs == 3) run_panel<MR, 3>(p, panel, col0);
-    else if (vecs == 2) run_panel<MR, 2>(p, panel, col0);
-    else run_panel<MR, 1>(p, panel, col0);
+    if (vecs == 3)
+      run_panel<MR, 3>(p, panel, col0);
+    else if (vecs == 2)
+      run_panel<MR, 2>(p, panel, col0);
+    else
+      run_panel<MR, 1>(p, panel, col0);
   }
 }
 
@@ -131,10 +139,14 @@ void run_panels(const FewRows& p) {
 
 void few_rows(const FewRows& p) {
   switch (p.rows) {
-    case 1: return run_panels<1>(p);
-    case 2: return run_panels<2>(p);
-    case 3: return run_panels<3>(p);
-    default: return run_panels<4>(p);
+    case 1:
+      return run_panels<1>(p);
+    case 2:
+      return run_panels<2>(p);
+    case 3:
+      return run_panels<3>(p);
+    default:
+      return run_panels<4>(p);
   }
 }
 

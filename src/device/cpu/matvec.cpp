@@ -17,10 +17,12 @@ namespace {
 constexpr int64_t kInlineBytes = 1 << 17;  // of weights, below which threads do not pay
 constexpr int64_t kPieceBytes = 1 << 17;   // of weights at least, for each piece of work
 constexpr int64_t kMostParts = 16;
-constexpr int64_t kExpectedBytes = 384 << 10;  // of the next product, which its first part begins with: they fit level 2
+constexpr int64_t kExpectedBytes =
+    384 << 10;  // of the next product, which its first part begins with: they fit level 2
 
 bool fits(const PackedWeights* packed, DType a_type, bool accumulate) {
-  return packed != nullptr && !accumulate && packed->n() > 0 && (packed->type() != DType::bf16 || a_type == DType::bf16);
+  return packed != nullptr && !accumulate && packed->n() > 0 &&
+         (packed->type() != DType::bf16 || a_type == DType::bf16);
 }
 
 const std::byte* at(const void* p, DType type, int64_t index) {
@@ -28,7 +30,8 @@ const std::byte* at(const void* p, DType type, int64_t index) {
 }
 
 /// Rows of A as words: pairs as they lie, an odd k filled up with a 0; else f32.
-void words_of(const void* a, DType type, int64_t lda, int64_t rows, int64_t k, bool pairs, float* out, int64_t stride) {
+void words_of(const void* a, DType type, int64_t lda, int64_t rows, int64_t k, bool pairs, float* out,
+              int64_t stride) {
   if (k == 0) return;  // A may be nowhere
   for (int64_t i = 0; i < rows; ++i, out += stride) {
     const std::byte* row = at(a, type, i * lda);
@@ -75,7 +78,8 @@ void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_byt
   parallel_for(threads, 1, [&](int64_t thread, int64_t) {
     for (int64_t i = 0; i < parts; ++i) {
       Part& p = part[(thread + threads - 1 + i) % parts];
-      for (int64_t at; (at = p.next.fetch_add(grain, std::memory_order_relaxed)) < p.end;) body(at, std::min(at + grain, p.end));
+      for (int64_t at; (at = p.next.fetch_add(grain, std::memory_order_relaxed)) < p.end;)
+        body(at, std::min(at + grain, p.end));
     }
   });
 }
@@ -98,17 +102,26 @@ std::vector<FewRows>& problems_of_thread() {
   return problems;
 }
 
-int64_t panels_of(const PackedWeights& w) { return (w.n() + w.panel() - 1) / w.panel(); }
+int64_t panels_of(const PackedWeights& w) {
+  return (w.n() + w.panel() - 1) / w.panel();
+}
 /// Where the weights that were packed next lie (dense_pages.h), mostly those of the next product.
-const void* behind(const PackedWeights& w) { return static_cast<const std::byte*>(w.data()) + w.bytes(); }
-int64_t panel_bytes(const PackedWeights& w) { return w.bytes() / w.experts() / panels_of(w); }
+const void* behind(const PackedWeights& w) {
+  return static_cast<const std::byte*>(w.data()) + w.bytes();
+}
+int64_t panel_bytes(const PackedWeights& w) {
+  return w.bytes() / w.experts() / panels_of(w);
+}
 
 }  // namespace
 
 bool gemm_few_rows(const GemmArgs& args) {
-  if (args.a_transposed || args.m < 1 || args.m > kFewRows || !fits(args.packed, args.a_type, args.accumulate)) return false;
+  if (args.a_transposed || args.m < 1 || args.m > kFewRows ||
+      !fits(args.packed, args.a_type, args.accumulate))
+    return false;
   FewRows p = shared_part(args);
-  auto* words = static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(args.m * p.x_stride, 16) * 4));
+  auto* words =
+      static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(args.m * p.x_stride, 16) * 4));
   words_of(args.a, args.a_type, args.lda, args.m, args.k, p.b_type == DType::bf16, words, p.x_stride);
   p.x = words, p.rows = args.m;
   p.b = static_cast<const std::byte*>(args.packed->data());
@@ -125,9 +138,10 @@ bool gemm_few_rows(const GroupedGemmArgs& args) {
     if (args.offsets[e + 1] - args.offsets[e] > kFewRows) return false;
   const FewRows shared = shared_part(args);
   const int64_t first = args.offsets[0], rows = args.offsets[args.experts] - first;
-  auto* words = static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(rows * shared.x_stride, 16) * 4));
-  words_of(at(args.a, args.a_type, first * args.lda), args.a_type, args.lda, rows, args.k, shared.b_type == DType::bf16, words,
-           shared.x_stride);
+  auto* words =
+      static_cast<float*>(scratch(ScratchSlot::gemm_a, std::max<int64_t>(rows * shared.x_stride, 16) * 4));
+  words_of(at(args.a, args.a_type, first * args.lda), args.a_type, args.lda, rows, args.k,
+           shared.b_type == DType::bf16, words, shared.x_stride);
   std::vector<FewRows>& problems = problems_of_thread();
   for (int64_t e = 0; e < args.experts; ++e) {
     const int64_t row = args.offsets[e];

@@ -12,7 +12,8 @@ enum class MemoryPass {
   stream,  ///< stores past the caches (non-temporal), where the instruction set has them
   copy     ///< reads one half of the working set, writes the other
 };
-inline constexpr MemoryPass kEveryMemoryPass[] = {MemoryPass::read, MemoryPass::write, MemoryPass::stream, MemoryPass::copy};
+inline constexpr MemoryPass kEveryMemoryPass[] = {MemoryPass::read, MemoryPass::write, MemoryPass::stream,
+                                                  MemoryPass::copy};
 const char* name_of(MemoryPass pass);
 
 class MemoryBench {

@@ -36,7 +36,8 @@ PackedPlace::PackedPlace(const void* address, PackedWeights weights)
     : address_(address), weights_(std::make_unique<PackedWeights>(std::move(weights))) {
   Places& p = places();
   const std::unique_lock lock(p.mutex);
-  INGOT_CHECK(address != nullptr && p.by_address.emplace(address, weights_.get()).second, "two weights of one name");
+  INGOT_CHECK(address != nullptr && p.by_address.emplace(address, weights_.get()).second,
+              "two weights of one name");
   ++p.count;
 }
 

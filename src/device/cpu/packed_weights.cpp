@@ -29,16 +29,17 @@ int64_t column_size(DType stored, int64_t k) {
 
 }  // namespace
 
-PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb, int64_t experts,
-                             int64_t b_stride)
+PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
+                             int64_t experts, int64_t b_stride)
     : PackedWeights(b, type, value_type(type), transposed, k, n, ldb, experts, b_stride) {}
 
-PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool transposed, int64_t k, int64_t n, int64_t ldb,
-                             int64_t experts, int64_t b_stride)
+PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool transposed, int64_t k, int64_t n,
+                             int64_t ldb, int64_t experts, int64_t b_stride)
     : type_(stored), k_(k), n_(n), experts_(experts) {
   const DType values = value_type(type);
-  INGOT_CHECK((values == DType::f32 || values == DType::bf16) && (stored == values || stored == DType::f32 || (stored == DType::u8 && values == type)) && k >= 0 &&
-                  n >= 0 && experts >= 1,
+  INGOT_CHECK((values == DType::f32 || values == DType::bf16) &&
+                  (stored == values || stored == DType::f32 || (stored == DType::u8 && values == type)) &&
+                  k >= 0 && n >= 0 && experts >= 1,
               "{} as {}, k {} n {}", name_of(type), name_of(stored), k, n);
   const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();
   const bool pairs = stored == DType::bf16;
@@ -51,10 +52,21 @@ PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool trans
     for (int64_t i = begin; i < end; ++i) {
       const int64_t expert = i / panels, col0 = i % panels * panel_;
       auto* out = static_cast<std::byte*>(data_) + (expert * stride_ + col0 * column) * size;
-      const GemmPackB part{at(b, expert * b_stride * size_of(type)), type, transposed, pairs, ldb, k, 0, pairs ? column / 2 : k,
-                           col0, std::min(panel_, n - col0), reinterpret_cast<float*>(out)};
-      if (stored == DType::u8) INGOT_ISA_CALL(int8_pack)(part, out);
-      else INGOT_ISA_CALL(gemm_pack_b)(part);
+      const GemmPackB part{at(b, expert * b_stride * size_of(type)),
+                           type,
+                           transposed,
+                           pairs,
+                           ldb,
+                           k,
+                           0,
+                           pairs ? column / 2 : k,
+                           col0,
+                           std::min(panel_, n - col0),
+                           reinterpret_cast<float*>(out)};
+      if (stored == DType::u8)
+        INGOT_ISA_CALL(int8_pack)(part, out);
+      else
+        INGOT_ISA_CALL(gemm_pack_b)(part);
     }
   });
 }
@@ -91,7 +103,8 @@ int64_t PackedWeights::bytes() const {
 
 void PackedWeights::column(int64_t expert, int64_t column, float* out) const {
   INGOT_CHECK(expert >= 0 && expert < experts_ && column >= 0 && column < n_, "column {} of {}", column, n_);
-  const int64_t col0 = column / panel_ * panel_, j = column - col0, width = round_up(std::min(panel_, n_ - col0), lanes_);
+  const int64_t col0 = column / panel_ * panel_, j = column - col0,
+                width = round_up(std::min(panel_, n_ - col0), lanes_);
   const std::byte* panel = at(data_, (expert * stride_ + col0 * column_size(type_, k_)) * size_of(type_));
   if (type_ == DType::u8) {
     const Int8Panel q{panel, width, k_};

@@ -20,17 +20,23 @@ double median_of(std::vector<double> times) {
 }
 
 double read_gbs(int threads) {
-  constexpr int64_t kBytes = int64_t{48} << 20;  // per thread: quick to touch; measure/read_rate.h goes beyond every cache
+  constexpr int64_t kBytes =
+      int64_t{48} << 20;  // per thread: quick to touch; measure/read_rate.h goes beyond every cache
   MemoryBench bench(threads, kBytes);
   double best = 0;
-  for (int trial = 0; trial < 2; ++trial) best = std::max(best, bench.rate(MemoryPass::read, threads, kBytes, 0));
+  for (int trial = 0; trial < 2; ++trial)
+    best = std::max(best, bench.rate(MemoryPass::read, threads, kBytes, 0));
   return best * 1e-9;
 }
 
 using Chains = int64_t (*)(int64_t, float*);
 
-Chains fma_chains() { return INGOT_ISA_CALL(peak_fma); }
-Chains dot_chains() { return active_isa() == Isa::avx512bf16 ? INGOT_ISA_CALL(peak_dot) : fma_chains(); }
+Chains fma_chains() {
+  return INGOT_ISA_CALL(peak_fma);
+}
+Chains dot_chains() {
+  return active_isa() == Isa::avx512bf16 ? INGOT_ISA_CALL(peak_dot) : fma_chains();
+}
 
 /// Of `count` runs the median, or for `best` the fastest.
 double rate_of(Chains chains, int threads, int count, int64_t steps, bool best) {
@@ -45,8 +51,12 @@ double rate_of(Chains chains, int threads, int count, int64_t steps, bool best) 
   return static_cast<double>(flops) * static_cast<double>(steps) * threads / seconds * 1e-9;
 }
 
-double sustained_gflops(Chains chains, int threads) { return rate_of(chains, threads, 5, 1'000'000, false); }
-double undisturbed_gflops(Chains chains, int threads) { return rate_of(chains, threads, 7, 60'000, true); }
+double sustained_gflops(Chains chains, int threads) {
+  return rate_of(chains, threads, 5, 1'000'000, false);
+}
+double undisturbed_gflops(Chains chains, int threads) {
+  return rate_of(chains, threads, 7, 60'000, true);
+}
 
 }  // namespace
 
@@ -60,7 +70,8 @@ double dot_peak_gflops(int threads) {
 
 MachinePeak machine_peak(int threads) {
   if (threads <= 0) threads = num_threads();
-  return {undisturbed_gflops(fma_chains(), threads), undisturbed_gflops(dot_chains(), threads), read_gbs(threads)};
+  return {undisturbed_gflops(fma_chains(), threads), undisturbed_gflops(dot_chains(), threads),
+          read_gbs(threads)};
 }
 
 }  // namespace ingot

@@ -5,8 +5,10 @@ namespace ingot {
 
 struct MachinePeak {
   double fma_gflops;  ///< fp32 fused multiply-adds from registers, 2 flops each, all threads together
-  double dot_gflops;  ///< the same for products of bf16 operands (gemm.h): as fma_gflops without a dot product
-  double read_gbs;    ///< bytes read per second, all threads together, of 48 MiB each: memory, with what a large cache keeps of it
+  double
+      dot_gflops;  ///< the same for products of bf16 operands (gemm.h): as fma_gflops without a dot product
+  double
+      read_gbs;  ///< bytes read per second, all threads together, of 48 MiB each: memory, with what a large cache keeps of it
 };
 
 /// Measures with `threads` threads of the pool's kind (0: num_threads()) for the active instruction set, in

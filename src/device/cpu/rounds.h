@@ -29,7 +29,8 @@ std::vector<double> round_times(int threads, int rounds, const Body& body) {
   run(0);
   workers.clear();
   std::vector<double> times;
-  for (int r = 0; r < rounds; ++r) times.push_back(*std::max_element(longest.begin() + r * threads, longest.begin() + (r + 1) * threads));
+  for (int r = 0; r < rounds; ++r)
+    times.push_back(*std::max_element(longest.begin() + r * threads, longest.begin() + (r + 1) * threads));
   return times;
 }
 

@@ -18,7 +18,9 @@ class AllGatherDispatcher final : public Dispatcher {
     return {all_gather_rows(c.tape, c.expert, t.h_TD), all_gather_rows(c.tape, c.expert, t.probs_TK),
             all_gather_rows(c.tape, c.expert, t.ids_TK)};
   }
-  Value move_back(Context& c, const Value& sums_AD) override { return reduce_scatter_rows(c.tape, c.expert, sums_AD); }
+  Value move_back(Context& c, const Value& sums_AD) override {
+    return reduce_scatter_rows(c.tape, c.expert, sums_AD);
+  }
   Value finish_back(Context&, const Value& sums_TD) override { return sums_TD; }
 };
 
@@ -34,12 +36,17 @@ double even_rows(double tokens, double k, double experts, double local) {
 class Leg {
  public:
   Leg(Communicator& group, const GroupByRankAttr& places, double even_rows, const ReceiveBound& bound)
-      : group_(&group), places_(places), even_rows_(even_rows), rows_out_(even_rows * (places.ranks - 1)), bound_(bound) {}
+      : group_(&group),
+        places_(places),
+        even_rows_(even_rows),
+        rows_out_(even_rows * (places.ranks - 1)),
+        bound_(bound) {}
 
   /// `blocks`: see ops/group_by_rank; the tokens that arrive keep that order.
   Tokens prepare(Context& c, const Tokens& t, const Value& blocks = {}) {
     int64_t from_each = t.h_TD.dim(0);  // a token comes once
-    if (bound_.factor > 0) from_each = std::min(from_each, static_cast<int64_t>(std::ceil(bound_.factor * even_rows_)));
+    if (bound_.factor > 0)
+      from_each = std::min(from_each, static_cast<int64_t>(std::ceil(bound_.factor * even_rows_)));
     if (bound_.factor > 0 && bound_.drop) places_.bound = from_each;
     room_ = places_.ranks * from_each;
     sent_ = group_by_rank(c.tape, places_, t.h_TD, t.probs_TK, t.ids_TK, blocks);
@@ -48,7 +55,8 @@ class Leg {
   }
   Tokens move(Context& c, const Tokens& t) {
     slots_ = t.h_TD.dim(0);
-    Exchanged e = exchange_rows(c.tape, {group_, room_, c.bf16_dispatch, rows_out_}, t.h_TD, t.probs_TK, t.ids_TK, sent_.rows_per_rank);
+    Exchanged e = exchange_rows(c.tape, {group_, room_, c.bf16_dispatch, rows_out_}, t.h_TD, t.probs_TK,
+                                t.ids_TK, sent_.rows_per_rank);
     received_ = std::move(e.received);
     return {std::move(e.rows_AD), std::move(e.probs_AK), std::move(e.ids_AK)};
   }
@@ -57,7 +65,8 @@ class Leg {
   /// How many tokens came from each rank.
   const Value& received() const { return received_; }
   Value move_back(Context& c, const Value& sums_AD) {
-    return return_rows(c.tape, {group_, slots_, c.bf16_dispatch, rows_out_}, sums_AD, sent_.rows_per_rank, received_);
+    return return_rows(c.tape, {group_, slots_, c.bf16_dispatch, rows_out_}, sums_AD, sent_.rows_per_rank,
+                       received_);
   }
   Value finish_back(Context& c, const Value& parts_SD) {
     return unpermute(c.tape, c.precision().compute, parts_SD, sent_.row_TM, sent_.token_S);
@@ -119,26 +128,31 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
   const Placement& place = c.weights.placement();
   const int size = c.expert != nullptr ? c.expert->size() : 1, copies = place.expert_tensor_size;
   INGOT_CHECK(size == place.expert_size * copies,
-              "weights are shared out over {} expert and {} expert tensor ranks, the group has {}", place.expert_size,
-              copies, size);
+              "weights are shared out over {} expert and {} expert tensor ranks, the group has {}",
+              place.expert_size, copies, size);
   const int64_t experts = sizes.experts;
-  if (experts % place.expert_size != 0) fail("{} experts cannot be shared out over {} expert ranks", experts, place.expert_size);
+  if (experts % place.expert_size != 0)
+    fail("{} experts cannot be shared out over {} expert ranks", experts, place.expert_size);
   const auto all = static_cast<int32_t>(experts), each = all / place.expert_size;
   const PermuteAttr local{place.expert_rank * each, each, sizes.bound * size, pad};
   if (size > 1 && c.dispatch == DispatchKind::all_gather && (c.receive.factor > 0 || c.bf16_dispatch))
-    throw Error(c.bf16_dispatch ? "a dispatch by all_gather brings rows in their own type, not in bf16"
-                                : "a dispatch by all_gather brings all tokens to every rank: its room cannot be bounded",
+    throw Error(c.bf16_dispatch
+                    ? "a dispatch by all_gather brings rows in their own type, not in bf16"
+                    : "a dispatch by all_gather brings all tokens to every rank: its room cannot be bounded",
                 "choose all_to_all or hierarchical, or leave this option off");
-  if (size == 1 || c.dispatch == DispatchKind::all_gather) return std::make_unique<AllGatherDispatcher>(local);
+  if (size == 1 || c.dispatch == DispatchKind::all_gather)
+    return std::make_unique<AllGatherDispatcher>(local);
   const auto tokens = static_cast<double>(sizes.tokens), k = static_cast<double>(sizes.top_k);
   const int nodes = c.expert_across != nullptr ? c.expert_across->size() : 1, per_node = size / nodes;
   if (c.dispatch == DispatchKind::all_to_all || nodes == 1 || per_node == 1)
     return std::make_unique<AllToAllDispatcher>(
         local, Leg(*c.expert, {size, all, copies}, even_rows(tokens, k, all, each), c.receive));
   if (per_node % copies != 0)
-    throw Error(fmt::format("the {} ranks that share an expert's width do not fit on nodes with {} ranks of an expert group", copies,
-                            per_node),
-                "choose fewer expert tensor ranks, or another form of dispatch");
+    throw Error(
+        fmt::format(
+            "the {} ranks that share an expert's width do not fit on nodes with {} ranks of an expert group",
+            copies, per_node),
+        "choose fewer expert tensor ranks, or another form of dispatch");
   const int32_t on_node = all / nodes;
   Leg across(*c.expert_across, {nodes, all, 1}, even_rows(tokens, k, all, on_node), c.receive);
   Leg inside(*c.expert_inside, {per_node, on_node, copies, c.expert_across->rank() * on_node},

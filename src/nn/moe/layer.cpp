@@ -19,21 +19,27 @@ void refuse_cached_sequences(const Context& c) {
   if (c.rows == nullptr) return;
   for (const SequenceSpan& s : c.rows->spans)
     if (s.state != nullptr)
-      throw Error("a model with moe.selection = expert_choice cannot generate: an expert's choice among all tokens of a batch "
-                  "depends on tokens that are not there yet",
-                  "train with moe.selection = top_k or sinkhorn to generate; validation losses can be computed");
+      throw Error(
+          "a model with moe.selection = expert_choice cannot generate: an expert's choice among all tokens "
+          "of a batch "
+          "depends on tokens that are not there yet",
+          "train with moe.selection = top_k or sinkhorn to generate; validation losses can be computed");
 }
 
 void refuse_cut_documents(const Context& c) {
   const bool tensor = c.sequence_parallel && c.tensor != nullptr && c.tensor->size() > 1;
   if (tensor || c.context_rows != nullptr)
-    throw Error(fmt::format("the balance loss within documents (moe.sequence_aux_coefficient) needs whole documents, which {} "
-                            "parallelism cuts", tensor ? "sequence" : "context"),
+    throw Error(fmt::format("the balance loss within documents (moe.sequence_aux_coefficient) needs whole "
+                            "documents, which {} "
+                            "parallelism cuts",
+                            tensor ? "sequence" : "context"),
                 "set it to 0, or leave that parallelism off");
 }
 
 /// Sequence and context parallelism: the ranks whose routers see other rows of the same micro-batch.
-Communicator* sequence_sharers(const Context& c) { return c.sequence_parallel ? c.tensor : nullptr; }
+Communicator* sequence_sharers(const Context& c) {
+  return c.sequence_parallel ? c.tensor : nullptr;
+}
 int64_t ranks_sharing_rows(const Context& c) {
   const auto size = [](const Communicator* g) { return g != nullptr ? g->size() : 1; };
   return int64_t{size(sequence_sharers(c))} * size(c.context);
@@ -51,31 +57,36 @@ MoeLayer::MoeLayer(ParameterTable& table, const std::string& prefix, const MoeOp
   const int64_t rows = is_gated(o.kind) ? 2 * o.hidden : o.hidden;
   const int64_t inner = o.latent > 0 ? o.latent : o.width;
   if (o.latent > 0) {
-    latent_down_ = table.add({prefix + ".latent_down.weight", {inner, o.width}, ParamRole::matrix, Init::normal(o.init_std)});
-    latent_up_ = table.add({prefix + ".latent_up.weight", {o.width, inner}, ParamRole::matrix, Init::normal(o.out_std)});
+    latent_down_ = table.add(
+        {prefix + ".latent_down.weight", {inner, o.width}, ParamRole::matrix, Init::normal(o.init_std)});
+    latent_up_ = table.add(
+        {prefix + ".latent_up.weight", {o.width, inner}, ParamRole::matrix, Init::normal(o.out_std)});
   }
   const auto add = [&](const char* name, const Shape& shape, double std, ShardRule width) {
-    ParameterSpec spec{prefix + name, shape, ParamRole::expert, Init::normal(std), o.experts, {}, {ShardAxis::expert, 0}};
+    ParameterSpec spec{prefix + name, shape, ParamRole::expert,     Init::normal(std),
+                       o.experts,     {},    {ShardAxis::expert, 0}};
     spec.width_shard = std::move(width);
     return table.add(std::move(spec));
   };
-  gate_up_ = add(".experts.gate_up.weight", {o.experts, rows, inner}, o.init_std,
-                 {ShardAxis::expert_tensor, 1, std::vector<int64_t>(static_cast<size_t>(rows / o.hidden), o.hidden)});
+  gate_up_ = add(
+      ".experts.gate_up.weight", {o.experts, rows, inner}, o.init_std,
+      {ShardAxis::expert_tensor, 1, std::vector<int64_t>(static_cast<size_t>(rows / o.hidden), o.hidden)});
   down_ = add(".experts.down.weight", {o.experts, inner, o.hidden}, o.out_std, {ShardAxis::expert_tensor, 2});
   if (o.shared_hidden > 0)
     shared_.emplace(table, prefix + ".shared",
                     MlpOptions{o.width, o.shared_hidden, o.kind, false, o.init_std, o.out_std});
 }
 
-RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInputs& inputs, int layer) const {
+RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInputs& inputs,
+                             int layer) const {
   RouteAttr attr = o_.route;
   const bool training = c.tape.options().record;
   Value ids_TK = c.leaf_or_absent(inputs.forced_ids_TK);
   if (o_.expert_choice) refuse_cached_sequences(c);
   if (!ids_TK.defined() && (o_.expert_choice || (o_.sinkhorn && training)))
     ids_TK = assign(c.tape,
-                    {o_.expert_choice ? AssignRule::expert_choice : AssignRule::sinkhorn, attr.score == RouteScore::sigmoid,
-                     attr.k, o_.expert_choice ? o_.capacity_factor : 1.0},
+                    {o_.expert_choice ? AssignRule::expert_choice : AssignRule::sinkhorn,
+                     attr.score == RouteScore::sigmoid, attr.k, o_.expert_choice ? o_.capacity_factor : 1.0},
                     logits_TE);
   if (o_.expert_choice) attr.k = attr.experts;
   const Value bias_E = c.leaf_or_absent(inputs.bias_E);
@@ -93,7 +104,8 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
   c.tape.metric("router_z_loss", layer, Reduce::mean, chosen.z_loss);
   c.tape.metric("router_ids", layer, Reduce::sum, chosen.ids_TK);
   if (o_.expert_choice || row_bound(c, logits_TE.dim(0)) == 0) return chosen;
-  CapacityResult kept = capacity(c.tape, {attr.experts, o_.capacity_factor, o_.drop_by_position}, chosen.probs_TK, chosen.ids_TK);
+  CapacityResult kept = capacity(c.tape, {attr.experts, o_.capacity_factor, o_.drop_by_position},
+                                 chosen.probs_TK, chosen.ids_TK);
   c.tape.metric("router_dropped", layer, Reduce::sum, kept.dropped);
   chosen.probs_TK = std::move(kept.probs_TK);
   chosen.ids_TK = std::move(kept.ids_TK);
@@ -105,15 +117,19 @@ int64_t MoeLayer::row_bound(const Context& c, int64_t tokens) const {
   return std::min(tokens, expert_capacity(tokens, o_.route.k, o_.experts, o_.capacity_factor));
 }
 
-MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_state_below_TR, int64_t layer) const {
+MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_state_below_TR,
+                            int64_t layer) const {
   const int l = static_cast<int>(layer);
   const DType type = c.precision().compute;
   RouterOutput r = router_.forward(c, h_TD, router_state_below_TR, l);
-  const RouteResult chosen = choose(c, r.logits_TE, c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{}, l);
+  const RouteResult chosen =
+      choose(c, r.logits_TE, c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{}, l);
   BalanceLosses losses{chosen.aux_loss, chosen.z_loss, {}};
   if (o_.sequence_balance) {
     refuse_cut_documents(c);
-    const RouteAttr scores{.score = o_.route.score, .experts = o_.route.experts, .skip_classes = o_.route.skip_classes,
+    const RouteAttr scores{.score = o_.route.score,
+                           .experts = o_.route.experts,
+                           .skip_classes = o_.route.skip_classes,
                            .k = o_.route.k};
     losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);
     c.tape.metric("router_sequence_loss", l, Reduce::mean, losses.sequence);
@@ -136,10 +152,12 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
 }
 
 /// `meanwhile` is done while tokens are on their way to their experts.
-Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer, const std::function<void()>& meanwhile) const {
+Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer,
+                        const std::function<void()>& meanwhile) const {
   const DType type = c.precision().compute;
   const int64_t bound = row_bound(c, h_TD.dim(0));
-  const auto dispatcher = make_dispatcher(c, {o_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound}, o_.pad_to_capacity && bound > 0);
+  const auto dispatcher = make_dispatcher(c, {o_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound},
+                                          o_.pad_to_capacity && bound > 0);
   c.tape.begin_segment("dispatch", layer);
   const Tokens arrived = dispatcher->move(c, dispatcher->prepare(c, {h_TD, chosen.probs_TK, chosen.ids_TK}));
   if (meanwhile) {

@@ -54,7 +54,8 @@ class MoeLayer {
   RouteResult choose(Context& c, const Value& logits_TE, const RouterInputs& inputs, int layer) const;
   /// Most rows that an expert may get from this rank; 0: no bound.
   int64_t row_bound(const Context& c, int64_t tokens) const;
-  Value experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer, const std::function<void()>& meanwhile) const;
+  Value experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer,
+                const std::function<void()>& meanwhile) const;
   MoeOptions o_;
   Router router_;
   int latent_down_ = -1, latent_up_ = -1, gate_up_ = -1, down_ = -1;

@@ -30,7 +30,8 @@ class Router {
  private:
   RouterOptions o_;
   int weight_ = -1;
-  int down_ = -1, down_bias_ = -1, eda_ = -1, norm_ = -1, fc1_ = -1, fc1_bias_ = -1, fc2_ = -1, fc2_bias_ = -1, out_ = -1;
+  int down_ = -1, down_bias_ = -1, eda_ = -1, norm_ = -1, fc1_ = -1, fc1_bias_ = -1, fc2_ = -1,
+      fc2_bias_ = -1, out_ = -1;
 };
 
 }  // namespace ingot

@@ -11,8 +11,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor &x = call.in[0], &p = call.in[1];
   INGOT_CHECK(x.shape().rank() == 2 && (!is_gated(attr.kind) || x.dim(1) % 2 == 0), "x is {}", x.meta.str());
   INGOT_CHECK(!p.defined() || p.shape() == Shape{x.dim(0)}, "p is {}", p.meta.str());
-  INGOT_CHECK(!call.in[2].defined() || (call.in[2].dtype() == DType::i32 && call.in[2].numel() > 0), "offsets {}",
-              call.in[2].meta.str());
+  INGOT_CHECK(!call.in[2].defined() || (call.in[2].dtype() == DType::i32 && call.in[2].numel() > 0),
+              "offsets {}", call.in[2].meta.str());
   out[0] = {Shape{x.dim(0), is_gated(attr.kind) ? x.dim(1) / 2 : x.dim(1)}, attr.out};
 }
 
@@ -40,19 +40,21 @@ std::string print(const void* attr_data) {
 }  // namespace
 
 const Op& activation_op() {
-  static const Op op{.name = "activation",
-                     .inputs = {{"x"}, {"p", InputKind::activation, true}, {"offsets", InputKind::data, true}},
-                     .outputs = {{"y"}},
-                     .reads = reads,
-                     .infer = infer,
-                     .cost = cost,
-                     .print = print,
-                     .kernels = activation_kernels(),
-                     .live_rows = live_rows};
+  static const Op op{
+      .name = "activation",
+      .inputs = {{"x"}, {"p", InputKind::activation, true}, {"offsets", InputKind::data, true}},
+      .outputs = {{"y"}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .print = print,
+      .kernels = activation_kernels(),
+      .live_rows = live_rows};
   return op;
 }
 
-Value activation(Tape& tape, const ActivationAttr& attr, const Value& x, const Value& p_T, const Value& offsets) {
+Value activation(Tape& tape, const ActivationAttr& attr, const Value& x, const Value& p_T,
+                 const Value& offsets) {
   return tape.apply(activation_op(), attr, {x, p_T, offsets}).front();
 }
 

@@ -16,7 +16,9 @@ namespace ingot {
 
 enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu2, silu, swiglu, geglu, soft_cap };
 
-constexpr bool is_gated(ActivationKind k) { return k == ActivationKind::swiglu || k == ActivationKind::geglu; }
+constexpr bool is_gated(ActivationKind k) {
+  return k == ActivationKind::swiglu || k == ActivationKind::geglu;
+}
 
 struct ActivationAttr {
   ActivationKind kind = ActivationKind::gelu;

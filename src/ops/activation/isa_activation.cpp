@@ -59,8 +59,8 @@ void forward_rows(const ActivationRows& a, int64_t begin, int64_t end) {
 
 /// One vector of the gradients of x; returns d f u, whose sum is the gradient of p.
 template <ActivationFunction F, bool kGated, class X, class Y>
-INGOT_INLINE Vec backward_vector(const SoftCapFactors& cap, const X* x, const Y* d_y, X* d_x, int64_t width, Vec p,
-                                 int n, bool accumulate) {
+INGOT_INLINE Vec backward_vector(const SoftCapFactors& cap, const X* x, const Y* d_y, X* d_x, int64_t width,
+                                 Vec p, int n, bool accumulate) {
   const int64_t second = width * int64_t{sizeof(X)};
   fetch_ahead(x), fetch_ahead(d_y), fetch_ahead(d_x);
   if constexpr (kGated) fetch_ahead(x, second + kAheadBytes), fetch_ahead(d_x, second + kAheadBytes);
@@ -88,8 +88,8 @@ void backward_rows(const ActivationRows& a, int64_t begin, int64_t end) {
     X* d_x = a.d_x != nullptr ? static_cast<X*>(a.d_x) + t * stride : nullptr;
     const Vec p = set1(a.p != nullptr ? a.p[t] : 1.0f);
     const auto vector = [&](int64_t i, int n) {
-      return backward_vector<F, kGated>(a.cap, x + i, d_y + i, d_x != nullptr ? d_x + i : nullptr, width, p, n,
-                                        a.accumulate_x);
+      return backward_vector<F, kGated>(a.cap, x + i, d_y + i, d_x != nullptr ? d_x + i : nullptr, width, p,
+                                        n, a.accumulate_x);
     };
     if (a.d_p == nullptr) {
       each_vector(width, vector);

@@ -1,9 +1,10 @@
 // activation in plain loops; see activation.h.
+#include "ops/reference.h"
+
 #include <cmath>
 
 #include "ops/activation/activation.h"
 #include "ops/activation/kernels.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -28,13 +29,15 @@ ValueAndSlope evaluate(const ActivationAttr& attr, double x) {
       const double t = std::tanh(c * (x + a * x * x * x));
       return {0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * a * x * x)};
     }
-    case ActivationKind::relu2: return x > 0 ? ValueAndSlope{x * x, 2 * x} : ValueAndSlope{0, 0};
+    case ActivationKind::relu2:
+      return x > 0 ? ValueAndSlope{x * x, 2 * x} : ValueAndSlope{0, 0};
     case ActivationKind::silu:
     case ActivationKind::swiglu: {
       const double s = 1 / (1 + std::exp(-x));
       return {x * s, s * (1 + x * (1 - s))};
     }
-    case ActivationKind::soft_cap: return {attr.cap.value(x), attr.cap.slope(attr.cap.value(x))};
+    case ActivationKind::soft_cap:
+      return {attr.cap.value(x), attr.cap.slope(attr.cap.value(x))};
   }
   return {0, 0};
 }
@@ -56,7 +59,8 @@ void forward(const OpCall& call) {
 void backward_input(const OpCall& call) {
   const auto& attr = call.attr<ActivationAttr>();
   const Array x = load(call.in[0]), p = load(call.in[1]), d_y = load(call.d_out[0]);
-  const auto rows = static_cast<size_t>(call.d_out[0].dim(0)), width = static_cast<size_t>(call.d_out[0].dim(1));
+  const auto rows = static_cast<size_t>(call.d_out[0].dim(0)),
+             width = static_cast<size_t>(call.d_out[0].dim(1));
   const size_t stride = is_gated(attr.kind) ? 2 * width : width;
   Array d_x(x.size()), d_p(rows);
   for (size_t t = 0; t < static_cast<size_t>(rows_before_end(call.in[2], call.in[0].dim(0))); ++t)
@@ -74,6 +78,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel activation_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
+Kernel activation_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

@@ -25,19 +25,17 @@ BackwardReads reads(const void* attr) {
   return r;
 }
 
-std::string print(const void* attr) { return fmt::format("out={}", name_of(static_cast<const AddAttr*>(attr)->out)); }
+std::string print(const void* attr) {
+  return fmt::format("out={}", name_of(static_cast<const AddAttr*>(attr)->out));
+}
 
 }  // namespace
 
 const Op& add_op() {
-  static const Op op{"add",
-                     {{"a"}, {"b"}, {"gate", InputKind::parameter, true}},
-                     {{"y"}},
-                     reads,
-                     infer,
-                     cost,
-                     nullptr,
-                     print,
+  static const Op op{"add",        {{"a"}, {"b"}, {"gate", InputKind::parameter, true}},
+                     {{"y"}},      reads,
+                     infer,        cost,
+                     nullptr,      print,
                      add_kernels()};
   return op;
 }

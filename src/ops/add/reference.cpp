@@ -1,6 +1,7 @@
 // add in plain loops; see add.h.
-#include "ops/add/kernels.h"
 #include "ops/reference.h"
+
+#include "ops/add/kernels.h"
 
 namespace ingot {
 namespace {
@@ -32,6 +33,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel add_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
+Kernel add_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

@@ -57,7 +57,8 @@ std::optional<OpRest> rest(const void* attr_data) {
   auto attr = *static_cast<const AddNormAttr*>(attr_data);
   if (attr.merge == MergeKind::none) return std::nullopt;
   attr.merge = MergeKind::none;
-  return OpRest{.output = kStream, .input = kX, .others = slot_bit(kWeight) | slot_bit(kBias), .attr = AttrBox(attr)};
+  return OpRest{
+      .output = kStream, .input = kX, .others = slot_bit(kWeight) | slot_bit(kBias), .attr = AttrBox(attr)};
 }
 
 std::string print(const void* attr_data) {

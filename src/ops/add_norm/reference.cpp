@@ -39,7 +39,8 @@ void add_norm_reference_forward(const OpCall& call) {
     for (size_t d = 0; d < width; ++d) square += (s[t * width + d] - mean[t]) * (s[t * width + d] - mean[t]);
     rstd[t] = 1 / std::sqrt(square / static_cast<double>(width) + attr.eps);
     for (size_t d = 0; d < width; ++d)
-      h[t * width + d] = (s[t * width + d] - mean[t]) * rstd[t] * (w.empty() ? 1 : w[d]) + (b.empty() ? 0 : b[d]);
+      h[t * width + d] =
+          (s[t * width + d] - mean[t]) * rstd[t] * (w.empty() ? 1 : w[d]) + (b.empty() ? 0 : b[d]);
   }
   store(call.out[1], h);
   store(call.out[2], rstd);
@@ -71,7 +72,8 @@ void add_norm_reference_backward(const OpCall& call) {
       const size_t i = t * width + d;
       const double xhat = (s[i] - (mean.empty() ? 0 : mean[t])) * rstd[t];
       double grad = d_s.empty() ? 0 : d_s[i];
-      if (!d_h.empty()) grad += rstd[t] * (d_h[i] * weight(d) - (sum + xhat * dot) / static_cast<double>(width));
+      if (!d_h.empty())
+        grad += rstd[t] * (d_h[i] * weight(d) - (sum + xhat * dot) / static_cast<double>(width));
       g[i] = d_y[i] = grad;
       if (attr.merge == MergeKind::affine || attr.merge == MergeKind::scaled) {
         g[i] = grad * sx[d];

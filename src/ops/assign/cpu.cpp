@@ -30,7 +30,8 @@ struct Scratch {
 AssignRows arguments(const OpCall& call, const Scratch& s) {
   const auto& a = call.attr<AssignAttr>();
   const Tensor& logits = call.in[0];
-  return {logits.dim(1), a.k, logits.dim(0), logits.as<float>(), s.matrix, s.d1, call.out[0].as<int32_t>(), a.sigmoid};
+  return {logits.dim(1), a.k, logits.dim(0), logits.as<float>(), s.matrix, s.d1, call.out[0].as<int32_t>(),
+          a.sigmoid};
 }
 
 template <class F>
@@ -49,10 +50,12 @@ double round(const AssignRows& r, const Scratch& s) {
       (r, c * kParameterChunkRows, std::min(r.rows, (c + 1) * kParameterChunkRows), partial);
     }
   });
-  combine_parameter_chunks(s.partials, chunks, r.experts, r.experts, {Tensor::of(s.sums, {r.experts}), false});
+  combine_parameter_chunks(s.partials, chunks, r.experts, r.experts,
+                           {Tensor::of(s.sums, {r.experts}), false});
   double change = 0;
   for (int64_t e = 0; e < r.experts; ++e) {
-    const float next = 1.0f / (static_cast<float>(r.experts) * (s.sums[e] + static_cast<float>(kSinkhornEpsilon)));
+    const float next =
+        1.0f / (static_cast<float>(r.experts) * (s.sums[e] + static_cast<float>(kSinkhornEpsilon)));
     change += std::abs(static_cast<double>(next) - static_cast<double>(s.d1[e]));
     s.d1[e] = next;
   }
@@ -82,7 +85,8 @@ void expert_choice(const AssignRows& r, const AssignAttr& a) {
   parallel_for(r.experts, 1, [&](int64_t first, int64_t last) {
     std::vector<std::pair<int64_t, int64_t>> order(static_cast<size_t>(r.rows));
     for (int64_t e = first; e < last; ++e) {
-      for (int64_t t = 0; t < r.rows; ++t) order[static_cast<size_t>(t)] = {order_of(r.matrix[t * r.experts + e]), t};
+      for (int64_t t = 0; t < r.rows; ++t)
+        order[static_cast<size_t>(t)] = {order_of(r.matrix[t * r.experts + e]), t};
       std::nth_element(order.begin(), order.begin() + taken, order.end());
       for (int64_t i = 0; i < taken; ++i)
         r.ids[order[static_cast<size_t>(i)].second * r.experts + e] = static_cast<int32_t>(e);
@@ -113,6 +117,8 @@ int64_t assign_scratch_bytes(const OpCall& call) {
   return (rows + 2 + parameter_chunks(rows)) * experts * int64_t{sizeof(float)};
 }
 
-std::vector<Kernel> assign_kernels() { return {{"cpu", refuse, forward, nullptr, nullptr}, assign_reference()}; }
+std::vector<Kernel> assign_kernels() {
+  return {{"cpu", refuse, forward, nullptr, nullptr}, assign_reference()};
+}
 
 }  // namespace ingot

@@ -12,8 +12,9 @@ INGOT_INLINE void each_scored(const AssignRows& a, int64_t begin, int64_t end, F
     Block l, p;
     turn_in(l, a.logits + t * a.experts, rows, a.experts);
     f(l, p);
-    turn_out(p, rows, a.experts,
-             [&](int i, int64_t c, Vec v, int count) { store_n(a.matrix + (t + i) * a.experts + c, v, count); });
+    turn_out(p, rows, a.experts, [&](int i, int64_t c, Vec v, int count) {
+      store_n(a.matrix + (t + i) * a.experts + c, v, count);
+    });
   });
 }
 

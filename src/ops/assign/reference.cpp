@@ -1,11 +1,12 @@
 // assign in plain loops; see assign.h.
+#include "ops/reference.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "ops/assign/assign.h"
 #include "ops/assign/kernels.h"
 #include "ops/capacity/capacity.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -16,9 +17,7 @@ struct Logits {
   Array l;
   size_t rows, experts;
   double at(size_t t, size_t e) const { return l[t * experts + e]; }
-  double top(size_t t) const {
-    return *std::max_element(&l[t * experts], &l[t * experts] + experts);
-  }
+  double top(size_t t) const { return *std::max_element(&l[t * experts], &l[t * experts] + experts); }
 };
 
 /// The transported matrix, up to a factor per row.
@@ -48,7 +47,8 @@ Array transported(const Logits& in) {
 
 /// a comes before b: larger, NaN last, then the lower index.
 bool before(double a, size_t index_a, double b, size_t index_b) {
-  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b) ? index_a < index_b : std::isnan(b);
+  if (std::isnan(a) || std::isnan(b))
+    return std::isnan(a) == std::isnan(b) ? index_a < index_b : std::isnan(b);
   return a > b || (a == b && index_a < index_b);
 }
 
@@ -70,13 +70,15 @@ void expert_choice(const Logits& in, const AssignAttr& a, int32_t* ids) {
     double sum = 0;
     for (size_t e = 0; e < in.experts; ++e) sum += std::exp(in.at(t, e) - in.top(t));
     for (size_t e = 0; e < in.experts; ++e)
-      scores[t * in.experts + e] = a.sigmoid ? 1 / (1 + std::exp(-in.at(t, e))) : std::exp(in.at(t, e) - in.top(t)) / sum;
+      scores[t * in.experts + e] =
+          a.sigmoid ? 1 / (1 + std::exp(-in.at(t, e))) : std::exp(in.at(t, e) - in.top(t)) / sum;
   }
   const auto taken = static_cast<size_t>(
       expert_capacity(static_cast<int64_t>(in.rows), a.k, static_cast<int64_t>(in.experts), a.factor));
   for (size_t i = 0; i < scores.size(); ++i) {
     size_t better = 0;
-    for (size_t o = i % in.experts; o < scores.size(); o += in.experts) better += before(scores[o], o, scores[i], i);
+    for (size_t o = i % in.experts; o < scores.size(); o += in.experts)
+      better += before(scores[o], o, scores[i], i);
     ids[i] = better < taken ? static_cast<int32_t>(i % in.experts) : -1;
   }
 }
@@ -84,7 +86,8 @@ void expert_choice(const Logits& in, const AssignAttr& a, int32_t* ids) {
 void forward(const OpCall& call) {
   const auto& a = call.attr<AssignAttr>();
   const Tensor& logits = call.in[0];
-  const Logits in{reference::load(logits), static_cast<size_t>(logits.dim(0)), static_cast<size_t>(logits.dim(1))};
+  const Logits in{reference::load(logits), static_cast<size_t>(logits.dim(0)),
+                  static_cast<size_t>(logits.dim(1))};
   auto* ids = call.out[0].as<int32_t>();
   if (a.rule == AssignRule::sinkhorn)
     sinkhorn(in, static_cast<size_t>(a.k), ids);
@@ -94,6 +97,8 @@ void forward(const OpCall& call) {
 
 }  // namespace
 
-Kernel assign_reference() { return {"reference", reference::accept, forward, nullptr, nullptr}; }
+Kernel assign_reference() {
+  return {"reference", reference::accept, forward, nullptr, nullptr};
+}
 
 }  // namespace ingot

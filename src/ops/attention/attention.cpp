@@ -9,13 +9,12 @@ namespace {
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<AttentionAttr>();
   const Tensor& qkv = call.in[0];
-  INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.value_width >= 0 && a.heads % a.kv_heads == 0 &&
-                  a.window >= 0 && a.softcap >= 0 && a.scale >= 0 &&
+  INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.value_width >= 0 &&
+                  a.heads % a.kv_heads == 0 && a.window >= 0 && a.softcap >= 0 && a.scale >= 0 &&
                   (a.window_block == 0 || a.window % a.window_block == 0),
-              "{} heads, {} key heads of {}, window {} in blocks of {}, cap {}", a.heads, a.kv_heads, a.head_width,
-              a.window, a.window_block, a.softcap);
-  INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == a.packed_width(), "qkv is {}",
-              qkv.meta.str());
+              "{} heads, {} key heads of {}, window {} in blocks of {}, cap {}", a.heads, a.kv_heads,
+              a.head_width, a.window, a.window_block, a.softcap);
+  INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == a.packed_width(), "qkv is {}", qkv.meta.str());
   SequenceSpan whole;
   spans_of(a.rows, qkv.dim(0), whole);
   const DType statistic = qkv.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -37,7 +36,8 @@ double pairs(const AttentionAttr& a, int64_t rows) {
 OpCost cost(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
   const double channel = 2 * pairs(a, call.in[0].dim(0)) * static_cast<double>(a.heads);
-  const double scores = channel * static_cast<double>(a.head_width), sums = channel * static_cast<double>(a.values());
+  const double scores = channel * static_cast<double>(a.head_width),
+               sums = channel * static_cast<double>(a.values());
   double bytes = static_cast<double>(call.in[0].bytes());
   for (const Tensor& t : call.out) bytes += static_cast<double>(t.bytes());
   return {scores + sums, 3 * scores + 2 * sums, 0, bytes};

@@ -63,7 +63,8 @@ Array load_past(const AttentionAttr& a, const SequenceSpan& span) {
       const DType type = span.state->layout().dtype;
       for (int64_t g = 0; g < a.kv_heads; ++g) {
         const int64_t at = (g * page_tokens + j % page_tokens) * width;
-        const Array row = load(Tensor(static_cast<std::byte*>(const_cast<void*>(page)) + at * size_of(type), {width}, type));
+        const Array row = load(
+            Tensor(static_cast<std::byte*>(const_cast<void*>(page)) + at * size_of(type), {width}, type));
         past.insert(past.end(), row.begin(), row.end());
       }
     }
@@ -85,8 +86,7 @@ void forward(const OpCall& call) {
       for (int64_t t = 0; t < span.rows; ++t) {
         const int64_t last = span.past + t, first = attention_window(a, span).first(last);
         Array z;
-        for (int64_t j = first; j <= last; ++j)
-          z.push_back(head.cap(head.score(t, j)));
+        for (int64_t j = first; j <= last; ++j) z.push_back(head.cap(head.score(t, j)));
         const double top = *std::max_element(z.begin(), z.end());
         max_logit[static_cast<size_t>(h)] = std::max(max_logit[static_cast<size_t>(h)], top);
         double sum = 0;

@@ -18,7 +18,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   out[2] = {Shape{1}, DType::f32};
 }
 
-OpCost cost(const OpCall& call) { return {0, 0, 0, tensor_bytes(call)}; }
+OpCost cost(const OpCall& call) {
+  return {0, 0, 0, tensor_bytes(call)};
+}
 
 BackwardReads reads(const void*) {
   BackwardReads r;
@@ -28,13 +30,15 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const CapacityAttr*>(attr_data);
-  return fmt::format("{} experts, factor {} by {}", a.experts, a.factor, a.by_position ? "position" : "weight");
+  return fmt::format("{} experts, factor {} by {}", a.experts, a.factor,
+                     a.by_position ? "position" : "weight");
 }
 
 }  // namespace
 
 int64_t expert_capacity(int64_t tokens, int64_t k, int64_t experts, double factor) {
-  return static_cast<int64_t>(std::ceil(static_cast<double>(tokens * k) / static_cast<double>(experts) * factor));
+  return static_cast<int64_t>(
+      std::ceil(static_cast<double>(tokens * k) / static_cast<double>(experts) * factor));
 }
 
 const Op& capacity_op() {

@@ -33,7 +33,8 @@ Slots by_expert(const int32_t* ids, int64_t count, int32_t experts) {
   s.slot.resize(static_cast<size_t>(s.starts.back()));
   auto next = s.starts;
   for (int64_t i = 0; i < count; ++i)
-    if (ids[i] >= 0) s.slot[static_cast<size_t>(next[static_cast<size_t>(ids[i])]++)] = static_cast<int32_t>(i);
+    if (ids[i] >= 0)
+      s.slot[static_cast<size_t>(next[static_cast<size_t>(ids[i])]++)] = static_cast<int32_t>(i);
   return s;
 }
 

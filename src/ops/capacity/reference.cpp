@@ -1,9 +1,10 @@
 // capacity in plain loops; see capacity.h.
+#include "ops/reference.h"
+
 #include <cmath>
 
 #include "ops/capacity/capacity.h"
 #include "ops/capacity/kernels.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -15,7 +16,8 @@ using reference::store;
 /// Slot a comes before slot b in the same expert's order of preference.
 bool before(const Array& probs, size_t a, size_t b, bool by_position) {
   if (by_position) return a < b;
-  if (std::isnan(probs[a]) || std::isnan(probs[b])) return std::isnan(probs[a]) == std::isnan(probs[b]) ? a < b : std::isnan(probs[b]);
+  if (std::isnan(probs[a]) || std::isnan(probs[b]))
+    return std::isnan(probs[a]) == std::isnan(probs[b]) ? a < b : std::isnan(probs[b]);
   return probs[a] > probs[b] || (probs[a] == probs[b] && a < b);
 }
 
@@ -25,11 +27,13 @@ void forward(const OpCall& call) {
   const Array given = probs;
   auto ids = reference::load_ints(call.in[1]);
   const auto chosen = ids;
-  const auto limit = static_cast<size_t>(expert_capacity(call.in[1].dim(0), call.in[1].dim(1), a.experts, a.factor));
+  const auto limit =
+      static_cast<size_t>(expert_capacity(call.in[1].dim(0), call.in[1].dim(1), a.experts, a.factor));
   double dropped = 0;
   for (size_t s = 0; s < ids.size(); ++s) {
     size_t better = 0;
-    for (size_t o = 0; o < ids.size(); ++o) better += chosen[o] == chosen[s] && before(given, o, s, a.by_position);
+    for (size_t o = 0; o < ids.size(); ++o)
+      better += chosen[o] == chosen[s] && before(given, o, s, a.by_position);
     if (chosen[s] >= 0 && better < limit) continue;
     dropped += chosen[s] >= 0;
     probs[s] = 0;
@@ -51,6 +55,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel capacity_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
+Kernel capacity_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

@@ -13,9 +13,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor& qkv = call.in[kQkv];
   const int64_t heads = a.heads + a.kv_heads, channels = heads * a.head_width;
   INGOT_CHECK(a.heads > 0 && a.kv_heads > 0 && a.head_width > 0 && a.heads % a.kv_heads == 0 &&
-                  (a.delayed >= 0 || a.kv_heads * a.head_width % 2 == 0) && a.delayed_channels() <= a.kv_heads * a.head_width &&
-                  a.rotary.dims >= 0 && a.rotary.dims % 2 == 0 &&
-                  a.rotary.dims <= a.head_width,
+                  (a.delayed >= 0 || a.kv_heads * a.head_width % 2 == 0) &&
+                  a.delayed_channels() <= a.kv_heads * a.head_width && a.rotary.dims >= 0 &&
+                  a.rotary.dims % 2 == 0 && a.rotary.dims <= a.head_width,
               "{} + {} heads of {}, {} of them rotary", a.heads, a.kv_heads, a.head_width, a.rotary.dims);
   INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == channels + a.kv_heads * a.head_width, "qkv is {}",
               qkv.meta.str());
@@ -52,8 +52,9 @@ BackwardReads reads(const void* attr) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const CcaAttr*>(attr_data);
-  return fmt::format("heads={}/{}x{} rotary={} {} theta={} out={} layer={}", a.heads, a.kv_heads, a.head_width,
-                     a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, name_of(a.out), a.layer);
+  return fmt::format("heads={}/{}x{} rotary={} {} theta={} out={} layer={}", a.heads, a.kv_heads,
+                     a.head_width, a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, name_of(a.out),
+                     a.layer);
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ class Problem {
     const int64_t buffer = heads * views * attr_.head_width + attr_.head_width;
     auto* floats = static_cast<float*>(call.scratch);
     const auto take = [&](int64_t count) { return std::exchange(floats, floats + count); };
-    p.heads = attr_.heads, p.kv_heads = attr_.kv_heads, p.width = attr_.head_width, p.delayed = attr_.delayed_channels();
+    p.heads = attr_.heads, p.kv_heads = attr_.kv_heads, p.width = attr_.head_width,
+    p.delayed = attr_.delayed_channels();
     p.rotary = rotary_table(attr_.rotary);
     p.positions = call.in[kPositions].as<int32_t>();
     p.x = call.in[kQkv].data, p.x_type = call.in[kQkv].dtype();
@@ -78,8 +79,7 @@ class Problem {
     packed_ = packed_at(call.in[kGrouped].data);
     if (backward || (packed_ == nullptr && rows >= kBlockRows)) turn_weights(take(weights), take(weights));
     p.y_type = attr_.out;
-    older_ = take(channels), newer_ = take(channels),
-    zeros_ = take(channels + p.delayed);
+    older_ = take(channels), newer_ = take(channels), zeros_ = take(channels + p.delayed);
     p.older = older_, p.newer = newer_;
     const auto* taps = call.in[kDepthwise].as<float>();
     for (int64_t i = 0; i < channels; ++i) older_[i] = taps[2 * i], newer_[i] = taps[2 * i + 1];
@@ -105,7 +105,8 @@ class Problem {
     for (int64_t from = begin; from < end; from = std::min(end, from + kParameterChunkRows)) {
       const int64_t to = std::min(end, from + kParameterChunkRows);
       for (size_t s = span_of(from); s < spans.size() && spans[s].row_begin < to; ++s) {
-        const int64_t first = std::max(from, spans[s].row_begin), last = std::min(to, spans[s].row_begin + spans[s].rows);
+        const int64_t first = std::max(from, spans[s].row_begin),
+                      last = std::min(to, spans[s].row_begin + spans[s].rows);
         if (first < last) f(piece(s, first, last), from / kParameterChunkRows);
       }
     }
@@ -129,8 +130,9 @@ class Problem {
     const CcaRows q = with_u(b);
     // Decoding: with one row in every span, every other row of the product is wasted. Rows are independent,
     // so leaving them out changes no bits; for very few rows the product takes as long with them unless weights are packed.
-    const bool decoding = (packed_ != nullptr || spans.size() >= 4) && std::all_of(spans.begin(), spans.end(),
-                                                           [](const SequenceSpan& s) { return s.rows == 1; });
+    const bool decoding =
+        (packed_ != nullptr || spans.size() >= 4) &&
+        std::all_of(spans.begin(), spans.end(), [](const SequenceSpan& s) { return s.rows == 1; });
     const int64_t step = decoding ? 2 : 1;
     std::vector<int64_t> offsets;
     for (int64_t n = 0; n <= heads; ++n) offsets.push_back(n * b.views / step);
@@ -168,9 +170,11 @@ class Problem {
     const int64_t K = p.width;
     const CcaRows q = with_u(b);
     const float* u = q.u + b.view * K;
-    const int64_t others = spans[span_of(b.begin)].row_begin < b.begin ? 1 : 0;  // the first row's u is the block's before
+    const int64_t others =
+        spans[span_of(b.begin)].row_begin < b.begin ? 1 : 0;  // the first row's u is the block's before
     for (int64_t n = 0; n < heads; ++n)
-      std::copy_n(u + (n * b.views + others) * K, (b.views - others) * K, kept_u + (n * p.view_rows + b.view + others) * K);
+      std::copy_n(u + (n * b.views + others) * K, (b.views - others) * K,
+                  kept_u + (n * p.view_rows + b.view + others) * K);
     product(b.views - 1, u, b.views, forward_, call_.in[kGroupedBias].as<float>(), q.c + b.view * K, b.views);
     each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t chunk) { f(q, piece, chunk); });
   }
@@ -205,7 +209,7 @@ class Problem {
   int64_t rows, heads, channels;
   std::span<const SequenceSpan> spans;
   CcaRows p{};
-  float* partials;  ///< per chunk: 4 sums of C, 1 of G
+  float* partials;          ///< per chunk: 4 sums of C, 1 of G
   float* kept_u = nullptr;  ///< backward: u of all rows, head-major like d_c
 
  private:
@@ -226,7 +230,8 @@ class Problem {
         std::fill_n(head, first * p.width, 0.0f);
         std::fill_n(head + last * p.width, (p.view_rows - last) * p.width, 0.0f);
         for (size_t s = 0; s < spans.size(); ++s)
-          if (spans[s].rows == 0) std::fill_n(head + (spans[s].row_begin + static_cast<int64_t>(s)) * p.width, p.width, 0.0f);
+          if (spans[s].rows == 0)
+            std::fill_n(head + (spans[s].row_begin + static_cast<int64_t>(s)) * p.width, p.width, 0.0f);
       }
   }
 
@@ -239,7 +244,8 @@ class Problem {
     q.block_rows = b.views;
     q.u = u - b.view * K, q.c = u + floats + K - b.view * K;
     const size_t first = span_of(b.begin);
-    if (spans[first].row_begin < b.begin) INGOT_ISA_CALL(cca_depthwise)(q, piece(first, b.begin - 1, b.begin));
+    if (spans[first].row_begin < b.begin)
+      INGOT_ISA_CALL(cca_depthwise)(q, piece(first, b.begin - 1, b.begin));
     form_u(q, b);
     return q;
   }
@@ -248,12 +254,14 @@ class Problem {
   void form_u(const CcaRows& q, const Block& b) const {
     for (size_t s = span_of(b.begin); s <= span_of(b.end - 1); ++s)
       if (spans[s].row_begin >= b.begin) INGOT_ISA_CALL(cca_span_start)(q, piece(s, 0, 0));
-    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_depthwise)(q, piece); });
+    each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) {
+      INGOT_ISA_CALL(cca_depthwise)(q, piece);
+    });
   }
 
   /// `count` rows [source_t | source_{t+1}] of every head times `weights`; heads lie so many rows apart.
-  void product(int64_t count, const float* source, int64_t source_rows, const float* weights, const float* bias, float* to,
-               int64_t to_rows) const {
+  void product(int64_t count, const float* source, int64_t source_rows, const float* weights,
+               const float* bias, float* to, int64_t to_rows) const {
     const int64_t K = p.width;
     for (int64_t n = 0; n < heads; ++n) {
       GemmArgs g;
@@ -297,13 +305,14 @@ class Problem {
   const CcaAttr& attr_;
   SequenceSpan whole_;
   float *older_, *newer_, *zeros_;
-  const PackedWeights* packed_ = nullptr;                   ///< the grouped weights, where they lie packed
+  const PackedWeights* packed_ = nullptr;                 ///< the grouped weights, where they lie packed
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights turned
 };
 
 bool can_be_divided_by(const float* temperatures, int64_t count, int64_t width) {
   const float root = std::sqrt(static_cast<float>(width));
-  return std::all_of(temperatures, temperatures + count, [&](float tau) { return std::isnormal(tau) && std::isnormal(root * tau); });
+  return std::all_of(temperatures, temperatures + count,
+                     [&](float tau) { return std::isnormal(tau) && std::isnormal(root * tau); });
 }
 
 void forward(const OpCall& call) {

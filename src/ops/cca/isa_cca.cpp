@@ -42,8 +42,8 @@ int64_t at_block(const CcaRows& p, int64_t n, int64_t view) {
 }
 
 /// Fetches, of a row to come of x, y, or their gradients, `width` elements from element `first`.
-INGOT_INLINE void fetch_row(const CcaRows& p, const CcaPiece& piece, const void* rows, DType type, int64_t row, int64_t first,
-                            int64_t width) {
+INGOT_INLINE void fetch_row(const CcaRows& p, const CcaPiece& piece, const void* rows, DType type,
+                            int64_t row, int64_t first, int64_t width) {
   const int64_t size = type == DType::bf16 ? 2 : 4, ahead = row + rows_ahead(row_width(p) * size / 2);
   if (rows != nullptr && ahead < piece.end)
     fetch_bytes(static_cast<const char*>(rows) + (ahead * row_width(p) + first) * size, width * size);
@@ -106,8 +106,9 @@ INGOT_INLINE Vec mean_skip(const CcaRows& p, const Group& g, const X* row, int64
 template <int64_t kWidth, class X>
 INGOT_INLINE float head_before_norm(const CcaRows& p, const X* row, const float* c, int64_t n, float* head) {
   const Group g = group_of(p, n);
-  each_of_head<kWidth>(
-      p, [&](int64_t i, int m) { store_n(head + i, load_n(c + i, m) + mean_skip<kWidth>(p, g, row, n, i, m), m); });
+  each_of_head<kWidth>(p, [&](int64_t i, int m) {
+    store_n(head + i, load_n(c + i, m) + mean_skip<kWidth>(p, g, row, n, i, m), m);
+  });
   return 1.0f / __builtin_sqrtf(row_sum_squares(head, p.width) + p.norm_eps);
 }
 
@@ -127,7 +128,8 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
       const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
       p.inverse_norms[row * (p.heads + p.kv_heads) + n] = inverse;
       const float scale = inverse * root * (n < p.heads ? 1.0f : p.temperature[n - p.heads]);
-      each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(scale), m); });
+      each_of_head<kWidth>(
+          p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(scale), m); });
       rotate_head(head, angles, p.rotary, false);
       copy_n(y + n * K, head, K);
     }
@@ -141,12 +143,14 @@ void finish(const CcaRows& p, const CcaPiece& piece) {
 
 /// The head over its norm goes to `head`, from the result or from c; returns 1 / |head|.
 template <int64_t kWidth, class X, class Y>
-INGOT_INLINE float unit_head(const CcaRows& p, const RowAngles& angles, int64_t row, int64_t view, int64_t n, float factor, float* head) {
+INGOT_INLINE float unit_head(const CcaRows& p, const RowAngles& angles, int64_t row, int64_t view, int64_t n,
+                             float factor, float* head) {
   const int64_t K = width_of<kWidth>(p), width = row_width(p);
   if (p.y == nullptr) {
     const X* x = static_cast<const X*>(p.x) + row * width;
     const float inverse = head_before_norm<kWidth>(p, x, p.c + at_block(p, n, view), n, head);
-    each_of_head<kWidth>(p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
+    each_of_head<kWidth>(
+        p, [&](int64_t i, int m) { store_n(head + i, load_n(head + i, m) * set1(inverse), m); });
     return inverse;
   }
   copy_n(head, static_cast<const Y*>(p.y) + row * width + n * K, K);
@@ -187,10 +191,12 @@ void finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sum
 }
 
 /// What a channel of z gets through the mean skip.
-INGOT_INLINE Vec mean_skip_backward(const CcaRows& p, const Group& g, int64_t n, int64_t view, int64_t i, int m) {
+INGOT_INLINE Vec mean_skip_backward(const CcaRows& p, const Group& g, int64_t n, int64_t view, int64_t i,
+                                    int m) {
   const Vec key = load_n(p.d_c + at(p, p.heads + g.key, view) + i, m);
   if (n < p.heads)
-    return set1(0.5f) * fma(key, set1(1.0f / static_cast<float>(g.ratio)), load_n(p.d_c + at(p, n, view) + i, m));
+    return set1(0.5f) *
+           fma(key, set1(1.0f / static_cast<float>(g.ratio)), load_n(p.d_c + at(p, n, view) + i, m));
   Vec sum = load_n(p.d_c + at(p, g.key * g.ratio, view) + i, m);
   for (int64_t h = g.key * g.ratio + 1; h < (g.key + 1) * g.ratio; ++h)
     sum = sum + load_n(p.d_c + at(p, h, view) + i, m);
@@ -279,11 +285,13 @@ void cca_finish(const CcaRows& p, const CcaPiece& piece) {
 }
 
 void cca_finish_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
-  by_width_and_types(p, [&]<int64_t kWidth, class X, class Y>() { finish_backward<kWidth, X, Y>(p, piece, sums); });
+  by_width_and_types(
+      p, [&]<int64_t kWidth, class X, class Y>() { finish_backward<kWidth, X, Y>(p, piece, sums); });
 }
 
 void cca_depthwise_backward(const CcaRows& p, const CcaPiece& piece, const CcaSums& sums) {
-  by_width_and_types(p, [&]<int64_t kWidth, class X, class Y>() { depthwise_backward<kWidth, X, Y>(p, piece, sums); });
+  by_width_and_types(
+      p, [&]<int64_t kWidth, class X, class Y>() { depthwise_backward<kWidth, X, Y>(p, piece, sums); });
 }
 
 }  // namespace ingot::INGOT_ISA

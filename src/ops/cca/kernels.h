@@ -8,7 +8,15 @@
 namespace ingot {
 
 namespace cca_input {
-enum : uint32_t { kQkv, kPositions, kDepthwise, kDepthwiseBias, kGrouped = kCcaGroupedInput, kGroupedBias, kTemperature };
+enum : uint32_t {
+  kQkv,
+  kPositions,
+  kDepthwise,
+  kDepthwiseBias,
+  kGrouped = kCcaGroupedInput,
+  kGroupedBias,
+  kTemperature
+};
 }
 
 inline constexpr double kCcaNormEps = 1e-12;

@@ -28,10 +28,10 @@ struct CcaRows {
   int64_t view_rows;   ///< of a head in d_c
   int64_t block_rows;  ///< of a head in u, c and d_u
   float* u;
-  float* c;    ///< without the mean skip; view row t - 1
-  float* d_c;  ///< view row t; zeros at t = -1
-  float* d_u;  ///< view row t
-  void* y;     ///< packed result; backward: nullptr: d_c follows from c instead
+  float* c;              ///< without the mean skip; view row t - 1
+  float* d_c;            ///< view row t; zeros at t = -1
+  float* d_u;            ///< view row t
+  void* y;               ///< packed result; backward: nullptr: d_c follows from c instead
   float* inverse_norms;  ///< [rows, H + G]
   const void* d_y;
   DType y_type;  ///< of y and d_y

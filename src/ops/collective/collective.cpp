@@ -21,22 +21,27 @@ void add(const Tensor& to, const Tensor& from) {
   T* y = to.as<T>();
   const T* x = from.as<T>();
   for (int64_t i = 0; i < to.numel(); ++i) {
-    if constexpr (std::is_same_v<T, bf16>) y[i] = to_bf16(to_float(y[i]) + to_float(x[i]));
-    else y[i] += x[i];
+    if constexpr (std::is_same_v<T, bf16>)
+      y[i] = to_bf16(to_float(y[i]) + to_float(x[i]));
+    else
+      y[i] += x[i];
   }
 }
 
 }  // namespace
 
 void finish(const OpCall& call, Pending pending) {
-  if (call.pending != nullptr) *call.pending = std::move(pending);
-  else pending.wait();
+  if (call.pending != nullptr)
+    *call.pending = std::move(pending);
+  else
+    pending.wait();
 }
 
 Pending both(std::vector<Pending> parts, std::function<void()> then) {
   class All final : public Pending::State {
    public:
-    All(std::vector<Pending> parts, std::function<void()> then) : parts_(std::move(parts)), then_(std::move(then)) {}
+    All(std::vector<Pending> parts, std::function<void()> then)
+        : parts_(std::move(parts)), then_(std::move(then)) {}
     void wait() override {
       for (Pending& p : parts_) p.wait();
       if (then_) then_();
@@ -51,10 +56,14 @@ Pending both(std::vector<Pending> parts, std::function<void()> then) {
 
 void add_tensor(const Tensor& to, const Tensor& from) {
   switch (to.dtype()) {
-    case DType::f32: return add<float>(to, from);
-    case DType::f64: return add<double>(to, from);
-    case DType::bf16: return add<bf16>(to, from);
-    default: INGOT_CHECK(false, "gradient {}", to.meta.str());
+    case DType::f32:
+      return add<float>(to, from);
+    case DType::f64:
+      return add<double>(to, from);
+    case DType::bf16:
+      return add<bf16>(to, from);
+    default:
+      INGOT_CHECK(false, "gradient {}", to.meta.str());
   }
 }
 
@@ -66,8 +75,12 @@ Pending keep(const CollectiveAttr&, const Tensor& from, const Tensor& to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
   return {};
 }
-Pending sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { return group_of(a.comm).all_reduce(from, to); }
-Pending gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) { return group_of(a.comm).all_gather(from, to); }
+Pending sum(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
+  return group_of(a.comm).all_reduce(from, to);
+}
+Pending gather(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
+  return group_of(a.comm).all_gather(from, to);
+}
 Pending scatter(const CollectiveAttr& a, const Tensor& from, const Tensor& to) {
   return group_of(a.comm).reduce_scatter(from, to);
 }
@@ -114,14 +127,19 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
-BackwardReads reads(const void*) { return {}; }
+BackwardReads reads(const void*) {
+  return {};
+}
 
 template <bool forward_moves, bool backward_moves>
 void rehearse(const OpCall& call, bool back) {
-  if (back ? backward_moves : forward_moves) finish(call, group_of(call.attr<CollectiveAttr>().comm).rehearse());
+  if (back ? backward_moves : forward_moves)
+    finish(call, group_of(call.attr<CollectiveAttr>().comm).rehearse());
 }
 
-int64_t own_row(const OpCall& call) { return group_of(call.attr<CollectiveAttr>().comm).rank() * call.in[0].dim(0); }
+int64_t own_row(const OpCall& call) {
+  return group_of(call.attr<CollectiveAttr>().comm).rank() * call.in[0].dim(0);
+}
 
 int64_t scratch_bytes(const OpCall& call) {
   return !call.d_in.empty() && call.d_in[0].accumulate ? call.d_in[0].tensor.bytes() : 0;
@@ -147,30 +165,40 @@ Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
 }  // namespace
 
 const Op& copy_to_axis_op() {
-  static const Op op{"copy_to_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
-                     cost<0, 2>,     scratch_bytes, print,   kernels<keep, sum>(), true, nullptr, false, rehearse<false, true>};
+  static const Op op{"copy_to_axis",          {{"x"}},    {{"y"}},       reads,
+                     infer<RowsChange::same>, cost<0, 2>, scratch_bytes, print,
+                     kernels<keep, sum>(),    true,       nullptr,       false,
+                     rehearse<false, true>};
   return op;
 }
 
 const Op& reduce_from_axis_op() {
-  static const Op op{"reduce_from_axis", {{"x"}},       {{"y"}}, reads,           infer<RowsChange::same>,
-                     cost<2, 0>,         scratch_bytes, print,   kernels<sum, keep>(), true, nullptr, false, rehearse<true, false>};
+  static const Op op{"reduce_from_axis",      {{"x"}},    {{"y"}},       reads,
+                     infer<RowsChange::same>, cost<2, 0>, scratch_bytes, print,
+                     kernels<sum, keep>(),    true,       nullptr,       false,
+                     rehearse<true, false>};
   return op;
 }
 
 const Op& all_gather_rows_op() {
-  static const Op op{"all_gather_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::times>,
-                     cost<1, 1>,        scratch_bytes, print,   kernels<gather, scatter>(), true, own_row, false, rehearse<true, true>};
+  static const Op op{"all_gather_rows",          {{"x"}},    {{"y"}},       reads,
+                     infer<RowsChange::times>,   cost<1, 1>, scratch_bytes, print,
+                     kernels<gather, scatter>(), true,       own_row,       false,
+                     rehearse<true, true>};
   return op;
 }
 
 const Op& reduce_scatter_rows_op() {
-  static const Op op{"reduce_scatter_rows", {{"x"}},       {{"y"}}, reads,                infer<RowsChange::over>,
-                     cost<1, 1>,            scratch_bytes, print,   kernels<scatter, gather>(), true, nullptr, false, rehearse<true, true>};
+  static const Op op{"reduce_scatter_rows",      {{"x"}},    {{"y"}},       reads,
+                     infer<RowsChange::over>,    cost<1, 1>, scratch_bytes, print,
+                     kernels<scatter, gather>(), true,       nullptr,       false,
+                     rehearse<true, true>};
   return op;
 }
 
-Value copy_to_axis(Tape& tape, Communicator* axis, const Value& x) { return record(tape, copy_to_axis_op(), axis, x); }
+Value copy_to_axis(Tape& tape, Communicator* axis, const Value& x) {
+  return record(tape, copy_to_axis_op(), axis, x);
+}
 Value reduce_from_axis(Tape& tape, Communicator* axis, const Value& x) {
   return record(tape, reduce_from_axis_op(), axis, x);
 }

@@ -16,20 +16,29 @@ using Numbers = std::vector<int64_t>;
 /// The rows to or from every rank, block by block. They travel by rank, then block; where they arrived they lie by block, then
 /// rank.
 struct Counts {
-  explicit Counts(const Tensor& t, int64_t ranks) : blocks(t.numel() / ranks), cells(t.as<int32_t>(), t.as<int32_t>() + t.numel()) {
-    for (int64_t r = 0; r < ranks; ++r) by_rank.push_back(std::accumulate(cells.begin() + r * blocks, cells.begin() + (r + 1) * blocks, int64_t{0}));
+  explicit Counts(const Tensor& t, int64_t ranks)
+      : blocks(t.numel() / ranks), cells(t.as<int32_t>(), t.as<int32_t>() + t.numel()) {
+    for (int64_t r = 0; r < ranks; ++r)
+      by_rank.push_back(
+          std::accumulate(cells.begin() + r * blocks, cells.begin() + (r + 1) * blocks, int64_t{0}));
   }
   int64_t total() const { return std::accumulate(by_rank.begin(), by_rank.end(), int64_t{0}); }
   int64_t blocks;
-  Numbers cells;    ///< [ranks, blocks]
+  Numbers cells;  ///< [ranks, blocks]
   Numbers by_rank;
 };
 
-int64_t width_of(const Tensor& t) { return t.dim(1) * size_of(t.dtype()); }
-std::byte* row_of(const Tensor& t, int64_t row) { return static_cast<std::byte*>(t.data) + row * width_of(t); }
+int64_t width_of(const Tensor& t) {
+  return t.dim(1) * size_of(t.dtype());
+}
+std::byte* row_of(const Tensor& t, int64_t row) {
+  return static_cast<std::byte*>(t.data) + row * width_of(t);
+}
 
 /// What a tensor's rows are while they travel.
-DType wire_type(const ExchangeAttr& a, DType type) { return a.bf16 && type == DType::f32 ? DType::bf16 : type; }
+DType wire_type(const ExchangeAttr& a, DType type) {
+  return a.bf16 && type == DType::f32 ? DType::bf16 : type;
+}
 
 /// Copies rows, rounding or widening them where the types differ.
 void copy_rows(const Tensor& from, int64_t source, const Tensor& to, int64_t target, int64_t rows) {
@@ -42,7 +51,8 @@ void copy_rows(const Tensor& from, int64_t source, const Tensor& to, int64_t tar
     std::transform(x, x + n, reinterpret_cast<bf16*>(row_of(to, target)), [](float v) { return to_bf16(v); });
   } else {
     const auto* x = reinterpret_cast<const bf16*>(row_of(from, source));
-    std::transform(x, x + n, reinterpret_cast<float*>(row_of(to, target)), [](bf16 v) { return to_float(v); });
+    std::transform(x, x + n, reinterpret_cast<float*>(row_of(to, target)),
+                   [](bf16 v) { return to_float(v); });
   }
 }
 
@@ -61,10 +71,13 @@ void reorder(const Counts& c, Reorder direction, const Tensor& from, const Tenso
       copy_rows(from, lie ? travelling[cell] : lying, to, lie ? lying : travelling[cell], c.cells[cell]);
       lying += c.cells[cell];
     }
-  if (const int64_t rest = to.dim(0) - lying; rest > 0) std::memset(row_of(to, lying), 0, static_cast<size_t>(rest * width_of(to)));
+  if (const int64_t rest = to.dim(0) - lying; rest > 0)
+    std::memset(row_of(to, lying), 0, static_cast<size_t>(rest * width_of(to)));
 }
 
-constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
 /// Tensors in the memory of a call's scratch.
 class Scratch {
@@ -86,8 +99,10 @@ void exchange_counts(Communicator& comm, const Tensor& sent, const Tensor& recei
   comm.all_to_all(sent, one, received, one).wait();
   const int64_t rows = Counts(received, comm.size()).total();
   if (rows > room)
-    throw Error(fmt::format("rank {} of group '{}' gets {} rows, it has room for {}", comm.rank(), comm.name(), rows, room),
-                "the ranks of an expert group must have equally many tokens; where room is bounded, allow more of it, let what is "
+    throw Error(fmt::format("rank {} of group '{}' gets {} rows, it has room for {}", comm.rank(),
+                            comm.name(), rows, room),
+                "the ranks of an expert group must have equally many tokens; where room is bounded, allow "
+                "more of it, let what is "
                 "beyond be dropped, or balance the routers");
 }
 
@@ -96,22 +111,28 @@ void exchange_counts(Communicator& comm, const Tensor& sent, const Tensor& recei
 class Move {
  public:
   /// Out, to where rows lie.
-  static Move out(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to, const Counts& received, Scratch& scratch) {
+  static Move out(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to,
+                  const Counts& received, Scratch& scratch) {
     const DType wire = wire_type(a, from.dtype());
     Tensor source = from, arriving = to;
-    if (wire != from.dtype()) copy_rows(from, 0, source = scratch.like({from.shape(), wire}), 0, sent.total());
+    if (wire != from.dtype())
+      copy_rows(from, 0, source = scratch.like({from.shape(), wire}), 0, sent.total());
     if (wire != to.dtype() || received.blocks > 1) arriving = scratch.like({to.shape(), wire});
-    return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank), source.data == from.data, arriving, to, received};
+    return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank),
+            source.data == from.data, arriving, to, received};
   }
   /// Home, from where they lie.
-  static Move home(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to, const Counts& received, Scratch& scratch) {
+  static Move home(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to,
+                   const Counts& received, Scratch& scratch) {
     const DType wire = wire_type(a, from.dtype());
     Tensor source = from, arriving = to;
-    if (wire != from.dtype() || sent.blocks > 1) reorder(sent, Reorder::to_travel, from, source = scratch.like({from.shape(), wire}));
+    if (wire != from.dtype() || sent.blocks > 1)
+      reorder(sent, Reorder::to_travel, from, source = scratch.like({from.shape(), wire}));
     if (wire != to.dtype()) arriving = scratch.like({to.shape(), wire});
     Counts one_block = received;
     one_block.blocks = 1, one_block.cells = received.by_rank;
-    return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank), source.data == from.data, arriving, to, one_block};
+    return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank),
+            source.data == from.data, arriving, to, one_block};
   }
   /// Neither end is in scratch, so the transfer may outlive the call.
   bool direct() const { return from_there_ && arriving_.data == to_.data; }
@@ -123,7 +144,11 @@ class Move {
 
  private:
   Move(Pending pending, bool from_there, const Tensor& arriving, const Tensor& to, const Counts& received)
-      : pending_(std::move(pending)), from_there_(from_there), arriving_(arriving), to_(to), received_(received) {}
+      : pending_(std::move(pending)),
+        from_there_(from_there),
+        arriving_(arriving),
+        to_(to),
+        received_(received) {}
   Pending pending_;
   bool from_there_;
   Tensor arriving_, to_;
@@ -132,7 +157,8 @@ class Move {
 
 /// Leaves moves that began to the caller where they may outlive the call and it can wait; else finishes them. Then `last`.
 void conclude(const OpCall& call, std::vector<Move> moves, std::function<void()> last = {}) {
-  if (call.pending != nullptr && std::all_of(moves.begin(), moves.end(), [](const Move& m) { return m.direct(); })) {
+  if (call.pending != nullptr &&
+      std::all_of(moves.begin(), moves.end(), [](const Move& m) { return m.direct(); })) {
     std::vector<Pending> parts;
     for (Move& m : moves) parts.push_back(m.take());
     *call.pending = both(std::move(parts), std::move(last));
@@ -151,7 +177,8 @@ void forward_exchange(const OpCall& call) {
   exact.bf16 = false;  // for the weights
   Scratch scratch(call.scratch);
   std::vector<Move> moves;
-  for (size_t i = 0; i < 3; ++i) moves.push_back(Move::out(i == 0 ? a : exact, call.in[i], out, call.out[i], in, scratch));
+  for (size_t i = 0; i < 3; ++i)
+    moves.push_back(Move::out(i == 0 ? a : exact, call.in[i], out, call.out[i], in, scratch));
   const int64_t rows = in.total(), k = call.out[2].dim(1);
   conclude(call, std::move(moves), [ids = call.out[2].as<int32_t>() + rows * k, count = (a.room - rows) * k] {
     std::fill_n(ids, count, -1);
@@ -159,7 +186,9 @@ void forward_exchange(const OpCall& call) {
 }
 
 /// Memory for a slot that accumulates (see receive_gradient).
-void* accumulation(const GradSlot& slot, Scratch& scratch) { return slot.accumulate ? scratch.like(slot.tensor.meta).data : nullptr; }
+void* accumulation(const GradSlot& slot, Scratch& scratch) {
+  return slot.accumulate ? scratch.like(slot.tensor.meta).data : nullptr;
+}
 
 /// Cotangents travel the way back. One that is absent would silence one rank only: refused.
 void backward_exchange(const OpCall& call) {
@@ -174,8 +203,10 @@ void backward_exchange(const OpCall& call) {
     Scratch scratch(call.scratch);
     receive_gradient(call.d_in[i], accumulation(call.d_in[i], scratch), [&](const Tensor& to) {
       Move move = Move::home(a, call.d_out[i], out, to, in, scratch);
-      if (call.pending == nullptr || !move.direct()) move.finish();
-      else moves.push_back(std::move(move));
+      if (call.pending == nullptr || !move.direct())
+        move.finish();
+      else
+        moves.push_back(std::move(move));
     });
   }
   conclude(call, std::move(moves));
@@ -186,7 +217,8 @@ void forward_return(const OpCall& call) {
   const int size = group_of(a.comm).size();
   Scratch scratch(call.scratch);
   std::vector<Move> moves;
-  moves.push_back(Move::home(a, call.in[0], Counts(call.in[2], size), call.out[0], Counts(call.in[1], size), scratch));
+  moves.push_back(
+      Move::home(a, call.in[0], Counts(call.in[2], size), call.out[0], Counts(call.in[1], size), scratch));
   conclude(call, std::move(moves));
 }
 
@@ -205,8 +237,8 @@ void backward_return(const OpCall& call) {
 
 void check_counts(const ExchangeAttr& a, const Tensor& counts) {
   const int64_t n = a.comm != nullptr ? a.comm->size() : 1;
-  INGOT_CHECK(counts.dtype() == DType::i32 && counts.shape().rank() <= 2 && counts.dim(0) == n, "counts {} of {} ranks",
-              counts.meta.str(), n);
+  INGOT_CHECK(counts.dtype() == DType::i32 && counts.shape().rank() <= 2 && counts.dim(0) == n,
+              "counts {} of {} ranks", counts.meta.str(), n);
 }
 
 void infer_exchange(const OpCall& call, std::span<TensorMeta> out) {
@@ -228,14 +260,19 @@ void infer_return(const OpCall& call, std::span<TensorMeta> out) {
   out[0] = {Shape{a.room, call.in[0].dim(1)}, call.in[0].dtype()};
 }
 
-double row_bytes(const ExchangeAttr& a, const Tensor& t) { return static_cast<double>(t.dim(1) * size_of(wire_type(a, t.dtype()))); }
-double row_bytes(const Tensor& t) { return row_bytes({}, t); }
+double row_bytes(const ExchangeAttr& a, const Tensor& t) {
+  return static_cast<double>(t.dim(1) * size_of(wire_type(a, t.dtype())));
+}
+double row_bytes(const Tensor& t) {
+  return row_bytes({}, t);
+}
 
 OpCost cost_exchange(const OpCall& call) {
   const auto& a = call.attr<ExchangeAttr>();
   OpCost c{0, 0, 0, tensor_bytes(call)};
   const double floating = row_bytes(a, call.in[0]) + row_bytes(call.in[1]);
-  c.wire_bytes[0] = a.rows_out * (floating + row_bytes(call.in[2])) + 4 * static_cast<double>(call.in[3].numel() - call.in[3].numel() / call.in[3].dim(0));
+  c.wire_bytes[0] = a.rows_out * (floating + row_bytes(call.in[2])) +
+                    4 * static_cast<double>(call.in[3].numel() - call.in[3].numel() / call.in[3].dim(0));
   c.wire_bytes[1] = a.rows_out * floating;
   return c;
 }
@@ -268,7 +305,9 @@ int64_t move_bytes(const ExchangeAttr& a, const TensorMeta& grouped, const Tenso
          (rounded || blocks ? aligned(TensorMeta{lying.shape, wire}.bytes()) : 0);
 }
 
-bool has_blocks(const ExchangeAttr& a, const Tensor& counts) { return counts.numel() > group_of(a.comm).size(); }
+bool has_blocks(const ExchangeAttr& a, const Tensor& counts) {
+  return counts.numel() > group_of(a.comm).size();
+}
 
 int64_t scratch_exchange(const OpCall& call) {
   ExchangeAttr a = call.attr<ExchangeAttr>();
@@ -279,7 +318,8 @@ int64_t scratch_exchange(const OpCall& call) {
       sum += move_bytes(a, call.in[i].meta, call.out[i].meta, blocks);
     } else if (call.d_in[i].wanted()) {
       const GradSlot& g = call.d_in[i];
-      most = std::max(most, (g.accumulate ? aligned(g.tensor.bytes()) : 0) + move_bytes(a, g.tensor.meta, call.d_out[i].meta, blocks));
+      most = std::max(most, (g.accumulate ? aligned(g.tensor.bytes()) : 0) +
+                                move_bytes(a, g.tensor.meta, call.d_out[i].meta, blocks));
     }
   }
   return call.d_in.empty() ? sum : most;
@@ -290,12 +330,14 @@ int64_t scratch_return(const OpCall& call) {
   const bool blocks = has_blocks(a, call.in[1]);
   if (call.d_in.empty()) return move_bytes(a, call.out[0].meta, call.in[0].meta, blocks);
   const GradSlot& g = call.d_in[0];
-  return (g.accumulate ? aligned(g.tensor.bytes()) : 0) + move_bytes(a, call.d_out[0].meta, g.tensor.meta, blocks);
+  return (g.accumulate ? aligned(g.tensor.bytes()) : 0) +
+         move_bytes(a, call.d_out[0].meta, g.tensor.meta, blocks);
 }
 
 std::string print(const void* attr) {
   const auto& a = *static_cast<const ExchangeAttr*>(attr);
-  return a.comm != nullptr ? fmt::format("{} of {} ranks, room {}", a.comm->name(), a.comm->size(), a.room) : "one rank";
+  return a.comm != nullptr ? fmt::format("{} of {} ranks, room {}", a.comm->name(), a.comm->size(), a.room)
+                           : "one rank";
 }
 
 /// A move with no end in scratch may outlive its call (Move::direct).
@@ -305,8 +347,10 @@ bool is_direct(const ExchangeAttr& a, const Tensor& rows, const Tensor& counts) 
 
 void rehearse(const OpCall& call, bool direct) {
   Pending moves = group_of(call.attr<ExchangeAttr>().comm).rehearse();
-  if (direct) finish(call, std::move(moves));
-  else moves.wait();
+  if (direct)
+    finish(call, std::move(moves));
+  else
+    moves.wait();
 }
 
 void rehearse_exchange(const OpCall& call, bool back) {
@@ -320,7 +364,8 @@ void rehearse_exchange(const OpCall& call, bool back) {
 }
 
 void rehearse_return(const OpCall& call, bool) {
-  rehearse(call, is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0], call.in[1]));
+  rehearse(call, is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0],
+                           call.in[1]));
 }
 
 /// One kernel under both names, as in collective.cpp.
@@ -371,7 +416,8 @@ Exchanged exchange_rows(Tape& tape, const ExchangeAttr& attr, const Value& rows_
   return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3])};
 }
 
-Value return_rows(Tape& tape, const ExchangeAttr& attr, const Value& y_AD, const Value& sent, const Value& received) {
+Value return_rows(Tape& tape, const ExchangeAttr& attr, const Value& y_AD, const Value& sent,
+                  const Value& received) {
   return tape.apply(return_rows_op(), attr, {y_AD, sent, received}).front();
 }
 

@@ -20,9 +20,9 @@ namespace ingot {
 
 struct ExchangeAttr {
   Communicator* comm = nullptr;  ///< nullptr: one rank
-  int64_t room = 0;              ///< A, rows held for what comes (exchange_rows), or S, rows that left (return_rows)
-  bool bf16 = false;             ///< rows in f32 (not their weights) are rounded to bf16 for the journey
-  double rows_out = 0;           ///< expected number of rows that leave this rank, for the cost
+  int64_t room = 0;     ///< A, rows held for what comes (exchange_rows), or S, rows that left (return_rows)
+  bool bf16 = false;    ///< rows in f32 (not their weights) are rounded to bf16 for the journey
+  double rows_out = 0;  ///< expected number of rows that leave this rank, for the cost
 };
 
 struct Exchanged {
@@ -31,7 +31,8 @@ struct Exchanged {
 
 Exchanged exchange_rows(Tape& tape, const ExchangeAttr& attr, const Value& rows_SD, const Value& probs_SK,
                         const Value& ids_SK, const Value& sent);
-Value return_rows(Tape& tape, const ExchangeAttr& attr, const Value& y_AD, const Value& sent, const Value& received);
+Value return_rows(Tape& tape, const ExchangeAttr& attr, const Value& y_AD, const Value& sent,
+                  const Value& received);
 
 const Op& exchange_rows_op();
 const Op& return_rows_op();

@@ -19,7 +19,8 @@ enum : size_t { kLogprob, kLse, kEntropy, kLocal, kTargets };  // inputs; the fi
 void forward(const OpCall& call) {
   Communicator& comm = group_of(call.attr<CollectiveAttr>().comm);
   const auto n = static_cast<size_t>(comm.size());
-  const Array logprob_r = load(call.in[kLogprob]), lse_r = load(call.in[kLse]), entropy_r = load(call.in[kEntropy]);
+  const Array logprob_r = load(call.in[kLogprob]), lse_r = load(call.in[kLse]),
+              entropy_r = load(call.in[kEntropy]);
   const auto local = reference::load_ints(call.in[kLocal]), target = reference::load_ints(call.in[kTargets]);
   const size_t rows = target.size();
   Array own(3 * rows), all(3 * rows * n);
@@ -52,7 +53,8 @@ void forward(const OpCall& call) {
 void backward(const OpCall& call) {
   const Array lse_r = load(call.in[kLse]), entropy_r = load(call.in[kEntropy]), lse = load(call.out[kLse]),
               entropy = load(call.out[kEntropy]);
-  const Array d_logprob = load(call.d_out[kLogprob]), d_lse = load(call.d_out[kLse]), d_entropy = load(call.d_out[kEntropy]);
+  const Array d_logprob = load(call.d_out[kLogprob]), d_lse = load(call.d_out[kLse]),
+              d_entropy = load(call.d_out[kEntropy]);
   const auto local = reference::load_ints(call.in[kLocal]), target = reference::load_ints(call.in[kTargets]);
   Array to_logprob(target.size()), to_lse(target.size()), to_entropy(entropy_r.size());
   for (size_t t = 0; t < target.size(); ++t) {
@@ -71,15 +73,18 @@ void backward(const OpCall& call) {
 
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Shape rows{call.in[kTargets].dim(0)};
-  for (const size_t i : {kLogprob, kLse}) INGOT_CHECK(call.in[i].shape() == rows, "{}", call.in[i].meta.str());
+  for (const size_t i : {kLogprob, kLse})
+    INGOT_CHECK(call.in[i].shape() == rows, "{}", call.in[i].meta.str());
   for (const size_t i : {kLocal, kTargets})
-    INGOT_CHECK(call.in[i].meta.shape == rows && call.in[i].dtype() == DType::i32, "{}", call.in[i].meta.str());
+    INGOT_CHECK(call.in[i].meta.shape == rows && call.in[i].dtype() == DType::i32, "{}",
+                call.in[i].meta.str());
   for (const size_t i : {kLogprob, kLse, kEntropy}) out[i] = call.in[i].meta;
 }
 
 OpCost cost(const OpCall& call) {
   OpCost c{0, 0, 0, tensor_bytes(call)};
-  c.wire_bytes[0] = 24.0 * static_cast<double>(call.in[kTargets].dim(0)) * (call.attr<CollectiveAttr>().size() - 1);
+  c.wire_bytes[0] =
+      24.0 * static_cast<double>(call.in[kTargets].dim(0)) * (call.attr<CollectiveAttr>().size() - 1);
   return c;
 }
 
@@ -102,20 +107,21 @@ std::string print(const void* attr) {
 }  // namespace
 
 const Op& merge_vocabulary_op() {
-  static const Op op{"merge_vocabulary",
-                     {{"logprob"}, {"lse"}, {"entropy"}, {"local", InputKind::data}, {"targets", InputKind::data}},
-                     {{"logprob"}, {"lse"}, {"entropy"}},
-                     reads,
-                     infer,
-                     cost,
-                     nullptr,
-                     print,
-                     {{"communicator", reference::accept, forward, backward, nullptr},
-                      {"reference", reference::accept, forward, backward, nullptr}},
-                     false,
-                     nullptr,
-                     false,
-                     rehearse};
+  static const Op op{
+      "merge_vocabulary",
+      {{"logprob"}, {"lse"}, {"entropy"}, {"local", InputKind::data}, {"targets", InputKind::data}},
+      {{"logprob"}, {"lse"}, {"entropy"}},
+      reads,
+      infer,
+      cost,
+      nullptr,
+      print,
+      {{"communicator", reference::accept, forward, backward, nullptr},
+       {"reference", reference::accept, forward, backward, nullptr}},
+      false,
+      nullptr,
+      false,
+      rehearse};
   return op;
 }
 

@@ -7,11 +7,15 @@
 
 namespace ingot {
 
-void BlockPass::run(const Visit& visit) const { ring ? pass_around(visit) : gather(visit); }
+void BlockPass::run(const Visit& visit) const {
+  ring ? pass_around(visit) : gather(visit);
+}
 
 void BlockPass::gather(const Visit& visit) const {
   const int64_t rows = own.dim(0);
-  const auto part = [&](const Tensor& all, int rank) { return all.defined() ? all.slice(rank * rows, (rank + 1) * rows) : Tensor(); };
+  const auto part = [&](const Tensor& all, int rank) {
+    return all.defined() ? all.slice(rank * rows, (rank + 1) * rows) : Tensor();
+  };
   comm.all_gather(own, room).wait();
   for (int r = 0; r < comm.size(); ++r) visit(r, part(room, r), part(d_room, r));
   if (d_own.defined()) comm.reduce_scatter(d_room, d_own).wait();
@@ -36,8 +40,10 @@ void BlockPass::pass_around(const Visit& visit) const {
     if (back) {
       d_coming.wait();
       d_sent.wait();
-      if (step == 0) std::memcpy(sum.data, mine.data, static_cast<size_t>(mine.bytes()));
-      else add_tensor(sum, mine);
+      if (step == 0)
+        std::memcpy(sum.data, mine.data, static_cast<size_t>(mine.bytes()));
+      else
+        add_tensor(sum, mine);
       d_sent = comm.send(sum, next);
       d_coming = comm.recv(step + 1 < n ? part(d_room, 1 + (step + 1) % 2) : d_own, previous);
     }

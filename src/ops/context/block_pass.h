@@ -10,11 +10,11 @@ namespace ingot {
 
 struct BlockPass {
   Communicator& comm;
-  bool ring = false;  ///< else all blocks are gathered at once
-  Tensor own = {};    ///< [rows, W]: this rank's block
-  Tensor room = {};   ///< room_rows() x W, of own's type
-  Tensor d_own = {};  ///< backward: the sum of all ranks' cotangents of own
-  Tensor d_room = {}; ///< backward: d_room_rows() x W, of d_own's type
+  bool ring = false;   ///< else all blocks are gathered at once
+  Tensor own = {};     ///< [rows, W]: this rank's block
+  Tensor room = {};    ///< room_rows() x W, of own's type
+  Tensor d_own = {};   ///< backward: the sum of all ranks' cotangents of own
+  Tensor d_room = {};  ///< backward: d_room_rows() x W, of d_own's type
 
   /// Rows of memory that a pass needs.
   static int64_t room_rows(bool ring, int ranks, int64_t rows) { return (ring ? 2 : ranks) * rows; }

@@ -11,7 +11,9 @@ namespace ingot {
 namespace {
 
 /// The column of the packed rows at which keys begin.
-int64_t first_key_column(const AttentionAttr& a) { return a.heads * a.head_width; }
+int64_t first_key_column(const AttentionAttr& a) {
+  return a.heads * a.head_width;
+}
 
 int64_t scratch_bytes(const OpCall& call) {
   const auto& attr = call.attr<ContextAttentionAttr>();
@@ -26,8 +28,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& attr = call.attr<ContextAttentionAttr>();
   const AttentionAttr& a = attr.attention;
   const Tensor& qkv = call.in[0];
-  INGOT_CHECK(qkv.shape() == (Shape{attr.context.rows->count(), a.packed_width()}) && a.heads % a.kv_heads == 0, "qkv is {}",
-              qkv.meta.str());
+  INGOT_CHECK(
+      qkv.shape() == (Shape{attr.context.rows->count(), a.packed_width()}) && a.heads % a.kv_heads == 0,
+      "qkv is {}", qkv.meta.str());
   const DType statistic = statistic_of(qkv);
   out[0] = {Shape{qkv.dim(0), a.heads * a.values()}, qkv.dtype()};
   out[1] = {Shape{qkv.dim(0), a.heads}, statistic};
@@ -43,16 +46,21 @@ OpCost cost(const OpCall& call) {
     for (int64_t t = p.first; t < p.first + p.rows; ++t)
       pairs += static_cast<double>(t - AttentionWindow{a.window, a.window_block, p.phase}.first(t) + 1);
   const double channel = 2 * pairs * static_cast<double>(a.heads);
-  const double scores = channel * static_cast<double>(a.head_width), sums = channel * static_cast<double>(a.values());
+  const double scores = channel * static_cast<double>(a.head_width),
+               sums = channel * static_cast<double>(a.values());
   OpCost c{scores + sums, 3 * scores + 2 * sums, 0, tensor_bytes(call)};
   const auto values = static_cast<double>(attr.context.rows->count() * kv_width(a));
-  const double others = attr.context.rows->ranks() - 1, block = values * static_cast<double>(size_of(call.in[0].dtype()));
+  const double others = attr.context.rows->ranks() - 1,
+               block = values * static_cast<double>(size_of(call.in[0].dtype()));
   c.wire_bytes[0] = others * block;
-  c.wire_bytes[1] = others * block + (others + (attr.ring ? 1 : 0)) * values * static_cast<double>(size_of(statistic_of(call.in[0])));
+  c.wire_bytes[1] = others * block + (others + (attr.ring ? 1 : 0)) * values *
+                                         static_cast<double>(size_of(statistic_of(call.in[0])));
   return c;
 }
 
-BackwardReads reads(const void*) { return {0b1, 0b11, 0, 0}; }
+BackwardReads reads(const void*) {
+  return {0b1, 0b11, 0, 0};
+}
 
 void rehearse(const OpCall& call, bool back) {
   const auto& attr = call.attr<ContextAttentionAttr>();
@@ -62,8 +70,8 @@ void rehearse(const OpCall& call, bool back) {
 std::string print(const void* attr_data) {
   const auto& attr = *static_cast<const ContextAttentionAttr*>(attr_data);
   const AttentionAttr& a = attr.attention;
-  return fmt::format("{} heads={}/{}x{}/{} scale={} window={} softcap={}", attr.ring ? "ring" : "gather", a.heads, a.kv_heads,
-                     a.head_width, a.values(), attention_scale(a), a.window, a.softcap);
+  return fmt::format("{} heads={}/{}x{}/{} scale={} window={} softcap={}", attr.ring ? "ring" : "gather",
+                     a.heads, a.kv_heads, a.head_width, a.values(), attention_scale(a), a.window, a.softcap);
 }
 
 }  // namespace
@@ -86,10 +94,12 @@ ContextParts ContextMemory::kernel(const ContextAttentionAttr& attr, bool back) 
   const int64_t rows = attr.context.rows->count();
   ContextParts p;
   if (back) {
-    p.d_q = take(rows, a.heads * a.head_width, DType::f32), p.d_q_part = take(rows, a.heads * a.head_width, DType::f32);
+    p.d_q = take(rows, a.heads * a.head_width, DType::f32),
+    p.d_q_part = take(rows, a.heads * a.head_width, DType::f32);
     p.d_kv_part = take(rows, kv_width(a), DType::f32);
   } else {
-    p.o = take(rows, a.heads * a.values(), DType::f32), p.o_part = take(rows, a.heads * a.values(), DType::f32);
+    p.o = take(rows, a.heads * a.values(), DType::f32),
+    p.o_part = take(rows, a.heads * a.values(), DType::f32);
     p.lse_part = take(rows, a.heads, DType::f32);
   }
   return p;
@@ -109,10 +119,18 @@ void pack_keys(const AttentionAttr& a, const Tensor& qkv, const Tensor& own) {
 }
 
 const Op& context_attention_op() {
-  static const Op op{"context_attention", {{"qkv"}}, {{"o"}, {"lse", false}, {"max_logit", false}},
-                     reads,               infer,     cost,
-                     scratch_bytes,       print,     {context_attention_cpu(), context_attention_reference()},
-                     false,               nullptr,   false,
+  static const Op op{"context_attention",
+                     {{"qkv"}},
+                     {{"o"}, {"lse", false}, {"max_logit", false}},
+                     reads,
+                     infer,
+                     cost,
+                     scratch_bytes,
+                     print,
+                     {context_attention_cpu(), context_attention_reference()},
+                     false,
+                     nullptr,
+                     false,
                      rehearse};
   return op;
 }

@@ -19,8 +19,13 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Problem {
   explicit Problem(const OpCall& call, bool back)
-      : attr(call.attr<ContextAttentionAttr>()), a(attr.attention), c(*attr.context.rows), qkv(call.in[0]), memory(call.scratch),
-        pass(memory.pass(attr, qkv.dtype(), back)), parts(memory.kernel(attr, back)) {
+      : attr(call.attr<ContextAttentionAttr>()),
+        a(attr.attention),
+        c(*attr.context.rows),
+        qkv(call.in[0]),
+        memory(call.scratch),
+        pass(memory.pass(attr, qkv.dtype(), back)),
+        parts(memory.kernel(attr, back)) {
     pack_keys(a, qkv, pass.own);
   }
   const ContextAttentionAttr& attr;
@@ -49,7 +54,11 @@ std::vector<AttentionSpan> spans_of(const Problem& p, int from, int query_half, 
     if (found == keys.end() || found->second->first > q->first) continue;
     const ContextPiece& k = *found->second;
     if (AttentionWindow{p.a.window, p.a.window_block, q->phase}.first(q->first) >= k.first + k.rows) continue;
-    spans.push_back({.first_row = q->row, .rows = q->rows, .past = q->first - k.first, .phase = q->phase + k.first, .key_row = k.row,
+    spans.push_back({.first_row = q->row,
+                     .rows = q->rows,
+                     .past = q->first - k.first,
+                     .phase = q->phase + k.first,
+                     .key_row = k.row,
                      .keys = k.rows});
   }
   return spans;
@@ -72,7 +81,8 @@ AttentionArgs arguments(const Problem& p, const Tensor& block) {
   args.window = a.window, args.window_block = a.window_block;
   args.type = p.qkv.dtype();
   args.q = p.qkv.data, args.q_stride = a.packed_width();
-  args.k = block.data, args.v = static_cast<const std::byte*>(block.data) + a.kv_heads * a.head_width * size_of(block.dtype());
+  args.k = block.data,
+  args.v = static_cast<const std::byte*>(block.data) + a.kv_heads * a.head_width * size_of(block.dtype());
   args.k_stride = args.v_stride = kv_width(a);
   args.o_stride = a.heads * a.values();
   return args;
@@ -88,7 +98,8 @@ void merge(const Problem& p, const std::vector<AttentionSpan>& spans, float* lse
       for (int64_t i = s.first_row * heads + begin; i < s.first_row * heads + end; ++i) {
         if (!(lse_part[i] > kNothing)) continue;
         const float top = std::max(lse[i], lse_part[i]);
-        const float before = vmath::exp(lse[i] - top), part = vmath::exp(lse_part[i] - top), sum = before + part;
+        const float before = vmath::exp(lse[i] - top), part = vmath::exp(lse_part[i] - top),
+                    sum = before + part;
         for (int64_t d = i * width; d < (i + 1) * width; ++d)
           o[d] = (before > 0 ? o[d] * (before / sum) : 0.0f) + o_part[d] * (part / sum);
         lse[i] = top + vmath::log(sum);
@@ -114,8 +125,10 @@ void forward(const OpCall& call) {
   });
   const Tensor &o = call.out[0], &merged = p.parts.o;
   for (int64_t i = 0; i < o.numel(); ++i)
-    if (o.dtype() == DType::bf16) o.as<bf16>()[i] = to_bf16(merged.as<float>()[i]);
-    else o.as<float>()[i] = merged.as<float>()[i];
+    if (o.dtype() == DType::bf16)
+      o.as<bf16>()[i] = to_bf16(merged.as<float>()[i]);
+    else
+      o.as<float>()[i] = merged.as<float>()[i];
 }
 
 /// to += from for `rows` rows of `width` from row `first` on.
@@ -126,7 +139,9 @@ void add_rows(const Tensor& to, const Tensor& from, int64_t first, int64_t rows)
   for (int64_t i = 0; i < rows * width; ++i) y[i] += x[i];
 }
 
-void clear(const Tensor& t) { std::fill_n(t.as<float>(), t.numel(), 0.0f); }
+void clear(const Tensor& t) {
+  std::fill_n(t.as<float>(), t.numel(), 0.0f);
+}
 
 /// The cotangents of packed rows from those of their queries, and keys and values.
 void write(const Problem& p, const GradSlot& slot) {
@@ -154,7 +169,8 @@ void backward(const OpCall& call) {
     clear(d_block);
     AttentionBackwardArgs args;
     args.forward = arguments(p, block);
-    args.forward.o = call.out[0].data, args.forward.o_type = call.out[0].dtype(), args.forward.lse = call.out[1].as<float>();
+    args.forward.o = call.out[0].data, args.forward.o_type = call.out[0].dtype(),
+    args.forward.lse = call.out[1].as<float>();
     args.d_o = call.d_out[0].data, args.d_o_stride = args.forward.o_stride;
     args.d_q = d_q_part.data, args.d_q_stride = d_q_part.dim(1);
     args.d_k = d_kv_part.data, args.d_v = d_kv_part.as<float>() + p.a.kv_heads * p.a.head_width;
@@ -174,13 +190,16 @@ void backward(const OpCall& call) {
 const char* refuse(const OpCall& call) {
   for (const auto& list : {call.in, call.out, call.d_out})
     for (const Tensor& t : list)
-      if (t.defined() && t.dtype() != DType::f32 && t.dtype() != DType::bf16) return "a type other than f32 and bf16";
+      if (t.defined() && t.dtype() != DType::f32 && t.dtype() != DType::bf16)
+        return "a type other than f32 and bf16";
   const AttentionAttr& a = call.attr<ContextAttentionAttr>().attention;
   return std::max(a.head_width, a.values()) > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
 }
 
 }  // namespace
 
-Kernel context_attention_cpu() { return {"cpu", refuse, forward, backward, nullptr}; }
+Kernel context_attention_cpu() {
+  return {"cpu", refuse, forward, backward, nullptr};
+}
 
 }  // namespace ingot

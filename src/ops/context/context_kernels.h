@@ -10,14 +10,18 @@ Kernel context_attention_cpu();
 Kernel context_attention_reference();
 
 /// Of a row's keys and values: G (K + V), keys first.
-inline int64_t kv_width(const AttentionAttr& a) { return a.kv_heads * (a.head_width + a.values()); }
-inline DType statistic_of(const Tensor& qkv) { return qkv.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+inline int64_t kv_width(const AttentionAttr& a) {
+  return a.kv_heads * (a.head_width + a.values());
+}
+inline DType statistic_of(const Tensor& qkv) {
+  return qkv.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
 /// This rank's block from its packed rows.
 void pack_keys(const AttentionAttr& attr, const Tensor& qkv, const Tensor& own);
 
 /// Memory of the fast kernel, fp32.
 struct ContextParts {
-  Tensor o, o_part, lse_part;      ///< forward: what is merged so far, and a part of it
+  Tensor o, o_part, lse_part;       ///< forward: what is merged so far, and a part of it
   Tensor d_q, d_q_part, d_kv_part;  ///< backward
 };
 

@@ -11,8 +11,12 @@ namespace {
 
 constexpr int64_t kHalo = ContextRows::kHalo;
 
-int64_t row_bytes(const Tensor& t) { return t.dim(1) * size_of(t.dtype()); }
-std::byte* row_of(const Tensor& t, int64_t row) { return static_cast<std::byte*>(t.data) + row * row_bytes(t); }
+int64_t row_bytes(const Tensor& t) {
+  return t.dim(1) * size_of(t.dtype());
+}
+std::byte* row_of(const Tensor& t, int64_t row) {
+  return static_cast<std::byte*>(t.data) + row * row_bytes(t);
+}
 
 /// Which tails of this rank's two chunks go where, and which halos come from where. Messages are the rows of all sequences.
 struct Plan {
@@ -21,7 +25,8 @@ struct Plan {
     for (const int64_t half : {0, 1}) {
       const int64_t chunk = half == 0 ? c.rank() : 2 * c.ranks() - 1 - c.rank();
       const int64_t rows = kHalo * c.sequences();
-      if (chunk + 1 < 2 * c.ranks()) to[half] = c.owner(chunk + 1), send_to[static_cast<size_t>(to[half])] += rows;
+      if (chunk + 1 < 2 * c.ranks())
+        to[half] = c.owner(chunk + 1), send_to[static_cast<size_t>(to[half])] += rows;
       if (chunk > 0) from[half] = c.owner(chunk - 1), come_from[static_cast<size_t>(from[half])] += rows;
     }
   }
@@ -36,7 +41,9 @@ int64_t offset_of(const std::vector<int64_t>& rows, int rank) {
   return at;
 }
 
-int64_t messages(const ContextRows& c) { return 2 * kHalo * c.sequences(); }
+int64_t messages(const ContextRows& c) {
+  return 2 * kHalo * c.sequences();
+}
 
 /// f(half, sequence, row of the chunk's first token in x, row of the halo's first token in y)
 template <class F>
@@ -56,12 +63,14 @@ void forward(const OpCall& call) {
   const Tensor in(row_of(out, messages(c)), out.shape(), x.dtype());
   each_chunk(c, [&](size_t half, int64_t sequence, int64_t row, int64_t) {
     if (plan.to[half] >= 0)
-      std::memcpy(row_of(out, offset_of(plan.send_to, plan.to[half]) + kHalo * sequence), row_of(x, row + c.chunk() - kHalo), bytes);
+      std::memcpy(row_of(out, offset_of(plan.send_to, plan.to[half]) + kHalo * sequence),
+                  row_of(x, row + c.chunk() - kHalo), bytes);
   });
   group_of(a.comm).all_to_all(out, plan.send_to, in, plan.come_from).wait();
   each_chunk(c, [&](size_t half, int64_t sequence, int64_t row, int64_t to) {
     if (plan.from[half] >= 0)
-      std::memcpy(row_of(y, to), row_of(in, offset_of(plan.come_from, plan.from[half]) + kHalo * sequence), bytes);
+      std::memcpy(row_of(y, to), row_of(in, offset_of(plan.come_from, plan.from[half]) + kHalo * sequence),
+                  bytes);
     else
       std::memset(row_of(y, to), 0, bytes);
     std::memcpy(row_of(y, to + kHalo), row_of(x, row), static_cast<size_t>(c.chunk() * width));
@@ -80,14 +89,16 @@ void backward(const OpCall& call) {
   const Tensor in(row_of(out, messages(c)), out.shape(), d_y.dtype());
   each_chunk(c, [&](size_t half, int64_t sequence, int64_t, int64_t at) {
     if (plan.from[half] >= 0)
-      std::memcpy(row_of(out, offset_of(plan.come_from, plan.from[half]) + kHalo * sequence), row_of(d_y, at), bytes);
+      std::memcpy(row_of(out, offset_of(plan.come_from, plan.from[half]) + kHalo * sequence), row_of(d_y, at),
+                  bytes);
   });
   group_of(a.comm).all_to_all(out, plan.come_from, in, plan.send_to).wait();
   receive_gradient(call.d_in[0], row_of(in, messages(c)), [&](const Tensor& d_x) {
     each_chunk(c, [&](size_t half, int64_t sequence, int64_t row, int64_t at) {
       std::memcpy(row_of(d_x, row), row_of(d_y, at + kHalo), static_cast<size_t>(c.chunk() * width));
       if (plan.to[half] < 0) return;
-      const int64_t message = offset_of(plan.send_to, plan.to[half]) + kHalo * sequence, tail = row + c.chunk() - kHalo;
+      const int64_t message = offset_of(plan.send_to, plan.to[half]) + kHalo * sequence,
+                    tail = row + c.chunk() - kHalo;
       add_tensor(d_x.slice(tail, tail + kHalo), in.slice(message, message + kHalo));
     });
   });
@@ -96,7 +107,8 @@ void backward(const OpCall& call) {
 void forward_drop(const OpCall& call) {
   const ContextRows& c = *call.attr<ContextAttr>().rows;
   each_chunk(c, [&](size_t, int64_t, int64_t row, int64_t at) {
-    std::memcpy(row_of(call.out[0], row), row_of(call.in[0], at + kHalo), static_cast<size_t>(c.chunk() * row_bytes(call.in[0])));
+    std::memcpy(row_of(call.out[0], row), row_of(call.in[0], at + kHalo),
+                static_cast<size_t>(c.chunk() * row_bytes(call.in[0])));
   });
 }
 
@@ -134,16 +146,23 @@ OpCost cost(const OpCall& call) {
   cost.wire_bytes[1] = static_cast<double>(back * row_bytes(call.in[0]));
   return cost;
 }
-OpCost cost_drop(const OpCall& call) { return {0, 0, 0, tensor_bytes(call)}; }
+OpCost cost_drop(const OpCall& call) {
+  return {0, 0, 0, tensor_bytes(call)};
+}
 
-BackwardReads reads(const void*) { return {}; }
+BackwardReads reads(const void*) {
+  return {};
+}
 
 int64_t gradient_bytes(const OpCall& call) {
-  return !call.d_in.empty() && call.d_in[0].wanted() && call.d_in[0].accumulate ? call.d_in[0].tensor.bytes() : 0;
+  return !call.d_in.empty() && call.d_in[0].wanted() && call.d_in[0].accumulate ? call.d_in[0].tensor.bytes()
+                                                                                : 0;
 }
 int64_t scratch(const OpCall& call) {
   const Tensor& wide = call.d_in.empty() ? call.in[0] : call.d_out[0];
-  return wide.defined() ? 2 * messages(*call.attr<ContextAttr>().rows) * row_bytes(wide) + gradient_bytes(call) : 0;
+  return wide.defined()
+             ? 2 * messages(*call.attr<ContextAttr>().rows) * row_bytes(wide) + gradient_bytes(call)
+             : 0;
 }
 
 std::string print(const void* attr) {
@@ -151,7 +170,9 @@ std::string print(const void* attr) {
   return fmt::format("{} chunks of {}", 2 * a.rows->sequences(), a.rows->chunk());
 }
 
-void rehearse(const OpCall& call, bool) { group_of(call.attr<ContextAttr>().comm).rehearse().wait(); }
+void rehearse(const OpCall& call, bool) {
+  group_of(call.attr<ContextAttr>().comm).rehearse().wait();
+}
 
 std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&)) {
   return {{"communicator", reference::accept, forward, backward, nullptr},
@@ -161,16 +182,21 @@ std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(con
 }  // namespace
 
 const Op& with_halo_op() {
-  static const Op op{"with_halo", {{"x"}}, {{"y"}}, reads, infer<1>, cost, scratch, print, kernels(forward, backward), false, nullptr, false, rehearse};
+  static const Op op{
+      "with_halo", {{"x"}}, {{"y"}}, reads,   infer<1>, cost, scratch, print, kernels(forward, backward),
+      false,       nullptr, false,   rehearse};
   return op;
 }
 const Op& without_halo_op() {
-  static const Op op{"without_halo", {{"y"}},        {{"x"}}, reads, infer<-1>,
-                     cost_drop,      gradient_bytes, print,   kernels(forward_drop, backward_drop)};
+  static const Op op{"without_halo", {{"y"}},   {{"x"}},
+                     reads,          infer<-1>, cost_drop,
+                     gradient_bytes, print,     kernels(forward_drop, backward_drop)};
   return op;
 }
 
-Value with_halo(Tape& tape, const ContextAttr& attr, const Value& x_TW) { return tape.apply(with_halo_op(), attr, {x_TW})[0]; }
+Value with_halo(Tape& tape, const ContextAttr& attr, const Value& x_TW) {
+  return tape.apply(with_halo_op(), attr, {x_TW})[0];
+}
 Value without_halo(Tape& tape, const ContextAttr& attr, const Value& y_TW) {
   return tape.apply(without_halo_op(), attr, {y_TW})[0];
 }

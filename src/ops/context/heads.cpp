@@ -41,7 +41,8 @@ std::byte* row_of(const Tensor& t, int64_t row) {
 void to_heads(const HeadsAttr& a, const Tensor& local, const Tensor& whole, void* scratch) {
   const ContextRows& c = *a.context.rows;
   const Columns columns(a, local.dtype());
-  const Tensor out(scratch, whole.shape(), local.dtype()), in(row_of(out, whole.dim(0)), whole.shape(), local.dtype());
+  const Tensor out(scratch, whole.shape(), local.dtype()),
+      in(row_of(out, whole.dim(0)), whole.shape(), local.dtype());
   for (int p = 0; p < c.ranks(); ++p)
     for (int64_t i = 0; i < c.count(); ++i) columns.pack(p, row_of(local, i), row_of(out, p * c.count() + i));
   const std::vector<int64_t> rows(static_cast<size_t>(c.ranks()), c.count());
@@ -55,7 +56,8 @@ void to_heads(const HeadsAttr& a, const Tensor& local, const Tensor& whole, void
 void to_rows(const HeadsAttr& a, const Tensor& whole, const Tensor& local, void* scratch) {
   const ContextRows& c = *a.context.rows;
   const Columns columns(a, local.dtype());
-  const Tensor out(scratch, whole.shape(), local.dtype()), in(row_of(out, whole.dim(0)), whole.shape(), local.dtype());
+  const Tensor out(scratch, whole.shape(), local.dtype()),
+      in(row_of(out, whole.dim(0)), whole.shape(), local.dtype());
   for (int p = 0; p < c.ranks(); ++p)
     for (int64_t i = 0; i < c.count(); ++i)
       std::memcpy(row_of(out, p * c.count() + i), row_of(whole, c.whole_row(p, i)),
@@ -63,7 +65,8 @@ void to_rows(const HeadsAttr& a, const Tensor& whole, const Tensor& local, void*
   const std::vector<int64_t> rows(static_cast<size_t>(c.ranks()), c.count());
   group_of(a.context.comm).all_to_all(out, rows, in, rows).wait();
   for (int p = 0; p < c.ranks(); ++p)
-    for (int64_t i = 0; i < c.count(); ++i) columns.unpack(p, row_of(in, p * c.count() + i), row_of(local, i));
+    for (int64_t i = 0; i < c.count(); ++i)
+      columns.unpack(p, row_of(in, p * c.count() + i), row_of(local, i));
 }
 
 using Move = void (*)(const HeadsAttr& a, const Tensor& from, const Tensor& to, void* scratch);
@@ -99,7 +102,9 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
-BackwardReads reads(const void*) { return {}; }
+BackwardReads reads(const void*) {
+  return {};
+}
 
 int64_t scratch_bytes(const OpCall& call) {
   const Tensor& x = call.d_in.empty() ? call.in[0] : call.d_out[0];
@@ -109,10 +114,13 @@ int64_t scratch_bytes(const OpCall& call) {
 
 std::string print(const void* attr) {
   const auto& a = *static_cast<const HeadsAttr*>(attr);
-  return fmt::format("{}+{}+{} heads over {} ranks", a.heads[0], a.heads[1], a.heads[2], a.context.rows->ranks());
+  return fmt::format("{}+{}+{} heads over {} ranks", a.heads[0], a.heads[1], a.heads[2],
+                     a.context.rows->ranks());
 }
 
-void rehearse(const OpCall& call, bool) { group_of(call.attr<HeadsAttr>().context.comm).rehearse().wait(); }
+void rehearse(const OpCall& call, bool) {
+  group_of(call.attr<HeadsAttr>().context.comm).rehearse().wait();
+}
 
 template <Move move, Move adjoint>
 std::vector<Kernel> kernels() {
@@ -123,15 +131,27 @@ std::vector<Kernel> kernels() {
 }  // namespace
 
 const Op& rows_to_heads_op() {
-  static const Op op{"rows_to_heads", {{"x"}}, {{"y"}}, reads, infer<true>, cost, scratch_bytes, print, kernels<to_heads, to_rows>(), false, nullptr, false, rehearse};
+  static const Op op{"rows_to_heads", {{"x"}},     {{"y"}},
+                     reads,           infer<true>, cost,
+                     scratch_bytes,   print,       kernels<to_heads, to_rows>(),
+                     false,           nullptr,     false,
+                     rehearse};
   return op;
 }
 const Op& heads_to_rows_op() {
-  static const Op op{"heads_to_rows", {{"y"}}, {{"x"}}, reads, infer<false>, cost, scratch_bytes, print, kernels<to_rows, to_heads>(), false, nullptr, false, rehearse};
+  static const Op op{"heads_to_rows", {{"y"}},      {{"x"}},
+                     reads,           infer<false>, cost,
+                     scratch_bytes,   print,        kernels<to_rows, to_heads>(),
+                     false,           nullptr,      false,
+                     rehearse};
   return op;
 }
 
-Value rows_to_heads(Tape& tape, const HeadsAttr& attr, const Value& x) { return tape.apply(rows_to_heads_op(), attr, {x})[0]; }
-Value heads_to_rows(Tape& tape, const HeadsAttr& attr, const Value& y) { return tape.apply(heads_to_rows_op(), attr, {y})[0]; }
+Value rows_to_heads(Tape& tape, const HeadsAttr& attr, const Value& x) {
+  return tape.apply(rows_to_heads_op(), attr, {x})[0];
+}
+Value heads_to_rows(Tape& tape, const HeadsAttr& attr, const Value& y) {
+  return tape.apply(heads_to_rows_op(), attr, {y})[0];
+}
 
 }  // namespace ingot

@@ -16,10 +16,13 @@ constexpr int64_t kElements = 1 << 15;  // per piece of work
 void gather_columns(const Tensor& y, const PackedWeights& table, const int32_t* id) {
   const int64_t width = y.dim(1);
   parallel_for(y.dim(0), row_grain(width, kElements / 8), [&](int64_t begin, int64_t end) {
-    auto* row = static_cast<float*>(scratch(ScratchSlot::kernel, std::max<int64_t>(width, 1) * int64_t{sizeof(float)}));
+    auto* row = static_cast<float*>(
+        scratch(ScratchSlot::kernel, std::max<int64_t>(width, 1) * int64_t{sizeof(float)}));
     for (int64_t t = begin; t < end; ++t) {
-      if (id[t] >= 0) table.column(0, id[t], row);
-      else std::memset(row, 0, static_cast<size_t>(width) * sizeof(float));
+      if (id[t] >= 0)
+        table.column(0, id[t], row);
+      else
+        std::memset(row, 0, static_cast<size_t>(width) * sizeof(float));
       INGOT_ISA_CALL(array_copy)
       (static_cast<char*>(y.data) + t * width * size_of(y.dtype()), y.dtype(), row, DType::f32, width, false);
     }

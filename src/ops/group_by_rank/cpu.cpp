@@ -36,7 +36,8 @@ void backward_input(const OpCall& call) {
   for (int64_t i = 0; i < d_probs.tensor.numel(); ++i) {
     float d = 0;
     for (int64_t copy = 0; copy < copies && d_weights.defined(); ++copy)
-      if (const int32_t r = rows[static_cast<size_t>(i * copies + copy)]; r >= 0) d += d_weights.as<float>()[r * k + i % k];
+      if (const int32_t r = rows[static_cast<size_t>(i * copies + copy)]; r >= 0)
+        d += d_weights.as<float>()[r * k + i % k];
     to[i] = d_probs.accumulate ? to[i] + d : d;
   }
 }

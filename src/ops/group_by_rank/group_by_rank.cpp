@@ -12,8 +12,8 @@ namespace {
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor &x = call.in[0], &probs = call.in[1], &ids = call.in[2];
   const auto& a = call.attr<GroupByRankAttr>();
-  INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) && ids.dtype() == DType::i32 &&
-                  probs.shape() == ids.shape(),
+  INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) &&
+                  ids.dtype() == DType::i32 && probs.shape() == ids.shape(),
               "x {} probs {} ids {}", x.meta.str(), probs.meta.str(), ids.meta.str());
   INGOT_CHECK(a.ranks > 0 && a.copies > 0 && a.ranks % a.copies == 0 && a.experts % (a.ranks / a.copies) == 0,
               "{} experts on {} ranks, {} copies", a.experts, a.ranks, a.copies);
@@ -42,16 +42,16 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const GroupByRankAttr*>(attr_data);
-  return fmt::format("experts {}..{} on {} ranks, {} copies{}", a.first, a.first + a.experts - 1, a.ranks, a.copies,
-                     a.bound > 0 ? fmt::format(", at most {} rows each", a.bound) : "");
+  return fmt::format("experts {}..{} on {} ranks, {} copies{}", a.first, a.first + a.experts - 1, a.ranks,
+                     a.copies, a.bound > 0 ? fmt::format(", at most {} rows each", a.bound) : "");
 }
 
 /// The different ranks of one token's choices, ascending.
 std::vector<int32_t> ranks_of(const GroupByRankAttr& a, const int32_t* ids, int64_t k) {
   std::vector<int32_t> ranks;
   for (int64_t j = 0; j < k; ++j) {
-    INGOT_CHECK(ids[j] < 0 || (ids[j] >= a.first && ids[j] < a.first + a.experts), "expert {} of {}..{}", ids[j], a.first,
-                a.first + a.experts - 1);
+    INGOT_CHECK(ids[j] < 0 || (ids[j] >= a.first && ids[j] < a.first + a.experts), "expert {} of {}..{}",
+                ids[j], a.first, a.first + a.experts - 1);
     for (int32_t copy = 0; copy < a.copies && ids[j] >= 0; ++copy) ranks.push_back(a.rank_of(ids[j]) + copy);
   }
   std::sort(ranks.begin(), ranks.end());
@@ -73,8 +73,8 @@ void build_rank_map(const OpCall& call) {
   const auto& a = call.attr<GroupByRankAttr>();
   const int64_t tokens = call.in[2].dim(0), k = call.in[2].dim(1), most = call.out[5].dim(1);
   const auto* ids = call.in[2].as<int32_t>();
-  auto *kept = call.out[2].as<int32_t>(), *count = call.out[3].as<int32_t>(), *token = call.out[4].as<int32_t>(),
-       *row = call.out[5].as<int32_t>();
+  auto *kept = call.out[2].as<int32_t>(), *count = call.out[3].as<int32_t>(),
+       *token = call.out[4].as<int32_t>(), *row = call.out[5].as<int32_t>();
   std::fill(kept, kept + call.out[2].numel(), -1);
   const int64_t blocks = call.out[3].numel() / a.ranks;
   const std::vector<int64_t> block = blocks_of(call.in[3], tokens);
@@ -96,7 +96,9 @@ void build_rank_map(const OpCall& call) {
   for (int64_t t = 0; t < tokens; ++t) {
     int32_t* slot = row + t * most;
     for (const int32_t r : ranks_of(a, ids + t * k, k)) {
-      const auto on = [&](int64_t j) { return ids[t * k + j] >= 0 && a.rank_of(ids[t * k + j]) == r - r % a.copies; };
+      const auto on = [&](int64_t j) {
+        return ids[t * k + j] >= 0 && a.rank_of(ids[t * k + j]) == r - r % a.copies;
+      };
       if (full(next[static_cast<size_t>(r)] - begin[static_cast<size_t>(r)])) {
         for (int64_t j = 0; j < k && r % a.copies == 0; ++j) dropped += on(j);
         ++slot;
@@ -121,7 +123,8 @@ std::vector<int32_t> rows_of_choices(const OpCall& call) {
     const std::vector<int32_t> ranks = ranks_of(a, ids + t * k, k);
     for (int64_t j = 0; j < k; ++j) {
       if (ids[t * k + j] < 0) continue;
-      const auto place = std::lower_bound(ranks.begin(), ranks.end(), a.rank_of(ids[t * k + j])) - ranks.begin();
+      const auto place =
+          std::lower_bound(ranks.begin(), ranks.end(), a.rank_of(ids[t * k + j])) - ranks.begin();
       std::copy_n(row + t * most + place, a.copies, rows.begin() + (t * k + j) * a.copies);
     }
   }
@@ -131,7 +134,13 @@ std::vector<int32_t> rows_of_choices(const OpCall& call) {
 const Op& group_by_rank_op() {
   static const Op op{"group_by_rank",
                      {{"x"}, {"probs"}, {"ids", InputKind::data}, {"blocks", InputKind::data, true}},
-                     {{"rows"}, {"probs"}, {"ids", false}, {"rows_per_rank", false}, {"token", false}, {"row", false}, {"dropped", false}},
+                     {{"rows"},
+                      {"probs"},
+                      {"ids", false},
+                      {"rows_per_rank", false},
+                      {"token", false},
+                      {"row", false},
+                      {"dropped", false}},
                      reads,
                      infer,
                      cost,
@@ -144,7 +153,8 @@ const Op& group_by_rank_op() {
 RankRows group_by_rank(Tape& tape, const GroupByRankAttr& attr, const Value& x_TD, const Value& probs_TK,
                        const Value& ids_TK, const Value& blocks) {
   auto o = tape.apply(group_by_rank_op(), attr, {x_TD, probs_TK, ids_TK, blocks});
-  return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4]), std::move(o[5]), std::move(o[6])};
+  return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]),
+          std::move(o[4]), std::move(o[5]), std::move(o[6])};
 }
 
 }  // namespace ingot

@@ -1,7 +1,8 @@
 // group_by_rank in plain loops; see group_by_rank.h.
+#include "ops/reference.h"
+
 #include "ops/group_by_rank/group_by_rank.h"
 #include "ops/group_by_rank/kernels.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -49,6 +50,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel group_by_rank_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
+Kernel group_by_rank_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

@@ -29,7 +29,8 @@ BackwardReads reads(const void*) {
 }
 
 LiveRows live_rows(const OpCall& call) {
-  return {rows_before_end(call.in[2], (call.d_out.empty() ? call.out[0] : call.d_out[0]).dim(0)), slot_bit(0), slot_bit(0)};
+  return {rows_before_end(call.in[2], (call.d_out.empty() ? call.out[0] : call.d_out[0]).dim(0)), slot_bit(0),
+          slot_bit(0)};
 }
 
 std::string print(const void* attr) {

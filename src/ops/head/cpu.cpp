@@ -36,7 +36,8 @@ struct CotangentRows {
 /// once where the head's input and weight are both bf16.
 CotangentRows cotangents_in(const OpCall& call, LogitRows l) {
   const bool bf16 = call.in[x].dtype() == DType::bf16 && value_type(call.in[weight].dtype()) == DType::bf16;
-  return bf16 ? CotangentRows{l.data, DType::bf16, 2 * l.stride} : CotangentRows{l.data, DType::f32, l.stride};
+  return bf16 ? CotangentRows{l.data, DType::bf16, 2 * l.stride}
+              : CotangentRows{l.data, DType::f32, l.stride};
 }
 
 template <class T>
@@ -60,7 +61,8 @@ void form_logits(const OpCall& call, Chunk c, LogitRows to) {
   const SoftCap& cap = call.attr<HeadAttr>().cap;
   if (!cap.on()) return;
   parallel_for(c.count, row_grain(g.n, kElements), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) INGOT_ISA_CALL(head_soft_cap)(cap.factors(), to.data + t * to.stride, g.n);
+    for (int64_t t = begin; t < end; ++t)
+      INGOT_ISA_CALL(head_soft_cap)(cap.factors(), to.data + t * to.stride, g.n);
   });
 }
 
@@ -89,7 +91,8 @@ void d_logits(HeadCotangents p, int64_t rows) {
 }
 
 /// The gradients of a chunk. `room` holds a chunk of d_x in fp32, for a bf16 slot that accumulates.
-void gradient_products(const OpCall& call, Chunk c, CotangentRows d_l, const GradSlot& to_x, const GradSlot& to_w, float* room) {
+void gradient_products(const OpCall& call, Chunk c, CotangentRows d_l, const GradSlot& to_x,
+                       const GradSlot& to_w, float* room) {
   const Tensor &in = call.in[x], &w = call.in[weight];
   const int64_t vocabulary = w.dim(0), width = w.dim(1);
   if (to_x.wanted()) {

@@ -58,7 +58,8 @@ int64_t scratch_bytes(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   if (!call.in[weight].defined()) return 0;  // mode gradient has no work left
   const int64_t vocabulary = call.in[weight].dim(0), width = call.in[weight].dim(1);
-  return int64_t{4} * head_chunk(a.chunk, call.in[x].dim(0), vocabulary, width) * (head_row_stride(vocabulary) + width);
+  return int64_t{4} * head_chunk(a.chunk, call.in[x].dim(0), vocabulary, width) *
+         (head_row_stride(vocabulary) + width);
 }
 
 uint32_t early_gradients(const void* attr_data) {
@@ -68,38 +69,33 @@ uint32_t early_gradients(const void* attr_data) {
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const HeadAttr*>(attr_data);
   static const char* const kModes[] = {"store", "recompute", "gradient"};
-  return fmt::format("{} chunk={}{}{}", kModes[static_cast<int>(a.mode)], a.chunk, a.entropy ? " entropy" : "",
-                     a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "");
+  return fmt::format("{} chunk={}{}{}", kModes[static_cast<int>(a.mode)], a.chunk,
+                     a.entropy ? " entropy" : "", a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "");
 }
 
 }  // namespace
 
 const Op& head_op() {
-  static const Op op{"head",
-                     {{"x"},
-                      {"weight", InputKind::parameter},
-                      {"targets", InputKind::data},
-                      {"teacher", InputKind::data, true},
-                      {"row_weight", InputKind::data, true}},
-                     {{"logprob"},
-                      {"lse"},
-                      {"entropy"},
-                      {"kl"},
-                      {"best", false},
-                      {"logits", false},
-                      {"kept_d_x", false}},
-                     reads,
-                     infer,
-                     cost,
-                     scratch_bytes,
-                     print,
-                     head_kernels(),
-                     false,
-                     nullptr,
-                     false,
-                     nullptr,
-                     nullptr,
-                     early_gradients};
+  static const Op op{
+      "head",
+      {{"x"},
+       {"weight", InputKind::parameter},
+       {"targets", InputKind::data},
+       {"teacher", InputKind::data, true},
+       {"row_weight", InputKind::data, true}},
+      {{"logprob"}, {"lse"}, {"entropy"}, {"kl"}, {"best", false}, {"logits", false}, {"kept_d_x", false}},
+      reads,
+      infer,
+      cost,
+      scratch_bytes,
+      print,
+      head_kernels(),
+      false,
+      nullptr,
+      false,
+      nullptr,
+      nullptr,
+      early_gradients};
   return op;
 }
 

@@ -74,7 +74,8 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, T* d, int64_t t) {
   const float lse = p.lse[t];
   const float d_logprob = p.d_logprob != nullptr ? p.d_logprob[t] : 0.0f;
   float d_lse = p.d_lse != nullptr ? p.d_lse[t] : 0.0f;
-  if (p.z_scale != 0) d_lse = static_cast<float>(p.z_scale * static_cast<double>(lse)) * d_logprob;  // as cross_entropy()
+  if (p.z_scale != 0)
+    d_lse = static_cast<float>(p.z_scale * static_cast<double>(lse)) * d_logprob;  // as cross_entropy()
   const float d_entropy = p.d_entropy != nullptr ? p.d_entropy[t] : 0.0f;
   const float d_kl = p.d_kl != nullptr ? p.d_kl[t] : 0.0f;
   const Vec weight = set1(d_lse - d_logprob + d_kl);  // of p
@@ -99,7 +100,8 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, T* d, int64_t t) {
 }  // namespace
 
 void head_soft_cap(const SoftCapFactors& cap, float* logits, int64_t n) {
-  each_vector(n, [&](int64_t i, int count) { store_n(logits + i, soft_cap(cap, load_n(logits + i, count)), count); });
+  each_vector(
+      n, [&](int64_t i, int count) { store_n(logits + i, soft_cap(cap, load_n(logits + i, count)), count); });
 }
 
 void head_statistics(const HeadStatistics& p, int64_t begin, int64_t end) {

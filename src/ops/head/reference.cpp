@@ -68,7 +68,8 @@ void forward(const OpCall& call) {
       if (!q.empty() && q[t * vocabulary + v] > 0)
         kl_T[t] += q[t * vocabulary + v] * (std::log(q[t * vocabulary + v]) - l[v] + z);
       if (a.mode == HeadMode::gradient)
-        d_l[v] = rw[t] * ((v == static_cast<size_t>(target[t])) - p + 2 * a.z_coefficient * z * p) * a.cap.slope(l[v]);
+        d_l[v] = rw[t] * ((v == static_cast<size_t>(target[t])) - p + 2 * a.z_coefficient * z * p) *
+                 a.cap.slope(l[v]);
     }
     if (a.mode == HeadMode::gradient) back_product(d_l, x_in, w, t, width, grad_x, grad_w);
   }

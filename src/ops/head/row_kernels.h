@@ -31,7 +31,8 @@ struct HeadCotangents {
   const float *lse, *entropy;
   const float *d_logprob, *d_lse, *d_entropy, *d_kl;
   double z_scale;  ///< without d_lse: it is z_scale * lse * d_logprob
-  void* d_logits;  ///< [rows, V] of d_type, f32 or bf16; each row may begin where its logits do, and then replaces them
+  void*
+      d_logits;  ///< [rows, V] of d_type, f32 or bf16; each row may begin where its logits do, and then replaces them
   DType d_type;
   int64_t d_stride;  ///< from row to row, in elements of d_type
 };

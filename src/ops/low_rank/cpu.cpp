@@ -9,7 +9,9 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 
-const char* at(const void* data, DType type, int64_t element) { return static_cast<const char*>(data) + element * size_of(type); }
+const char* at(const void* data, DType type, int64_t element) {
+  return static_cast<const char*>(data) + element * size_of(type);
+}
 
 /// to = scale * from, in f32.
 template <class T>
@@ -21,8 +23,10 @@ void scaled(float* to, const T* from, float scale, int64_t n) {
 
 void scaled(float* to, const Tensor& from, double scale) {
   const auto s = static_cast<float>(scale);
-  if (from.dtype() == DType::bf16) scaled(to, from.as<bf16>(), s, from.numel());
-  else scaled(to, from.as<float>(), s, from.numel());
+  if (from.dtype() == DType::bf16)
+    scaled(to, from.as<bf16>(), s, from.numel());
+  else
+    scaled(to, from.as<float>(), s, from.numel());
 }
 
 /// slot (+)= scale * sums.
@@ -99,7 +103,9 @@ void backward_weight(const OpCall& call) {
   put_scaled(d_b, sums, call.attr<LowRankAttr>().scale);
 }
 
-const char* refuse(const OpCall& call) { return refuse_other_floats(call, 2); }
+const char* refuse(const OpCall& call) {
+  return refuse_other_floats(call, 2);
+}
 
 }  // namespace
 
@@ -112,6 +118,8 @@ int64_t low_rank_scratch_bytes(const OpCall& call) {
   return slot.wanted() ? 4 * slot.tensor.numel() : 0;
 }
 
-std::vector<Kernel> low_rank_kernels() { return {{"cpu", refuse, forward, backward_input, backward_weight}, low_rank_reference()}; }
+std::vector<Kernel> low_rank_kernels() {
+  return {{"cpu", refuse, forward, backward_input, backward_weight}, low_rank_reference()};
+}
 
 }  // namespace ingot

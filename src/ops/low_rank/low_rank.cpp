@@ -11,15 +11,17 @@ namespace {
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor &base = call.in[0], &h = call.in[1], &b = call.in[2];
   const auto& a = call.attr<LowRankAttr>();
-  INGOT_CHECK(base.shape().rank() == 2 && h.shape().rank() == 2 && b.shape().rank() == 2 && base.dim(0) == h.dim(0) &&
-                  base.dim(1) == b.dim(0) && h.dim(1) == a.blocks * b.dim(1),
+  INGOT_CHECK(base.shape().rank() == 2 && h.shape().rank() == 2 && b.shape().rank() == 2 &&
+                  base.dim(0) == h.dim(0) && base.dim(1) == b.dim(0) && h.dim(1) == a.blocks * b.dim(1),
               "{} + {} by {} in {} blocks", base.meta.str(), h.meta.str(), b.meta.str(), a.blocks);
-  INGOT_CHECK(std::accumulate(a.rows.begin(), a.rows.begin() + a.blocks, int64_t{0}) == b.dim(0), "blocks of {}", b.meta.str());
+  INGOT_CHECK(std::accumulate(a.rows.begin(), a.rows.begin() + a.blocks, int64_t{0}) == b.dim(0),
+              "blocks of {}", b.meta.str());
   out[0] = {base.shape(), a.out};
 }
 
 OpCost cost(const OpCall& call) {
-  const double product = 2.0 * static_cast<double>(call.in[0].dim(0)) * static_cast<double>(call.in[2].numel());
+  const double product =
+      2.0 * static_cast<double>(call.in[0].dim(0)) * static_cast<double>(call.in[2].numel());
   return {product, product, product, tensor_bytes(call)};
 }
 
@@ -50,8 +52,8 @@ const Op& low_rank_op() {
   return op;
 }
 
-Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> rows, const Value& base_TN, const Value& h_TR,
-               const Value& b_NK) {
+Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> rows, const Value& base_TN,
+               const Value& h_TR, const Value& b_NK) {
   INGOT_CHECK(!rows.empty() && rows.size() <= LowRankAttr::kMaxBlocks, "{} blocks", rows.size());
   LowRankAttr attr{scale, out, static_cast<int32_t>(rows.size()), {}};
   std::copy(rows.begin(), rows.end(), attr.rows.begin());

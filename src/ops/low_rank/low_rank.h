@@ -21,8 +21,8 @@ struct LowRankAttr {
   std::array<int64_t, kMaxBlocks> rows = {};  ///< of b, per block
 };
 
-Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> rows, const Value& base_TN, const Value& h_TR,
-               const Value& b_NK);
+Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> rows, const Value& base_TN,
+               const Value& h_TR, const Value& b_NK);
 
 const Op& low_rank_op();
 

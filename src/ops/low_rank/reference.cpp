@@ -1,7 +1,8 @@
 // low_rank in plain loops; see low_rank.h.
+#include "ops/reference.h"
+
 #include "ops/low_rank/kernels.h"
 #include "ops/low_rank/low_rank.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -33,10 +34,13 @@ void forward(const OpCall& call) {
 void backward_input(const OpCall& call) {
   const auto& a = call.attr<LowRankAttr>();
   const Array b = load(call.in[2]), d_y = load(call.d_out[0]);
-  const auto n_out = static_cast<size_t>(call.d_out[0].dim(1)), tokens = static_cast<size_t>(call.d_out[0].dim(0)),
+  const auto n_out = static_cast<size_t>(call.d_out[0].dim(1)),
+             tokens = static_cast<size_t>(call.d_out[0].dim(0)),
              rank = static_cast<size_t>(call.in[2].dim(1));
   Array d_h(tokens * rank * static_cast<size_t>(a.blocks));
-  for_terms(a, tokens, rank, [&](size_t t, size_t n, size_t ih, size_t ib) { d_h[ih] += a.scale * d_y[t * n_out + n] * b[ib]; });
+  for_terms(a, tokens, rank, [&](size_t t, size_t n, size_t ih, size_t ib) {
+    d_h[ih] += a.scale * d_y[t * n_out + n] * b[ib];
+  });
   store(call.d_in[0], d_y);
   store(call.d_in[1], d_h);
 }
@@ -44,15 +48,20 @@ void backward_input(const OpCall& call) {
 void backward_weight(const OpCall& call) {
   const auto& a = call.attr<LowRankAttr>();
   const Array h = load(call.in[1]), d_y = load(call.d_out[0]);
-  const auto n_out = static_cast<size_t>(call.d_out[0].dim(1)), tokens = static_cast<size_t>(call.d_out[0].dim(0)),
+  const auto n_out = static_cast<size_t>(call.d_out[0].dim(1)),
+             tokens = static_cast<size_t>(call.d_out[0].dim(0)),
              rank = static_cast<size_t>(call.in[1].dim(1)) / static_cast<size_t>(a.blocks);
   Array d_b(n_out * rank);
-  for_terms(a, tokens, rank, [&](size_t t, size_t n, size_t ih, size_t ib) { d_b[ib] += a.scale * d_y[t * n_out + n] * h[ih]; });
+  for_terms(a, tokens, rank, [&](size_t t, size_t n, size_t ih, size_t ib) {
+    d_b[ib] += a.scale * d_y[t * n_out + n] * h[ih];
+  });
   store(call.d_in[2], d_b);
 }
 
 }  // namespace
 
-Kernel low_rank_reference() { return {"reference", reference::accept, forward, backward_input, backward_weight}; }
+Kernel low_rank_reference() {
+  return {"reference", reference::accept, forward, backward_input, backward_weight};
+}
 
 }  // namespace ingot

@@ -12,7 +12,9 @@ using namespace mix_slot;
 
 constexpr int64_t kElements = 1 << 15;  // per piece of work
 
-float scalar(const Tensor& t) { return t.defined() ? *t.as<float>() : 1.0f; }
+float scalar(const Tensor& t) {
+  return t.defined() ? *t.as<float>() : 1.0f;
+}
 
 /// What forward and backward share; absent tensors become nullptr.
 MixRows arguments(const OpCall& call, int64_t width) {
@@ -37,9 +39,8 @@ void scalar_gradients(const OpCall& call, const MixRows& p, int64_t rows) {
   auto* partials = static_cast<float*>(call.scratch);
   const int64_t chunks = parameter_chunks(rows);
   parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t c = first; c < last; ++c)
-      INGOT_ISA_CALL(mix_scalar_sums)
-      (p, c * kParameterChunkRows, std::min(rows, (c + 1) * kParameterChunkRows), partials + 2 * c);
+    for (int64_t c = first; c < last; ++c) INGOT_ISA_CALL(mix_scalar_sums)
+    (p, c * kParameterChunkRows, std::min(rows, (c + 1) * kParameterChunkRows), partials + 2 * c);
   });
   combine_parameter_chunks(partials, chunks, 2, 1, call.d_in[kAlpha]);
   combine_parameter_chunks(partials + 1, chunks, 2, 1, call.d_in[kBeta]);

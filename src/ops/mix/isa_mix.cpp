@@ -40,9 +40,8 @@ void backward_rows(const MixRows& p, A* d_a, B* d_b, const Y* d_y, int64_t begin
 
 void mix_forward(const MixRows& p, int64_t begin, int64_t end) {
   typed(p.a, p.a_type, [&](auto* a) {
-    typed(p.b, p.b_type, [&](auto* b) {
-      typed(p.y, p.y_type, [&](auto* y) { forward_rows(p, a, b, y, begin, end); });
-    });
+    typed(p.b, p.b_type,
+          [&](auto* b) { typed(p.y, p.y_type, [&](auto* y) { forward_rows(p, a, b, y, begin, end); }); });
   });
 }
 

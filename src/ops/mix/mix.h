@@ -19,8 +19,8 @@ struct MixAttr {
   bool beta = false;   ///< whether beta is given
 };
 
-Value mix(Tape& tape, DType out, const Value& a_TW, const Value& b_TN, const Value& alpha_1, const Value& beta_1,
-          int64_t first = 0);
+Value mix(Tape& tape, DType out, const Value& a_TW, const Value& b_TN, const Value& alpha_1,
+          const Value& beta_1, int64_t first = 0);
 
 const Op& mix_op();
 

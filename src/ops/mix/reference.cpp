@@ -1,7 +1,8 @@
 // mix in plain loops; see mix.h.
+#include "ops/reference.h"
+
 #include "ops/mix/kernels.h"
 #include "ops/mix/mix.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -11,7 +12,9 @@ using reference::Array;
 using reference::load;
 using reference::store;
 
-double scalar(const Tensor& t) { return t.defined() ? load(t)[0] : 1; }
+double scalar(const Tensor& t) {
+  return t.defined() ? load(t)[0] : 1;
+}
 
 /// f(element of a and y, element of b) for every mixed element.
 template <class F>
@@ -50,6 +53,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel mix_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
+Kernel mix_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

@@ -27,8 +27,14 @@ const char* refuse(const OpCall& call) {
 /// What all parts of a call share, and addresses in its tensors.
 struct Problem {
   explicit Problem(const OpCall& c)
-      : call(c), a(c.attr<MlaCachedAttr>()), type(c.in[kQ].dtype()), size(size_of(type)), up_type(c.in[kKvUp].dtype()) {}
-  std::byte* at(const Tensor& t, int64_t element) const { return static_cast<std::byte*>(t.data) + element * size_of(t.dtype()); }
+      : call(c),
+        a(c.attr<MlaCachedAttr>()),
+        type(c.in[kQ].dtype()),
+        size(size_of(type)),
+        up_type(c.in[kKvUp].dtype()) {}
+  std::byte* at(const Tensor& t, int64_t element) const {
+    return static_cast<std::byte*>(t.data) + element * size_of(t.dtype());
+  }
   /// Rows of the up-projection, [.., C], from channel `channel` of head h on.
   const void* up(int64_t h, int64_t channel) const {
     return at(call.in[kKvUp], (h * (a.nope + a.value) + channel) * a.rank);
@@ -50,12 +56,13 @@ struct Problem {
 };
 
 void append(const Problem& p, const SequenceSpan& span) {
-  const auto &a = p.a;
+  const auto& a = p.a;
   const int64_t width = a.rank + a.rope;
   Bytes rows(static_cast<size_t>(span.rows * width * p.size));
   for (int64_t t = 0; t < span.rows; ++t) {
     std::byte* row = rows.data() + t * width * p.size;
-    std::memcpy(row, p.at(p.call.in[kC], (span.row_begin + t) * a.rank), static_cast<size_t>(a.rank * p.size));
+    std::memcpy(row, p.at(p.call.in[kC], (span.row_begin + t) * a.rank),
+                static_cast<size_t>(a.rank * p.size));
     std::memcpy(row + a.rank * p.size, p.at(p.call.in[kKRope], (span.row_begin + t) * a.rope),
                 static_cast<size_t>(a.rope * p.size));
   }
@@ -63,10 +70,11 @@ void append(const Problem& p, const SequenceSpan& span) {
 }
 
 /// Keys and values of heads head0 .. head0 + heads for the tokens of one page, made as training makes them.
-void expand_page(const Problem& p, const SequenceSpan& span, int64_t page, int64_t head0, int64_t heads, std::byte* keys,
-                 std::byte* values) {
+void expand_page(const Problem& p, const SequenceSpan& span, int64_t page, int64_t head0, int64_t heads,
+                 std::byte* keys, std::byte* values) {
   const auto& a = p.a;
-  const int64_t K = a.nope + a.rope, up = a.nope + a.value, width = a.rank + a.rope, page_tokens = SequenceState::kPageTokens;
+  const int64_t K = a.nope + a.rope, up = a.nope + a.value, width = a.rank + a.rope,
+                page_tokens = SequenceState::kPageTokens;
   const int64_t tokens = std::min(page_tokens, span.past + span.rows - page * page_tokens);
   const auto* cache = static_cast<const std::byte*>(span.state->keys(a.layer, page));
   Bytes kv(static_cast<size_t>(tokens * heads * up * p.size));
@@ -94,7 +102,8 @@ void materialised(const Problem& p, const SequenceSpan& span, float* max_logit) 
   const auto& a = p.a;
   const int64_t K = a.nope + a.rope, page_tokens = SequenceState::kPageTokens;
   const int64_t pages = SequenceStore::pages_for(span.past + span.rows);
-  const int64_t share = std::clamp<int64_t>(kMostBytes / (pages * page_tokens * (K + a.value) * p.size), 1, a.heads);
+  const int64_t share =
+      std::clamp<int64_t>(kMostBytes / (pages * page_tokens * (K + a.value) * p.size), 1, a.heads);
   Bytes keys(static_cast<size_t>(pages * page_tokens * share * K * p.size));
   Bytes values(static_cast<size_t>(pages * page_tokens * share * a.value * p.size));
   for (int64_t head0 = 0; head0 < a.heads; head0 += share) {
@@ -102,7 +111,8 @@ void materialised(const Problem& p, const SequenceSpan& span, float* max_logit) 
     std::vector<const void*> blocks(static_cast<size_t>(2 * pages));
     for (int64_t page = 0; page < pages; ++page) {
       blocks[static_cast<size_t>(page)] = keys.data() + page * page_tokens * heads * K * p.size;
-      blocks[static_cast<size_t>(pages + page)] = values.data() + page * page_tokens * heads * a.value * p.size;
+      blocks[static_cast<size_t>(pages + page)] =
+          values.data() + page * page_tokens * heads * a.value * p.size;
     }
     parallel_for(pages, 1, [&](int64_t begin, int64_t end) {
       for (int64_t page = begin; page < end; ++page)
@@ -135,7 +145,8 @@ void absorb_queries(const Problem& p, int64_t row0, int64_t rows, std::byte* que
       gemm(g);
       for (int64_t t = 0; t < rows; ++t)
         std::memcpy(queries + ((t * a.heads + h) * width + a.rank) * p.size,
-                    p.at(p.call.in[kQ], ((row0 + t) * a.heads + h) * K + a.nope), static_cast<size_t>(a.rope * p.size));
+                    p.at(p.call.in[kQ], ((row0 + t) * a.heads + h) * K + a.nope),
+                    static_cast<size_t>(a.rope * p.size));
     }
   });
 }

@@ -36,8 +36,9 @@ void forward(const OpCall& call) {
   MlaLatentRows p = arguments(call);
   check_positions(p.positions, call.in[kDown].dim(0));
   for (const size_t o : {0, 1, 2}) p.y[o] = call.out[o].data;
-  parallel_for(call.in[kDown].dim(0), 16,
-               [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(mla_latents_forward)(p, begin, end); });
+  parallel_for(call.in[kDown].dim(0), 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(mla_latents_forward)(p, begin, end);
+  });
 }
 
 void backward(const OpCall& call) {
@@ -56,7 +57,8 @@ void backward(const OpCall& call) {
     }
   });
   combine_parameter_chunks(partials, parameter_chunks(rows), width, p.ranks[0], call.d_in[kQWeight]);
-  combine_parameter_chunks(partials + p.ranks[0], parameter_chunks(rows), width, p.ranks[1], call.d_in[kKvWeight]);
+  combine_parameter_chunks(partials + p.ranks[0], parameter_chunks(rows), width, p.ranks[1],
+                           call.d_in[kKvWeight]);
 }
 }  // namespace latents
 
@@ -85,7 +87,9 @@ void forward(const OpCall& call) {
   p.q = call.in[kQ].data, p.kv = call.in[kKv].data, p.k_rope = call.in[kKRope].data;
   p.queries_only = !call.in[kKv].defined();
   p.y = call.out[0].data;
-  parallel_for(rows, 16, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(mla_pack_forward)(p, begin, end); });
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(mla_pack_forward)(p, begin, end);
+  });
 }
 
 void backward(const OpCall& call) {
@@ -97,7 +101,9 @@ void backward(const OpCall& call) {
   p.d_q = call.d_in[kQ].tensor.data, p.accumulate_q = call.d_in[kQ].accumulate;
   p.d_kv = call.d_in[kKv].tensor.data, p.accumulate_kv = call.d_in[kKv].accumulate;
   p.d_k_rope = call.d_in[kKRope].tensor.data, p.accumulate_k_rope = call.d_in[kKRope].accumulate;
-  parallel_for(d_y.dim(0), 16, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(mla_pack_backward)(p, begin, end); });
+  parallel_for(d_y.dim(0), 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(mla_pack_backward)(p, begin, end);
+  });
 }
 }  // namespace pack
 

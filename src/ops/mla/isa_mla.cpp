@@ -7,8 +7,8 @@ namespace {
 
 /// to (+)= the rotated head part `x`, through a buffer of fp32.
 template <class T, class X>
-INGOT_INLINE void put_rotated(T* to, const X* x, int64_t width, const RowAngles& angles, const RotaryTable& table, bool inverse,
-                              bool accumulate) {
+INGOT_INLINE void put_rotated(T* to, const X* x, int64_t width, const RowAngles& angles,
+                              const RotaryTable& table, bool inverse, bool accumulate) {
   float head[kMaxHeadWidth];
   copy_n(head, x, width);
   rotate_head(head, angles, table, inverse);
@@ -25,9 +25,11 @@ void latents_forward(const MlaLatentRows& p, int64_t begin, int64_t end) {
       const int64_t n = p.ranks[part];
       const float* w = p.weights[part];
       Y* y = static_cast<Y*>(p.y[part]) + t * n;
-      const float r = n > 0 ? 1.0f / __builtin_sqrtf(row_sum_squares(x, n) / static_cast<float>(n) + p.eps) : 0.0f;
+      const float r =
+          n > 0 ? 1.0f / __builtin_sqrtf(row_sum_squares(x, n) / static_cast<float>(n) + p.eps) : 0.0f;
       p.rstd[t * 2 + part] = r;
-      each_vector(n, [&](int64_t i, int k) { store_n(y + i, load_n(x + i, k) * set1(r) * load_n(w + i, k), k); });
+      each_vector(
+          n, [&](int64_t i, int k) { store_n(y + i, load_n(x + i, k) * set1(r) * load_n(w + i, k), k); });
       x += n;
     }
     rotary_row(p.rotary, p.positions[t], angles.cosine, angles.sine);
@@ -37,7 +39,8 @@ void latents_forward(const MlaLatentRows& p, int64_t begin, int64_t end) {
 
 /// The backward of one normed part; g may be nullptr (no cotangent).
 template <class X, class Y>
-void norm_part_backward(const X* x, const Y* g, const float* w, float r, int64_t n, X* d_x, bool accumulate, float* d_w) {
+void norm_part_backward(const X* x, const Y* g, const float* w, float r, int64_t n, X* d_x, bool accumulate,
+                        float* d_w) {
   if (g == nullptr) {
     if (d_x != nullptr && !accumulate) each_vector(n, [&](int64_t i, int k) { store_n(d_x + i, zero(), k); });
     return;
@@ -79,7 +82,8 @@ void latents_backward(const MlaLatentRows& p, int64_t begin, int64_t end, float*
       continue;
     }
     rotary_row(p.rotary, p.positions[t], angles.cosine, angles.sine);
-    put_rotated(d_x, static_cast<const Y*>(p.d_y[2]) + t * p.rope, p.rope, angles, p.rotary, true, p.accumulate);
+    put_rotated(d_x, static_cast<const Y*>(p.d_y[2]) + t * p.rope, p.rope, angles, p.rotary, true,
+                p.accumulate);
   }
 }
 

@@ -27,6 +27,8 @@ enum In : uint32_t { kQ, kC, kKRope, kKvUp };
 }
 
 /// First token that token t of a sequence sees.
-inline int64_t mla_first_key(const MlaCachedAttr& a, int64_t t) { return a.window > 0 && t >= a.window ? t - a.window + 1 : 0; }
+inline int64_t mla_first_key(const MlaCachedAttr& a, int64_t t) {
+  return a.window > 0 && t >= a.window ? t - a.window + 1 : 0;
+}
 
 }  // namespace ingot

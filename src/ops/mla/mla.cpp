@@ -6,16 +6,18 @@
 namespace ingot {
 namespace {
 
-DType statistic_of(const Tensor& t) { return t.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+DType statistic_of(const Tensor& t) {
+  return t.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
 
 void require(const Tensor& t, const Shape& shape, DType type, const char* name) {
-  INGOT_CHECK(t.shape() == shape && t.dtype() == type, "{} is {}, expected {} {}", name, t.meta.str(), name_of(type),
-              shape.str());
+  INGOT_CHECK(t.shape() == shape && t.dtype() == type, "{} is {}, expected {} {}", name, t.meta.str(),
+              name_of(type), shape.str());
 }
 
 void require_rotary(const RotaryRule& rule, int64_t rope) {
-  INGOT_CHECK(rope > 0 && rope % 2 == 0 && (rule.dims == 0 || rule.dims == rope), "{} rotary channels, {} of them turn", rope,
-              rule.dims);
+  INGOT_CHECK(rope > 0 && rope % 2 == 0 && (rule.dims == 0 || rule.dims == rope),
+              "{} rotary channels, {} of them turn", rope, rule.dims);
 }
 
 namespace latents {
@@ -26,8 +28,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor& x = call.in[kDown];
   const DType stat = statistic_of(x);
   require_rotary(a.rotary, a.rope);
-  INGOT_CHECK(a.q_rank >= 0 && a.kv_rank > 0 && x.shape().rank() == 2 && x.dim(1) == a.q_rank + a.kv_rank + a.rope,
-              "latents of {} + {} + {} from {}", a.q_rank, a.kv_rank, a.rope, x.meta.str());
+  INGOT_CHECK(
+      a.q_rank >= 0 && a.kv_rank > 0 && x.shape().rank() == 2 && x.dim(1) == a.q_rank + a.kv_rank + a.rope,
+      "latents of {} + {} + {} from {}", a.q_rank, a.kv_rank, a.rope, x.meta.str());
   const int64_t rows = x.dim(0);
   require(call.in[kPositions], {rows}, DType::i32, "positions");
   require(call.in[kKvWeight], {a.kv_rank}, stat, "kv_weight");
@@ -46,13 +49,14 @@ OpCost cost(const OpCall& call) {
 
 BackwardReads reads(const void* attr_data) {
   const bool q = static_cast<const MlaLatentsAttr*>(attr_data)->q_rank > 0;
-  return {slot_bit(kDown) | slot_bit(kPositions) | slot_bit(kKvWeight) | (q ? slot_bit(kQWeight) : 0), slot_bit(kRstd), 0, 0};
+  return {slot_bit(kDown) | slot_bit(kPositions) | slot_bit(kKvWeight) | (q ? slot_bit(kQWeight) : 0),
+          slot_bit(kRstd), 0, 0};
 }
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const MlaLatentsAttr*>(attr_data);
-  return fmt::format("ranks={}/{} rope={} {} theta={} eps={} out={}", a.q_rank, a.kv_rank, a.rope, name_of(a.rotary.kind),
-                     a.rotary.theta, a.eps, name_of(a.out));
+  return fmt::format("ranks={}/{} rope={} {} theta={} eps={} out={}", a.q_rank, a.kv_rank, a.rope,
+                     name_of(a.rotary.kind), a.rotary.theta, a.eps, name_of(a.out));
 }
 }  // namespace latents
 
@@ -79,12 +83,14 @@ OpCost cost(const OpCall& call) {
   return {3 * rotated, 4 * rotated, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) { return {slot_bit(kPositions), 0, 0, 0}; }
+BackwardReads reads(const void*) {
+  return {slot_bit(kPositions), 0, 0, 0};
+}
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const MlaPackAttr*>(attr_data);
-  return fmt::format("heads={}x({}+{})/{} {} theta={}", a.heads, a.nope, a.rope, a.value, name_of(a.rotary.kind),
-                     a.rotary.theta);
+  return fmt::format("heads={}x({}+{})/{} {} theta={}", a.heads, a.nope, a.rope, a.value,
+                     name_of(a.rotary.kind), a.rotary.theta);
 }
 }  // namespace pack
 
@@ -101,7 +107,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   require(call.in[kKvUp], {a.heads * (a.nope + a.value), a.rank}, call.in[kKvUp].dtype(), "kv_up");
   SequenceSpan whole;
   for (const SequenceSpan& s : spans_of(a.rows, rows, whole))
-    INGOT_CHECK(s.state != nullptr, "rows {} .. {} have no cached sequence", s.row_begin, s.row_begin + s.rows);
+    INGOT_CHECK(s.state != nullptr, "rows {} .. {} have no cached sequence", s.row_begin,
+                s.row_begin + s.rows);
   out[0] = {Shape{rows, a.heads * a.value}, q.dtype()};
   out[1] = {Shape{a.heads}, statistic_of(q)};
 }
@@ -112,20 +119,25 @@ OpCost cost(const OpCall& call) {
   SequenceSpan whole;
   for (const SequenceSpan& s : spans_of(a.rows, call.in[kQ].dim(0), whole)) {
     tokens += static_cast<double>(a.absorb ? s.rows : s.past + s.rows);
-    for (int64_t t = s.past; t < s.past + s.rows; ++t) pairs += static_cast<double>(t - mla_first_key(a, t) + 1);
+    for (int64_t t = s.past; t < s.past + s.rows; ++t)
+      pairs += static_cast<double>(t - mla_first_key(a, t) + 1);
   }
   const int64_t per_pair = a.absorb ? 2 * a.rank + a.rope : a.nope + a.rope + a.value;
   const double heads = 2 * static_cast<double>(a.heads);
-  return {heads * (tokens * static_cast<double>(a.rank * (a.nope + a.value)) + pairs * static_cast<double>(per_pair)), 0, 0,
-          tensor_bytes(call)};
+  return {heads * (tokens * static_cast<double>(a.rank * (a.nope + a.value)) +
+                   pairs * static_cast<double>(per_pair)),
+          0, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) { return {}; }
+BackwardReads reads(const void*) {
+  return {};
+}
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const MlaCachedAttr*>(attr_data);
-  return fmt::format("heads={}x({}+{})/{} rank={} scale={} window={} softcap={} {} layer={}", a.heads, a.nope, a.rope,
-                     a.value, a.rank, a.scale, a.window, a.softcap, a.absorb ? "absorbed" : "materialised", a.layer);
+  return fmt::format("heads={}x({}+{})/{} rank={} scale={} window={} softcap={} {} layer={}", a.heads, a.nope,
+                     a.rope, a.value, a.rank, a.scale, a.window, a.softcap,
+                     a.absorb ? "absorbed" : "materialised", a.layer);
 }
 }  // namespace cached
 
@@ -165,7 +177,10 @@ const Op& mla_pack_op() {
 
 const Op& mla_cached_op() {
   static const Op op{"mla_cached",
-                     {{"q", InputKind::data}, {"c", InputKind::data}, {"k_rope", InputKind::data}, {"kv_up", InputKind::data}},
+                     {{"q", InputKind::data},
+                      {"c", InputKind::data},
+                      {"k_rope", InputKind::data},
+                      {"kv_up", InputKind::data}},
                      {{"o", false}, {"max_logit", false}},
                      cached::reads,
                      cached::infer,
@@ -187,8 +202,8 @@ Value mla_pack(Tape& tape, const MlaPackAttr& attr, const Value& q, const Value&
   return tape.apply(mla_pack_op(), attr, {q, positions_T, kv, k_rope})[0];
 }
 
-MlaCachedResult mla_cached(Tape& tape, const MlaCachedAttr& attr, const Value& q, const Value& c, const Value& k_rope,
-                           const Value& kv_up) {
+MlaCachedResult mla_cached(Tape& tape, const MlaCachedAttr& attr, const Value& q, const Value& c,
+                           const Value& k_rope, const Value& kv_up) {
   auto out = tape.apply(mla_cached_op(), attr, {q, c, k_rope, kv_up});
   return {std::move(out[0]), std::move(out[1])};
 }

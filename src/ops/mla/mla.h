@@ -31,10 +31,10 @@
 namespace ingot {
 
 struct MlaLatentsAttr {
-  int64_t q_rank = 0;       ///< Q; 0: queries have no latent
-  int64_t kv_rank = 0;      ///< C
-  int64_t rope = 0;         ///< P
-  RotaryRule rotary = {};   ///< dims P, or 0: no rotation
+  int64_t q_rank = 0;      ///< Q; 0: queries have no latent
+  int64_t kv_rank = 0;     ///< C
+  int64_t rope = 0;        ///< P
+  RotaryRule rotary = {};  ///< dims P, or 0: no rotation
   double eps = 1e-6;
   DType out = DType::f32;
 };
@@ -48,23 +48,23 @@ struct MlaPackAttr {
   int64_t heads = 0, nope = 0, rope = 0, value = 0;  ///< H, N, P, V
   RotaryRule rotary = {};                            ///< dims P, or 0: no rotation
 };
-Value mla_pack(Tape& tape, const MlaPackAttr& attr, const Value& q, const Value& positions_T, const Value& kv = {},
-               const Value& k_rope = {});
+Value mla_pack(Tape& tape, const MlaPackAttr& attr, const Value& q, const Value& positions_T,
+               const Value& kv = {}, const Value& k_rope = {});
 
 struct MlaCachedAttr {
   int64_t heads = 0, nope = 0, rope = 0, value = 0, rank = 0;  ///< H, N, P, V, C
   double scale = 1;
-  int64_t window = 0;   ///< 0: none
-  double softcap = 0;   ///< 0: none
+  int64_t window = 0;  ///< 0: none
+  double softcap = 0;  ///< 0: none
   const Rows* rows = nullptr;
-  int64_t layer = 0;    ///< of the states
+  int64_t layer = 0;  ///< of the states
   bool absorb = false;
 };
 struct MlaCachedResult {
   Value o, max_logit;
 };
-MlaCachedResult mla_cached(Tape& tape, const MlaCachedAttr& attr, const Value& q, const Value& c, const Value& k_rope,
-                           const Value& kv_up);
+MlaCachedResult mla_cached(Tape& tape, const MlaCachedAttr& attr, const Value& q, const Value& c,
+                           const Value& k_rope, const Value& kv_up);
 
 const Op& mla_latents_op();
 const Op& mla_pack_op();

@@ -31,7 +31,8 @@ void forward(const OpCall& call) {
       double square = 0;
       for (int64_t i = 0; i < n; ++i) square += row[i] * row[i];
       rstd.push_back(n > 0 ? 1 / std::sqrt(square / static_cast<double>(n) + a.eps) : 0);
-      for (int64_t i = 0; i < n; ++i) y[part].push_back(row[i] * rstd.back() * weights[part][static_cast<size_t>(i)]);
+      for (int64_t i = 0; i < n; ++i)
+        y[part].push_back(row[i] * rstd.back() * weights[part][static_cast<size_t>(i)]);
       row += n;
     }
     Array shared(row, row + a.rope);
@@ -67,7 +68,8 @@ void backward(const OpCall& call) {
         dot += d[i] * weights[part][static_cast<size_t>(i)] * row[i] * r;
       }
       for (int64_t i = 0; i < n; ++i)
-        d_x.push_back(r * (d[i] * weights[part][static_cast<size_t>(i)] - row[i] * r * dot / static_cast<double>(n)));
+        d_x.push_back(
+            r * (d[i] * weights[part][static_cast<size_t>(i)] - row[i] * r * dot / static_cast<double>(n)));
       row += n;
     }
     double* d = g[2].data() + t * static_cast<size_t>(a.rope);
@@ -145,7 +147,11 @@ void backward(const OpCall& call) {
 
 }  // namespace
 
-Kernel mla_latents_reference() { return {"reference", reference::accept, latents::forward, latents::backward, nullptr}; }
-Kernel mla_pack_reference() { return {"reference", reference::accept, pack::forward, pack::backward, nullptr}; }
+Kernel mla_latents_reference() {
+  return {"reference", reference::accept, latents::forward, latents::backward, nullptr};
+}
+Kernel mla_pack_reference() {
+  return {"reference", reference::accept, pack::forward, pack::backward, nullptr};
+}
 
 }  // namespace ingot

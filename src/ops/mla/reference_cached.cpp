@@ -19,7 +19,8 @@ Array load_cache(const MlaCachedAttr& a, const SequenceSpan& span) {
   const int64_t width = a.rank + a.rope, tokens = span.past + span.rows, page = SequenceState::kPageTokens;
   for (int64_t first = 0; first < tokens; first += page) {
     void* data = const_cast<void*>(span.state->keys(a.layer, first / page));
-    const Array rows = load(Tensor(data, {std::min(page, tokens - first), width}, span.state->layout().dtype));
+    const Array rows =
+        load(Tensor(data, {std::min(page, tokens - first), width}, span.state->layout().dtype));
     all.insert(all.end(), rows.begin(), rows.end());
   }
   return all;
@@ -47,7 +48,9 @@ double dot(const double* x, const double* y, int64_t width) {
 
 /// Rounded to the type that the products of training have.
 double rounded(double x, DType type) {
-  return type == DType::bf16 ? to_float(to_bf16(static_cast<float>(x))) : type == DType::f32 ? static_cast<float>(x) : x;
+  return type == DType::bf16  ? to_float(to_bf16(static_cast<float>(x)))
+         : type == DType::f32 ? static_cast<float>(x)
+                              : x;
 }
 
 /// Keys [n, key width] and values [n, value width] that one query head sees, and how its output comes from their mean.
@@ -83,10 +86,11 @@ Array query_of(const MlaCachedAttr& a, const double* q, const double* up) {
   return absorbed;
 }
 
-void head_forward(const MlaCachedAttr& a, const SequenceSpan& span, const HeadView& view, const double* up, int64_t h,
-                  const Array& q, Array& o, double& top) {
+void head_forward(const MlaCachedAttr& a, const SequenceSpan& span, const HeadView& view, const double* up,
+                  int64_t h, const Array& q, Array& o, double& top) {
   for (int64_t t = 0; t < span.rows; ++t) {
-    const int64_t last = span.past + t, first = mla_first_key(a, last), row = (span.row_begin + t) * a.heads + h;
+    const int64_t last = span.past + t, first = mla_first_key(a, last),
+                  row = (span.row_begin + t) * a.heads + h;
     const Array query = query_of(a, q.data() + row * (a.nope + a.rope), up);
     Array z;
     for (int64_t j = first; j <= last; ++j) {
@@ -100,7 +104,8 @@ void head_forward(const MlaCachedAttr& a, const SequenceSpan& span, const HeadVi
     Array mean(static_cast<size_t>(view.value_width));
     for (int64_t j = first; j <= last; ++j) {
       const double p = std::exp(z[static_cast<size_t>(j - first)] - largest) / sum;
-      for (size_t i = 0; i < mean.size(); ++i) mean[i] += p * view.values[static_cast<size_t>(j) * mean.size() + i];
+      for (size_t i = 0; i < mean.size(); ++i)
+        mean[i] += p * view.values[static_cast<size_t>(j) * mean.size() + i];
     }
     for (int64_t i = 0; i < a.value; ++i)
       o[static_cast<size_t>(row * a.value + i)] =
@@ -119,7 +124,8 @@ void forward(const OpCall& call) {
     const Array cache = load_cache(a, span);
     for (int64_t h = 0; h < a.heads; ++h) {
       const double* w = up.data() + h * (a.nope + a.value) * a.rank;
-      head_forward(a, span, view_of(a, cache, w, call.in[kC].dtype()), w, h, q, o, max_logit[static_cast<size_t>(h)]);
+      head_forward(a, span, view_of(a, cache, w, call.in[kC].dtype()), w, h, q, o,
+                   max_logit[static_cast<size_t>(h)]);
     }
   }
   reference::store(call.out[0], o);
@@ -128,6 +134,8 @@ void forward(const OpCall& call) {
 
 }  // namespace
 
-Kernel mla_cached_reference() { return {"reference", reference::accept, forward, nullptr, nullptr}; }
+Kernel mla_cached_reference() {
+  return {"reference", reference::accept, forward, nullptr, nullptr};
+}
 
 }  // namespace ingot

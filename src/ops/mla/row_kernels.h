@@ -34,13 +34,14 @@ struct MlaPackRows {
   const void *q, *kv, *k_rope;
   void* y;
   const void* d_y;
-  void *d_q, *d_kv, *d_k_rope;                         ///< nullptr: not wanted
+  void *d_q, *d_kv, *d_k_rope;  ///< nullptr: not wanted
   bool accumulate_q, accumulate_kv, accumulate_k_rope;
 };
 
 INGOT_ISA_KERNEL(void, mla_latents_forward, (const MlaLatentRows& args, int64_t begin, int64_t end));
 /// Adds the norm weights' gradients of these rows to d_weights [Q + C], unless it is nullptr.
-INGOT_ISA_KERNEL(void, mla_latents_backward, (const MlaLatentRows& args, int64_t begin, int64_t end, float* d_weights));
+INGOT_ISA_KERNEL(void, mla_latents_backward,
+                 (const MlaLatentRows& args, int64_t begin, int64_t end, float* d_weights));
 INGOT_ISA_KERNEL(void, mla_pack_forward, (const MlaPackRows& args, int64_t begin, int64_t end));
 INGOT_ISA_KERNEL(void, mla_pack_backward, (const MlaPackRows& args, int64_t begin, int64_t end));
 

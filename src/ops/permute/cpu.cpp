@@ -52,7 +52,8 @@ void backward_back(const OpCall& call) {
   const GradSlot& d_rows = call.d_in[0];
   if (!d_rows.wanted()) return;
   const int64_t rows = rows_before_end(call.in[3], d_rows.tensor.dim(0));
-  gather_tensor_rows({d_rows.tensor.slice(0, rows), d_rows.accumulate}, call.d_out[0], call.in[2].as<int32_t>(), 1);
+  gather_tensor_rows({d_rows.tensor.slice(0, rows), d_rows.accumulate}, call.d_out[0],
+                     call.in[2].as<int32_t>(), 1);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor &x = call.in[0], &probs = call.in[1], &ids = call.in[2];
-  INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) && ids.dtype() == DType::i32 &&
-                  probs.shape() == ids.shape(),
+  INGOT_CHECK(x.shape().rank() == 2 && ids.shape().rank() == 2 && ids.dim(0) == x.dim(0) &&
+                  ids.dtype() == DType::i32 && probs.shape() == ids.shape(),
               "x {} probs {} ids {}", x.meta.str(), probs.meta.str(), ids.meta.str());
   const auto& a = call.attr<PermuteAttr>();
   INGOT_CHECK(a.bound >= 0 && (a.bound > 0 || !a.pad || ids.numel() == 0), "pad to a bound of {}", a.bound);
@@ -73,14 +73,16 @@ void build_row_map(const OpCall& call) {
   const auto& [first, experts, bound, pad] = call.attr<PermuteAttr>();
   const int64_t slots = call.in[2].numel(), k = call.in[2].dim(1);
   const auto* ids = call.in[2].as<int32_t>();
-  auto *offsets = call.out[2].as<int32_t>(), *token = call.out[3].as<int32_t>(), *row = call.out[4].as<int32_t>();
+  auto *offsets = call.out[2].as<int32_t>(), *token = call.out[3].as<int32_t>(),
+       *row = call.out[4].as<int32_t>();
   std::fill(offsets, offsets + experts + 1, 0);
   for (int64_t s = 0; s < slots; ++s) {
     const int32_t e = ids[s] - first;
     if (ids[s] >= 0 && 0 <= e && e < experts) ++offsets[e + 1];
   }
   for (int32_t e = 0; e < experts; ++e) {
-    INGOT_CHECK(bound == 0 || offsets[e + 1] <= bound, "expert {} has {} rows, at most {}", first + e, offsets[e + 1], bound);
+    INGOT_CHECK(bound == 0 || offsets[e + 1] <= bound, "expert {} has {} rows, at most {}", first + e,
+                offsets[e + 1], bound);
     offsets[e + 1] = offsets[e] + (pad ? static_cast<int32_t>(bound) : offsets[e + 1]);
   }
   std::vector<int32_t> next(offsets, offsets + experts);
@@ -109,7 +111,10 @@ const Op& permute_op() {
 
 const Op& unpermute_op() {
   static const Op op{.name = "unpermute",
-                     .inputs = {{"rows"}, {"row", InputKind::data}, {"token", InputKind::data}, {"offsets", InputKind::data, true}},
+                     .inputs = {{"rows"},
+                                {"row", InputKind::data},
+                                {"token", InputKind::data},
+                                {"offsets", InputKind::data, true}},
                      .outputs = {{"y"}},
                      .reads = reads_back,
                      .infer = infer_back,
@@ -120,7 +125,8 @@ const Op& unpermute_op() {
   return op;
 }
 
-Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, const Value& probs_TK, const Value& ids_TK) {
+Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, const Value& probs_TK,
+                    const Value& ids_TK) {
   auto o = tape.apply(permute_op(), attr, {x_TD, probs_TK, ids_TK});
   return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4])};
 }

@@ -30,7 +30,8 @@ struct Permutation {
   Value rows_RD, p_R, offsets, token_R, row_TK;
 };
 
-Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, const Value& probs_TK, const Value& ids_TK);
+Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, const Value& probs_TK,
+                    const Value& ids_TK);
 
 struct UnpermuteAttr {
   DType out = DType::f32;

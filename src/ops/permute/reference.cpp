@@ -1,7 +1,8 @@
 // permute and unpermute in plain loops; see permute.h.
+#include "ops/reference.h"
+
 #include "ops/permute/kernels.h"
 #include "ops/permute/permute.h"
-#include "ops/reference.h"
 
 namespace ingot {
 namespace {
@@ -69,7 +70,11 @@ void backward_back(const OpCall& call) {
 
 }  // namespace
 
-Kernel permute_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
-Kernel unpermute_reference() { return {"reference", reference::accept, forward_back, backward_back, nullptr}; }
+Kernel permute_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
+Kernel unpermute_reference() {
+  return {"reference", reference::accept, forward_back, backward_back, nullptr};
+}
 
 }  // namespace ingot

@@ -46,7 +46,8 @@ BackwardReads reads(const void* attr_data) {
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const QkPrepareAttr*>(attr_data);
   return fmt::format("heads={}/{}x{} rotary={} {} theta={} norm={} eps={} out={}", a.heads, a.kv_heads,
-                     a.head_width, a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, a.norm, a.eps, name_of(a.out));
+                     a.head_width, a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, a.norm, a.eps,
+                     name_of(a.out));
 }
 
 }  // namespace

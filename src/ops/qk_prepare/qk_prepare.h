@@ -19,10 +19,10 @@
 namespace ingot {
 
 struct QkPrepareAttr {
-  int64_t heads = 1;        ///< H
-  int64_t kv_heads = 1;     ///< G
-  int64_t head_width = 0;   ///< K
-  RotaryRule rotary = {};   ///< dims at most K
+  int64_t heads = 1;       ///< H
+  int64_t kv_heads = 1;    ///< G
+  int64_t head_width = 0;  ///< K
+  RotaryRule rotary = {};  ///< dims at most K
   bool norm = false;
   double eps = 1e-6;
   DType out = DType::f32;

@@ -20,7 +20,8 @@ RouteRows arguments(const OpCall& call) {
 /// E/n times the expert's share of the choices (or of the load given), which multiplies its mass in the
 /// balance loss.
 double balance_weight(const RouteAttr& a, const Tensor& load, const float* counts, int32_t e, double n) {
-  const double share = load.defined() ? load.as<float>()[e] / load_choices(a) : counts[e] / (static_cast<double>(a.k) * n);
+  const double share =
+      load.defined() ? load.as<float>()[e] / load_choices(a) : counts[e] / (static_cast<double>(a.k) * n);
   return static_cast<double>(a.experts) / n * share;
 }
 

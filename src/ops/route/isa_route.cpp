@@ -19,8 +19,7 @@ INGOT_INLINE void select_experts(const RouteRows& a, int64_t t, int rows, Block&
     const Vec score = a.bias != nullptr ? scores[e] + set1(a.bias[e]) : scores[e];
     scores.set(e, as_float(key_of(score)));
   }
-  if (a.groups_kept < a.groups)
-    limit_groups(scores, a.experts, a.groups, a.groups_kept, a.k / a.groups_kept);
+  if (a.groups_kept < a.groups) limit_groups(scores, a.experts, a.groups, a.groups_kept, a.k / a.groups_kept);
   Block ids;
   choose(scores, a.experts, a.k, ids);
   for (int64_t j = 0; j < a.k; ++j) {
@@ -105,7 +104,8 @@ INGOT_INLINE void sigmoid_backward(const RouteRows& a, int64_t t, int rows, Bloc
   const int64_t n = a.classes;
   Block s;
   const Vec total = sigmoids(l, s, n), lse = softmax(l, l, n), one = set1(1.0f);
-  const Vec dot = fold_classes(n, [&](int64_t c, Vec acc) { return fma(mass_gradient(a, c), s[c] / total, acc); });
+  const Vec dot =
+      fold_classes(n, [&](int64_t c, Vec acc) { return fma(mass_gradient(a, c), s[c] / total, acc); });
   for (int64_t c = 0; c < n; ++c)
     d_p.set(c, a.d_mass != nullptr ? (mass_gradient(a, c) - dot) / total : zero());
   for (int i = 0; i < rows && a.d_probs != nullptr; ++i) add_chosen(a, t + i, i, s, d_p);

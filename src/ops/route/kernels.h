@@ -26,8 +26,8 @@ RouteScores route_scores(const RouteAttr& attr, const double* logits);
 std::vector<int32_t> route_choice(const RouteAttr& attr, const RouteScores& scores, const double* logits,
                                   const reference::Array& bias);
 /// d_logits of one row, from the cotangents of its scores and of its shares.
-reference::Array route_scores_backward(const RouteAttr& attr, const RouteScores& s, const reference::Array& d_scores,
-                                       const reference::Array& d_shares);
+reference::Array route_scores_backward(const RouteAttr& attr, const RouteScores& s,
+                                       const reference::Array& d_scores, const reference::Array& d_shares);
 std::vector<Kernel> route_kernels();
 Kernel route_reference();
 /// Sums over chunks of rows.

@@ -1,9 +1,10 @@
 // route in plain loops; see route.h.
+#include "ops/reference.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "ops/reference.h"
 #include "ops/route/kernels.h"
 #include "ops/route/route.h"
 
@@ -15,11 +16,15 @@ using reference::store;
 
 namespace {
 
-size_t size_of_classes(const RouteAttr& a) { return static_cast<size_t>(a.experts + a.skip_classes); }
+size_t size_of_classes(const RouteAttr& a) {
+  return static_cast<size_t>(a.experts + a.skip_classes);
+}
 
 /// The k largest keys, ties to the lowest index, NaN last; ascending.
 std::vector<int32_t> largest(const Array& keys, size_t k) {
-  const auto better = [&](size_t a, size_t b) { return keys[a] > keys[b] || (std::isnan(keys[b]) && !std::isnan(keys[a])); };
+  const auto better = [&](size_t a, size_t b) {
+    return keys[a] > keys[b] || (std::isnan(keys[b]) && !std::isnan(keys[a]));
+  };
   std::vector<bool> taken(keys.size());
   for (size_t j = 0; j < k; ++j) {
     size_t best = keys.size();
@@ -39,7 +44,8 @@ Array limited(const RouteAttr& a, Array keys) {
   const size_t size = keys.size() / static_cast<size_t>(a.groups);
   Array of_group;
   for (size_t g = 0; g < static_cast<size_t>(a.groups); ++g) {
-    Array inside(keys.begin() + static_cast<std::ptrdiff_t>(g * size), keys.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
+    Array inside(keys.begin() + static_cast<std::ptrdiff_t>(g * size),
+                 keys.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
     std::sort(inside.rbegin(), inside.rend());
     double sum = 0;
     for (int32_t j = 0; j < a.k / a.groups_kept; ++j) sum += inside[static_cast<size_t>(j)];
@@ -70,14 +76,16 @@ RouteScores route_scores(const RouteAttr& a, const double* logits) {
   return s;
 }
 
-std::vector<int32_t> route_choice(const RouteAttr& a, const RouteScores& s, const double* logits, const Array& bias) {
+std::vector<int32_t> route_choice(const RouteAttr& a, const RouteScores& s, const double* logits,
+                                  const Array& bias) {
   Array keys(static_cast<size_t>(a.experts));
   for (size_t e = 0; e < keys.size(); ++e)
     keys[e] = (a.score == RouteScore::softmax_last ? logits[e] : s.scores[e]) + (bias.empty() ? 0 : bias[e]);
   return largest(limited(a, std::move(keys)), static_cast<size_t>(a.k));
 }
 
-Array route_scores_backward(const RouteAttr& a, const RouteScores& s, const Array& d_scores, const Array& d_shares) {
+Array route_scores_backward(const RouteAttr& a, const RouteScores& s, const Array& d_scores,
+                            const Array& d_shares) {
   const size_t n = size_of_classes(a);
   double dot_scores = 0, dot_shares = 0;
   for (size_t e = 0; e < n; ++e) {
@@ -126,8 +134,10 @@ void forward(const OpCall& call) {
     for (const double p : s.shares) entropy -= p > 0 ? p * std::log(p) : 0;
     for (size_t e = 0; e < experts; ++e) mass[e] += s.shares[e];
     std::vector<int32_t> ids;
-    if (forced.empty()) ids = route_choice(a, s, &logits[t * classes], bias);
-    else ids.assign(&forced[t * k], &forced[t * k] + k);
+    if (forced.empty())
+      ids = route_choice(a, s, &logits[t * classes], bias);
+    else
+      ids.assign(&forced[t * k], &forced[t * k] + k);
     const double sum = divisor(a, s, ids.data());
     for (size_t j = 0; j < k; ++j) {
       call.out[1].as<int32_t>()[t * k + j] = ids[j];
@@ -154,7 +164,8 @@ Array chosen_backward(const RouteAttr& a, const RouteScores& s, const int32_t* i
   const double sum = divisor(a, s, ids);
   double weighted = 0;
   if (a.normalize || a.score == RouteScore::softmax_last)
-    for (int32_t j = 0; j < a.k; ++j) weighted += ids[j] < 0 ? 0 : d_probs[j] * s.scores[static_cast<size_t>(ids[j])];
+    for (int32_t j = 0; j < a.k; ++j)
+      weighted += ids[j] < 0 ? 0 : d_probs[j] * s.scores[static_cast<size_t>(ids[j])];
   for (int32_t j = 0; j < a.k; ++j)
     if (ids[j] >= 0) d_scores[static_cast<size_t>(ids[j])] += a.scale * (d_probs[j] - weighted / sum) / sum;
   return d_scores;
@@ -170,7 +181,8 @@ void backward_input(const OpCall& call) {
   Array d_logits(logits.size());
   for (size_t t = 0; t < rows; ++t) {
     const RouteScores s = route_scores(a, &logits[t * classes]);
-    const Array d_scores = d_probs.empty() ? Array(classes) : chosen_backward(a, s, &ids[t * k], &d_probs[t * k]);
+    const Array d_scores =
+        d_probs.empty() ? Array(classes) : chosen_backward(a, s, &ids[t * k], &d_probs[t * k]);
     Array d_shares(classes);
     for (size_t e = 0; e < experts && !d_aux.empty(); ++e)
       d_shares[e] = d_aux[0] * static_cast<double>(a.experts) / n *
@@ -184,6 +196,8 @@ void backward_input(const OpCall& call) {
 
 }  // namespace
 
-Kernel route_reference() { return {"reference", reference::accept, forward, backward_input, nullptr}; }
+Kernel route_reference() {
+  return {"reference", reference::accept, forward, backward_input, nullptr};
+}
 
 }  // namespace ingot

@@ -9,13 +9,14 @@ namespace {
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<RouteAttr>();
   const Tensor& logits = call.in[0];
-  INGOT_CHECK(logits.shape().rank() == 2 && logits.dim(1) == a.experts + a.skip_classes && is_floating(logits.dtype()) &&
-                  logits.dtype() != DType::bf16,
+  INGOT_CHECK(logits.shape().rank() == 2 && logits.dim(1) == a.experts + a.skip_classes &&
+                  is_floating(logits.dtype()) && logits.dtype() != DType::bf16,
               "logits {} for {}+{} classes", logits.meta.str(), a.experts, a.skip_classes);
-  INGOT_CHECK(a.groups >= a.groups_kept && a.groups_kept >= 1 && a.experts % a.groups == 0 && a.k % a.groups_kept == 0 &&
-                  a.k / a.groups_kept <= a.experts / a.groups,
+  INGOT_CHECK(a.groups >= a.groups_kept && a.groups_kept >= 1 && a.experts % a.groups == 0 &&
+                  a.k % a.groups_kept == 0 && a.k / a.groups_kept <= a.experts / a.groups,
               "{} of {} groups, {} experts, k = {}", a.groups_kept, a.groups, a.experts, a.k);
-  INGOT_CHECK(1 <= a.k && a.k <= a.experts && !(a.score == RouteScore::softmax_last && a.k == 1), "k = {}", a.k);
+  INGOT_CHECK(1 <= a.k && a.k <= a.experts && !(a.score == RouteScore::softmax_last && a.k == 1), "k = {}",
+              a.k);
   for (const int i : {1, 2})
     INGOT_CHECK(!call.in[i].defined() || call.in[i].shape() == Shape{a.experts}, "{}", call.in[i].meta.str());
   const int64_t rows = logits.dim(0);
@@ -50,25 +51,27 @@ std::string print(const void* attr_data) {
 }  // namespace
 
 const Op& route_op() {
-  static const Op op{"route",
-                     {{"logits"},
-                      {"bias", InputKind::data, true},
-                      {"load", InputKind::data, true},
-                      {"forced_ids", InputKind::data, true}},
-                     {{"probs"}, {"ids", false}, {"counts", false}, {"aux_loss"}, {"z_loss"}, {"entropy", false}},
-                     reads,
-                     infer,
-                     cost,
-                     route_scratch_bytes,
-                     print,
-                     route_kernels()};
+  static const Op op{
+      "route",
+      {{"logits"},
+       {"bias", InputKind::data, true},
+       {"load", InputKind::data, true},
+       {"forced_ids", InputKind::data, true}},
+      {{"probs"}, {"ids", false}, {"counts", false}, {"aux_loss"}, {"z_loss"}, {"entropy", false}},
+      reads,
+      infer,
+      cost,
+      route_scratch_bytes,
+      print,
+      route_kernels()};
   return op;
 }
 
-RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias_E, const Value& load_E,
-                  const Value& forced_ids_TK) {
+RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias_E,
+                  const Value& load_E, const Value& forced_ids_TK) {
   auto o = tape.apply(route_op(), attr, {logits_TE, bias_E, load_E, forced_ids_TK});
-  return {std::move(o[0]), std::move(o[1]), std::move(o[2]), std::move(o[3]), std::move(o[4]), std::move(o[5])};
+  return {std::move(o[0]), std::move(o[1]), std::move(o[2]),
+          std::move(o[3]), std::move(o[4]), std::move(o[5])};
 }
 
 }  // namespace ingot

@@ -32,11 +32,13 @@ double document_loss(const RouteRows& r, const SequenceSpan& d) {
   for (int64_t begin = d.row_begin; begin < d.row_begin + d.rows; begin += kParameterChunkRows) {
     std::fill(part, part + r.experts, 0.0f);
     INGOT_ISA_CALL(route_forward)
-    (r, begin, std::min(begin + kParameterChunkRows, d.row_begin + d.rows), {counts, part, unused, unused + 1});
+    (r, begin, std::min(begin + kParameterChunkRows, d.row_begin + d.rows),
+     {counts, part, unused, unused + 1});
     for (int64_t e = 0; e < r.experts; ++e) mass[e] += part[e];
   }
   double sum = 0;
-  for (int64_t e = 0; e < r.experts; ++e) sum += static_cast<double>(counts[e]) * static_cast<double>(mass[e]);
+  for (int64_t e = 0; e < r.experts; ++e)
+    sum += static_cast<double>(counts[e]) * static_cast<double>(mass[e]);
   return sum / static_cast<double>(d.rows);
 }
 
@@ -96,7 +98,8 @@ double reference_loss(const OpCall& call, double d_loss, Array* d_logits) {
       for (const int32_t e : ids) counts[static_cast<size_t>(e)] += 1;
       if (d_logits == nullptr) std::copy(ids.begin(), ids.end(), call.out[1].as<int32_t>() + t * k);
     }
-    for (size_t e = 0; e < classes; ++e) loss += factor(call) * counts[e] * mass[e] / static_cast<double>(d.rows);
+    for (size_t e = 0; e < classes; ++e)
+      loss += factor(call) * counts[e] * mass[e] / static_cast<double>(d.rows);
     if (d_logits == nullptr) continue;
     for (double& c : counts) c *= d_loss * factor(call) / static_cast<double>(d.rows);
     for (size_t t = begin; t < end; ++t) {
@@ -107,7 +110,9 @@ double reference_loss(const OpCall& call, double d_loss, Array* d_logits) {
   return loss;
 }
 
-void reference_forward(const OpCall& call) { reference::store(call.out[0], {reference_loss(call, 0, nullptr)}); }
+void reference_forward(const OpCall& call) {
+  reference::store(call.out[0], {reference_loss(call, 0, nullptr)});
+}
 
 void reference_backward(const OpCall& call) {
   Array d_logits(static_cast<size_t>(call.in[0].numel()));
@@ -118,7 +123,8 @@ void reference_backward(const OpCall& call) {
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const RouteAttr& a = call.attr<SequenceBalanceAttr>().scores;
   const Tensor& logits = call.in[0];
-  INGOT_CHECK(logits.shape().rank() == 2 && logits.dim(1) == a.experts + a.skip_classes && 1 <= a.k && a.k <= a.experts,
+  INGOT_CHECK(logits.shape().rank() == 2 && logits.dim(1) == a.experts + a.skip_classes && 1 <= a.k &&
+                  a.k <= a.experts,
               "logits {} for top {} of {}+{} classes", logits.meta.str(), a.k, a.experts, a.skip_classes);
   out[0] = {Shape{1}, logits.dtype()};
   out[1] = {Shape{logits.dim(0), a.k}, DType::i32};
@@ -136,7 +142,9 @@ BackwardReads reads(const void*) {
   return r;
 }
 
-int64_t scratch_bytes(const OpCall& call) { return (call.in[0].dim(0) + 1) * int64_t{sizeof(double)}; }
+int64_t scratch_bytes(const OpCall& call) {
+  return (call.in[0].dim(0) + 1) * int64_t{sizeof(double)};
+}
 
 std::string print(const void* attr_data) {
   const RouteAttr& a = static_cast<const SequenceBalanceAttr*>(attr_data)->scores;

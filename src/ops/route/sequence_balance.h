@@ -15,7 +15,7 @@
 namespace ingot {
 
 struct SequenceBalanceAttr {
-  RouteAttr scores;  ///< score, experts, k; the rest at its defaults
+  RouteAttr scores;            ///< score, experts, k; the rest at its defaults
   const Rows* rows = nullptr;  ///< nullptr: all rows are one document
 };
 

@@ -9,17 +9,20 @@ ContextRows::ContextRows(Rows whole, int64_t sequence_length, const int32_t* pos
                          int neighbours)
     : whole_(std::move(whole)), rank_(rank), ranks_(ranks), chunk_(sequence_length / (2 * ranks)) {
   if (sequence_length % (2 * ranks) != 0 || chunk_ < kHalo)
-    throw Error(fmt::format("sequences of {} tokens cannot be cut into {} chunks for {} context ranks", sequence_length,
-                            2 * ranks, ranks),
-                fmt::format("the length must be a multiple of {} and at least {}", 2 * ranks, 2 * ranks * kHalo));
-  INGOT_CHECK(whole_.count % sequence_length == 0, "{} rows of sequences of {}", whole_.count, sequence_length);
+    throw Error(
+        fmt::format("sequences of {} tokens cannot be cut into {} chunks for {} context ranks",
+                    sequence_length, 2 * ranks, ranks),
+        fmt::format("the length must be a multiple of {} and at least {}", 2 * ranks, 2 * ranks * kHalo));
+  INGOT_CHECK(whole_.count % sequence_length == 0, "{} rows of sequences of {}", whole_.count,
+              sequence_length);
   pieces_.resize(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) cut_documents(r);
   add_halo(positions);
   if (neighbours == 1 || neighbours == ranks) return;
   const int groups = ranks / neighbours;
   INGOT_CHECK(groups * neighbours == ranks, "{} ranks in groups of {}", ranks, neighbours);
-  levels_.emplace_back(Rows{whole_.count / groups, {}}, sequence_length / groups, positions, rank % neighbours, neighbours);
+  levels_.emplace_back(Rows{whole_.count / groups, {}}, sequence_length / groups, positions,
+                       rank % neighbours, neighbours);
   levels_.emplace_back(whole_, sequence_length, positions, rank / neighbours, groups);
 }
 

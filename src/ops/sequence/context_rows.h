@@ -17,7 +17,7 @@ namespace ingot {
 
 /// A document's tokens in one chunk.
 struct ContextPiece {
-  int64_t row = 0;       ///< first local row
+  int64_t row = 0;  ///< first local row
   int64_t rows = 0;
   int64_t first = 0;     ///< number of its first token within the document
   int64_t phase = 0;     ///< of the document (SequenceSpan::phase)
@@ -30,7 +30,8 @@ class ContextRows {
 
   /// `whole`: documents of whole sequences; `positions`: of all their tokens; `neighbours`: ranks of a group (m), a divisor of
   /// `ranks`. Error where a sequence cannot be cut.
-  ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks, int neighbours = 1);
+  ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks,
+              int neighbours = 1);
 
   const Rows& whole() const { return whole_; }
   int rank() const { return rank_; }

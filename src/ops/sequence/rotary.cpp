@@ -88,7 +88,8 @@ double llama3_frequency(const RotaryRule& r, double f) {
 
 /// YaRN's ramp: the pair at which a plain rotation turns `turns` times in the original context.
 double yarn_pair(const RotaryRule& r, double turns) {
-  return static_cast<double>(r.dims) * std::log(r.original_context / (turns * kTwoPi)) / (2 * std::log(r.theta));
+  return static_cast<double>(r.dims) * std::log(r.original_context / (turns * kTwoPi)) /
+         (2 * std::log(r.theta));
 }
 
 double yarn_frequency(const RotaryRule& r, int64_t pair, double f) {
@@ -103,7 +104,8 @@ double yarn_frequency(const RotaryRule& r, int64_t pair, double f) {
 double half_truncated_frequency(const RotaryRule& r, int64_t pair) {
   const int64_t turning = r.dims / 4;
   if (pair >= turning) return 0;
-  return -std::pow(r.theta, turning > 1 ? -static_cast<double>(pair) / static_cast<double>(turning - 1) : 0.0);
+  return -std::pow(r.theta,
+                   turning > 1 ? -static_cast<double>(pair) / static_cast<double>(turning - 1) : 0.0);
 }
 
 }  // namespace
@@ -112,11 +114,21 @@ void rotary_frequencies(const RotaryRule& r, double* frequencies) {
   for (int64_t i = 0; i < r.dims / 2; ++i) {
     const double f = std::pow(r.theta, -2.0 * static_cast<double>(i) / static_cast<double>(r.dims));
     switch (r.kind) {
-      case RotaryKind::plain: frequencies[i] = f; break;
-      case RotaryKind::linear: frequencies[i] = f / r.factor; break;
-      case RotaryKind::llama3: frequencies[i] = llama3_frequency(r, f); break;
-      case RotaryKind::yarn: frequencies[i] = yarn_frequency(r, i, f); break;
-      case RotaryKind::half_truncated: frequencies[i] = half_truncated_frequency(r, i); break;
+      case RotaryKind::plain:
+        frequencies[i] = f;
+        break;
+      case RotaryKind::linear:
+        frequencies[i] = f / r.factor;
+        break;
+      case RotaryKind::llama3:
+        frequencies[i] = llama3_frequency(r, f);
+        break;
+      case RotaryKind::yarn:
+        frequencies[i] = yarn_frequency(r, i, f);
+        break;
+      case RotaryKind::half_truncated:
+        frequencies[i] = half_truncated_frequency(r, i);
+        break;
     }
   }
 }

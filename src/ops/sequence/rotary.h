@@ -49,10 +49,11 @@ void rotary_frequencies(const RotaryRule& rule, double* frequencies);
 struct RotaryTable {
   static constexpr int64_t kSteps = 1024;
   static constexpr int64_t kMaxPositions = kSteps * kSteps;
-  int64_t pairs = 0;               ///< dims / 2
-  bool interleaved = false;        ///< of the rule
-  const double* coarse = nullptr;  ///< [kSteps][2][pairs]: cos, then sin, of 1024 c * frequency, times magnitude
-  const double* fine = nullptr;    ///< [kSteps][2][pairs]: of f * frequency
+  int64_t pairs = 0;         ///< dims / 2
+  bool interleaved = false;  ///< of the rule
+  const double* coarse =
+      nullptr;  ///< [kSteps][2][pairs]: cos, then sin, of 1024 c * frequency, times magnitude
+  const double* fine = nullptr;  ///< [kSteps][2][pairs]: of f * frequency
 };
 
 /// The table of a rule; made at first use and kept for the life of the process.

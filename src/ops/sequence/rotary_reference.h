@@ -11,7 +11,9 @@ namespace ingot {
 class ReferenceRotation {
  public:
   explicit ReferenceRotation(const RotaryRule& rule)
-      : magnitude_(rule.magnitude), interleaved_(rule.interleaved), frequencies_(static_cast<size_t>(rule.dims / 2)) {
+      : magnitude_(rule.magnitude),
+        interleaved_(rule.interleaved),
+        frequencies_(static_cast<size_t>(rule.dims / 2)) {
     rotary_frequencies(rule, frequencies_.data());
   }
   /// Rotates x[0 .. dims) in place, pair by pair; direction -1 is the transpose, which is the backward.

@@ -19,7 +19,8 @@ struct SequenceSpan {
   int64_t past = 0;  ///< tokens of the sequence before row_begin, all held by `state`; 0 without a state
   SequenceState* state =
       nullptr;  ///< read and appended to; nullptr: the document is whole and nothing is cached
-  int64_t phase = 0;  ///< number of the document's first token in its packed row: where blocks of windows begin
+  int64_t phase =
+      0;  ///< number of the document's first token in its packed row: where blocks of windows begin
 };
 
 /// The spans are ascending, touch each other and cover the rows 0 .. count; empty spans are legal.

@@ -24,8 +24,10 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   }
   ~PagePool() {
     for (std::byte* page : free_) {
-      if (page_bytes() >= kDense) unmap_densely(page, page_bytes());
-      else ::operator delete(page, kAlign);
+      if (page_bytes() >= kDense)
+        unmap_densely(page, page_bytes());
+      else
+        ::operator delete(page, kAlign);
     }
   }
   PagePool(const PagePool&) = delete;
@@ -82,9 +84,12 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
       free_.reserve(static_cast<size_t>(in_use_) + 1);  // so that give_back cannot fail
       try {
         const int64_t bytes = page_bytes();
-        page = static_cast<std::byte*>(bytes >= kDense ? map_densely(bytes) : ::operator new(static_cast<size_t>(bytes), kAlign));
+        page = static_cast<std::byte*>(bytes >= kDense ? map_densely(bytes)
+                                                       : ::operator new(static_cast<size_t>(bytes), kAlign));
       } catch (const std::bad_alloc&) {
-        throw Error(fmt::format("no memory for another cache page of {} bytes after {}", page_bytes(), in_use_), "lower the cache limit");
+        throw Error(
+            fmt::format("no memory for another cache page of {} bytes after {}", page_bytes(), in_use_),
+            "lower the cache limit");
       }
     }
     ++in_use_;
@@ -221,9 +226,10 @@ const void* SequenceState::values(int64_t layer, int64_t page) const {
 void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& packed) {
   const SequenceLayout& l = layout();
   const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(l.dtype);
-  const int64_t key_bytes = l.head_width * size, value_bytes = l.values() * size, row_bytes = l.kv_heads * (key_bytes + value_bytes);
-  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= row_bytes, "the cache holds {} rows of {} bytes, got {}",
-              name_of(l.dtype), row_bytes, packed.meta.str());
+  const int64_t key_bytes = l.head_width * size, value_bytes = l.values() * size,
+                row_bytes = l.kv_heads * (key_bytes + value_bytes);
+  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= row_bytes,
+              "the cache holds {} rows of {} bytes, got {}", name_of(l.dtype), row_bytes, packed.meta.str());
   auto& have = kv_tokens_.at(static_cast<size_t>(layer));
   INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
   reserve(position + rows - tokens());  // does nothing for all layers of a call but the first
@@ -234,7 +240,8 @@ void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& pac
     for (int64_t g = 0; g < l.kv_heads; ++g) {
       const int64_t slot = g * kPageTokens + (position + r) % kPageTokens;
       std::memcpy(page + slot * key_bytes, key + g * key_bytes, static_cast<size_t>(key_bytes));
-      std::memcpy(page + pool_->key_bytes() + slot * value_bytes, value + g * value_bytes, static_cast<size_t>(value_bytes));
+      std::memcpy(page + pool_->key_bytes() + slot * value_bytes, value + g * value_bytes,
+                  static_cast<size_t>(value_bytes));
     }
   }
   have += rows;

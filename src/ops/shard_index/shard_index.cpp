@@ -24,13 +24,14 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 }
 
 void forward_rows(const OpCall& call) {
-  std::copy_n(call.in[0].as<int32_t>() + call.attr<ShardRowsAttr>().first, call.out[0].numel(), call.out[0].as<int32_t>());
+  std::copy_n(call.in[0].as<int32_t>() + call.attr<ShardRowsAttr>().first, call.out[0].numel(),
+              call.out[0].as<int32_t>());
 }
 
 void infer_rows(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<ShardRowsAttr>();
-  INGOT_CHECK(call.in[0].dtype() == DType::i32 && a.first >= 0 && a.first + a.count <= call.in[0].dim(0), "[{}, {}) of {}",
-              a.first, a.first + a.count, call.in[0].meta.str());
+  INGOT_CHECK(call.in[0].dtype() == DType::i32 && a.first >= 0 && a.first + a.count <= call.in[0].dim(0),
+              "[{}, {}) of {}", a.first, a.first + a.count, call.in[0].meta.str());
   out[0] = {Shape{a.count}, DType::i32};
 }
 
@@ -39,9 +40,13 @@ std::string print_rows(const void* attr_data) {
   return fmt::format("[{}, {})", a.first, a.first + a.count);
 }
 
-OpCost cost(const OpCall& call) { return {0, 0, 0, tensor_bytes(call)}; }
+OpCost cost(const OpCall& call) {
+  return {0, 0, 0, tensor_bytes(call)};
+}
 
-BackwardReads reads(const void*) { return {}; }
+BackwardReads reads(const void*) {
+  return {};
+}
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const ShardIndexAttr*>(attr_data);
@@ -51,14 +56,28 @@ std::string print(const void* attr_data) {
 }  // namespace
 
 const Op& shard_index_op() {
-  static const Op op{"shard_index", {{"x", InputKind::data}}, {{"y", false}}, reads, infer, cost, nullptr, print,
+  static const Op op{"shard_index",
+                     {{"x", InputKind::data}},
+                     {{"y", false}},
+                     reads,
+                     infer,
+                     cost,
+                     nullptr,
+                     print,
                      {{"cpu", reference::accept, forward, nullptr, nullptr},
                       {"reference", reference::accept, forward, nullptr, nullptr}}};
   return op;
 }
 
 const Op& shard_rows_op() {
-  static const Op op{"shard_rows", {{"x", InputKind::data}}, {{"y", false}}, reads, infer_rows, cost, nullptr, print_rows,
+  static const Op op{"shard_rows",
+                     {{"x", InputKind::data}},
+                     {{"y", false}},
+                     reads,
+                     infer_rows,
+                     cost,
+                     nullptr,
+                     print_rows,
                      {{"cpu", reference::accept, forward_rows, nullptr, nullptr},
                       {"reference", reference::accept, forward_rows, nullptr, nullptr}}};
   return op;
