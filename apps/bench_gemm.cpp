@@ -8,7 +8,7 @@
 #include "base/file_system.h"
 #include "measure/gemm_bench.h"
 #include "measure/step_bench.h"
-#include "record/run_record.h"
+#include "report/run_record.h"
 #include "train/memory_policy.h"
 
 namespace ingot {

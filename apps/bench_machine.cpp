@@ -7,8 +7,8 @@
 #include "apps/bench.h"
 #include "base/file_system.h"
 #include "measure/machine.h"
-#include "record/metrics.h"
-#include "record/run_record.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 #include "train/memory_policy.h"
 
 namespace ingot {

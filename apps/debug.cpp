@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "apps/commands.h"
-#include "ops/op.h"
+#include "tape/op.h"
 #include "train/dump.h"
 
 namespace ingot {

@@ -12,8 +12,8 @@
 #include "data/rows.h"
 #include "exchange/stored_model.h"
 #include "infer/packed_model.h"
-#include "ops/op.h"
-#include "record/run_record.h"
+#include "report/run_record.h"
+#include "tape/op.h"
 #include "train/micro_step.h"
 #include "train/prepare.h"
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "exchange/import.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 namespace {

@@ -11,7 +11,7 @@
 #include "exchange/stored_model.h"
 #include "infer/generator.h"
 #include "infer/packed_model.h"
-#include "ops/op.h"
+#include "tape/op.h"
 #include "tokenizer/tokenizer.h"
 
 namespace ingot {

@@ -12,7 +12,7 @@
 #include "base/progress.h"
 #include "comm/launch.h"
 #include "comm/self_test.h"
-#include "ops/op.h"
+#include "tape/op.h"
 #include "train/memory_policy.h"
 
 namespace ingot {

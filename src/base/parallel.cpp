@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/expected.h"
 #include "base/piece_shares.h"
+#include "base/prefetch_hint.h"
 
 namespace ingot {
 namespace {
@@ -208,10 +208,10 @@ ScopedThreads::~ScopedThreads() {
   thread_limit = before_;
 }
 
-ScopedExpected::ScopedExpected(const void* begin, int64_t bytes) {
+ScopedPrefetchHint::ScopedPrefetchHint(const void* begin, int64_t bytes) {
   expected = {static_cast<const char*>(begin), bytes};
 }
-ScopedExpected::~ScopedExpected() {
+ScopedPrefetchHint::~ScopedPrefetchHint() {
   expected = {};
 }
 

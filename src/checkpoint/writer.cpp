@@ -13,7 +13,7 @@
 #include "base/parallel.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/safetensors.h"
-#include "comm/settle.h"
+#include "comm/agree.h"
 
 namespace ingot {
 
@@ -117,7 +117,7 @@ void CheckpointWriter::FreeBytes::operator()(std::byte* p) const {
 CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, CheckpointWriterOptions options)
     : fs_(fs), folder_(std::move(folder)), options_(std::move(options)) {
   INGOT_CHECK(options_.max_file_bytes > 0);
-  settle(
+  agree(
       options_.group, [] { return std::string(); },
       [&](const auto&) {
         layout::create_folders_durably(fs_, folder_);
@@ -266,7 +266,7 @@ void CheckpointWriter::save(const SaveRequest& request) {
   SaveReport report;
   report.waited_seconds = monotonic_seconds() - start;
   const auto plan = std::make_shared<Plan>();
-  name_ = settle(
+  name_ = agree(
       options_.group,
       [&] {
         *plan = make_plan(request);
@@ -299,7 +299,7 @@ std::optional<SaveReport> CheckpointWriter::wait() {
   join();
   if (const auto plan = std::exchange(started_, nullptr)) {
     try {
-      settle(
+      agree(
           options_.group,
           [&] {
             if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));

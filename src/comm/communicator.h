@@ -101,7 +101,7 @@ class Communicator {
   /// Waits until all ranks are here.
   void barrier();
   /// For plans: begins nothing, and is waited for as an operation would be.
-  [[nodiscard]] virtual Pending rehearse() { return {}; }
+  [[nodiscard]] virtual Pending dry_run() { return {}; }
 
  protected:
   virtual Pending start(CommRequest request) = 0;

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/progress.h"
-#include "comm/settle.h"
+#include "comm/agree.h"
 
 namespace ingot {
 namespace {

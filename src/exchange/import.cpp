@@ -14,7 +14,7 @@
 #include "exchange/half.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/statistics.h"
-#include "ops/op.h"
+#include "tape/op.h"
 #include "tensor/arena.h"
 #include "tokenizer/tokenizer.h"
 

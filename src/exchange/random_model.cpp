@@ -11,7 +11,7 @@
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
 #include "exchange/import.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "exchange/half.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 namespace {

@@ -49,7 +49,7 @@ static Tensor rows_of(const Tensor& x, const std::vector<int32_t>& rows, std::ve
 
 /// Rows, ids and positions of one batched forward.
 struct Generator::Call {
-  Rows rows;
+  BatchLayout rows;
   std::vector<int32_t> ids, positions, last_rows;
 };
 
@@ -105,7 +105,7 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t past = sequence.tokens();
   sequence.reserve(n);
-  Rows rows{n, {{0, n, past, &sequence}}};
+  BatchLayout rows{n, {{0, n, past, &sequence}}};
   std::vector<int32_t> positions;
   for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(past + i));
   Tape tape(arena_, {.record = false, .profile = profile_});

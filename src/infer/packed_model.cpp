@@ -47,7 +47,7 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
   for (SequenceState* state : {static_cast<SequenceState*>(nullptr), &sequence}) {
     CountingArena arena;
     Tape tape(arena, {.device = DeviceKind::null, .record = false, .observer = &every_node});
-    const Rows rows{1, {{0, 1, 0, state}}};
+    const BatchLayout rows{1, {{0, 1, 0, state}}};
     Context c{tape, model.weights(), &rows, tape.leaf(one)};
     model.equip(c);
     model.decoder().logits(c, model.decoder().forward(c, tape.leaf(one)).hidden_TD);

@@ -268,7 +268,7 @@ std::vector<Product> products_of(const Recipe& recipe) {
   CountingArena arena;
   Tape tape(arena, {.device = DeviceKind::null});
   const data::Batch batch = random_batch(stage.micro(), stage.sequence, recipe.model.vocab, 0);
-  const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
   StepOptions o;
   o.micro_batch = batch.rows;
   MicroStep step(model, tape, micro_batch(batch, 0, batch.rows, ahead), o, {}, nullptr);

@@ -6,8 +6,8 @@
 #include "base/build_info.h"
 #include "base/progress.h"
 #include "measure/machine.h"
-#include "record/report.h"
-#include "record/svg_plot.h"
+#include "report/report.h"
+#include "report/svg_plot.h"
 
 namespace ingot {
 namespace {

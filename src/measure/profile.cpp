@@ -52,7 +52,7 @@ const char* name_of(RunPhase phase) {
 TimeOf time_of(const Op& op) {
   if (is_one_of(op.name, {"linear", "grouped_linear", "low_rank", "head"})) return TimeOf::products;
   if (is_one_of(op.name, {"attention", "context_attention", "mla_cached"})) return TimeOf::attention;
-  return op.transfers || op.rehearse != nullptr ? TimeOf::exchanges : TimeOf::kernels;
+  return op.transfers || op.dry_run != nullptr ? TimeOf::exchanges : TimeOf::kernels;
 }
 
 OpPass pass_of(const OpRun& run) {

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "checkpoint/reader.h"
-#include "comm/settle.h"
+#include "comm/agree.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/peak.h"
 #include "exchange/stored_model.h"
@@ -62,7 +62,7 @@ void keep_only(Recipe& r, const Place& at, int64_t steps) {
 class SharedFolder {
  public:
   SharedFolder(Communicator& group, const std::string& where) : group_(group) {
-    path_ = settle(
+    path_ = agree(
         &group, [] { return std::string(); },
         [&](const auto&) {
           std::string name = (where.empty() ? std::filesystem::temp_directory_path().string() : where) +
@@ -204,7 +204,7 @@ ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOpt
     measure_limits(*group, mine);
     StepRecorder recorder(monotonic_seconds(), o.warm_up);
     trainer.observe(&recorder);
-    trainer.rehearse(o.warm_up + o.steps);
+    trainer.run_steps(o.warm_up + o.steps);
     mine.steps = recorder.take();
     trainer.observe(nullptr);
     report.micro_batch = stage.micro(std::max<int64_t>(1, own.parallel.data));

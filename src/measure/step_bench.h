@@ -49,7 +49,7 @@ class TrainingStep {
   Optimizer optimizer_;
   StepRunner runner_;
   NamedPolicy policy_;
-  std::unique_ptr<OffloadTier> tier_;
+  std::unique_ptr<OffloadStore> tier_;
 };
 
 /// Tokens drawn evenly from the vocabulary, rows whole documents, every target counted. A pure function of `step`.

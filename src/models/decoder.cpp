@@ -328,7 +328,7 @@ void Decoder::set_pending(Stream& s, Value y_TD, const MergeIndices& merge) cons
   s.merge_params = merge;
 }
 
-void Decoder::settle(Context& c, Stream& s) const {
+void Decoder::merge_residual(Context& c, Stream& s) const {
   if (s.merge == MergeKind::none) return;
   INGOT_CHECK(s.merge == MergeKind::add, "the residual has parameters of its own");
   s.x_TD = add(c.tape, c.precision().stream, s.x_TD, s.pending_TD);
@@ -371,7 +371,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
   }
   if (config_.embedding_norm) s.x_TD = merge_and_norm(c, s, embedding_norm_, c.precision().stream);
   if (config_.input_mix) {
-    settle(c, s);
+    merge_residual(c, s);
     s.origin_TD = s.x_TD;
   }
   if (config_.value_embeddings > 0) s.ids_T = ids_T;
@@ -381,7 +381,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
 void Decoder::take_skip(Context& c, Stream& s, const Block& b, int64_t layer) const {
   if (b.skip_scale < 0) return;
   c.tape.begin_segment("stream", static_cast<int>(layer));
-  settle(c, s);
+  merge_residual(c, s);
   s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.skips.back(), {}, c.param(b.skip_scale));
   s.skips.pop_back();
 }
@@ -389,7 +389,7 @@ void Decoder::take_skip(Context& c, Stream& s, const Block& b, int64_t layer) co
 void Decoder::mix_input(Context& c, Stream& s, const Block& b, int64_t layer) const {
   if (b.input_mix.stream < 0) return;
   c.tape.begin_segment("stream", static_cast<int>(layer));
-  settle(c, s);
+  merge_residual(c, s);
   s.x_TD = mix(c.tape, c.precision().stream, s.x_TD, s.origin_TD, c.param(b.input_mix.stream),
                c.param(b.input_mix.origin));
 }
@@ -418,7 +418,7 @@ void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
 void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
   if (!config_.unet_skips || layer >= config_.layers / 2) return;
   c.tape.begin_segment("stream", static_cast<int>(layer));
-  settle(c, s);
+  merge_residual(c, s);
   s.skips.push_back(s.x_TD);
 }
 

@@ -150,7 +150,7 @@ class Decoder {
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const;
   void set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const;
   /// Merges the pending output, without a norm.
-  void settle(Context& c, Stream& s) const;
+  void merge_residual(Context& c, Stream& s) const;
   /// Rows of the vocabulary's matrix, which tensor ranks have in parts, for the rows outside of tensor regions.
   Value look_up(Context& c, const Value& ids_T) const;
   void take_skip(Context& c, Stream& s, const Block& b, int64_t layer) const;

@@ -36,7 +36,7 @@ enum class ContextForm : uint8_t { heads, gather, ring };
 struct Context {
   Tape& tape;
   const WeightSet& weights;
-  const Rows* rows =
+  const BatchLayout* rows =
       nullptr;        ///< documents or cached sequences; must outlive the tape; not used on context ranks
   Value positions_T;  ///< i32
   std::map<int64_t, RouterInputs> routers = {};  ///< by layer
@@ -62,7 +62,7 @@ struct Context {
   Precision precision() const { return weights.precision(); }
   /// A parameter's compute value, or an absent one for index -1.
   Value param(int index) const {
-    return index < 0 ? Value() : tape.parameter(index, weights.compute(index), weights.keeper());
+    return index < 0 ? Value() : tape.parameter(index, weights.compute(index), weights.gatherer());
   }
   Value leaf_or_absent(const Tensor& t) const { return t.defined() ? tape.leaf(t) : Value(); }
 };

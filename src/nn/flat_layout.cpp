@@ -44,9 +44,9 @@ std::vector<std::vector<int>> divide(const ParameterTable& table, const Placemen
     if (flat_group(table[i]) == group && summed_over_tensor_ranks(placement, table[i]) == summed)
       all.push_back(i);
   if (all.empty()) return {};
-  if (sharing.units == FlatUnits::group) return {all};
+  if (sharing.units == FlatBuckets::group) return {all};
   std::vector<std::vector<int>> units;
-  if (sharing.units == FlatUnits::part) {
+  if (sharing.units == FlatBuckets::part) {
     std::map<int64_t, std::vector<int>> parts;
     for (const int i : all)
       if (has_copies(placement, table[i]))
@@ -68,7 +68,7 @@ std::vector<std::vector<int>> divide(const ParameterTable& table, const Placemen
 }
 
 /// Side by side; the unit's end is padded so that its ranks have equal shares.
-void place_in_line(FlatUnit& unit, const std::vector<int64_t>& bytes, FlatLayout& layout) {
+void place_in_line(FlatBucket& unit, const std::vector<int64_t>& bytes, FlatLayout& layout) {
   int64_t at = unit.begin;
   for (const int i : unit.parameters) {
     layout.offsets[static_cast<size_t>(i)] = at;
@@ -78,7 +78,7 @@ void place_in_line(FlatUnit& unit, const std::vector<int64_t>& bytes, FlatLayout
 }
 
 /// Each tensor in one rank's share: the largest first, to whoever has least. `turn` moves on who gets the first.
-void place_whole(FlatUnit& unit, const std::vector<int64_t>& bytes, int turn, FlatLayout& layout) {
+void place_whole(FlatBucket& unit, const std::vector<int64_t>& bytes, int turn, FlatLayout& layout) {
   std::vector<int> order = unit.parameters;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return bytes[static_cast<size_t>(a)] > bytes[static_cast<size_t>(b)];
@@ -120,26 +120,26 @@ FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, 
     bytes.push_back(round_up(layout.shapes.back().numel() * size_of(dtype), kBlock));
   }
   layout.offsets.assign(bytes.size(), 0);
-  layout.unit_of.assign(bytes.size(), -1);
+  layout.bucket_of.assign(bytes.size(), -1);
   const auto place = [&](FlatGroup group, bool summed, std::vector<int> members) {
     const bool experts = group == FlatGroup::experts;
-    FlatUnit unit{group,
-                  summed,
-                  layout.bytes,
-                  layout.bytes,
-                  experts ? sharing.expert_ranks : sharing.ranks,
-                  experts ? sharing.expert_rank : sharing.rank,
-                  std::move(members)};
+    FlatBucket unit{group,
+                    summed,
+                    layout.bytes,
+                    layout.bytes,
+                    experts ? sharing.expert_ranks : sharing.ranks,
+                    experts ? sharing.expert_rank : sharing.rank,
+                    std::move(members)};
     const ParameterSpec& first = table[unit.parameters.front()];
-    if (sharing.units == FlatUnits::part) unit.part = met_in(placement, first);
+    if (sharing.units == FlatBuckets::part) unit.part = met_in(placement, first);
     const auto index = static_cast<int>(layout.units.size());
     // Copies on other stages are cut alike, whatever else stands there.
-    const int turn = sharing.units == FlatUnits::part && has_copies(placement, first) ? 0 : index;
+    const int turn = sharing.units == FlatBuckets::part && has_copies(placement, first) ? 0 : index;
     if (sharing.whole_tensors && group != FlatGroup::vectors)
       place_whole(unit, bytes, turn, layout);
     else
       place_in_line(unit, bytes, layout);
-    for (const int i : unit.parameters) layout.unit_of[static_cast<size_t>(i)] = index;
+    for (const int i : unit.parameters) layout.bucket_of[static_cast<size_t>(i)] = index;
     layout.bytes = unit.end;
     layout.units.push_back(std::move(unit));
   };

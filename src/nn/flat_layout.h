@@ -19,14 +19,14 @@ constexpr FlatGroup kFlatGroups[] = {FlatGroup::matrices, FlatGroup::experts, Fl
 FlatGroup flat_group(const ParameterSpec& spec);
 
 /// What travels at once: one group of tensors, some of them, or a part of the model's depth.
-struct FlatUnit {
+struct FlatBucket {
   FlatGroup group = FlatGroup::matrices;
   bool summed = false;          ///< over tensor ranks first (summed_over_tensor_ranks)
   int64_t begin = 0, end = 0;   ///< bytes
   int ranks = 1, rank = 0;      ///< who share it out, and this one among them
   std::vector<int> parameters;  ///< ascending; some may be empty on this rank
   int64_t part =
-      0;  ///< FlatUnits::part: where in the model's depth this rank's tapes meet it (depth_of_part)
+      0;  ///< FlatBuckets::part: where in the model's depth this rank's tapes meet it (depth_of_part)
   int64_t share() const { return (end - begin) / ranks; }
   int64_t share_begin(int r) const { return begin + r * share(); }
   int64_t own_begin() const { return share_begin(rank); }
@@ -34,10 +34,10 @@ struct FlatUnit {
 };
 
 struct FlatLayout {
-  std::vector<Shape> shapes;     ///< local
-  std::vector<int64_t> offsets;  ///< bytes, by parameter
-  std::vector<FlatUnit> units;   ///< tile the buffer in order
-  std::vector<int> unit_of;      ///< by parameter
+  std::vector<Shape> shapes;      ///< local
+  std::vector<int64_t> offsets;   ///< bytes, by parameter
+  std::vector<FlatBucket> units;  ///< tile the buffer in order
+  std::vector<int> bucket_of;     ///< by parameter
   int64_t bytes = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-bool is_cached(const Rows* rows) {
+bool is_cached(const BatchLayout* rows) {
   return rows != nullptr && std::any_of(rows->spans.begin(), rows->spans.end(),
                                         [](const SequenceSpan& s) { return s.state != nullptr; });
 }

@@ -72,13 +72,13 @@ enum class TensorGradient : uint8_t {
 enum class ShardLevel : uint8_t { none, optimizer, full };
 /// What of a flat buffer travels at once (nn/flat_layout.h): a group of tensors, about so many bytes of one, or a part of
 /// the model's depth.
-enum class FlatUnits : uint8_t { group, bucket, part };
+enum class FlatBuckets : uint8_t { group, bucket, part };
 
 /// How such ranks share a flat buffer out.
 struct FlatSharing {
   int ranks = 1, rank = 0;  ///< those who share out what is not an expert's, and this one among them
   int expert_ranks = 1, expert_rank = 0;  ///< those who share out the experts
-  FlatUnits units = FlatUnits::group;
+  FlatBuckets units = FlatBuckets::group;
   int64_t bucket_bytes = 0;
   bool whole_tensors = false;  ///< no matrix is cut by a share's border
   ShardLevel level = ShardLevel::none;

@@ -55,13 +55,13 @@ Tensor WeightSet::compute(int index) const {
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
 }
 
-bool WeightSet::travels_as_copy(const FlatUnit& unit) const {
+bool WeightSet::travels_as_copy(const FlatBucket& unit) const {
   return copies_.data() != nullptr && std::all_of(unit.parameters.begin(), unit.parameters.end(),
                                                   [&](int i) { return is_operand(table_[i]); });
 }
 
 Tensor WeightSet::travelling(int unit) const {
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   const int64_t begin = u.begin / size_of(precision_.stream),
                 count = (u.end - u.begin) / size_of(precision_.stream);
   const bool copy = travels_as_copy(u);
@@ -71,7 +71,7 @@ Tensor WeightSet::travelling(int unit) const {
 }
 
 void WeightSet::arrived(int unit) {
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   if (travels_as_copy(u)) return;
   for (const int i : u.parameters) refresh_compute(i);
 }
@@ -90,7 +90,7 @@ void give_back(Buffer& memory, int64_t begin, int64_t end) {
 }
 
 /// Gives back what lies in a unit beside its own share. `scale`: bytes of an element here, of those there.
-void keep_share(Buffer& memory, const FlatUnit& u, int64_t here, int64_t there) {
+void keep_share(Buffer& memory, const FlatBucket& u, int64_t here, int64_t there) {
   if (memory.data() == nullptr) return;
   give_back(memory, u.begin / there * here, u.own_begin() / there * here);
   give_back(memory, u.own_end() / there * here, u.end / there * here);
@@ -99,7 +99,7 @@ void keep_share(Buffer& memory, const FlatUnit& u, int64_t here, int64_t there) 
 }  // namespace
 
 void WeightSet::filled(int unit) {
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   for (const int i : u.parameters) refresh_compute(i);
   const int64_t size = size_of(precision_.stream);
   if (placement_.sharing.level != ShardLevel::none && travels_as_copy(u)) keep_share(masters_, u, size, size);
@@ -108,7 +108,7 @@ void WeightSet::filled(int unit) {
 
 void WeightSet::release(int unit) {
   if (placement_.sharing.level != ShardLevel::full) return;
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   const int64_t size = size_of(precision_.stream);
   keep_share(masters_, u, size, size);
   keep_share(copies_, u, size_of(precision_.compute), size);
@@ -118,7 +118,7 @@ int64_t WeightSet::bytes() const {
   const ShardLevel level = placement_.sharing.level;
   if (level == ShardLevel::none) return masters_.bytes() + copies_.bytes();
   int64_t bytes = 0;
-  for (const FlatUnit& u : layout_.units) {
+  for (const FlatBucket& u : layout_.units) {
     const int64_t whole = u.end - u.begin, share = u.share();
     bytes += level == ShardLevel::full || travels_as_copy(u) ? share : whole;
     if (copies_.data() != nullptr)
@@ -130,7 +130,7 @@ int64_t WeightSet::bytes() const {
 
 int64_t WeightSet::transient_bytes(int unit) const {
   if (placement_.sharing.level != ShardLevel::full) return 0;
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   const int64_t others = u.end - u.begin - u.share(), size = size_of(precision_.stream);
   const int64_t copies = copies_.data() != nullptr ? others / size * size_of(precision_.compute) : 0;
   return copies + (travels_as_copy(u) ? 0 : others);
@@ -139,7 +139,7 @@ int64_t WeightSet::transient_bytes(int unit) const {
 int64_t WeightSet::transient_bytes() const {
   std::map<int64_t, int64_t> parts;
   for (size_t u = 0; u < layout_.units.size(); ++u)
-    if (const FlatUnit& unit = layout_.units[u]; unit.end > unit.begin)
+    if (const FlatBucket& unit = layout_.units[u]; unit.end > unit.begin)
       parts[unit.part] += transient_bytes(static_cast<int>(u));
   int64_t largest = 0, before = 0, last = 0;
   for (const auto& [part, bytes] : parts) {
@@ -217,14 +217,14 @@ Tensor GradientBuffer::gradient(int index) const {
 }
 
 Tensor GradientBuffer::kept(int unit) const {
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   return stages() ? range(memory_, u.own_begin(), u.own_end()) : range(memory_, u.begin, u.end);
 }
 
 int64_t GradientBuffer::bytes() const {
   if (!stages()) return memory_.bytes();
   int64_t bytes = 0;
-  for (const FlatUnit& u : layout_.units) bytes += u.share();
+  for (const FlatBucket& u : layout_.units) bytes += u.share();
   return bytes;
 }
 
@@ -235,7 +235,7 @@ int64_t GradientBuffer::transient_bytes(bool split) const {
   };
   std::map<int64_t, Part> parts;
   int64_t waiting = 0;
-  for (const FlatUnit& u : layout_.units) {
+  for (const FlatBucket& u : layout_.units) {
     const int64_t bytes = u.end - u.begin;
     const bool vectors = u.group == FlatGroup::vectors;
     const bool early = std::any_of(u.parameters.begin(), u.parameters.end(),
@@ -269,7 +269,7 @@ GradSlot GradientBuffer::slot(int parameter) {
   std::vector<bool>& begun = stages() ? staged_ : written_;
   const bool accumulate = begun[i];
   begun[i] = written_[i] = true;
-  if (stages()) stage(layout_.unit_of[i]);
+  if (stages()) stage(layout_.bucket_of[i]);
   const Buffer& memory = stages() ? staging_ : memory_;
   return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_),
           accumulate};
@@ -280,7 +280,7 @@ void GradientBuffer::finished(int parameter) {
 }
 
 Tensor GradientBuffer::unit(int unit) {
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   const Buffer& memory = stages() ? staging_ : memory_;
   if (stages()) stage(unit);
   for (const int p : u.parameters) {
@@ -306,7 +306,7 @@ void add(const T* from, T* to, int64_t count) {
 
 void GradientBuffer::absorb(int unit) {
   INGOT_CHECK(stages());
-  const FlatUnit& u = layout_.units[static_cast<size_t>(unit)];
+  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
   const Tensor from = range(staging_, u.own_begin(), u.own_end()),
                to = range(memory_, u.own_begin(), u.own_end());
   if (!absorbed_[static_cast<size_t>(unit)]) {

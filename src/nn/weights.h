@@ -60,12 +60,12 @@ class WeightSet {
   /// What of a unit comes and goes (ShardLevel::full).
   int64_t transient_bytes(int unit) const;
   /// What is here of that at most: the largest sum over three neighbouring parts of the depth, the one at work, the last one and
-  /// the next. In a pipeline: UnitKeeper::plan().
+  /// the next. In a pipeline: WeightGatherer::plan().
   int64_t transient_bytes() const;
 
   /// Is told before an op reads a compute value. Must outlive the set, or be taken back.
-  void set_keeper(ParameterKeeper* keeper) { keeper_ = keeper; }
-  ParameterKeeper* keeper() const { return keeper_; }
+  void set_keeper(ParameterGatherer* gatherer) { gatherer_ = gatherer; }
+  ParameterGatherer* gatherer() const { return gatherer_; }
 
  private:
   const ParameterTable& table_;
@@ -73,9 +73,9 @@ class WeightSet {
   Precision precision_;
   FlatLayout layout_;
   Buffer masters_, copies_;  ///< a copy lies at its master's place, in elements
-  ParameterKeeper* keeper_ = nullptr;
+  ParameterGatherer* gatherer_ = nullptr;
 
-  bool travels_as_copy(const FlatUnit& unit) const;
+  bool travels_as_copy(const FlatBucket& unit) const;
 };
 
 /// Gradients of the trainable parameters; what is frozen has no memory and an empty tensor.

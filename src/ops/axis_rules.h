@@ -14,7 +14,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

@@ -6,7 +6,7 @@
 
 #include "base/parallel.h"
 #include "device/cpu/row_functions.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot::reference {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 
 namespace ingot::INGOT_ISA {
 namespace {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "device/cpu/gemm.h"
 #include "optim/kernels.h"
 #include "optim/work.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 namespace {

@@ -24,7 +24,7 @@ GradientReducer::Awaited GradientReducer::of_step(int64_t micro_batches) const {
   Awaited awaited = nothing_yet(false);
   for (int i = 0; i < table_.size(); ++i)
     if (reports(i))
-      awaited.reports[unit_of(i)] += micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
+      awaited.reports[bucket_of(i)] += micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
   return awaited;
 }
 
@@ -32,7 +32,7 @@ GradientReducer::Awaited GradientReducer::of_tape(int chunk) const {
   Awaited awaited = nothing_yet(true);
   for (int i = 0; i < table_.size(); ++i)
     if (reports(i) && pipe_->uses(chunk, table_[i]))
-      ++awaited.reports[unit_of(i)], awaited.started[unit_of(i)] = false;
+      ++awaited.reports[bucket_of(i)], awaited.started[bucket_of(i)] = false;
   return awaited;
 }
 
@@ -45,7 +45,7 @@ void GradientReducer::begin_step(int64_t micro_batches) {
   listening_ = true;
 }
 
-bool GradientReducer::waits_for_the_end(const FlatUnit& unit) const {
+bool GradientReducer::waits_for_the_end(const FlatBucket& unit) const {
   if (unit.summed || each_tape()) return unit.summed;
   return pipe_ != nullptr &&
          std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return pipe_->shares(i); });
@@ -53,7 +53,7 @@ bool GradientReducer::waits_for_the_end(const FlatUnit& unit) const {
 
 void GradientReducer::finished(int parameter) {
   if (!listening_) return;
-  const size_t unit = unit_of(parameter);
+  const size_t unit = bucket_of(parameter);
   if (--now_->reports[unit] > 0 || waits_for_the_end(gradients_.layout().units[unit])) return;
   start(static_cast<int>(unit));
   ++overlapped_;
@@ -109,7 +109,7 @@ void GradientReducer::finish() {
 }
 
 /// What is not cut over tensor ranks, but lies where each of them has a part of the sum only.
-void GradientReducer::sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& flat) const {
+void GradientReducer::sum_over_tensor_ranks(const FlatBucket& unit, const Tensor& flat) const {
   if (!unit.summed) return;
   std::vector<Pending> sums;
   for (const int i : unit.parameters) {
@@ -123,7 +123,7 @@ void GradientReducer::sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& 
 
 void GradientReducer::start(int index) {
   now_->started[static_cast<size_t>(index)] = true;
-  const FlatUnit& unit = gradients_.layout().units[static_cast<size_t>(index)];
+  const FlatBucket& unit = gradients_.layout().units[static_cast<size_t>(index)];
   if (unit.begin == unit.end) return;
   const ShardLevel level = groups_.placement().sharing.level;
   // Full sharding has memory for the unit that travels and the one that is being written.
@@ -143,7 +143,7 @@ void GradientReducer::start(int index) {
 
 void GradientReducer::land(Travel& travel) {
   travel.sum.wait();
-  const FlatUnit& unit = gradients_.layout().units[static_cast<size_t>(travel.unit)];
+  const FlatBucket& unit = gradients_.layout().units[static_cast<size_t>(travel.unit)];
   const ShardLevel level = groups_.placement().sharing.level;
   if (level == ShardLevel::none) return;
   Communicator& copies = groups_.share_copies(unit.group);

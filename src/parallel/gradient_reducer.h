@@ -52,16 +52,16 @@ class GradientReducer final : public TableFollower {
     return table_[parameter].trainable &&
            gradients_.layout().shapes[static_cast<size_t>(parameter)].numel() > 0;
   }
-  size_t unit_of(int parameter) const {
-    return static_cast<size_t>(gradients_.layout().unit_of[static_cast<size_t>(parameter)]);
+  size_t bucket_of(int parameter) const {
+    return static_cast<size_t>(gradients_.layout().bucket_of[static_cast<size_t>(parameter)]);
   }
   Awaited nothing_yet(bool started) const;
   Awaited of_step(int64_t micro_batches) const;
   Awaited of_tape(int chunk) const;
-  bool waits_for_the_end(const FlatUnit& unit) const;
+  bool waits_for_the_end(const FlatBucket& unit) const;
   void start_rest();
   void finished(int parameter);
-  void sum_over_tensor_ranks(const FlatUnit& unit, const Tensor& flat) const;
+  void sum_over_tensor_ranks(const FlatBucket& unit, const Tensor& flat) const;
   void start(int unit);
   void land(Travel& travel);
   void land_all();

@@ -112,7 +112,7 @@ class Check {
 
 }  // namespace
 
-GradientSums recorded_sums(PaperWorld& world, const ParameterTable& table, const Placement& placement,
+GradientSums recorded_sums(RecordingWorld& world, const ParameterTable& table, const Placement& placement,
                            const std::function<void(GradientBuffer&)>& reduce) {
   // Where all is shared out, what has come is added up in memory, elsewhere than where tapes write.
   const bool adds = placement.sharing.level == ShardLevel::full;
@@ -126,14 +126,15 @@ GradientSums recorded_sums(PaperWorld& world, const ParameterTable& table, const
   }
   world.clear();
   reduce(gradients);
-  for (const PaperOperation& o : world.operations()) {
+  for (const RecordedOperation& o : world.operations()) {
     INGOT_CHECK(o.kind == CommKind::all_reduce || o.kind == CommKind::reduce_scatter, "{} of gradients",
                 name_of(o.kind));
     for (const auto& [i, tensor] : tensors) {
       const auto touches = [&, kept = gradients.gradient(i)](const Tensor& t) {
         return overlap(tensor, t) || overlap(kept, t);
       };
-      if (touches(o.in)) sums[i].push_back({o.group->name(), PaperWorld::members(*o.group), touches(o.out)});
+      if (touches(o.in))
+        sums[i].push_back({o.group->name(), RecordingWorld::members(*o.group), touches(o.out)});
     }
   }
   return sums;

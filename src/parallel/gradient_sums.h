@@ -1,9 +1,9 @@
 // Whether gradients are summed over the ranks that have parts of them, once each: what types say (axis_types.h) against what the
-// code that sums does, which runs on paper (comm/paper.h).
+// code that sums does, which runs on paper (comm/recording.h).
 #pragma once
 #include <functional>
 
-#include "comm/paper.h"
+#include "comm/recording.h"
 #include "parallel/axis_types.h"
 
 namespace ingot {
@@ -19,7 +19,7 @@ struct GradientSum {
 using GradientSums = std::map<int, std::vector<GradientSum>>;
 
 /// What `reduce` does to gradients that have been written, on `world`'s rank.
-GradientSums recorded_sums(PaperWorld& world, const ParameterTable& table, const Placement& placement,
+GradientSums recorded_sums(RecordingWorld& world, const ParameterTable& table, const Placement& placement,
                            const std::function<void(GradientBuffer&)>& reduce);
 
 /// One rank of a grid: what its tapes' types say of gradients, and what is done to them.

@@ -58,7 +58,7 @@ void PipelineGroups::sum_shared(GradientBuffer& gradients) const {
   for (const auto& [i, group] : shared_) {
     if (gradients.gradient(i).numel() == 0) continue;
     if (gradients.level() == ShardLevel::full) {
-      const Tensor share = gradients.kept(gradients.layout().unit_of[static_cast<size_t>(i)]);
+      const Tensor share = gradients.kept(gradients.layout().bucket_of[static_cast<size_t>(i)]);
       group->all_reduce(share, share).wait();
       continue;
     }

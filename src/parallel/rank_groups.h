@@ -18,7 +18,7 @@ using GroupMaker =
 struct ShardOptions {
   ShardLevel level = ShardLevel::none;
   int ranks = 0;  ///< data ranks that share one copy of all (hybrid sharding); 0: all data ranks
-  FlatUnits units = FlatUnits::group;
+  FlatBuckets units = FlatBuckets::group;
   int64_t bucket_bytes = 0;
   bool whole_tensors = false;  ///< see FlatSharing
 };

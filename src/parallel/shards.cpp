@@ -14,7 +14,7 @@ Shards::Shards(const RankGroups& groups, const WeightSet& weights) : groups_(gro
       throw Error(
           fmt::format("'{}' is frozen; ranks that share out the optimizer move all parameters", spec.name),
           "set parallel.shard = \"none\": what is frozen has no optimizer state to share out");
-    const FlatUnit& unit = layout.units[static_cast<size_t>(layout.unit_of[static_cast<size_t>(i)])];
+    const FlatBucket& unit = layout.units[static_cast<size_t>(layout.bucket_of[static_cast<size_t>(i)])];
     const int64_t first = layout.offsets[static_cast<size_t>(i)],
                   count = layout.shapes[static_cast<size_t>(i)].numel();
     TensorShards s{&groups.sharers(unit.group), {}};
@@ -26,7 +26,7 @@ Shards::Shards(const RankGroups& groups, const WeightSet& weights) : groups_(gro
 }
 
 Pending gather_unit(const RankGroups& groups, const WeightSet& weights, int unit) {
-  const FlatUnit& u = weights.layout().units[static_cast<size_t>(unit)];
+  const FlatBucket& u = weights.layout().units[static_cast<size_t>(unit)];
   const Tensor flat = weights.travelling(unit);
   if (u.ranks == 1 || flat.numel() == 0) return {};
   const int64_t share = flat.numel() / u.ranks;

@@ -66,7 +66,7 @@ class Strands::HandingOver final : public Communicator {
   Pending start_message(const Tensor& tensor, int peer, bool sends) override {
     return wrap(sends ? group_.send(tensor, peer) : group_.recv(tensor, peer));
   }
-  Pending rehearse() override { return wrap({}); }
+  Pending dry_run() override { return wrap({}); }
 
   Communicator& group_;
   Strands& strands_;

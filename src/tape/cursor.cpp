@@ -136,8 +136,8 @@ void Tape::run_backward(int32_t index, Direction direction) {
     const Kernel& kernel = select_kernel(op, call);
     (weights ? kernel.backward_weight : kernel.backward_input)(call);
     if (watched()) clear_beyond_live_rows(op, call);
-  } else if (op.rehearse != nullptr) {
-    op.rehearse(call, true);
+  } else if (op.dry_run != nullptr) {
+    op.dry_run(call, true);
   }
   if (timed()) account(node, call, direction, start);
   if (scratch_bytes > 0) arena_.release(scratch);

@@ -1,6 +1,6 @@
 // How a tape reaches parameters: where their gradients go, and who brings values whose memory comes and goes.
 #pragma once
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 
@@ -17,9 +17,9 @@ class GradientSink {
 };
 
 /// Brings parameters whose memory comes and goes.
-class ParameterKeeper {
+class ParameterGatherer {
  public:
-  virtual ~ParameterKeeper() = default;
+  virtual ~ParameterGatherer() = default;
   /// An op is about to read the parameter's compute value; that and the parameters of the op that ran last stay valid until
   /// an op of another part of the model runs.
   virtual void use(int parameter) = 0;

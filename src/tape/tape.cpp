@@ -70,7 +70,7 @@ Tensor Tape::arrived(int32_t id) {
 
 Tensor Tape::input_of(int32_t id) {
   const Slot& v = slots_[static_cast<size_t>(id)];
-  if (v.keeper != nullptr && options_.device == DeviceKind::cpu) v.keeper->use(v.parameter);
+  if (v.gatherer != nullptr && options_.device == DeviceKind::cpu) v.gatherer->use(v.parameter);
   return arrived(id);
 }
 
@@ -110,7 +110,7 @@ void Tape::land(int32_t index) {
   for (const int32_t id : t.from) {
     Slot& v = slots_[static_cast<size_t>(id)];
     if (!t.backward) {
-      if (--v.lent == 0) settle(id);
+      if (--v.lent == 0) release_if_unused(id);
     } else if (--v.gradient_lent == 0 && v.gradient_done) {
       release_gradient(v);
     }
@@ -147,13 +147,13 @@ Value Tape::leaf(const Tensor& data, bool requires_grad) {
   return Value(this, id);
 }
 
-Value Tape::parameter(int index, const Tensor& data, ParameterKeeper* keeper) {
+Value Tape::parameter(int index, const Tensor& data, ParameterGatherer* gatherer) {
   const auto known = parameters_.find(index);
   if (known != parameters_.end()) return Value(this, known->second);
   const bool wanted = options_.record && options_.sink != nullptr && options_.sink->wants(index);
   Value value = leaf(data, wanted);
   slots_.back().parameter = index;
-  slots_.back().keeper = keeper;
+  slots_.back().gatherer = gatherer;
   parameters_.emplace(index, value.id());
   return value;
 }
@@ -274,8 +274,8 @@ void Tape::execute(const Node& node, std::span<const Tensor> in, std::span<const
   if (options_.device == DeviceKind::cpu) {
     select_kernel(op, call).forward(call);
     if (watched()) clear_beyond_live_rows(op, call);
-  } else if (op.rehearse != nullptr) {
-    op.rehearse(call, false);
+  } else if (op.dry_run != nullptr) {
+    op.dry_run(call, false);
   }
   if (timed()) account(node, call, Direction::forward, start);
   if (scratch_bytes > 0) arena_.release(scratch);
@@ -332,15 +332,15 @@ void Tape::unhold(int32_t id) {
   Slot& v = slots_[static_cast<size_t>(id)];
   INGOT_CHECK(v.holds > 0, "value {}", id);
   --v.holds;
-  settle(id);
+  release_if_unused(id);
 }
 
 void Tape::drop_handle(int32_t id) {
   --slots_[static_cast<size_t>(id)].handles;
-  settle(id);
+  release_if_unused(id);
 }
 
-void Tape::settle(int32_t id) {
+void Tape::release_if_unused(int32_t id) {
   Slot& v = slots_[static_cast<size_t>(id)];
   if (!v.owned || v.handles > 0 || v.lent > 0) return;
   const bool done = v.holds == 0;

@@ -7,7 +7,7 @@
 // backward asks for it, or the rest of it behind an output that stays (kernels are pure: same bits); under offload it is
 // written to a slower tier while the next segment runs forward, and read back while the segment after its own runs backward.
 // Transfers. What an op receives from other ranks may arrive while later ops run: the tape waits when somebody reads it,
-// and keeps what is being sent until then. An op by rows (ops/op.h) begins with the rows that were this rank's own. While backward has transfers, weight gradients of a layer are computed where
+// and keeps what is being sent until then. An op by rows (tape/op.h) begins with the rows that were this rank's own. While backward has transfers, weight gradients of a layer are computed where
 // something waits, at the latest at the layer's end.
 // Gradients. Each gradient slot is written by its first contribution and accumulated by later ones; the tape decides
 // which. Parameter gradients go to a GradientSink in the order (micro-batch, reverse tape index).
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "ops/op.h"
+#include "tape/op.h"
 #include "tape/parameter_access.h"
 #include "tape/value.h"
 #include "tensor/arena.h"
@@ -62,7 +62,7 @@ struct Node {
 
 enum class Direction { forward, backward_input, backward_weight };
 
-/// One execution of an op's kernel. By rows (ops/op.h) there may be several for one node.
+/// One execution of an op's kernel. By rows (tape/op.h) there may be several for one node.
 struct OpRun {
   const Op& op;
   const Segment& segment;
@@ -100,7 +100,7 @@ struct TapeOptions {
   bool defer_weight_gradients = false;  ///< queue backward_weight until drain()
   bool check_finite = false;            ///< diagnosis: throw at the first op that makes a NaN or infinity
   const SlotPolicy* policy = nullptr;   ///< nullptr: keep everything
-  OffloadTier* tier = nullptr;          ///< needed where the policy offloads on a device with memory
+  OffloadStore* tier = nullptr;         ///< needed where the policy offloads on a device with memory
   GradientSink* sink = nullptr;         ///< nullptr: no parameter gradients
   TapeObserver* observer = nullptr;
   TapeProfile* profile = nullptr;
@@ -126,7 +126,7 @@ class Tape {
   /// Memory of the caller as a value; it must outlive the tape. On the null device data is ignored.
   Value leaf(const Tensor& data, bool requires_grad = false);
   /// A parameter's compute value; the same index gives the same value again. `keeper`: to ask before every read.
-  Value parameter(int index, const Tensor& data, ParameterKeeper* keeper = nullptr);
+  Value parameter(int index, const Tensor& data, ParameterGatherer* gatherer = nullptr);
   /// Runs (and records) an op. Absent optional inputs are default Values.
   std::vector<Value> apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs);
   template <class Attr>
@@ -169,7 +169,7 @@ class Tape {
     Block block;
     int32_t producer = -1;
     int32_t parameter = -1;
-    ParameterKeeper* keeper = nullptr;
+    ParameterGatherer* gatherer = nullptr;
     int32_t handles = 0;
     int32_t holds = 0;   ///< reads by backward and by recipes still to come
     int32_t uses = 0;    ///< parameters: contributions still to come
@@ -179,7 +179,7 @@ class Tape {
     bool leaving = false;   ///< being written; still present
     bool away = false;      ///< only in the tier
     bool arriving = false;  ///< being read into its block; not present yet
-    OffloadTier::Ticket ticket = -1;
+    OffloadStore::Ticket ticket = -1;
     int32_t fetch_round = -1;  ///< the last fetch_segment that came by
     Tensor gradient;
     Block gradient_block;
@@ -227,7 +227,7 @@ class Tape {
   void hold(int32_t id) { ++slots_[static_cast<size_t>(id)].holds; }
   void unhold(int32_t id);
   void drop_handle(int32_t id);
-  void settle(int32_t id);  ///< frees what nobody needs any more
+  void release_if_unused(int32_t id);  ///< frees what nobody needs any more
   void free_buffer(Slot& v);
   void start_offload(int32_t id);
   void finish_offloads(int32_t before_segment);

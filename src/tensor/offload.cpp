@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-class FileTier final : public OffloadTier {
+class FileTier final : public OffloadStore {
  public:
   explicit FileTier(const std::string& folder) : folder_(folder) {
     file_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -172,7 +172,7 @@ class FileTier final : public OffloadTier {
 
 }  // namespace
 
-std::unique_ptr<OffloadTier> file_offload_tier(const std::string& folder) {
+std::unique_ptr<OffloadStore> file_offload_tier(const std::string& folder) {
   return std::make_unique<FileTier>(folder);
 }
 

@@ -8,10 +8,10 @@
 
 namespace ingot {
 
-class OffloadTier {
+class OffloadStore {
  public:
   using Ticket = int64_t;
-  virtual ~OffloadTier() = default;
+  virtual ~OffloadStore() = default;
   /// Starts to copy `bytes` from `data`, which stays as it is until wait() or forget() of the ticket returns.
   virtual Ticket write(const void* data, int64_t bytes) = 0;
   /// Starts to copy the ticket's bytes to `data`; the write must have been waited for.
@@ -25,6 +25,6 @@ class OffloadTier {
 /// A tier in an unnamed file of `folder` (it is gone when the process is), with one thread that copies. The
 /// pages it writes do not stay in the page cache. Error if the folder cannot hold a file. One caller at a
 /// time.
-std::unique_ptr<OffloadTier> file_offload_tier(const std::string& folder);
+std::unique_ptr<OffloadStore> file_offload_tier(const std::string& folder);
 
 }  // namespace ingot

@@ -6,8 +6,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 

@@ -9,7 +9,7 @@
 #include "checkpoint/model_state.h"
 #include "checkpoint/safetensors.h"
 #include "ops/reference.h"
-#include "record/run_record.h"
+#include "report/run_record.h"
 #include "train/memory_policy.h"
 #include "train/stage_sampler.h"
 #include "train/step.h"

@@ -5,8 +5,8 @@
 
 #include "base/build_info.h"
 #include "base/hash.h"
-#include "comm/settle.h"
-#include "ops/op.h"
+#include "comm/agree.h"
+#include "tape/op.h"
 
 namespace ingot {
 namespace {
@@ -27,7 +27,7 @@ std::string first_difference(const std::string& a, const std::string& b) {
 /// Every rank says the same, or all throw "ranks 0 and 3 do not have the same <what>: ...".
 void require_same(Communicator& group, const char* what, const std::function<std::string()>& mine,
                   const char* hint) {
-  settle(&group, mine, [&](const std::vector<std::string>& ranks) {
+  agree(&group, mine, [&](const std::vector<std::string>& ranks) {
     for (size_t r = 1; r < ranks.size(); ++r)
       if (ranks[r] != ranks[0])
         throw Error(fmt::format("ranks 0 and {} do not have the same {}: {}", r, what,
@@ -54,7 +54,7 @@ void require_same_program(Communicator& group, const Recipe& recipe) {
 void require_one_folder(Communicator& group, FileSystem& fs, const std::string& folder) {
   if (group.size() == 1) return;
   const auto nothing = [] { return std::string(); };
-  const std::string name = settle(&group, nothing, [&](const auto&) {
+  const std::string name = agree(&group, nothing, [&](const auto&) {
     const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
     const std::string sign = fmt::format("ranks-{:x}", hash64(fmt::format("{} {}", folder, now)));
     fs.create(folder + "/" + sign)->close();
@@ -68,7 +68,7 @@ void require_one_folder(Communicator& group, FileSystem& fs, const std::string& 
     return std::string();
   };
   try {
-    settle(&group, look, [&](const auto&) { return std::string(); });
+    agree(&group, look, [&](const auto&) { return std::string(); });
   } catch (const Error&) {
     if (group.rank() == 0) fs.remove_all(folder + "/" + name);
     throw;

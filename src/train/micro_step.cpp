@@ -27,7 +27,7 @@ void collect(std::span<const float> logprob, std::span<const float> lse, std::sp
 }  // namespace
 
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
-                       std::span<const LookAhead> ahead) {
+                       std::span<const ShiftedTargets> ahead) {
   const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
   MicroBatch m;
   m.rows.count = count;
@@ -37,7 +37,7 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
   m.ids = Tensor::of(batch.tokens.data() + begin, {count});
   m.targets = Tensor::of(batch.targets.data() + begin, {count});
   m.positions = Tensor::of(batch.positions.data() + begin, {count});
-  for (const LookAhead& a : ahead)
+  for (const ShiftedTargets& a : ahead)
     m.ahead.push_back(
         {Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
   return m;

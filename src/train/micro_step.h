@@ -9,14 +9,14 @@
 #include "data/batch.h"
 #include "models/model.h"
 #include "parallel/pipeline.h"
-#include "train/look_ahead.h"
 #include "train/objective.h"
+#include "train/shifted_targets.h"
 
 namespace ingot {
 
 /// Rows of a batch as the tape wants them. `first` and `rows` count sequences.
 struct MicroBatch {
-  Rows rows;
+  BatchLayout rows;
   Tensor ids, targets, positions;  ///< views into the batch, or into `columns`
   struct Ahead {
     Tensor ids, targets;  ///< views into the look-ahead, or into `columns`
@@ -27,7 +27,7 @@ struct MicroBatch {
   std::vector<std::vector<int32_t>> columns = {};
 };
 MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
-                       std::span<const LookAhead> ahead = {});
+                       std::span<const ShiftedTargets> ahead = {});
 /// What one of several context ranks has of it: its chunks of every sequence. One alone has all of it.
 MicroBatch share_of(MicroBatch whole, int64_t sequence_length, const RankGroups& groups);
 
@@ -37,7 +37,7 @@ struct StepOptions {
   double z_coefficient = 0;
   const Objective* objective = find_objective("cross_entropy");  ///< others: not with HeadMode::gradient
   const SlotPolicy* policy = nullptr;
-  OffloadTier* tier = nullptr;  ///< needed where the policy offloads
+  OffloadStore* tier = nullptr;  ///< needed where the policy offloads
   TapeProfile* profile = nullptr;
   bool check_finite = false;
   TapeObserver* observer = nullptr;

@@ -32,15 +32,15 @@ class LastToken final : public StageStep {
   }
 
  private:
-  static Rows document(int64_t tokens) {
-    Rows rows;
+  static BatchLayout document(int64_t tokens) {
+    BatchLayout rows;
     rows.spans.push_back({0, tokens});
     rows.count = tokens;
     return rows;
   }
   const Model& model_;
   Tape& tape_;
-  const Rows rows_;
+  const BatchLayout rows_;
   std::vector<float>& logits_;
   Context context_;
   Value ids_T_;
@@ -66,7 +66,7 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
   const Pipeline pipeline(model_.decoder(), model_.weights().precision(), pipe,
                           make_forward_schedule({pipe.stages(), pipe.layout().chunks(), 1}));
   std::vector<TableFollower*> followers;
-  if (ranks_.keeper != nullptr) followers.push_back(ranks_.keeper);
+  if (ranks_.gatherer != nullptr) followers.push_back(ranks_.gatherer);
   pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()),
                {.record = false}, arena_, followers);
   const int last = pipe.stages() - 1;

@@ -72,7 +72,7 @@ void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule s
       groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
   std::vector<TableFollower*> followers;
-  if (ranks.keeper != nullptr && options.device != DeviceKind::null) followers.push_back(ranks.keeper);
+  if (ranks.gatherer != nullptr && options.device != DeviceKind::null) followers.push_back(ranks.gatherer);
   if (reducer != nullptr) followers.push_back(reducer);
   pipeline.run(make, tokens / sharers, options, arena, followers);
 }
@@ -134,7 +134,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   o.profile = &plan.work;
   o.observer = nullptr;
   o.check_finite = false;
-  const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
   const StageStepMaker make = [&](Tape& tape, int) {
     return std::make_unique<MicroStep>(model, tape,
@@ -146,7 +146,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     const PipelineSchedule schedule =
         make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches));
     const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
-    plan.weights_on_way = UnitKeeper::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
+    plan.weights_on_way = WeightGatherer::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
     run_pipeline(model, ranks, schedule, make, sequences * length, how, arena);
   } else {
     plan.weights_on_way = model.weights().transient_bytes();
@@ -190,7 +190,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   const int64_t count = batch.rows / (ranks * options.micro_batch);
   PlannedArena& arena = prepare_arena(batch, options, count);
   gradients_.begin_step();
-  const std::vector<LookAhead> ahead = look_ahead(batch, model_.config().mtp);
+  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model_.config().mtp);
   const StepTokens tokens{batch.rows * batch.sequence_length, batch.valid_targets};
   StepStats stats;
   stats.ahead.resize(ahead.size());
@@ -226,7 +226,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
 }
 
 MicroBatch StepRunner::part_of(const data::Batch& batch, int64_t first, int64_t count,
-                               std::span<const LookAhead> ahead) const {
+                               std::span<const ShiftedTargets> ahead) const {
   return rank_part(micro_batch(batch, first, count, ahead), batch.sequence_length, ranks_);
 }
 

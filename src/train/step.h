@@ -9,7 +9,7 @@
 
 #include "optim/param.h"
 #include "parallel/gradient_reducer.h"
-#include "parallel/unit_keeper.h"
+#include "parallel/weight_gatherer.h"
 #include "train/micro_step.h"
 #include "train/recipe.h"
 
@@ -37,7 +37,7 @@ struct StepRanks {
   const PipelineGroups* pipe =
       nullptr;  ///< nullptr: micro-batches run one after the other through the whole model
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
-  UnitKeeper* keeper = nullptr;  ///< where weights are shared out
+  WeightGatherer* gatherer = nullptr;  ///< where weights are shared out
 };
 
 /// Runs this rank's part of one micro-batch of `sequences` x `length` tokens on the null device; in a pipeline its part of a
@@ -62,7 +62,7 @@ class StepRunner {
  private:
   /// This rank's part of rows [first, first + count) of the batch.
   MicroBatch part_of(const data::Batch& batch, int64_t first, int64_t count,
-                     std::span<const LookAhead> ahead) const;
+                     std::span<const ShiftedTargets> ahead) const;
   /// The memory of a step of `count` micro-batches.
   PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;

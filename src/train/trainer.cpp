@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "record/report.h"
+#include "report/report.h"
 #include "train/group_check.h"
 #include "train/rank_logits.h"
 #include "train/run_layout.h"
@@ -206,7 +206,7 @@ TrainResult Trainer::run() {
   return result_;
 }
 
-void Trainer::rehearse(int64_t steps) {
+void Trainer::run_steps(int64_t steps) {
   data::PrefetchLoader loader([this](int64_t step) { return sampler_->batch(step); }, step_);
   for (; steps > 0 && step_ < sampler_->end_step() && !sampler_->change_due(); --steps) {
     enter(RunPhase::data);
@@ -217,7 +217,7 @@ void Trainer::rehearse(int64_t steps) {
 }
 
 int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
-  if (keeper_) keeper_->release_all();
+  if (gatherer_) gatherer_->release_all();
   optimizer_->step(args);
   int64_t clipped = 0;
   if (!qk_layers_.empty())
@@ -225,7 +225,7 @@ int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
       clipped +=
           qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
   clipped = sum_over_model(clipped);
-  if (shards_ && !keeper_) shards_->gather(model_->weights());
+  if (shards_ && !gatherer_) shards_->gather(model_->weights());
   if (model_->keeps_loads()) keep_loads(stats, *model_);
   size_t layer_index = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {

@@ -23,10 +23,10 @@
 #include "optim/qk_clip.h"
 #include "parallel/ownership.h"
 #include "parallel/pipeline_groups.h"
-#include "parallel/unit_keeper.h"
-#include "record/metrics.h"
-#include "record/run_record.h"
-#include "record/tensorboard.h"
+#include "parallel/weight_gatherer.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
+#include "report/tensorboard.h"
 #include "train/health.h"
 #include "train/memory_policy.h"
 #include "train/preflight.h"
@@ -80,7 +80,7 @@ class Trainer {
   TrainResult run();
   /// Makes the next steps, at most to the end of the stage or of its batch size, and nothing else: no validation, samples,
   /// records or checkpoints. For profiles.
-  void rehearse(int64_t steps);
+  void run_steps(int64_t steps);
   /// Asks the loop to save and return after the current step; safe from a signal handler.
   static void interrupt();
   /// Tells `observer` (kept by the caller; nullptr: nobody) what run() does.
@@ -158,15 +158,15 @@ class Trainer {
   std::unique_ptr<FolderLock> lock_;
   std::optional<PreparedData> data_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Shards> shards_;      ///< where data ranks share anything out
-  std::unique_ptr<UnitKeeper> keeper_;  ///< where they share weights out
+  std::unique_ptr<Shards> shards_;            ///< where data ranks share anything out
+  std::unique_ptr<WeightGatherer> gatherer_;  ///< where they share weights out
   std::unique_ptr<Ownership> ownership_;
   std::unique_ptr<GradientBuffer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<BalanceController> balance_;
   std::vector<QkClipLayer> qk_layers_;  ///< empty: no clip
   std::unique_ptr<NamedPolicy> policy_;
-  std::unique_ptr<OffloadTier> tier_;
+  std::unique_ptr<OffloadStore> tier_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<StageSampler> sampler_;
   std::unique_ptr<CheckpointWriter> checkpoints_;

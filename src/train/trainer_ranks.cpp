@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "checkpoint/reader.h"
-#include "comm/settle.h"
-#include "record/run_record.h"
+#include "comm/agree.h"
+#include "report/run_record.h"
 #include "train/group_check.h"
 #include "train/run_layout.h"
 #include "train/trainer.h"
@@ -38,7 +38,7 @@ void Trainer::join(World* world) {
 
 void Trainer::open_folder(StartMode start) {
   const std::string& folder = recipe_.run.folder;
-  settle(&groups_->world(), nothing, [&](const auto&) {
+  agree(&groups_->world(), nothing, [&](const auto&) {
     fs_.create_folders(folder);
     lock_ = std::make_unique<FolderLock>(folder, "run");
     if (start == StartMode::fresh && fs_.exists(folder + "/" + run_files::kRecord))
@@ -52,7 +52,7 @@ void Trainer::open_folder(StartMode start) {
 std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
   const std::string checkpoints = recipe_.run.folder + "/" + run_files::kCheckpoints;
   std::optional<CheckpointReader> newest;
-  const std::string path = settle(&groups_->world(), nothing, [&](const auto&) {
+  const std::string path = agree(&groups_->world(), nothing, [&](const auto&) {
     newest = CheckpointReader::open_newest(fs_, checkpoints);
     if (!newest) require_no_checkpoints(checkpoints);
     return newest ? newest->path() : nothing();
@@ -79,7 +79,7 @@ void Trainer::build_model() {
   const ShardLevel level = recipe_.parallel.shard;
   if (level != ShardLevel::none) shards_ = std::make_unique<Shards>(*groups_, model_->weights());
   if (level == ShardLevel::full)
-    keeper_ = std::make_unique<UnitKeeper>(*groups_, model_->weights(), pipe_.get());
+    gatherer_ = std::make_unique<WeightGatherer>(*groups_, model_->weights(), pipe_.get());
   ownership_ = shards_ ? std::make_unique<Ownership>(*groups_, *pipe_, table, *shards_)
                        : std::make_unique<Ownership>(*groups_, *pipe_, table);
   gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32);
@@ -118,7 +118,7 @@ int64_t Trainer::sum_over_model(int64_t value) const {
 
 StepRanks Trainer::step_ranks() const {
   const bool table_runs = pipe_->stages() > 1 || recipe_.parallel.schedule == PipelineScheduleKind::merged;
-  return {groups_.get(), table_runs ? pipe_.get() : nullptr, recipe_.parallel.schedule, keeper_.get()};
+  return {groups_.get(), table_runs ? pipe_.get() : nullptr, recipe_.parallel.schedule, gatherer_.get()};
 }
 
 bool Trainer::agree_to_go_on(bool stop) {

@@ -7,8 +7,8 @@
 
 #include "base/parallel.h"
 #include "infer/generator.h"
-#include "ops/op.h"
 #include "support/small_models.h"
+#include "tape/op.h"
 
 namespace ingot::test::latent_test {
 

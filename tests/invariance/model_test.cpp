@@ -12,8 +12,8 @@
 #include "base/philox.h"
 #include "infer/generator.h"
 #include "infer/packed_model.h"
-#include "ops/op.h"
 #include "support/small_models.h"
+#include "tape/op.h"
 #include "train/step.h"
 
 namespace ingot::test::model_test {

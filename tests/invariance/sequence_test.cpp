@@ -70,7 +70,7 @@ class Layer {
   }
 
   /// x: packed projections. Returns o.
-  Owned forward(const Tensor& x, const Rows& rows) const {
+  Owned forward(const Tensor& x, const BatchLayout& rows) const {
     using S = Variant;
     std::vector<int32_t> positions;
     for (const SequenceSpan& span : rows.spans)
@@ -125,7 +125,7 @@ class Bench {
   using Result = std::vector<std::vector<std::byte>>;  ///< o of both layers, row by row, per document
 
   Result packed() const {
-    Rows rows;
+    BatchLayout rows;
     for (const int64_t n : lengths_) {
       rows.spans.push_back({rows.count, n, 0, nullptr});
       rows.count += n;
@@ -170,7 +170,7 @@ class Bench {
   }
 
   bool step(std::vector<SequenceState>& states, int64_t chunk, Result& result) const {
-    Rows rows;
+    BatchLayout rows;
     std::vector<int64_t> begins;
     std::vector<size_t> order;
     for (size_t d = 0; d < lengths_.size(); ++d) {
@@ -186,7 +186,7 @@ class Bench {
     return true;
   }
 
-  void call(const Rows& rows, const std::vector<int64_t>& begins, const std::vector<size_t>& order,
+  void call(const BatchLayout& rows, const std::vector<int64_t>& begins, const std::vector<size_t>& order,
             Result& result) const {
     Owned x({rows.count, Variant::W}, s_.type);
     for (size_t i = 0; i < order.size(); ++i) {
@@ -276,7 +276,7 @@ TEST(SequenceInvariance, AMissingResetWouldBeSeen) {
     const Variant s{p, DType::f32, false, 0, 0};
     const Layer layer(s, 0);
     const Owned x({20, Variant::W}, s.type, draw(5, 20 * Variant::W, 1));
-    Rows two{20, {{0, 10, 0, nullptr}, {10, 10, 0, nullptr}}}, one{20, {{0, 20, 0, nullptr}}};
+    BatchLayout two{20, {{0, 10, 0, nullptr}, {10, 10, 0, nullptr}}}, one{20, {{0, 20, 0, nullptr}}};
     const Owned a = layer.forward(x.tensor, two), b = layer.forward(x.tensor, one);
     const auto row = static_cast<size_t>(Variant::H * Variant::K) * 4;
     EXPECT_EQ(0, std::memcmp(a.bytes.data(), b.bytes.data(), 10 * row));

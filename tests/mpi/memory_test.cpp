@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "mpi/this_world.h"
-#include "parallel/unit_keeper.h"
+#include "parallel/weight_gatherer.h"
 #include "support/layout_parity.h"
 
 namespace ingot::test::memory_test {
@@ -48,12 +48,12 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
                             Decoder(config).table());
   Model model(config, Precision::f32(), pipe.placement(groups.placement()));
   model.join([&](Context& c) { groups.join(c); });
-  std::optional<UnitKeeper> keeper;
-  if (options.shards.level == ShardLevel::full) keeper.emplace(groups, model.weights(), &pipe);
+  std::optional<WeightGatherer> gatherer;
+  if (options.shards.level == ShardLevel::full) gatherer.emplace(groups, model.weights(), &pipe);
   model.weights().initialize(5);
   GradientBuffer gradients(model.decoder().table(), model.weights().placement(), DType::f32);
   const StepRanks ranks{
-      .groups = &groups, .pipe = grid.pp > 1 ? &pipe : nullptr, .keeper = keeper ? &*keeper : nullptr};
+      .groups = &groups, .pipe = grid.pp > 1 ? &pipe : nullptr, .gatherer = gatherer ? &*gatherer : nullptr};
   StepRunner runner(model, gradients, ranks);
   const int64_t count = grid.pp > 1 ? 2 * grid.pp : 1, rows = groups.batch_ranks() * count;
   runner.run(packed_batch(rows, 256, std::vector<int64_t>(static_cast<size_t>(rows), 256), 16384),
@@ -67,14 +67,14 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
   EXPECT_NEAR(measured, predicted, std::max(64.0, 0.05 * measured));
   if (rank == 0)
     std::printf("  %s%s: predicted %.0f MiB, measured %.0f MiB\n", Grid(grid).str().c_str(),
-                keeper ? " shared out" : "", predicted, measured);
+                gatherer ? " shared out" : "", predicted, measured);
 }
 
 TEST(MpiMemory, ARankTakesWhatIsPredicted) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer takes memory of its own";
 #endif
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
   const int ranks = this_world().ranks();
   if (ranks != 2 && ranks != 4) GTEST_SKIP() << "no case has " << ranks << " ranks";
   ranks == 2 ? expect_predicted({.dp = 2, .ep = 2}) : expect_predicted({.dp = 2, .tp = 2, .ep = 2});

@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "comm/threads.h"
-#include "record/run_record.h"
+#include "report/run_record.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/trainer.h"

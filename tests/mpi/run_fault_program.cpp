@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "comm/launch.h"
-#include "ops/op.h"
 #include "support/killer.h"
+#include "tape/op.h"
 
 namespace ingot {
 namespace {

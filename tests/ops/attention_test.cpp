@@ -19,7 +19,7 @@ struct Options {
 };
 
 void check(const Options& o, const std::vector<int64_t>& lengths) {
-  Rows rows = make_rows(lengths);
+  BatchLayout rows = make_rows(lengths);
   for (SequenceSpan& s : rows.spans) s.phase = s.row_begin;
   OpCase c;
   c.name = fmt::format("attention {}/{}x{}/{} window={}/{} cap={} docs={} {}", o.heads, o.kv_heads, o.width,
@@ -92,7 +92,7 @@ TEST(Attention, Empty) {
 
 /// Equal keys: the output is the mean of the visible values, so the mask can be read off.
 TEST(Attention, MaskIsCausalWindowedAndPerDocument) {
-  const Rows rows = make_rows({2, 4});
+  const BatchLayout rows = make_rows({2, 4});
   std::vector<float> qkv(6 * 3, 0.0f), o(6), lse(6), max_logit(1);
   for (size_t t = 0; t < 6; ++t) qkv[t * 3 + 2] = static_cast<float>(1 << t);
   for (const int64_t window : {0, 2}) {

@@ -24,7 +24,7 @@ struct CcaOptions {
 };
 
 void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
-  const Rows rows = make_rows(lengths);
+  const BatchLayout rows = make_rows(lengths);
   const int64_t heads = o.heads + o.kv_heads, channels = heads * o.width;
   OpCase c;
   c.name =
@@ -119,7 +119,7 @@ struct Problem {
     return values;
   }
   /// No rotation (positions 0), so the normalised heads can be compared as they are.
-  Array forward(const Rows& rows) {
+  Array forward(const BatchLayout& rows) {
     std::vector<int32_t> positions(static_cast<size_t>(rows.count), 0);
     Array y(x.size());
     const AttrBox attr(CcaAttr{H, G, K, {10000, 4}, DType::f64, &rows, 0});
@@ -177,7 +177,7 @@ struct Problem {
 
 TEST(Cca, EqualsTheFusedConvolutionOfWidthThree) {
   Problem p(9);
-  const Rows rows = make_rows({9});
+  const BatchLayout rows = make_rows({9});
   const Array y = p.forward(rows);
   double wrong_padding = 0;
   for (int64_t t = 0; t < 9; ++t)
@@ -199,7 +199,7 @@ TEST(Cca, EqualsTheFusedConvolutionOfWidthThree) {
 
 TEST(Cca, ValuesArriveHalfOneTokenLate) {
   Problem p(5);
-  const Rows rows = make_rows({2, 3});
+  const BatchLayout rows = make_rows({2, 3});
   const Array y = p.forward(rows);
   constexpr int64_t half = Problem::G * Problem::K / 2;
   for (int64_t t = 0; t < 5; ++t)
@@ -213,7 +213,7 @@ TEST(Cca, ValuesArriveHalfOneTokenLate) {
 /// Documents in one call equal documents alone; and the comparison would see a missing reset.
 TEST(Cca, DocumentsDoNotLeak) {
   Problem both(7);
-  const Rows packed = make_rows({3, 4}), joined = make_rows({7});
+  const BatchLayout packed = make_rows({3, 4}), joined = make_rows({7});
   const Array y = both.forward(packed), leaked = both.forward(joined);
   Problem second(4);
   second.x.assign(both.x.begin() + 3 * Problem::W, both.x.end());

@@ -109,7 +109,7 @@ class Cached {
 
   /// The same through training's ops: up-projection, pack, attention.
   std::vector<double> trained() {
-    Rows rows = make_rows(kLengths);
+    BatchLayout rows = make_rows(kLengths);
     const int64_t T = rows.count, K = w_.nope + w_.rope;
     Memory kv({T, w_.heads * (w_.nope + w_.value)}, type_), packed({T, w_.heads * (2 * K + w_.value)}, type_);
     Memory o({T, w_.heads * w_.value}, type_), lse({T, w_.heads}, stat()), top({w_.heads}, stat());
@@ -154,7 +154,7 @@ class Cached {
 
   void step(const Kernel& kernel, bool absorb, int64_t past, int64_t chunk,
             std::vector<SequenceState>& states, std::vector<double>& out) {
-    Rows rows;
+    BatchLayout rows;
     std::vector<int64_t> from;
     int64_t begin = 0;
     for (size_t s = 0; s < kLengths.size(); begin += kLengths[s], ++s) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot::test {
 

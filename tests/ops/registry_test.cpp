@@ -7,9 +7,9 @@
 #include <regex>
 #include <set>
 
-#include "ops/op.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tape/op.h"
 
 namespace ingot::test::registry_test {
 

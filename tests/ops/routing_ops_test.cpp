@@ -164,8 +164,8 @@ OpCase sequence_balance_case(const SequenceBalanceAttr& attr, int64_t rows) {
 }
 
 TEST(SequenceBalance, Cases) {
-  const Rows short_documents{9, {{0, 4, 0, nullptr}, {4, 0, 0, nullptr}, {4, 5, 0, nullptr}}};
-  const Rows long_documents{150, {{0, 70, 0, nullptr}, {70, 1, 0, nullptr}, {71, 79, 0, nullptr}}};
+  const BatchLayout short_documents{9, {{0, 4, 0, nullptr}, {4, 0, 0, nullptr}, {4, 5, 0, nullptr}}};
+  const BatchLayout long_documents{150, {{0, 70, 0, nullptr}, {70, 1, 0, nullptr}, {71, 79, 0, nullptr}}};
   const RouteAttr softmax{.experts = 6, .k = 2}, sigmoid{.score = RouteScore::sigmoid, .experts = 5, .k = 3},
       skip{.experts = 4, .skip_classes = 1, .k = 1};
   for (const RouteAttr& scores : {softmax, sigmoid, skip}) {
@@ -179,11 +179,11 @@ TEST(SequenceBalance, Cases) {
 // Two documents of equal length: the mean of each alone (spec megatron-moe LB-2); balance gives 1, collapse E / k.
 TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
   const Random random(6, RandomPurpose::test);
-  const Rows two{10, {{0, 5, 0, nullptr}, {5, 5, 0, nullptr}}};
+  const BatchLayout two{10, {{0, 5, 0, nullptr}, {5, 5, 0, nullptr}}};
   const RouteAttr scores{.score = RouteScore::sigmoid, .experts = 4, .k = 2};
   std::vector<double> logits;
   for (uint64_t i = 0; i < 40; ++i) logits.push_back(random.normal(i));
-  const auto loss = [&](double* data, int64_t rows, const Rows* documents) {
+  const auto loss = [&](double* data, int64_t rows, const BatchLayout* documents) {
     const SequenceBalanceAttr attr{scores, documents};
     std::vector<int32_t> ids(static_cast<size_t>(2 * rows));
     double value = 0;

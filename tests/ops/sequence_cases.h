@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "ops/sequence/rows.h"
+#include "ops/sequence/batch_layout.h"
 
 namespace ingot::test {
 
 /// Documents of these lengths, one after another.
-inline Rows make_rows(const std::vector<int64_t>& lengths) {
-  Rows rows;
+inline BatchLayout make_rows(const std::vector<int64_t>& lengths) {
+  BatchLayout rows;
   for (const int64_t n : lengths) {
     rows.spans.push_back({rows.count, n, 0, nullptr});
     rows.count += n;
@@ -19,14 +19,14 @@ inline Rows make_rows(const std::vector<int64_t>& lengths) {
 }
 
 /// Positions that restart with every document.
-inline std::vector<int32_t> make_positions(const Rows& rows) {
+inline std::vector<int32_t> make_positions(const BatchLayout& rows) {
   std::vector<int32_t> positions;
   for (const SequenceSpan& s : rows.spans)
     for (int64_t t = 0; t < s.rows; ++t) positions.push_back(static_cast<int32_t>(s.past + t));
   return positions;
 }
 
-inline std::string describe(const Rows& rows) {
+inline std::string describe(const BatchLayout& rows) {
   std::string text;
   for (const SequenceSpan& s : rows.spans) text += (text.empty() ? "" : "+") + std::to_string(s.rows);
   return text.empty() ? "0" : text;

@@ -48,7 +48,7 @@ Array logits_of(const std::string& checkpoint, const std::string& fixture_folder
   const CheckpointReader reader = CheckpointReader::open(real_file_system(), checkpoint);
   Model model(stored_model_config(reader), Precision::f64());
   load_model(reader, model);
-  Rows rows{tokens, {{0, tokens, 0, nullptr}}};
+  BatchLayout rows{tokens, {{0, tokens, 0, nullptr}}};
   std::vector<int32_t> positions;
   for (int64_t t = 0; t < tokens; ++t) positions.push_back(static_cast<int32_t>(t));
   HeapArena arena;

@@ -96,7 +96,7 @@ Result Fixture::run(const Precision& precision, HeadMode mode, const std::functi
   const Loaded ids = load(reference_file_, "input_ids"), targets = load(reference_file_, "targets"),
                starts = load(reference_file_, "document_starts");
   const int64_t tokens = ids.tensor.numel();
-  Rows rows{tokens, {}};
+  BatchLayout rows{tokens, {}};
   std::vector<int32_t> positions;
   const auto* start = starts.tensor.as<int32_t>();
   for (int64_t d = 0; d < starts.tensor.numel(); ++d) {

@@ -50,8 +50,8 @@ class Block {
     if (case_.at("sequence")) o.sequence_aux_coefficient = coefficient("sequence");
     return m;
   }
-  Rows rows() const {
-    Rows r;
+  BatchLayout rows() const {
+    BatchLayout r;
     for (const int64_t n : case_.at("documents")) {
       r.spans.push_back({r.count, n, 0, nullptr});
       r.count += n;
@@ -95,7 +95,7 @@ double worst_difference(const Block& b, const Precision& precision, double chang
     reference::store(weights.master(table.find(ours)), values);
   }
   weights.refresh_compute();
-  const Rows rows = b.rows();
+  const BatchLayout rows = b.rows();
   const Array x = b.values("x");
   std::vector<double> x_memory(x.size()), d_y_memory(x.size()), seeds(3);
   const Tensor x_TD(x_memory.data(), {rows.count, config.width}, precision.compute),

@@ -116,7 +116,7 @@ class MultiTokenPrediction : public ::testing::TestWithParam<const char*> {};
 TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
   const MtpFixture f(GetParam());
   const data::Batch batch = f.batch();
-  const std::vector<LookAhead> ahead = look_ahead(batch, f.config().mtp);
+  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, f.config().mtp);
   const MicroBatch mb = micro_batch(batch, 0, 1, ahead);
   Model model(f.config(), Precision::f64());
   f.fill(model.weights());
@@ -187,7 +187,7 @@ TEST_P(MultiTokenPrediction, SeesNoTokenThatItPredicts) {
       batch.tokens[changed] = (batch.tokens[changed] + 5) % 57;
       if (changed > 0) batch.targets[changed - 1] = batch.tokens[changed];
     }
-    const std::vector<LookAhead> ahead = look_ahead(batch, f.config().mtp);
+    const std::vector<ShiftedTargets> ahead = shifted_targets(batch, f.config().mtp);
     const MicroBatch mb = micro_batch(batch, 0, 1, ahead);
     HeapArena arena;
     Tape tape(arena, {.record = false});

@@ -7,10 +7,10 @@
 #include <filesystem>
 
 #include "checkpoint/model_state.h"
-#include "ops/op.h"
 #include "ops/reference.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tape/op.h"
 
 namespace ingot::test::peft_test {
 
@@ -32,7 +32,7 @@ Array logits(const std::string& folder, std::span<const int32_t> ids) {
   std::vector<int32_t> tokens(ids.begin(), ids.end()), positions;
   for (size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<int32_t>(i));
   const auto count = static_cast<int64_t>(ids.size());
-  const Rows rows{count, {{0, count, 0, nullptr}}};
+  const BatchLayout rows{count, {{0, count, 0, nullptr}}};
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {count}))};

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/folder_lock.h"
@@ -20,7 +21,6 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "support/support.h"
-#include "tensor/dtype.h"
 
 namespace ingot::base_test {
 

@@ -84,7 +84,7 @@ Array logits(const std::string& folder) {
   Model model(m.config, Precision::f32());
   load_model(m.reader, model);
   std::vector<int32_t> ids = {1, 5, 3, 2, 8, 1, 0, 4}, positions = {0, 1, 2, 3, 4, 5, 6, 7};
-  const Rows rows{8, {{0, 8, 0, nullptr}}};
+  const BatchLayout rows{8, {{0, 8, 0, nullptr}}};
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {8}))};

@@ -10,11 +10,11 @@
 #include "exchange/export.h"
 #include "exchange/import.h"
 #include "exchange/stored_model.h"
-#include "ops/op.h"
 #include "ops/reference.h"
 #include "support/small_models.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tape/op.h"
 #include "train/step.h"
 
 namespace ingot::test::lora_test {
@@ -23,7 +23,7 @@ using reference::Array;
 
 Array logits(const Model& model) {
   std::vector<int32_t> ids = {1, 5, 3, 2, 8, 1, 0, 4, 7}, positions = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-  const Rows rows{9, {{0, 9, 0, nullptr}}};
+  const BatchLayout rows{9, {{0, 9, 0, nullptr}}};
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &rows, tape.leaf(Tensor::of(positions.data(), {9}))};

@@ -122,14 +122,14 @@ TEST(MemoryPolicy, ALayerComputedAgainKeepsItsStreamsOnly) {
   }
 }
 
-TEST(OffloadTier, BytesComeBack) {
+TEST(OffloadStore, BytesComeBack) {
   const TempDir folder;
   const auto tier = file_offload_tier(folder.path());
   std::vector<std::string> data;
   for (const size_t size : {1, 4095, 4096, 100000, 3000000, 100000})
     data.push_back(std::string(size, static_cast<char>('a' + data.size())));
   for (int round = 0; round < 3; ++round) {  // freed places are taken again
-    std::vector<OffloadTier::Ticket> tickets;
+    std::vector<OffloadStore::Ticket> tickets;
     for (const std::string& d : data)
       tickets.push_back(tier->write(d.data(), static_cast<int64_t>(d.size())));
     for (const auto t : tickets) tier->wait(t);
@@ -145,12 +145,12 @@ TEST(OffloadTier, BytesComeBack) {
   tier->forget(unfinished);  // waits by itself
 }
 
-TEST(OffloadTier, AFolderThatCannotHoldAFileIsNamed) {
+TEST(OffloadStore, AFolderThatCannotHoldAFileIsNamed) {
   EXPECT_NE(error_of([] { file_offload_tier("/nonexistent/folder"); }).find("/nonexistent/folder"),
             std::string::npos);
 }
 
-TEST(OffloadTier, NoSpaceIsAnErrorOfTheWait) {
+TEST(OffloadStore, NoSpaceIsAnErrorOfTheWait) {
   const TempDir folder;
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -8,10 +8,10 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/progress.h"
-#include "record/metrics.h"
-#include "record/run_diff.h"
-#include "record/run_record.h"
-#include "record/tensorboard.h"
+#include "report/metrics.h"
+#include "report/run_diff.h"
+#include "report/run_record.h"
+#include "report/tensorboard.h"
 #include "support/support.h"
 
 namespace ingot::record_test {

@@ -1,6 +1,6 @@
 // The HTML report from a synthetic run: complete, self-contained, safe with hostile text; figures with odd
 // values.
-#include "record/report.h"
+#include "report/report.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "base/file_system.h"
 #include "base/philox.h"
 #include "base/progress.h"
-#include "record/svg_plot.h"
+#include "report/svg_plot.h"
 #include "support/support.h"
 
 namespace ingot::report_test {

@@ -41,7 +41,7 @@ Forward forward(const Decoder& decoder, const WeightSet& weights) {
     tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(t), 37)));
     positions.push_back(t);
   }
-  const Rows rows{kTokens, {{0, kTokens, 0, nullptr}}};
+  const BatchLayout rows{kTokens, {{0, kTokens, 0, nullptr}}};
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, weights, &rows, tape.leaf(Tensor::of(positions.data(), {kTokens}))};

@@ -22,8 +22,8 @@ using reference::Array;
 constexpr int64_t kLength = 24, kSequences = 2, kTokens = kLength * kSequences;
 
 /// Documents of two sequences: across chunks, inside one, at their borders, of one token.
-Rows documents() {
-  Rows rows;
+BatchLayout documents() {
+  BatchLayout rows;
   for (const int64_t n : {11, 1, 5, 7, 24}) {
     rows.spans.push_back({rows.count, n, 0, nullptr, rows.count % kLength});
     rows.count += n;
@@ -242,7 +242,7 @@ TEST(ContextAttention, EqualsAttentionOfTheWhole) {
   AttentionAttr plain{4, 2, 6}, window{4, 2, 6}, blocks{2, 2, 4};
   window.window = 5, window.softcap = 3, window.value_width = 3;
   blocks.window = 8, blocks.window_block = 4;
-  const Rows whole = documents();
+  const BatchLayout whole = documents();
   for (AttentionAttr a : {plain, window, blocks}) {
     a.rows = &whole;
     const Array qkv = draw(kTokens * a.packed_width(), 2), d_o = draw(kTokens * a.heads * a.values(), 3);
@@ -266,7 +266,7 @@ TEST(ContextAttention, EqualsAttentionOfTheWhole) {
 
 /// Neighbours have whole heads of each other's chunks; the rest comes from other groups of them.
 TEST(ContextAttention, MixEqualsAttentionOfTheWhole) {
-  const Rows whole = documents();
+  const BatchLayout whole = documents();
   AttentionAttr a{12, 6, 4};
   a.window = 9, a.value_width = 3, a.rows = &whole;
   const int64_t width = a.heads * a.values();
@@ -313,7 +313,7 @@ TEST(ContextAttention, FastKernelEqualsTheOrdinaryOne) {
   AttentionAttr plain{4, 2, 24}, window{4, 1, 16}, blocks{2, 2, 8};
   window.window = 70, window.softcap = 3, window.value_width = 5;
   blocks.window = 96, blocks.window_block = 32;
-  Rows whole;
+  BatchLayout whole;
   for (const int64_t n : {301, 1, 130, 48, 480}) {
     whole.spans.push_back({whole.count, n, 0, nullptr, whole.count % kLong});
     whole.count += n;

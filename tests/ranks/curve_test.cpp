@@ -145,8 +145,8 @@ std::vector<LayoutCase> curve_cases() {
                                  curve_case("zaya", {.pp = 2, .dp = 2, .ep = 2}),
                                  curve_case("moe", {.dp = 2, .cp = 2, .ep = 2}, kRing),
                                  curve_case("llama", {.pp = 2, .cp = 2, .tp = 2}, kRing)};
-  for (const ShardOptions& shards :
-       {ShardOptions{.level = ShardLevel::optimizer}, {.level = ShardLevel::full, .units = FlatUnits::part}})
+  for (const ShardOptions& shards : {ShardOptions{.level = ShardLevel::optimizer},
+                                     {.level = ShardLevel::full, .units = FlatBuckets::part}})
     all.push_back(curve_case("zaya", {.dp = 4, .ep = 2}, {.shards = shards}));
   return all;
 }

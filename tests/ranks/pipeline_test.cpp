@@ -106,7 +106,7 @@ std::vector<LayoutCase> cases() {
                    .schedule = kind});
   }
   // Weights, gradients and state shared out: several passes and chunks at a time, copies of stages, and strands.
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
   const RankOptions full_sequence{.sequence_parallel = true, .shards = full.shards};
   RankOptions full_copies = full, full_whole = full;
   full_copies.shards.ranks = 2, full_whole.shards.whole_tensors = true;

@@ -9,7 +9,7 @@
 #include "base/philox.h"
 #include "comm/threads.h"
 #include "parallel/gradient_reducer.h"
-#include "parallel/unit_keeper.h"
+#include "parallel/weight_gatherer.h"
 #include "support/parity.h"
 
 namespace ingot::test::shard_test {
@@ -22,15 +22,15 @@ struct ShardCase {
 };
 
 std::vector<ShardCase> shard_cases() {
-  const ShardOptions buckets{.units = FlatUnits::bucket, .bucket_bytes = 4096};
+  const ShardOptions buckets{.units = FlatBuckets::bucket, .bucket_bytes = 4096};
   const ShardOptions zero{.level = ShardLevel::optimizer};
   const ShardOptions zero_buckets{
-      .level = ShardLevel::optimizer, .units = FlatUnits::bucket, .bucket_bytes = 4096};
+      .level = ShardLevel::optimizer, .units = FlatBuckets::bucket, .bucket_bytes = 4096};
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
   const ShardOptions zero_hybrid{.level = ShardLevel::optimizer, .ranks = 2};
-  const ShardOptions full{.level = ShardLevel::full, .units = FlatUnits::part};
-  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .units = FlatUnits::part};
-  const ShardOptions full_whole{.level = ShardLevel::full, .units = FlatUnits::part, .whole_tensors = true};
+  const ShardOptions full{.level = ShardLevel::full, .units = FlatBuckets::part};
+  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .units = FlatBuckets::part};
+  const ShardOptions full_whole{.level = ShardLevel::full, .units = FlatBuckets::part, .whole_tensors = true};
   const GridShape dp2{.dp = 2}, dp4{.dp = 4};
   return {{"buckets_dp2", dp2, buckets},
           {"buckets_dp2_tp2", {.dp = 2, .tp = 2}, buckets},
@@ -49,8 +49,8 @@ std::vector<ShardCase> shard_cases() {
 
 std::vector<ShardCase> expert_shard_cases() {
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
-  const ShardOptions full{.level = ShardLevel::full, .units = FlatUnits::part};
-  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .units = FlatUnits::part};
+  const ShardOptions full{.level = ShardLevel::full, .units = FlatBuckets::part};
+  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .units = FlatBuckets::part};
   return {{"zero_whole_dp4_ep2", {.dp = 4, .ep = 2}, zero_whole},
           {"full_dp4_ep2", {.dp = 4, .ep = 2}, full},
           {"full_dp2_ep2", {.dp = 2, .ep = 2}, full},
@@ -67,8 +67,8 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
   const ParameterTable& table = one.decoder.table();
   const bool full = c.shards.level == ShardLevel::full;
   WeightSet weights(table, groups.placement(), Precision::f64());
-  std::optional<UnitKeeper> keeper;
-  if (full) keeper.emplace(groups, weights);
+  std::optional<WeightGatherer> gatherer;
+  if (full) gatherer.emplace(groups, weights);
   one.give_weights(weights);
   GradientBuffer buffer(table, groups.placement(), DType::f64);
   GradientReducer reducer(groups, table, buffer);
@@ -88,9 +88,9 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
   reducer.finish();
   EXPECT_TRUE(buffer.finish_step().empty());
   if (full) {
-    EXPECT_GT(keeper->prefetched(),
-              std::accumulate(keeper->gathers().begin(), keeper->gathers().end(), int64_t{0}) / 2);
-    keeper->release_all();
+    EXPECT_GT(gatherer->prefetched(),
+              std::accumulate(gatherer->gathers().begin(), gatherer->gathers().end(), int64_t{0}) / 2);
+    gatherer->release_all();
   }
   Array nll{o.nll};
   all_reduce(groups.data(), nll);
@@ -150,10 +150,10 @@ TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
       const int last = table.add({.name = "last", .shape = {90, 3}, .role = role, .parts = {kHeadPart}});
       for (const bool head : {false, true}) {
         const FlatSharing sharing{
-            .ranks = 3, .units = FlatUnits::part, .whole_tensors = whole, .level = ShardLevel::full};
+            .ranks = 3, .units = FlatBuckets::part, .whole_tensors = whole, .level = ShardLevel::full};
         const FlatLayout here = flat_layout(
             table, {.parts = {head ? kHeadPart : kEmbeddingPart}, .sharing = sharing}, DType::f32);
-        const FlatUnit& unit = here.units[static_cast<size_t>(here.unit_of[static_cast<size_t>(both)])];
+        const FlatBucket& unit = here.units[static_cast<size_t>(here.bucket_of[static_cast<size_t>(both)])];
         EXPECT_EQ(unit.parameters, std::vector<int>{both});
         EXPECT_EQ(unit.part, depth_of_part(head ? kHeadPart : kEmbeddingPart));
         EXPECT_EQ(here.offsets[static_cast<size_t>(both)], unit.begin);
@@ -162,8 +162,8 @@ TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
         EXPECT_EQ(here.shapes[static_cast<size_t>(head ? first : last)].numel(), 0);
       }
       const FlatLayout alone =
-          flat_layout(table, {.sharing = {.ranks = 3, .units = FlatUnits::part}}, DType::f32);
-      EXPECT_EQ(alone.unit_of[static_cast<size_t>(both)], alone.unit_of[static_cast<size_t>(first)]);
+          flat_layout(table, {.sharing = {.ranks = 3, .units = FlatBuckets::part}}, DType::f32);
+      EXPECT_EQ(alone.bucket_of[static_cast<size_t>(both)], alone.bucket_of[static_cast<size_t>(first)]);
     }
 }
 
@@ -194,7 +194,7 @@ TEST(FlatLayouts, TileAndAgree) {
     }
     FlatSharing sharing{.ranks = static_cast<int>(extent(5)),
                         .expert_ranks = static_cast<int>(extent(3)),
-                        .units = static_cast<FlatUnits>(trial % 3),
+                        .units = static_cast<FlatBuckets>(trial % 3),
                         .bucket_bytes = extent(20000),
                         .whole_tensors = trial % 2 == 1,
                         .level = ShardLevel::optimizer};
@@ -203,7 +203,7 @@ TEST(FlatLayouts, TileAndAgree) {
     const FlatLayout other = flat_layout(table, {.sharing = sharing}, DType::f32);
     EXPECT_EQ(layout.offsets, other.offsets);
     int64_t at = 0;
-    for (const FlatUnit& u : layout.units) {
+    for (const FlatBucket& u : layout.units) {
       EXPECT_EQ(u.begin, at);
       EXPECT_EQ((u.end - u.begin) % (128 * u.ranks), 0);
       EXPECT_EQ(u.ranks, u.group == FlatGroup::experts ? sharing.expert_ranks : sharing.ranks);
@@ -224,7 +224,7 @@ TEST(FlatLayouts, TileAndAgree) {
       for (size_t k = 1; k < taken.size(); ++k) EXPECT_LE(taken[k - 1].second, taken[k].first);
     }
     EXPECT_EQ(at, layout.bytes);
-    EXPECT_EQ(std::count(layout.unit_of.begin(), layout.unit_of.end(), -1), 0);
+    EXPECT_EQ(std::count(layout.bucket_of.begin(), layout.bucket_of.end(), -1), 0);
   }
 }
 

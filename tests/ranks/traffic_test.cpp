@@ -148,14 +148,16 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
       for (const ShardLevel level : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full}) {
         const bool shared = level != ShardLevel::none;
         const LayoutCase c = traffic_case(
-            model, grid, {.shards = {.level = level, .units = shared ? FlatUnits::part : FlatUnits::group}});
+            model, grid,
+            {.shards = {.level = level, .units = shared ? FlatBuckets::part : FlatBuckets::group}});
         SCOPED_TRACE(c.name());
         each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
           rank.passes(one.inputs);
           counted.restart();
           rank.reduce();
           double dense = 0, experts = 0;  // bytes of the flat buffer, planned without one
-          for (const FlatUnit& u : flat_layout(one.decoder.table(), rank.placement(), DType::f64, true).units)
+          for (const FlatBucket& u :
+               flat_layout(one.decoder.table(), rank.placement(), DType::f64, true).units)
             (u.group == FlatGroup::experts ? experts : dense) += static_cast<double>(u.end - u.begin);
           const auto share = [](const Communicator& g) { return (g.size() - 1.0) / g.size(); };
           const double data = share(rank.groups().data()) * dense,
@@ -175,7 +177,7 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
 /// of what both stages hold.
 TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
   using enum PipelineScheduleKind;
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
   for (const char* model : {"llama", "gpt2", "moe", "zaya"})
     for (const auto& [kind, chunks] :
          {std::pair{one_forward_one_backward, 1}, {zero_bubble, 1}, {interleaved, 2}}) {
@@ -186,13 +188,13 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
         const ParameterTable& table = one.decoder.table();
         rank.passes(one.inputs, true);
         rank.reduce();
-        const UnitKeeper::Plan plan = rank.unit_plan();
-        EXPECT_EQ(rank.keeper()->gathers(), plan.gathers);
-        EXPECT_EQ(rank.keeper()->peak_bytes(), plan.peak_bytes);
+        const WeightGatherer::Plan plan = rank.unit_plan();
+        EXPECT_EQ(rank.gatherer()->gathers(), plan.gathers);
+        EXPECT_EQ(rank.gatherer()->peak_bytes(), plan.peak_bytes);
         double dense = 0, experts = 0, copies = 0;
         const FlatLayout& layout = rank.weights().layout();
         for (size_t u = 0; u < layout.units.size(); ++u) {
-          const FlatUnit& unit = layout.units[u];
+          const FlatBucket& unit = layout.units[u];
           const auto bytes = static_cast<double>(unit.end - unit.begin);
           double tapes = 0;
           for (int chunk = 0; chunk < chunks; ++chunk)

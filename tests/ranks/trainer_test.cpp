@@ -11,8 +11,8 @@
 
 #include "base/log.h"
 #include "comm/threads.h"
-#include "record/metrics.h"
-#include "record/run_record.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

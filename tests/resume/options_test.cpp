@@ -6,8 +6,8 @@
 
 #include <cstdlib>
 
-#include "record/metrics.h"
-#include "record/run_record.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 #include "support/killer.h"
 #include "support/support.h"
 #include "support/tiny_run.h"

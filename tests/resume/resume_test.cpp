@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "record/run_record.h"
+#include "report/run_record.h"
 #include "support/killer.h"
 #include "support/support.h"
 #include "support/tiny_run.h"

@@ -156,7 +156,7 @@ void FaultFs::restart(uint64_t seed) {
   off_ = false;
   const Random random(seed, RandomPurpose::test);
   uint64_t draw = 0;
-  const std::function<void(Node&)> settle = [&](Node& node) {
+  const std::function<void(Node&)> agree = [&](Node& node) {
     if (!node.folder) {
       const size_t unsynced = node.data.size() - node.synced;
       node.data.resize(node.synced + random.below(draw++, unsynced + 1));
@@ -181,9 +181,9 @@ void FaultFs::restart(uint64_t seed) {
     }
     node.pending.clear();
     node.durable_entries = node.entries;
-    for (const auto& [name, child] : node.entries) settle(*child);
+    for (const auto& [name, child] : node.entries) agree(*child);
   };
-  settle(*root_);
+  agree(*root_);
 }
 
 int64_t FaultFs::operations() const {

@@ -80,7 +80,7 @@ LayoutRank::LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const 
   if (c.options.shards.level == ShardLevel::none) return;
   shards_.emplace(groups_, weights_);
   owned_.emplace(groups_, pipe_, one.decoder.table(), *shards_);
-  if (c.options.shards.level == ShardLevel::full) keeper_.emplace(groups_, weights_, &pipe_);
+  if (c.options.shards.level == ShardLevel::full) gatherer_.emplace(groups_, weights_, &pipe_);
 }
 
 PipelineSchedule LayoutRank::schedule() const {
@@ -93,15 +93,15 @@ bool LayoutRank::hands_over() const {
   return case_.schedule == PipelineScheduleKind::merged && (g.tp > 1 || g.ep > 1 || g.cp > 1);
 }
 
-UnitKeeper::Plan LayoutRank::unit_plan() const {
+WeightGatherer::Plan LayoutRank::unit_plan() const {
   const PipelineSchedule s = schedule();
-  return UnitKeeper::plan(groups_, weights_, pipe_, s.ranks[static_cast<size_t>(pipe_.stage())]);
+  return WeightGatherer::plan(groups_, weights_, pipe_, s.ranks[static_cast<size_t>(pipe_.stage())]);
 }
 
 void LayoutRank::expect_planned_transients() const {
-  if (!keeper_) return;
-  EXPECT_GT(keeper_->peak_bytes(), 0);
-  EXPECT_LE(keeper_->peak_bytes(), unit_plan().peak_bytes);
+  if (!gatherer_) return;
+  EXPECT_GT(gatherer_->peak_bytes(), 0);
+  EXPECT_LE(gatherer_->peak_bytes(), unit_plan().peak_bytes);
   EXPECT_GT(gradients_.most_staged(), 0);
   EXPECT_LE(gradients_.most_staged(),
             gradients_.transient_bytes(case_.schedule == PipelineScheduleKind::zero_bubble));
@@ -110,7 +110,7 @@ void LayoutRank::expect_planned_transients() const {
 Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
                                ParityOutcome& outcome, bool sums) {
   std::vector<TableFollower*> followers;
-  if (keeper_ && options.device != DeviceKind::null) followers.push_back(&*keeper_);
+  if (gatherer_ && options.device != DeviceKind::null) followers.push_back(&*gatherer_);
   if (sums) followers.push_back(&reducer_);
   const int64_t sharers = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
   const auto step = [&](Tape& tape, int b) {
@@ -163,11 +163,11 @@ void LayoutRank::reduce() {
   if (groups_.tensor().rank() == 0) {  // others leave the biases of sums to the first
     EXPECT_EQ(unwritten, std::vector<std::string>{});
   }
-  if (keeper_) keeper_->release_all();
+  if (gatherer_) gatherer_->release_all();
 }
 
 void LayoutRank::weights_moved() {
-  if (keeper_) return;  // brings them when they are read
+  if (gatherer_) return;  // brings them when they are read
   shards_ ? shards_->gather(weights_) : weights_.refresh_compute();
 }
 
@@ -230,7 +230,7 @@ std::vector<LayoutCase> parity_matrix() {
   const RankOptions sequence{.sequence_parallel = true}, ring{.context = ContextForm::ring},
       gather{.context = ContextForm::gather}, mixed{.context = ContextForm::ring, .context_inner = 2},
       zero{.shards = {.level = ShardLevel::optimizer}},
-      full{.shards = {.level = ShardLevel::full, .units = FlatUnits::part}};
+      full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
   std::vector<LayoutCase> all;
   for (const char* model : {"llama", "moe", "zaya"})
     for (const bool recompute : {false, true}) {

@@ -7,7 +7,7 @@
 #include "comm/world.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/pipeline.h"
-#include "parallel/unit_keeper.h"
+#include "parallel/weight_gatherer.h"
 #include "support/parity.h"
 
 namespace ingot::test {
@@ -61,9 +61,9 @@ class LayoutRank {
   bool sees_loss() const { return pipe_.stage() == pipe_.stages() - 1; }
   WeightSet& weights() { return weights_; }
   const GradientBuffer& gradients() const { return gradients_; }
-  const UnitKeeper* keeper() const { return keeper_ ? &*keeper_ : nullptr; }
+  const WeightGatherer* gatherer() const { return gatherer_ ? &*gatherer_ : nullptr; }
   /// What full sharding takes for a step.
-  UnitKeeper::Plan unit_plan() const;
+  WeightGatherer::Plan unit_plan() const;
 
  private:
   /// Strands of a merged schedule take turns where they wait for other ranks.
@@ -82,8 +82,8 @@ class LayoutRank {
   WeightSet weights_;
   GradientBuffer gradients_;
   std::optional<Shards> shards_;
-  std::optional<Ownership> owned_;    ///< where ranks share out
-  std::optional<UnitKeeper> keeper_;  ///< where they share all out
+  std::optional<Ownership> owned_;          ///< where ranks share out
+  std::optional<WeightGatherer> gatherer_;  ///< where they share all out
   Pipeline pipeline_;
   GradientReducer reducer_;
   bool travelling_ = false;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSequences = 2, kLength = 24;
 
-GroupMaker maker(PaperWorld& world) {
+GroupMaker maker(RecordingWorld& world) {
   return [&world](std::string name, const std::vector<int>& members) {
     return world.group(std::move(name), members);
   };
@@ -35,7 +35,7 @@ void list_calls(PaperStage& s, int rank, Calls& calls) {
     const AxisRule* rule = axis_rule(*node.op);
     const Communicator* group = rule->group != nullptr ? rule->group(node.attr.data()) : nullptr;
     if (group == nullptr) continue;
-    calls[{group->name(), PaperWorld::members(*group)}][rank].push_back(
+    calls[{group->name(), RecordingWorld::members(*group)}][rank].push_back(
         fmt::format("{} {}", node.op->name, Value(&s.tape, node.inputs[0]).meta().str()));
   }
 }
@@ -65,7 +65,7 @@ std::vector<PaperLayout> paper_layouts() {
   };
   const auto shards = [](ShardLevel level, int ranks, bool seq = false) {
     return RankOptions{.sequence_parallel = seq,
-                       .shards = {.level = level, .ranks = ranks, .units = FlatUnits::part}};
+                       .shards = {.level = level, .ranks = ranks, .units = FlatBuckets::part}};
   };
   return {
       {"dp2", {.dp = 2}},

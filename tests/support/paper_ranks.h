@@ -37,7 +37,7 @@ bool fits(const ModelConfig& config, const PaperLayout& layout);
 struct PaperRank {
   PaperRank(const ParameterTable& table, const PipelineLayout& stages, const PaperLayout& layout, int rank);
   Placement placement() const { return pipe.placement(groups.placement()); }
-  PaperWorld world;
+  RecordingWorld world;
   RankGroups groups;
   PipelineGroups pipe;
 };
@@ -47,7 +47,7 @@ struct PaperTape {
   PaperTape(const ParameterTable& table, const PaperRank& rank);
   int64_t rows() const { return chunks ? chunks->count() : whole.count; }
   Value leaf(const Shape& shape, DType type, bool requires_grad = false);
-  Rows whole;
+  BatchLayout whole;
   std::vector<int32_t> positions;
   std::optional<ContextRows> chunks;
   WeightSet weights;

@@ -51,7 +51,7 @@ ParityInputs parity_inputs(const ParityProblem& p, const Decoder& decoder, uint6
     inputs.batch.valid_targets =
         std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t != data::kMasked; });
   }
-  inputs.ahead = look_ahead(inputs.batch, decoder.config().mtp);
+  inputs.ahead = shifted_targets(inputs.batch, decoder.config().mtp);
   const int64_t k = decoder.config().moe.top_k;
   for (const int64_t layer : decoder.moe_layers())
     for (int64_t i = 0; p.starve && i < p.rows * kParityLength * k; ++i)
@@ -84,7 +84,7 @@ Array part_of(const ParameterSpec& spec, const Placement& placement, const Array
 
 ElementRange kept(const FlatLayout& layout, int i, DType type) {
   const auto k = static_cast<size_t>(i);
-  const FlatUnit& u = layout.units[static_cast<size_t>(layout.unit_of[k])];
+  const FlatBucket& u = layout.units[static_cast<size_t>(layout.bucket_of[k])];
   const int64_t count = layout.shapes[k].numel(), size = size_of(type);
   return {std::clamp<int64_t>((u.own_begin() - layout.offsets[k]) / size, 0, count),
           std::clamp<int64_t>((u.own_end() - layout.offsets[k]) / size, 0, count)};

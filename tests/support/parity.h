@@ -41,7 +41,7 @@ struct RouterFeed {
 /// The data of a step.
 struct ParityInputs {
   data::Batch batch;
-  std::vector<LookAhead> ahead;  ///< of multi-token prediction
+  std::vector<ShiftedTargets> ahead;  ///< of multi-token prediction
   std::map<int64_t, RouterFeed> routers;
   bool replay = true;  ///< false: routers choose, and what differs from the feed's routes is counted
 };

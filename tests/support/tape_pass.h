@@ -59,7 +59,7 @@ inline Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::st
   gradients.on_finished = [&](int i) { p.finished.push_back(i); };
   options.sink = &gradients;
   const data::Batch batch = packed_batch(1, 64, kDocuments, model.config().vocab);
-  const std::vector<LookAhead> ahead = look_ahead(batch, model.config().mtp);
+  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
   const MicroBatch mb = micro_batch(batch, 0, 1, ahead);
   const std::vector<float> d(64, -1.0f);
   const float aux = 0.5f;

@@ -13,8 +13,8 @@
 
 #include "base/philox.h"
 #include "checkpoint/reader.h"
-#include "record/metrics.h"
-#include "record/run_record.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 
 namespace ingot::test {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 
 namespace ingot {
 

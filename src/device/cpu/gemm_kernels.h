@@ -14,8 +14,8 @@
 #pragma once
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "device/cpu/isa.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 

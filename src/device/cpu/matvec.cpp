@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "base/expected.h"
 #include "base/parallel.h"
+#include "base/prefetch_hint.h"
 #include "device/cpu/matvec_kernels.h"
 #include "device/cpu/scratch.h"
 
@@ -74,7 +74,7 @@ void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_byt
   const int64_t grain = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, panel_bytes));
   Part part[kMostParts];
   for (int64_t i = 0; i < parts; ++i) part[i].next = count * i / parts, part[i].end = count * (i + 1) / parts;
-  const ScopedExpected expected(behind, kExpectedBytes);
+  const ScopedPrefetchHint expected(behind, kExpectedBytes);
   parallel_for(threads, 1, [&](int64_t thread, int64_t) {
     for (int64_t i = 0; i < parts; ++i) {
       Part& p = part[(thread + threads - 1 + i) % parts];

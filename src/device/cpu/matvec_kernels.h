@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "device/cpu/isa.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 #if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
 #include <immintrin.h>
 #endif

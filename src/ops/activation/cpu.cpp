@@ -43,8 +43,10 @@ void forward(const OpCall& call) {
   ActivationRows a = arguments(call, call.out[0].dim(1));
   a.y = call.out[0].data;
   parallel_for(rows_before_end(call.in[2], call.out[0].dim(0)), row_grain(a.width, kElements),
-               [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(activation_forward)
-                                                 (a, begin, end); });
+               [&](int64_t begin, int64_t end) {
+                 INGOT_ISA_CALL(activation_forward)
+                 (a, begin, end);
+               });
 }
 
 void backward_input(const OpCall& call) {
@@ -54,8 +56,10 @@ void backward_input(const OpCall& call) {
   if (call.d_in[1].wanted())
     a.d_p = call.d_in[1].tensor.as<float>(), a.accumulate_p = call.d_in[1].accumulate;
   parallel_for(rows_before_end(call.in[2], call.d_out[0].dim(0)), row_grain(a.width, kElements / 2),
-               [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(activation_backward)
-                                                 (a, begin, end); });
+               [&](int64_t begin, int64_t end) {
+                 INGOT_ISA_CALL(activation_backward)
+                 (a, begin, end);
+               });
 }
 
 const char* refuse(const OpCall& call) {

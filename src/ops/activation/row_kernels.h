@@ -2,9 +2,9 @@
 #pragma once
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/soft_cap_factors.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 

@@ -15,22 +15,22 @@
 // (docs/numerics.md rule 4). Spans with a state (inference): the call appends its keys and values to the
 // state's layer, whose type must be qkv's, and has no backward.
 #pragma once
-#include "ops/sequence/rows.h"
+#include "ops/sequence/batch_layout.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
 struct AttentionAttr {
-  int64_t heads = 1;           ///< H
-  int64_t kv_heads = 1;        ///< G, divides H
-  int64_t head_width = 0;      ///< K, of queries and keys
-  double scale = 0;            ///< 0: 1 / sqrt(K)
-  int64_t window = 0;          ///< 0: none
-  double softcap = 0;          ///< 0: none
-  const Rows* rows = nullptr;  ///< nullptr: all rows are one document
-  int64_t layer = 0;           ///< of the states
-  int64_t value_width = 0;     ///< V; 0: K
-  int64_t window_block = 0;    ///< 0: the window counts tokens; else blocks of this many, which divides it
+  int64_t heads = 1;                  ///< H
+  int64_t kv_heads = 1;               ///< G, divides H
+  int64_t head_width = 0;             ///< K, of queries and keys
+  double scale = 0;                   ///< 0: 1 / sqrt(K)
+  int64_t window = 0;                 ///< 0: none
+  double softcap = 0;                 ///< 0: none
+  const BatchLayout* rows = nullptr;  ///< nullptr: all rows are one document
+  int64_t layer = 0;                  ///< of the states
+  int64_t value_width = 0;            ///< V; 0: K
+  int64_t window_block = 0;  ///< 0: the window counts tokens; else blocks of this many, which divides it
 
   int64_t values() const { return value_width > 0 ? value_width : head_width; }
   /// W.

@@ -5,7 +5,7 @@
 
 #include "device/cpu/attention.h"
 #include "ops/attention/attention.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

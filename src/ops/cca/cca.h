@@ -32,8 +32,8 @@
 // Sequences with a state (inference) start from the state's last two z and last delayed value, append their own, and
 // have no backward.
 #pragma once
+#include "ops/sequence/batch_layout.h"
 #include "ops/sequence/rotary.h"
-#include "ops/sequence/rows.h"
 #include "tape/tape.h"
 
 namespace ingot {
@@ -44,9 +44,9 @@ struct CcaAttr {
   int64_t head_width = 0;  ///< K; G K is even unless `delayed` is given
   RotaryRule rotary = {};  ///< dims at most K
   DType out = DType::f32;
-  const Rows* rows = nullptr;  ///< nullptr: all rows are one document
-  int64_t layer = 0;           ///< of the states
-  int64_t delayed = -1;        ///< value channels that come late, at most G K; -1: half of them
+  const BatchLayout* rows = nullptr;  ///< nullptr: all rows are one document
+  int64_t layer = 0;                  ///< of the states
+  int64_t delayed = -1;               ///< value channels that come late, at most G K; -1: half of them
 
   /// Whether the result is exact enough, and its rotation undone by rotating back.
   bool backward_reads_result() const { return out != DType::bf16 && rotary.magnitude == 1; }

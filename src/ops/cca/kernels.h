@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "ops/cca/cca.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

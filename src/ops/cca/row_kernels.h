@@ -8,9 +8,9 @@
 #pragma once
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "device/cpu/isa.h"
 #include "ops/sequence/rotary.h"
-#include "tensor/dtype.h"
 
 namespace ingot {
 

@@ -132,9 +132,9 @@ BackwardReads reads(const void*) {
 }
 
 template <bool forward_moves, bool backward_moves>
-void rehearse(const OpCall& call, bool back) {
+void dry_run(const OpCall& call, bool back) {
   if (back ? backward_moves : forward_moves)
-    finish(call, group_of(call.attr<CollectiveAttr>().comm).rehearse());
+    finish(call, group_of(call.attr<CollectiveAttr>().comm).dry_run());
 }
 
 int64_t own_row(const OpCall& call) {
@@ -168,7 +168,7 @@ const Op& copy_to_axis_op() {
   static const Op op{"copy_to_axis",          {{"x"}},    {{"y"}},       reads,
                      infer<RowsChange::same>, cost<0, 2>, scratch_bytes, print,
                      kernels<keep, sum>(),    true,       nullptr,       false,
-                     rehearse<false, true>};
+                     dry_run<false, true>};
   return op;
 }
 
@@ -176,7 +176,7 @@ const Op& reduce_from_axis_op() {
   static const Op op{"reduce_from_axis",      {{"x"}},    {{"y"}},       reads,
                      infer<RowsChange::same>, cost<2, 0>, scratch_bytes, print,
                      kernels<sum, keep>(),    true,       nullptr,       false,
-                     rehearse<true, false>};
+                     dry_run<true, false>};
   return op;
 }
 
@@ -184,7 +184,7 @@ const Op& all_gather_rows_op() {
   static const Op op{"all_gather_rows",          {{"x"}},    {{"y"}},       reads,
                      infer<RowsChange::times>,   cost<1, 1>, scratch_bytes, print,
                      kernels<gather, scatter>(), true,       own_row,       false,
-                     rehearse<true, true>};
+                     dry_run<true, true>};
   return op;
 }
 
@@ -192,7 +192,7 @@ const Op& reduce_scatter_rows_op() {
   static const Op op{"reduce_scatter_rows",      {{"x"}},    {{"y"}},       reads,
                      infer<RowsChange::over>,    cost<1, 1>, scratch_bytes, print,
                      kernels<scatter, gather>(), true,       nullptr,       false,
-                     rehearse<true, true>};
+                     dry_run<true, true>};
   return op;
 }
 

@@ -345,8 +345,8 @@ bool is_direct(const ExchangeAttr& a, const Tensor& rows, const Tensor& counts) 
   return wire_type(a, rows.dtype()) == rows.dtype() && !has_blocks(a, counts);
 }
 
-void rehearse(const OpCall& call, bool direct) {
-  Pending moves = group_of(call.attr<ExchangeAttr>().comm).rehearse();
+void dry_run(const OpCall& call, bool direct) {
+  Pending moves = group_of(call.attr<ExchangeAttr>().comm).dry_run();
   if (direct)
     finish(call, std::move(moves));
   else
@@ -356,16 +356,16 @@ void rehearse(const OpCall& call, bool direct) {
 void rehearse_exchange(const OpCall& call, bool back) {
   ExchangeAttr a = call.attr<ExchangeAttr>();
   if (!back) {
-    group_of(a.comm).rehearse().wait();  // the counts
-    return rehearse(call, is_direct(a, call.in[0], call.in[3]));
+    group_of(a.comm).dry_run().wait();  // the counts
+    return dry_run(call, is_direct(a, call.in[0], call.in[3]));
   }
   for (size_t i = 0; i < 2; ++i, a.bf16 = false)
-    if (call.d_in[i].wanted()) rehearse(call, is_direct(a, call.d_in[i].tensor, call.in[3]));
+    if (call.d_in[i].wanted()) dry_run(call, is_direct(a, call.d_in[i].tensor, call.in[3]));
 }
 
 void rehearse_return(const OpCall& call, bool) {
-  rehearse(call, is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0],
-                           call.in[1]));
+  dry_run(call,
+          is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0], call.in[1]));
 }
 
 /// One kernel under both names, as in collective.cpp.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

@@ -88,8 +88,8 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
-void rehearse(const OpCall& call, bool back) {
-  if (!back) group_of(call.attr<CollectiveAttr>().comm).rehearse().wait();
+void dry_run(const OpCall& call, bool back) {
+  if (!back) group_of(call.attr<CollectiveAttr>().comm).dry_run().wait();
 }
 
 BackwardReads reads(const void*) {
@@ -121,7 +121,7 @@ const Op& merge_vocabulary_op() {
       false,
       nullptr,
       false,
-      rehearse};
+      dry_run};
   return op;
 }
 

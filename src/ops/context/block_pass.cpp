@@ -55,18 +55,18 @@ void BlockPass::pass_around(const Visit& visit) const {
   d_sent.wait();
 }
 
-void BlockPass::rehearse(Communicator& comm, bool ring, bool back) {
+void BlockPass::dry_run(Communicator& comm, bool ring, bool back) {
   if (!ring) {
-    comm.rehearse().wait();
-    if (back) comm.rehearse().wait();
+    comm.dry_run().wait();
+    if (back) comm.dry_run().wait();
     return;
   }
   Pending coming, d_coming;
   for (int step = 0; step < comm.size(); ++step) {
-    if (step + 1 < comm.size()) coming = comm.rehearse();
+    if (step + 1 < comm.size()) coming = comm.dry_run();
     if (back) {
       d_coming.wait();
-      d_coming = comm.rehearse();
+      d_coming = comm.dry_run();
     }
     coming.wait();
   }

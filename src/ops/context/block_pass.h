@@ -24,7 +24,7 @@ struct BlockPass {
   using Visit = std::function<void(int rank, const Tensor& block, const Tensor& d_block)>;
   void run(const Visit& visit) const;
   /// Op::rehearse of one that runs this.
-  static void rehearse(Communicator& comm, bool ring, bool back);
+  static void dry_run(Communicator& comm, bool ring, bool back);
 
  private:
   void gather(const Visit& visit) const;

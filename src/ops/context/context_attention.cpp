@@ -62,9 +62,9 @@ BackwardReads reads(const void*) {
   return {0b1, 0b11, 0, 0};
 }
 
-void rehearse(const OpCall& call, bool back) {
+void dry_run(const OpCall& call, bool back) {
   const auto& attr = call.attr<ContextAttentionAttr>();
-  BlockPass::rehearse(group_of(attr.context.comm), attr.ring, back);
+  BlockPass::dry_run(group_of(attr.context.comm), attr.ring, back);
 }
 
 std::string print(const void* attr_data) {
@@ -131,7 +131,7 @@ const Op& context_attention_op() {
                      false,
                      nullptr,
                      false,
-                     rehearse};
+                     dry_run};
   return op;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "ops/context/block_pass.h"
 #include "ops/context/context_attention.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

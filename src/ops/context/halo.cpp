@@ -170,8 +170,8 @@ std::string print(const void* attr) {
   return fmt::format("{} chunks of {}", 2 * a.rows->sequences(), a.rows->chunk());
 }
 
-void rehearse(const OpCall& call, bool) {
-  group_of(call.attr<ContextAttr>().comm).rehearse().wait();
+void dry_run(const OpCall& call, bool) {
+  group_of(call.attr<ContextAttr>().comm).dry_run().wait();
 }
 
 std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&)) {
@@ -183,8 +183,8 @@ std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(con
 
 const Op& with_halo_op() {
   static const Op op{
-      "with_halo", {{"x"}}, {{"y"}}, reads,   infer<1>, cost, scratch, print, kernels(forward, backward),
-      false,       nullptr, false,   rehearse};
+      "with_halo", {{"x"}}, {{"y"}}, reads,  infer<1>, cost, scratch, print, kernels(forward, backward),
+      false,       nullptr, false,   dry_run};
   return op;
 }
 const Op& without_halo_op() {

@@ -118,8 +118,8 @@ std::string print(const void* attr) {
                      a.context.rows->ranks());
 }
 
-void rehearse(const OpCall& call, bool) {
-  group_of(call.attr<HeadsAttr>().context.comm).rehearse().wait();
+void dry_run(const OpCall& call, bool) {
+  group_of(call.attr<HeadsAttr>().context.comm).dry_run().wait();
 }
 
 template <Move move, Move adjoint>
@@ -135,7 +135,7 @@ const Op& rows_to_heads_op() {
                      reads,           infer<true>, cost,
                      scratch_bytes,   print,       kernels<to_heads, to_rows>(),
                      false,           nullptr,     false,
-                     rehearse};
+                     dry_run};
   return op;
 }
 const Op& heads_to_rows_op() {
@@ -143,7 +143,7 @@ const Op& heads_to_rows_op() {
                      reads,           infer<false>, cost,
                      scratch_bytes,   print,        kernels<to_rows, to_heads>(),
                      false,           nullptr,      false,
-                     rehearse};
+                     dry_run};
   return op;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

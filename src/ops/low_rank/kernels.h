@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 std::vector<Kernel> low_rank_kernels();

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "ops/mla/mla.h"
-#include "ops/op.h"
+#include "tape/op.h"
 
 namespace ingot {
 

@@ -24,8 +24,8 @@
 // All math in fp32 with one rounding at the end; gradients of norm weights are sums over tokens in chunks of 64 rows
 // combined in order; the gradient of k_rope sums over ascending heads. Source: DeepSeek-V2 (2024) §2.1, DeepSeek-V3.
 #pragma once
+#include "ops/sequence/batch_layout.h"
 #include "ops/sequence/rotary.h"
-#include "ops/sequence/rows.h"
 #include "tape/tape.h"
 
 namespace ingot {
@@ -56,7 +56,7 @@ struct MlaCachedAttr {
   double scale = 1;
   int64_t window = 0;  ///< 0: none
   double softcap = 0;  ///< 0: none
-  const Rows* rows = nullptr;
+  const BatchLayout* rows = nullptr;
   int64_t layer = 0;  ///< of the states
   bool absorb = false;
 };

@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "ops/op.h"
 #include "ops/qk_prepare/row_kernels.h"
+#include "tape/op.h"
 
 namespace ingot {
 std::vector<Kernel> qk_prepare_kernels();

@@ -2,10 +2,10 @@
 #pragma once
 #include <vector>
 
-#include "ops/op.h"
 #include "ops/reference.h"
 #include "ops/route/route.h"
 #include "ops/route/row_kernels.h"
+#include "tape/op.h"
 
 namespace ingot {
 /// Added to the sum by which sigmoid weights are divided.

@@ -10,13 +10,13 @@
 // Document sums are taken from the document's first row in chunks of 64 rows, one document per thread.
 #pragma once
 #include "ops/route/route.h"
-#include "ops/sequence/rows.h"
+#include "ops/sequence/batch_layout.h"
 
 namespace ingot {
 
 struct SequenceBalanceAttr {
-  RouteAttr scores;            ///< score, experts, k; the rest at its defaults
-  const Rows* rows = nullptr;  ///< nullptr: all rows are one document
+  RouteAttr scores;                   ///< score, experts, k; the rest at its defaults
+  const BatchLayout* rows = nullptr;  ///< nullptr: all rows are one document
 };
 
 Value sequence_balance(Tape& tape, const SequenceBalanceAttr& attr, const Value& logits_TE);

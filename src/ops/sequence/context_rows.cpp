@@ -5,8 +5,8 @@
 
 namespace ingot {
 
-ContextRows::ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks,
-                         int neighbours)
+ContextRows::ContextRows(BatchLayout whole, int64_t sequence_length, const int32_t* positions, int rank,
+                         int ranks, int neighbours)
     : whole_(std::move(whole)), rank_(rank), ranks_(ranks), chunk_(sequence_length / (2 * ranks)) {
   if (sequence_length % (2 * ranks) != 0 || chunk_ < kHalo)
     throw Error(
@@ -21,7 +21,7 @@ ContextRows::ContextRows(Rows whole, int64_t sequence_length, const int32_t* pos
   if (neighbours == 1 || neighbours == ranks) return;
   const int groups = ranks / neighbours;
   INGOT_CHECK(groups * neighbours == ranks, "{} ranks in groups of {}", ranks, neighbours);
-  levels_.emplace_back(Rows{whole_.count / groups, {}}, sequence_length / groups, positions,
+  levels_.emplace_back(BatchLayout{whole_.count / groups, {}}, sequence_length / groups, positions,
                        rank % neighbours, neighbours);
   levels_.emplace_back(whole_, sequence_length, positions, rank / neighbours, groups);
 }

@@ -11,7 +11,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/sequence/rows.h"
+#include "ops/sequence/batch_layout.h"
 
 namespace ingot {
 
@@ -30,10 +30,10 @@ class ContextRows {
 
   /// `whole`: documents of whole sequences; `positions`: of all their tokens; `neighbours`: ranks of a group (m), a divisor of
   /// `ranks`. Error where a sequence cannot be cut.
-  ContextRows(Rows whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks,
+  ContextRows(BatchLayout whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks,
               int neighbours = 1);
 
-  const Rows& whole() const { return whole_; }
+  const BatchLayout& whole() const { return whole_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int64_t count() const { return whole_.count / ranks_; }  ///< local rows
@@ -53,18 +53,18 @@ class ContextRows {
   /// How all rows lie on the groups of neighbours; where each has one rank: this.
   const ContextRows& outer() const { return levels_.empty() ? *this : levels_[1]; }
 
-  const Rows& with_halo() const { return with_halo_; }
+  const BatchLayout& with_halo() const { return with_halo_; }
   const std::vector<int32_t>& halo_positions() const { return halo_positions_; }
 
  private:
   void cut_documents(int rank);
   void add_halo(const int32_t* positions);
 
-  Rows whole_;
+  BatchLayout whole_;
   int rank_, ranks_;
   int64_t chunk_;
   std::vector<std::vector<ContextPiece>> pieces_;
-  Rows with_halo_;
+  BatchLayout with_halo_;
   std::vector<int32_t> halo_positions_;
   std::vector<ContextRows> levels_;  ///< inner and outer, where they differ from this
 };

@@ -1,5 +1,5 @@
 // See profile_plots.h.
-#include "record/profile_plots.h"
+#include "report/profile_plots.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "record/svg_plot.h"
+#include "report/svg_plot.h"
 
 namespace ingot {
 namespace {

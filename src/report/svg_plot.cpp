@@ -1,5 +1,5 @@
 // See svg_plot.h.
-#include "record/svg_plot.h"
+#include "report/svg_plot.h"
 
 #include <fmt/core.h>
 

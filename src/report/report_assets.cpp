@@ -1,5 +1,5 @@
 // See report_assets.h.
-#include "record/report_assets.h"
+#include "report/report_assets.h"
 
 namespace ingot {
 

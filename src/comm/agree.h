@@ -18,7 +18,7 @@ std::string broadcast_text(Communicator& group, const std::string& text, int roo
 /// Every rank gives what `mine` returns; rank 0 makes of them, in rank order, one answer with `decide`, which all ranks
 /// return. Where `mine` or `decide` throws an Error, all ranks throw it; it names the rank where there are several.
 /// group == nullptr: one rank alone.
-std::string settle(Communicator* group, const std::function<std::string()>& mine,
-                   const std::function<std::string(const std::vector<std::string>&)>& decide);
+std::string agree(Communicator* group, const std::function<std::string()>& mine,
+                  const std::function<std::string(const std::vector<std::string>&)>& decide);
 
 }  // namespace ingot

@@ -2,7 +2,7 @@
 // part's ahead of need, and gives those of parts that are done back.
 //
 // Parts follow each other in the order of the model going forward and in reverse going backward; whatever order comes, what
-// is read is there, since an op asks (ParameterKeeper) and a unit that has gone is brought again. At most three parts are in
+// is read is there, since an op asks (ParameterGatherer) and a unit that has gone is brought again. At most three parts are in
 // memory: that of the op which runs, the one before it, and one on its way.
 //
 // Without a pipeline the direction shows by itself. In one the schedule says which parts a pass will read: next comes its next
@@ -22,13 +22,13 @@
 
 namespace ingot {
 
-class UnitKeeper final : public ParameterKeeper, public TableFollower {
+class WeightGatherer final : public ParameterGatherer, public TableFollower {
  public:
   /// Attaches itself to the weights. All must outlive this. `pipe`: where a table is followed.
-  UnitKeeper(const RankGroups& groups, WeightSet& weights, const PipelineGroups* pipe = nullptr);
-  ~UnitKeeper() override;
-  UnitKeeper(const UnitKeeper&) = delete;
-  UnitKeeper& operator=(const UnitKeeper&) = delete;
+  WeightGatherer(const RankGroups& groups, WeightSet& weights, const PipelineGroups* pipe = nullptr);
+  ~WeightGatherer() override;
+  WeightGatherer(const WeightGatherer&) = delete;
+  WeightGatherer& operator=(const WeightGatherer&) = delete;
 
   void use(int parameter) override;
   void begins(std::span<const ScheduleEntry> entries) override;
@@ -60,8 +60,8 @@ class UnitKeeper final : public ParameterKeeper, public TableFollower {
     std::optional<int64_t> then = {};  ///< where the pass to come begins
     std::optional<int64_t> now = {}, before = {}, next = {};
   };
-  UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
-             const PipelineGroups* pipe);
+  WeightGatherer(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
+                 const PipelineGroups* pipe);
   bool read_again(int64_t part) const;
   std::vector<int64_t> route_of(const Work& work) const;
   /// By strand.

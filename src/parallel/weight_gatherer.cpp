@@ -1,5 +1,5 @@
 // See unit_keeper.h.
-#include "parallel/unit_keeper.h"
+#include "parallel/weight_gatherer.h"
 
 #include <algorithm>
 
@@ -7,10 +7,10 @@
 
 namespace ingot {
 
-UnitKeeper::UnitKeeper(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
-                       const PipelineGroups* pipe)
+WeightGatherer::WeightGatherer(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
+                               const PipelineGroups* pipe)
     : groups_(groups), weights_(weights), memory_(memory), pipe_(pipe), passes_(1) {
-  const std::vector<FlatUnit>& units = weights.layout().units;
+  const std::vector<FlatBucket>& units = weights.layout().units;
   for (size_t u = 0; u < units.size(); ++u)
     if (units[u].end > units[u].begin) units_[units[u].part].push_back(u);
   states_.assign(units.size(), State::away);
@@ -18,24 +18,24 @@ UnitKeeper::UnitKeeper(const RankGroups& groups, const WeightSet& weights, Weigh
   gathers_.assign(units.size(), 0);
 }
 
-UnitKeeper::UnitKeeper(const RankGroups& groups, WeightSet& weights, const PipelineGroups* pipe)
-    : UnitKeeper(groups, weights, &weights, pipe) {
+WeightGatherer::WeightGatherer(const RankGroups& groups, WeightSet& weights, const PipelineGroups* pipe)
+    : WeightGatherer(groups, weights, &weights, pipe) {
   weights.set_keeper(this);
 }
 
-UnitKeeper::~UnitKeeper() {
+WeightGatherer::~WeightGatherer() {
   if (memory_ != nullptr) memory_->set_keeper(nullptr);
 }
 
-void UnitKeeper::use(int parameter) {
-  const int unit = weights_.layout().unit_of[static_cast<size_t>(parameter)];
+void WeightGatherer::use(int parameter) {
+  const int unit = weights_.layout().bucket_of[static_cast<size_t>(parameter)];
   enter(passes_[std::min(static_cast<size_t>(Strands::current()), passes_.size() - 1)],
         weights_.layout().units[static_cast<size_t>(unit)].part);
   finish(static_cast<size_t>(unit));
 }
 
 /// Whether backward reads weights of a part: rows that were looked up it does not.
-bool UnitKeeper::read_again(int64_t part) const {
+bool WeightGatherer::read_again(int64_t part) const {
   for (const size_t u : units_.at(part))
     for (const int i : weights_.layout().units[u].parameters)
       if (weights_.master(i).numel() > 0 && weights_.table()[i].role != ParamRole::embedding) return true;
@@ -43,7 +43,7 @@ bool UnitKeeper::read_again(int64_t part) const {
 }
 
 /// Weight gradients that come later read no weights.
-std::vector<int64_t> UnitKeeper::route_of(const Work& work) const {
+std::vector<int64_t> WeightGatherer::route_of(const Work& work) const {
   std::vector<int64_t> route;
   if (pipe_ == nullptr || work.kind == WorkKind::backward_weight) return route;
   const bool forward = work.kind == WorkKind::forward;
@@ -54,14 +54,14 @@ std::vector<int64_t> UnitKeeper::route_of(const Work& work) const {
   return route;
 }
 
-std::vector<UnitKeeper::Pass> UnitKeeper::passes_of(const ScheduleEntry& entry) const {
+std::vector<WeightGatherer::Pass> WeightGatherer::passes_of(const ScheduleEntry& entry) const {
   std::vector<Pass> passes;
   if (entry.beside) passes.push_back({route_of(*entry.beside)});  // the first strand
   passes.push_back({route_of(entry.work)});
   return passes;
 }
 
-void UnitKeeper::begins(std::span<const ScheduleEntry> entries) {
+void WeightGatherer::begins(std::span<const ScheduleEntry> entries) {
   passes_ = passes_of(entries.front());
   for (const ScheduleEntry& later : entries.subspan(1)) {
     const std::vector<Pass> to_come = passes_of(later);
@@ -73,12 +73,12 @@ void UnitKeeper::begins(std::span<const ScheduleEntry> entries) {
   }
 }
 
-void UnitKeeper::ended(const ScheduleEntry&) {
+void WeightGatherer::ended(const ScheduleEntry&) {
   passes_.assign(1, {});
 }
 
 /// An op of another part reads: that part comes, the next one starts, and what no strand wants goes.
-void UnitKeeper::enter(Pass& pass, int64_t part) {
+void WeightGatherer::enter(Pass& pass, int64_t part) {
   if (part == pass.now || (!pass.route.empty() && part == pass.before)) return;
   pass.route.empty() ? wander(pass, part) : follow(pass, part);
   for (const auto& [other, units] : units_)
@@ -91,7 +91,7 @@ void UnitKeeper::enter(Pass& pass, int64_t part) {
 }
 
 /// What is out of its turn, as a matrix that several layers read, takes the place of the part before.
-void UnitKeeper::follow(Pass& pass, int64_t part) const {
+void WeightGatherer::follow(Pass& pass, int64_t part) const {
   const auto at =
       std::find(pass.route.begin() + static_cast<std::ptrdiff_t>(pass.met), pass.route.end(), part);
   pass.before = at == pass.route.end() ? part : pass.now;
@@ -102,7 +102,7 @@ void UnitKeeper::follow(Pass& pass, int64_t part) const {
 }
 
 /// The next part is the neighbour in the direction of the last step.
-void UnitKeeper::wander(Pass& pass, int64_t part) const {
+void WeightGatherer::wander(Pass& pass, int64_t part) const {
   const bool forward = !pass.now || part > *pass.now;
   pass.before = pass.now;
   pass.now = part;
@@ -112,11 +112,11 @@ void UnitKeeper::wander(Pass& pass, int64_t part) const {
   if (!forward && here != units_.begin()) pass.next = std::prev(here)->first;
 }
 
-bool UnitKeeper::wants(const Pass& pass, int64_t part) {
+bool WeightGatherer::wants(const Pass& pass, int64_t part) {
   return part == pass.now || part == pass.before || part == pass.next;
 }
 
-int64_t UnitKeeper::bytes_of(const Pass& pass) const {
+int64_t WeightGatherer::bytes_of(const Pass& pass) const {
   int64_t bytes = 0;
   for (const auto& [part, units] : units_)
     if (wants(pass, part))
@@ -124,7 +124,7 @@ int64_t UnitKeeper::bytes_of(const Pass& pass) const {
   return bytes;
 }
 
-void UnitKeeper::bring(size_t unit) {
+void WeightGatherer::bring(size_t unit) {
   if (states_[unit] != State::away) return;
   if (memory_ != nullptr) coming_[unit] = gather_unit(groups_, weights_, static_cast<int>(unit));
   states_[unit] = State::coming;
@@ -133,7 +133,7 @@ void UnitKeeper::bring(size_t unit) {
   peak_bytes_ = std::max(peak_bytes_, bytes_);
 }
 
-void UnitKeeper::finish(size_t unit) {
+void WeightGatherer::finish(size_t unit) {
   if (states_[unit] == State::here) return;
   INGOT_CHECK(states_[unit] == State::coming, "unit {}", unit);
   if (memory_ != nullptr) {
@@ -143,7 +143,7 @@ void UnitKeeper::finish(size_t unit) {
   states_[unit] = State::here;
 }
 
-void UnitKeeper::release(size_t unit) {
+void WeightGatherer::release(size_t unit) {
   if (states_[unit] == State::away) return;
   finish(unit);  // an operation that has begun ends on all ranks
   if (memory_ != nullptr) memory_->release(static_cast<int>(unit));
@@ -151,14 +151,14 @@ void UnitKeeper::release(size_t unit) {
   bytes_ -= weights_.transient_bytes(static_cast<int>(unit));
 }
 
-void UnitKeeper::release_all() {
+void WeightGatherer::release_all() {
   for (size_t u = 0; u < states_.size(); ++u) release(u);
   passes_.assign(1, {});
 }
 
-UnitKeeper::Plan UnitKeeper::plan(const RankGroups& groups, const WeightSet& weights,
-                                  const PipelineGroups& pipe, std::span<const ScheduleEntry> table) {
-  UnitKeeper paper(groups, weights, nullptr, &pipe);
+WeightGatherer::Plan WeightGatherer::plan(const RankGroups& groups, const WeightSet& weights,
+                                          const PipelineGroups& pipe, std::span<const ScheduleEntry> table) {
+  WeightGatherer paper(groups, weights, nullptr, &pipe);
   int64_t merged = 0;
   for (size_t i = 0; i < table.size(); ++i) {
     paper.begins(table.subspan(i));

@@ -1,5 +1,5 @@
-// See settle.h.
-#include "comm/settle.h"
+// See agree.h.
+#include "comm/agree.h"
 
 #include <algorithm>
 #include <cstring>
@@ -73,8 +73,8 @@ std::string broadcast_text(Communicator& group, const std::string& text, int roo
   return {reinterpret_cast<const char*>(words.data()), static_cast<size_t>(size[0])};
 }
 
-std::string settle(Communicator* group, const std::function<std::string()>& mine,
-                   const std::function<std::string(const std::vector<std::string>&)>& decide) {
+std::string agree(Communicator* group, const std::function<std::string()>& mine,
+                  const std::function<std::string(const std::vector<std::string>&)>& decide) {
   if (group == nullptr || group->size() == 1) return decide({mine()});
   const std::vector<std::string> said = all_gather_text(*group, pack(state(mine)));
   std::vector<std::string> texts;

@@ -1,5 +1,5 @@
 // See metrics.h.
-#include "record/metrics.h"
+#include "report/metrics.h"
 
 #include <cmath>
 #include <limits>

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/file_system.h"
-#include "record/metrics.h"
+#include "report/metrics.h"
 
 namespace ingot {
 

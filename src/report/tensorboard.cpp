@@ -1,5 +1,5 @@
 // See tensorboard.h.
-#include "record/tensorboard.h"
+#include "report/tensorboard.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // See run_diff.h.
-#include "record/run_diff.h"
+#include "report/run_diff.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "record/metrics.h"
-#include "record/run_record.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 
 namespace ingot {
 namespace {

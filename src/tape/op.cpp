@@ -1,5 +1,5 @@
 // See op.h: kernel selection and the fingerprint.
-#include "ops/op.h"
+#include "tape/op.h"
 
 #include <atomic>
 #include <cstring>

@@ -144,7 +144,7 @@ struct Op {
   bool by_rows = false;
   /// Of one that speaks to other ranks: what the null device does in place of a kernel. It begins operations and waits for
   /// them where the kernel does, with nothing to move (Communicator::rehearse), so that work takes turns as on a device.
-  void (*rehearse)(const OpCall& call, bool backward) = nullptr;
+  void (*dry_run)(const OpCall& call, bool backward) = nullptr;
   /// Of one over the rows of a permutation; nullptr: it writes its tensors whole.
   LiveRows (*live_rows)(const OpCall& call) = nullptr;
   /// Of one whose cotangents are known before backward: inputs (bits of slots) whose gradients forward writes, where they

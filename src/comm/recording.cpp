@@ -1,13 +1,13 @@
 // See paper.h.
-#include "comm/paper.h"
+#include "comm/recording.h"
 
 #include <algorithm>
 
 namespace ingot {
 
-class PaperWorld::Group final : public Communicator {
+class RecordingWorld::Group final : public Communicator {
  public:
-  Group(PaperWorld& world, std::string name, const std::vector<int>& members, int rank)
+  Group(RecordingWorld& world, std::string name, const std::vector<int>& members, int rank)
       : Communicator(std::move(name), rank, static_cast<int>(members.size())),
         members_(members),
         world_(world) {}
@@ -22,16 +22,16 @@ class PaperWorld::Group final : public Communicator {
     world_.operations_.push_back({this, CommKind::send_recv, t, t});
     return {};
   }
-  PaperWorld& world_;
+  RecordingWorld& world_;
 };
 
-std::unique_ptr<Communicator> PaperWorld::group(std::string name, const std::vector<int>& members) {
+std::unique_ptr<Communicator> RecordingWorld::group(std::string name, const std::vector<int>& members) {
   const auto me = std::find(members.begin(), members.end(), rank());
   INGOT_CHECK(me != members.end(), "rank {} asks for group '{}' of others", rank(), name);
   return std::make_unique<Group>(*this, std::move(name), members, static_cast<int>(me - members.begin()));
 }
 
-const std::vector<int>& PaperWorld::members(const Communicator& group) {
+const std::vector<int>& RecordingWorld::members(const Communicator& group) {
   return dynamic_cast<const Group&>(group).members_;
 }
 

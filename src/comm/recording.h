@@ -6,25 +6,25 @@
 namespace ingot {
 
 /// A collective that a group was asked for. Tensors are not touched.
-struct PaperOperation {
+struct RecordedOperation {
   const Communicator* group;
   CommKind kind;
   Tensor in, out;
 };
 
-class PaperWorld final : public World {
+class RecordingWorld final : public World {
  public:
-  PaperWorld(int rank, int ranks) : World(rank, ranks) {}
+  RecordingWorld(int rank, int ranks) : World(rank, ranks) {}
   std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) override;
   /// In order, of all groups.
-  const std::vector<PaperOperation>& operations() const { return operations_; }
+  const std::vector<RecordedOperation>& operations() const { return operations_; }
   void clear() { operations_.clear(); }
   /// World ranks of a group that this world made.
   static const std::vector<int>& members(const Communicator& group);
 
  private:
   class Group;
-  std::vector<PaperOperation> operations_;
+  std::vector<RecordedOperation> operations_;
 };
 
 }  // namespace ingot

@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-struct LookAhead {
+struct ShiftedTargets {
   std::vector<int32_t> ids;      ///< [B*S]; 0 on the last k rows of a span, which nothing valid depends on
   std::vector<int32_t> targets;  ///< [B*S]; masked on the last k rows of a span
   /// Factor on the summed loss of this depth beside the next token's: coefficient / depths, times the ratio of valid
@@ -18,6 +18,6 @@ struct LookAhead {
 };
 
 /// One per depth, 1 first; empty without multi-token prediction.
-std::vector<LookAhead> look_ahead(const data::Batch& batch, const MtpConfig& mtp);
+std::vector<ShiftedTargets> shifted_targets(const data::Batch& batch, const MtpConfig& mtp);
 
 }  // namespace ingot

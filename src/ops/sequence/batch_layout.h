@@ -24,19 +24,19 @@ struct SequenceSpan {
 };
 
 /// The spans are ascending, touch each other and cover the rows 0 .. count; empty spans are legal.
-struct Rows {
+struct BatchLayout {
   int64_t count = 0;
   std::vector<SequenceSpan> spans;
 };
 
 /// The spans of a call of `rows` rows. nullptr means: one whole document; `whole` then holds it. Fails with
 /// INGOT_CHECK where the spans do not cover the rows.
-inline std::span<const SequenceSpan> spans_of(const Rows* rows, int64_t count, SequenceSpan& whole) {
+inline std::span<const SequenceSpan> spans_of(const BatchLayout* rows, int64_t count, SequenceSpan& whole) {
   if (rows == nullptr) {
     whole = {0, count, 0, nullptr};
     return {&whole, 1};
   }
-  INGOT_CHECK(rows->count == count, "the call has {} rows, Rows says {}", count, rows->count);
+  INGOT_CHECK(rows->count == count, "the call has {} rows, BatchLayout says {}", count, rows->count);
   int64_t next = 0;
   for (const SequenceSpan& s : rows->spans) {
     INGOT_CHECK(s.row_begin == next && s.rows >= 0 && s.past >= 0 && (s.state != nullptr || s.past == 0),

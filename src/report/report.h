@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/file_system.h"
-#include "record/metrics.h"
-#include "record/run_record.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 
 namespace ingot {
 

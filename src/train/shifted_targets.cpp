@@ -1,13 +1,13 @@
 // See look_ahead.h.
-#include "train/look_ahead.h"
+#include "train/shifted_targets.h"
 
 #include <algorithm>
 
 namespace ingot {
 namespace {
 
-LookAhead shifted(const data::Batch& batch, int64_t depth) {
-  LookAhead a;
+ShiftedTargets shifted(const data::Batch& batch, int64_t depth) {
+  ShiftedTargets a;
   a.ids.assign(batch.tokens.size(), 0);
   a.targets.assign(batch.tokens.size(), data::kMasked);
   for (const data::Span& s : batch.spans) {
@@ -20,10 +20,10 @@ LookAhead shifted(const data::Batch& batch, int64_t depth) {
 
 }  // namespace
 
-std::vector<LookAhead> look_ahead(const data::Batch& batch, const MtpConfig& mtp) {
-  std::vector<LookAhead> all;
+std::vector<ShiftedTargets> shifted_targets(const data::Batch& batch, const MtpConfig& mtp) {
+  std::vector<ShiftedTargets> all;
   for (int64_t depth = 1; depth <= mtp.depths; ++depth) {
-    LookAhead a = shifted(batch, depth);
+    ShiftedTargets a = shifted(batch, depth);
     const auto valid = std::count_if(a.targets.begin(), a.targets.end(), [](int32_t t) { return t >= 0; });
     if (valid > 0)
       a.weight = mtp.coefficient / static_cast<double>(mtp.depths) *

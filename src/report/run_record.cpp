@@ -1,5 +1,5 @@
 // See run_record.h.
-#include "record/run_record.h"
+#include "report/run_record.h"
 
 #include <algorithm>
 #include <ctime>

@@ -6,12 +6,12 @@ namespace ingot {
 
 /// While in scope, a parallel_for of the calling thread leaves its first worker with this memory to bring into its level 2 cache as
 /// long as there is no other work. Only a hint: the memory need not be there any more, nor be mapped.
-class ScopedExpected {
+class ScopedPrefetchHint {
  public:
-  ScopedExpected(const void* begin, int64_t bytes);
-  ~ScopedExpected();
-  ScopedExpected(const ScopedExpected&) = delete;
-  ScopedExpected& operator=(const ScopedExpected&) = delete;
+  ScopedPrefetchHint(const void* begin, int64_t bytes);
+  ~ScopedPrefetchHint();
+  ScopedPrefetchHint(const ScopedPrefetchHint&) = delete;
+  ScopedPrefetchHint& operator=(const ScopedPrefetchHint&) = delete;
 };
 
 }  // namespace ingot
