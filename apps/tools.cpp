@@ -7,7 +7,7 @@
 #include "apps/commands.h"
 #include "base/progress.h"
 #include "checkpoint/reader.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "report/report.h"
 #include "report/run_diff.h"
 #include "tape/op.h"

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "device/cpu/attention.h"
-#include "device/cpu/gemm.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/attention/attention.h"
+#include "device/gemm/gemm.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 
 using namespace ingot;
 

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
-#include "device/cpu/gemm.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/gemm/gemm.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "measure/read_rate.h"
 #include "optim/clip.h"
 #include "optim/kernels.h"

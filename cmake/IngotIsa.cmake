@@ -1,5 +1,5 @@
 # ingot_isa_sources(target files...): compiles each file once per instruction set, with INGOT_ISA set to the
-# namespace its code lives in (generic, avx2, avx512). See src/device/cpu/isa.h and docs/numerics.md rule 6.
+# namespace its code lives in (generic, avx2, avx512). See src/device/simd/isa.h and docs/numerics.md rule 6.
 set(INGOT_ISA_FLAGS_generic "")
 set(INGOT_ISA_FLAGS_avx2 "-mavx2;-mfma;-mf16c;-mbmi2")
 set(INGOT_ISA_FLAGS_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512bf16;-mavx2;-mfma;-mf16c;-mbmi2;-mprefer-vector-width=512")

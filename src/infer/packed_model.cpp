@@ -130,7 +130,7 @@ void PackedModel::take(int i) {
     const Shape& s = master.shape();
     const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
     const DType stored = rounds ? DType::u8 : use.f32_rows ? DType::f32 : name.dtype();
-    const PackedPlace& place = places_.emplace_back(
+    const PackedRegistration& place = places_.emplace_back(
         name.data, PackedWeights(master.data, read, stored, true, k, n, k, experts, n * k));
     bytes = place.weights().bytes();
     give_back_pages(master);

@@ -1,4 +1,4 @@
-// A model opened for inference: every matrix that products read lies in memory once, packed for them (device/cpu/gemm.h), in the
+// A model opened for inference: every matrix that products read lies in memory once, packed for them (device/gemm/gemm.h), in the
 // model's compute type (in f32 where their rows are f32 in every precision) or as int8. Masters come from a memory-mapped checkpoint one parameter at a time and go again, so memory
 // peaks at the packed weights and one parameter.
 //
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/cpu/packed_places.h"
+#include "device/gemm/packed_registry.h"
 #include "exchange/stored_model.h"
 #include "models/model.h"
 
@@ -53,7 +53,7 @@ class PackedModel {
   };
   static std::vector<Use> uses_of(const Model& model);
   std::vector<Use> uses_;  ///< by parameter
-  std::vector<PackedPlace> places_;
+  std::vector<PackedRegistration> places_;
   int64_t bytes_ = 0, bytes_per_token_ = 0;
 };
 

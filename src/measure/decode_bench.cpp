@@ -11,8 +11,8 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/progress.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "infer/generator.h"
 #include "measure/read_rate.h"
 

@@ -16,8 +16,8 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "comm/cores.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "measure/doctor_parts.h"
 
 namespace ingot::doctor {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "device/cpu/gemm.h"
+#include "device/gemm/gemm.h"
 #include "measure/spread.h"
 #include "train/recipe.h"
 

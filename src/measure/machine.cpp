@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "comm/cores.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "measure/doctor_parts.h"
 
 namespace ingot {

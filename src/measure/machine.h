@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "device/cpu/memory_rate.h"
+#include "device/machine/memory_rate.h"
 #include "measure/loader_demand.h"
 #include "measure/storage.h"
 

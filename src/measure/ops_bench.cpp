@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
 

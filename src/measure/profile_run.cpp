@@ -9,8 +9,8 @@
 #include "base/parallel.h"
 #include "checkpoint/reader.h"
 #include "comm/agree.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "exchange/stored_model.h"
 #include "train/stage_sampler.h"
 

@@ -1,6 +1,6 @@
 // How fast all threads read memory: the limit of decoding, and of every operation that its bytes bind.
 #pragma once
-#include "device/cpu/memory_rate.h"
+#include "device/machine/memory_rate.h"
 
 namespace ingot {
 

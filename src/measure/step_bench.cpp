@@ -10,8 +10,8 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/progress.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
 #include "optim/clip.h"
 #include "train/preflight.h"
 

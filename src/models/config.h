@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/config.h"
+#include "device/simd/soft_cap.h"
 #include "models/init.h"
 #include "models/lora.h"
 #include "models/moe_config.h"
 #include "ops/sequence/rotary.h"
-#include "ops/soft_cap.h"
 
 namespace ingot {
 

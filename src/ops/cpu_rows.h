@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/parallel.h"
-#include "device/cpu/row_functions.h"
+#include "device/simd/row_functions.h"
 #include "tape/op.h"
 
 namespace ingot {

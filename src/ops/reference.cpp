@@ -1,7 +1,7 @@
 // See reference.h.
 #include "ops/reference.h"
 
-#include "device/cpu/packed_places.h"
+#include "device/gemm/packed_registry.h"
 
 namespace ingot::reference {
 namespace {

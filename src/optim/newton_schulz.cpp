@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "device/cpu/gemm.h"
+#include "device/gemm/gemm.h"
 #include "optim/kernels.h"
 #include "optim/work.h"
 

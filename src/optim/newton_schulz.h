@@ -14,7 +14,7 @@
 // of ||G||_F; it does not converge to 1. A zero matrix stays zero. Sources: Keller Jordan's Muon (2024); Gram
 // Newton-Schulz (Zhang, Amsel, Chen & Dao, 2026); docs/optimizers.md.
 //
-// Arithmetic is fp32 with the products of device/cpu/gemm.h: bit-identical for any number of threads and
+// Arithmetic is fp32 with the products of device/gemm/gemm.h: bit-identical for any number of threads and
 // instruction set. `bf16_operands` takes single steps X <- a X + B X, B = b A + c A A, and rounds X, A and B to bf16
 // after each operation, as GPU implementations store them.
 #pragma once

@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 
 namespace ingot {
 namespace {

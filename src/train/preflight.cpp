@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "data/mixture.h"
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
 #include "train/memory_policy.h"
 #include "train/run_layout.h"
 

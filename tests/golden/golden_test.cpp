@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "golden/cases.h"
 #include "train/trainer.h"
 

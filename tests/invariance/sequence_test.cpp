@@ -8,7 +8,7 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "ops/attention/attention.h"
 #include "ops/cca/cca.h"
 #include "ops/qk_prepare/qk_prepare.h"

@@ -8,7 +8,7 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "ops/reference.h"
 
 namespace ingot::test {

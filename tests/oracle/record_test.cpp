@@ -13,7 +13,7 @@
 #include "base/philox.h"
 #include "checkpoint/safetensors.h"
 #include "data/rows.h"
-#include "device/cpu/attention.h"
+#include "device/attention/attention.h"
 #include "ops/reference.h"
 #include "optim/reference.h"
 #include "support/support.h"

@@ -1,6 +1,6 @@
-// device/cpu/attention: forward and backward against the double reference; packed = chunked = token by token,
+// device/attention: forward and backward against the double reference; packed = chunked = token by token,
 // bit by bit.
-#include "device/cpu/attention.h"
+#include "device/attention/attention.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/attention_reference.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
+#include "support/attention_reference.h"
 
 namespace ingot::attention_test {
 

@@ -12,7 +12,7 @@
 #include "base/control_group.h"
 #include "base/file_system.h"
 #include "base/parallel.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

@@ -1,6 +1,6 @@
-// device/cpu/gemm: every result has the bits of the naive loop over its chain, for all layouts, types,
+// device/gemm: every result has the bits of the naive loop over its chain, for all layouts, types,
 // instruction sets.
-#include "device/cpu/gemm.h"
+#include "device/gemm/gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 
 namespace ingot::gemm_test {
 

@@ -10,7 +10,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/file_system.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "measure/scratch_file.h"
 #include "support/support.h"
 #include "support/tiny_run.h"

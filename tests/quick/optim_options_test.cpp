@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
 #include "support/small_models.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 #include "optim/clip.h"
 #include "optim/optimizer.h"
 #include "optim/reference.h"

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/packed_places.h"
+#include "device/gemm/packed_registry.h"
+#include "device/simd/isa.h"
 
 namespace ingot::packed_weights_test {
 
@@ -184,14 +184,15 @@ TEST_P(PackedProducts, ExpertsOfFewRowsHaveTheBitsOfMany) {
   }
 }
 
-TEST(PackedPlaces, AnAddressNamesThemWhileTheyLive) {
+TEST(PackedRegistry, AnAddressNamesThemWhileTheyLive) {
   const std::vector<float> w = normal(6, 8);
   EXPECT_EQ(packed_at(w.data()), nullptr);
   {
-    const PackedPlace place(w.data(), PackedWeights(w.data(), DType::f32, true, 3, 2, 3));
+    const PackedRegistration place(w.data(), PackedWeights(w.data(), DType::f32, true, 3, 2, 3));
     EXPECT_EQ(packed_at(w.data()), &place.weights());
     EXPECT_EQ(packed_at(w.data() + 1), nullptr);
-    EXPECT_THROW(PackedPlace(w.data(), PackedWeights(w.data(), DType::f32, true, 3, 2, 3)), InternalError);
+    EXPECT_THROW(PackedRegistration(w.data(), PackedWeights(w.data(), DType::f32, true, 3, 2, 3)),
+                 InternalError);
     float column[3];
     packed_at(w.data())->column(0, 1, column);
     EXPECT_EQ(std::memcmp(column, w.data() + 3, sizeof(column)), 0);

@@ -1,10 +1,10 @@
-// device/cpu/peak: the measured limits are plausible, and the compiler has not folded the measuring loop
+// device/machine/peak: the measured limits are plausible, and the compiler has not folded the measuring loop
 // away.
-#include "device/cpu/peak.h"
+#include "device/machine/peak.h"
 
 #include <gtest/gtest.h>
 
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 
 namespace ingot::peak_test {
 

@@ -1,4 +1,4 @@
-// device/cpu/{vmath,reduce}: accuracy against double, special values, the same bits in body, tail, scalar and
+// device/simd/{vmath,reduce}: accuracy against double, special values, the same bits in body, tail, scalar and
 // every set.
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/vector_functions.h"
-#include "device/cpu/vmath_scalar.h"
+#include "device/simd/isa.h"
+#include "device/simd/vector_functions.h"
+#include "device/simd/vmath_scalar.h"
 
 namespace ingot::vmath_test {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the polynomial coefficients of src/device/cpu/vmath.h: interpolation at Chebyshev nodes in 60 digits."""
+"""Prints the polynomial coefficients of src/device/simd/vmath.h: interpolation at Chebyshev nodes in 60 digits."""
 from mpmath import mp, mpf, cos, pi, exp, log, log1p, sqrt, tanh, erf, erfc, matrix, lu_solve
 
 mp.dps = 60

@@ -1,10 +1,10 @@
 // activation for a range of rows, compiled once per instruction set. Formulas: reference.cpp; gelu_tanh uses
 // (1 + tanh u) / 2 = sigmoid(2 u), which is as accurate for negative x as for positive.
-#include "device/cpu/fetch_ahead.h"
-#include "device/cpu/loops.h"
-#include "device/cpu/reduce.h"
-#include "device/cpu/soft_cap.h"
-#include "device/cpu/vmath.h"
+#include "device/simd/loops.h"
+#include "device/simd/prefetch.h"
+#include "device/simd/reduce.h"
+#include "device/simd/soft_cap.h"
+#include "device/simd/vmath.h"
 #include "ops/activation/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
@@ -48,8 +48,8 @@ void forward_rows(const ActivationRows& a, int64_t begin, int64_t end) {
     Y* y = static_cast<Y*>(a.y) + t * width;
     const Vec p = set1(a.p != nullptr ? a.p[t] : 1.0f);
     each_vector(width, [&](int64_t i, int n) {
-      fetch_ahead(x + i), fetch_ahead(y + i);
-      if constexpr (kGated) fetch_ahead(x + width + i);
+      prefetch_after(x + i), prefetch_after(y + i);
+      if constexpr (kGated) prefetch_after(x + width + i);
       Vec f = evaluate<F>(a.cap, load_n(x + i, n)).f;
       if constexpr (kGated) f = f * load_n(x + width + i, n);
       store_n(y + i, a.p != nullptr ? f * p : f, n);
@@ -62,8 +62,9 @@ template <ActivationFunction F, bool kGated, class X, class Y>
 INGOT_INLINE Vec backward_vector(const SoftCapFactors& cap, const X* x, const Y* d_y, X* d_x, int64_t width,
                                  Vec p, int n, bool accumulate) {
   const int64_t second = width * int64_t{sizeof(X)};
-  fetch_ahead(x), fetch_ahead(d_y), fetch_ahead(d_x);
-  if constexpr (kGated) fetch_ahead(x, second + kAheadBytes), fetch_ahead(d_x, second + kAheadBytes);
+  prefetch_after(x), prefetch_after(d_y), prefetch_after(d_x);
+  if constexpr (kGated)
+    prefetch_after(x, second + kPrefetchBytes), prefetch_after(d_x, second + kPrefetchBytes);
   const ValueAndSlope v = evaluate<F>(cap, load_n(x, n));
   const Vec d = load_n(d_y, n), d_p = d * p;
   if constexpr (kGated) {

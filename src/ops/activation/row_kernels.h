@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "device/cpu/isa.h"
-#include "device/cpu/soft_cap_factors.h"
+#include "device/simd/isa.h"
+#include "device/simd/soft_cap.h"
 
 namespace ingot {
 

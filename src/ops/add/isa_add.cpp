@@ -1,5 +1,5 @@
 // add's inner loops, compiled once per instruction set.
-#include "device/cpu/loops.h"
+#include "device/simd/loops.h"
 #include "ops/add/row_kernels.h"
 
 namespace ingot::INGOT_ISA {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 
 namespace ingot {
 

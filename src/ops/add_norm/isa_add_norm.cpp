@@ -1,7 +1,7 @@
 // add_norm for a range of rows, compiled once per instruction set. Forward: merge and statistic in one pass
 // over the row, then the normalised row while the stream is in the cache. Backward: one pass for the dot
 // products and the norm's parameters, one for the rest. Formulas: add_norm.h.
-#include "device/cpu/reduce.h"
+#include "device/simd/reduce.h"
 #include "ops/add_norm/row_kernels.h"
 
 namespace ingot::INGOT_ISA {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "device/cpu/isa.h"
+#include "device/simd/isa.h"
 
 namespace ingot {
 

@@ -1,9 +1,9 @@
-// attention on the CPU: glue from packed rows and sequence states to device/cpu/attention.h.
+// attention on the CPU: glue from packed rows and sequence states to device/attention/attention.h.
 #include <algorithm>
 #include <vector>
 
 #include "base/parallel.h"
-#include "device/cpu/attention.h"
+#include "device/attention/attention.h"
 #include "ops/attention/kernels.h"
 #include "ops/sequence/sequence_store.h"
 

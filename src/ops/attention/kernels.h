@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "device/cpu/attention.h"
+#include "device/attention/attention.h"
 #include "ops/attention/attention.h"
 #include "tape/op.h"
 

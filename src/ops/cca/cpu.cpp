@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "device/cpu/gemm.h"
-#include "device/cpu/packed_places.h"
-#include "device/cpu/scratch.h"
+#include "device/gemm/gemm.h"
+#include "device/gemm/packed_registry.h"
+#include "device/memory/scratch.h"
 #include "ops/cca/cca.h"
 #include "ops/cca/kernels.h"
 #include "ops/cca/row_kernels.h"

@@ -1,6 +1,6 @@
 // The row-wise parts of cca, compiled once per instruction set: depthwise convolution, mean skip, norm,
 // temperature, rotation, delayed values, and their backward passes. Formulas: cca.h.
-#include "device/cpu/fetch_ahead.h"
+#include "device/simd/prefetch.h"
 #include "ops/cca/row_kernels.h"
 #include "ops/sequence/head_vectors.h"
 
@@ -44,9 +44,9 @@ int64_t at_block(const CcaRows& p, int64_t n, int64_t view) {
 /// Fetches, of a row to come of x, y, or their gradients, `width` elements from element `first`.
 INGOT_INLINE void fetch_row(const CcaRows& p, const CcaPiece& piece, const void* rows, DType type,
                             int64_t row, int64_t first, int64_t width) {
-  const int64_t size = type == DType::bf16 ? 2 : 4, ahead = row + rows_ahead(row_width(p) * size / 2);
+  const int64_t size = type == DType::bf16 ? 2 : 4, ahead = row + prefetch_rows(row_width(p) * size / 2);
   if (rows != nullptr && ahead < piece.end)
-    fetch_bytes(static_cast<const char*>(rows) + (ahead * row_width(p) + first) * size, width * size);
+    prefetch_range(static_cast<const char*>(rows) + (ahead * row_width(p) + first) * size, width * size);
 }
 
 /// u of one row from its own z and the one before.

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "base/parallel.h"
-#include "device/cpu/attention.h"
-#include "device/cpu/vmath_scalar.h"
+#include "device/attention/attention.h"
+#include "device/simd/vmath_scalar.h"
 #include "ops/attention/kernels.h"
 #include "ops/context/context_kernels.h"
 

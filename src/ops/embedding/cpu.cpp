@@ -1,8 +1,8 @@
 // embedding on the CPU: rows gathered in parallel; the gradient visits the tokens of each id in their order.
 #include <cstring>
 
-#include "device/cpu/packed_places.h"
-#include "device/cpu/scratch.h"
+#include "device/gemm/packed_registry.h"
+#include "device/memory/scratch.h"
 #include "ops/cpu_rows.h"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding/kernels.h"

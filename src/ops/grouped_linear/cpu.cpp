@@ -1,7 +1,7 @@
-// grouped_linear on the CPU: one product per expert; see device/cpu/gemm.h for the contract of their bits.
-#include "device/cpu/gemm.h"
-#include "device/cpu/packed_places.h"
-#include "device/cpu/scratch.h"
+// grouped_linear on the CPU: one product per expert; see device/gemm/gemm.h for the contract of their bits.
+#include "device/gemm/gemm.h"
+#include "device/gemm/packed_registry.h"
+#include "device/memory/scratch.h"
 #include "ops/cpu_rows.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/grouped_linear/kernels.h"

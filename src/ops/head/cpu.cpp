@@ -1,7 +1,7 @@
 // head on the CPU: logits of a chunk of rows by a matrix product, their statistics and cotangents row by row
 // in place, the gradients by two more products. The chain of a weight gradient runs on through the chunks.
-#include "device/cpu/gemm.h"
-#include "device/cpu/packed_places.h"
+#include "device/gemm/gemm.h"
+#include "device/gemm/packed_registry.h"
 #include "ops/cpu_rows.h"
 #include "ops/head/head.h"
 #include "ops/head/kernels.h"

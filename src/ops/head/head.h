@@ -2,7 +2,7 @@
 // a row of the vocabulary's width exists. Every objective is a pure function of these statistics and of data columns,
 // and returns one cotangent per statistic (docs/architecture.md, "The head contract").
 //
-//   l       = x W^T (fp32 FMA chains), soft-capped where attr.cap says so (ops/soft_cap.h)
+//   l       = x W^T (fp32 FMA chains), soft-capped where attr.cap says so (device/simd/soft_cap.h)
 //   lse     = log sum exp l
 //   logprob = l[target] - lse
 //   entropy = lse - sum p l,  p = exp(l - lse)
@@ -26,7 +26,7 @@
 // Outputs: logprob_T, lse_T, entropy_T, kl_T (fp32, or f64; entropy and kl are empty unless asked for); best_T (i32);
 //          logits and d_x (kept by the mode, else empty).
 #pragma once
-#include "ops/soft_cap.h"
+#include "device/simd/soft_cap.h"
 #include "tape/tape.h"
 
 namespace ingot {

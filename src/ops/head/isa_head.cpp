@@ -1,10 +1,10 @@
 // head's work on rows of logits, compiled once per instruction set. Sums over the vocabulary use the 16
 // virtual lanes of reduce.h.
-#include "device/cpu/fetch_ahead.h"
-#include "device/cpu/loops.h"
-#include "device/cpu/reduce.h"
-#include "device/cpu/soft_cap.h"
-#include "device/cpu/vmath.h"
+#include "device/simd/loops.h"
+#include "device/simd/prefetch.h"
+#include "device/simd/reduce.h"
+#include "device/simd/soft_cap.h"
+#include "device/simd/vmath.h"
 #include "ops/head/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
@@ -114,7 +114,7 @@ void head_statistics(const HeadStatistics& p, int64_t begin, int64_t end) {
     float lse = 0;
     if (!masked)
       lse = top.value + log_of(lane_sum(n, [&](int64_t j, int i, int rest) {
-              if (i == 0) fetch_ahead<2>(l + j, p.stride * int64_t{sizeof(float)});  // of the next row
+              if (i == 0) prefetch_after<2>(l + j, p.stride * int64_t{sizeof(float)});  // of the next row
               return vexp(load_rest(l + j, i, rest, -__builtin_inff()) - set1(top.value));
             }));
     p.lse[t] = lse;

@@ -14,7 +14,7 @@ enum Out : uint32_t { logprob, lse, entropy, kl, best, logits, d_x };
 }  // namespace head_slot
 
 /// Floats from row to row of a chunk of logits: the weight gradient reads columns, and rows a multiple of 4 KiB apart would
-/// share a set of the caches (device/cpu/gemm_kernels.h).
+/// share a set of the caches (device/gemm/gemm_kernels.h).
 inline int64_t head_row_stride(int64_t vocabulary) {
   return vocabulary % 1024 == 0 ? vocabulary + 16 : vocabulary;
 }

@@ -1,6 +1,6 @@
-// linear on the CPU: matrix products; see device/cpu/gemm.h for the contract of their bits.
-#include "device/cpu/gemm.h"
-#include "device/cpu/packed_places.h"
+// linear on the CPU: matrix products; see device/gemm/gemm.h for the contract of their bits.
+#include "device/gemm/gemm.h"
+#include "device/gemm/packed_registry.h"
 #include "ops/cpu_rows.h"
 #include "ops/linear/kernels.h"
 #include "ops/linear/linear.h"

@@ -1,5 +1,5 @@
-// low_rank on the CPU: one matrix product per block (device/cpu/gemm.h), the scale on the small side of it.
-#include "device/cpu/gemm.h"
+// low_rank on the CPU: one matrix product per block (device/gemm/gemm.h), the scale on the small side of it.
+#include "device/gemm/gemm.h"
 #include "ops/cpu_rows.h"
 #include "ops/low_rank/kernels.h"
 #include "ops/low_rank/low_rank.h"

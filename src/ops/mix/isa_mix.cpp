@@ -1,6 +1,6 @@
 // mix's inner loops, compiled once per instruction set.
-#include "device/cpu/loops.h"
-#include "device/cpu/reduce.h"
+#include "device/simd/loops.h"
+#include "device/simd/reduce.h"
 #include "ops/mix/row_kernels.h"
 
 namespace ingot::INGOT_ISA {

@@ -1,10 +1,10 @@
-// mla_cached on the CPU: products of device/cpu/gemm.h around the attention of device/cpu/attention.h.
+// mla_cached on the CPU: products of device/gemm/gemm.h around the attention of device/attention/attention.h.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "device/cpu/attention.h"
-#include "device/cpu/gemm.h"
+#include "device/attention/attention.h"
+#include "device/gemm/gemm.h"
 #include "ops/cpu_rows.h"
 #include "ops/mla/kernels.h"
 #include "ops/sequence/sequence_store.h"

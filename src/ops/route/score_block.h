@@ -2,10 +2,10 @@
 // vector and every step of a row (softmax, top-k, sums over classes by the 16 virtual lanes and the tree of
 // reduce.h) is elementwise over the block. A row's bits depend neither on its neighbours nor on the vector's length.
 #pragma once
-#include "device/cpu/loops.h"
-#include "device/cpu/reduce.h"
-#include "device/cpu/transpose.h"
-#include "device/cpu/vmath.h"
+#include "device/simd/loops.h"
+#include "device/simd/reduce.h"
+#include "device/simd/transpose.h"
+#include "device/simd/vmath.h"
 #include "ops/route/row_kernels.h"
 
 namespace ingot::INGOT_ISA {

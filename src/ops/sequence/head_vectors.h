@@ -1,8 +1,8 @@
 // For the kernels of qk_prepare and cca: the rotation of a head. Included only by isa_*.cpp; elementwise, so
 // its bits do not depend on the vector length.
 #pragma once
-#include "device/cpu/loops.h"
-#include "device/cpu/reduce.h"
+#include "device/simd/loops.h"
+#include "device/simd/reduce.h"
 #include "ops/sequence/rotary.h"
 
 namespace ingot::INGOT_ISA {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <new>
 
-#include "device/cpu/dense_pages.h"
+#include "device/memory/dense_pages.h"
 
 namespace ingot {
 namespace detail {

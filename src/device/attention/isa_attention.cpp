@@ -1,0 +1,318 @@
+// The forward of attention.h for one unit: see attention_kernels.h. For each block of 64 keys, keys are
+// turned and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
+// registers and level 1. At most one tile (decoding) is bound by reading memory: keys are turned in registers, and
+// values are read where they lie.
+#include "device/attention/attention_ahead.h"
+#include "device/attention/attention_tile.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+constexpr int64_t kBlock = kAttentionBlock;
+constexpr int kBlockVecs = kBlock / kLanes;
+
+/// A unit's scratch. Rows are (query row, head of the group), the head running fastest.
+struct Work {
+  const AttentionArgs* args;
+  const AttentionSpan* span;
+  AttentionWindow window;
+  int64_t group_heads, rows, first_position, keys, padded, v_padded;
+  float* q;         // [rows][padded]
+  float* o;         // [rows][v_padded], not yet divided by the sum
+  float* sum;       // [rows][16 virtual lanes]
+  float* largest;   // [rows]
+  float* k_turned;  // [width][64]
+  float* v;         // [64][v_padded]
+  float* s;         // [6][64]: scores, then probabilities
+  float* factor;    // [6]
+
+  int64_t position(int64_t row) const { return first_position + row / group_heads; }
+  Visible visible(int64_t row, int64_t key0) const {
+    const int64_t t = position(row);
+    return {window.first(t) - key0, min64(t, keys - 1) - key0};
+  }
+};
+
+Work make_work(const AttentionUnit& u) {
+  const AttentionArgs& a = *u.args;
+  Work w;
+  w.args = u.args;
+  w.span = u.share.span;
+  w.window = a.window_of(*w.span);
+  w.group_heads = a.heads / a.kv_heads;
+  w.rows = (u.share.row1 - u.share.row0) * w.group_heads;
+  w.first_position = w.span->past + u.share.row0;
+  w.keys = w.span->key_count();
+  w.padded = attention_padded(a.width);
+  w.v_padded = attention_padded(a.values());
+  float* p = u.scratch;
+  w.q = p, p += w.rows * w.padded;
+  w.o = p, p += w.rows * w.v_padded;
+  w.sum = p, p += w.rows * kVirtualLanes;
+  w.k_turned = p, p += w.padded * kBlock;
+  w.v = p, p += w.v_padded * kBlock;
+  w.s = p, p += kTileRows * kBlock;
+  w.factor = p, p += 16;
+  w.largest = p;
+  return w;
+}
+
+/// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors there.
+template <bool kCap, bool kAll>
+INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
+  const float lowest = -__builtin_inff();
+  const Vec scale = set1(w.args->scale);
+  Vec top = set1(lowest);
+#pragma GCC unroll 4
+  for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
+    Vec x = load(s + v * kLanes) * scale;
+    if (kCap) x = vtanh(x / set1(w.args->softcap)) * set1(w.args->softcap);
+    if (!kAll) x = mask_keys(x, v * kLanes, keys, set1(lowest));
+    store(s + v * kLanes, x);
+    top = max(top, x);
+  }
+  return reduce_max(top);
+}
+
+/// Online softmax of a tile: turns scores into probabilities relative to the rows' new maxima, decays the
+/// sums, and leaves in w.factor what the values summed so far must be multiplied by.
+template <bool kCap, bool kAll>
+INGOT_INLINE void softmax_rows(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
+  const float lowest = -__builtin_inff();
+  float before[16] = {}, base[16] = {};
+  for (int64_t i = 0; i < rows; ++i) {
+    const Visible visible = kAll ? Visible{} : w.visible(row0 + i, key0);
+    const float top = mask_row<kCap, kAll>(w, w.s + i * kBlock, vecs, visible);
+    before[i] = w.largest[row0 + i];
+    const float now = before[i] > top ? before[i] : top;
+    w.largest[row0 + i] = now;
+    base[i] = now == lowest ? 0.0f : now;  // nothing seen yet: keep inf - inf away
+  }
+  for (int i = 0; i < kTileRows; i += kLanes)
+    store(w.factor + i, exp_below(load(before + i) - load(base + i)));
+  for (int64_t i = 0; i < rows; ++i) {
+    float* s = w.s + i * kBlock;
+    const Vec shift = set1(base[i]);
+    Lanes total = lanes(0.0f);
+#pragma GCC unroll 4
+    for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
+      const Vec p = exp_below(load(s + v * kLanes) - shift);
+      store(s + v * kLanes, p);
+      total.v[v % kLaneVecs] = total.v[v % kLaneVecs] + p;
+    }
+    const Vec decay = set1(w.factor[i]);
+    float* sum = w.sum + (row0 + i) * kVirtualLanes;
+    for (int v = 0; v < kLaneVecs; ++v)
+      store(sum + v * kLanes, fma(load(sum + v * kLanes), decay, total.v[v]));
+  }
+}
+
+void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
+  const bool all =
+      vecs == kBlockVecs && all_visible(w.visible(row0, key0), w.visible(row0 + rows - 1, key0), kBlock);
+  if (w.args->softcap > 0)
+    return all ? softmax_rows<true, true>(w, row0, rows, vecs, key0)
+               : softmax_rows<true, false>(w, row0, rows, vecs, key0);
+  return all ? softmax_rows<false, true>(w, row0, rows, vecs, key0)
+             : softmax_rows<false, false>(w, row0, rows, vecs, key0);
+}
+
+template <class T>
+void load_block(const Work& w, const AttentionUnit& u, int64_t block, int64_t keys) {
+  const AttentionArgs& a = *w.args;
+  transpose_rows(static_cast<const T*>(block_of(a, u.share, block, false)), a.k_stride, keys, a.width,
+                 w.k_turned);
+  copy_rows(static_cast<const T*>(block_of(a, u.share, block, true)), a.v_stride, keys, a.values(), w.v,
+            w.v_padded);
+}
+
+void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, int64_t row_end) {
+  const AttentionArgs& a = *w.args;
+  const int64_t key0 = block * kBlock;
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    const int64_t rows = min64(kTileRows, row_end - row);
+    const int64_t keys = min64(kBlock, min64(w.position(row + rows - 1) + 1, w.keys) - key0);
+    const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
+    product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, w.s, kBlock,
+                    false, nullptr});
+    softmax_tile(w, row, rows, vecs, key0);
+    coming.fetch();
+    product<false>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, w.v, w.v_padded, w.o + row * w.v_padded,
+                    w.v_padded, true, w.factor});
+  }
+}
+
+/// Scores of MR rows, the keys turned 16 by 16 on their way. Before each 16 the block's values are fetched, which may be there
+/// already, and before each 16 channels of them what is coming: memory is never asked for more at once than it answers.
+template <class T, int MR>
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& values,
+                   Coming& coming) {
+  const int64_t width = w.args->width, stride = w.args->k_stride;
+  const float* q = w.q + row_begin * w.padded;
+  for (int64_t i = 0; i < keys; i += kLanes) {
+    values.fetch(kLanes);
+    Vec sum[MR];
+    for (int m = 0; m < MR; ++m) sum[m] = zero();
+    for (int64_t j = 0; j < width; j += kLanes) {
+      coming.fetch();
+      Vec r[kLanes];
+      const int depth = static_cast<int>(min64(kLanes, width - j));
+      if (i + kLanes <= keys && depth == kLanes) {
+#pragma GCC unroll 16
+        for (int n = 0; n < kLanes; ++n) r[n] = load(k + (i + n) * stride + j);
+      } else {
+        for (int n = 0; n < kLanes; ++n)
+          r[n] = i + n < keys ? load_tail(k + (i + n) * stride + j, depth) : zero();
+      }
+      transpose(r);
+      if (depth == kLanes) {
+#pragma GCC unroll 16
+        for (int n = 0; n < kLanes; ++n)
+#pragma GCC unroll 6
+          for (int m = 0; m < MR; ++m) sum[m] = fma(set1(q[m * w.padded + j + n]), r[n], sum[m]);
+      } else {
+        for (int n = 0; n < depth; ++n)
+          for (int m = 0; m < MR; ++m) sum[m] = fma(set1(q[m * w.padded + j + n]), r[n], sum[m]);
+      }
+    }
+    for (int m = 0; m < MR; ++m) store(w.s + m * kBlock + i, sum[m]);
+  }
+}
+
+template <class T>
+void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& values,
+                   Coming& coming) {
+  switch (rows) {
+    case 1:
+      return turned_scores<T, 1>(w, k, keys, row_begin, values, coming);
+    case 2:
+      return turned_scores<T, 2>(w, k, keys, row_begin, values, coming);
+    case 3:
+      return turned_scores<T, 3>(w, k, keys, row_begin, values, coming);
+    case 4:
+      return turned_scores<T, 4>(w, k, keys, row_begin, values, coming);
+    case 5:
+      return turned_scores<T, 5>(w, k, keys, row_begin, values, coming);
+    default:
+      return turned_scores<T, 6>(w, k, keys, row_begin, values, coming);
+  }
+}
+
+/// A block that at most one tile of rows meets.
+template <class T>
+void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t block, int64_t row, int64_t rows,
+              int64_t keys) {
+  const AttentionArgs& a = *w.args;
+  const T* v = static_cast<const T*>(block_of(a, u.share, block, true));
+  Ahead values = ahead_of(v, a.type, 0, a.v_stride, keys, a.values());
+  coming.share_out((keys + kLanes - 1) / kLanes * ((a.width + kLanes - 1) / kLanes));
+  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values,
+                coming);
+  softmax_tile(w, row, rows, static_cast<int>((keys + kLanes - 1) / kLanes), block * kBlock);
+  const auto weigh = [&]<class V>(const V* values, int64_t stride) {
+    product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride,
+                       w.o + row * w.v_padded, w.v_padded, true, w.factor});
+  };
+  if (a.values() == w.v_padded) return weigh(v, a.v_stride);
+  copy_rows(v, a.v_stride, keys, a.values(), w.v, w.v_padded);
+  weigh(w.v, w.v_padded);
+}
+
+template <class T>
+void load_queries(const Work& w, const AttentionUnit& u) {
+  const AttentionArgs& a = *w.args;
+  const T* q = static_cast<const T*>(a.q) + (w.span->first_row + u.share.row0) * a.q_stride;
+  for (int64_t r = 0; r < u.share.row1 - u.share.row0; ++r)
+    copy_rows(q + r * a.q_stride + u.share.group * w.group_heads * a.width, a.width, w.group_heads, a.width,
+              w.q + r * w.group_heads * w.padded, w.padded);
+}
+
+/// The tree sums (reduce.h) of kLanes rows, one per lane.
+INGOT_INLINE Vec row_sums(const float* sum) {
+  Vec x[kVirtualLanes];
+  for (int v = 0; v < kLaneVecs; ++v) {
+    Vec r[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) r[i] = load(sum + i * kVirtualLanes + v * kLanes);
+    transpose(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) x[v * kLanes + i] = r[i];
+  }
+#pragma GCC unroll 4
+  for (int step = kVirtualLanes / 2; step >= 1; step /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < step; ++i) x[i] = x[i] + x[i + step];
+  return x[0];
+}
+
+/// Divides by the sums, writes o and lse, raises the maxima.
+void finish(const Work& w, const AttentionUnit& u) {
+  const AttentionArgs& a = *w.args;
+  for (int64_t first = 0; first < w.rows; first += kLanes) {
+    const int64_t count = min64(kLanes, w.rows - first);
+    float inverse[kLanes], logs[kLanes];
+    const Vec sums = row_sums(w.sum + first * kVirtualLanes);
+    store(inverse, set1(1.0f) / sums);
+    store(logs, vlog(sums));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = first + i;
+      float* o = w.o + row * w.v_padded;
+      for (int64_t j = 0; j < w.v_padded; j += kLanes) store(o + j, load(o + j) * set1(inverse[i]));
+      const int64_t token = w.span->first_row + u.share.row0 + row / w.group_heads;
+      const int64_t head = u.share.group * w.group_heads + row % w.group_heads;
+      const int64_t at = token * a.o_stride + head * a.values();
+      if (a.o_type == DType::bf16)
+        write_row(static_cast<bf16*>(a.o) + at, o, a.values());
+      else
+        write_row(static_cast<float*>(a.o) + at, o, a.values());
+      if (a.lse != nullptr) a.lse[token * a.heads + head] = w.largest[row] + logs[i];
+      if (u.max_logit != nullptr) {
+        float& top = u.max_logit[row % w.group_heads];
+        top = w.largest[row] > top ? w.largest[row] : top;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_unit(const AttentionUnit& u) {
+  const AttentionArgs& a = *u.args;
+  const Work w = make_work(u);
+  if (a.type == DType::bf16)
+    load_queries<bf16>(w, u);
+  else
+    load_queries<float>(w, u);
+  for (int64_t i = 0; i < w.rows * w.v_padded; i += kLanes) store(w.o + i, zero());
+  for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
+  for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
+  const int64_t last =
+      min64(w.first_position + (u.share.row1 - u.share.row0), w.keys) - 1;  // that the last row sees
+  const int64_t first_key = w.window.first(w.first_position);
+  Coming coming(a, u.next, last / kBlock - first_key / kBlock + 1);
+  coming.want(coming.rows[0], a, u.next, a.q, a.type, a.q_stride, a.width);
+  coming.want(coming.rows[1], a, &u.share, a.o, a.o_type, a.o_stride, a.values());
+  for (int64_t block = first_key / kBlock; block * kBlock <= last; ++block) {
+    const int64_t key0 = block * kBlock;
+    const int64_t keys = min64(kBlock, last - key0 + 1);
+    const int64_t begin = max64(0, key0 - w.first_position) * w.group_heads;
+    int64_t end = w.rows;  // rows whose window still reaches the block
+    if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.first_position) * w.group_heads);
+    coming.before_block(a, u.share, block, last / kBlock, end - begin);
+    const bool narrow = a.type == DType::bf16, tile = end - begin <= kTileRows;
+    if (tile && narrow)
+      run_tile<bf16>(w, u, coming, block, begin, end - begin, keys);
+    else if (tile)
+      run_tile<float>(w, u, coming, block, begin, end - begin, keys);
+    else {
+      if (narrow)
+        load_block<bf16>(w, u, block, keys);
+      else
+        load_block<float>(w, u, block, keys);
+      run_block(w, coming, block, begin, end);
+    }
+  }
+  finish(w, u);
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,153 @@
+// Few rows by packed weights, for one instruction set: each weight is loaded once, used for all rows at once, and fetched
+// from memory well before. The chains are those of the register tile (isa_gemm.cpp), to the bit.
+#include "device/gemm/gemm_chain.h"
+#include "device/gemm/gemm_tile.h"
+#include "device/gemm/int8_kernels.h"
+#include "device/gemm/matvec_kernels.h"
+#include "device/simd/simd_int8.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+/// How far ahead weights are fetched: what a core reads in 400 ns. Less leaves int8 short of the rate of memory, where a step of k is no
+/// whole line. Past level 2, as they are read once: what the ops between products need stays there.
+constexpr int64_t kAhead = 16384;
+
+template <int64_t kBytes>
+INGOT_INLINE void fetch(const void* p) {
+  for (int64_t i = 0; i < (kBytes + 63) / 64; ++i)
+    __builtin_prefetch(static_cast<const char*>(p) + kAhead + 64 * i, 0, 0);
+}
+
+/// One panel: words of f32 or of pairs. Not inlined, so that a change of the rounding mode stays around it.
+template <int MR, int NV, class Chain>
+__attribute__((noinline)) void run_words(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
+  const int64_t steps = p.b_type == DType::bf16 ? (p.k + 1) / 2 : p.k;
+  const float* b = reinterpret_cast<const float*>(panel);
+  Vec sum[MR][NV];
+  for (int i = 0; i < MR; ++i)
+    for (int v = 0; v < NV; ++v) sum[i][v] = zero();
+  for (int64_t k = 0; k < steps; ++k, b += NV * kLanes) {
+    fetch<NV * kLanes * 4>(b);
+    Vec bv[NV];
+#pragma GCC unroll 3
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+#pragma GCC unroll 4
+    for (int i = 0; i < MR; ++i) {
+      const Vec x = set1(p.x[i * p.x_stride + k]);
+#pragma GCC unroll 3
+      for (int v = 0; v < NV; ++v) sum[i][v] = Chain::step(x, bv[v], sum[i][v]);
+    }
+  }
+  for (int i = 0; i < MR; ++i)
+    for (int v = 0; v < NV; ++v) acc[i][v] = sum[i][v];
+}
+
+template <int MR, int NV>
+void run_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
+  constexpr int64_t kWidth = NV * kLanes;
+  const Int8Panel q{panel, kWidth, p.k};
+  const int8_t* b = q.numbers();
+  Vec sum[MR][NV];  // stays in registers: acc might be what a load reads
+  for (int i = 0; i < MR; ++i)
+    for (int v = 0; v < NV; ++v) sum[i][v] = zero();
+  for (int64_t k0 = 0; k0 < p.k; k0 += kInt8Block) {
+    const float* scale = q.scales() + k0 / kInt8Block * kWidth;
+    fetch<kWidth * 4>(scale);
+    Vec s[NV];
+#pragma GCC unroll 3
+    for (int v = 0; v < NV; ++v) s[v] = load(scale + v * kLanes);
+    const int64_t end = min64(p.k, k0 + kInt8Block);
+    for (int64_t k = k0; k < end; ++k, b += kWidth) {
+      fetch<kWidth>(b);
+      Vec bv[NV];
+#pragma GCC unroll 3
+      for (int v = 0; v < NV; ++v) bv[v] = convert(load_int8(b + v * kLanes)) * s[v];
+#pragma GCC unroll 4
+      for (int i = 0; i < MR; ++i) {
+        const Vec x = set1(p.x[i * p.x_stride + k]);
+#pragma GCC unroll 3
+        for (int v = 0; v < NV; ++v) sum[i][v] = Plain::step(x, bv[v], sum[i][v]);
+      }
+    }
+  }
+  for (int i = 0; i < MR; ++i)
+    for (int v = 0; v < NV; ++v) acc[i][v] = sum[i][v];
+}
+
+template <int MR, int NV>
+void run_chains(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
+  if (p.b_type == DType::u8) return run_int8<MR, NV>(p, panel, acc);
+  if (p.b_type == DType::f32) return run_words<MR, NV, Plain>(p, panel, acc);
+#if defined(INGOT_ISA_avx512)
+  if (active_isa() == Isa::avx512bf16) return run_words<MR, NV, Dot>(p, panel, acc);
+#endif
+  const unsigned mode = flush_subnormals();
+  run_words<MR, NV, TwoFmas>(p, panel, acc);
+  restore_mode(mode);
+}
+
+template <int MR, int NV, class T>
+void add_bias(const T* bias, int cols, Vec (&acc)[MR][NV]) {
+  for (int v = 0; v < NV; ++v) {
+    const Vec add = load_cols<NV>(bias, v, cols);
+    for (int i = 0; i < MR; ++i) acc[i][v] = acc[i][v] + add;
+  }
+}
+
+template <int MR, int NV, class T>
+void store_rows(T* c, int64_t ldc, int cols, const Vec (&acc)[MR][NV]) {
+  for (int i = 0; i < MR; ++i)
+    for (int v = 0; v < NV; ++v) store_cols<NV>(c + i * ldc, v, cols, acc[i][v]);
+}
+
+template <int MR, int NV>
+void run_panel(const FewRows& p, const std::byte* panel, int64_t col0) {
+  const int cols = static_cast<int>(min64(kCols, p.n - col0));
+  Vec acc[MR][NV];
+  run_chains<MR, NV>(p, panel, acc);
+  if (p.bias != nullptr) {
+    if (p.bias_type == DType::bf16)
+      add_bias(static_cast<const bf16*>(p.bias) + col0, cols, acc);
+    else
+      add_bias(static_cast<const float*>(p.bias) + col0, cols, acc);
+  }
+  if (p.c_type == DType::bf16)
+    store_rows(static_cast<bf16*>(p.c) + col0, p.ldc, cols, acc);
+  else
+    store_rows(static_cast<float*>(p.c) + col0, p.ldc, cols, acc);
+}
+
+template <int MR>
+void run_panels(const FewRows& p) {
+  const int64_t bytes = p.b_type == DType::u8     ? int8_panel_bytes(kCols, p.k)
+                        : p.b_type == DType::bf16 ? (p.k + 1) / 2 * kCols * 4
+                                                  : p.k * kCols * 4;
+  for (int64_t i = p.first; i < p.last; ++i) {
+    const int64_t col0 = i * kCols, vecs = width_of(min64(kCols, p.n - col0)) / kLanes;
+    const std::byte* panel = p.b + i * bytes;
+    if (vecs == 3)
+      run_panel<MR, 3>(p, panel, col0);
+    else if (vecs == 2)
+      run_panel<MR, 2>(p, panel, col0);
+    else
+      run_panel<MR, 1>(p, panel, col0);
+  }
+}
+
+}  // namespace
+
+void few_rows(const FewRows& p) {
+  switch (p.rows) {
+    case 1:
+      return run_panels<1>(p);
+    case 2:
+      return run_panels<2>(p);
+    case 3:
+      return run_panels<3>(p);
+    default:
+      return run_panels<4>(p);
+  }
+}
+
+}  // namespace ingot::INGOT_ISA

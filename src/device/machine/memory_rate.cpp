@@ -1,0 +1,77 @@
+// See memory_rate.h.
+#include "device/machine/memory_rate.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+#include "device/machine/peak_kernels.h"
+#include "device/machine/round_times.h"
+
+namespace ingot {
+namespace {
+
+/// Page aligned, in huge pages where the system grants them: what is measured is memory, not the page table.
+std::shared_ptr<std::byte> pages(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+  ::madvise(data, size, MADV_HUGEPAGE);
+#endif
+  return {static_cast<std::byte*>(data), [size](std::byte* p) { ::munmap(p, size); }};
+}
+
+void pass_over(MemoryPass pass, std::byte* data, int64_t bytes) {
+  float sink[4] = {1.0f, 0.0f, 0.0f, 0.0f};
+  switch (pass) {
+    case MemoryPass::read:
+      return INGOT_ISA_CALL(peak_read)(data, bytes, sink);
+    case MemoryPass::write:
+      return INGOT_ISA_CALL(peak_write)(data, bytes, sink);
+    case MemoryPass::stream:
+      return INGOT_ISA_CALL(peak_stream)(data, bytes, sink);
+    case MemoryPass::copy:
+      return INGOT_ISA_CALL(peak_copy)(data, data + bytes / 2, bytes / 2);
+  }
+}
+
+}  // namespace
+
+const char* name_of(MemoryPass pass) {
+  switch (pass) {
+    case MemoryPass::read:
+      return "read";
+    case MemoryPass::write:
+      return "write";
+    case MemoryPass::stream:
+      return "stream";
+    case MemoryPass::copy:
+      return "copy";
+  }
+  return "?";
+}
+
+MemoryBench::MemoryBench(int threads, int64_t largest) {
+  for (int t = 0; t < threads; ++t) areas_.push_back(pages(largest));
+  round_times(threads, 1, [&](int t, int) {
+    std::memset(areas_[static_cast<size_t>(t)].get(), 0, static_cast<size_t>(largest));
+  });
+}
+
+double MemoryBench::rate(MemoryPass pass, int threads, int64_t bytes, double seconds) {
+  INGOT_CHECK(threads <= static_cast<int>(areas_.size()) && bytes > 0 && bytes % 2048 == 0,
+              "{} threads, {} bytes", threads, bytes);
+  const auto once = [&](int t, int) { pass_over(pass, areas_[static_cast<size_t>(t)].get(), bytes); };
+  const double first =
+      std::max(1e-8, round_times(threads, 2, once)[1]);  // the first brings the set into the caches
+  const auto passes = static_cast<int64_t>(std::max(1.0, seconds / first));
+  const double time = round_times(threads, 1, [&](int t, int r) {
+    for (int64_t i = 0; i < passes; ++i) once(t, r);
+  })[0];
+  return static_cast<double>(bytes) * static_cast<double>(passes) * threads / time;
+}
+
+}  // namespace ingot

@@ -1,0 +1,47 @@
+// Vectors of floats for kernel files, one definition per instruction set: avx512 (16 lanes), avx2 (8),
+// generic (4) and scalar (1). Included only by isa_*.cpp and vmath_scalar.cpp; everything lives in the
+// namespace of its set, so nothing compiled for one machine can be linked into code for another
+// (docs/numerics.md rule 6).
+//
+// Every operation is exact to the bit across the sets: fma is one rounding, max(a, b) is a > b ? a : b (b
+// when either is NaN), bf16 rounds to nearest even and keeps subnormals (the vcvtneps2bf16 instruction
+// flushes them, so it is not used).
+#pragma once
+#if !defined(INGOT_ISA)
+#error "simd.h is for isa_*.cpp and vmath_scalar.cpp only"
+#endif
+#include <cstdint>
+#include <cstring>
+
+#include "base/dtype.h"
+#if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
+#include <immintrin.h>
+#endif
+
+#define INGOT_INLINE inline __attribute__((always_inline))
+
+#if defined(INGOT_ISA_avx512)
+#include "device/simd/simd_avx512.h"
+#elif defined(INGOT_ISA_avx2)
+#include "device/simd/simd_avx2.h"
+#else
+#include "device/simd/simd_generic.h"
+#endif
+
+namespace ingot::INGOT_ISA {
+
+/// Each rounded to bf16 and widened again.
+INGOT_INLINE Vec rounded_to_bf16(Vec x) {
+  const VecI u = as_int(x);
+  const VecI up = u + set1i(0x7FFF) + (shift_right<16>(u) & set1i(1));
+  const Vec kept = select(is_nan(x), as_float(u | set1i(0x400000)), as_float(up));
+  return as_float(as_int(kept) & set1i(static_cast<int32_t>(0xFFFF0000u)));
+}
+INGOT_INLINE Vec load(const RoundedFloat* p) {
+  return rounded_to_bf16(load(reinterpret_cast<const float*>(p)));
+}
+INGOT_INLINE Vec load_tail(const RoundedFloat* p, int n) {
+  return rounded_to_bf16(load_tail(reinterpret_cast<const float*>(p), n));
+}
+
+}  // namespace ingot::INGOT_ISA
