@@ -7,7 +7,7 @@
 #include "checkpoint/model_state.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
-#include "tape/op.h"
+#include "ops/registry.h"
 
 namespace ingot {
 

@@ -14,7 +14,7 @@
 #include "exchange/half.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/statistics.h"
-#include "tape/op.h"
+#include "ops/registry.h"
 #include "tensor/arena.h"
 #include "tokenizer/tokenizer.h"
 

@@ -12,6 +12,7 @@
 #include "device/simd/isa.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
+#include "ops/registry.h"
 
 namespace ingot {
 namespace {
@@ -49,7 +50,7 @@ class Repeater final : public TapeObserver {
     seen_.insert(run.op.name);
     const std::vector<std::string>& only = options_.only;
     const bool wanted = only.empty() || std::find(only.begin(), only.end(), run.op.name) != only.end();
-    if (!wanted || run.again || time_of(run.op) == TimeOf::exchanges) return;
+    if (!wanted || run.is_recompute || time_of(run.op) == TimeOf::exchanges) return;
     std::vector<Tensor> gradients;
     std::string how;
     for (const GradSlot& g : run.call.d_in) gradients.push_back(g.tensor), how += g.accumulate ? '+' : '=';

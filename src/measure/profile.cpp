@@ -56,7 +56,7 @@ TimeOf time_of(const Op& op) {
 }
 
 OpPass pass_of(const OpRun& run) {
-  if (run.again) return OpPass::again;
+  if (run.is_recompute) return OpPass::again;
   return run.direction == Direction::forward          ? OpPass::forward
          : run.direction == Direction::backward_input ? OpPass::input_gradient
                                                       : OpPass::weight_gradient;

@@ -108,7 +108,7 @@ TrainingStep::TrainingStep(const Recipe& recipe)
       runner_(model_, gradients_),
       policy_(recipe.memory.recompute, recipe.memory.offload) {
   if (policy_.offloads())
-    tier_ = file_offload_tier(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
+    tier_ = file_offload_store(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
   model_.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
   model_.weights().refresh_compute();
 }

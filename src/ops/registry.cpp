@@ -1,4 +1,10 @@
-// The list of all ops. An op's folder that is not listed here fails the registry test.
+// See registry.h. An op of this tree is one line in the list below.
+#include "ops/registry.h"
+
+#include <string_view>
+
+#include "base/error.h"
+#include "base/hash.h"
 #include "ops/activation/activation.h"
 #include "ops/add/add.h"
 #include "ops/add_norm/add_norm.h"
@@ -81,6 +87,17 @@ void register_op(const Op& op) {
   for (const Op* known : list())
     if (std::string_view(known->name) == op.name) fail("an op named '{}' exists already", op.name);
   list().push_back(&op);
+}
+
+std::string kernel_set_fingerprint() {
+  // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the bits.
+  std::string text = "ingot-kernels-1;";
+  for (const Op* op : all_ops()) {
+    text += op->name;
+    for (const Kernel& k : op->kernels) text += fmt::format(",{}", k.name);
+    text += ';';
+  }
+  return fmt::format("{:016x}", hash64(text));
 }
 
 }  // namespace ingot

@@ -174,10 +174,10 @@ class Run {
 
   void execute(const ScheduleEntry& e) {
     if (e.beside) {
-      Cursor cursor = begin_backward(*flight(*e.beside));
+      Backward pass = begin_backward(*flight(*e.beside));
       flight(e.work)->inputs.wait();
       const auto backward = [&] {
-        while (cursor.advance()) {
+        while (pass.advance()) {
         }
       };
       strands_.run(backward, [&] { forward(e.work); });
@@ -188,8 +188,8 @@ class Run {
         return forward(e.work);
       case WorkKind::backward:
       case WorkKind::backward_input: {
-        Cursor cursor = begin_backward(*flight(e.work));
-        while (cursor.advance()) {
+        Backward pass = begin_backward(*flight(e.work));
+        while (pass.advance()) {
         }
         return end_backward(e.work);
       }
@@ -229,7 +229,7 @@ class Run {
     forward_out_.send(f, std::move(values), tensors, groups_.forward(), next_rank());
   }
 
-  Cursor begin_backward(Flight& f) {
+  Backward begin_backward(Flight& f) {
     f.cotangents.wait();
     const std::vector<Tensor>& d = f.cotangents.tensors();
     for (size_t i = 0; i < d.size(); ++i) {  // one value can be alive under two names
@@ -240,7 +240,7 @@ class Run {
       if (std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]) - f.outputs.begin() ==
           static_cast<std::ptrdiff_t>(i))
         f.tape.seed(Value(&f.tape, f.outputs[i]), d[i]);
-    return Cursor(f.tape);
+    return Backward(f.tape);
   }
 
   /// Sends the cotangents of what the stage received.

@@ -8,16 +8,16 @@
 
 namespace ingot {
 
-Cursor::Cursor(Tape& tape) : tape_(tape), segment_(static_cast<int32_t>(tape.segments_.size()) - 1) {
+Backward::Backward(Tape& tape) : tape_(tape), segment_(static_cast<int32_t>(tape.segments_.size()) - 1) {
   tape_.in_backward_ = true;
   tape_.cancel_offloads();
 }
 
-const Segment* Cursor::next() const {
+const Segment* Backward::next() const {
   return segment_ >= 0 ? &tape_.segments_[static_cast<size_t>(segment_)] : nullptr;
 }
 
-bool Cursor::advance() {
+bool Backward::advance() {
   if (segment_ < 0) return false;
   if (tape_.failure_) std::rethrow_exception(tape_.failure_);
   const Segment& s = tape_.segments_[static_cast<size_t>(segment_--)];
@@ -29,7 +29,7 @@ bool Cursor::advance() {
   return segment_ >= 0;
 }
 
-void Cursor::run() {
+void Backward::run() {
   while (advance()) {
   }
   tape_.drain();

@@ -9,8 +9,9 @@ void Tape::start_offload(int32_t id) {
   if (v.block.bytes == 0) return;
   if (v.transfer >= 0) land(v.transfer);
   if (options_.device != DeviceKind::null) {
-    INGOT_CHECK(options_.tier != nullptr, "the policy offloads value {}, but the tape has no tier", id);
-    v.ticket = options_.tier->write(v.data, v.meta.bytes());
+    INGOT_CHECK(options_.offload_store != nullptr, "the policy offloads value {}, but the tape has no tier",
+                id);
+    v.ticket = options_.offload_store->write(v.data, v.meta.bytes());
   }
   v.leaving = true;
   leaving_.emplace_back(id, static_cast<int32_t>(segments_.size()) - 1);
@@ -22,7 +23,7 @@ void Tape::finish_offloads(int32_t before_segment) {
     Slot& v = slots_[static_cast<size_t>(leaving_.front().first)];
     leaving_.pop_front();
     if (!v.leaving) continue;  // nobody needed it after all
-    if (v.ticket >= 0) options_.tier->wait(v.ticket);
+    if (v.ticket >= 0) options_.offload_store->wait(v.ticket);
     free_buffer(v);
     v.leaving = false;
     v.away = true;
@@ -64,18 +65,18 @@ void Tape::fetch(int32_t id) {
   allocate(v, "restored");
   v.present = false;
   v.arriving = true;
-  if (v.ticket >= 0) options_.tier->read(v.ticket, v.data);
+  if (v.ticket >= 0) options_.offload_store->read(v.ticket, v.data);
 }
 
 void Tape::arrive(Slot& v) {
-  if (v.ticket >= 0) options_.tier->wait(v.ticket);
+  if (v.ticket >= 0) options_.offload_store->wait(v.ticket);
   v.present = true;
   forget_ticket(v);
 }
 
 /// The value has nothing to do with the tier any more; its buffer, if it has one, stays.
 void Tape::forget_ticket(Slot& v) {
-  if (v.ticket >= 0) options_.tier->forget(v.ticket);
+  if (v.ticket >= 0) options_.offload_store->forget(v.ticket);
   v.ticket = -1;
   values_away_ -= v.away;
   v.leaving = v.away = false;

@@ -1,4 +1,4 @@
-// See op.h: kernel selection and the fingerprint.
+// See op.h: kernel selection and the arithmetic of calls.
 #include "tape/op.h"
 
 #include <atomic>
@@ -6,9 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "base/hash.h"
 #include "base/log.h"
-#include "device/simd/isa.h"
 
 namespace ingot {
 namespace {
@@ -78,7 +76,7 @@ double tensor_bytes(const OpCall& call) {
 int64_t rows_before_end(const Tensor& offsets, int64_t rows) {
   if (!offsets.defined()) return rows;
   const int64_t end = offsets.as<int32_t>()[offsets.numel() - 1];
-  INGOT_CHECK(end >= 0 && end <= rows, "offsets end at {}, there is room for {} rows", end, rows);
+  INGOT_CHECK(end >= 0 && end <= rows, "offsets end at {}, beyond the capacity of {} rows", end, rows);
   return end;
 }
 
@@ -103,17 +101,6 @@ double touched_bytes(const OpCall& call) {
   for (const GradSlot& g : call.d_in)
     bytes += g.wanted() ? static_cast<double>(g.tensor.bytes()) * (g.accumulate ? 2 : 1) : 0;
   return bytes;
-}
-
-std::string kernel_set_fingerprint() {
-  // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the bits.
-  std::string text = "ingot-kernels-1;";
-  for (const Op* op : all_ops()) {
-    text += op->name;
-    for (const Kernel& k : op->kernels) text += fmt::format(",{}", k.name);
-    text += ';';
-  }
-  return fmt::format("{:016x}", hash64(text));
 }
 
 }  // namespace ingot

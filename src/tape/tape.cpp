@@ -211,9 +211,9 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
 }
 
 int32_t Tape::coming_by_rows(const Node& node) const {
-  if (!node.op->by_rows || node.inputs[0] < 0) return -1;
+  if (!node.op->row_sliced || node.inputs[0] < 0) return -1;
   const int32_t transfer = slots_[static_cast<size_t>(node.inputs[0])].transfer;
-  return transfer >= 0 && transfers_[static_cast<size_t>(transfer)].own_row >= 0 ? transfer : -1;
+  return transfer >= 0 && transfers_[static_cast<size_t>(transfer)].first_local_row >= 0 ? transfer : -1;
 }
 
 std::vector<Tensor> Tape::inputs_of(const Node& node) {
@@ -238,8 +238,8 @@ void Tape::run_forward(const Node& node, std::span<const Tensor> in, std::span<c
     if (id >= 0) from.push_back(id);
   take_off(std::move(pending), again ? -1 : static_cast<int32_t>(nodes_.size()), std::move(from),
            node.outputs, false);
-  if (node.op->own_row != nullptr)
-    transfers_.back().own_row = node.op->own_row({node.attr.data(), in, out, {}, {}});
+  if (node.op->first_local_row != nullptr)
+    transfers_.back().first_local_row = node.op->first_local_row({node.attr.data(), in, out, {}, {}});
 }
 
 /// The rows that this rank sends are there already; the others' arrive while their product is formed.
@@ -247,7 +247,7 @@ void Tape::execute_by_rows(const Node& node, std::span<const Tensor> in, std::sp
                            int32_t transfer) {
   const Transfer& t = transfers_[static_cast<size_t>(transfer)];
   const Tensor own = tensor_of(t.from[0]);
-  const int64_t begin = t.own_row, end = begin + own.dim(0), rows = in[0].dim(0);
+  const int64_t begin = t.first_local_row, end = begin + own.dim(0), rows = in[0].dim(0);
   std::vector<Tensor> part(in.begin(), in.end());
   const auto run = [&](const Tensor& x, int64_t first, int64_t last) {
     if (first == last) return;
@@ -373,8 +373,8 @@ void Tape::free_buffer(Slot& v) {
 }
 
 Node Tape::recipe_of(const Node& node) const {
-  const std::optional<OpRest> rest =
-      node.op->rest != nullptr ? node.op->rest(node.attr.data()) : std::nullopt;
+  const std::optional<PartialRecompute> rest =
+      node.op->partial_recompute != nullptr ? node.op->partial_recompute(node.attr.data()) : std::nullopt;
   if (!rest || slots_[static_cast<size_t>(node.outputs[rest->output])].fate == SlotFate::recompute)
     return node;
   Node r{node.op, rest->attr, node.inputs, node.outputs, node.segment};

@@ -67,7 +67,7 @@ struct OpRun {
   const Op& op;
   const Segment& segment;
   Direction direction;
-  bool again;                       ///< a repetition of forward for backward
+  bool is_recompute;                ///< forward, repeated for backward
   double begin, end;                ///< by monotonic_seconds()
   double flops, bytes, wire_bytes;  ///< OpCost; bytes that a backward pass reads and writes: touched_bytes()
   const OpCall& call;               ///< as the kernel had it, scratch included
@@ -96,12 +96,12 @@ using TapeProfile = std::map<std::string, OpProfile>;
 
 struct TapeOptions {
   DeviceKind device = DeviceKind::cpu;
-  bool record = true;                   ///< false: inference, nothing is saved
-  bool defer_weight_gradients = false;  ///< queue backward_weight until drain()
-  bool check_finite = false;            ///< diagnosis: throw at the first op that makes a NaN or infinity
-  const SlotPolicy* policy = nullptr;   ///< nullptr: keep everything
-  OffloadStore* tier = nullptr;         ///< needed where the policy offloads on a device with memory
-  GradientSink* sink = nullptr;         ///< nullptr: no parameter gradients
+  bool record = true;                     ///< false: inference, nothing is saved
+  bool defer_weight_gradients = false;    ///< queue backward_weight until drain()
+  bool check_finite = false;              ///< diagnosis: throw at the first op that makes a NaN or infinity
+  const SlotPolicy* policy = nullptr;     ///< nullptr: keep everything
+  OffloadStore* offload_store = nullptr;  ///< needed where the policy offloads on a device with memory
+  GradientSink* sink = nullptr;           ///< nullptr: no parameter gradients
   TapeObserver* observer = nullptr;
   TapeProfile* profile = nullptr;
 };
@@ -162,7 +162,7 @@ class Tape {
 
  private:
   friend class Value;
-  friend class Cursor;
+  friend class Backward;
   struct Slot {
     TensorMeta meta;
     void* data = nullptr;
@@ -179,7 +179,7 @@ class Tape {
     bool leaving = false;   ///< being written; still present
     bool away = false;      ///< only in the tier
     bool arriving = false;  ///< being read into its block; not present yet
-    OffloadStore::Ticket ticket = -1;
+    OffloadStore::Handle ticket = -1;
     int32_t fetch_round = -1;  ///< the last fetch_segment that came by
     Tensor gradient;
     Block gradient_block;
@@ -194,7 +194,7 @@ class Tape {
     int32_t node = -1;      ///< to show observers when it has landed; -1: a repetition
     bool backward = false;  ///< moves gradients
     std::vector<int32_t> from, to;
-    int64_t own_row = -1;  ///< where what is sent begins among the rows that come; -1: nowhere
+    int64_t first_local_row = -1;  ///< where what is sent begins among the rows that come; -1: nowhere
     bool landed = false;
   };
 
@@ -272,9 +272,9 @@ class Tape {
 };
 
 /// Backward as an object: each advance() runs one segment, last to first.
-class Cursor {
+class Backward {
  public:
-  explicit Cursor(Tape& tape);
+  explicit Backward(Tape& tape);
   /// Runs the next segment; false when there is none left. Deferred weight gradients are left to Tape::drain().
   bool advance();
   /// The segment that advance() would run.

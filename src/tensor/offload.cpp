@@ -22,14 +22,14 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-class FileTier final : public OffloadStore {
+class FileOffloadStore final : public OffloadStore {
  public:
-  explicit FileTier(const std::string& folder) : folder_(folder) {
+  explicit FileOffloadStore(const std::string& folder) : folder_(folder) {
     file_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file_ < 0) file_ = open_and_unlink();
     worker_ = std::jthread([this](std::stop_token stop) { work(stop); });
   }
-  ~FileTier() override {
+  ~FileOffloadStore() override {
     {
       const std::scoped_lock lock(mutex_);
       worker_.request_stop();
@@ -39,26 +39,26 @@ class FileTier final : public OffloadStore {
     ::close(file_);
   }
 
-  Ticket write(const void* data, int64_t bytes) override {
+  Handle write(const void* data, int64_t bytes) override {
     const std::scoped_lock lock(mutex_);
-    const Ticket ticket = next_++;
-    entries_[ticket] = {place_for(bytes), bytes, const_cast<void*>(data), Job::write};
-    enqueue(ticket);
-    return ticket;
+    const Handle handle = next_++;
+    entries_[handle] = {place_for(bytes), bytes, const_cast<void*>(data), Job::write};
+    enqueue(handle);
+    return handle;
   }
 
-  void read(Ticket ticket, void* data) override {
+  void read(Handle handle, void* data) override {
     const std::scoped_lock lock(mutex_);
-    Entry& e = entries_.at(ticket);
-    INGOT_CHECK(e.job == Job::none, "ticket {} is not at rest", ticket);
+    Entry& e = entries_.at(handle);
+    INGOT_CHECK(e.job == Job::none, "handle {} is not at rest", handle);
     e.data = data;
     e.job = Job::read;
-    enqueue(ticket);
+    enqueue(handle);
   }
 
-  void wait(Ticket ticket) override {
+  void wait(Handle handle) override {
     std::unique_lock lock(mutex_);
-    const Entry& e = entries_.at(ticket);
+    const Entry& e = entries_.at(handle);
     done_.wait(lock, [&] { return e.job == Job::none; });
     if (e.error == 0) return;
     throw Error(fmt::format("offloaded activations: {} of {} in '{}' failed: {}",
@@ -67,9 +67,9 @@ class FileTier final : public OffloadStore {
                 "free some space there, or set memory.offload_folder to another disk");
   }
 
-  void forget(Ticket ticket) override {
+  void forget(Handle handle) override {
     std::unique_lock lock(mutex_);
-    const auto at = entries_.find(ticket);
+    const auto at = entries_.find(handle);
     done_.wait(lock, [&] { return at->second.job == Job::none; });
     free_[at->second.room].push_back(at->second.offset);
     entries_.erase(at);
@@ -115,8 +115,8 @@ class FileTier final : public OffloadStore {
     return {end_ - room, room};
   }
 
-  void enqueue(Ticket ticket) {
-    jobs_.push_back(ticket);
+  void enqueue(Handle handle) {
+    jobs_.push_back(handle);
     wake_.notify_one();
   }
 
@@ -162,18 +162,18 @@ class FileTier final : public OffloadStore {
   int file_ = -1;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::map<Ticket, Entry> entries_;
-  std::deque<Ticket> jobs_;
+  std::map<Handle, Entry> entries_;
+  std::deque<Handle> jobs_;
   std::map<int64_t, std::vector<int64_t>> free_;  ///< offsets by room
-  Ticket next_ = 0;
+  Handle next_ = 0;
   int64_t end_ = 0;
   std::jthread worker_;
 };
 
 }  // namespace
 
-std::unique_ptr<OffloadStore> file_offload_tier(const std::string& folder) {
-  return std::make_unique<FileTier>(folder);
+std::unique_ptr<OffloadStore> file_offload_store(const std::string& folder) {
+  return std::make_unique<FileOffloadStore>(folder);
 }
 
 }  // namespace ingot

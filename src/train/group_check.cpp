@@ -6,7 +6,7 @@
 #include "base/build_info.h"
 #include "base/hash.h"
 #include "comm/agree.h"
-#include "tape/op.h"
+#include "ops/registry.h"
 
 namespace ingot {
 namespace {

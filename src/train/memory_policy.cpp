@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "ops/registry.h"
 
 namespace ingot {
 namespace {

@@ -86,7 +86,7 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
   t.device = device;
   t.check_finite = o.check_finite;
   t.policy = o.policy;
-  t.tier = o.tier;
+  t.offload_store = o.tier;
   t.sink = sink;
   t.observer = o.observer;
   t.profile = o.profile;
@@ -153,7 +153,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     Tape tape(arena, how);
     const auto step = make(tape, 0);
     run_model(model.decoder(), *step);
-    Cursor(tape).run();
+    Backward(tape).run();
   }
   plan.memory = plan_memory(arena.lives());
   plan.peak_bytes = arena.peak_bytes();
@@ -215,7 +215,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
       Tape tape(arena, how);
       const auto step = make(tape, b);
       run_model(model_.decoder(), *step);
-      Cursor(tape).run();
+      Backward(tape).run();
       if (reducer_) reducer_->end_micro_batch();
     }
   }

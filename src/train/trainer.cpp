@@ -70,8 +70,8 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
   require_fit(plan_);
   policy_ = std::make_unique<NamedPolicy>(plan_.recompute, plan_.offload);
   if (policy_->offloads())
-    tier_ = file_offload_tier(recipe_.memory.offload_folder.empty() ? recipe_.run.folder
-                                                                    : recipe_.memory.offload_folder);
+    tier_ = file_offload_store(recipe_.memory.offload_folder.empty() ? recipe_.run.folder
+                                                                     : recipe_.memory.offload_folder);
   require_prompts();
   if (const auto newest = newest_checkpoint()) {
     restore(*newest);

@@ -10,6 +10,7 @@
 #include "checkpoint/parameter_part.h"
 #include "exchange/import.h"
 #include "exchange/stored_model.h"
+#include "ops/registry.h"
 #include "train/trainer.h"
 
 namespace ingot {

@@ -279,12 +279,12 @@ void check_accumulate(const OpCase& c, bool in_double) {
 }
 
 void check_rest(const OpCase& c) {
-  if (c.op->rest == nullptr) return;
+  if (c.op->partial_recompute == nullptr) return;
   for (const Kernel& kernel : c.op->kernels)
     for (const bool in_double : {false, true}) {
       Run whole(c, in_double), again(c, in_double);
       const OpCall call = whole.full_call();
-      const std::optional<OpRest> rest = c.op->rest(call.attr_data);
+      const std::optional<PartialRecompute> rest = c.op->partial_recompute(call.attr_data);
       if (!rest || kernel.refuse(call) != nullptr) continue;
       kernel.forward(call);
       std::vector<Tensor> in(call.in.size()), out(again.out());

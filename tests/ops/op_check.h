@@ -2,7 +2,7 @@
 //   value       fast kernel against the reference in double on the same inputs
 //   gradient    analytic (reference, double) against central finite differences; fast backward against the reference
 //   accumulate  a gradient slot that accumulates adds exactly what it would have set
-//   rest        the op's rest (OpRest), where it has one, gives the bits of the whole with every kernel
+//   rest        the op's rest (PartialRecompute), where it has one, gives the bits of the whole with every kernel
 //   invariance  same bits for 1 and 2 threads, on every instruction set this CPU has, and (where rows are independent)
 //               for the first rows alone
 // Empty and odd sizes are cases like any other.

@@ -1,4 +1,6 @@
 // Nothing is forgotten: every op that a folder of src/ops declares is registered and has an op_check test.
+#include "ops/registry.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 
 #include "support/support.h"
 #include "support/tiny_run.h"
-#include "tape/op.h"
 
 namespace ingot::test::registry_test {
 

@@ -138,7 +138,7 @@ Result Fixture::run(const Precision& precision, HeadMode mode, const std::functi
     tape.seed(b.aux, d_aux);
     tape.seed(b.z, d_z);
   }
-  Cursor(tape).run();
+  Backward(tape).run();
   EXPECT_TRUE(gradients.finish_step().empty());
   for (const ExternalTensor& e : externals_) {
     if (e.parameter < 0) continue;

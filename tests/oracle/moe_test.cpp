@@ -126,7 +126,7 @@ double worst_difference(const Block& b, const Precision& precision, double chang
     reference::store(seed, {b.coefficient(name)});
     tape.seed(*loss, seed);
   }
-  Cursor(tape).run();
+  Backward(tape).run();
   EXPECT_TRUE(gradients.finish_step().empty());
   worst = std::max(worst, relative_difference(reference::load(tape.gradient(leaf)), b.values("grad.x")));
   for (const auto& [theirs, ours] : kParameters)

@@ -152,7 +152,7 @@ TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
     tape.seed(h.logprob_T, Tensor::of(cotangents.back().data(), {mb.rows.count}));
   }
   s = {};
-  Cursor(tape).run();
+  Backward(tape).run();
   EXPECT_TRUE(gradients.finish_step().empty());
   EXPECT_LE(gradient_distance(f, model.weights(), gradients, static_cast<double>(batch.valid_targets)), 1e-9);
 }

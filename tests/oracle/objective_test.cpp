@@ -67,7 +67,7 @@ class LogitsHead {
     seed(head_.logprob_T, r.d_logprob);
     seed(head_.lse_T, r.d_lse);
     seed(head_.kl_T, r.d_kl);
-    Cursor(tape_).run();
+    Backward(tape_).run();
     return reference::load(tape_.gradient(x_));
   }
 

@@ -180,7 +180,7 @@ struct Record {
     const Tensor seed(memory.data(), {mb.rows.count}, precision.stream);
     reference::store(seed, Array(log_probs.size(), -1 / n));
     tape.seed(h.logprob_T, seed);
-    Cursor(tape).run();
+    Backward(tape).run();
     EXPECT_TRUE(gradients.finish_step().empty());
     double loss = 0;
     for (const double lp : log_probs) loss -= lp / n;

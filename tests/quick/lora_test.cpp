@@ -96,7 +96,7 @@ double loss(const Model& model, const data::Batch& batch, GradientBuffer* gradie
     const bool wide = h.logprob_T.dtype() == DType::f64;
     tape.seed(h.logprob_T, wide ? Tensor::of(d.data(), {batch.rows * batch.sequence_length})
                                 : Tensor::of(narrow.data(), {batch.rows * batch.sequence_length}));
-    Cursor(tape).run();
+    Backward(tape).run();
   }
   return sum;
 }

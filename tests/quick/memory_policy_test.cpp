@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/registry.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
@@ -124,29 +125,29 @@ TEST(MemoryPolicy, ALayerComputedAgainKeepsItsStreamsOnly) {
 
 TEST(OffloadStore, BytesComeBack) {
   const TempDir folder;
-  const auto tier = file_offload_tier(folder.path());
+  const auto store = file_offload_store(folder.path());
   std::vector<std::string> data;
   for (const size_t size : {1, 4095, 4096, 100000, 3000000, 100000})
     data.push_back(std::string(size, static_cast<char>('a' + data.size())));
   for (int round = 0; round < 3; ++round) {  // freed places are taken again
-    std::vector<OffloadStore::Ticket> tickets;
+    std::vector<OffloadStore::Handle> handles;
     for (const std::string& d : data)
-      tickets.push_back(tier->write(d.data(), static_cast<int64_t>(d.size())));
-    for (const auto t : tickets) tier->wait(t);
+      handles.push_back(store->write(d.data(), static_cast<int64_t>(d.size())));
+    for (const auto t : handles) store->wait(t);
     for (size_t i = data.size(); i-- > 0;) {
       std::string back(data[i].size(), '?');
-      tier->read(tickets[i], back.data());
-      tier->wait(tickets[i]);
+      store->read(handles[i], back.data());
+      store->wait(handles[i]);
       EXPECT_TRUE(back == data[i]) << i;
-      tier->forget(tickets[i]);
+      store->forget(handles[i]);
     }
   }
-  const auto unfinished = tier->write(data[4].data(), static_cast<int64_t>(data[4].size()));
-  tier->forget(unfinished);  // waits by itself
+  const auto unfinished = store->write(data[4].data(), static_cast<int64_t>(data[4].size()));
+  store->forget(unfinished);  // waits by itself
 }
 
 TEST(OffloadStore, AFolderThatCannotHoldAFileIsNamed) {
-  EXPECT_NE(error_of([] { file_offload_tier("/nonexistent/folder"); }).find("/nonexistent/folder"),
+  EXPECT_NE(error_of([] { file_offload_store("/nonexistent/folder"); }).find("/nonexistent/folder"),
             std::string::npos);
 }
 
@@ -157,11 +158,11 @@ TEST(OffloadStore, NoSpaceIsAnErrorOfTheWait) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{1 << 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto tier = file_offload_tier(folder.path());
+  const auto store = file_offload_store(folder.path());
   const std::string data(3 << 20, 'x');
-  const auto ticket = tier->write(data.data(), static_cast<int64_t>(data.size()));
-  const std::string message = error_of([&] { tier->wait(ticket); });
-  tier->forget(ticket);
+  const auto handle = store->write(data.data(), static_cast<int64_t>(data.size()));
+  const std::string message = error_of([&] { store->wait(handle); });
+  store->forget(handle);
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_NE(message.find("File too large"), std::string::npos) << message;

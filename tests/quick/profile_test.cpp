@@ -8,6 +8,7 @@
 #include "comm/threads.h"
 #include "measure/profile_run.h"
 #include "ops/embedding/embedding.h"
+#include "ops/registry.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

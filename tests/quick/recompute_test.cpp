@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "ops/registry.h"
 #include "support/tape_pass.h"
 #include "tape/tape.h"
 #include "train/memory_policy.h"
@@ -63,7 +64,7 @@ TEST_F(RecomputeTest, RecomputationEndsAtTheStream) {
     void ran(const OpRun& r) override {
       if (r.direction != Direction::forward && r.segment.layer >= 0)
         reached = std::min(reached, r.segment.layer);
-      if (!r.again) return;
+      if (!r.is_recompute) return;
       ++repeated[r.op.name];
       if (r.segment.layer >= 0) {
         EXPECT_GE(r.segment.layer, reached - 1)
@@ -93,7 +94,7 @@ TEST_F(RecomputeTest, RecomputationEndsAtTheStream) {
 
 TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
   const TempDir folder;
-  const auto tier = file_offload_tier(folder.path());
+  const auto store = file_offload_store(folder.path());
   for (const std::string& name : small_model_names())
     for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
       const auto model = small_model(name, precision);
@@ -105,7 +106,8 @@ TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
         const NamedPolicy policy(recompute, offload);
         for (const bool defer : {false, true}) {
           PoisonArena poison;
-          const TapeOptions options{.defer_weight_gradients = defer, .policy = &policy, .tier = tier.get()};
+          const TapeOptions options{
+              .defer_weight_gradients = defer, .policy = &policy, .offload_store = store.get()};
           const Pass again = pass(*model, options, HeadMode::store, &poison);
           EXPECT_EQ(differing(keep, again, name), "") << name << ": " << rung.cost;
           EXPECT_EQ(again.live_after, 0) << name << ": " << rung.cost;
@@ -116,7 +118,7 @@ TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
 
 TEST_F(RecomputeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
   const TempDir folder;
-  const auto tier = file_offload_tier(folder.path());
+  const auto store = file_offload_store(folder.path());
   std::vector<std::string> ops;
   for (const Op* op : all_ops()) ops.emplace_back(op->name);
   for (const std::string& name : small_model_names()) {
@@ -127,7 +129,7 @@ TEST_F(RecomputeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
     for (const NamedPolicy* policy : {&all, &mixed})
       for (const bool defer : {false, true}) {
         const Pass away =
-            pass(*model, {.defer_weight_gradients = defer, .policy = policy, .tier = tier.get()});
+            pass(*model, {.defer_weight_gradients = defer, .policy = policy, .offload_store = store.get()});
         EXPECT_EQ(differing(keep, away, name), "") << name;
         EXPECT_EQ(away.live_after, 0) << name;
         if (!defer) {
@@ -135,7 +137,8 @@ TEST_F(RecomputeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
         }
       }
     PoisonArena poison;
-    const Pass poisoned = pass(*model, {.policy = &mixed, .tier = tier.get()}, HeadMode::store, &poison);
+    const Pass poisoned =
+        pass(*model, {.policy = &mixed, .offload_store = store.get()}, HeadMode::store, &poison);
     EXPECT_EQ(differing(keep, poisoned, name), "") << name << ": somebody reads what was freed";
   }
 }
@@ -151,7 +154,7 @@ TEST_F(RecomputeTest, NobodyReadsWhatWasFreed) {
 
 TEST_F(RecomputeTest, AForwardWithoutBackwardLeavesTheTierEmpty) {
   const TempDir folder;
-  const auto tier = file_offload_tier(folder.path());
+  const auto store = file_offload_store(folder.path());
   const NamedPolicy policy({}, {"linear"});
   const auto model = small_model("llama", Precision::f32());
   const data::Batch batch = packed_batch(1, 64, kDocuments, model->config().vocab);
@@ -159,7 +162,7 @@ TEST_F(RecomputeTest, AForwardWithoutBackwardLeavesTheTierEmpty) {
   GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
   HeapArena arena;
   {
-    Tape tape(arena, {.policy = &policy, .tier = tier.get(), .sink = &gradients});
+    Tape tape(arena, {.policy = &policy, .offload_store = store.get(), .sink = &gradients});
     Context c{tape, model->weights(), &mb.rows, tape.leaf(mb.positions)};
     model->decoder().forward(c, tape.leaf(mb.ids));
     EXPECT_GT(arena.live_bytes(), 0);

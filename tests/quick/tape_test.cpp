@@ -51,7 +51,7 @@ TEST_F(TapeTest, BuffersLiveAsLongAsSomebodyNeedsThem) {
     tape.seed(s, Tensor::of(d.data(), {64, 4}));
     s = {};
     EXPECT_EQ(arena.live_bytes(), kBytes);
-    Cursor(tape).run();
+    Backward(tape).run();
     EXPECT_EQ(arena.live_bytes(), kBytes) << "only the leaf's gradient is left";
     EXPECT_TRUE(tape.gradient(leaf).defined());
   }
@@ -81,7 +81,7 @@ TEST_F(TapeTest, FanOutAddsUp) {
   const Value unused = add(tape, DType::f64, thrice, untouched);  // no cotangent ever reaches it
   const Value five = add(tape, DType::f64, thrice, twice);
   tape.seed(five, Tensor::of(d.data(), {1, 3}));
-  Cursor(tape).run();
+  Backward(tape).run();
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(five.tensor().as<double>()[i], 5 * x[i]);
     EXPECT_EQ(tape.gradient(leaf).as<double>()[i], 5 * d[i]);
@@ -129,8 +129,8 @@ TEST_F(TapeTest, DeferredWorkIsDrainedInParts) {
   Value y = linear(tape, DType::f32, tape.leaf(Tensor::of(x.data(), {2, 4})), p);
   y = linear(tape, DType::f32, y, p);
   tape.seed(y, Tensor::of(d.data(), {2, 4}));
-  Cursor cursor(tape);
-  while (cursor.advance()) {
+  Backward backward(tape);
+  while (backward.advance()) {
   }
   EXPECT_EQ(tape.deferred(), 2u);
   EXPECT_EQ(sink.written, 0);
@@ -163,19 +163,19 @@ TEST_F(TapeTest, SegmentsAdvanceOneByOne) {
   Value z = add(tape, DType::f32, y, y);
   tape.begin_segment("head", -1);
   tape.seed(z, Tensor::of(d.data(), {2, 4}));
-  Cursor cursor(tape);
-  ASSERT_STREQ(cursor.next()->name, "head");
-  EXPECT_TRUE(cursor.advance());
-  ASSERT_STREQ(cursor.next()->name, "mlp");
-  EXPECT_TRUE(cursor.advance());
+  Backward backward(tape);
+  ASSERT_STREQ(backward.next()->name, "head");
+  EXPECT_TRUE(backward.advance());
+  ASSERT_STREQ(backward.next()->name, "mlp");
+  EXPECT_TRUE(backward.advance());
   EXPECT_FALSE(tape.gradient(leaf).defined()) << "attention has not run";
-  ASSERT_STREQ(cursor.next()->name, "attention");
-  cursor.advance();
+  ASSERT_STREQ(backward.next()->name, "attention");
+  backward.advance();
   EXPECT_EQ(tape.gradient(leaf).as<float>()[0], 4.0f);
-  ASSERT_STREQ(cursor.next()->name, "outside");
-  EXPECT_FALSE(cursor.advance());
-  EXPECT_EQ(cursor.next(), nullptr);
-  EXPECT_FALSE(cursor.advance());
+  ASSERT_STREQ(backward.next()->name, "outside");
+  EXPECT_FALSE(backward.advance());
+  EXPECT_EQ(backward.next(), nullptr);
+  EXPECT_FALSE(backward.advance());
 }
 
 TEST_F(TapeTest, FrozenParametersCostNothingAndChangeNothingElse) {
@@ -216,12 +216,12 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
     const auto model = small_model(name, Precision::f32());
     const data::Batch batch = packed_batch(2, 64, {5, 27, 1, 31, 64}, model->config().vocab);
     const TempDir folder;
-    const auto tier = file_offload_tier(folder.path());
+    const auto store = file_offload_store(folder.path());
     const NamedPolicy policy({"activation"}), away({"mlp/"}, {"add_norm.stream", "attention/linear"});
     for (const SlotPolicy* p :
          {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy),
           static_cast<const SlotPolicy*>(&away)}) {
-      StepOptions options{.micro_batch = 1, .policy = p, .tier = tier.get()};
+      StepOptions options{.micro_batch = 1, .policy = p, .tier = store.get()};
       const StepPlan plan = plan_step(*model, options, 1, 64);
       GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
       StepRunner runner(*model, gradients);

@@ -15,6 +15,7 @@
 #include "ops/context/heads.h"
 #include "ops/grouped_linear/grouped_linear.h"
 #include "ops/linear/linear.h"
+#include "ops/registry.h"
 #include "ops/route/route.h"
 #include "support/paper_ranks.h"
 #include "support/small_models.h"

@@ -56,7 +56,7 @@ TEST(Collectives, BackwardIsTheAdjoint) {
         tape.seed(y, Tensor::of(d_y.data(), y.shape()));
         tape.seed(again, Tensor::of(d_y.data(), y.shape()));  // the second contribution accumulates
         const Array value = reference::load(y.tensor());
-        Cursor(tape).run();
+        Backward(tape).run();
         const Array d_x = reference::load(tape.gradient(leaf));
         forward[me] = 2 * dot(value, d_y) * (op.equal_out && self.rank() > 0 ? 0 : 1);
         backward[me] = dot(x, d_x) * (op.equal_in && self.rank() > 0 ? 0 : 1);
@@ -101,7 +101,7 @@ TEST(Collectives, RoutedRowsGoHomeInBackward) {
     tape.seed(home, Tensor::of(d_home.data(), {kSlots, 4}));
     forward[me] = dot(reference::load(e.rows_AD.tensor()), d_rows) +
                   dot(reference::load(e.probs_AK.tensor()), d_probs) + dot(returned, d_home);
-    Cursor(tape).run();
+    Backward(tape).run();
     backward[me] =
         dot(x, reference::load(tape.gradient(rows))) + dot(p, reference::load(tape.gradient(probs)));
   });
@@ -125,7 +125,7 @@ TEST(Collectives, TheNullDeviceCountsBytesOnTheWire) {
       const Value x = tape.leaf(Tensor(nullptr, {6, 4}, DType::f32, DeviceKind::null), true);
       const Value y = kCollectives[i].build(tape, c.get(), x);
       tape.seed(y, Tensor(nullptr, y.shape(), DType::f32, DeviceKind::null));
-      Cursor(tape).run();
+      Backward(tape).run();
       EXPECT_EQ(profile[kCollectives[i].name].wire_bytes, expected[i]) << kCollectives[i].name;
     }
   });

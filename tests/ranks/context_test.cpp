@@ -150,7 +150,7 @@ TEST(ContextTransfers, BackwardIsTheAdjointAndBytesAreThoseOfTheCost) {
       tape.seed(y, Tensor::of(d_y.data(), y.shape()));
       tape.seed(again, Tensor::of(d_y.data(), y.shape()));  // the second contribution accumulates
       forward[me] = 2 * dot(reference::load(y.tensor()), d_y);
-      Cursor(tape).run();
+      Backward(tape).run();
       backward[me] = dot(x, reference::load(tape.gradient(leaf)));
       EXPECT_EQ(counting.bytes, profile[op.name].wire_bytes) << op.name;
     });
@@ -196,7 +196,7 @@ Attended attend(const AttentionAttr& a, Array qkv, Array d_o,
   const AttentionResult r = f(tape, x);
   tape.seed(r.o, Tensor::of(d_o.data(), r.o.shape()));
   Attended out{reference::load(r.o.tensor()), reference::load(r.lse.tensor()), {}};
-  Cursor(tape).run();
+  Backward(tape).run();
   out.d_qkv = reference::load(tape.gradient(x));
   return out;
 }
@@ -226,7 +226,7 @@ Attended attend_in(DType type, const AttentionAttr& a, const ContextRows* rows, 
       rows != nullptr ? context_attention(tape, {a, {comm, rows}, ring}, x) : attention(tape, a, x);
   tape.seed(r.o, tensor(out, d_o, a.heads * a.values()));
   Attended result{reference::load(r.o.tensor()), reference::load(r.lse.tensor()), {}};
-  Cursor(tape).run();
+  Backward(tape).run();
   result.d_qkv = reference::load(tape.gradient(x));
   return result;
 }

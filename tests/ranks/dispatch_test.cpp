@@ -122,7 +122,7 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups
     if (m.name == "router_ids") r.ids = reference::load_ints(m.value.tensor());
     if (m.name == "router_dropped") r.dropped += reference::load(m.value.tensor())[0];
   }
-  Cursor(tape).run();
+  Backward(tape).run();
   gradients.finish_step();
   r.d_h = reference::load(tape.gradient(h));
   for (int i = 0; i < table.size(); ++i) r.gradients.push_back(reference::load(gradients.gradient(i)));
@@ -347,7 +347,7 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
     const Value y = layer.forward(c, h, {}, 0).y_TD;
     EXPECT_EQ(y.shape(), (Shape{kSentTokens, kWidth}));
     tape.seed(y, Tensor(nullptr, y.shape(), DType::f32, DeviceKind::null));
-    Cursor(tape).run();
+    Backward(tape).run();
     // A rank misses a token when none of its 3 of 8 experts is among 2: 6/8 5/7 4/6.
     const double rows = kSentTokens * 3 * (1 - 6.0 / 8 * 5 / 7 * 4 / 6), floats = (kWidth + kTopK) * 4;
     EXPECT_NEAR(profile["exchange_rows"].wire_bytes, rows * (2 * floats + kTopK * 4) + 12, 1e-6);

@@ -70,7 +70,7 @@ std::map<std::string, std::vector<float>> train(const Decoder& decoder, const Pi
       Tape tape(arena, {.sink = &gradients});
       NextToken all(decoder, weights, tape, batch, 0, kRows);
       run_model(decoder, all);
-      Cursor(tape).run();
+      Backward(tape).run();
     }
     EXPECT_TRUE(gradients.finish_step().empty());
     if (pipe != nullptr) pipe->sum_shared(gradients);

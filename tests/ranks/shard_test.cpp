@@ -81,7 +81,7 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
     Tape tape(arena, parity_tape(one.problem, &buffer));
     ParityStep step(one.decoder, one.inputs, weights, tape, row, 1, &groups, o);
     run_model(one.decoder, step);
-    Cursor(tape).run();
+    Backward(tape).run();
     reducer.end_micro_batch();
   }
   EXPECT_GT(reducer.overlapped(), 0);

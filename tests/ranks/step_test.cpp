@@ -33,7 +33,7 @@ std::vector<std::vector<float>> weights_after_step(const Decoder& decoder, const
     const HeadResult h = decoder.head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(mb.targets));
     std::vector<float> d_logprob(static_cast<size_t>(share * kStepLength), -1.0f);
     tape.seed(h.logprob_T, Tensor::of(d_logprob.data(), {share * kStepLength}));
-    Cursor(tape).run();
+    Backward(tape).run();
   }
   EXPECT_TRUE(gradients.finish_step().empty());
   if (groups != nullptr) reduce_gradients(*groups, table, gradients);

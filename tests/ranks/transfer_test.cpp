@@ -100,7 +100,7 @@ std::vector<std::string> diary_of(const std::string& model, const GridShape& sha
     std::vector<double> d(16, -1.0);
     tape.seed(h.logprob_T, Tensor::of(d.data(), {16}));
     out = {};
-    Cursor(tape).run();
+    Backward(tape).run();
   });
   return diaries[0];
 }

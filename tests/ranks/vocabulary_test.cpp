@@ -72,7 +72,7 @@ Outcome run_head(HeadMode mode, Communicator* comm, int64_t first, int64_t end) 
   tape.seed(h.logprob_T, Tensor::of(d[0].data(), {kRows}));
   tape.seed(h.lse_T, Tensor::of(d[1].data(), {kRows}));
   tape.seed(h.entropy_T, Tensor::of(d[2].data(), {kRows}));
-  Cursor(tape).run();
+  Backward(tape).run();
   o.d_x = reference::load(tape.gradient(x_TD));
   return o;
 }

@@ -214,7 +214,7 @@ ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder
   gradients.begin_step();
   ParityStep step(decoder, inputs, weights, tape, 0, problem.rows, nullptr, outcome);
   run_model(decoder, step);
-  Cursor(tape).run();
+  Backward(tape).run();
   gradients.finish_step();
   for (int i = 0; i < weights.size(); ++i)
     for (const double g : reference::load(gradients.gradient(i))) outcome.square_sum += g * g;

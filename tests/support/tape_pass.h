@@ -89,10 +89,10 @@ inline Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::st
         if (b.sequence.defined()) tape.seed(b.sequence, Tensor::of(&aux, {1}));
       }
     }
-    Cursor cursor(tape);
-    while (cursor.next() != nullptr) {
+    Backward backward(tape);
+    while (backward.next() != nullptr) {
       ++p.segments;
-      cursor.advance();
+      backward.advance();
     }
     tape.drain();
     EXPECT_EQ(p.segments, tape.segments().size());

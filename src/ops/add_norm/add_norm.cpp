@@ -53,11 +53,11 @@ BackwardReads reads(const void* attr_data) {
 }
 
 /// Once the stream is merged, the norm needs nothing else.
-std::optional<OpRest> rest(const void* attr_data) {
+std::optional<PartialRecompute> partial_recompute(const void* attr_data) {
   auto attr = *static_cast<const AddNormAttr*>(attr_data);
   if (attr.merge == MergeKind::none) return std::nullopt;
   attr.merge = MergeKind::none;
-  return OpRest{
+  return PartialRecompute{
       .output = kStream, .input = kX, .others = slot_bit(kWeight) | slot_bit(kBias), .attr = AttrBox(attr)};
 }
 
@@ -88,7 +88,7 @@ const Op& add_norm_op() {
                      .scratch_bytes = add_norm_scratch_bytes,
                      .print = print,
                      .kernels = add_norm_kernels(),
-                     .rest = rest};
+                     .partial_recompute = partial_recompute};
   return op;
 }
 

@@ -137,7 +137,7 @@ void dry_run(const OpCall& call, bool back) {
     finish(call, group_of(call.attr<CollectiveAttr>().comm).dry_run());
 }
 
-int64_t own_row(const OpCall& call) {
+int64_t first_local_row(const OpCall& call) {
   return group_of(call.attr<CollectiveAttr>().comm).rank() * call.in[0].dim(0);
 }
 
@@ -181,9 +181,9 @@ const Op& reduce_from_axis_op() {
 }
 
 const Op& all_gather_rows_op() {
-  static const Op op{"all_gather_rows",          {{"x"}},    {{"y"}},       reads,
-                     infer<RowsChange::times>,   cost<1, 1>, scratch_bytes, print,
-                     kernels<gather, scatter>(), true,       own_row,       false,
+  static const Op op{"all_gather_rows",          {{"x"}},    {{"y"}},         reads,
+                     infer<RowsChange::times>,   cost<1, 1>, scratch_bytes,   print,
+                     kernels<gather, scatter>(), true,       first_local_row, false,
                      dry_run<true, true>};
   return op;
 }
