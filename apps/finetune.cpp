@@ -69,9 +69,9 @@ void add_finetune_command(CLI::App& app, int& code) {
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
   c->add_option("--field", f.field,
-                "field of a .jsonl row that is learnt; default: completion beside prompt, else text");
+                "field of a .jsonl row that is in the loss; default: completion beside prompt, else text");
   c->add_option("--prompt-field", f.prompt_field,
-                "field of a .jsonl row that comes before it and is not learnt");
+                "field of a .jsonl row that comes before it and is not in the loss");
   c->add_flag("--drop-too-long", f.drop_too_long,
               "leave out rows that are longer than a sequence (else they are refused)");
   c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();

@@ -44,11 +44,11 @@ void TokenSplit::read(int64_t begin, std::span<int32_t> out) const {
   }
 }
 
-bool TokenSplit::learnt(int64_t token) const {
+bool TokenSplit::in_loss(int64_t token) const {
   if (!prompts_) return true;
   INGOT_CHECK(token >= 0 && token < tokens(), "token {} of {}", token, tokens());
   const size_t s = part_of(token_bounds_, token);
-  return shards_[s]->learnt(token - token_bounds_[s]);
+  return shards_[s]->in_loss(token - token_bounds_[s]);
 }
 
 int64_t TokenSplit::document_begin(int64_t document) const {

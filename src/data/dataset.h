@@ -27,10 +27,10 @@ class TokenSplit {
   int64_t eos() const { return eos_; }  ///< the token that ends every document, -1: none
   /// Copies tokens [begin, begin + out.size()).
   void read(int64_t begin, std::span<int32_t> out) const;
-  /// Some tokens are prompts: given, not learnt.
+  /// Some tokens are prompts, which the loss leaves out.
   bool prompts() const { return prompts_; }
   /// Whether the loss counts the token.
-  bool learnt(int64_t token) const;
+  bool in_loss(int64_t token) const;
   /// Number of the document's first token; document == documents() gives tokens().
   int64_t document_begin(int64_t document) const;
   /// The document that holds the token.

@@ -28,7 +28,7 @@ class PrefetchLoader {
   Batch next();
   /// The step that the next call returns.
   int64_t next_step() const { return next_step_; }
-  /// Seconds that next() has spent waiting, in all: the part of the run that the data held up.
+  /// Seconds that next() has spent waiting in total: the part of the run that the data held up.
   double waited_seconds() const { return waited_seconds_; }
 
  private:

@@ -14,7 +14,7 @@ struct ShardInfo {
   std::string file;  // a plain name, in the folder of the manifest
   int64_t tokens = 0;
   int64_t documents = 0;
-  int64_t text_bytes = 0;  // UTF-8 bytes of the text that is learnt, separators not counted
+  int64_t text_bytes = 0;  // UTF-8 bytes of the text in the loss, separators not counted
   int64_t file_bytes = 0;
   std::string hash;  // XXH3-128 of the file, 32 hex digits
 };
@@ -39,7 +39,7 @@ struct DatasetManifest {
   int64_t token_bytes = 2;  // 2 or 4
   int64_t vocabulary = 0;
   int64_t eos = -1;      // token that ends every document, -1: none
-  bool prompts = false;  // some tokens are given, not learnt: shards say which
+  bool prompts = false;  // some tokens are not in the loss: shards say which
   std::string tokenizer_hash;
   std::string job;      // hash of everything that determines the content: inputs, options, tokenizer
   std::string options;  // the options in words, for people

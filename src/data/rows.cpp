@@ -35,7 +35,7 @@ void finish_row(int32_t begin, size_t first_span, RowOrigin origin, Batch& batch
 void mask_prompts(const TokenSplit& split, int64_t first, std::span<int32_t> targets) {
   if (!split.prompts()) return;
   for (size_t i = 0; i < targets.size(); ++i)
-    if (!split.learnt(first + static_cast<int64_t>(i))) targets[i] = kMasked;
+    if (!split.in_loss(first + static_cast<int64_t>(i))) targets[i] = kMasked;
 }
 
 void append_padding(int32_t begin, int32_t end, Batch& batch) {
@@ -113,7 +113,7 @@ void append_documents(const TokenSplit& split, std::span<const int64_t> document
     mask_prompts(split, first + 1,
                  std::span(batch.targets).subspan(static_cast<size_t>(at), static_cast<size_t>(size) - 1));
     // Without a mask the documents are one text, as in a window: the next document's start is a target.
-    if (at > begin && !options.masks_document_start() && split.learnt(first))
+    if (at > begin && !options.masks_document_start() && split.in_loss(first))
       batch.targets[static_cast<size_t>(at) - 1] = batch.tokens[static_cast<size_t>(at)];
     batch.pieces.push_back({at, end, document});
     at = end;
@@ -148,13 +148,13 @@ ValidationPass::ValidationPass(std::shared_ptr<const TokenSplit> split, int64_t 
   const int64_t all = split_->tokens() - 1;
   windows_ = (all + sequence_length - 1) / sequence_length;
   targets_ = all;
-  for (int64_t t = 1; split_->prompts() && t <= all; ++t) targets_ -= split_->learnt(t) ? 0 : 1;
+  for (int64_t t = 1; split_->prompts() && t <= all; ++t) targets_ -= split_->in_loss(t) ? 0 : 1;
   if (options_.masks_document_start()) {
     for (int64_t d = 1; d < split_->documents(); ++d) {
       const int64_t begin = split_->document_begin(d);
       // One masked target per place where documents meet; empty documents meet in the same place.
       if (begin > 0 && begin < split_->tokens() && begin != split_->document_begin(d - 1) &&
-          split_->learnt(begin))
+          split_->in_loss(begin))
         --targets_;
     }
   }

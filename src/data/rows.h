@@ -9,7 +9,7 @@
 
 namespace ingot::data {
 
-/// Targets that are prompts (TokenSplit::learnt) are masked by all of them.
+/// Targets that are prompts (TokenSplit::in_loss) are masked by all of them.
 
 /// An empty batch of the given shape; rows are appended in order by the functions below.
 Batch make_batch(int64_t rows, int64_t sequence_length);

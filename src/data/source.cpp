@@ -207,7 +207,7 @@ struct DocumentReader::State {
     row += text_of_row(fields, options.field, where);
     if (prompt_bytes > 0 && row.size() == prompt_bytes)
       throw Error(fmt::format("{}: nothing follows the prompt: field '{}' is empty", where, options.field),
-                  "remove the row, or write the answer that is to be learnt");
+                  "remove the row, or write the answer that is to be in_loss");
     return row;
   }
   std::string_view next_paragraph() {

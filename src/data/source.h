@@ -24,7 +24,7 @@ struct SourceOptions {
   DocumentSplit split = DocumentSplit::whole_file;
   std::string marker = "<|endoftext|>";
   std::string field = "text";  ///< of a JSONL row; must hold a string
-  std::string prompt_field;    ///< of a JSONL row: text before it that is given, not learnt; empty: none
+  std::string prompt_field;    ///< of a JSONL row: text before it that is not in the loss; empty: none
 };
 
 /// A file, its size in bytes and whether its rows are JSON (names ending in .jsonl or .ndjson) or plain text.

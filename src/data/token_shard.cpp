@@ -83,9 +83,9 @@ void ShardWriter::add(std::span<const int32_t> tokens, int64_t text_bytes, int64
       fail("the tokenizer gave token {}, expected 0 to {} (its vocabulary)", token, vocabulary_ - 1);
   const int64_t first = this->tokens(), end = first + static_cast<int64_t>(tokens.size());
   starts_.push_back(static_cast<uint64_t>(first));
-  learnt_.resize(static_cast<size_t>(bitmap_bytes(end, prompts_)));
+  in_loss_.resize(static_cast<size_t>(bitmap_bytes(end, prompts_)));
   for (int64_t t = first + prompt; prompts_ && t < end; ++t)
-    learnt_[static_cast<size_t>(t / 8)] |= std::byte{1} << static_cast<int>(t % 8);
+    in_loss_[static_cast<size_t>(t / 8)] |= std::byte{1} << static_cast<int>(t % 8);
   token_bytes_ == 2 ? append_tokens<uint16_t>(tokens, data_) : append_tokens<uint32_t>(tokens, data_);
   text_bytes_ += text_bytes;
 }
@@ -112,13 +112,13 @@ ShardInfo ShardWriter::finish(FileSystem& fs, const std::string& folder, const s
   };
   put(&header, sizeof header);
   put(data_.data(), data_.size());
-  put(learnt_.data(), learnt_.size());
+  put(in_loss_.data(), in_loss_.size());
   put(starts_.data(), starts_.size() * sizeof(uint64_t));
   out->sync();
   out->close();
   info.hash = hasher.hex();
   data_.clear();
-  learnt_.clear();
+  in_loss_.clear();
   starts_.clear();
   text_bytes_ = 0;
   return info;
@@ -142,7 +142,7 @@ Shard::Shard(FileSystem& fs, const std::string& folder, const ShardInfo& info,
                 "the file was cut or changed; tokenize this source again");
   data_ = map_->bytes().data() + sizeof(ShardHeader);
   const std::byte* const after_tokens = data_ + padded(tokens_ * token_bytes_);
-  learnt_ = manifest.prompts ? after_tokens : nullptr;
+  in_loss_ = manifest.prompts ? after_tokens : nullptr;
   index_ = after_tokens + bitmap_bytes(tokens_, manifest.prompts);
   check_header(info, manifest);
   if (verify) check_content(info);
@@ -195,10 +195,10 @@ void Shard::read(int64_t begin, std::span<int32_t> out) const {
                 "the file was changed or damaged; tokenize this source again");
 }
 
-bool Shard::learnt(int64_t token) const {
+bool Shard::in_loss(int64_t token) const {
   INGOT_CHECK(token >= 0 && token < tokens_, "token = {} of {}", token, tokens_);
-  return learnt_ == nullptr ||
-         (learnt_[token / 8] >> static_cast<int>(token % 8) & std::byte{1}) != std::byte{0};
+  return in_loss_ == nullptr ||
+         (in_loss_[token / 8] >> static_cast<int>(token % 8) & std::byte{1}) != std::byte{0};
 }
 
 int64_t Shard::document_begin(int64_t document) const {

@@ -1,7 +1,7 @@
 // A token shard: one memory-mapped file with the tokens of whole documents and where each document begins.
 //
-// Layout, little endian: header (128 bytes) | tokens (u16 or u32) | zero padding to 8 bytes | where prompts are not to
-// be learnt, a bit per token (1: learnt), padded alike | document index: for each document the u64 number of its first
+// Layout, little endian: header (128 bytes) | tokens (u16 or u32) | zero padding to 8 bytes | where prompts are not in
+// the loss, a bit per token (1: in the loss), padded alike | document index: for each document the u64 number of its first
 // token, then the token count. See docs/data.md.
 #pragma once
 #include <cstddef>
@@ -27,7 +27,7 @@ class ShardWriter {
   /// `tokenizer_hash`: 32 hex digits, repeated in the header so that a shard cannot pass for another
   /// tokenizer's.
   ShardWriter(int64_t vocabulary, std::string tokenizer_hash, bool prompts = false);
-  /// Adds a document whose first `prompt` tokens are not learnt. Error on a token outside [0, vocabulary).
+  /// Adds a document whose first `prompt` tokens are not in the loss. Error on a token outside [0, vocabulary).
   void add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt = 0);
   int64_t tokens() const;
   int64_t documents() const { return static_cast<int64_t>(starts_.size()); }
@@ -41,7 +41,7 @@ class ShardWriter {
   std::vector<std::byte> data_;
   std::vector<uint64_t> starts_;
   bool prompts_;
-  std::vector<std::byte> learnt_;  // a bit per token
+  std::vector<std::byte> in_loss_;  // a bit per token
   int64_t text_bytes_ = 0;
 };
 
@@ -57,7 +57,7 @@ class Shard {
   /// Copies tokens [begin, begin + out.size()). Error on a token outside the vocabulary.
   void read(int64_t begin, std::span<int32_t> out) const;
   /// Whether the loss counts the token.
-  bool learnt(int64_t token) const;
+  bool in_loss(int64_t token) const;
   /// Number of the first token of a document; document == documents() gives tokens().
   int64_t document_begin(int64_t document) const;
   /// The document that holds the token, 0 <= token < tokens().
@@ -69,7 +69,7 @@ class Shard {
   std::string path_;
   std::unique_ptr<MappedFile> map_;
   const std::byte* data_ = nullptr;
-  const std::byte* learnt_ = nullptr;  // nullptr: all
+  const std::byte* in_loss_ = nullptr;  // nullptr: all
   const std::byte* index_ = nullptr;
   int64_t tokens_;
   int64_t documents_;

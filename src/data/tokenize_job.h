@@ -48,7 +48,7 @@ struct TokenizeProgress {
 
 /// Tokenizes into `folder`. Everything is written beside it, in "<folder>.partial", synced, and renamed into
 /// place at the end, so an interruption at any moment leaves no dataset or a whole one; the next call starts
-/// the job anew. If `folder` already holds the result of the same inputs, options and tokenizer, it is
+/// over. If `folder` already holds the result of the same inputs, options and tokenizer, it is
 /// checked and kept. Memory: one document and a few megabytes, plus two shards. Errors: those of the reader;
 /// no document at all; an empty split; a folder that holds something else; the disk.
 DatasetManifest tokenize(FileSystem& fs, const std::string& folder, const TokenizeOptions& options,

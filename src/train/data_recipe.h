@@ -40,7 +40,7 @@ struct SourceConfig {
     v("marker", marker, "text between documents, for documents = marker");
     v("field", field, "field of a .jsonl row that holds the text");
     v("prompt_field", prompt_field,
-      "field of a .jsonl row with text that comes first and is not learnt; empty: none");
+      "field of a .jsonl row with text that comes first and is not in the loss; empty: none");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
     v("weight", weight, "share in the mixture (relative); stages may override it");

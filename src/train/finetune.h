@@ -13,9 +13,9 @@ struct FinetuneOptions {
   std::string data;  ///< text, .jsonl with a field of text per row, a folder, or a pattern
   std::string run_folder;
   std::string
-      field;  ///< of a row, what is learnt; "": completion where rows have prompt and completion, else text
+      field;  ///< of a row, what is in the loss; "": completion where rows have prompt and completion, else text
   std::string
-      prompt_field;  ///< of a row, what comes before and is not learnt; "": prompt in such rows, else none
+      prompt_field;  ///< of a row, what comes before and is not in the loss; "": prompt in such rows, else none
   std::string tokenizer;            ///< "": the model's
   std::vector<std::string> freeze;  ///< name patterns of parameters that stay
   LoraConfig lora;                  ///< rank > 0: train adapters only
@@ -30,7 +30,7 @@ struct FinetuneOptions {
 
 /// Copies the model's small files into the run folder, tokenizes the data there, and gives the recipe: AdamW without decay
 /// at a linearly falling rate, for as many steps as the epochs need. Of rows with a prompt only the completion (and the
-/// end-of-text token) is learnt; such rows are packed whole, with document masks. Error for conversations and preference
+/// end-of-text token) is in the loss; such rows are packed whole, with document masks. Error for conversations and preference
 /// pairs, for a model without a tokenizer.
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
 

@@ -266,9 +266,9 @@ int64_t fitting_micro_batch(Recipe recipe, const Parts& parts, int64_t limit, Pr
 void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   std::vector<data::PlannedSource> sources;
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
-  std::vector<data::PlannedStage> planned;
+  std::vector<data::PlannedPhase> planned;
   for (const StageConfig& s : recipe.stages) {
-    data::PlannedStage stage{s.name, s.tokens(), {}};
+    data::PlannedPhase stage{s.name, s.tokens(), {}};
     for (const SourceConfig& c : recipe.data.sources) {
       double weight = s.weights.empty() ? c.weight : 0;
       for (const SourceWeight& w : s.weights)

@@ -69,7 +69,7 @@ StageSampler::StageSampler(const Recipe& recipe, const PreparedData& data, const
     fail("'{}' is at batch size {} of stage '{}', which has {}", reader.path(), saved.progress.level + 1,
          config().name, config().levels());
   progress_ = saved.progress;
-  progress_.samples = state.samples - state.stage_begin;
+  progress_.samples = state.samples - state.phase_begin;
   change_batch(saved.step);
 }
 
@@ -96,13 +96,13 @@ void StageSampler::enter(size_t stage, const data::SamplerState* state) {
 
 void StageSampler::advance() {
   INGOT_CHECK(stage_ + 1 < recipe_->stages.size(), "stage {} is the last", stage_);
-  const data::SamplerState next = data::next_stage(state(), recipe_->stages[stage_ + 1].sequence);
+  const data::SamplerState next = data::next_phase(state(), recipe_->stages[stage_ + 1].sequence);
   enter(stage_ + 1, &next);
 }
 
 data::Batch StageSampler::batch(int64_t step) const {
   const int64_t rows = config().batch_at(level_);
-  return sampler_->batch(sampler_->stage_begin() + level_samples_ + (step - level_step_) * rows, rows);
+  return sampler_->batch(sampler_->phase_begin() + level_samples_ + (step - level_step_) * rows, rows);
 }
 
 }  // namespace ingot

@@ -51,7 +51,7 @@ class StageSampler {
   void change_batch(int64_t step);
 
   /// What to save when the steps counted so far are done.
-  data::SamplerState state() const { return sampler_->state_at(sampler_->stage_begin() + progress_.samples); }
+  data::SamplerState state() const { return sampler_->state_at(sampler_->phase_begin() + progress_.samples); }
   const BatchProgress& progress() const { return progress_; }
 
  private:

@@ -1,4 +1,4 @@
-// Every option has a loss curve: each field of a recipe that can change what is learnt takes, in some case of golden_test.cpp,
+// Every option has a loss curve: each field of a recipe that can change the weights takes, in some case of golden_test.cpp,
 // a value that is not its default's, each enum all of its values. A new field without a case fails here. And no two cases
 // have the same curve: each option that a case turns does something.
 #include <gtest/gtest.h>

@@ -157,7 +157,7 @@ TEST_P(Curves, FiftyStepsInDoubleEqualOneRank) {
   const LayoutCase& c = GetParam();
   const OneRank one(c.problem);
   const Curve expected = one_rank_curve(one, 50);
-  EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front()) << "nothing is learnt";
+  EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front()) << "the loss does not fall";
   run_ranks(Grid(c.grid).ranks(), [&](ThreadRank& self) {
     const double worst = worst_difference(layout_curve(c, one, self, 50, nullptr, true), expected);
     EXPECT_LE(worst, 1e-8) << "rank " << self.rank();

@@ -475,7 +475,7 @@ TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
   EXPECT_EQ(saved.tokens,
             (9 * 8 + (first - 9) * 6) * recipe.stages[0].sequence + second * 6 * recipe.stages[1].sequence);
   const data::SamplerState sampler = data::parse_sampler_state(end.blob("sampler"), "sampler");
-  EXPECT_EQ(sampler.samples - sampler.stage_begin, second * 6);
+  EXPECT_EQ(sampler.samples - sampler.phase_begin, second * 6);
 }
 
 TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {

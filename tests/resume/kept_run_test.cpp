@@ -1,0 +1,49 @@
+// A run folder that an earlier release left behind opens and resumes: tests/fixtures/kept_run was written by commit
+// ec22b60 (its README says how), stopped after step 12 of 24, and must end with the bits of the run that was not stopped.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support/support.h"
+#include "support/tiny_run.h"
+
+namespace ingot::test::kept_run_test {
+
+namespace fs = std::filesystem;
+
+ProcessResult run_in(const fs::path& folder, const std::string& command) {
+  return run_process({"/bin/bash", "-c", "cd '" + folder.string() + "' && " + command});
+}
+
+/// A copy of the kept folder, which the run may write to.
+void copy_kept_run(const TempDir& dir) {
+  fs::copy(fs::path(INGOT_SOURCE_DIR) / "tests/fixtures/kept_run", dir.path(), fs::copy_options::recursive);
+}
+
+TEST(KeptRun, ResumesToTheBitsOfTheUndisturbedRun) {
+  const TempDir dir;
+  copy_kept_run(dir);
+  const ProcessResult r = run_in(dir.path(), "'" INGOT_BINARY "' run run/config.toml");
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_EQ(difference(dir / "run", dir / "expected"), "") << r.output;
+}
+
+TEST(KeptRun, ItsRecipeStartsTheSameRunAfresh) {
+  const TempDir dir;
+  copy_kept_run(dir);
+  fs::remove_all(dir / "run");
+  const ProcessResult r = run_in(dir.path(), "'" INGOT_BINARY "' run recipe.toml");
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_EQ(difference(dir / "run", dir / "expected"), "") << r.output;
+}
+
+TEST(KeptRun, GeneratesAndReports) {
+  const TempDir dir;
+  copy_kept_run(dir);
+  const ProcessResult r =
+      run_in(dir.path(), "'" INGOT_BINARY "' generate --run run --prompt 'the ' --tokens 4 && '" INGOT_BINARY
+                         "' report run && test -s run/report.html");
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+}
+
+}  // namespace ingot::test::kept_run_test
