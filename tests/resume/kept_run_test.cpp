@@ -41,7 +41,7 @@ TEST(KeptRun, GeneratesAndReports) {
   const TempDir dir;
   copy_kept_run(dir);
   const ProcessResult r =
-      run_in(dir.path(), "'" INGOT_BINARY "' generate --run run --prompt 'the ' --tokens 4 && '" INGOT_BINARY
+      run_in(dir.path(), "'" INGOT_BINARY "' generate --run run --prompt 'the ' && '" INGOT_BINARY
                          "' report run && test -s run/report.html");
   EXPECT_EQ(r.exit_code, 0) << r.output;
 }
