@@ -83,7 +83,7 @@ int eval(const EvalArguments& o) {
   if (o.run.empty() && o.checkpoint.empty())
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   FileSystem& fs = real_file_system();
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const std::string config = o.run + "/" + run_files::kConfig;
   const bool own = o.texts.empty();
   if (own && (o.run.empty() || !fs.exists(config)))
@@ -91,7 +91,7 @@ int eval(const EvalArguments& o) {
                 "give --text FILE, or --run with the folder of a run");
   const StoredModel stored = open_stored_model(fs, o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;
-  if (!o.weights.empty()) form = weight_form_from(o.weights);
+  if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   const PackedModel packed(stored, form);
   const Model& model = packed.model();
   const int64_t most = model.config().context;

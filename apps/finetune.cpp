@@ -40,7 +40,7 @@ std::string our_model(FileSystem& fs, const std::string& model, const std::strin
 
 int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   FileSystem& fs = real_file_system();
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   std::string& folder = o.finetune.run_folder;
   if (folder.empty()) folder = "runs/finetune-" + base_name(o.model);
   const std::string path = folder + "/recipe.toml";

@@ -32,7 +32,7 @@ void profile_rank(const ProfileArguments& o, const Recipe& recipe, World& world)
 }
 
 void profile(const ProfileArguments& o, const std::vector<std::string>& fields) {
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const Recipe recipe = profile_recipe(real_file_system(), o.path, fields, o.profile);
   if (o.ranks > 1) {
     if (find_launch())

@@ -60,7 +60,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
     std::cout << print_config(recipe);
     return 0;
   }
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   if (o.plan_only) return plan_recipe(recipe);
   return run_recipe(recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
 }

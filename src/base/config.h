@@ -3,7 +3,7 @@
 //
 //   enum class Decay { cosine, linear };
 //   constexpr auto enum_names(Decay) {
-//     return std::to_array<EnumName<Decay>>({{Decay::cosine, "cosine"}, {Decay::linear, "linear"}});
+//     return names_in_order<Decay>("cosine", "linear");
 //   }
 //   struct OptimizerConfig {
 //     double lr = 3e-4;
@@ -36,22 +36,9 @@
 #include <vector>
 
 #include "base/config_node.h"
+#include "base/enum.h"
 
 namespace ingot {
-
-template <class Enum>
-struct EnumName {
-  Enum value;
-  const char* name;
-};
-
-/// The name of an enum value by its enum_names table.
-template <class Enum>
-const char* enum_name(Enum value) {
-  for (const auto& entry : enum_names(Enum{}))
-    if (entry.value == value) return entry.name;
-  return "?";
-}
 
 /// Messages collected while a configuration is read and validated, so that a person sees all of them at once.
 /// An object looks at one struct of the tree; children share the list.
@@ -214,7 +201,7 @@ ConfigNode write_value(T& value) {
     value.visit(writer);
     return std::move(writer.table);
   } else if constexpr (std::is_enum_v<T>) {
-    ConfigNode node = leaf(std::string(enum_name(value)));
+    ConfigNode node = leaf(std::string(name_of(value)));
     for (const auto& name : names_of<T>()) node.doc += (node.doc.empty() ? " (" : " | ") + name;
     node.doc += ")";
     return node;

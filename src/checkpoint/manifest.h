@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "base/error.h"
 #include "checkpoint/region.h"
 #include "tensor/tensor.h"
@@ -18,7 +19,9 @@ namespace ingot {
 
 /// What a tensor is for: a loader of weights alone ignores the optimizer's.
 enum class TensorKind : uint8_t { weight, optimizer, buffer };
-const char* name_of(TensorKind kind);
+constexpr auto enum_names(TensorKind) {
+  return names_in_order<TensorKind>("weight", "optimizer", "buffer");
+}
 
 constexpr int64_t kManifestVersion = 1;
 constexpr const char* kManifestFile = "manifest.json";

@@ -271,7 +271,7 @@ void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& 
   w.add(key("rope.freq_base"), static_cast<float>(m.rope_theta));
   const RopeScalingKind kind = m.rope_scaling.kind;
   if (kind != RopeScalingKind::linear && kind != RopeScalingKind::yarn) return;
-  w.add(key("rope.scaling.type"), std::string(enum_name(kind)));
+  w.add(key("rope.scaling.type"), std::string(name_of(kind)));
   w.add(key("rope.scaling.factor"), static_cast<float>(m.rope_scaling.factor));
   if (kind == RopeScalingKind::yarn) add_yarn_keys(w, m, arch);
 }

@@ -225,16 +225,6 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
 
 }  // namespace
 
-const char* name_of(GemmForm form) {
-  static const char* const kNames[] = {"NT", "NN", "TN"};
-  return kNames[static_cast<int>(form)];
-}
-
-const char* name_of(GemmPart part) {
-  static const char* const kNames[] = {"model", "advice", "experts", "map"};
-  return kNames[static_cast<int>(part)];
-}
-
 std::vector<int64_t> Product::offsets() const {
   std::vector<int64_t> all{0};
   for (int64_t e = 0; e < experts; ++e) {

@@ -121,7 +121,7 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
     if (std::none_of(all_ops().begin(), all_ops().end(), [&](const Op* op) { return op->name == name; }))
       throw Error(fmt::format("there is no op '{}'", name), "`ingot kernels` lists them");
   OpsBenchReport r;
-  r.of = recipe.model.preset, r.precision = enum_name(recipe.run.precision), r.isa = isa_name(active_isa());
+  r.of = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
   r.batch = stage.micro(), r.length = stage.sequence;
   TrainingStep step(recipe);

@@ -196,8 +196,7 @@ ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOpt
   {
     Trainer trainer(fs, own, StartMode::fresh, &world);
     const StageConfig& stage = own.stages.front();
-    report.stage = stage.name, report.model = own.model.preset,
-    report.precision = enum_name(own.run.precision);
+    report.stage = stage.name, report.model = own.model.preset, report.precision = name_of(own.run.precision);
     report.isa = isa_name(active_isa());
     report.parameters = count_parameters(trainer.model().decoder()).total;
     report.batch = stage.batch, report.length = stage.sequence;

@@ -183,8 +183,7 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
   TrainingStep step(recipe);
   const Decoder& decoder = step.model().decoder();
   StepBenchReport r;
-  r.model = recipe.model.preset, r.precision = enum_name(recipe.run.precision),
-  r.isa = isa_name(active_isa());
+  r.model = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
   r.batch = stage.batch, r.micro_batch = stage.micro(), r.length = stage.sequence;
   r.parameters = count_parameters(decoder).total;

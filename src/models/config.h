@@ -17,42 +17,31 @@ namespace ingot {
 
 enum class AttentionKind { gqa, cca, mla };
 constexpr auto enum_names(AttentionKind) {
-  return std::to_array<EnumName<AttentionKind>>(
-      {{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}, {AttentionKind::mla, "mla"}});
+  return names_in_order<AttentionKind>("gqa", "cca", "mla");
 }
 enum class PositionKind { rope, learned, none };
 constexpr auto enum_names(PositionKind) {
-  return std::to_array<EnumName<PositionKind>>(
-      {{PositionKind::rope, "rope"}, {PositionKind::learned, "learned"}, {PositionKind::none, "none"}});
+  return names_in_order<PositionKind>("rope", "learned", "none");
 }
 enum class RopeScalingKind { none, linear, llama3, yarn };
 constexpr auto enum_names(RopeScalingKind) {
-  return std::to_array<EnumName<RopeScalingKind>>({{RopeScalingKind::none, "none"},
-                                                   {RopeScalingKind::linear, "linear"},
-                                                   {RopeScalingKind::llama3, "llama3"},
-                                                   {RopeScalingKind::yarn, "yarn"}});
+  return names_in_order<RopeScalingKind>("none", "linear", "llama3", "yarn");
 }
 enum class NormChoice { rms, layer };
 constexpr auto enum_names(NormChoice) {
-  return std::to_array<EnumName<NormChoice>>({{NormChoice::rms, "rms"}, {NormChoice::layer, "layer"}});
+  return names_in_order<NormChoice>("rms", "layer");
 }
 enum class MlpKind { gelu, gelu_tanh, relu2, swiglu, geglu };
 constexpr auto enum_names(MlpKind) {
-  return std::to_array<EnumName<MlpKind>>({{MlpKind::gelu, "gelu"},
-                                           {MlpKind::gelu_tanh, "gelu_tanh"},
-                                           {MlpKind::relu2, "relu2"},
-                                           {MlpKind::swiglu, "swiglu"},
-                                           {MlpKind::geglu, "geglu"}});
+  return names_in_order<MlpKind>("gelu", "gelu_tanh", "relu2", "swiglu", "geglu");
 }
 enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
-  return std::to_array<EnumName<ResidualKind>>(
-      {{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
+  return names_in_order<ResidualKind>("plain", "scaled");
 }
 enum class HeadCapKind { none, tanh, sigmoid };
 constexpr auto enum_names(HeadCapKind) {
-  return std::to_array<EnumName<HeadCapKind>>(
-      {{HeadCapKind::none, "none"}, {HeadCapKind::tanh, "tanh"}, {HeadCapKind::sigmoid, "sigmoid"}});
+  return names_in_order<HeadCapKind>("none", "tanh", "sigmoid");
 }
 /// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor) (modded-nanogpt).
 struct HeadCapConfig {

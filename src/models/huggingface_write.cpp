@@ -22,7 +22,7 @@ const char* architecture_of(const std::string& family) {
 }
 
 OrderedJson scaling_of(const RopeScalingConfig& s) {
-  OrderedJson j{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
+  OrderedJson j{{"rope_type", name_of(s.kind)}, {"factor", s.factor}};
   if (s.kind == RopeScalingKind::linear) return j;
   j["original_max_position_embeddings"] = s.original_context;
   if (s.kind == RopeScalingKind::llama3) {

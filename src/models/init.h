@@ -12,11 +12,7 @@ struct ModelConfig;
 
 enum class InitChoice { normal, truncated, uniform, fan_in, zero };
 constexpr auto enum_names(InitChoice) {
-  return std::to_array<EnumName<InitChoice>>({{InitChoice::normal, "normal"},
-                                              {InitChoice::truncated, "truncated"},
-                                              {InitChoice::uniform, "uniform"},
-                                              {InitChoice::fan_in, "fan_in"},
-                                              {InitChoice::zero, "zero"}});
+  return names_in_order<InitChoice>("normal", "truncated", "uniform", "fan_in", "zero");
 }
 
 /// [[model.init]]: how matching matrices start. Vectors (norms, biases, scales) keep their constants.

@@ -9,38 +9,32 @@ namespace ingot {
 
 enum class RouterKind { linear, zaya };
 constexpr auto enum_names(RouterKind) {
-  return std::to_array<EnumName<RouterKind>>({{RouterKind::linear, "linear"}, {RouterKind::zaya, "zaya"}});
+  return names_in_order<RouterKind>("linear", "zaya");
 }
 enum class RouterScore { softmax_first, softmax_last, sigmoid };
 constexpr auto enum_names(RouterScore) {
-  return std::to_array<EnumName<RouterScore>>({{RouterScore::softmax_first, "softmax_first"},
-                                               {RouterScore::softmax_last, "softmax_last"},
-                                               {RouterScore::sigmoid, "sigmoid"}});
+  return names_in_order<RouterScore>("softmax_first", "softmax_last", "sigmoid");
 }
 enum class BalanceRule { none, adamw, sign };
 constexpr auto enum_names(BalanceRule) {
-  return std::to_array<EnumName<BalanceRule>>(
-      {{BalanceRule::none, "none"}, {BalanceRule::adamw, "adamw"}, {BalanceRule::sign, "sign"}});
+  return names_in_order<BalanceRule>("none", "adamw", "sign");
 }
 enum class AuxScope { micro_batch, last_step };
 constexpr auto enum_names(AuxScope) {
-  return std::to_array<EnumName<AuxScope>>(
-      {{AuxScope::micro_batch, "micro_batch"}, {AuxScope::last_step, "last_step"}});
+  return names_in_order<AuxScope>("micro_batch", "last_step");
 }
 enum class RouterInit { std, fan_in };
 constexpr auto enum_names(RouterInit) {
-  return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
+  return names_in_order<RouterInit>("std", "fan_in");
 }
 
 enum class ExpertSelection { top_k, sinkhorn, expert_choice };
 constexpr auto enum_names(ExpertSelection) {
-  return std::to_array<EnumName<ExpertSelection>>({{ExpertSelection::top_k, "top_k"},
-                                                   {ExpertSelection::sinkhorn, "sinkhorn"},
-                                                   {ExpertSelection::expert_choice, "expert_choice"}});
+  return names_in_order<ExpertSelection>("top_k", "sinkhorn", "expert_choice");
 }
 enum class DropRule { weight, position };
 constexpr auto enum_names(DropRule) {
-  return std::to_array<EnumName<DropRule>>({{DropRule::weight, "weight"}, {DropRule::position, "position"}});
+  return names_in_order<DropRule>("weight", "position");
 }
 
 struct MoeConfig {

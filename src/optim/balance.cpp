@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "optim/enum_names.h"
 
 namespace ingot {
 
@@ -74,13 +73,6 @@ double normalized_load_entropy(std::span<const int64_t> counts, int64_t experts)
     if (n > 0) entropy -= f * std::log(f);
   }
   return entropy / std::log(static_cast<double>(experts));
-}
-
-const char* name_of(BalanceKind kind) {
-  return kind == BalanceKind::adamw ? "adamw" : "sign";
-}
-BalanceKind balance_kind_from(std::string_view name) {
-  return value_named(std::array{BalanceKind::adamw, BalanceKind::sign}, "balancing rule", name);
 }
 
 }  // namespace ingot

@@ -16,12 +16,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "optim/adamw.h"
 #include "optim/param.h"
 
 namespace ingot {
 
 enum class BalanceKind { adamw, sign };
+constexpr auto enum_names(BalanceKind) {
+  return names_in_order<BalanceKind>("adamw", "sign");
+}
 
 struct BalanceConfig {
   BalanceKind kind = BalanceKind::adamw;
@@ -63,8 +67,5 @@ class BalanceController {
 /// H(f) / ln(E) over the first `experts` counts: 1 when evenly loaded, 0 when one expert gets all (or E < 2,
 /// or no tokens).
 double normalized_load_entropy(std::span<const int64_t> counts, int64_t experts);
-
-const char* name_of(BalanceKind kind);
-BalanceKind balance_kind_from(std::string_view name);
 
 }  // namespace ingot

@@ -15,11 +15,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "optim/param.h"
 
 namespace ingot {
 
 enum class OptimizerKind { adamw, muon, ademamix };
+constexpr auto enum_names(OptimizerKind) {
+  return names_in_order<OptimizerKind>("adamw", "muon", "ademamix");
+}
 
 /// Fields that are absent keep what they were.
 struct GroupRule {
@@ -53,8 +57,5 @@ std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const 
 /// The resolved table as text: name, shape (with blocks where Muon splits), optimizer, rate multiplier,
 /// decay multiplier; then the number of parameters per optimizer.
 std::string describe_groups(std::span<const ParamView> params, std::span<const ParamGroup> groups);
-
-const char* name_of(OptimizerKind kind);
-OptimizerKind optimizer_kind_from(std::string_view name);
 
 }  // namespace ingot

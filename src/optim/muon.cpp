@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "optim/enum_names.h"
 #include "optim/kernels.h"
 #include "optim/schedule.h"
 #include "optim/work.h"
@@ -123,29 +122,6 @@ double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
       return 1.0;
   }
   return 1.0;
-}
-
-const char* name_of(MuonScale scale) {
-  switch (scale) {
-    case MuonScale::match_rms:
-      return "match_rms";
-    case MuonScale::spectral:
-      return "spectral";
-    case MuonScale::none:
-      return "none";
-  }
-  return "?";
-}
-const char* name_of(MomentumForm form) {
-  return form == MomentumForm::sum ? "sum" : "lerp";
-}
-
-MuonScale muon_scale_from(std::string_view name) {
-  return value_named(std::array{MuonScale::match_rms, MuonScale::spectral, MuonScale::none}, "Muon scale",
-                     name);
-}
-MomentumForm momentum_form_from(std::string_view name) {
-  return value_named(std::array{MomentumForm::sum, MomentumForm::lerp}, "momentum form", name);
 }
 
 Muon::Muon(MuonConfig config) : config_(std::move(config)), slots_(std::make_unique<SlotPool>()) {

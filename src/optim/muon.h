@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "optim/newton_schulz.h"
 #include "optim/param.h"
 
@@ -29,7 +30,13 @@ namespace ingot {
 /// match_rms: rms * sqrt(max(r, c)), which gives every shape an update RMS of about `rms`, like AdamW's
 /// (Moonlight, ZAYA1). spectral: sqrt(max(1, r / c)) (Keller Jordan). none: 1.
 enum class MuonScale { match_rms, spectral, none };
+constexpr auto enum_names(MuonScale) {
+  return names_in_order<MuonScale>("match_rms", "spectral", "none");
+}
 enum class MomentumForm { sum, lerp };
+constexpr auto enum_names(MomentumForm) {
+  return names_in_order<MomentumForm>("sum", "lerp");
+}
 
 struct MuonConfig {
   double momentum = 0.95;
@@ -65,11 +72,6 @@ bool needs_momentum(const MuonConfig& config);
 
 /// The factor on O for a block of shape [r, c].
 double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols);
-
-const char* name_of(MuonScale scale);
-MuonScale muon_scale_from(std::string_view name);
-const char* name_of(MomentumForm form);
-MomentumForm momentum_form_from(std::string_view name);
 
 /// Muon's updates, with scratch memory that is reused from step to step.
 class Muon {

@@ -151,16 +151,4 @@ void Optimizer::for_each_state(const std::function<void(const std::string&, cons
       [&](const ParamView& p, const std::string& slot, const Tensor& t) { fn(p.name + "." + slot, t); });
 }
 
-const char* name_of(MomentStorage storage) {
-  switch (storage) {
-    case MomentStorage::f32:
-      return "f32";
-    case MomentStorage::bf16:
-      return "bf16";
-    case MomentStorage::bf16_stochastic:
-      return "bf16_stochastic";
-  }
-  return "?";
-}
-
 }  // namespace ingot

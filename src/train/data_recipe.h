@@ -3,10 +3,17 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "data/batch.h"
-#include "train/recipe_enums.h"
+#include "data/sampler.h"
+#include "data/source.h"
 
 namespace ingot {
+
+enum class TokenizerKind { bpe, characters };
+constexpr auto enum_names(TokenizerKind) {
+  return names_in_order<TokenizerKind>("bpe", "characters");
+}
 
 struct TokenizerConfig {
   TokenizerKind kind = TokenizerKind::bpe;
@@ -25,7 +32,7 @@ struct TokenizerConfig {
 struct SourceConfig {
   std::string name;
   std::string path;
-  SplitChoice documents = SplitChoice::whole_file;
+  data::DocumentSplit documents = data::DocumentSplit::whole_file;
   std::string marker = "<|endoftext|>";
   std::string field = "text";
   std::string prompt_field;
@@ -49,7 +56,7 @@ struct SourceConfig {
 
 struct DataConfig {
   std::string folder = "data";  ///< tokenizer and token shards
-  SampleChoice sampling = SampleChoice::stream;
+  data::SampleMode sampling = data::SampleMode::stream;
   bool document_mask = true;
   bool drop_too_long = false;
   bool end_of_text = true;

@@ -53,7 +53,7 @@ int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& fil
 /// Sequences of one pass over the training text: packed rows, or a share of the token stream.
 double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::TokenSplit>& split) {
   const int64_t sequence = r.stages.front().sequence;
-  if (r.data.sampling != SampleChoice::best_fit)
+  if (r.data.sampling != data::SampleMode::best_fit)
     return static_cast<double>(split->tokens()) / static_cast<double>(sequence);
   data::SamplerOptions o;
   o.sequence_length = sequence;
@@ -106,7 +106,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   source.prompt_field = fields.prompt_field;
   source.validation_fraction = count_documents(fs, files, fields) < kFewDocuments ? 0 : o.validation_fraction;
   r.data.sources = {source};
-  if (!fields.prompt_field.empty()) r.data.sampling = SampleChoice::best_fit;
+  if (!fields.prompt_field.empty()) r.data.sampling = data::SampleMode::best_fit;
   r.data.drop_too_long = o.drop_too_long && !fields.prompt_field.empty();
   r.optimizer.matrices = OptimizerKind::adamw;
   r.optimizer.weight_decay = 0;

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
-#include "train/recipe_enums.h"
 
 namespace ingot {
 

@@ -5,28 +5,15 @@
 
 #include "base/config.h"
 #include "nn/context.h"
+#include "nn/parameter.h"
 #include "parallel/pipeline_schedule.h"
-#include "train/recipe_enums.h"
 
 namespace ingot {
 
-constexpr auto enum_names(ContextForm) {
-  return std::to_array<EnumName<ContextForm>>(
-      {{ContextForm::heads, "heads"}, {ContextForm::gather, "gather"}, {ContextForm::ring, "ring"}});
-}
-
-constexpr auto enum_names(DispatchKind) {
-  return std::to_array<EnumName<DispatchKind>>({{DispatchKind::all_to_all, "all_to_all"},
-                                                {DispatchKind::all_gather, "all_gather"},
-                                                {DispatchKind::hierarchical, "hierarchical"}});
-}
-
-constexpr auto enum_names(PipelineScheduleKind) {
-  using enum PipelineScheduleKind;
-  return std::to_array<EnumName<PipelineScheduleKind>>({{one_forward_one_backward, "1f1b"},
-                                                        {interleaved, "interleaved"},
-                                                        {zero_bubble, "zero_bubble"},
-                                                        {merged, "merged"}});
+/// What happens to a batch that the data ranks cannot divide among them.
+enum class BatchFit { refuse, down, up };
+constexpr auto enum_names(BatchFit) {
+  return names_in_order<BatchFit>("refuse", "down", "up");
 }
 
 struct ParallelConfig {
@@ -152,9 +139,9 @@ struct ParallelConfig {
       e.add("layout", "there is no pipeline to lay out: set pipeline to 2 or more");
     if (pipeline == 1 && (schedule == interleaved || schedule == zero_bubble))
       e.add("schedule", "{} is of pipelines: set pipeline to 2 or more, or schedule to 1f1b or merged",
-            enum_name(schedule));
+            name_of(schedule));
     if (chunks > 1 && one_chunk)
-      e.add("schedule", "{} has one chunk per rank; set interleaved or merged", enum_name(schedule));
+      e.add("schedule", "{} has one chunk per rank; set interleaved or merged", name_of(schedule));
     if (chunks > 1 && !layout.empty())
       e.add("chunks", "the layout says how many stages a rank has; leave chunks at 1");
   }

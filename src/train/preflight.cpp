@@ -88,8 +88,7 @@ std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, cons
                   s.sequence, group_digits(s.batch * s.sequence), format_count(static_cast<double>(p.tokens)),
                   recipe.learning_rate(stage, s.continues ? 0 : std::min(s.warmup, s.steps - 1)),
                   recipe.learning_rate(stage, s.steps - 1),
-                  enum_name(recipe.stages[recipe.schedule_stage(stage)].schedule))};
-  static const char* const kHeads[] = {"store", "recompute", "gradient"};
+                  name_of(recipe.stages[recipe.schedule_stage(stage)].schedule))};
   int64_t step = 0;
   for (int64_t i = 0; i < s.levels(); ++i) {
     const LevelPlan& l = p.levels[static_cast<size_t>(i)];
@@ -111,7 +110,7 @@ std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, cons
         "{})",
         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
         format_flops(p.optimizer_flops), format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes),
-        kHeads[static_cast<int>(p.head)]);
+        name_of(p.head));
     step += l.steps;
     lines.push_back(std::move(line));
   }
@@ -191,16 +190,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
 }  // namespace
 
 HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage) {
-  switch (recipe.memory.head) {
-    case HeadChoice::store:
-      return HeadMode::store;
-    case HeadChoice::recompute:
-      return HeadMode::recompute;
-    case HeadChoice::gradient:
-      return HeadMode::gradient;
-    case HeadChoice::automatic:
-      break;
-  }
+  if (recipe.memory.head != HeadMode::automatic) return recipe.memory.head;
   if (stage.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
   int64_t micro = 0;
   for (int64_t level = 0; level < stage.levels(); ++level)

@@ -182,7 +182,7 @@ void Recipe::validate(ConfigErrors& e) const {
     if (s.window_growth > 0 && model.window == 0)
       e.add(at + "window_growth", "model.window is 0: there is no window to grow; set it to the last one");
     if (s.rope_theta != 0 && model.position != PositionKind::rope)
-      e.add(at + "rope_theta", "model.position is {}: nothing rotates", enum_name(model.position));
+      e.add(at + "rope_theta", "model.position is {}: nothing rotates", name_of(model.position));
     for (size_t w = 0; w < s.weights.size(); ++w) {
       const bool known = std::any_of(data.sources.begin(), data.sources.end(),
                                      [&](const SourceConfig& d) { return d.name == s.weights[w].source; });
@@ -190,7 +190,7 @@ void Recipe::validate(ConfigErrors& e) const {
     }
     if (find_objective(s.objective) == nullptr)
       e.add(at + "objective", "'{}' is no objective; there are: {}", s.objective, objective_names());
-    else if (s.objective != "cross_entropy" && memory.head == HeadChoice::gradient)
+    else if (s.objective != "cross_entropy" && memory.head == HeadMode::gradient)
       e.add(at + "objective",
             "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
     if (s.continues && i == 0) e.add(at + "continues", "there is no stage before it");
@@ -205,9 +205,9 @@ void Recipe::validate(ConfigErrors& e) const {
     if (data.sources[i].tail_validation && !data.sources[i].prompt_field.empty())
       e.add(fmt::format("data.sources.{}.tail_validation", i),
             "would cut a row between its prompt and its answer; hold out whole rows");
-  if (data.drop_too_long && data.sampling != SampleChoice::best_fit)
+  if (data.drop_too_long && data.sampling != data::SampleMode::best_fit)
     e.add("data.drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}",
-          enum_name(data.sampling));
+          name_of(data.sampling));
   try {
     const OptimizerConfig o = optimizer.resolved(std::max<int64_t>(1, total_steps()), run.seed);
     ingot::validate(o.adamw);

@@ -7,11 +7,17 @@
 
 #include "models/config.h"
 #include "nn/weights.h"
+#include "ops/head/head.h"
 #include "train/data_recipe.h"
 #include "train/optimizer_recipe.h"
 #include "train/parallel_recipe.h"
 
 namespace ingot {
+
+enum class PrecisionChoice { f32, bf16 };
+constexpr auto enum_names(PrecisionChoice) {
+  return names_in_order<PrecisionChoice>("f32", "bf16");
+}
 
 struct RunConfig {
   std::string folder = "runs/run";
@@ -72,6 +78,12 @@ struct BatchProgress {
   double loss_sum = 0,
          loss_weight = 0;  ///< running mean of the loss: sums with weights falling by 0.95 a step
 };
+
+/// What a change of the batch size does to the learning rate.
+enum class BatchRate { same, sqrt };
+constexpr auto enum_names(BatchRate) {
+  return names_in_order<BatchRate>("same", "sqrt");
+}
 
 struct StageConfig {
   std::string name = "pretrain";
@@ -200,7 +212,7 @@ struct HealthConfig {
 };
 
 struct MemoryConfig {
-  HeadChoice head = HeadChoice::automatic;
+  HeadMode head = HeadMode::automatic;
   std::string limit;
   std::vector<std::string> recompute, offload;
   std::string offload_folder;

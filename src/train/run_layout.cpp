@@ -139,7 +139,7 @@ std::string describe_pipeline(const Recipe& recipe) {
     waits += fmt::format("{}{:.0f} %", waits.empty() ? "" : ", ", 100 * bubble);
   }
   return fmt::format("pipeline {}, schedule {}: a rank waits {} of the time that it works", layout.str(),
-                     enum_name(p.schedule), waits);
+                     name_of(p.schedule), waits);
 }
 
 }  // namespace
@@ -151,14 +151,14 @@ std::vector<std::string> describe_layout(const Recipe& recipe) {
                                  recipe.data_ranks());
   if (p.pipeline > 1) text += fmt::format(" x {} pipeline stages", p.pipeline);
   if (p.context > 1)
-    text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, enum_name(p.context_form),
+    text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, name_of(p.context_form),
                         p.context_inner > 1 ? fmt::format(", heads among {}", p.context_inner) : "");
   if (p.tensor > 1)
     text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));
   static const char* const kShared[] = {"on each", "shared out", "shared out with weights and gradients"};
-  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, enum_name(p.dispatch))
+  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, name_of(p.dispatch))
                       : "all experts on each";
   if (p.expert_tensor > 1) text += fmt::format(", their widths over {}", p.expert_tensor);
   if (recipe.model.moe.experts == 0) text = "no experts";

@@ -6,12 +6,6 @@
 namespace ingot {
 namespace {
 
-data::SampleMode mode_of(SampleChoice c) {
-  return c == SampleChoice::stream     ? data::SampleMode::stream
-         : c == SampleChoice::best_fit ? data::SampleMode::best_fit
-                                       : data::SampleMode::random;
-}
-
 /// The prepared sources with their shares in the stage.
 std::vector<data::SamplerSource> stage_sources(const Recipe& recipe, const PreparedData& data,
                                                const StageConfig& stage) {
@@ -86,7 +80,7 @@ void StageSampler::enter(size_t stage, const data::SamplerState* state) {
   data::SamplerOptions o;
   o.seed = static_cast<uint64_t>(recipe_->run.seed);
   o.sequence_length = config().sequence;
-  o.mode = mode_of(recipe_->data.sampling);
+  o.mode = recipe_->data.sampling;
   o.rows = recipe_->data.rows();
   o.drop_too_long = recipe_->data.drop_too_long;
   sampler_.emplace(stage_sources(*recipe_, *data_, config()), o, state);

@@ -66,7 +66,7 @@ struct Values {
       else
         found[path].insert(joined(value));
     } else if constexpr (std::is_enum_v<T>) {
-      found[path].insert(enum_name(value));
+      found[path].insert(name_of(value));
     } else {
       found[path].insert(fmt::format("{}", value));
     }

@@ -98,10 +98,10 @@ TEST(OracleOptim, AdamWWithClipping) {
 
 MuonConfig muon_config(const json& c) {
   MuonConfig config;
-  config.form = momentum_form_from(c["form"].get<std::string>());
+  config.form = enum_from<MomentumForm>(c["form"].get<std::string>(), "momentum form");
   config.nesterov = c["nesterov"];
   config.momentum = c["momentum"];
-  config.scale = muon_scale_from(c["scale"].get<std::string>());
+  config.scale = enum_from<MuonScale>(c["scale"].get<std::string>(), "Muon scale");
   config.momentum_start = c.value("momentum_start", 0.85);
   config.momentum_warmup_steps = c.value("warmup", 0);
   config.momentum_end = c.value("momentum_end", 0.85);
@@ -216,14 +216,15 @@ TEST(OracleOptim, SchedulesAtEveryStep) {
   EXPECT_EQ(cases.size(), 8u);
   for (const json& c : cases) {
     ScheduleConfig config;
-    config.kind = schedule_kind_from(c["kind"].get<std::string>());
+    config.kind = enum_from<ScheduleKind>(c["kind"].get<std::string>(), "schedule");
     config.total_steps = c["total_steps"];
     config.warmup_steps = c["warmup_steps"];
     config.min_ratio = c.value("min_ratio", 0.0);
     config.decay_steps = c.value("decay_steps", 0);
-    config.decay_shape = decay_shape_from(c.value("decay_shape", "linear"));
+    config.decay_shape = enum_from<DecayShape>(c.value("decay_shape", "linear"), "decay shape");
     for (const json& s : c.value("segments", json::array()))
-      config.segments.push_back({s["until"], s["to"], decay_shape_from(s["shape"].get<std::string>())});
+      config.segments.push_back(
+          {s["until"], s["to"], enum_from<DecayShape>(s["shape"].get<std::string>(), "decay shape")});
     validate(config);
     const Values values = c["values"].get<Values>();
     for (size_t step = 0; step < values.size(); ++step)

@@ -15,8 +15,7 @@ namespace ingot::config_test {
 
 enum class Shape { cosine, linear, wsd };
 constexpr auto enum_names(Shape) {
-  return std::to_array<EnumName<Shape>>(
-      {{Shape::cosine, "cosine"}, {Shape::linear, "linear"}, {Shape::wsd, "wsd"}});
+  return names_in_order<Shape>("cosine", "linear", "wsd");
 }
 
 struct Source {
