@@ -110,7 +110,7 @@ int eval(const EvalArguments& o) {
   bool any = false;
   for (const data::Dataset& source : data.sources) {
     if (!source.has_split("validation")) continue;
-    const int64_t sequence = o.sequence > 0 ? o.sequence : recipe.stages.back().sequence;
+    const int64_t sequence = o.sequence > 0 ? o.sequence : recipe.phases.back().sequence;
     std::cout << score_split(model, source.validation(), sequence, recipe.data.rows()).line(source.name())
               << std::flush;
     any = true;
@@ -132,7 +132,7 @@ void add_eval_command(CLI::App& app, int& code) {
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
   c->add_option("--text", o->texts, "files to read instead of the run's validation text, each one document");
   c->add_option("--sequence", o->sequence,
-                "tokens of a window; default: the last stage's, or with --text the model's context")
+                "tokens of a window; default: the last phase's, or with --text the model's context")
       ->check(CLI::PositiveNumber);
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();

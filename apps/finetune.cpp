@@ -64,7 +64,7 @@ void add_finetune_command(CLI::App& app, int& code) {
   FinetuneOptions& f = o->finetune;
   CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
   c->footer(
-      "It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");
+      "It writes a recipe and runs it. Any field of the recipe can be set too:  --phases.0.micro_batch=2");
   c->add_option("model", o->model, "folder of Hugging Face, import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");

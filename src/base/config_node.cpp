@@ -211,6 +211,48 @@ void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::str
   *node = std::move(value);
 }
 
+std::vector<std::string> move_renamed_keys(ConfigNode& tree, std::span<const RenamedKey> renamed) {
+  std::vector<std::string> notes;
+  for (const RenamedKey& key : renamed) {
+    ConfigNode* table = &tree;
+    std::string_view rest = key.before;
+    for (size_t dot; table != nullptr && (dot = rest.find('.')) != rest.npos; rest.remove_prefix(dot + 1))
+      table = table->find(rest.substr(0, dot));
+    ConfigNode* found = table != nullptr ? table->find(rest) : nullptr;
+    if (found == nullptr) continue;
+    ConfigNode value = std::move(*found);
+    table->items.erase(table->items.begin() + (found - table->items.data()));
+
+    const std::vector<std::string> parts = split_path(key.now, key.now);
+    table = &tree;
+    for (const std::string& part : parts) {
+      ConfigNode* next = table->find(part);
+      if (next != nullptr && (next->kind != Kind::table || &part == &parts.back()))
+        fail("{}: '{}' is now called '{}', which is given too", value.where, key.before, key.now);
+      if (next == nullptr) {
+        next = &table->items.emplace_back();
+        next->name = part;
+        next->where = value.where;
+      }
+      table = next;
+    }
+    notes.push_back(fmt::format("{}: '{}' is now called '{}'", value.where, key.before, key.now));
+    value.name = table->name;
+    *table = std::move(value);
+  }
+  return notes;
+}
+
+std::string with_present_key(const std::string& argument, std::span<const RenamedKey> renamed) {
+  for (const RenamedKey& key : renamed) {
+    const std::string before = std::string("--") + key.before;
+    if (argument.rfind(before, 0) == 0 && argument.size() > before.size() &&
+        (argument[before.size()] == '.' || argument[before.size()] == '='))
+      return std::string("--") + key.now + argument.substr(before.size());
+  }
+  return argument;
+}
+
 std::vector<ConfigDifference> diff_config(const ConfigNode& left, const ConfigNode& right) {
   Leaves a, b;
   flatten(left, "", a);

@@ -3,6 +3,7 @@
 // Values are immutable data without hidden state; nothing here is tied to a thread.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,17 @@ ConfigNode load_toml(const std::string& path);
 /// read as TOML where it is TOML and as a plain string otherwise, so strings need no quotes. Error on a
 /// malformed argument.
 void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::string& argument);
+
+/// A key that had another name. Both are paths from the root ("optimizer.lr").
+struct RenamedKey {
+  const char* before;
+  const char* now;
+};
+/// Moves values that stand under former names to their present places, and returns a note on each ("recipe.toml:3: 'a' is
+/// now called 'b'"). Error where a tree has both names.
+std::vector<std::string> move_renamed_keys(ConfigNode& tree, std::span<const RenamedKey> renamed);
+/// The override "--section.key=value" with the present name of its key.
+std::string with_present_key(const std::string& argument, std::span<const RenamedKey> renamed);
 
 /// TOML text with `doc` comments; parse_toml gives the same values back (doubles in shortest exact form).
 std::string to_toml(const ConfigNode& tree);

@@ -51,7 +51,7 @@ struct Manifest {
   int64_t sequence =
       0;  ///< counts the saves of a run: the newest checkpoint has the highest, also after a rewind
   std::string code_version;  ///< of the program that wrote it
-  std::string protection;    ///< why retention must keep it ("end of stage 'pretrain'"); empty: it may go
+  std::string protection;    ///< why retention must keep it ("end of phase 'pretrain'"); empty: it may go
   std::map<std::string, StoredFile> files;
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> blobs;  ///< name -> JSON text: sampler, rng, schedule, config, ...

@@ -85,18 +85,18 @@ int64_t Mixture::count(size_t source, int64_t n) const {
 }
 
 std::vector<SourceUse> planned_use(std::span<const PlannedSource> sources,
-                                   std::span<const PlannedStage> stages, double epoch_limit) {
+                                   std::span<const PlannedPhase> phases, double epoch_limit) {
   std::vector<SourceUse> use(sources.size());
   for (size_t s = 0; s < sources.size(); ++s) {
     use[s].name = sources[s].name;
     use[s].available_tokens = static_cast<double>(sources[s].tokens);
   }
-  for (const PlannedStage& stage : stages) {
-    if (stage.weights.size() != sources.size())
-      fail("stage '{}' has {} weights for {} sources", stage.name, stage.weights.size(), sources.size());
-    const Mixture mixture(stage.weights, 0);  // checks and normalises
+  for (const PlannedPhase& phase : phases) {
+    if (phase.weights.size() != sources.size())
+      fail("phase '{}' has {} weights for {} sources", phase.name, phase.weights.size(), sources.size());
+    const Mixture mixture(phase.weights, 0);  // checks and normalises
     for (size_t s = 0; s < sources.size(); ++s)
-      use[s].planned_tokens += mixture.share(s) * static_cast<double>(stage.tokens);
+      use[s].planned_tokens += mixture.share(s) * static_cast<double>(phase.tokens);
   }
   for (SourceUse& u : use) {
     if (u.planned_tokens > 0 && u.available_tokens <= 0)

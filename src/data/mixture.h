@@ -33,11 +33,11 @@ class Mixture {
   uint64_t offset_;
 };
 
-/// A stage of a training plan, for the epoch accounting below.
-struct PlannedStage {
+/// A phase of a training plan, for the epoch accounting below.
+struct PlannedPhase {
   std::string name;
   int64_t tokens = 0;
-  std::vector<double> weights;  // one per source, same order in every stage
+  std::vector<double> weights;  // one per source, same order in every phase
 };
 struct PlannedSource {
   std::string name;
@@ -52,11 +52,11 @@ struct SourceUse {
   bool repeats_too_often = false;  // epochs > limit
 };
 
-/// Tokens that the stages consume of each source and how often that repeats it. Beyond a few epochs
+/// Tokens that the phases consume of each source and how often that repeats it. Beyond a few epochs
 /// repetition harms (Muennighoff et al., "Scaling Data-Constrained Language Models", 2023: up to 4 epochs
 /// cost almost nothing).
 std::vector<SourceUse> planned_use(std::span<const PlannedSource> sources,
-                                   std::span<const PlannedStage> stages, double epoch_limit = 4.0);
+                                   std::span<const PlannedPhase> phases, double epoch_limit = 4.0);
 
 /// One line per source that repeats too often; empty where none does.
 std::string repetition_warning(std::span<const SourceUse> use, double epoch_limit = 4.0);

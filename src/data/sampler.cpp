@@ -30,7 +30,7 @@ template <class T>
 void expect_same(const char* what, const T& saved, const T& now) {
   if (saved != now)
     throw Error(fmt::format("the saved data order has {} {}, but this run has {}", what, saved, now),
-                "continue with the setting that was saved, or begin a new stage or run");
+                "continue with the setting that was saved, or begin a new phase or run");
 }
 
 }  // namespace
@@ -77,39 +77,39 @@ void Sampler::restore(const SamplerState& from) {
   expect_same("seed", from.seed, options_.seed);
   expect_same("mode", std::string(name_of(from.mode)), std::string(name_of(options_.mode)));
   expect_same("sequence length", from.sequence_length, options_.sequence_length);
-  stage_begin_ = from.stage_begin;
+  phase_begin_ = from.phase_begin;
   std::map<std::string, SourceState> saved;
   for (const SourceState& s : from.sources) saved[s.name] = s;
-  const bool inside_stage = from.samples > from.stage_begin;
+  const bool inside_phase = from.samples > from.phase_begin;
   for (Source& source : sources_) {
     const std::string& name = source.split->source();
     const auto it = saved.find(name);
     const double saved_weight = it == saved.end() ? 0.0 : it->second.weight;
-    if (inside_stage)
-      expect_same(("for '" + name + "' in this stage weight").c_str(), saved_weight, source.weight);
+    if (inside_phase)
+      expect_same(("for '" + name + "' in this phase weight").c_str(), saved_weight, source.weight);
     if (it == saved.end()) continue;
     expect_same(("for '" + name + "' content").c_str(), it->second.content_hash,
                 source.split->content_hash());
-    source.stage_begin = it->second.stage_begin;
+    source.phase_begin = it->second.phase_begin;
     saved.erase(it);
   }
   for (auto& [name, state] : saved) {
-    if (inside_stage && state.weight > 0)
-      expect_same(("for '" + name + "' in this stage weight").c_str(), state.weight, 0.0);
+    if (inside_phase && state.weight > 0)
+      expect_same(("for '" + name + "' in this phase weight").c_str(), state.weight, 0.0);
     absent_.push_back(state);
     absent_.back().weight = 0;
   }
 }
 
 Batch Sampler::batch(int64_t first, int64_t rows) const {
-  INGOT_CHECK(first >= stage_begin_ && rows >= 0, "samples {} + {}, stage begins at {}", first, rows,
-              stage_begin_);
+  INGOT_CHECK(first >= phase_begin_ && rows >= 0, "samples {} + {}, phase begins at {}", first, rows,
+              phase_begin_);
   Batch batch = make_batch(rows, options_.sequence_length);
   std::vector<int64_t> next(sources_.size());
   for (size_t s = 0; s < sources_.size(); ++s)
-    next[s] = sources_[s].stage_begin + mixture_->count(s, first - stage_begin_);
+    next[s] = sources_[s].phase_begin + mixture_->count(s, first - phase_begin_);
   for (int64_t sample = first; sample < first + rows; ++sample) {
-    const size_t s = mixture_->source_of(sample - stage_begin_);
+    const size_t s = mixture_->source_of(sample - phase_begin_);
     append_row(s, {static_cast<int32_t>(s), sample, next[s]++, -1, -1}, batch);
   }
   return batch;
@@ -135,31 +135,31 @@ void Sampler::append_row(size_t s, RowOrigin origin, Batch& batch) const {
 }
 
 SamplerState Sampler::state_at(int64_t samples) const {
-  INGOT_CHECK(samples >= stage_begin_, "samples = {}, stage begins at {}", samples, stage_begin_);
-  SamplerState state{options_.seed, options_.sequence_length, options_.mode, samples, stage_begin_, absent_};
+  INGOT_CHECK(samples >= phase_begin_, "samples = {}, phase begins at {}", samples, phase_begin_);
+  SamplerState state{options_.seed, options_.sequence_length, options_.mode, samples, phase_begin_, absent_};
   for (size_t s = 0; s < sources_.size(); ++s) {
     const Source& source = sources_[s];
     state.sources.push_back({source.split->source(), source.split->content_hash(), source.weight,
-                             source.stage_begin,
-                             source.stage_begin + mixture_->count(s, samples - stage_begin_)});
+                             source.phase_begin,
+                             source.phase_begin + mixture_->count(s, samples - phase_begin_)});
   }
   std::sort(state.sources.begin(), state.sources.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   return state;
 }
 
-SamplerState next_stage(const SamplerState& state, int64_t sequence_length) {
+SamplerState next_phase(const SamplerState& state, int64_t sequence_length) {
   if (sequence_length < 1) fail("sequence length is {}, expected at least 1", sequence_length);
   SamplerState next = state;
   next.sequence_length = sequence_length;
-  next.stage_begin = state.samples;
+  next.phase_begin = state.samples;
   for (SourceState& source : next.sources) {
     if (sequence_length != state.sequence_length) {
       __extension__ using Wide = __int128;  // a count read from a file may be large
       const Wide tokens = Wide{source.consumed} * state.sequence_length;
       source.consumed = static_cast<int64_t>((tokens + sequence_length - 1) / sequence_length);
     }
-    source.stage_begin = source.consumed;
+    source.phase_begin = source.consumed;
     source.weight = 0;
   }
   return next;

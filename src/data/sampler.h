@@ -1,6 +1,6 @@
 // The order of training: which tokens sample n of a run consists of, for any n, at any time, on any rank.
 //
-// Everything is a pure function of (seed, sample number, stage): the mixture gives the source and its running
+// Everything is a pure function of (seed, sample number, phase): the mixture gives the source and its running
 // count, a keyed permutation of the source's sequences gives the window. So there is no index to build,
 // nothing grows with the number of steps, skipping is free, and ranks or micro-batches are ranges of sample
 // numbers.
@@ -43,12 +43,12 @@ struct SamplerOptions {
 };
 
 /// Progress of one source. It stays in the state while the source has no weight, so a set that comes back in
-/// a later stage goes on where it stopped.
+/// a later phase goes on where it stopped.
 struct SourceState {
   std::string name;
   std::string content_hash;
-  double weight = 0;        ///< in the current stage
-  int64_t stage_begin = 0;  ///< samples consumed before the current stage
+  double weight = 0;        ///< in the current phase
+  int64_t phase_begin = 0;  ///< samples consumed before the current phase
   int64_t consumed = 0;     ///< samples consumed
   bool operator==(const SourceState&) const = default;
 };
@@ -59,7 +59,7 @@ struct SamplerState {
   int64_t sequence_length = 0;
   SampleMode mode = SampleMode::stream;
   int64_t samples = 0;      ///< consumed since the start of the run
-  int64_t stage_begin = 0;  ///< of them, before the current stage
+  int64_t phase_begin = 0;  ///< of them, before the current phase
   std::vector<SourceState> sources;
   bool operator==(const SamplerState&) const = default;
 };
@@ -67,25 +67,25 @@ std::string to_json(const SamplerState& state);
 /// Error on anything but a complete, consistent state; `origin` names the text.
 SamplerState parse_sampler_state(std::string_view text, const std::string& origin);
 
-/// The state with which a new stage (other weights, other sources, another sequence length) begins. Where the
+/// The state with which a new phase (other weights, other sources, another sequence length) begins. Where the
 /// length changes, each source's count is converted by tokens and rounded up: windows of another length
 /// cannot continue an epoch exactly.
-SamplerState next_stage(const SamplerState& state, int64_t sequence_length);
+SamplerState next_phase(const SamplerState& state, int64_t sequence_length);
 
 class Sampler {
  public:
   /// Starts a run, or goes on from a state. Sources are ordered by name. Errors: no source or two of one
   /// name; a source with weight but fewer tokens than one sequence; a state of another seed, mode, length or
-  /// content, or of other weights in the middle of a stage.
+  /// content, or of other weights in the middle of a phase.
   Sampler(std::vector<SamplerSource> sources, const SamplerOptions& options,
           const SamplerState* from = nullptr);
 
-  /// Rows for samples [first, first + rows), first >= stage_begin(). Pure; thread-safe.
+  /// Rows for samples [first, first + rows), first >= phase_begin(). Pure; thread-safe.
   Batch batch(int64_t first, int64_t rows) const;
   /// The state after `samples` samples of the run: what to save when that many were consumed.
   SamplerState state_at(int64_t samples) const;
 
-  int64_t stage_begin() const { return stage_begin_; }
+  int64_t phase_begin() const { return phase_begin_; }
   const SamplerOptions& options() const { return options_; }
   size_t sources() const { return sources_.size(); }
   const TokenSplit& source(size_t s) const { return *sources_[s].split; }
@@ -100,7 +100,7 @@ class Sampler {
     double weight = 0;
     uint64_t key = 0;  // hash of the name
     int64_t sequences = 0;
-    int64_t stage_begin = 0;
+    int64_t phase_begin = 0;
     PackedRows packed;  // mode best_fit
   };
   void prepare(Source& source) const;
@@ -110,8 +110,8 @@ class Sampler {
   SamplerOptions options_;
   std::vector<Source> sources_;
   std::unique_ptr<const Mixture> mixture_;
-  int64_t stage_begin_ = 0;
-  std::vector<SourceState> absent_;  // sources of earlier stages, kept for later ones
+  int64_t phase_begin_ = 0;
+  std::vector<SourceState> absent_;  // sources of earlier phases, kept for later ones
 };
 
 }  // namespace ingot::data

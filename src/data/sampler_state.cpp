@@ -28,7 +28,7 @@ SourceState parse_source(const json& value, const std::string& where) {
   if (!std::isfinite(s.weight) || s.weight < 0)
     fail("{}: 'weight' is {}, expected at least 0", where, s.weight);
   s.consumed = f.integer("consumed", 0, kMostSamples);
-  s.stage_begin = f.integer("stage_begin", 0, s.consumed);
+  s.phase_begin = f.integer("stage_begin", 0, s.consumed);
   f.refuse_others();
   return s;
 }
@@ -41,7 +41,7 @@ std::string to_json(const SamplerState& state) {
     sources.push_back({{"name", s.name},
                        {"content_hash", s.content_hash},
                        {"weight", s.weight},
-                       {"stage_begin", s.stage_begin},
+                       {"stage_begin", s.phase_begin},
                        {"consumed", s.consumed}});
   return json{{"format", kStateFormat},
               {"version", 1},
@@ -49,7 +49,7 @@ std::string to_json(const SamplerState& state) {
               {"sequence_length", state.sequence_length},
               {"mode", name_of(state.mode)},
               {"samples", state.samples},
-              {"stage_begin", state.stage_begin},
+              {"stage_begin", state.phase_begin},
               {"sources", std::move(sources)}}
       .dump(1);
 }
@@ -66,7 +66,7 @@ SamplerState parse_sampler_state(std::string_view text, const std::string& origi
   state.sequence_length = f.integer("sequence_length", 1, INT32_MAX);
   state.mode = parse_mode(f.text("mode"), where);
   state.samples = f.integer("samples", 0, kMostSamples);
-  state.stage_begin = f.integer("stage_begin", 0, state.samples);
+  state.phase_begin = f.integer("stage_begin", 0, state.samples);
   for (const json& source : f.list("sources")) {
     state.sources.push_back(
         parse_source(source, fmt::format("{}: sources[{}]", where, state.sources.size())));

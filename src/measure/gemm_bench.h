@@ -23,7 +23,7 @@ struct Product {
   std::vector<int64_t> offsets() const;
 };
 
-/// The products of a forward pass over one micro-batch of the recipe's first stage, with a vocabulary; each shape once, in the
+/// The products of a forward pass over one micro-batch of the recipe's first phase, with a vocabulary; each shape once, in the
 /// order of execution. Counted on the null device: nothing of the model's size is allocated.
 std::vector<Product> products_of(const Recipe& recipe);
 

@@ -74,7 +74,7 @@ struct ProfileCell {
 };
 
 struct ProfileReport {
-  std::string of, stage, model, precision, isa;
+  std::string of, phase, model, precision, isa;
   int64_t parameters = 0;
   int64_t batch = 0, micro_batch = 0, length = 0;
   std::vector<RankProfile> ranks;  ///< in their order; at least one, with equally many steps (at least one)

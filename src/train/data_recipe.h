@@ -50,7 +50,7 @@ struct SourceConfig {
       "field of a .jsonl row with text that comes first and is not learnt; empty: none");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
-    v("weight", weight, "share in the mixture (relative); stages may override it");
+    v("weight", weight, "share in the mixture (relative); phases may override it");
   }
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "train/objective.h"
 
 namespace ingot {
@@ -35,15 +36,15 @@ OptimizerConfig OptimizerRecipe::resolved(int64_t total_steps, int64_t seed) con
   return c;
 }
 
-double StageConfig::rate_factor(int64_t level) const {
+double PhaseConfig::rate_factor(int64_t level) const {
   if (batch_rate == BatchRate::same) return 1.0;
   return std::sqrt(batch_fitted * static_cast<double>(batch_at(level)) / static_cast<double>(batch));
 }
 
 std::vector<std::string> Recipe::fit_batches() {
   std::vector<std::string> changes;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    StageConfig& s = stages[i];
+  for (size_t i = 0; i < phases.size(); ++i) {
+    PhaseConfig& s = phases[i];
     const int64_t data = data_ranks(), unit = data * std::max<int64_t>(1, s.micro_batch), first = s.batch;
     for (int64_t level = 0; level < s.levels(); ++level) {
       const int64_t batch = s.batch_at(level), left = batch % unit;
@@ -51,14 +52,14 @@ std::vector<std::string> Recipe::fit_batches() {
       const int64_t fitted = batch - left + (parallel.batch_fit == BatchFit::up ? unit : 0);
       if (parallel.batch_fit == BatchFit::refuse || fitted == 0)
         throw Error(
-            fmt::format("stage '{}': a batch of {} sequences does not divide among {} data ranks in "
+            fmt::format("phase '{}': a batch of {} sequences does not divide among {} data ranks in "
                         "micro-batches of {}",
                         s.name, batch, data, s.micro_batch > 0 ? s.micro_batch : batch / data),
-            fmt::format("choose stages.{}.batch as a multiple of {}, or set parallel.batch_fit to down or up",
+            fmt::format("choose phases.{}.batch as a multiple of {}, or set parallel.batch_fit to down or up",
                         i, unit));
       (level == 0 ? s.batch : s.batches[static_cast<size_t>(level - 1)].batch) = fitted;
       changes.push_back(
-          fmt::format("stage '{}': {} sequences a step instead of {}, which {} data ranks cannot share out",
+          fmt::format("phase '{}': {} sequences a step instead of {}, which {} data ranks cannot share out",
                       s.name, fitted, batch, data));
     }
     s.batch_fitted = static_cast<double>(s.batch) / static_cast<double>(first);
@@ -66,7 +67,7 @@ std::vector<std::string> Recipe::fit_batches() {
   return changes;
 }
 
-void StageConfig::after_step(BatchProgress& p, double loss) const {
+void PhaseConfig::after_step(BatchProgress& p, double loss) const {
   constexpr double kKeep = 0.95;
   p.samples += batch_at(p.level);
   p.loss_sum = kKeep * p.loss_sum + (1 - kKeep) * loss;
@@ -79,7 +80,7 @@ void StageConfig::after_step(BatchProgress& p, double loss) const {
   }
 }
 
-std::vector<int64_t> StageConfig::planned_steps() const {
+std::vector<int64_t> PhaseConfig::planned_steps() const {
   std::vector<int64_t> at_level(static_cast<size_t>(levels()), 0);
   int64_t left = steps, samples = 0;
   for (int64_t level = 0; level < levels() && left > 0; ++level) {
@@ -96,7 +97,7 @@ std::vector<int64_t> StageConfig::planned_steps() const {
   return at_level;
 }
 
-int64_t StageConfig::tokens() const {
+int64_t PhaseConfig::tokens() const {
   int64_t samples = 0;
   const std::vector<int64_t> at_level = planned_steps();
   for (int64_t level = 0; level < levels(); ++level)
@@ -106,7 +107,7 @@ int64_t StageConfig::tokens() const {
 
 namespace {
 
-void validate_batches(const StageConfig& s, const std::string& at, ConfigErrors& e) {
+void validate_batches(const PhaseConfig& s, const std::string& at, ConfigErrors& e) {
   int64_t tokens = 0;
   bool by_loss = false;
   for (size_t i = 0; i < s.batches.size(); ++i)
@@ -126,14 +127,14 @@ void validate_batches(const StageConfig& s, const std::string& at, ConfigErrors&
     if (*c.tokens <= tokens)
       e.add(here + "tokens", "changes must come at ascending tokens: found {} after {}", *c.tokens, tokens);
     if (!by_loss && *c.tokens >= s.tokens())
-      e.add(here + "tokens", "the stage ends before: {} steps are {} tokens", s.steps, s.tokens());
+      e.add(here + "tokens", "the phase ends before: {} steps are {} tokens", s.steps, s.tokens());
     tokens = *c.tokens;
   }
 }
 
 }  // namespace
 
-ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
+ScheduleConfig PhaseConfig::resolved_schedule(int64_t total_steps) const {
   ScheduleConfig s;
   s.kind = schedule;
   s.total_steps = total_steps;
@@ -146,7 +147,7 @@ ScheduleConfig StageConfig::resolved_schedule(int64_t total_steps) const {
 }
 
 void Recipe::validate(ConfigErrors& e) const {
-  if (stages.empty()) e.add("stages", "a run needs at least one stage");
+  if (phases.empty()) e.add("phases", "a run needs at least one phase");
   if (data.sources.empty())
     e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
   if (data.end_of_text_first && !data.end_of_text)
@@ -162,9 +163,9 @@ void Recipe::validate(ConfigErrors& e) const {
     for (size_t j = 0; j < i; ++j)
       if (data.sources[j].name == s.name) e.add(at + ".name", "'{}' names two sources", s.name);
   }
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const StageConfig& s = stages[i];
-    const std::string at = fmt::format("stages.{}.", i);
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const PhaseConfig& s = phases[i];
+    const std::string at = fmt::format("phases.{}.", i);
     for (const auto& [name, value] :
          {std::pair<const char*, int64_t>{"steps", s.steps}, {"batch", s.batch}, {"sequence", s.sequence}})
       if (value < 1) e.add(at + name, "must be at least 1, found {}", value);
@@ -193,7 +194,7 @@ void Recipe::validate(ConfigErrors& e) const {
     else if (s.objective != "cross_entropy" && memory.head == HeadMode::gradient)
       e.add(at + "objective",
             "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
-    if (s.continues && i == 0) e.add(at + "continues", "there is no stage before it");
+    if (s.continues && i == 0) e.add(at + "continues", "there is no phase before it");
     if (s.continues) continue;
     try {
       ingot::validate(s.resolved_schedule(schedule_steps(i)));
@@ -241,46 +242,46 @@ void Recipe::validate(ConfigErrors& e) const {
 
 int64_t Recipe::total_steps() const {
   int64_t n = 0;
-  for (const StageConfig& s : stages) n += s.steps;
+  for (const PhaseConfig& s : phases) n += s.steps;
   return n;
 }
 
-size_t Recipe::schedule_stage(size_t stage) const {
-  while (stage > 0 && stages[stage].continues) --stage;
-  return stage;
+size_t Recipe::schedule_phase(size_t phase) const {
+  while (phase > 0 && phases[phase].continues) --phase;
+  return phase;
 }
 
-int64_t Recipe::schedule_steps(size_t stage) const {
-  size_t i = schedule_stage(stage);
-  int64_t n = stages[i].steps;
-  while (++i < stages.size() && stages[i].continues) n += stages[i].steps;
+int64_t Recipe::schedule_steps(size_t phase) const {
+  size_t i = schedule_phase(phase);
+  int64_t n = phases[i].steps;
+  while (++i < phases.size() && phases[i].continues) n += phases[i].steps;
   return n;
 }
 
-double Recipe::learning_rate(size_t stage, int64_t step) const {
-  const size_t first = schedule_stage(stage);
-  for (size_t i = first; i < stage; ++i) step += stages[i].steps;
-  return stages[first].lr * schedule_multiplier(stages[first].resolved_schedule(schedule_steps(first)), step);
+double Recipe::learning_rate(size_t phase, int64_t step) const {
+  const size_t first = schedule_phase(phase);
+  for (size_t i = first; i < phase; ++i) step += phases[i].steps;
+  return phases[first].lr * schedule_multiplier(phases[first].resolved_schedule(schedule_steps(first)), step);
 }
 
 int64_t Recipe::longest_sequence() const {
   int64_t n = 0;
-  for (const StageConfig& s : stages) n = std::max(n, s.sequence);
+  for (const PhaseConfig& s : phases) n = std::max(n, s.sequence);
   return n;
 }
 
-double Recipe::rope_theta_of(size_t stage) const {
-  for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;)
-    if (stages[i].rope_theta != 0) return stages[i].rope_theta;
+double Recipe::rope_theta_of(size_t phase) const {
+  for (size_t i = std::min(phase + 1, phases.size()); i-- > 0;)
+    if (phases[i].rope_theta != 0) return phases[i].rope_theta;
   return model.rope_theta;
 }
 
-int64_t Recipe::window_at(size_t stage, int64_t step) const {
-  if (stage < stages.size() && stages[stage].window_fixed > 0) return stages[stage].window_fixed;
-  for (size_t i = std::min(stage + 1, stages.size()); i-- > 0;) {
-    const StageConfig& s = stages[i];
+int64_t Recipe::window_at(size_t phase, int64_t step) const {
+  if (phase < phases.size() && phases[phase].window_fixed > 0) return phases[phase].window_fixed;
+  for (size_t i = std::min(phase + 1, phases.size()); i-- > 0;) {
+    const PhaseConfig& s = phases[i];
     if (s.window_growth == 0) continue;
-    const double done = i == stage ? static_cast<double>(step) / static_cast<double>(s.steps) : 1.0;
+    const double done = i == phase ? static_cast<double>(step) / static_cast<double>(s.steps) : 1.0;
     const int64_t unit = std::max<int64_t>(1, model.window_block);
     const double blocks = std::ceil(static_cast<double>(s.window_growth) * done / static_cast<double>(unit));
     return std::max<int64_t>(1, static_cast<int64_t>(blocks)) * unit;
@@ -290,11 +291,16 @@ int64_t Recipe::window_at(size_t stage, int64_t step) const {
 
 namespace {
 
+constexpr RenamedKey kRenamedKeys[] = {{"stages", "phases"}};
+
 /// The preset's values under those that the recipe names.
-Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrides) {
+Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrides, bool note_old_names) {
+  for (const std::string& note : move_renamed_keys(tree, kRenamedKeys))
+    if (note_old_names) log::warn("{}", note);
   Recipe defaults;
   const ConfigNode known = to_node(defaults);
-  for (const std::string& argument : overrides) apply_override(tree, known, argument);
+  for (const std::string& argument : overrides)
+    apply_override(tree, known, with_present_key(argument, kRenamedKeys));
   const ConfigNode* model = tree.find("model");
   const ConfigNode* preset = model != nullptr ? model->find("preset") : nullptr;
   if (preset != nullptr && (preset->kind == ConfigNode::Kind::string || preset->from_override) &&
@@ -306,11 +312,11 @@ Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrid
 }  // namespace
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  return read_with_preset(path.empty() ? ConfigNode{} : load_toml(path), overrides);
+  return read_with_preset(path.empty() ? ConfigNode{} : load_toml(path), overrides, true);
 }
 
 Recipe recipe_from_toml(const std::string& text, const std::string& where) {
-  return read_with_preset(parse_toml(text, where), {});
+  return read_with_preset(parse_toml(text, where), {}, false);
 }
 
 }  // namespace ingot

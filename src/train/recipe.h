@@ -8,6 +8,7 @@
 #include "models/config.h"
 #include "nn/weights.h"
 #include "ops/head/head.h"
+#include "optim/schedule.h"
 #include "train/data_recipe.h"
 #include "train/optimizer_recipe.h"
 #include "train/parallel_recipe.h"
@@ -42,7 +43,7 @@ struct SegmentConfig {
   DecayShape shape = DecayShape::hold;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("until", until, "end of the segment, as a fraction of the stage");
+    v("until", until, "end of the segment, as a fraction of the phase");
     v("to", to, "multiplier at its end");
     v("shape", shape, "how it gets there");
   }
@@ -54,27 +55,27 @@ struct SourceWeight {
   template <class Visitor>
   void visit(Visitor& v) {
     v("source", source, "name of a source");
-    v("weight", weight, "its share in this stage (0: none)");
+    v("weight", weight, "its share in this phase (0: none)");
   }
 };
 
-/// [[stages.batches]]: another batch size, from a number of tokens or a loss on.
+/// [[phases.batches]]: another batch size, from a number of tokens or a loss on.
 struct BatchChange {
   std::optional<int64_t> tokens;
   std::optional<double> loss;
   int64_t batch = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("tokens", tokens, "from this many tokens of the stage on");
+    v("tokens", tokens, "from this many tokens of the phase on");
     v("loss", loss, "or once the mean loss of the last steps is at most this");
     v("batch", batch, "sequences per step from then on");
   }
 };
 
-/// How far a stage has come in its batch sizes; part of a checkpoint.
+/// How far a phase has come in its batch sizes; part of a checkpoint.
 struct BatchProgress {
   int64_t level = 0;    ///< changes made so far
-  int64_t samples = 0;  ///< sequences consumed in the stage
+  int64_t samples = 0;  ///< sequences consumed in the phase
   double loss_sum = 0,
          loss_weight = 0;  ///< running mean of the loss: sums with weights falling by 0.95 a step
 };
@@ -85,7 +86,7 @@ constexpr auto enum_names(BatchRate) {
   return names_in_order<BatchRate>("same", "sqrt");
 }
 
-struct StageConfig {
+struct PhaseConfig {
   std::string name = "pretrain";
   int64_t steps = 1000;
   int64_t batch = 16;       ///< sequences per step
@@ -108,7 +109,7 @@ struct StageConfig {
   int64_t window_growth = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("name", name, "of the stage");
+    v("name", name, "of the phase");
     v("steps", steps, "optimizer steps");
     v("batch", batch, "sequences per step");
     v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch");
@@ -120,24 +121,24 @@ struct StageConfig {
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
     v("warmup", warmup, "steps of linear warm-up");
     v("min_lr_ratio", min_lr_ratio, "last learning rate as a fraction of the peak");
-    v("decay_fraction", decay_fraction, "wsd: share of the stage in which the rate decays");
+    v("decay_fraction", decay_fraction, "wsd: share of the phase in which the rate decays");
     v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
     v("segments", segments, "piecewise: segments");
     v("continues", continues,
-      "learning rate: the stage before goes on, its schedule spanning both; lr and schedule here count for "
+      "learning rate: the phase before goes on, its schedule spanning both; lr and schedule here count for "
       "nothing");
-    v("weights", weights, "mixture of this stage; empty: the sources' weights");
+    v("weights", weights, "mixture of this phase; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
     v("objective", objective,
       "what is minimised: cross_entropy, or what a program using the library has registered");
-    v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
+    v("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
     v("window_growth", window_growth,
-      "the window grows linearly to this many tokens over the stage, in whole blocks; 0: as before (the "
+      "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
       "model's)");
   }
-  /// Over `total_steps`: those of the stage and of the stages that continue it.
+  /// Over `total_steps`: those of the phase and of the phases that continue it.
   ScheduleConfig resolved_schedule(int64_t total_steps) const;
-  /// Batch sizes of the stage: the first, then one per change.
+  /// Batch sizes of the phase: the first, then one per change.
   int64_t levels() const { return 1 + static_cast<int64_t>(batches.size()); }
   int64_t batch_at(int64_t level) const {
     return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch;
@@ -161,7 +162,7 @@ struct StageConfig {
   void after_step(BatchProgress& progress, double loss) const;
   /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.
   std::vector<int64_t> planned_steps() const;
-  /// Tokens of those steps: at least what the stage consumes where batches only grow.
+  /// Tokens of those steps: at least what the phase consumes where batches only grow.
   int64_t tokens() const;
 };
 
@@ -170,7 +171,7 @@ struct CheckpointConfig {
   int64_t keep_last = 2;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("every", every, "steps between checkpoints; 0: only at the end of stages");
+    v("every", every, "steps between checkpoints; 0: only at the end of phases");
     v("keep_last", keep_last, "older ones are deleted; 0: keep all");
   }
 };
@@ -235,7 +236,7 @@ struct Recipe {
   TokenizerConfig tokenizer;
   DataConfig data;
   OptimizerRecipe optimizer;
-  std::vector<StageConfig> stages = {StageConfig{}};
+  std::vector<PhaseConfig> phases = {PhaseConfig{}};
   CheckpointConfig checkpoint;
   EvaluationConfig evaluation;
   SampleConfig samples;
@@ -249,7 +250,7 @@ struct Recipe {
     v("tokenizer", tokenizer, "text to tokens");
     v("data", data, "text sources");
     v("optimizer", optimizer, "which optimizer moves what, and how");
-    v("stages", stages, "training stages, in order");
+    v("phases", phases, "training phases, in order");
     v("checkpoint", checkpoint, "saving");
     v("evaluation", evaluation, "validation during the run");
     v("samples", samples, "text written during the run");
@@ -259,23 +260,23 @@ struct Recipe {
   }
   void validate(ConfigErrors& errors) const;
   /// Makes every batch divide among the data ranks in micro-batches, as parallel.batch_fit says; Error where it refuses or
-  /// nothing would be left. The names of stages with what became of their batches.
+  /// nothing would be left. The names of phases with what became of their batches.
   std::vector<std::string> fit_batches();
   int64_t total_steps() const;
   /// Ranks with different sequences; on paper as many as the recipe names.
   int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }
-  /// Learning rate of step `step` (0-based) of a stage, without the batch's factor.
-  double learning_rate(size_t stage, int64_t step) const;
-  /// The stage whose lr and schedule hold in `stage`: itself, or the one it continues.
-  size_t schedule_stage(size_t stage) const;
-  /// Steps over which that stage's schedule extends.
-  int64_t schedule_steps(size_t stage) const;
-  /// Longest sequence of any stage.
+  /// Learning rate of step `step` (0-based) of a phase, without the batch's factor.
+  double learning_rate(size_t phase, int64_t step) const;
+  /// The phase whose lr and schedule hold in `phase`: itself, or the one it continues.
+  size_t schedule_phase(size_t phase) const;
+  /// Steps over which that phase's schedule extends.
+  int64_t schedule_steps(size_t phase) const;
+  /// Longest sequence of any phase.
   int64_t longest_sequence() const;
-  /// Base of the rotation in a stage: the last one that it or a stage before it names, else the model's.
-  double rope_theta_of(size_t stage) const;
-  /// The model's window after `step` steps of a stage: window_growth * step / steps, rounded up to blocks, at least one.
-  int64_t window_at(size_t stage, int64_t step) const;
+  /// Base of the rotation in a phase: the last one that it or a phase before it names, else the model's.
+  double rope_theta_of(size_t phase) const;
+  /// The model's window after `step` steps of a phase: window_growth * step / steps, rounded up to blocks, at least one.
+  int64_t window_at(size_t phase, int64_t step) const;
 };
 
 /// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe names.

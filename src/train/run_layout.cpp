@@ -82,37 +82,37 @@ PipelineLayout layout_of(const ParallelConfig& p, const ModelConfig& model) {
 namespace {
 
 /// Refuses schedules that have no such shape, and pipelines that most ranks would wait for all the time.
-void require_micro_batches(const Recipe& recipe, size_t stage, int64_t batch, int64_t micro) {
+void require_micro_batches(const Recipe& recipe, size_t phase, int64_t batch, int64_t micro) {
   const ParallelConfig& p = recipe.parallel;
   const int64_t data = recipe.data_ranks(), count = batch / (data * micro);
   const int chunks = layout_of(p, recipe.model).chunks();
   if (count < p.pipeline)
-    throw Error(fmt::format("stage '{}': a batch of {} sequences over {} data ranks is {} micro-batch{} of "
+    throw Error(fmt::format("phase '{}': a batch of {} sequences over {} data ranks is {} micro-batch{} of "
                             "{}, but a pipeline of {} "
                             "stages needs {} at least",
-                            recipe.stages[stage].name, batch, data, count, count == 1 ? "" : "es", micro,
+                            recipe.phases[phase].name, batch, data, count, count == 1 ? "" : "es", micro,
                             p.pipeline, p.pipeline),
-                fmt::format("lower stages.{}.micro_batch, or raise its batch", stage));
+                fmt::format("lower phases.{}.micro_batch, or raise its batch", phase));
   make_pipeline_schedule(p.schedule, {static_cast<int>(p.pipeline), chunks, static_cast<int>(count)});
 }
 
-void require_shares_of_stage(const Recipe& recipe, size_t stage) {
-  const StageConfig& s = recipe.stages[stage];
+void require_shares_of_phase(const Recipe& recipe, size_t phase) {
+  const PhaseConfig& s = recipe.phases[phase];
   const ParallelConfig& p = recipe.parallel;
   const int64_t data = recipe.data_ranks(), context = p.context;
   for (int64_t level = 0; level < s.levels() && p.pipeline > 1; ++level)
-    require_micro_batches(recipe, stage, s.batch_at(level), s.micro_at(level, data));
+    require_micro_batches(recipe, phase, s.batch_at(level), s.micro_at(level, data));
   const int64_t chunks = context > 1 ? 2 * context : 1, sharers = p.sequence ? p.tensor : 1,
                 rows = s.sequence / context;
-  const std::string remedy = fmt::format("choose stages.{}.sequence as a multiple of {}", stage,
+  const std::string remedy = fmt::format("choose phases.{}.sequence as a multiple of {}", phase,
                                          std::lcm(chunks, context * sharers));
   if (s.sequence % chunks != 0)
-    throw Error(fmt::format("stage '{}': sequences of {} tokens do not divide into {} chunks, two for each "
+    throw Error(fmt::format("phase '{}': sequences of {} tokens do not divide into {} chunks, two for each "
                             "of {} context ranks",
                             s.name, s.sequence, chunks, context),
                 remedy);
   if (rows % sharers != 0)
-    throw Error(fmt::format("stage '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
+    throw Error(fmt::format("phase '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
                             "which share out their rows",
                             s.name, rows, sharers),
                 remedy);
@@ -121,17 +121,17 @@ void require_shares_of_stage(const Recipe& recipe, size_t stage) {
 }  // namespace
 
 void require_shares(const Recipe& recipe) {
-  for (size_t i = 0; i < recipe.stages.size(); ++i) require_shares_of_stage(recipe, i);
+  for (size_t i = 0; i < recipe.phases.size(); ++i) require_shares_of_phase(recipe, i);
 }
 
 namespace {
 
-/// Stages, schedule, and how long a rank waits by training stage where a backward takes as long as two forwards.
+/// Stages, schedule, and how long a rank waits by training phase where a backward takes as long as two forwards.
 std::string describe_pipeline(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   const PipelineLayout layout = layout_of(p, recipe.model);
   std::string waits;
-  for (const StageConfig& s : recipe.stages) {
+  for (const PhaseConfig& s : recipe.phases) {
     const int64_t data = recipe.data_ranks();
     const PipelineShape shape{layout.ranks, layout.chunks(),
                               static_cast<int>(s.batch / (data * s.micro(data)))};

@@ -45,7 +45,7 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   request.blobs["watch"] = watch_.json();
   request.blobs["trainer"] = SavedRun{step_,
                                       tokens_,
-                                      sampler_->stage(),
+                                      sampler_->phase(),
                                       data_->tokenizer.content_hash(),
                                       kernel_set_fingerprint(),
                                       sampler_->progress()}
@@ -114,7 +114,7 @@ void Trainer::finish_save() {
   } catch (const Error& e) {
     if (leads()) log::warn("step {}: the checkpoint was not written, trying again: {}", step_, e.what());
   }
-  if (step_ == sampler_->end_step()) protection = fmt::format("end of stage '{}'", stage().name);
+  if (step_ == sampler_->end_step()) protection = fmt::format("end of phase '{}'", phase().name);
   checkpoints_->save(save_request(protection));
   checkpoints_->wait();
 }
@@ -191,20 +191,20 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
       to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
   for (const ConfigDifference& d : diff_config(recipe_then, to_node(recipe_))) {
     const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
-    // What the sampler has consumed is counted in batches of the stages so far.
+    // What the sampler has consumed is counted in batches of the phases so far.
     bool consumed = false;
     // Where ranks have come or gone, it goes on from the samples consumed.
     const bool refits = recipe_.parallel.batch_fit != BatchFit::refuse;
     const auto is_size = [&](size_t i) {
-      return d.path == fmt::format("stages.{}.batch", i) ||
-             (is(fmt::format("stages.{}.batches.", i).c_str()) && d.path.ends_with(".batch"));
+      return d.path == fmt::format("phases.{}.batch", i) ||
+             (is(fmt::format("phases.{}.batches.", i).c_str()) && d.path.ends_with(".batch"));
     };
-    for (size_t i = 0; i <= then.stage; ++i)
-      consumed |= (is(fmt::format("stages.{}.batch", i).c_str()) && !(refits && is_size(i))) ||
-                  is(fmt::format("stages.{}.sequence", i).c_str()) ||
-                  is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
-                  is(fmt::format("stages.{}.window_growth", i).c_str()) ||
-                  (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
+    for (size_t i = 0; i <= then.phase; ++i)
+      consumed |= (is(fmt::format("phases.{}.batch", i).c_str()) && !(refits && is_size(i))) ||
+                  is(fmt::format("phases.{}.sequence", i).c_str()) ||
+                  is(fmt::format("phases.{}.rope_theta", i).c_str()) ||
+                  is(fmt::format("phases.{}.window_growth", i).c_str()) ||
+                  (i < then.phase && is(fmt::format("phases.{}.steps", i).c_str()));
     if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") ||
         is("data.drop_too_long") || is("data.document_mask") || is("data.end_of_text") ||
         is("optimizer.matrices") || is("optimizer.others") || is("optimizer.freeze") ||
@@ -228,7 +228,7 @@ void Trainer::restore(const CheckpointReader& reader) {
   const SavedRun saved = SavedRun::of(reader);
   step_ = saved.step;
   tokens_ = saved.tokens;
-  sampler_ = std::make_unique<StageSampler>(recipe_, *data_, reader);
+  sampler_ = std::make_unique<PhaseSampler>(recipe_, *data_, reader);
 }
 
 void Trainer::write_record() {
@@ -247,7 +247,7 @@ void Trainer::write_record() {
   record.set("plan", "predicted bytes", plan_.predicted_bytes);
   record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
   record.set("plan", "machine GB/s", plan_.read_gbs);
-  for (const StagePlan& s : plan_.stages)
+  for (const PhasePlan& s : plan_.phases)
     record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
   record.set("kernels", "fingerprint", kernel_set_fingerprint());
   record.set_config(to_node(recipe_));

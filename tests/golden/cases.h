@@ -155,8 +155,8 @@ inline const Case kCases[] = {
                  "{ until = 1.0, to = 0.1, shape = \"cosine\" }]\n"),
     second_stage("z_loss", "z_coefficient = 1e-3\n"),
     second_stage("batches",
-                 "batch_rate = \"sqrt\"\n[[stages.batches]]\ntokens = 400\nbatch = "
-                 "6\n[[stages.batches]]\nloss = 20.0\nbatch = 8\n"),
+                 "batch_rate = \"sqrt\"\n[[phases.batches]]\ntokens = 400\nbatch = "
+                 "6\n[[phases.batches]]\nloss = 20.0\nbatch = 8\n"),
     {.name = "mixture",
      .stage = "weights = [{ source = \"words\", weight = 0.25 }, { source = \"more\", weight = 0.75 }]\n",
      .sections = "[[data.sources]]\nname = \"more\"\npath = \"{0}/text.txt\"\ndocuments = "
@@ -213,7 +213,7 @@ inline const Case kCases[] = {
 
 inline std::string stage_text(const std::string& name, int steps, const std::string& more) {
   return fmt::format(
-      "[[stages]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = "
+      "[[phases]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = "
       "1e-2\n{}",
       name, steps, more);
 }

@@ -64,11 +64,11 @@ Recipe small_recipe(const Sizes& s) {
            {"model.window_block", block},
            {"model.value_embeddings", s["tables"]},
            {"model.head_multiple", s["multiple"]},
-           {"stages.0.steps", s.steps()},
-           {"stages.0.batch", s.rows()},
-           {"stages.0.micro_batch", s.rows()},
-           {"stages.0.sequence", s["row"]},
-           {"stages.0.window_growth", s["window_growth"]},
+           {"phases.0.steps", s.steps()},
+           {"phases.0.batch", s.rows()},
+           {"phases.0.micro_batch", s.rows()},
+           {"phases.0.sequence", s["row"]},
+           {"phases.0.window_growth", s["window_growth"]},
            {"optimizer.muon_momentum_warmup", s.json.at("momentum_warmup")}})
     overrides.push_back(fmt::format("--{}={}", key, value));
   return load_recipe(INGOT_SOURCE_DIR "/recipes/sources/modded-nanogpt.toml", overrides);
@@ -292,7 +292,7 @@ TEST_P(RecordCase, TwentyStepsInSinglePrecisionFollowPyTorch) {
 TEST_P(RecordCase, AnotherWindowIsNoticed) {
   Record r(GetParam(), Precision::f64());
   const double loss = r.pass(0);
-  r.recipe.stages[0].window_growth = 0;  // the whole window from the start
+  r.recipe.phases[0].window_growth = 0;  // the whole window from the start
   EXPECT_GT(std::abs(r.pass(0) - loss), 1e-6);
 }
 

@@ -130,18 +130,18 @@ TEST(Mixture, SingleSourceAndBadWeights) {
 }
 
 TEST(Mixture, PlannedEpochsWarn) {
-  // The example of the Smol playbook: 54 B tokens of mathematics, 3 % of a stage of 9 T tokens, are read 5
+  // The example of the Smol playbook: 54 B tokens of mathematics, 3 % of a phase of 9 T tokens, are read 5
   // times.
   const std::vector<PlannedSource> sources = {{"web", 10'000'000'000'000}, {"math", 54'000'000'000}};
-  const std::vector<PlannedStage> stages = {{"stage 1", 9'000'000'000'000, {97, 3}}};
-  const auto use = planned_use(sources, stages);
+  const std::vector<PlannedPhase> phases = {{"phase 1", 9'000'000'000'000, {97, 3}}};
+  const auto use = planned_use(sources, phases);
   EXPECT_NEAR(use[1].epochs, 5.0, 1e-6);
   EXPECT_FALSE(use[0].repeats_too_often);
   const std::string warning = repetition_warning(use);
   EXPECT_NE(warning.find("'math'"), std::string::npos);
   EXPECT_NE(warning.find("5.0 epochs"), std::string::npos);
   EXPECT_EQ(warning.find("'web'"), std::string::npos);
-  EXPECT_EQ(repetition_warning(planned_use(sources, stages, 6.0)), "");
+  EXPECT_EQ(repetition_warning(planned_use(sources, phases, 6.0)), "");
 }
 
 std::vector<std::string> documents(int count, int length, char letter) {
@@ -227,10 +227,10 @@ TEST_F(SamplerTest, OrderOfSourcesInTheConfigDoesNotMatter) {
 TEST_F(SamplerTest, ASourceThatComesBackGoesOnWhereItStopped) {
   const Sampler first(mix(0.5, 0.5, 0), options_);
   const SamplerState one = first.state_at(60);
-  const SamplerState begin_two = next_stage(one, 32);
+  const SamplerState begin_two = next_phase(one, 32);
   const Sampler second({{web_, 1}, {code_, 1}}, options_, &begin_two);  // math pauses
   const SamplerState two = parse_sampler_state(to_json(second.state_at(160)), "state");
-  const SamplerState begin_three = next_stage(two, 32);
+  const SamplerState begin_three = next_phase(two, 32);
   const Sampler third({{math_, 1}}, options_, &begin_three);
   const int64_t before = one.sources[1].consumed;
   ASSERT_EQ(one.sources[1].name, "math");
@@ -245,8 +245,8 @@ TEST_F(SamplerTest, ASourceThatComesBackGoesOnWhereItStopped) {
 
 TEST_F(SamplerTest, AnotherSequenceLengthConvertsByTokens) {
   const Sampler first({{web_, 1}}, options_);
-  const SamplerState next = next_stage(first.state_at(33), 100);
-  EXPECT_EQ(next.sources[0].stage_begin, 11);  // ceil(33 * 32 / 100)
+  const SamplerState next = next_phase(first.state_at(33), 100);
+  EXPECT_EQ(next.sources[0].phase_begin, 11);  // ceil(33 * 32 / 100)
   options_.sequence_length = 100;
   EXPECT_EQ(Sampler({{web_, 1}}, options_, &next).batch(33, 1).origins[0].source_sample, 11);
 }

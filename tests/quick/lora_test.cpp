@@ -146,7 +146,7 @@ folder = "{0}/data"
 name = "words"
 path = "{0}/text.txt"
 tail_validation = true
-[[stages]]
+[[phases]]
 steps = 6
 batch = 2
 sequence = 16

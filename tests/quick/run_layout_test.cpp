@@ -7,7 +7,7 @@ namespace ingot::run_layout_test {
 
 Recipe recipe_of(const std::string& parallel, const std::string& stage = "") {
   return recipe_from_toml(
-      "[[data.sources]]\nname = \"a\"\npath = \"b\"\n[[stages]]\n" + stage + "\n[parallel]\n" + parallel,
+      "[[data.sources]]\nname = \"a\"\npath = \"b\"\n[[phases]]\n" + stage + "\n[parallel]\n" + parallel,
       "test");
 }
 
