@@ -10,7 +10,7 @@
 //     Decay decay = Decay::cosine;
 //     template <class Visitor> void visit(Visitor& v) {
 //       v("lr", lr, "peak learning rate");
-//       v("decay", decay, "shape of the decay");
+//       v.fixed("decay", decay, "shape of the decay");  // may not change when a run resumes
 //     }
 //     void validate(ConfigErrors& errors) const {  // optional; called after all fields were read without
 //     error
@@ -68,6 +68,15 @@ class ConfigErrors {
   std::shared_ptr<List> list_;
 };
 
+/// What every visitor has beside its operator(): to most of them a field that is fixed is a field like others.
+template <class Self>
+struct FieldVisitor {
+  template <class T>
+  void fixed(const char* name, T& field, const char* doc) {
+    static_cast<Self&> (*this)(name, field, doc);
+  }
+};
+
 namespace config_detail {
 
 template <class T>
@@ -80,7 +89,7 @@ template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
 template <class T>
-struct NullVisitor {
+struct NullVisitor : FieldVisitor<NullVisitor<T>> {
   template <class F>
   void operator()(const char*, F&, const char*) {}
 };
@@ -107,7 +116,7 @@ template <class T>
 bool read_value(const ConfigNode& node, T& out, ConfigErrors errors);
 
 // Reads the fields of one struct from a table.
-struct Reader {
+struct Reader : FieldVisitor<Reader> {
   const ConfigNode& table;
   ConfigErrors& errors;
   std::vector<std::string> known;
@@ -149,7 +158,7 @@ bool read_value(const ConfigNode& node, T& out, ConfigErrors errors) {
       errors.mistyped(node, "a table of keys");
       return false;
     }
-    Reader reader{node, errors, {}};
+    Reader reader{{}, node, errors, {}};
     out.visit(reader);
     errors.unknown_keys(node, reader.known);
     if constexpr (requires { out.validate(errors); })
@@ -167,8 +176,13 @@ template <class T>
 ConfigNode write_value(T& value);
 
 // Writes the fields of one struct into a table.
-struct Writer {
+struct Writer : FieldVisitor<Writer> {
   ConfigNode table;
+  template <class T>
+  void fixed(const char* name, T& field, const char* doc) {
+    (*this)(name, field, doc);
+    table.items.back().fixed = true;
+  }
   template <class T>
   void operator()(const char* name, T& field, const char* doc) {
     ConfigNode node = write_value(field);

@@ -18,8 +18,8 @@ struct OptimizerRule {
   std::optional<double> decay_multiplier;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("pattern", pattern, "parameters whose names match (* and ?)");
-    v("optimizer", optimizer, "none: as it would be");
+    v.fixed("pattern", pattern, "parameters whose names match (* and ?)");
+    v.fixed("optimizer", optimizer, "none: as it would be");
     v("lr_multiplier", lr_multiplier, "factor on the learning rate");
     v("decay_multiplier", decay_multiplier, "factor on weight_decay; 0: no decay");
   }
@@ -49,8 +49,8 @@ struct OptimizerRecipe {
   std::vector<std::string> freeze;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("matrices", matrices, "optimizer of weight matrices");
-    v("others", others, "optimizer of all else: embeddings, head, norms, biases; not muon");
+    v.fixed("matrices", matrices, "optimizer of weight matrices");
+    v.fixed("others", others, "optimizer of all else: embeddings, head, norms, biases; not muon");
     v("weight_decay", weight_decay, "decoupled weight decay");
     v("beta1", beta1, "AdamW and AdEMAMix");
     v("beta2", beta2, "AdamW and AdEMAMix");
@@ -75,9 +75,9 @@ struct OptimizerRecipe {
       "largest attention logit a head may have before its q and k shrink (MuonClip); 0: off");
     v("qk_clip_alpha", qk_clip_alpha, "the queries' share of that shrinking, between 0 and 1");
     v("no_decay", no_decay, "name patterns without weight decay");
-    v("not_muon", not_muon, "name patterns of matrices that count as all else");
+    v.fixed("not_muon", not_muon, "name patterns of matrices that count as all else");
     v("rules", rules, "changes for single parameters, later over earlier");
-    v("freeze", freeze,
+    v.fixed("freeze", freeze,
       "name patterns of parameters that stay as they are, e.g. \"embed.*\", \"layers.0.*\"");
   }
   /// For a run of `total_steps`, rounding by `seed`.

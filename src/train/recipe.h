@@ -31,8 +31,8 @@ struct RunConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
-    v("seed", seed, "initial weights, data order and samples follow from it");
-    v("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
+    v.fixed("seed", seed, "initial weights, data order and samples follow from it");
+    v.fixed("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
     v("start_from", start_from,
       "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
   }
@@ -110,12 +110,12 @@ struct PhaseConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the phase");
-    v("steps", steps, "optimizer steps");
-    v("batch", batch, "sequences per step");
+    v.fixed("steps", steps, "optimizer steps");
+    v.fixed("batch", batch, "sequences per step");
     v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch");
-    v("sequence", sequence, "tokens per sequence");
-    v("batches", batches, "changes of the batch size, in order");
-    v("batch_rate", batch_rate,
+    v.fixed("sequence", sequence, "tokens per sequence");
+    v.fixed("batches", batches, "changes of the batch size, in order");
+    v.fixed("batch_rate", batch_rate,
       "learning rate after a change: the same, or times sqrt(new batch / first batch)");
     v("lr", lr, "peak learning rate");
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
@@ -131,8 +131,8 @@ struct PhaseConfig {
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
     v("objective", objective,
       "what is minimised: cross_entropy, or what a program using the library has registered");
-    v("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
-    v("window_growth", window_growth,
+    v.fixed("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
+    v.fixed("window_growth", window_growth,
       "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
       "model's)");
   }
@@ -246,7 +246,7 @@ struct Recipe {
   template <class Visitor>
   void visit(Visitor& v) {
     v("run", run, "the run");
-    v("model", model, "architecture; `preset` first, then single fields");
+    v.fixed("model", model, "architecture; `preset` first, then single fields");
     v("tokenizer", tokenizer, "text to tokens");
     v("data", data, "text sources");
     v("optimizer", optimizer, "which optimizer moves what, and how");

@@ -1,6 +1,8 @@
 // See trainer.h: saving and restoring a run, its record, and the diagnosis of a run that goes wrong.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,6 +16,20 @@
 #include "train/trainer.h"
 
 namespace ingot {
+namespace {
+
+/// Whether a fixed key of a phase is free yet: all of later phases, and the number of steps of the present one. Where
+/// ranks have come or gone (`refits`), batch sizes too: the sampler continues from the samples consumed.
+bool may_still_change(const std::string& path, size_t present_phase, bool refits) {
+  size_t phase = 0;
+  char key[32] = {};
+  if (std::sscanf(path.c_str(), "phases.%zu.%31s", &phase, key) != 2) return false;
+  const std::string_view k = key;
+  const bool is_size = k == "batch" || (k.starts_with("batches.") && k.ends_with(".batch"));
+  return phase > present_phase || (phase == present_phase && k == "steps") || (refits && is_size);
+}
+
+}  // namespace
 
 SaveRequest Trainer::save_request(const std::string& protection) {
   SaveRequest request;
@@ -190,29 +206,11 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
   const ConfigNode recipe_then =
       to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
   for (const ConfigDifference& d : diff_config(recipe_then, to_node(recipe_))) {
-    const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
-    // What the sampler has consumed is counted in batches of the phases so far.
-    bool consumed = false;
-    // Where ranks have come or gone, it goes on from the samples consumed.
-    const bool refits = recipe_.parallel.batch_fit != BatchFit::refuse;
-    const auto is_size = [&](size_t i) {
-      return d.path == fmt::format("phases.{}.batch", i) ||
-             (is(fmt::format("phases.{}.batches.", i).c_str()) && d.path.ends_with(".batch"));
-    };
-    for (size_t i = 0; i <= then.phase; ++i)
-      consumed |= (is(fmt::format("phases.{}.batch", i).c_str()) && !(refits && is_size(i))) ||
-                  is(fmt::format("phases.{}.sequence", i).c_str()) ||
-                  is(fmt::format("phases.{}.rope_theta", i).c_str()) ||
-                  is(fmt::format("phases.{}.window_growth", i).c_str()) ||
-                  (i < then.phase && is(fmt::format("phases.{}.steps", i).c_str()));
-    if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") ||
-        is("data.drop_too_long") || is("data.document_mask") || is("data.end_of_text") ||
-        is("optimizer.matrices") || is("optimizer.others") || is("optimizer.freeze") ||
-        (is("optimizer.rules") && d.path.ends_with(".optimizer")))
+    if (d.fixed && !may_still_change(d.path, then.phase, recipe_.parallel.batch_fit != BatchFit::refuse))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path,
                               d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
-    if (!is("run.folder") && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
+    if (d.path != "run.folder" && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
   }
 }
 

@@ -41,7 +41,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 /// Values of every leaf of a recipe by path; elements of lists share the path "list.*".
-struct Values {
+struct Values : FieldVisitor<Values> {
   std::map<std::string, std::set<std::string>> found;
   std::string prefix;
 
@@ -57,7 +57,8 @@ struct Values {
       else
         found[path].insert("none");
     } else if constexpr (config_detail::Struct<T>) {
-      Values inner{{}, path};
+      Values inner;
+      inner.prefix = path;
       value.visit(inner);
       for (auto& [p, v] : inner.found) found[p].insert(v.begin(), v.end());
     } else if constexpr (config_detail::is_vector<T>) {
@@ -74,7 +75,7 @@ struct Values {
 };
 
 /// What the cases have to have: for each leaf its default, which does not count, and for enums every name.
-struct Wanted {
+struct Wanted : FieldVisitor<Wanted> {
   std::map<std::string, std::string> defaults;
   std::map<std::string, std::vector<std::string>> names;
   std::string prefix;
