@@ -6,7 +6,7 @@
 #include "checkpoint/model_state.h"
 #include "exchange/random_model.h"
 #include "infer/generator.h"
-#include "models/lora.h"
+#include "nn/lora.h"
 #include "ops/cca/cca.h"
 #include "tensor/pages.h"
 

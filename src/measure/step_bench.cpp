@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
+#include "models/presets.h"
 #include "optim/clip.h"
 #include "train/preflight.h"
 

@@ -294,14 +294,14 @@ HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
   const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
                     m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 &&
                     m.moe.skip_class && m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;
-  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias &&
+  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormKind::layer && m.norm_bias &&
                     m.tied && m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
   const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope &&
-                     m.norm == NormChoice::rms && m.residual == ResidualKind::plain &&
-                     m.mlp == MlpKind::swiglu && !m.mlp_bias && m.rotary_fraction == 1.0;
+                     m.norm == NormKind::rms && m.residual == ResidualKind::plain &&
+                     m.mlp == ActivationKind::swiglu && !m.mlp_bias && m.rotary_fraction == 1.0;
   const bool linear = m.moe.router == RouterKind::linear && m.moe.latent == 0;
   const bool sigmoid =
-      llama && linear && m.moe.experts > 0 && m.moe.score == RouterScore::sigmoid && m.moe.shared_hidden > 0;
+      llama && linear && m.moe.experts > 0 && m.moe.score == RouteScore::sigmoid && m.moe.shared_hidden > 0;
   if (zaya) return {.family = "zaya"};
   if (gpt2) return {.family = "gpt2"};
   if (llama && m.is_mla() && (sigmoid || m.moe.experts == 0)) return {.family = "deepseek_v3"};

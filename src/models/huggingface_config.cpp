@@ -5,6 +5,7 @@
 
 #include "base/json_depth.h"
 #include "models/huggingface.h"
+#include "models/presets.h"
 
 namespace ingot {
 namespace {
@@ -247,7 +248,7 @@ void read_sigmoid_experts(const Fields& f, ModelConfig& m) {
   m.moe.top_k = f.integer("num_experts_per_tok", kMaxExperts);
   m.moe.hidden = f.integer("moe_intermediate_size");
   m.moe.shared_hidden = f.integer("n_shared_experts", kMaxExperts) * m.moe.hidden;
-  m.moe.score = RouterScore::sigmoid;
+  m.moe.score = RouteScore::sigmoid;
   m.moe.groups = f.integer_or("n_group", 1);
   m.moe.groups_kept = f.integer_or("topk_group", 1);
   m.moe.balance = BalanceRule::sign;

@@ -229,8 +229,8 @@ ModelConfig canonical(ModelConfig m) {
   if (m.moe.balance != BalanceRule::none)
     m.moe.balance = BalanceRule::adamw;  // either way there are selection biases
   if (m.moe.score ==
-      RouterScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
-    m.moe.score = RouterScore::softmax_first;
+      RouteScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
+    m.moe.score = RouteScore::softmax_first;
     m.moe.normalize = true;
   }
   m.moe.router_init = plain.moe.router_init;
@@ -238,8 +238,8 @@ ModelConfig canonical(ModelConfig m) {
   m.moe.aux_scope = plain.moe.aux_scope;
   m.moe.aux_coefficient = m.moe.sequence_aux_coefficient = m.moe.z_coefficient = 0;
   if (m.moe.groups_kept == m.moe.groups) m.moe.groups = m.moe.groups_kept = 1;
-  if (m.moe.selection == ExpertSelection::expert_choice) return m;
-  m.moe.selection = ExpertSelection::top_k;  // sinkhorn and capacities act in training only
+  if (m.moe.selection == AssignRule::expert_choice) return m;
+  m.moe.selection = AssignRule::top_k;  // sinkhorn and capacities act in training only
   m.moe.capacity_factor = 0;
   m.moe.drop = plain.moe.drop;
   m.moe.pad_to_capacity = false;

@@ -87,7 +87,7 @@ ModelConfig upcycled_config(const ModelConfig& dense, const UpcycleOptions& o) {
   m.moe.experts = o.granularity * o.expansion;
   m.moe.top_k = o.top_k;
   m.moe.hidden = dense.mlp_hidden() / o.granularity;
-  m.moe.score = RouterScore::softmax_last;
+  m.moe.score = RouteScore::softmax_last;
   return m;
 }
 

@@ -7,7 +7,7 @@
 // complete groups. Weights are softmax over the chosen, which gives each shard of a group w / G; so down is multiplied by
 // G, and by that alone (spreading the factor over gate and up is exact only where the nonlinearity is homogeneous).
 #pragma once
-#include "models/config.h"
+#include "nn/config.h"
 #include "nn/weights.h"
 
 namespace ingot {

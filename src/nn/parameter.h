@@ -106,7 +106,7 @@ struct Placement {
   FlatSharing sharing = {};
 };
 
-/// A low-rank pair beside a matrix (models/lora.h): y += scale (x A^T) B^T, block of rows by block.
+/// A low-rank pair beside a matrix (nn/lora.h): y += scale (x A^T) B^T, block of rows by block.
 struct Adapter {
   int a = -1, b = -1;  ///< indices of A and B; -1: none
   double scale = 0;

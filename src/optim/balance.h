@@ -16,19 +16,14 @@
 #include <string_view>
 #include <vector>
 
-#include "base/enum.h"
+#include "nn/moe/config.h"
 #include "optim/adamw.h"
 #include "optim/param.h"
 
 namespace ingot {
 
-enum class BalanceKind { adamw, sign };
-constexpr auto enum_names(BalanceKind) {
-  return names_in_order<BalanceKind>("adamw", "sign");
-}
-
 struct BalanceConfig {
-  BalanceKind kind = BalanceKind::adamw;
+  BalanceRule rule = BalanceRule::adamw;  ///< not none
   double rate = 1e-3;
   AdamWConfig adamw{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
 };

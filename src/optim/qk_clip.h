@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "models/config.h"
+#include "nn/config.h"
 #include "optim/param.h"
 
 namespace ingot {

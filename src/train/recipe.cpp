@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "models/presets.h"
 #include "train/objective.h"
 
 namespace ingot {
@@ -229,8 +230,7 @@ void Recipe::validate(ConfigErrors& e) const {
   for (size_t i = 0; i < optimizer.rules.size(); ++i)
     if (optimizer.rules[i].pattern.empty())
       e.add(fmt::format("optimizer.rules.{}.pattern", i), "must not be empty");
-  if (model.moe.experts > 0 && model.moe.selection == ExpertSelection::expert_choice &&
-      !samples.prompts.empty())
+  if (model.moe.experts > 0 && model.moe.selection == AssignRule::expert_choice && !samples.prompts.empty())
     e.add("samples.prompts",
           "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
   if (!(optimizer.clip >= 0)) e.add("optimizer.clip", "must not be negative, found {}", optimizer.clip);

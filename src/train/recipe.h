@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/config.h"
+#include "nn/config.h"
 #include "nn/weights.h"
 #include "ops/head/head.h"
 #include "optim/schedule.h"
@@ -116,7 +116,7 @@ struct PhaseConfig {
     v.fixed("sequence", sequence, "tokens per sequence");
     v.fixed("batches", batches, "changes of the batch size, in order");
     v.fixed("batch_rate", batch_rate,
-      "learning rate after a change: the same, or times sqrt(new batch / first batch)");
+            "learning rate after a change: the same, or times sqrt(new batch / first batch)");
     v("lr", lr, "peak learning rate");
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
     v("warmup", warmup, "steps of linear warm-up");
@@ -132,9 +132,10 @@ struct PhaseConfig {
     v("objective", objective,
       "what is minimised: cross_entropy, or what a program using the library has registered");
     v.fixed("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
-    v.fixed("window_growth", window_growth,
-      "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
-      "model's)");
+    v.fixed(
+        "window_growth", window_growth,
+        "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
+        "model's)");
   }
   /// Over `total_steps`: those of the phase and of the phases that continue it.
   ScheduleConfig resolved_schedule(int64_t total_steps) const;

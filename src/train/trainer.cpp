@@ -108,9 +108,7 @@ void Trainer::build_balance() {
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
                        model_->router_bias(layer).as<float>(),
                        !router_trains(model_->decoder().table(), layer)});
-  BalanceConfig config;
-  config.kind = moe.balance == BalanceRule::sign ? BalanceKind::sign : BalanceKind::adamw;
-  config.rate = moe.balance_rate;
+  const BalanceConfig config{.rule = moe.balance, .rate = moe.balance_rate};
   balance_ = std::make_unique<BalanceController>(config, std::move(views));
 }
 

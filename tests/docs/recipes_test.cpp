@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "models/presets.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/preflight.h"

@@ -192,9 +192,9 @@ TEST(OracleOptim, BalancingBias) {
   Floats bias = narrowed(oracle.values("init"));
   Floats sign_bias(bias.begin(), bias.begin() + 16);
   const BalanceConfig adamw{
-      BalanceKind::adamw, c["lr"], {.beta1 = c["betas"][0], .beta2 = c["betas"][1], .eps = c["eps"]}};
+      BalanceRule::adamw, c["lr"], {.beta1 = c["betas"][0], .beta2 = c["betas"][1], .eps = c["eps"]}};
   BalanceController zaya(adamw, {{"layer", 16, 17, bias.data()}});
-  BalanceController sign({BalanceKind::sign, c["sign_rate"], {}}, {{"layer", 16, 16, sign_bias.data()}});
+  BalanceController sign({BalanceRule::sign, c["sign_rate"], {}}, {{"layer", 16, 16, sign_bias.data()}});
   const Values counts = oracle.values("counts"), expected = oracle.values("bias"),
                sign_expected = oracle.values("sign_bias");
   double worst = 0;

@@ -1,5 +1,5 @@
 // models/init, nn/parameter: distributions of initial values, rules by name, muP.
-#include "models/init.h"
+#include "nn/init.h"
 
 #include <gtest/gtest.h>
 

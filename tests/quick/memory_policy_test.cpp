@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "models/presets.h"
 #include "ops/registry.h"
 #include "support/support.h"
 #include "support/tiny_run.h"

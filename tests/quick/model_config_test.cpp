@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/decoder.h"
+#include "models/presets.h"
 #include "support/support.h"
 #include "train/recipe.h"
 

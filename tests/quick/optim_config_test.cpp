@@ -245,7 +245,7 @@ TEST(Balance, AdamWFollowsTheDoubleLoopAndPinsSkip) {
 
 TEST(Balance, SignRuleTwoStepsByHand) {
   std::vector<float> bias(3, 0.0f);
-  BalanceController controller({.kind = BalanceKind::sign, .rate = 0.5}, {{"l", 3, 3, bias.data()}});
+  BalanceController controller({.rule = BalanceRule::sign, .rate = 0.5}, {{"l", 3, 3, bias.data()}});
   controller.step(0, std::vector<int64_t>{6, 3, 0});  // mean 3
   EXPECT_EQ(bias, (std::vector<float>{-0.5f, 0.0f, 0.5f}));
   controller.step(0, std::vector<int64_t>{0, 1, 9});  // mean 10 / 3

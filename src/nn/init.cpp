@@ -1,10 +1,10 @@
 // See init.h.
-#include "models/init.h"
+#include "nn/init.h"
 
 #include <cmath>
 
 #include "base/glob.h"
-#include "models/config.h"
+#include "nn/config.h"
 
 namespace ingot {
 namespace {

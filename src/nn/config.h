@@ -11,6 +11,11 @@
 #include "models/init.h"
 #include "models/lora.h"
 #include "models/moe_config.h"
+#include "nn/init.h"
+#include "nn/lora.h"
+#include "nn/moe/config.h"
+#include "ops/activation/activation.h"
+#include "ops/add_norm/add_norm.h"
 #include "ops/sequence/rotary.h"
 
 namespace ingot {
@@ -26,14 +31,6 @@ constexpr auto enum_names(PositionKind) {
 enum class RopeScalingKind { none, linear, llama3, yarn };
 constexpr auto enum_names(RopeScalingKind) {
   return names_in_order<RopeScalingKind>("none", "linear", "llama3", "yarn");
-}
-enum class NormChoice { rms, layer };
-constexpr auto enum_names(NormChoice) {
-  return names_in_order<NormChoice>("rms", "layer");
-}
-enum class MlpKind { gelu, gelu_tanh, relu2, swiglu, geglu };
-constexpr auto enum_names(MlpKind) {
-  return names_in_order<MlpKind>("gelu", "gelu_tanh", "relu2", "swiglu", "geglu");
 }
 enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
@@ -147,11 +144,11 @@ struct ModelConfig {
   std::string attention_pattern;
   double logit_softcap = 0;
   double attention_scale = 0;
-  NormChoice norm = NormChoice::rms;
+  NormKind norm = NormKind::rms;
   double norm_eps = 1e-5;
   bool norm_weight = true;
   bool norm_bias = false;
-  MlpKind mlp = MlpKind::swiglu;
+  ActivationKind mlp = ActivationKind::swiglu;
   bool attention_bias = false;
   bool mlp_bias = false;
   ResidualKind residual = ResidualKind::plain;
@@ -193,6 +190,8 @@ struct ModelConfig {
   RotaryRule rotary_of(int64_t layer) const;
   /// Factor on q . k.
   double attention_scale_of() const;
+  /// Initial standard deviation of matrices that write to the residual stream.
+  double output_std() const;
   bool is_moe(int64_t layer) const { return moe.experts > 0 && layer >= moe.first_dense; }
 
   template <class Visitor>
@@ -268,10 +267,5 @@ struct ModelConfig {
 
 /// The same model without adapters: that of merged weights, and of those that the adapters started from.
 ModelConfig without_adapters(ModelConfig model);
-
-/// Names of all presets.
-std::vector<std::string> preset_names();
-/// The preset, or an Error with the nearest name.
-ModelConfig model_preset(const std::string& name);
 
 }  // namespace ingot

@@ -1,10 +1,10 @@
 // See config.h: what a valid model is.
-#include "models/config.h"
+#include "nn/config.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "models/attention_registry.h"
+#include "nn/attention_registry.h"
 
 namespace ingot {
 
@@ -238,6 +238,10 @@ double ModelConfig::attention_scale_of() const {
   return scale * magnitude * magnitude;
 }
 
+double ModelConfig::output_std() const {
+  return scale_output_init ? init_std / std::sqrt(2.0 * static_cast<double>(layers)) : init_std;
+}
+
 ModelConfig without_adapters(ModelConfig model) {
   model.lora = {};
   return model;
@@ -269,10 +273,13 @@ void ModelConfig::validate(ConfigErrors& e) const {
     if (qk_norm) e.add("qk_norm", "cca normalises queries and keys itself");
   }
   validate_stream(e, *this);
+  if (mlp == ActivationKind::silu || mlp == ActivationKind::soft_cap)
+    e.add("mlp", "{} is no nonlinearity of an MLP; use gelu, gelu_tanh, relu2, swiglu or geglu",
+          name_of(mlp));
   validate_head(e, *this);
   validate_init(*this, e);
   if (norm_bias && !norm_weight) e.add("norm_bias", "needs norm_weight = true");
-  if (norm_bias && norm == NormChoice::rms) e.add("norm_bias", "rms norm has no bias");
+  if (norm_bias && norm == NormKind::rms) e.add("norm_bias", "rms norm has no bias");
   if (mtp.depths < 0) e.add("mtp.depths", "must not be negative, found {}", mtp.depths);
   if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);
   validate_moe(moe, layers, e);

@@ -1,5 +1,5 @@
 // See lora.h.
-#include "models/lora.h"
+#include "nn/lora.h"
 
 #include <algorithm>
 #include <cmath>

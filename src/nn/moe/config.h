@@ -4,16 +4,15 @@
 #include <cstdint>
 
 #include "base/config.h"
+#include "ops/assign/assign.h"
+#include "ops/capacity/capacity.h"
+#include "ops/route/route.h"
 
 namespace ingot {
 
 enum class RouterKind { linear, zaya };
 constexpr auto enum_names(RouterKind) {
   return names_in_order<RouterKind>("linear", "zaya");
-}
-enum class RouterScore { softmax_first, softmax_last, sigmoid };
-constexpr auto enum_names(RouterScore) {
-  return names_in_order<RouterScore>("softmax_first", "softmax_last", "sigmoid");
 }
 enum class BalanceRule { none, adamw, sign };
 constexpr auto enum_names(BalanceRule) {
@@ -28,15 +27,6 @@ constexpr auto enum_names(RouterInit) {
   return names_in_order<RouterInit>("std", "fan_in");
 }
 
-enum class ExpertSelection { top_k, sinkhorn, expert_choice };
-constexpr auto enum_names(ExpertSelection) {
-  return names_in_order<ExpertSelection>("top_k", "sinkhorn", "expert_choice");
-}
-enum class DropRule { weight, position };
-constexpr auto enum_names(DropRule) {
-  return names_in_order<DropRule>("weight", "position");
-}
-
 struct MoeConfig {
   int64_t experts = 0;  ///< 0: dense
   int64_t top_k = 1;
@@ -45,12 +35,12 @@ struct MoeConfig {
   int64_t latent = 0;         ///< width of what experts read and write; 0: the model's
   int64_t first_dense = 0;    ///< layers at the start that keep the dense MLP
   RouterKind router = RouterKind::linear;
-  RouterScore score = RouterScore::softmax_first;
+  RouteScore score = RouteScore::softmax_first;
   bool normalize = false;
   double scale = 1.0;
   int64_t groups = 1;
   int64_t groups_kept = 1;
-  ExpertSelection selection = ExpertSelection::top_k;
+  AssignRule selection = AssignRule::top_k;
   double capacity_factor = 0;
   DropRule drop = DropRule::weight;
   bool pad_to_capacity = false;
@@ -63,6 +53,9 @@ struct MoeConfig {
   AuxScope aux_scope = AuxScope::micro_batch;
   double sequence_aux_coefficient = 0;
   double z_coefficient = 0;
+
+  /// What a router chooses among: the experts and, with skip_class, one more.
+  int64_t classes() const { return experts + (skip_class ? 1 : 0); }
 
   template <class Visitor>
   void visit(Visitor& v) {
