@@ -126,7 +126,8 @@ void flatten(const ConfigNode& node, const std::string& path, bool fixed, std::v
   if (node.kind == Kind::table) {
     for (const auto& item : node.items) flatten(item, join(path_part(item.name)), fixed, out);
   } else if (node.kind == Kind::array && all_tables(node)) {
-    for (size_t i = 0; i < node.items.size(); ++i) flatten(node.items[i], join(std::to_string(i)), fixed, out);
+    for (size_t i = 0; i < node.items.size(); ++i)
+      flatten(node.items[i], join(std::to_string(i)), fixed, out);
   } else {
     out.push_back({path, leaf_text(node), fixed});
   }

@@ -24,12 +24,13 @@ struct EnumName {
 template <class Enum, class... Names>
 constexpr auto names_in_order(Names... names) {
   int value = 0;
-  return std::array<EnumName<Enum>, sizeof...(Names)>{
-      EnumName<Enum>{static_cast<Enum>(value++), names}...};
+  return std::array<EnumName<Enum>, sizeof...(Names)>{EnumName<Enum>{static_cast<Enum>(value++), names}...};
 }
 
 template <class Enum>
-concept NamedEnum = requires { enum_names(Enum{}); };
+concept NamedEnum = requires {
+  enum_names(Enum{});
+};
 
 /// Number of values of the enum.
 template <NamedEnum Enum>

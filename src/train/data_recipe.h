@@ -66,13 +66,13 @@ struct DataConfig {
   void visit(Visitor& v) {
     v("folder", folder, "where the tokenizer and the token shards are kept; reused by later runs");
     v.fixed("sampling", sampling,
-      "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
+            "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
     v.fixed("document_mask", document_mask, "attention and positions start anew at each document in a row");
     v.fixed("drop_too_long", drop_too_long,
-      "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
+            "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
     v.fixed("end_of_text", end_of_text, "append the end-of-text token to every document");
     v.fixed("end_of_text_first", end_of_text_first,
-      "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
+            "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
     v("sources", sources, "text sources");
   }
   /// How rows of a batch are presented.

@@ -78,7 +78,7 @@ struct OptimizerRecipe {
     v.fixed("not_muon", not_muon, "name patterns of matrices that count as all else");
     v("rules", rules, "changes for single parameters, later over earlier");
     v.fixed("freeze", freeze,
-      "name patterns of parameters that stay as they are, e.g. \"embed.*\", \"layers.0.*\"");
+            "name patterns of parameters that stay as they are, e.g. \"embed.*\", \"layers.0.*\"");
   }
   /// For a run of `total_steps`, rounding by `seed`.
   OptimizerConfig resolved(int64_t total_steps, int64_t seed) const;
