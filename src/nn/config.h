@@ -8,9 +8,6 @@
 
 #include "base/config.h"
 #include "device/simd/soft_cap.h"
-#include "models/init.h"
-#include "models/lora.h"
-#include "models/moe_config.h"
 #include "nn/init.h"
 #include "nn/lora.h"
 #include "nn/moe/config.h"
