@@ -104,8 +104,7 @@ TrainingStep::TrainingStep(const Recipe& recipe)
     : recipe_(without_limit(recipe)),
       model_(recipe.model, recipe.run.model_precision()),
       gradients_(model_.weights().table(), model_.weights().placement(), DType::f32),
-      optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
-                 optimizer_views(model_.weights(), gradients_)),
+      optimizer_(recipe.optimizer, optimizer_views(model_.weights(), gradients_), recipe.optimizer_run()),
       runner_(model_, gradients_),
       policy_(recipe.memory.recompute, recipe.memory.offload) {
   if (policy_.offloads())

@@ -24,14 +24,26 @@ struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("beta1", beta1, "decay of the first moment");
+    v("beta2", beta2, "decay of the second moment");
+    v("eps", eps, "added to the root of the second moment");
+  }
 };
 
-/// The slow average of AdEMAMix. The rise of both over `warmup_steps` (T, usually the whole run) keeps the first steps
-/// stable; 1: no rise.
+/// The slow average of AdEMAMix. The rise of both over `warmup` steps (T) keeps the first steps stable. In a configuration
+/// 0 stands for the whole run; the functions below take it as no rise.
 struct AdEMAMixConfig {
   double beta3 = 0.9999;
   double alpha = 5;
-  int64_t warmup_steps = 1;
+  int64_t warmup = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("beta3", beta3, "decay of the slow average");
+    v("alpha", alpha, "weight of the slow average");
+    v("warmup", warmup, "steps over which beta3 and alpha rise; 0: the whole run");
+  }
 };
 
 /// One tensor of an AdamW step.
@@ -46,7 +58,7 @@ struct AdamWTensor {
 
 /// Throws Error for betas outside [0, 1) or eps <= 0.
 void validate(const AdamWConfig& config);
-/// Throws Error for a beta3 outside [0, 1), a negative alpha or warmup_steps < 1.
+/// Throws Error for a beta3 outside [0, 1), or a negative alpha or warmup.
 void validate(const AdEMAMixConfig& config);
 
 /// alpha(t) and beta3(t) of step number t >= 1.

@@ -25,12 +25,19 @@ constexpr auto enum_names(OptimizerKind) {
   return names_in_order<OptimizerKind>("adamw", "muon", "ademamix");
 }
 
-/// Fields that are absent keep what they were.
+/// [[optimizer.rules]]: changes of single parameters. Fields that are absent keep what they were.
 struct GroupRule {
   std::string pattern;
   std::optional<OptimizerKind> optimizer;  ///< muon needs a matrix
   std::optional<double> lr_multiplier;
   std::optional<double> decay_multiplier;  ///< of weight_decay; also where no_decay said 0
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v.fixed("pattern", pattern, "parameters whose names match (* and ?)");
+    v.fixed("optimizer", optimizer, "none: as it would be");
+    v("lr_multiplier", lr_multiplier, "factor on the learning rate");
+    v("decay_multiplier", decay_multiplier, "factor on weight_decay; 0: no decay");
+  }
 };
 
 struct GroupConfig {

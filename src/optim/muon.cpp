@@ -88,27 +88,29 @@ constexpr int64_t kLargeBlock = int64_t{1} << 22;
 void validate(const MuonConfig& c) {
   for (const double beta : {c.momentum, c.momentum_start, c.momentum_end})
     if (!(beta >= 0 && beta < 1)) fail("Muon has a momentum of {}, expected in [0, 1)", beta);
-  if (c.momentum_warmup_steps < 0)
-    fail("Muon has momentum_warmup_steps = {}, expected >= 0", c.momentum_warmup_steps);
-  if (c.momentum_cooldown_steps < 0)
-    fail("Muon has momentum_cooldown_steps = {}, expected >= 0", c.momentum_cooldown_steps);
-  if (c.momentum_cooldown_steps > 0 && c.momentum_warmup_steps + c.momentum_cooldown_steps > c.total_steps)
-    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps",
-         c.momentum_warmup_steps, c.momentum_cooldown_steps, c.total_steps);
+  if (c.momentum_warmup < 0) fail("Muon has momentum_warmup = {}, expected >= 0", c.momentum_warmup);
+  if (c.momentum_cooldown < 0) fail("Muon has momentum_cooldown = {}, expected >= 0", c.momentum_cooldown);
   if (!(c.rms > 0)) fail("Muon has rms = {}, expected > 0", c.rms);
+  if (!(c.lr_multiplier >= 0)) fail("Muon has lr_multiplier = {}, expected >= 0", c.lr_multiplier);
   validate(c.newton_schulz);
 }
 
-bool needs_momentum(const MuonConfig& c) {
-  return c.momentum > 0 || (c.momentum_warmup_steps > 0 && c.momentum_start > 0) ||
-         (c.momentum_cooldown_steps > 0 && c.momentum_end > 0);
+void require_fit(const MuonConfig& c, int64_t total_steps) {
+  if (c.momentum_cooldown > 0 && c.momentum_warmup + c.momentum_cooldown > total_steps)
+    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps",
+         c.momentum_warmup, c.momentum_cooldown, total_steps);
 }
 
-double muon_momentum(const MuonConfig& c, int64_t step) {
-  const int64_t start = c.total_steps - c.momentum_cooldown_steps;
-  if (c.momentum_cooldown_steps > 0 && step > start)
-    return warmed_momentum(step - start, c.momentum, c.momentum_end, c.momentum_cooldown_steps);
-  return warmed_momentum(step, c.momentum_start, c.momentum, c.momentum_warmup_steps);
+bool needs_momentum(const MuonConfig& c) {
+  return c.momentum > 0 || (c.momentum_warmup > 0 && c.momentum_start > 0) ||
+         (c.momentum_cooldown > 0 && c.momentum_end > 0);
+}
+
+double muon_momentum(const MuonConfig& c, int64_t total_steps, int64_t step) {
+  const int64_t start = total_steps - c.momentum_cooldown;
+  if (c.momentum_cooldown > 0 && step > start)
+    return warmed_momentum(step - start, c.momentum, c.momentum_end, c.momentum_cooldown);
+  return warmed_momentum(step, c.momentum_start, c.momentum, c.momentum_warmup);
 }
 
 double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
@@ -124,8 +126,10 @@ double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
   return 1.0;
 }
 
-Muon::Muon(MuonConfig config) : config_(std::move(config)), slots_(std::make_unique<SlotPool>()) {
+Muon::Muon(MuonConfig config, int64_t total_steps)
+    : config_(std::move(config)), total_steps_(total_steps), slots_(std::make_unique<SlotPool>()) {
   validate(config_);
+  require_fit(config_, total_steps);
 }
 Muon::~Muon() = default;
 
@@ -301,7 +305,7 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
 }
 
 std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
-  const Factors factors{muon_momentum(config_, step), grad_scale};
+  const Factors factors{muon_momentum(config_, total_steps_, step), grad_scale};
   std::vector<Block> blocks = blocks_of(tensors);
   double total = 0;
   for (const Block& b : blocks) total += b.flops;

@@ -40,16 +40,29 @@ constexpr auto enum_names(MomentumForm) {
 
 struct MuonConfig {
   double momentum = 0.95;
-  double momentum_start = 0.85;         ///< used only while warming up
-  int64_t momentum_warmup_steps = 0;    ///< 300 in modded-nanogpt; 0: constant
-  double momentum_end = 0.85;           ///< used only while cooling down
-  int64_t momentum_cooldown_steps = 0;  ///< 50 in modded-nanogpt's later records; 0: none
-  int64_t total_steps = 0;              ///< of the run: where the cool-down ends
+  double momentum_start = 0.85;   ///< used only while warming up
+  int64_t momentum_warmup = 0;    ///< steps; 300 in modded-nanogpt; 0: constant
+  double momentum_end = 0.85;     ///< used only while cooling down
+  int64_t momentum_cooldown = 0;  ///< steps; 50 in modded-nanogpt's later records; 0: none
   bool nesterov = true;
   MomentumForm form = MomentumForm::sum;
   MuonScale scale = MuonScale::match_rms;
-  double rms = 0.2;  ///< of match_rms
+  double rms = 0.2;            ///< of match_rms
+  double lr_multiplier = 1.0;  ///< 1: one rate for Muon and AdamW, as RMS matching allows
   NewtonSchulzConfig newton_schulz;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("momentum", momentum, "momentum; 0: none");
+    v("momentum_start", momentum_start, "momentum at the first step, while warming up");
+    v("momentum_warmup", momentum_warmup, "steps of the momentum's warm-up; 0: none");
+    v("momentum_end", momentum_end, "momentum after the last step, while cooling down");
+    v("momentum_cooldown", momentum_cooldown,
+      "last steps of the run, in which the momentum cools down; 0: none");
+    v("nesterov", nesterov, "Nesterov form");
+    v("form", form, "sum or lerp");
+    v("scale", scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
+    v("lr_multiplier", lr_multiplier, "factor on the learning rate of Muon's matrices");
+  }
 };
 
 /// One parameter of a Muon step; is_matrix() must hold.
@@ -60,12 +73,14 @@ struct MuonTensor {
   double weight_decay;
 };
 
-/// Throws Error for a momentum outside [0, 1), a warm-up and cool-down that do not fit, or a bad Newton-Schulz config.
+/// Throws Error for a momentum outside [0, 1), a negative number of steps or factor, or a bad Newton-Schulz config.
 void validate(const MuonConfig& config);
+/// Throws Error where warm-up and cool-down of the momentum do not fit into a run of `total_steps`.
+void require_fit(const MuonConfig& config, int64_t total_steps);
 
 /// The momentum of update `step` (from 0): linear from momentum_start, constant, linear to momentum_end, which would be
 /// reached at total_steps.
-double muon_momentum(const MuonConfig& config, int64_t step);
+double muon_momentum(const MuonConfig& config, int64_t total_steps, int64_t step);
 
 /// True if some step has a momentum other than 0, so a buffer is needed.
 bool needs_momentum(const MuonConfig& config);
@@ -76,7 +91,8 @@ double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols);
 /// Muon's updates, with scratch memory that is reused from step to step.
 class Muon {
  public:
-  explicit Muon(MuonConfig config);
+  /// `total_steps` of the run: where the momentum's cool-down ends.
+  explicit Muon(MuonConfig config, int64_t total_steps = 0);
   ~Muon();
 
   /// Update number `step` (from 0, for the momentum warm-up) of all tensors. Returns one UpdateStat per
@@ -102,6 +118,7 @@ class Muon {
   void apply_band(const MuonTensor& tensor, const Band& band, Block& block, const Slot& slot) const;
 
   MuonConfig config_;
+  int64_t total_steps_;
   std::unique_ptr<SlotPool> slots_;
 };
 

@@ -33,20 +33,18 @@ double width_factor(OptimizerKind kind, MuonScale scale, double m) {
 
 }  // namespace
 
-Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make,
-                     Backing backing)
+Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run,
+                     const RuleMaker& make, Backing backing)
     : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
-  if (!(config_.muon_lr_multiplier >= 0))
-    fail("muon_lr_multiplier = {}, expected >= 0", config_.muon_lr_multiplier);
   check_params();
   groups_ = resolve_groups(params_, config_.groups);
   for (size_t i = 0; i < params_.size(); ++i)
     groups_[i].lr_multiplier *=
         width_factor(groups_[i].optimizer, config_.muon.scale, params_[i].width_multiple);
-  for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_);
+  for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_, run.total_steps);
   check_moments();
-  lay_out_state(backing);
+  lay_out_state(run.seed, backing);
 }
 
 void Optimizer::check_params() const {
@@ -77,7 +75,7 @@ void Optimizer::check_moments() const {
     require_moves("muon's momentum", config_.muon.momentum, config_.first_moment);
 }
 
-void Optimizer::lay_out_state(Backing backing) {
+void Optimizer::lay_out_state(uint64_t seed, Backing backing) {
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
   for (size_t i = 0; i < params_.size(); ++i) {
@@ -93,13 +91,13 @@ void Optimizer::lay_out_state(Backing backing) {
     for (const StateSlot& slot : state_[i].slots) {
       Moment& m =
           state_[i].moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
-      m.seed = config_.seed;
+      m.seed = seed;
       m.first = params_[i].begin;
     }
 }
 
 std::vector<UpdateStat> Optimizer::step_rule(OptimizerKind kind, const StepArgs& args) {
-  const double extra = kind == OptimizerKind::muon ? config_.muon_lr_multiplier : 1.0;
+  const double extra = kind == OptimizerKind::muon ? config_.muon.lr_multiplier : 1.0;
   std::vector<RuleTensor> tensors;
   for (size_t i = 0; i < params_.size(); ++i) {
     const ParamGroup& g = groups_[i];

@@ -13,25 +13,17 @@
 #include <string>
 #include <vector>
 
-#include "optim/adamw.h"
-#include "optim/groups.h"
-#include "optim/muon.h"
+#include "optim/config.h"
 #include "optim/param.h"
 #include "optim/update_rule.h"
 #include "tensor/arena.h"
 
 namespace ingot {
 
-struct OptimizerConfig {
-  GroupConfig groups;
-  AdamWConfig adamw;
-  AdEMAMixConfig ademamix;
-  MuonConfig muon;
-  double weight_decay = 0.1;        ///< of groups with decay; decoupled, times the tensor's learning rate
-  double muon_lr_multiplier = 1.0;  ///< 1: one rate for both, as RMS matching allows
-  MomentStorage first_moment = MomentStorage::f32;   ///< exp_avg, exp_avg_slow, momentum
-  MomentStorage second_moment = MomentStorage::f32;  ///< exp_avg_sq
-  uint64_t seed = 0;                                 ///< of stochastic rounding
+/// What an optimizer must know of its run.
+struct OptimizerRun {
+  int64_t total_steps = 0;  ///< where Muon's cool-down and AdEMAMix's rise (warmup 0) end
+  uint64_t seed = 0;        ///< of stochastic rounding
 };
 
 /// What changes from step to step.
@@ -45,8 +37,8 @@ class Optimizer {
  public:
   /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern, for two
   /// parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by others.
-  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make = make_rule,
-            Backing backing = Backing::memory);
+  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run = {},
+            const RuleMaker& make = make_rule, Backing backing = Backing::memory);
 
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
@@ -82,7 +74,7 @@ class Optimizer {
   };
   void check_params() const;
   void check_moments() const;
-  void lay_out_state(Backing backing);
+  void lay_out_state(uint64_t seed, Backing backing);
   std::vector<UpdateStat> step_rule(OptimizerKind kind, const StepArgs& args);
 
   OptimizerConfig config_;

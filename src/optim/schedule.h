@@ -34,6 +34,12 @@ struct ScheduleSegment {
   double until = 1.0;
   double to = 1.0;
   DecayShape shape = DecayShape::hold;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("until", until, "end of the segment, as a fraction of the phase");
+    v("to", to, "multiplier at its end");
+    v("shape", shape, "how it gets there");
+  }
 };
 
 struct ScheduleConfig {

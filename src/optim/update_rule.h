@@ -43,8 +43,9 @@ class UpdateRule {
   virtual double flops(const ParamView&) const { return 0; }
 };
 
-/// The rule of a kind. Throws Error for a bad config.
-std::unique_ptr<UpdateRule> make_rule(OptimizerKind kind, const OptimizerConfig& config);
-using RuleMaker = std::function<std::unique_ptr<UpdateRule>(OptimizerKind, const OptimizerConfig&)>;
+/// The rule of a kind, for a run of `total_steps`. Throws Error for a bad config.
+std::unique_ptr<UpdateRule> make_rule(OptimizerKind kind, const OptimizerConfig& config, int64_t total_steps);
+using RuleMaker =
+    std::function<std::unique_ptr<UpdateRule>(OptimizerKind, const OptimizerConfig&, int64_t total_steps)>;
 
 }  // namespace ingot

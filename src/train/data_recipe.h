@@ -27,6 +27,11 @@ struct TokenizerConfig {
     v("vocab", vocab, "bpe: tokens to learn");
     v("pattern", pattern, "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, or a regular expression)");
   }
+  void validate(ConfigErrors& e) const {
+    if (kind == TokenizerKind::bpe && path.empty() && vocab < 257)
+      e.add("vocab",
+            "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}", vocab);
+  }
 };
 
 struct SourceConfig {
@@ -52,6 +57,15 @@ struct SourceConfig {
     v("validation_fraction", validation_fraction, "share held out for validation");
     v("weight", weight, "share in the mixture (relative); phases may override it");
   }
+  void validate(ConfigErrors& e) const {
+    if (name.empty()) e.add("name", "must not be empty");
+    if (path.empty()) e.add("path", "must not be empty");
+    if (!(validation_fraction >= 0 && validation_fraction < 1))
+      e.add("validation_fraction", "must be at least 0 and below 1, found {}", validation_fraction);
+    if (!(weight >= 0)) e.add("weight", "must not be negative, found {}", weight);
+    if (tail_validation && !prompt_field.empty())
+      e.add("tail_validation", "would cut a row between its prompt and its answer; hold out whole rows");
+  }
 };
 
 struct DataConfig {
@@ -74,6 +88,17 @@ struct DataConfig {
     v.fixed("end_of_text_first", end_of_text_first,
             "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
     v("sources", sources, "text sources");
+  }
+  void validate(ConfigErrors& e) const {
+    if (end_of_text_first && !end_of_text)
+      e.add("end_of_text_first", "data.end_of_text is false: there is no token to stand first");
+    if (drop_too_long && sampling != data::SampleMode::best_fit)
+      e.add("drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}",
+            name_of(sampling));
+    for (size_t i = 0; i < sources.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (sources[j].name == sources[i].name)
+          e.add(fmt::format("sources.{}.name", i), "'{}' names two sources", sources[i].name);
   }
   /// How rows of a batch are presented.
   data::RowOptions rows() const {

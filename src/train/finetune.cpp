@@ -110,7 +110,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   r.data.drop_too_long = o.drop_too_long && !fields.prompt_field.empty();
   r.optimizer.matrices = OptimizerKind::adamw;
   r.optimizer.weight_decay = 0;
-  r.optimizer.beta2 = 0.999;
+  r.optimizer.adamw.beta2 = 0.999;
   PhaseConfig& phase = r.phases.front();
   phase.name = "finetune";
   phase.sequence = o.sequence > 0 ? o.sequence : std::min(m.config.context, kDefaultSequence);

@@ -342,8 +342,8 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
   Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
   model.freeze(recipe.optimizer.freeze);
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
-  const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
-                            optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
+  const Optimizer optimizer(recipe.optimizer, optimizer_views(model.weights(), gradients),
+                            recipe.optimizer_run(), make_rule, Backing::nothing);
   Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer,
                           model.decoder().table().total());
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");

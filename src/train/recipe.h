@@ -8,9 +8,9 @@
 #include "nn/config.h"
 #include "nn/weights.h"
 #include "ops/head/head.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/data_recipe.h"
-#include "train/optimizer_recipe.h"
 #include "train/parallel_recipe.h"
 
 namespace ingot {
@@ -35,17 +35,6 @@ struct RunConfig {
     v.fixed("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
     v("start_from", start_from,
       "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
-  }
-};
-
-struct SegmentConfig {
-  double until = 1, to = 1;
-  DecayShape shape = DecayShape::hold;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("until", until, "end of the segment, as a fraction of the phase");
-    v("to", to, "multiplier at its end");
-    v("shape", shape, "how it gets there");
   }
 };
 
@@ -100,7 +89,7 @@ struct PhaseConfig {
   double min_lr_ratio = 0.0;
   double decay_fraction = 0.2;
   DecayShape decay_shape = DecayShape::linear;
-  std::vector<SegmentConfig> segments;
+  std::vector<ScheduleSegment> segments;
   std::vector<SourceWeight> weights;
   bool continues = false;
   double z_coefficient = 0;
@@ -137,6 +126,7 @@ struct PhaseConfig {
         "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
         "model's)");
   }
+  void validate(ConfigErrors& errors) const;
   /// Over `total_steps`: those of the phase and of the phases that continue it.
   ScheduleConfig resolved_schedule(int64_t total_steps) const;
   /// Batch sizes of the phase: the first, then one per change.
@@ -236,7 +226,7 @@ struct Recipe {
   ModelConfig model;
   TokenizerConfig tokenizer;
   DataConfig data;
-  OptimizerRecipe optimizer;
+  OptimizerConfig optimizer;
   std::vector<PhaseConfig> phases = {PhaseConfig{}};
   CheckpointConfig checkpoint;
   EvaluationConfig evaluation;
@@ -264,6 +254,7 @@ struct Recipe {
   /// nothing would be left. The names of phases with what became of their batches.
   std::vector<std::string> fit_batches();
   int64_t total_steps() const;
+  OptimizerRun optimizer_run() const { return {total_steps(), static_cast<uint64_t>(run.seed)}; }
   /// Ranks with different sequences; on paper as many as the recipe names.
   int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }
   /// Learning rate of step `step` (0-based) of a phase, without the batch's factor.

@@ -86,12 +86,12 @@ Trainer::~Trainer() = default;
 
 void Trainer::build_optimizer() {
   const ParameterTable& table = model_->decoder().table();
-  OptimizerConfig config = recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed);
+  OptimizerConfig config = recipe_.optimizer;
   std::vector<ParamView> views =
       optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get());
   config.groups = groups_of_stage(std::move(config.groups), table, views);
-  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views));
-  if (recipe_.optimizer.qk_clip > 0) {
+  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run());
+  if (recipe_.optimizer.qk_clip.threshold > 0) {
     ModelConfig part = recipe_.model;  // tensor ranks have whole heads
     part.heads /= groups_->tensor().size();
     part.kv_heads /= groups_->tensor().size();
@@ -220,8 +220,7 @@ int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
   int64_t clipped = 0;
   if (!qk_layers_.empty())
     for (const auto& [layer, logits] : stats.attention_logits)
-      clipped +=
-          qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
+      clipped += qk_clip(recipe_.optimizer.qk_clip, qk_layers_[static_cast<size_t>(layer)], logits);
   clipped = sum_over_model(clipped);
   if (shards_ && !gatherer_) shards_->gather(model_->weights());
   if (model_->keeps_loads()) keep_loads(stats, *model_);

@@ -16,6 +16,8 @@ const std::map<std::string, const char*> kElsewhere = {
     {"run.folder", "a place"},
     {"run.start_from", "needs a run before it: quick.LoraRun"},
     {"model.custom_attention", "registered by another program: docs.Docs"},
+    {"model.mlp=silu", "refused: no nonlinearity of an MLP"},
+    {"model.mlp=soft_cap", "refused: no nonlinearity of an MLP"},
     {"phases.*.objective", "registered by another program: docs.Docs"},
     {"phases.*.decay_shape=hold", "refused: nothing would decay"},
     {"optimizer.others=muon", "refused: Muon needs matrices"},

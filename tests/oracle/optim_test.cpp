@@ -103,10 +103,9 @@ MuonConfig muon_config(const json& c) {
   config.momentum = c["momentum"];
   config.scale = enum_from<MuonScale>(c["scale"].get<std::string>(), "Muon scale");
   config.momentum_start = c.value("momentum_start", 0.85);
-  config.momentum_warmup_steps = c.value("warmup", 0);
+  config.momentum_warmup = c.value("warmup", 0);
   config.momentum_end = c.value("momentum_end", 0.85);
-  config.momentum_cooldown_steps = c.value("cooldown", 0);
-  config.total_steps = 50;
+  config.momentum_cooldown = c.value("cooldown", 0);
   return config;
 }
 
@@ -130,7 +129,7 @@ TEST(OracleOptim, MuonVariants) {
     OptimizerConfig config;
     config.muon = muon_config(c);
     config.weight_decay = c["weight_decay"];
-    Optimizer optimizer(config, p.views);
+    Optimizer optimizer(config, p.views, {.total_steps = 50});
     std::vector<Values> w, m;
     for (const Floats& x : p.master) {
       w.emplace_back(x.begin(), x.end());
@@ -139,7 +138,7 @@ TEST(OracleOptim, MuonVariants) {
     double worst = 0, worst_double = 0;
     for (int64_t step = 1; step <= 50; ++step) {
       const double rate = lr[static_cast<size_t>(step - 1)];
-      const double beta = muon_momentum(config.muon, step - 1);
+      const double beta = muon_momentum(config.muon, 50, step - 1);
       p.set_gradients(step - 1);
       optimizer.step({.lr = rate});
       for (size_t i = 0; i < w.size(); ++i) {

@@ -63,9 +63,9 @@ documents = "blank_line"
 validation_fraction = 0.1
 [optimizer]
 others = "ademamix"
-ademamix_beta3 = 0.999
-muon_momentum_warmup = 5
-muon_momentum_cooldown = 6
+ademamix.beta3 = 0.999
+muon.momentum_warmup = 5
+muon.momentum_cooldown = 6
 first_moment = "bf16_stochastic"
 second_moment = "bf16_stochastic"
 qk_clip = 1.5
