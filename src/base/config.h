@@ -68,7 +68,7 @@ class ConfigErrors {
   std::shared_ptr<List> list_;
 };
 
-/// What every visitor has beside its operator(): to most of them a field that is fixed is a field like others.
+/// Base of every visitor: a field that is fixed at resume is an ordinary one, unless the visitor says otherwise.
 template <class Self>
 struct FieldVisitor {
   template <class T>

@@ -52,8 +52,8 @@ struct RenamedKey {
   const char* before;
   const char* now;
 };
-/// Moves values that stand under former names to their present places, and returns a note on each ("recipe.toml:3: 'a' is
-/// now called 'b'"). Error where a tree has both names.
+/// Moves values that stand under former names to their present places, and returns a note on each
+/// ("recipe.toml:3: 'a' is now called 'b'"). Error where a tree has both names.
 std::vector<std::string> move_renamed_keys(ConfigNode& tree, std::span<const RenamedKey> renamed);
 /// The override "--section.key=value" with the present name of its key.
 std::string with_present_key(const std::string& argument, std::span<const RenamedKey> renamed);

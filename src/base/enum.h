@@ -5,7 +5,7 @@
 //     return names_in_order<Decay>("cosine", "linear");
 //   }
 //   name_of(Decay::linear);              // "linear"
-//   enum_from<Decay>("linear", "decay")  // Decay::linear; an Error lists the names where the text is none of them
+//   enum_from<Decay>("linear", "decay")  // Decay::linear; for another text an Error that lists the names
 #pragma once
 #include <array>
 #include <cstddef>

@@ -39,8 +39,8 @@ class Names {
     const Shape& own = decoder_.table()[p].shape;
     add(external, {count, own[2]}, p, (expert * own[1] + begin) * own[2], {own[2], 1});
   }
-  /// zaya's grouped convolution: external [C, K, 2] (out channel, in channel, tap); ours [heads, K, 2 K] with the older
-  /// tap's K columns first.
+  /// zaya's grouped convolution: external [C, K, 2] (out channel, in channel, tap); ours [heads, K, 2 K] with
+  /// the older tap's K columns first.
   void grouped_conv(const std::string& external, const std::string& ours) {
     const int p = index(ours);
     const Shape& own = decoder_.table()[p].shape;
@@ -121,8 +121,8 @@ void latent_attention_names(const ModelConfig& m, Names& n, const std::string& l
   n.whole(e + "o_proj.weight", o + "out.weight");
 }
 
-/// One MoE layer: one naming for qwen3_moe, dots1 and deepseek_v3, of which the last two have selection biases and shared
-/// experts; another for mixtral.
+/// One MoE layer: one naming for qwen3_moe, dots1 and deepseek_v3, of which the last two have selection
+/// biases and shared experts; another for mixtral.
 void moe_names(const ModelConfig& m, Names& n, const std::string& e, const std::string& o, int64_t layer,
                const std::string& family) {
   const bool mixtral = family == "mixtral";
@@ -223,7 +223,8 @@ void zaya_scale_names(Names& n, const std::string& external, const std::string& 
   n.whole(external + "residual_bias", ours + ".stream_scale_bias");
 }
 
-/// The older layout: sublayer 2 i is attention, 2 i + 1 the experts; a merge belongs to the sublayer after it.
+/// The older layout: sublayer 2 i is attention, 2 i + 1 the experts; a merge belongs to the sublayer after
+/// it.
 void zaya_sublayer_names(const ModelConfig& m, Names& n, int64_t l) {
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
   const std::string a = fmt::format("model.layers.{}.", 2 * l),

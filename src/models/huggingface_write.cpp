@@ -184,7 +184,8 @@ std::string layer_letters(int64_t layers, const auto& is, char yes, char no) {
   return letters;
 }
 
-/// One way to write what several configurations say alike; what does not change the function goes to its default.
+/// One way to write what several configurations say alike; what does not change the function goes to its
+/// default.
 ModelConfig canonical(ModelConfig m) {
   const ModelConfig plain;
   const auto rotates = layer_letters(

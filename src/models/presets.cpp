@@ -155,8 +155,8 @@ ModelConfig zaya1(int64_t context, double theta) {
   return m;
 }
 
-/// ZAYA1's code paths at a size for one machine. A small router starts from 1/sqrt(fan_in): with 0.02 its logits are
-/// all but equal and one expert takes everything.
+/// ZAYA1's code paths at a size for one machine. A small router starts from 1/sqrt(fan_in): with 0.02 its
+/// logits are all but equal and one expert takes everything.
 ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads, int64_t head_width,
                        int64_t experts, int64_t hidden, int64_t router_width) {
   ModelConfig m = zaya1(1024, 10000);

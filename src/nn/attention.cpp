@@ -18,8 +18,8 @@ GroupedAttention::GroupedAttention(ParameterTable& table, const std::string& pre
       rotary_(m.rotary_of(layer)),
       window_(m.window_of(layer)) {
   const int64_t head = m.key_width(), q = m.heads * head, kv = m.kv_heads * head, packed = q + 2 * kv;
-  // CCA projects v in two halves (current and delayed), which the sources orthogonalise apart. Tensor ranks cut their
-  // concatenation, so that each has the values of its heads.
+  // CCA projects v in two halves (current and delayed), which the sources orthogonalise apart. Tensor ranks
+  // cut their concatenation, so that each has the values of its heads.
   const std::vector<int64_t> blocks{q, kv, kv},
       matrices = is_cca() ? std::vector<int64_t>{q, kv, kv / 2, kv / 2} : blocks;
   qkv_ = table.add({prefix + ".qkv.weight",

@@ -1,5 +1,6 @@
-// The attention sublayer, and its grouped-query and CCA form: projection, preparation (rotation and norm, or ZAYA1's compressed convolutions), attention,
-// output projection. Grouped-query (MHA, GQA, MQA) and CCA differ in the preparation only.
+// The attention sublayer, and its grouped-query and CCA form: projection, preparation (rotation and norm, or
+// ZAYA1's compressed convolutions), attention, output projection. Grouped-query (MHA, GQA, MQA) and CCA
+// differ in the preparation only.
 #pragma once
 #include "nn/config.h"
 #include "nn/context.h"

@@ -1,5 +1,5 @@
-// The description of a decoder: every architecture is this one struct with other values. Presets fill it; recipes
-// override fields; the decoder, the counts and the import of foreign checkpoints read it.
+// The description of a decoder: every architecture is this one struct with other values. Presets fill it;
+// recipes override fields; the decoder, the counts and the import of foreign checkpoints read it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -37,7 +37,8 @@ enum class HeadCapKind { none, tanh, sigmoid };
 constexpr auto enum_names(HeadCapKind) {
   return names_in_order<HeadCapKind>("none", "tanh", "sigmoid");
 }
-/// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor) (modded-nanogpt).
+/// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor)
+/// (modded-nanogpt).
 struct HeadCapConfig {
   HeadCapKind kind = HeadCapKind::none;
   double cap = 30;
@@ -98,7 +99,8 @@ struct MlaConfig {
   }
 };
 
-/// Multi-token prediction (spec megatron-moe §1.20): modules after the decoder that predict further tokens in training.
+/// Multi-token prediction (DeepSeek-V3 report, §2.2): modules after the decoder that predict further tokens
+/// in training.
 struct MtpConfig {
   int64_t depths = 0;
   bool shared = false;

@@ -57,8 +57,8 @@ class Muon::SlotPool {
   std::vector<std::unique_ptr<Slot>> free_;
 };
 
-/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`; of it this rank moves the
-/// elements [begin, end).
+/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`; of it this
+/// rank moves the elements [begin, end).
 struct Muon::Block {
   size_t tensor;
   int64_t offset;
@@ -328,8 +328,9 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
     start_exchange(*tensors[b.tensor].param, b, *slot);
     shared.emplace_back(&b, std::move(slot));
   }
-  // Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks gather them in
-  // one order. The rest go one per thread, the costliest first. Neither choice changes a bit of the result.
+  // Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks
+  // gather them in one order. The rest go one per thread, the costliest first. Neither choice changes a bit
+  // of the result.
   std::vector<Block*> pooled;
   for (Block& b : blocks) {
     if (!b.whole()) continue;

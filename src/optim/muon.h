@@ -10,10 +10,11 @@
 // large ones use all threads inside the products; the bits are the same. Not thread-safe. Sources:
 // docs/optimizers.md.
 //
-// Ranks that share out a tensor exchange N of the matrices that lie across their borders with each other only, each
-// orthogonalises the whole matrix and applies its part (the AMD paper's algorithm 1): no buffer for a whole model, and the
-// bits of one rank. Ranks of a tensor group gather N of every matrix that they hold in slices; where slices do not follow
-// its row blocks, of all of them at once. All ranks call step() together.
+// Ranks that share out a tensor exchange N of the matrices that lie across their borders with each other
+// only, each orthogonalises the whole matrix and applies its part (the AMD paper's algorithm 1): no buffer
+// for a whole model, and the bits of one rank. Ranks of a tensor group gather N of every matrix that they
+// hold in slices; where slices do not follow its row blocks, of all of them at once. All ranks call step()
+// together.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -73,13 +74,14 @@ struct MuonTensor {
   double weight_decay;
 };
 
-/// Throws Error for a momentum outside [0, 1), a negative number of steps or factor, or a bad Newton-Schulz config.
+/// Throws Error for a momentum outside [0, 1), a negative number of steps or factor, or a bad Newton-Schulz
+/// config.
 void validate(const MuonConfig& config);
 /// Throws Error where warm-up and cool-down of the momentum do not fit into a run of `total_steps`.
 void require_fit(const MuonConfig& config, int64_t total_steps);
 
-/// The momentum of update `step` (from 0): linear from momentum_start, constant, linear to momentum_end, which would be
-/// reached at total_steps.
+/// The momentum of update `step` (from 0): linear from momentum_start, constant, linear to momentum_end,
+/// which would be reached at total_steps.
 double muon_momentum(const MuonConfig& config, int64_t total_steps, int64_t step);
 
 /// True if some step has a momentum other than 0, so a buffer is needed.

@@ -24,8 +24,9 @@ void require_moves(const char* name, double beta, MomentStorage storage) {
       "store the moment as bf16_stochastic or f32");
 }
 
-/// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. Adam's update has a fixed size
-/// per element, so it must shrink by m; Muon's has a fixed spectral norm, unless match_rms lets that grow with sqrt(m).
+/// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. Adam's update has
+/// a fixed size per element, so it must shrink by m; Muon's has a fixed spectral norm, unless match_rms lets
+/// that grow with sqrt(m).
 double width_factor(OptimizerKind kind, MuonScale scale, double m) {
   if (kind != OptimizerKind::muon) return 1 / m;
   return scale == MuonScale::match_rms ? 1 / std::sqrt(m) : 1.0;

@@ -1,9 +1,9 @@
 // The optimizer of a training run: parameters with their groups, flat state, one step over all of them.
 //
-// What a parameter's update is and which state it needs say rules (update_rule.h): AdamW, AdEMAMix, Muon. The state
-// lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing the same
-// bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix tensors. Not
-// thread-safe.
+// What a parameter's update is and which state it needs say rules (update_rule.h): AdamW, AdEMAMix, Muon. The
+// state lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing
+// the same bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix
+// tensors. Not thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,8 +35,9 @@ struct StepArgs {
 
 class Optimizer {
  public:
-  /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern, for two
-  /// parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by others.
+  /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern,
+  /// for two parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by
+  /// others.
   Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run = {},
             const RuleMaker& make = make_rule, Backing backing = Backing::memory);
 
@@ -57,8 +58,8 @@ class Optimizer {
   /// The resolved table of groups, for people.
   std::string describe() const { return describe_groups(params_, groups_); }
 
-  /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter its slots as name + "." + slot
-  /// (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
+  /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter its slots as name + "." +
+  /// slot (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
   void for_each_state(const std::function<void(const std::string& name, const Tensor& tensor)>& fn);
   /// The slots alone, with their parameters.
   void for_each_slot(

@@ -1,5 +1,5 @@
-// The data of a run: the sampler of one phase, with that phase's mixture, and its batches by step of the run. Training
-// and dumps both read from here, so they see the same rows.
+// The data of a run: the sampler of one phase, with that phase's mixture, and its batches by step of the run.
+// Training and dumps both read from here, so they see the same rows.
 #pragma once
 #include <optional>
 
@@ -25,8 +25,8 @@ class PhaseSampler {
  public:
   /// The first phase of a new run. The recipe and the data must outlive this object.
   PhaseSampler(const Recipe& recipe, const PreparedData& data);
-  /// The phase in which the checkpoint was saved; at a phase's end that is the one that ended. Error where the recipe
-  /// has no such phase, or the order of the data would not continue (data/sampler.h).
+  /// The phase in which the checkpoint was saved; at a phase's end that is the one that ended. Error where
+  /// the recipe has no such phase, or the order of the data would not continue (data/sampler.h).
   PhaseSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader);
   /// Goes on to the phase after this one, all of whose steps are done.
   void advance();
@@ -36,8 +36,8 @@ class PhaseSampler {
   int64_t first_step() const { return first_step_; }  ///< of the phase, counted from the start of the run
   int64_t end_step() const { return first_step_ + config().steps; }
 
-  /// What step `step` (0-based, of this phase) trains on, as long as the batch size is the one of now: from the first
-  /// step done with it until change_batch(). Pure; thread-safe.
+  /// What step `step` (0-based, of this phase) trains on, as long as the batch size is the one of now: from
+  /// the first step done with it until change_batch(). Pure; thread-safe.
   data::Batch batch(int64_t step) const;
   /// Position in the phase's list of batch sizes: what batch() uses, and the plan's level.
   int64_t level() const { return level_; }

@@ -250,8 +250,8 @@ struct Recipe {
     v("parallel", parallel, "how many ranks share the work");
   }
   void validate(ConfigErrors& errors) const;
-  /// Makes every batch divide among the data ranks in micro-batches, as parallel.batch_fit says; Error where it refuses or
-  /// nothing would be left. The names of phases with what became of their batches.
+  /// Makes every batch divide among the data ranks in micro-batches, as parallel.batch_fit says; Error where
+  /// it refuses or nothing would be left. The names of phases with what became of their batches.
   std::vector<std::string> fit_batches();
   int64_t total_steps() const;
   OptimizerRun optimizer_run() const { return {total_steps(), static_cast<uint64_t>(run.seed)}; }
@@ -267,11 +267,13 @@ struct Recipe {
   int64_t longest_sequence() const;
   /// Base of the rotation in a phase: the last one that it or a phase before it names, else the model's.
   double rope_theta_of(size_t phase) const;
-  /// The model's window after `step` steps of a phase: window_growth * step / steps, rounded up to blocks, at least one.
+  /// The model's window after `step` steps of a phase: window_growth * step / steps, rounded up to blocks, at
+  /// least one.
   int64_t window_at(size_t phase, int64_t step) const;
 };
 
-/// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe names.
+/// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe
+/// names.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 /// A recipe from its JSON or TOML text as a run recorded it.
 Recipe recipe_from_toml(const std::string& text, const std::string& where);

@@ -126,7 +126,8 @@ void require_shares(const Recipe& recipe) {
 
 namespace {
 
-/// Stages, schedule, and how long a rank waits by training phase where a backward takes as long as two forwards.
+/// Stages, schedule, and how long a rank waits by training phase where a backward takes as long as two
+/// forwards.
 std::string describe_pipeline(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   const PipelineLayout layout = layout_of(p, recipe.model);

@@ -244,7 +244,8 @@ TEST(Config, DifferencesByPath) {
   EXPECT_TRUE(diff_config(to_node(a), to_node(Recipe{})).empty());
 }
 
-/// Found by recipe_fuzz: keys that are empty or have dots gave two values one path, and a tree differed from itself.
+/// Found by recipe_fuzz: keys that are empty or have dots gave two values one path, and a tree differed from
+/// itself.
 TEST(Config, NoTwoValuesShareAPath) {
   const ConfigNode tree = parse_toml("a.b = 1\n\"a.b\" = 2\n[\"\".a]\nb = 3\n", "t");
   EXPECT_TRUE(diff_config(tree, tree).empty());

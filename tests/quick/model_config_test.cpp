@@ -1,4 +1,5 @@
-// ModelConfig: the attention of each layer as its patterns say, messages for what cannot be, counts of presets.
+// ModelConfig: the attention of each layer as its patterns say, messages for what cannot be, counts of
+// presets.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// optim/: options of the optimizers: moments in bf16, rules with state of their own shape, momentum schedules,
-// QK-clip on a real model.
+// optim/: options of the optimizers: moments in bf16, rules with state of their own shape, momentum
+// schedules, QK-clip on a real model.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -78,7 +78,8 @@ OptimizerConfig config_of(OptimizerKind others, MomentStorage first, MomentStora
   return c;
 }
 
-// From bf16 state, one step must store the fp32 result rounded: to nearest, or by the bits of the tensor's stream.
+// From bf16 state, one step must store the fp32 result rounded: to nearest, or by the bits of the tensor's
+// stream.
 TEST(Moments, Bf16StoresTheRoundedFp32Result) {
   for (const MomentStorage storage : {MomentStorage::bf16, MomentStorage::bf16_stochastic}) {
     OptimizerConfig c = config_of(OptimizerKind::ademamix, storage, storage);
@@ -147,7 +148,8 @@ TEST(Moments, SameBitsForAnyThreadsAndInstructionSetAndResume) {
   EXPECT_TRUE(second.bytes() == expected);
 }
 
-// A moment that decays by 0.1 % a step: rounding to nearest would hold it for ever, stochastic rounding decays it.
+// A moment that decays by 0.1 % a step: rounding to nearest would hold it for ever, stochastic rounding
+// decays it.
 TEST(Moments, StochasticRoundingIsRightOnAverage) {
   OptimizerConfig c = config_of(OptimizerKind::adamw, MomentStorage::f32, MomentStorage::bf16_stochastic);
   c.adamw.beta2 = 0.999;
@@ -258,7 +260,8 @@ TEST(QkClip, FactorsMultiplyToEachHeadsOwn) {
   EXPECT_THROW(validate(QkClipConfig{1, 1.5}), Error);
 }
 
-// The same batch before and after the clip: heads above the threshold land on it, the others stay where they were.
+// The same batch before and after the clip: heads above the threshold land on it, the others stay where they
+// were.
 TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
   for (const char* family : {"gpt2", "llama", "mla", "zaya"}) {
     ModelConfig config = test::small_model_config(family);

@@ -1,5 +1,5 @@
-// Upcycling: the mixture's logits are the dense model's at step 0, for shards, expansions, nonlinearities and expert ranks;
-// every token's experts are complete groups; what cannot be exact is refused.
+// Upcycling: the mixture's logits are the dense model's at step 0, for shards, expansions, nonlinearities and
+// expert ranks; every token's experts are complete groups; what cannot be exact is refused.
 #include "models/upcycle.h"
 
 #include <gtest/gtest.h>

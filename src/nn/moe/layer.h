@@ -1,12 +1,14 @@
-// The mixture-of-experts sublayer: route -> dispatch (permute) -> experts (grouped products) -> combine (unpermute),
-// plus the shared expert. Dropless unless a capacity is set; the router weight is folded into the experts' nonlinearity.
+// The mixture-of-experts sublayer: route -> dispatch (permute) -> experts (grouped products) -> combine
+// (unpermute), plus the shared expert. Dropless unless a capacity is set; the router weight is folded into
+// the experts' nonlinearity.
 //
-// Three options look at the whole batch, so a token's result depends on its neighbours (docs/moe.md). Capacity and Sinkhorn
-// act where the tape records, that is in training; evaluation and decoding take every token's top-k and drop nothing.
-// Expert choice has no such counterpart and refuses cached sequences.
+// Three options look at the whole batch, so a token's result depends on its neighbours (docs/moe.md).
+// Capacity and Sinkhorn act where the tape records, that is in training; evaluation and decoding take every
+// token's top-k and drop nothing. Expert choice has no such counterpart and refuses cached sequences.
 //
-// Latent (spec megatron-moe LT-1): the router reads the full width D; rows travel and experts work in the width l < D,
-// between W_down [l, D] before dispatch and W_up [D, l] after combine; the shared expert keeps the full width.
+// Latent (spec megatron-moe LT-1): the router reads the full width D; rows travel and experts work in the
+// width l < D, between W_down [l, D] before dispatch and W_up [D, l] after combine; the shared expert keeps
+// the full width.
 #pragma once
 #include <functional>
 #include <optional>
@@ -31,8 +33,8 @@ struct MoeOutput {
 
 class MoeLayer {
  public:
-  /// Adds the parameters under `prefix` (for example "layers.3.moe"). Layers from model.layers on are multi-token
-  /// prediction's, whose routers have none below.
+  /// Adds the parameters under `prefix` (for example "layers.3.moe"). Layers from model.layers on are
+  /// multi-token prediction's, whose routers have none below.
   MoeLayer(ParameterTable& table, const std::string& prefix, const ModelConfig& model, int64_t layer);
   MoeOutput forward(Context& c, const Value& h_TD, const Value& router_state_below_TR, int64_t layer) const;
 

@@ -18,7 +18,8 @@ class Router {
  public:
   /// `first`: there is no router below, so zaya's does no depth averaging.
   Router(ParameterTable& table, const std::string& prefix, const ModelConfig& model, bool first);
-  /// The segment "route" of `layer`; what ZAYA1's r comes from belongs to "stream", because the layer above goes on from it.
+  /// The segment "route" of `layer`; what ZAYA1's r comes from belongs to "stream", because the layer above
+  /// goes on from it.
   RouterOutput forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const;
 
  private:
