@@ -52,7 +52,8 @@ ShardOptions shards_of(const Recipe& recipe) {
                  .ranks = static_cast<int>(p.shard_ranks),
                  .bucket_bytes = parse_memory(p.bucket, "parallel.bucket"),
                  .whole_tensors = p.whole_matrices};
-  const bool together = p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == OptimizerKind::muon;
+  const bool together =
+      p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == OptimizerKind::muon;
   o.units = p.shard == ShardLevel::full       ? FlatBuckets::part
             : together || o.bucket_bytes == 0 ? FlatBuckets::group
                                               : FlatBuckets::bucket;
