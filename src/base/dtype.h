@@ -3,16 +3,11 @@
 #include <bit>
 #include <cstdint>
 
-#include "base/enum.h"
-
 namespace ingot {
 
 /// Values are on disk (kernel-set fingerprints): append only. f32_as_bf16: an f32 in memory that is read as its rounding to
 /// bf16; weights of bf16 products that have no copy of their own (nn/weights.h). Read only.
 enum class DType : uint8_t { f32 = 0, bf16 = 1, f64 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6, f32_as_bf16 = 7 };
-constexpr auto enum_names(DType) {
-  return names_in_order<DType>("f32", "bf16", "f64", "i32", "i64", "u8", "u16", "f32 as bf16");
-}
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
@@ -30,6 +25,28 @@ constexpr int64_t size_of(DType t) {
       return 1;
   }
   return 0;
+}
+
+constexpr const char* name_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f64:
+      return "f64";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::u8:
+      return "u8";
+    case DType::u16:
+      return "u16";
+    case DType::f32_as_bf16:
+      return "f32 as bf16";
+  }
+  return "?";
 }
 
 constexpr bool is_floating(DType t) {
