@@ -52,7 +52,7 @@ struct SourceConfig {
     v("marker", marker, "text between documents, for documents = marker");
     v("field", field, "field of a .jsonl row that holds the text");
     v("prompt_field", prompt_field,
-      "field of a .jsonl row with text that comes first and is not learnt; empty: none");
+      "field of a .jsonl row with text that comes first and is not in the loss; empty: none");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
     v("weight", weight, "share in the mixture (relative); phases may override it");
@@ -64,7 +64,7 @@ struct SourceConfig {
       e.add("validation_fraction", "must be at least 0 and below 1, found {}", validation_fraction);
     if (!(weight >= 0)) e.add("weight", "must not be negative, found {}", weight);
     if (tail_validation && !prompt_field.empty())
-      e.add("tail_validation", "would cut a row between its prompt and its answer; hold out whole rows");
+      e.add("tail_validation", "would split a row between its prompt and its answer; hold out whole rows");
   }
 };
 

@@ -32,9 +32,9 @@ std::vector<std::string> Recipe::fit_batches() {
             fmt::format("choose phases.{}.batch as a multiple of {}, or set parallel.batch_fit to down or up",
                         i, unit));
       (level == 0 ? s.batch : s.batches[static_cast<size_t>(level - 1)].batch) = fitted;
-      changes.push_back(
-          fmt::format("phase '{}': {} sequences a step instead of {}, which {} data ranks cannot share out",
-                      s.name, fitted, batch, data));
+      changes.push_back(fmt::format(
+          "phase '{}': {} sequences a step instead of {}, which do not divide among {} data ranks", s.name,
+          fitted, batch, data));
     }
     s.batch_fitted = static_cast<double>(s.batch) / static_cast<double>(first);
   }
@@ -245,7 +245,8 @@ constexpr RenamedKey kRenamedKeys[] = {
     {"optimizer.muon_nesterov", "optimizer.muon.nesterov"},
     {"optimizer.muon_form", "optimizer.muon.form"},
     {"optimizer.muon_scale", "optimizer.muon.scale"},
-    {"optimizer.muon_lr_multiplier", "optimizer.muon.lr_multiplier"}};
+    {"optimizer.muon_lr_multiplier", "optimizer.muon.lr_multiplier"},
+    {"parallel.dispatch_room", "parallel.dispatch_capacity"}};
 
 /// The preset's values under those that the recipe names.
 Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrides, bool note_old_names) {

@@ -114,8 +114,7 @@ struct PhaseConfig {
     v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
     v("segments", segments, "piecewise: segments");
     v("continues", continues,
-      "learning rate: the phase before goes on, its schedule spanning both; lr and schedule here count for "
-      "nothing");
+      "learning rate: the schedule of the phase before spans this one too; lr and schedule here are ignored");
     v("weights", weights, "mixture of this phase; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
     v("objective", objective,
@@ -212,10 +211,10 @@ struct MemoryConfig {
   void visit(Visitor& v) {
     v("head", head, "logits for backward: auto, store, recompute or gradient");
     v("limit", limit,
-      "memory of the run, e.g. 16GiB: activations are computed again or moved to disk until it fits; empty: "
+      "memory of the run, e.g. 16GiB: activations are recomputed or moved to disk until it fits; empty: "
       "the machine's");
     v("recompute", recompute,
-      "results that backward computes again: op, op.output, module/, module/op, e.g. activation, experts/");
+      "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/");
     v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
     v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
   }
@@ -240,13 +239,13 @@ struct Recipe {
     v.fixed("model", model, "architecture; `preset` first, then single fields");
     v("tokenizer", tokenizer, "text to tokens");
     v("data", data, "text sources");
-    v("optimizer", optimizer, "which optimizer moves what, and how");
+    v("optimizer", optimizer, "which optimizer updates what, and how");
     v("phases", phases, "training phases, in order");
     v("checkpoint", checkpoint, "saving");
     v("evaluation", evaluation, "validation during the run");
     v("samples", samples, "text written during the run");
     v("health", health, "what stops a run that goes wrong");
-    v("memory", memory, "what is kept and what is computed again");
+    v("memory", memory, "what is kept and what is recomputed");
     v("parallel", parallel, "how many ranks share the work");
   }
   void validate(ConfigErrors& errors) const;
@@ -255,7 +254,7 @@ struct Recipe {
   std::vector<std::string> fit_batches();
   int64_t total_steps() const;
   OptimizerRun optimizer_run() const { return {total_steps(), static_cast<uint64_t>(run.seed)}; }
-  /// Ranks with different sequences; on paper as many as the recipe names.
+  /// Ranks with different sequences; before ranks have started as many as the recipe names.
   int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }
   /// Learning rate of step `step` (0-based) of a phase, without the batch's factor.
   double learning_rate(size_t phase, int64_t step) const;

@@ -45,7 +45,7 @@ Grid grid_of(const ParallelConfig& p, int ranks) {
 
 namespace {
 
-/// Muon's matrices stay together where shares would cut them: the fewer units, the fewer are cut.
+/// Buckets as large as possible for Muon, so that few of its matrices lie in two shards.
 ShardOptions shards_of(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   ShardOptions o{.level = p.shard,
@@ -66,7 +66,7 @@ RankOptions rank_options(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   return {.sequence_parallel = p.sequence,
           .dispatch = p.dispatch,
-          .receive = {p.dispatch_room, p.dispatch_drop},
+          .receive = {p.dispatch_capacity, p.dispatch_drop},
           .bf16_dispatch = p.dispatch_bf16,
           .node_ranks = static_cast<int>(p.node_ranks),
           .context = p.context_form,
@@ -114,7 +114,7 @@ void require_shares_of_phase(const Recipe& recipe, size_t phase) {
                 remedy);
   if (rows % sharers != 0)
     throw Error(fmt::format("phase '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
-                            "which share out their rows",
+                            "which shard their rows",
                             s.name, rows, sharers),
                 remedy);
 }
@@ -159,7 +159,7 @@ std::vector<std::string> describe_layout(const Recipe& recipe) {
     text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));
-  static const char* const kShared[] = {"on each", "shared out", "shared out with weights and gradients"};
+  static const char* const kShared[] = {"on each", "sharded", "sharded with weights and gradients"};
   text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, name_of(p.dispatch))
                       : "all experts on each";
   if (p.expert_tensor > 1) text += fmt::format(", their widths over {}", p.expert_tensor);

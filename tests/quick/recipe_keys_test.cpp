@@ -62,7 +62,7 @@ constexpr const char* kKeys =
     "health: spike_sigma spike_patience\n"
     "memory: head limit recompute offload offload_folder\n"
     "parallel: data tensor sequence context context_form context_inner pipeline chunks schedule "
-    "layout expert expert_tensor dispatch node_ranks dispatch_room dispatch_drop dispatch_bf16 shard "
+    "layout expert expert_tensor dispatch node_ranks dispatch_capacity dispatch_drop dispatch_bf16 shard "
     "shard_ranks whole_matrices bucket batch_fit self_test slowest_rank\n";
 
 TEST(RecipeKeys, AreFixedOrFreeAtResume) {

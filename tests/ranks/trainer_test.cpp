@@ -212,13 +212,13 @@ TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
   follow("all_to_all", {}, kRounding);
   follow("all_gather", {"--parallel.dispatch=all_gather"}, kRounding);
   follow("hierarchical", {hierarchical, nodes}, kRounding);
-  follow("room", {"--parallel.dispatch_room=4"}, kRounding);
+  follow("room", {"--parallel.dispatch_capacity=4"}, kRounding);
   EXPECT_EQ(losses_of("all_gather"), losses_of("all_to_all"));
   EXPECT_EQ(losses_of("room"), losses_of("all_to_all"));
   EXPECT_EQ(mean_dropped(folder_ / "room"), 0);
   follow("bf16", {"--parallel.dispatch_bf16=true"}, 1.0 / 512);
   EXPECT_GT(worst_difference("one", "bf16"), kRounding);
-  follow("drop", {hierarchical, nodes, "--parallel.dispatch_room=1", "--parallel.dispatch_drop=true"}, 0.05);
+  follow("drop", {hierarchical, nodes, "--parallel.dispatch_capacity=1", "--parallel.dispatch_drop=true"}, 0.05);
   EXPECT_GT(mean_dropped(folder_ / "drop"), 0);
   EXPECT_LT(mean_dropped(folder_ / "drop"), 0.5);
 }
@@ -493,7 +493,7 @@ TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
             "phases.0.batch as a multiple of 3, or set parallel.batch_fit to down or up");
   EXPECT_EQ(
       message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--phases.1.sequence=39"}),
-      "phase 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which share out their "
+      "phase 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which shard their "
       "rows; choose "
       "phases.1.sequence as a multiple of 2");
   EXPECT_EQ(message({"two", 2, {"--parallel.data=4"}}, {}),
