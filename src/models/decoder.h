@@ -1,16 +1,14 @@
-// The decoder: embedding, L blocks of (attention, feed-forward), final norm. Assembled from options; every
-// family is this class with another ModelConfig. The forward below is the only description of the model:
-// training, evaluation, decoding, memory planning and counting all run it.
+// The decoder: embedding, L blocks of (attention, feed-forward), final norm. Assembled from options; every family is
+// this class with another ModelConfig. The forward below is the only description of the model: training, evaluation,
+// decoding, memory planning and counting all run it.
 //
-// Residual merges. A block receives the stream and the not yet added output of the sublayer before
-// ("pending") together with the merge's parameters; each norm merges first (ops/add_norm). What is alive at a
-// block's border is therefore the stream, the pending output, the router's state, and what options carry past
-// the blocks (Stream): what a pipeline cut sends. A merge's parameters belong to the part that reads them,
-// the block behind the border.
+// Residual merges. A block receives the stream and the not yet added output of the sublayer before ("pending") together
+// with the merge's parameters; each norm merges first (ops/add_norm). What is alive at a block's border is therefore the
+// stream, the pending output, the router's state, and what options carry past the blocks (Stream): what a pipeline cut
+// sends. A merge's parameters belong to the part that reads them, the block behind the border.
 //
-// Multi-token prediction goes on from the stream that the final norm has merged, so the final norm belongs to
-// the first of its modules where there are any. Behind it the inputs of the heads are alive, one for each
-// depth so far.
+// Multi-token prediction goes on from the stream that the final norm has merged, so the final norm belongs to the first of its
+// modules where there are any. Behind it the inputs of the heads are alive, one for each depth so far.
 #pragma once
 #include <memory>
 #include <optional>
@@ -45,8 +43,8 @@ struct Stream {
       hidden_TD;  ///< inputs of heads, in the compute type: the next token's, then those of depths ahead
 };
 
-/// A place between two parts of the model, where a pipeline may cut: before a layer, or behind the last one;
-/// with modules of multi-token prediction before it also behind the final norm.
+/// A place between two parts of the model, where a pipeline may cut: before a layer, or behind the last one; with modules of
+/// multi-token prediction before it also behind the final norm.
 struct Cut {
   int64_t layer = 0;    ///< 0: behind the embedding; config().layers: behind the last layer
   int64_t modules = 0;  ///< before the cut
@@ -60,14 +58,14 @@ struct DecoderOutput {
 
 class Decoder {
  public:
-  /// Builds the parameter table; allocates nothing of the model's size. Throws Error for an invalid config;
-  /// config.vocab must be set.
+  /// Builds the parameter table; allocates nothing of the model's size. Throws Error for an invalid config; config.vocab
+  /// must be set.
   explicit Decoder(const ModelConfig& config);
 
   const ModelConfig& config() const { return config_; }
   const ParameterTable& table() const { return table_; }
-  /// Another base of the rotation (a phase's rope_theta), or another window in tokens, from the next forward on.
-  /// Both change config(), so checkpoints hold the model as it is now.
+  /// Another base of the rotation (a phase's rope_theta), or window in tokens, from here on; part of config() and so of
+  /// checkpoints.
   void set_rope_theta(double theta);
   void set_window(int64_t tokens);
   /// See ParameterTable::freeze(). Before gradients and optimizers are made from the table.
@@ -80,23 +78,23 @@ class Decoder {
   void blocks(Context& c, Stream& s, int64_t first, int64_t last, std::vector<BalanceLosses>& balance) const;
   /// The final norm: the next token's hidden states.
   void finish(Context& c, Stream& s) const;
-  /// Multi-token prediction, training only: the hidden states of the next depth ahead. At depth k, the k-th
-  /// call after finish(), they follow from those of depth k - 1 and the ids k places further on, and predict
-  /// the token 1 + k places further on (DeepSeek-V3 report, §2.2). At most config().mtp.depths.
+  /// Multi-token prediction, training only: the hidden states of the next depth ahead. At depth k, the k-th call after finish(),
+  /// they follow from those of depth k - 1 and the ids k places further on, and predict the token 1 + k places further on (spec
+  /// megatron-moe §1.20, DeepSeek-V3 eq 21-23). At most config().mtp.depths.
   void predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
                      std::vector<BalanceLosses>& balance) const;
-  /// At a cut: the shapes and types of the values that are alive there for `rows` rows, the values of a
-  /// stream in that order, and the stream made of them.
+  /// At a cut: the shapes and types of the values that are alive there for `rows` rows, the values of a stream in that order,
+  /// and the stream made of them.
   std::vector<TensorMeta> border(const Precision& precision, const Cut& cut, int64_t rows) const;
   std::vector<Value> alive(const Stream& s, const Cut& cut) const;
   Stream resume(const std::vector<Value>& values, const Cut& cut, const Value& ids_T) const;
-  /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows that the
-  /// call's targets have, equal on all tensor ranks, each of which has a part of the vocabulary: then best_T
-  /// is absent, and a teacher and mode gradient, which need whole rows of logits, are Errors.
+  /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows that the call's targets
+  /// have, equal on all tensor ranks, each of which has a part of the vocabulary: then best_T is absent, and a teacher
+  /// and mode gradient, which need whole rows of logits, are Errors.
   HeadResult head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                   const Value& teacher_TV = {}, const Value& weight_T = {}) const;
-  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. A tensor rank gets
-  /// those of the rows of the head that it has.
+  /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. A tensor rank gets those of the rows
+  /// of the head that it has.
   Value logits(Context& c, const Value& hidden_TD) const;
 
   int embedding_index() const { return embed_; }
@@ -122,8 +120,7 @@ class Decoder {
     MergeIndices attention_merge, mlp_merge;
   };
 
-  /// A module of multi-token prediction: a block over a projection of the next embedding and the hidden
-  /// state.
+  /// A module of multi-token prediction: a block over a projection of the next embedding and the hidden state.
   struct Ahead {
     Norm embedding_norm, hidden_norm, final_norm;
     int from_embedding = -1, from_hidden = -1;
@@ -147,8 +144,7 @@ class Decoder {
   void set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const;
   /// Merges the pending output, without a norm.
   void merge_residual(Context& c, Stream& s) const;
-  /// Rows of the vocabulary's matrix, which tensor ranks have in parts, for the rows outside of tensor
-  /// regions.
+  /// Rows of the vocabulary's matrix, which tensor ranks have in parts, for the rows outside of tensor regions.
   Value look_up(Context& c, const Value& ids_T) const;
   void take_skip(Context& c, Stream& s, const Block& b, int64_t layer) const;
   void mix_input(Context& c, Stream& s, const Block& b, int64_t layer) const;
@@ -181,8 +177,8 @@ struct ParameterCounts {
 };
 ParameterCounts count_parameters(const Decoder& decoder);
 
-/// Training FLOPs per token: 6 N_active (products) + attention, 12 T C per layer over the full square as most
-/// published figures count (T: the context, or a shorter window); causal skipping halves the attention term.
+/// Training FLOPs per token: 6 N_active (products) + attention, 12 T C per layer over the full square as most published
+/// figures count (T: the context, or a shorter window); causal skipping halves the attention term.
 double training_flops_per_token(const Decoder& decoder, int64_t context);
 
 }  // namespace ingot

@@ -65,8 +65,8 @@ ModelConfig model_from_huggingface(const std::string& config_json, const std::st
 struct HuggingfaceNotes {
   DType dtype = DType::f32;
   int64_t bos = -1, eos = -1, pad = -1;  ///< token ids; -1: none
-  std::string
-      original;  ///< config.json that the model came with: fields that do not concern us are kept. May be empty
+  /// config.json that the model came with, whose other fields are kept. May be empty.
+  std::string original;
 };
 
 /// config.json of a model in both dialects. It is read back and compared: Error that lists every option which

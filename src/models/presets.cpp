@@ -131,7 +131,7 @@ ModelConfig deepseek_v3() {
   return m;
 }
 
-/// ZAYA1 (000 Tables II-III, 001 Table I; spec zaya1 §1.1).
+/// ZAYA1 ([ZAYA1-AMD] Tables II and III, [ZAYA1-8B] Table I).
 ModelConfig zaya1(int64_t context, double theta) {
   ModelConfig m;
   m.vocab = 262272;
@@ -174,7 +174,7 @@ ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_
   return m;
 }
 
-/// modded-nanogpt at its record of 2.979 minutes (source 002; spec zaya1 §5.5): 275,598,388 parameters.
+/// modded-nanogpt at its record of 2.979 minutes ([NanoGPT-II]): 275,598,388 parameters.
 ModelConfig modded_nanogpt() {
   ModelConfig m;
   m.vocab = 50257;

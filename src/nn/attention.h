@@ -1,6 +1,6 @@
-// The attention sublayer, and its grouped-query and CCA form: projection, preparation (rotation and norm, or
-// ZAYA1's compressed convolutions), attention, output projection. Grouped-query (MHA, GQA, MQA) and CCA
-// differ in the preparation only.
+// The attention sublayer, and its grouped-query (MHA, GQA, MQA) and CCA form: projection, preparation, attention,
+// output projection. The two forms differ in the preparation only: rotation and norm of queries and keys, or the
+// convolutions of compressed convolutional attention ([ZAYA1-8B] §II-A1).
 #pragma once
 #include "nn/config.h"
 #include "nn/context.h"

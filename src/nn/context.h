@@ -1,5 +1,5 @@
-// What a forward pass needs besides its input: the tape, the weights, where documents begin, and the inputs
-// that come from outside the step (router biases and loads, forced routes). One object per call of a model.
+// What a forward pass needs besides its input: the tape, the weights, where documents begin, and the inputs that come
+// from outside the step (router biases and loads, forced routes). One object per call of a model.
 #pragma once
 #include <map>
 
@@ -24,19 +24,17 @@ constexpr auto enum_names(DispatchKind) {
   return names_in_order<DispatchKind>("all_gather", "all_to_all", "hierarchical");
 }
 
-/// Rows that a rank holds room for in an all-to-all or hierarchical dispatch: `factor` times those of an even
-/// routing; 0: as many as any routing brings. Rows beyond it are an Error; with `drop` a rank sends each
-/// other one its even share of the room at most, and the choices of later tokens count nothing, as if they
-/// had weight 0.
+/// Rows that a rank holds room for in an all-to-all or hierarchical dispatch: `factor` times those of an even routing; 0: as
+/// many as any routing brings. Rows beyond it are an Error; with `drop` a rank sends each other one its even share of the room at
+/// most, and the choices of later tokens count nothing, as if they had weight 0.
 struct ReceiveBound {
   double factor = 0;
   bool drop = false;
 };
 
-/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads
-/// (ops/context/heads.h), or all keys and values, gathered or passed around
-/// (ops/context/context_attention.h). In a mix of both, neighbours exchange heads, and keys and values of
-/// these travel among the groups of neighbours.
+/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads (ops/context/heads.h), or
+/// all keys and values, gathered or passed around (ops/context/context_attention.h). In a mix of both, neighbours exchange
+/// heads, and keys and values of these travel among the groups of neighbours.
 enum class ContextForm : uint8_t { heads, gather, ring };
 constexpr auto enum_names(ContextForm) {
   return names_in_order<ContextForm>("heads", "gather", "ring");
@@ -53,11 +51,9 @@ struct Context {
       false;  ///< latent attention over cached sequences: in the latent space (other roundings)
   Communicator* tensor =
       nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
-  /// Ranks that share out the experts and, next to each other, the widths of each; all have other tokens,
-  /// equally many.
+  /// Ranks that share out the experts and, next to each other, the widths of each; all have other tokens, equally many.
   Communicator* expert = nullptr;
-  /// Of a hierarchical dispatch: ranks of `expert` with the same place on other nodes, and those on this
-  /// node.
+  /// Of a hierarchical dispatch: ranks of `expert` with the same place on other nodes, and those on this node.
   Communicator *expert_across = nullptr, *expert_inside = nullptr;
   bool sequence_parallel = false;   ///< outside of tensor regions a tensor rank has 1 / size of the rows
   Communicator* context = nullptr;  ///< ranks that share each sequence; ids and positions are this rank's

@@ -1,7 +1,7 @@
 // Multi-head latent attention (DeepSeek-V2, V3): queries through a latent of their own (optional), keys and
 // values of all heads from one latent and one shared rotated key. Training makes keys and values and runs
 // ops/attention; cached sequences keep the latent and the rotated key only, and Context::absorb_latents
-// chooses between making keys and values again (the bits of training) and attending in the latent space
+// chooses between recomputing keys and values (the bits of training) and attending in the latent space
 // (ops/mla/mla.h).
 #pragma once
 #include "nn/attention.h"

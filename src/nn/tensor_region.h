@@ -1,7 +1,6 @@
-// The borders of a sublayer whose products are cut over the tensor axis (first by output columns, then by
-// input rows). Inside, each tensor rank has its columns of all rows. Outside, activations are equal on all of
-// them or, under sequence parallelism, each has its share of the rows, in rank order. One rank: nothing is
-// recorded.
+// The borders of a sublayer whose products are cut over the tensor axis (first by output columns, then by input rows).
+// Inside, each tensor rank has its columns of all rows. Outside, activations are equal on all of them or, under sequence
+// parallelism, each has its share of the rows, in rank order. One rank: nothing is recorded.
 #pragma once
 #include "nn/context.h"
 #include "ops/collective/collective.h"

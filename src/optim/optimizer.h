@@ -1,6 +1,6 @@
 // The optimizer of a training run: parameters with their groups, flat state, one step over all of them.
 //
-// What a parameter's update is and which state it needs say rules (update_rule.h): AdamW, AdEMAMix, Muon. The
+// Rules (update_rule.h) say how a parameter is updated and which state that needs: AdamW, AdEMAMix, Muon. The
 // state lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing
 // the same bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix
 // tensors. Not thread-safe.

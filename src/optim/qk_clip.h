@@ -10,7 +10,7 @@
 // queries and keys and scales keys by a temperature per key head (CCA), the temperature takes eta_g. In
 // latent attention (MLA) the rotated key is shared by all heads: it stays, and the rotated rows of a query
 // head take eta_h alone. Masters and compute copies both change; momenta do not. No state. Source:
-// docs/optimizers.md; spec megatron-moe MU-7.
+// docs/optimizers.md; Kimi K2 report, §2.1 (MuonClip).
 #pragma once
 #include <cstdint>
 #include <span>

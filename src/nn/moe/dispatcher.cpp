@@ -24,16 +24,15 @@ class AllGatherDispatcher final : public Dispatcher {
   Value finish_back(Context&, const Value& sums_TD) override { return sums_TD; }
 };
 
-/// Rows that go from a rank to a given one when every token chooses k of the experts evenly, of which that
-/// rank holds `local` (spec megatron-moe §3.6).
+/// Rows that go from a rank to a given one when every token chooses k of the experts evenly, of which that rank holds `local`
+/// (spec megatron-moe §3.6).
 double even_rows(double tokens, double k, double experts, double local) {
   double stays_away = 1;
   for (double i = 0; i < k; ++i) stays_away *= std::max(0.0, experts - local - i) / (experts - i);
   return tokens * (1 - stays_away);
 }
 
-/// One way of a journey there and back: tokens are grouped by the ranks of a group, and each goes once to
-/// each of its ranks.
+/// One way of a journey there and back: tokens are grouped by the ranks of a group, and each goes once to each of its ranks.
 class Leg {
  public:
   Leg(Communicator& group, const GroupByRankAttr& places, double even_rows, const ReceiveBound& bound)

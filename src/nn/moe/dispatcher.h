@@ -1,6 +1,5 @@
-// How rows reach the ranks that hold their experts, and come back. The contract (spec megatron-moe §1.3):
-// stages that move data compute nothing, stages that compute do not communicate, so that a schedule can hide
-// the moves.
+// How rows reach the ranks that hold their experts, and come back. The contract (spec megatron-moe §1.3): stages that
+// move data compute nothing, stages that compute do not communicate, so that a schedule can hide the moves.
 //
 //   prepare       order the tokens for the move
 //   move          communication: what the local experts may need arrives
@@ -9,24 +8,19 @@
 //   move_back     communication: the sums return to their token's rank
 //   finish_back   each token's sums are added, in rank order
 //
-// all_gather    every rank gets all tokens of the group; tokens without a local expert get no row; a
-//               reduce-scatter brings
+// all_gather    every rank gets all tokens of the group; tokens without a local expert get no row; a reduce-scatter brings
 //               the sums back and adds them.
-// all_to_all    a token goes once to each rank that holds one of its experts (ops/group_by_rank,
-//               ops/collective/exchange).
-// hierarchical  a token goes once to each node that holds one of its experts, to the rank with its own rank's
-// place there, and
-//               that one passes it on inside the node. On the way back a node's sums are added before they
-//               leave it. So no payload crosses between nodes twice. The grouping inside the node belongs to
-//               the moves (spec DS-5).
+// all_to_all    a token goes once to each rank that holds one of its experts (ops/group_by_rank, ops/collective/exchange).
+// hierarchical  a token goes once to each node that holds one of its experts, to the rank with its own rank's place there, and
+//               that one passes it on inside the node. On the way back a node's sums are added before they leave it. So no
+//               payload crosses between nodes twice. The grouping inside the node belongs to the moves (spec DS-5).
 //
-// Arrived tokens are in the order of their rank, sums over a rank's experts are in the order of the ids, sums
-// over ranks in rank order. So the first two give the same bits, and so does the third while a token's
-// experts lie on at most two ranks; sums of more are added node by node, and in bf16 a node's sum is rounded
-// once more. A group of one rank moves nothing and records nothing: the local dispatcher. Every rank of the
-// group has equally many tokens. Under expert tensor parallelism the group holds, expert rank by expert rank,
-// the ranks that share an expert's width: a token goes to all of them, and their sums are parts like any
-// other.
+// Arrived tokens are in the order of their rank, sums over a rank's experts are in the order of the ids, sums over ranks in
+// rank order. So the first two give the same bits, and so does the third while a token's experts lie on at most two ranks;
+// sums of more are added node by node, and in bf16 a node's sum is rounded once more. A group of one rank moves nothing and
+// records nothing: the local dispatcher. Every rank of the group has equally many tokens. Under expert tensor parallelism the
+// group holds, expert rank by expert rank, the ranks that share an expert's width: a token goes to all of them, and their sums
+// are parts like any other.
 #pragma once
 #include <memory>
 #include <vector>
@@ -51,8 +45,7 @@ class Dispatcher {
   Value prepare_back(Context& c, const Value& out_RD, const Permutation& p) const;
   virtual Value move_back(Context& c, const Value& sums_AD) = 0;
   virtual Value finish_back(Context& c, const Value& parts_SD) = 0;
-  /// After move: how many choices were dropped for want of room (ReceiveBound), where any can be; some may be
-  /// absent.
+  /// After move: how many choices were dropped for want of room (ReceiveBound), where any can be; some may be absent.
   virtual std::vector<Value> dropped() const { return {}; }
 
  protected:
@@ -68,8 +61,8 @@ struct DispatchSizes {
   int64_t bound = 0;                           ///< most rows that an expert gets from one rank; 0: no bound
 };
 
-/// The dispatcher that the context asks for. `pad`: every expert gets exactly the bound. Throws Error where
-/// the experts cannot be shared out evenly, or not over nodes.
+/// The dispatcher that the context asks for. `pad`: every expert gets exactly the bound. Throws Error where the experts cannot
+/// be shared out evenly, or not over nodes.
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSizes& sizes, bool pad = false);
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
 // Routers: from the normed stream to logits over experts.
-//   linear  logits = h W^T                                                     (spec megatron-moe §1.1)
+//   linear  logits = h W^T
 //   zaya    r = W_down h + b;  r += gamma * r_below (exponential depth averaging);
-//           logits = W_3 gelu(W_2 gelu(W_1 rmsnorm(r) + b_1) + b_2)            (spec zaya1 §1.7; 000 eq 2-5)
+//           logits = W_3 gelu(W_2 gelu(W_1 rmsnorm(r) + b_1) + b_2)            [ZAYA1-AMD] eq 2-5
 // Logits and r are in the stream's type (fp32), whatever the compute type.
 #pragma once
 #include "nn/config.h"
@@ -18,8 +18,7 @@ class Router {
  public:
   /// `first`: there is no router below, so zaya's does no depth averaging.
   Router(ParameterTable& table, const std::string& prefix, const ModelConfig& model, bool first);
-  /// The segment "route" of `layer`; what ZAYA1's r comes from belongs to "stream", because the layer above
-  /// goes on from it.
+  /// Runs in the segment "route" of `layer`; ZAYA1's r is computed in "stream", because the layer above reads it.
   RouterOutput forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const;
 
  private:
