@@ -66,10 +66,11 @@ TEST(BatchSchedule, FitsRanks) {
   Recipe down = r, up = r;
   down.parallel.batch_fit = BatchFit::down, up.parallel.batch_fit = BatchFit::up;
   EXPECT_EQ(down.fit_batches().size(), 2u);
-  EXPECT_EQ(up.fit_batches(),
-            (std::vector<std::string>{
-                "phase 'pretrain': 12 sequences a step instead of 8, which do not divide among 3 data ranks",
-                "phase 'pretrain': 18 sequences a step instead of 16, which do not divide among 3 data ranks"}));
+  EXPECT_EQ(
+      up.fit_batches(),
+      (std::vector<std::string>{
+          "phase 'pretrain': 12 sequences a step instead of 8, which do not divide among 3 data ranks",
+          "phase 'pretrain': 18 sequences a step instead of 16, which do not divide among 3 data ranks"}));
   EXPECT_EQ(down.phases[0].batch, 6);
   EXPECT_EQ(down.phases[0].batch_at(1), 12);
   EXPECT_EQ(down.phases[1].batch, 6);

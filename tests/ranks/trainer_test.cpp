@@ -218,7 +218,8 @@ TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
   EXPECT_EQ(mean_dropped(folder_ / "room"), 0);
   follow("bf16", {"--parallel.dispatch_bf16=true"}, 1.0 / 512);
   EXPECT_GT(worst_difference("one", "bf16"), kRounding);
-  follow("drop", {hierarchical, nodes, "--parallel.dispatch_capacity=1", "--parallel.dispatch_drop=true"}, 0.05);
+  follow("drop", {hierarchical, nodes, "--parallel.dispatch_capacity=1", "--parallel.dispatch_drop=true"},
+         0.05);
   EXPECT_GT(mean_dropped(folder_ / "drop"), 0);
   EXPECT_LT(mean_dropped(folder_ / "drop"), 0.5);
 }
