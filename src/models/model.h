@@ -1,6 +1,6 @@
-// A model in memory: decoder, weights, and what the routers know of the step before (buffers, not trained
-// parameters): selection biases that a controller moves, and with moe.aux_scope = last_step the load of the
-// experts. What training, evaluation and generation share.
+// A model in memory, as training, evaluation and generation share it: the decoder, its weights, and the routers'
+// buffers, which are no trained parameters: selection biases, which a controller updates, and with
+// moe.aux_scope = last_step the load of the experts in the step before.
 #pragma once
 #include <functional>
 
