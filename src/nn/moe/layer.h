@@ -6,7 +6,7 @@
 // Capacity and Sinkhorn act where the tape records, that is in training; evaluation and decoding take every
 // token's top-k and drop nothing. Expert choice has no such counterpart and refuses cached sequences.
 //
-// Latent experts ([Megatron-MoE], latent MoE): the router reads the full width D; rows are sent and experts
+// Latent experts ([Megatron-MoE] §7.3): the router reads the full width D; rows are sent and experts
 // work in the width l < D, between W_down [l, D] before dispatch and W_up [D, l] after combine; the shared
 // expert keeps the full width.
 #pragma once
