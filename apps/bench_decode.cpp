@@ -51,7 +51,7 @@ void add_bench_decode(CLI::App& bench, int& code) {
   c->allow_extras();
   c->callback([o, c, &code] {
     o->options.model = o->of.preset;
-    o->options.weights = weight_form_from(o->weights);
+    o->options.weights = enum_from<WeightForm>(o->weights, "form of weights");
     o->options.ops = !o->quiet;
     const double begin = monotonic_seconds();
     PackedModel model = opened(*o, c->remaining());

@@ -22,7 +22,7 @@ void add_debug_command(CLI::App& app, int& code) {
   dump->add_option("--kernels", o->kernels, "strict, any or reference")->capture_default_str();
   dump->allow_extras();
   dump->callback([=, &code] {
-    set_kernel_policy(kernel_policy_from(o->kernels));
+    set_kernel_policy(enum_from<KernelPolicy>(o->kernels, "kernel policy"));
     dump_step(real_file_system(), load_recipe(o->recipe, dump->remaining()), o->out);
     std::cout << o->out << "\n";
     code = 0;

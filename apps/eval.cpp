@@ -83,7 +83,7 @@ int eval(const EvalArguments& o) {
   if (o.run.empty() && o.checkpoint.empty())
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   FileSystem& fs = real_file_system();
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const std::string config = o.run + "/" + run_files::kConfig;
   const bool own = o.texts.empty();
   if (own && (o.run.empty() || !fs.exists(config)))
@@ -91,7 +91,7 @@ int eval(const EvalArguments& o) {
                 "give --text FILE, or --run with the folder of a run");
   const StoredModel stored = open_stored_model(fs, o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;
-  if (!o.weights.empty()) form = weight_form_from(o.weights);
+  if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   const PackedModel packed(stored, form);
   const Model& model = packed.model();
   const int64_t most = model.config().context;
@@ -110,7 +110,7 @@ int eval(const EvalArguments& o) {
   bool any = false;
   for (const data::Dataset& source : data.sources) {
     if (!source.has_split("validation")) continue;
-    const int64_t sequence = o.sequence > 0 ? o.sequence : recipe.stages.back().sequence;
+    const int64_t sequence = o.sequence > 0 ? o.sequence : recipe.phases.back().sequence;
     std::cout << score_split(model, source.validation(), sequence, recipe.data.rows()).line(source.name())
               << std::flush;
     any = true;
@@ -132,7 +132,7 @@ void add_eval_command(CLI::App& app, int& code) {
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
   c->add_option("--text", o->texts, "files to read instead of the run's validation text, each one document");
   c->add_option("--sequence", o->sequence,
-                "tokens of a window; default: the last stage's, or with --text the model's context")
+                "tokens of a window; default: the last phase's, or with --text the model's context")
       ->check(CLI::PositiveNumber);
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();

@@ -40,7 +40,7 @@ std::string our_model(FileSystem& fs, const std::string& model, const std::strin
 
 int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   FileSystem& fs = real_file_system();
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   std::string& folder = o.finetune.run_folder;
   if (folder.empty()) folder = "runs/finetune-" + base_name(o.model);
   const std::string path = folder + "/recipe.toml";
@@ -64,7 +64,7 @@ void add_finetune_command(CLI::App& app, int& code) {
   FinetuneOptions& f = o->finetune;
   CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
   c->footer(
-      "It writes a recipe and runs it. Any field of the recipe can be set too:  --stages.0.micro_batch=2");
+      "It writes a recipe and runs it. Any field of the recipe can be set too:  --phases.0.micro_batch=2");
   c->add_option("model", o->model, "folder of Hugging Face, import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");

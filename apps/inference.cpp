@@ -49,11 +49,11 @@ Session open_session(const InferenceArguments& o) {
   if (o.run.empty() && o.checkpoint.empty())
     throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
   end_on_interrupt();
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const StoredModel stored =
       open_stored_model(real_file_system(), o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;
-  if (!o.weights.empty()) form = weight_form_from(o.weights);
+  if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   Session s{PackedModel(stored, form), load_tokenizer(stored, o.tokenizer), {}};
   s.generate = o.generate;
   s.generate.vocab = s.tokenizer->vocab_size();

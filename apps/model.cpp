@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "exchange/random_model.h"
 #include "models/decoder.h"
+#include "models/presets.h"
 
 namespace ingot {
 namespace {

@@ -32,7 +32,7 @@ void profile_rank(const ProfileArguments& o, const Recipe& recipe, World& world)
 }
 
 void profile(const ProfileArguments& o, const std::vector<std::string>& fields) {
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const Recipe recipe = profile_recipe(real_file_system(), o.path, fields, o.profile);
   if (o.ranks > 1) {
     if (find_launch())
@@ -52,7 +52,7 @@ void add_profile_command(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand(
       "profile", "where the time of training steps goes: by purpose, op, segment and layer; a trace");
   c->footer(
-      "Any field of the recipe can be set too:  ingot profile recipe.toml --stages.0.batch=8\n"
+      "Any field of the recipe can be set too:  ingot profile recipe.toml --phases.0.batch=8\n"
       "Among processes:  ingot launch -n 4 -- profile recipe.toml");
   c->add_option(
        "of", o->path,
@@ -64,7 +64,7 @@ void add_profile_command(CLI::App& app, int& code) {
   c->add_option("--warm-up", o->profile.warm_up, "steps before that are not")
       ->capture_default_str()
       ->check(CLI::Range(0, 100000));
-  c->add_option("--stage", o->profile.stage,
+  c->add_option("--phase,--stage", o->profile.phase,
                 "of the recipe, by name; default: where the run stands, or the first");
   c->add_option("--ranks", o->ranks, "ranks as threads of this program")->check(CLI::Range(1, 1024));
   c->add_flag("--layers", o->layers, "a table by layer too");

@@ -60,7 +60,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
     std::cout << print_config(recipe);
     return 0;
   }
-  set_kernel_policy(kernel_policy_from(o.kernels));
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   if (o.plan_only) return plan_recipe(recipe);
   return run_recipe(recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
 }
@@ -95,9 +95,9 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
     for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
   if (trainer.step() >= recipe.total_steps()) {
     log::info(
-        "the run in '{}' is finished: step {} of {}. For more steps raise stages.{}.steps; for another run "
+        "the run in '{}' is finished: step {} of {}. For more steps raise phases.{}.steps; for another run "
         "set run.folder.",
-        recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.stages.size() - 1);
+        recipe.run.folder, trainer.step(), recipe.total_steps(), recipe.phases.size() - 1);
     if (trainer.leads()) print_next(recipe.run.folder);
     return 0;
   }
@@ -128,7 +128,7 @@ void add_run_command(CLI::App& app, int& code) {
   auto o = std::make_shared<RunArguments>();
   CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes where it stopped");
   c->footer(
-      "Any field can be set on the command line:  ingot run recipe.toml --stages.0.lr=2e-3 "
+      "Any field can be set on the command line:  ingot run recipe.toml --phases.0.lr=2e-3 "
       "--run.folder=runs/b\n"
       "All fields with their meaning:             ingot run recipe.toml --print-config");
   c->add_option("recipe", o->recipe, "recipe file (TOML)")->required();

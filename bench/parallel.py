@@ -24,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 
-DENSE = ["--model.preset=gpt-10m", "--stages.0.batch=12", "--stages.0.micro_batch=6", "--stages.0.sequence=256"]
-EXPERTS = ["--model.preset=moe-small", "--stages.0.batch=12", "--stages.0.micro_batch=6", "--stages.0.sequence=256"]
+DENSE = ["--model.preset=gpt-10m", "--phases.0.batch=12", "--phases.0.micro_batch=6", "--phases.0.sequence=256"]
+EXPERTS = ["--model.preset=moe-small", "--phases.0.batch=12", "--phases.0.micro_batch=6", "--phases.0.sequence=256"]
 # name: model, ranks, options; each is compared with one process of as many threads.
 PAIRS = {
     "data": (DENSE, 2, []),
@@ -38,7 +38,7 @@ PAIRS = {
 WARM_UP = {id(DENSE): 2, id(EXPERTS): 16}
 WANTED = {"data": 0.95, "shard_optimizer": 0.93, "experts": 0.85}
 SMALL = ["--model.layers=2", "--model.width=32", "--model.hidden=64", "--model.heads=2", "--model.kv_heads=2", "--model.head_width=16",
-         "--stages.0.batch=4", "--stages.0.micro_batch=1", "--stages.0.sequence=16", "--model.context=64"]
+         "--phases.0.batch=4", "--phases.0.micro_batch=1", "--phases.0.sequence=16", "--model.context=64"]
 SMALL_EXPERTS = ["--model.moe.experts=4", "--model.moe.hidden=32"]
 # Ranks as root in a container, and more of them than cores.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -59,7 +59,7 @@ class Bench:
         self.runs += 1
         run = self.folder / f"run{self.runs}"
         o = [f"--run.folder={run}", f"--data.folder={self.folder}/data", f"--data.sources.0.path={self.folder}/text.txt",
-             "--tokenizer.kind=characters", f"--stages.0.steps={self.o.steps + WARM_UP[id(model)]}", "--stages.0.warmup=0", "--stages.0.lr=1e-3",
+             "--tokenizer.kind=characters", f"--phases.0.steps={self.o.steps + WARM_UP[id(model)]}", "--phases.0.warmup=0", "--phases.0.lr=1e-3",
              "--evaluation.every=0", "--samples.prompts=[]", "--checkpoint.every=0", "--checkpoint.keep_last=1", "--parallel.self_test="]
         o += model + (SMALL + (SMALL_EXPERTS if model is EXPERTS else []) if self.o.small else [])
         command = [self.o.ingot, "run", str(self.folder / "recipe.toml"), *(["--kernels=any"] if self.o.small else []), *o, *options]
@@ -126,7 +126,7 @@ def pause(bench, o):
     for ranks in (1, 2, 4):
         pauses = []
         for _ in range(o.rounds):
-            rows = bench.run(DENSE, ranks, ["--checkpoint.every=4", "--stages.0.batch=12", "--stages.0.micro_batch=1"])
+            rows = bench.run(DENSE, ranks, ["--checkpoint.every=4", "--phases.0.batch=12", "--phases.0.micro_batch=1"])
             gaps = {a["step"]: b["wall"] - a["wall"] - b["step_seconds"] for a, b in zip(rows, rows[1:])}
             plain = statistics.median(g for step, g in gaps.items() if step % 4)
             pauses += [g - plain for step, g in gaps.items() if step % 4 == 0]
@@ -138,7 +138,7 @@ def pause(bench, o):
 def muon(bench, o):
     """Few tokens, so that the update is what needs most memory."""
     size = ["--model.layers=4", "--model.width=512", "--model.heads=8", "--model.kv_heads=8", "--model.hidden=2048"]
-    shape = [*size, "--stages.0.batch=2", "--stages.0.micro_batch=1", "--stages.0.sequence=16", "--parallel.shard=optimizer"]
+    shape = [*size, "--phases.0.batch=2", "--phases.0.micro_batch=1", "--phases.0.sequence=16", "--parallel.shard=optimizer"]
     largest = 2048 * 512 * 4
     if o.small:
         shape = shape[len(size):]

@@ -83,7 +83,7 @@ kind = "characters"
 name = "text"
 path = "text.txt"
 documents = "blank_line"
-[[stages]]
+[[phases]]
 steps = 2
 warmup = 1
 batch = 12

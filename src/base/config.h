@@ -3,14 +3,14 @@
 //
 //   enum class Decay { cosine, linear };
 //   constexpr auto enum_names(Decay) {
-//     return std::to_array<EnumName<Decay>>({{Decay::cosine, "cosine"}, {Decay::linear, "linear"}});
+//     return names_in_order<Decay>("cosine", "linear");
 //   }
 //   struct OptimizerConfig {
 //     double lr = 3e-4;
 //     Decay decay = Decay::cosine;
 //     template <class Visitor> void visit(Visitor& v) {
 //       v("lr", lr, "peak learning rate");
-//       v("decay", decay, "shape of the decay");
+//       v.fixed("decay", decay, "shape of the decay");  // may not change when a run resumes
 //     }
 //     void validate(ConfigErrors& errors) const {  // optional; called after all fields were read without
 //     error
@@ -36,22 +36,9 @@
 #include <vector>
 
 #include "base/config_node.h"
+#include "base/enum.h"
 
 namespace ingot {
-
-template <class Enum>
-struct EnumName {
-  Enum value;
-  const char* name;
-};
-
-/// The name of an enum value by its enum_names table.
-template <class Enum>
-const char* enum_name(Enum value) {
-  for (const auto& entry : enum_names(Enum{}))
-    if (entry.value == value) return entry.name;
-  return "?";
-}
 
 /// Messages collected while a configuration is read and validated, so that a person sees all of them at once.
 /// An object looks at one struct of the tree; children share the list.
@@ -81,6 +68,15 @@ class ConfigErrors {
   std::shared_ptr<List> list_;
 };
 
+/// Base of every visitor: a field that is fixed at resume is an ordinary one, unless the visitor says otherwise.
+template <class Self>
+struct FieldVisitor {
+  template <class T>
+  void fixed(const char* name, T& field, const char* doc) {
+    static_cast<Self&> (*this)(name, field, doc);
+  }
+};
+
 namespace config_detail {
 
 template <class T>
@@ -93,7 +89,7 @@ template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
 template <class T>
-struct NullVisitor {
+struct NullVisitor : FieldVisitor<NullVisitor<T>> {
   template <class F>
   void operator()(const char*, F&, const char*) {}
 };
@@ -120,7 +116,7 @@ template <class T>
 bool read_value(const ConfigNode& node, T& out, ConfigErrors errors);
 
 // Reads the fields of one struct from a table.
-struct Reader {
+struct Reader : FieldVisitor<Reader> {
   const ConfigNode& table;
   ConfigErrors& errors;
   std::vector<std::string> known;
@@ -162,7 +158,7 @@ bool read_value(const ConfigNode& node, T& out, ConfigErrors errors) {
       errors.mistyped(node, "a table of keys");
       return false;
     }
-    Reader reader{node, errors, {}};
+    Reader reader{{}, node, errors, {}};
     out.visit(reader);
     errors.unknown_keys(node, reader.known);
     if constexpr (requires { out.validate(errors); })
@@ -180,8 +176,13 @@ template <class T>
 ConfigNode write_value(T& value);
 
 // Writes the fields of one struct into a table.
-struct Writer {
+struct Writer : FieldVisitor<Writer> {
   ConfigNode table;
+  template <class T>
+  void fixed(const char* name, T& field, const char* doc) {
+    (*this)(name, field, doc);
+    table.items.back().fixed = true;
+  }
   template <class T>
   void operator()(const char* name, T& field, const char* doc) {
     ConfigNode node = write_value(field);
@@ -214,7 +215,7 @@ ConfigNode write_value(T& value) {
     value.visit(writer);
     return std::move(writer.table);
   } else if constexpr (std::is_enum_v<T>) {
-    ConfigNode node = leaf(std::string(enum_name(value)));
+    ConfigNode node = leaf(std::string(name_of(value)));
     for (const auto& name : names_of<T>()) node.doc += (node.doc.empty() ? " (" : " | ") + name;
     node.doc += ")";
     return node;

@@ -116,15 +116,20 @@ std::string path_part(const std::string& key) {
   return leaf_text(text);
 }
 
-using Leaves = std::vector<std::pair<std::string, std::string>>;
-void flatten(const ConfigNode& node, const std::string& path, Leaves& out) {
+struct Leaf {
+  std::string path, text;
+  bool fixed = false;
+};
+void flatten(const ConfigNode& node, const std::string& path, bool fixed, std::vector<Leaf>& out) {
+  fixed |= node.fixed;
   const auto join = [&](const std::string& part) { return path.empty() ? part : path + "." + part; };
   if (node.kind == Kind::table) {
-    for (const auto& item : node.items) flatten(item, join(path_part(item.name)), out);
+    for (const auto& item : node.items) flatten(item, join(path_part(item.name)), fixed, out);
   } else if (node.kind == Kind::array && all_tables(node)) {
-    for (size_t i = 0; i < node.items.size(); ++i) flatten(node.items[i], join(std::to_string(i)), out);
+    for (size_t i = 0; i < node.items.size(); ++i)
+      flatten(node.items[i], join(std::to_string(i)), fixed, out);
   } else {
-    out.emplace_back(path, leaf_text(node));
+    out.push_back({path, leaf_text(node), fixed});
   }
 }
 
@@ -211,21 +216,62 @@ void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::str
   *node = std::move(value);
 }
 
+std::vector<std::string> move_renamed_keys(ConfigNode& tree, std::span<const RenamedKey> renamed) {
+  std::vector<std::string> notes;
+  for (const RenamedKey& key : renamed) {
+    ConfigNode* table = &tree;
+    std::string_view rest = key.before;
+    for (size_t dot; table != nullptr && (dot = rest.find('.')) != rest.npos; rest.remove_prefix(dot + 1))
+      table = table->find(rest.substr(0, dot));
+    ConfigNode* found = table != nullptr ? table->find(rest) : nullptr;
+    if (found == nullptr) continue;
+    ConfigNode value = std::move(*found);
+    table->items.erase(table->items.begin() + (found - table->items.data()));
+
+    const std::vector<std::string> parts = split_path(key.now, key.now);
+    table = &tree;
+    for (const std::string& part : parts) {
+      ConfigNode* next = table->find(part);
+      if (next != nullptr && (next->kind != Kind::table || &part == &parts.back()))
+        fail("{}: '{}' is now called '{}', which is given too", value.where, key.before, key.now);
+      if (next == nullptr) {
+        next = &table->items.emplace_back();
+        next->name = part;
+        next->where = value.where;
+      }
+      table = next;
+    }
+    notes.push_back(fmt::format("{}: '{}' is now called '{}'", value.where, key.before, key.now));
+    value.name = table->name;
+    *table = std::move(value);
+  }
+  return notes;
+}
+
+std::string with_present_key(const std::string& argument, std::span<const RenamedKey> renamed) {
+  for (const RenamedKey& key : renamed) {
+    const std::string before = std::string("--") + key.before;
+    if (argument.rfind(before, 0) == 0 && argument.size() > before.size() &&
+        (argument[before.size()] == '.' || argument[before.size()] == '='))
+      return std::string("--") + key.now + argument.substr(before.size());
+  }
+  return argument;
+}
+
 std::vector<ConfigDifference> diff_config(const ConfigNode& left, const ConfigNode& right) {
-  Leaves a, b;
-  flatten(left, "", a);
-  flatten(right, "", b);
-  const auto value_in = [](const Leaves& leaves, const std::string& path) {
-    const auto it =
-        std::find_if(leaves.begin(), leaves.end(), [&](auto& leaf) { return leaf.first == path; });
-    return it == leaves.end() ? std::string("(absent)") : it->second;
+  std::vector<Leaf> a, b;
+  flatten(left, "", false, a);
+  flatten(right, "", false, b);
+  const auto find = [](const std::vector<Leaf>& leaves, const std::string& path) {
+    const auto it = std::find_if(leaves.begin(), leaves.end(), [&](auto& leaf) { return leaf.path == path; });
+    return it == leaves.end() ? Leaf{path, "(absent)"} : *it;
   };
   std::vector<ConfigDifference> differences;
-  for (const auto& [path, value] : a)
-    if (const std::string other = value_in(b, path); other != value)
-      differences.push_back({path, value, other});
-  for (const auto& [path, value] : b)
-    if (value_in(a, path) == "(absent)") differences.push_back({path, "(absent)", value});
+  for (const Leaf& l : a)
+    if (const Leaf r = find(b, l.path); r.text != l.text)
+      differences.push_back({l.path, l.text, r.text, l.fixed || r.fixed});
+  for (const Leaf& r : b)
+    if (find(a, r.path).text == "(absent)") differences.push_back({r.path, "(absent)", r.text, r.fixed});
   return differences;
 }
 

@@ -3,6 +3,7 @@
 // Values are immutable data without hidden state; nothing here is tied to a thread.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ struct ConfigNode {
   std::string name;               ///< key in the parent table, "" in arrays and for the root
   std::string where;              ///< "recipe.toml:12" or "--optimizer.lr=3": for messages
   std::string doc;                ///< one line for people, printed as a comment; set by config structs only
+  bool fixed = false;             ///< may not change when a run resumes; set by config structs only
   bool from_override = false;     ///< `string` then holds the text as typed, whatever `kind` it was read as
 
   /// The value named `key` of a table, or nullptr.
@@ -45,6 +47,17 @@ ConfigNode load_toml(const std::string& path);
 /// malformed argument.
 void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::string& argument);
 
+/// A key that had another name. Both are paths from the root ("optimizer.lr").
+struct RenamedKey {
+  const char* before;
+  const char* now;
+};
+/// Moves values that stand under former names to their present places, and returns a note on each
+/// ("recipe.toml:3: 'a' is now called 'b'"). Error where a tree has both names.
+std::vector<std::string> move_renamed_keys(ConfigNode& tree, std::span<const RenamedKey> renamed);
+/// The override "--section.key=value" with the present name of its key.
+std::string with_present_key(const std::string& argument, std::span<const RenamedKey> renamed);
+
 /// TOML text with `doc` comments; parse_toml gives the same values back (doubles in shortest exact form).
 std::string to_toml(const ConfigNode& tree);
 /// The same as JSON (indented by two); infinities and NaN become the strings "inf", "-inf", "nan".
@@ -53,6 +66,7 @@ std::string to_json(const ConfigNode& tree);
 /// A value that differs between two configurations; `left` or `right` is "(absent)" where a side lacks it.
 struct ConfigDifference {
   std::string path, left, right;
+  bool fixed = false;  ///< a side marks the value, or a table around it, as fixed
 };
 /// Differences by path ("optimizer.lr", "stages.0.steps"), in the order of `left`, then what only `right`
 /// has.

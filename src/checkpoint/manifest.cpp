@@ -207,18 +207,6 @@ std::string lines(const Map& map, ToJson to_json) {
 
 }  // namespace
 
-const char* name_of(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::weight:
-      return "weight";
-    case TensorKind::optimizer:
-      return "optimizer";
-    case TensorKind::buffer:
-      return "buffer";
-  }
-  return "?";
-}
-
 std::string encode_manifest(const Manifest& m) {
   std::string body = fmt::format(
       "\n\"format\": \"ingot-checkpoint\",\n\"version\": {},\n\"step\": {},\n\"sequence\": "

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "base/error.h"
 #include "checkpoint/region.h"
 #include "tensor/tensor.h"
@@ -18,7 +19,9 @@ namespace ingot {
 
 /// What a tensor is for: a loader of weights alone ignores the optimizer's.
 enum class TensorKind : uint8_t { weight, optimizer, buffer };
-const char* name_of(TensorKind kind);
+constexpr auto enum_names(TensorKind) {
+  return names_in_order<TensorKind>("weight", "optimizer", "buffer");
+}
 
 constexpr int64_t kManifestVersion = 1;
 constexpr const char* kManifestFile = "manifest.json";
@@ -48,7 +51,7 @@ struct Manifest {
   int64_t sequence =
       0;  ///< counts the saves of a run: the newest checkpoint has the highest, also after a rewind
   std::string code_version;  ///< of the program that wrote it
-  std::string protection;    ///< why retention must keep it ("end of stage 'pretrain'"); empty: it may go
+  std::string protection;    ///< why retention must keep it ("end of phase 'pretrain'"); empty: it may go
   std::map<std::string, StoredFile> files;
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> blobs;  ///< name -> JSON text: sampler, rng, schedule, config, ...

@@ -40,12 +40,6 @@ void Pending::wait() {
   if (listener != nullptr) listener->told_(begin, monotonic_seconds());
 }
 
-const char* name_of(CommKind kind) {
-  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                       "all_to_all", "barrier",        "send_recv"};
-  return kNames[static_cast<int>(kind)];
-}
-
 std::string CommRequest::str() const {
   if (kind == CommKind::barrier) return name_of(kind);
   return fmt::format("{} {} -> {}", name_of(kind), in.meta.str(), out.meta.str());

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/enum.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -28,7 +29,10 @@ enum class CommKind : uint8_t {
   barrier,
   send_recv
 };
-const char* name_of(CommKind kind);
+constexpr auto enum_names(CommKind) {
+  return names_in_order<CommKind>("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+                                  "barrier", "send_recv");
+}
 
 /// What one rank asks for. Row counts are along the first dimension.
 struct CommRequest {

@@ -6,14 +6,7 @@
 #include "base/clock.h"
 
 namespace ingot {
-namespace {
-
-const char* name_of(FlightState s) {
-  static const char* const kNames[] = {"started", "waiting", "complete", "failed"};
-  return kNames[static_cast<int>(s)];
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::string Operation::str(const std::string& group) const {
   CommRequest request;

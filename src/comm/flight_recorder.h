@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
 #include "comm/communicator.h"
 
 namespace ingot {
@@ -25,6 +26,9 @@ struct Operation {
 };
 
 enum class FlightState : uint8_t { started, waiting, complete, failed };
+constexpr auto enum_names(FlightState) {
+  return names_in_order<FlightState>("started", "waiting", "complete", "failed");
+}
 
 class FlightRecorder {
  public:

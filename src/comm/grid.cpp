@@ -14,11 +14,6 @@ bool is_expert_axis(GridAxis a) {
 
 }  // namespace
 
-const char* name_of(GridAxis axis) {
-  static const char* const kNames[] = {"pp", "dp", "cp", "tp", "edp", "ep", "etp"};
-  return kNames[static_cast<int>(axis)];
-}
-
 Grid::Grid(const GridShape& s)
     : pp_(s.pp),
       dp_(s.dp),

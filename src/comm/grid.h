@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 enum class GridAxis { pp, dp, cp, tp, edp, ep, etp };
-const char* name_of(GridAxis axis);
+constexpr auto enum_names(GridAxis) {
+  return names_in_order<GridAxis>("pp", "dp", "cp", "tp", "edp", "ep", "etp");
+}
 
 /// Sizes of the axes; edp follows from the others.
 struct GridShape {

@@ -35,18 +35,6 @@ void expect_same(const char* what, const T& saved, const T& now) {
 
 }  // namespace
 
-const char* name_of(SampleMode mode) {
-  switch (mode) {
-    case SampleMode::stream:
-      return "stream";
-    case SampleMode::best_fit:
-      return "best_fit";
-    case SampleMode::random:
-      return "random";
-  }
-  return "?";
-}
-
 Sampler::Sampler(std::vector<SamplerSource> sources, const SamplerOptions& options, const SamplerState* from)
     : options_(options) {
   if (options.sequence_length < 1)

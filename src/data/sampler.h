@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/mixture.h"
@@ -24,7 +25,9 @@ enum class SampleMode {
              ///< document
   random     ///< windows at uniformly drawn offsets, with replacement, as nanoGPT draws them
 };
-const char* name_of(SampleMode mode);
+constexpr auto enum_names(SampleMode) {
+  return names_in_order<SampleMode>("stream", "best_fit", "random");
+}
 
 struct SamplerSource {
   std::shared_ptr<const TokenSplit> split;  ///< its dataset's name is the source's name

@@ -14,8 +14,8 @@ constexpr const char* kStateFormat = "ingot sampler state";
 constexpr int64_t kMostSamples = int64_t{1} << 56;
 
 SampleMode parse_mode(const std::string& name, const std::string& where) {
-  for (const SampleMode mode : {SampleMode::stream, SampleMode::best_fit, SampleMode::random})
-    if (name == name_of(mode)) return mode;
+  for (const auto& [mode, text] : enum_names(SampleMode{}))
+    if (name == text) return mode;
   fail("{}: mode is '{}', expected 'stream', 'best_fit' or 'random'", where, name);
 }
 

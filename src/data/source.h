@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "base/file_system.h"
 
 namespace ingot::data {
@@ -19,6 +20,9 @@ enum class DocumentSplit {
                ///< empty)
   marker       ///< the text between occurrences of SourceOptions::marker
 };
+constexpr auto enum_names(DocumentSplit) {
+  return names_in_order<DocumentSplit>("whole_file", "blank_line", "marker");
+}
 
 struct SourceOptions {
   DocumentSplit split = DocumentSplit::whole_file;

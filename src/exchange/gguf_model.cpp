@@ -146,7 +146,7 @@ void expert_items(const ModelConfig& m, Items& n, int64_t l) {
   const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.moe.", l);
   const std::string gate_up = o + "experts.gate_up.weight", shared = o + "shared.gate_up.weight";
   n.whole(e + "ffn_gate_inp.weight", o + "router.weight", true);
-  if (m.moe.score == RouterScore::sigmoid) n.selection_bias(e + "exp_probs_b.bias", l, m.moe.experts);
+  if (m.moe.score == RouteScore::sigmoid) n.selection_bias(e + "exp_probs_b.bias", l, m.moe.experts);
   n.expert_rows(e + "ffn_gate_exps.weight", gate_up, 0, m.moe.hidden);
   n.expert_rows(e + "ffn_up_exps.weight", gate_up, m.moe.hidden, m.moe.hidden);
   n.whole(e + "ffn_down_exps.weight", o + "experts.down.weight");
@@ -271,7 +271,7 @@ void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& 
   w.add(key("rope.freq_base"), static_cast<float>(m.rope_theta));
   const RopeScalingKind kind = m.rope_scaling.kind;
   if (kind != RopeScalingKind::linear && kind != RopeScalingKind::yarn) return;
-  w.add(key("rope.scaling.type"), std::string(enum_name(kind)));
+  w.add(key("rope.scaling.type"), std::string(name_of(kind)));
   w.add(key("rope.scaling.factor"), static_cast<float>(m.rope_scaling.factor));
   if (kind == RopeScalingKind::yarn) add_yarn_keys(w, m, arch);
 }
@@ -314,7 +314,7 @@ std::string gguf_architecture(const ModelConfig& m) {
                   "export with --format=hf, or change the model");
   };
   refuse(m.window > 0, "it has a sliding window");
-  refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouterScore::sigmoid,
+  refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouteScore::sigmoid,
          "its expert weights are not divided by their sum");
   refuse(m.attention_bias && f != "gpt2" && f != "llama" && f != "mixtral", "it has biases in attention");
   refuse(arch == "dots1" && m.kv_heads != m.heads,

@@ -6,14 +6,12 @@
 #include "checkpoint/model_state.h"
 #include "exchange/random_model.h"
 #include "infer/generator.h"
-#include "models/lora.h"
+#include "nn/lora.h"
 #include "ops/cca/cca.h"
 #include "tensor/pages.h"
 
 namespace ingot {
 namespace {
-
-constexpr const char* kForms[] = {"f32", "bf16", "int8"};
 
 /// Routers and adapters are small, and what they do is not.
 bool may_round(const ParameterSpec& spec) {
@@ -23,16 +21,6 @@ bool may_round(const ParameterSpec& spec) {
 }
 
 }  // namespace
-
-const char* name_of(WeightForm form) {
-  return kForms[static_cast<int>(form)];
-}
-
-WeightForm weight_form_from(std::string_view name) {
-  for (const WeightForm form : {WeightForm::f32, WeightForm::bf16, WeightForm::int8})
-    if (name == name_of(form)) return form;
-  throw Error(fmt::format("weights cannot be '{}'", name), "use f32, bf16 or int8");
-}
 
 /// What forward passes on the null device read each parameter for: over a whole document, as evaluation does, and over a cached
 /// sequence.

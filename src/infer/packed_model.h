@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "device/gemm/packed_registry.h"
 #include "exchange/stored_model.h"
 #include "models/model.h"
@@ -18,9 +19,9 @@ namespace ingot {
 
 /// int8: matrices as int8 numbers with scales; routers, adapters and everything else in the model's own precision.
 enum class WeightForm : uint8_t { f32, bf16, int8 };
-const char* name_of(WeightForm form);
-/// Error that lists the forms.
-WeightForm weight_form_from(std::string_view name);
+constexpr auto enum_names(WeightForm) {
+  return names_in_order<WeightForm>("f32", "bf16", "int8");
+}
 
 class PackedModel {
  public:

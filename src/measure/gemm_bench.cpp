@@ -225,16 +225,6 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
 
 }  // namespace
 
-const char* name_of(GemmForm form) {
-  static const char* const kNames[] = {"NT", "NN", "TN"};
-  return kNames[static_cast<int>(form)];
-}
-
-const char* name_of(GemmPart part) {
-  static const char* const kNames[] = {"model", "advice", "experts", "map"};
-  return kNames[static_cast<int>(part)];
-}
-
 std::vector<int64_t> Product::offsets() const {
   std::vector<int64_t> all{0};
   for (int64_t e = 0; e < experts; ++e) {
@@ -261,13 +251,13 @@ double GemmRow::bytes() const {
 }
 
 std::vector<Product> products_of(const Recipe& recipe) {
-  const StageConfig& stage = recipe.stages.at(0);
+  const PhaseConfig& phase = recipe.phases.at(0);
   if (recipe.model.vocab < 2)
     throw Error("the model has no vocabulary: it takes the tokenizer's", "set model.vocab, or give --vocab");
   const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
   CountingArena arena;
   Tape tape(arena, {.device = DeviceKind::null});
-  const data::Batch batch = random_batch(stage.micro(), stage.sequence, recipe.model.vocab, 0);
+  const data::Batch batch = random_batch(phase.micro(), phase.sequence, recipe.model.vocab, 0);
   const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
   StepOptions o;
   o.micro_batch = batch.rows;
@@ -332,7 +322,7 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
   measure_decode(r.decode, o);
   peaks.push_back(fma_peak_gflops()), reads.push_back(1e-9 * ReadRate(r.threads)());
   r.peak_gflops = spread_of(peaks).median, r.read_gbs = spread_of(reads).median;
-  r.rules = sizing_rules(recipe.model, recipe.stages[0].micro() * recipe.stages[0].sequence);
+  r.rules = sizing_rules(recipe.model, recipe.phases[0].micro() * recipe.phases[0].sequence);
   return r;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
 #include "device/gemm/gemm.h"
 #include "measure/spread.h"
 #include "train/recipe.h"
@@ -22,17 +23,21 @@ struct Product {
   std::vector<int64_t> offsets() const;
 };
 
-/// The products of a forward pass over one micro-batch of the recipe's first stage, with a vocabulary; each shape once, in the
+/// The products of a forward pass over one micro-batch of the recipe's first phase, with a vocabulary; each shape once, in the
 /// order of execution. Counted on the null device: nothing of the model's size is allocated.
 std::vector<Product> products_of(const Recipe& recipe);
 
 /// The three products of training: forward (NT), input gradient (NN) and weight gradient (TN).
 enum class GemmForm { nt, nn, tn };
+constexpr auto enum_names(GemmForm) {
+  return names_in_order<GemmForm>("NT", "NN", "TN");
+}
 inline constexpr GemmForm kEveryGemmForm[] = {GemmForm::nt, GemmForm::nn, GemmForm::tn};
-const char* name_of(GemmForm form);
 
 enum class GemmPart { model, advice, experts, map };
-const char* name_of(GemmPart part);
+constexpr auto enum_names(GemmPart) {
+  return names_in_order<GemmPart>("model", "advice", "experts", "map");
+}
 
 struct GemmRow {
   GemmPart part = GemmPart::model;

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/progress.h"
-#include "train/stage_sampler.h"
+#include "train/phase_sampler.h"
 
 namespace ingot {
 namespace {
@@ -65,7 +65,7 @@ double LoaderDemand::scatter() const {
 }
 
 LoaderDemand loader_demand(const Recipe& recipe, const PreparedData& data, int64_t samples) {
-  const StageSampler sampler(recipe, data);
+  const PhaseSampler sampler(recipe, data);
   LoaderDemand d;
   d.of = recipe.run.folder;
   d.batch = sampler.config().batch;

@@ -32,7 +32,7 @@ struct LoaderDemand {
   double break_even_seconds() const { return most_iops > 0 ? transfers() / most_iops : 0; }
 };
 
-/// Counts the pages of the first stage's first samples: those that hold their tokens, and those of the index of documents.
+/// Counts the pages of the first phase's first samples: those that hold their tokens, and those of the index of documents.
 /// The page cache is taken for cold, and read-ahead for nothing. Leaves step_seconds and most_iops to the caller.
 LoaderDemand loader_demand(const Recipe& recipe, const PreparedData& data, int64_t samples = 256);
 

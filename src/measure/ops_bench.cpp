@@ -114,19 +114,19 @@ double OpsBenchReport::light_seconds(const OpRow& r) const {
 }
 
 OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
-  const StageConfig& stage = recipe.stages.at(0);
+  const PhaseConfig& phase = recipe.phases.at(0);
   if (recipe.model.vocab < 2)
     throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
   for (const std::string& name : o.only)
     if (std::none_of(all_ops().begin(), all_ops().end(), [&](const Op* op) { return op->name == name; }))
       throw Error(fmt::format("there is no op '{}'", name), "`ingot kernels` lists them");
   OpsBenchReport r;
-  r.of = recipe.model.preset, r.precision = enum_name(recipe.run.precision), r.isa = isa_name(active_isa());
+  r.of = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
-  r.batch = stage.micro(), r.length = stage.sequence;
+  r.batch = phase.micro(), r.length = phase.sequence;
   TrainingStep step(recipe);
   Repeater repeater(r, o);
-  StepOptions options = step.options(stage, r.batch);
+  StepOptions options = step.options(phase, r.batch);
   options.observer = &repeater;
   r.read_gbs = 1e-9 * ReadRate(r.threads)();
   step.passes(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);

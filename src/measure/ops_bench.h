@@ -37,7 +37,7 @@ struct OpsBenchReport {
   double light_seconds(const OpRow& row) const;
 };
 
-/// Runs passes of the recipe's first stage (one micro-batch of random tokens), without an update.
+/// Runs passes of the recipe's first phase (one micro-batch of random tokens), without an update.
 OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& options);
 
 /// A table of executions, and one of ops.

@@ -33,17 +33,6 @@ TimeOf time_of(RunPhase phase) {
 
 }  // namespace
 
-const char* name_of(TimeOf what) {
-  static const char* const kNames[] = {"products",  "attention", "other kernels", "optimizer",
-                                       "exchanges", "data wait", "rest"};
-  return kNames[static_cast<int>(what)];
-}
-
-const char* name_of(OpPass pass) {
-  static const char* const kNames[] = {"forward", "again", "input gradient", "weight gradient"};
-  return kNames[static_cast<int>(pass)];
-}
-
 const char* name_of(RunPhase phase) {
   static const char* const kNames[] = {"data wait", "passes", "gradient norm", "update", "records", "save"};
   return kNames[static_cast<int>(phase)];

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
 #include "measure/spread.h"
 #include "tape/tape.h"
 #include "train/trainer.h"
@@ -16,15 +17,20 @@ namespace ingot {
 /// What time is for. Exchanges: ops that only move rows between ranks, and every wait for others, wherever it was. Rest: what a
 /// step does between these (preparing micro-batches, the tape's own work, memory that comes and goes, metrics).
 enum class TimeOf { products, attention, kernels, optimizer, exchanges, data, rest };
+constexpr auto enum_names(TimeOf) {
+  return names_in_order<TimeOf>("products", "attention", "other kernels", "optimizer", "exchanges",
+                                "data wait", "rest");
+}
 inline constexpr int kTimesOf = 7;
-const char* name_of(TimeOf what);
 /// products, attention, kernels or exchanges.
 TimeOf time_of(const Op& op);
 
 /// What an execution is for; again: a repetition of forward for backward.
 enum class OpPass { forward, again, input_gradient, weight_gradient };
+constexpr auto enum_names(OpPass) {
+  return names_in_order<OpPass>("forward", "again", "input gradient", "weight gradient");
+}
 inline constexpr int kOpPasses = 4;
-const char* name_of(OpPass pass);
 OpPass pass_of(const OpRun& run);
 
 /// One execution of an op, or one wait for other ranks ("wait"), which may lie inside of one.
@@ -68,7 +74,7 @@ struct ProfileCell {
 };
 
 struct ProfileReport {
-  std::string of, stage, model, precision, isa;
+  std::string of, phase, model, precision, isa;
   int64_t parameters = 0;
   int64_t batch = 0, micro_batch = 0, length = 0;
   std::vector<RankProfile> ranks;  ///< in their order; at least one, with equally many steps (at least one)

@@ -12,7 +12,7 @@
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
 #include "exchange/stored_model.h"
-#include "train/stage_sampler.h"
+#include "train/phase_sampler.h"
 
 namespace ingot {
 namespace {
@@ -20,33 +20,33 @@ namespace {
 /// Measurements on each side of the steps.
 constexpr int kPeaks = 3;
 
-size_t stage_named(const Recipe& recipe, const std::string& name) {
+size_t phase_named(const Recipe& recipe, const std::string& name) {
   std::string names;
-  for (size_t i = 0; i < recipe.stages.size(); ++i) {
-    if (recipe.stages[i].name == name) return i;
-    names += (i > 0 ? ", " : "") + recipe.stages[i].name;
+  for (size_t i = 0; i < recipe.phases.size(); ++i) {
+    if (recipe.phases[i].name == name) return i;
+    names += (i > 0 ? ", " : "") + recipe.phases[i].name;
   }
-  throw Error(fmt::format("--stage={}: the recipe has no such stage", name), "its stages: " + names);
+  throw Error(fmt::format("--phase={}: the recipe has no such phase", name), "its phases: " + names);
 }
 
 /// Where a run stands.
 struct Place {
-  size_t stage = 0;
-  int64_t step = 0, level = 0;  ///< of the stage
+  size_t phase = 0;
+  int64_t step = 0, level = 0;  ///< of the phase
 };
 
 Place place_of(const SavedRun& saved, const Recipe& recipe) {
-  Place p{std::min(saved.stage, recipe.stages.size() - 1), saved.step, saved.progress.level};
-  for (size_t i = 0; i < p.stage; ++i) p.step -= recipe.stages[i].steps;
-  if (p.step >= recipe.stages[p.stage].steps && p.stage + 1 < recipe.stages.size()) p = {p.stage + 1, 0, 0};
+  Place p{std::min(saved.phase, recipe.phases.size() - 1), saved.step, saved.progress.level};
+  for (size_t i = 0; i < p.phase; ++i) p.step -= recipe.phases[i].steps;
+  if (p.step >= recipe.phases[p.phase].steps && p.phase + 1 < recipe.phases.size()) p = {p.phase + 1, 0, 0};
   return p;
 }
 
 void keep_only(Recipe& r, const Place& at, int64_t steps) {
-  StageConfig s = r.stages[at.stage];
-  s.lr = r.learning_rate(at.stage, std::min(at.step, s.steps - 1)) * s.rate_factor(at.level);
-  s.rope_theta = r.rope_theta_of(at.stage);
-  s.window_fixed = r.window_at(at.stage, at.step);
+  PhaseConfig s = r.phases[at.phase];
+  s.lr = r.learning_rate(at.phase, std::min(at.step, s.steps - 1)) * s.rate_factor(at.level);
+  s.rope_theta = r.rope_theta_of(at.phase);
+  s.window_fixed = r.window_at(at.phase, at.step);
   s.batch = s.batch_at(at.level);
   s.batches.clear();
   s.schedule = ScheduleKind::constant;
@@ -54,7 +54,7 @@ void keep_only(Recipe& r, const Place& at, int64_t steps) {
   s.segments.clear();
   s.continues = false;
   s.steps = steps;
-  r.stages = {std::move(s)};
+  r.phases = {std::move(s)};
   r.samples.prompts.clear();
 }
 
@@ -110,9 +110,9 @@ Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector
         CheckpointReader::open_newest(fs, path + "/" + run_files::kCheckpoints, Verify::structure);
     if (newest) at = place_of(SavedRun::of(*newest), r), r.run.start_from = path;
   }
-  if (!o.stage.empty()) at = {stage_named(r, o.stage), 0, 0};
+  if (!o.phase.empty()) at = {phase_named(r, o.phase), 0, 0};
   keep_only(r, at, o.warm_up + o.steps);
-  if (run && r.run.start_from == path) {  // whose model has what the stages so far made of it
+  if (run && r.run.start_from == path) {  // whose model has what the phases so far made of it
     const ModelConfig stored = open_stored_model(fs, path, Verify::structure).config;
     r.model.rope_theta = stored.rope_theta, r.model.window = stored.window;
   }
@@ -195,19 +195,18 @@ ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOpt
   mine.rank = world.rank(), mine.threads = num_threads();
   {
     Trainer trainer(fs, own, StartMode::fresh, &world);
-    const StageConfig& stage = own.stages.front();
-    report.stage = stage.name, report.model = own.model.preset,
-    report.precision = enum_name(own.run.precision);
+    const PhaseConfig& phase = own.phases.front();
+    report.phase = phase.name, report.model = own.model.preset, report.precision = name_of(own.run.precision);
     report.isa = isa_name(active_isa());
     report.parameters = count_parameters(trainer.model().decoder()).total;
-    report.batch = stage.batch, report.length = stage.sequence;
+    report.batch = phase.batch, report.length = phase.sequence;
     measure_limits(*group, mine);
     StepRecorder recorder(monotonic_seconds(), o.warm_up);
     trainer.observe(&recorder);
     trainer.run_steps(o.warm_up + o.steps);
     mine.steps = recorder.take();
     trainer.observe(nullptr);
-    report.micro_batch = stage.micro(std::max<int64_t>(1, own.parallel.data));
+    report.micro_batch = phase.micro(std::max<int64_t>(1, own.parallel.data));
     measure_limits(*group, mine);
   }
   for (const std::string& text : all_gather_text(*group, write_profile(mine)))

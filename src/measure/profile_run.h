@@ -8,13 +8,13 @@ namespace ingot {
 
 struct ProfileOptions {
   int64_t steps = 5, warm_up = 2;  ///< those of the warm-up are not recorded
-  std::string stage;               ///< of the recipe; empty: the one in which the run is, or the first
+  std::string phase;               ///< of the recipe; empty: the one in which the run is, or the first
   std::string
       scratch;  ///< folder for what steps write, seen by all ranks; empty: the system's for temporary files
 };
 
-/// A recipe of one stage with constant batch, window and learning rate that makes such steps. `path`: a recipe, whose model is
-/// initial or that of run.start_from, or a run folder, whose model is its newest checkpoint's and whose stage, batch and window are
+/// A recipe of one phase with constant batch, window and learning rate that makes such steps. `path`: a recipe, whose model is
+/// initial or that of run.start_from, or a run folder, whose model is its newest checkpoint's and whose phase, batch and window are
 /// where it stands. `fields` override both. Reads only.
 Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
                       const ProfileOptions& options);

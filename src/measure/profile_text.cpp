@@ -128,12 +128,12 @@ std::string to_text(const ProfileReport& r, bool layers) {
   const Scale scale{ranks * steps, seconds, 1e9 * peak / ranks, 1e9 * read / ranks};
   const int threads = r.ranks.front().threads;
   std::string text = fmt::format(
-      "{}: stage '{}', {}, {} parameters, {}: {} x {} tokens in micro-batches of {}\n"
+      "{}: phase '{}', {}, {} parameters, {}: {} x {} tokens in micro-batches of {}\n"
       "{} rank{} of {} thread{}, {} kernels; P = {:.0f} GFLOP/s of fp32, B = {:.1f} GB/s read from memory, "
       "medians around the steps\n"
       "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}), median of {}: {:.0f} tokens/s, {:.1f} % of P over "
       "all the work that ops do\n",
-      r.of, r.stage, r.model.empty() ? "own model" : r.model, group_digits(r.parameters), r.precision,
+      r.of, r.phase, r.model.empty() ? "own model" : r.model, group_digits(r.parameters), r.precision,
       r.batch, r.length, r.micro_batch, r.ranks.size(), r.ranks.size() == 1 ? "" : "s", threads,
       threads == 1 ? "" : "s", r.isa, peak, read, 1e3 * step.median, 1e3 * step.least, 1e3 * step.most,
       r.steps(), static_cast<double>(r.batch * r.length) / step.median,
@@ -172,7 +172,7 @@ std::string to_json(const ProfileReport& r) {
                      {"wire_bytes", c.wire_bytes}});
   const Json all{{"format", 1},
                  {"of", r.of},
-                 {"stage", r.stage},
+                 {"stage", r.phase},
                  {"model", r.model},
                  {"precision", r.precision},
                  {"isa", r.isa},

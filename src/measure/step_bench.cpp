@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
+#include "models/presets.h"
 #include "optim/clip.h"
 #include "train/preflight.h"
 
@@ -87,9 +88,9 @@ Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& mor
   std::vector<std::string> fields{"--data.sources.0.name=random",
                                   "--data.sources.0.path=random",
                                   "--model.preset=" + step.preset,
-                                  fmt::format("--stages.0.batch={}", step.batch),
-                                  fmt::format("--stages.0.micro_batch={}", step.micro),
-                                  fmt::format("--stages.0.sequence={}", step.length)};
+                                  fmt::format("--phases.0.batch={}", step.batch),
+                                  fmt::format("--phases.0.micro_batch={}", step.micro),
+                                  fmt::format("--phases.0.sequence={}", step.length)};
   if (step.vocab > 0)
     fields.push_back(fmt::format("--model.vocab={}", step.vocab));
   else if (const ModelConfig preset = model_preset(step.preset); preset.vocab == 0)
@@ -103,8 +104,7 @@ TrainingStep::TrainingStep(const Recipe& recipe)
     : recipe_(without_limit(recipe)),
       model_(recipe.model, recipe.run.model_precision()),
       gradients_(model_.weights().table(), model_.weights().placement(), DType::f32),
-      optimizer_(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
-                 optimizer_views(model_.weights(), gradients_)),
+      optimizer_(recipe.optimizer, optimizer_views(model_.weights(), gradients_), recipe.optimizer_run()),
       runner_(model_, gradients_),
       policy_(recipe.memory.recompute, recipe.memory.offload) {
   if (policy_.offloads())
@@ -113,12 +113,12 @@ TrainingStep::TrainingStep(const Recipe& recipe)
   model_.weights().refresh_compute();
 }
 
-StepOptions TrainingStep::options(const StageConfig& stage, int64_t micro_batch) const {
+StepOptions TrainingStep::options(const PhaseConfig& phase, int64_t micro_batch) const {
   StepOptions o;
-  o.head = head_mode(recipe_, model_, stage);
+  o.head = head_mode(recipe_, model_, phase);
   o.micro_batch = micro_batch;
-  o.z_coefficient = stage.z_coefficient;
-  o.objective = find_objective(stage.objective);
+  o.z_coefficient = phase.z_coefficient;
+  o.objective = find_objective(phase.objective);
   o.policy = &policy_;
   o.tier = tier_.get();
   return o;
@@ -175,7 +175,7 @@ Spread StepBenchReport::share_of_peak() const {
 }
 
 StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const StepBenchPace& pace) {
-  const StageConfig& stage = recipe.stages.at(0);
+  const PhaseConfig& phase = recipe.phases.at(0);
   if (trials < 1 || warm_up < 0)
     throw Error(fmt::format("{} trials after {} steps", trials, warm_up), "give at least one trial");
   if (recipe.model.vocab < 2)
@@ -183,13 +183,12 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
   TrainingStep step(recipe);
   const Decoder& decoder = step.model().decoder();
   StepBenchReport r;
-  r.model = recipe.model.preset, r.precision = enum_name(recipe.run.precision),
-  r.isa = isa_name(active_isa());
+  r.model = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
-  r.batch = stage.batch, r.micro_batch = stage.micro(), r.length = stage.sequence;
+  r.batch = phase.batch, r.micro_batch = phase.micro(), r.length = phase.sequence;
   r.parameters = count_parameters(decoder).total;
-  r.flops_per_token = training_flops_per_token(decoder, stage.sequence);
-  StepOptions options = step.options(stage, r.micro_batch);
+  r.flops_per_token = training_flops_per_token(decoder, phase.sequence);
+  StepOptions options = step.options(phase, r.micro_batch);
   for (int i = 0; i < warm_up + trials; ++i) {
     const data::Batch batch = random_batch(r.batch, r.length, recipe.model.vocab, static_cast<uint64_t>(i));
     options.profile = i < warm_up ? nullptr : &r.profile;
@@ -197,7 +196,7 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
     StepTrial t;
     if (i >= warm_up) t.peak_before = fma_peak_gflops();
     const double begin = monotonic_seconds(), busy = processor_seconds();
-    const TrainingStep::Times times = step.run(batch, options, stage.lr);
+    const TrainingStep::Times times = step.run(batch, options, phase.lr);
     t.seconds = monotonic_seconds() - begin;
     t.processor = processor_seconds() - busy;
     r.loss = times.loss;

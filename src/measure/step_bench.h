@@ -31,8 +31,8 @@ class TrainingStep {
   /// Of the recipe's model (with a vocabulary), precision, optimizer and policies of memory; initial weights.
   explicit TrainingStep(const Recipe& recipe);
   Model& model() { return model_; }
-  /// How a stage of the recipe runs.
-  StepOptions options(const StageConfig& stage, int64_t micro_batch) const;
+  /// How a phase of the recipe runs.
+  StepOptions options(const PhaseConfig& phase, int64_t micro_batch) const;
 
   struct Times {
     double passes = 0, update = 0;  ///< seconds: forward and backward; clipping and the optimizer
@@ -84,7 +84,7 @@ struct StepBenchPace {
   std::function<void(const StepBenchReport&)> done;
 };
 
-/// Runs the recipe's first stage's shape. `warm_up` steps do not count; with a pace `trials` is the most.
+/// Runs the recipe's first phase's shape. `warm_up` steps do not count; with a pace `trials` is the most.
 StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const StepBenchPace& pace = {});
 
 /// Tokens per second, share of P, and with `ops` a table of them.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/attention_registry.h"
+#include "nn/attention_registry.h"
 #include "nn/tensor_region.h"
 #include "ops/add/add.h"
 #include "ops/collective/vocabulary.h"
@@ -16,72 +16,12 @@
 namespace ingot {
 namespace {
 
-ActivationKind activation_of(MlpKind kind) {
-  switch (kind) {
-    case MlpKind::gelu:
-      return ActivationKind::gelu;
-    case MlpKind::gelu_tanh:
-      return ActivationKind::gelu_tanh;
-    case MlpKind::relu2:
-      return ActivationKind::relu2;
-    case MlpKind::swiglu:
-      return ActivationKind::swiglu;
-    case MlpKind::geglu:
-      return ActivationKind::geglu;
-  }
-  return ActivationKind::swiglu;
-}
-
 /// The part with the final norm, which merges the last layer's output.
 int64_t final_norm_part(const ModelConfig& m) {
   return m.mtp.modules() > 0 ? m.layers : kHeadPart;
 }
 
-double output_std(const ModelConfig& m) {
-  return m.scale_output_init ? m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers)) : m.init_std;
-}
-
 }  // namespace
-
-MoeOptions moe_options(const ModelConfig& config, int64_t layer) {
-  const MoeConfig& m = config.moe;
-  MoeOptions o;
-  o.router.zaya = m.router == RouterKind::zaya;
-  o.router.width = config.width;
-  o.router.experts = m.experts;
-  o.router.skip_classes = m.skip_class ? 1 : 0;
-  o.router.hidden = m.router_width;
-  o.router.first = layer == m.first_dense;
-  o.router.eps = config.norm_eps;
-  o.router.init_std = config.init_std;
-  o.router.fan_in_init = m.router_init == RouterInit::fan_in;
-  o.route.score = m.score == RouterScore::softmax_first  ? RouteScore::softmax_first
-                  : m.score == RouterScore::softmax_last ? RouteScore::softmax_last
-                                                         : RouteScore::sigmoid;
-  o.route.normalize = m.normalize;
-  o.route.experts = static_cast<int32_t>(m.experts);
-  o.route.skip_classes = m.skip_class ? 1 : 0;
-  o.route.k = static_cast<int32_t>(m.top_k);
-  o.route.scale = m.scale;
-  o.route.groups = static_cast<int32_t>(m.groups);
-  o.route.groups_kept = static_cast<int32_t>(m.groups_kept);
-  o.balance = m.aux_coefficient != 0;
-  o.sequence_balance = m.sequence_aux_coefficient != 0;
-  o.latent = m.latent;
-  o.sinkhorn = m.selection == ExpertSelection::sinkhorn;
-  o.expert_choice = m.selection == ExpertSelection::expert_choice;
-  o.capacity_factor = m.capacity_factor;
-  o.drop_by_position = m.drop == DropRule::position;
-  o.pad_to_capacity = m.pad_to_capacity;
-  o.width = config.width;
-  o.experts = m.experts;
-  o.hidden = m.hidden;
-  o.shared_hidden = m.shared_hidden;
-  o.kind = activation_of(config.mlp);
-  o.init_std = config.init_std;
-  o.out_std = output_std(config);
-  return o;
-}
 
 Decoder::Decoder(const ModelConfig& config) : config_(config) {
   const ConfigNode tree = to_node(config_);
@@ -203,56 +143,11 @@ void Decoder::set_window(int64_t tokens) {
   for (Ahead& a : ahead_) a.block.attention->set_window(config_.window_of(config_.layers - 1));
 }
 
-AttentionOptions attention_options(const ModelConfig& config, int64_t layer) {
-  AttentionOptions o;
-  o.width = config.width;
-  o.heads = config.heads;
-  o.kv_heads = config.kv_heads;
-  o.head_width = config.key_width();
-  o.cca = config.attention == AttentionKind::cca;
-  o.rotary = config.rotary_of(layer);
-  o.qk_norm = config.qk_norm;
-  o.eps = config.norm_eps;
-  o.window = config.window_of(layer);
-  o.window_block = config.window_block;
-  o.softcap = config.logit_softcap;
-  o.scale = config.attention_scale_of();
-  o.bias = config.attention_bias;
-  o.norm_weight = config.norm_weight;
-  o.value_mix = config.value_embeddings > 0;
-  o.cache_layer = config.cache_layer(layer);
-  o.init_std = config.init_std;
-  o.out_std = output_std(config);
-  return o;
-}
-
-LatentAttentionOptions Decoder::latent_attention_options(int64_t layer) const {
-  const MlaConfig& m = config_.mla;
-  LatentAttentionOptions o;
-  o.width = config_.width;
-  o.heads = config_.heads;
-  o.q_rank = m.q_rank;
-  o.kv_rank = m.kv_rank;
-  o.nope = m.nope_width;
-  o.rope = m.rope_width;
-  o.value = m.value_width;
-  o.rotary = config_.rotary_of(layer);
-  o.latent_eps = m.norm_eps;
-  o.cache_layer = config_.cache_layer(layer);
-  o.window = config_.window_of(layer);
-  o.softcap = config_.logit_softcap;
-  o.scale = config_.attention_scale_of();
-  o.init_std = config_.init_std;
-  o.out_std = output_std(config_);
-  return o;
-}
-
 std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, int64_t layer) {
   if (const AttentionMaker* make = find_attention(config_.custom_attention))
     return (*make)(table_, prefix, config_, layer);
-  if (config_.is_mla())
-    return std::make_unique<LatentAttention>(table_, prefix, latent_attention_options(layer));
-  return std::make_unique<GroupedAttention>(table_, prefix, attention_options(config_, layer));
+  if (config_.is_mla()) return std::make_unique<LatentAttention>(table_, prefix, config_, layer);
+  return std::make_unique<GroupedAttention>(table_, prefix, config_, layer);
 }
 
 Decoder::Block Decoder::make_block(int64_t layer) {
@@ -272,14 +167,10 @@ Decoder::Block Decoder::make_block(int64_t layer) {
     b.attention_merge = add_merge_params(prefix + ".attention_merge", layer);
   }
   b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
-  if (config_.is_moe(like)) {
-    MoeOptions o = moe_options(config_, like);
-    if (layer != like) o.router.first = true;  // no router before it to average with
-    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", o);
-  } else
-    b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp",
-                                  MlpOptions{config_.width, config_.mlp_hidden(), activation_of(config_.mlp),
-                                             config_.mlp_bias, config_.init_std, output_std(config_)});
+  if (config_.is_moe(like))
+    b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", config_, layer);
+  else
+    b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp", config_, config_.mlp_hidden(), config_.mlp_bias);
   b.mlp_merge = add_merge_params(prefix + ".mlp_merge", behind);
   return b;
 }
@@ -302,8 +193,7 @@ Decoder::Ahead Decoder::make_ahead(int64_t layer) {
 }
 
 Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const {
-  const NormKind kind = config_.norm == NormChoice::rms ? NormKind::rms : NormKind::layer;
-  const AddNormAttr attr{kind, s.merge, type, config_.norm_eps};
+  const AddNormAttr attr{config_.norm, s.merge, type, config_.norm_eps};
   const MergeIndices& m = s.merge_params;
   const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale),
                            c.param(m.y_bias)};

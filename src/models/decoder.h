@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/config.h"
+#include "nn/config.h"
 #include "nn/latent_attention.h"
 #include "nn/mlp.h"
 #include "nn/moe/layer.h"
@@ -56,12 +56,6 @@ struct DecoderOutput {
   std::vector<BalanceLosses> balance;  ///< one per MoE layer
 };
 
-/// A layer's mixture of experts as the configuration says.
-MoeOptions moe_options(const ModelConfig& config, int64_t layer);
-
-/// A layer's grouped-query attention or CCA as the configuration says.
-AttentionOptions attention_options(const ModelConfig& config, int64_t layer);
-
 class Decoder {
  public:
   /// Builds the parameter table; allocates nothing of the model's size. Throws Error for an invalid config; config.vocab
@@ -70,7 +64,7 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   const ParameterTable& table() const { return table_; }
-  /// Another base of the rotation (a stage's rope_theta), or window in tokens, from here on; part of config() and so of
+  /// Another base of the rotation (a phase's rope_theta), or window in tokens, from here on; part of config() and so of
   /// checkpoints.
   void set_rope_theta(double theta);
   void set_window(int64_t tokens);
@@ -144,7 +138,6 @@ class Decoder {
   Block make_block(int64_t layer);
   Ahead make_ahead(int64_t layer);
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
-  LatentAttentionOptions latent_attention_options(int64_t layer) const;
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
   /// Merges the pending output and normalises; returns h of `type` and leaves the merged stream.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const;

@@ -39,8 +39,8 @@ class Names {
     const Shape& own = decoder_.table()[p].shape;
     add(external, {count, own[2]}, p, (expert * own[1] + begin) * own[2], {own[2], 1});
   }
-  /// zaya's grouped convolution: external [C, K, 2] (out channel, in channel, tap); ours [heads, K, 2 K] with the older
-  /// tap's K columns first.
+  /// zaya's grouped convolution: external [C, K, 2] (out channel, in channel, tap); ours [heads, K, 2 K] with
+  /// the older tap's K columns first.
   void grouped_conv(const std::string& external, const std::string& ours) {
     const int p = index(ours);
     const Shape& own = decoder_.table()[p].shape;
@@ -121,8 +121,8 @@ void latent_attention_names(const ModelConfig& m, Names& n, const std::string& l
   n.whole(e + "o_proj.weight", o + "out.weight");
 }
 
-/// One MoE layer: one naming for qwen3_moe, dots1 and deepseek_v3, of which the last two have selection biases and shared
-/// experts; another for mixtral.
+/// One MoE layer: one naming for qwen3_moe, dots1 and deepseek_v3, of which the last two have selection
+/// biases and shared experts; another for mixtral.
 void moe_names(const ModelConfig& m, Names& n, const std::string& e, const std::string& o, int64_t layer,
                const std::string& family) {
   const bool mixtral = family == "mixtral";
@@ -223,7 +223,8 @@ void zaya_scale_names(Names& n, const std::string& external, const std::string& 
   n.whole(external + "residual_bias", ours + ".stream_scale_bias");
 }
 
-/// The older layout: sublayer 2 i is attention, 2 i + 1 the experts; a merge belongs to the sublayer after it.
+/// The older layout: sublayer 2 i is attention, 2 i + 1 the experts; a merge belongs to the sublayer after
+/// it.
 void zaya_sublayer_names(const ModelConfig& m, Names& n, int64_t l) {
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
   const std::string a = fmt::format("model.layers.{}.", 2 * l),
@@ -294,14 +295,14 @@ HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
   const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
                     m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 &&
                     m.moe.skip_class && m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;
-  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormChoice::layer && m.norm_bias &&
+  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormKind::layer && m.norm_bias &&
                     m.tied && m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
   const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope &&
-                     m.norm == NormChoice::rms && m.residual == ResidualKind::plain &&
-                     m.mlp == MlpKind::swiglu && !m.mlp_bias && m.rotary_fraction == 1.0;
+                     m.norm == NormKind::rms && m.residual == ResidualKind::plain &&
+                     m.mlp == ActivationKind::swiglu && !m.mlp_bias && m.rotary_fraction == 1.0;
   const bool linear = m.moe.router == RouterKind::linear && m.moe.latent == 0;
   const bool sigmoid =
-      llama && linear && m.moe.experts > 0 && m.moe.score == RouterScore::sigmoid && m.moe.shared_hidden > 0;
+      llama && linear && m.moe.experts > 0 && m.moe.score == RouteScore::sigmoid && m.moe.shared_hidden > 0;
   if (zaya) return {.family = "zaya"};
   if (gpt2) return {.family = "gpt2"};
   if (llama && m.is_mla() && (sigmoid || m.moe.experts == 0)) return {.family = "deepseek_v3"};

@@ -5,6 +5,7 @@
 
 #include "base/json_depth.h"
 #include "models/huggingface.h"
+#include "models/presets.h"
 
 namespace ingot {
 namespace {
@@ -102,7 +103,8 @@ void read_rope_scaling(const Fields& rope, ModelConfig& m) {
   rope.require(rope.flag("truncate", true), "truncate", "yarn's ramp is rounded to whole pairs here");
 }
 
-/// Both dialects: rope_parameters (newer, possibly per layer type), or rope_theta and rope_scaling beside it (older).
+/// Both dialects: rope_parameters (newer, possibly per layer type), or rope_theta and rope_scaling beside it
+/// (older).
 void read_rope(const Fields& f, ModelConfig& m, double theta = 10000) {
   m.rope_theta = f.number("rope_theta", theta);
   m.rotary_fraction = f.number("partial_rotary_factor", 1.0);
@@ -247,7 +249,7 @@ void read_sigmoid_experts(const Fields& f, ModelConfig& m) {
   m.moe.top_k = f.integer("num_experts_per_tok", kMaxExperts);
   m.moe.hidden = f.integer("moe_intermediate_size");
   m.moe.shared_hidden = f.integer("n_shared_experts", kMaxExperts) * m.moe.hidden;
-  m.moe.score = RouterScore::sigmoid;
+  m.moe.score = RouteScore::sigmoid;
   m.moe.groups = f.integer_or("n_group", 1);
   m.moe.groups_kept = f.integer_or("topk_group", 1);
   m.moe.balance = BalanceRule::sign;
@@ -270,7 +272,8 @@ ModelConfig dots1(const Fields& f) {
   return m;
 }
 
-/// DeepSeek-V3: latent attention; dense layers, then sigmoid experts. With as many dense layers as layers it is dense.
+/// DeepSeek-V3: latent attention; dense layers, then sigmoid experts. With as many dense layers as layers it
+/// is dense.
 ModelConfig from_deepseek_v3(const Fields& f) {
   ModelConfig m = common(f);
   m.head_width = 0;  // the family's field means the rotated channels

@@ -22,7 +22,7 @@ const char* architecture_of(const std::string& family) {
 }
 
 OrderedJson scaling_of(const RopeScalingConfig& s) {
-  OrderedJson j{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
+  OrderedJson j{{"rope_type", name_of(s.kind)}, {"factor", s.factor}};
   if (s.kind == RopeScalingKind::linear) return j;
   j["original_max_position_embeddings"] = s.original_context;
   if (s.kind == RopeScalingKind::llama3) {
@@ -184,7 +184,8 @@ std::string layer_letters(int64_t layers, const auto& is, char yes, char no) {
   return letters;
 }
 
-/// One way to write what several configurations say alike; what does not change the function goes to its default.
+/// One way to write what several configurations say alike; what does not change the function goes to its
+/// default.
 ModelConfig canonical(ModelConfig m) {
   const ModelConfig plain;
   const auto rotates = layer_letters(
@@ -229,8 +230,8 @@ ModelConfig canonical(ModelConfig m) {
   if (m.moe.balance != BalanceRule::none)
     m.moe.balance = BalanceRule::adamw;  // either way there are selection biases
   if (m.moe.score ==
-      RouterScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
-    m.moe.score = RouterScore::softmax_first;
+      RouteScore::softmax_last) {  // the softmax of the chosen is the softmax of all, divided by its sum
+    m.moe.score = RouteScore::softmax_first;
     m.moe.normalize = true;
   }
   m.moe.router_init = plain.moe.router_init;
@@ -238,8 +239,8 @@ ModelConfig canonical(ModelConfig m) {
   m.moe.aux_scope = plain.moe.aux_scope;
   m.moe.aux_coefficient = m.moe.sequence_aux_coefficient = m.moe.z_coefficient = 0;
   if (m.moe.groups_kept == m.moe.groups) m.moe.groups = m.moe.groups_kept = 1;
-  if (m.moe.selection == ExpertSelection::expert_choice) return m;
-  m.moe.selection = ExpertSelection::top_k;  // sinkhorn and capacities act in training only
+  if (m.moe.selection == AssignRule::expert_choice) return m;
+  m.moe.selection = AssignRule::top_k;  // sinkhorn and capacities act in training only
   m.moe.capacity_factor = 0;
   m.moe.drop = plain.moe.drop;
   m.moe.pad_to_capacity = false;

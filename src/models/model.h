@@ -1,5 +1,6 @@
-// A model in memory: decoder, weights, and what the routers know of the step before (buffers, not trained parameters):
-// selection biases that a controller moves, and with moe.aux_scope = last_step the load of the experts. What training, evaluation and generation share.
+// A model in memory, as training, evaluation and generation share it: the decoder, its weights, and the routers'
+// buffers, which are no trained parameters: selection biases, which a controller updates, and with
+// moe.aux_scope = last_step the load of the experts in the step before.
 #pragma once
 #include <functional>
 
@@ -25,8 +26,8 @@ class Model {
   Tensor router_bias(int64_t layer) const;
   /// "layers.3.moe.router.balancing_bias": its name in checkpoints.
   static std::string router_bias_name(int64_t layer);
-  /// What share of the last step's choices each expert of a MoE layer got, f32 [E]; even before the first step. Only with
-  /// moe.aux_scope = last_step.
+  /// What share of the last step's choices each expert of a MoE layer got, f32 [E]; even before the first
+  /// step. Only with moe.aux_scope = last_step.
   Tensor router_load(int64_t layer) const;
   bool keeps_loads() const { return config().moe.aux_scope == AuxScope::last_step; }
   /// Gives a forward pass the routers' buffers, where the config uses any, and what join() set.

@@ -1,10 +1,11 @@
 // The presets: published architectures with their exact shapes, and small ones for one machine.
+#include "models/presets.h"
+
 #include <algorithm>
 #include <functional>
 #include <map>
 
 #include "base/error.h"
-#include "models/config.h"
 
 namespace ingot {
 namespace {
@@ -17,9 +18,9 @@ ModelConfig gpt2(int64_t layers, int64_t heads, int64_t width) {
   m.heads = m.kv_heads = heads;
   m.context = 1024;
   m.position = PositionKind::learned;
-  m.norm = NormChoice::layer;
+  m.norm = NormKind::layer;
   m.norm_bias = m.attention_bias = m.mlp_bias = true;
-  m.mlp = MlpKind::gelu_tanh;
+  m.mlp = ActivationKind::gelu_tanh;
   m.tied = m.scale_output_init = true;
   return m;
 }
@@ -92,7 +93,7 @@ ModelConfig mixtral() {  // Mixtral 8x7B
   m.moe.experts = 8;
   m.moe.top_k = 2;
   m.moe.hidden = 14336;
-  m.moe.score = RouterScore::softmax_last;
+  m.moe.score = RouteScore::softmax_last;
   m.moe.aux_coefficient = 0.02;
   return m;
 }
@@ -120,7 +121,7 @@ ModelConfig deepseek_v3() {
   m.moe.top_k = 8;
   m.moe.hidden = m.moe.shared_hidden = 2048;
   m.moe.first_dense = 3;
-  m.moe.score = RouterScore::sigmoid;
+  m.moe.score = RouteScore::sigmoid;
   m.moe.normalize = true;
   m.moe.scale = 2.5;
   m.moe.groups = 8;
@@ -130,7 +131,7 @@ ModelConfig deepseek_v3() {
   return m;
 }
 
-/// ZAYA1 (000 Tables II-III, 001 Table I; spec zaya1 §1.1).
+/// ZAYA1 ([ZAYA1-AMD] Tables II and III, [ZAYA1-8B] Table I).
 ModelConfig zaya1(int64_t context, double theta) {
   ModelConfig m;
   m.vocab = 262272;
@@ -154,8 +155,8 @@ ModelConfig zaya1(int64_t context, double theta) {
   return m;
 }
 
-/// ZAYA1's code paths at a size for one machine. A small router starts from 1/sqrt(fan_in): with 0.02 its logits are
-/// all but equal and one expert takes everything.
+/// ZAYA1's code paths at a size for one machine. A small router starts from 1/sqrt(fan_in): with 0.02 its
+/// logits are all but equal and one expert takes everything.
 ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads, int64_t head_width,
                        int64_t experts, int64_t hidden, int64_t router_width) {
   ModelConfig m = zaya1(1024, 10000);
@@ -173,7 +174,7 @@ ModelConfig zaya_small(int64_t layers, int64_t width, int64_t heads, int64_t kv_
   return m;
 }
 
-/// modded-nanogpt at its record of 2.979 minutes (source 002; spec zaya1 §5.5): 275,598,388 parameters.
+/// modded-nanogpt at its record of 2.979 minutes ([NanoGPT-II]): 275,598,388 parameters.
 ModelConfig modded_nanogpt() {
   ModelConfig m;
   m.vocab = 50257;
@@ -191,7 +192,7 @@ ModelConfig modded_nanogpt() {
   m.window_pattern = "SHHHSHHSHHHS";
   m.norm_weight = false;
   m.norm_eps = 0x1p-23;
-  m.mlp = MlpKind::relu2;
+  m.mlp = ActivationKind::relu2;
   m.embedding_norm = m.input_mix = m.unet_skips = true;
   m.value_embeddings = 3;
   m.head_cap.kind = HeadCapKind::sigmoid;

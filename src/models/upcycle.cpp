@@ -24,7 +24,8 @@ Array dense_values(const WeightSet& dense, const std::string& name) {
   return reference::load(dense.master(index));
 }
 
-/// Rows of each shard: `halves` blocks (gate, up) of hidden rows, cut into G pieces each; expert j takes piece j mod G.
+/// Rows of each shard: `halves` blocks (gate, up) of hidden rows, cut into G pieces each; expert j takes
+/// piece j mod G.
 Array rows_of_experts(const Array& matrix, int64_t halves, int64_t width, int64_t granularity, int64_t first,
                       int64_t count) {
   const auto block = static_cast<int64_t>(matrix.size()) / halves, piece = block / granularity;
@@ -87,7 +88,7 @@ ModelConfig upcycled_config(const ModelConfig& dense, const UpcycleOptions& o) {
   m.moe.experts = o.granularity * o.expansion;
   m.moe.top_k = o.top_k;
   m.moe.hidden = dense.mlp_hidden() / o.granularity;
-  m.moe.score = RouterScore::softmax_last;
+  m.moe.score = RouteScore::softmax_last;
   return m;
 }
 

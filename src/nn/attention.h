@@ -1,25 +1,11 @@
-// The attention sublayer, and its grouped-query and CCA form: projection, preparation (rotation and norm, or ZAYA1's compressed convolutions), attention,
-// output projection. Grouped-query (MHA, GQA, MQA) and CCA differ in the preparation only.
+// The attention sublayer, and its grouped-query (MHA, GQA, MQA) and CCA form: projection, preparation, attention,
+// output projection. The two forms differ in the preparation only: rotation and norm of queries and keys, or the
+// convolutions of compressed convolutional attention ([ZAYA1-8B] §II-A1).
 #pragma once
+#include "nn/config.h"
 #include "nn/context.h"
-#include "ops/sequence/rotary.h"
 
 namespace ingot {
-
-struct AttentionOptions {
-  int64_t width = 0, heads = 0, kv_heads = 0, head_width = 0;
-  bool cca = false;        ///< compressed convolutional attention (001 §II-A1)
-  RotaryRule rotary = {};  ///< dims 0: no rotation
-  bool qk_norm = false;
-  double eps = 1e-5;
-  int64_t window = 0, window_block = 0;
-  double softcap = 0, scale = 0;
-  bool bias = false;
-  bool norm_weight = true;  ///< learned weights in the norm of queries and keys
-  bool value_mix = false;   ///< v <- a v + b ve, learned scalars
-  int64_t cache_layer = 0;  ///< number of the layer among those that a cached sequence keeps
-  double init_std = 0.02, out_std = 0.02;
-};
 
 class Attention {
  public:
@@ -33,17 +19,22 @@ class Attention {
 
 class GroupedAttention final : public Attention {
  public:
-  /// Registers the parameters under `prefix` (for example "layers.3.attention").
-  GroupedAttention(ParameterTable& table, const std::string& prefix, const AttentionOptions& options);
+  /// Adds the parameters under `prefix` (for example "layers.3.attention").
+  GroupedAttention(ParameterTable& table, const std::string& prefix, const ModelConfig& model, int64_t layer);
   Value forward(Context& c, const Value& h_TD, const Value& ve_TV, int64_t layer) const override;
-  void set_rotary(const RotaryRule& rule) override { o_.rotary = rule; }
-  void set_window(int64_t window) override { o_.window = window; }
+  void set_rotary(const RotaryRule& rule) override { rotary_ = rule; }
+  void set_window(int64_t window) override { window_ = window; }
 
  private:
   /// Rotation and norms of queries and keys, or CCA's convolutions; then value embeddings into the values.
   Value prepare(Context& c, Value qkv_TW, const Value& ve_TV) const;
 
-  AttentionOptions o_;
+  bool is_cca() const { return model_.attention == AttentionKind::cca; }
+
+  ModelConfig model_;
+  int64_t cache_layer_;  ///< the layer's number among those that a cached sequence keeps
+  RotaryRule rotary_;
+  int64_t window_;
   int qkv_ = -1, qkv_bias_ = -1, out_ = -1, out_bias_ = -1, q_norm_ = -1, k_norm_ = -1;
   int depthwise_ = -1, depthwise_bias_ = -1, grouped_ = -1, grouped_bias_ = -1, temperature_ = -1;
   int value_own_ = -1, value_table_ = -1;

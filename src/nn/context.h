@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 
+#include "base/enum.h"
 #include "comm/communicator.h"
 #include "nn/weights.h"
 #include "ops/sequence/context_rows.h"
@@ -19,6 +20,9 @@ struct RouterInputs {
 
 /// How tokens reach the ranks of their experts (nn/moe/dispatcher.h).
 enum class DispatchKind : uint8_t { all_gather, all_to_all, hierarchical };
+constexpr auto enum_names(DispatchKind) {
+  return names_in_order<DispatchKind>("all_gather", "all_to_all", "hierarchical");
+}
 
 /// Rows that a rank holds room for in an all-to-all or hierarchical dispatch: `factor` times those of an even routing; 0: as
 /// many as any routing brings. Rows beyond it are an Error; with `drop` a rank sends each other one its even share of the room at
@@ -32,6 +36,9 @@ struct ReceiveBound {
 /// all keys and values, gathered or passed around (ops/context/context_attention.h). In a mix of both, neighbours exchange
 /// heads, and keys and values of these travel among the groups of neighbours.
 enum class ContextForm : uint8_t { heads, gather, ring };
+constexpr auto enum_names(ContextForm) {
+  return names_in_order<ContextForm>("heads", "gather", "ring");
+}
 
 struct Context {
   Tape& tape;

@@ -6,20 +6,21 @@
 
 namespace ingot {
 
-Mlp::Mlp(ParameterTable& table, const std::string& prefix, const MlpOptions& o) : o_(o) {
-  const bool gated = is_gated(o.kind);
-  const int64_t rows = gated ? 2 * o.hidden : o.hidden;
-  const std::vector<int64_t> blocks =
-      gated ? std::vector<int64_t>{o.hidden, o.hidden} : std::vector<int64_t>{};
+Mlp::Mlp(ParameterTable& table, const std::string& prefix, const ModelConfig& model, int64_t hidden,
+         bool bias)
+    : kind_(model.mlp) {
+  const bool gated = is_gated(kind_);
+  const int64_t rows = gated ? 2 * hidden : hidden;
+  const std::vector<int64_t> blocks = gated ? std::vector<int64_t>{hidden, hidden} : std::vector<int64_t>{};
   const char* name = gated ? ".gate_up" : ".up";
   up_ = table.add({prefix + name + ".weight",
-                   {rows, o.width},
+                   {rows, model.width},
                    ParamRole::matrix,
-                   Init::normal(o.init_std),
+                   Init::normal(model.init_std),
                    1,
                    {},
                    {ShardAxis::tensor, 0, blocks}});
-  if (o.bias)
+  if (bias)
     up_bias_ = table.add({prefix + name + ".bias",
                           {rows},
                           ParamRole::bias,
@@ -28,15 +29,15 @@ Mlp::Mlp(ParameterTable& table, const std::string& prefix, const MlpOptions& o) 
                           {},
                           {ShardAxis::tensor, 0, blocks}});
   down_ = table.add({prefix + ".down.weight",
-                     {o.width, o.hidden},
+                     {model.width, hidden},
                      ParamRole::matrix,
-                     Init::normal(o.out_std),
+                     Init::normal(model.output_std()),
                      1,
                      {},
                      {ShardAxis::tensor, 1, {}}});
-  if (o.bias)
+  if (bias)
     down_bias_ = table.add({prefix + ".down.bias",
-                            {o.width},
+                            {model.width},
                             ParamRole::bias,
                             Init::constant(0),
                             1,
@@ -48,7 +49,7 @@ Mlp::Mlp(ParameterTable& table, const std::string& prefix, const MlpOptions& o) 
 Value Mlp::forward(Context& c, const Value& h_TD) const {
   const DType type = c.precision().compute;
   Value up_TF = project(c, enter_tensor_region(c, h_TD), up_, c.param(up_bias_));
-  Value act_TF = activation(c.tape, {o_.kind, type}, up_TF);
+  Value act_TF = activation(c.tape, {kind_, type}, up_TF);
   return leave_tensor_region(c, project(c, act_TF, down_, row_bias(c, down_bias_)));
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -70,6 +71,9 @@ enum class TensorGradient : uint8_t {
 /// What ranks that hold the same parameters share out: nothing; the optimizer's state (ZeRO-1) and, where products read
 /// copies, the masters; or also weights and gradients, which then come together while they are needed only.
 enum class ShardLevel : uint8_t { none, optimizer, full };
+constexpr auto enum_names(ShardLevel) {
+  return names_in_order<ShardLevel>("none", "optimizer", "full");
+}
 /// What of a flat buffer travels at once (nn/flat_layout.h): a group of tensors, about so many bytes of one, or a part of
 /// the model's depth.
 enum class FlatBuckets : uint8_t { group, bucket, part };
@@ -102,7 +106,7 @@ struct Placement {
   FlatSharing sharing = {};
 };
 
-/// A low-rank pair beside a matrix (models/lora.h): y += scale (x A^T) B^T, block of rows by block.
+/// A low-rank pair beside a matrix (nn/lora.h): y += scale (x A^T) B^T, block of rows by block.
 struct Adapter {
   int a = -1, b = -1;  ///< indices of A and B; -1: none
   double scale = 0;

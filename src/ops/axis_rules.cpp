@@ -125,12 +125,6 @@ std::map<const Op*, AxisRule>& table() {
 
 }  // namespace
 
-const char* name_of(AxisType type) {
-  static const char* const kNames[] = {
-      "replicated", "shared", "varying by rows", "varying by rows with halo", "varying by parts", "partial"};
-  return kNames[static_cast<int>(type)];
-}
-
 AxisType cotangent_of(AxisType type) {
   switch (type) {
     case replicate:

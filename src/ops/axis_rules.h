@@ -14,6 +14,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "base/enum.h"
 #include "tape/op.h"
 
 namespace ingot {
@@ -21,7 +22,10 @@ namespace ingot {
 class Communicator;
 
 enum class AxisType : uint8_t { replicate, shared, rows, halo, parts, partial };
-const char* name_of(AxisType type);
+constexpr auto enum_names(AxisType) {
+  return names_in_order<AxisType>("replicated", "shared", "varying by rows", "varying by rows with halo",
+                                  "varying by parts", "partial");
+}
 
 struct AxisChange {
   AxisType from = AxisType::replicate, to = AxisType::replicate;

@@ -43,16 +43,16 @@ void validate(const AdamWConfig& c) {
 void validate(const AdEMAMixConfig& c) {
   if (!(c.beta3 >= 0 && c.beta3 < 1)) fail("AdEMAMix has beta3 = {}, expected in [0, 1)", c.beta3);
   if (!(c.alpha >= 0)) fail("AdEMAMix has alpha = {}, expected >= 0", c.alpha);
-  if (c.warmup_steps < 1) fail("AdEMAMix has warmup_steps = {}, expected >= 1", c.warmup_steps);
+  if (c.warmup < 0) fail("AdEMAMix has warmup = {}, expected >= 0", c.warmup);
 }
 
 double ademamix_alpha(const AdEMAMixConfig& c, int64_t t) {
-  return c.alpha * std::min(1.0, static_cast<double>(t) / static_cast<double>(c.warmup_steps));
+  return c.alpha * (t >= c.warmup ? 1.0 : static_cast<double>(t) / static_cast<double>(c.warmup));
 }
 
 double ademamix_beta3(const AdEMAMixConfig& c, double beta1, int64_t t) {
-  if (t >= c.warmup_steps || beta1 <= 0 || c.beta3 <= beta1) return c.beta3;
-  const double x = static_cast<double>(t) / static_cast<double>(c.warmup_steps);
+  if (t >= c.warmup || beta1 <= 0 || c.beta3 <= beta1) return c.beta3;
+  const double x = static_cast<double>(t) / static_cast<double>(c.warmup);
   // The half-life ln(1/2) / ln(beta) moves linearly.
   const double slow = std::log(c.beta3), fast = std::log(beta1);
   return std::exp(fast * slow / ((1 - x) * slow + x * fast));

@@ -1,16 +1,18 @@
-// AdamW (Loshchilov & Hutter 2019): Adam with decoupled weight decay, and AdEMAMix (Pagliardini et al. 2024), which
-// adds a slow average of the gradient; over many tensors in one pass.
+// AdamW (Loshchilov & Hutter 2019): Adam with decoupled weight decay, and AdEMAMix (Pagliardini et al. 2024),
+// which adds a slow average of the gradient; over many tensors in one pass.
 //
 //   g = grad_scale * grad
 //   m <- m + (1 - beta1) (g - m)                 v <- beta2 v + (1 - beta2) g^2
 //   w <- w (1 - lr wd) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 // AdEMAMix:
-//   s <- s + (1 - beta3(t)) (g - s)              m / (1 - beta1^t) + alpha(t) s  in place of  m / (1 - beta1^t)
-//   alpha(t) = alpha min(t / T, 1);  beta3(t) has a half-life that grows linearly from beta1's to beta3's over T
+//   s <- s + (1 - beta3(t)) (g - s)              m / (1 - beta1^t) + alpha(t) s  in place of  m / (1 -
+//   beta1^t)
+//   alpha(t) = alpha min(t / T, 1);  beta3(t) has a half-life that grows linearly from beta1's to beta3's
+//   over T
 //
-// Moments are fp32 or bf16 (MomentStorage). With fp32, per element and step it reads w, m, v, grad and writes w, m, v and the compute copy: 28 bytes plus the
-// copy. Bit-identical for any thread count and instruction set. Not thread-safe (one caller). Source:
-// docs/optimizers.md.
+// Moments are fp32 or bf16 (MomentStorage). With fp32, per element and step it reads w, m, v, grad and writes
+// w, m, v and the compute copy: 28 bytes plus the copy. Bit-identical for any thread count and instruction
+// set. Not thread-safe (one caller). Source: docs/optimizers.md.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,14 +26,26 @@ struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("beta1", beta1, "decay of the first moment");
+    v("beta2", beta2, "decay of the second moment");
+    v("eps", eps, "added to the root of the second moment");
+  }
 };
 
-/// The slow average of AdEMAMix. The rise of both over `warmup_steps` (T, usually the whole run) keeps the first steps
-/// stable; 1: no rise.
+/// The slow average of AdEMAMix. The rise of both over `warmup` steps (T) keeps the first steps stable. In a
+/// configuration 0 stands for the whole run; the functions below take it as no rise.
 struct AdEMAMixConfig {
   double beta3 = 0.9999;
   double alpha = 5;
-  int64_t warmup_steps = 1;
+  int64_t warmup = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("beta3", beta3, "decay of the slow average");
+    v("alpha", alpha, "weight of the slow average");
+    v("warmup", warmup, "steps over which beta3 and alpha rise; 0: the whole run");
+  }
 };
 
 /// One tensor of an AdamW step.
@@ -46,7 +60,7 @@ struct AdamWTensor {
 
 /// Throws Error for betas outside [0, 1) or eps <= 0.
 void validate(const AdamWConfig& config);
-/// Throws Error for a beta3 outside [0, 1), a negative alpha or warmup_steps < 1.
+/// Throws Error for a beta3 outside [0, 1), or a negative alpha or warmup.
 void validate(const AdEMAMixConfig& config);
 
 /// alpha(t) and beta3(t) of step number t >= 1.
@@ -54,8 +68,8 @@ double ademamix_alpha(const AdEMAMixConfig& config, int64_t t);
 double ademamix_beta3(const AdEMAMixConfig& config, double beta1, int64_t t);
 
 /// Step number `t` (the first is 1) over all tensors; `grad_scale` = unscaling times clip factor, the only
-/// place where gradients are divided. Returns one UpdateStat per tensor. Empty tensors are fine. `mix` is for the
-/// tensors with a slow average.
+/// place where gradients are divided. Returns one UpdateStat per tensor. Empty tensors are fine. `mix` is for
+/// the tensors with a slow average.
 std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
                                    double grad_scale, const AdEMAMixConfig& mix = {});
 

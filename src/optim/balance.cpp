@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "optim/enum_names.h"
 
 namespace ingot {
 
@@ -21,7 +20,7 @@ BalanceController::BalanceController(BalanceConfig config, std::vector<BalanceVi
     counts.push_back(layer.experts);
   }
   offsets_ = flat_offsets(counts);
-  if (config_.kind == BalanceKind::sign) return;
+  if (config_.rule == BalanceRule::sign) return;
   exp_avg_ = FloatBuffer(offsets_.back());
   exp_avg_sq_ = FloatBuffer(offsets_.back());
 }
@@ -34,7 +33,7 @@ void BalanceController::step(size_t index, std::span<const int64_t> counts) {
   const auto real = counts.first(static_cast<size_t>(layer.experts));
   const int64_t total = std::accumulate(real.begin(), real.end(), int64_t{0});
   if (layer.frozen || total == 0) return;
-  if (config_.kind == BalanceKind::sign) {
+  if (config_.rule == BalanceRule::sign) {
     for (size_t i = 0; i < real.size(); ++i) {
       const int64_t excess = real[i] * layer.experts - total;  // sign(n_i - mean), in integers
       if (excess != 0) layer.bias[i] += static_cast<float>(excess > 0 ? -config_.rate : config_.rate);
@@ -53,7 +52,7 @@ void BalanceController::step(size_t index, std::span<const int64_t> counts) {
 }
 
 void BalanceController::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
-  if (config_.kind == BalanceKind::sign) return;
+  if (config_.rule == BalanceRule::sign) return;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Shape shape{layers_[i].experts};
     fn(layers_[i].name + ".exp_avg", Tensor::of(exp_avg_.data() + offsets_[i], shape));
@@ -74,13 +73,6 @@ double normalized_load_entropy(std::span<const int64_t> counts, int64_t experts)
     if (n > 0) entropy -= f * std::log(f);
   }
   return entropy / std::log(static_cast<double>(experts));
-}
-
-const char* name_of(BalanceKind kind) {
-  return kind == BalanceKind::adamw ? "adamw" : "sign";
-}
-BalanceKind balance_kind_from(std::string_view name) {
-  return value_named(std::array{BalanceKind::adamw, BalanceKind::sign}, "balancing rule", name);
 }
 
 }  // namespace ingot

@@ -16,15 +16,14 @@
 #include <string_view>
 #include <vector>
 
+#include "nn/moe/config.h"
 #include "optim/adamw.h"
 #include "optim/param.h"
 
 namespace ingot {
 
-enum class BalanceKind { adamw, sign };
-
 struct BalanceConfig {
-  BalanceKind kind = BalanceKind::adamw;
+  BalanceRule rule = BalanceRule::adamw;  ///< not none
   double rate = 1e-3;
   AdamWConfig adamw{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
 };
@@ -63,8 +62,5 @@ class BalanceController {
 /// H(f) / ln(E) over the first `experts` counts: 1 when evenly loaded, 0 when one expert gets all (or E < 2,
 /// or no tokens).
 double normalized_load_entropy(std::span<const int64_t> counts, int64_t experts);
-
-const char* name_of(BalanceKind kind);
-BalanceKind balance_kind_from(std::string_view name);
 
 }  // namespace ingot

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/glob.h"
-#include "optim/enum_names.h"
 
 namespace ingot {
 namespace {
@@ -105,22 +104,6 @@ std::string describe_groups(std::span<const ParamView> params, std::span<const P
     count[static_cast<int>(groups[i].optimizer)] += params[i].numel();
   }
   return text + fmt::format("adamw: {} parameters, ademamix: {}, muon: {}\n", count[0], count[2], count[1]);
-}
-
-const char* name_of(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::adamw:
-      return "adamw";
-    case OptimizerKind::muon:
-      return "muon";
-    case OptimizerKind::ademamix:
-      return "ademamix";
-  }
-  return "?";
-}
-OptimizerKind optimizer_kind_from(std::string_view name) {
-  return value_named(std::array{OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::ademamix},
-                     "optimizer", name);
 }
 
 }  // namespace ingot

@@ -2,9 +2,9 @@
 // printable.
 //
 // Defaults as the sources prescribe: Muon for every matrix and stack of matrices except embeddings and the
-// head; AdamW (or AdEMAMix) for those and for everything else (norms, biases, scales, temperatures, convolutions). Weight
-// decay for all but norms, biases, scales, temperatures and embeddings. `rules` change single fields, later
-// ones win.
+// head; AdamW (or AdEMAMix) for those and for everything else (norms, biases, scales, temperatures,
+// convolutions). Weight decay for all but norms, biases, scales, temperatures and embeddings. `rules` change
+// single fields, later ones win.
 //
 // Patterns are globs (base/glob.h) on the whole name. A pattern that is not among
 // the defaults and matches no parameter is an Error that names the nearest parameters.
@@ -15,18 +15,29 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "optim/param.h"
 
 namespace ingot {
 
 enum class OptimizerKind { adamw, muon, ademamix };
+constexpr auto enum_names(OptimizerKind) {
+  return names_in_order<OptimizerKind>("adamw", "muon", "ademamix");
+}
 
-/// Fields that are absent keep what they were.
+/// [[optimizer.rules]]: changes of single parameters. Fields that are absent keep what they were.
 struct GroupRule {
   std::string pattern;
   std::optional<OptimizerKind> optimizer;  ///< muon needs a matrix
   std::optional<double> lr_multiplier;
   std::optional<double> decay_multiplier;  ///< of weight_decay; also where no_decay said 0
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v.fixed("pattern", pattern, "parameters whose names match (* and ?)");
+    v.fixed("optimizer", optimizer, "none: as it would be");
+    v("lr_multiplier", lr_multiplier, "factor on the learning rate");
+    v("decay_multiplier", decay_multiplier, "factor on weight_decay; 0: no decay");
+  }
 };
 
 struct GroupConfig {
@@ -53,8 +64,5 @@ std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const 
 /// The resolved table as text: name, shape (with blocks where Muon splits), optimizer, rate multiplier,
 /// decay multiplier; then the number of parameters per optimizer.
 std::string describe_groups(std::span<const ParamView> params, std::span<const ParamGroup> groups);
-
-const char* name_of(OptimizerKind kind);
-OptimizerKind optimizer_kind_from(std::string_view name);
 
 }  // namespace ingot

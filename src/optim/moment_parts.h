@@ -1,6 +1,6 @@
-// Moments of any storage for the optimizers' kernels: blocks of them as floats, and back with rounding. Included
-// only by isa_*.cpp files: everything lives in an anonymous namespace, so each instruction set keeps its own
-// code.
+// Moments of any storage for the optimizers' kernels: blocks of them as floats, and back with rounding.
+// Included only by isa_*.cpp files: everything lives in an anonymous namespace, so each instruction set keeps
+// its own code.
 #pragma once
 #include <cstdint>
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kMomentBlock = 1024;
 
-/// Four random words for each of 16 consecutive Philox 4x32-10 counters from `counter` on: out[4 l + word]. The
-/// numbers of base/philox.h, written so that lanes vectorise.
+/// Four random words for each of 16 consecutive Philox 4x32-10 counters from `counter` on: out[4 l + word].
+/// The numbers of base/philox.h, written so that lanes vectorise.
 inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const MomentPart& m) {
   uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
   for (int64_t l = 0; l < kLanes; ++l) {
@@ -43,8 +43,8 @@ inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const Mo
   }
 }
 
-/// x with 16 random bits added below bf16's mantissa, cut: the nearer neighbour is the likelier. Infinities and
-/// NaN as to_bf16.
+/// x with 16 random bits added below bf16's mantissa, cut: the nearer neighbour is the likelier. Infinities
+/// and NaN as to_bf16.
 inline bf16 to_bf16_stochastic(float x, uint32_t random16) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   if ((u & 0x7F800000u) == 0x7F800000u) return to_bf16(x);
@@ -78,7 +78,8 @@ inline void store_moment(const MomentPart& m, int64_t at, int64_t count, const f
   }
 }
 
-/// A block of a moment as floats: in place where it is stored as floats, else a copy that close() writes back.
+/// A block of a moment as floats: in place where it is stored as floats, else a copy that close() writes
+/// back.
 class MomentBlock {
  public:
   float* open(const MomentPart& m, int64_t at, int64_t count) {

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "optim/enum_names.h"
 #include "optim/kernels.h"
 #include "optim/schedule.h"
 #include "optim/work.h"
@@ -58,8 +57,8 @@ class Muon::SlotPool {
   std::vector<std::unique_ptr<Slot>> free_;
 };
 
-/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`; of it this rank moves the
-/// elements [begin, end).
+/// One matrix to orthogonalise: rows [r, c] of tensor number `tensor`, contiguous from `offset`; of it this
+/// rank moves the elements [begin, end).
 struct Muon::Block {
   size_t tensor;
   int64_t offset;
@@ -89,27 +88,29 @@ constexpr int64_t kLargeBlock = int64_t{1} << 22;
 void validate(const MuonConfig& c) {
   for (const double beta : {c.momentum, c.momentum_start, c.momentum_end})
     if (!(beta >= 0 && beta < 1)) fail("Muon has a momentum of {}, expected in [0, 1)", beta);
-  if (c.momentum_warmup_steps < 0)
-    fail("Muon has momentum_warmup_steps = {}, expected >= 0", c.momentum_warmup_steps);
-  if (c.momentum_cooldown_steps < 0)
-    fail("Muon has momentum_cooldown_steps = {}, expected >= 0", c.momentum_cooldown_steps);
-  if (c.momentum_cooldown_steps > 0 && c.momentum_warmup_steps + c.momentum_cooldown_steps > c.total_steps)
-    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps",
-         c.momentum_warmup_steps, c.momentum_cooldown_steps, c.total_steps);
+  if (c.momentum_warmup < 0) fail("Muon has momentum_warmup = {}, expected >= 0", c.momentum_warmup);
+  if (c.momentum_cooldown < 0) fail("Muon has momentum_cooldown = {}, expected >= 0", c.momentum_cooldown);
   if (!(c.rms > 0)) fail("Muon has rms = {}, expected > 0", c.rms);
+  if (!(c.lr_multiplier >= 0)) fail("Muon has lr_multiplier = {}, expected >= 0", c.lr_multiplier);
   validate(c.newton_schulz);
 }
 
-bool needs_momentum(const MuonConfig& c) {
-  return c.momentum > 0 || (c.momentum_warmup_steps > 0 && c.momentum_start > 0) ||
-         (c.momentum_cooldown_steps > 0 && c.momentum_end > 0);
+void require_fit(const MuonConfig& c, int64_t total_steps) {
+  if (c.momentum_cooldown > 0 && c.momentum_warmup + c.momentum_cooldown > total_steps)
+    fail("the momentum's warm-up and cool-down do not fit into the run: {} + {} > {} steps",
+         c.momentum_warmup, c.momentum_cooldown, total_steps);
 }
 
-double muon_momentum(const MuonConfig& c, int64_t step) {
-  const int64_t start = c.total_steps - c.momentum_cooldown_steps;
-  if (c.momentum_cooldown_steps > 0 && step > start)
-    return warmed_momentum(step - start, c.momentum, c.momentum_end, c.momentum_cooldown_steps);
-  return warmed_momentum(step, c.momentum_start, c.momentum, c.momentum_warmup_steps);
+bool needs_momentum(const MuonConfig& c) {
+  return c.momentum > 0 || (c.momentum_warmup > 0 && c.momentum_start > 0) ||
+         (c.momentum_cooldown > 0 && c.momentum_end > 0);
+}
+
+double muon_momentum(const MuonConfig& c, int64_t total_steps, int64_t step) {
+  const int64_t start = total_steps - c.momentum_cooldown;
+  if (c.momentum_cooldown > 0 && step > start)
+    return warmed_momentum(step - start, c.momentum, c.momentum_end, c.momentum_cooldown);
+  return warmed_momentum(step, c.momentum_start, c.momentum, c.momentum_warmup);
 }
 
 double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
@@ -125,31 +126,10 @@ double muon_scale(const MuonConfig& c, int64_t rows, int64_t cols) {
   return 1.0;
 }
 
-const char* name_of(MuonScale scale) {
-  switch (scale) {
-    case MuonScale::match_rms:
-      return "match_rms";
-    case MuonScale::spectral:
-      return "spectral";
-    case MuonScale::none:
-      return "none";
-  }
-  return "?";
-}
-const char* name_of(MomentumForm form) {
-  return form == MomentumForm::sum ? "sum" : "lerp";
-}
-
-MuonScale muon_scale_from(std::string_view name) {
-  return value_named(std::array{MuonScale::match_rms, MuonScale::spectral, MuonScale::none}, "Muon scale",
-                     name);
-}
-MomentumForm momentum_form_from(std::string_view name) {
-  return value_named(std::array{MomentumForm::sum, MomentumForm::lerp}, "momentum form", name);
-}
-
-Muon::Muon(MuonConfig config) : config_(std::move(config)), slots_(std::make_unique<SlotPool>()) {
+Muon::Muon(MuonConfig config, int64_t total_steps)
+    : config_(std::move(config)), total_steps_(total_steps), slots_(std::make_unique<SlotPool>()) {
   validate(config_);
+  require_fit(config_, total_steps);
 }
 Muon::~Muon() = default;
 
@@ -325,7 +305,7 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
 }
 
 std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
-  const Factors factors{muon_momentum(config_, step), grad_scale};
+  const Factors factors{muon_momentum(config_, total_steps_, step), grad_scale};
   std::vector<Block> blocks = blocks_of(tensors);
   double total = 0;
   for (const Block& b : blocks) total += b.flops;
@@ -348,8 +328,9 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
     start_exchange(*tensors[b.tensor].param, b, *slot);
     shared.emplace_back(&b, std::move(slot));
   }
-  // Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks gather them in
-  // one order. The rest go one per thread, the costliest first. Neither choice changes a bit of the result.
+  // Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks
+  // gather them in one order. The rest go one per thread, the costliest first. Neither choice changes a bit
+  // of the result.
   std::vector<Block*> pooled;
   for (Block& b : blocks) {
     if (!b.whole()) continue;

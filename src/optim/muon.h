@@ -10,10 +10,11 @@
 // large ones use all threads inside the products; the bits are the same. Not thread-safe. Sources:
 // docs/optimizers.md.
 //
-// Ranks that share out a tensor exchange N of the matrices that lie across their borders with each other only, each
-// orthogonalises the whole matrix and applies its part (the AMD paper's algorithm 1): no buffer for a whole model, and the
-// bits of one rank. Ranks of a tensor group gather N of every matrix that they hold in slices; where slices do not follow
-// its row blocks, of all of them at once. All ranks call step() together.
+// Ranks that shard a tensor exchange N only of the matrices that lie in several shards, and only with each other.
+// Each of them orthogonalises the whole matrix and applies its part ([ZAYA1-AMD], algorithm 1): no buffer for a
+// whole model is needed, and the bits are those of one rank. Ranks of a tensor group gather N of every matrix that
+// they hold in slices; where slices do not follow its row blocks, of all row blocks at once. All ranks call step()
+// together.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "optim/newton_schulz.h"
 #include "optim/param.h"
 
@@ -29,20 +31,39 @@ namespace ingot {
 /// match_rms: rms * sqrt(max(r, c)), which gives every shape an update RMS of about `rms`, like AdamW's
 /// (Moonlight, ZAYA1). spectral: sqrt(max(1, r / c)) (Keller Jordan). none: 1.
 enum class MuonScale { match_rms, spectral, none };
+constexpr auto enum_names(MuonScale) {
+  return names_in_order<MuonScale>("match_rms", "spectral", "none");
+}
 enum class MomentumForm { sum, lerp };
+constexpr auto enum_names(MomentumForm) {
+  return names_in_order<MomentumForm>("sum", "lerp");
+}
 
 struct MuonConfig {
   double momentum = 0.95;
-  double momentum_start = 0.85;         ///< used only while warming up
-  int64_t momentum_warmup_steps = 0;    ///< 300 in modded-nanogpt; 0: constant
-  double momentum_end = 0.85;           ///< used only while cooling down
-  int64_t momentum_cooldown_steps = 0;  ///< 50 in modded-nanogpt's later records; 0: none
-  int64_t total_steps = 0;              ///< of the run: where the cool-down ends
+  double momentum_start = 0.85;   ///< used only while warming up
+  int64_t momentum_warmup = 0;    ///< steps; 300 in modded-nanogpt; 0: constant
+  double momentum_end = 0.85;     ///< used only while cooling down
+  int64_t momentum_cooldown = 0;  ///< steps; 50 in modded-nanogpt's later records; 0: none
   bool nesterov = true;
   MomentumForm form = MomentumForm::sum;
   MuonScale scale = MuonScale::match_rms;
-  double rms = 0.2;  ///< of match_rms
+  double rms = 0.2;            ///< of match_rms
+  double lr_multiplier = 1.0;  ///< 1: one rate for Muon and AdamW, as RMS matching allows
   NewtonSchulzConfig newton_schulz;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("momentum", momentum, "momentum; 0: none");
+    v("momentum_start", momentum_start, "momentum at the first step, while warming up");
+    v("momentum_warmup", momentum_warmup, "steps of the momentum's warm-up; 0: none");
+    v("momentum_end", momentum_end, "momentum after the last step, while cooling down");
+    v("momentum_cooldown", momentum_cooldown,
+      "last steps of the run, in which the momentum cools down; 0: none");
+    v("nesterov", nesterov, "Nesterov form");
+    v("form", form, "sum or lerp");
+    v("scale", scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
+    v("lr_multiplier", lr_multiplier, "factor on the learning rate of Muon's matrices");
+  }
 };
 
 /// One parameter of a Muon step; is_matrix() must hold.
@@ -53,12 +74,15 @@ struct MuonTensor {
   double weight_decay;
 };
 
-/// Throws Error for a momentum outside [0, 1), a warm-up and cool-down that do not fit, or a bad Newton-Schulz config.
+/// Throws Error for a momentum outside [0, 1), a negative number of steps or factor, or a bad Newton-Schulz
+/// config.
 void validate(const MuonConfig& config);
+/// Throws Error where warm-up and cool-down of the momentum do not fit into a run of `total_steps`.
+void require_fit(const MuonConfig& config, int64_t total_steps);
 
-/// The momentum of update `step` (from 0): linear from momentum_start, constant, linear to momentum_end, which would be
-/// reached at total_steps.
-double muon_momentum(const MuonConfig& config, int64_t step);
+/// The momentum of update `step` (from 0): linear from momentum_start, constant, linear to momentum_end,
+/// which would be reached at total_steps.
+double muon_momentum(const MuonConfig& config, int64_t total_steps, int64_t step);
 
 /// True if some step has a momentum other than 0, so a buffer is needed.
 bool needs_momentum(const MuonConfig& config);
@@ -66,15 +90,11 @@ bool needs_momentum(const MuonConfig& config);
 /// The factor on O for a block of shape [r, c].
 double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols);
 
-const char* name_of(MuonScale scale);
-MuonScale muon_scale_from(std::string_view name);
-const char* name_of(MomentumForm form);
-MomentumForm momentum_form_from(std::string_view name);
-
 /// Muon's updates, with scratch memory that is reused from step to step.
 class Muon {
  public:
-  explicit Muon(MuonConfig config);
+  /// `total_steps` of the run: where the momentum's cool-down ends.
+  explicit Muon(MuonConfig config, int64_t total_steps = 0);
   ~Muon();
 
   /// Update number `step` (from 0, for the momentum warm-up) of all tensors. Returns one UpdateStat per
@@ -100,6 +120,7 @@ class Muon {
   void apply_band(const MuonTensor& tensor, const Band& band, Block& block, const Slot& slot) const;
 
   MuonConfig config_;
+  int64_t total_steps_;
   std::unique_ptr<SlotPool> slots_;
 };
 

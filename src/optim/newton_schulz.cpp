@@ -73,7 +73,8 @@ void round_if(bool round, float* x, int64_t count) {
   if (round) scale(x, x, count, 1.0, true);
 }
 
-/// p <- a I + b A + c A A for the Gram matrix A; `round`: without a I, which bf16 would round away with B's digits.
+/// p <- a I + b A + c A A for the Gram matrix A; `round`: without a I, which bf16 would round away with B's
+/// digits.
 void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients,
                 bool round) {
   const auto b = static_cast<float>(coefficients[1]), c = static_cast<float>(coefficients[2]);
@@ -86,7 +87,8 @@ void polynomial(float* p, const float* gram, int64_t m, const std::array<double,
     for (int64_t i = 0; i < m; ++i) p[i * m + i] += static_cast<float>(coefficients[0]);
 }
 
-/// Steps between two products with X, by which [rows, cols] is done soonest: each of them costs 3 m m n and saves 3 m m m.
+/// Steps between two products with X, by which [rows, cols] is done soonest: each of them costs 3 m m n and
+/// saves 3 m m m.
 int64_t steps_per_gram(int64_t rows, int64_t cols) {
   return 8 * std::max(rows, cols) < 9 * std::min(rows, cols) ? 1 : 3;
 }

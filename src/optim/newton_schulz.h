@@ -3,20 +3,22 @@
 //
 //   X = G / (norm_factor ||G||_F + eps)
 //   `steps` times, for a wide X:  A = X X^T, P = a I + b A + c A A, X <- P X
-//                  for a tall X:  A = X^T X, P = a I + b A + c A A, X <- X P     (the same with the smaller A)
+//                  for a tall X:  A = X^T X, P = a I + b A + c A A, X <- X P     (the same with the smaller
+//                  A)
 //
-// Where X is not nearly square, three steps are taken between products with X: A <- P A P is the Gram matrix of P X, and
-// Q <- P Q gathers the factors. A, P and Q are polynomials of one symmetric matrix, so half of the tiles of their products
-// are computed and mirrored. Rounding errors of A grow by a^2 a step; from a new X they start anew, and with three steps
-// the result is about as near to the exact one as with one (docs/optimizers.md has the figures; with five it would not be).
+// Where X is not nearly square, three steps are taken between products with X: A <- P A P is the Gram matrix
+// of P X, and Q <- P Q gathers the factors. A, P and Q are polynomials of one symmetric matrix, so half of
+// the tiles of their products are computed and mirrored. Rounding errors of A grow by a^2 a step; from a new
+// X they start anew, and with three steps the result is about as near to the exact one as with one
+// (docs/optimizers.md has the figures; with five it would not be).
 //
-// With the default quintic the result is U S V^T with S in [0.68, 1.21] for every singular value that is at least 0.003
-// of ||G||_F; it does not converge to 1. A zero matrix stays zero. Sources: Keller Jordan's Muon (2024); Gram
-// Newton-Schulz (Zhang, Amsel, Chen & Dao, 2026); docs/optimizers.md.
+// With the default quintic the result is U S V^T with S in [0.68, 1.21] for every singular value that is at
+// least 0.003 of ||G||_F; it does not converge to 1. A zero matrix stays zero. Sources: Keller Jordan's Muon
+// (2024); Gram Newton-Schulz (Zhang, Amsel, Chen & Dao, 2026); docs/optimizers.md.
 //
 // Arithmetic is fp32 with the products of device/gemm/gemm.h: bit-identical for any number of threads and
-// instruction set. `bf16_operands` takes single steps X <- a X + B X, B = b A + c A A, and rounds X, A and B to bf16
-// after each operation, as GPU implementations store them.
+// instruction set. `bf16_operands` takes single steps X <- a X + B X, B = b A + c A A, and rounds X, A and B
+// to bf16 after each operation, as GPU implementations store them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -45,7 +47,8 @@ void validate(const NewtonSchulzConfig& config);
 /// Memory for one matrix at a time, kept between calls; grows to the largest matrix seen.
 class NewtonSchulzScratch {
  public:
-  /// Room for a [rows, cols] matrix: one copy of it and two squares of its smaller side; four where it is not nearly square.
+  /// Room for a [rows, cols] matrix: one copy of it and two squares of its smaller side; four where it is not
+  /// nearly square.
   void reserve(int64_t rows, int64_t cols);
   float* x() const { return x_.data(); }
   float* square(int i) const { return squares_[static_cast<size_t>(i)].data(); }
@@ -61,8 +64,8 @@ class NewtonSchulzScratch {
 void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config,
                    NewtonSchulzScratch& scratch);
 
-/// Floating-point operations of newton_schulz with m <= n the extents and p products with X: p 3 m^2 n + (4 steps - 3 p) m^3;
-/// with symmetric == false the steps (4 m^2 n + 2 m^3) of single steps by plain products.
+/// Floating-point operations of newton_schulz with m <= n the extents and p products with X: p 3 m^2 n + (4
+/// steps - 3 p) m^3; with symmetric == false the steps (4 m^2 n + 2 m^3) of single steps by plain products.
 double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric = true);
 
 }  // namespace ingot

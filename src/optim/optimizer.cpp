@@ -24,8 +24,9 @@ void require_moves(const char* name, double beta, MomentStorage storage) {
       "store the moment as bf16_stochastic or f32");
 }
 
-/// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. Adam's update has a fixed size
-/// per element, so it must shrink by m; Muon's has a fixed spectral norm, unless match_rms lets that grow with sqrt(m).
+/// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. Adam's update has
+/// a fixed size per element, so it must shrink by m; Muon's has a fixed spectral norm, unless match_rms lets
+/// that grow with sqrt(m).
 double width_factor(OptimizerKind kind, MuonScale scale, double m) {
   if (kind != OptimizerKind::muon) return 1 / m;
   return scale == MuonScale::match_rms ? 1 / std::sqrt(m) : 1.0;
@@ -33,20 +34,18 @@ double width_factor(OptimizerKind kind, MuonScale scale, double m) {
 
 }  // namespace
 
-Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make,
-                     Backing backing)
+Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run,
+                     const RuleMaker& make, Backing backing)
     : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
-  if (!(config_.muon_lr_multiplier >= 0))
-    fail("muon_lr_multiplier = {}, expected >= 0", config_.muon_lr_multiplier);
   check_params();
   groups_ = resolve_groups(params_, config_.groups);
   for (size_t i = 0; i < params_.size(); ++i)
     groups_[i].lr_multiplier *=
         width_factor(groups_[i].optimizer, config_.muon.scale, params_[i].width_multiple);
-  for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_);
+  for (const OptimizerKind kind : kOrder) rules_[kind] = make(kind, config_, run.total_steps);
   check_moments();
-  lay_out_state(backing);
+  lay_out_state(run.seed, backing);
 }
 
 void Optimizer::check_params() const {
@@ -77,7 +76,7 @@ void Optimizer::check_moments() const {
     require_moves("muon's momentum", config_.muon.momentum, config_.first_moment);
 }
 
-void Optimizer::lay_out_state(Backing backing) {
+void Optimizer::lay_out_state(uint64_t seed, Backing backing) {
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
   for (size_t i = 0; i < params_.size(); ++i) {
@@ -93,13 +92,13 @@ void Optimizer::lay_out_state(Backing backing) {
     for (const StateSlot& slot : state_[i].slots) {
       Moment& m =
           state_[i].moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
-      m.seed = config_.seed;
+      m.seed = seed;
       m.first = params_[i].begin;
     }
 }
 
 std::vector<UpdateStat> Optimizer::step_rule(OptimizerKind kind, const StepArgs& args) {
-  const double extra = kind == OptimizerKind::muon ? config_.muon_lr_multiplier : 1.0;
+  const double extra = kind == OptimizerKind::muon ? config_.muon.lr_multiplier : 1.0;
   std::vector<RuleTensor> tensors;
   for (size_t i = 0; i < params_.size(); ++i) {
     const ParamGroup& g = groups_[i];
@@ -149,18 +148,6 @@ void Optimizer::for_each_state(const std::function<void(const std::string&, cons
   fn("optimizer.step", step_counter());
   for_each_slot(
       [&](const ParamView& p, const std::string& slot, const Tensor& t) { fn(p.name + "." + slot, t); });
-}
-
-const char* name_of(MomentStorage storage) {
-  switch (storage) {
-    case MomentStorage::f32:
-      return "f32";
-    case MomentStorage::bf16:
-      return "bf16";
-    case MomentStorage::bf16_stochastic:
-      return "bf16_stochastic";
-  }
-  return "?";
 }
 
 }  // namespace ingot

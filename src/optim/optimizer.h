@@ -1,9 +1,9 @@
 // The optimizer of a training run: parameters with their groups, flat state, one step over all of them.
 //
-// What a parameter's update is and which state it needs say rules (update_rule.h): AdamW, AdEMAMix, Muon. The state
-// lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing the same
-// bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix tensors. Not
-// thread-safe.
+// Rules (update_rule.h) say how a parameter is updated and which state that needs: AdamW, AdEMAMix, Muon. The
+// state lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing
+// the same bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix
+// tensors. Not thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,25 +13,17 @@
 #include <string>
 #include <vector>
 
-#include "optim/adamw.h"
-#include "optim/groups.h"
-#include "optim/muon.h"
+#include "optim/config.h"
 #include "optim/param.h"
 #include "optim/update_rule.h"
 #include "tensor/arena.h"
 
 namespace ingot {
 
-struct OptimizerConfig {
-  GroupConfig groups;
-  AdamWConfig adamw;
-  AdEMAMixConfig ademamix;
-  MuonConfig muon;
-  double weight_decay = 0.1;        ///< of groups with decay; decoupled, times the tensor's learning rate
-  double muon_lr_multiplier = 1.0;  ///< 1: one rate for both, as RMS matching allows
-  MomentStorage first_moment = MomentStorage::f32;   ///< exp_avg, exp_avg_slow, momentum
-  MomentStorage second_moment = MomentStorage::f32;  ///< exp_avg_sq
-  uint64_t seed = 0;                                 ///< of stochastic rounding
+/// What an optimizer must know of its run.
+struct OptimizerRun {
+  int64_t total_steps = 0;  ///< where Muon's cool-down and AdEMAMix's rise (warmup 0) end
+  uint64_t seed = 0;        ///< of stochastic rounding
 };
 
 /// What changes from step to step.
@@ -43,10 +35,11 @@ struct StepArgs {
 
 class Optimizer {
  public:
-  /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern, for two
-  /// parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by others.
-  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const RuleMaker& make = make_rule,
-            Backing backing = Backing::memory);
+  /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern,
+  /// for two parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by
+  /// others.
+  Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run = {},
+            const RuleMaker& make = make_rule, Backing backing = Backing::memory);
 
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
@@ -65,8 +58,8 @@ class Optimizer {
   /// The resolved table of groups, for people.
   std::string describe() const { return describe_groups(params_, groups_); }
 
-  /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter its slots as name + "." + slot
-  /// (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
+  /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter its slots as name + "." +
+  /// slot (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
   void for_each_state(const std::function<void(const std::string& name, const Tensor& tensor)>& fn);
   /// The slots alone, with their parameters.
   void for_each_slot(
@@ -82,7 +75,7 @@ class Optimizer {
   };
   void check_params() const;
   void check_moments() const;
-  void lay_out_state(Backing backing);
+  void lay_out_state(uint64_t seed, Backing backing);
   std::vector<UpdateStat> step_rule(OptimizerKind kind, const StepArgs& args);
 
   OptimizerConfig config_;

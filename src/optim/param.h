@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
 #include "parallel/tensor_shards.h"
 #include "tensor/tensor.h"
 
@@ -52,6 +53,9 @@ struct UpdateStat {
 /// How a moment is stored; arithmetic is always fp32. bf16 halves the memory; rounded to nearest a moment stalls
 /// where 1 - beta is below half a unit of bf16 (0.4 %), which stochastic rounding avoids: it is right on average.
 enum class MomentStorage : uint8_t { f32, bf16, bf16_stochastic };
+constexpr auto enum_names(MomentStorage) {
+  return names_in_order<MomentStorage>("f32", "bf16", "bf16_stochastic");
+}
 
 constexpr DType dtype_of(MomentStorage s) {
   return s == MomentStorage::f32 ? DType::f32 : DType::bf16;

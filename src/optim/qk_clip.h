@@ -1,21 +1,22 @@
-// QK-clip (Kimi K2's MuonClip is Muon with it): after the optimizer's step, heads whose largest attention logit was
-// above a threshold get smaller query and key weights, so that logits cannot run away.
+// QK-clip (Kimi K2's MuonClip is Muon with it): after the optimizer's step, heads whose largest attention
+// logit was above a threshold get smaller query and key weights, so that logits cannot run away.
 //
 //   eta_h = min(1, threshold / max_logit_h)                        per query head h
 //   eta_g = min over the query heads of key head g of eta_h
 //   W_k,g <- W_k,g * eta_g^(1 - alpha)       W_q,h <- W_q,h * eta_h / eta_g^(1 - alpha)
 //
 // So the logits of head h are multiplied by exactly eta_h: one query head per key head gives eta^alpha and
-// eta^(1 - alpha). Biases of the projections are scaled with them; values are not. Where the model normalises queries
-// and keys and scales keys by a temperature per key head (CCA), the temperature takes eta_g. In latent attention (MLA) the
-// rotated key is shared by all heads: it stays, and the rotated rows of a query head take eta_h alone. Masters and compute
-// copies both change; momenta do not. No state. Source: docs/optimizers.md; spec megatron-moe MU-7.
+// eta^(1 - alpha). Biases of the projections are scaled with them; values are not. Where the model normalises
+// queries and keys and scales keys by a temperature per key head (CCA), the temperature takes eta_g. In
+// latent attention (MLA) the rotated key is shared by all heads: it stays, and the rotated rows of a query
+// head take eta_h alone. Masters and compute copies both change; momenta do not. No state. Source:
+// docs/optimizers.md; Kimi K2 report, §2.1 (MuonClip).
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "models/config.h"
+#include "nn/config.h"
 #include "optim/param.h"
 
 namespace ingot {
@@ -56,8 +57,8 @@ QkFactors qk_clip_factors(const QkClipConfig& config, int64_t kv_heads, std::spa
 /// Scales the weights of one layer; returns how many query heads were clipped.
 int64_t qk_clip(const QkClipConfig& config, const QkClipLayer& layer, std::span<const double> max_logit);
 
-/// The layers of a decoder, from its parameters. An Error where logits do not follow the projections: queries and keys
-/// that are normalised with learned weights, or capped logits.
+/// The layers of a decoder, from its parameters. An Error where logits do not follow the projections: queries
+/// and keys that are normalised with learned weights, or capped logits.
 std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<const ParamView> params);
 
 }  // namespace ingot

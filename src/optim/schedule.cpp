@@ -7,14 +7,9 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "optim/enum_names.h"
 
 namespace ingot {
 namespace {
-
-constexpr std::array kKinds = {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::wsd,
-                               ScheduleKind::linear, ScheduleKind::piecewise};
-constexpr std::array kShapes = {DecayShape::linear, DecayShape::cosine, DecayShape::sqrt, DecayShape::hold};
 
 double shaped(DecayShape shape, double from, double to, double x) {
   switch (shape) {
@@ -145,43 +140,6 @@ double warmed_momentum(int64_t step, double start, double end, int64_t steps) {
   if (steps <= 0 || step >= steps) return end;
   const double x = static_cast<double>(step) / static_cast<double>(steps);
   return (1.0 - x) * start + x * end;
-}
-
-const char* name_of(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::constant:
-      return "constant";
-    case ScheduleKind::cosine:
-      return "cosine";
-    case ScheduleKind::wsd:
-      return "wsd";
-    case ScheduleKind::linear:
-      return "linear";
-    case ScheduleKind::piecewise:
-      return "piecewise";
-  }
-  return "?";
-}
-
-const char* name_of(DecayShape shape) {
-  switch (shape) {
-    case DecayShape::linear:
-      return "linear";
-    case DecayShape::cosine:
-      return "cosine";
-    case DecayShape::sqrt:
-      return "sqrt";
-    case DecayShape::hold:
-      return "hold";
-  }
-  return "?";
-}
-
-ScheduleKind schedule_kind_from(std::string_view name) {
-  return value_named(kKinds, "schedule", name);
-}
-DecayShape decay_shape_from(std::string_view name) {
-  return value_named(kShapes, "decay shape", name);
 }
 
 }  // namespace ingot

@@ -10,15 +10,23 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 /// constant: 1. cosine, linear: from 1 to min_ratio between warm-up and total_steps. wsd: 1, then a decay to
 /// min_ratio over the last part (warm-up, stable, decay). piecewise: a list of segments.
 enum class ScheduleKind { constant, cosine, wsd, linear, piecewise };
+constexpr auto enum_names(ScheduleKind) {
+  return names_in_order<ScheduleKind>("constant", "cosine", "wsd", "linear", "piecewise");
+}
 
 /// How a value moves from `a` to `b` as x goes from 0 to 1. linear: a + (b - a) x. cosine: half a wave.
 /// sqrt: a + (b - a) sqrt(x), falls fast first. hold: jumps to b at once (multi-step drops).
 enum class DecayShape { linear, cosine, sqrt, hold };
+constexpr auto enum_names(DecayShape) {
+  return names_in_order<DecayShape>("linear", "cosine", "sqrt", "hold");
+}
 
 /// Until `until` (a fraction of total_steps) the multiplier moves from where the previous segment ended (1
 /// for the first) to `to`.
@@ -26,6 +34,12 @@ struct ScheduleSegment {
   double until = 1.0;
   double to = 1.0;
   DecayShape shape = DecayShape::hold;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("until", until, "end of the segment, as a fraction of the phase");
+    v("to", to, "multiplier at its end");
+    v("shape", shape, "how it gets there");
+  }
 };
 
 struct ScheduleConfig {
@@ -61,11 +75,5 @@ std::string describe_schedule(const ScheduleConfig& config, double peak_lr);
 /// Muon's momentum: linear from `start` to `end` over `steps` updates, then `end` (modded-nanogpt: 0.85 to
 /// 0.95 over 300). steps == 0: always `end`.
 double warmed_momentum(int64_t step, double start, double end, int64_t steps);
-
-const char* name_of(ScheduleKind kind);
-const char* name_of(DecayShape shape);
-/// The value with that name, or an Error that lists the names.
-ScheduleKind schedule_kind_from(std::string_view name);
-DecayShape decay_shape_from(std::string_view name);
 
 }  // namespace ingot

@@ -11,7 +11,9 @@ namespace {
 
 class AdamRule final : public UpdateRule {
  public:
-  AdamRule(const OptimizerConfig& config, bool mixing) : config_(config), mixing_(mixing) {
+  AdamRule(const OptimizerConfig& config, bool mixing, int64_t total_steps)
+      : config_(config), mixing_(mixing) {
+    if (config_.ademamix.warmup == 0) config_.ademamix.warmup = total_steps;
     validate(config.adamw);
     if (mixing) validate(config.ademamix);
   }
@@ -37,7 +39,8 @@ class AdamRule final : public UpdateRule {
 
 class MuonRule final : public UpdateRule {
  public:
-  explicit MuonRule(const OptimizerConfig& config) : storage_(config.first_moment), muon_(config.muon) {}
+  MuonRule(const OptimizerConfig& config, int64_t total_steps)
+      : storage_(config.first_moment), muon_(config.muon, total_steps) {}
   std::vector<StateSlot> slots(const ParamView& p) const override {
     if (!needs_momentum(muon_.config())) return {};
     return {{"momentum", p.part_shape(), storage_}};
@@ -67,9 +70,10 @@ class MuonRule final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_rule(OptimizerKind kind, const OptimizerConfig& config) {
-  if (kind == OptimizerKind::muon) return std::make_unique<MuonRule>(config);
-  return std::make_unique<AdamRule>(config, kind == OptimizerKind::ademamix);
+std::unique_ptr<UpdateRule> make_rule(OptimizerKind kind, const OptimizerConfig& config,
+                                      int64_t total_steps) {
+  if (kind == OptimizerKind::muon) return std::make_unique<MuonRule>(config, total_steps);
+  return std::make_unique<AdamRule>(config, kind == OptimizerKind::ademamix, total_steps);
 }
 
 }  // namespace ingot

@@ -16,12 +16,6 @@ int context_inner(const RankOptions& options) {
 
 }  // namespace
 
-const char* name_of(Axis axis) {
-  static const char* const kNames[kAxes] = {"data",        "context",      "context inner", "tensor",
-                                            "expert data", "expert nodes", "expert",        "expert tensor"};
-  return kNames[static_cast<int>(axis)];
-}
-
 std::span<const Axis> axes_of_view(bool experts) {
   return experts ? std::span<const Axis>(kExperts) : kTokens;
 }

@@ -6,13 +6,17 @@
 #include <span>
 #include <vector>
 
+#include "base/enum.h"
 #include "parallel/rank_groups.h"
 
 namespace ingot {
 
 enum class Axis : uint8_t { data, context, context_inner, tensor, expert_data, nodes, expert, expert_tensor };
+constexpr auto enum_names(Axis) {
+  return names_in_order<Axis>("data", "context", "context inner", "tensor", "expert data", "expert nodes",
+                              "expert", "expert tensor");
+}
 inline constexpr int kAxes = 8;
-const char* name_of(Axis axis);
 
 /// Of tokens, or of experts.
 std::span<const Axis> axes_of_view(bool experts);

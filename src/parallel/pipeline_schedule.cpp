@@ -80,16 +80,6 @@ std::vector<ScheduleEntry> zero_bubble(const RankTable& t, int ahead, int late) 
 
 }  // namespace
 
-const char* name_of(WorkKind kind) {
-  static const char* const kNames[] = {"forward", "backward", "backward (inputs)", "backward (weights)"};
-  return kNames[static_cast<int>(kind)];
-}
-
-const char* name_of(PipelineScheduleKind kind) {
-  static const char* const kNames[] = {"1f1b", "interleaved", "zero-bubble", "merged"};
-  return kNames[static_cast<int>(kind)];
-}
-
 std::string PipelineShape::str() const {
   return fmt::format("{} stages x {} chunks, {} micro-batches in groups of {}", stages, chunks, micro_batches,
                      group_of(*this));

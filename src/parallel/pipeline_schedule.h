@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 struct PipelineShape {
@@ -35,7 +37,9 @@ enum class WorkKind : uint8_t {
   backward_input,   ///< what the stage before waits for
   backward_weight,  ///< weight gradients, at any time after
 };
-const char* name_of(WorkKind kind);
+constexpr auto enum_names(WorkKind) {
+  return names_in_order<WorkKind>("forward", "backward", "backward (inputs)", "backward (weights)");
+}
 
 struct Work {
   WorkKind kind = WorkKind::forward;
@@ -63,8 +67,10 @@ class TableFollower {
 };
 
 enum class PipelineScheduleKind : uint8_t { one_forward_one_backward, interleaved, zero_bubble, merged };
+constexpr auto enum_names(PipelineScheduleKind) {
+  return names_in_order<PipelineScheduleKind>("1f1b", "interleaved", "zero_bubble", "merged");
+}
 /// "1f1b", "interleaved", "zero-bubble", "merged".
-const char* name_of(PipelineScheduleKind kind);
 
 struct PipelineSchedule {
   PipelineShape shape;

@@ -36,13 +36,6 @@ KernelPolicy kernel_policy() {
   return policy;
 }
 
-KernelPolicy kernel_policy_from(std::string_view name) {
-  if (name == "strict") return KernelPolicy::strict;
-  if (name == "any") return KernelPolicy::any;
-  if (name == "reference") return KernelPolicy::reference;
-  throw Error(fmt::format("'{}' is no kernel policy", name), "use strict, any or reference");
-}
-
 const Kernel& select_kernel(const Op& op, const OpCall& call) {
   const Kernel& reference = op.kernels.back();
   const KernelPolicy p = policy.load(std::memory_order_relaxed);

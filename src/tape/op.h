@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/enum.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -168,11 +169,12 @@ struct Op {
 /// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error lists every
 /// refusal. any: falls back to the reference and logs it once per op. reference: always the reference.
 enum class KernelPolicy { strict, any, reference };
+constexpr auto enum_names(KernelPolicy) {
+  return names_in_order<KernelPolicy>("strict", "any", "reference");
+}
 /// The policy of the process; thread-safe.
 void set_kernel_policy(KernelPolicy policy);
 KernelPolicy kernel_policy();
-/// The policy of that name, or an Error that lists them.
-KernelPolicy kernel_policy_from(std::string_view name);
 
 /// The kernel that runs this call under the policy.
 const Kernel& select_kernel(const Op& op, const OpCall& call);

@@ -10,22 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* name_of(SplitBehavior behavior) {
-  switch (behavior) {
-    case SplitBehavior::isolated:
-      return "Isolated";
-    case SplitBehavior::removed:
-      return "Removed";
-    case SplitBehavior::merged_with_previous:
-      return "MergedWithPrevious";
-    case SplitBehavior::merged_with_next:
-      return "MergedWithNext";
-    case SplitBehavior::contiguous:
-      return "Contiguous";
-  }
-  return "";
-}
-
 Json byte_level_step(bool add_prefix_space, bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", add_prefix_space},

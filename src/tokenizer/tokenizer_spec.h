@@ -7,10 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 /// What becomes of the parts that a split pattern matches (huggingface/tokenizers, SplitDelimiterBehavior).
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+constexpr auto enum_names(SplitBehavior) {
+  return names_in_order<SplitBehavior>("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                       "Contiguous");
+}
 
 /// One step of pre-tokenization.
 struct SplitRule {

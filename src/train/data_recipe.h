@@ -3,10 +3,17 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "data/batch.h"
-#include "train/recipe_enums.h"
+#include "data/sampler.h"
+#include "data/source.h"
 
 namespace ingot {
+
+enum class TokenizerKind { bpe, characters };
+constexpr auto enum_names(TokenizerKind) {
+  return names_in_order<TokenizerKind>("bpe", "characters");
+}
 
 struct TokenizerConfig {
   TokenizerKind kind = TokenizerKind::bpe;
@@ -20,12 +27,17 @@ struct TokenizerConfig {
     v("vocab", vocab, "bpe: tokens to learn");
     v("pattern", pattern, "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, or a regular expression)");
   }
+  void validate(ConfigErrors& e) const {
+    if (kind == TokenizerKind::bpe && path.empty() && vocab < 257)
+      e.add("vocab",
+            "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}", vocab);
+  }
 };
 
 struct SourceConfig {
   std::string name;
   std::string path;
-  SplitChoice documents = SplitChoice::whole_file;
+  data::DocumentSplit documents = data::DocumentSplit::whole_file;
   std::string marker = "<|endoftext|>";
   std::string field = "text";
   std::string prompt_field;
@@ -43,13 +55,22 @@ struct SourceConfig {
       "field of a .jsonl row with text that comes first and is not in the loss; empty: none");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
-    v("weight", weight, "share in the mixture (relative); stages may override it");
+    v("weight", weight, "share in the mixture (relative); phases may override it");
+  }
+  void validate(ConfigErrors& e) const {
+    if (name.empty()) e.add("name", "must not be empty");
+    if (path.empty()) e.add("path", "must not be empty");
+    if (!(validation_fraction >= 0 && validation_fraction < 1))
+      e.add("validation_fraction", "must be at least 0 and below 1, found {}", validation_fraction);
+    if (!(weight >= 0)) e.add("weight", "must not be negative, found {}", weight);
+    if (tail_validation && !prompt_field.empty())
+      e.add("tail_validation", "would split a row between its prompt and its answer; hold out whole rows");
   }
 };
 
 struct DataConfig {
   std::string folder = "data";  ///< tokenizer and token shards
-  SampleChoice sampling = SampleChoice::stream;
+  data::SampleMode sampling = data::SampleMode::stream;
   bool document_mask = true;
   bool drop_too_long = false;
   bool end_of_text = true;
@@ -58,15 +79,26 @@ struct DataConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the tokenizer and the token shards are kept; reused by later runs");
-    v("sampling", sampling,
-      "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
-    v("document_mask", document_mask, "attention and positions start anew at each document in a row");
-    v("drop_too_long", drop_too_long,
-      "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
-    v("end_of_text", end_of_text, "append the end-of-text token to every document");
-    v("end_of_text_first", end_of_text_first,
-      "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
+    v.fixed("sampling", sampling,
+            "stream: windows of the token stream, shuffled; best_fit: whole documents; random: nanoGPT");
+    v.fixed("document_mask", document_mask, "attention and positions start anew at each document in a row");
+    v.fixed("drop_too_long", drop_too_long,
+            "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
+    v.fixed("end_of_text", end_of_text, "append the end-of-text token to every document");
+    v.fixed("end_of_text_first", end_of_text_first,
+            "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
     v("sources", sources, "text sources");
+  }
+  void validate(ConfigErrors& e) const {
+    if (end_of_text_first && !end_of_text)
+      e.add("end_of_text_first", "data.end_of_text is false: there is no token to stand first");
+    if (drop_too_long && sampling != data::SampleMode::best_fit)
+      e.add("drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}",
+            name_of(sampling));
+    for (size_t i = 0; i < sources.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (sources[j].name == sources[i].name)
+          e.add(fmt::format("sources.{}.name", i), "'{}' names two sources", sources[i].name);
   }
   /// How rows of a batch are presented.
   data::RowOptions rows() const {

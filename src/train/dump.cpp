@@ -11,7 +11,7 @@
 #include "ops/reference.h"
 #include "report/run_record.h"
 #include "train/memory_policy.h"
-#include "train/stage_sampler.h"
+#include "train/phase_sampler.h"
 #include "train/step.h"
 
 namespace ingot {
@@ -66,7 +66,7 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   Model model(recipe.model,
               recipe.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16());
   GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
-  std::optional<StageSampler> sampler;
+  std::optional<PhaseSampler> sampler;
   int64_t step = 0;
   if (const auto reader =
           CheckpointReader::open_newest(fs, recipe.run.folder + "/" + run_files::kCheckpoints)) {
@@ -82,15 +82,15 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
     model.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
     sampler.emplace(recipe, data);
   }
-  const StageConfig& stage = sampler->config();
-  model.set_rope_theta(recipe.rope_theta_of(sampler->stage()));
-  model.set_window(recipe.window_at(sampler->stage(), step - sampler->first_step()));
+  const PhaseConfig& phase = sampler->config();
+  model.set_rope_theta(recipe.rope_theta_of(sampler->phase()));
+  model.set_window(recipe.window_at(sampler->phase(), step - sampler->first_step()));
   Recorder recorder;
   StepRunner runner(model, gradients);
   const NamedPolicy policy(recipe.memory.recompute);
   runner.run(sampler->batch(step), {.head = HeadMode::store,
                                     .micro_batch = sampler->micro_batch(),
-                                    .z_coefficient = stage.z_coefficient,
+                                    .z_coefficient = phase.z_coefficient,
                                     .policy = &policy,
                                     .observer = &recorder});
   recorder.write(fs, path);

@@ -52,8 +52,8 @@ int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& fil
 
 /// Sequences of one pass over the training text: packed rows, or a share of the token stream.
 double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::TokenSplit>& split) {
-  const int64_t sequence = r.stages.front().sequence;
-  if (r.data.sampling != SampleChoice::best_fit)
+  const int64_t sequence = r.phases.front().sequence;
+  if (r.data.sampling != data::SampleMode::best_fit)
     return static_cast<double>(split->tokens()) / static_cast<double>(sequence);
   data::SamplerOptions o;
   o.sequence_length = sequence;
@@ -106,28 +106,28 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   source.prompt_field = fields.prompt_field;
   source.validation_fraction = count_documents(fs, files, fields) < kFewDocuments ? 0 : o.validation_fraction;
   r.data.sources = {source};
-  if (!fields.prompt_field.empty()) r.data.sampling = SampleChoice::best_fit;
+  if (!fields.prompt_field.empty()) r.data.sampling = data::SampleMode::best_fit;
   r.data.drop_too_long = o.drop_too_long && !fields.prompt_field.empty();
-  r.optimizer.matrices = OptimizerKind::adamw;
+  r.optimizer.groups.matrices = OptimizerKind::adamw;
   r.optimizer.weight_decay = 0;
-  r.optimizer.beta2 = 0.999;
-  StageConfig& stage = r.stages.front();
-  stage.name = "finetune";
-  stage.sequence = o.sequence > 0 ? o.sequence : std::min(m.config.context, kDefaultSequence);
-  stage.batch = o.batch;
-  stage.lr = o.lr;
-  stage.schedule = ScheduleKind::linear;
-  stage.warmup = 0;
-  stage.steps = 1;
+  r.optimizer.adamw.beta2 = 0.999;
+  PhaseConfig& phase = r.phases.front();
+  phase.name = "finetune";
+  phase.sequence = o.sequence > 0 ? o.sequence : std::min(m.config.context, kDefaultSequence);
+  phase.batch = o.batch;
+  phase.lr = o.lr;
+  phase.schedule = ScheduleKind::linear;
+  phase.warmup = 0;
+  phase.steps = 1;
   r.checkpoint.every = 0;
   if (!knows(tokenizer, r.samples.prompts.front())) r.samples.prompts.clear();
   read_config(to_node(r), Recipe{});  // complains before any work
   const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r).sources.front().train());
-  stage.batch =
+  phase.batch =
       std::clamp<int64_t>(static_cast<int64_t>(std::ceil(rows)), 1, o.batch);  // no more rows than there are
-  stage.steps = std::max<int64_t>(1, std::llround(rows / static_cast<double>(stage.batch)));
-  stage.warmup = stage.steps / 30;
-  r.evaluation.every = std::max<int64_t>(1, stage.steps / 10);
+  phase.steps = std::max<int64_t>(1, std::llround(rows / static_cast<double>(phase.batch)));
+  phase.warmup = phase.steps / 30;
+  r.evaluation.every = std::max<int64_t>(1, phase.steps / 10);
   r.samples.every = 0;
   return r;
 }

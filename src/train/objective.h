@@ -20,7 +20,7 @@ struct ObjectiveResult {
 ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse,
                               std::span<const int32_t> targets, double z_coefficient);
 
-/// What an objective of a stage sees of T tokens. Targets below 0 do not count.
+/// What an objective of a phase sees of T tokens. Targets below 0 do not count.
 struct ObjectiveInputs {
   std::span<const float> logprob, lse;
   std::span<const int32_t> targets;
@@ -28,7 +28,7 @@ struct ObjectiveInputs {
 };
 using Objective = std::function<ObjectiveResult(const ObjectiveInputs& inputs)>;
 
-/// Adds an objective for stages.objective (docs/extend-objective.md), before any recipe is read; not thread-safe. Error for a
+/// Adds an objective for phases.objective (docs/extend-objective.md), before any recipe is read; not thread-safe. Error for a
 /// name that is taken; "cross_entropy" is there from the start.
 void register_objective(const std::string& name, Objective objective);
 /// nullptr where there is none.

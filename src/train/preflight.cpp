@@ -37,28 +37,28 @@ double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-StagePlan plan_stage(const Recipe& recipe, const Parts& parts, const StageConfig& stage,
+PhasePlan plan_phase(const Recipe& recipe, const Parts& parts, const PhaseConfig& phase,
                      const SlotPolicy* policy, double gflops, double read_gbs) {
   const auto& [model, optimizer, ranks, on_way] = parts;
-  StagePlan p;
-  p.name = stage.name;
-  p.head = head_mode(recipe, model, stage);
-  p.tokens = stage.tokens();
+  PhasePlan p;
+  p.name = phase.name;
+  p.head = head_mode(recipe, model, phase);
+  p.tokens = phase.tokens();
   p.optimizer_flops = optimizer.update_flops();
   // An update reads weights and gradients, writes weights, and reads and writes its state.
   const double optimizer_bytes = 12.0 * static_cast<double>(moved_elements(optimizer)) +
                                  2.0 * static_cast<double>(optimizer.state_bytes());
-  const std::vector<int64_t> steps = stage.planned_steps();
-  for (int64_t level = 0; level < stage.levels(); ++level) {
-    LevelPlan l{.batch = stage.batch_at(level),
-                .micro_batch = stage.micro_at(level, recipe.data_ranks()),
+  const std::vector<int64_t> steps = phase.planned_steps();
+  for (int64_t level = 0; level < phase.levels(); ++level) {
+    LevelPlan l{.batch = phase.batch_at(level),
+                .micro_batch = phase.micro_at(level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
     const StepOptions o{
-        .head = p.head, .micro_batch = l.micro_batch, .z_coefficient = stage.z_coefficient, .policy = policy};
+        .head = p.head, .micro_batch = l.micro_batch, .z_coefficient = phase.z_coefficient, .policy = policy};
     const int64_t count = l.batch / (l.micro_batch * recipe.data_ranks());
     const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch &&
                       (ranks.pipe == nullptr || p.levels.back().micro.micro_batches == count);
-    l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, stage.sequence, ranks, count);
+    l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, phase.sequence, ranks, count);
     l.step_flops = l.micro.flops() * static_cast<double>(count / l.micro.micro_batches);
     l.light_seconds =
         (l.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
@@ -78,18 +78,17 @@ std::string list_of(const std::vector<std::string>& names) {
   return text;
 }
 
-/// The lines of a stage: what it consumes, its batch sizes, what a step costs.
-std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, const StagePlan& p) {
-  const StageConfig& s = recipe.stages[stage];
+/// The lines of a phase: what it consumes, its batch sizes, what a step costs.
+std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, const PhasePlan& p) {
+  const PhaseConfig& s = recipe.phases[phase];
   std::vector<std::string> lines = {
       fmt::format("{}: {} steps of {} sequences x {} tokens ({}) = {} tokens; lr {:.4g} to {:.4g} ({})",
                   s.name, group_digits(s.steps),
                   s.levels() > 1 ? fmt::format("{} and more", s.batch) : fmt::format("{}", s.batch),
                   s.sequence, group_digits(s.batch * s.sequence), format_count(static_cast<double>(p.tokens)),
-                  recipe.learning_rate(stage, s.continues ? 0 : std::min(s.warmup, s.steps - 1)),
-                  recipe.learning_rate(stage, s.steps - 1),
-                  enum_name(recipe.stages[recipe.schedule_stage(stage)].schedule))};
-  static const char* const kHeads[] = {"store", "recompute", "gradient"};
+                  recipe.learning_rate(phase, s.continues ? 0 : std::min(s.warmup, s.steps - 1)),
+                  recipe.learning_rate(phase, s.steps - 1),
+                  name_of(recipe.phases[recipe.schedule_phase(phase)].schedule))};
   int64_t step = 0;
   for (int64_t i = 0; i < s.levels(); ++i) {
     const LevelPlan& l = p.levels[static_cast<size_t>(i)];
@@ -111,7 +110,7 @@ std::vector<std::string> describe_stage(const Recipe& recipe, size_t stage, cons
         "{})",
         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
         format_flops(p.optimizer_flops), format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes),
-        kHeads[static_cast<int>(p.head)]);
+        name_of(p.head));
     step += l.steps;
     lines.push_back(std::move(line));
   }
@@ -151,9 +150,9 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                        format_count(static_cast<double>(s.train()->tokens())),
                        s.has_split("validation") ? format_count(static_cast<double>(s.validation()->tokens()))
                                                  : "none"));
-  for (size_t i = 0; i < f.stages.size(); ++i) {
-    const char* name = "stage";
-    for (const std::string& text : describe_stage(recipe, i, f.stages[i])) {
+  for (size_t i = 0; i < f.phases.size(); ++i) {
+    const char* name = "phase";
+    for (const std::string& text : describe_phase(recipe, i, f.phases[i])) {
       line(name, text);
       name = "";
     }
@@ -190,37 +189,28 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
 
 }  // namespace
 
-HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage) {
-  switch (recipe.memory.head) {
-    case HeadChoice::store:
-      return HeadMode::store;
-    case HeadChoice::recompute:
-      return HeadMode::recompute;
-    case HeadChoice::gradient:
-      return HeadMode::gradient;
-    case HeadChoice::automatic:
-      break;
-  }
-  if (stage.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
+HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase) {
+  if (recipe.memory.head != HeadMode::automatic) return recipe.memory.head;
+  if (phase.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
   int64_t micro = 0;
-  for (int64_t level = 0; level < stage.levels(); ++level)
-    micro = std::max(micro, stage.micro_at(level, recipe.data_ranks()));
-  const int64_t logits = micro * stage.sequence * model.config().head_rows() * 4;
+  for (int64_t level = 0; level < phase.levels(); ++level)
+    micro = std::max(micro, phase.micro_at(level, recipe.data_ranks()));
+  const int64_t logits = micro * phase.sequence * model.config().head_rows() * 4;
   const int64_t memory = machine_info().memory_bytes;
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
 }
 
 namespace {
 
-/// The stages and the memory of a run under a policy.
-void plan_stages(const Recipe& recipe, const Parts& parts, Preflight& f) {
+/// The phases and the memory of a run under a policy.
+void plan_phases(const Recipe& recipe, const Parts& parts, Preflight& f) {
   const NamedPolicy policy(f.recompute, f.offload);
   int64_t slab = 0, weights_on_way = 0;
-  f.stages.clear();
+  f.phases.clear();
   f.light_seconds = 0;
-  for (const StageConfig& s : recipe.stages) {
-    f.stages.push_back(plan_stage(recipe, parts, s, &policy, f.peak_gflops, f.read_gbs));
-    for (const LevelPlan& l : f.stages.back().levels) {
+  for (const PhaseConfig& s : recipe.phases) {
+    f.phases.push_back(plan_phase(recipe, parts, s, &policy, f.peak_gflops, f.read_gbs));
+    for (const LevelPlan& l : f.phases.back().levels) {
       slab = std::max(slab, l.micro.memory.slab_bytes);
       weights_on_way = std::max(weights_on_way, l.micro.weights_on_way);
       f.light_seconds += l.light_seconds * static_cast<double>(l.steps);
@@ -244,19 +234,19 @@ void fit_memory(const Recipe& recipe, const Parts& parts, int64_t limit, Preflig
     append(next.recompute, rung.recompute);
     append(next.offload, rung.offload);
     next.policy_cost = rung.cost;
-    plan_stages(recipe, parts, next);
+    plan_phases(recipe, parts, next);
     if (next.predicted_bytes < f.predicted_bytes) f = std::move(next);
   }
 }
 
 /// The largest micro-batch below the recipe's with which the run fits; 0: none.
 int64_t fitting_micro_batch(Recipe recipe, const Parts& parts, int64_t limit, Preflight f) {
-  const int64_t data = recipe.data_ranks(), most = recipe.stages[0].micro(data);
+  const int64_t data = recipe.data_ranks(), most = recipe.phases[0].micro(data);
   for (int64_t m = most - 1; m > 0; --m) {
-    if (!recipe.stages[0].divides(m * data)) continue;
-    for (StageConfig& s : recipe.stages)
+    if (!recipe.phases[0].divides(m * data)) continue;
+    for (PhaseConfig& s : recipe.phases)
       if (s.divides(m * data)) s.micro_batch = std::min(s.micro(data), m);
-    plan_stages(recipe, parts, f);
+    plan_phases(recipe, parts, f);
     if (f.predicted_bytes <= limit) return m;
   }
   return 0;
@@ -267,15 +257,15 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   std::vector<data::PlannedSource> sources;
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
   std::vector<data::PlannedPhase> planned;
-  for (const StageConfig& s : recipe.stages) {
-    data::PlannedPhase stage{s.name, s.tokens(), {}};
+  for (const PhaseConfig& s : recipe.phases) {
+    data::PlannedPhase phase{s.name, s.tokens(), {}};
     for (const SourceConfig& c : recipe.data.sources) {
       double weight = s.weights.empty() ? c.weight : 0;
       for (const SourceWeight& w : s.weights)
         if (w.source == c.name) weight = w.weight;
-      stage.weights.push_back(weight);
+      phase.weights.push_back(weight);
     }
-    planned.push_back(std::move(stage));
+    planned.push_back(std::move(phase));
   }
   const std::string repeats = data::repetition_warning(data::planned_use(sources, planned));
   if (!repeats.empty()) f.warnings.push_back(repeats);
@@ -323,9 +313,9 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
   f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
-  for (const StageConfig& s : recipe.stages) f.tokens += s.tokens();
+  for (const PhaseConfig& s : recipe.phases) f.tokens += s.tokens();
   if (data != nullptr) plan_data(recipe, *data, f);
-  plan_stages(recipe, parts, f);
+  plan_phases(recipe, parts, f);
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
   if (chosen > 0) fit_memory(recipe, parts, chosen, f);
   f.text = describe(recipe, model, data, f);
@@ -352,8 +342,8 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
   Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
   model.freeze(recipe.optimizer.freeze);
   const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
-  const Optimizer optimizer(recipe.optimizer.resolved(recipe.total_steps(), recipe.run.seed),
-                            optimizer_views(model.weights(), gradients), make_rule, Backing::nothing);
+  const Optimizer optimizer(recipe.optimizer, optimizer_views(model.weights(), gradients),
+                            recipe.optimizer_run(), make_rule, Backing::nothing);
   Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer,
                           model.decoder().table().total());
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");

@@ -12,7 +12,7 @@
 
 namespace ingot {
 
-/// A stage at one of its batch sizes.
+/// A phase at one of its batch sizes.
 struct LevelPlan {
   int64_t batch = 1, micro_batch = 1;  ///< sequences per step and per forward
   int64_t steps = 0;                   ///< planned: 0 where only a loss can lead here
@@ -21,10 +21,10 @@ struct LevelPlan {
   StepPlan micro;            ///< one micro-batch
 };
 
-struct StagePlan {
+struct PhasePlan {
   std::string name;
   HeadMode head = HeadMode::store;
-  int64_t tokens = 0;             ///< of the stage
+  int64_t tokens = 0;             ///< of the phase
   double optimizer_flops = 0;     ///< Newton-Schulz
   std::vector<LevelPlan> levels;  ///< by batch size, in order; at least one
 };
@@ -35,7 +35,7 @@ struct Preflight {
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t transient_bytes = 0;  ///< of weights and gradients that come and go (full sharding)
   int64_t snapshot_bytes = 0;   ///< a checkpoint's copy of masters and optimizer state, kept once made
-  std::vector<StagePlan> stages;
+  std::vector<PhasePlan> phases;
   int64_t tokens = 0;
   int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
   double light_seconds = 0;     ///< of the whole run
@@ -47,12 +47,12 @@ struct Preflight {
   std::string shortfall, remedy;  ///< why the run does not fit its memory, and what would; empty: it fits
 };
 
-/// Which head mode a stage runs: the recipe's, or for `automatic` gradient where it can be (whole rows of logits, cross
+/// Which head mode a phase runs: the recipe's, or for `automatic` gradient where it can be (whole rows of logits, cross
 /// entropy): least memory and as fast as store. Else store while the logits of its largest micro-batch take at most an eighth of
 /// the machine's memory and 512 MiB, else recompute.
-HeadMode head_mode(const Recipe& recipe, const Model& model, const StageConfig& stage);
+HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase);
 
-/// Plans every stage. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
+/// Plans every phase. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
 /// `data` may be nullptr: not prepared yet. `saved`: elements of parameters that this rank saves. Throws Error where a
 /// source cannot fill a sequence. `ranks`: this one's place among several. The machine is measured once a process (and number
 /// of threads), in about 0.1 s.
@@ -64,7 +64,7 @@ Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData
 /// machine has.
 void require_fit(const Preflight& plan);
 
-/// The preflight of a recipe on paper: no data is prepared, no weight allocated, nothing written; models and stages may be
+/// The preflight of a recipe on paper: no data is prepared, no weight allocated, nothing written; models and phases may be
 /// larger than this machine. Without prepared data the vocabulary is model.vocab, else the size that a BPE tokenizer is to
 /// have. Throws Error where neither says it, and where an explicit memory.limit cannot be met.
 Preflight plan_on_paper(FileSystem& fs, Recipe recipe);

@@ -16,14 +16,7 @@ namespace {
 constexpr const char* kEndOfText = "<|endoftext|>";
 
 data::SourceOptions source_options(const SourceConfig& s) {
-  data::SourceOptions o;
-  o.split = s.documents == SplitChoice::whole_file   ? data::DocumentSplit::whole_file
-            : s.documents == SplitChoice::blank_line ? data::DocumentSplit::blank_line
-                                                     : data::DocumentSplit::marker;
-  o.marker = s.marker;
-  o.field = s.field;
-  o.prompt_field = s.prompt_field;
-  return o;
+  return {s.documents, s.marker, s.field, s.prompt_field};
 }
 
 /// Calls body for batches of documents of all sources.

@@ -5,13 +5,20 @@
 #include <string>
 #include <vector>
 
-#include "models/config.h"
+#include "nn/config.h"
 #include "nn/weights.h"
+#include "ops/head/head.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "train/data_recipe.h"
-#include "train/optimizer_recipe.h"
 #include "train/parallel_recipe.h"
 
 namespace ingot {
+
+enum class PrecisionChoice { f32, bf16 };
+constexpr auto enum_names(PrecisionChoice) {
+  return names_in_order<PrecisionChoice>("f32", "bf16");
+}
 
 struct RunConfig {
   std::string folder = "runs/run";
@@ -24,21 +31,10 @@ struct RunConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
-    v("seed", seed, "initial weights, data order and samples follow from it");
-    v("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
+    v.fixed("seed", seed, "initial weights, data order and samples follow from it");
+    v.fixed("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
     v("start_from", start_from,
       "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
-  }
-};
-
-struct SegmentConfig {
-  double until = 1, to = 1;
-  DecayShape shape = DecayShape::hold;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("until", until, "end of the segment, as a fraction of the stage");
-    v("to", to, "multiplier at its end");
-    v("shape", shape, "how it gets there");
   }
 };
 
@@ -48,32 +44,38 @@ struct SourceWeight {
   template <class Visitor>
   void visit(Visitor& v) {
     v("source", source, "name of a source");
-    v("weight", weight, "its share in this stage (0: none)");
+    v("weight", weight, "its share in this phase (0: none)");
   }
 };
 
-/// [[stages.batches]]: another batch size, from a number of tokens or a loss on.
+/// [[phases.batches]]: another batch size, from a number of tokens or a loss on.
 struct BatchChange {
   std::optional<int64_t> tokens;
   std::optional<double> loss;
   int64_t batch = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("tokens", tokens, "from this many tokens of the stage on");
+    v("tokens", tokens, "from this many tokens of the phase on");
     v("loss", loss, "or once the mean loss of the last steps is at most this");
     v("batch", batch, "sequences per step from then on");
   }
 };
 
-/// How far a stage has come in its batch sizes; part of a checkpoint.
+/// How far a phase has come in its batch sizes; part of a checkpoint.
 struct BatchProgress {
   int64_t level = 0;    ///< changes made so far
-  int64_t samples = 0;  ///< sequences consumed in the stage
+  int64_t samples = 0;  ///< sequences consumed in the phase
   double loss_sum = 0,
          loss_weight = 0;  ///< running mean of the loss: sums with weights falling by 0.95 a step
 };
 
-struct StageConfig {
+/// What a change of the batch size does to the learning rate.
+enum class BatchRate { same, sqrt };
+constexpr auto enum_names(BatchRate) {
+  return names_in_order<BatchRate>("same", "sqrt");
+}
+
+struct PhaseConfig {
   std::string name = "pretrain";
   int64_t steps = 1000;
   int64_t batch = 16;       ///< sequences per step
@@ -87,7 +89,7 @@ struct StageConfig {
   double min_lr_ratio = 0.0;
   double decay_fraction = 0.2;
   DecayShape decay_shape = DecayShape::linear;
-  std::vector<SegmentConfig> segments;
+  std::vector<ScheduleSegment> segments;
   std::vector<SourceWeight> weights;
   bool continues = false;
   double z_coefficient = 0;
@@ -96,36 +98,37 @@ struct StageConfig {
   int64_t window_growth = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("name", name, "of the stage");
-    v("steps", steps, "optimizer steps");
-    v("batch", batch, "sequences per step");
+    v("name", name, "of the phase");
+    v.fixed("steps", steps, "optimizer steps");
+    v.fixed("batch", batch, "sequences per step");
     v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch");
-    v("sequence", sequence, "tokens per sequence");
-    v("batches", batches, "changes of the batch size, in order");
-    v("batch_rate", batch_rate,
-      "learning rate after a change: the same, or times sqrt(new batch / first batch)");
+    v.fixed("sequence", sequence, "tokens per sequence");
+    v.fixed("batches", batches, "changes of the batch size, in order");
+    v.fixed("batch_rate", batch_rate,
+            "learning rate after a change: the same, or times sqrt(new batch / first batch)");
     v("lr", lr, "peak learning rate");
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
     v("warmup", warmup, "steps of linear warm-up");
     v("min_lr_ratio", min_lr_ratio, "last learning rate as a fraction of the peak");
-    v("decay_fraction", decay_fraction, "wsd: share of the stage in which the rate decays");
+    v("decay_fraction", decay_fraction, "wsd: share of the phase in which the rate decays");
     v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
     v("segments", segments, "piecewise: segments");
     v("continues", continues,
-      "learning rate: the stage before goes on, its schedule spanning both; lr and schedule here count for "
-      "nothing");
-    v("weights", weights, "mixture of this stage; empty: the sources' weights");
+      "learning rate: the schedule of the phase before spans this one too; lr and schedule here are ignored");
+    v("weights", weights, "mixture of this phase; empty: the sources' weights");
     v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
     v("objective", objective,
       "what is minimised: cross_entropy, or what a program using the library has registered");
-    v("rope_theta", rope_theta, "base of the rotation from this stage on; 0: as before (the model's)");
-    v("window_growth", window_growth,
-      "the window grows linearly to this many tokens over the stage, in whole blocks; 0: as before (the "
-      "model's)");
+    v.fixed("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
+    v.fixed(
+        "window_growth", window_growth,
+        "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
+        "model's)");
   }
-  /// Over `total_steps`: those of the stage and of the stages that continue it.
+  void validate(ConfigErrors& errors) const;
+  /// Over `total_steps`: those of the phase and of the phases that continue it.
   ScheduleConfig resolved_schedule(int64_t total_steps) const;
-  /// Batch sizes of the stage: the first, then one per change.
+  /// Batch sizes of the phase: the first, then one per change.
   int64_t levels() const { return 1 + static_cast<int64_t>(batches.size()); }
   int64_t batch_at(int64_t level) const {
     return level == 0 ? batch : batches[static_cast<size_t>(level - 1)].batch;
@@ -149,7 +152,7 @@ struct StageConfig {
   void after_step(BatchProgress& progress, double loss) const;
   /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.
   std::vector<int64_t> planned_steps() const;
-  /// Tokens of those steps: at least what the stage consumes where batches only grow.
+  /// Tokens of those steps: at least what the phase consumes where batches only grow.
   int64_t tokens() const;
 };
 
@@ -158,7 +161,7 @@ struct CheckpointConfig {
   int64_t keep_last = 2;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("every", every, "steps between checkpoints; 0: only at the end of stages");
+    v("every", every, "steps between checkpoints; 0: only at the end of phases");
     v("keep_last", keep_last, "older ones are deleted; 0: keep all");
   }
 };
@@ -200,7 +203,7 @@ struct HealthConfig {
 };
 
 struct MemoryConfig {
-  HeadChoice head = HeadChoice::automatic;
+  HeadMode head = HeadMode::automatic;
   std::string limit;
   std::vector<std::string> recompute, offload;
   std::string offload_folder;
@@ -208,10 +211,10 @@ struct MemoryConfig {
   void visit(Visitor& v) {
     v("head", head, "logits for backward: auto, store, recompute or gradient");
     v("limit", limit,
-      "memory of the run, e.g. 16GiB: activations are computed again or moved to disk until it fits; empty: "
+      "memory of the run, e.g. 16GiB: activations are recomputed or moved to disk until it fits; empty: "
       "the machine's");
     v("recompute", recompute,
-      "results that backward computes again: op, op.output, module/, module/op, e.g. activation, experts/");
+      "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/");
     v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
     v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
   }
@@ -222,8 +225,8 @@ struct Recipe {
   ModelConfig model;
   TokenizerConfig tokenizer;
   DataConfig data;
-  OptimizerRecipe optimizer;
-  std::vector<StageConfig> stages = {StageConfig{}};
+  OptimizerConfig optimizer;
+  std::vector<PhaseConfig> phases = {PhaseConfig{}};
   CheckpointConfig checkpoint;
   EvaluationConfig evaluation;
   SampleConfig samples;
@@ -233,40 +236,43 @@ struct Recipe {
   template <class Visitor>
   void visit(Visitor& v) {
     v("run", run, "the run");
-    v("model", model, "architecture; `preset` first, then single fields");
+    v.fixed("model", model, "architecture; `preset` first, then single fields");
     v("tokenizer", tokenizer, "text to tokens");
     v("data", data, "text sources");
-    v("optimizer", optimizer, "which optimizer moves what, and how");
-    v("stages", stages, "training stages, in order");
+    v("optimizer", optimizer, "which optimizer updates what, and how");
+    v("phases", phases, "training phases, in order");
     v("checkpoint", checkpoint, "saving");
     v("evaluation", evaluation, "validation during the run");
     v("samples", samples, "text written during the run");
     v("health", health, "what stops a run that goes wrong");
-    v("memory", memory, "what is kept and what is computed again");
+    v("memory", memory, "what is kept and what is recomputed");
     v("parallel", parallel, "how many ranks share the work");
   }
   void validate(ConfigErrors& errors) const;
-  /// Makes every batch divide among the data ranks in micro-batches, as parallel.batch_fit says; Error where it refuses or
-  /// nothing would be left. The names of stages with what became of their batches.
+  /// Makes every batch divide among the data ranks in micro-batches, as parallel.batch_fit says; Error where
+  /// it refuses or nothing would be left. The names of phases with what became of their batches.
   std::vector<std::string> fit_batches();
   int64_t total_steps() const;
-  /// Ranks with different sequences; on paper as many as the recipe names.
+  OptimizerRun optimizer_run() const { return {total_steps(), static_cast<uint64_t>(run.seed)}; }
+  /// Ranks with different sequences; before ranks have started as many as the recipe names.
   int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }
-  /// Learning rate of step `step` (0-based) of a stage, without the batch's factor.
-  double learning_rate(size_t stage, int64_t step) const;
-  /// The stage whose lr and schedule hold in `stage`: itself, or the one it continues.
-  size_t schedule_stage(size_t stage) const;
-  /// Steps over which that stage's schedule extends.
-  int64_t schedule_steps(size_t stage) const;
-  /// Longest sequence of any stage.
+  /// Learning rate of step `step` (0-based) of a phase, without the batch's factor.
+  double learning_rate(size_t phase, int64_t step) const;
+  /// The phase whose lr and schedule hold in `phase`: itself, or the one it continues.
+  size_t schedule_phase(size_t phase) const;
+  /// Steps over which that phase's schedule extends.
+  int64_t schedule_steps(size_t phase) const;
+  /// Longest sequence of any phase.
   int64_t longest_sequence() const;
-  /// Base of the rotation in a stage: the last one that it or a stage before it names, else the model's.
-  double rope_theta_of(size_t stage) const;
-  /// The model's window after `step` steps of a stage: window_growth * step / steps, rounded up to blocks, at least one.
-  int64_t window_at(size_t stage, int64_t step) const;
+  /// Base of the rotation in a phase: the last one that it or a phase before it names, else the model's.
+  double rope_theta_of(size_t phase) const;
+  /// The model's window after `step` steps of a phase: window_growth * step / steps, rounded up to blocks, at
+  /// least one.
+  int64_t window_at(size_t phase, int64_t step) const;
 };
 
-/// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe names.
+/// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe
+/// names.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 /// A recipe from its JSON or TOML text as a run recorded it.
 Recipe recipe_from_toml(const std::string& text, const std::string& where);

@@ -45,14 +45,15 @@ Grid grid_of(const ParallelConfig& p, int ranks) {
 
 namespace {
 
-/// Muon's matrices stay together where shares would cut them: the fewer units, the fewer are cut.
+/// Buckets as large as possible for Muon, so that few of its matrices lie in two shards.
 ShardOptions shards_of(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   ShardOptions o{.level = p.shard,
                  .ranks = static_cast<int>(p.shard_ranks),
                  .bucket_bytes = parse_memory(p.bucket, "parallel.bucket"),
                  .whole_tensors = p.whole_matrices};
-  const bool together = p.shard == ShardLevel::optimizer && recipe.optimizer.matrices == OptimizerKind::muon;
+  const bool together =
+      p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == OptimizerKind::muon;
   o.units = p.shard == ShardLevel::full       ? FlatBuckets::part
             : together || o.bucket_bytes == 0 ? FlatBuckets::group
                                               : FlatBuckets::bucket;
@@ -65,7 +66,7 @@ RankOptions rank_options(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   return {.sequence_parallel = p.sequence,
           .dispatch = p.dispatch,
-          .receive = {p.dispatch_room, p.dispatch_drop},
+          .receive = {p.dispatch_capacity, p.dispatch_drop},
           .bf16_dispatch = p.dispatch_bf16,
           .node_ranks = static_cast<int>(p.node_ranks),
           .context = p.context_form,
@@ -82,38 +83,38 @@ PipelineLayout layout_of(const ParallelConfig& p, const ModelConfig& model) {
 namespace {
 
 /// Refuses schedules that have no such shape, and pipelines that most ranks would wait for all the time.
-void require_micro_batches(const Recipe& recipe, size_t stage, int64_t batch, int64_t micro) {
+void require_micro_batches(const Recipe& recipe, size_t phase, int64_t batch, int64_t micro) {
   const ParallelConfig& p = recipe.parallel;
   const int64_t data = recipe.data_ranks(), count = batch / (data * micro);
   const int chunks = layout_of(p, recipe.model).chunks();
   if (count < p.pipeline)
-    throw Error(fmt::format("stage '{}': a batch of {} sequences over {} data ranks is {} micro-batch{} of "
+    throw Error(fmt::format("phase '{}': a batch of {} sequences over {} data ranks is {} micro-batch{} of "
                             "{}, but a pipeline of {} "
                             "stages needs {} at least",
-                            recipe.stages[stage].name, batch, data, count, count == 1 ? "" : "es", micro,
+                            recipe.phases[phase].name, batch, data, count, count == 1 ? "" : "es", micro,
                             p.pipeline, p.pipeline),
-                fmt::format("lower stages.{}.micro_batch, or raise its batch", stage));
+                fmt::format("lower phases.{}.micro_batch, or raise its batch", phase));
   make_pipeline_schedule(p.schedule, {static_cast<int>(p.pipeline), chunks, static_cast<int>(count)});
 }
 
-void require_shares_of_stage(const Recipe& recipe, size_t stage) {
-  const StageConfig& s = recipe.stages[stage];
+void require_shares_of_phase(const Recipe& recipe, size_t phase) {
+  const PhaseConfig& s = recipe.phases[phase];
   const ParallelConfig& p = recipe.parallel;
   const int64_t data = recipe.data_ranks(), context = p.context;
   for (int64_t level = 0; level < s.levels() && p.pipeline > 1; ++level)
-    require_micro_batches(recipe, stage, s.batch_at(level), s.micro_at(level, data));
+    require_micro_batches(recipe, phase, s.batch_at(level), s.micro_at(level, data));
   const int64_t chunks = context > 1 ? 2 * context : 1, sharers = p.sequence ? p.tensor : 1,
                 rows = s.sequence / context;
-  const std::string remedy = fmt::format("choose stages.{}.sequence as a multiple of {}", stage,
+  const std::string remedy = fmt::format("choose phases.{}.sequence as a multiple of {}", phase,
                                          std::lcm(chunks, context * sharers));
   if (s.sequence % chunks != 0)
-    throw Error(fmt::format("stage '{}': sequences of {} tokens do not divide into {} chunks, two for each "
+    throw Error(fmt::format("phase '{}': sequences of {} tokens do not divide into {} chunks, two for each "
                             "of {} context ranks",
                             s.name, s.sequence, chunks, context),
                 remedy);
   if (rows % sharers != 0)
-    throw Error(fmt::format("stage '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
-                            "which share out their rows",
+    throw Error(fmt::format("phase '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
+                            "which shard their rows",
                             s.name, rows, sharers),
                 remedy);
 }
@@ -121,17 +122,18 @@ void require_shares_of_stage(const Recipe& recipe, size_t stage) {
 }  // namespace
 
 void require_shares(const Recipe& recipe) {
-  for (size_t i = 0; i < recipe.stages.size(); ++i) require_shares_of_stage(recipe, i);
+  for (size_t i = 0; i < recipe.phases.size(); ++i) require_shares_of_phase(recipe, i);
 }
 
 namespace {
 
-/// Stages, schedule, and how long a rank waits by training stage where a backward takes as long as two forwards.
+/// Stages, schedule, and how long a rank waits by training phase where a backward takes as long as two
+/// forwards.
 std::string describe_pipeline(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   const PipelineLayout layout = layout_of(p, recipe.model);
   std::string waits;
-  for (const StageConfig& s : recipe.stages) {
+  for (const PhaseConfig& s : recipe.phases) {
     const int64_t data = recipe.data_ranks();
     const PipelineShape shape{layout.ranks, layout.chunks(),
                               static_cast<int>(s.batch / (data * s.micro(data)))};
@@ -139,7 +141,7 @@ std::string describe_pipeline(const Recipe& recipe) {
     waits += fmt::format("{}{:.0f} %", waits.empty() ? "" : ", ", 100 * bubble);
   }
   return fmt::format("pipeline {}, schedule {}: a rank waits {} of the time that it works", layout.str(),
-                     enum_name(p.schedule), waits);
+                     name_of(p.schedule), waits);
 }
 
 }  // namespace
@@ -151,14 +153,14 @@ std::vector<std::string> describe_layout(const Recipe& recipe) {
                                  recipe.data_ranks());
   if (p.pipeline > 1) text += fmt::format(" x {} pipeline stages", p.pipeline);
   if (p.context > 1)
-    text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, enum_name(p.context_form),
+    text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, name_of(p.context_form),
                         p.context_inner > 1 ? fmt::format(", heads among {}", p.context_inner) : "");
   if (p.tensor > 1)
     text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));
-  static const char* const kShared[] = {"on each", "shared out", "shared out with weights and gradients"};
-  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, enum_name(p.dispatch))
+  static const char* const kShared[] = {"on each", "sharded", "sharded with weights and gradients"};
+  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, name_of(p.dispatch))
                       : "all experts on each";
   if (p.expert_tensor > 1) text += fmt::format(", their widths over {}", p.expert_tensor);
   if (recipe.model.moe.experts == 0) text = "no experts";

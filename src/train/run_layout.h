@@ -1,4 +1,5 @@
-// The layout of a run on its ranks: what [parallel] of a recipe and the number of ranks make, and whether the work divides.
+// The layout of a run on its ranks: what [parallel] of a recipe and the number of ranks make, and whether the
+// work divides.
 #pragma once
 #include "comm/grid.h"
 #include "parallel/pipeline_layout.h"
@@ -14,8 +15,8 @@ RankOptions rank_options(const Recipe& recipe);
 /// What stands in which stage of the pipeline. Throws Error where the model's layers do not fit.
 PipelineLayout layout_of(const ParallelConfig& config, const ModelConfig& model);
 
-/// Throws Error, with the arithmetic, where a stage has too few micro-batches or its sequences do not divide among the ranks.
-/// The recipe's parallel.data is that of the grid, and its batches fit it.
+/// Throws Error, with the arithmetic, where a stage has too few micro-batches or its sequences do not divide
+/// among the ranks. The recipe's parallel.data is that of the grid, and its batches fit it.
 void require_shares(const Recipe& recipe);
 
 /// The layout in words, line by line, for the preflight.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/batch.h"
-#include "models/config.h"
+#include "nn/config.h"
 
 namespace ingot {
 

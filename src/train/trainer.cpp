@@ -77,21 +77,21 @@ Trainer::Trainer(FileSystem& fs, Recipe recipe, StartMode start, World* world)
     restore(*newest);
   } else {
     start_weights();
-    sampler_ = std::make_unique<StageSampler>(recipe_, *data_);
+    sampler_ = std::make_unique<PhaseSampler>(recipe_, *data_);
   }
-  begin_stage();
+  begin_phase();
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::build_optimizer() {
   const ParameterTable& table = model_->decoder().table();
-  OptimizerConfig config = recipe_.optimizer.resolved(recipe_.total_steps(), recipe_.run.seed);
+  OptimizerConfig config = recipe_.optimizer;
   std::vector<ParamView> views =
       optimizer_views(model_->weights(), *gradients_, groups_.get(), shards_.get());
   config.groups = groups_of_stage(std::move(config.groups), table, views);
-  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views));
-  if (recipe_.optimizer.qk_clip > 0) {
+  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run());
+  if (recipe_.optimizer.qk_clip.threshold > 0) {
     ModelConfig part = recipe_.model;  // tensor ranks have whole heads
     part.heads /= groups_->tensor().size();
     part.kv_heads /= groups_->tensor().size();
@@ -108,27 +108,25 @@ void Trainer::build_balance() {
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
                        model_->router_bias(layer).as<float>(),
                        !router_trains(model_->decoder().table(), layer)});
-  BalanceConfig config;
-  config.kind = moe.balance == BalanceRule::sign ? BalanceKind::sign : BalanceKind::adamw;
-  config.rate = moe.balance_rate;
+  const BalanceConfig config{.rule = moe.balance, .rate = moe.balance_rate};
   balance_ = std::make_unique<BalanceController>(config, std::move(views));
 }
 
-void Trainer::begin_stage() {
-  model_->set_rope_theta(recipe_.rope_theta_of(sampler_->stage()));
+void Trainer::begin_phase() {
+  model_->set_rope_theta(recipe_.rope_theta_of(sampler_->phase()));
   set_window();
 }
 
 void Trainer::set_window() {
-  model_->set_window(recipe_.window_at(sampler_->stage(), step_ - sampler_->first_step()));
+  model_->set_window(recipe_.window_at(sampler_->phase(), step_ - sampler_->first_step()));
 }
 
 StepOptions Trainer::step_options() const {
   StepOptions o;
-  o.head = plan_.stages[sampler_->stage()].head;
+  o.head = plan_.phases[sampler_->phase()].head;
   o.micro_batch = sampler_->micro_batch();
-  o.z_coefficient = stage().z_coefficient;
-  o.objective = find_objective(stage().objective);
+  o.z_coefficient = phase().z_coefficient;
+  o.objective = find_objective(phase().objective);
   o.policy = policy_.get();
   o.tier = tier_.get();
   return o;
@@ -160,13 +158,13 @@ TrainResult Trainer::run() {
   while (step_ < total && !stop) {
     if (step_ >= sampler_->end_step()) {
       sampler_->advance();
-      begin_stage();
-      if (leads()) log::info("stage '{}'", stage().name);
+      begin_phase();
+      if (leads()) log::info("phase '{}'", phase().name);
     }
     if (sampler_->change_due()) {
       sampler_->change_batch(step_);
       if (leads())
-        log::info("step {}: {} sequences per step from now on", step_, stage().batch_at(sampler_->level()));
+        log::info("step {}: {} sequences per step from now on", step_, phase().batch_at(sampler_->level()));
     }
     const int64_t end = sampler_->end_step();
     // One loader per batch size: what it prefetches must have the size of the step that takes it.
@@ -192,7 +190,7 @@ TrainResult Trainer::run() {
         write_report(fs_, recipe_.run.folder);
       }
       if (step_ == end)
-        save(fmt::format("end of stage '{}'", stage().name));
+        save(fmt::format("end of phase '{}'", phase().name));
       else if (stop || (recipe_.checkpoint.every > 0 && step_ % recipe_.checkpoint.every == 0))
         save("");
     }
@@ -222,8 +220,7 @@ int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
   int64_t clipped = 0;
   if (!qk_layers_.empty())
     for (const auto& [layer, logits] : stats.attention_logits)
-      clipped +=
-          qk_clip(recipe_.optimizer.resolved_qk_clip(), qk_layers_[static_cast<size_t>(layer)], logits);
+      clipped += qk_clip(recipe_.optimizer.qk_clip, qk_layers_[static_cast<size_t>(layer)], logits);
   clipped = sum_over_model(clipped);
   if (shards_ && !gatherer_) shards_->gather(model_->weights());
   if (model_->keeps_loads()) keep_loads(stats, *model_);
@@ -253,8 +250,8 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const GradNorm norm = norm_over_ranks(scale);
   judge(stats, batch, norm);
   StepArgs args;
-  args.lr = recipe_.learning_rate(sampler_->stage(), step_ - sampler_->first_step()) *
-            stage().rate_factor(sampler_->level());
+  args.lr = recipe_.learning_rate(sampler_->phase(), step_ - sampler_->first_step()) *
+            phase().rate_factor(sampler_->level());
   args.grad_scale = scale;
   args.clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip);
   enter(RunPhase::update);
@@ -331,10 +328,10 @@ void Trainer::validate(MetricRow& row, bool complete) {
   const data::RowOptions rows = recipe_.data.rows();
   for (const data::Dataset& source : data_->sources) {
     if (!source.has_split("validation")) continue;
-    const data::ValidationPass pass(source.validation(), stage().sequence, rows);
-    const int64_t micro = stage().micro(recipe_.data_ranks()) * pipe_->stages();  // stages work side by side
+    const data::ValidationPass pass(source.validation(), phase().sequence, rows);
+    const int64_t micro = phase().micro(recipe_.data_ranks()) * pipe_->stages();  // stages work side by side
     const int64_t windows = budget > 0
-                                ? std::min(pass.windows(), std::max<int64_t>(1, budget / stage().sequence))
+                                ? std::min(pass.windows(), std::max<int64_t>(1, budget / phase().sequence))
                                 : pass.windows();
     const int64_t data = recipe_.data_ranks();
     double sums[2] = {0, 0};  // of -logprob, and targets

@@ -1,4 +1,4 @@
-// A training run: from a recipe to a run folder. The loop is stages of steps; every step is data -> forward and backward
+// A training run: from a recipe to a run folder. The loop is phases of steps; every step is data -> forward and backward
 // (train/step) -> clip -> optimizer -> router biases -> metrics; around it validation, samples, checkpoints. Everything
 // that decides the weights is saved, so a killed run that is resumed ends with the bits of an undisturbed one.
 //
@@ -29,8 +29,8 @@
 #include "report/tensorboard.h"
 #include "train/health.h"
 #include "train/memory_policy.h"
+#include "train/phase_sampler.h"
 #include "train/preflight.h"
-#include "train/stage_sampler.h"
 
 namespace ingot {
 
@@ -78,7 +78,7 @@ class Trainer {
   /// checkpoint. A checkpoint that cannot be written is tried again, then reported, and the run goes on to the next; the
   /// last one must succeed.
   TrainResult run();
-  /// Makes the next steps, at most to the end of the stage or of its batch size, and nothing else: no validation, samples,
+  /// Makes the next steps, at most to the end of the phase or of its batch size, and nothing else: no validation, samples,
   /// records or checkpoints. For profiles.
   void run_steps(int64_t steps);
   /// Asks the loop to save and return after the current step; safe from a signal handler.
@@ -108,7 +108,7 @@ class Trainer {
   void require_same_run(const CheckpointReader& reader) const;
   void require_no_checkpoints(const std::string& folder) const;
   void require_prompts() const;
-  void begin_stage();
+  void begin_phase();
   /// The window of the next step.
   void set_window();
   void open_outputs();
@@ -144,9 +144,9 @@ class Trainer {
   void enter(RunPhase phase) const {
     if (observer_ != nullptr) observer_->enters(phase);
   }
-  const StageConfig& stage() const { return sampler_->config(); }
+  const PhaseConfig& phase() const { return sampler_->config(); }
   const LevelPlan& level_plan() const {
-    return plan_.stages[sampler_->stage()].levels[static_cast<size_t>(sampler_->level())];
+    return plan_.phases[sampler_->phase()].levels[static_cast<size_t>(sampler_->level())];
   }
 
   FileSystem& fs_;
@@ -168,7 +168,7 @@ class Trainer {
   std::unique_ptr<NamedPolicy> policy_;
   std::unique_ptr<OffloadStore> tier_;
   std::unique_ptr<StepRunner> runner_;
-  std::unique_ptr<StageSampler> sampler_;
+  std::unique_ptr<PhaseSampler> sampler_;
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;

@@ -1,6 +1,8 @@
 // See trainer.h: saving and restoring a run, its record, and the diagnosis of a run that goes wrong.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,6 +16,20 @@
 #include "train/trainer.h"
 
 namespace ingot {
+namespace {
+
+/// Whether a fixed key of a phase is free yet: all of later phases, and the number of steps of the present one. Where
+/// ranks have come or gone (`refits`), batch sizes too: the sampler continues from the samples consumed.
+bool may_still_change(const std::string& path, size_t present_phase, bool refits) {
+  size_t phase = 0;
+  char key[32] = {};
+  if (std::sscanf(path.c_str(), "phases.%zu.%31s", &phase, key) != 2) return false;
+  const std::string_view k = key;
+  const bool is_size = k == "batch" || (k.starts_with("batches.") && k.ends_with(".batch"));
+  return phase > present_phase || (phase == present_phase && k == "steps") || (refits && is_size);
+}
+
+}  // namespace
 
 SaveRequest Trainer::save_request(const std::string& protection) {
   SaveRequest request;
@@ -45,7 +61,7 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   request.blobs["watch"] = watch_.json();
   request.blobs["trainer"] = SavedRun{step_,
                                       tokens_,
-                                      sampler_->stage(),
+                                      sampler_->phase(),
                                       data_->tokenizer.content_hash(),
                                       kernel_set_fingerprint(),
                                       sampler_->progress()}
@@ -114,7 +130,7 @@ void Trainer::finish_save() {
   } catch (const Error& e) {
     if (leads()) log::warn("step {}: the checkpoint was not written, trying again: {}", step_, e.what());
   }
-  if (step_ == sampler_->end_step()) protection = fmt::format("end of stage '{}'", stage().name);
+  if (step_ == sampler_->end_step()) protection = fmt::format("end of phase '{}'", phase().name);
   checkpoints_->save(save_request(protection));
   checkpoints_->wait();
 }
@@ -190,29 +206,11 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
   const ConfigNode recipe_then =
       to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
   for (const ConfigDifference& d : diff_config(recipe_then, to_node(recipe_))) {
-    const auto is = [&](const char* prefix) { return d.path.rfind(prefix, 0) == 0; };
-    // What the sampler has consumed is counted in batches of the stages so far.
-    bool consumed = false;
-    // Where ranks have come or gone, it goes on from the samples consumed.
-    const bool refits = recipe_.parallel.batch_fit != BatchFit::refuse;
-    const auto is_size = [&](size_t i) {
-      return d.path == fmt::format("stages.{}.batch", i) ||
-             (is(fmt::format("stages.{}.batches.", i).c_str()) && d.path.ends_with(".batch"));
-    };
-    for (size_t i = 0; i <= then.stage; ++i)
-      consumed |= (is(fmt::format("stages.{}.batch", i).c_str()) && !(refits && is_size(i))) ||
-                  is(fmt::format("stages.{}.sequence", i).c_str()) ||
-                  is(fmt::format("stages.{}.rope_theta", i).c_str()) ||
-                  is(fmt::format("stages.{}.window_growth", i).c_str()) ||
-                  (i < then.stage && is(fmt::format("stages.{}.steps", i).c_str()));
-    if (consumed || is("model.") || is("run.seed") || is("run.precision") || is("data.sampling") ||
-        is("data.drop_too_long") || is("data.document_mask") || is("data.end_of_text") ||
-        is("optimizer.matrices") || is("optimizer.others") || is("optimizer.freeze") ||
-        (is("optimizer.rules") && d.path.ends_with(".optimizer")))
+    if (d.fixed && !may_still_change(d.path, then.phase, recipe_.parallel.batch_fit != BatchFit::refuse))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path,
                               d.left, d.right),
                   "take the change back to resume, or choose another run.folder to start anew");
-    if (!is("run.folder") && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
+    if (d.path != "run.folder" && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
   }
 }
 
@@ -228,7 +226,7 @@ void Trainer::restore(const CheckpointReader& reader) {
   const SavedRun saved = SavedRun::of(reader);
   step_ = saved.step;
   tokens_ = saved.tokens;
-  sampler_ = std::make_unique<StageSampler>(recipe_, *data_, reader);
+  sampler_ = std::make_unique<PhaseSampler>(recipe_, *data_, reader);
 }
 
 void Trainer::write_record() {
@@ -247,7 +245,7 @@ void Trainer::write_record() {
   record.set("plan", "predicted bytes", plan_.predicted_bytes);
   record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
   record.set("plan", "machine GB/s", plan_.read_gbs);
-  for (const StagePlan& s : plan_.stages)
+  for (const PhasePlan& s : plan_.phases)
     record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
   record.set("kernels", "fingerprint", kernel_set_fingerprint());
   record.set_config(to_node(recipe_));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "models/presets.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/preflight.h"
@@ -69,22 +70,22 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
     const Recipe big = load_recipe(recipes() + "sources/" + full + ".toml", {});
     const std::string path = recipes() + "sources/" + twin + ".toml";
     const Recipe small = load_recipe(path, {});
-    ASSERT_EQ(big.stages.size(), small.stages.size()) << twin;
-    for (size_t i = 0; i < big.stages.size(); ++i) {
-      EXPECT_EQ(big.stages[i].schedule, small.stages[i].schedule) << twin << " stage " << i;
-      EXPECT_EQ(big.stages[i].continues, small.stages[i].continues) << twin << " stage " << i;
-      EXPECT_EQ(big.stages[i].min_lr_ratio, small.stages[i].min_lr_ratio) << twin << " stage " << i;
-      EXPECT_EQ(big.stages[i].rope_theta, small.stages[i].rope_theta) << twin << " stage " << i;
-      EXPECT_EQ(big.stages[i].window_growth > 0, small.stages[i].window_growth > 0) << twin << " stage " << i;
+    ASSERT_EQ(big.phases.size(), small.phases.size()) << twin;
+    for (size_t i = 0; i < big.phases.size(); ++i) {
+      EXPECT_EQ(big.phases[i].schedule, small.phases[i].schedule) << twin << " phase " << i;
+      EXPECT_EQ(big.phases[i].continues, small.phases[i].continues) << twin << " phase " << i;
+      EXPECT_EQ(big.phases[i].min_lr_ratio, small.phases[i].min_lr_ratio) << twin << " phase " << i;
+      EXPECT_EQ(big.phases[i].rope_theta, small.phases[i].rope_theta) << twin << " phase " << i;
+      EXPECT_EQ(big.phases[i].window_growth > 0, small.phases[i].window_growth > 0) << twin << " phase " << i;
     }
-    EXPECT_EQ(big.optimizer.matrices, small.optimizer.matrices);
+    EXPECT_EQ(big.optimizer.groups.matrices, small.optimizer.matrices);
     EXPECT_EQ(big.model.attention, small.model.attention);
     std::string command =
         "cd '" + dir.path() + "' && '" + INGOT_BINARY + "' run '" + path +
         "' --tokenizer.vocab=280 --evaluation.max_tokens=256 --samples.tokens=4 --run.folder=" + twin;
-    for (size_t i = 0; i < small.stages.size(); ++i)
+    for (size_t i = 0; i < small.phases.size(); ++i)
       command += fmt::format(
-          " --stages.{0}.steps=2 --stages.{0}.warmup=0 --stages.{0}.batch=2 --stages.{0}.micro_batch=1", i);
+          " --phases.{0}.steps=2 --phases.{0}.warmup=0 --phases.{0}.batch=2 --phases.{0}.micro_batch=1", i);
     EXPECT_EQ(std::system((command + " >'" + (dir / "output") + "' 2>&1").c_str()), 0)
         << test::read_text(dir / "output");
   }
@@ -106,8 +107,8 @@ TEST(Recipes, PlansTakeNoMemory) {
   Recipe r;
   r.model = model_preset("deepseek-v3");
   r.data.sources = {SourceConfig{.name = "text", .path = "text"}};
-  r.stages[0].sequence = 4096;
-  r.stages[0].batch = r.stages[0].micro_batch = 1;
+  r.phases[0].sequence = 4096;
+  r.phases[0].batch = r.phases[0].micro_batch = 1;
   const Preflight plan = plan_on_paper(real_file_system(), r);
   EXPECT_GT(plan.weight_bytes, int64_t{2} << 40);
   EXPECT_NE(plan.shortfall, "");
@@ -117,14 +118,14 @@ TEST(Recipes, PlansTakeNoMemory) {
 // One cosine over two stages is the cosine of their sum.
 TEST(Recipes, AStageContinuesTheScheduleBeforeIt) {
   Recipe r;
-  StageConfig s;
+  PhaseConfig s;
   s.lr = 6e-4, s.schedule = ScheduleKind::cosine, s.warmup = 3, s.min_lr_ratio = 0.25;
   s.steps = 30;
-  r.stages = {s};
+  r.phases = {s};
   Recipe two = r;
-  two.stages[0].steps = 20;
-  two.stages.push_back({.steps = 10, .lr = 1, .continues = true});
-  two.stages.push_back({.steps = 5, .lr = 1e-5, .schedule = ScheduleKind::constant, .warmup = 0});
+  two.phases[0].steps = 20;
+  two.phases.push_back({.steps = 10, .lr = 1, .continues = true});
+  two.phases.push_back({.steps = 5, .lr = 1e-5, .schedule = ScheduleKind::constant, .warmup = 0});
   for (int64_t step = 0; step < 30; ++step)
     EXPECT_EQ(two.learning_rate(step < 20 ? 0 : 1, step % 20), r.learning_rate(0, step)) << step;
   EXPECT_EQ(two.learning_rate(2, 0), 1e-5);

@@ -87,7 +87,7 @@ void flip(const std::string& path, size_t at) {
 
 TEST_F(Program, MistypedSettings) {
   refuses(run({"--model.widht=32"}), {"widht", "width"});
-  refuses(run({"--stage.0.lr=1"}), {"stage", "stages"});
+  refuses(run({"--phase.0.lr=1"}), {"phase", "phases"});
   refuses(run({"--run.precision=fp16"}), {"run.precision", "fp16", "bf16"});
   refuses(run({"--model.preset=zaya-tny"}), {"zaya-tny", "zaya-tiny"});
   refuses(run({"--memory.recompute=[\"activatoin\"]"}), {"activatoin", "activation"});
@@ -103,15 +103,15 @@ TEST_F(Program, MistypedSettings) {
 }
 
 TEST_F(Program, ContradictorySettings) {
-  refuses(run({"--stages.0.batch=5"}), {"stages.0.micro_batch", "5", "2", "1 sequences"});
-  refuses(run({"--stages.1.sequence=65"}), {"stages.1.sequence", "65", "64"});
+  refuses(run({"--phases.0.batch=5"}), {"phases.0.micro_batch", "5", "2", "1 sequences"});
+  refuses(run({"--phases.1.sequence=65"}), {"phases.1.sequence", "65", "64"});
   refuses(run({"--model.heads=3"}), {"heads", "3"});
   refuses(run({"--model.moe.top_k=9"}), {"top_k", "9", "4"});
   refuses(run({"--model.vocab=5"}), {"model.vocab", "5"});
-  refuses(run({"--stages.0.lr=-1"}), {"stages.0.lr", "-1"});
-  refuses(run({"--stages.0.warmup=100"}), {"stages.0.schedule", "warm-up", "100", "14"});
-  refuses(run({"--stages.0.steps=0"}), {"stages.0.steps"});
-  refuses(run({"--stages.0.batch=1048576", "--stages.0.micro_batch=1048576"}), {"GiB", "micro_batch"});
+  refuses(run({"--phases.0.lr=-1"}), {"phases.0.lr", "-1"});
+  refuses(run({"--phases.0.warmup=100"}), {"phases.0.schedule", "warm-up", "100", "14"});
+  refuses(run({"--phases.0.steps=0"}), {"phases.0.steps"});
+  refuses(run({"--phases.0.batch=1048576", "--phases.0.micro_batch=1048576"}), {"GiB", "micro_batch"});
   refuses(run({"--samples.prompts=[\"#\"]"}), {"samples.prompts", "#"});
 }
 
@@ -242,7 +242,7 @@ TEST_F(Program, NanInALoadedWeight) {
 TEST_F(Program, CheckpointOfAnotherModelOrProgram) {
   refuses(run({"--model.width=32"}, "run"), {"model.width", "16", "32"});
   refuses(run({"--run.seed=9"}, "run"), {"run.seed", "3", "9"});
-  refuses(run({"--stages.0.batch=8"}, "run"), {"stages.0.batch", "4", "8"});
+  refuses(run({"--phases.0.batch=8"}, "run"), {"phases.0.batch", "4", "8"});
   refuses(run({"--fresh"}, "run"), {at("run"), "already"});
   const auto unchanged = [](const std::string&, std::string&) {};
   copy_of_run("kernels");
@@ -293,7 +293,7 @@ TEST_F(Program, NoSpace) {
 
 TEST_F(Program, TwoRunsInOneFolder) {
   Process first({INGOT_BINARY, "run", at("recipe.toml"), "--kernels=any", "--run.folder=" + at("twice"),
-                 "--stages.0.steps=100000"});
+                 "--phases.0.steps=100000"});
   while (first.running() && !fs::exists(at("twice") + "/metrics.jsonl"))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   refuses(run({}, "twice"), {at("twice"), "process"});
@@ -348,7 +348,7 @@ TEST_F(Program, TwoDataJobsInOneFolder) {
 }
 
 TEST_F(Program, DivergenceStopsWithADiagnosis) {
-  refuses(run({"--stages.0.lr=1e38", "--stages.0.warmup=0", "--optimizer.clip=0"}, "diverged"),
+  refuses(run({"--phases.0.lr=1e38", "--phases.0.warmup=0", "--optimizer.clip=0"}, "diverged"),
           {"the loss of step 2", "embed.embedding#0", "forward", "batch"});
 }
 

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   try {
     const auto state = ingot::data::parse_sampler_state(text, "state");
-    ingot::data::parse_sampler_state(to_json(ingot::data::next_stage(state, 64)), "again");
+    ingot::data::parse_sampler_state(to_json(ingot::data::next_phase(state, 64)), "again");
   } catch (const ingot::Error&) {
   }
   return 0;

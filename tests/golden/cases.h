@@ -155,8 +155,8 @@ inline const Case kCases[] = {
                  "{ until = 1.0, to = 0.1, shape = \"cosine\" }]\n"),
     second_stage("z_loss", "z_coefficient = 1e-3\n"),
     second_stage("batches",
-                 "batch_rate = \"sqrt\"\n[[stages.batches]]\ntokens = 400\nbatch = "
-                 "6\n[[stages.batches]]\nloss = 20.0\nbatch = 8\n"),
+                 "batch_rate = \"sqrt\"\n[[phases.batches]]\ntokens = 400\nbatch = "
+                 "6\n[[phases.batches]]\nloss = 20.0\nbatch = 8\n"),
     {.name = "mixture",
      .stage = "weights = [{ source = \"words\", weight = 0.25 }, { source = \"more\", weight = 0.75 }]\n",
      .sections = "[[data.sources]]\nname = \"more\"\npath = \"{0}/text.txt\"\ndocuments = "
@@ -167,16 +167,16 @@ inline const Case kCases[] = {
         "[optimizer]\nmatrices = \"adamw\"\nbeta1 = 0.8\nbeta2 = 0.9\neps = 1e-4\nweight_decay = 1.0\n"),
     optimizer("ademamix", "[optimizer]\nmatrices = \"ademamix\"\nothers = \"ademamix\"\n"),
     optimizer("ademamix_numbers",
-              "[optimizer]\nmatrices = \"ademamix\"\nademamix_beta3 = 0.99\nademamix_alpha = "
-              "2.0\nademamix_warmup = 7\n"),
+              "[optimizer]\nmatrices = \"ademamix\"\nademamix.beta3 = 0.99\nademamix.alpha = "
+              "2.0\nademamix.warmup = 7\n"),
     optimizer("muon_lerp",
-              "[optimizer]\nmuon_form = \"lerp\"\nmuon_nesterov = false\nmuon_scale = \"spectral\"\n"),
+              "[optimizer]\nmuon.form = \"lerp\"\nmuon.nesterov = false\nmuon.scale = \"spectral\"\n"),
     optimizer("muon_momenta",
-              "[optimizer]\nmuon_scale = \"none\"\nmuon_momentum_warmup = 5\nmuon_momentum_cooldown = 6\n"),
+              "[optimizer]\nmuon.scale = \"none\"\nmuon.momentum_warmup = 5\nmuon.momentum_cooldown = 6\n"),
     optimizer("muon_ends",
-              "[optimizer]\nmuon_momentum_warmup = 5\nmuon_momentum_start = 0.5\nmuon_momentum_cooldown = "
-              "6\nmuon_momentum_end = 0.6\n"),
-    optimizer("muon_without_momentum", "[optimizer]\nmuon_momentum = 0.0\nmuon_lr_multiplier = 2.0\n"),
+              "[optimizer]\nmuon.momentum_warmup = 5\nmuon.momentum_start = 0.5\nmuon.momentum_cooldown = "
+              "6\nmuon.momentum_end = 0.6\n"),
+    optimizer("muon_without_momentum", "[optimizer]\nmuon.momentum = 0.0\nmuon.lr_multiplier = 2.0\n"),
     optimizer("moments_bf16", "[optimizer]\nfirst_moment = \"bf16\"\nsecond_moment = \"bf16_stochastic\"\n"),
     optimizer("moments_stochastic",
               "[optimizer]\nfirst_moment = \"bf16_stochastic\"\nsecond_moment = \"bf16\"\n"),
@@ -213,7 +213,7 @@ inline const Case kCases[] = {
 
 inline std::string stage_text(const std::string& name, int steps, const std::string& more) {
   return fmt::format(
-      "[[stages]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = "
+      "[[phases]]\nname = \"{}\"\nsteps = {}\nbatch = 4\nmicro_batch = 2\nsequence = 48\nwarmup = 3\nlr = "
       "1e-2\n{}",
       name, steps, more);
 }

@@ -16,8 +16,10 @@ const std::map<std::string, const char*> kElsewhere = {
     {"run.folder", "a place"},
     {"run.start_from", "needs a run before it: quick.LoraRun"},
     {"model.custom_attention", "registered by another program: docs.Docs"},
-    {"stages.*.objective", "registered by another program: docs.Docs"},
-    {"stages.*.decay_shape=hold", "refused: nothing would decay"},
+    {"model.mlp=silu", "refused: no nonlinearity of an MLP"},
+    {"model.mlp=soft_cap", "refused: no nonlinearity of an MLP"},
+    {"phases.*.objective", "registered by another program: docs.Docs"},
+    {"phases.*.decay_shape=hold", "refused: nothing would decay"},
     {"optimizer.others=muon", "refused: Muon needs matrices"},
     {"data.folder", "a place"},
     {"checkpoint", "leaves the weights alone"},
@@ -41,7 +43,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 /// Values of every leaf of a recipe by path; elements of lists share the path "list.*".
-struct Values {
+struct Values : FieldVisitor<Values> {
   std::map<std::string, std::set<std::string>> found;
   std::string prefix;
 
@@ -57,7 +59,8 @@ struct Values {
       else
         found[path].insert("none");
     } else if constexpr (config_detail::Struct<T>) {
-      Values inner{{}, path};
+      Values inner;
+      inner.prefix = path;
       value.visit(inner);
       for (auto& [p, v] : inner.found) found[p].insert(v.begin(), v.end());
     } else if constexpr (config_detail::is_vector<T>) {
@@ -66,7 +69,7 @@ struct Values {
       else
         found[path].insert(joined(value));
     } else if constexpr (std::is_enum_v<T>) {
-      found[path].insert(enum_name(value));
+      found[path].insert(name_of(value));
     } else {
       found[path].insert(fmt::format("{}", value));
     }
@@ -74,7 +77,7 @@ struct Values {
 };
 
 /// What the cases have to have: for each leaf its default, which does not count, and for enums every name.
-struct Wanted {
+struct Wanted : FieldVisitor<Wanted> {
   std::map<std::string, std::string> defaults;
   std::map<std::string, std::vector<std::string>> names;
   std::string prefix;

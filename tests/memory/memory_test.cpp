@@ -42,7 +42,7 @@ std::string recipe_of(const TempDir& folder, bool moe, Activations activations, 
       folder.path());
   text += "[samples]\nprompts = [\"the \"]\ntokens = 1\n[optimizer]\nmatrices = \"" +
           std::string(muon ? "muon" : "adamw") + "\"\n";
-  text += "[[stages]]\nsteps = 1\nbatch = 2\nsequence = 128\nschedule = \"constant\"\nwarmup = 0\n";
+  text += "[[phases]]\nsteps = 1\nbatch = 2\nsequence = 128\nschedule = \"constant\"\nwarmup = 0\n";
   if (activations == Activations::offloaded)
     text +=
         "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"mlp/\", \"experts/\", "

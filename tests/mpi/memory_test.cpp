@@ -4,6 +4,7 @@
 #include <fstream>
 #include <optional>
 
+#include "models/presets.h"
 #include "mpi/this_world.h"
 #include "parallel/weight_gatherer.h"
 #include "support/layout_parity.h"

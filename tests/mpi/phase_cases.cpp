@@ -28,12 +28,12 @@ struct RunShape {
   std::vector<std::string> options;
 };
 const RunShape kSharded{2,
-                        {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8",
-                         "--stages.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer"}};
+                        {"--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.1.batch=8",
+                         "--phases.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer"}};
 /// Three stages of which the middle one fails: it runs two forwards ahead, then forwards and backwards in turn, then backwards.
 const RunShape kPipeline{3,
-                         {"--stages.0.batch=8", "--stages.0.micro_batch=1", "--stages.1.batch=8",
-                          "--stages.1.micro_batch=1", "--model.layers=3", "--parallel.pipeline=3"}};
+                         {"--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.1.batch=8",
+                          "--phases.1.micro_batch=1", "--model.layers=3", "--parallel.pipeline=3"}};
 
 struct Phase {
   const char* name;

@@ -20,8 +20,8 @@
 namespace ingot {
 namespace {
 
-const std::vector<std::string> kOptions = {"--stages.0.batch=8",  "--stages.0.micro_batch=1",
-                                           "--stages.1.batch=8",  "--stages.1.micro_batch=2",
+const std::vector<std::string> kOptions = {"--phases.0.batch=8",  "--phases.0.micro_batch=1",
+                                           "--phases.1.batch=8",  "--phases.1.micro_batch=2",
                                            "--parallel.expert=2", "--parallel.shard=optimizer"};
 
 class MpiRun : public ::testing::Test {
@@ -81,7 +81,7 @@ TEST_F(MpiRun, ProcessesHaveTheBitsOfThreads) {
 
 TEST_F(MpiRun, AKilledRankEndsTheRunAndTheCommandGoesOn) {
   const std::string path = recipe("killed");
-  test::Process run(launch(path, {"--stages.0.steps=100000"}));
+  test::Process run(launch(path, {"--phases.0.steps=100000"}));
   wait_for_checkpoint("killed");
   const std::vector<int> ranks = ranks_of(path);
   ASSERT_EQ(ranks.size(), 2u);
@@ -96,7 +96,7 @@ TEST_F(MpiRun, AKilledRankEndsTheRunAndTheCommandGoesOn) {
   ASSERT_TRUE(newest);
   const int64_t steps = newest->step() + 6;
   const auto resumed =
-      test::run_process(launch(path, {fmt::format("--stages.0.steps={}", steps), "--stages.1.steps=4"}));
+      test::run_process(launch(path, {fmt::format("--phases.0.steps={}", steps), "--phases.1.steps=4"}));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_NE(resumed.output.find(fmt::format("resuming at step {} of {}", newest->step(), steps + 4)),
             std::string::npos)
@@ -150,14 +150,14 @@ TEST_F(MpiRun, RanksThatAreUnlikeAreRefusedBeforeTheFirstStep) {
 
 TEST_F(MpiRun, EveryRankHasALogAndTheSelfTestCanBeLeftOut) {
   const std::string path = recipe("logs"), logs = folder_ / "logs/logs/rank-";
-  const auto tested = test::run_process(launch(path, {"--stages.0.steps=4", "--stages.1.steps=2"}));
+  const auto tested = test::run_process(launch(path, {"--phases.0.steps=4", "--phases.1.steps=2"}));
   ASSERT_EQ(tested.exit_code, 0) << tested.output;
   EXPECT_NE(tested.output.find("self-test    ranks exchange "), std::string::npos) << tested.output;
   for (const char* rank : {"0", "1"})
     EXPECT_NE(test::read_text(logs + rank + ".log").find("self-test    ranks exchange "), std::string::npos);
   EXPECT_NE(test::read_text(logs + "0.log").find("Z step 6/6"), std::string::npos);
   const auto untested =
-      test::run_process(launch(path, {"--stages.0.steps=4", "--stages.1.steps=4", "--parallel.self_test="}));
+      test::run_process(launch(path, {"--phases.0.steps=4", "--phases.1.steps=4", "--parallel.self_test="}));
   ASSERT_EQ(untested.exit_code, 0) << untested.output;
   EXPECT_EQ(untested.output.find("self-test"), std::string::npos) << untested.output;
   const auto refused = test::run_process(launch(path, {"--parallel.slowest_rank=2"}));
@@ -168,7 +168,7 @@ TEST_F(MpiRun, EveryRankHasALogAndTheSelfTestCanBeLeftOut) {
 /// Slurm pre-empts all ranks at once, or more than once; other launchers may reach one rank only.
 TEST_F(MpiRun, ARankToldToEndStopsAllAfterTheSameStep) {
   const std::string path = recipe("told");
-  test::Process run(launch(path, {"--stages.0.steps=100000"}));
+  test::Process run(launch(path, {"--phases.0.steps=100000"}));
   wait_for_checkpoint("told");
   const std::vector<int> ranks = ranks_of(path);
   ASSERT_EQ(ranks.size(), 2u);
@@ -185,7 +185,7 @@ TEST_F(MpiRun, ARankToldToEndStopsAllAfterTheSameStep) {
 /// mpirun would give the ranks a second, or none.
 TEST_F(MpiRun, CtrlCAtTheLauncherSaves) {
   const std::string path = recipe("ctrl-c");
-  test::Process run(launch(path, {"--stages.0.steps=100000"}));
+  test::Process run(launch(path, {"--phases.0.steps=100000"}));
   wait_for_checkpoint("ctrl-c");
   run.signal(SIGINT);
   const auto stopped = run.wait();

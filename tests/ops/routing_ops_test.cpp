@@ -221,7 +221,7 @@ TEST(Route, BalanceLossClosedForms) {
 OpCase capacity_case(const CapacityAttr& attr, int64_t rows, int64_t k) {
   OpCase c;
   c.name = fmt::format("capacity E={} factor={} position={} rows={}", attr.experts, attr.factor,
-                       attr.by_position, rows);
+                       name_of(attr.drop), rows);
   c.op = &capacity_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids;
@@ -233,11 +233,11 @@ OpCase capacity_case(const CapacityAttr& attr, int64_t rows, int64_t k) {
 }
 
 TEST(Capacity, Cases) {
-  for (const bool by_position : {false, true}) {
-    check_op(capacity_case({3, 0.5, by_position}, 9, 2));
-    check_op(capacity_case({5, 1.0, by_position}, 200, 3));
-    check_op(capacity_case({4, 8.0, by_position}, 7, 2));
-    check_op(capacity_case({4, 1.0, by_position}, 0, 2));
+  for (const DropRule drop : {DropRule::weight, DropRule::position}) {
+    check_op(capacity_case({3, 0.5, drop}, 9, 2));
+    check_op(capacity_case({5, 1.0, drop}, 200, 3));
+    check_op(capacity_case({4, 8.0, drop}, 7, 2));
+    check_op(capacity_case({4, 1.0, drop}, 0, 2));
   }
 }
 
@@ -249,8 +249,8 @@ TEST(Capacity, HandCase) {
   std::vector<int32_t> ids(nobody, nobody + 8), kept(8);
   std::vector<float> weights(8);
   float dropped = 0;
-  const auto run = [&](double factor, bool by_position, bool reference) {
-    const CapacityAttr attr{2, factor, by_position};
+  const auto run = [&](double factor, DropRule drop, bool reference) {
+    const CapacityAttr attr{2, factor, drop};
     const Tensor in[] = {Tensor::of(probs.data(), {4, 2}), Tensor::of(ids.data(), {4, 2})},
                  out[] = {Tensor::of(weights.data(), {4, 2}), Tensor::of(kept.data(), {4, 2}),
                           Tensor::of(&dropped, {1})};
@@ -261,13 +261,13 @@ TEST(Capacity, HandCase) {
   EXPECT_EQ(expert_capacity(4, 2, 2, 0.5), 2);
   EXPECT_EQ(expert_capacity(5, 1, 2, 1.0), 3);
   for (const bool reference : {true, false}) {
-    EXPECT_EQ(run(0.5, false, reference), (std::vector<int32_t>{0, 1, 0, 1, -1, -1, -1, -1}));
+    EXPECT_EQ(run(0.5, DropRule::weight, reference), (std::vector<int32_t>{0, 1, 0, 1, -1, -1, -1, -1}));
     EXPECT_EQ(dropped, 2);
     EXPECT_EQ(weights[2], 0.9f);  // not renormalised
     EXPECT_EQ(weights[4], 0.0f);
-    EXPECT_EQ(run(0.75, true, reference), (std::vector<int32_t>{0, 1, 0, 1, 0, -1, -1, -1}));
+    EXPECT_EQ(run(0.75, DropRule::position, reference), (std::vector<int32_t>{0, 1, 0, 1, 0, -1, -1, -1}));
     EXPECT_EQ(dropped, 1);
-    EXPECT_EQ(run(1.0, false, reference), ids);
+    EXPECT_EQ(run(1.0, DropRule::weight, reference), ids);
     EXPECT_EQ(dropped, 0);
   }
 }

@@ -30,20 +30,20 @@ class Block {
   ModelConfig config() const {
     ModelConfig m;
     m.width = case_.at("width");
-    m.mlp = case_.at("activation") == "geglu" ? MlpKind::geglu : MlpKind::swiglu;
+    m.mlp = case_.at("activation") == "geglu" ? ActivationKind::geglu : ActivationKind::swiglu;
     MoeConfig& o = m.moe;
     o.experts = case_.at("experts"), o.top_k = case_.at("top_k"), o.hidden = case_.at("hidden");
     o.shared_hidden = case_.at("shared_hidden"), o.latent = case_.at("latent");
     o.groups = case_.at("groups"), o.groups_kept = case_.at("groups_kept");
     const std::string score = case_.at("score");
-    o.score = score == "sigmoid"         ? RouterScore::sigmoid
-              : score == "softmax_first" ? RouterScore::softmax_first
-                                         : RouterScore::softmax_last;
+    o.score = score == "sigmoid"         ? RouteScore::sigmoid
+              : score == "softmax_first" ? RouteScore::softmax_first
+                                         : RouteScore::softmax_last;
     o.normalize = case_.at("normalize"), o.scale = case_.at("scale");
     const std::string selection = case_.at("selection");
-    o.selection = selection == "sinkhorn"        ? ExpertSelection::sinkhorn
-                  : selection == "expert_choice" ? ExpertSelection::expert_choice
-                                                 : ExpertSelection::top_k;
+    o.selection = selection == "sinkhorn"        ? AssignRule::sinkhorn
+                  : selection == "expert_choice" ? AssignRule::expert_choice
+                                                 : AssignRule::top_k;
     o.capacity_factor = case_.at("capacity_factor");
     o.drop = case_.at("drop") == "position" ? DropRule::position : DropRule::weight;
     o.pad_to_capacity = case_.at("pad_to_capacity");
@@ -86,7 +86,7 @@ const std::pair<const char*, const char*> kParameters[] = {
 double worst_difference(const Block& b, const Precision& precision, double change) {
   const ModelConfig config = b.config();
   ParameterTable table;
-  const MoeLayer layer(table, "moe", moe_options(config, 0));
+  const MoeLayer layer(table, "moe", config, 0);
   WeightSet weights(table, {}, precision);
   for (const auto& [theirs, ours] : kParameters) {
     if (!b.has(theirs)) continue;

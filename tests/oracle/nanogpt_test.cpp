@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "data/batch.h"
+#include "models/presets.h"
 #include "optim/clip.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
@@ -59,7 +60,7 @@ ModelConfig nanogpt_model() {
   m.heads = m.kv_heads = 4;
   m.width = 128;
   m.context = 64;
-  m.mlp = MlpKind::gelu;
+  m.mlp = ActivationKind::gelu;
   m.norm_bias = m.attention_bias = m.mlp_bias = false;
   return m;
 }

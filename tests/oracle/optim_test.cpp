@@ -98,15 +98,14 @@ TEST(OracleOptim, AdamWWithClipping) {
 
 MuonConfig muon_config(const json& c) {
   MuonConfig config;
-  config.form = momentum_form_from(c["form"].get<std::string>());
+  config.form = enum_from<MomentumForm>(c["form"].get<std::string>(), "momentum form");
   config.nesterov = c["nesterov"];
   config.momentum = c["momentum"];
-  config.scale = muon_scale_from(c["scale"].get<std::string>());
+  config.scale = enum_from<MuonScale>(c["scale"].get<std::string>(), "Muon scale");
   config.momentum_start = c.value("momentum_start", 0.85);
-  config.momentum_warmup_steps = c.value("warmup", 0);
+  config.momentum_warmup = c.value("warmup", 0);
   config.momentum_end = c.value("momentum_end", 0.85);
-  config.momentum_cooldown_steps = c.value("cooldown", 0);
-  config.total_steps = 50;
+  config.momentum_cooldown = c.value("cooldown", 0);
   return config;
 }
 
@@ -130,7 +129,7 @@ TEST(OracleOptim, MuonVariants) {
     OptimizerConfig config;
     config.muon = muon_config(c);
     config.weight_decay = c["weight_decay"];
-    Optimizer optimizer(config, p.views);
+    Optimizer optimizer(config, p.views, {.total_steps = 50});
     std::vector<Values> w, m;
     for (const Floats& x : p.master) {
       w.emplace_back(x.begin(), x.end());
@@ -139,7 +138,7 @@ TEST(OracleOptim, MuonVariants) {
     double worst = 0, worst_double = 0;
     for (int64_t step = 1; step <= 50; ++step) {
       const double rate = lr[static_cast<size_t>(step - 1)];
-      const double beta = muon_momentum(config.muon, step - 1);
+      const double beta = muon_momentum(config.muon, 50, step - 1);
       p.set_gradients(step - 1);
       optimizer.step({.lr = rate});
       for (size_t i = 0; i < w.size(); ++i) {
@@ -192,9 +191,9 @@ TEST(OracleOptim, BalancingBias) {
   Floats bias = narrowed(oracle.values("init"));
   Floats sign_bias(bias.begin(), bias.begin() + 16);
   const BalanceConfig adamw{
-      BalanceKind::adamw, c["lr"], {.beta1 = c["betas"][0], .beta2 = c["betas"][1], .eps = c["eps"]}};
+      BalanceRule::adamw, c["lr"], {.beta1 = c["betas"][0], .beta2 = c["betas"][1], .eps = c["eps"]}};
   BalanceController zaya(adamw, {{"layer", 16, 17, bias.data()}});
-  BalanceController sign({BalanceKind::sign, c["sign_rate"], {}}, {{"layer", 16, 16, sign_bias.data()}});
+  BalanceController sign({BalanceRule::sign, c["sign_rate"], {}}, {{"layer", 16, 16, sign_bias.data()}});
   const Values counts = oracle.values("counts"), expected = oracle.values("bias"),
                sign_expected = oracle.values("sign_bias");
   double worst = 0;
@@ -216,14 +215,15 @@ TEST(OracleOptim, SchedulesAtEveryStep) {
   EXPECT_EQ(cases.size(), 8u);
   for (const json& c : cases) {
     ScheduleConfig config;
-    config.kind = schedule_kind_from(c["kind"].get<std::string>());
+    config.kind = enum_from<ScheduleKind>(c["kind"].get<std::string>(), "schedule");
     config.total_steps = c["total_steps"];
     config.warmup_steps = c["warmup_steps"];
     config.min_ratio = c.value("min_ratio", 0.0);
     config.decay_steps = c.value("decay_steps", 0);
-    config.decay_shape = decay_shape_from(c.value("decay_shape", "linear"));
+    config.decay_shape = enum_from<DecayShape>(c.value("decay_shape", "linear"), "decay shape");
     for (const json& s : c.value("segments", json::array()))
-      config.segments.push_back({s["until"], s["to"], decay_shape_from(s["shape"].get<std::string>())});
+      config.segments.push_back(
+          {s["until"], s["to"], enum_from<DecayShape>(s["shape"].get<std::string>(), "decay shape")});
     validate(config);
     const Values values = c["values"].get<Values>();
     for (size_t step = 0; step < values.size(); ++step)

@@ -51,7 +51,7 @@ Recipe small_recipe(const Sizes& s) {
   std::vector<std::string> overrides = {
       "--model.attention_pattern=" + s.pattern('A', 'N', {s["no_attention"]}),
       "--model.window_pattern=" + s.pattern('H', 'S', s.long_layers()),
-      "--optimizer.eps=1e-10"};  // the fixture's loss is a mean
+      "--optimizer.adamw.eps=1e-10"};  // the fixture's loss is a mean
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
            {"model.vocab", s["vocab"]},
            {"model.layers", s["layers"]},
@@ -64,12 +64,12 @@ Recipe small_recipe(const Sizes& s) {
            {"model.window_block", block},
            {"model.value_embeddings", s["tables"]},
            {"model.head_multiple", s["multiple"]},
-           {"stages.0.steps", s.steps()},
-           {"stages.0.batch", s.rows()},
-           {"stages.0.micro_batch", s.rows()},
-           {"stages.0.sequence", s["row"]},
-           {"stages.0.window_growth", s["window_growth"]},
-           {"optimizer.muon_momentum_warmup", s.json.at("momentum_warmup")}})
+           {"phases.0.steps", s.steps()},
+           {"phases.0.batch", s.rows()},
+           {"phases.0.micro_batch", s.rows()},
+           {"phases.0.sequence", s["row"]},
+           {"phases.0.window_growth", s["window_growth"]},
+           {"optimizer.muon.momentum_warmup", s.json.at("momentum_warmup")}})
     overrides.push_back(fmt::format("--{}={}", key, value));
   return load_recipe(INGOT_SOURCE_DIR "/recipes/sources/modded-nanogpt.toml", overrides);
 }
@@ -188,7 +188,6 @@ struct Record {
   }
 
   double rate(int64_t step) const { return recipe.learning_rate(0, step); }
-  OptimizerConfig optimizer() const { return recipe.optimizer.resolved(sizes.steps(), 1); }
 
   Sizes sizes;
   Recipe recipe;
@@ -202,7 +201,8 @@ struct Record {
 /// The recipe's optimizers in double: groups and schedules are those of the fast ones.
 class DoubleOptimizer {
  public:
-  explicit DoubleOptimizer(Record& r) : record_(r), config_(r.optimizer()) {
+  explicit DoubleOptimizer(Record& r)
+      : record_(r), config_(r.recipe.optimizer), run_(r.recipe.optimizer_run()) {
     const ParameterTable& table = r.model.weights().table();
     for (int i = 0; i < table.size(); ++i)
       params_.push_back({.name = table[i].name, .shape = table[i].shape, .row_splits = table[i].row_splits});
@@ -235,8 +235,8 @@ class DoubleOptimizer {
         return Array(a.begin() + begin, a.begin() + begin + rows * cols);
       };
       Array block = cut(w), m = cut(momentum);
-      reference::muon(block, m, cut(g), rows, cols, config_.muon, muon_momentum(config_.muon, step), lr, 0,
-                      1);
+      reference::muon(block, m, cut(g), rows, cols, config_.muon,
+                      muon_momentum(config_.muon, run_.total_steps, step), lr, 0, 1);
       std::copy(block.begin(), block.end(), w.begin() + begin);
       std::copy(m.begin(), m.end(), momentum.begin() + begin);
       begin += rows * cols;
@@ -245,6 +245,7 @@ class DoubleOptimizer {
 
   Record& record_;
   OptimizerConfig config_;
+  OptimizerRun run_;
   std::vector<ParamView> params_;
   std::vector<ParamGroup> groups_;
   std::vector<Array> first_, second_;
@@ -280,7 +281,8 @@ TEST_P(RecordCase, TwentyStepsInDoubleFollowPyTorch) {
 
 TEST_P(RecordCase, TwentyStepsInSinglePrecisionFollowPyTorch) {
   Record r(GetParam(), Precision::f32());
-  Optimizer optimizer(r.optimizer(), optimizer_views(r.model.weights(), r.gradients));
+  Optimizer optimizer(r.recipe.optimizer, optimizer_views(r.model.weights(), r.gradients),
+                      r.recipe.optimizer_run());
   const Array expected = r.expected("losses");
   for (int64_t step = 0; step < r.sizes.steps(); ++step) {
     EXPECT_NEAR(r.pass(step), expected[static_cast<size_t>(step)], 1e-4) << "step " << step;
@@ -292,7 +294,7 @@ TEST_P(RecordCase, TwentyStepsInSinglePrecisionFollowPyTorch) {
 TEST_P(RecordCase, AnotherWindowIsNoticed) {
   Record r(GetParam(), Precision::f64());
   const double loss = r.pass(0);
-  r.recipe.stages[0].window_growth = 0;  // the whole window from the start
+  r.recipe.phases[0].window_growth = 0;  // the whole window from the start
   EXPECT_GT(std::abs(r.pass(0) - loss), 1e-6);
 }
 

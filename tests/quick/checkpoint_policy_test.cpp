@@ -23,7 +23,7 @@ TEST(Retention, KeepsLastPeriodicAndProtected) {
   FaultFs fs;
   for (int64_t step = 10; step <= 100; step += 10) {
     SampleState state = sample_state(step);
-    if (step == 30) state.request.protection = "end of stage 'pretrain'";
+    if (step == 30) state.request.protection = "end of phase 'pretrain'";
     save_now(fs, state.request, {.retention = {.keep_last = 2, .keep_every = 40}});
   }
   EXPECT_EQ(fs.list(kFolder), (std::vector<std::string>{"latest", "step-00000030", "step-00000040",

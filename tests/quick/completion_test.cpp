@@ -77,7 +77,7 @@ folder = "{0}/data"
 name = "words"
 path = "{0}/text.txt"
 tail_validation = true
-[[stages]]
+[[phases]]
 steps = 2
 warmup = 0
 batch = 2

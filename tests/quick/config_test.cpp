@@ -15,8 +15,7 @@ namespace ingot::config_test {
 
 enum class Shape { cosine, linear, wsd };
 constexpr auto enum_names(Shape) {
-  return std::to_array<EnumName<Shape>>(
-      {{Shape::cosine, "cosine"}, {Shape::linear, "linear"}, {Shape::wsd, "wsd"}});
+  return names_in_order<Shape>("cosine", "linear", "wsd");
 }
 
 struct Source {
@@ -245,7 +244,8 @@ TEST(Config, DifferencesByPath) {
   EXPECT_TRUE(diff_config(to_node(a), to_node(Recipe{})).empty());
 }
 
-/// Found by recipe_fuzz: keys that are empty or have dots gave two values one path, and a tree differed from itself.
+/// Found by recipe_fuzz: keys that are empty or have dots gave two values one path, and a tree differed from
+/// itself.
 TEST(Config, NoTwoValuesShareAPath) {
   const ConfigNode tree = parse_toml("a.b = 1\n\"a.b\" = 2\n[\"\".a]\nb = 3\n", "t");
   EXPECT_TRUE(diff_config(tree, tree).empty());

@@ -130,18 +130,18 @@ TEST(Mixture, SingleSourceAndBadWeights) {
 }
 
 TEST(Mixture, PlannedEpochsWarn) {
-  // The example of the Smol playbook: 54 B tokens of mathematics, 3 % of a stage of 9 T tokens, are read 5
+  // The example of the Smol playbook: 54 B tokens of mathematics, 3 % of a phase of 9 T tokens, are read 5
   // times.
   const std::vector<PlannedSource> sources = {{"web", 10'000'000'000'000}, {"math", 54'000'000'000}};
-  const std::vector<PlannedPhase> stages = {{"stage 1", 9'000'000'000'000, {97, 3}}};
-  const auto use = planned_use(sources, stages);
+  const std::vector<PlannedPhase> phases = {{"phase 1", 9'000'000'000'000, {97, 3}}};
+  const auto use = planned_use(sources, phases);
   EXPECT_NEAR(use[1].epochs, 5.0, 1e-6);
   EXPECT_FALSE(use[0].repeats_too_often);
   const std::string warning = repetition_warning(use);
   EXPECT_NE(warning.find("'math'"), std::string::npos);
   EXPECT_NE(warning.find("5.0 epochs"), std::string::npos);
   EXPECT_EQ(warning.find("'web'"), std::string::npos);
-  EXPECT_EQ(repetition_warning(planned_use(sources, stages, 6.0)), "");
+  EXPECT_EQ(repetition_warning(planned_use(sources, phases, 6.0)), "");
 }
 
 std::vector<std::string> documents(int count, int length, char letter) {

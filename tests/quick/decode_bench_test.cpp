@@ -5,7 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/config.h"
+#include "models/presets.h"
+#include "nn/config.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

@@ -40,7 +40,7 @@ folder = "{0}/{1}-data"
 name = "words"
 path = "{0}/{1}.txt"
 tail_validation = true
-[[stages]]
+[[phases]]
 steps = 6
 batch = 2
 sequence = 16

@@ -59,8 +59,8 @@ class Dump : public ::testing::Test {
         "validation_fraction = 0.1\nweight = 3\n"
         "[[data.sources]]\nname = \"prose\"\npath = \"{0}/prose.txt\"\ndocuments = \"blank_line\"\n"
         "validation_fraction = 0.1\n"
-        "[[stages]]\nsteps = 2\nbatch = 8\nmicro_batch = 4\nsequence = 16\nwarmup = 0\n"
-        "[[stages]]\nsteps = 2\nbatch = 4\nsequence = 24\nwarmup = 0\nweights = [{2}]\n"
+        "[[phases]]\nsteps = 2\nbatch = 8\nmicro_batch = 4\nsequence = 16\nwarmup = 0\n"
+        "[[phases]]\nsteps = 2\nbatch = 4\nsequence = 24\nwarmup = 0\nweights = [{2}]\n"
         "[evaluation]\nevery = 0\n[samples]\nevery = 0\nprompts = []\n[memory]\nhead = \"store\"\n",
         folder_.path(), sampling, second_weights);
     write_text(folder_ / "recipe.toml", text);

@@ -15,6 +15,7 @@
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
 #include "exchange/peft.h"
+#include "models/presets.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "tokenizer/tokenizer.h"

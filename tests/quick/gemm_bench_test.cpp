@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "measure/step_bench.h"
+#include "models/presets.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

@@ -1,5 +1,5 @@
-// Adapters: nothing changes at step 0, gradients are those of finite differences, the base stays bit for bit, merged
-// weights compute what the adapters do, frozen parameters stay; what is refused.
+// Adapters: nothing changes at step 0, gradients are those of finite differences, the base stays bit for bit,
+// merged weights compute what the adapters do, frozen parameters stay; what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -146,7 +146,7 @@ folder = "{0}/data"
 name = "words"
 path = "{0}/text.txt"
 tail_validation = true
-[[stages]]
+[[phases]]
 steps = 6
 batch = 2
 sequence = 16

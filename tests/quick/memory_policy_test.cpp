@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "models/presets.h"
 #include "ops/registry.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
@@ -177,7 +178,7 @@ class Limited : public ::testing::Test {
     write_text(folder_ / "recipe.toml", tiny_recipe(folder_ / "run", folder_ / "data", folder_ / "text.txt"));
   }
   Preflight plan(std::vector<std::string> overrides) {
-    for (const char* common : {"--stages.0.batch=16", "--stages.0.micro_batch=16", "--stages.0.sequence=128",
+    for (const char* common : {"--phases.0.batch=16", "--phases.0.micro_batch=16", "--phases.0.sequence=128",
                                "--model.context=128", "--model.layers=10"})
       overrides.push_back(common);
     return Trainer(real_file_system(), load_recipe(folder_ / "recipe.toml", overrides),

@@ -1,9 +1,11 @@
-// ModelConfig: the attention of each layer as its patterns say, messages for what cannot be, counts of presets.
+// ModelConfig: the attention of each layer as its patterns say, messages for what cannot be, counts of
+// presets.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "models/decoder.h"
+#include "models/presets.h"
 #include "support/support.h"
 #include "train/recipe.h"
 
@@ -132,8 +134,8 @@ TEST(ModelConfig, DeepSeekV3sAttentionHasItsPublishedShape) {
 TEST(ModelConfig, StagesChangeTheBaseOfTheRotation) {
   Recipe r;
   r.model.rope_theta = 10000;
-  r.stages = {StageConfig{}, StageConfig{}, StageConfig{}};
-  r.stages[1].rope_theta = 2e6;
+  r.phases = {PhaseConfig{}, PhaseConfig{}, PhaseConfig{}};
+  r.phases[1].rope_theta = 2e6;
   EXPECT_EQ(r.rope_theta_of(0), 10000);
   EXPECT_EQ(r.rope_theta_of(1), 2e6);
   EXPECT_EQ(r.rope_theta_of(2), 2e6);
@@ -142,9 +144,9 @@ TEST(ModelConfig, StagesChangeTheBaseOfTheRotation) {
 TEST(ModelConfig, StagesGrowTheWindow) {
   Recipe r;  // modded-nanogpt's: 128 tokens at first, 1792 at the end
   r.model = model_preset("modded-nanogpt");
-  r.stages = {StageConfig{}, StageConfig{}};
-  r.stages[0].steps = 1770;
-  r.stages[0].window_growth = 1728;
+  r.phases = {PhaseConfig{}, PhaseConfig{}};
+  r.phases[0].steps = 1770;
+  r.phases[0].window_growth = 1728;
   for (const auto& [step, window] : {std::pair<int64_t, int64_t>{0, 128},
                                      {1, 128},
                                      {131, 128},
@@ -155,7 +157,7 @@ TEST(ModelConfig, StagesGrowTheWindow) {
                                      {1770, 1792}})
     EXPECT_EQ(r.window_at(0, step), window) << step;
   EXPECT_EQ(r.window_at(1, 5), 1792) << "as before";
-  r.stages[0].window_growth = 0;
+  r.phases[0].window_growth = 0;
   EXPECT_EQ(r.window_at(0, 5), 1792) << "the model's";
   // Layers with the letter H have half the blocks, at least one; layer 7 does not attend.
   Decoder d(r.model);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "models/decoder.h"
+#include "models/presets.h"
 #include "support/support.h"
 
 namespace ingot::test::moe_config_test {
@@ -29,14 +30,14 @@ TEST(MoeConfig, ErrorsSayWhatToDo) {
   expect_message([](MoeConfig& m) { m.experts = -1; }, "must not be negative, found -1");
   expect_message([](MoeConfig& m) { m.top_k = 9; }, "between 1 and experts = 8, found 9");
   expect_message([](MoeConfig& m) { m.top_k = 1; }, "one weight divided by itself is always 1");
-  expect_message([](MoeConfig& m) { m.top_k = 1, m.score = RouterScore::softmax_last; }, "use softmax_first");
+  expect_message([](MoeConfig& m) { m.top_k = 1, m.score = RouteScore::softmax_last; }, "use softmax_first");
   expect_message([](MoeConfig& m) { m.groups = 3; }, "experts = 8 cannot be cut into 3 equal groups");
   expect_message([](MoeConfig& m) { m.groups = 4, m.groups_kept = 5; }, "between 1 and groups = 4, found 5");
   expect_message([](MoeConfig& m) { m.groups = 4, m.groups_kept = 3, m.top_k = 4; },
                  "top_k = 4 must be a multiple of groups_kept = 3");
   expect_message([](MoeConfig& m) { m.groups = 8, m.groups_kept = 2, m.top_k = 4; },
                  "hold 2, fewer than top_k = 4");
-  expect_message([](MoeConfig& m) { m.score = RouterScore::sigmoid, m.skip_class = true; },
+  expect_message([](MoeConfig& m) { m.score = RouteScore::sigmoid, m.skip_class = true; },
                  "share of a softmax");
   expect_message([](MoeConfig& m) { m.scale = 0; }, "must be positive");
   expect_message([](MoeConfig& m) { m.latent = -4; }, "must not be negative");
@@ -47,7 +48,7 @@ TEST(MoeConfig, SelectionsThatSeeTheBatchSayWhatTheyExclude) {
   expect_message([](MoeConfig& m) { m.pad_to_capacity = true; }, "capacity_factor is 0; set it");
   const auto sinkhorn = [](const std::function<void(MoeConfig&)>& change) {
     return [change](MoeConfig& m) {
-      m.selection = ExpertSelection::sinkhorn, m.normalize = false, m.aux_coefficient = 0;
+      m.selection = AssignRule::sinkhorn, m.normalize = false, m.aux_coefficient = 0;
       change(m);
     };
   };
@@ -60,14 +61,14 @@ TEST(MoeConfig, SelectionsThatSeeTheBatchSayWhatTheyExclude) {
   expect_message(sinkhorn([](MoeConfig& m) { m.capacity_factor = 1; }), "evens the load out");
   const auto choice = [&](const std::function<void(MoeConfig&)>& change) {
     return sinkhorn([change](MoeConfig& m) {
-      m.selection = ExpertSelection::expert_choice, m.capacity_factor = 1;
+      m.selection = AssignRule::expert_choice, m.capacity_factor = 1;
       change(m);
     });
   };
   EXPECT_NO_THROW(Decoder(small(choice([](MoeConfig&) {}))));
   expect_message(choice([](MoeConfig& m) { m.capacity_factor = 0; }), "is what an expert takes");
   expect_message(choice([](MoeConfig& m) { m.groups = 2; }), "chooses among all experts");
-  expect_message(choice([](MoeConfig& m) { m.score = RouterScore::softmax_last; }),
+  expect_message(choice([](MoeConfig& m) { m.score = RouteScore::softmax_last; }),
                  "use softmax_first or sigmoid");
 }
 

@@ -96,9 +96,10 @@ TEST(Schedule, ContradictionsShowTheArithmetic) {
   c = {.kind = ScheduleKind::piecewise, .total_steps = 10, .segments = {{0.5, 1.0}, {0.4, 1.0}}};
   EXPECT_NE(message_of([&] { validate(c); }).find("0.4 after 0.5"), std::string::npos);
   EXPECT_THROW(validate(ScheduleConfig{.kind = ScheduleKind::linear}), Error);
-  EXPECT_NE(message_of([] { schedule_kind_from("cosin"); }).find("constant, cosine, wsd"), std::string::npos);
-  EXPECT_EQ(schedule_kind_from("wsd"), ScheduleKind::wsd);
-  EXPECT_EQ(decay_shape_from("sqrt"), DecayShape::sqrt);
+  EXPECT_NE(message_of([] { enum_from<ScheduleKind>("cosin", "schedule"); }).find("constant, cosine, wsd"),
+            std::string::npos);
+  EXPECT_EQ(enum_from<ScheduleKind>("wsd", "schedule"), ScheduleKind::wsd);
+  EXPECT_EQ(enum_from<DecayShape>("sqrt", "decay shape"), DecayShape::sqrt);
 }
 
 TEST(Schedule, MarkedSteps) {
@@ -244,7 +245,7 @@ TEST(Balance, AdamWFollowsTheDoubleLoopAndPinsSkip) {
 
 TEST(Balance, SignRuleTwoStepsByHand) {
   std::vector<float> bias(3, 0.0f);
-  BalanceController controller({.kind = BalanceKind::sign, .rate = 0.5}, {{"l", 3, 3, bias.data()}});
+  BalanceController controller({.rule = BalanceRule::sign, .rate = 0.5}, {{"l", 3, 3, bias.data()}});
   controller.step(0, std::vector<int64_t>{6, 3, 0});  // mean 3
   EXPECT_EQ(bias, (std::vector<float>{-0.5f, 0.0f, 0.5f}));
   controller.step(0, std::vector<int64_t>{0, 1, 9});  // mean 10 / 3

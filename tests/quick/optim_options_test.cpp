@@ -1,5 +1,5 @@
-// optim/: options of the optimizers: moments in bf16, rules with state of their own shape, momentum schedules,
-// QK-clip on a real model.
+// optim/: options of the optimizers: moments in bf16, rules with state of their own shape, momentum
+// schedules, QK-clip on a real model.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,9 +40,11 @@ struct Trained {
   Floats a = normals(3 * 17, 1), b = normals(20011, 2), grad_a = Floats(a.size()), grad_b = Floats(b.size());
   std::unique_ptr<Optimizer> optimizer;
   explicit Trained(const OptimizerConfig& config) {
-    optimizer = std::make_unique<Optimizer>(
-        config, std::vector<ParamView>{{"a", {3, 17}, 1, {}, a.data(), grad_a.data()},
-                                       {"b", {20011}, 1, {}, b.data(), grad_b.data()}});
+    optimizer =
+        std::make_unique<Optimizer>(config,
+                                    std::vector<ParamView>{{"a", {3, 17}, 1, {}, a.data(), grad_a.data()},
+                                                           {"b", {20011}, 1, {}, b.data(), grad_b.data()}},
+                                    OptimizerRun{.seed = 5});
   }
   void step(int64_t t) {
     const Floats ga = normals(a.size(), 100 + static_cast<uint64_t>(t)),
@@ -73,11 +75,11 @@ OptimizerConfig config_of(OptimizerKind others, MomentStorage first, MomentStora
   c.groups.others = others;
   c.first_moment = first;
   c.second_moment = second;
-  c.seed = 5;
   return c;
 }
 
-// From bf16 state, one step must store the fp32 result rounded: to nearest, or by the bits of the tensor's stream.
+// From bf16 state, one step must store the fp32 result rounded: to nearest, or by the bits of the tensor's
+// stream.
 TEST(Moments, Bf16StoresTheRoundedFp32Result) {
   for (const MomentStorage storage : {MomentStorage::bf16, MomentStorage::bf16_stochastic}) {
     OptimizerConfig c = config_of(OptimizerKind::ademamix, storage, storage);
@@ -146,7 +148,8 @@ TEST(Moments, SameBitsForAnyThreadsAndInstructionSetAndResume) {
   EXPECT_TRUE(second.bytes() == expected);
 }
 
-// A moment that decays by 0.1 % a step: rounding to nearest would hold it for ever, stochastic rounding decays it.
+// A moment that decays by 0.1 % a step: rounding to nearest would hold it for ever, stochastic rounding
+// decays it.
 TEST(Moments, StochasticRoundingIsRightOnAverage) {
   OptimizerConfig c = config_of(OptimizerKind::adamw, MomentStorage::f32, MomentStorage::bf16_stochastic);
   c.adamw.beta2 = 0.999;
@@ -192,18 +195,17 @@ TEST(AdEMAMix, SchedulesAtTheirEnds) {
 TEST(Muon, MomentumWarmsUpAndCoolsDown) {
   // modded-nanogpt: 0.85 to 0.95 over 300 steps, back over the last 50.
   MuonConfig c;
-  c.momentum_warmup_steps = 300;
-  c.momentum_cooldown_steps = 50;
-  c.total_steps = 1000;
+  c.momentum_warmup = 300;
+  c.momentum_cooldown = 50;
   validate(c);
-  EXPECT_DOUBLE_EQ(muon_momentum(c, 0), 0.85);
-  EXPECT_DOUBLE_EQ(muon_momentum(c, 150), 0.90);
-  EXPECT_DOUBLE_EQ(muon_momentum(c, 300), 0.95);
-  EXPECT_DOUBLE_EQ(muon_momentum(c, 950), 0.95);
-  EXPECT_DOUBLE_EQ(muon_momentum(c, 975), 0.90);
-  EXPECT_DOUBLE_EQ(muon_momentum(c, 999), 0.852);
-  c.total_steps = 340;
-  EXPECT_NE(message_of([&] { validate(c); }).find("300 + 50 > 340"), std::string::npos);
+  require_fit(c, 1000);
+  EXPECT_DOUBLE_EQ(muon_momentum(c, 1000, 0), 0.85);
+  EXPECT_DOUBLE_EQ(muon_momentum(c, 1000, 150), 0.90);
+  EXPECT_DOUBLE_EQ(muon_momentum(c, 1000, 300), 0.95);
+  EXPECT_DOUBLE_EQ(muon_momentum(c, 1000, 950), 0.95);
+  EXPECT_DOUBLE_EQ(muon_momentum(c, 1000, 975), 0.90);
+  EXPECT_DOUBLE_EQ(muon_momentum(c, 1000, 999), 0.852);
+  EXPECT_NE(message_of([&] { require_fit(c, 340); }).find("300 + 50 > 340"), std::string::npos);
 }
 
 /// Adafactor's idea, small: the second moment of a matrix as row and column means.
@@ -230,12 +232,13 @@ class FactoredRule final : public UpdateRule {
 
 TEST(UpdateRule, StateMayHaveItsOwnShape) {
   Floats w(12, 1.0f), g(12), b(3, 1.0f);
-  const RuleMaker make = [](OptimizerKind kind, const OptimizerConfig& c) -> std::unique_ptr<UpdateRule> {
+  const RuleMaker make = [](OptimizerKind kind, const OptimizerConfig& c,
+                            int64_t total) -> std::unique_ptr<UpdateRule> {
     if (kind == OptimizerKind::muon) return std::make_unique<FactoredRule>();
-    return make_rule(kind, c);
+    return make_rule(kind, c, total);
   };
   Optimizer optimizer({}, {{"w", {3, 4}, 1, {}, w.data(), g.data()}, {"b", {3}, 1, {}, b.data(), g.data()}},
-                      make);
+                      {}, make);
   optimizer.step({.lr = 0.5});
   EXPECT_EQ(w, Floats(12, 0.5f));
   std::map<std::string, Tensor> state;
@@ -257,7 +260,8 @@ TEST(QkClip, FactorsMultiplyToEachHeadsOwn) {
   EXPECT_THROW(validate(QkClipConfig{1, 1.5}), Error);
 }
 
-// The same batch before and after the clip: heads above the threshold land on it, the others stay where they were.
+// The same batch before and after the clip: heads above the threshold land on it, the others stay where they
+// were.
 TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
   for (const char* family : {"gpt2", "llama", "mla", "zaya"}) {
     ModelConfig config = test::small_model_config(family);

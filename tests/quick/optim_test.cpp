@@ -242,7 +242,7 @@ TEST_P(MuonSteps, FiftyStepsFollowTheReference) {
   config.nesterov = c.nesterov;
   config.momentum = c.momentum;
   config.scale = c.scale;
-  config.momentum_warmup_steps = c.warmup;
+  config.momentum_warmup = c.warmup;
   const int64_t stack = 2, rows = 18, cols = 10;
   const std::vector<int64_t> splits = {10, 8};
   Model model({{"experts", {stack, rows, cols}, stack, splits}});
@@ -440,7 +440,7 @@ TEST(Optimizer, MuonRateAndStateSize) {
   OptimizerConfig config;
   config.weight_decay = 0;
   Optimizer a(config, one.params);
-  config.muon_lr_multiplier = 3;
+  config.muon.lr_multiplier = 3;
   config.muon.momentum = 0;
   Optimizer b(config, two.params);
   EXPECT_EQ(a.state_bytes(), 64 * 4 + 8);

@@ -201,7 +201,7 @@ TEST_F(ProfileRun, SeesRanksExchange) {
   const ProfileOptions o{.steps = 2, .warm_up = 1};
   const Recipe recipe =
       profile_recipe(real_file_system(), folder_ / "recipe.toml",
-                     {"--parallel.expert=2", "--stages.0.batch=8", "--stages.0.micro_batch=2"}, o);
+                     {"--parallel.expert=2", "--phases.0.batch=8", "--phases.0.micro_batch=2"}, o);
   ProfileReport r;
   run_ranks(2, [&](ThreadRank& self) {
     ProfileReport mine = profile_run(real_file_system(), recipe, o, self);
@@ -251,13 +251,13 @@ TEST_F(ProfileRun, TakesARunWhereItStandsAndLeavesItAlone) {
   const std::string before = listing(folder_ / "run");
   const Recipe recipe = profile_recipe(real_file_system(), folder_ / "run", {}, {});
   const Recipe whole = load_recipe(folder_ / "recipe.toml", {});
-  ASSERT_EQ(recipe.stages.size(), 1u);
-  EXPECT_EQ(recipe.stages[0].name, whole.stages.back().name);
-  EXPECT_EQ(recipe.stages[0].sequence, whole.stages.back().sequence);
+  ASSERT_EQ(recipe.phases.size(), 1u);
+  EXPECT_EQ(recipe.phases[0].name, whole.phases.back().name);
+  EXPECT_EQ(recipe.phases[0].sequence, whole.phases.back().sequence);
   EXPECT_EQ(recipe.run.start_from, folder_ / "run");
   const auto r = ingot({"profile", folder_ / "run", "--steps=2", "--warm-up=0", "--layers", "--trace",
                         folder_ / "trace.json", "--json", folder_ / "profile.json", "--scratch",
-                        folder_.path(), "--stage", whole.stages[0].name, "--kernels=strict"});
+                        folder_.path(), "--stage", whole.phases[0].name, "--kernels=strict"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(listing(folder_ / "run"), before);
   for (const auto& e : std::filesystem::directory_iterator(folder_.path()))
@@ -268,7 +268,7 @@ TEST_F(ProfileRun, TakesARunWhereItStandsAndLeavesItAlone) {
   const json all = json::parse(read_text(folder_ / "profile.json"));
   EXPECT_EQ(all["format"], 1);
   EXPECT_EQ(all["steps"], 2);
-  EXPECT_EQ(all["stage"], whole.stages[0].name);
+  EXPECT_EQ(all["stage"], whole.phases[0].name);
   EXPECT_GT(all["cells"].size(), 20u);
   double times = 0, steps = 0;
   for (const auto& [name, seconds] : all["ranks"][0]["times"].items()) times += seconds.get<double>();
@@ -280,7 +280,7 @@ TEST_F(ProfileRun, TakesARunWhereItStandsAndLeavesItAlone) {
 TEST_F(ProfileRun, RefusesWhatItCannotProfile) {
   const auto stage = ingot({"profile", folder_ / "recipe.toml", "--stage=no_such"});
   EXPECT_EQ(stage.exit_code, 1);
-  EXPECT_NE(stage.output.find("its stages: "), std::string::npos) << stage.output;
+  EXPECT_NE(stage.output.find("its phases: "), std::string::npos) << stage.output;
   EXPECT_EQ(ingot({"profile", folder_ / "no_recipe.toml"}).exit_code, 1);
   EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--scratch", folder_ / "absent"}).exit_code, 1);
   EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--steps=0"}).exit_code, 3);

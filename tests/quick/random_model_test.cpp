@@ -8,6 +8,7 @@
 #include "exchange/stored_model.h"
 #include "infer/generator.h"
 #include "infer/packed_model.h"
+#include "models/presets.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

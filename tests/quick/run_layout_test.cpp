@@ -7,7 +7,7 @@ namespace ingot::run_layout_test {
 
 Recipe recipe_of(const std::string& parallel, const std::string& stage = "") {
   return recipe_from_toml(
-      "[[data.sources]]\nname = \"a\"\npath = \"b\"\n[[stages]]\n" + stage + "\n[parallel]\n" + parallel,
+      "[[data.sources]]\nname = \"a\"\npath = \"b\"\n[[phases]]\n" + stage + "\n[parallel]\n" + parallel,
       "test");
 }
 
@@ -69,16 +69,16 @@ TEST(RunLayout, WhatDoesNotDivideIsRefused) {
   expect_refused("parallel.node_ranks: a hierarchical dispatch must know",
                  "expert = 2\ndispatch = \"hierarchical\"", 2);
   expect_refused("parallel.node_ranks: is for dispatch = hierarchical only", "expert = 2\nnode_ranks = 2", 2);
-  expect_refused("parallel.dispatch_room: must be 0 or at least 1, found 0.5",
-                 "expert = 2\ndispatch_room = 0.5", 2);
-  expect_refused("parallel.dispatch_room: must be 0 or at least 1, found nan",
-                 "expert = 2\ndispatch_room = nan", 2);
-  expect_refused("parallel.dispatch_drop: room for any routing drops nothing",
+  expect_refused("parallel.dispatch_capacity: must be 0 or at least 1, found 0.5",
+                 "expert = 2\ndispatch_capacity = 0.5", 2);
+  expect_refused("parallel.dispatch_capacity: must be 0 or at least 1, found nan",
+                 "expert = 2\ndispatch_capacity = nan", 2);
+  expect_refused("parallel.dispatch_drop: a capacity for any routing drops nothing",
                  "expert = 2\ndispatch_drop = true", 2);
   expect_refused("leave dispatch_bf16 alone", "expert = 2\ndispatch = \"all_gather\"\ndispatch_bf16 = true",
                  2);
-  expect_refused("leave dispatch_room alone", "expert = 2\ndispatch = \"all_gather\"\ndispatch_room = 2.0",
-                 2);
+  expect_refused("leave dispatch_capacity alone",
+                 "expert = 2\ndispatch = \"all_gather\"\ndispatch_capacity = 2.0", 2);
   expect_refused("parallel.dispatch: every rank has all experts", "dispatch = \"all_gather\"", 2);
   expect_refused("parallel.schedule: zero_bubble is of pipelines", "schedule = \"zero_bubble\"", 1);
   expect_refused("parallel.chunks: there is no pipeline", "chunks = 2", 1);
@@ -109,7 +109,7 @@ TEST(RunLayout, IsDescribed) {
                 "micro_batch = 2\n[model]\nlayers = 4");
   r.parallel.data = 2;
   EXPECT_EQ(describe_layout(r)[2],
-            "no experts; optimizer shared out with weights and gradients; memory and time are of this one");
+            "no experts; optimizer sharded with weights and gradients; memory and time are of this one");
   r = recipe_of("context = 4\ncontext_form = \"ring\"\ncontext_inner = 2");
   r.parallel.data = 1;
   EXPECT_EQ(describe_layout(r)[0],

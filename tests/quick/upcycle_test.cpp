@@ -1,5 +1,5 @@
-// Upcycling: the mixture's logits are the dense model's at step 0, for shards, expansions, nonlinearities and expert ranks;
-// every token's experts are complete groups; what cannot be exact is refused.
+// Upcycling: the mixture's logits are the dense model's at step 0, for shards, expansions, nonlinearities and
+// expert ranks; every token's experts are complete groups; what cannot be exact is refused.
 #include "models/upcycle.h"
 
 #include <gtest/gtest.h>
@@ -8,12 +8,13 @@
 
 #include "base/philox.h"
 #include "models/decoder.h"
+#include "models/presets.h"
 #include "ops/reference.h"
 #include "support/support.h"
 
 namespace ingot::test::upcycle_test {
 
-ModelConfig dense_config(MlpKind kind) {
+ModelConfig dense_config(ActivationKind kind) {
   ModelConfig m = model_preset("llama-small");
   m.vocab = 37;
   m.width = 20;
@@ -74,7 +75,8 @@ void expect_groups(const Forward& f, int64_t top_k, int64_t granularity) {
 }
 
 TEST(Upcycle, ComputesTheDenseModel) {
-  for (const MlpKind kind : {MlpKind::swiglu, MlpKind::geglu, MlpKind::relu2, MlpKind::gelu})
+  for (const ActivationKind kind :
+       {ActivationKind::swiglu, ActivationKind::geglu, ActivationKind::relu2, ActivationKind::gelu})
     for (const UpcycleOptions& o : {UpcycleOptions{1, 4, 2}, UpcycleOptions{2, 3, 2}, UpcycleOptions{4, 2, 4},
                                     UpcycleOptions{3, 4, 6}, UpcycleOptions{2, 2, 4}}) {
       const Decoder dense(dense_config(kind)), moe(upcycled_config(dense.config(), o));
@@ -94,7 +96,7 @@ TEST(Upcycle, ComputesTheDenseModel) {
 
 TEST(Upcycle, AnExpertRankGetsItsShare) {
   const UpcycleOptions o{2, 4, 2};
-  const Decoder dense(dense_config(MlpKind::swiglu)), moe(upcycled_config(dense.config(), o));
+  const Decoder dense(dense_config(ActivationKind::swiglu)), moe(upcycled_config(dense.config(), o));
   WeightSet from(dense.table(), {}, Precision::f32()), whole(moe.table(), {}, Precision::f32());
   from.initialize(1);
   upcycle(from, o, 2, whole);
@@ -121,9 +123,9 @@ TEST(Upcycle, RefusesWhatIsNotExact) {
     }
     return std::string();
   };
-  ModelConfig biased = dense_config(MlpKind::gelu), moe = model_preset("moe-small");
+  ModelConfig biased = dense_config(ActivationKind::gelu), moe = model_preset("moe-small");
   biased.mlp_bias = true;
-  const ModelConfig good = dense_config(MlpKind::swiglu);
+  const ModelConfig good = dense_config(ActivationKind::swiglu);
   EXPECT_EQ(message(good, {2, 2, 2}), "");
   EXPECT_NE(message(biased, {1, 2, 2}).find("biases"), std::string::npos);
   EXPECT_NE(message(moe, {1, 2, 2}).find("8 experts already"), std::string::npos);

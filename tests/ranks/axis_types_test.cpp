@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "models/presets.h"
 #include "nn/moe/dispatcher.h"
 #include "nn/tensor_region.h"
 #include "ops/activation/activation.h"

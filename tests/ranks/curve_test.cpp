@@ -33,8 +33,7 @@ class Learner {
       feed.load.assign(static_cast<size_t>(moe.experts), 1.0f / static_cast<float>(moe.experts));
       if (moe.balance == BalanceRule::none) continue;
       feed.bias.assign(feed.load.size(), 0);
-      BalanceConfig config{.kind =
-                               moe.balance == BalanceRule::adamw ? BalanceKind::adamw : BalanceKind::sign};
+      const BalanceConfig config{.rule = moe.balance};
       balance_.emplace(layer,
                        BalanceController(config, {{"bias", moe.experts, moe.experts, feed.bias.data()}}));
     }

@@ -19,16 +19,18 @@ namespace ingot::test::dispatch_test {
 using reference::Array;
 constexpr int64_t kSentTokens = 24, kWidth = 16, kExperts = 8, kTopK = 3;
 
-MoeOptions options_of(double capacity, bool pad, int32_t top_k = kTopK) {
-  MoeOptions o;
-  o.router = {.width = kWidth, .experts = kExperts, .init_std = 0.5};
-  o.route = {.normalize = true, .experts = kExperts, .k = top_k};
-  o.width = kWidth;
-  o.experts = kExperts;
-  o.hidden = 12;
-  o.capacity_factor = capacity;
-  o.pad_to_capacity = pad;
-  return o;
+ModelConfig model_of(double capacity, bool pad, int64_t top_k = kTopK) {
+  ModelConfig m;
+  m.width = kWidth;
+  m.moe = {.experts = kExperts, .top_k = top_k, .hidden = 12, .normalize = true, .capacity_factor = capacity};
+  m.moe.pad_to_capacity = pad;
+  return m;
+}
+
+MoeLayer make_layer(ParameterTable& table, const ModelConfig& model) {
+  MoeLayer layer(table, "moe", model, 0);
+  table.set_init(table.find("moe.router.weight"), Init::normal(0.5));
+  return layer;
 }
 
 /// Who gets the tokens.
@@ -46,7 +48,7 @@ struct LayerRun {
 };
 
 /// Routes of rank r: all to the first rank's experts, or the more to the last expert the higher the rank.
-std::vector<int32_t> forced(Routing routing, int rank, int32_t top_k) {
+std::vector<int32_t> forced(Routing routing, int rank, int64_t top_k) {
   std::vector<int32_t> ids;
   for (int64_t t = 0; t < kSentTokens; ++t)
     for (int32_t j = 0; j < top_k; ++j) {
@@ -80,11 +82,11 @@ struct Journey {
   std::vector<int32_t> ids = {};  ///< routes to take, instead of those of the routing
 };
 
-LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups& groups, DispatchKind kind,
+LayerRun run_layer(const ModelConfig& o, const Precision& precision, const Groups& groups, DispatchKind kind,
                    Routing routing, const Journey& journey = {}) {
   Communicator& group = *groups.all;
   ParameterTable table;
-  const MoeLayer layer(table, "moe", o);
+  const MoeLayer layer = make_layer(table, o);
   WeightSet weights(table, {.expert_size = group.size(), .expert_rank = group.rank()}, precision);
   weights.initialize(3);
   weights.refresh_compute();
@@ -102,8 +104,8 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups
   c.bf16_dispatch = journey.bf16;
   std::vector<int32_t> ids = journey.ids;
   if (routing != Routing::free) {
-    if (ids.empty()) ids = forced(routing, group.rank(), o.route.k);
-    c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kSentTokens, o.route.k});
+    if (ids.empty()) ids = forced(routing, group.rank(), o.moe.top_k);
+    c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kSentTokens, o.moe.top_k});
   }
   const Random random(4, RandomPurpose::test, static_cast<uint64_t>(group.rank()));
   const auto tensor = [&](uint64_t first) {
@@ -134,11 +136,11 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups
 
 /// Calls check(options, precision, routing, what they are) for all of them.
 template <class Check>
-void each_problem(int32_t top_k, const Check& check) {
+void each_problem(int64_t top_k, const Check& check) {
   for (const Precision& precision : {Precision::f64(), Precision::f32(), Precision::bf16()})
     for (const auto& [capacity, pad] : {std::pair{0.0, false}, {1.25, false}, {1.0, true}})
       for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank})
-        check(options_of(capacity, pad, top_k), precision, routing,
+        check(model_of(capacity, pad, top_k), precision, routing,
               fmt::format("{} capacity {} pad {} routing {} top {}", name_of(precision.compute), capacity,
                           pad, static_cast<int>(routing), top_k));
 }
@@ -147,7 +149,7 @@ TEST(Dispatchers, GiveTheSameBits) {
   for (const int ranks : {2, 4})
     run_ranks(ranks, [&](ThreadRank& self) {
       const Groups groups(self);
-      each_problem(kTopK, [&](const MoeOptions& o, const Precision& precision, Routing routing,
+      each_problem(kTopK, [&](const ModelConfig& o, const Precision& precision, Routing routing,
                               const std::string& what) {
         const LayerRun gather = run_layer(o, precision, groups, DispatchKind::all_gather, routing);
         const LayerRun exchange = run_layer(o, precision, groups, DispatchKind::all_to_all, routing);
@@ -165,8 +167,8 @@ TEST(Dispatchers, OverNodesTheBitsAreTheSameWhileATokenHasTwoRanks) {
   for (const Topology& t : kTopologies)
     run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
       const Groups groups(self, t.ranks);
-      for (const int32_t top_k : {1, 2})
-        each_problem(top_k, [&](const MoeOptions& o, const Precision& precision, Routing routing,
+      for (const int64_t top_k : {1, 2})
+        each_problem(top_k, [&](const ModelConfig& o, const Precision& precision, Routing routing,
                                 const std::string& what) {
           const LayerRun flat = run_layer(o, precision, groups, DispatchKind::all_to_all, routing);
           const LayerRun nodes = run_layer(o, precision, groups, DispatchKind::hierarchical, routing);
@@ -189,8 +191,8 @@ TEST(Dispatchers, OverNodesSumsOfMoreRanksAgreeToRounding) {
   for (const Topology& t : kTopologies)
     run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
       const Groups groups(self, t.ranks);
-      for (const int32_t top_k : {3, 4})
-        each_problem(top_k, [&](const MoeOptions& o, const Precision& precision, Routing routing,
+      for (const int64_t top_k : {3, 4})
+        each_problem(top_k, [&](const ModelConfig& o, const Precision& precision, Routing routing,
                                 const std::string& what) {
           const LayerRun flat = run_layer(o, precision, groups, DispatchKind::all_to_all, routing);
           const LayerRun nodes = run_layer(o, precision, groups, DispatchKind::hierarchical, routing);
@@ -224,7 +226,7 @@ TEST(Dispatchers, AllToAllSendsATokenOncePerRank) {
     const Groups groups(self);
     for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank}) {
       const LayerRun r =
-          run_layer(options_of(0, false), Precision::f32(), groups, DispatchKind::all_to_all, routing);
+          run_layer(model_of(0, false), Precision::f32(), groups, DispatchKind::all_to_all, routing);
       std::vector<int32_t> arrive = rows_to_others(r.ids, self.rank(), kRanks);
       const int64_t sent = std::accumulate(arrive.begin(), arrive.end(), int64_t{0});
       const Tensor sums = Tensor::of(arrive.data(), {kRanks});
@@ -270,7 +272,7 @@ TEST(Dispatchers, OverNodesATokenCrossesOncePerNode) {
       const int me = self.rank(), my_node = me / t.ranks, my_place = me % t.ranks;
       for (const Routing routing : {Routing::free, Routing::skewed, Routing::first_rank}) {
         const LayerRun r =
-            run_layer(options_of(0, false), Precision::f32(), groups, DispatchKind::hierarchical, routing);
+            run_layer(model_of(0, false), Precision::f32(), groups, DispatchKind::hierarchical, routing);
         const auto to = destinations(*groups.all, r.ids);
         int64_t across_out = 0, across_in = 0, inside_out = 0, inside_in = 0, copies = 0;
         for (int from = 0; from < self.ranks(); ++from)
@@ -304,7 +306,7 @@ TEST(Dispatchers, OverNodesAPlanCountsTheExpectedBytes) {
   run_ranks(4, [](ThreadRank& self) {
     const Groups groups(self, 2);
     ParameterTable table;
-    const MoeLayer layer(table, "moe", options_of(0, false));
+    const MoeLayer layer = make_layer(table, model_of(0, false));
     WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(),
                       Backing::nothing);
     CountingArena arena;
@@ -332,7 +334,7 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   run_ranks(4, [](ThreadRank& self) {
     const auto group = self.group("expert", {0, 1, 2, 3});
     ParameterTable table;
-    const MoeLayer layer(table, "moe", options_of(0, false));
+    const MoeLayer layer = make_layer(table, model_of(0, false));
     WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(),
                       Backing::nothing);
     GradientBuffer gradients(table, weights.placement(), DType::f32, Backing::nothing);
@@ -358,8 +360,8 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
 /// All tokens go to experts 0 to 2, of the first two of four ranks; there is room for the even share, 16 tokens from each rank.
 TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
   const ReceiveBound drop{.factor = 1, .drop = true};
-  MoeOptions o = options_of(0, false);
-  o.route.normalize = false;  // a choice that is gone must not change the others' weights
+  ModelConfig o = model_of(0, false);
+  o.moe.normalize = false;  // a choice that is gone must not change the others' weights
   run_ranks(4, [&](ThreadRank& self) {
     const Groups groups(self, 2);
     std::vector<int32_t> kept = forced(Routing::first_rank, self.rank(), kTopK);
@@ -408,7 +410,7 @@ TEST(Dispatchers, RowsCanTravelInBf16) {
     for (const DispatchKind kind : {DispatchKind::all_to_all, DispatchKind::hierarchical})
       for (const Routing routing : {Routing::free, Routing::skewed}) {
         const auto run = [&](const Precision& precision, bool bf16) {
-          return run_layer(options_of(0, false), precision, groups, kind, routing, {.bf16 = bf16});
+          return run_layer(model_of(0, false), precision, groups, kind, routing, {.bf16 = bf16});
         };
         for (const Precision& precision : {Precision::f64(), Precision::bf16()})
           EXPECT_TRUE(run(precision, true) == run(precision, false));
@@ -431,7 +433,7 @@ TEST(Dispatchers, RowsCanTravelInBf16) {
         }
       }
     try {
-      run_layer(options_of(0, false), Precision::f32(), groups, DispatchKind::all_gather, Routing::free,
+      run_layer(model_of(0, false), Precision::f32(), groups, DispatchKind::all_gather, Routing::free,
                 {.bf16 = true});
       ADD_FAILURE() << "no error";
     } catch (const Error& e) {
@@ -446,7 +448,7 @@ TEST(Dispatchers, BoundedRoomTakesLessMemory) {
     int64_t peaks[2];
     for (const bool bounded : {false, true}) {
       ParameterTable table;
-      const MoeLayer layer(table, "moe", options_of(0, false));
+      const MoeLayer layer = make_layer(table, model_of(0, false));
       WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(),
                         Backing::nothing);
       CountingArena arena;

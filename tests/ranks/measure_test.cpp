@@ -117,10 +117,10 @@ TEST(BenchComm, RefusesWhatCannotBeMeasured) {
 
 TEST(LaunchCommand, HandsPlacementToMpirunAndTheRestToTheRanks) {
   const auto r = run_process({INGOT_BINARY, "launch", "-n", "4", "--mpirun", "/opt/mpirun", "--print",
-                              "--bind-to", "core", "--", "run", "a.toml", "--stages.0.lr=2", "--", "x"});
+                              "--bind-to", "core", "--", "run", "a.toml", "--phases.0.lr=2", "--", "x"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(r.output, std::string("/opt/mpirun -n 4 --bind-to core ") + INGOT_BINARY +
-                          " run a.toml --stages.0.lr=2 -- x\n");
+                          " run a.toml --phases.0.lr=2 -- x\n");
 }
 
 TEST(LaunchCommand, SaysWhatIsMissing) {

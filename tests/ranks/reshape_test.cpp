@@ -35,8 +35,8 @@ class Reshape : public ::testing::Test {
   Recipe recipe(const std::string& run, std::vector<std::string> options) {
     const std::string path = folder_ / (run + ".toml");
     write_text(path, tiny_recipe(folder_ / run, folder_ / "data", folder_ / "text.txt"));
-    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1",
-                                   "--stages.1.micro_batch=1", "--model.mtp.depths=1"});
+    options.insert(options.end(), {"--phases.1.batch=8", "--phases.0.batch=8", "--phases.0.micro_batch=1",
+                                   "--phases.1.micro_batch=1", "--model.mtp.depths=1"});
     return load_recipe(path, options);
   }
   /// Trains to the end of the first stage, or on from there to the end.
@@ -46,7 +46,7 @@ class Reshape : public ::testing::Test {
     run_ranks(ranks, [&](ThreadRank& self) {
       set_kernel_policy(KernelPolicy::any);
       Trainer trainer(real_file_system(), r, StartMode::resume_or_start, &self);
-      Stop stop(first_stage ? static_cast<int>(r.stages[0].steps) : -1);
+      Stop stop(first_stage ? static_cast<int>(r.phases[0].steps) : -1);
       if (trainer.leads()) trainer.observe(&stop);
       trainer.run();
     });

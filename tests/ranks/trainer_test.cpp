@@ -77,8 +77,8 @@ class TrainerRanks : public ::testing::Test {
     const std::string path = folder_ / (run + ".toml");
     write_text(path, tiny_recipe(folder_ / run, folder_ / "data", folder_ / "text.txt"));
     std::vector<std::string> options = layout.options;
-    options.insert(options.end(), {"--stages.1.batch=8", "--stages.0.batch=8", "--stages.0.micro_batch=1",
-                                   "--stages.1.micro_batch=2"});
+    options.insert(options.end(), {"--phases.1.batch=8", "--phases.0.batch=8", "--phases.0.micro_batch=1",
+                                   "--phases.1.micro_batch=2"});
     options.insert(options.end(), more.begin(), more.end());
     const Recipe recipe = load_recipe(path, options);
     run_ranks(layout.ranks, [&](ThreadRank& self) {
@@ -212,13 +212,14 @@ TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
   follow("all_to_all", {}, kRounding);
   follow("all_gather", {"--parallel.dispatch=all_gather"}, kRounding);
   follow("hierarchical", {hierarchical, nodes}, kRounding);
-  follow("room", {"--parallel.dispatch_room=4"}, kRounding);
+  follow("room", {"--parallel.dispatch_capacity=4"}, kRounding);
   EXPECT_EQ(losses_of("all_gather"), losses_of("all_to_all"));
   EXPECT_EQ(losses_of("room"), losses_of("all_to_all"));
   EXPECT_EQ(mean_dropped(folder_ / "room"), 0);
   follow("bf16", {"--parallel.dispatch_bf16=true"}, 1.0 / 512);
   EXPECT_GT(worst_difference("one", "bf16"), kRounding);
-  follow("drop", {hierarchical, nodes, "--parallel.dispatch_room=1", "--parallel.dispatch_drop=true"}, 0.05);
+  follow("drop", {hierarchical, nodes, "--parallel.dispatch_capacity=1", "--parallel.dispatch_drop=true"},
+         0.05);
   EXPECT_GT(mean_dropped(folder_ / "drop"), 0);
   EXPECT_LT(mean_dropped(folder_ / "drop"), 0.5);
 }
@@ -413,8 +414,8 @@ TEST_F(TrainerRanks, SharesHaveTheBitsOfAWholeOptimizer) {
     int ranks = 0;
     words >> precision >> moments >> ranks;
     const std::vector<std::string> more = {"--optimizer.clip=0", "--run.precision=" + precision,
-                                           "--optimizer.first_moment=" + moments, "--stages.0.micro_batch=0",
-                                           "--stages.1.micro_batch=0"};
+                                           "--optimizer.first_moment=" + moments, "--phases.0.micro_batch=0",
+                                           "--phases.1.micro_batch=0"};
     const std::string whole = fmt::format("whole_{}_{}", precision, ranks);
     run({"dp", ranks, {}}, whole, -1, more);
     for (size_t i = 0; i < shares.size(); ++i) {
@@ -460,8 +461,8 @@ TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
   run({"four", 4, {}}, "run", 9, {fit});
   std::filesystem::copy(folder_ / "run", folder_ / "other", std::filesystem::copy_options::recursive);
   EXPECT_THROW(run({"three", 3, {}}, "run"), Error);
-  run({"three", 3, {}}, "run", -1, {fit, "--stages.1.micro_batch=1"});
-  run({"six", 6, {}}, "other", -1, {fit, "--stages.1.micro_batch=1"});
+  run({"three", 3, {}}, "run", -1, {fit, "--phases.1.micro_batch=1"});
+  run({"six", 6, {}}, "other", -1, {fit, "--phases.1.micro_batch=1"});
   const std::vector<double> three = losses_of("run"), six = losses_of("other");
   ASSERT_EQ(three.size(), 24u);
   ASSERT_EQ(six.size(), 24u);
@@ -471,9 +472,9 @@ TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
   EXPECT_EQ(saved.step, 24);
   // 9 steps of 8 sequences, then 6.
   const Recipe recipe = load_recipe(folder_ / "run.toml", {});
-  const int64_t first = recipe.stages[0].steps, second = recipe.stages[1].steps;
+  const int64_t first = recipe.phases[0].steps, second = recipe.phases[1].steps;
   EXPECT_EQ(saved.tokens,
-            (9 * 8 + (first - 9) * 6) * recipe.stages[0].sequence + second * 6 * recipe.stages[1].sequence);
+            (9 * 8 + (first - 9) * 6) * recipe.phases[0].sequence + second * 6 * recipe.phases[1].sequence);
   const data::SamplerState sampler = data::parse_sampler_state(end.blob("sampler"), "sampler");
   EXPECT_EQ(sampler.samples - sampler.phase_begin, second * 6);
 }
@@ -488,14 +489,14 @@ TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
     return std::string("accepted");
   };
   EXPECT_EQ(message({"three", 3, {}}, {}),
-            "stage 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; "
+            "phase 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; "
             "choose "
-            "stages.0.batch as a multiple of 3, or set parallel.batch_fit to down or up");
+            "phases.0.batch as a multiple of 3, or set parallel.batch_fit to down or up");
   EXPECT_EQ(
-      message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--stages.1.sequence=39"}),
-      "stage 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which share out their "
+      message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--phases.1.sequence=39"}),
+      "phase 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which shard their "
       "rows; choose "
-      "stages.1.sequence as a multiple of 2");
+      "phases.1.sequence as a multiple of 2");
   EXPECT_EQ(message({"two", 2, {"--parallel.data=4"}}, {}),
             "parallel.data = 4 x parallel.tensor = 1 needs 4 ranks, but 2 were started; start that many "
             "(mpirun -n 4), or leave "
@@ -508,7 +509,7 @@ TEST_F(TrainerRanks, RanksWithDifferentRecipesAreRefused) {
   try {
     run_ranks(2, [&](ThreadRank& self) {
       const Recipe recipe =
-          load_recipe(path, {"--stages.1.batch=4", fmt::format("--run.seed={}", self.rank())});
+          load_recipe(path, {"--phases.1.batch=4", fmt::format("--run.seed={}", self.rank())});
       Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start, &self);
     });
     FAIL() << "accepted";

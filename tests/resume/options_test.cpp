@@ -63,9 +63,9 @@ documents = "blank_line"
 validation_fraction = 0.1
 [optimizer]
 others = "ademamix"
-ademamix_beta3 = 0.999
-muon_momentum_warmup = 5
-muon_momentum_cooldown = 6
+ademamix.beta3 = 0.999
+muon.momentum_warmup = 5
+muon.momentum_cooldown = 6
 first_moment = "bf16_stochastic"
 second_moment = "bf16_stochastic"
 qk_clip = 1.5
@@ -74,7 +74,7 @@ pattern = "*.out.weight"
 optimizer = "adamw"
 lr_multiplier = 0.5
 decay_multiplier = 2.0
-[[stages]]
+[[phases]]
 name = "first"
 steps = 14
 batch = 2
@@ -83,13 +83,13 @@ lr = 1e-2
 warmup = 3
 window_growth = 20
 batch_rate = "sqrt"
-[[stages.batches]]
+[[phases.batches]]
 tokens = 200
 batch = 4
-[[stages.batches]]
+[[phases.batches]]
 loss = 20.0
 batch = 6
-[[stages]]
+[[phases]]
 name = "second"
 steps = 6
 batch = 3
@@ -99,7 +99,7 @@ lr = 5e-3
 schedule = "piecewise"
 segments = [{{ until = 0.5, to = 1.0 }}, {{ until = 1.0, to = 0.316 }}]
 warmup = 0
-[[stages.batches]]
+[[phases.batches]]
 tokens = 250
 batch = 5
 [checkpoint]

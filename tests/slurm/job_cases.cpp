@@ -21,8 +21,8 @@ namespace {
 
 /// Long enough to be interrupted after the first checkpoint.
 const std::vector<std::string> kOptions = {
-    "--stages.0.batch=8",         "--stages.0.micro_batch=1", "--stages.0.steps=3000",
-    "--stages.1.batch=8",         "--stages.1.micro_batch=2", "--parallel.expert=2",
+    "--phases.0.batch=8",         "--phases.0.micro_batch=1", "--phases.0.steps=3000",
+    "--phases.1.batch=8",         "--phases.1.micro_batch=2", "--parallel.expert=2",
     "--parallel.shard=optimizer", "--checkpoint.every=100",   "--evaluation.every=1000",
     "--samples.every=1000",       "--parallel.slowest_rank=0"};  // of four on fewer cores, other tests beside them
 

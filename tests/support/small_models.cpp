@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "models/presets.h"
 
 namespace ingot::test {
 
@@ -53,7 +54,7 @@ ModelConfig small_model_config(const std::string& name) {
     m.window = 20;
     m.logit_softcap = 30;
     m.tied = false;
-    m.mlp = MlpKind::relu2;
+    m.mlp = ActivationKind::relu2;
     m.rotary_fraction = 0.5;
   }
   if (name == "llama-patterns") {  // NoPE, windows and a base of their own in some layers, YaRN, a scale
@@ -75,8 +76,8 @@ ModelConfig small_model_config(const std::string& name) {
   if (name == "llama-unrotated") {
     m.position = PositionKind::none;
     m.attention_bias = m.norm_bias = m.mlp_bias = true;
-    m.norm = NormChoice::layer;
-    m.mlp = MlpKind::gelu;
+    m.norm = NormKind::layer;
+    m.mlp = ActivationKind::gelu;
     m.head_cap = {.kind = HeadCapKind::tanh, .cap = 5};
   }
   if (name == "llama-neighbours") {
@@ -126,12 +127,12 @@ ModelConfig small_model_config(const std::string& name) {
     m.moe.shared_hidden = 16;
     m.moe.first_dense = 1;
     m.moe.z_coefficient = 1e-3;
-    m.moe.score = RouterScore::softmax_last;
+    m.moe.score = RouteScore::softmax_last;
     m.moe.normalize = false;
     m.moe.balance = BalanceRule::sign;
   }
   if (name == "moe-sigmoid") {
-    m.moe.score = RouterScore::sigmoid;
+    m.moe.score = RouteScore::sigmoid;
     m.moe.top_k = 4;
     m.moe.groups = 4;
     m.moe.groups_kept = 2;
@@ -144,7 +145,7 @@ ModelConfig small_model_config(const std::string& name) {
   if (name == "mla-lora") m.lora = {.rank = 3, .alpha = 0, .targets = {"*.attention.*"}};
   if (name == "moe-latent") {
     m.moe.latent = 12;
-    m.mlp = MlpKind::geglu;
+    m.mlp = ActivationKind::geglu;
   }
   return m;
 }

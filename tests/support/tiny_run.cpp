@@ -60,7 +60,7 @@ name = "words"
 path = "{}"
 documents = "blank_line"
 validation_fraction = 0.1
-[[stages]]
+[[phases]]
 name = "first"
 steps = 14
 batch = 4
@@ -68,7 +68,7 @@ micro_batch = 2
 sequence = 24
 lr = 1e-2
 warmup = 3
-[[stages]]
+[[phases]]
 name = "second"
 steps = 10
 batch = 3

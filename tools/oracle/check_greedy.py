@@ -48,7 +48,7 @@ end_of_text = false
 name = "manual"
 path = "{root}/docs/*.md"
 tail_validation = true
-[[stages]]
+[[phases]]
 steps = 120
 batch = 8
 sequence = 128

@@ -40,20 +40,6 @@ void pass_over(MemoryPass pass, std::byte* data, int64_t bytes) {
 
 }  // namespace
 
-const char* name_of(MemoryPass pass) {
-  switch (pass) {
-    case MemoryPass::read:
-      return "read";
-    case MemoryPass::write:
-      return "write";
-    case MemoryPass::stream:
-      return "stream";
-    case MemoryPass::copy:
-      return "copy";
-  }
-  return "?";
-}
-
 MemoryBench::MemoryBench(int threads, int64_t largest) {
   for (int t = 0; t < threads; ++t) areas_.push_back(pages(largest));
   round_times(threads, 1, [&](int t, int) {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 enum class MemoryPass {
@@ -12,9 +14,11 @@ enum class MemoryPass {
   stream,  ///< stores past the caches (non-temporal), where the instruction set has them
   copy     ///< reads one half of the working set, writes the other
 };
+constexpr auto enum_names(MemoryPass) {
+  return names_in_order<MemoryPass>("read", "write", "stream", "copy");
+}
 inline constexpr MemoryPass kEveryMemoryPass[] = {MemoryPass::read, MemoryPass::write, MemoryPass::stream,
                                                   MemoryPass::copy};
-const char* name_of(MemoryPass pass);
 
 class MemoryBench {
  public:

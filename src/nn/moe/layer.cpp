@@ -52,46 +52,58 @@ Value sum_over_shared_rows(const Context& c, Value counts_E) {
 
 }  // namespace
 
-MoeLayer::MoeLayer(ParameterTable& table, const std::string& prefix, const MoeOptions& o)
-    : o_(o), router_(table, prefix + ".router", o.router) {
-  const int64_t rows = is_gated(o.kind) ? 2 * o.hidden : o.hidden;
-  const int64_t inner = o.latent > 0 ? o.latent : o.width;
-  if (o.latent > 0) {
-    latent_down_ = table.add(
-        {prefix + ".latent_down.weight", {inner, o.width}, ParamRole::matrix, Init::normal(o.init_std)});
-    latent_up_ = table.add(
-        {prefix + ".latent_up.weight", {o.width, inner}, ParamRole::matrix, Init::normal(o.out_std)});
+MoeLayer::MoeLayer(ParameterTable& table, const std::string& prefix, const ModelConfig& model, int64_t layer)
+    : config_(model.moe),
+      kind_(model.mlp),
+      route_{.score = config_.score,
+             .normalize = config_.normalize,
+             .experts = static_cast<int32_t>(config_.experts),
+             .skip_classes = config_.skip_class ? 1 : 0,
+             .k = static_cast<int32_t>(config_.top_k),
+             .scale = config_.scale,
+             .groups = static_cast<int32_t>(config_.groups),
+             .groups_kept = static_cast<int32_t>(config_.groups_kept)},
+      router_(table, prefix + ".router", model, layer == config_.first_dense || layer >= model.layers) {
+  const int64_t width = model.width, hidden = config_.hidden, experts = config_.experts;
+  const int64_t rows = is_gated(kind_) ? 2 * hidden : hidden;
+  const int64_t inner = config_.latent > 0 ? config_.latent : width;
+  const double in = model.init_std, out = model.output_std();
+  if (config_.latent > 0) {
+    latent_down_ =
+        table.add({prefix + ".latent_down.weight", {inner, width}, ParamRole::matrix, Init::normal(in)});
+    latent_up_ =
+        table.add({prefix + ".latent_up.weight", {width, inner}, ParamRole::matrix, Init::normal(out)});
   }
-  const auto add = [&](const char* name, const Shape& shape, double std, ShardRule width) {
+  const auto add = [&](const char* name, const Shape& shape, double std, ShardRule sharding) {
     ParameterSpec spec{prefix + name, shape, ParamRole::expert,     Init::normal(std),
-                       o.experts,     {},    {ShardAxis::expert, 0}};
-    spec.width_shard = std::move(width);
+                       experts,       {},    {ShardAxis::expert, 0}};
+    spec.width_shard = std::move(sharding);
     return table.add(std::move(spec));
   };
-  gate_up_ = add(
-      ".experts.gate_up.weight", {o.experts, rows, inner}, o.init_std,
-      {ShardAxis::expert_tensor, 1, std::vector<int64_t>(static_cast<size_t>(rows / o.hidden), o.hidden)});
-  down_ = add(".experts.down.weight", {o.experts, inner, o.hidden}, o.out_std, {ShardAxis::expert_tensor, 2});
-  if (o.shared_hidden > 0)
-    shared_.emplace(table, prefix + ".shared",
-                    MlpOptions{o.width, o.shared_hidden, o.kind, false, o.init_std, o.out_std});
+  gate_up_ =
+      add(".experts.gate_up.weight", {experts, rows, inner}, in,
+          {ShardAxis::expert_tensor, 1, std::vector<int64_t>(static_cast<size_t>(rows / hidden), hidden)});
+  down_ = add(".experts.down.weight", {experts, inner, hidden}, out, {ShardAxis::expert_tensor, 2});
+  if (config_.shared_hidden > 0)
+    shared_.emplace(table, prefix + ".shared", model, config_.shared_hidden, false);
 }
 
 RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInputs& inputs,
                              int layer) const {
-  RouteAttr attr = o_.route;
+  RouteAttr attr = route_;
   const bool training = c.tape.options().record;
+  const bool expert_choice = config_.selection == AssignRule::expert_choice;
   Value ids_TK = c.leaf_or_absent(inputs.forced_ids_TK);
-  if (o_.expert_choice) refuse_cached_sequences(c);
-  if (!ids_TK.defined() && (o_.expert_choice || (o_.sinkhorn && training)))
+  if (expert_choice) refuse_cached_sequences(c);
+  if (!ids_TK.defined() && (expert_choice || (config_.selection == AssignRule::sinkhorn && training)))
     ids_TK = assign(c.tape,
-                    {o_.expert_choice ? AssignRule::expert_choice : AssignRule::sinkhorn,
-                     attr.score == RouteScore::sigmoid, attr.k, o_.expert_choice ? o_.capacity_factor : 1.0},
+                    {config_.selection, attr.score == RouteScore::sigmoid, attr.k,
+                     expert_choice ? config_.capacity_factor : 1.0},
                     logits_TE);
-  if (o_.expert_choice) attr.k = attr.experts;
+  if (expert_choice) attr.k = attr.experts;
   const Value bias_E = c.leaf_or_absent(inputs.bias_E);
   Value load_E = c.leaf_or_absent(inputs.load_E);
-  if (o_.balance && training && !load_E.defined() && ranks_sharing_rows(c) > 1) {
+  if (config_.aux_coefficient != 0 && training && !load_E.defined() && ranks_sharing_rows(c) > 1) {
     const RouteResult mine = route(c.tape, attr, logits_TE, bias_E, {}, ids_TK);
     load_E = sum_over_shared_rows(c, mine.counts_E);
     attr.load_tokens = logits_TE.dim(0) * ranks_sharing_rows(c);
@@ -103,9 +115,9 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
   c.tape.metric("router_aux_loss", layer, Reduce::mean, chosen.aux_loss);
   c.tape.metric("router_z_loss", layer, Reduce::mean, chosen.z_loss);
   c.tape.metric("router_ids", layer, Reduce::sum, chosen.ids_TK);
-  if (o_.expert_choice || row_bound(c, logits_TE.dim(0)) == 0) return chosen;
-  CapacityResult kept = capacity(c.tape, {attr.experts, o_.capacity_factor, o_.drop_by_position},
-                                 chosen.probs_TK, chosen.ids_TK);
+  if (expert_choice || row_bound(c, logits_TE.dim(0)) == 0) return chosen;
+  CapacityResult kept =
+      capacity(c.tape, {attr.experts, config_.capacity_factor, config_.drop}, chosen.probs_TK, chosen.ids_TK);
   c.tape.metric("router_dropped", layer, Reduce::sum, kept.dropped);
   chosen.probs_TK = std::move(kept.probs_TK);
   chosen.ids_TK = std::move(kept.ids_TK);
@@ -113,8 +125,9 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
 }
 
 int64_t MoeLayer::row_bound(const Context& c, int64_t tokens) const {
-  if (o_.capacity_factor == 0 || (!o_.expert_choice && !c.tape.options().record)) return 0;
-  return std::min(tokens, expert_capacity(tokens, o_.route.k, o_.experts, o_.capacity_factor));
+  const bool expert_choice = config_.selection == AssignRule::expert_choice;
+  if (config_.capacity_factor == 0 || (!expert_choice && !c.tape.options().record)) return 0;
+  return std::min(tokens, expert_capacity(tokens, config_.top_k, config_.experts, config_.capacity_factor));
 }
 
 MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_state_below_TR,
@@ -125,12 +138,10 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
   const RouteResult chosen =
       choose(c, r.logits_TE, c.routers.count(layer) ? c.routers.at(layer) : RouterInputs{}, l);
   BalanceLosses losses{chosen.aux_loss, chosen.z_loss, {}};
-  if (o_.sequence_balance) {
+  if (config_.sequence_aux_coefficient != 0) {
     refuse_cut_documents(c);
-    const RouteAttr scores{.score = o_.route.score,
-                           .experts = o_.route.experts,
-                           .skip_classes = o_.route.skip_classes,
-                           .k = o_.route.k};
+    const RouteAttr scores{
+        .score = route_.score, .experts = route_.experts, .skip_classes = route_.skip_classes, .k = route_.k};
     losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);
     c.tape.metric("router_sequence_loss", l, Reduce::mean, losses.sequence);
   }
@@ -141,9 +152,9 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
   };
   const bool travels = c.expert != nullptr && c.expert->size() > 1;
   const std::function<void()> meanwhile = shared_ && travels ? shared : std::function<void()>();
-  Value y_TD = o_.latent > 0 ? experts(c, project(c, h_TD, latent_down_), chosen, l, meanwhile)
-                             : experts(c, h_TD, chosen, l, meanwhile);
-  if (o_.latent > 0) y_TD = project(c, y_TD, latent_up_);
+  Value y_TD = config_.latent > 0 ? experts(c, project(c, h_TD, latent_down_), chosen, l, meanwhile)
+                                  : experts(c, h_TD, chosen, l, meanwhile);
+  if (config_.latent > 0) y_TD = project(c, y_TD, latent_up_);
   if (shared_) {
     if (!travels) shared();
     y_TD = add(c.tape, type, y_TD, shared_TD);
@@ -156,8 +167,8 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
                         const std::function<void()>& meanwhile) const {
   const DType type = c.precision().compute;
   const int64_t bound = row_bound(c, h_TD.dim(0));
-  const auto dispatcher = make_dispatcher(c, {o_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound},
-                                          o_.pad_to_capacity && bound > 0);
+  const auto dispatcher = make_dispatcher(c, {config_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound},
+                                          config_.pad_to_capacity && bound > 0);
   c.tape.begin_segment("dispatch", layer);
   const Tokens arrived = dispatcher->move(c, dispatcher->prepare(c, {h_TD, chosen.probs_TK, chosen.ids_TK}));
   if (meanwhile) {
@@ -169,7 +180,7 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
     if (dropped.defined()) c.tape.metric("router_dropped", layer, Reduce::sum, dropped);
   c.tape.begin_segment("experts", layer);
   Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets);
-  Value act_RF = activation(c.tape, {o_.kind, type}, up_RF, p.p_R, p.offsets);
+  Value act_RF = activation(c.tape, {kind_, type}, up_RF, p.p_R, p.offsets);
   Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets);
   c.tape.begin_segment("combine", layer);
   return dispatcher->finish_back(c, dispatcher->move_back(c, dispatcher->prepare_back(c, out_RD, p)));

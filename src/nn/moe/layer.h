@@ -1,12 +1,14 @@
-// The mixture-of-experts sublayer: route -> dispatch (permute) -> experts (grouped products) -> combine (unpermute),
-// plus the shared expert. Dropless unless a capacity is set; the router weight is folded into the experts' nonlinearity.
+// The mixture-of-experts sublayer: route -> dispatch (permute) -> experts (grouped products) -> combine
+// (unpermute), plus the shared expert. Dropless unless a capacity is set; the router weight is folded into
+// the experts' nonlinearity.
 //
-// Three options look at the whole batch, so a token's result depends on its neighbours (docs/moe.md). Capacity and Sinkhorn
-// act where the tape records, that is in training; evaluation and decoding take every token's top-k and drop nothing.
-// Expert choice has no such counterpart and refuses cached sequences.
+// Three options look at the whole batch, so a token's result depends on its neighbours (docs/moe.md).
+// Capacity and Sinkhorn act where the tape records, that is in training; evaluation and decoding take every
+// token's top-k and drop nothing. Expert choice has no such counterpart and refuses cached sequences.
 //
-// Latent (spec megatron-moe LT-1): the router reads the full width D; rows travel and experts work in the width l < D,
-// between W_down [l, D] before dispatch and W_up [D, l] after combine; the shared expert keeps the full width.
+// Latent experts ([Megatron-MoE] §7.3): the router reads the full width D; rows are sent and experts
+// work in the width l < D, between W_down [l, D] before dispatch and W_up [D, l] after combine; the shared
+// expert keeps the full width.
 #pragma once
 #include <functional>
 #include <optional>
@@ -16,21 +18,6 @@
 #include "ops/route/route.h"
 
 namespace ingot {
-
-struct MoeOptions {
-  RouterOptions router;
-  RouteAttr route;
-  bool balance = false;           ///< the balance loss counts
-  bool sequence_balance = false;  ///< also the balance loss within each document
-  int64_t width = 0, experts = 0, hidden = 0, shared_hidden = 0;
-  int64_t latent = 0;  ///< width inside the experts; 0: width
-  ActivationKind kind = ActivationKind::swiglu;
-  bool sinkhorn = false, expert_choice = false;  ///< instead of each token's top-k (ops/assign)
-  double capacity_factor = 0;                    ///< 0: dropless; for expert_choice what an expert takes
-  bool drop_by_position = false;                 ///< else the smallest weights are dropped
-  bool pad_to_capacity = false;                  ///< every expert gets exactly its capacity in rows
-  double init_std = 0.02, out_std = 0.02;
-};
 
 /// What the objective must weigh: scalars whose cotangents are the loss coefficients.
 struct BalanceLosses {
@@ -46,7 +33,9 @@ struct MoeOutput {
 
 class MoeLayer {
  public:
-  MoeLayer(ParameterTable& table, const std::string& prefix, const MoeOptions& options);
+  /// Adds the parameters under `prefix` (for example "layers.3.moe"). Layers from model.layers on are
+  /// multi-token prediction's, whose routers have none below.
+  MoeLayer(ParameterTable& table, const std::string& prefix, const ModelConfig& model, int64_t layer);
   MoeOutput forward(Context& c, const Value& h_TD, const Value& router_state_below_TR, int64_t layer) const;
 
  private:
@@ -56,7 +45,9 @@ class MoeLayer {
   int64_t row_bound(const Context& c, int64_t tokens) const;
   Value experts(Context& c, const Value& h_TD, const RouteResult& chosen, int layer,
                 const std::function<void()>& meanwhile) const;
-  MoeOptions o_;
+  MoeConfig config_;
+  ActivationKind kind_;
+  RouteAttr route_;
   Router router_;
   int latent_down_ = -1, latent_up_ = -1, gate_up_ = -1, down_ = -1;
   std::optional<Mlp> shared_;

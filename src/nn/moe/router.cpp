@@ -10,38 +10,41 @@
 
 namespace ingot {
 
-Router::Router(ParameterTable& table, const std::string& prefix, const RouterOptions& o) : o_(o) {
-  const int64_t classes = o.experts + o.skip_classes;
+Router::Router(ParameterTable& table, const std::string& prefix, const ModelConfig& model, bool first)
+    : zaya_(model.moe.router == RouterKind::zaya), eps_(model.norm_eps) {
+  const MoeConfig& m = model.moe;
+  const int64_t classes = m.classes(), hidden = m.router_width;
   const auto matrix = [&](const char* name, int64_t rows, int64_t cols) {
-    const double std = o.fan_in_init ? 1 / std::sqrt(static_cast<double>(cols)) : o.init_std;
+    const double std =
+        m.router_init == RouterInit::fan_in ? 1 / std::sqrt(static_cast<double>(cols)) : model.init_std;
     return table.add({prefix + name, {rows, cols}, ParamRole::router, Init::normal(std)});
   };
   const auto vector = [&](const char* name, double value) {
-    return table.add({prefix + name, {o.hidden}, ParamRole::router, Init::constant(value)});
+    return table.add({prefix + name, {hidden}, ParamRole::router, Init::constant(value)});
   };
-  if (!o.zaya) {
-    weight_ = matrix(".weight", classes, o.width);
+  if (!zaya_) {
+    weight_ = matrix(".weight", classes, model.width);
     return;
   }
-  down_ = matrix(".down.weight", o.hidden, o.width);
+  down_ = matrix(".down.weight", hidden, model.width);
   down_bias_ = vector(".down.bias", 0);
-  if (!o.first) eda_ = vector(".eda_scale", 1);
+  if (!first) eda_ = vector(".eda_scale", 1);
   norm_ = vector(".norm.weight", 1);
-  fc1_ = matrix(".fc1.weight", o.hidden, o.hidden);
+  fc1_ = matrix(".fc1.weight", hidden, hidden);
   fc1_bias_ = vector(".fc1.bias", 0);
-  fc2_ = matrix(".fc2.weight", o.hidden, o.hidden);
+  fc2_ = matrix(".fc2.weight", hidden, hidden);
   fc2_bias_ = vector(".fc2.bias", 0);
-  out_ = matrix(".out.weight", classes, o.hidden);
+  out_ = matrix(".out.weight", classes, hidden);
 }
 
 RouterOutput Router::forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const {
   const auto [compute, stream] = c.precision();
-  c.tape.begin_segment(o_.zaya ? "stream" : "route", layer);
-  if (!o_.zaya) return {linear(c.tape, stream, h_TD, c.param(weight_)), {}};
+  c.tape.begin_segment(zaya_ ? "stream" : "route", layer);
+  if (!zaya_) return {linear(c.tape, stream, h_TD, c.param(weight_)), {}};
   Value r_TR = linear(c.tape, stream, h_TD, c.param(down_), c.param(down_bias_));
-  if (!o_.first) r_TR = add(c.tape, stream, r_TR, state_below_TR, c.param(eda_));
+  if (eda_ >= 0) r_TR = add(c.tape, stream, r_TR, state_below_TR, c.param(eda_));
   c.tape.begin_segment("route", layer);
-  const AddNormAttr norm{NormKind::rms, MergeKind::none, compute, o_.eps};
+  const AddNormAttr norm{NormKind::rms, MergeKind::none, compute, eps_};
   Value n_TR = add_norm(c.tape, norm, r_TR, {}, {}, c.param(norm_)).h;
   Value a_TR = linear(c.tape, compute, n_TR, c.param(fc1_), c.param(fc1_bias_));
   a_TR = activation(c.tape, {ActivationKind::gelu, compute}, a_TR);

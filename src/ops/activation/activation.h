@@ -9,12 +9,16 @@
 // offsets (i32 [E+1], optional): the rows are a permutation's (ops/permute), of which only those before offsets[E] count.
 // Output type attr.out; arithmetic in fp32. d_p sums over the width in 16 fixed lanes.
 #pragma once
+#include "base/enum.h"
 #include "device/simd/soft_cap.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
 enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu2, silu, swiglu, geglu, soft_cap };
+constexpr auto enum_names(ActivationKind) {
+  return names_in_order<ActivationKind>("gelu", "gelu_tanh", "relu2", "silu", "swiglu", "geglu", "soft_cap");
+}
 
 constexpr bool is_gated(ActivationKind k) {
   return k == ActivationKind::swiglu || k == ActivationKind::geglu;

@@ -63,10 +63,8 @@ std::optional<PartialRecompute> partial_recompute(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const AddNormAttr*>(attr_data);
-  static const char* const kNorms[] = {"rms", "layer"};
-  static const char* const kMerges[] = {"none", "add", "affine", "scaled"};
-  return fmt::format("norm={} merge={} eps={} h={}", kNorms[static_cast<int>(a.norm)],
-                     kMerges[static_cast<int>(a.merge)], a.eps, name_of(a.h_dtype));
+  return fmt::format("norm={} merge={} eps={} h={}", name_of(a.norm), name_of(a.merge), a.eps,
+                     name_of(a.h_dtype));
 }
 
 }  // namespace

@@ -14,12 +14,15 @@
 // Statistics and sums in fp32 over 16 fixed lanes (docs/numerics.md). Parameter gradients are sums over tokens in
 // chunks of 64 rows combined in order.
 #pragma once
+#include "ops/add_norm/merge_kind.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
 enum class NormKind : uint8_t { rms, layer };
-enum class MergeKind : uint8_t { none, add, affine, scaled };
+constexpr auto enum_names(NormKind) {
+  return names_in_order<NormKind>("rms", "layer");
+}
 
 struct AddNormAttr {
   NormKind norm = NormKind::rms;

@@ -30,7 +30,7 @@ AddNormRows arguments(const OpCall& call) {
   const auto& a = call.attr<AddNormAttr>();
   AddNormRows p{};
   p.width = add_norm_width(call);
-  p.merge = static_cast<AddNormMerge>(a.merge);
+  p.merge = a.merge;
   p.layer = a.norm == NormKind::layer;
   p.eps = static_cast<float>(a.eps);
   p.x = call.in[kX].as<float>();
@@ -63,7 +63,7 @@ void backward(const OpCall& call) {
   AddNormRows p = arguments(call);
   const int64_t rows = call.out[kRstd].dim(0), D = p.width, chunks = parameter_chunks(rows),
                 stride = kSums * D;
-  if (p.merge != AddNormMerge::none) p.d_s = call.d_out[kStream].as<float>();  // else that output is empty
+  if (p.merge != MergeKind::none) p.d_s = call.d_out[kStream].as<float>();  // else that output is empty
   p.d_h = call.d_out[kH].data;
   p.d_x = call.d_in[kX].tensor.as<float>(), p.accumulate_x = call.d_in[kX].accumulate;
   p.d_y = call.d_in[kY].tensor.data, p.accumulate_y = call.d_in[kY].accumulate;

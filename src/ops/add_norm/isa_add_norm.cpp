@@ -37,31 +37,31 @@ INGOT_INLINE Vec weight_n(const AddNormRows& p, int64_t i, int n) {
   return p.weight != nullptr ? load_n(p.weight + i, n) : set1(1.0f);
 }
 
-template <AddNormMerge M, class Y>
+template <MergeKind M, class Y>
 INGOT_INLINE Vec merged(const AddNormRows& p, const float* x, const Y* y, int64_t i, int n) {
   Vec s = load_n(x + i, n);
-  if constexpr (M == AddNormMerge::add) s = s + load_n(y + i, n);
-  if constexpr (M == AddNormMerge::affine || M == AddNormMerge::scaled)
+  if constexpr (M == MergeKind::add) s = s + load_n(y + i, n);
+  if constexpr (M == MergeKind::affine || M == MergeKind::scaled)
     s = (s + load_n(p.stream_bias + i, n)) * load_n(p.stream_scale + i, n);
-  if constexpr (M == AddNormMerge::scaled)
+  if constexpr (M == MergeKind::scaled)
     s = fma(load_n(y + i, n) + load_n(p.y_bias + i, n), load_n(p.y_scale + i, n), s);
   return s;
 }
 
-template <AddNormMerge M, class Y, class H>
+template <MergeKind M, class Y, class H>
 void forward_rows(const AddNormRows& p, int64_t begin, int64_t end) {
   const int64_t D = p.width;
   const auto width = static_cast<float>(D);
   for (int64_t t = begin; t < end; ++t) {
     const float* x = p.x + t * D;
     const Y* y = row(static_cast<const Y*>(p.y), t, D);
-    float* out = M == AddNormMerge::none ? nullptr : p.s + t * D;
-    const float* s = M == AddNormMerge::none ? x : out;
+    float* out = M == MergeKind::none ? nullptr : p.s + t * D;
+    const float* s = M == MergeKind::none ? x : out;
     H* h = static_cast<H*>(p.h) + t * D;
     Lanes square = lanes(0.0f), sum = lanes(0.0f);
     each_lane(D, [&](int v, int64_t i, int n) {
       const Vec value = merged<M>(p, x, y, i, n);
-      if constexpr (M != AddNormMerge::none) store_n(out + i, value, n);
+      if constexpr (M != MergeKind::none) store_n(out + i, value, n);
       if (p.layer)
         sum.v[v] = sum.v[v] + value;
       else
@@ -113,15 +113,15 @@ INGOT_INLINE void norm_sums(const AddNormRows& p, const float* s, const H* d_h, 
   dot = tree_sum(product);
 }
 
-template <AddNormMerge M, class Y, class H>
+template <MergeKind M, class Y, class H>
 void backward_rows(const AddNormRows& p, int64_t begin, int64_t end, const AddNormSums& sums) {
-  constexpr bool kStream = M == AddNormMerge::affine || M == AddNormMerge::scaled;
+  constexpr bool kStream = M == MergeKind::affine || M == MergeKind::scaled;
   const int64_t D = p.width;
   const auto width = static_cast<float>(D);
   for (int64_t t = begin; t < end; ++t) {
     const float* x = row(p.x, t, D);
     const Y* y = row(static_cast<const Y*>(p.y), t, D);
-    const float* s = M == AddNormMerge::none ? x : p.s + t * D;
+    const float* s = M == MergeKind::none ? x : p.s + t * D;
     const float* d_s = row(p.d_s, t, D);
     const H* d_h = row(static_cast<const H*>(p.d_h), t, D);
     const float r = p.rstd[t], mean = p.layer ? p.mean[t] : 0.0f;
@@ -142,9 +142,9 @@ void backward_rows(const AddNormRows& p, int64_t begin, int64_t end, const AddNo
         add_product(sums.stream_scale + i, grad, load_n(x + i, n) + load_n(p.stream_bias + i, n), n);
       }
       if (p.d_x != nullptr) put(p.d_x + t * D + i, to_x, n, p.accumulate_x);
-      if constexpr (M == AddNormMerge::add || M == AddNormMerge::scaled) {
+      if constexpr (M == MergeKind::add || M == MergeKind::scaled) {
         Vec to_y = grad;
-        if constexpr (M == AddNormMerge::scaled) {
+        if constexpr (M == MergeKind::scaled) {
           to_y = grad * load_n(p.y_scale + i, n);
           add_product(sums.y_scale + i, grad, load_n(y + i, n) + load_n(p.y_bias + i, n), n);
         }
@@ -158,7 +158,7 @@ void backward_rows(const AddNormRows& p, int64_t begin, int64_t end, const AddNo
 template <class F>
 void with_types(const AddNormRows& p, F&& f) {
   const bool y16 = p.y_type == DType::bf16, h16 = p.h_type == DType::bf16;
-  const auto merge = [&]<AddNormMerge M>() {
+  const auto merge = [&]<MergeKind M>() {
     if (y16 && h16)
       f.template operator()<M, bf16, bf16>();
     else if (y16)
@@ -169,25 +169,25 @@ void with_types(const AddNormRows& p, F&& f) {
       f.template operator()<M, float, float>();
   };
   switch (p.merge) {
-    case AddNormMerge::none:
-      return merge.template operator()<AddNormMerge::none>();
-    case AddNormMerge::add:
-      return merge.template operator()<AddNormMerge::add>();
-    case AddNormMerge::affine:
-      return merge.template operator()<AddNormMerge::affine>();
-    case AddNormMerge::scaled:
-      return merge.template operator()<AddNormMerge::scaled>();
+    case MergeKind::none:
+      return merge.template operator()<MergeKind::none>();
+    case MergeKind::add:
+      return merge.template operator()<MergeKind::add>();
+    case MergeKind::affine:
+      return merge.template operator()<MergeKind::affine>();
+    case MergeKind::scaled:
+      return merge.template operator()<MergeKind::scaled>();
   }
 }
 
 }  // namespace
 
 void add_norm_forward(const AddNormRows& p, int64_t begin, int64_t end) {
-  with_types(p, [&]<AddNormMerge M, class Y, class H>() { forward_rows<M, Y, H>(p, begin, end); });
+  with_types(p, [&]<MergeKind M, class Y, class H>() { forward_rows<M, Y, H>(p, begin, end); });
 }
 
 void add_norm_backward(const AddNormRows& p, int64_t begin, int64_t end, const AddNormSums& sums) {
-  with_types(p, [&]<AddNormMerge M, class Y, class H>() { backward_rows<M, Y, H>(p, begin, end, sums); });
+  with_types(p, [&]<MergeKind M, class Y, class H>() { backward_rows<M, Y, H>(p, begin, end, sums); });
 }
 
 }  // namespace ingot::INGOT_ISA

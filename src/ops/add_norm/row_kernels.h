@@ -4,14 +4,13 @@
 
 #include "base/dtype.h"
 #include "device/simd/isa.h"
+#include "ops/add_norm/merge_kind.h"
 
 namespace ingot {
 
-enum class AddNormMerge { none, add, affine, scaled };  // MergeKind, without its header
-
 struct AddNormRows {
   int64_t width;
-  AddNormMerge merge;
+  MergeKind merge;
   bool layer;  ///< layer norm, else rms
   float eps;
   const float* x;

@@ -14,11 +14,16 @@
 // Shapes: logits_TE (f32; f64 in double) -> ids (i32): sinkhorn [T, k], ascending; expert_choice [T, E], column e holds e or
 // -1. Sinkhorn's row sums are 16 fixed lanes, its column sums chunks of 64 rows combined in order.
 #pragma once
+#include "base/enum.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
-enum class AssignRule : uint8_t { sinkhorn, expert_choice };
+/// top_k: each token takes its largest scores, as ops/route does without this op.
+enum class AssignRule : uint8_t { top_k, sinkhorn, expert_choice };
+constexpr auto enum_names(AssignRule) {
+  return names_in_order<AssignRule>("top_k", "sinkhorn", "expert_choice");
+}
 
 struct AssignAttr {
   AssignRule rule = AssignRule::sinkhorn;

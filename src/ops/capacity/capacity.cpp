@@ -30,8 +30,7 @@ BackwardReads reads(const void*) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const CapacityAttr*>(attr_data);
-  return fmt::format("{} experts, factor {} by {}", a.experts, a.factor,
-                     a.by_position ? "position" : "weight");
+  return fmt::format("{} experts, factor {} by {}", a.experts, a.factor, name_of(a.drop));
 }
 
 }  // namespace

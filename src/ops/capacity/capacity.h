@@ -10,14 +10,21 @@
 // Shapes: probs_TK (f32; f64 in double), ids_TK (i32, -1: no choice, which stays so and gets weight 0) -> probs_TK, ids_TK,
 // dropped_1 (f32: how many).
 #pragma once
+#include "base/enum.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
+/// What an expert drops beyond its capacity: the smallest weights, or the last positions.
+enum class DropRule : uint8_t { weight, position };
+constexpr auto enum_names(DropRule) {
+  return names_in_order<DropRule>("weight", "position");
+}
+
 struct CapacityAttr {
   int32_t experts = 0;  ///< E
   double factor = 1.0;
-  bool by_position = false;
+  DropRule drop = DropRule::weight;
 };
 
 struct CapacityResult {

@@ -61,7 +61,7 @@ void forward(const OpCall& call) {
         const int64_t of_x = order_of(probs[x]), of_y = order_of(probs[y]);
         return of_x < of_y || (of_x == of_y && x < y);
       };
-      if (!a.by_position) std::nth_element(begin, begin + limit, end, better);
+      if (a.drop == DropRule::weight) std::nth_element(begin, begin + limit, end, better);
       for (auto s = begin + limit; s != end; ++s) {
         probs[*s] = 0;
         kept[*s] = -1;

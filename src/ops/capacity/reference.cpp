@@ -14,8 +14,8 @@ using reference::load;
 using reference::store;
 
 /// Slot a comes before slot b in the same expert's order of preference.
-bool before(const Array& probs, size_t a, size_t b, bool by_position) {
-  if (by_position) return a < b;
+bool before(const Array& probs, size_t a, size_t b, DropRule drop) {
+  if (drop == DropRule::position) return a < b;
   if (std::isnan(probs[a]) || std::isnan(probs[b]))
     return std::isnan(probs[a]) == std::isnan(probs[b]) ? a < b : std::isnan(probs[b]);
   return probs[a] > probs[b] || (probs[a] == probs[b] && a < b);
@@ -32,8 +32,7 @@ void forward(const OpCall& call) {
   double dropped = 0;
   for (size_t s = 0; s < ids.size(); ++s) {
     size_t better = 0;
-    for (size_t o = 0; o < ids.size(); ++o)
-      better += chosen[o] == chosen[s] && before(given, o, s, a.by_position);
+    for (size_t o = 0; o < ids.size(); ++o) better += chosen[o] == chosen[s] && before(given, o, s, a.drop);
     if (chosen[s] >= 0 && better < limit) continue;
     dropped += chosen[s] >= 0;
     probs[s] = 0;

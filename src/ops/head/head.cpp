@@ -16,6 +16,7 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(x_in.shape().rank() == 2 && w.shape().rank() == 2 && x_in.dim(1) == w.dim(1),
               "x {} by weight {}", x_in.meta.str(), w.meta.str());
   INGOT_CHECK(t.dtype() == DType::i32 && t.shape() == Shape{x_in.dim(0)}, "targets {}", t.meta.str());
+  INGOT_CHECK(a.mode != HeadMode::automatic, "nobody has chosen a mode");
   INGOT_CHECK(call.in[row_weight].defined() == (a.mode == HeadMode::gradient));
   INGOT_CHECK(a.mode != HeadMode::gradient || (!a.entropy && !call.in[teacher].defined()),
               "mode gradient knows the cotangents of logprob and lse only");
@@ -68,9 +69,8 @@ uint32_t early_gradients(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const HeadAttr*>(attr_data);
-  static const char* const kModes[] = {"store", "recompute", "gradient"};
-  return fmt::format("{} chunk={}{}{}", kModes[static_cast<int>(a.mode)], a.chunk,
-                     a.entropy ? " entropy" : "", a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "");
+  return fmt::format("{} chunk={}{}{}", name_of(a.mode), a.chunk, a.entropy ? " entropy" : "",
+                     a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "");
 }
 
 }  // namespace

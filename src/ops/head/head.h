@@ -26,12 +26,17 @@
 // Outputs: logprob_T, lse_T, entropy_T, kl_T (fp32, or f64; entropy and kl are empty unless asked for); best_T (i32);
 //          logits and d_x (kept by the mode, else empty).
 #pragma once
+#include "base/enum.h"
 #include "device/simd/soft_cap.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
-enum class HeadMode : uint8_t { store, recompute, gradient };
+/// automatic: of recipes; the memory plan puts one of the others in its place (train/preflight.h).
+enum class HeadMode : uint8_t { automatic, store, recompute, gradient };
+constexpr auto enum_names(HeadMode) {
+  return names_in_order<HeadMode>("auto", "store", "recompute", "gradient");
+}
 
 struct HeadAttr {
   HeadMode mode = HeadMode::recompute;

@@ -23,11 +23,15 @@
 // entropy_1 (mean entropy of P; not differentiable).
 // The two losses receive their coefficients as cotangents. Empty T gives zero losses.
 #pragma once
+#include "base/enum.h"
 #include "tape/tape.h"
 
 namespace ingot {
 
 enum class RouteScore : uint8_t { softmax_first, softmax_last, sigmoid };
+constexpr auto enum_names(RouteScore) {
+  return names_in_order<RouteScore>("softmax_first", "softmax_last", "sigmoid");
+}
 
 struct RouteAttr {
   RouteScore score = RouteScore::softmax_first;

@@ -22,13 +22,13 @@
 #pragma once
 #include <cstdint>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 enum class RotaryKind : uint8_t { plain, linear, llama3, yarn, half_truncated };
-
-constexpr const char* name_of(RotaryKind kind) {
-  constexpr const char* kNames[] = {"plain", "linear", "llama3", "yarn", "half_truncated"};
-  return kNames[static_cast<int>(kind)];
+constexpr auto enum_names(RotaryKind) {
+  return names_in_order<RotaryKind>("plain", "linear", "llama3", "yarn", "half_truncated");
 }
 
 /// How a layer turns its queries and keys. Plain data: part of op attributes and the key of tables.

@@ -1,10 +1,10 @@
 // See init.h.
-#include "models/init.h"
+#include "nn/init.h"
 
 #include <cmath>
 
 #include "base/glob.h"
-#include "models/config.h"
+#include "nn/config.h"
 
 namespace ingot {
 namespace {
@@ -59,8 +59,8 @@ void validate_init(const ModelConfig& m, ConfigErrors& e) {
     const bool spread = r.kind == InitChoice::normal || r.kind == InitChoice::truncated;
     const bool gain = r.kind == InitChoice::uniform || r.kind == InitChoice::fan_in;
     if (r.pattern.empty()) e.add(at + "pattern", "must not be empty");
-    if (r.std && !spread) e.add(at + "std", "{} has no std{}", enum_name(r.kind), gain ? "; use gain" : "");
-    if (r.gain && !gain) e.add(at + "gain", "{} has no gain{}", enum_name(r.kind), spread ? "; use std" : "");
+    if (r.std && !spread) e.add(at + "std", "{} has no std{}", name_of(r.kind), gain ? "; use gain" : "");
+    if (r.gain && !gain) e.add(at + "gain", "{} has no gain{}", name_of(r.kind), spread ? "; use std" : "");
     if (r.std.value_or(0) < 0 || r.gain.value_or(0) < 0)
       e.add(at + "std", "std and gain must not be negative");
   }

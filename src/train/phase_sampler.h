@@ -1,5 +1,5 @@
-// The data of a run: the sampler of one stage, with that stage's mixture, and its batches by step of the run. Training
-// and dumps both read from here, so they see the same rows.
+// The data of a run: the sampler of one phase, with that phase's mixture, and its batches by step of the run.
+// Training and dumps both read from here, so they see the same rows.
 #pragma once
 #include <optional>
 
@@ -13,7 +13,7 @@ namespace ingot {
 /// The state "trainer" of a checkpoint.
 struct SavedRun {
   int64_t step = 0, tokens = 0;
-  size_t stage = 0;
+  size_t phase = 0;
   std::string tokenizer, kernels;  ///< content hash and fingerprint
   BatchProgress progress;          ///< without its samples, which the sampler's state has
   std::string json() const;
@@ -21,29 +21,29 @@ struct SavedRun {
   static SavedRun of(const CheckpointReader& reader);
 };
 
-class StageSampler {
+class PhaseSampler {
  public:
-  /// The first stage of a new run. The recipe and the data must outlive this object.
-  StageSampler(const Recipe& recipe, const PreparedData& data);
-  /// The stage in which the checkpoint was saved; at a stage's end that is the one that ended. Error where the recipe
-  /// has no such stage, or the order of the data would not continue (data/sampler.h).
-  StageSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader);
-  /// Goes on to the stage after this one, all of whose steps are done.
+  /// The first phase of a new run. The recipe and the data must outlive this object.
+  PhaseSampler(const Recipe& recipe, const PreparedData& data);
+  /// The phase in which the checkpoint was saved; at a phase's end that is the one that ended. Error where
+  /// the recipe has no such phase, or the order of the data would not continue (data/sampler.h).
+  PhaseSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader);
+  /// Goes on to the phase after this one, all of whose steps are done.
   void advance();
 
-  size_t stage() const { return stage_; }
-  const StageConfig& config() const { return recipe_->stages[stage_]; }
-  int64_t first_step() const { return first_step_; }  ///< of the stage, counted from the start of the run
+  size_t phase() const { return phase_; }
+  const PhaseConfig& config() const { return recipe_->phases[phase_]; }
+  int64_t first_step() const { return first_step_; }  ///< of the phase, counted from the start of the run
   int64_t end_step() const { return first_step_ + config().steps; }
 
-  /// What step `step` (0-based, of this stage) trains on, as long as the batch size is the one of now: from the first
-  /// step done with it until change_batch(). Pure; thread-safe.
+  /// What step `step` (0-based, of this phase) trains on, as long as the batch size is the one of now: from
+  /// the first step done with it until change_batch(). Pure; thread-safe.
   data::Batch batch(int64_t step) const;
-  /// Position in the stage's list of batch sizes: what batch() uses, and the plan's level.
+  /// Position in the phase's list of batch sizes: what batch() uses, and the plan's level.
   int64_t level() const { return level_; }
   int64_t micro_batch() const { return config().micro_at(level_, recipe_->data_ranks()); }
 
-  /// Counts a step of this stage that was done with batch(), and its loss.
+  /// Counts a step of this phase that was done with batch(), and its loss.
   void count_step(double loss) { config().after_step(progress_, loss); }
   /// True where the steps counted so far ask for another batch size.
   bool change_due() const { return progress_.level != level_; }
@@ -55,10 +55,10 @@ class StageSampler {
   const BatchProgress& progress() const { return progress_; }
 
  private:
-  void enter(size_t stage, const data::SamplerState* state);
+  void enter(size_t phase, const data::SamplerState* state);
   const Recipe* recipe_;
   const PreparedData* data_;
-  size_t stage_ = 0;
+  size_t phase_ = 0;
   int64_t first_step_ = 0;
   std::optional<data::Sampler> sampler_;
   BatchProgress progress_;

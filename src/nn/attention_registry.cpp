@@ -1,5 +1,5 @@
 // See attention_registry.h.
-#include "models/attention_registry.h"
+#include "nn/attention_registry.h"
 
 #include <map>
 

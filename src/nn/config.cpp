@@ -1,10 +1,10 @@
 // See config.h: what a valid model is.
-#include "models/config.h"
+#include "nn/config.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "models/attention_registry.h"
+#include "nn/attention_registry.h"
 
 namespace ingot {
 
@@ -59,7 +59,7 @@ void validate_scaling(ConfigErrors& e, const RopeScalingConfig& s) {
   if (s.kind == RopeScalingKind::linear) return;
   if (s.original_context < 1)
     e.add("rope_scaling.original_context",
-          "{} needs the context that the model was trained with before, found {}", enum_name(s.kind),
+          "{} needs the context that the model was trained with before, found {}", name_of(s.kind),
           s.original_context);
   if (s.kind == RopeScalingKind::llama3 && !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
     e.add("rope_scaling.low_freq_factor", "must lie between 0 and high_freq_factor = {}, found {}",
@@ -81,10 +81,10 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
   validate_pattern(e, "window_pattern", m.window_pattern, "SHF", m.layers);
   if (!rope && !m.rope_pattern.empty())
     e.add("rope_pattern", "chooses layers that rotate, but position is {}; use position = \"rope\"",
-          enum_name(m.position));
+          name_of(m.position));
   if (m.half_truncated_rope && (!rope || m.rotary_dims() % 4 != 0))
     e.add("half_truncated_rope", "needs position = \"rope\" and rotated channels in fours, found {} and {}",
-          enum_name(m.position), m.rotary_dims());
+          name_of(m.position), m.rotary_dims());
   if (m.half_truncated_rope && m.rope_scaling.kind != RopeScalingKind::none)
     e.add("rope_scaling.kind", "half_truncated_rope has frequencies of its own; choose one of the two");
   if (m.window < 0) e.add("window", "must not be negative, found {}", m.window);
@@ -140,7 +140,7 @@ void validate_stream(ConfigErrors& e, const ModelConfig& m) {
   if (m.residual != ResidualKind::plain && (m.input_mix || m.unet_skips))
     e.add("residual",
           "{} merges outputs in another way than input_mix and unet_skips, which need residual = \"plain\"",
-          enum_name(m.residual));
+          name_of(m.residual));
   if (m.mtp.depths > 0 && (m.input_mix || m.unet_skips || m.value_embeddings > 0 || !m.attends(m.layers - 1)))
     e.add("mtp.depths", "its modules know neither input_mix, unet_skips nor value_embeddings, and attend");
   if (m.unet_skips && m.layers % 2 != 0)
@@ -238,6 +238,10 @@ double ModelConfig::attention_scale_of() const {
   return scale * magnitude * magnitude;
 }
 
+double ModelConfig::output_std() const {
+  return scale_output_init ? init_std / std::sqrt(2.0 * static_cast<double>(layers)) : init_std;
+}
+
 ModelConfig without_adapters(ModelConfig model) {
   model.lora = {};
   return model;
@@ -257,7 +261,7 @@ void ModelConfig::validate(ConfigErrors& e) const {
   if (is_mla())
     validate_mla(e, *this);
   else if (mla.kv_rank != 0)
-    e.add("mla.kv_rank", "is set, but attention is {}", enum_name(attention));
+    e.add("mla.kv_rank", "is set, but attention is {}", name_of(attention));
   if (head_width == 0 && !is_mla() && width % heads != 0)
     e.add("heads", "width = {} is not a multiple of heads = {}; set head_width", width, heads);
   validate_positions(e, *this);
@@ -269,10 +273,13 @@ void ModelConfig::validate(ConfigErrors& e) const {
     if (qk_norm) e.add("qk_norm", "cca normalises queries and keys itself");
   }
   validate_stream(e, *this);
+  if (mlp == ActivationKind::silu || mlp == ActivationKind::soft_cap)
+    e.add("mlp", "{} is no nonlinearity of an MLP; use gelu, gelu_tanh, relu2, swiglu or geglu",
+          name_of(mlp));
   validate_head(e, *this);
   validate_init(*this, e);
   if (norm_bias && !norm_weight) e.add("norm_bias", "needs norm_weight = true");
-  if (norm_bias && norm == NormChoice::rms) e.add("norm_bias", "rms norm has no bias");
+  if (norm_bias && norm == NormKind::rms) e.add("norm_bias", "rms norm has no bias");
   if (mtp.depths < 0) e.add("mtp.depths", "must not be negative, found {}", mtp.depths);
   if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);
   validate_moe(moe, layers, e);

@@ -12,11 +12,7 @@ struct ModelConfig;
 
 enum class InitChoice { normal, truncated, uniform, fan_in, zero };
 constexpr auto enum_names(InitChoice) {
-  return std::to_array<EnumName<InitChoice>>({{InitChoice::normal, "normal"},
-                                              {InitChoice::truncated, "truncated"},
-                                              {InitChoice::uniform, "uniform"},
-                                              {InitChoice::fan_in, "fan_in"},
-                                              {InitChoice::zero, "zero"}});
+  return names_in_order<InitChoice>("normal", "truncated", "uniform", "fan_in", "zero");
 }
 
 /// [[model.init]]: how matching matrices start. Vectors (norms, biases, scales) keep their constants.
@@ -42,10 +38,10 @@ struct InitRule {
 /// Problems of `init` and `mup_base_width` that need no parameters.
 void validate_init(const ModelConfig& model, ConfigErrors& errors);
 
-/// Applies the rules, later over earlier, then muP, to a complete table. muP (Yang & Hu 2021, table 3): with m =
-/// width / mup_base_width, hidden matrices start with std / sqrt(m), the head and a router that reads the stream with
-/// std / m, and their width_multiple becomes m, from which the optimizer makes learning rates. Throws Error for a
-/// pattern that matches no matrix.
+/// Applies the rules, later over earlier, then muP, to a complete table. muP (Yang & Hu 2021, table 3): with
+/// m = width / mup_base_width, hidden matrices start with std / sqrt(m), the head and a router that reads the
+/// stream with std / m, and their width_multiple becomes m, from which the optimizer makes learning rates.
+/// Throws Error for a pattern that matches no matrix.
 void apply_init(const ModelConfig& model, ParameterTable& table);
 
 }  // namespace ingot

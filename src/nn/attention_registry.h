@@ -1,4 +1,5 @@
-// Attention of programs that use the library: registered under a name, chosen by model.custom_attention. docs/extend-layer.md.
+// Attention of programs that use the library: registered under a name, chosen by model.custom_attention.
+// docs/extend-layer.md.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,7 +11,8 @@ namespace ingot {
 
 struct ModelConfig;
 
-/// Makes the attention of one layer and adds its parameters to the table, under `prefix`. Called once per layer, in order.
+/// Makes the attention of one layer and adds its parameters to the table, under `prefix`. Called once per
+/// layer, in order.
 using AttentionMaker = std::function<std::unique_ptr<Attention>(
     ParameterTable& table, const std::string& prefix, const ModelConfig& config, int64_t layer)>;
 

@@ -1,17 +1,17 @@
 // See moe_config.h.
-#include "models/moe_config.h"
+#include "nn/moe/config.h"
 
 namespace ingot {
 namespace {
 
 void validate_score(const MoeConfig& m, ConfigErrors& e) {
-  if (m.score == RouterScore::softmax_last && m.top_k == 1)
+  if (m.score == RouteScore::softmax_last && m.top_k == 1)
     e.add("moe.score",
           "softmax over one chosen expert is always 1, so the router would learn nothing; use softmax_first");
   else if (m.normalize && m.top_k == 1)
     e.add("moe.normalize",
           "one weight divided by itself is always 1, so the router would learn nothing; use false");
-  if (m.score == RouterScore::sigmoid && m.skip_class)
+  if (m.score == RouteScore::sigmoid && m.skip_class)
     e.add("moe.skip_class", "the skip class takes its share of a softmax; sigmoid scores have none to take");
   if (m.scale <= 0) e.add("moe.scale", "must be positive, found {}", m.scale);
 }
@@ -44,8 +44,8 @@ void validate_capacity(const MoeConfig& m, ConfigErrors& e) {
 
 /// Selections that look at the whole batch balance the load themselves.
 void validate_selection(const MoeConfig& m, ConfigErrors& e) {
-  if (m.selection == ExpertSelection::top_k) return;
-  const bool sinkhorn = m.selection == ExpertSelection::sinkhorn;
+  if (m.selection == AssignRule::top_k) return;
+  const bool sinkhorn = m.selection == AssignRule::sinkhorn;
   const char* name = sinkhorn ? "sinkhorn" : "expert_choice";
   if (m.aux_coefficient != 0) e.add("moe.aux_coefficient", "{} balances the load itself; use 0", name);
   if (m.aux_scope != AuxScope::micro_batch)
@@ -60,12 +60,12 @@ void validate_selection(const MoeConfig& m, ConfigErrors& e) {
   if (sinkhorn && m.capacity_factor != 0)
     e.add("moe.capacity_factor",
           "sinkhorn evens the load out instead of cutting it; use 0, or selection = top_k");
-  if (sinkhorn && m.score != (m.top_k == 1 ? RouterScore::sigmoid : RouterScore::softmax_first))
+  if (sinkhorn && m.score != (m.top_k == 1 ? RouteScore::sigmoid : RouteScore::softmax_first))
     e.add("moe.score", "sinkhorn's weights are {} for top_k = {}", m.top_k == 1 ? "sigmoid" : "softmax_first",
           m.top_k);
   if (!sinkhorn && m.capacity_factor == 0)
     e.add("moe.capacity_factor", "is what an expert takes, times its even share; set it, for example 1.0");
-  if (!sinkhorn && m.score == RouterScore::softmax_last)
+  if (!sinkhorn && m.score == RouteScore::softmax_last)
     e.add("moe.score", "expert_choice compares the tokens' scores; use softmax_first or sigmoid");
 }
 

@@ -1,5 +1,5 @@
-// The description of a decoder: every architecture is this one struct with other values. Presets fill it; recipes
-// override fields; the decoder, the counts and the import of foreign checkpoints read it.
+// The description of a decoder: every architecture is this one struct with other values. Presets fill it;
+// recipes override fields; the decoder, the counts and the import of foreign checkpoints read it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,53 +8,37 @@
 
 #include "base/config.h"
 #include "device/simd/soft_cap.h"
-#include "models/init.h"
-#include "models/lora.h"
-#include "models/moe_config.h"
+#include "nn/init.h"
+#include "nn/lora.h"
+#include "nn/moe/config.h"
+#include "ops/activation/activation.h"
+#include "ops/add_norm/add_norm.h"
 #include "ops/sequence/rotary.h"
 
 namespace ingot {
 
 enum class AttentionKind { gqa, cca, mla };
 constexpr auto enum_names(AttentionKind) {
-  return std::to_array<EnumName<AttentionKind>>(
-      {{AttentionKind::gqa, "gqa"}, {AttentionKind::cca, "cca"}, {AttentionKind::mla, "mla"}});
+  return names_in_order<AttentionKind>("gqa", "cca", "mla");
 }
 enum class PositionKind { rope, learned, none };
 constexpr auto enum_names(PositionKind) {
-  return std::to_array<EnumName<PositionKind>>(
-      {{PositionKind::rope, "rope"}, {PositionKind::learned, "learned"}, {PositionKind::none, "none"}});
+  return names_in_order<PositionKind>("rope", "learned", "none");
 }
 enum class RopeScalingKind { none, linear, llama3, yarn };
 constexpr auto enum_names(RopeScalingKind) {
-  return std::to_array<EnumName<RopeScalingKind>>({{RopeScalingKind::none, "none"},
-                                                   {RopeScalingKind::linear, "linear"},
-                                                   {RopeScalingKind::llama3, "llama3"},
-                                                   {RopeScalingKind::yarn, "yarn"}});
-}
-enum class NormChoice { rms, layer };
-constexpr auto enum_names(NormChoice) {
-  return std::to_array<EnumName<NormChoice>>({{NormChoice::rms, "rms"}, {NormChoice::layer, "layer"}});
-}
-enum class MlpKind { gelu, gelu_tanh, relu2, swiglu, geglu };
-constexpr auto enum_names(MlpKind) {
-  return std::to_array<EnumName<MlpKind>>({{MlpKind::gelu, "gelu"},
-                                           {MlpKind::gelu_tanh, "gelu_tanh"},
-                                           {MlpKind::relu2, "relu2"},
-                                           {MlpKind::swiglu, "swiglu"},
-                                           {MlpKind::geglu, "geglu"}});
+  return names_in_order<RopeScalingKind>("none", "linear", "llama3", "yarn");
 }
 enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
-  return std::to_array<EnumName<ResidualKind>>(
-      {{ResidualKind::plain, "plain"}, {ResidualKind::scaled, "scaled"}});
+  return names_in_order<ResidualKind>("plain", "scaled");
 }
 enum class HeadCapKind { none, tanh, sigmoid };
 constexpr auto enum_names(HeadCapKind) {
-  return std::to_array<EnumName<HeadCapKind>>(
-      {{HeadCapKind::none, "none"}, {HeadCapKind::tanh, "tanh"}, {HeadCapKind::sigmoid, "sigmoid"}});
+  return names_in_order<HeadCapKind>("none", "tanh", "sigmoid");
 }
-/// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor) (modded-nanogpt).
+/// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor)
+/// (modded-nanogpt).
 struct HeadCapConfig {
   HeadCapKind kind = HeadCapKind::none;
   double cap = 30;
@@ -115,7 +99,8 @@ struct MlaConfig {
   }
 };
 
-/// Multi-token prediction (spec megatron-moe §1.20): modules after the decoder that predict further tokens in training.
+/// Multi-token prediction (DeepSeek-V3 report, §2.2): modules after the decoder that predict further tokens
+/// in training.
 struct MtpConfig {
   int64_t depths = 0;
   bool shared = false;
@@ -158,11 +143,11 @@ struct ModelConfig {
   std::string attention_pattern;
   double logit_softcap = 0;
   double attention_scale = 0;
-  NormChoice norm = NormChoice::rms;
+  NormKind norm = NormKind::rms;
   double norm_eps = 1e-5;
   bool norm_weight = true;
   bool norm_bias = false;
-  MlpKind mlp = MlpKind::swiglu;
+  ActivationKind mlp = ActivationKind::swiglu;
   bool attention_bias = false;
   bool mlp_bias = false;
   ResidualKind residual = ResidualKind::plain;
@@ -204,6 +189,8 @@ struct ModelConfig {
   RotaryRule rotary_of(int64_t layer) const;
   /// Factor on q . k.
   double attention_scale_of() const;
+  /// Initial standard deviation of matrices that write to the residual stream.
+  double output_std() const;
   bool is_moe(int64_t layer) const { return moe.experts > 0 && layer >= moe.first_dense; }
 
   template <class Visitor>
@@ -279,10 +266,5 @@ struct ModelConfig {
 
 /// The same model without adapters: that of merged weights, and of those that the adapters started from.
 ModelConfig without_adapters(ModelConfig model);
-
-/// Names of all presets.
-std::vector<std::string> preset_names();
-/// The preset, or an Error with the nearest name.
-ModelConfig model_preset(const std::string& name);
 
 }  // namespace ingot

@@ -1,25 +1,19 @@
-// See stage_sampler.h.
-#include "train/stage_sampler.h"
+// See phase_sampler.h.
+#include "train/phase_sampler.h"
 
 #include <nlohmann/json.hpp>
 
 namespace ingot {
 namespace {
 
-data::SampleMode mode_of(SampleChoice c) {
-  return c == SampleChoice::stream     ? data::SampleMode::stream
-         : c == SampleChoice::best_fit ? data::SampleMode::best_fit
-                                       : data::SampleMode::random;
-}
-
-/// The prepared sources with their shares in the stage.
-std::vector<data::SamplerSource> stage_sources(const Recipe& recipe, const PreparedData& data,
-                                               const StageConfig& stage) {
+/// The prepared sources with their shares in the phase.
+std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const PreparedData& data,
+                                               const PhaseConfig& phase) {
   std::vector<data::SamplerSource> sources;
   for (size_t i = 0; i < data.sources.size(); ++i) {
     const SourceConfig& c = recipe.data.sources[i];
-    double weight = stage.weights.empty() ? c.weight : 0;
-    for (const SourceWeight& w : stage.weights)
+    double weight = phase.weights.empty() ? c.weight : 0;
+    for (const SourceWeight& w : phase.weights)
       if (w.source == c.name) weight = w.weight;
     sources.push_back({data.sources[i].train(), weight});
   }
@@ -31,7 +25,7 @@ std::vector<data::SamplerSource> stage_sources(const Recipe& recipe, const Prepa
 std::string SavedRun::json() const {
   return nlohmann::json{
       {"step", step},
-      {"stage", stage},
+      {"stage", phase},
       {"tokens", tokens},
       {"tokenizer", tokenizer},
       {"kernels", kernels},
@@ -52,55 +46,55 @@ SavedRun SavedRun::of(const CheckpointReader& reader) {
   }
 }
 
-StageSampler::StageSampler(const Recipe& recipe, const PreparedData& data) : recipe_(&recipe), data_(&data) {
+PhaseSampler::PhaseSampler(const Recipe& recipe, const PreparedData& data) : recipe_(&recipe), data_(&data) {
   enter(0, nullptr);
 }
 
-StageSampler::StageSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader)
+PhaseSampler::PhaseSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader)
     : recipe_(&recipe), data_(&data) {
   const SavedRun saved = SavedRun::of(reader);
-  const size_t stage = saved.stage;
-  if (stage >= recipe.stages.size())
-    fail("'{}' is in stage {}, but the recipe has {} stages", reader.path(), stage + 1, recipe.stages.size());
+  const size_t phase = saved.phase;
+  if (phase >= recipe.phases.size())
+    fail("'{}' is in phase {}, but the recipe has {} phases", reader.path(), phase + 1, recipe.phases.size());
   const data::SamplerState state =
       data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
-  enter(stage, &state);
+  enter(phase, &state);
   if (saved.progress.level < 0 || saved.progress.level >= config().levels())
-    fail("'{}' is at batch size {} of stage '{}', which has {}", reader.path(), saved.progress.level + 1,
+    fail("'{}' is at batch size {} of phase '{}', which has {}", reader.path(), saved.progress.level + 1,
          config().name, config().levels());
   progress_ = saved.progress;
   progress_.samples = state.samples - state.phase_begin;
   change_batch(saved.step);
 }
 
-void StageSampler::change_batch(int64_t step) {
+void PhaseSampler::change_batch(int64_t step) {
   level_ = progress_.level;
   level_step_ = step;
   level_samples_ = progress_.samples;
 }
 
-void StageSampler::enter(size_t stage, const data::SamplerState* state) {
-  stage_ = stage;
+void PhaseSampler::enter(size_t phase, const data::SamplerState* state) {
+  phase_ = phase;
   first_step_ = 0;
-  for (size_t i = 0; i < stage; ++i) first_step_ += recipe_->stages[i].steps;
+  for (size_t i = 0; i < phase; ++i) first_step_ += recipe_->phases[i].steps;
   data::SamplerOptions o;
   o.seed = static_cast<uint64_t>(recipe_->run.seed);
   o.sequence_length = config().sequence;
-  o.mode = mode_of(recipe_->data.sampling);
+  o.mode = recipe_->data.sampling;
   o.rows = recipe_->data.rows();
   o.drop_too_long = recipe_->data.drop_too_long;
-  sampler_.emplace(stage_sources(*recipe_, *data_, config()), o, state);
+  sampler_.emplace(phase_sources(*recipe_, *data_, config()), o, state);
   progress_ = {};
   change_batch(first_step_);
 }
 
-void StageSampler::advance() {
-  INGOT_CHECK(stage_ + 1 < recipe_->stages.size(), "stage {} is the last", stage_);
-  const data::SamplerState next = data::next_phase(state(), recipe_->stages[stage_ + 1].sequence);
-  enter(stage_ + 1, &next);
+void PhaseSampler::advance() {
+  INGOT_CHECK(phase_ + 1 < recipe_->phases.size(), "phase {} is the last", phase_);
+  const data::SamplerState next = data::next_phase(state(), recipe_->phases[phase_ + 1].sequence);
+  enter(phase_ + 1, &next);
 }
 
-data::Batch StageSampler::batch(int64_t step) const {
+data::Batch PhaseSampler::batch(int64_t step) const {
   const int64_t rows = config().batch_at(level_);
   return sampler_->batch(sampler_->phase_begin() + level_samples_ + (step - level_step_) * rows, rows);
 }

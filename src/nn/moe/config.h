@@ -4,43 +4,27 @@
 #include <cstdint>
 
 #include "base/config.h"
+#include "ops/assign/assign.h"
+#include "ops/capacity/capacity.h"
+#include "ops/route/route.h"
 
 namespace ingot {
 
 enum class RouterKind { linear, zaya };
 constexpr auto enum_names(RouterKind) {
-  return std::to_array<EnumName<RouterKind>>({{RouterKind::linear, "linear"}, {RouterKind::zaya, "zaya"}});
-}
-enum class RouterScore { softmax_first, softmax_last, sigmoid };
-constexpr auto enum_names(RouterScore) {
-  return std::to_array<EnumName<RouterScore>>({{RouterScore::softmax_first, "softmax_first"},
-                                               {RouterScore::softmax_last, "softmax_last"},
-                                               {RouterScore::sigmoid, "sigmoid"}});
+  return names_in_order<RouterKind>("linear", "zaya");
 }
 enum class BalanceRule { none, adamw, sign };
 constexpr auto enum_names(BalanceRule) {
-  return std::to_array<EnumName<BalanceRule>>(
-      {{BalanceRule::none, "none"}, {BalanceRule::adamw, "adamw"}, {BalanceRule::sign, "sign"}});
+  return names_in_order<BalanceRule>("none", "adamw", "sign");
 }
 enum class AuxScope { micro_batch, last_step };
 constexpr auto enum_names(AuxScope) {
-  return std::to_array<EnumName<AuxScope>>(
-      {{AuxScope::micro_batch, "micro_batch"}, {AuxScope::last_step, "last_step"}});
+  return names_in_order<AuxScope>("micro_batch", "last_step");
 }
 enum class RouterInit { std, fan_in };
 constexpr auto enum_names(RouterInit) {
-  return std::to_array<EnumName<RouterInit>>({{RouterInit::std, "std"}, {RouterInit::fan_in, "fan_in"}});
-}
-
-enum class ExpertSelection { top_k, sinkhorn, expert_choice };
-constexpr auto enum_names(ExpertSelection) {
-  return std::to_array<EnumName<ExpertSelection>>({{ExpertSelection::top_k, "top_k"},
-                                                   {ExpertSelection::sinkhorn, "sinkhorn"},
-                                                   {ExpertSelection::expert_choice, "expert_choice"}});
-}
-enum class DropRule { weight, position };
-constexpr auto enum_names(DropRule) {
-  return std::to_array<EnumName<DropRule>>({{DropRule::weight, "weight"}, {DropRule::position, "position"}});
+  return names_in_order<RouterInit>("std", "fan_in");
 }
 
 struct MoeConfig {
@@ -51,12 +35,12 @@ struct MoeConfig {
   int64_t latent = 0;         ///< width of what experts read and write; 0: the model's
   int64_t first_dense = 0;    ///< layers at the start that keep the dense MLP
   RouterKind router = RouterKind::linear;
-  RouterScore score = RouterScore::softmax_first;
+  RouteScore score = RouteScore::softmax_first;
   bool normalize = false;
   double scale = 1.0;
   int64_t groups = 1;
   int64_t groups_kept = 1;
-  ExpertSelection selection = ExpertSelection::top_k;
+  AssignRule selection = AssignRule::top_k;
   double capacity_factor = 0;
   DropRule drop = DropRule::weight;
   bool pad_to_capacity = false;
@@ -69,6 +53,9 @@ struct MoeConfig {
   AuxScope aux_scope = AuxScope::micro_batch;
   double sequence_aux_coefficient = 0;
   double z_coefficient = 0;
+
+  /// What a router chooses among: the experts and, with skip_class, one more.
+  int64_t classes() const { return experts + (skip_class ? 1 : 0); }
 
   template <class Visitor>
   void visit(Visitor& v) {

@@ -1,0 +1,100 @@
+// Every key of a recipe is either fixed ("key!") or free where a run resumes. A new key fails here until it is listed, so that
+// whoever adds it decides: a key is fixed where another value would not continue the run that the checkpoint holds.
+#include <gtest/gtest.h>
+
+#include "support/support.h"
+#include "train/recipe.h"
+
+namespace ingot::test::recipe_keys_test {
+namespace {
+
+/// A line per section, "phases.*: name steps! ...". What lies in a fixed section is fixed and not listed.
+struct Keys : FieldVisitor<Keys> {
+  std::string path, line, inner;
+
+  template <class T>
+  void fixed(const char* name, T&, const char*) {
+    line += std::string(" ") + name + "!";
+  }
+  template <class T>
+  void operator()(const char* name, T& field, const char*) {
+    line += std::string(" ") + name;
+    const std::string here = path.empty() ? name : path + "." + name;
+    if constexpr (config_detail::is_vector<T>) {
+      if constexpr (config_detail::Struct<typename T::value_type>) {
+        typename T::value_type element{};
+        inner += keys_of(here + ".*", element);
+      }
+    } else if constexpr (config_detail::Struct<T>) {
+      inner += keys_of(here, field);
+    }
+  }
+  template <class T>
+  static std::string keys_of(const std::string& path, T& section) {
+    Keys keys;
+    keys.path = path;
+    section.visit(keys);
+    return path + ":" + keys.line + "\n" + keys.inner;
+  }
+};
+
+constexpr const char* kKeys =
+    ": run model! tokenizer data optimizer phases checkpoint evaluation samples health memory "
+    "parallel\n"
+    "run: folder seed! precision! start_from\n"
+    "tokenizer: kind path vocab pattern\n"
+    "data: folder sampling! document_mask! drop_too_long! end_of_text! end_of_text_first! sources\n"
+    "data.sources.*: name path documents marker field prompt_field tail_validation "
+    "validation_fraction weight\n"
+    "optimizer: matrices! others! weight_decay beta1 beta2 eps ademamix_beta3 ademamix_alpha "
+    "ademamix_warmup muon_momentum muon_momentum_start muon_momentum_warmup muon_momentum_end "
+    "muon_momentum_cooldown muon_nesterov muon_form muon_scale muon_lr_multiplier first_moment "
+    "second_moment clip qk_clip qk_clip_alpha no_decay not_muon! rules freeze!\n"
+    "optimizer.rules.*: pattern! optimizer! lr_multiplier decay_multiplier\n"
+    "phases.*: name steps! batch! micro_batch sequence! batches! batch_rate! lr schedule warmup "
+    "min_lr_ratio decay_fraction decay_shape segments continues weights z_coefficient objective "
+    "rope_theta! window_growth!\n"
+    "phases.*.segments.*: until to shape\n"
+    "phases.*.weights.*: source weight\n"
+    "checkpoint: every keep_last\n"
+    "evaluation: every max_tokens\n"
+    "samples: every prompts tokens temperature top_p\n"
+    "health: spike_sigma spike_patience\n"
+    "memory: head limit recompute offload offload_folder\n"
+    "parallel: data tensor sequence context context_form context_inner pipeline chunks schedule "
+    "layout expert expert_tensor dispatch node_ranks dispatch_capacity dispatch_drop dispatch_bf16 shard "
+    "shard_ranks whole_matrices bucket batch_fit self_test slowest_rank\n";
+
+TEST(RecipeKeys, AreFixedOrFreeAtResume) {
+  Recipe recipe;
+  EXPECT_EQ(Keys::keys_of("", recipe), kKeys);
+}
+
+constexpr const char* kData = "[[data.sources]]\nname = \"a\"\npath = \"b\"\n";
+
+Recipe read(const std::string& toml, const std::vector<std::string>& overrides = {}) {
+  const TempDir folder;
+  write_text(folder / "recipe.toml", kData + toml);
+  return load_recipe(folder / "recipe.toml", overrides);
+}
+
+TEST(RecipeKeys, FormerNamesAreStillRead) {
+  EXPECT_EQ(print_config(read("[[stages]]\nsteps = 7\n[[stages]]\nsteps = 9\n")),
+            print_config(read("[[phases]]\nsteps = 7\n[[phases]]\nsteps = 9\n")));
+  EXPECT_EQ(read("[[stages]]\nsteps = 70\n", {"--stages.0.lr=2", "--phases.0.batch=3"}).phases[0].lr, 2);
+  EXPECT_EQ(read("[[phases]]\nsteps = 70\n", {"--stages.0.batch=3"}).phases[0].batch, 3);
+  EXPECT_EQ(read("", {"--stages.0.batch=3"}).phases[0].batch, 3);
+  EXPECT_THROW(read("[[phases]]\nsteps = 70\n[[stages]]\nsteps = 70\n"), Error);
+}
+
+TEST(RecipeKeys, ADifferenceSaysWhetherItsKeyIsFixed) {
+  Recipe a = read(""), b = a;
+  b.model.moe.scale = 2, b.phases[0].lr = 5, b.phases[0].batch = 5;
+  std::string found;
+  for (const ConfigDifference& d : diff_config(to_node(a), to_node(b)))
+    found += d.path + (d.fixed ? "! " : " ");
+  EXPECT_EQ(found, "model.moe.scale! phases.0.batch! phases.0.lr ");
+}
+
+}  // namespace
+}  // namespace ingot::test::recipe_keys_test
