@@ -34,7 +34,7 @@ ActivationKind activation_of(MlpKind kind) {
 
 /// The part with the final norm, which merges the last layer's output.
 int64_t final_norm_part(const ModelConfig& m) {
-  return m.mtp.modules() > 0 ? m.layers : kHeadPart;
+  return m.mtp.modules() > 0 ? m.layers : kHeadGroup;
 }
 
 double output_std(const ModelConfig& m) {
@@ -104,12 +104,12 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
                              ParamRole::embedding,
                              Init::normal(config.init_std)});
   if (config.residual == ResidualKind::scaled) {
-    table_.begin_part(config.embedding_norm ? kEmbeddingPart : 0);
+    table_.begin_layer_group(config.embedding_norm ? kEmbeddingGroup : 0);
     input_scale_.stream_scale =
         table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
     input_scale_.stream_bias =
         table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
-    table_.begin_part(kEmbeddingPart);
+    table_.begin_layer_group(kEmbeddingGroup);
   }
   if (config.embedding_norm) embedding_norm_ = add_norm_params("embedding_norm");
   add_value_embeddings();
@@ -121,9 +121,9 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     ahead_.push_back(make_ahead(config.layers + k));
     if (ahead_.back().block.moe) moe_layers_.push_back(config.layers + k);
   }
-  table_.begin_part(final_norm_part(config));
+  table_.begin_layer_group(final_norm_part(config));
   final_norm_ = add_norm_params("final_norm");
-  table_.begin_part(kHeadPart);
+  table_.begin_layer_group(kHeadGroup);
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight",
                                     {config.head_rows(), config.width},
@@ -138,15 +138,15 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
 }
 
 void Decoder::share_parameters() {
-  std::vector<int64_t> parts{kEmbeddingPart};
-  for (size_t k = 0; k < ahead_.size(); ++k) parts.push_back(config_.layers + static_cast<int64_t>(k));
-  if (config_.tied) parts.push_back(kHeadPart);
-  table_.set_parts(embed_, parts);
+  std::vector<int64_t> groups{kEmbeddingGroup};
+  for (size_t k = 0; k < ahead_.size(); ++k) groups.push_back(config_.layers + static_cast<int64_t>(k));
+  if (config_.tied) groups.push_back(kHeadGroup);
+  table_.set_layer_groups(embed_, groups);
   for (int64_t i = 0; i < config_.value_embeddings; ++i) {
-    parts.clear();
+    groups.clear();
     for (int64_t l = 0; l < config_.layers; ++l)
-      if (config_.value_table(l) == i && config_.attends(l)) parts.push_back(l);
-    if (!parts.empty()) table_.set_parts(value_embeds_[static_cast<size_t>(i)], parts);
+      if (config_.value_table(l) == i && config_.attends(l)) groups.push_back(l);
+    if (!groups.empty()) table_.set_layer_groups(value_embeds_[static_cast<size_t>(i)], groups);
   }
 }
 
@@ -179,7 +179,7 @@ MergeIndices Decoder::add_merge_params(const std::string& prefix, int64_t part) 
   if (config_.residual == ResidualKind::plain) return m;
   const auto add = [&](const char* name, double value) {
     const int i = table_.add({prefix + name, {config_.width}, ParamRole::scale, Init::constant(value)});
-    table_.set_parts(i, {part});
+    table_.set_layer_groups(i, {part});
     return i;
   };
   m.y_scale = add(".output_scale", 1);
@@ -261,7 +261,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   const int64_t behind = layer == config_.layers - 1 ? final_norm_part(config_)
                          : layer < config_.layers    ? layer + 1
                                                      : layer;
-  table_.begin_part(layer);
+  table_.begin_layer_group(layer);
   Block b;
   if (config_.unet_skips && layer >= config_.layers / 2) b.skip_scale = add_scalar(prefix + ".skip_scale", 1);
   if (config_.input_mix)
@@ -286,7 +286,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
 
 Decoder::Ahead Decoder::make_ahead(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}.ahead.", layer);
-  table_.begin_part(layer);
+  table_.begin_layer_group(layer);
   const auto projection = [&](const char* name) {
     return table_.add(
         {prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});

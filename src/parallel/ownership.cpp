@@ -59,7 +59,7 @@ Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const
     const bool tensor_copies = axis == ShardAxis::none || (axis == ShardAxis::expert && groups.same_rows());
     // Another rank answers for what is there more than once.
     const bool copy = !pipe.owns(table[i]) || (tensor_copies && groups.tensor().rank() > 0) ||
-                      groups.share_copies(flat_group(table[i])).rank() > 0;
+                      groups.replica_group(flat_group(table[i])).rank() > 0;
     owned_.push_back(copy ? ElementRange{} : ElementRange{s.begins[r], s.begins[r + 1]});
   }
 }

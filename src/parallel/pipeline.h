@@ -12,10 +12,10 @@
 #include <functional>
 #include <memory>
 
+#include "parallel/interleaved_passes.h"
 #include "parallel/pipeline_groups.h"
 #include "parallel/pipeline_schedule.h"
 #include "parallel/stage.h"
-#include "parallel/strands.h"
 
 namespace ingot {
 
@@ -28,12 +28,13 @@ class Pipeline {
   Pipeline(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
            PipelineSchedule schedule);
 
-  /// The table's work on all micro-batches (with a forward schedule, and a tape that does not record, evaluation), each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena`
-  /// and everything else from `options`. On the null device nothing is sent, which gives the memory plan of
-  /// this rank's whole step: strands take turns there as on a device. `followers` hear of every entry. Returns
-  /// how many waits for groups were hidden.
-  Strands::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options, Arena& arena,
-                     std::span<TableFollower* const> followers = {}) const;
+  /// The table's work on all micro-batches (with a forward schedule, and a tape that does not record,
+  /// evaluation), each of `rows` rows of the stream on this rank. Tapes take their buffers from `arena` and
+  /// everything else from `options`. On the null device nothing is sent, which gives the memory plan of this
+  /// rank's whole step: strands take turns there as on a device. `observers` hear of every entry. Returns how
+  /// many waits for groups were hidden.
+  InterleavedPasses::Waits run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
+                               Arena& arena, std::span<ScheduleObserver* const> observers = {}) const;
 
  private:
   const Decoder& decoder_;

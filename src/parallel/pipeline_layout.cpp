@@ -131,7 +131,7 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
   if (p.ranks < 1 || count % p.ranks != 0)
     refuse(text, fmt::format("{} stages are no multiple of {} pipeline ranks", count, p.ranks));
   for (int r = 0; r < p.ranks; ++r)
-    if (p.parts_of(r).empty())
+    if (p.layer_groups_of(r).empty())
       refuse(text, fmt::format("the stages of pipeline rank {} are empty: it would have nothing to do", r));
   const StageParts& last = p.stages.back();
   if (last.first_layer + last.layers != layers)
@@ -147,19 +147,19 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
 
 }  // namespace
 
-std::vector<int64_t> parts_of(const StageParts& s) {
+std::vector<int64_t> layer_groups_of(const StageParts& s) {
   std::vector<int64_t> parts;
-  if (s.embedding) parts.push_back(kEmbeddingPart);
+  if (s.embedding) parts.push_back(kEmbeddingGroup);
   for (int64_t i = 0; i < s.layers; ++i) parts.push_back(s.first_layer + i);
   for (int64_t i = 0; i < s.modules; ++i) parts.push_back(s.first_layer + s.layers + s.first_module + i);
-  if (s.loss) parts.push_back(kHeadPart);
+  if (s.loss) parts.push_back(kHeadGroup);
   return parts;
 }
 
-std::vector<int64_t> PipelineLayout::parts_of(int rank) const {
+std::vector<int64_t> PipelineLayout::layer_groups_of(int rank) const {
   std::vector<int64_t> parts;
   for (int chunk = 0; chunk < chunks(); ++chunk)
-    for (const int64_t part : ingot::parts_of(at(rank, chunk))) parts.push_back(part);
+    for (const int64_t part : ingot::layer_groups_of(at(rank, chunk))) parts.push_back(part);
   return parts;
 }
 

@@ -25,7 +25,7 @@ struct StageParts {
 };
 
 /// As Placement::parts.
-std::vector<int64_t> parts_of(const StageParts& stage);
+std::vector<int64_t> layer_groups_of(const StageParts& stage);
 
 struct PipelineLayout {
   int ranks = 1;
@@ -35,14 +35,15 @@ struct PipelineLayout {
   const StageParts& at(int rank, int chunk) const {
     return stages[static_cast<size_t>(chunk * ranks + rank)];
   }
-  std::vector<int64_t> parts_of(int rank) const;
+  std::vector<int64_t> layer_groups_of(int rank) const;
   std::string str() const;  ///< the text without repetitions of groups: "Et*3|t*2|L"
   bool operator==(const PipelineLayout&) const = default;
 };
 
 /// Throws Error that says where and what, for text that is no layout, for another number of layers or modules
 /// than the model has, and for layouts that cannot run: E first and L last, each once; every t before any m;
-/// m only in the last chunk of a rank; the number of stages a multiple of the ranks, each rank with something to hold.
+/// m only in the last chunk of a rank; the number of stages a multiple of the ranks, each rank with something
+/// to hold.
 PipelineLayout parse_pipeline_layout(std::string_view text, int ranks, int64_t layers, int64_t modules);
 
 /// Layers shared out evenly, the remainder to the stages in the middle, since the first embeds and the last

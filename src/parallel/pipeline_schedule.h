@@ -23,8 +23,8 @@ struct PipelineShape {
   int virtual_stage(int rank, int chunk) const { return chunk * stages + rank; }
   int rank_of(int virtual_stage) const { return virtual_stage % stages; }
   int chunk_of(int virtual_stage) const { return virtual_stage / stages; }
-  /// Messages that a rank may have on their way to another, in one direction, before it waits. The last rank is g - p
-  /// micro-batches of a group ahead of the first one's next chunk.
+  /// Messages that a rank may have on their way to another, in one direction, before it waits. The last rank
+  /// is g - p micro-batches of a group ahead of the first one's next chunk.
   int messages_held() const { return chunks > 1 && group > stages ? group - stages + 1 : 1; }
   std::string str() const;  ///< "4 stages x 2 chunks, 8 micro-batches in groups of 4"
 };
@@ -53,13 +53,13 @@ struct ScheduleEntry {
   std::optional<Work> beside = {};
 };
 
-/// Prepares for what a rank's table says, or follows it up.
-class TableFollower {
+/// Called while a rank runs its table.
+class ScheduleObserver {
  public:
-  virtual ~TableFollower() = default;
-  /// The first of `entries` is about to run, and then the rest.
-  virtual void begins(std::span<const ScheduleEntry> entries) = 0;
-  virtual void ended(const ScheduleEntry& entry) = 0;
+  virtual ~ScheduleObserver() = default;
+  /// The first of `entries` is about to run; the rest follow in this order.
+  virtual void before_entry(std::span<const ScheduleEntry> entries) = 0;
+  virtual void after_entry(const ScheduleEntry& entry) = 0;
 };
 
 enum class PipelineScheduleKind : uint8_t { one_forward_one_backward, interleaved, zero_bubble, merged };

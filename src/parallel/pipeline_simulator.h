@@ -1,7 +1,7 @@
 // Runs the tables of all ranks on paper: proves that a schedule can run, and says how long it takes and how
 // many micro-batches are alive. Times are those of sends that do not wait for their receiver. That the ranks
-// come to an end also where only PipelineShape::messages_held() are on their way on an edge, as pipeline.h has
-// it, is checked apart.
+// come to an end also where only PipelineShape::messages_held() are on their way on an edge, as pipeline.h
+// has it, is checked apart.
 #pragma once
 #include <vector>
 

@@ -1,5 +1,6 @@
-// One stage of a model, which may be all of it: embedding, layers, final norm, modules of multi-token prediction and heads, as
-// far as they stand there. Training, evaluation, sampling and planning run this, with and without a pipeline.
+// One stage of a model, which may be all of it: embedding, layers, final norm, modules of multi-token
+// prediction and heads, as far as they stand there. Training, evaluation, sampling and planning run this,
+// with and without a pipeline.
 #pragma once
 #include "models/decoder.h"
 #include "parallel/pipeline_layout.h"
@@ -14,8 +15,8 @@ class StageStep {
   virtual Value ids_T() = 0;
   /// The ids `depth` places further on; asked for where the tape records.
   virtual Value ids_ahead_T(int64_t depth);
-  /// In the stage of the loss, for the next token (depth 0) and then for every depth ahead: the head, and cotangents of what the
-  /// loss is made of, which seed the tape.
+  /// In the stage of the loss, for the next token (depth 0) and then for every depth ahead: the head, and
+  /// cotangents of what the loss is made of, which seed the tape.
   virtual void predict(int64_t depth, Value hidden_TD) = 0;
   /// After the stage's forward: seeds the tape with the cotangents of its routers' losses.
   virtual void losses(const std::vector<BalanceLosses>&) {}

@@ -65,10 +65,10 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
   const PipelineGroups& pipe = *ranks_.pipe;
   const Pipeline pipeline(model_.decoder(), model_.weights().precision(), pipe,
                           make_forward_schedule({pipe.stages(), pipe.layout().chunks(), 1}));
-  std::vector<TableFollower*> followers;
-  if (ranks_.gatherer != nullptr) followers.push_back(ranks_.gatherer);
+  std::vector<ScheduleObserver*> observers;
+  if (ranks_.gatherer != nullptr) observers.push_back(ranks_.gatherer);
   pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()),
-               {.record = false}, arena_, followers);
+               {.record = false}, arena_, observers);
   const int last = pipe.stages() - 1;
   if (pipe.stage() == last) gather(logits);
   logits.resize(static_cast<size_t>(model_.config().head_rows()));

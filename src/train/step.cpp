@@ -8,10 +8,10 @@ namespace ingot {
 namespace {
 
 /// How a matrix is cut over the ranks that share its products.
-MatrixCut matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
-  MatrixCut cut;
+MatrixSharding matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
+  MatrixSharding cut;
   for (const ShardRule* rule : {&spec.shard, &spec.width_shard})
-    if (Communicator* group = groups.slicers(rule->axis))
+    if (Communicator* group = groups.tensor_group(rule->axis))
       cut = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
   if (cut.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty())
     return cut;
@@ -44,7 +44,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
       p.begin = p.shards->begins[r];
       p.count = p.shards->begins[r + 1] - p.begin;
     }
-    if (groups != nullptr) p.cut = matrix_cut(spec, w.placement(), *groups);
+    if (groups != nullptr) p.sharding = matrix_cut(spec, w.placement(), *groups);
     p.master = w.master(i).as<float>() + p.begin;
     p.grad = gradients.gradient(i).as<float>() + p.begin;
     if (w.has_copy(i)) {
@@ -71,10 +71,10 @@ void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule s
   const int64_t sharers =
       groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
-  std::vector<TableFollower*> followers;
-  if (ranks.gatherer != nullptr && options.device != DeviceKind::null) followers.push_back(ranks.gatherer);
-  if (reducer != nullptr) followers.push_back(reducer);
-  pipeline.run(make, tokens / sharers, options, arena, followers);
+  std::vector<ScheduleObserver*> observers;
+  if (ranks.gatherer != nullptr && options.device != DeviceKind::null) observers.push_back(ranks.gatherer);
+  if (reducer != nullptr) observers.push_back(reducer);
+  pipeline.run(make, tokens / sharers, options, arena, observers);
 }
 
 PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {

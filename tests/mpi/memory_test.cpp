@@ -74,7 +74,7 @@ TEST(MpiMemory, ARankTakesWhatIsPredicted) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer takes memory of its own";
 #endif
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   const int ranks = this_world().ranks();
   if (ranks != 2 && ranks != 4) GTEST_SKIP() << "no case has " << ranks << " ranks";
   ranks == 2 ? expect_predicted({.dp = 2, .ep = 2}) : expect_predicted({.dp = 2, .tp = 2, .ep = 2});

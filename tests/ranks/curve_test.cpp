@@ -146,7 +146,7 @@ std::vector<LayoutCase> curve_cases() {
                                  curve_case("moe", {.dp = 2, .cp = 2, .ep = 2}, kRing),
                                  curve_case("llama", {.pp = 2, .cp = 2, .tp = 2}, kRing)};
   for (const ShardOptions& shards : {ShardOptions{.level = ShardLevel::optimizer},
-                                     {.level = ShardLevel::full, .units = FlatBuckets::part}})
+                                     {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}})
     all.push_back(curve_case("zaya", {.dp = 4, .ep = 2}, {.shards = shards}));
   return all;
 }

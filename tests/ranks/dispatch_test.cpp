@@ -75,7 +75,7 @@ struct Groups {
 
 /// Options of a journey.
 struct Journey {
-  ReceiveBound receive = {};
+  ReceiveCapacity receive = {};
   bool bf16 = false;
   std::vector<int32_t> ids = {};  ///< routes to take, instead of those of the routing
 };
@@ -357,7 +357,7 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
 
 /// All tokens go to experts 0 to 2, of the first two of four ranks; there is room for the even share, 16 tokens from each rank.
 TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
-  const ReceiveBound drop{.factor = 1, .drop = true};
+  const ReceiveCapacity drop{.factor = 1, .drop = true};
   MoeOptions o = options_of(0, false);
   o.route.normalize = false;  // a choice that is gone must not change the others' weights
   run_ranks(4, [&](ThreadRank& self) {
@@ -373,7 +373,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
       EXPECT_EQ(bounded.d_h, expected.d_h) << name_of(precision.compute);
       EXPECT_EQ(bounded.gradients, expected.gradients) << name_of(precision.compute);
       EXPECT_EQ(bounded.dropped, 8 * kTopK);
-      const ReceiveBound roomy{.factor = 2, .drop = true};
+      const ReceiveCapacity roomy{.factor = 2, .drop = true};
       const LayerRun all =
           run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {roomy});
       EXPECT_TRUE(all == run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank));
@@ -383,7 +383,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
       EXPECT_GT(nodes.dropped, 0);
     }
   });
-  const auto message = [&](DispatchKind kind, const ReceiveBound& bound) -> std::string {
+  const auto message = [&](DispatchKind kind, const ReceiveCapacity& bound) -> std::string {
     try {
       run_ranks(4, [&](ThreadRank& self) {
         run_layer(o, Precision::f32(), Groups(self, 2), kind, Routing::first_rank, {bound});

@@ -214,8 +214,7 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
          "the 4 ranks that share an expert's width do not fit on nodes with 2");
   expect("moe-sigmoid", {.tp = 2}, kSequenceParallel, "needs whole documents");
   expect("moe-sigmoid", {.cp = 2}, {}, "needs whole documents");
-  expect("llama", {.cp = 4}, {},
-         "4 query and 2 key-value heads of a rank cannot be shared out over 4 context");
+  expect("llama", {.cp = 4}, {}, "4 query and 2 key-value heads of a rank do not divide among 4 context");
   expect("gpt2", {.cp = 4}, {.context = ContextForm::ring, .context_inner = 3},
          "4 context ranks do not divide into groups of 3 that exchange heads");
   expect("llama", {.cp = 3}, {}, "sequences of 16 tokens cannot be cut into 6 chunks");

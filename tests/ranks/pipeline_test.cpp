@@ -106,7 +106,7 @@ std::vector<LayoutCase> cases() {
                    .schedule = kind});
   }
   // Weights, gradients and state shared out: several passes and chunks at a time, copies of stages, and strands.
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   const RankOptions full_sequence{.sequence_parallel = true, .shards = full.shards};
   RankOptions full_copies = full, full_whole = full;
   full_copies.shards.ranks = 2, full_whole.shards.whole_tensors = true;
@@ -206,7 +206,7 @@ TEST(PipelineMerged, WaitsForExpertsAreHidden) {
     };
     const Pipeline pipeline(one.decoder, weights.precision(), pipe,
                             make_pipeline_schedule(merged, {1, 1, 8}));
-    const Strands::Waits waits = pipeline.run(step, kParityLength, options, arena);
+    const InterleavedPasses::Waits waits = pipeline.run(step, kParityLength, options, arena);
     reduce_gradients(groups, table, buffer);
     one.expect_gradients(buffer, groups.placement(), self.rank());
     EXPECT_GT(waits.all, 0);

@@ -102,23 +102,23 @@ void LayoutRank::expect_planned_transients() const {
   if (!gatherer_) return;
   EXPECT_GT(gatherer_->peak_bytes(), 0);
   EXPECT_LE(gatherer_->peak_bytes(), unit_plan().peak_bytes);
-  EXPECT_GT(gradients_.most_staged(), 0);
-  EXPECT_LE(gradients_.most_staged(),
+  EXPECT_GT(gradients_.peak_staged_bytes(), 0);
+  EXPECT_LE(gradients_.peak_staged_bytes(),
             gradients_.transient_bytes(case_.schedule == PipelineScheduleKind::zero_bubble));
 }
 
-Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
-                               ParityOutcome& outcome, bool sums) {
-  std::vector<TableFollower*> followers;
-  if (gatherer_ && options.device != DeviceKind::null) followers.push_back(&*gatherer_);
-  if (sums) followers.push_back(&reducer_);
+InterleavedPasses::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
+                                         ParityOutcome& outcome, bool sums) {
+  std::vector<ScheduleObserver*> observers;
+  if (gatherer_ && options.device != DeviceKind::null) observers.push_back(&*gatherer_);
+  if (sums) observers.push_back(&reducer_);
   const int64_t sharers = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
   const auto step = [&](Tape& tape, int b) {
     return std::make_unique<ParityStep>(one_.decoder, inputs, weights_, tape,
                                         groups_.batch_rank() * share() + b * micro_rows(), micro_rows(),
                                         &groups_, outcome);
   };
-  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, followers);
+  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, observers);
 }
 
 TapeProfile LayoutRank::profile(const ParityInputs& inputs) {
@@ -163,7 +163,7 @@ void LayoutRank::reduce() {
   if (groups_.tensor().rank() == 0) {  // others leave the biases of sums to the first
     EXPECT_EQ(unwritten, std::vector<std::string>{});
   }
-  if (gatherer_) gatherer_->release_all();
+  if (gatherer_) gatherer_->reshard_all();
 }
 
 void LayoutRank::weights_moved() {
@@ -230,7 +230,7 @@ std::vector<LayoutCase> parity_matrix() {
   const RankOptions sequence{.sequence_parallel = true}, ring{.context = ContextForm::ring},
       gather{.context = ContextForm::gather}, mixed{.context = ContextForm::ring, .context_inner = 2},
       zero{.shards = {.level = ShardLevel::optimizer}},
-      full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+      full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   std::vector<LayoutCase> all;
   for (const char* model : {"llama", "moe", "zaya"})
     for (const bool recompute : {false, true}) {

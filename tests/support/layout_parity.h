@@ -66,11 +66,11 @@ class LayoutRank {
   WeightGatherer::Plan unit_plan() const;
 
  private:
-  /// Strands of a merged schedule take turns where they wait for other ranks.
+  /// InterleavedPasses of a merged schedule take turns where they wait for other ranks.
   bool hands_over() const;
   PipelineSchedule schedule() const;
-  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome,
-                     bool sums = false);
+  InterleavedPasses::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
+                               ParityOutcome& outcome, bool sums = false);
   void expect_planned_transients() const;
   double square_sum() const;
 

@@ -65,7 +65,7 @@ std::vector<PaperLayout> paper_layouts() {
   };
   const auto shards = [](ShardLevel level, int ranks, bool seq = false) {
     return RankOptions{.sequence_parallel = seq,
-                       .shards = {.level = level, .ranks = ranks, .units = FlatBuckets::part}};
+                       .shards = {.level = level, .ranks = ranks, .buckets = FlatBuckets::layer_group}};
   };
   return {
       {"dp2", {.dp = 2}},

@@ -84,7 +84,7 @@ Array part_of(const ParameterSpec& spec, const Placement& placement, const Array
 
 ElementRange kept(const FlatLayout& layout, int i, DType type) {
   const auto k = static_cast<size_t>(i);
-  const FlatBucket& u = layout.units[static_cast<size_t>(layout.bucket_of[k])];
+  const FlatBucket& u = layout.buckets[static_cast<size_t>(layout.bucket_of[k])];
   const int64_t count = layout.shapes[k].numel(), size = size_of(type);
   return {std::clamp<int64_t>((u.own_begin() - layout.offsets[k]) / size, 0, count),
           std::clamp<int64_t>((u.own_end() - layout.offsets[k]) / size, 0, count)};
@@ -260,11 +260,11 @@ void OneRank::give_weights(WeightSet& weights) const {
               Array(expected.begin() + range.begin, expected.begin() + range.end))
         << table[i].name;
   }
-  for (size_t u = 0; u < weights.layout().units.size(); ++u) {
-    for (const int i : weights.layout().units[u].parameters)
+  for (size_t u = 0; u < weights.layout().buckets.size(); ++u) {
+    for (const int i : weights.layout().buckets[u].parameters)
       reference::store(weights.master(i),
                        part_of(table[i], weights.placement(), start[static_cast<size_t>(i)]));
-    weights.filled(static_cast<int>(u));
+    weights.masters_written(static_cast<int>(u));
   }
 }
 

@@ -1,5 +1,5 @@
-// See strands.h.
-#include "parallel/strands.h"
+// See interleaved_passes.h.
+#include "parallel/interleaved_passes.h"
 
 #include <thread>
 #include <utility>
@@ -10,36 +10,36 @@
 namespace ingot {
 namespace {
 
-thread_local int strand = 0;
+thread_local int current_pass = 0;
 
 }  // namespace
 
-int Strands::current() {
-  return strand;
+int InterleavedPasses::current() {
+  return current_pass;
 }
 
-class Strands::HandingOver final : public Communicator {
+class InterleavedPasses::YieldingCommunicator final : public Communicator {
  public:
-  HandingOver(Communicator& group, Strands& strands)
-      : Communicator(group.name(), group.rank(), group.size()), group_(group), strands_(strands) {}
+  YieldingCommunicator(Communicator& group, InterleavedPasses& passes)
+      : Communicator(group.name(), group.rank(), group.size()), group_(group), passes_(passes) {}
 
  private:
   class Waiting final : public Pending::State {
    public:
-    Waiting(Pending pending, Strands& strands) : pending_(std::move(pending)), strands_(strands) {}
+    Waiting(Pending pending, InterleavedPasses& passes) : pending_(std::move(pending)), passes_(passes) {}
     void wait() override {
-      strands_.hand_over();
+      passes_.yield();
       pending_.wait();
     }
 
    private:
     Pending pending_;
-    Strands& strands_;
+    InterleavedPasses& passes_;
   };
 
   Pending wrap(Pending pending) {
-    strands_.started_[strands_.turn_] = true;
-    return Pending(std::make_unique<Waiting>(std::move(pending), strands_));
+    passes_.started_[passes_.turn_] = true;
+    return Pending(std::make_unique<Waiting>(std::move(pending), passes_));
   }
 
   Pending start(CommRequest r) override {
@@ -69,40 +69,40 @@ class Strands::HandingOver final : public Communicator {
   Pending dry_run() override { return wrap({}); }
 
   Communicator& group_;
-  Strands& strands_;
+  InterleavedPasses& passes_;
 };
 
-void Strands::run(const std::function<void()>& first, const std::function<void()>& second) {
-  INGOT_CHECK(!running_, "strands inside a strand");
+void InterleavedPasses::run(const std::function<void()>& first, const std::function<void()>& second) {
+  INGOT_CHECK(!running_, "run() inside of a pass");
   running_ = true;
   turn_ = 0;
   ended_[0] = ended_[1] = false;
   error_ = nullptr;
-  const auto to_the_end = [&](int which, const std::function<void()>& work) {
+  const auto run_pass = [&](int pass, const std::function<void()>& work) {
     std::exception_ptr error;
     try {
       if (!error_) work();
     } catch (...) {
       error = std::current_exception();
     }
-    end(which, error);
+    end(pass, error);
   };
   std::thread other([&, threads = num_threads()] {
     const ScopedThreads as_first(threads);
-    strand = 1;
+    current_pass = 1;
     {
       std::unique_lock lock(mutex_);
       wait_for_turn(lock, 1);
     }
-    to_the_end(1, second);
+    run_pass(1, second);
   });
-  to_the_end(0, first);
+  run_pass(0, first);
   other.join();
   running_ = false;
   if (error_) std::rethrow_exception(error_);
 }
 
-void Strands::hand_over() {
+void InterleavedPasses::yield() {
   const int own = turn_, other = 1 - own;
   if (!std::exchange(started_[own], false)) return;
   ++waits_.all;
@@ -114,25 +114,25 @@ void Strands::hand_over() {
     changed_.notify_all();
     wait_for_turn(lock, own);
   }
-  if (error_) fail("the other strand of this rank failed");
+  if (error_) fail("the other pass of this rank failed");
 }
 
-void Strands::wait_for_turn(std::unique_lock<std::mutex>& lock, int which) {
-  changed_.wait(lock, [&] { return turn_ == which; });
+void InterleavedPasses::wait_for_turn(std::unique_lock<std::mutex>& lock, int pass) {
+  changed_.wait(lock, [&] { return turn_ == pass; });
 }
 
-void Strands::end(int which, std::exception_ptr error) {
+void InterleavedPasses::end(int pass, std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   if (error && !error_) error_ = std::move(error);
-  ended_[which] = true;
-  turn_ = 1 - which;
+  ended_[pass] = true;
+  turn_ = 1 - pass;
   changed_.notify_all();
 }
 
-Communicator* Strands::hand_over_waiting_for(Communicator* group) {
+Communicator* InterleavedPasses::yield_while_waiting(Communicator* group) {
   if (group == nullptr) return nullptr;
   std::unique_ptr<Communicator>& wrapped = groups_[group];
-  if (!wrapped) wrapped = std::make_unique<HandingOver>(*group, *this);
+  if (!wrapped) wrapped = std::make_unique<YieldingCommunicator>(*group, *this);
   return wrapped.get();
 }
 
