@@ -308,9 +308,9 @@ Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType typ
   const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale),
                            c.param(m.y_bias)};
   AddNormResult r =
-      add_norm(c.tape, attr, s.x_TD, s.pending_TD, params, c.param(norm.weight), c.param(norm.bias));
+      add_norm(c.tape, attr, s.x_TD, s.deferred_TD, params, c.param(norm.weight), c.param(norm.bias));
   s.x_TD = std::move(r.stream);
-  s.pending_TD = {};
+  s.deferred_TD = {};
   s.merge = MergeKind::none;
   s.merge_params = {};
   return std::move(r.h);
@@ -322,8 +322,8 @@ Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
   return merge_and_norm(c, s, norm, c.precision().compute);
 }
 
-void Decoder::set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const {
-  s.pending_TD = std::move(y_TD);
+void Decoder::set_deferred(Stream& s, Value y_TD, const MergeIndices& merge) const {
+  s.deferred_TD = std::move(y_TD);
   s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
   s.merge_params = merge;
 }
@@ -331,8 +331,8 @@ void Decoder::set_pending(Stream& s, Value y_TD, const MergeIndices& merge) cons
 void Decoder::merge_residual(Context& c, Stream& s) const {
   if (s.merge == MergeKind::none) return;
   INGOT_CHECK(s.merge == MergeKind::add, "the residual has parameters of its own");
-  s.x_TD = add(c.tape, c.precision().stream, s.x_TD, s.pending_TD);
-  s.pending_TD = {};
+  s.x_TD = add(c.tape, c.precision().stream, s.x_TD, s.deferred_TD);
+  s.deferred_TD = {};
   s.merge = MergeKind::none;
 }
 
@@ -365,7 +365,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
     s.merge_params = input_scale_;
   }
   if (config_.position == PositionKind::learned) {
-    s.pending_TD =
+    s.deferred_TD =
         embedding(c.tape, c.precision().stream, rows_outside(c, c.positions_T), c.param(positions_));
     s.merge = MergeKind::add;
   }
@@ -374,7 +374,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
     merge_residual(c, s);
     s.origin_TD = s.x_TD;
   }
-  if (config_.value_embeddings > 0) s.ids_T = ids_T;
+  s.ids_T = ids_T;
   return s;
 }
 
@@ -402,17 +402,17 @@ void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const
   const Value ve_TV =
       table < 0 ? Value()
                 : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
-  set_pending(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
+  set_deferred(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
 }
 
 void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
                            std::vector<BalanceLosses>& balance) const {
   const Value h_TD = merge_and_norm(c, s, b.mlp_norm, c.precision().compute);
-  if (b.mlp) return set_pending(s, b.mlp->forward(c, h_TD), b.mlp_merge);
+  if (b.mlp) return set_deferred(s, b.mlp->forward(c, h_TD), b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);
   balance.push_back(std::move(m.losses));
-  set_pending(s, std::move(m.y_TD), b.mlp_merge);
+  set_deferred(s, std::move(m.y_TD), b.mlp_merge);
 }
 
 void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
@@ -431,15 +431,6 @@ void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer,
   c.tape.begin_segment("mlp", static_cast<int>(layer));
   feed_forward(c, s, b, layer, balance);
   leave_skip(c, s, layer);
-}
-
-DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
-  DecoderOutput out;
-  Stream s = embed(c, ids_T);
-  blocks(c, s, 0, config_.layers, out.balance);
-  finish(c, s);
-  out.hidden_TD = std::move(s.hidden_TD.front());
-  return out;
 }
 
 void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last,
@@ -465,7 +456,7 @@ void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
   c.tape.begin_segment("embed", static_cast<int>(layer));
   const Value next_TD = normed(c, look_up(c, ids_ahead_T), a.embedding_norm);
   Value x_TD = linear(c.tape, type, next_TD, c.param(a.from_embedding));
-  s.pending_TD = linear(c.tape, type, normed(c, s.x_TD, a.hidden_norm), c.param(a.from_hidden));
+  s.deferred_TD = linear(c.tape, type, normed(c, s.x_TD, a.hidden_norm), c.param(a.from_hidden));
   s.x_TD = std::move(x_TD);
   s.merge = MergeKind::add;
   block(c, s, a.block, layer, balance);

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "parallel/interleaved_passes.h"
+#include "models/stage_boundary.h"
 
 namespace ingot {
 namespace {
@@ -26,7 +26,7 @@ class Message {
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
   Tensor add(const TensorMeta& meta) {
-    blocks_.push_back(arena_.allocate(meta.bytes(), "border"));
+    blocks_.push_back(arena_.allocate(meta.bytes(), "boundary"));
     return tensors_.emplace_back(blocks_.back().data, meta.shape, meta.dtype, device_);
   }
 
@@ -62,7 +62,7 @@ struct MicroBatchState {
   Tape tape;
   std::vector<Value> leaves;     ///< of inputs
   std::vector<int32_t> outputs;  ///< ids of what was sent on
-  std::unique_ptr<StageStep> step;
+  std::unique_ptr<PipelineStep> step;
 };
 
 /// The sends in flight to one neighbour: at most `held` messages.
@@ -113,8 +113,8 @@ void add_to(const Tensor& sum, const Tensor& t) {
 class Run {
  public:
   Run(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
-      const PipelineSchedule& schedule, const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-      Arena& arena)
+      const PipelineSchedule& schedule, const PipelineStepMaker& make, int64_t rows,
+      const TapeOptions& options, Arena& arena)
       : decoder_(decoder),
         precision_(precision),
         groups_(groups),
@@ -132,7 +132,7 @@ class Run {
     });
   }
 
-  InterleavedPasses::Waits all(std::span<ScheduleObserver* const> observers) {
+  InterleavedPasses::Waits run(std::span<ScheduleObserver* const> observers) {
     for (size_t i = 0; i < table_.size(); ++i) {
       if (i == 0) post_receives(table_[0]);
       if (i + 1 < table_.size()) post_receives(table_[i + 1]);
@@ -148,11 +148,12 @@ class Run {
  private:
   int last_stage() const { return static_cast<int>(layout_.stages.size()) - 1; }
   int next_rank() const { return (groups_.stage() + 1) % groups_.stages(); }
-  int rank_before() const { return (groups_.stage() + groups_.stages() - 1) % groups_.stages(); }
+  int previous_rank() const { return (groups_.stage() + groups_.stages() - 1) % groups_.stages(); }
   const StageParts& parts_of(int stage) const { return layout_.stages[static_cast<size_t>(stage)]; }
-  /// The values alive before a virtual stage.
-  std::vector<TensorMeta> boundary_before(int stage) const {
-    return decoder_.border(precision_, cut_before(parts_of(stage), decoder_.config(), options_), rows_);
+  /// The live values before a virtual stage.
+  std::vector<TensorMeta> metas_before(int stage) const {
+    const int64_t depths = predicted_depths(decoder_.config(), options_);
+    return decoder_.boundaries(precision_, depths).at(position_before(parts_of(stage))).metas(rows_);
   }
   std::shared_ptr<MicroBatchState>& state(const Work& w) { return states_.at({w.micro_batch, w.chunk}); }
 
@@ -161,15 +162,15 @@ class Run {
     if (e.beside) post_receives(*e.beside);
   }
 
-  /// Starts the receives of the inputs of a work.
+  /// Posts the receives of what a work reads.
   void post_receives(const Work& w) {
     const int stage = shape_.virtual_stage(groups_.stage(), w.chunk);
     if (w.kind == WorkKind::forward) {
       const auto f = std::make_shared<MicroBatchState>(arena_, options_, stage);
       states_.emplace(std::pair(w.micro_batch, w.chunk), f);
-      if (stage > 0) f->inputs.receive(boundary_before(stage), groups_.forward(), rank_before());
+      if (stage > 0) f->inputs.receive(metas_before(stage), groups_.forward(), previous_rank());
     } else if (w.kind != WorkKind::backward_weight && stage < last_stage()) {
-      state(w)->cotangents.receive(boundary_before(stage + 1), groups_.backward(), next_rank());
+      state(w)->cotangents.receive(metas_before(stage + 1), groups_.backward(), next_rank());
     }
   }
 
@@ -209,21 +210,19 @@ class Run {
                                  &c.context_inner, &c.context_outer})
       *group = passes_.yield_while_waiting(*group);
     for (const Tensor& t : f->inputs.tensors()) f->leaves.push_back(f->tape.leaf(t, true));
-    const Stream s = run_stage(decoder_, parts_of(f->stage), f->leaves, *f->step);
-    if (f->stage < last_stage()) send_on(f, s);
+    std::vector<Value> live = f->step->forward(parts_of(f->stage), f->leaves);
+    if (f->stage < last_stage()) send_on(f, std::move(live));
     if (!options_.record) states_.erase({w.micro_batch, w.chunk});
   }
 
-  void send_on(const std::shared_ptr<MicroBatchState>& f, const Stream& s) {
-    std::vector<Value> values =
-        decoder_.alive(s, cut_behind(parts_of(f->stage), decoder_.config(), options_));
-    const std::vector<TensorMeta> expected = boundary_before(f->stage + 1);
+  void send_on(const std::shared_ptr<MicroBatchState>& f, std::vector<Value> values) {
+    const std::vector<TensorMeta> expected = metas_before(f->stage + 1);
     std::vector<Tensor> tensors;
     for (const Value& v : values) {
       const TensorMeta& meta = expected.at(tensors.size());
       INGOT_CHECK(v.meta().shape == meta.shape && v.dtype() == meta.dtype,
-                  "value {} of the border before stage {}: {}, not {}", tensors.size(), f->stage + 1,
-                  v.meta().str(), meta.str());
+                  "value {} before stage {}: {}, not {}", tensors.size(), f->stage + 1, v.meta().str(),
+                  meta.str());
       f->outputs.push_back(v.id());
       tensors.push_back(v.tensor());
     }
@@ -233,7 +232,7 @@ class Run {
   Backward begin_backward(MicroBatchState& f) {
     f.cotangents.wait();
     const std::vector<Tensor>& d = f.cotangents.tensors();
-    for (size_t i = 0; i < d.size(); ++i) {  // one value can be alive under two names
+    for (size_t i = 0; i < d.size(); ++i) {  // one value can be live under two names
       const auto first = std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]);
       if (const auto at = static_cast<size_t>(first - f.outputs.begin()); at < i) add_to(d[at], d[i]);
     }
@@ -252,13 +251,13 @@ class Run {
     std::vector<Tensor> tensors;
     for (const Value& leaf : f->leaves) {
       Tensor d = f->tape.gradient(leaf);
-      if (!d.defined()) {  // nothing here or behind reads the value
+      if (!d.defined()) {  // neither this stage nor a later one reads the value
         d = f->zeros.add(leaf.meta());
         if (d.data != nullptr) std::memset(d.data, 0, static_cast<size_t>(d.bytes()));
       }
       tensors.push_back(d);
     }
-    backward_out_.send(f, {}, tensors, groups_.backward(), rank_before());
+    backward_out_.send(f, {}, tensors, groups_.backward(), previous_rank());
   }
 
   const Decoder& decoder_;
@@ -266,7 +265,7 @@ class Run {
   const PipelineGroups& groups_;
   const PipelineLayout& layout_;
   const PipelineShape& shape_;
-  const StageStepMaker& make_;
+  const PipelineStepMaker& make_;
   int64_t rows_;
   TapeOptions options_;
   Arena& arena_;
@@ -287,9 +286,10 @@ Pipeline::Pipeline(const Decoder& decoder, const Precision& precision, const Pip
          layout.ranks);
 }
 
-InterleavedPasses::Waits Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-                                       Arena& arena, std::span<ScheduleObserver* const> observers) const {
-  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all(observers);
+InterleavedPasses::Waits Pipeline::run(const PipelineStepMaker& make, int64_t rows,
+                                       const TapeOptions& options, Arena& arena,
+                                       std::span<ScheduleObserver* const> observers) const {
+  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).run(observers);
 }
 
 }  // namespace ingot

@@ -65,7 +65,7 @@ MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks&
 
 /// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do. `reducer`: where gradients travel.
 void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule,
-                  const StageStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
+                  const PipelineStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
                   GradientReducer* reducer = nullptr) {
   const RankGroups& groups = *ranks.groups;
   const int64_t sharers =
@@ -136,7 +136,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   o.check_finite = false;
   const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
-  const StageStepMaker make = [&](Tape& tape, int) {
+  const PipelineStepMaker make = [&](Tape& tape, int) {
     return std::make_unique<MicroStep>(model, tape,
                                        rank_part(micro_batch(batch, 0, sequences, ahead), length, ranks), o,
                                        StepTokens{}, nullptr);
@@ -152,7 +152,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     plan.weights_on_way = model.weights().transient_bytes();
     Tape tape(arena, how);
     const auto step = make(tape, 0);
-    run_model(model.decoder(), *step);
+    step->forward(whole_model(model.config()), {});
     Backward(tape).run();
   }
   plan.memory = plan_memory(arena.lives());
@@ -199,7 +199,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
     stats.router_entropy[layer] = 0;
   }
   const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
-  const StageStepMaker make = [&](Tape& tape, int b) {
+  const PipelineStepMaker make = [&](Tape& tape, int b) {
     return std::make_unique<MicroStep>(
         model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
         options, tokens, &stats);
@@ -214,7 +214,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
       arena.restart();
       Tape tape(arena, how);
       const auto step = make(tape, b);
-      run_model(model_.decoder(), *step);
+      step->forward(whole_model(model_.config()), {});
       Backward(tape).run();
       if (reducer_) reducer_->end_micro_batch();
     }
@@ -241,7 +241,7 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
         [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
   } else {
     Tape tape(heap_, {.record = false});
-    run_model(model_.decoder(), *step(tape, 0, batch.rows));
+    step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};
 }

@@ -81,7 +81,7 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
     HeapArena arena;
     Tape tape(arena, parity_tape(one.problem, &buffer));
     ParityStep step(one.decoder, one.inputs, weights, tape, row, 1, &groups, o);
-    run_model(one.decoder, step);
+    step.forward(whole_model(one.decoder.config()), {});
     Backward(tape).run();
     reducer.end_micro_batch();
   }

@@ -192,8 +192,15 @@ void ParityStep::seed(const Value& v, double cotangent) {
   tape_.seed(v, t);
 }
 
-Value ParityStep::ids_ahead_T(int64_t depth) {
-  return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids);
+std::vector<Value> ParityStep::forward(const StageParts& parts, const std::vector<Value>& received) {
+  StageForward stage(decoder_, parts, context_, ids_T_, received);
+  for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
+    Value hidden_TD =
+        stage.head_input(depth, depth > 0 ? batch_.ahead.at(static_cast<size_t>(depth) - 1).ids : Tensor());
+    if (parts.loss) predict(depth, std::move(hidden_TD));
+  }
+  losses(stage.balance_losses());
+  return parts.loss ? std::vector<Value>() : stage.live_values();
 }
 
 void ParityStep::predict(int64_t depth, Value hidden_TD) {
@@ -213,7 +220,7 @@ ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder
   Tape tape(arena, parity_tape(problem, &gradients));
   gradients.begin_step();
   ParityStep step(decoder, inputs, weights, tape, 0, problem.rows, nullptr, outcome);
-  run_model(decoder, step);
+  step.forward(whole_model(decoder.config()), {});
   Backward(tape).run();
   gradients.finish_step();
   for (int i = 0; i < weights.size(); ++i)
