@@ -60,7 +60,8 @@ class Subject {
   std::vector<int64_t> split_;
 };
 
-/// Seconds of one call: the same number of calls on every rank, since the slowest rank's first times decide it.
+/// Seconds of one call: the same number of calls on every rank, since the slowest rank's first times decide
+/// it.
 template <class Call>
 double time_of(Communicator& c, double seconds, Call&& call) {
   call();

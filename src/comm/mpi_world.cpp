@@ -229,8 +229,8 @@ class MpiWorld final : public MessageWorld {
     return sends;
   }
 
-  /// Says goodbye to all and waits for theirs: a rank that still waits for this one learns it, and nobody finalises while
-  /// another needs it.
+  /// Says goodbye to all and waits for theirs: a rank that still waits for this one learns it, and nobody
+  /// finalises while another needs it.
   void leave() {
     std::vector<MPI_Request> sends = tell_all(&kReturns);
     const double begin = monotonic_seconds();
@@ -254,26 +254,28 @@ class MpiWorld final : public MessageWorld {
   }
 
   [[noreturn]] void end_all(const std::string& message) override { end_all(message, 1); }
-  /// The record first: after the abort the launcher gives little time, or none. The others get a moment for theirs. A second
-  /// thread that comes here waits for the end.
-  /// An exception that passed operations under way has freed their memory, into which any call that moves data along would
-  /// write: then this rank speaks, but does not listen.
+  /// The record first: after the abort the launcher gives little time, or none. The others get a moment for
+  /// theirs. A second thread that comes here waits for the end. An exception that passed operations under way
+  /// has freed their memory, into which any call that moves data along would write: then this rank speaks,
+  /// but does not listen.
   [[noreturn]] void end_all(const std::string& message, int code) {
     static std::mutex once;
     once.lock();
     failed_ = true;
     write_flight(message);
-    // What follows from another rank's failure comes after its cause, also where launchers mix what ranks print.
+    // What follows from another rank's failure comes after its cause, also where launchers mix what ranks
+    // print.
     if (!failed_rank().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     log::announce(message);
     try {
-      const bool deaf = unwound_ && lends_memory();
+      const bool deaf = unwound_ && memory_in_use();
       std::vector<MPI_Request> sends = tell_all(&kFails);
       const double until = monotonic_seconds() + kTimeForOthers;
       for (int all = 0; monotonic_seconds() < until;
            std::this_thread::sleep_for(std::chrono::milliseconds(10)))
         if (!deaf) MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
-      // Launchers have hung when two ranks ended the run at once: the lowest does it, the others would only if it did not.
+      // Launchers have hung when two ranks ended the run at once: the lowest does it, the others would only
+      // if it did not.
       if (deaf)
         std::this_thread::sleep_for(std::chrono::milliseconds(500) * std::min(rank(), 6));
       else if (lower_rank_failed())
@@ -342,8 +344,8 @@ class MpiWorld final : public MessageWorld {
   std::unique_ptr<Watchdog> watchdog_;
 };
 
-/// Each rank takes its share of the cores that the launcher lets it use: ranks of a node that may run on the same cores
-/// divide them. $INGOT_THREADS goes before.
+/// Each rank takes its share of the cores that the launcher lets it use: ranks of a node that may run on the
+/// same cores divide them. $INGOT_THREADS goes before.
 void share_cores() {
   if (std::getenv("INGOT_THREADS")) return;
   cpu_set_t mine;

@@ -31,8 +31,8 @@ struct SharedTransport::Counters {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-/// 1 MiB where few ranks share (256 KiB lost to messages in sums of 1 to 16 MiB); else a rank's outgoing rings take 8 MiB, and
-/// each at least 32 KiB.
+/// 1 MiB where few ranks share (256 KiB lost to messages in sums of 1 to 16 MiB); else a rank's outgoing
+/// rings take 8 MiB, and each at least 32 KiB.
 int64_t SharedTransport::ring_bytes(int ranks) {
   const int64_t all = int64_t{8} << 20, peers = std::max(1, ranks - 1);
   return std::clamp(all / (peers * kStreams) / kStep * kStep, kStep, int64_t{32} * kStep);

@@ -1,4 +1,5 @@
-// See threads.h. One lock guards all groups of a world: this backend proves programs, it is not built for speed.
+// See threads.h. One lock guards all groups of a world: this backend proves programs, it is not built for
+// speed.
 #include "comm/threads.h"
 
 #include <algorithm>

@@ -23,8 +23,8 @@ int whole_number(const std::string& digits, const std::string& text) {
   return n;
 }
 
-/// How many of `n` fill each place: as many as fit, in order, in multiples of the least common multiple of all runs; where that
-/// leaves no room for all, of all but the last, and so on.
+/// How many of `n` fill each place: as many as fit, in order, in multiples of the least common multiple of
+/// all runs; where that leaves no room for all, of all but the last, and so on.
 std::vector<int> fill(const std::vector<int>& room, int n, const std::vector<RankRun>& runs) {
   for (size_t kept = runs.size();; --kept) {
     int unit = 1;
