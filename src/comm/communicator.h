@@ -108,6 +108,13 @@ class Communicator {
   virtual Pending start(CommRequest request) = 0;
   /// peer: the receiver of a send, or the sender of a receive.
   virtual Pending start_message(const Tensor& tensor, int peer, bool sends) = 0;
+  /// For communicators that wrap another one.
+  static Pending start_on(Communicator& inner, CommRequest request) {
+    return inner.start(std::move(request));
+  }
+  static Pending start_message_on(Communicator& inner, const Tensor& tensor, int peer, bool sends) {
+    return inner.start_message(tensor, peer, sends);
+  }
 
  private:
   std::string name_;

@@ -42,29 +42,13 @@ class InterleavedPasses::YieldingCommunicator final : public Communicator {
     return Pending(std::make_unique<Waiting>(std::move(pending), passes_));
   }
 
-  Pending start(CommRequest r) override {
-    switch (r.kind) {
-      case CommKind::all_reduce:
-        return wrap(group_.all_reduce(r.in, r.out));
-      case CommKind::reduce_scatter:
-        return wrap(group_.reduce_scatter(r.in, r.out));
-      case CommKind::all_gather:
-        return wrap(group_.all_gather(r.in, r.out));
-      case CommKind::broadcast:
-        return wrap(group_.broadcast(r.in, r.root));
-      case CommKind::all_to_all:
-        return wrap(group_.all_to_all(r.in, r.in_rows, r.out, r.out_rows));
-      case CommKind::barrier:
-        group_.barrier();
-        return {};
-      case CommKind::send_recv:
-        break;
-    }
-    INGOT_CHECK(false, "{}", r.str());
+  Pending start(CommRequest request) override {
+    if (request.kind != CommKind::barrier) return wrap(start_on(group_, std::move(request)));
+    group_.barrier();
     return {};
   }
   Pending start_message(const Tensor& tensor, int peer, bool sends) override {
-    return wrap(sends ? group_.send(tensor, peer) : group_.recv(tensor, peer));
+    return wrap(start_message_on(group_, tensor, peer, sends));
   }
   Pending dry_run() override { return wrap({}); }
 

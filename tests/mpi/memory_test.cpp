@@ -1,4 +1,4 @@
-// The memory of a rank: weights, gradients and the planned slab are what the process takes, with its messages.
+// The memory of a rank process: weights, gradients, the planned slab, and messages.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -67,7 +67,7 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
   EXPECT_NEAR(measured, predicted, std::max(64.0, 0.05 * measured));
   if (rank == 0)
     std::printf("  %s%s: predicted %.0f MiB, measured %.0f MiB\n", Grid(grid).str().c_str(),
-                gatherer ? " shared out" : "", predicted, measured);
+                gatherer ? " sharded" : "", predicted, measured);
 }
 
 TEST(MpiMemory, ARankTakesWhatIsPredicted) {

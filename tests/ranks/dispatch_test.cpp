@@ -38,7 +38,7 @@ struct LayerRun {
   Array y, d_h;
   std::vector<Array> gradients;
   std::vector<int32_t> ids;
-  double dropped = 0;                        ///< choices, for want of room
+  double dropped = 0;                        ///< choices beyond the capacity
   double bytes = 0, across = 0, inside = 0;  ///< of the whole group, between nodes and inside them
   bool operator==(const LayerRun& o) const {
     return y == o.y && d_h == o.d_h && gradients == o.gradients && ids == o.ids;
@@ -73,15 +73,15 @@ struct Groups {
                                      inside = self_communicator("inside");
 };
 
-/// Options of a journey.
-struct Journey {
+/// Options of a dispatch.
+struct DispatchOptions {
   ReceiveCapacity receive = {};
   bool bf16 = false;
   std::vector<int32_t> ids = {};  ///< routes to take, instead of those of the routing
 };
 
 LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups& groups, DispatchKind kind,
-                   Routing routing, const Journey& journey = {}) {
+                   Routing routing, const DispatchOptions& options = {}) {
   Communicator& group = *groups.all;
   ParameterTable table;
   const MoeLayer layer(table, "moe", o);
@@ -98,9 +98,9 @@ LayerRun run_layer(const MoeOptions& o, const Precision& precision, const Groups
   c.expert_across = &across;
   c.expert_inside = &inside;
   c.dispatch = kind;
-  c.receive = journey.receive;
-  c.bf16_dispatch = journey.bf16;
-  std::vector<int32_t> ids = journey.ids;
+  c.receive = options.receive;
+  c.bf16_dispatch = options.bf16;
+  std::vector<int32_t> ids = options.ids;
   if (routing != Routing::free) {
     if (ids.empty()) ids = forced(routing, group.rank(), o.route.k);
     c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kSentTokens, o.route.k});
@@ -256,7 +256,8 @@ std::vector<std::vector<std::set<int>>> destinations(Communicator& group, std::v
   return to;
 }
 
-/// Bytes of a leg in both passes: rows, weights and ids out, sums back; then the sums' cotangents out, the others' back.
+/// Bytes of a hop in both passes: rows, weights and ids out, sums back; then the cotangents of the sums out, of the
+/// others back.
 double leg_bytes(int64_t sent, int64_t received, int64_t counts) {
   const int64_t floats = (kWidth + kTopK) * 4;
   return static_cast<double>(4 * counts + sent * (floats + kTopK * 4) + received * kWidth * 4 +
@@ -355,7 +356,8 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   });
 }
 
-/// All tokens go to experts 0 to 2, of the first two of four ranks; there is room for the even share, 16 tokens from each rank.
+/// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16 tokens from
+/// each rank.
 TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
   const ReceiveCapacity drop{.factor = 1, .drop = true};
   MoeOptions o = options_of(0, false);
@@ -396,11 +398,10 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
   EXPECT_NE(message(DispatchKind::all_to_all, {.factor = 1}).find("gets 96 rows, it has room for 64"),
             std::string::npos)
       << message(DispatchKind::all_to_all, {.factor = 1});
-  EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("its room cannot be bounded"),
-            std::string::npos);
+  EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("it has no capacity"), std::string::npos);
 }
 
-/// Of rows and sums, each rounded once on every leg, and their cotangents; weights and ids stay as they are. What is bf16 or f64
+/// Rows, sums and their cotangents are rounded once per hop; weights and ids are not. What is bf16 or f64
 /// anyway keeps its bits.
 TEST(Dispatchers, RowsCanTravelInBf16) {
   run_ranks(4, [](ThreadRank& self) {
@@ -417,7 +418,7 @@ TEST(Dispatchers, RowsCanTravelInBf16) {
         EXPECT_LE(largest_difference(narrow.y, wide.y), 4 * 0x1p-8);
         EXPECT_LE(largest_difference(narrow.d_h, wide.d_h), 4 * 0x1p-8);
         EXPECT_NE(narrow.y, wide.y);
-        // Of a row's four journeys two bytes a channel are left; the rest stays.
+        // Of a row's four optionss two bytes a channel are left; the rest stays.
         const double rows =
             wide.bytes + wide.across + wide.inside - narrow.bytes - narrow.across - narrow.inside;
         EXPECT_GT(rows, 0.3 * (wide.bytes + wide.across + wide.inside));

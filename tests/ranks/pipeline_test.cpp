@@ -1,7 +1,6 @@
-// Pipelines, proven: small models in double, cut into stages of thread ranks, equal one rank under every
-// schedule. Initial weights are the same bits; the loss agrees to 1e-12, every gradient (also where stages
-// hold copies) and the gradient norm to 1e-9. Each rank's whole step runs in the slab that a dry run on the
-// null device planned, with the peak it predicted.
+// Pipelines of thread ranks equal one rank in double, for small models under every schedule. Initial weights have the
+// same bits; the loss agrees to 1e-12, every gradient (also of parameters that several stages hold) and the gradient
+// norm to 1e-9. Each rank's step runs in the slab that a dry run on the null device planned, with the peak it predicted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -105,7 +104,7 @@ std::vector<LayoutCase> cases() {
                    .grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 2},
                    .schedule = kind});
   }
-  // Weights, gradients and state shared out: several passes and chunks at a time, copies of stages, and strands.
+  // Full sharding: several passes and chunks at a time, parameters that several stages hold, and interleaved passes.
   const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   const RankOptions full_sequence{.sequence_parallel = true, .shards = full.shards};
   RankOptions full_copies = full, full_whole = full;
@@ -173,7 +172,7 @@ std::string pipeline_name(const ::testing::TestParamInfo<LayoutCase>& info) {
 }
 
 /// Two ranks with half of the experts each, no pipeline, eight micro-batches: seven of eight forwards and
-/// backwards are merged. The share of waits during which the other strand computed.
+/// backwards are merged. The fraction of waits during which the other pass computed.
 TEST(PipelineMerged, WaitsForExpertsAreHidden) {
   const OneRank one({.model = "moe", .rows = 16});
   const ParameterTable& table = one.decoder.table();

@@ -1,6 +1,6 @@
-// What data ranks share out, proven: buckets under backward, ZeRO-1 and full sharding, whole or cut matrices, one copy or
-// several, in double: initial weights are the one rank's bits, gradients agree to 1e-9 in each rank's share. And the layout of
-// flat buffers as the pure function that it is.
+// Sharding among data ranks equals one rank, in double: buckets reduced during backward, ZeRO-1 and full sharding, whole
+// or divided matrices, one shard group or several. Initial weights have the same bits, gradients agree to 1e-9 in each
+// shard. Also the layout of flat buffers, a pure function.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(All, Shares, ::testing::ValuesIn(problems()), [](const 
   return name;
 });
 
-/// What two stages hold is cut alike on both, whatever else stands there.
+/// A parameter that two stages hold is sharded alike on both, whatever else they hold.
 TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
   for (const bool whole : {false, true})
     for (const ParamRole role : {ParamRole::embedding, ParamRole::matrix}) {
@@ -171,8 +171,8 @@ TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
     }
 }
 
-/// Every sharing of random tables: units tile the buffer, tensors lie inside units without overlap, shares are equal, whole
-/// matrices are not cut, and all ranks see one layout.
+/// Every form of sharding of random tables: buckets tile the buffer, tensors lie inside buckets without overlap, shards are
+/// equal, whole matrices are not divided, and all ranks see one layout.
 TEST(FlatLayouts, TileAndAgree) {
   const Random random(17, RandomPurpose::test, 0);
   uint64_t draw = 0;

@@ -1,11 +1,12 @@
-// What ranks send, counted at their communicators axis by axis, is what was planned: by the dry run where shapes are fixed
-// (tensor, context, experts by all-gather, pipeline), by the flat layout for gradients and shards, and by the step's recorded
-// routes for the all-to-all of experts.
+// The bytes that ranks send, counted per axis at their communicators, equal the plan: the dry run where shapes are
+// fixed (tensor, context, experts by all-gather, pipeline), the flat layout for gradients and shards, and the
+// recorded routes of the step for the all-to-all of experts.
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "comm/threads.h"
+#include "models/stage_boundary.h"
 #include "support/counting_communicator.h"
 #include "support/layout_parity.h"
 
@@ -116,23 +117,23 @@ TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
         rank.passes(one.inputs);
         const PipelineLayout& layout = rank.pipe().layout();
         const auto stages = static_cast<int>(layout.stages.size());
-        const auto border = [&](int stage) {  // before this virtual stage, per micro-batch
+        const StageBoundaries& boundaries =
+            one.decoder.boundaries(Precision::f64(), one.decoder.config().mtp.depths);
+        const auto sent_to = [&](int stage) {  // per micro-batch
+          const StageParts& parts = layout.stages[static_cast<size_t>(stage)];
           double bytes = 0;
-          for (const TensorMeta& m : one.decoder.border(
-                   Precision::f64(),
-                   cut_before(layout.stages[static_cast<size_t>(stage)], one.decoder.config(), {}),
-                   kParityLength))
+          for (const TensorMeta& m : boundaries.at(position_before(parts)).metas(kParityLength))
             bytes += static_cast<double>(m.bytes());
           return bytes;
         };
         if (ahead) {  // hidden states of three heads, or of two and the stream
-          EXPECT_EQ(border(stages - 1),
+          EXPECT_EQ(sent_to(stages - 1),
                     3.0 * kParityLength * static_cast<double>(one.decoder.config().width) * 8);
         }
         double forward = 0, backward = 0;
         for (int stage = rank.pipe().stage(); stage < stages; stage += 2) {
-          if (stage + 1 < stages) forward += border(stage + 1);
-          if (stage > 0) backward += border(stage);
+          if (stage + 1 < stages) forward += sent_to(stage + 1);
+          if (stage > 0) backward += sent_to(stage);
         }
         const auto micro_batches = static_cast<double>(rank.share());
         EXPECT_EQ(counted.bytes("pipeline forward"), micro_batches * forward);
@@ -165,7 +166,7 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
                        copies = share(rank.groups().expert_data()) * experts;
           EXPECT_EQ(counted.bytes(shared ? "shard" : "data"), (shared ? 1 : 2) * data);
           EXPECT_EQ(counted.bytes(shared ? "expert shard" : "expert data"), (shared ? 1 : 2) * copies);
-          if (level != ShardLevel::optimizer) return;  // with full, weights travel when they are read
+          if (level != ShardLevel::optimizer) return;  // with full, weights are gathered when they are read
           counted.restart();
           rank.weights_moved();
           EXPECT_EQ(counted.bytes("shard"), data);

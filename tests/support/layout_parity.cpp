@@ -143,7 +143,7 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
   }
   gradients_.begin_step();
   if (sums) reducer_.begin_step(share() / micro_rows());
-  travelling_ = sums;
+  reducing_ = sums;
   arena_->restart();
   EXPECT_EQ(run(inputs, options, *arena_, o, sums).hidden > 0, hands_over());
   EXPECT_EQ(arena_->live_bytes(), 0);
@@ -154,7 +154,7 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
 }
 
 void LayoutRank::reduce() {
-  if (!travelling_) {
+  if (!reducing_) {
     reducer_.begin_step(1);
     reducer_.end_micro_batch();
   }
@@ -189,12 +189,12 @@ double LayoutRank::square_sum() const {
     return sum[0];
   }
   double copies = 0;
-  Array cut{0};  // of copies that tensor ranks have in parts
+  Array sharded{0};  // parameters that tensor ranks shard
   for (int i = 0; i < table.size(); ++i)
     if (!pipe_.owns(table[i]))
-      (table[i].shard.axis == ShardAxis::tensor ? cut[0] : copies) += squares(gradients_.gradient(i));
-  all_reduce(groups_.tensor(), cut);
-  sum[0] = gradient_square_sum(groups_, table, gradients_) - copies - cut[0];
+      (table[i].shard.axis == ShardAxis::tensor ? sharded[0] : copies) += squares(gradients_.gradient(i));
+  all_reduce(groups_.tensor(), sharded);
+  sum[0] = gradient_square_sum(groups_, table, gradients_) - copies - sharded[0];
   all_reduce(pipe_.forward(), sum);
   return sum[0];
 }
