@@ -27,7 +27,7 @@ class StageBoundary {
   std::vector<TensorMeta> metas(int64_t rows) const;
   /// The live values of a stream at this boundary.
   std::vector<Value> live_values(const Stream& stream) const;
-  /// The stream of the stage behind: `values` are the live values, `ids_T` comes from the batch.
+  /// The stream of the next stage: `values` are the live values, `ids_T` comes from the batch.
   Stream resume(const std::vector<Value>& values, const Value& ids_T) const;
 
  private:

@@ -86,19 +86,20 @@ void place_whole(FlatBucket& bucket, const std::vector<int64_t>& bytes, int firs
     return bytes[static_cast<size_t>(a)] > bytes[static_cast<size_t>(b)];
   });
   std::vector<int64_t> filled(static_cast<size_t>(bucket.ranks), 0);
-  std::vector<std::pair<int, int64_t>> places;
+  std::vector<std::pair<int, int64_t>> positions;  // owner, offset in its shard
   for (const int i : order) {
     int owner = first % bucket.ranks;
     for (int k = 0; k < bucket.ranks; ++k) {
       const int r = (first + k) % bucket.ranks;
       if (filled[static_cast<size_t>(r)] < filled[static_cast<size_t>(owner)]) owner = r;
     }
-    places.emplace_back(owner, filled[static_cast<size_t>(owner)]);
+    positions.emplace_back(owner, filled[static_cast<size_t>(owner)]);
     filled[static_cast<size_t>(owner)] += bytes[static_cast<size_t>(i)];
   }
   bucket.end = bucket.begin + *std::max_element(filled.begin(), filled.end()) * bucket.ranks;
   for (size_t k = 0; k < order.size(); ++k)
-    layout.offsets[static_cast<size_t>(order[k])] = bucket.shard_begin(places[k].first) + places[k].second;
+    layout.offsets[static_cast<size_t>(order[k])] =
+        bucket.shard_begin(positions[k].first) + positions[k].second;
 }
 
 }  // namespace

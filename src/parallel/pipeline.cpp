@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-/// The tensors of one message in memory of an arena, and their transfer.
+/// The tensors of one message, in memory of an arena, and their transfer.
 class Message {
  public:
   Message(Arena& arena, DeviceKind device) : arena_(arena), device_(device) {}

@@ -75,7 +75,7 @@ class Expander {
   std::string out_;
 };
 
-/// Characters that mean something; anything else is refused where it stands.
+/// Removes commas; refuses characters without a meaning.
 std::string without_commas(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {

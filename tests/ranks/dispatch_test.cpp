@@ -1,5 +1,6 @@
-// The dispatchers give the same bits in every type, whoever gets the tokens, with and without a capacity. The all-to-all one
-// sends each token once to each rank of its experts, the hierarchical one once to each node, no more.
+// The dispatchers give the same bits in every type, whoever gets the tokens, with and without a capacity. The
+// all-to-all one sends each token once to each rank of its experts, the hierarchical one once to each node,
+// no more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -184,7 +185,7 @@ double largest_difference(const Array& a, const Array& b) {
   return scale > 0 ? worst / scale : worst;
 }
 
-/// Sums of three or four parts in another order: some units of the type's last place.
+/// Sums of three or four parts in another order: a few units in the last place.
 TEST(Dispatchers, OverNodesSumsOfMoreRanksAgreeToRounding) {
   for (const Topology& t : kTopologies)
     run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
@@ -256,8 +257,8 @@ std::vector<std::vector<std::set<int>>> destinations(Communicator& group, std::v
   return to;
 }
 
-/// Bytes of a hop in both passes: rows, weights and ids out, sums back; then the cotangents of the sums out, of the
-/// others back.
+/// Bytes of a hop in both passes: rows, weights and ids out, sums back; then the cotangents of the sums out,
+/// of the others back.
 double leg_bytes(int64_t sent, int64_t received, int64_t counts) {
   const int64_t floats = (kWidth + kTopK) * 4;
   return static_cast<double>(4 * counts + sent * (floats + kTopK * 4) + received * kWidth * 4 +
@@ -319,8 +320,8 @@ TEST(Dispatchers, OverNodesAPlanCountsTheExpectedBytes) {
     c.expert_inside = groups.inside.get();
     c.dispatch = DispatchKind::hierarchical;
     layer.forward(c, tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
-    // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all. Both ranks of a
-    // pair have tokens of two.
+    // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all.
+    // Both ranks of a pair have tokens of two.
     const double across = kSentTokens * (1 - 4.0 / 8 * 3 / 7 * 2 / 6),
                  inside = 2 * kSentTokens * (1 - 6.0 / 8 * 5 / 7 * 4 / 6);
     const double row = (kWidth + kTopK) * 4 + kTopK * 4;
@@ -356,8 +357,8 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   });
 }
 
-/// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16 tokens from
-/// each rank.
+/// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16
+/// tokens from each rank.
 TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
   const ReceiveCapacity drop{.factor = 1, .drop = true};
   MoeOptions o = options_of(0, false);
@@ -418,7 +419,7 @@ TEST(Dispatchers, RowsCanTravelInBf16) {
         EXPECT_LE(largest_difference(narrow.y, wide.y), 4 * 0x1p-8);
         EXPECT_LE(largest_difference(narrow.d_h, wide.d_h), 4 * 0x1p-8);
         EXPECT_NE(narrow.y, wide.y);
-        // Of a row's four optionss two bytes a channel are left; the rest stays.
+        // Each of a row's four transfers takes two bytes per channel; the rest is unchanged.
         const double rows =
             wide.bytes + wide.across + wide.inside - narrow.bytes - narrow.across - narrow.inside;
         EXPECT_GT(rows, 0.3 * (wide.bytes + wide.across + wide.inside));

@@ -131,16 +131,16 @@ Value Dispatcher::prepare_combine(Context& c, const Value& out_RD, const Permuta
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSizes& sizes, bool pad) {
-  const Placement& place = c.weights.placement();
-  const int size = c.expert != nullptr ? c.expert->size() : 1, copies = place.expert_tensor_size;
-  INGOT_CHECK(size == place.expert_size * copies,
+  const Placement& placement = c.weights.placement();
+  const int size = c.expert != nullptr ? c.expert->size() : 1, copies = placement.expert_tensor_size;
+  INGOT_CHECK(size == placement.expert_size * copies,
               "weights are sharded over {} expert and {} expert tensor ranks, the group has {}",
-              place.expert_size, copies, size);
+              placement.expert_size, copies, size);
   const int64_t experts = sizes.experts;
-  if (experts % place.expert_size != 0)
-    fail("{} experts do not divide among {} expert ranks", experts, place.expert_size);
-  const auto all = static_cast<int32_t>(experts), each = all / place.expert_size;
-  const PermuteAttr local{place.expert_rank * each, each, sizes.bound * size, pad};
+  if (experts % placement.expert_size != 0)
+    fail("{} experts do not divide among {} expert ranks", experts, placement.expert_size);
+  const auto all = static_cast<int32_t>(experts), each = all / placement.expert_size;
+  const PermuteAttr local{placement.expert_rank * each, each, sizes.bound * size, pad};
   if (size > 1 && c.dispatch == DispatchKind::all_gather && (c.receive.factor > 0 || c.bf16_dispatch))
     throw Error(c.bf16_dispatch
                     ? "a dispatch by all_gather sends rows in their own type, not in bf16"
