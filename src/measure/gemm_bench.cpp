@@ -15,7 +15,7 @@
 #include "measure/machine.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
-#include "parallel/stage.h"
+#include "models/stage.h"
 #include "tensor/arena.h"
 #include "train/micro_step.h"
 
