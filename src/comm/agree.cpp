@@ -38,7 +38,7 @@ Contribution unpack(const std::string& packed) {
   return {packed.substr(17, size), packed.substr(17 + size), packed[0] == 'E'};
 }
 
-Contribution run(const std::function<std::string()>& contribute) {
+Contribution contribution_of(const std::function<std::string()>& contribute) {
   try {
     return {contribute(), "", false};
   } catch (const Error& e) {
@@ -76,7 +76,7 @@ std::string broadcast_text(Communicator& group, const std::string& text, int roo
 std::string agree(Communicator* group, const std::function<std::string()>& contribute,
                   const std::function<std::string(const std::vector<std::string>&)>& decide) {
   if (group == nullptr || group->size() == 1) return decide({contribute()});
-  const std::vector<std::string> packed = all_gather_text(*group, pack(run(contribute)));
+  const std::vector<std::string> packed = all_gather_text(*group, pack(contribution_of(contribute)));
   std::vector<std::string> texts;
   for (size_t r = 0; r < packed.size(); ++r) {
     Contribution s = unpack(packed[r]);
@@ -84,7 +84,7 @@ std::string agree(Communicator* group, const std::function<std::string()>& contr
     texts.push_back(std::move(s.text));
   }
   Contribution answer;
-  if (group->rank() == 0) answer = run([&] { return decide(texts); });
+  if (group->rank() == 0) answer = contribution_of([&] { return decide(texts); });
   answer = unpack(broadcast_text(*group, group->rank() == 0 ? pack(answer) : ""));
   if (answer.failed) throw Error(answer.text, answer.hint);
   return answer.text;
