@@ -14,7 +14,7 @@
 #include "infer/packed_model.h"
 #include "report/run_record.h"
 #include "tape/op.h"
-#include "train/micro_step.h"
+#include "train/head_stats.h"
 #include "train/prepare.h"
 
 namespace ingot {
@@ -38,13 +38,6 @@ struct Score {
   }
 };
 
-void add(const Model& model, const data::Batch& batch, HeadStats& sums) {
-  HeapArena arena;
-  Tape tape(arena, {.record = false});
-  EvaluationStep step(model, tape, micro_batch(batch, 0, batch.rows), sums);
-  run_model(model.decoder(), step);
-}
-
 /// The windows that the run's own validation reads.
 Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> split, int64_t sequence,
                   const data::RowOptions& rows) {
@@ -52,7 +45,7 @@ Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> sp
   const int64_t many = std::max<int64_t>(1, kTokens / sequence);
   Score score;
   for (int64_t first = 0; first < pass.windows(); first += many)
-    add(model, pass.batch(first, std::min(many, pass.windows() - first)), score.sums);
+    evaluate(model, pass.batch(first, std::min(many, pass.windows() - first)), score.sums);
   score.bytes_per_target = static_cast<double>(pass.text_bytes()) / static_cast<double>(pass.targets());
   return score;
 }
@@ -73,7 +66,7 @@ Score score_file(const Model& model, const Tokenizer& tokenizer, const std::stri
     b.targets.assign(ids.begin() + first + 1, ids.begin() + first + 1 + n);
     for (int32_t t = 0; t < n; ++t) b.positions.push_back(t);
     b.spans = {{0, static_cast<int32_t>(n)}};
-    add(model, b, score.sums);
+    evaluate(model, b, score.sums);
   }
   score.bytes_per_target = static_cast<double>(text.size()) / static_cast<double>(count);
   return score;

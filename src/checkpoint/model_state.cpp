@@ -112,10 +112,10 @@ void load_biases(const CheckpointReader& reader, Model& model) {
 void load_model(const CheckpointReader& reader, Model& model) {
   WeightSet& w = model.weights();
   const bool adapters = require_model(reader, model);
-  for (size_t u = 0; u < w.layout().units.size(); ++u) {
-    for (const int i : w.layout().units[u].parameters)
+  for (size_t u = 0; u < w.layout().buckets.size(); ++u) {
+    for (const int i : w.layout().buckets[u].parameters)
       if (adapters || !is_adapter(w.table()[i].name)) load_weight(reader, w, i);
-    w.filled(static_cast<int>(u));
+    w.masters_written(static_cast<int>(u));
   }
   load_biases(reader, model);
 }

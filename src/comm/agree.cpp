@@ -8,7 +8,7 @@
 namespace ingot {
 namespace {
 
-/// Texts travel as 32-bit words.
+/// Texts are sent as 32-bit words.
 std::vector<int32_t> words_of(const std::string& text, int64_t words) {
   std::vector<int32_t> packed(static_cast<size_t>(words));
   if (!text.empty()) std::memcpy(packed.data(), text.data(), text.size());
@@ -23,24 +23,24 @@ Tensor view(std::vector<int32_t>& words) {
   return Tensor::of(words.data(), {static_cast<int64_t>(words.size())});
 }
 
-/// What a rank says: its text, or an error with its hint.
-struct Statement {
+/// The text of a rank, or its error with a hint.
+struct Contribution {
   std::string text, hint;
   bool failed = false;
 };
 
-std::string pack(const Statement& s) {
+std::string pack(const Contribution& s) {
   return fmt::format("{}{:016x}{}{}", s.failed ? 'E' : 'T', s.text.size(), s.text, s.hint);
 }
 
-Statement unpack(const std::string& packed) {
+Contribution unpack(const std::string& packed) {
   const size_t size = std::stoull(packed.substr(1, 16), nullptr, 16);
   return {packed.substr(17, size), packed.substr(17 + size), packed[0] == 'E'};
 }
 
-Statement state(const std::function<std::string()>& say) {
+Contribution contribution_of(const std::function<std::string()>& contribute) {
   try {
-    return {say(), "", false};
+    return {contribute(), "", false};
   } catch (const Error& e) {
     return {e.what(), e.hint(), true};
   } catch (const std::exception& e) {
@@ -73,18 +73,18 @@ std::string broadcast_text(Communicator& group, const std::string& text, int roo
   return {reinterpret_cast<const char*>(words.data()), static_cast<size_t>(size[0])};
 }
 
-std::string agree(Communicator* group, const std::function<std::string()>& mine,
+std::string agree(Communicator* group, const std::function<std::string()>& contribute,
                   const std::function<std::string(const std::vector<std::string>&)>& decide) {
-  if (group == nullptr || group->size() == 1) return decide({mine()});
-  const std::vector<std::string> said = all_gather_text(*group, pack(state(mine)));
+  if (group == nullptr || group->size() == 1) return decide({contribute()});
+  const std::vector<std::string> packed = all_gather_text(*group, pack(contribution_of(contribute)));
   std::vector<std::string> texts;
-  for (size_t r = 0; r < said.size(); ++r) {
-    Statement s = unpack(said[r]);
+  for (size_t r = 0; r < packed.size(); ++r) {
+    Contribution s = unpack(packed[r]);
     if (s.failed) throw Error(fmt::format("rank {}: {}", r, s.text), s.hint);
     texts.push_back(std::move(s.text));
   }
-  Statement answer;
-  if (group->rank() == 0) answer = state([&] { return decide(texts); });
+  Contribution answer;
+  if (group->rank() == 0) answer = contribution_of([&] { return decide(texts); });
   answer = unpack(broadcast_text(*group, group->rank() == 0 ? pack(answer) : ""));
   if (answer.failed) throw Error(answer.text, answer.hint);
   return answer.text;

@@ -1,5 +1,6 @@
-// Small agreements of a group: texts to one rank and an answer to all. For control, not for data: a few messages a step at
-// most. An error on any rank becomes the same Error on every rank, so no rank waits for one that has given up.
+// Agreement of a group on small texts: every rank contributes one, and all get the same answer. For control
+// messages, a few per step, not for data. An error on any rank becomes the same Error on every rank, so no
+// rank waits for one that has given up.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,10 +16,10 @@ std::vector<std::string> all_gather_text(Communicator& group, const std::string&
 /// Rank `root`'s text on every rank.
 std::string broadcast_text(Communicator& group, const std::string& text, int root = 0);
 
-/// Every rank gives what `mine` returns; rank 0 makes of them, in rank order, one answer with `decide`, which all ranks
-/// return. Where `mine` or `decide` throws an Error, all ranks throw it; it names the rank where there are several.
-/// group == nullptr: one rank alone.
-std::string agree(Communicator* group, const std::function<std::string()>& mine,
+/// Every rank contributes what `contribute` returns. Rank 0 calls `decide` on the contributions, in rank
+/// order, and all ranks return its result. If `contribute` or `decide` throws an Error, all ranks throw it;
+/// for a contribution it names the rank. group == nullptr: one rank alone.
+std::string agree(Communicator* group, const std::function<std::string()>& contribute,
                   const std::function<std::string(const std::vector<std::string>&)>& decide);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// See communicator.h: the interface's glue and the group of one rank.
+// See communicator.h: the calls of the interface, and the group of one rank.
 #include "comm/communicator.h"
 
 #include "base/clock.h"
@@ -24,12 +24,12 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
-WaitListener::WaitListener(std::function<void(double, double)> told)
-    : told_(std::move(told)), before_(listener) {
+WaitListener::WaitListener(std::function<void(double, double)> callback)
+    : callback_(std::move(callback)), previous_(listener) {
   listener = this;
 }
 WaitListener::~WaitListener() {
-  listener = before_;
+  listener = previous_;
 }
 
 void Pending::wait() {
@@ -37,7 +37,7 @@ void Pending::wait() {
   if (state == nullptr) return;
   const double begin = listener != nullptr ? monotonic_seconds() : 0;
   state->wait();
-  if (listener != nullptr) listener->told_(begin, monotonic_seconds());
+  if (listener != nullptr) listener->callback_(begin, monotonic_seconds());
 }
 
 std::string CommRequest::str() const {

@@ -1,12 +1,13 @@
-// Communication among the ranks of one group. Backends: self (one rank, here) and threads (comm/threads.h).
+// Communication among the ranks of one group. Backends: self (one rank, here), threads (comm/threads.h), and
+// messages between processes (comm/messages.h).
 //
-// Every operation starts at once and returns a Pending; its tensors must stay alive and untouched until wait() returns.
-// Collectives of a group are numbered in the order in which each rank starts them; the ranks must start the same ones,
-// with the same type and fitting shapes: anything else is an Error that names both. Nothing waits for ever: after the
-// deadline wait() throws an Error with rank, operation, number, and who is missing.
-// Sums add in rank order, element by element: f64 and i32 in their own type, f32 and bf16 in fp32 with one rounding at the
-// end. So they do not depend on timing, and every rank gets the same bits. Sizes of zero are legal.
-// A communicator belongs to one thread.
+// Every operation starts at once and returns a Pending; its tensors must stay alive and untouched until
+// wait() returns. Collectives of a group are numbered in the order in which each rank starts them; the ranks
+// must start the same ones, with the same type and fitting shapes: anything else is an Error that names both.
+// Nothing waits for ever: after a deadline wait() throws an Error with rank, operation, number, and the ranks
+// that are missing. Sums add in rank order, element by element: f64 and i32 in their own type, f32 and bf16
+// in fp32 with one rounding at the end. So they do not depend on timing, and every rank gets the same bits.
+// Sizes of zero are legal. A communicator belongs to one thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -43,8 +44,8 @@ struct CommRequest {
   std::string str() const;                 ///< "all_reduce f64[4] -> f64[4]"
 };
 
-/// Handle of an operation in flight. Dropping one that was not waited for withdraws it: if peers have not completed it,
-/// theirs fails.
+/// Handle of an operation in flight. Dropping one that was not waited for withdraws it: if peers have not
+/// completed it, theirs fails.
 class Pending {
  public:
   class State {
@@ -54,26 +55,26 @@ class Pending {
   };
   Pending() = default;  ///< complete
   explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
-  /// Returns when the result is there; throws Error when it will not be.
+  /// Returns when the operation is complete; throws Error when it never will be.
   void wait();
 
  private:
   std::unique_ptr<State> state_;
 };
 
-/// While it lives, `told` hears of every wait of its thread for other ranks: from when to when, by monotonic_seconds(). The
-/// newest of a thread hears.
+/// While it lives, calls `callback` after every wait of its thread for other ranks, with begin and end of the
+/// wait by monotonic_seconds(). Only the newest listener of a thread is called.
 class WaitListener {
  public:
-  explicit WaitListener(std::function<void(double begin, double end)> told);
+  explicit WaitListener(std::function<void(double begin, double end)> callback);
   ~WaitListener();
   WaitListener(const WaitListener&) = delete;
   WaitListener& operator=(const WaitListener&) = delete;
 
  private:
   friend class Pending;
-  const std::function<void(double, double)> told_;
-  WaitListener* const before_;
+  const std::function<void(double, double)> callback_;
+  WaitListener* const previous_;
 };
 
 class Communicator {
@@ -93,24 +94,31 @@ class Communicator {
   [[nodiscard]] Pending reduce_scatter(const Tensor& in, const Tensor& out);
   /// in [r, ...]: out [size * r, ...] = all ranks' rows in rank order.
   [[nodiscard]] Pending all_gather(const Tensor& in, const Tensor& out);
-  /// The root's values in everybody's tensor.
+  /// Every rank's tensor gets the values of the root's.
   [[nodiscard]] Pending broadcast(const Tensor& tensor, int root);
-  /// in_rows[p] rows go to rank p, out_rows[p] rows come from it, both packed in rank order. Rows of in and out beyond
-  /// the sums are padding: in's are not read, out's become zero.
+  /// in_rows[p] rows go to rank p, out_rows[p] rows come from it, both packed in rank order. Rows of in and
+  /// out beyond the sums are padding: in's are not read, out's become zero.
   [[nodiscard]] Pending all_to_all(const Tensor& in, std::span<const int64_t> in_rows, const Tensor& out,
                                    std::span<const int64_t> out_rows);
   /// Messages from one rank to another arrive in the order of their sends.
   [[nodiscard]] Pending send(const Tensor& tensor, int to);
   [[nodiscard]] Pending recv(const Tensor& tensor, int from);
-  /// Waits until all ranks are here.
+  /// Waits until all ranks of the group have called it.
   void barrier();
-  /// For plans: begins nothing, and is waited for as an operation would be.
+  /// For dry runs: starts nothing; the Pending is waited for like that of an operation.
   [[nodiscard]] virtual Pending dry_run() { return {}; }
 
  protected:
   virtual Pending start(CommRequest request) = 0;
   /// peer: the receiver of a send, or the sender of a receive.
   virtual Pending start_message(const Tensor& tensor, int peer, bool sends) = 0;
+  /// For communicators that wrap another one.
+  static Pending start_on(Communicator& inner, CommRequest request) {
+    return inner.start(std::move(request));
+  }
+  static Pending start_message_on(Communicator& inner, const Tensor& tensor, int peer, bool sends) {
+    return inner.start_message(tensor, peer, sends);
+  }
 
  private:
   std::string name_;
@@ -120,8 +128,8 @@ class Communicator {
 /// The group of one rank.
 std::unique_ptr<Communicator> self_communicator(std::string name);
 
-/// The work of one collective, given the requests of all ranks of the group in rank order: what backends in one address
-/// space share. Throws Error when the requests do not fit together.
+/// Executes one collective for all ranks of the group at once, in one address space. `requests` are in rank
+/// order. Throws Error when they do not fit together.
 void run_collective(std::span<const CommRequest> requests);
 
 }  // namespace ingot

@@ -9,7 +9,8 @@ namespace ingot {
 std::vector<int> parse_cores(const std::string& text, const std::string& where);
 std::string cores_text(const std::vector<int>& cores);
 
-/// The calling thread and those that it makes later run on these cores only. Throws Error where the machine lacks one.
+/// The calling thread and those that it makes later run on these cores only. Throws Error where the machine
+/// lacks one.
 void bind_to_cores(const std::vector<int>& cores);
 
 }  // namespace ingot

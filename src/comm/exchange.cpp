@@ -10,10 +10,10 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kFirstMessage = 4000;                // what transports send without asking the receiver
-constexpr int64_t kChunk = int64_t{1} << 19;           // of a sum, bytes
+constexpr int64_t kFirstMessage = 4000;                // bytes that transports send eagerly
+constexpr int64_t kChunk = int64_t{1} << 19;           // bytes of a sum
 constexpr int64_t kLongestMessage = int64_t{1} << 30;  // MPI counts in int
-constexpr int64_t kDepth = 2;                          // chunks of a peer in scratch memory
+constexpr int64_t kDepth = 2;                          // chunks of a peer in scratch
 
 }  // namespace
 
@@ -44,7 +44,7 @@ struct Exchange::Lane {
 
 struct Exchange::Peer {
   int rank = 0;
-  bool to = true, from = true;  ///< what passes between the two
+  bool to = true, from = true;  ///< directions in which data are sent
   std::unique_ptr<std::byte[]> sent, received;
   Lane first_send, first_recv, pieces_out, pieces_in, sums_out, sums_in;
   bool met = false;
@@ -68,7 +68,7 @@ Exchange::Exchange(MessageGroup& group, CommRequest request, const Operation& op
   const bool broadcast = request_.kind == CommKind::broadcast;
   for (int i = 1; i < group.size(); ++i) {
     Peer p;
-    p.rank = (group.rank + i) % group.size();  // everybody starts with another receiver
+    p.rank = (group.rank + i) % group.size();  // every rank starts with another receiver
     if (is_message() && p.rank != operation.peer) continue;
     p.to = is_message() ? operation.sends : !broadcast || request_.root == group.rank;
     p.from = is_message() ? !operation.sends : !broadcast || request_.root == p.rank;
@@ -96,7 +96,7 @@ void Exchange::plan() {
       std::make_unique_for_overwrite<std::byte[]>(peers_.size() * static_cast<size_t>(kDepth * longest));
 }
 
-/// A small all_reduce: everybody gets everything at once and computes the whole sum.
+/// A small all_reduce: every rank receives all operands with the headers and computes the whole sum.
 bool Exchange::sums_whole() const {
   return request_.kind == CommKind::all_reduce &&
          request_.in.bytes() <= kFirstMessage - static_cast<int64_t>(sizeof(Header));
@@ -159,19 +159,19 @@ void Exchange::send_first(Peer& p) {
   if (request_.kind == CommKind::all_to_all) h.rows = request_.in_rows[static_cast<size_t>(p.rank)];
   const Range range = sent_to(p.rank);
   const auto head = static_cast<int64_t>(sizeof(Header));
-  const int64_t rides = range.bytes <= kFirstMessage - head ? range.bytes : 0;
-  p.sent = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(head + rides));
+  const int64_t inlined = range.bytes <= kFirstMessage - head ? range.bytes : 0;
+  p.sent = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(head + inlined));
   std::memcpy(p.sent.get(), &h, sizeof(Header));
-  if (rides > 0) std::memcpy(p.sent.get() + head, in(range.begin), static_cast<size_t>(rides));
+  if (inlined > 0) std::memcpy(p.sent.get() + head, in(range.begin), static_cast<size_t>(inlined));
   Transport& t = *group_.transport;
-  p.first_send.post(t.send(p.rank, tag_of(operation_, kFirst), p.sent.get(), head + rides));
-  if (rides > 0) return;
+  p.first_send.post(t.send(p.rank, tag_of(operation_, kFirst), p.sent.get(), head + inlined));
+  if (inlined > 0) return;
   for (int64_t c = 0; c < chunks(range); ++c)
     p.pieces_out.post(t.send(p.rank, tag_of(operation_, kPieces), in(range.begin + c * chunk_),
                              std::min(chunk_, range.bytes - c * chunk_)));
 }
 
-/// Reads a header that has come.
+/// Reads a header that has arrived.
 void Exchange::meet(Peer& p) {
   Header h;
   std::memcpy(&h, p.received.get(), sizeof(Header));
@@ -200,7 +200,7 @@ void Exchange::meet(Peer& p) {
     std::memcpy(out(range.begin), p.received.get() + sizeof(Header), static_cast<size_t>(range.bytes));
 }
 
-/// Posts what of a peer's piece has a place to go.
+/// Posts the receives of a peer's piece that have memory to go to.
 void Exchange::receive(Peer& p) {
   const Range range = received_from(p.rank);
   const int64_t n = chunks(range);
@@ -231,7 +231,7 @@ void Exchange::sum_next() {
     p.sums_out.post(group_.transport->send(p.rank, tag_of(operation_, kSums), to, bytes));
 }
 
-/// Receives the sums of a peer's piece, each where the operand lay that it has been sent.
+/// Receives the sums of a peer's piece, each into the memory of the operand that was sent for it.
 void Exchange::gather_sums(Peer& p) {
   const Range theirs = piece_of(p.rank);
   const int64_t ready = p.pieces_out.posted > 0 ? p.pieces_out.done
@@ -244,9 +244,9 @@ void Exchange::gather_sums(Peer& p) {
   }
 }
 
-/// What this rank sends to itself, and rows that nobody sends.
-void Exchange::keep_own() {
-  finished_own_ = true;
+/// Copies what this rank sends to itself, and zeroes rows that nobody sends.
+void Exchange::copy_own() {
+  copied_own_ = true;
   if (request_.kind != CommKind::all_gather && request_.kind != CommKind::all_to_all) return;
   const Range from = sent_to(group_.rank), to = received_from(group_.rank);
   if (request_.kind == CommKind::all_to_all) {
@@ -281,7 +281,7 @@ bool Exchange::progress() {
     if (p.from && p.met && !p.inlined) receive(p);
     if (request_.kind == CommKind::all_reduce && !sums_whole()) gather_sums(p);
   }
-  if (!finished_own_) keep_own();
+  if (!copied_own_) copy_own();
   const int64_t sums = reduces() ? chunks(piece_of(group_.rank)) : 0;
   while (all_met && summed_ < sums && std::all_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
            return p.inlined || p.pieces_in.done > summed_;

@@ -1,4 +1,5 @@
-// One operation of one rank over messages: headers, then pieces, then (all_reduce) sums. See messages.h.
+// One operation of one rank over point-to-point messages: headers, then data, then (all_reduce) sums. See
+// messages.h.
 #pragma once
 #include <array>
 #include <deque>
@@ -11,34 +12,35 @@
 
 namespace ingot {
 
-/// A group as its operations see it.
+/// What the operations of a group share.
 struct MessageGroup {
   std::string name;
   std::vector<int> members;  ///< ranks in the world
   int rank = 0;              ///< in the group
   std::unique_ptr<Transport> transport;
-  std::vector<std::string> last;  ///< per rank of the group: the newest operation that it has been seen in
-  size_t flight = 0;              ///< in the flight recorder
+  /// By rank of the group: the newest operation that it is known to have started, for error messages.
+  std::vector<std::string> last;
+  size_t flight = 0;  ///< its index in the flight recorder
   int size() const { return static_cast<int>(members.size()); }
 };
 
-/// What an operation waits for: the ranks of the group (in order) that hold it up first. Who waits for others in turn is not named.
+/// The ranks of the group (ascending) that an operation waits for directly, and what is missing of them.
 struct Awaited {
   enum class For { start, data, receipt };
-  std::vector<int> ranks;  ///< empty: nothing but this rank's own work is left
+  std::vector<int> ranks;  ///< empty: only this rank's own work is left
   For what = For::start;
 };
 
 class Exchange {
  public:
-  /// Posts what can be posted. The operation's kind, in and out are the request's.
+  /// Posts the first messages. `operation` describes `request` in the flight recorder.
   Exchange(MessageGroup& group, CommRequest request, const Operation& operation,
            FlightRecorder::Ticket ticket);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /// Goes as far as it can without waiting. True when the result is there. Throws Error on a mismatch.
+  /// Advances as far as possible without waiting. True when complete. Throws Error on a mismatch.
   bool progress();
   bool complete() const { return complete_; }
   std::string what() const { return operation_.str(group_.name); }
@@ -76,7 +78,7 @@ class Exchange {
   void sum_inlined();
   void sum_next();
   void gather_sums(Peer& peer);
-  void keep_own();
+  void copy_own();
 
   MessageGroup& group_;
   CommRequest request_;
@@ -86,7 +88,7 @@ class Exchange {
   int64_t chunk_ = 0;
   int64_t summed_ = 0;                    // chunks of this rank's own piece
   std::unique_ptr<std::byte[]> scratch_;  // reductions: two chunks of every peer
-  bool finished_own_ = false, complete_ = false;
+  bool copied_own_ = false, complete_ = false;
 };
 
 }  // namespace ingot

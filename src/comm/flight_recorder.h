@@ -1,6 +1,6 @@
-// The last operations of a rank, group by group, and how far each came: what is read after a run ended because some rank
-// did not come. One file per rank; the first operation of a group that not all ranks have in the same state is where it
-// broke.
+// The last operations of a rank by group, and how far each came: read after a run ended because some rank did
+// not arrive. One file per rank; the first operation of a group that is not in the same state on all ranks is
+// where the run broke.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,8 +17,8 @@ namespace ingot {
 struct Operation {
   CommKind kind = CommKind::barrier;
   TensorMeta in, out;
-  int64_t number = 0;  ///< of the collective in its group, or of the message between the two
-  int64_t step = -1;   ///< training step; -1: outside
+  int64_t number = 0;  ///< of the collective in its group, or of the message between two ranks
+  int64_t step = -1;   ///< training step; -1: none
   int peer = -1;       ///< of a message, in the group; -1: a collective
   bool sends = false;
   /// "all_reduce f32[4] -> f32[4] #3 of group 'data' at step 7"
@@ -41,9 +41,9 @@ class FlightRecorder {
   size_t add_group(const std::string& name, const std::vector<int>& members);
   Ticket begin(size_t group, const Operation& operation);
   void mark(Ticket ticket, FlightState state);
-  /// {"format": 1, "rank", "ranks", "reason", "step", "time", "groups": [{"name", "members", "operations": [{"number",
-  /// "operation", "step", "state", "started", "waited", "ended"}]}]}; oldest first, times in seconds since 1970, null
-  /// where a state was not reached.
+  /// {"format": 1, "rank", "ranks", "reason", "step", "time", "groups": [{"name", "members", "operations":
+  /// [{"number", "operation", "step", "state", "started", "waited", "ended"}]}]}; oldest first, times in
+  /// seconds since 1970, null where a state was not reached.
   std::string json(int rank, int ranks, int64_t step, const std::string& reason) const;
 
  private:

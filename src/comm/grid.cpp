@@ -36,7 +36,7 @@ Grid::Grid(const GridShape& s)
   edp_ = stage_ / (ep_ * etp_);
 }
 
-Grid::Place Grid::place(GridAxis axis) const {
+Grid::Extent Grid::extent(GridAxis axis) const {
   switch (axis) {
     case GridAxis::pp:
       return {stage_, pp_};
@@ -57,12 +57,12 @@ Grid::Place Grid::place(GridAxis axis) const {
 }
 
 int Grid::size(GridAxis axis) const {
-  return place(axis).size;
+  return extent(axis).size;
 }
 
 int Grid::index(GridAxis axis, int rank) const {
   INGOT_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());
-  const Place p = place(axis);
+  const Extent p = extent(axis);
   return rank / p.stride % p.size;
 }
 
@@ -75,7 +75,7 @@ std::vector<int> Grid::group(std::initializer_list<GridAxis> axes, int rank) con
   INGOT_CHECK(!(dense && expert), "a group lies in one view of the grid");
   std::vector<int> group{rank};
   for (const GridAxis a : axes) {
-    const Place p = place(a);
+    const Extent p = extent(a);
     std::vector<int> grown;
     for (const int r : group)
       for (int i = 0; i < p.size; ++i) grown.push_back(r + (i - index(a, r)) * p.stride);

@@ -1,6 +1,7 @@
-// The grid of ranks: one numbering, two views. The dense view (pp, dp, cp, tp) places attention and everything that all
-// tokens pass; the expert view (pp, edp, ep, etp) places experts over the same ranks. This is parallel folding; the only
-// constraint is that the pipeline stages agree (spec megatron-moe PF-1). Within a view the last axis varies fastest.
+// The grid of ranks: one numbering with two views. The dense view (pp, dp, cp, tp) places attention and
+// everything else that all tokens pass; the expert view (pp, edp, ep, etp) places experts over the same
+// ranks. Within a view the last axis varies fastest. The only constraint between the views is that they have
+// the same pipeline stages. This is MoE Parallel Folding, [Megatron-MoE].
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -24,22 +25,23 @@ struct GridShape {
 
 class Grid {
  public:
-  /// Throws Error for sizes below 1 and where the expert view does not tile the ranks of a stage.
+  /// Throws Error for sizes below 1, and where the expert view does not divide the ranks of a stage.
   explicit Grid(const GridShape& shape);
 
   int ranks() const { return pp_ * stage_; }
   int size(GridAxis axis) const;
-  /// Where a rank stands on an axis.
+  /// The coordinate of a rank on an axis.
   int index(GridAxis axis, int rank) const;
-  /// Ranks that differ from this one on the given axes only, ascending: all of one view. None: the rank alone.
+  /// The ranks that differ from this one only on the given axes of one view, ascending. No axes: the rank
+  /// alone.
   std::vector<int> group(std::initializer_list<GridAxis> axes, int rank) const;
   std::string str() const;  ///< "pp1 dp2 cp1 tp1 | pp1 edp1 ep2 etp1"
 
  private:
-  struct Place {
+  struct Extent {
     int stride, size;
   };
-  Place place(GridAxis axis) const;
+  Extent extent(GridAxis axis) const;
   int pp_, dp_, cp_, tp_, edp_, ep_, etp_, stage_;
 };
 

@@ -30,9 +30,9 @@ constexpr Variables kLaunchers[] = {
 constexpr Variables kTorch = {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 
 void require_agreement(const Variables& launcher, const char* theirs, const char* torch) {
-  const int is = number_in(theirs), told = number_in(torch);
-  if (is >= 0 && told >= 0 && is != told)
-    throw Error(fmt::format("{} has set {}={}, but {}={}", launcher.launcher, theirs, is, torch, told),
+  const int launched = number_in(theirs), set = number_in(torch);
+  if (launched >= 0 && set >= 0 && launched != set)
+    throw Error(fmt::format("{} has set {}={}, but {}={}", launcher.launcher, theirs, launched, torch, set),
                 "ranks meet through MPI, so its launcher's numbers hold: unset WORLD_SIZE, RANK, LOCAL_RANK "
                 "and LOCAL_WORLD_SIZE, or let "
                 "them say the same");

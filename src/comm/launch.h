@@ -9,25 +9,25 @@
 
 namespace ingot {
 
-/// What a launcher left in the environment.
+/// What the environment says about the launcher.
 struct Launch {
   std::string launcher;  ///< "mpirun (Open MPI)", "mpirun (MPICH)", "srun"
   int ranks = 1;
-  int rank = -1;  ///< -1: not told
+  int rank = -1;  ///< -1: unknown
 };
 
 /// The launcher that started this process as one of many ranks; none when it runs alone. Open MPI sets
-/// OMPI_COMM_WORLD_SIZE, MPICH's Hydra PMI_SIZE, srun SLURM_STEP_NUM_TASKS. torchrun's variables (WORLD_SIZE, RANK, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE) may be there too if they say the same. Throws Error where they do not, and where they alone speak of
-/// several ranks: started by torchrun, all would do the same work, since ranks meet through MPI.
+/// OMPI_COMM_WORLD_SIZE, MPICH's Hydra PMI_SIZE, srun SLURM_STEP_NUM_TASKS. Throws Error where torchrun's
+/// variables (WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE) contradict them, or alone name several ranks:
+/// ranks meet through MPI, so processes that torchrun started would all do the same work.
 std::optional<Launch> find_launch();
 
-/// The cores of this rank where $INGOT_CORES names them: a list for each rank of the run, "0-7;8-15". Empty: not set. Throws
-/// Error where it has none for this rank.
+/// The cores of this rank where $INGOT_CORES names them: a list for each rank of the run, "0-7;8-15". Empty:
+/// not set. Throws Error where it has no list for this rank.
 std::vector<int> cores_of(const Launch& launch);
 
-/// The world of this process. Call once, first thing in main(). Binds the rank to cores_of(). Throws Error where a launcher
-/// started many ranks and this build cannot join them.
+/// The world of this process. Call once, first thing in main(). Binds the rank to cores_of(). Throws Error
+/// where a launcher started many ranks and this build cannot join them.
 std::unique_ptr<World> launch_world();
 
 /// The MPI library that this program runs with, "Open MPI v4.1.4"; empty: built without.

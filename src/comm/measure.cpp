@@ -60,7 +60,8 @@ class Subject {
   std::vector<int64_t> split_;
 };
 
-/// Seconds of one call: the same number of calls on every rank, since the slowest rank's first times decide it.
+/// Seconds of one call. Every rank makes the same number of calls, which the first times of the slowest rank
+/// decide.
 template <class Call>
 double time_of(Communicator& c, double seconds, Call&& call) {
   call();
@@ -151,7 +152,7 @@ int partner_rounds(int ranks) {
   return ranks + ranks % 2 - 1;
 }
 
-/// The circle method: the last seat is fixed, empty where ranks are odd.
+/// The circle method for round-robin pairs; with an odd number of ranks the fixed position is empty.
 int partner_of(int rank, int ranks, int round) {
   const int last = partner_rounds(ranks), across = (round - rank + last) % last;
   const int partner = rank == last ? round * ((last + 1) / 2) % last : across == rank ? last : across;
@@ -171,7 +172,7 @@ CommReport measure_comm(World& world, const CommMeasureOptions& options) {
     }
     all->barrier();
   }
-  // Rank 0 was in every group; the others take its numbers.
+  // Rank 0 was in every group; the others copy its numbers.
   std::vector<double> numbers{static_cast<double>(report.measurements.size())};
   all->broadcast(Tensor::of(numbers.data(), {1}), 0).wait();
   const auto count = static_cast<size_t>(numbers[0]);

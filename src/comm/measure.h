@@ -1,5 +1,5 @@
-// Measures a world's communication: time and bandwidth of every collective by size, the size from which larger transfers
-// are no faster per byte, and which ranks are slow. What `ingot bench comm` prints.
+// Measures a world's communication: time and bandwidth of every collective by size, the size from which
+// larger transfers are no faster per byte, and which ranks are slow. What `ingot bench comm` prints.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,11 +12,12 @@ namespace ingot {
 struct CommMeasurement {
   CommKind kind = CommKind::all_reduce;
   int ranks = 0;
-  int64_t bytes =
-      0;  ///< of the whole tensor: what all_gather makes, reduce_scatter takes, one rank has elsewhere
+  /// The larger one of input and output on a rank: the output of all_gather, the input of reduce_scatter.
+  int64_t bytes = 0;
   double seconds = 0;  ///< median over batches of the slowest rank's mean
-  /// Bytes per second over the link that limits an ideal algorithm, so that kinds and rank counts compare: bytes /
-  /// seconds times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, 1 else.
+  /// Bytes per second over the link that limits an ideal algorithm, so that kinds and rank counts compare:
+  /// bytes / seconds times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and
+  /// all_to_all, 1 else.
   double bus_bandwidth = 0;
 };
 
@@ -30,7 +31,8 @@ struct CommReport {
   std::vector<RankSpeed> speeds;  ///< slowest first; of the largest rank count
 };
 
-/// Rounds in which each rank has one other as partner, and meets all in ranks - 1 (even) or ranks (odd) rounds; -1: it rests.
+/// The partner of a rank in a round-robin of pairs, which has ranks - 1 (even) or ranks (odd) rounds; -1:
+/// none.
 int partner_of(int rank, int ranks, int round);
 /// The number of those rounds.
 int partner_rounds(int ranks);
@@ -44,14 +46,14 @@ struct CommMeasureOptions {
 /// Called by all ranks with the same options; every rank gets the same report.
 CommReport measure_comm(World& world, const CommMeasureOptions& options);
 
-/// The smallest size with 90 % of the best bandwidth of reduce_scatter among this many ranks: gradient buckets of this size are
-/// large enough. 0 where it was not measured.
+/// The smallest size with 90 % of the best bandwidth of reduce_scatter among this many ranks: gradient
+/// buckets of this size are large enough. 0 where it was not measured.
 int64_t suggested_bucket(const CommReport& report, int ranks);
 
-/// {"format": 1, "backend", "collectives": [{"collective", "ranks", "bytes", "seconds", "bus_bytes_per_second"}], "buckets":
-/// [{"ranks", "bytes"}], "speeds": [{"rank", "bytes_per_second"}]}
+/// {"format": 1, "backend", "collectives": [{"collective", "ranks", "bytes", "seconds",
+/// "bus_bytes_per_second"}], "buckets": [{"ranks", "bytes"}], "speeds": [{"rank", "bytes_per_second"}]}
 std::string to_json(const CommReport& report, const std::string& backend);
-/// Tables for people.
+/// Tables for a terminal.
 std::string to_text(const CommReport& report, const std::string& backend);
 
 }  // namespace ingot

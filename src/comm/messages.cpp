@@ -19,7 +19,7 @@ class MessagePending final : public Pending::State {
   MessagePending(MessageWorld& world, Exchange& exchange)
       : world_(world), exchange_(exchange), exceptions_(std::uncaught_exceptions()) {}
   ~MessagePending() override {
-    // While an exception passes, the run ends anyway; what is under way stays with the world.
+    // While an exception passes, the run ends anyway; what is in flight stays with the world.
     if (!waited_ && std::uncaught_exceptions() <= exceptions_) world_.drop(exchange_);
   }
   void wait() override {
@@ -63,10 +63,10 @@ class MessageCommunicator final : public Communicator {
   std::map<std::pair<int, bool>, int64_t> next_message_;
 };
 
-/// Between two looks at the network: at once at first, then other processes may have the core, then it sleeps.
-void pause(int looks) {
-  if (looks < 16) return;
-  if (looks < 2000)
+/// Between two polls of the network: first spins, then yields the core, then sleeps.
+void pause(int polls) {
+  if (polls < 16) return;
+  if (polls < 2000)
     std::this_thread::yield();
   else
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -93,12 +93,12 @@ std::unique_ptr<Communicator> MessageWorld::group(std::string name, const std::v
 }
 
 void MessageWorld::start(std::unique_ptr<Exchange> exchange) {
-  under_way_.push_back(std::move(exchange));
+  in_flight_.push_back(std::move(exchange));
   progress();
 }
 
 void MessageWorld::progress() {
-  for (const auto& exchange : under_way_)
+  for (const auto& exchange : in_flight_)
     if (!exchange->complete()) try {
         exchange->progress();
       } catch (const Error& e) {
@@ -133,39 +133,39 @@ bool MessageWorld::never_completes(const Exchange& exchange) {
 
 void MessageWorld::wait(Exchange& exchange) {
   const double begin = monotonic_seconds();
-  double next_look = begin + 0.001;  // at who is missing, who has left, and the limits
-  Seen seen;
+  double next_check = begin + 0.001;  // of missing ranks and limits
+  WaitState state;
   flight().mark(exchange.ticket(), FlightState::waiting);
-  for (int looks = 0; !exchange.complete(); ++looks) {
+  for (int polls = 0; !exchange.complete(); ++polls) {
     progress();
     if (exchange.complete()) break;
-    pause(looks);
+    pause(polls);
     const double now = monotonic_seconds();
-    if (now < next_look) continue;
-    next_look = now + 0.05;
-    look(exchange, now - begin, seen);
+    if (now < next_check) continue;
+    next_check = now + 0.05;
+    check_wait(exchange, now - begin, state);
   }
-  says("");
+  set_waiting("");
   flight().mark(exchange.ticket(), FlightState::complete);
-  std::erase_if(under_way_, [&](const auto& e) { return e.get() == &exchange; });
+  std::erase_if(in_flight_, [&](const auto& e) { return e.get() == &exchange; });
 }
 
-/// A rank that fails tells all before the launcher ends them, so that each can say where it was.
+/// A failing rank notifies all others before the launcher ends them, so that each can report where it was.
 std::string MessageWorld::failed_rank() {
   for (int r = 0; r < ranks(); ++r)
     if (has_failed(r)) return fmt::format("rank {} has failed", r);
   return "";
 }
 
-/// A rank's farewell may overtake what it sent before, so one look later it counts.
-void MessageWorld::look(Exchange& exchange, double waited, Seen& seen) {
+/// The notice that a rank has returned may overtake its messages, so it counts one check later.
+void MessageWorld::check_wait(Exchange& exchange, double waited, WaitState& state) {
   const std::string who = fmt::format("rank {} in {}", rank(), exchange.what());
-  const bool gone = never_completes(exchange), never = gone && seen.gone;
-  seen.gone = gone;
+  const bool gone = never_completes(exchange), never = gone && state.gone;
+  state.gone = gone;
   const std::string late = missing(exchange);
-  says(fmt::format("{}; missing: {}", who, late));
-  if (waited > limits().report_seconds && !seen.reported) {
-    seen.reported = true;
+  set_waiting(fmt::format("{}; missing: {}", who, late));
+  if (waited > limits().report_seconds && !state.reported) {
+    state.reported = true;
     const std::string report = fmt::format("{}: waits for {:.3g} s; missing: {}", who, waited, late);
     log::warn("{}", report);
     write_flight(report);
@@ -188,7 +188,7 @@ void MessageWorld::require_whole() const {
   if (broken_) throw *broken_;
 }
 
-void MessageWorld::says(std::string text) {
+void MessageWorld::set_waiting(std::string text) {
   const std::lock_guard lock(mutex_);
   waiting_ = std::move(text);
 }
@@ -201,7 +201,7 @@ std::string MessageWorld::waiting() const {
 void MessageWorld::drop(Exchange& exchange) {
   progress();
   if (!exchange.complete()) end_all(fmt::format("rank {} withdrew from {}", rank(), exchange.what()));
-  std::erase_if(under_way_, [&](const auto& e) { return e.get() == &exchange; });
+  std::erase_if(in_flight_, [&](const auto& e) { return e.get() == &exchange; });
 }
 
 }  // namespace ingot

@@ -1,9 +1,11 @@
-// Communicators over point-to-point messages: what comm/mpi_world.h stands on. Every collective is a direct exchange: each
-// rank of the group sends each other one a header (operation, type, shapes, number, step; small data ride along), and
-// what belongs to it. So every rank checks every other's request, knows who has come and who is missing, and computes sums itself
-// in rank order: reduce_scatter is an exchange of pieces and a local sum, all_reduce that and a gather of the sums, both
-// in chunks, so that a sum needs little memory and overlaps with the transfer of the next chunk.
-// Data move while some operation of this world starts or waits; what moves in between depends on the transport.
+// Communicators over point-to-point messages; comm/mpi_world.h builds on them.
+//
+// Every collective is a direct exchange: each rank of the group sends each other rank a header (operation,
+// type, shapes, number, step; small data are inlined), and then its data. So every rank checks every other's
+// request, knows which ranks have started and which are missing, and computes sums itself in rank order:
+// reduce_scatter is an exchange of pieces and a local sum; all_reduce adds a gather of the sums. Both work in
+// chunks, so that a sum needs little memory and overlaps with the transfer of the next chunk. Data move while
+// an operation of this world starts or waits; in between it depends on the transport.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -18,8 +20,8 @@
 
 namespace ingot {
 
-/// Messages among the ranks of one group; ranks count in the group. Messages of one sender, receiver and tag (0..32767)
-/// arrive in the order of their sends. Memory must stay alive until its request is done.
+/// Messages among the ranks of one group; ranks count in the group. Messages of one sender, receiver and tag
+/// (0..32767) arrive in the order of their sends. Memory must stay alive until its request is done.
 class Transport {
  public:
   using Request = uint64_t;
@@ -32,24 +34,24 @@ class Transport {
 
 class Exchange;
 
-/// A world whose groups speak over a Transport. One thread.
+/// A world whose groups communicate over a Transport. Belongs to one thread.
 class MessageWorld : public World {
  public:
   ~MessageWorld() override;
   std::unique_ptr<Communicator> group(std::string name, const std::vector<int>& members) override;
 
-  /// For communicators: an operation that is under way, its wait, and its end when nobody waited.
+  /// Called by communicators: an operation begins, is waited for, or is dropped without a wait.
   void start(std::unique_ptr<Exchange> exchange);
   void wait(Exchange& exchange);
   void drop(Exchange& exchange);
-  /// Throws the Error with which an operation failed before: from then on nothing can be agreed any more, whoever caught it, and
-  /// nobody waits for a second deadline.
+  /// Throws again the Error with which an operation failed before: after it the ranks cannot be in step any
+  /// more, and no rank must wait for a second deadline.
   void require_whole() const;
 
  protected:
   MessageWorld(int rank, int ranks);
   virtual std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) = 0;
-  /// Whether that rank of the world has left, or failed: it will start nothing any more.
+  /// Whether that rank of the world has returned, or failed: it will start no more operations.
   virtual bool has_left(int rank) = 0;
   virtual bool has_failed(int rank) = 0;
   /// Ends all ranks with this message.
@@ -57,23 +59,24 @@ class MessageWorld : public World {
   /// "rank 2 has failed", or nothing.
   std::string failed_rank();
   /// Whether the network may still read or write memory of an operation that nobody will wait for.
-  bool lends_memory() const { return !under_way_.empty(); }
-  /// What this rank waits for, and for whom; empty when it does not wait, or not for long yet. Any thread.
+  bool memory_in_use() const { return !in_flight_.empty(); }
+  /// What this rank waits for, and for which ranks; empty when it does not wait, or not for long yet. Any
+  /// thread.
   std::string waiting() const;
 
  private:
   void progress();
   std::string missing(const Exchange& exchange);
   bool never_completes(const Exchange& exchange);
-  /// What a wait has seen so far.
-  struct Seen {
-    bool reported = false;  ///< it has said that it takes long
-    bool gone = false;      ///< at the last look a rank had left that must start the operation
+  /// State of one wait.
+  struct WaitState {
+    bool reported = false;  ///< a warning has been logged
+    bool gone = false;      ///< at the last look a rank that must start the operation had returned
   };
-  void look(Exchange& exchange, double waited, Seen& seen);
-  void says(std::string text);
+  void check_wait(Exchange& exchange, double waited, WaitState& state);
+  void set_waiting(std::string text);
   [[noreturn]] void break_with(const Error& error);
-  std::list<std::unique_ptr<Exchange>> under_way_;
+  std::list<std::unique_ptr<Exchange>> in_flight_;
   std::optional<Error> broken_;
   mutable std::mutex mutex_;
   std::string waiting_;  // guarded by mutex_

@@ -27,8 +27,7 @@
 namespace ingot {
 namespace {
 
-constexpr int kLeaving =
-    1;  // tag of the message by which a rank says that it will start nothing more, and why
+constexpr int kLeaving = 1;  // tag of the message that a rank will start no more operations, and why
 constexpr char kReturns = 0, kFails = 1;
 constexpr double kTimeForOthers = 0.3;  // seconds between a rank's failure and the end of all
 
@@ -40,7 +39,7 @@ void check(int code, const char* call) {
   fail("{}: {}", call, std::string(text, static_cast<size_t>(length)));
 }
 
-/// "off": as between nodes, for comparisons, or where windows do not work.
+/// "off": messages as between nodes, for comparisons or where windows do not work.
 bool switched_off(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr || std::strcmp(text, "on") == 0) return false;
@@ -151,7 +150,7 @@ class MpiWorld final : public MessageWorld {
     return share_memory(comm, std::make_unique<MpiTransport>(comm));
   }
 
-  /// Ranks of the group on this node speak through a window that they share, if the library can make one.
+  /// Ranks of the group on this node communicate through a shared window, if the library can make one.
   std::unique_ptr<Transport> share_memory(MPI_Comm comm, std::unique_ptr<Transport> messages) {
     if (!shares_memory_) return messages;
     MPI_Comm node;
@@ -189,7 +188,7 @@ class MpiWorld final : public MessageWorld {
     return all != 0;
   }
 
-  /// Of rank `r` of `comm`, in the newest window; nullptr: it is on another node.
+  /// The region of rank `r` of `comm` in the newest window; nullptr: it is on another node.
   std::byte* region_of(int r, MPI_Comm comm, MPI_Comm node) {
     MPI_Group all, near;
     int there = MPI_UNDEFINED, unit = 0;
@@ -229,8 +228,8 @@ class MpiWorld final : public MessageWorld {
     return sends;
   }
 
-  /// Says goodbye to all and waits for theirs: a rank that still waits for this one learns it, and nobody finalises while
-  /// another needs it.
+  /// Notifies all ranks that this one has returned, and waits for their notices: a rank that still waits for
+  /// this one gets an Error, and no rank finalises while another needs it.
   void leave() {
     std::vector<MPI_Request> sends = tell_all(&kReturns);
     const double begin = monotonic_seconds();
@@ -254,37 +253,38 @@ class MpiWorld final : public MessageWorld {
   }
 
   [[noreturn]] void end_all(const std::string& message) override { end_all(message, 1); }
-  /// The record first: after the abort the launcher gives little time, or none. The others get a moment for theirs. A second
-  /// thread that comes here waits for the end.
-  /// An exception that passed operations under way has freed their memory, into which any call that moves data along would
-  /// write: then this rank speaks, but does not listen.
+  /// Writes the flight record first, because the launcher gives little time after the abort, or none, and
+  /// gives the other ranks a moment for theirs. A second thread that calls it waits for the end. An exception
+  /// that unwound operations in flight has freed their memory, into which any MPI call that makes progress
+  /// would write: then this rank sends its notices without polling.
   [[noreturn]] void end_all(const std::string& message, int code) {
     static std::mutex once;
     once.lock();
     failed_ = true;
     write_flight(message);
-    // What follows from another rank's failure comes after its cause, also where launchers mix what ranks print.
+    // A message that follows from another rank's failure is printed after that rank's own.
     if (!failed_rank().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     log::announce(message);
     try {
-      const bool deaf = unwound_ && lends_memory();
+      const bool must_not_poll = unwound_ && memory_in_use();
       std::vector<MPI_Request> sends = tell_all(&kFails);
       const double until = monotonic_seconds() + kTimeForOthers;
       for (int all = 0; monotonic_seconds() < until;
            std::this_thread::sleep_for(std::chrono::milliseconds(10)))
-        if (!deaf) MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
-      // Launchers have hung when two ranks ended the run at once: the lowest does it, the others would only if it did not.
-      if (deaf)
+        if (!must_not_poll) MPI_Testall(ranks(), sends.data(), &all, MPI_STATUSES_IGNORE);
+      // Launchers have hung when two ranks aborted at once: the lowest does it, the others only if it has
+      // not.
+      if (must_not_poll)
         std::this_thread::sleep_for(std::chrono::milliseconds(500) * std::min(rank(), 6));
       else if (lower_rank_failed())
         std::this_thread::sleep_for(std::chrono::seconds(3));
-    } catch (const Error&) {  // the network is gone: the launcher will find out
+    } catch (const Error&) {  // the network has failed: the launcher will notice
     }
     MPI_Abort(MPI_COMM_WORLD, code);
     std::abort();
   }
 
-  /// A call into MPI that waits by itself; the watchdog ends the run when it does not return.
+  /// Scope of a blocking MPI call; the watchdog ends the run if it does not return.
   class Blocking {
    public:
     Blocking(MpiWorld& world, std::string what) : world_(world) {
@@ -301,7 +301,7 @@ class MpiWorld final : public MessageWorld {
     MpiWorld& world_;
   };
 
-  /// The call that this rank is in; empty: none, or one that has not taken too long when that is asked.
+  /// The blocking call that this rank is in; empty: none, or with `too_long` one that is within its limit.
   std::string blocking(bool too_long) {
     const std::lock_guard lock(blocking_mutex_);
     return too_long && monotonic_seconds() < blocking_until_ ? "" : blocking_;
@@ -313,10 +313,10 @@ class MpiWorld final : public MessageWorld {
                           call));
   }
 
-  /// A rank that has failed by itself keeps that record.
+  /// On SIGTERM. A rank that has already failed keeps its record.
   void terminated() {
     if (failed_) return;
-    std::string wait;  // the reason is often a rank for which this one will wait in a moment
+    std::string wait;  // this rank will often wait in a moment for the rank that failed
     const double until = monotonic_seconds() + kTimeForOthers;
     while ((wait = waiting()).empty() && monotonic_seconds() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -330,20 +330,20 @@ class MpiWorld final : public MessageWorld {
 
   MPI_Comm control_ = MPI_COMM_NULL;
   MPI_Group everyone_ = MPI_GROUP_NULL;
-  int shares_memory_ = 0;  ///< where no rank has switched it off
+  int shares_memory_ = 0;  ///< no rank has switched it off
   bool warned_ = false;
   std::vector<MPI_Win> windows_;  ///< of groups, in the order in which they were made
   std::vector<Bye> byes_;
   std::atomic<bool> failed_ = false;
-  bool unwound_ = false;  // an exception has left what this world was given to run
+  bool unwound_ = false;  // an exception has left the function of run()
   std::mutex blocking_mutex_;
   std::string blocking_;       // guarded by blocking_mutex_
   double blocking_until_ = 0;  // guarded by blocking_mutex_
   std::unique_ptr<Watchdog> watchdog_;
 };
 
-/// Each rank takes its share of the cores that the launcher lets it use: ranks of a node that may run on the same cores
-/// divide them. $INGOT_THREADS goes before.
+/// Sets the threads of this rank: ranks of a node that may run on the same cores divide them. $INGOT_THREADS
+/// overrides.
 void share_cores() {
   if (std::getenv("INGOT_THREADS")) return;
   cpu_set_t mine;
@@ -357,13 +357,13 @@ void share_cores() {
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
         "MPI_Allgather");
   MPI_Comm_free(&node);
-  int sharers = 0;
+  int on_my_cores = 0;
   for (const cpu_set_t& theirs : all) {
     cpu_set_t common;
     CPU_AND(&common, &mine, &theirs);
-    sharers += CPU_COUNT(&common) > 0;
+    on_my_cores += CPU_COUNT(&common) > 0;
   }
-  set_num_threads(std::max(1, CPU_COUNT(&mine) / sharers));
+  set_num_threads(std::max(1, CPU_COUNT(&mine) / on_my_cores));
 }
 
 }  // namespace

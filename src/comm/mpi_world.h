@@ -1,5 +1,5 @@
-// The world of processes that mpirun or srun started: MPI moves the messages (3.1 calls, Open MPI and MPICH). The only
-// source that includes MPI's header is mpi_world.cpp. Each group is an MPI communicator of its own.
+// The world of processes that mpirun or srun started, over MPI 3.1 (Open MPI and MPICH). Only mpi_world.cpp
+// includes MPI's header. Each group is an MPI communicator of its own.
 #pragma once
 #include <memory>
 
@@ -7,9 +7,9 @@
 
 namespace ingot {
 
-/// Initialises MPI; once per process. The destructor waits for the other ranks, at most the abort limit, and finalises.
-/// Where a rank fails, all end: World::run() prints its message first. Ranks of one node that may run on the same cores
-/// divide them (num_threads()); $INGOT_THREADS goes before.
+/// Initialises MPI; once per process. The destructor waits for the other ranks, at most the abort limit, and
+/// finalises. Where a rank fails, all end: World::run() prints its message first. Ranks of one node that may
+/// run on the same cores divide them (num_threads()); $INGOT_THREADS goes before.
 std::unique_ptr<World> mpi_world();
 
 /// "Open MPI v4.1.4": the library that this program runs with.

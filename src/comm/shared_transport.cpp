@@ -8,11 +8,12 @@
 namespace ingot {
 namespace {
 
-constexpr int kStreams = 4;  // of each pair
+constexpr int kStreams = 4;  // per pair of ranks
 constexpr int64_t kLine = 64;
-constexpr int64_t kStep = int64_t{32} << 10;  // bytes after which the other side hears of progress
+constexpr int64_t kStep = int64_t{32} << 10;  // bytes after which the counter is published
 
-/// Tags of Exchange: bit 2 says a single message, bits 0 and 1 the lane, of which 0 is short.
+/// Tags of Exchange: bit 2 is set for a single message; bits 0 and 1 are the lane, of which lane 0 has short
+/// messages.
 int stream_of(int tag) {
   return (tag >> 2 & 1) * 2 + std::max((tag & 3) - 1, 0);
 }
@@ -24,15 +25,15 @@ struct Frame {
 
 }  // namespace
 
-/// Bytes ever written and read, each by one side.
+/// Total bytes written and read; each counter has one writer.
 struct SharedTransport::Counters {
   alignas(kLine) std::atomic<uint64_t> written = 0;
   alignas(kLine) std::atomic<uint64_t> taken = 0;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-/// 1 MiB where few ranks share (256 KiB lost to messages in sums of 1 to 16 MiB); else a rank's outgoing rings take 8 MiB, and
-/// each at least 32 KiB.
+/// 1 MiB with few ranks (256 KiB was slower than messages in sums of 1 to 16 MiB); else the outgoing rings of
+/// a rank take 8 MiB together, and each at least 32 KiB.
 int64_t SharedTransport::ring_bytes(int ranks) {
   const int64_t all = int64_t{8} << 20, peers = std::max(1, ranks - 1);
   return std::clamp(all / (peers * kStreams) / kStep * kStep, kStep, int64_t{32} * kStep);
@@ -84,7 +85,7 @@ Transport::Request SharedTransport::post(Message message) {
   const size_t slot = free_.back();
   free_.pop_back();
   slots_[slot] = std::move(message);
-  return slot * 2 + 1;  // the other transport's are even
+  return slot * 2 + 1;  // requests of the other transport are even
 }
 
 Transport::Request SharedTransport::send(int to, int tag, const void* data, int64_t bytes) {
@@ -122,18 +123,18 @@ void SharedTransport::push(End& end) {
 bool SharedTransport::push(Message& m) {
   Counters& c = *m.end->counters;
   uint64_t written = c.written.load(std::memory_order_relaxed);
-  const auto room = [&] {
+  const auto free_bytes = [&] {
     return static_cast<int64_t>(ring_ - (written - c.taken.load(std::memory_order_acquire)));
   };
   if (!m.announced) {
     const Frame frame{m.tag, m.bytes};
-    if (room() < static_cast<int64_t>(sizeof frame)) return false;
+    if (free_bytes() < static_cast<int64_t>(sizeof frame)) return false;
     write(*m.end, written, &frame, sizeof frame);
     written += sizeof frame;
     m.announced = true;
   }
   while (m.moved < m.bytes) {
-    const int64_t part = std::min({room(), m.bytes - m.moved, kStep});
+    const int64_t part = std::min({free_bytes(), m.bytes - m.moved, kStep});
     if (part == 0) break;
     write(*m.end, written, m.data + m.moved, part);
     m.moved += part;
@@ -143,15 +144,17 @@ bool SharedTransport::push(Message& m) {
   return m.finished = m.moved == m.bytes;
 }
 
-/// Reads what has come of it, if it is its turn.
+/// Reads what has arrived of a message, if the frame at the head of the ring is its own.
 void SharedTransport::take(Message& m) {
   End& end = *m.end;
   Counters& c = *end.counters;
   uint64_t taken = c.taken.load(std::memory_order_relaxed);
-  const auto come = [&] { return static_cast<int64_t>(c.written.load(std::memory_order_acquire) - taken); };
+  const auto arrived = [&] {
+    return static_cast<int64_t>(c.written.load(std::memory_order_acquire) - taken);
+  };
   if (end.tag < 0) {
     Frame frame;
-    if (come() < static_cast<int64_t>(sizeof frame)) return;
+    if (arrived() < static_cast<int64_t>(sizeof frame)) return;
     read(end, taken, &frame, sizeof frame);
     c.taken.store(taken += sizeof frame, std::memory_order_release);
     end.tag = frame.tag;
@@ -160,7 +163,7 @@ void SharedTransport::take(Message& m) {
   if (end.tag != m.tag) return;
   INGOT_CHECK(end.bytes == m.bytes, "a message of {} bytes for {}", end.bytes, m.bytes);
   while (m.moved < m.bytes) {
-    const int64_t part = std::min({come(), m.bytes - m.moved, kStep});
+    const int64_t part = std::min({arrived(), m.bytes - m.moved, kStep});
     if (part == 0) return;
     read(end, taken, m.data + m.moved, part);
     m.moved += part;

@@ -1,4 +1,5 @@
-// See threads.h. One lock guards all groups of a world: this backend proves programs, it is not built for speed.
+// See threads.h. One lock guards all groups of a world: this backend is for tests, not for
+// speed.
 #include "comm/threads.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ struct Group {
   std::vector<int> ranks;      ///< in the world
   std::vector<size_t> flight;  ///< per rank: this group in its flight recorder
   std::map<MeetingKey, std::shared_ptr<Meeting>> meetings;
-  std::vector<std::string> last;  ///< per rank: what it started last
+  std::vector<std::string> last;  ///< per rank: its newest operation
 };
 
 }  // namespace
@@ -50,7 +51,7 @@ class ThreadWorld {
   std::shared_ptr<Meeting> arrive(Group& group, const MeetingKey& key, std::vector<int> members, int rank,
                                   CommRequest request);
   void wait(ThreadRank& self, Group& group, Meeting& meeting, const std::string& what);
-  /// Peers that still need this rank fail.
+  /// Operations of peers that still need this rank fail.
   void withdraw(Group& group, Meeting& meeting, int rank, const Operation& operation);
   void end(int rank) {
     const std::lock_guard lock(mutex_);
@@ -194,12 +195,12 @@ std::shared_ptr<Meeting> ThreadWorld::arrive(Group& group, const MeetingKey& key
     slot->members = std::move(members);
   }
   const std::shared_ptr<Meeting> m = slot;
-  const auto place =
+  const auto position =
       static_cast<size_t>(std::find(m->members.begin(), m->members.end(), rank) - m->members.begin());
-  INGOT_CHECK(place < m->members.size() && !m->here[place], "rank {} arrives twice", rank);
+  INGOT_CHECK(position < m->members.size() && !m->here[position], "rank {} arrives twice", rank);
   group.last[static_cast<size_t>(rank)] = fmt::format("{} #{}", request.str(), key.number);
-  m->requests[place] = std::move(request);
-  m->here[place] = true;
+  m->requests[position] = std::move(request);
+  m->here[position] = true;
   if (++m->arrived < m->members.size() || m->state == Meeting::State::failed) return m;
   try {
     run(*m);
@@ -255,7 +256,7 @@ void ThreadWorld::wait(ThreadRank& self, Group& group, Meeting& m, const std::st
                           : in_time         ? fmt::format("it will never complete; missing: {}", gone)
                                             : fmt::format("not complete after {} s; missing: {}",
                                                           limits.abort_seconds, missing(group, m, false));
-  m.state = Meeting::State::failed;  // nobody may touch this rank's tensors any more
+  m.state = Meeting::State::failed;  // no rank may touch this rank's tensors any more
   m.error = fmt::format("rank {} gave up: {}", self.rank(), why);
   m.hint = late ? "find out why the missing ranks did not come; a slow machine needs a longer deadline" : "";
   throw Error(fmt::format("{}: {}", who, why), m.hint);

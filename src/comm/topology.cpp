@@ -23,27 +23,28 @@ int whole_number(const std::string& digits, const std::string& text) {
   return n;
 }
 
-/// How many of `n` fill each place: as many as fit, in order, in multiples of the least common multiple of all runs; where that
-/// leaves no room for all, of all but the last, and so on.
-std::vector<int> fill(const std::vector<int>& room, int n, const std::vector<RankRun>& runs) {
+/// How many of `n` ranks go to each node or domain: as many as fit, in order, in multiples of the least
+/// common multiple of the sizes of all runs. If not all ranks fit so, the last run is ignored, then the last
+/// two, and so on.
+std::vector<int> fill(const std::vector<int>& slots, int n, const std::vector<RankRun>& runs) {
   for (size_t kept = runs.size();; --kept) {
-    int unit = 1;
-    for (size_t i = 0; i < kept; ++i) unit = std::lcm(unit, runs[i].size);
+    int multiple = 1;
+    for (size_t i = 0; i < kept; ++i) multiple = std::lcm(multiple, runs[i].size);
     std::vector<int> filled;
     int left = n;
-    for (const int r : room) {
-      filled.push_back(std::min(left, r / unit * unit));
+    for (const int s : slots) {
+      filled.push_back(std::min(left, s / multiple * multiple));
       left -= filled.back();
     }
     if (left == 0) return filled;
-    INGOT_CHECK(kept > 0, "{} ranks have no place", left);
+    INGOT_CHECK(kept > 0, "{} ranks do not fit", left);
   }
 }
 
 struct Node {
   std::string host;
   const NodeKind* kind;
-  int room() const {
+  int slots() const {
     return static_cast<int>(kind->domains.size()) * static_cast<int>(kind->ranks_per_domain);
   }
 };
@@ -51,14 +52,14 @@ struct Node {
 void place_on_node(const Node& node, int ranks, const std::vector<RankRun>& runs,
                    std::vector<RankPlace>& places) {
   const NodeKind& k = *node.kind;
-  const auto share = static_cast<size_t>(k.ranks_per_domain);
+  const auto per_domain = static_cast<size_t>(k.ranks_per_domain);
   const std::vector<int> filled =
-      fill(std::vector<int>(k.domains.size(), static_cast<int>(share)), ranks, runs);
+      fill(std::vector<int>(k.domains.size(), static_cast<int>(per_domain)), ranks, runs);
   for (size_t d = 0; d < filled.size(); ++d) {
     const std::vector<int> cores = parse_cores(k.domains[d], node.host);
     for (size_t i = 0; i < static_cast<size_t>(filled[d]); ++i) {
       const auto at = [&](size_t part) {
-        return cores.begin() + static_cast<std::ptrdiff_t>(cores.size() * part / share);
+        return cores.begin() + static_cast<std::ptrdiff_t>(cores.size() * part / per_domain);
       };
       places.push_back(
           {node.host, k.rails.empty() ? "" : k.rails[d], static_cast<int>(d), {at(i), at(i + 1)}});
@@ -109,17 +110,17 @@ std::vector<std::string> expand_hosts(const std::string& text) {
 
 std::vector<RankPlace> place_ranks(const Topology& topology, int ranks, const std::vector<RankRun>& runs) {
   std::vector<Node> nodes;
-  std::vector<int> room;
+  std::vector<int> slots;
   for (const NodeKind& kind : topology.nodes)
     for (const std::string& hosts : kind.hosts)
       for (std::string& host : expand_hosts(hosts)) {
         nodes.push_back({std::move(host), &kind});
-        room.push_back(nodes.back().room());
+        slots.push_back(nodes.back().slots());
       }
-  if (const int places = std::accumulate(room.begin(), room.end(), 0); places < ranks)
-    throw Error(fmt::format("the topology has {} places for ranks, {} are asked for", places, ranks),
+  if (const int all = std::accumulate(slots.begin(), slots.end(), 0); all < ranks)
+    throw Error(fmt::format("the topology has {} places for ranks, {} are asked for", all, ranks),
                 "describe more nodes, or raise ranks_per_domain");
-  const std::vector<int> filled = fill(room, ranks, runs);
+  const std::vector<int> filled = fill(slots, ranks, runs);
   std::vector<RankPlace> places;
   for (size_t i = 0; i < nodes.size(); ++i) place_on_node(nodes[i], filled[i], runs, places);
   return places;

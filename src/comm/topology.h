@@ -1,11 +1,12 @@
-// The machines of a run as a file describes them, and which rank runs where: a pure function. Ranks are numbered so that the
-// groups that talk most (tensor, then expert) are neighbours (comm/grid.h); so a placement in order puts a group into one NUMA
-// domain or node wherever it fits, and pipeline stages and data groups across nodes.
+// The machines of a run, read from a file, and the placement of ranks on them: a pure function. Ranks are
+// numbered so that the groups that communicate most (tensor, then expert) are neighbours (comm/grid.h). So a
+// placement in order puts a group into one NUMA domain or node wherever it fits, and pipeline stages and data
+// groups across nodes.
 //
 //   [[nodes]]
 //   hosts = ["node[01-04]"]           # as Slurm writes them
 //   domains = ["0-15", "16-31"]       # cores of each NUMA domain
-//   rails = ["mlx5_0", "mlx5_1"]      # the network adapter near each domain; may be left out
+//   rails = ["mlx5_0", "mlx5_1"]      # the network adapter near each domain; optional
 //   ranks_per_domain = 2
 #pragma once
 #include <cstdint>
@@ -44,23 +45,26 @@ Topology load_topology(const std::string& path);
 /// "node[01-03,7]" -> node01 node02 node03 node7. Throws Error for other text with brackets.
 std::vector<std::string> expand_hosts(const std::string& text);
 
-/// A number of neighbouring ranks that form a group: ranks 0 .. size - 1, the next `size`, and so on.
+/// Groups of neighbouring ranks: ranks 0 .. size - 1, the next `size`, and so on.
 struct RankRun {
   std::string name;  ///< "tensor"
   int size = 1;
 };
 
+/// Where a rank runs.
 struct RankPlace {
   std::string host, rail;
   int domain = 0;          ///< on the host
   std::vector<int> cores;  ///< the rank's share of the domain's
 };
 
-/// Places for ranks 0 .. ranks - 1. Nodes, and in a node domains, are filled in order. Places stay empty where that keeps the
-/// groups of `runs` (those that talk most first) whole and room is left. Throws Error where the nodes are too few.
+/// Places ranks 0 .. ranks - 1. Nodes, and domains in a node, are filled in order; slots stay empty where
+/// that keeps the groups of `runs` (those that communicate most come first) whole and enough slots are left.
+/// Throws Error if the nodes are too few.
 std::vector<RankPlace> place_ranks(const Topology& topology, int ranks, const std::vector<RankRun>& runs);
 
-/// A table for people: where each rank is, and how many groups of each run lie in one domain, and in one node.
+/// A table for a terminal: where each rank runs, and how many groups of each run lie in one domain, and in
+/// one node.
 std::string to_text(const std::vector<RankPlace>& places, const std::vector<RankRun>& runs);
 
 }  // namespace ingot

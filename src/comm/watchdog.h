@@ -1,5 +1,5 @@
-// A thread beside the one that computes, for what a rank must do while that one is busy or stuck: on SIGTERM (the launcher
-// ends the run, or Slurm takes the node) write down where the rank is, and end a call into the network that never returns.
+// A thread that acts while a rank is busy or stuck in a call into the network: on SIGTERM (the launcher ends
+// the run, or Slurm takes the node) it records where the rank is and ends the process.
 #pragma once
 #include <signal.h>
 
@@ -10,13 +10,13 @@ namespace ingot {
 
 class Watchdog {
  public:
-  /// Blocks SIGTERM in the calling thread, and so in the threads that are made later: those of the MPI library too.
+  /// Blocks SIGTERM in the calling thread, and so in threads created later, those of the MPI library too.
   Watchdog();
-  /// From now on the watchdog takes the signal, calls on_terminate(), and then lets the process's own handling happen (a
-  /// handler runs in the watchdog's thread). tick() is called ten times a second. Both run in the watchdog's thread and
+  /// From now on the watchdog receives the signal, calls on_terminate(), and then runs the process's own
+  /// handler. tick() is called ten times per second. All run in the watchdog's thread, and the two functions
   /// must not throw.
   void start(std::function<void()> on_terminate, std::function<void()> tick);
-  /// Ends the watch. Before what the two functions use goes.
+  /// Ends the thread. Call before what the two functions use is destroyed.
   void stop();
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

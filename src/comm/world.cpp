@@ -24,7 +24,7 @@ void World::set_flight_folder(std::string folder) {
   flight_folder_ = std::move(folder);
 }
 
-/// Not synced: the process has about a second after SIGTERM, and the machine does not lose power with the run.
+/// Without fsync: the process has about a second after SIGTERM, and a failed run is no power failure.
 void World::write_flight(const std::string& reason) const {
   const std::lock_guard lock(folder_mutex_);
   if (flight_folder_.empty()) return;

@@ -15,7 +15,7 @@
 #include "measure/machine.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
-#include "parallel/stage.h"
+#include "models/stage.h"
 #include "tensor/arena.h"
 #include "train/micro_step.h"
 
@@ -262,7 +262,7 @@ std::vector<Product> products_of(const Recipe& recipe) {
   StepOptions o;
   o.micro_batch = batch.rows;
   MicroStep step(model, tape, micro_batch(batch, 0, batch.rows, ahead), o, {}, nullptr);
-  run_model(model.decoder(), step);
+  step.forward(whole_model(model.config()));
   std::vector<Product> all;
   for (const Node& node : tape.nodes()) {
     const std::string op = node.op->name;

@@ -18,7 +18,7 @@ namespace {
 
 /// The part with the final norm, which merges the last layer's output.
 int64_t final_norm_part(const ModelConfig& m) {
-  return m.mtp.modules() > 0 ? m.layers : kHeadPart;
+  return m.mtp.modules() > 0 ? m.layers : kHeadGroup;
 }
 
 }  // namespace
@@ -44,12 +44,12 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
                              ParamRole::embedding,
                              Init::normal(config.init_std)});
   if (config.residual == ResidualKind::scaled) {
-    table_.begin_part(config.embedding_norm ? kEmbeddingPart : 0);
+    table_.begin_layer_group(config.embedding_norm ? kEmbeddingGroup : 0);
     input_scale_.stream_scale =
         table_.add({"input_scale.scale", {config.width}, ParamRole::scale, Init::constant(1)});
     input_scale_.stream_bias =
         table_.add({"input_scale.bias", {config.width}, ParamRole::scale, Init::constant(0)});
-    table_.begin_part(kEmbeddingPart);
+    table_.begin_layer_group(kEmbeddingGroup);
   }
   if (config.embedding_norm) embedding_norm_ = add_norm_params("embedding_norm");
   add_value_embeddings();
@@ -61,9 +61,9 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     ahead_.push_back(make_ahead(config.layers + k));
     if (ahead_.back().block.moe) moe_layers_.push_back(config.layers + k);
   }
-  table_.begin_part(final_norm_part(config));
+  table_.begin_layer_group(final_norm_part(config));
   final_norm_ = add_norm_params("final_norm");
-  table_.begin_part(kHeadPart);
+  table_.begin_layer_group(kHeadGroup);
   head_ = config.tied ? embed_
                       : table_.add({"lm_head.weight",
                                     {config.head_rows(), config.width},
@@ -78,15 +78,15 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
 }
 
 void Decoder::share_parameters() {
-  std::vector<int64_t> parts{kEmbeddingPart};
-  for (size_t k = 0; k < ahead_.size(); ++k) parts.push_back(config_.layers + static_cast<int64_t>(k));
-  if (config_.tied) parts.push_back(kHeadPart);
-  table_.set_parts(embed_, parts);
+  std::vector<int64_t> groups{kEmbeddingGroup};
+  for (size_t k = 0; k < ahead_.size(); ++k) groups.push_back(config_.layers + static_cast<int64_t>(k));
+  if (config_.tied) groups.push_back(kHeadGroup);
+  table_.set_layer_groups(embed_, groups);
   for (int64_t i = 0; i < config_.value_embeddings; ++i) {
-    parts.clear();
+    groups.clear();
     for (int64_t l = 0; l < config_.layers; ++l)
-      if (config_.value_table(l) == i && config_.attends(l)) parts.push_back(l);
-    if (!parts.empty()) table_.set_parts(value_embeds_[static_cast<size_t>(i)], parts);
+      if (config_.value_table(l) == i && config_.attends(l)) groups.push_back(l);
+    if (!groups.empty()) table_.set_layer_groups(value_embeds_[static_cast<size_t>(i)], groups);
   }
 }
 
@@ -119,7 +119,7 @@ MergeIndices Decoder::add_merge_params(const std::string& prefix, int64_t part) 
   if (config_.residual == ResidualKind::plain) return m;
   const auto add = [&](const char* name, double value) {
     const int i = table_.add({prefix + name, {config_.width}, ParamRole::scale, Init::constant(value)});
-    table_.set_parts(i, {part});
+    table_.set_layer_groups(i, {part});
     return i;
   };
   m.y_scale = add(".output_scale", 1);
@@ -156,7 +156,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   const int64_t behind = layer == config_.layers - 1 ? final_norm_part(config_)
                          : layer < config_.layers    ? layer + 1
                                                      : layer;
-  table_.begin_part(layer);
+  table_.begin_layer_group(layer);
   Block b;
   if (config_.unet_skips && layer >= config_.layers / 2) b.skip_scale = add_scalar(prefix + ".skip_scale", 1);
   if (config_.input_mix)
@@ -177,7 +177,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
 
 Decoder::Ahead Decoder::make_ahead(int64_t layer) {
   const std::string prefix = fmt::format("layers.{}.ahead.", layer);
-  table_.begin_part(layer);
+  table_.begin_layer_group(layer);
   const auto projection = [&](const char* name) {
     return table_.add(
         {prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});
@@ -198,9 +198,9 @@ Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType typ
   const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale),
                            c.param(m.y_bias)};
   AddNormResult r =
-      add_norm(c.tape, attr, s.x_TD, s.pending_TD, params, c.param(norm.weight), c.param(norm.bias));
+      add_norm(c.tape, attr, s.x_TD, s.deferred_TD, params, c.param(norm.weight), c.param(norm.bias));
   s.x_TD = std::move(r.stream);
-  s.pending_TD = {};
+  s.deferred_TD = {};
   s.merge = MergeKind::none;
   s.merge_params = {};
   return std::move(r.h);
@@ -212,8 +212,8 @@ Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
   return merge_and_norm(c, s, norm, c.precision().compute);
 }
 
-void Decoder::set_pending(Stream& s, Value y_TD, const MergeIndices& merge) const {
-  s.pending_TD = std::move(y_TD);
+void Decoder::set_deferred(Stream& s, Value y_TD, const MergeIndices& merge) const {
+  s.deferred_TD = std::move(y_TD);
   s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
   s.merge_params = merge;
 }
@@ -221,8 +221,8 @@ void Decoder::set_pending(Stream& s, Value y_TD, const MergeIndices& merge) cons
 void Decoder::merge_residual(Context& c, Stream& s) const {
   if (s.merge == MergeKind::none) return;
   INGOT_CHECK(s.merge == MergeKind::add, "the residual has parameters of its own");
-  s.x_TD = add(c.tape, c.precision().stream, s.x_TD, s.pending_TD);
-  s.pending_TD = {};
+  s.x_TD = add(c.tape, c.precision().stream, s.x_TD, s.deferred_TD);
+  s.deferred_TD = {};
   s.merge = MergeKind::none;
 }
 
@@ -255,7 +255,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
     s.merge_params = input_scale_;
   }
   if (config_.position == PositionKind::learned) {
-    s.pending_TD =
+    s.deferred_TD =
         embedding(c.tape, c.precision().stream, rows_outside(c, c.positions_T), c.param(positions_));
     s.merge = MergeKind::add;
   }
@@ -264,7 +264,7 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
     merge_residual(c, s);
     s.origin_TD = s.x_TD;
   }
-  if (config_.value_embeddings > 0) s.ids_T = ids_T;
+  s.ids_T = ids_T;
   return s;
 }
 
@@ -292,17 +292,17 @@ void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const
   const Value ve_TV =
       table < 0 ? Value()
                 : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
-  set_pending(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
+  set_deferred(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
 }
 
 void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
                            std::vector<BalanceLosses>& balance) const {
   const Value h_TD = merge_and_norm(c, s, b.mlp_norm, c.precision().compute);
-  if (b.mlp) return set_pending(s, b.mlp->forward(c, h_TD), b.mlp_merge);
+  if (b.mlp) return set_deferred(s, b.mlp->forward(c, h_TD), b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);
   balance.push_back(std::move(m.losses));
-  set_pending(s, std::move(m.y_TD), b.mlp_merge);
+  set_deferred(s, std::move(m.y_TD), b.mlp_merge);
 }
 
 void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
@@ -321,15 +321,6 @@ void Decoder::block(Context& c, Stream& s, const Block& b, int64_t layer,
   c.tape.begin_segment("mlp", static_cast<int>(layer));
   feed_forward(c, s, b, layer, balance);
   leave_skip(c, s, layer);
-}
-
-DecoderOutput Decoder::forward(Context& c, const Value& ids_T) const {
-  DecoderOutput out;
-  Stream s = embed(c, ids_T);
-  blocks(c, s, 0, config_.layers, out.balance);
-  finish(c, s);
-  out.hidden_TD = std::move(s.hidden_TD.front());
-  return out;
 }
 
 void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last,
@@ -355,7 +346,7 @@ void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
   c.tape.begin_segment("embed", static_cast<int>(layer));
   const Value next_TD = normed(c, look_up(c, ids_ahead_T), a.embedding_norm);
   Value x_TD = linear(c.tape, type, next_TD, c.param(a.from_embedding));
-  s.pending_TD = linear(c.tape, type, normed(c, s.x_TD, a.hidden_norm), c.param(a.from_hidden));
+  s.deferred_TD = linear(c.tape, type, normed(c, s.x_TD, a.hidden_norm), c.param(a.from_hidden));
   s.x_TD = std::move(x_TD);
   s.merge = MergeKind::add;
   block(c, s, a.block, layer, balance);

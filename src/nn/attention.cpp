@@ -126,7 +126,7 @@ Value GroupedAttention::forward(Context& c, const Value& h_TD, const Value& ve_T
   const int tp = c.weights.placement().tensor_size;
   if (model_.heads % tp != 0 || model_.kv_heads % tp != 0)
     throw Error(
-        fmt::format("attention with {} query and {} key-value heads cannot be cut over {} tensor ranks",
+        fmt::format("attention with {} query and {} key-value heads do not divide among {} tensor ranks",
                     model_.heads, model_.kv_heads, tp),
         "tensor ranks share out whole heads: their number must divide both");
   c.tape.begin_segment("attention", static_cast<int>(layer));

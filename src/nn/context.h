@@ -1,5 +1,5 @@
-// What a forward pass needs besides its input: the tape, the weights, where documents begin, and the inputs that come
-// from outside the step (router biases and loads, forced routes). One object per call of a model.
+// The inputs of a forward pass besides its tokens: tape, weights, document boundaries, the groups of ranks
+// that it communicates with, and per-layer router inputs. One object per call of a model; not thread-safe.
 #pragma once
 #include <map>
 
@@ -24,17 +24,18 @@ constexpr auto enum_names(DispatchKind) {
   return names_in_order<DispatchKind>("all_gather", "all_to_all", "hierarchical");
 }
 
-/// Rows that a rank holds room for in an all-to-all or hierarchical dispatch: `factor` times those of an even routing; 0: as
-/// many as any routing brings. Rows beyond it are an Error; with `drop` a rank sends each other one its even share of the room at
-/// most, and the choices of later tokens count nothing, as if they had weight 0.
-struct ReceiveBound {
+/// Receive-buffer capacity of an all-to-all or hierarchical dispatch, as a multiple of the balanced load; 0:
+/// unlimited. Overflow is an Error, or with `drop` each sender is capped at capacity / ranks and later
+/// choices get weight 0.
+struct ReceiveCapacity {
   double factor = 0;
   bool drop = false;
 };
 
-/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads (ops/context/heads.h), or
-/// all keys and values, gathered or passed around (ops/context/context_attention.h). In a mix of both, neighbours exchange
-/// heads, and keys and values of these travel among the groups of neighbours.
+/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads (Ulysses,
+/// ops/context/heads.h), or all keys and values, gathered or passed around a ring
+/// (ops/context/context_attention.h). With several inner groups, neighbours exchange heads and the other
+/// forms run between the inner groups.
 enum class ContextForm : uint8_t { heads, gather, ring };
 constexpr auto enum_names(ContextForm) {
   return names_in_order<ContextForm>("heads", "gather", "ring");
@@ -43,28 +44,36 @@ constexpr auto enum_names(ContextForm) {
 struct Context {
   Tape& tape;
   const WeightSet& weights;
-  const BatchLayout* rows =
-      nullptr;        ///< documents or cached sequences; must outlive the tape; not used on context ranks
-  Value positions_T;  ///< i32
+  /// Documents or cached sequences; must outlive the tape; unused on context ranks.
+  const BatchLayout* rows = nullptr;
+  Value positions_T;                             ///< i32
   std::map<int64_t, RouterInputs> routers = {};  ///< by layer
-  bool absorb_latents =
-      false;  ///< latent attention over cached sequences: in the latent space (other roundings)
-  Communicator* tensor =
-      nullptr;  ///< ranks that share the cut of products; nullptr: weights are not cut on this axis
-  /// Ranks that share out the experts and, next to each other, the widths of each; all have other tokens, equally many.
+  /// Latent attention over cached sequences computes in the latent space (other rounding).
+  bool absorb_latents = false;
+
+  // Groups; nullptr: this rank is alone on the axis.
+
+  /// Ranks that shard the products of a layer.
+  Communicator* tensor = nullptr;
+  /// Ranks that shard the experts and, as neighbours, the width of each. Each has other tokens, equally many.
   Communicator* expert = nullptr;
-  /// Of a hierarchical dispatch: ranks of `expert` with the same place on other nodes, and those on this node.
+  /// Hierarchical dispatch: the ranks of `expert` with the same position on other nodes, and those on this
+  /// node.
   Communicator *expert_across = nullptr, *expert_inside = nullptr;
-  bool sequence_parallel = false;   ///< outside of tensor regions a tensor rank has 1 / size of the rows
-  Communicator* context = nullptr;  ///< ranks that share each sequence; ids and positions are this rank's
-  /// Of these: neighbours that exchange heads, and ranks with the same place among other neighbours.
+  /// Outside of tensor regions a tensor rank has 1 / size of the rows.
+  bool sequence_parallel = false;
+  /// Ranks that have chunks of the same sequences; ids and positions are this rank's.
+  Communicator* context = nullptr;
+  /// Of `context`: the neighbours that exchange heads, and the ranks with the same position among other
+  /// neighbours.
   Communicator *context_inner = nullptr, *context_outer = nullptr;
-  const ContextRows* context_rows =
-      nullptr;  ///< its chunks, where the group has several ranks; must outlive the tape
+  /// The chunks of this rank, where `context` has several ranks; must outlive the tape.
+  const ContextRows* context_rows = nullptr;
   ContextForm context_form = ContextForm::heads;
   DispatchKind dispatch = DispatchKind::all_to_all;
-  ReceiveBound receive = {};
-  bool bf16_dispatch = false;  ///< rows in f32 travel to experts and back in bf16; not by all_gather
+  ReceiveCapacity receive = {};
+  /// f32 rows are sent to experts and back in bf16; not with all_gather.
+  bool bf16_dispatch = false;
 
   Precision precision() const { return weights.precision(); }
   /// A parameter's compute value, or an absent one for index -1.

@@ -11,11 +11,11 @@ bool has_chunks(const Context& c) {
   const bool ranks = c.context != nullptr && c.context->size() > 1;
   INGOT_CHECK(
       ranks == (c.context_rows != nullptr) && (!ranks || c.context_rows->ranks() == c.context->size()),
-      "context ranks and their rows do not fit");
+      "context_rows does not belong to the context group");
   return ranks;
 }
 
-/// Rows of which groups of neighbours have chunks.
+/// Attention over rows of which the inner groups have chunks.
 AttentionResult attend_across(Context& c, AttentionAttr attr, const Value& qkv_TW) {
   if (c.context_outer->size() > 1)
     return context_attention(
@@ -30,7 +30,7 @@ AttentionResult attend_in_chunks(Context& c, AttentionAttr attr, const Value& qk
   if (n == 1) return attend_across(c, attr, qkv_TW);
   if (attr.heads % n != 0 || attr.kv_heads % n != 0)
     throw Error(
-        fmt::format("{} query and {} key-value heads of a rank cannot be shared out over {} context ranks",
+        fmt::format("{} query and {} key-value heads of a rank do not divide among {} context ranks",
                     attr.heads, attr.kv_heads, n),
         "let fewer context ranks exchange heads (the forms gather and ring), or take fewer tensor ranks");
   const ContextAttr context{c.context_inner, &c.context_rows->inner()};

@@ -1,4 +1,4 @@
-// Attention where context ranks have chunks of each sequence: the places that look along it.
+// Attention over sequences of which context ranks have chunks: the two ops that look along a sequence.
 #pragma once
 #include "nn/context.h"
 #include "ops/attention/attention.h"
@@ -6,11 +6,13 @@
 
 namespace ingot {
 
-/// ops/attention of the call's rows over whole documents; attr.rows is set here. On context ranks neighbours exchange heads, then
-/// groups of them keys and values, where there are several; Error where heads cannot be shared out.
+/// ops/attention over whole documents; attr.rows is set here. On context ranks the inner group exchanges
+/// heads, then inner groups exchange keys and values. Throws Error where heads do not divide among the inner
+/// group.
 AttentionResult attend(Context& c, AttentionAttr attr, const Value& qkv_TW);
 
-/// ops/cca of the call's rows; attr.rows is set here. On context ranks each chunk gets its two predecessors first.
+/// ops/cca of the call's rows; attr.rows is set here. On context ranks each chunk first gets its two
+/// predecessor rows.
 Value prepare_cca(Context& c, CcaAttr attr, const Value& qkv_TW, const CcaParams& params);
 
 }  // namespace ingot

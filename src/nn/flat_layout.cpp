@@ -11,92 +11,95 @@ namespace {
 /// Two cache lines, so that half as wide copies at half the offset begin on a cache line too.
 constexpr int64_t kBlock = 128;
 
-int64_t round_up(int64_t n, int64_t unit) {
-  return (n + unit - 1) / unit * unit;
+int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
 }
 
-/// What fills a unit early and is reduced late, or never with its neighbours: it travels alone.
-bool stands_alone(const ParameterSpec& spec) {
-  return spec.role == ParamRole::embedding || spec.role == ParamRole::head || spec.parts.size() > 1;
+/// Embeddings, heads and parameters of several layer groups are complete at another time than their
+/// neighbours.
+bool has_own_bucket(const ParameterSpec& spec) {
+  return spec.role == ParamRole::embedding || spec.role == ParamRole::head || spec.layer_groups.size() > 1;
 }
 
-/// Where a rank's tapes first meet a parameter: a stage that does not own a matrix meets it elsewhere than its owner.
-int64_t met_in(const Placement& placement, const ParameterSpec& spec) {
-  const auto held =
-      std::find_if(spec.parts.begin(), spec.parts.end(), [&](int64_t p) { return holds_part(placement, p); });
-  return depth_of_part(held != spec.parts.end() ? *held : spec.parts.front());
+/// The first layer group of this rank that uses a parameter; it differs from stage to stage.
+int64_t first_layer_group(const Placement& placement, const ParameterSpec& spec) {
+  const auto held = std::find_if(spec.layer_groups.begin(), spec.layer_groups.end(),
+                                 [&](int64_t p) { return holds_layer_group(placement, p); });
+  return depth_of_layer_group(held != spec.layer_groups.end() ? *held : spec.layer_groups.front());
 }
 
-/// Whether other stages of a pipeline hold it as well.
+/// Whether other stages of a pipeline hold the parameter too.
 bool has_copies(const Placement& placement, const ParameterSpec& spec) {
-  const auto held = [&](int64_t p) { return holds_part(placement, p); };
-  return std::any_of(spec.parts.begin(), spec.parts.end(), held) &&
-         !std::all_of(spec.parts.begin(), spec.parts.end(), held);
+  const auto held = [&](int64_t p) { return holds_layer_group(placement, p); };
+  return std::any_of(spec.layer_groups.begin(), spec.layer_groups.end(), held) &&
+         !std::all_of(spec.layer_groups.begin(), spec.layer_groups.end(), held);
 }
 
-/// The parameters of a group, divided among its units in order. What tensor ranks sum first has units of its own: they
-/// travel at another time.
+/// The parameters of a tensor group by bucket, in order. Gradients that tensor ranks sum first have buckets
+/// of their own, because they are reduced later.
 std::vector<std::vector<int>> divide(const ParameterTable& table, const Placement& placement, FlatGroup group,
                                      bool summed, const std::vector<int64_t>& bytes) {
-  const FlatSharing& sharing = placement.sharing;
+  const FlatSharding& sharding = placement.sharding;
   std::vector<int> all;
   for (int i = 0; i < table.size(); ++i)
     if (flat_group(table[i]) == group && summed_over_tensor_ranks(placement, table[i]) == summed)
       all.push_back(i);
   if (all.empty()) return {};
-  if (sharing.units == FlatBuckets::group) return {all};
-  std::vector<std::vector<int>> units;
-  if (sharing.units == FlatBuckets::part) {
-    std::map<int64_t, std::vector<int>> parts;
+  if (sharding.buckets == FlatBuckets::tensor_group) return {all};
+  std::vector<std::vector<int>> buckets;
+  if (sharding.buckets == FlatBuckets::layer_group) {
+    std::map<int64_t, std::vector<int>> by_layer_group;
     for (const int i : all)
       if (has_copies(placement, table[i]))
-        units.push_back({i});
+        buckets.push_back({i});
       else
-        parts[met_in(placement, table[i])].push_back(i);
-    for (auto& [part, members] : parts) units.push_back(std::move(members));
-    return units;
+        by_layer_group[first_layer_group(placement, table[i])].push_back(i);
+    for (auto& [layer_group, members] : by_layer_group) buckets.push_back(std::move(members));
+    return buckets;
   }
   int64_t filled = 0;
   bool open = false;
   for (const int i : all) {
-    if (!open || stands_alone(table[i])) units.emplace_back(), filled = 0;
-    units.back().push_back(i);
+    if (!open || has_own_bucket(table[i])) buckets.emplace_back(), filled = 0;
+    buckets.back().push_back(i);
     filled += bytes[static_cast<size_t>(i)];
-    open = filled < sharing.bucket_bytes && !stands_alone(table[i]);
+    open = filled < sharding.bucket_bytes && !has_own_bucket(table[i]);
   }
-  return units;
+  return buckets;
 }
 
-/// Side by side; the unit's end is padded so that its ranks have equal shares.
-void place_in_line(FlatBucket& unit, const std::vector<int64_t>& bytes, FlatLayout& layout) {
-  int64_t at = unit.begin;
-  for (const int i : unit.parameters) {
+/// Contiguous; the end of the bucket is padded so that its ranks have equal shards.
+void place_contiguously(FlatBucket& bucket, const std::vector<int64_t>& bytes, FlatLayout& layout) {
+  int64_t at = bucket.begin;
+  for (const int i : bucket.parameters) {
     layout.offsets[static_cast<size_t>(i)] = at;
     at += bytes[static_cast<size_t>(i)];
   }
-  unit.end = unit.begin + round_up(at - unit.begin, kBlock * unit.ranks);
+  bucket.end = bucket.begin + round_up(at - bucket.begin, kBlock * bucket.ranks);
 }
 
-/// Each tensor in one rank's share: the largest first, to whoever has least. `turn` moves on who gets the first.
-void place_whole(FlatBucket& unit, const std::vector<int64_t>& bytes, int turn, FlatLayout& layout) {
-  std::vector<int> order = unit.parameters;
+/// Each tensor in one rank's shard: the largest first, to the rank that has least. `first` is the rank that
+/// gets the largest.
+void place_whole(FlatBucket& bucket, const std::vector<int64_t>& bytes, int first, FlatLayout& layout) {
+  std::vector<int> order = bucket.parameters;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return bytes[static_cast<size_t>(a)] > bytes[static_cast<size_t>(b)];
   });
-  std::vector<int64_t> filled(static_cast<size_t>(unit.ranks), 0);
-  std::vector<std::pair<int, int64_t>> places;
+  std::vector<int64_t> filled(static_cast<size_t>(bucket.ranks), 0);
+  std::vector<std::pair<int, int64_t>> positions;  // owner, offset in its shard
   for (const int i : order) {
-    int owner = turn % unit.ranks;
-    for (int k = 0; k < unit.ranks; ++k) {
-      const int r = (turn + k) % unit.ranks;
+    int owner = first % bucket.ranks;
+    for (int k = 0; k < bucket.ranks; ++k) {
+      const int r = (first + k) % bucket.ranks;
       if (filled[static_cast<size_t>(r)] < filled[static_cast<size_t>(owner)]) owner = r;
     }
-    places.emplace_back(owner, filled[static_cast<size_t>(owner)]);
+    positions.emplace_back(owner, filled[static_cast<size_t>(owner)]);
     filled[static_cast<size_t>(owner)] += bytes[static_cast<size_t>(i)];
   }
-  unit.end = unit.begin + *std::max_element(filled.begin(), filled.end()) * unit.ranks;
+  bucket.end = bucket.begin + *std::max_element(filled.begin(), filled.end()) * bucket.ranks;
   for (size_t k = 0; k < order.size(); ++k)
-    layout.offsets[static_cast<size_t>(order[k])] = unit.share_begin(places[k].first) + places[k].second;
+    layout.offsets[static_cast<size_t>(order[k])] =
+        bucket.shard_begin(positions[k].first) + positions[k].second;
 }
 
 }  // namespace
@@ -111,7 +114,7 @@ FlatGroup flat_group(const ParameterSpec& spec) {
 
 FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype,
                        bool trainable_only) {
-  const FlatSharing& sharing = placement.sharing;
+  const FlatSharding& sharding = placement.sharding;
   FlatLayout layout;
   std::vector<int64_t> bytes;
   for (int i = 0; i < table.size(); ++i) {
@@ -123,25 +126,27 @@ FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, 
   layout.bucket_of.assign(bytes.size(), -1);
   const auto place = [&](FlatGroup group, bool summed, std::vector<int> members) {
     const bool experts = group == FlatGroup::experts;
-    FlatBucket unit{group,
-                    summed,
-                    layout.bytes,
-                    layout.bytes,
-                    experts ? sharing.expert_ranks : sharing.ranks,
-                    experts ? sharing.expert_rank : sharing.rank,
-                    std::move(members)};
-    const ParameterSpec& first = table[unit.parameters.front()];
-    if (sharing.units == FlatBuckets::part) unit.part = met_in(placement, first);
-    const auto index = static_cast<int>(layout.units.size());
-    // Copies on other stages are cut alike, whatever else stands there.
-    const int turn = sharing.units == FlatBuckets::part && has_copies(placement, first) ? 0 : index;
-    if (sharing.whole_tensors && group != FlatGroup::vectors)
-      place_whole(unit, bytes, turn, layout);
+    FlatBucket bucket{group,
+                      summed,
+                      layout.bytes,
+                      layout.bytes,
+                      experts ? sharding.expert_ranks : sharding.ranks,
+                      experts ? sharding.expert_rank : sharding.rank,
+                      std::move(members)};
+    const ParameterSpec& first = table[bucket.parameters.front()];
+    if (sharding.buckets == FlatBuckets::layer_group)
+      bucket.layer_group = first_layer_group(placement, first);
+    const auto index = static_cast<int>(layout.buckets.size());
+    // Copies on other stages are sharded alike, whatever else those stages hold.
+    const int first_rank =
+        sharding.buckets == FlatBuckets::layer_group && has_copies(placement, first) ? 0 : index;
+    if (sharding.whole_tensors && group != FlatGroup::vectors)
+      place_whole(bucket, bytes, first_rank, layout);
     else
-      place_in_line(unit, bytes, layout);
-    for (const int i : unit.parameters) layout.bucket_of[static_cast<size_t>(i)] = index;
-    layout.bytes = unit.end;
-    layout.units.push_back(std::move(unit));
+      place_contiguously(bucket, bytes, layout);
+    for (const int i : bucket.parameters) layout.bucket_of[static_cast<size_t>(i)] = index;
+    layout.bytes = bucket.end;
+    layout.buckets.push_back(std::move(bucket));
   };
   for (const FlatGroup group : kFlatGroups)
     for (const bool summed : {false, true})

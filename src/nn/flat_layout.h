@@ -1,9 +1,11 @@
-// Where every tensor of a rank lies in one flat buffer of weights, gradients or optimizer state. Ranks that hold the same
-// tensors share them out by cutting the buffer, not the tensors: into units, and each unit into equal ranges, one a rank.
+// Where every tensor of a rank lies in one flat buffer of weights, gradients or optimizer state, and how
+// ranks that hold the same tensors shard that buffer: it is divided into buckets, and each bucket into one
+// equal range (shard) per rank.
 //
-// A pure function of the parameter table and the placement, so every rank knows the layout of all. Tensors of a unit lie
-// side by side and are never cut by a unit's border; each starts on a block, and padding is zero and stays so under sums.
-// Where units are parts, what other stages of a pipeline hold too has a unit of its own, which is cut alike on all of them.
+// A pure function of the parameter table and the placement, so every rank knows the layout of all. The
+// tensors of a bucket are contiguous; each starts on a 128-byte block, and no tensor crosses the end of a
+// bucket. Padding is zero and stays zero under sums. Where buckets are layer groups, a parameter that other
+// pipeline stages hold too has a bucket of its own, which is sharded alike on all of them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,31 +15,39 @@
 
 namespace ingot {
 
-/// The groups of a flat buffer, in order: dense matrices, experts, then what element-wise optimizers move.
+/// The tensor groups of a flat buffer, in order: dense matrices, experts, and what element-wise optimizers
+/// update.
 enum class FlatGroup : uint8_t { matrices, experts, vectors };
 constexpr FlatGroup kFlatGroups[] = {FlatGroup::matrices, FlatGroup::experts, FlatGroup::vectors};
 FlatGroup flat_group(const ParameterSpec& spec);
 
-/// What travels at once: one group of tensors, some of them, or a part of the model's depth.
+/// The tensors that one collective gathers or reduces: a tensor group, some of its bytes, or a layer group
+/// (FlatBuckets).
 struct FlatBucket {
   FlatGroup group = FlatGroup::matrices;
-  bool summed = false;          ///< over tensor ranks first (summed_over_tensor_ranks)
-  int64_t begin = 0, end = 0;   ///< bytes
-  int ranks = 1, rank = 0;      ///< who share it out, and this one among them
-  std::vector<int> parameters;  ///< ascending; some may be empty on this rank
-  int64_t part =
-      0;  ///< FlatBuckets::part: where in the model's depth this rank's tapes meet it (depth_of_part)
-  int64_t share() const { return (end - begin) / ranks; }
-  int64_t share_begin(int r) const { return begin + r * share(); }
-  int64_t own_begin() const { return share_begin(rank); }
-  int64_t own_end() const { return share_begin(rank + 1); }
+  /// Gradients are summed over tensor ranks first (summed_over_tensor_ranks).
+  bool summed = false;
+  /// Bytes in the flat buffer.
+  int64_t begin = 0, end = 0;
+  /// Size of the shard group, and this rank in it.
+  int ranks = 1, rank = 0;
+  /// Ascending; some may be empty on this rank.
+  std::vector<int> parameters;
+  /// FlatBuckets::layer_group: the layer group whose tapes use it first on this rank, as depth_of_layer_group
+  /// orders them.
+  int64_t layer_group = 0;
+
+  int64_t shard_bytes() const { return (end - begin) / ranks; }
+  int64_t shard_begin(int r) const { return begin + r * shard_bytes(); }
+  int64_t own_begin() const { return shard_begin(rank); }
+  int64_t own_end() const { return shard_begin(rank + 1); }
 };
 
 struct FlatLayout {
-  std::vector<Shape> shapes;      ///< local
-  std::vector<int64_t> offsets;   ///< bytes, by parameter
-  std::vector<FlatBucket> units;  ///< tile the buffer in order
-  std::vector<int> bucket_of;     ///< by parameter
+  std::vector<Shape> shapes;        ///< local
+  std::vector<int64_t> offsets;     ///< bytes, by parameter
+  std::vector<FlatBucket> buckets;  ///< tile the buffer in order
+  std::vector<int> bucket_of;       ///< by parameter
   int64_t bytes = 0;
 };
 

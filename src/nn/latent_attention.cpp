@@ -105,7 +105,7 @@ Value LatentAttention::attend_cached(Context& c, const Projected& p, int64_t hea
 Value LatentAttention::forward(Context& c, const Value& h_TD, const Value& ve_TV, int64_t layer) const {
   INGOT_CHECK(!ve_TV.defined(), "latent attention has no values to mix embeddings into");
   const int tp = c.weights.placement().tensor_size;
-  if (heads_ % tp != 0) fail("attention with {} heads cannot be cut over {} tensor ranks", heads_, tp);
+  if (heads_ % tp != 0) fail("attention with {} heads do not divide among {} tensor ranks", heads_, tp);
   c.tape.begin_segment("attention", static_cast<int>(layer));
   const Projected p = projections(c, h_TD);
   Value max_logit;

@@ -39,7 +39,7 @@ void add_pair(const LoraConfig& lora, ParameterTable& table, int w) {
     (spec.shard.dim == 0 ? b : a).shard = spec.shard;
     (spec.shard.dim == 0 ? a : b).tensor_gradient = TensorGradient::partial;
   }
-  a.parts = b.parts = spec.parts;
+  a.layer_groups = b.layer_groups = spec.layer_groups;
   adapter.a = table.add(std::move(a));
   adapter.b = table.add(std::move(b));
   table.set_adapter(w, std::move(adapter));

@@ -73,7 +73,7 @@ double truncated_normal(const Random& random, const std::string& name, uint64_t 
 
 int ParameterTable::add(ParameterSpec spec) {
   INGOT_CHECK(find(spec.name) < 0, "parameter '{}' exists already", spec.name);
-  if (spec.parts.empty()) spec.parts = {part_};
+  if (spec.layer_groups.empty()) spec.layer_groups = {layer_group_};
   specs_.push_back(std::move(spec));
   return size() - 1;
 }
@@ -124,14 +124,16 @@ bool summed_over_tensor_ranks(const Placement& placement, const ParameterSpec& s
          (placement.sequence_parallel || spec.tensor_gradient == TensorGradient::partial);
 }
 
-bool holds_part(const Placement& placement, int64_t part) {
-  return placement.parts.empty() ||
-         std::find(placement.parts.begin(), placement.parts.end(), part) != placement.parts.end();
+bool holds_layer_group(const Placement& placement, int64_t layer_group) {
+  return placement.layer_groups.empty() ||
+         std::find(placement.layer_groups.begin(), placement.layer_groups.end(), layer_group) !=
+             placement.layer_groups.end();
 }
 
 bool holds(const Placement& placement, const ParameterSpec& spec) {
-  return placement.parts.empty() || std::any_of(spec.parts.begin(), spec.parts.end(),
-                                                [&](int64_t part) { return holds_part(placement, part); });
+  return placement.layer_groups.empty() ||
+         std::any_of(spec.layer_groups.begin(), spec.layer_groups.end(),
+                     [&](int64_t layer_group) { return holds_layer_group(placement, layer_group); });
 }
 
 Shape local_shape(const ParameterSpec& spec, const Placement& placement) {

@@ -41,12 +41,12 @@ struct Init {
   static Init uniform(double half_range) { return {Kind::uniform, half_range}; }
 };
 
-/// Parts of a model along its depth, by which a pipeline shares it out: layers (modules of multi-token prediction count on
-/// from the last one), and what stands before and behind them.
-constexpr int64_t kEmbeddingPart = -2, kHeadPart = -1;
-/// Orders parts as a forward pass meets them.
-constexpr int64_t depth_of_part(int64_t part) {
-  return part == kHeadPart ? INT64_MAX : part;
+/// Layer groups: the embedding, each layer (multi-token prediction modules continue the count), and the head. A
+/// pipeline assigns them to stages.
+constexpr int64_t kEmbeddingGroup = -2, kHeadGroup = -1;
+/// Orders layer groups as a forward pass runs them.
+constexpr int64_t depth_of_layer_group(int64_t layer_group) {
+  return layer_group == kHeadGroup ? INT64_MAX : layer_group;
 }
 
 /// Axes on which parameters can be cut. expert_tensor: the ranks that share the width of each expert.
@@ -74,17 +74,18 @@ enum class ShardLevel : uint8_t { none, optimizer, full };
 constexpr auto enum_names(ShardLevel) {
   return names_in_order<ShardLevel>("none", "optimizer", "full");
 }
-/// What of a flat buffer travels at once (nn/flat_layout.h): a group of tensors, about so many bytes of one, or a part of
-/// the model's depth.
-enum class FlatBuckets : uint8_t { group, bucket, part };
+/// What one bucket of a flat buffer holds (nn/flat_layout.h): a tensor group, about bucket_bytes of one, or a layer
+/// group.
+enum class FlatBuckets : uint8_t { tensor_group, bytes, layer_group };
 
-/// How such ranks share a flat buffer out.
-struct FlatSharing {
-  int ranks = 1, rank = 0;  ///< those who share out what is not an expert's, and this one among them
-  int expert_ranks = 1, expert_rank = 0;  ///< those who share out the experts
-  FlatBuckets units = FlatBuckets::group;
+/// How ranks shard a flat buffer.
+struct FlatSharding {
+  /// Size of the shard group of everything but experts, and this rank in it; the same for experts.
+  int ranks = 1, rank = 0;
+  int expert_ranks = 1, expert_rank = 0;
+  FlatBuckets buckets = FlatBuckets::tensor_group;
   int64_t bucket_bytes = 0;
-  bool whole_tensors = false;  ///< no matrix is cut by a share's border
+  bool whole_tensors = false;  ///< no matrix is divided between shards
   ShardLevel level = ShardLevel::none;
 };
 
@@ -101,9 +102,9 @@ struct Placement {
     const int ranks[] = {0, tensor_rank, expert_rank, expert_tensor_rank};
     return ranks[static_cast<int>(a)];
   }
-  std::vector<int64_t> parts = {};  ///< of the model's depth that the rank holds; empty: all
-  bool sequence_parallel = false;   ///< tensor ranks have other rows: gradients of what is not cut are parts
-  FlatSharing sharing = {};
+  std::vector<int64_t> layer_groups = {};  ///< that the rank holds; empty: all
+  bool sequence_parallel = false;  ///< tensor ranks have other rows: gradients of what is not cut are parts
+  FlatSharding sharding = {};
 };
 
 /// A low-rank pair beside a matrix (nn/lora.h): y += scale (x A^T) B^T, block of rows by block.
@@ -126,12 +127,12 @@ struct ParameterSpec {
       1;                  ///< muP: fan-in as a multiple of the base model's, where learning rates follow it
   bool trainable = true;  ///< false: frozen, without gradient and optimizer state
   Adapter adapter = {};
-  std::vector<int64_t> parts = {};  ///< that read it; whoever holds the first one owns it
-  ShardRule width_shard = {};       ///< a second cut, of another dimension (experts' widths)
+  std::vector<int64_t> layer_groups = {};  ///< that read it; whoever holds the first one owns it
+  ShardRule width_shard = {};              ///< a second cut, of another dimension (experts' widths)
 };
 
-/// Whether a rank holds a part of the model's depth.
-bool holds_part(const Placement& placement, int64_t part);
+/// Whether a rank holds a layer group.
+bool holds_layer_group(const Placement& placement, int64_t layer_group);
 /// Whether a rank holds (its slice of) a parameter. What it does not hold is an empty tensor everywhere.
 bool holds(const Placement& placement, const ParameterSpec& spec);
 /// Whether each tensor rank's gradient of a parameter is a part of the sum (it may have none at all).
@@ -144,8 +145,8 @@ struct ParameterPiece {
 
 class ParameterTable {
  public:
-  /// Parameters added from now on are read by this part, unless their spec says.
-  void begin_part(int64_t part) { part_ = part; }
+  /// Parameters added from now on are read by this layer group, unless their spec says otherwise.
+  void begin_layer_group(int64_t layer_group) { layer_group_ = layer_group; }
   /// Returns the index by which the tape and weight sets know it. Names are unique.
   int add(ParameterSpec spec);
   int size() const { return static_cast<int>(specs_.size()); }
@@ -156,8 +157,8 @@ class ParameterTable {
   void set_init(int i, const Init& init) { specs_[static_cast<size_t>(i)].init = init; }
   void set_width_multiple(int i, double m) { specs_[static_cast<size_t>(i)].width_multiple = m; }
   void set_adapter(int i, Adapter adapter) { specs_[static_cast<size_t>(i)].adapter = std::move(adapter); }
-  void set_parts(int i, std::vector<int64_t> parts) {
-    specs_[static_cast<size_t>(i)].parts = std::move(parts);
+  void set_layer_groups(int i, std::vector<int64_t> layer_groups) {
+    specs_[static_cast<size_t>(i)].layer_groups = std::move(layer_groups);
   }
   void freeze(int i) { specs_[static_cast<size_t>(i)].trainable = false; }
   /// Freezes what the name patterns match; Error for one that matches nothing, naming the nearest.
@@ -168,7 +169,7 @@ class ParameterTable {
 
  private:
   std::vector<ParameterSpec> specs_;
-  int64_t part_ = kEmbeddingPart;
+  int64_t layer_group_ = kEmbeddingGroup;
 };
 
 /// Where the part of rank `rank` of `size` begins in an uneven cut of `extent`; rank == size: the end.

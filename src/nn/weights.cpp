@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-/// Only what products (and the embedding) read as a matrix is read in the compute type; vectors stay in the stream's.
+/// Products and the embedding read matrices in the compute type; vectors stay in the type of the stream.
 bool is_operand(const ParameterSpec& spec) {
   return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
 }
@@ -25,10 +25,10 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
       placement_(placement),
       precision_(precision),
       layout_(flat_layout(table, placement, precision.stream)) {
-  if (backing == Backing::memory && placement.sharing.level != ShardLevel::none) backing = Backing::sparse;
+  if (backing == Backing::memory && placement.sharding.level != ShardLevel::none) backing = Backing::sparse;
   masters_ = Buffer(layout_.bytes, backing);
   if (precision.compute == precision.stream ||
-      (placement.sharing.level == ShardLevel::none && backing != Backing::sparse))
+      (placement.sharding.level == ShardLevel::none && backing != Backing::sparse))
     return;
   copies_ = Buffer(layout_.bytes / size_of(precision.stream) * size_of(precision.compute), backing);
 }
@@ -55,31 +55,31 @@ Tensor WeightSet::compute(int index) const {
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
 }
 
-bool WeightSet::travels_as_copy(const FlatBucket& unit) const {
-  return copies_.data() != nullptr && std::all_of(unit.parameters.begin(), unit.parameters.end(),
+bool WeightSet::gathers_copies(const FlatBucket& bucket) const {
+  return copies_.data() != nullptr && std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
                                                   [&](int i) { return is_operand(table_[i]); });
 }
 
-Tensor WeightSet::travelling(int unit) const {
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  const int64_t begin = u.begin / size_of(precision_.stream),
-                count = (u.end - u.begin) / size_of(precision_.stream);
-  const bool copy = travels_as_copy(u);
+Tensor WeightSet::gather_tensor(int bucket) const {
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
+  const int64_t begin = b.begin / size_of(precision_.stream),
+                count = (b.end - b.begin) / size_of(precision_.stream);
+  const bool copy = gathers_copies(b);
   const DType dtype = copy ? precision_.compute : precision_.stream;
   return Tensor(static_cast<char*>((copy ? copies_ : masters_).data()) + begin * size_of(dtype), {count},
                 dtype);
 }
 
-void WeightSet::arrived(int unit) {
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  if (travels_as_copy(u)) return;
-  for (const int i : u.parameters) refresh_compute(i);
+void WeightSet::complete_gather(int bucket) {
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
+  if (gathers_copies(b)) return;
+  for (const int i : b.parameters) refresh_compute(i);
 }
 
 namespace {
 
-/// Gives back whole pages; what lies on one with something that stays becomes NaN, so that reading what has gone shows.
-void give_back(Buffer& memory, int64_t begin, int64_t end) {
+/// Frees whole pages. Freed values on pages that stay become NaN, so that reading them shows.
+void discard_range(Buffer& memory, int64_t begin, int64_t end) {
   static const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t first = std::min(end, (begin + page - 1) / page * page),
                 last = std::max(first, end / page * page);
@@ -89,60 +89,61 @@ void give_back(Buffer& memory, int64_t begin, int64_t end) {
   memory.discard(begin, end);
 }
 
-/// Gives back what lies in a unit beside its own share. `scale`: bytes of an element here, of those there.
-void keep_share(Buffer& memory, const FlatBucket& u, int64_t here, int64_t there) {
+/// Frees the other ranks' shards of a bucket. `size`: bytes of an element of this memory, `layout_size`: of
+/// the layout.
+void keep_shard(Buffer& memory, const FlatBucket& b, int64_t size, int64_t layout_size) {
   if (memory.data() == nullptr) return;
-  give_back(memory, u.begin / there * here, u.own_begin() / there * here);
-  give_back(memory, u.own_end() / there * here, u.end / there * here);
+  discard_range(memory, b.begin / layout_size * size, b.own_begin() / layout_size * size);
+  discard_range(memory, b.own_end() / layout_size * size, b.end / layout_size * size);
 }
 
 }  // namespace
 
-void WeightSet::filled(int unit) {
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  for (const int i : u.parameters) refresh_compute(i);
+void WeightSet::masters_written(int bucket) {
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
+  for (const int i : b.parameters) refresh_compute(i);
   const int64_t size = size_of(precision_.stream);
-  if (placement_.sharing.level != ShardLevel::none && travels_as_copy(u)) keep_share(masters_, u, size, size);
-  release(unit);
+  if (placement_.sharding.level != ShardLevel::none && gathers_copies(b)) keep_shard(masters_, b, size, size);
+  reshard(bucket);
 }
 
-void WeightSet::release(int unit) {
-  if (placement_.sharing.level != ShardLevel::full) return;
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
+void WeightSet::reshard(int bucket) {
+  if (placement_.sharding.level != ShardLevel::full) return;
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
   const int64_t size = size_of(precision_.stream);
-  keep_share(masters_, u, size, size);
-  keep_share(copies_, u, size_of(precision_.compute), size);
+  keep_shard(masters_, b, size, size);
+  keep_shard(copies_, b, size_of(precision_.compute), size);
 }
 
 int64_t WeightSet::bytes() const {
-  const ShardLevel level = placement_.sharing.level;
+  const ShardLevel level = placement_.sharding.level;
   if (level == ShardLevel::none) return masters_.bytes() + copies_.bytes();
   int64_t bytes = 0;
-  for (const FlatBucket& u : layout_.units) {
-    const int64_t whole = u.end - u.begin, share = u.share();
-    bytes += level == ShardLevel::full || travels_as_copy(u) ? share : whole;
+  for (const FlatBucket& b : layout_.buckets) {
+    const int64_t whole = b.end - b.begin, shard = b.shard_bytes();
+    bytes += level == ShardLevel::full || gathers_copies(b) ? shard : whole;
     if (copies_.data() != nullptr)
-      bytes += (level == ShardLevel::full ? share : whole) / size_of(precision_.stream) *
+      bytes += (level == ShardLevel::full ? shard : whole) / size_of(precision_.stream) *
                size_of(precision_.compute);
   }
   return bytes;
 }
 
-int64_t WeightSet::transient_bytes(int unit) const {
-  if (placement_.sharing.level != ShardLevel::full) return 0;
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  const int64_t others = u.end - u.begin - u.share(), size = size_of(precision_.stream);
+int64_t WeightSet::transient_bytes(int bucket) const {
+  if (placement_.sharding.level != ShardLevel::full) return 0;
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
+  const int64_t others = b.end - b.begin - b.shard_bytes(), size = size_of(precision_.stream);
   const int64_t copies = copies_.data() != nullptr ? others / size * size_of(precision_.compute) : 0;
-  return copies + (travels_as_copy(u) ? 0 : others);
+  return copies + (gathers_copies(b) ? 0 : others);
 }
 
 int64_t WeightSet::transient_bytes() const {
-  std::map<int64_t, int64_t> parts;
-  for (size_t u = 0; u < layout_.units.size(); ++u)
-    if (const FlatBucket& unit = layout_.units[u]; unit.end > unit.begin)
-      parts[unit.part] += transient_bytes(static_cast<int>(u));
+  std::map<int64_t, int64_t> by_layer_group;
+  for (size_t b = 0; b < layout_.buckets.size(); ++b)
+    if (const FlatBucket& bucket = layout_.buckets[b]; bucket.end > bucket.begin)
+      by_layer_group[bucket.layer_group] += transient_bytes(static_cast<int>(b));
   int64_t largest = 0, before = 0, last = 0;
-  for (const auto& [part, bytes] : parts) {
+  for (const auto& [group, bytes] : by_layer_group) {
     largest = std::max(largest, before + last + bytes);
     before = last;
     last = bytes;
@@ -151,9 +152,10 @@ int64_t WeightSet::transient_bytes() const {
 }
 
 void WeightSet::initialize(uint64_t seed) {
-  for (size_t u = 0; u < layout_.units.size(); ++u) {
-    for (const int i : layout_.units[u].parameters) ingot::initialize(table_[i], placement_, seed, master(i));
-    filled(static_cast<int>(u));
+  for (size_t u = 0; u < layout_.buckets.size(); ++u) {
+    for (const int i : layout_.buckets[u].parameters)
+      ingot::initialize(table_[i], placement_, seed, master(i));
+    masters_written(static_cast<int>(u));
   }
 }
 
@@ -175,25 +177,25 @@ GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& pla
                                Backing backing)
     : table_(table),
       dtype_(dtype),
-      level_(placement.sharing.level),
+      level_(placement.sharding.level),
       layout_(flat_layout(table, placement, dtype, true)),
       written_(static_cast<size_t>(table.size())),
       zeroed_(written_),
       staged_(written_),
-      absorbed_(layout_.units.size()),
-      here_(absorbed_) {
-  if (stages() && backing == Backing::memory) backing = Backing::sparse;
+      accumulated_(layout_.buckets.size()),
+      has_staging_(accumulated_) {
+  if (uses_staging() && backing == Backing::memory) backing = Backing::sparse;
   memory_ = Buffer(layout_.bytes, backing);
-  if (stages()) staging_ = Buffer(layout_.bytes, backing);
+  if (uses_staging()) staging_ = Buffer(layout_.bytes, backing);
 }
 
 void GradientBuffer::begin_step() {
   written_.assign(written_.size(), false);
   zeroed_.assign(zeroed_.size(), false);
   staged_.assign(staged_.size(), false);
-  absorbed_.assign(absorbed_.size(), false);
-  here_.assign(here_.size(), false);
-  staged_bytes_ = most_staged_ = 0;
+  accumulated_.assign(accumulated_.size(), false);
+  has_staging_.assign(has_staging_.size(), false);
+  staged_bytes_ = peak_staged_bytes_ = 0;
 }
 
 std::vector<std::string> GradientBuffer::finish_step() {
@@ -216,61 +218,62 @@ Tensor GradientBuffer::gradient(int index) const {
   return Tensor(static_cast<char*>(memory_.data()) + layout_.offsets[i], layout_.shapes[i], dtype_);
 }
 
-Tensor GradientBuffer::kept(int unit) const {
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  return stages() ? range(memory_, u.own_begin(), u.own_end()) : range(memory_, u.begin, u.end);
+Tensor GradientBuffer::reduced(int bucket) const {
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
+  return uses_staging() ? range(memory_, b.own_begin(), b.own_end()) : range(memory_, b.begin, b.end);
 }
 
 int64_t GradientBuffer::bytes() const {
-  if (!stages()) return memory_.bytes();
+  if (!uses_staging()) return memory_.bytes();
   int64_t bytes = 0;
-  for (const FlatBucket& u : layout_.units) bytes += u.share();
+  for (const FlatBucket& b : layout_.buckets) bytes += b.shard_bytes();
   return bytes;
 }
 
 int64_t GradientBuffer::transient_bytes(bool split) const {
-  if (!stages()) return 0;
-  struct Part {
-    int64_t all = 0, vectors = 0, others = 0;  ///< its units together, and the largest ones
+  if (!uses_staging()) return 0;
+  struct GroupBytes {
+    int64_t all = 0;                  ///< of the buckets of a layer group together
+    int64_t vectors = 0, others = 0;  ///< of its largest bucket of either kind
   };
-  std::map<int64_t, Part> parts;
-  int64_t waiting = 0;
-  for (const FlatBucket& u : layout_.units) {
-    const int64_t bytes = u.end - u.begin;
-    const bool vectors = u.group == FlatGroup::vectors;
-    const bool early = std::any_of(u.parameters.begin(), u.parameters.end(),
-                                   [&](int i) { return table_[i].parts.size() > 1; });
-    if (u.summed || early || (split && vectors)) {
-      waiting += bytes;
+  std::map<int64_t, GroupBytes> by_layer_group;
+  int64_t reduced_at_end = 0;
+  for (const FlatBucket& b : layout_.buckets) {
+    const int64_t bytes = b.end - b.begin;
+    const bool vectors = b.group == FlatGroup::vectors;
+    const bool several_groups = std::any_of(b.parameters.begin(), b.parameters.end(),
+                                            [&](int i) { return table_[i].layer_groups.size() > 1; });
+    if (b.summed || several_groups || (split && vectors)) {
+      reduced_at_end += bytes;
       continue;
     }
-    Part& part = parts[u.part];
-    part.all += bytes;
-    (vectors ? part.vectors : part.others) = std::max(vectors ? part.vectors : part.others, bytes);
+    GroupBytes& group = by_layer_group[b.layer_group];
+    group.all += bytes;
+    (vectors ? group.vectors : group.others) = std::max(vectors ? group.vectors : group.others, bytes);
   }
-  int64_t largest = 0, travelling = 0;
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    largest = std::max(largest, part->second.all + travelling);
-    travelling = part->second.vectors > 0 ? part->second.vectors : part->second.others;
+  int64_t largest = 0, in_flight = 0;
+  for (auto g = by_layer_group.rbegin(); g != by_layer_group.rend(); ++g) {
+    largest = std::max(largest, g->second.all + in_flight);
+    in_flight = g->second.vectors > 0 ? g->second.vectors : g->second.others;
   }
-  return largest + waiting;
+  return largest + reduced_at_end;
 }
 
-void GradientBuffer::stage(int unit) {
-  const auto u = static_cast<size_t>(unit);
-  if (here_[u]) return;
-  here_[u] = true;
-  staged_bytes_ += layout_.units[u].end - layout_.units[u].begin;
-  most_staged_ = std::max(most_staged_, staged_bytes_);
+void GradientBuffer::begin_staging(int bucket) {
+  const auto u = static_cast<size_t>(bucket);
+  if (has_staging_[u]) return;
+  has_staging_[u] = true;
+  staged_bytes_ += layout_.buckets[u].end - layout_.buckets[u].begin;
+  peak_staged_bytes_ = std::max(peak_staged_bytes_, staged_bytes_);
 }
 
 GradSlot GradientBuffer::slot(int parameter) {
   const auto i = static_cast<size_t>(parameter);
-  std::vector<bool>& begun = stages() ? staged_ : written_;
+  std::vector<bool>& begun = uses_staging() ? staged_ : written_;
   const bool accumulate = begun[i];
   begun[i] = written_[i] = true;
-  if (stages()) stage(layout_.bucket_of[i]);
-  const Buffer& memory = stages() ? staging_ : memory_;
+  if (uses_staging()) begin_staging(layout_.bucket_of[i]);
+  const Buffer& memory = uses_staging() ? staging_ : memory_;
   return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_),
           accumulate};
 }
@@ -279,18 +282,18 @@ void GradientBuffer::finished(int parameter) {
   if (on_finished) on_finished(parameter);
 }
 
-Tensor GradientBuffer::unit(int unit) {
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  const Buffer& memory = stages() ? staging_ : memory_;
-  if (stages()) stage(unit);
-  for (const int p : u.parameters) {
+Tensor GradientBuffer::bucket(int index) {
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(index)];
+  const Buffer& memory = uses_staging() ? staging_ : memory_;
+  if (uses_staging()) begin_staging(index);
+  for (const int p : b.parameters) {
     const auto i = static_cast<size_t>(p);
-    if ((stages() ? staged_ : written_)[i]) continue;
+    if ((uses_staging() ? staged_ : written_)[i]) continue;
     std::memset(static_cast<char*>(memory.data()) + layout_.offsets[i], 0,
                 static_cast<size_t>(layout_.shapes[i].numel() * size_of(dtype_)));
     zeroed_[i] = true;
   }
-  return range(memory, u.begin, u.end);
+  return range(memory, b.begin, b.end);
 }
 
 namespace {
@@ -304,22 +307,22 @@ void add(const T* from, T* to, int64_t count) {
 
 }  // namespace
 
-void GradientBuffer::absorb(int unit) {
-  INGOT_CHECK(stages());
-  const FlatBucket& u = layout_.units[static_cast<size_t>(unit)];
-  const Tensor from = range(staging_, u.own_begin(), u.own_end()),
-               to = range(memory_, u.own_begin(), u.own_end());
-  if (!absorbed_[static_cast<size_t>(unit)]) {
+void GradientBuffer::accumulate_shard(int bucket) {
+  INGOT_CHECK(uses_staging());
+  const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
+  const Tensor from = range(staging_, b.own_begin(), b.own_end()),
+               to = range(memory_, b.own_begin(), b.own_end());
+  if (!accumulated_[static_cast<size_t>(bucket)]) {
     std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes()));
   } else {
     dtype_ == DType::f64 ? add(from.as<double>(), to.as<double>(), to.numel())
                          : add(from.as<float>(), to.as<float>(), to.numel());
   }
-  absorbed_[static_cast<size_t>(unit)] = true;
-  for (const int p : u.parameters) staged_[static_cast<size_t>(p)] = false;
-  here_[static_cast<size_t>(unit)] = false;
-  staged_bytes_ -= u.end - u.begin;
-  staging_.discard(u.begin, u.end);
+  accumulated_[static_cast<size_t>(bucket)] = true;
+  for (const int p : b.parameters) staged_[static_cast<size_t>(p)] = false;
+  has_staging_[static_cast<size_t>(bucket)] = false;
+  staged_bytes_ -= b.end - b.begin;
+  staging_.discard(b.begin, b.end);
 }
 
 }  // namespace ingot

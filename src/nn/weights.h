@@ -1,13 +1,14 @@
 // Weight sets and gradients: the memory behind a parameter table, in flat buffers with named views.
 //
-// A WeightSet holds masters (fp32, or f64 for parity runs). Where the compute type is bf16, products read the masters as their
-// roundings (DType::f32_as_bf16), and the step's memory is that of fp32; only where masters come and go, shared out over ranks
-// or on the way into packed weights, there are bf16 copies of every matrix. Vectors are always used in the master's type. Policy, reference, teacher and average models
-// are weight sets over one table. Gradients are sums over tokens in the master's type, with a written bit per parameter
-// and step.
+// A WeightSet holds masters (fp32, or f64 for parity runs). In bf16, products read the masters rounded to
+// bf16 (DType::f32_as_bf16), so memory is that of fp32. Only sharded masters, and masters that are being
+// packed, have bf16 copies of every matrix. Vectors are always used in the type of the masters. Policy,
+// reference, teacher and average models are weight sets over one table. Gradients are sums over tokens in the
+// type of the masters, with a written bit per parameter and step.
 //
-// Where ranks share weights out (Placement::sharing), every tensor keeps its addresses, but only this rank's shares have
-// memory all the time; of the rest, memory comes when a unit is written and goes when it is released. Not thread-safe.
+// Where ranks shard the weights (Placement::sharding), every tensor keeps its address, but only this rank's
+// shards always have memory; the rest of a bucket gets memory when it is gathered and loses it when it is
+// resharded. Not thread-safe.
 #pragma once
 #include <functional>
 #include <vector>
@@ -17,8 +18,8 @@
 
 namespace ingot {
 
-/// Types of a model's execution. compute: products' operands and sublayer outputs; stream: residual stream, vectors,
-/// statistics.
+/// Types of a model's execution. compute: products' operands and sublayer outputs; stream: residual stream,
+/// vectors, statistics.
 struct Precision {
   DType compute = DType::f32;
   DType stream = DType::f32;
@@ -37,8 +38,9 @@ class WeightSet {
   /// Writes the compute copies from the masters (all of them, or one).
   void refresh_compute();
   void refresh_compute(int index);
-  /// All masters of a unit have been written, on every rank alike: makes the copies, and keeps what this rank has to keep.
-  void filled(int unit);
+  /// Call when every rank has written all masters of a bucket: makes the copies and frees what this rank need
+  /// not keep.
+  void masters_written(int bucket);
 
   const ParameterTable& table() const { return table_; }
   const Placement& placement() const { return placement_; }
@@ -46,25 +48,27 @@ class WeightSet {
   int size() const { return table_.size(); }
   Tensor master(int index) const;
   const FlatLayout& layout() const { return layout_; }
-  /// What ranks send each other of a unit, with its padding: the copies where all of its tensors have them, else the masters.
-  Tensor travelling(int unit) const;
-  /// The travelling tensor has come: what it does not hold itself follows.
-  void arrived(int unit);
-  /// Gives back the memory of a unit's compute values that other ranks keep (ShardLevel::full).
-  void release(int unit);
+  /// The flat tensor of a bucket, with padding, that ranks all-gather: the copies where all of its tensors
+  /// have them, else the masters.
+  Tensor gather_tensor(int bucket) const;
+  /// After the all-gather of gather_tensor(): makes the copies that were not gathered themselves.
+  void complete_gather(int bucket);
+  /// ShardLevel::full: frees the compute values of a bucket that other ranks keep.
+  void reshard(int bucket);
   /// What kernels read: the copy where there is one, else the master (of a matrix in bf16: as f32_as_bf16).
   Tensor compute(int index) const;
   bool has_copy(int index) const;
-  /// Memory that is there all the time.
+  /// Bytes that are allocated all the time.
   int64_t bytes() const;
-  /// What of a unit comes and goes (ShardLevel::full).
-  int64_t transient_bytes(int unit) const;
-  /// What is here of that at most: the largest sum over three neighbouring parts of the depth, the one at work, the last one and
-  /// the next. In a pipeline: WeightGatherer::plan().
+  /// Bytes of a bucket that are allocated only while it is gathered (ShardLevel::full).
+  int64_t transient_bytes(int bucket) const;
+  /// Peak of transient_bytes without a pipeline: the largest sum over three neighbouring layer groups (the
+  /// current one, the previous one and the prefetched one). In a pipeline: WeightGatherer::plan().
   int64_t transient_bytes() const;
 
-  /// Is told before an op reads a compute value. Must outlive the set, or be taken back.
-  void set_keeper(ParameterGatherer* gatherer) { gatherer_ = gatherer; }
+  /// `gatherer` is called before an op reads a compute value. It must outlive the set, or be reset to
+  /// nullptr.
+  void set_gatherer(ParameterGatherer* gatherer) { gatherer_ = gatherer; }
   ParameterGatherer* gatherer() const { return gatherer_; }
 
  private:
@@ -72,67 +76,71 @@ class WeightSet {
   Placement placement_;
   Precision precision_;
   FlatLayout layout_;
-  Buffer masters_, copies_;  ///< a copy lies at its master's place, in elements
+  /// A copy lies at the offset of its master, counted in elements.
+  Buffer masters_, copies_;
   ParameterGatherer* gatherer_ = nullptr;
 
-  bool travels_as_copy(const FlatBucket& unit) const;
+  bool gathers_copies(const FlatBucket& bucket) const;
 };
 
-/// Gradients of the trainable parameters; what is frozen has no memory and an empty tensor.
+/// Gradients of the trainable parameters. Frozen parameters have no memory and an empty tensor.
+///
+/// Under ShardLevel::full the buffer keeps only this rank's shards. Contributions go to a staging buffer,
+/// whose memory a bucket takes when it is first written and frees when its reduced shard is accumulated.
 class GradientBuffer final : public GradientSink {
  public:
   GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
                  Backing backing = Backing::memory);
-  /// Forgets all written bits; memory is not touched (the first contribution overwrites).
+  /// Clears all written bits; memory is not touched (the first contribution overwrites).
   void begin_step();
-  /// Zeroes what nobody wrote and returns the names; call before the optimizer.
+  /// Zeroes the gradients that nobody wrote and returns their names; call before the optimizer.
   std::vector<std::string> finish_step();
-  /// What the optimizer reads. Where all is shared out, this rank's share has values only.
+  /// What the optimizer reads. Under ShardLevel::full only this rank's shard has values.
   Tensor gradient(int index) const;
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
-  /// Memory that is there all the time.
+  /// Bytes that are allocated all the time.
   int64_t bytes() const;
-  /// What comes and goes (ShardLevel::full): the largest part of the depth, of the one above it the unit that travels last, which is
-  /// a layer's vectors, what several parts contribute to, and what tensor ranks sum at the end. `split`: weight gradients follow at the end of a stage, and until then
-  /// its vectors have parts of their sums.
+  /// Bytes of staging at most, without a pipeline (ShardLevel::full): the buckets of the largest layer group,
+  /// the bucket of the layer group above it that is reduced last, and the buckets that are reduced at the end
+  /// of the step. `split`: weight gradients run at the end of a stage, so vectors stay staged until then.
   int64_t transient_bytes(bool split = false) const;
-  /// What was there of it at once, at most, in this step.
-  int64_t most_staged() const { return most_staged_; }
+  /// Peak bytes of staging in this step.
+  int64_t peak_staged_bytes() const { return peak_staged_bytes_; }
 
   const FlatLayout& layout() const { return layout_; }
   ShardLevel level() const { return level_; }
-  /// A unit with its padding, as it is summed over ranks: complete, with zeros where nobody wrote.
-  Tensor unit(int unit);
-  /// What the rank keeps of a unit's sum: under ShardLevel::full its share.
-  Tensor kept(int unit) const;
-  /// Under ShardLevel::full: the unit's sum over ranks has come to this rank's share; adds it to the step's and gives the
-  /// rest of its memory back.
-  void absorb(int unit);
+  /// A bucket with its padding, ready to be summed over ranks: zeros where nobody wrote.
+  Tensor bucket(int index);
+  /// The part of a bucket that keeps the sum over ranks: under ShardLevel::full this rank's shard, else all
+  /// of it.
+  Tensor reduced(int bucket) const;
+  /// ShardLevel::full: adds the reduced shard of a staged bucket to the step's sum and frees its staging
+  /// memory.
+  void accumulate_shard(int bucket);
 
   bool wants(int parameter) override { return table_[parameter].trainable; }
   GradSlot slot(int parameter) override;
   void finished(int parameter) override;
-  /// Called when the last contribution of a tape to a parameter ran: the event that makes a bucket ready.
+  /// Called when the last contribution of a tape to a parameter ran: its bucket may be complete.
   std::function<void(int)> on_finished;
 
  private:
-  bool stages() const { return level_ == ShardLevel::full; }
+  bool uses_staging() const { return level_ == ShardLevel::full; }
   Tensor range(const Buffer& memory, int64_t begin, int64_t end) const;
-  void stage(int unit);
+  void begin_staging(int bucket);
 
   const ParameterTable& table_;
   DType dtype_;
   ShardLevel level_;
   FlatLayout layout_;
   Buffer memory_;
-  Buffer staging_;             ///< ShardLevel::full: contributions of the units that are being written
-  std::vector<bool> written_;  ///< by parameter: in this step
-  std::vector<bool>
-      zeroed_;  ///< by parameter: unit() gave zeros for it; since then it may have sums of others
-  std::vector<bool> staged_;    ///< by parameter: since its unit was absorbed
-  std::vector<bool> absorbed_;  ///< by unit: the step's sum has begun
-  std::vector<bool> here_;      ///< by unit: it takes memory in staging_
-  int64_t staged_bytes_ = 0, most_staged_ = 0;
+  Buffer staging_;
+  /// By parameter: written in this step; zeroed by bucket() in this step (it may have sums of other ranks
+  /// since); written since its bucket was last accumulated.
+  std::vector<bool> written_, zeroed_, staged_;
+  /// By bucket: the step's sum has begun; it has memory in staging_.
+  std::vector<bool> accumulated_, has_staging_;
+  int64_t staged_bytes_ = 0, peak_staged_bytes_ = 0;
 };
 
 }  // namespace ingot

@@ -212,23 +212,24 @@ void copy_columns(float* slice, float* matrix, int64_t rows, int64_t cols, int64
 void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) const {
   for (Pending& message : slot.exchange) message.wait();
   slot.exchange.clear();
-  if (p.cut.group == nullptr)
+  if (p.sharding.group == nullptr)
     return newton_schulz(slot.input.data(), block.rows, block.cols, config_.newton_schulz,
                          slot.newton_schulz);
-  const int64_t n = p.cut.group->size(), count = block.count();
+  const int64_t n = p.sharding.group->size(), count = block.count();
   for (FloatBuffer* buffer : {&slot.whole, &slot.gathered})
     if (n * count > buffer->size()) *buffer = FloatBuffer(n * count);
-  const bool in_place = p.cut.dim == 0 && p.cut.blocks.empty();
+  const bool in_place = p.sharding.dim == 0 && p.sharding.blocks.empty();
   float *gathered = in_place ? slot.whole.data() : slot.gathered.data(), *whole = slot.whole.data();
-  p.cut.group->all_gather(Tensor::of(slot.input.data(), {count}), Tensor::of(gathered, {n * count})).wait();
-  if (!p.cut.blocks.empty()) return orthogonalise_blocks(p, block, slot);
-  const bool rows_cut = p.cut.dim == 0;
+  p.sharding.group->all_gather(Tensor::of(slot.input.data(), {count}), Tensor::of(gathered, {n * count}))
+      .wait();
+  if (!p.sharding.blocks.empty()) return orthogonalise_blocks(p, block, slot);
+  const bool rows_cut = p.sharding.dim == 0;
   if (!rows_cut)
     for (int64_t r = 0; r < n; ++r)
       copy_columns(gathered + r * count, whole, block.rows, block.cols, n, r, true);
   newton_schulz(whole, rows_cut ? n * block.rows : block.rows, rows_cut ? block.cols : n * block.cols,
                 config_.newton_schulz, slot.newton_schulz);
-  const int64_t mine = p.cut.group->rank();
+  const int64_t mine = p.sharding.group->rank();
   if (rows_cut)
     std::copy(whole + mine * count, whole + (mine + 1) * count, slot.input.data());
   else
@@ -239,33 +240,33 @@ void Muon::orthogonalise(const ParamView& p, const Block& block, Slot& slot) con
 void Muon::orthogonalise_blocks(const ParamView& p, const Block& block, Slot& slot) const {
   const float* from = slot.gathered.data();
   float* whole = slot.whole.data();
-  for (const std::vector<RowRange>& slice : p.cut.rows)
+  for (const std::vector<RowRange>& slice : p.sharding.rows)
     for (const RowRange& rows : slice) {
       std::copy(from, from + rows.count * block.cols, whole + rows.begin * block.cols);
       from += rows.count * block.cols;
     }
   float* next = whole;
-  for (const int64_t rows : p.cut.blocks) {
+  for (const int64_t rows : p.sharding.blocks) {
     newton_schulz(next, rows, block.cols, config_.newton_schulz, slot.newton_schulz);
     next += rows * block.cols;
   }
   float* mine = slot.input.data();
-  for (const RowRange& rows : p.cut.rows[static_cast<size_t>(p.cut.group->rank())])
+  for (const RowRange& rows : p.sharding.rows[static_cast<size_t>(p.sharding.group->rank())])
     mine = std::copy(whole + rows.begin * block.cols, whole + (rows.begin + rows.count) * block.cols, mine);
 }
 
 std::vector<Muon::Band> Muon::bands_of(const ParamView& p, const Block& block) {
-  const int64_t slices = p.cut.group != nullptr ? p.cut.group->size() : 1;
-  if (p.cut.blocks.empty()) {
-    const bool rows_cut = p.cut.dim == 0;
+  const int64_t slices = p.sharding.group != nullptr ? p.sharding.group->size() : 1;
+  if (p.sharding.blocks.empty()) {
+    const bool rows_cut = p.sharding.dim == 0;
     return {
         {block.begin, block.end, (rows_cut ? slices : 1) * block.rows, (rows_cut ? 1 : slices) * block.cols}};
   }
   std::vector<Band> bands;
   int64_t local = block.offset;
-  for (const RowRange& mine : p.cut.rows[static_cast<size_t>(p.cut.group->rank())]) {
+  for (const RowRange& mine : p.sharding.rows[static_cast<size_t>(p.sharding.group->rank())]) {
     int64_t top = 0;  // of the block in the whole matrix
-    for (const int64_t rows : p.cut.blocks) {
+    for (const int64_t rows : p.sharding.blocks) {
       const int64_t common = std::min(mine.begin + mine.count, top + rows) - std::max(mine.begin, top);
       top += rows;
       if (common <= 0) continue;
@@ -335,7 +336,7 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
   for (Block& b : blocks) {
     if (!b.whole()) continue;
     if (b.count() > kLargeBlock || b.flops * 2 * num_threads() > total ||
-        tensors[b.tensor].param->cut.group != nullptr)
+        tensors[b.tensor].param->sharding.group != nullptr)
       run(b);
     else
       pooled.push_back(&b);

@@ -30,7 +30,7 @@ struct ParamView {
   int64_t begin = 0;                     ///< first element of the part; the pointers are to it
   int64_t count = -1;                    ///< elements of the part; -1: the whole tensor
   const TensorShards* shards = nullptr;  ///< of a part: who has the others
-  MatrixCut cut = {};
+  MatrixSharding sharding = {};
 
   int64_t numel() const { return count < 0 ? shape.numel() : count; }
   int64_t end() const { return begin + numel(); }

@@ -1,7 +1,7 @@
-// The axes along which ranks of a pipeline stage share work, as types are derived on them (axis_types.h): each value lies in
-// one of the two views of the grid (comm/grid.h), that of tokens or, between dispatch and combine, that of experts. Under a
-// hierarchical dispatch the experts' axis is two: nodes, and the ranks of a node; so is that of context ranks of which neighbours
-// exchange heads.
+// The axes along which ranks of a pipeline stage share work, as types are derived on them (axis_types.h):
+// each value lies in one of the two views of the grid (comm/grid.h), that of tokens or, between dispatch and
+// combine, that of experts. Under a hierarchical dispatch the experts' axis is two: nodes, and the ranks of a
+// node; so is that of context ranks of which neighbours exchange heads.
 #pragma once
 #include <span>
 #include <vector>
@@ -30,7 +30,8 @@ class Axes {
 
   const Grid& grid() const { return grid_; }
   int index(Axis axis, int rank) const;
-  /// Ranks of `rank`'s stage that differ from it on the given axes of one view only, ascending; itself among them.
+  /// Ranks of `rank`'s stage that differ from it on the given axes of one view only, ascending; itself among
+  /// them.
   std::vector<int> ranks(std::span<const Axis> axes, int rank) const;
   int size(Axis axis, int rank) const { return static_cast<int>(ranks({&axis, 1}, rank).size()); }
   /// The rank with this one's place in another stage.

@@ -15,65 +15,66 @@ GradientReducer::~GradientReducer() {
   gradients_.on_finished = nullptr;
 }
 
-GradientReducer::Awaited GradientReducer::nothing_yet(bool started) const {
-  const size_t units = gradients_.layout().units.size();
-  return {std::vector<int64_t>(units, 0), std::vector<bool>(units, started)};
+GradientReducer::Expected GradientReducer::no_reports(bool started) const {
+  const size_t buckets = gradients_.layout().buckets.size();
+  return {std::vector<int64_t>(buckets, 0), std::vector<bool>(buckets, started)};
 }
 
-GradientReducer::Awaited GradientReducer::of_step(int64_t micro_batches) const {
-  Awaited awaited = nothing_yet(false);
+GradientReducer::Expected GradientReducer::reports_of_step(int64_t micro_batches) const {
+  Expected expected = no_reports(false);
   for (int i = 0; i < table_.size(); ++i)
-    if (reports(i))
-      awaited.reports[bucket_of(i)] += micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
-  return awaited;
+    if (is_reported(i))
+      expected.reports[bucket_of(i)] +=
+          micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
+  return expected;
 }
 
-GradientReducer::Awaited GradientReducer::of_tape(int chunk) const {
-  Awaited awaited = nothing_yet(true);
+GradientReducer::Expected GradientReducer::reports_of_tape(int chunk) const {
+  Expected expected = no_reports(true);
   for (int i = 0; i < table_.size(); ++i)
-    if (reports(i) && pipe_->uses(chunk, table_[i]))
-      ++awaited.reports[bucket_of(i)], awaited.started[bucket_of(i)] = false;
-  return awaited;
+    if (is_reported(i) && pipe_->uses(chunk, table_[i]))
+      ++expected.reports[bucket_of(i)], expected.started[bucket_of(i)] = false;
+  return expected;
 }
 
 void GradientReducer::begin_step(int64_t micro_batches) {
   overlapped_ = 0;
-  travelling_.clear();
+  in_flight_reductions_.clear();
   tapes_.clear();
-  step_ = of_step(each_tape() ? 1 : micro_batches);
-  now_ = &step_;
-  listening_ = true;
+  step_ = reports_of_step(reduces_each_tape() ? 1 : micro_batches);
+  current_ = &step_;
+  in_step_ = true;
 }
 
-bool GradientReducer::waits_for_the_end(const FlatBucket& unit) const {
-  if (unit.summed || each_tape()) return unit.summed;
-  return pipe_ != nullptr &&
-         std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](int i) { return pipe_->shares(i); });
+bool GradientReducer::reduced_at_end(const FlatBucket& bucket) const {
+  if (bucket.summed || reduces_each_tape()) return bucket.summed;
+  return pipe_ != nullptr && std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                                         [&](int i) { return pipe_->shares(i); });
 }
 
 void GradientReducer::finished(int parameter) {
-  if (!listening_) return;
-  const size_t unit = bucket_of(parameter);
-  if (--now_->reports[unit] > 0 || waits_for_the_end(gradients_.layout().units[unit])) return;
-  start(static_cast<int>(unit));
+  if (!in_step_) return;
+  const size_t bucket = bucket_of(parameter);
+  if (--current_->reports[bucket] > 0 || reduced_at_end(gradients_.layout().buckets[bucket])) return;
+  start(static_cast<int>(bucket));
   ++overlapped_;
 }
 
-void GradientReducer::start_rest() {
-  for (size_t u = 0; u < now_->started.size(); ++u)
-    if (!now_->started[u]) start(static_cast<int>(u));
+void GradientReducer::start_remaining() {
+  for (size_t u = 0; u < current_->started.size(); ++u)
+    if (!current_->started[u]) start(static_cast<int>(u));
 }
 
 void GradientReducer::end_micro_batch() {
-  if (!each_tape()) return;
-  start_rest();
-  land_all();
-  step_ = of_step(1);
+  if (!reduces_each_tape()) return;
+  start_remaining();
+  wait_all();
+  step_ = reports_of_step(1);
 }
 
 namespace {
 
-/// The backward pass, or half of one, of a table's entry.
+/// The backward, or half of one, of an entry of the schedule; nullptr: it has none.
 const Work* backward_of(const ScheduleEntry& e) {
   if (e.beside) return &*e.beside;
   return e.work.kind != WorkKind::forward ? &e.work : nullptr;
@@ -81,40 +82,41 @@ const Work* backward_of(const ScheduleEntry& e) {
 
 }  // namespace
 
-void GradientReducer::begins(std::span<const ScheduleEntry> entries) {
+void GradientReducer::before_entry(std::span<const ScheduleEntry> entries) {
   const Work* work = backward_of(entries.front());
-  if (!each_tape() || work == nullptr) return;
+  if (!reduces_each_tape() || work == nullptr) return;
   const std::pair tape(work->micro_batch, work->chunk);
-  if (tapes_.count(tape) == 0) tapes_[tape] = of_tape(work->chunk);
-  now_ = &tapes_[tape];
+  if (tapes_.count(tape) == 0) tapes_[tape] = reports_of_tape(work->chunk);
+  current_ = &tapes_[tape];
 }
 
-/// Nothing is on its way behind a pass, since the next one may contribute to the same units.
-void GradientReducer::ended(const ScheduleEntry& entry) {
+/// Waits for all reductions, since the next entry may contribute to the same buckets.
+void GradientReducer::after_entry(const ScheduleEntry& entry) {
   const Work* work = backward_of(entry);
-  if (!each_tape() || work == nullptr) return;
+  if (!reduces_each_tape() || work == nullptr) return;
   const bool last = work->kind != WorkKind::backward_input;
-  if (last) start_rest();
-  land_all();
-  now_ = &step_;
+  if (last) start_remaining();
+  wait_all();
+  current_ = &step_;
   if (last) tapes_.erase({work->micro_batch, work->chunk});
 }
 
 void GradientReducer::finish() {
-  listening_ = false;
+  in_step_ = false;
   if (pipe_ != nullptr) pipe_->sum_shared(gradients_);
-  if (each_tape()) return;
-  start_rest();
-  land_all();
+  if (reduces_each_tape()) return;
+  start_remaining();
+  wait_all();
 }
 
-/// What is not cut over tensor ranks, but lies where each of them has a part of the sum only.
-void GradientReducer::sum_over_tensor_ranks(const FlatBucket& unit, const Tensor& flat) const {
-  if (!unit.summed) return;
+/// Sums the parameters that tensor ranks replicate, but of whose gradient each of them has only a partial
+/// sum.
+void GradientReducer::sum_over_tensor_ranks(const FlatBucket& bucket, const Tensor& flat) const {
+  if (!bucket.summed) return;
   std::vector<Pending> sums;
-  for (const int i : unit.parameters) {
+  for (const int i : bucket.parameters) {
     const int64_t begin =
-        (gradients_.layout().offsets[static_cast<size_t>(i)] - unit.begin) / size_of(flat.dtype());
+        (gradients_.layout().offsets[static_cast<size_t>(i)] - bucket.begin) / size_of(flat.dtype());
     const Tensor g = flat.slice(begin, begin + gradients_.layout().shapes[static_cast<size_t>(i)].numel());
     if (g.numel() > 0) sums.push_back(groups_.tensor().all_reduce(g, g));
   }
@@ -122,38 +124,38 @@ void GradientReducer::sum_over_tensor_ranks(const FlatBucket& unit, const Tensor
 }
 
 void GradientReducer::start(int index) {
-  now_->started[static_cast<size_t>(index)] = true;
-  const FlatBucket& unit = gradients_.layout().units[static_cast<size_t>(index)];
-  if (unit.begin == unit.end) return;
-  const ShardLevel level = groups_.placement().sharing.level;
-  // Full sharding has memory for the unit that travels and the one that is being written.
-  if (level == ShardLevel::full) land_all();
-  const Tensor flat = gradients_.unit(index);
-  sum_over_tensor_ranks(unit, flat);
-  const int64_t share = flat.numel() / unit.ranks;
-  Travel travel{index, flat.slice(unit.rank * share, (unit.rank + 1) * share), {}};
+  current_->started[static_cast<size_t>(index)] = true;
+  const FlatBucket& bucket = gradients_.layout().buckets[static_cast<size_t>(index)];
+  if (bucket.begin == bucket.end) return;
+  const ShardLevel level = groups_.placement().sharding.level;
+  // Full sharding has memory for one bucket in flight and one that is being written.
+  if (level == ShardLevel::full) wait_all();
+  const Tensor flat = gradients_.bucket(index);
+  sum_over_tensor_ranks(bucket, flat);
+  const int64_t size = flat.numel() / bucket.ranks;
+  PendingReduction r{index, flat.slice(bucket.rank * size, (bucket.rank + 1) * size), {}};
   if (level == ShardLevel::none) {
-    Communicator& group = groups_.replicas(unit.group);
-    if (group.size() > 1) travel.sum = group.all_reduce(flat, flat);
-  } else if (unit.ranks > 1) {
-    travel.sum = groups_.sharers(unit.group).reduce_scatter(flat, travel.own);
+    Communicator& group = groups_.data_group(bucket.group);
+    if (group.size() > 1) r.sum = group.all_reduce(flat, flat);
+  } else if (bucket.ranks > 1) {
+    r.sum = groups_.shard_group(bucket.group).reduce_scatter(flat, r.shard);
   }
-  travelling_.push_back(std::move(travel));
+  in_flight_reductions_.push_back(std::move(r));
 }
 
-void GradientReducer::land(Travel& travel) {
-  travel.sum.wait();
-  const FlatBucket& unit = gradients_.layout().units[static_cast<size_t>(travel.unit)];
-  const ShardLevel level = groups_.placement().sharing.level;
+void GradientReducer::wait(PendingReduction& reduction) {
+  reduction.sum.wait();
+  const FlatBucket& bucket = gradients_.layout().buckets[static_cast<size_t>(reduction.bucket)];
+  const ShardLevel level = groups_.placement().sharding.level;
   if (level == ShardLevel::none) return;
-  Communicator& copies = groups_.share_copies(unit.group);
-  if (copies.size() > 1) copies.all_reduce(travel.own, travel.own).wait();
-  if (level == ShardLevel::full) gradients_.absorb(travel.unit);
+  Communicator& replicas = groups_.replica_group(bucket.group);
+  if (replicas.size() > 1) replicas.all_reduce(reduction.shard, reduction.shard).wait();
+  if (level == ShardLevel::full) gradients_.accumulate_shard(reduction.bucket);
 }
 
-void GradientReducer::land_all() {
-  for (Travel& travel : travelling_) land(travel);
-  travelling_.clear();
+void GradientReducer::wait_all() {
+  for (PendingReduction& r : in_flight_reductions_) wait(r);
+  in_flight_reductions_.clear();
 }
 
 void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients) {

@@ -1,10 +1,12 @@
-// Sums gradients over the ranks that hold parts of them, unit by unit (nn/flat_layout.h), while backward still runs.
+// Sums gradients over the ranks that have parts of them, bucket by bucket (nn/flat_layout.h), while backward
+// still runs.
 //
-// A unit travels as soon as the last contribution to the last of its parameters has run, of all micro-batches or, where
-// gradients are shared out (ShardLevel::full), of each tape. What nobody contributed to travels at the end, and so does what other
-// ranks sum first: tensor ranks (some of it only one of them contributes to), and the stages of a pipeline that hold copies (which
-// sum shares at the end, where gradients are shared out). Tapes of data ranks are alike, so units begin in the same order
-// everywhere. The sums' bits do not depend on when they begin.
+// The reduction of a bucket begins as soon as the last contribution to the last of its parameters has run: of
+// all micro-batches or, under ShardLevel::full, of each tape. Three kinds of buckets are reduced at the end:
+// those that nobody contributed to, those that tensor ranks sum first (only one of them may contribute to
+// such a parameter), and those that other pipeline stages hold too (under ShardLevel::full these stages sum
+// their shards at the end). The tapes of data ranks are alike, so buckets begin in the same order everywhere.
+// The bits of the sums do not depend on when they begin.
 #pragma once
 #include <map>
 #include <vector>
@@ -14,73 +16,75 @@
 
 namespace ingot {
 
-class GradientReducer final : public TableFollower {
+class GradientReducer final : public ScheduleObserver {
  public:
-  /// Listens to `gradients` from now on. All must outlive this. `pipe`: where there are several stages or chunks.
+  /// Sets gradients.on_finished. All arguments must outlive this. `pipe`: where there are several stages or
+  /// chunks.
   GradientReducer(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients,
                   const PipelineGroups* pipe = nullptr);
   ~GradientReducer() override;
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Before the first micro-batch; the tapes of each (one a chunk) will report the parameters that they use.
+  /// Before the first micro-batch; the tapes of each (one per chunk) will report the parameters that they
+  /// use.
   void begin_step(int64_t micro_batches);
-  /// After each micro-batch, where gradients are shared out and no table is followed.
+  /// After each micro-batch, unless a pipeline's schedule is observed.
   void end_micro_batch();
-  void begins(std::span<const ScheduleEntry> entries) override;
-  void ended(const ScheduleEntry& entry) override;
-  /// After the last: waits. Every rank, or each in its share, then has the sums over all tokens of the batch.
+  void before_entry(std::span<const ScheduleEntry> entries) override;
+  void after_entry(const ScheduleEntry& entry) override;
+  /// After the last micro-batch: waits. Every rank then has the sums over all tokens of the batch, or its
+  /// shard of them.
   void finish();
 
-  /// Units that began to travel before their micro-batches had ended, in this step so far.
+  /// Buckets of this step whose reduction began before their micro-batches had ended.
   int64_t overlapped() const { return overlapped_; }
 
  private:
-  /// A unit on its way: all of it, and this rank's share.
-  struct Travel {
-    int unit;
-    Tensor own;
+  struct PendingReduction {
+    int bucket;
+    Tensor shard;  ///< of this rank
     Pending sum;
   };
-  /// What one tape, or all of a step, will report.
-  struct Awaited {
-    std::vector<int64_t> reports;  ///< by unit: of its parameters, those to come
-    std::vector<bool> started;     ///< by unit, or nothing of it is used
+  /// What one tape, or all tapes of a step, have not reported yet.
+  struct Expected {
+    std::vector<int64_t> reports;  ///< by bucket: reports of its parameters to come
+    std::vector<bool> started;     ///< by bucket: its reduction has begun, or nothing of it is used
   };
   /// Whether tapes that use a parameter report it.
-  bool reports(int parameter) const {
+  bool is_reported(int parameter) const {
     return table_[parameter].trainable &&
            gradients_.layout().shapes[static_cast<size_t>(parameter)].numel() > 0;
   }
   size_t bucket_of(int parameter) const {
     return static_cast<size_t>(gradients_.layout().bucket_of[static_cast<size_t>(parameter)]);
   }
-  Awaited nothing_yet(bool started) const;
-  Awaited of_step(int64_t micro_batches) const;
-  Awaited of_tape(int chunk) const;
-  bool waits_for_the_end(const FlatBucket& unit) const;
-  void start_rest();
+  Expected no_reports(bool started) const;
+  Expected reports_of_step(int64_t micro_batches) const;
+  Expected reports_of_tape(int chunk) const;
+  bool reduced_at_end(const FlatBucket& bucket) const;
+  void start_remaining();
   void finished(int parameter);
-  void sum_over_tensor_ranks(const FlatBucket& unit, const Tensor& flat) const;
-  void start(int unit);
-  void land(Travel& travel);
-  void land_all();
-  bool each_tape() const { return groups_.placement().sharing.level == ShardLevel::full; }
+  void sum_over_tensor_ranks(const FlatBucket& bucket, const Tensor& flat) const;
+  void start(int bucket);
+  void wait(PendingReduction& reduction);
+  void wait_all();
+  bool reduces_each_tape() const { return groups_.placement().sharding.level == ShardLevel::full; }
 
   const RankGroups& groups_;
   const ParameterTable& table_;
   GradientBuffer& gradients_;
   const PipelineGroups* pipe_;
-  Awaited step_;
-  std::map<std::pair<int, int>, Awaited>
-      tapes_;              ///< by micro-batch and chunk, those whose backward has begun
-  Awaited* now_ = &step_;  ///< who reports
-  std::vector<Travel> travelling_;
-  bool listening_ = false;  ///< to tapes of a step
+  Expected step_;
+  /// By micro-batch and chunk: the tapes whose backward has begun.
+  std::map<std::pair<int, int>, Expected> tapes_;
+  Expected* current_ = &step_;  ///< step_, or the tape that runs
+  std::vector<PendingReduction> in_flight_reductions_;
+  bool in_step_ = false;  ///< reports of tapes count
   int64_t overlapped_ = 0;
 };
 
-/// All of it at once, after the last micro-batch.
+/// Reduces all buckets at once, after the last micro-batch.
 void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients);
 
 }  // namespace ingot

@@ -115,7 +115,7 @@ class Check {
 GradientSums recorded_sums(RecordingWorld& world, const ParameterTable& table, const Placement& placement,
                            const std::function<void(GradientBuffer&)>& reduce) {
   // Where all is shared out, what has come is added up in memory, elsewhere than where tapes write.
-  const bool adds = placement.sharing.level == ShardLevel::full;
+  const bool adds = placement.sharding.level == ShardLevel::full;
   GradientBuffer gradients(table, placement, DType::f32, adds ? Backing::sparse : Backing::nothing);
   GradientSums sums;
   std::map<int, Tensor> tensors;

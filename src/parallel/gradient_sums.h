@@ -1,5 +1,5 @@
-// Whether gradients are summed over the ranks that have parts of them, once each: what types say (axis_types.h) against what the
-// code that sums does, which runs on paper (comm/recording.h).
+// Whether gradients are summed over the ranks that have parts of them, once each: what types say
+// (axis_types.h) against what the code that sums does, which runs on paper (comm/recording.h).
 #pragma once
 #include <functional>
 
@@ -28,9 +28,10 @@ struct RankGradients {
   GradientSums sums;
 };
 
-/// Of all ranks of the grid. Every rank that uses a parameter contributes once to each rank's sum that its part belongs to: those
-/// along the axes on which the gradient is partial, in each pipeline stage that uses it. Error that names parameter, axis, types
-/// and groups where a part is missing, counts twice or should not be there.
+/// Of all ranks of the grid. Every rank that uses a parameter contributes once to each rank's sum that its
+/// part belongs to: those along the axes on which the gradient is partial, in each pipeline stage that uses
+/// it. Error that names parameter, axis, types and groups where a part is missing, counts twice or should not
+/// be there.
 void check_gradient_sums(const Axes& axes, const ParameterTable& table,
                          const std::vector<RankGradients>& ranks);
 

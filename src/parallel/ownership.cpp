@@ -8,17 +8,17 @@
 namespace ingot {
 namespace {
 
-/// This rank among those that hold the same part of a parameter.
+/// This rank among those that hold the same shard of a parameter.
 struct Replica {
   int index, count;
 };
 
 Replica replica_of(const RankGroups& groups, const ParameterSpec& spec) {
-  const Communicator &data = groups.data(), &tensor = groups.tensor(), &copies = groups.expert_data();
+  const Communicator &data = groups.data(), &tensor = groups.tensor(), &expert_data = groups.expert_data();
   switch (spec.shard.axis) {
     case ShardAxis::expert:
-      if (!groups.same_rows()) return {copies.rank(), copies.size()};
-      return {copies.rank() * tensor.size() + tensor.rank(), copies.size() * tensor.size()};
+      if (!groups.same_rows()) return {expert_data.rank(), expert_data.size()};
+      return {expert_data.rank() * tensor.size() + tensor.rank(), expert_data.size() * tensor.size()};
     case ShardAxis::tensor:
       return {data.rank(), data.size()};
     default:
@@ -33,20 +33,20 @@ Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const
     : owned_(static_cast<size_t>(table.size())) {
   std::vector<int> order(owned_.size());
   std::iota(order.begin(), order.end(), 0);
-  const Placement place = pipe.placement(groups.placement());
-  const auto size_of_part = [&](int i) {
-    return pipe.owns(table[i]) ? local_shape(table[i], place).numel() : 0;
+  const Placement placement = pipe.placement(groups.placement());
+  const auto local_elements = [&](int i) {
+    return pipe.owns(table[i]) ? local_shape(table[i], placement).numel() : 0;
   };
   std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return size_of_part(a) > size_of_part(b); });
+                   [&](int a, int b) { return local_elements(a) > local_elements(b); });
   std::map<ShardAxis, std::vector<int64_t>> loads;
   for (const int i : order) {
     const Replica me = replica_of(groups, table[i]);
     std::vector<int64_t>& load = loads[table[i].shard.axis];
     load.resize(static_cast<size_t>(me.count));
     const auto owner = std::min_element(load.begin(), load.end());
-    *owner += size_of_part(i);
-    if (owner - load.begin() == me.index) owned_[static_cast<size_t>(i)] = {0, size_of_part(i)};
+    *owner += local_elements(i);
+    if (owner - load.begin() == me.index) owned_[static_cast<size_t>(i)] = {0, local_elements(i)};
   }
 }
 
@@ -57,10 +57,9 @@ Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const
     const auto r = static_cast<size_t>(s.group->rank());
     const ShardAxis axis = table[i].shard.axis;
     const bool tensor_copies = axis == ShardAxis::none || (axis == ShardAxis::expert && groups.same_rows());
-    // Another rank answers for what is there more than once.
-    const bool copy = !pipe.owns(table[i]) || (tensor_copies && groups.tensor().rank() > 0) ||
-                      groups.share_copies(flat_group(table[i])).rank() > 0;
-    owned_.push_back(copy ? ElementRange{} : ElementRange{s.begins[r], s.begins[r + 1]});
+    const bool owned_elsewhere = !pipe.owns(table[i]) || (tensor_copies && groups.tensor().rank() > 0) ||
+                                 groups.replica_group(flat_group(table[i])).rank() > 0;
+    owned_.push_back(owned_elsewhere ? ElementRange{} : ElementRange{s.begins[r], s.begins[r + 1]});
   }
 }
 

@@ -1,5 +1,5 @@
-// Of what several ranks hold alike, which one answers for it: counts it in norms, and saves it. A pure function of grid
-// and parameter table, so every rank knows the whole map.
+// Which of the ranks that hold the same elements owns them: counts them in norms and saves them. A pure
+// function of grid and parameter table, so every rank knows the whole map.
 #pragma once
 #include <vector>
 
@@ -18,9 +18,9 @@ struct ElementRange {
 
 class Ownership {
  public:
-  /// Whole local tensors, dealt out so that the ranks that hold the same ones have about equally many elements.
+  /// Whole local tensors, assigned so that the ranks that hold the same ones own about equally many elements.
   Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table);
-  /// The ranges of a sharded optimizer: each rank answers for what it moves.
+  /// The ranges of a sharded optimizer: each rank owns what it updates.
   Ownership(const RankGroups& groups, const PipelineGroups& pipe, const ParameterTable& table,
             const Shards& shards);
 

@@ -7,12 +7,12 @@
 #include <map>
 
 #include "base/error.h"
-#include "parallel/strands.h"
+#include "models/stage_boundary.h"
 
 namespace ingot {
 namespace {
 
-/// The tensors of one message in memory of an arena, and their transfer.
+/// The tensors of one message, in memory of an arena, and their transfer.
 class Message {
  public:
   Message(Arena& arena, DeviceKind device) : arena_(arena), device_(device) {}
@@ -26,7 +26,7 @@ class Message {
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
   Tensor add(const TensorMeta& meta) {
-    blocks_.push_back(arena_.allocate(meta.bytes(), "border"));
+    blocks_.push_back(arena_.allocate(meta.bytes(), "boundary"));
     return tensors_.emplace_back(blocks_.back().data, meta.shape, meta.dtype, device_);
   }
 
@@ -50,8 +50,8 @@ class Message {
 };
 
 /// One micro-batch in one virtual stage, from its first message to its last.
-struct Flight {
-  Flight(Arena& arena, const TapeOptions& options, int stage)
+struct MicroBatchState {
+  MicroBatchState(Arena& arena, const TapeOptions& options, int stage)
       : stage(stage),
         inputs(arena, options.device),
         cotangents(arena, options.device),
@@ -62,39 +62,40 @@ struct Flight {
   Tape tape;
   std::vector<Value> leaves;     ///< of inputs
   std::vector<int32_t> outputs;  ///< ids of what was sent on
-  std::unique_ptr<StageStep> step;
+  std::unique_ptr<PipelineStep> step;
 };
 
-/// What is on its way to one neighbour: at most `held` messages.
-class Outbox {
+/// The sends in flight to one neighbour: at most `held` messages.
+class SendQueue {
  public:
-  explicit Outbox(int held) : held_(static_cast<size_t>(held)) {}
+  explicit SendQueue(int held) : held_(static_cast<size_t>(held)) {}
 
-  /// Sends values (which keep their buffers) or tensors of a flight, when there is room.
-  void send(std::shared_ptr<Flight> flight, std::vector<Value> values, const std::vector<Tensor>& tensors,
-            Communicator& group, int to) {
-    while (letters_.size() >= held_) settle_oldest();
-    letters_.push_back({std::move(flight), std::move(values), {}});
-    if (letters_.back().flight->tape.options().device == DeviceKind::null) return;
-    for (const Tensor& t : tensors) letters_.back().pending.push_back(group.send(t, to));
+  /// Sends tensors as soon as fewer than `held` messages are in flight. `state` and `values` keep their
+  /// buffers alive.
+  void send(std::shared_ptr<MicroBatchState> state, std::vector<Value> values,
+            const std::vector<Tensor>& tensors, Communicator& group, int to) {
+    while (sends_.size() >= held_) wait_oldest();
+    sends_.push_back({std::move(state), std::move(values), {}});
+    if (sends_.back().state->tape.options().device == DeviceKind::null) return;
+    for (const Tensor& t : tensors) sends_.back().pending.push_back(group.send(t, to));
   }
   void flush() {
-    while (!letters_.empty()) settle_oldest();
+    while (!sends_.empty()) wait_oldest();
   }
 
  private:
-  struct Letter {
-    std::shared_ptr<Flight> flight;
+  struct PendingSend {
+    std::shared_ptr<MicroBatchState> state;
     std::vector<Value> values;
     std::vector<Pending> pending;
   };
-  void settle_oldest() {
-    for (Pending& p : letters_.front().pending) p.wait();
-    letters_.pop_front();
+  void wait_oldest() {
+    for (Pending& p : sends_.front().pending) p.wait();
+    sends_.pop_front();
   }
 
   size_t held_;
-  std::deque<Letter> letters_;
+  std::deque<PendingSend> sends_;
 };
 
 void add_to(const Tensor& sum, const Tensor& t) {
@@ -112,8 +113,8 @@ void add_to(const Tensor& sum, const Tensor& t) {
 class Run {
  public:
   Run(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
-      const PipelineSchedule& schedule, const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-      Arena& arena)
+      const PipelineSchedule& schedule, const PipelineStepMaker& make, int64_t rows,
+      const TapeOptions& options, Arena& arena)
       : decoder_(decoder),
         precision_(precision),
         groups_(groups),
@@ -131,56 +132,57 @@ class Run {
     });
   }
 
-  Strands::Waits all(std::span<TableFollower* const> followers) {
+  InterleavedPasses::Waits run(std::span<ScheduleObserver* const> observers) {
     for (size_t i = 0; i < table_.size(); ++i) {
-      if (i == 0) expect(table_[0]);
-      if (i + 1 < table_.size()) expect(table_[i + 1]);
-      for (TableFollower* f : followers) f->begins(std::span(table_).subspan(i));
+      if (i == 0) post_receives(table_[0]);
+      if (i + 1 < table_.size()) post_receives(table_[i + 1]);
+      for (ScheduleObserver* f : observers) f->before_entry(std::span(table_).subspan(i));
       execute(table_[i]);
-      for (TableFollower* f : followers) f->ended(table_[i]);
+      for (ScheduleObserver* f : observers) f->after_entry(table_[i]);
     }
     forward_out_.flush();
     backward_out_.flush();
-    return strands_.waits();
+    return passes_.waits();
   }
 
  private:
   int last_stage() const { return static_cast<int>(layout_.stages.size()) - 1; }
   int next_rank() const { return (groups_.stage() + 1) % groups_.stages(); }
-  int rank_before() const { return (groups_.stage() + groups_.stages() - 1) % groups_.stages(); }
+  int previous_rank() const { return (groups_.stage() + groups_.stages() - 1) % groups_.stages(); }
   const StageParts& parts_of(int stage) const { return layout_.stages[static_cast<size_t>(stage)]; }
-  /// The values alive before a virtual stage.
-  std::vector<TensorMeta> border_before(int stage) const {
-    return decoder_.border(precision_, cut_before(parts_of(stage), decoder_.config(), options_), rows_);
+  /// The live values before a virtual stage.
+  std::vector<TensorMeta> metas_before(int stage) const {
+    const int64_t depths = predicted_depths(decoder_.config(), options_);
+    return decoder_.boundaries(precision_, depths).at(position_before(parts_of(stage))).metas(rows_);
   }
-  std::shared_ptr<Flight>& flight(const Work& w) { return flights_.at({w.micro_batch, w.chunk}); }
+  std::shared_ptr<MicroBatchState>& state(const Work& w) { return states_.at({w.micro_batch, w.chunk}); }
 
-  void expect(const ScheduleEntry& e) {
-    expect(e.work);
-    if (e.beside) expect(*e.beside);
+  void post_receives(const ScheduleEntry& e) {
+    post_receives(e.work);
+    if (e.beside) post_receives(*e.beside);
   }
 
-  /// Begins to receive what a work needs.
-  void expect(const Work& w) {
+  /// Posts the receives of what a work reads.
+  void post_receives(const Work& w) {
     const int stage = shape_.virtual_stage(groups_.stage(), w.chunk);
     if (w.kind == WorkKind::forward) {
-      const auto f = std::make_shared<Flight>(arena_, options_, stage);
-      flights_.emplace(std::pair(w.micro_batch, w.chunk), f);
-      if (stage > 0) f->inputs.receive(border_before(stage), groups_.forward(), rank_before());
+      const auto f = std::make_shared<MicroBatchState>(arena_, options_, stage);
+      states_.emplace(std::pair(w.micro_batch, w.chunk), f);
+      if (stage > 0) f->inputs.receive(metas_before(stage), groups_.forward(), previous_rank());
     } else if (w.kind != WorkKind::backward_weight && stage < last_stage()) {
-      flight(w)->cotangents.receive(border_before(stage + 1), groups_.backward(), next_rank());
+      state(w)->cotangents.receive(metas_before(stage + 1), groups_.backward(), next_rank());
     }
   }
 
   void execute(const ScheduleEntry& e) {
     if (e.beside) {
-      Backward pass = begin_backward(*flight(*e.beside));
-      flight(e.work)->inputs.wait();
+      Backward pass = begin_backward(*state(*e.beside));
+      state(e.work)->inputs.wait();
       const auto backward = [&] {
         while (pass.advance()) {
         }
       };
-      strands_.run(backward, [&] { forward(e.work); });
+      passes_.run(backward, [&] { forward(e.work); });
       return end_backward(*e.beside);
     }
     switch (e.work.kind) {
@@ -188,51 +190,49 @@ class Run {
         return forward(e.work);
       case WorkKind::backward:
       case WorkKind::backward_input: {
-        Backward pass = begin_backward(*flight(e.work));
+        Backward pass = begin_backward(*state(e.work));
         while (pass.advance()) {
         }
         return end_backward(e.work);
       }
       case WorkKind::backward_weight:
-        flight(e.work)->tape.drain();
-        flights_.erase({e.work.micro_batch, e.work.chunk});
+        state(e.work)->tape.drain();
+        states_.erase({e.work.micro_batch, e.work.chunk});
     }
   }
 
   void forward(const Work& w) {
-    const std::shared_ptr<Flight> f = flight(w);
+    const std::shared_ptr<MicroBatchState> f = state(w);
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
     for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context,
                                  &c.context_inner, &c.context_outer})
-      *group = strands_.hand_over_waiting_for(*group);
+      *group = passes_.yield_while_waiting(*group);
     for (const Tensor& t : f->inputs.tensors()) f->leaves.push_back(f->tape.leaf(t, true));
-    const Stream s = run_stage(decoder_, parts_of(f->stage), f->leaves, *f->step);
-    if (f->stage < last_stage()) send_on(f, s);
-    if (!options_.record) flights_.erase({w.micro_batch, w.chunk});
+    std::vector<Value> live = f->step->forward(parts_of(f->stage), f->leaves);
+    if (f->stage < last_stage()) send_on(f, std::move(live));
+    if (!options_.record) states_.erase({w.micro_batch, w.chunk});
   }
 
-  void send_on(const std::shared_ptr<Flight>& f, const Stream& s) {
-    std::vector<Value> values =
-        decoder_.alive(s, cut_behind(parts_of(f->stage), decoder_.config(), options_));
-    const std::vector<TensorMeta> expected = border_before(f->stage + 1);
+  void send_on(const std::shared_ptr<MicroBatchState>& f, std::vector<Value> values) {
+    const std::vector<TensorMeta> expected = metas_before(f->stage + 1);
     std::vector<Tensor> tensors;
     for (const Value& v : values) {
       const TensorMeta& meta = expected.at(tensors.size());
       INGOT_CHECK(v.meta().shape == meta.shape && v.dtype() == meta.dtype,
-                  "value {} of the border before stage {}: {}, not {}", tensors.size(), f->stage + 1,
-                  v.meta().str(), meta.str());
+                  "value {} before stage {}: {}, not {}", tensors.size(), f->stage + 1, v.meta().str(),
+                  meta.str());
       f->outputs.push_back(v.id());
       tensors.push_back(v.tensor());
     }
     forward_out_.send(f, std::move(values), tensors, groups_.forward(), next_rank());
   }
 
-  Backward begin_backward(Flight& f) {
+  Backward begin_backward(MicroBatchState& f) {
     f.cotangents.wait();
     const std::vector<Tensor>& d = f.cotangents.tensors();
-    for (size_t i = 0; i < d.size(); ++i) {  // one value can be alive under two names
+    for (size_t i = 0; i < d.size(); ++i) {  // one value can be live under two names
       const auto first = std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]);
       if (const auto at = static_cast<size_t>(first - f.outputs.begin()); at < i) add_to(d[at], d[i]);
     }
@@ -245,19 +245,19 @@ class Run {
 
   /// Sends the cotangents of what the stage received.
   void end_backward(const Work& w) {
-    const std::shared_ptr<Flight> f = flight(w);
-    if (w.kind == WorkKind::backward) flights_.erase({w.micro_batch, w.chunk});
+    const std::shared_ptr<MicroBatchState> f = state(w);
+    if (w.kind == WorkKind::backward) states_.erase({w.micro_batch, w.chunk});
     if (f->stage == 0) return;
     std::vector<Tensor> tensors;
     for (const Value& leaf : f->leaves) {
       Tensor d = f->tape.gradient(leaf);
-      if (!d.defined()) {  // nothing here or behind reads the value
+      if (!d.defined()) {  // neither this stage nor a later one reads the value
         d = f->zeros.add(leaf.meta());
         if (d.data != nullptr) std::memset(d.data, 0, static_cast<size_t>(d.bytes()));
       }
       tensors.push_back(d);
     }
-    backward_out_.send(f, {}, tensors, groups_.backward(), rank_before());
+    backward_out_.send(f, {}, tensors, groups_.backward(), previous_rank());
   }
 
   const Decoder& decoder_;
@@ -265,14 +265,14 @@ class Run {
   const PipelineGroups& groups_;
   const PipelineLayout& layout_;
   const PipelineShape& shape_;
-  const StageStepMaker& make_;
+  const PipelineStepMaker& make_;
   int64_t rows_;
   TapeOptions options_;
   Arena& arena_;
   const std::vector<ScheduleEntry>& table_;
-  Strands strands_;
-  std::map<std::pair<int, int>, std::shared_ptr<Flight>> flights_;
-  Outbox forward_out_, backward_out_;
+  InterleavedPasses passes_;
+  std::map<std::pair<int, int>, std::shared_ptr<MicroBatchState>> states_;
+  SendQueue forward_out_, backward_out_;
 };
 
 }  // namespace
@@ -286,9 +286,10 @@ Pipeline::Pipeline(const Decoder& decoder, const Precision& precision, const Pip
          layout.ranks);
 }
 
-Strands::Waits Pipeline::run(const StageStepMaker& make, int64_t rows, const TapeOptions& options,
-                             Arena& arena, std::span<TableFollower* const> followers) const {
-  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).all(followers);
+InterleavedPasses::Waits Pipeline::run(const PipelineStepMaker& make, int64_t rows,
+                                       const TapeOptions& options, Arena& arena,
+                                       std::span<ScheduleObserver* const> observers) const {
+  return Run(decoder_, precision_, groups_, schedule_, make, rows, options, arena).run(observers);
 }
 
 }  // namespace ingot

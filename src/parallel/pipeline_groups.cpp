@@ -17,14 +17,15 @@ PipelineGroups::PipelineGroups(const Grid& grid, int rank, const GroupMaker& mak
   if (members.size() == 1 && layout_.chunks() > 1)
     throw Error(
         fmt::format("the pipeline layout '{}' has {} stages for one rank", layout_.str(), layout_.chunks()),
-        "without a pipeline there is nothing to cut");
+        "a model of one pipeline rank has one stage");
   forward_ = make("pipeline forward", members);
   backward_ = make("pipeline backward", members);
-  parts_ = layout_.parts_of(stage());
+  layer_groups_ = layout_.layer_groups_of(stage());
   for (int i = 0; i < table.size(); ++i) {
     std::vector<int> holders;
     for (int s = 0; s < stages(); ++s)
-      if (holds({.parts = layout_.parts_of(s)}, table[i])) holders.push_back(members[static_cast<size_t>(s)]);
+      if (holds({.layer_groups = layout_.layer_groups_of(s)}, table[i]))
+        holders.push_back(members[static_cast<size_t>(s)]);
     const bool here = std::find(holders.begin(), holders.end(), rank) != holders.end();
     if (here && holders.size() > 1)
       shared_.emplace_back(i, make("pipeline copies of " + table[i].name, holders));
@@ -32,12 +33,13 @@ PipelineGroups::PipelineGroups(const Grid& grid, int rank, const GroupMaker& mak
 }
 
 Placement PipelineGroups::placement(Placement other_axes) const {
-  if (stages() > 1) other_axes.parts = parts_;
+  if (stages() > 1) other_axes.layer_groups = layer_groups_;
   return other_axes;
 }
 
 bool PipelineGroups::owns(const ParameterSpec& spec) const {
-  return std::find(parts_.begin(), parts_.end(), spec.parts.front()) != parts_.end();
+  return std::find(layer_groups_.begin(), layer_groups_.end(), spec.layer_groups.front()) !=
+         layer_groups_.end();
 }
 
 bool PipelineGroups::shares(int parameter) const {
@@ -51,15 +53,15 @@ int PipelineGroups::chunks_with(const ParameterSpec& spec) const {
 }
 
 bool PipelineGroups::uses(int chunk, const ParameterSpec& spec) const {
-  return holds({.parts = parts_of(layout_.at(stage(), chunk))}, spec);
+  return holds({.layer_groups = layer_groups_of(layout_.at(stage(), chunk))}, spec);
 }
 
 void PipelineGroups::sum_shared(GradientBuffer& gradients) const {
   for (const auto& [i, group] : shared_) {
     if (gradients.gradient(i).numel() == 0) continue;
     if (gradients.level() == ShardLevel::full) {
-      const Tensor share = gradients.kept(gradients.layout().bucket_of[static_cast<size_t>(i)]);
-      group->all_reduce(share, share).wait();
+      const Tensor shard = gradients.reduced(gradients.layout().bucket_of[static_cast<size_t>(i)]);
+      group->all_reduce(shard, shard).wait();
       continue;
     }
     const Tensor g = gradients.gradient(i);

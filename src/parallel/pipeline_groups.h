@@ -1,5 +1,5 @@
-// One rank's place in a pipeline: which parts of the model it holds, whom it passes values to, and which
-// parameters other stages hold as well (tied matrices, value embeddings).
+// One rank's position in a pipeline: the layer groups that it holds, the ranks that it passes values to, and
+// the parameters that other stages hold too (tied matrices, value embeddings).
 #pragma once
 #include "comm/grid.h"
 #include "nn/weights.h"
@@ -17,28 +17,31 @@ class PipelineGroups {
   const PipelineLayout& layout() const { return layout_; }
   int stage() const { return forward_->rank(); }
   int stages() const { return forward_->size(); }
-  /// A rank's place on the other axes, and the parts that this one holds.
+  /// The placement on the other axes, with the layer groups of this rank.
   Placement placement(Placement other_axes) const;
   Communicator& forward() const { return *forward_; }    ///< stream values, to the next stage
-  Communicator& backward() const { return *backward_; }  ///< their cotangents, to the one before
+  Communicator& backward() const { return *backward_; }  ///< their cotangents, to the previous stage
 
-  /// Of several stages that hold a parameter, one owns it: it counts in norms and is saved there.
+  /// Whether this stage owns a parameter: one of the stages that hold it counts it in norms and saves it.
   bool owns(const ParameterSpec& spec) const;
-  /// Whether other stages hold a parameter of this one too.
+  /// Whether other stages hold this parameter too.
   bool shares(int parameter) const;
   /// Chunks of this rank whose tapes use a parameter.
   int chunks_with(const ParameterSpec& spec) const;
+  /// Whether the tapes of a chunk of this rank use a parameter.
   bool uses(int chunk, const ParameterSpec& spec) const;
-  /// Sums the gradients of what several stages hold over them, so that all make the same update and their
-  /// copies stay equal bit for bit. Before ranks reduce them, after which a share of a sum is all that a rank may have;
-  /// under ShardLevel::full after, since a share is all that it ever has (nn/flat_layout.h cuts copies alike).
+  /// Sums the gradients of parameters that several stages hold over these stages, so that all make the same
+  /// update and their copies stay equal bit for bit. Call before data ranks reduce gradients, after which a
+  /// rank may have a shard only; under ShardLevel::full after, since a rank never has more (copies are
+  /// sharded alike, nn/flat_layout.h).
   void sum_shared(GradientBuffer& gradients) const;
 
  private:
   PipelineLayout layout_;
   std::unique_ptr<Communicator> forward_, backward_;
-  std::vector<int64_t> parts_;
-  std::vector<std::pair<int, std::unique_ptr<Communicator>>> shared_;  ///< parameter, the stages that hold it
+  std::vector<int64_t> layer_groups_;
+  /// A parameter, and the stages that hold it.
+  std::vector<std::pair<int, std::unique_ptr<Communicator>>> shared_;
 };
 
 }  // namespace ingot

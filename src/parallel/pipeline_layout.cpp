@@ -12,9 +12,9 @@ namespace {
 constexpr size_t kMaxLength = 1 << 16;  ///< of the text without repetitions
 
 [[noreturn]] void refuse(std::string_view text, const std::string& what) {
-  throw Error(
-      fmt::format("pipeline layout '{}': {}", text, what),
-      "E embeds, t is a layer, m predicts ahead, L has the loss, | cuts: for example Et*3|(tt|)*29,m|L");
+  throw Error(fmt::format("pipeline layout '{}': {}", text, what),
+              "E embeds, t is a layer, m predicts ahead, L has the loss, | ends a stage: for example "
+              "Et*3|(tt|)*29,m|L");
 }
 
 /// Text with repetitions of one kind, read once from left to right.
@@ -34,8 +34,7 @@ class Expander {
       if (end == text_.npos) refuse_at(begin, "'(' without ')'");
       if (text_[end] == '(') refuse_at(end, "a group inside a group");
       at_ = end + 1;
-      if (at_ == text_.size() || text_[at_] != '*')
-        refuse_at(at_, "a group needs '*' and a number behind it");
+      if (at_ == text_.size() || text_[at_] != '*') refuse_at(at_, "a group needs '*' and a number after it");
       append(text_.substr(begin + 1, end - begin - 1), count());
     }
     return std::move(out_);
@@ -55,7 +54,7 @@ class Expander {
     refuse(text_, fmt::format("{} at character {}", what, at + 1));
   }
 
-  /// The number behind '*'.
+  /// The number after '*'.
   size_t count() {
     const size_t star = at_++;
     size_t n = 0, digits = 0;
@@ -76,7 +75,7 @@ class Expander {
   std::string out_;
 };
 
-/// Characters that mean something; anything else is refused where it stands.
+/// Removes commas; refuses characters without a meaning.
 std::string without_commas(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -103,7 +102,7 @@ std::vector<StageParts> read_stages(std::string_view text, const std::string& sy
     StageParts& s = stages.back();
     if (loss) refuse(text, "L is not the last symbol");
     if (symbols[i] == 'E' && i > 0) refuse(text, "E is not the first symbol, or there are several");
-    if (symbols[i] == 't' && modules > 0) refuse(text, "a layer behind a module of multi-token prediction");
+    if (symbols[i] == 't' && modules > 0) refuse(text, "a layer after a module of multi-token prediction");
     switch (symbols[i]) {
       case 'E':
         s.embedding = true;
@@ -131,7 +130,7 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
   if (p.ranks < 1 || count % p.ranks != 0)
     refuse(text, fmt::format("{} stages are no multiple of {} pipeline ranks", count, p.ranks));
   for (int r = 0; r < p.ranks; ++r)
-    if (p.parts_of(r).empty())
+    if (p.layer_groups_of(r).empty())
       refuse(text, fmt::format("the stages of pipeline rank {} are empty: it would have nothing to do", r));
   const StageParts& last = p.stages.back();
   if (last.first_layer + last.layers != layers)
@@ -147,20 +146,20 @@ void check(std::string_view text, const PipelineLayout& p, int64_t layers, int64
 
 }  // namespace
 
-std::vector<int64_t> parts_of(const StageParts& s) {
-  std::vector<int64_t> parts;
-  if (s.embedding) parts.push_back(kEmbeddingPart);
-  for (int64_t i = 0; i < s.layers; ++i) parts.push_back(s.first_layer + i);
-  for (int64_t i = 0; i < s.modules; ++i) parts.push_back(s.first_layer + s.layers + s.first_module + i);
-  if (s.loss) parts.push_back(kHeadPart);
-  return parts;
+std::vector<int64_t> layer_groups_of(const StageParts& s) {
+  std::vector<int64_t> groups;
+  if (s.embedding) groups.push_back(kEmbeddingGroup);
+  for (int64_t i = 0; i < s.layers; ++i) groups.push_back(s.first_layer + i);
+  for (int64_t i = 0; i < s.modules; ++i) groups.push_back(s.first_layer + s.layers + s.first_module + i);
+  if (s.loss) groups.push_back(kHeadGroup);
+  return groups;
 }
 
-std::vector<int64_t> PipelineLayout::parts_of(int rank) const {
-  std::vector<int64_t> parts;
+std::vector<int64_t> PipelineLayout::layer_groups_of(int rank) const {
+  std::vector<int64_t> groups;
   for (int chunk = 0; chunk < chunks(); ++chunk)
-    for (const int64_t part : ingot::parts_of(at(rank, chunk))) parts.push_back(part);
-  return parts;
+    for (const int64_t group : ingot::layer_groups_of(at(rank, chunk))) groups.push_back(group);
+  return groups;
 }
 
 std::string PipelineLayout::str() const {
@@ -195,10 +194,10 @@ PipelineLayout even_pipeline_layout(int ranks, int chunks, int64_t layers, int64
   const int64_t rest = layers % stages, from = (stages - rest + 1) / 2;
   int64_t next = 0;
   for (int64_t s = 0; s < stages; ++s) {
-    StageParts& part = p.stages[static_cast<size_t>(s)];
-    part.first_layer = next;
-    part.layers = each + (s >= from && s < from + rest ? 1 : 0);
-    next += part.layers;
+    StageParts& stage = p.stages[static_cast<size_t>(s)];
+    stage.first_layer = next;
+    stage.layers = each + (s >= from && s < from + rest ? 1 : 0);
+    next += stage.layers;
   }
   p.stages.front().embedding = true;
   p.stages.back().modules = modules;

@@ -48,30 +48,30 @@ class RankTable {
   bool split_;
 };
 
-std::vector<ScheduleEntry> in_turn(const RankTable& t, int ahead) {
+std::vector<ScheduleEntry> alternating(const RankTable& t, int warm_up) {
   std::vector<ScheduleEntry> rows;
-  for (int k = 0; k < ahead; ++k) rows.push_back({t.forward(k)});
+  for (int k = 0; k < warm_up; ++k) rows.push_back({t.forward(k)});
   for (int k = 0; k < t.count(); ++k) {
-    if (k + ahead < t.count()) rows.push_back({t.forward(k + ahead)});
+    if (k + warm_up < t.count()) rows.push_back({t.forward(k + warm_up)});
     rows.push_back({t.backward(k)});
   }
   return rows;
 }
 
-std::vector<ScheduleEntry> merged(const RankTable& t, int ahead) {
+std::vector<ScheduleEntry> merged(const RankTable& t, int warm_up) {
   std::vector<ScheduleEntry> rows;
-  for (int k = 0; k < ahead; ++k) rows.push_back({t.forward(k)});
+  for (int k = 0; k < warm_up; ++k) rows.push_back({t.forward(k)});
   for (int k = 0; k < t.count(); ++k)
-    rows.push_back(k + ahead < t.count() ? ScheduleEntry{t.forward(k + ahead), t.backward(k)}
-                                         : ScheduleEntry{t.backward(k)});
+    rows.push_back(k + warm_up < t.count() ? ScheduleEntry{t.forward(k + warm_up), t.backward(k)}
+                                           : ScheduleEntry{t.backward(k)});
   return rows;
 }
 
-std::vector<ScheduleEntry> zero_bubble(const RankTable& t, int ahead, int late) {
+std::vector<ScheduleEntry> zero_bubble(const RankTable& t, int warm_up, int late) {
   std::vector<ScheduleEntry> rows;
-  for (int k = 0; k < ahead; ++k) rows.push_back({t.forward(k)});
+  for (int k = 0; k < warm_up; ++k) rows.push_back({t.forward(k)});
   for (int k = 0; k < t.count() + late; ++k) {
-    if (k + ahead < t.count()) rows.push_back({t.forward(k + ahead)});
+    if (k + warm_up < t.count()) rows.push_back({t.forward(k + warm_up)});
     if (k < t.count()) rows.push_back({t.backward(k)});
     if (k >= late) rows.push_back({t.backward(k - late, WorkKind::backward_weight)});
   }
@@ -123,10 +123,10 @@ PipelineSchedule make_pipeline_schedule(PipelineScheduleKind kind, const Pipelin
     const int across = std::min(t.count(), 2 * below + (shape.chunks - 1) * group_of(shape));
     switch (kind) {
       case PipelineScheduleKind::one_forward_one_backward:
-        schedule.ranks.push_back(in_turn(t, std::min(t.count(), below)));
+        schedule.ranks.push_back(alternating(t, std::min(t.count(), below)));
         break;
       case PipelineScheduleKind::interleaved:
-        schedule.ranks.push_back(in_turn(t, shape.chunks > 1 ? across : std::min(t.count(), below)));
+        schedule.ranks.push_back(alternating(t, shape.chunks > 1 ? across : std::min(t.count(), below)));
         break;
       case PipelineScheduleKind::zero_bubble:
         schedule.ranks.push_back(zero_bubble(t, std::min(t.count(), below), r));

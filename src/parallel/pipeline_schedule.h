@@ -1,9 +1,11 @@
 // Pipeline schedules as tables: what each rank does, in which order, made by pure functions of the shape. A
-// table says nothing about time or memory; what follows from it is computed by pipeline_simulator.h, and the
-// same tables are what pipeline.h runs.
+// table says nothing about time or memory; pipeline_simulator.h computes both, and pipeline.h runs the same
+// tables.
 //
-// The model is cut into stages * chunks virtual stages; virtual stage s is chunk s / stages of rank s %
-// stages, so a micro-batch passes every rank once per chunk. Sources: spec megatron-moe §1.14, §1.15.
+// The model is divided into stages * chunks virtual stages; virtual stage s is chunk s / stages of rank s %
+// stages, so a micro-batch passes every rank once per chunk. Sources: 1F1B and interleaved, Narayanan et al.
+// 2021 (Megatron-LM) section 2.2; ZB-H1, Qi et al. 2023 (Zero Bubble Pipeline Parallelism); merged forward
+// and backward, DeepSeek-V3 report section 3.2.1.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,22 +21,22 @@ struct PipelineShape {
   int stages = 1;         ///< ranks of the pipeline
   int chunks = 1;         ///< virtual stages of a rank
   int micro_batches = 1;  ///< of a step
-  int group = 0;          ///< micro-batches that pass a chunk before the next chunk begins; 0: as stages
+  int group = 0;          ///< micro-batches that pass a chunk before the next chunk begins; 0: `stages`
 
   int virtual_stages() const { return stages * chunks; }
   int virtual_stage(int rank, int chunk) const { return chunk * stages + rank; }
   int rank_of(int virtual_stage) const { return virtual_stage % stages; }
   int chunk_of(int virtual_stage) const { return virtual_stage / stages; }
-  /// Messages that a rank may have on their way to another, in one direction, before it waits. The last rank is g - p
-  /// micro-batches of a group ahead of the first one's next chunk.
+  /// Messages that a rank may have in flight to another, in one direction, before it waits. In a group of g
+  /// micro-batches the last of p ranks is g - p ahead of the next chunk of the first.
   int messages_held() const { return chunks > 1 && group > stages ? group - stages + 1 : 1; }
   std::string str() const;  ///< "4 stages x 2 chunks, 8 micro-batches in groups of 4"
 };
 
 enum class WorkKind : uint8_t {
   forward,
-  backward,         ///< both halves of it at once
-  backward_input,   ///< what the stage before waits for
+  backward,         ///< both halves at once
+  backward_input,   ///< the cotangents that the previous stage waits for
   backward_weight,  ///< weight gradients, at any time after
 };
 constexpr auto enum_names(WorkKind) {
@@ -52,18 +54,18 @@ struct Work {
 /// One row of a rank's table.
 struct ScheduleEntry {
   Work work;
-  /// A backward that runs between the segments of `work`, a forward: while one waits for tokens from other
-  /// ranks, the other computes.
+  /// A backward that runs interleaved with `work`, a forward: while one waits for tokens from other ranks,
+  /// the other computes.
   std::optional<Work> beside = {};
 };
 
-/// Prepares for what a rank's table says, or follows it up.
-class TableFollower {
+/// Called while a rank runs its table.
+class ScheduleObserver {
  public:
-  virtual ~TableFollower() = default;
-  /// The first of `entries` is about to run, and then the rest.
-  virtual void begins(std::span<const ScheduleEntry> entries) = 0;
-  virtual void ended(const ScheduleEntry& entry) = 0;
+  virtual ~ScheduleObserver() = default;
+  /// The first of `entries` is about to run; the rest follow in this order.
+  virtual void before_entry(std::span<const ScheduleEntry> entries) = 0;
+  virtual void after_entry(const ScheduleEntry& entry) = 0;
 };
 
 enum class PipelineScheduleKind : uint8_t { one_forward_one_backward, interleaved, zero_bubble, merged };
@@ -75,28 +77,26 @@ constexpr auto enum_names(PipelineScheduleKind) {
 struct PipelineSchedule {
   PipelineShape shape;
   std::vector<std::vector<ScheduleEntry>> ranks;
-  std::string str()
-      const;  ///< one line per rank: "F0 F1 B0 F2 ...", chunks as letters behind, merged pairs as "F2+B0"
+  /// One line per rank: "F0 F1 B0 F2 ...", with several chunks "F0.1", merged pairs as "F2+B0".
+  std::string str() const;
 };
 
 /// Rank r of p stages with v chunks, m micro-batches in groups of g:
-/// - 1f1b: p - r - 1 forwards ahead, then one forward and one backward in turn. One chunk only.
-/// - interleaved: 2 (p - r - 1) + (v - 1) g forwards ahead. One chunk: as 1f1b.
-/// - zero-bubble: 1f1b with the backward in halves; weight gradients begin r backwards late and fill what
-/// would be idle
-///   (ZB-H1). One chunk only.
-/// - merged: one more forward ahead than interleaved has, so that no pair of a forward and a backward is of
-/// the same
-///   micro-batch and chunk; from there on they run merged.
-/// Throws Error for shapes that a kind does not have: sizes below 1; with several chunks, groups below the
-/// number of stages, and a last of several groups below it (ranks would wait for each other).
+/// - 1f1b: p - r - 1 warm-up forwards, then one forward and one backward alternate. One chunk only.
+/// - interleaved: 2 (p - r - 1) + (v - 1) g warm-up forwards. With one chunk: as 1f1b.
+/// - zero-bubble: 1f1b with the backward in halves; weight gradients begin r backwards late and fill idle
+///   time (ZB-H1). One chunk only.
+/// - merged: one more warm-up forward than interleaved, so that no pair of a forward and a backward is of the
+///   same micro-batch and chunk; after the warm-up they run merged. Throws Error for shapes that a kind does
+///   not have: sizes below 1; with several chunks, groups smaller than the number of stages, or a last group
+///   smaller than it (ranks would wait for each other).
 PipelineSchedule make_pipeline_schedule(PipelineScheduleKind kind, const PipelineShape& shape);
 
 /// Forwards only, all micro-batches in one group: evaluation.
 PipelineSchedule make_forward_schedule(PipelineShape shape);
 
-/// The order in which micro-batches pass the chunks of a rank: (micro-batch, chunk), forward. Backward:
-/// chunks reversed.
+/// The order in which micro-batches pass the chunks of a rank in forward: (micro-batch, chunk). In backward
+/// chunks are reversed.
 std::vector<std::pair<int, int>> chunk_order(const PipelineShape& shape);
 
 }  // namespace ingot

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = -1;
 
-/// When the parts of one (micro-batch, virtual stage) were done; kNever: not yet.
+/// When the works of one (micro-batch, virtual stage) were done; kNever: not yet.
 struct Done {
   double forward = kNever, backward = kNever, weight = kNever;
 };
@@ -37,12 +37,12 @@ class Simulator {
     result_.busy.assign(ranks, 0);
     result_.peak_live.assign(ranks, 0);
     live_.assign(ranks, 0);
-    for (bool moved = true; moved;) {
-      moved = false;
+    for (bool advanced = true; advanced;) {
+      advanced = false;
       for (size_t r = 0; r < ranks; ++r)
         while (next[r] < schedule_.ranks[r].size() &&
                step(static_cast<int>(r), schedule_.ranks[r][next[r]], clock[r]))
-          ++next[r], moved = true;
+          ++next[r], advanced = true;
     }
     for (size_t r = 0; r < ranks; ++r)
       INGOT_CHECK(next[r] == schedule_.ranks[r].size(), "rank {} waits for ever before the {}", r,
@@ -64,7 +64,7 @@ class Simulator {
         "rank {}: {} does not exist", rank, w.str());
   }
 
-  /// From when on a work can run; kNever: something that it needs has not run.
+  /// The earliest time at which a work can run; kNever: something that it depends on has not run.
   double ready(int rank, const Work& w) {
     const int stage = stage_of(rank, w), last = shape_.virtual_stages() - 1;
     Done& own = done(w.micro_batch, stage);
@@ -154,8 +154,7 @@ class Simulator {
   Simulation result_;
 };
 
-/// The messages of a schedule, and whether ranks that hold back a send until the one before it is received
-/// come to an end.
+/// The messages of a schedule, and whether all ranks finish if sends wait for earlier ones to be received.
 class Messages {
  public:
   explicit Messages(const PipelineSchedule& schedule) : shape_(schedule.shape) {
@@ -179,24 +178,24 @@ class Messages {
     INGOT_CHECK(sent == received, "messages of an edge cross, or lack a partner");
   }
 
-  void check_end(int messages_held) const {
-    std::map<int, size_t> next;      // row of a rank
-    std::map<int, bool> computed;    // it has received what its row needs, and sends now
-    std::map<Edge, int> on_the_way;  // sent, not received
-    for (bool moved = true; moved;) {
-      moved = false;
+  void check_finishes(int messages_held) const {
+    std::map<int, size_t> next;     // row of a rank
+    std::map<int, bool> computed;   // it has received what its row needs, and sends now
+    std::map<Edge, int> in_flight;  // sent, not received
+    for (bool advanced = true; advanced;) {
+      advanced = false;
       for (const auto& [rank, rows] : rows_) {
         if (next[rank] == rows.size()) continue;
         const bool sends = computed[rank];
         const auto& messages = sends ? rows[next[rank]].sends : rows[next[rank]].receives;
         const int impossible = sends ? messages_held : 0;
         if (std::any_of(messages.begin(), messages.end(),
-                        [&](const auto& m) { return on_the_way[m.first] == impossible; }))
+                        [&](const auto& m) { return in_flight[m.first] == impossible; }))
           continue;
-        for (const auto& [edge, message] : messages) on_the_way[edge] += sends ? 1 : -1;
+        for (const auto& [edge, message] : messages) in_flight[edge] += sends ? 1 : -1;
         if (sends) ++next[rank];
         computed[rank] = !sends;
-        moved = true;
+        advanced = true;
       }
     }
     for (const auto& [rank, rows] : rows_)
@@ -216,7 +215,7 @@ class Messages {
     const bool back = w.kind != WorkKind::forward;
     const int stage = shape_.virtual_stage(rank, w.chunk);
     const int to = stage + (back ? -1 : 1), from = stage + (back ? 1 : -1);
-    const auto exists = [&](int s) {  // one rank passes values to itself without a message
+    const auto exists = [&](int s) {  // one rank sends itself no messages
       return s >= 0 && s < shape_.virtual_stages() && shape_.stages > 1;
     };
     if (exists(to)) row.sends.push_back({{rank, shape_.rank_of(to), back}, {w.micro_batch, stage}});
@@ -244,7 +243,7 @@ Simulation simulate(const PipelineSchedule& schedule, const std::vector<StageCos
   const Simulation result = Simulator(schedule, costs, transfer).run();
   const Messages messages(schedule);
   messages.check_order();
-  messages.check_end(schedule.shape.messages_held());
+  messages.check_finishes(schedule.shape.messages_held());
   return result;
 }
 

@@ -40,30 +40,30 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
   tokens_ = options.sequence_parallel ? group("tokens", {GridAxis::dp, GridAxis::cp, GridAxis::tp})
                                       : group("tokens", {GridAxis::dp, GridAxis::cp});
   context_ = group("context", {GridAxis::cp});
-  divide_context(make);
+  make_context_groups(make);
   tensor_ = group("tensor", {GridAxis::tp});
   const std::vector<int> expert_ranks =
       same_rows ? grid.group({GridAxis::ep}, rank) : grid.group({GridAxis::ep, GridAxis::etp}, rank);
   expert_ = make("expert", expert_ranks);
-  if (options.dispatch == DispatchKind::hierarchical) divide_into_nodes(expert_ranks, make);
+  if (options.dispatch == DispatchKind::hierarchical) make_node_groups(expert_ranks, make);
   expert_tensor_ = same_rows ? group("expert tensor", {}) : group("expert tensor", {GridAxis::etp});
   expert_data_ = group("expert data", {GridAxis::edp});
   placement_ = {tensor_->size(), tensor_->rank(), grid.size(GridAxis::ep), grid.index(GridAxis::ep, rank)};
   placement_.sequence_parallel = options.sequence_parallel && tensor_->size() > 1;
-  make_shares(make);
+  make_shard_groups(make);
   if (same_rows) return;
   placement_.expert_tensor_size = grid.size(GridAxis::etp);
   placement_.expert_tensor_rank = grid.index(GridAxis::etp, rank);
 }
 
-Communicator* RankGroups::slicers(ShardAxis axis) const {
+Communicator* RankGroups::tensor_group(ShardAxis axis) const {
   Communicator* group = axis == ShardAxis::tensor          ? tensor_.get()
                         : axis == ShardAxis::expert_tensor ? expert_tensor_.get()
                                                            : nullptr;
   return group != nullptr && group->size() > 1 ? group : nullptr;
 }
 
-void RankGroups::divide_context(const GroupMaker& make) {
+void RankGroups::make_context_groups(const GroupMaker& make) {
   const int all = context_->size(),
             size = options_.context == ContextForm::heads ? all : options_.context_inner;
   if (size < 1 || all % size != 0)
@@ -80,14 +80,14 @@ void RankGroups::divide_context(const GroupMaker& make) {
   context_outer_ = make("context outer", outer);
 }
 
-void RankGroups::divide_into_nodes(const std::vector<int>& expert_ranks, const GroupMaker& make) {
+void RankGroups::make_node_groups(const std::vector<int>& expert_ranks, const GroupMaker& make) {
   if (options_.node_ranks <= 0)
     throw Error("a hierarchical dispatch must know which ranks share a node",
                 "set the number of ranks of a node");
   std::map<int, std::vector<int>> nodes;
   for (const int r : expert_ranks) nodes[r / options_.node_ranks].push_back(r);
   const std::vector<int>& mine = nodes.at(rank_ / options_.node_ranks);
-  const auto place = static_cast<size_t>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
+  const auto position = static_cast<size_t>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
   std::vector<int> across;
   for (const auto& [node, ranks] : nodes) {
     if (const size_t first = nodes.begin()->second.size(); ranks.size() != first)
@@ -96,47 +96,54 @@ void RankGroups::divide_into_nodes(const std::vector<int>& expert_ranks, const G
               "grid {} on nodes of {} ranks: an expert group has {} ranks on one node and {} on another",
               grid_.str(), options_.node_ranks, first, ranks.size()),
           "choose expert groups that have equally many ranks on each node, or another form of dispatch");
-    if (place < ranks.size()) across.push_back(ranks[place]);
+    if (position < ranks.size()) across.push_back(ranks[position]);
   }
   expert_across_ = make("expert across nodes", across);
   expert_inside_ = make("expert inside a node", mine);
 }
 
-void RankGroups::make_shares(const GroupMaker& make) {
+void RankGroups::make_shard_groups(const GroupMaker& make) {
   const ShardOptions& o = options_.shards;
   if (o.level == ShardLevel::none) {
-    sharers_ = self_communicator("sharers"), copies_ = self_communicator("share copies");
-    expert_sharers_ = self_communicator("expert sharers"),
-    expert_copies_ = self_communicator("expert share copies");
+    shard_group_ = self_communicator("shard"), replica_group_ = self_communicator("replicas");
+    expert_shard_group_ = self_communicator("expert shard"),
+    expert_replica_group_ = self_communicator("expert replicas");
   } else {
     const int data = data_->size(), ranks = o.ranks > 0 ? o.ranks : data;
     if (data % ranks != 0)
-      throw Error(
-          fmt::format("{} data ranks do not divide into copies of {} that share everything out", data, ranks),
-          "choose a number of sharing ranks that divides the data ranks, or 0 for all of them");
-    const auto copy_of = [&](int r) {
+      throw Error(fmt::format("{} data ranks do not divide into shard groups of {}", data, ranks),
+                  "choose a number of ranks that divides the data ranks, or 0 for all of them");
+    const auto shard_group_of = [&](int r) {
       return (grid_.index(GridAxis::dp, r) * grid_.size(GridAxis::cp) + grid_.index(GridAxis::cp, r)) / ranks;
     };
-    // The holders of the same parameters fall into copies; a rank's place in its copy says which share it has.
+    // The holders of the same parameters form shard groups; the position of a rank in its own says which
+    // shard it has.
     const auto divide = [&](const std::vector<int>& holders, const std::string& name) {
-      std::map<int, std::vector<int>> by_copy;
-      for (const int r : holders) by_copy[copy_of(r)].push_back(r);
-      const std::vector<int>& mine = by_copy.at(copy_of(rank_));
-      const auto place = static_cast<size_t>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
-      std::vector<int> same;
-      for (const auto& [copy, members] : by_copy) same.push_back(members.at(place));
-      return std::pair(make(name, mine), make(name + " copies", same));
+      std::map<int, std::vector<int>> groups;
+      for (const int r : holders) groups[shard_group_of(r)].push_back(r);
+      const std::vector<int>& mine = groups.at(shard_group_of(rank_));
+      const auto shard = static_cast<size_t>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
+      std::vector<int> replicas;
+      for (const auto& [group, members] : groups) replicas.push_back(members.at(shard));
+      return std::pair(make(name + "shard", mine), make(name + "replicas", replicas));
     };
-    std::tie(sharers_, copies_) = divide(grid_.group({GridAxis::dp, GridAxis::cp}, rank_), "share");
-    std::tie(expert_sharers_, expert_copies_) = divide(grid_.group({GridAxis::edp}, rank_), "expert share");
+    std::tie(shard_group_, replica_group_) = divide(grid_.group({GridAxis::dp, GridAxis::cp}, rank_), "");
+    std::tie(expert_shard_group_, expert_replica_group_) =
+        divide(grid_.group({GridAxis::edp}, rank_), "expert ");
   }
-  placement_.sharing = {sharers_->size(), sharers_->rank(), expert_sharers_->size(), expert_sharers_->rank(),
-                        o.units,          o.bucket_bytes,   o.whole_tensors,         o.level};
+  placement_.sharding = {shard_group_->size(),
+                         shard_group_->rank(),
+                         expert_shard_group_->size(),
+                         expert_shard_group_->rank(),
+                         o.buckets,
+                         o.bucket_bytes,
+                         o.whole_tensors,
+                         o.level};
 }
 
 double gradient_square_sum(const RankGroups& groups, const ParameterTable& table,
                            const GradientBuffer& gradients) {
-  double sums[3] = {0, 0, 0};  // by ShardAxis; experts are cut over both axes of their group
+  double sums[3] = {0, 0, 0};  // by ShardAxis; experts are sharded over both axes of their group
   for (int i = 0; i < table.size(); ++i)
     sums[static_cast<int>(table[i].shard.axis)] += square_sum(gradients.gradient(i));
   const auto over = [](Communicator& group, double* sum) {

@@ -1,5 +1,4 @@
-// One rank's place and groups, and what its gradients need before an optimizer may use them (docs/parallel.md has the
-// table of rules; it is stated here in code once).
+// The communication groups of one rank on the grid (docs/parallel.md has the picture and the table of rules).
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,34 +13,38 @@ namespace ingot {
 using GroupMaker =
     std::function<std::unique_ptr<Communicator>(std::string name, const std::vector<int>& members)>;
 
-/// What the ranks that hold the same parameters share out.
+/// How data ranks shard what they would otherwise replicate (ZeRO, FSDP).
 struct ShardOptions {
   ShardLevel level = ShardLevel::none;
-  int ranks = 0;  ///< data ranks that share one copy of all (hybrid sharding); 0: all data ranks
-  FlatBuckets units = FlatBuckets::group;
+  /// Ranks of a shard group (hybrid sharding); 0: all data ranks.
+  int ranks = 0;
+  FlatBuckets buckets = FlatBuckets::tensor_group;
   int64_t bucket_bytes = 0;
-  bool whole_tensors = false;  ///< see FlatSharing
+  bool whole_tensors = false;  ///< see FlatSharding
 };
 
 /// What the shape of the grid leaves open.
 struct RankOptions {
-  bool sequence_parallel = false;  ///< tensor ranks share out the rows between their products
+  /// Tensor ranks shard the rows between their products.
+  bool sequence_parallel = false;
   DispatchKind dispatch = DispatchKind::all_to_all;
-  ReceiveBound receive = {};
+  ReceiveCapacity receive = {};
   bool bf16_dispatch = false;  ///< see Context
-  int node_ranks =
-      0;  ///< of the world's ranks this many in a row share a node; needed for a hierarchical dispatch
+  /// Consecutive world ranks that share a node; needed for a hierarchical dispatch.
+  int node_ranks = 0;
   ContextForm context = ContextForm::heads;
-  int context_inner = 1;  ///< in the other forms: neighbours that exchange heads
+  /// ContextForm::gather and ring: neighbours that exchange heads.
+  int context_inner = 1;
   ShardOptions shards = {};
 };
 
+/// The groups of one pipeline stage. Throws Error where
+/// - tensor ranks see the same rows but etp is not tp. (With the same rows each tensor rank computes its
+///   experts whole; else etp ranks shard the width of each expert.)
+/// - a hierarchical dispatch has expert groups without equally many ranks on each of their nodes.
+/// - context or data ranks do not divide into the groups that the options ask for.
 class RankGroups {
  public:
-  /// The groups of one pipeline stage. Where tensor ranks see the same rows, etp must be tp (else Error), and then each of
-  /// them computes its experts whole; else etp ranks share the width of each expert. Error for a hierarchical dispatch over
-  /// expert groups that have not equally many ranks on each of their nodes, and for context ranks that do not divide into
-  /// groups of neighbours.
   RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options = {});
 
   const Grid& grid() const { return grid_; }
@@ -50,38 +53,43 @@ class RankGroups {
   bool leads() const { return rank_ == 0; }
   /// Tensor ranks see the same rows outside of products, so each computes its experts whole.
   bool same_rows() const { return tensor_->size() > 1 && !options_.sequence_parallel; }
-  int batch_rank() const { return batch_rank_; }  ///< which share of the batch's sequences
+  /// Which shard of the sequences of a batch this rank trains on.
+  int batch_rank() const { return batch_rank_; }
   int batch_ranks() const { return batch_ranks_; }
   const RankOptions& options() const { return options_; }
+
   Communicator& world() const { return *world_; }
-  Communicator& data() const { return *data_; }  ///< ranks with other targets: what sums of losses go over
-  Communicator& tokens() const {
-    return *tokens_;
-  }  ///< ranks whose routers see other tokens: what sums of counts go over
+  /// Ranks with other targets: losses are summed over them.
+  Communicator& data() const { return *data_; }
+  /// Ranks whose routers see other tokens: expert counts are summed over them.
+  Communicator& tokens() const { return *tokens_; }
   Communicator& tensor() const { return *tensor_; }
-  Communicator& context() const { return *context_; }  ///< ranks that share each sequence
-  Communicator& context_inner() const {
-    return *context_inner_;
-  }                                                  ///< see Context; in the form heads: all of them
+  /// Ranks that have chunks of the same sequences.
+  Communicator& context() const { return *context_; }
+  /// The ranks of context() that exchange heads; in ContextForm::heads all of them.
+  Communicator& context_inner() const { return *context_inner_; }
   Communicator& expert() const { return *expert_; }  ///< see Context::expert
   /// Of a hierarchical dispatch only: see Context.
   Communicator& expert_across() const { return *expert_across_; }
   Communicator& expert_inside() const { return *expert_inside_; }
-  Communicator& expert_data() const { return *expert_data_; }  ///< copies of the same experts
-  /// The ranks that have slices of one matrix which is cut over an axis; nullptr: this rank has whole matrices of it.
-  Communicator* slicers(ShardAxis axis) const;
-  /// The ranks that hold the same parameters of a group of the flat layout.
-  Communicator& replicas(FlatGroup group) const {
+  /// Ranks that hold the same experts.
+  Communicator& expert_data() const { return *expert_data_; }
+  /// The ranks that have shards of one matrix on an axis; nullptr: this rank has whole matrices.
+  Communicator* tensor_group(ShardAxis axis) const;
+  /// The ranks that hold the same parameters of a tensor group.
+  Communicator& data_group(FlatGroup group) const {
     return group == FlatGroup::experts ? *expert_data_ : *data_;
   }
-  /// Those of them that share one copy out, and those of the other copies that have the same share as this rank.
-  Communicator& sharers(FlatGroup group) const {
-    return group == FlatGroup::experts ? *expert_sharers_ : *sharers_;
+  /// data_group() divided in two dimensions (HSDP): a shard group has one copy of these parameters; the
+  /// replica group has the ranks of the other shard groups that have the same shard as this rank.
+  Communicator& shard_group(FlatGroup group) const {
+    return group == FlatGroup::experts ? *expert_shard_group_ : *shard_group_;
   }
-  Communicator& share_copies(FlatGroup group) const {
-    return group == FlatGroup::experts ? *expert_copies_ : *copies_;
+  Communicator& replica_group(FlatGroup group) const {
+    return group == FlatGroup::experts ? *expert_replica_group_ : *replica_group_;
   }
-  /// Lets a forward pass communicate. Context ranks also need Context::context_rows, which follow from the batch.
+  /// Gives a forward pass its groups. Context ranks also need Context::context_rows, which follow from the
+  /// batch.
   void join(Context& c) const {
     c.tensor = tensor_.get();
     c.expert = expert_.get();
@@ -98,9 +106,9 @@ class RankGroups {
   }
 
  private:
-  void divide_context(const GroupMaker& make);
-  void divide_into_nodes(const std::vector<int>& expert_ranks, const GroupMaker& make);
-  void make_shares(const GroupMaker& make);
+  void make_context_groups(const GroupMaker& make);
+  void make_node_groups(const std::vector<int>& expert_ranks, const GroupMaker& make);
+  void make_shard_groups(const GroupMaker& make);
 
   Grid grid_;
   int rank_;
@@ -110,7 +118,7 @@ class RankGroups {
   std::unique_ptr<Communicator> world_, data_, tokens_, tensor_, context_, expert_, expert_tensor_,
       expert_data_;
   std::unique_ptr<Communicator> context_inner_, context_outer_, expert_across_, expert_inside_;
-  std::unique_ptr<Communicator> sharers_, copies_, expert_sharers_, expert_copies_;
+  std::unique_ptr<Communicator> shard_group_, replica_group_, expert_shard_group_, expert_replica_group_;
 };
 
 /// Sum of squares of the whole model's reduced gradient, the same on all ranks: each element counts once.

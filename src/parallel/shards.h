@@ -1,7 +1,10 @@
-// Of what ranks hold alike, who keeps which part: every unit of the flat layout is cut into equal ranges without respect for
-// tensors, so a rank has whole tensors and at most one part of one at each end of each unit (spec zaya1 §3.9); or, with
-// FlatSharing::whole_tensors, whole matrices only. Gradients are summed into each rank's share (gradient_reducer.h), it moves
-// that, and the moved weights come together again: after the step (ZeRO-1), or whenever they are read (unit_keeper.h).
+// ZeRO sharding of weights, gradients and optimizer state over the shard group (rank_groups.h).
+//
+// Every bucket of the flat layout is divided into equal ranges regardless of tensors, so a rank has whole
+// tensors and at most one partial tensor at each end of each bucket; with FlatSharding::whole_tensors
+// matrices are never divided. Gradients are reduced into each rank's shard (gradient_reducer.h), the rank
+// updates it, and the updated weights are all-gathered: after the step (ZeRO-1), or whenever they are read
+// (weight_gatherer.h). Source: ZeRO, Rajbhandari et al. 2020, section 5.
 #pragma once
 #include <vector>
 
@@ -15,9 +18,9 @@ class Shards {
   /// Throws Error where parameters are frozen.
   Shards(const RankGroups& groups, const WeightSet& weights);
 
-  /// Which elements of a rank's local tensor of parameter i lie where.
+  /// The element ranges of a rank's local tensor of parameter i.
   const TensorShards& of(int i) const { return shards_[static_cast<size_t>(i)]; }
-  /// All ranks' shares of the compute values.
+  /// All-gathers the compute values of all buckets.
   void gather(WeightSet& weights) const;
 
  private:
@@ -25,7 +28,7 @@ class Shards {
   std::vector<TensorShards> shards_;
 };
 
-/// Starts to bring one unit's compute values together; WeightSet::arrived() is next.
-Pending gather_unit(const RankGroups& groups, const WeightSet& weights, int unit);
+/// Starts to all-gather the compute values of one bucket; call WeightSet::complete_gather() after waiting.
+Pending gather_bucket(const RankGroups& groups, const WeightSet& weights, int bucket);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// How one tensor is divided among ranks, as those see it who move it.
+// How one tensor is sharded, as an optimizer sees it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,8 +7,7 @@
 
 namespace ingot {
 
-/// Where the parts of one tensor lie that several ranks share out: rank r of the group has elements
-/// [begins[r], begins[r + 1]).
+/// The element ranges of a tensor in a shard group: rank r has elements [begins[r], begins[r + 1]).
 struct TensorShards {
   Communicator* group = nullptr;
   std::vector<int64_t> begins;
@@ -19,12 +18,14 @@ struct RowRange {
   int64_t begin = 0, count = 0;
 };
 
-/// A matrix of which this rank's tensor is one of `group`'s equal slices, by rows (dim 0) or columns (dim 1) of every block.
-struct MatrixCut {
-  Communicator* group = nullptr;  ///< nullptr: not cut
+/// A matrix that tensor-parallel ranks have in equal shards, by rows (dim 0) or columns (dim 1) of every
+/// block.
+struct MatrixSharding {
+  Communicator* group = nullptr;  ///< nullptr: not sharded
   int dim = 0;
-  /// Where slices do not follow the row blocks that are treated apart: the heights of those in the whole matrix, and by rank
-  /// the rows of the whole that its slice has, in order. Else empty.
+  /// Used where shards do not follow the row blocks that the optimizer treats apart, else empty: the heights
+  /// of these blocks in the whole matrix, and for each rank the rows of the whole matrix that its shard has,
+  /// in order.
   std::vector<int64_t> blocks = {};
   std::vector<std::vector<RowRange>> rows = {};
 };

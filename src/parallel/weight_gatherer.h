@@ -1,16 +1,18 @@
-// Full sharding's weights: brings the units of a part of the model together when an op is about to read them, the next
-// part's ahead of need, and gives those of parts that are done back.
+// FSDP weight gathering (ShardLevel::full): all-gathers the buckets of a layer group just before the first op
+// that reads them, prefetches those of the next layer group, and frees those of a finished one.
 //
-// Parts follow each other in the order of the model going forward and in reverse going backward; whatever order comes, what
-// is read is there, since an op asks (ParameterGatherer) and a unit that has gone is brought again. At most three parts are in
-// memory: that of the op which runs, the one before it, and one on its way.
+// Ops ask for each parameter that they read (ParameterGatherer), so any order works: a bucket that was freed
+// is gathered again. At most three layer groups are in memory: that of the op which runs, the previous one,
+// and the prefetched one.
 //
-// Without a pipeline the direction shows by itself. In one the schedule says which parts a pass will read: next comes its next
-// part, and in its last one the first of the pass to come, of whatever chunk. Where two passes run merged, each strand
-// (strands.h) has its three parts, since either may be waiting with the weights of an op in its hands.
+// Without a pipeline, layer groups are prefetched in the direction of the last step: forward or backward. In
+// a pipeline the schedule says which layer groups a pass will read: the next one of the pass is prefetched,
+// and in its last one the first of the pass to come, of whatever chunk. Each of two interleaved passes
+// (interleaved_passes.h) has its own three layer groups, since either may be waiting inside of an op that
+// reads weights.
 //
-// Tapes and tables of all ranks that share are alike, so all ask for the same units in the same order. Belongs to the thread
-// that runs the tapes, or to its strands, of which one runs at a time.
+// The tapes and schedules of all ranks of a shard group are alike, so all gather the same buckets in the same
+// order. Belongs to the thread that runs the tapes, or to interleaved passes, of which one runs at a time.
 #pragma once
 #include <map>
 #include <optional>
@@ -22,28 +24,29 @@
 
 namespace ingot {
 
-class WeightGatherer final : public ParameterGatherer, public TableFollower {
+class WeightGatherer final : public ParameterGatherer, public ScheduleObserver {
  public:
-  /// Attaches itself to the weights. All must outlive this. `pipe`: where a table is followed.
+  /// Calls weights.set_gatherer(). All arguments must outlive this. `pipe`: where a schedule is observed.
   WeightGatherer(const RankGroups& groups, WeightSet& weights, const PipelineGroups* pipe = nullptr);
   ~WeightGatherer() override;
   WeightGatherer(const WeightGatherer&) = delete;
   WeightGatherer& operator=(const WeightGatherer&) = delete;
 
   void use(int parameter) override;
-  void begins(std::span<const ScheduleEntry> entries) override;
-  void ended(const ScheduleEntry& entry) override;
-  /// Before weights change: all units are released. Waits for what is on its way.
-  void release_all();
+  void before_entry(std::span<const ScheduleEntry> entries) override;
+  void after_entry(const ScheduleEntry& entry) override;
+  /// Before weights change: waits for gathers in flight and frees all buckets.
+  void reshard_all();
 
-  const std::vector<int64_t>& gathers() const {
-    return gathers_;
-  }                                                   ///< by unit: how often it was brought so far
-  int64_t prefetched() const { return prefetched_; }  ///< of all of them, ahead of need
-  int64_t peak_bytes() const { return peak_bytes_; }  ///< of other ranks' weights that were here at once
+  /// By bucket: how often it was gathered so far.
+  const std::vector<int64_t>& gathers() const { return gathers_; }
+  /// How many of all gathers were prefetches.
+  int64_t prefetched() const { return prefetched_; }
+  /// Peak bytes of other ranks' weights.
+  int64_t peak_bytes() const { return peak_bytes_; }
 
-  /// What a table takes, without memory and messages. Exact where every part of a chunk is read in its turn and strands
-  /// do not hand over; else peak_bytes is what their parts have together.
+  /// What a schedule takes, without memory and messages. Exact where a pass reads every layer group of its
+  /// chunk in order and interleaved passes do not yield; else peak_bytes is the sum over both passes.
   struct Plan {
     std::vector<int64_t> gathers;
     int64_t peak_bytes = 0;
@@ -52,36 +55,40 @@ class WeightGatherer final : public ParameterGatherer, public TableFollower {
                    std::span<const ScheduleEntry> table);
 
  private:
-  enum class State : uint8_t { away, coming, here };
-  /// What one strand reads.
+  enum class State : uint8_t { sharded, gathering, unsharded };
+  /// The layer groups of one pass.
   struct Pass {
-    std::vector<int64_t> route = {};   ///< the parts, as it will meet them; empty: not known
-    size_t met = 0;                    ///< of them
-    std::optional<int64_t> then = {};  ///< where the pass to come begins
-    std::optional<int64_t> now = {}, before = {}, next = {};
+    /// In the order in which the pass will read them; empty: not known.
+    std::vector<int64_t> order = {};
+    /// How many of them it has reached.
+    size_t reached = 0;
+    /// The first layer group of the pass to come.
+    std::optional<int64_t> next_pass = {};
+    /// The layer groups in memory: previous, current, prefetched.
+    std::optional<int64_t> previous = {}, current = {}, next = {};
   };
+  /// `memory`: nullptr for a dry run.
   WeightGatherer(const RankGroups& groups, const WeightSet& weights, WeightSet* memory,
                  const PipelineGroups* pipe);
-  bool read_again(int64_t part) const;
-  std::vector<int64_t> route_of(const Work& work) const;
-  /// By strand.
+  bool read_in_backward(int64_t group) const;
+  std::vector<int64_t> order_of(const Work& work) const;
   std::vector<Pass> passes_of(const ScheduleEntry& entry) const;
-  void enter(Pass& pass, int64_t part);
-  void follow(Pass& pass, int64_t part) const;
-  void wander(Pass& pass, int64_t part) const;
-  static bool wants(const Pass& pass, int64_t part);
+  void enter(Pass& pass, int64_t group);
+  void enter_in_order(Pass& pass, int64_t group) const;
+  void enter_by_direction(Pass& pass, int64_t group) const;
+  static bool keeps(const Pass& pass, int64_t group);
   int64_t bytes_of(const Pass& pass) const;
-  void bring(size_t unit);
-  void finish(size_t unit);
-  void release(size_t unit);
+  void begin_unshard(size_t bucket);
+  void finish_unshard(size_t bucket);
+  void reshard(size_t bucket);
 
   const RankGroups& groups_;
   const WeightSet& weights_;
-  WeightSet* memory_;  ///< nullptr: on paper
+  WeightSet* memory_;
   const PipelineGroups* pipe_;
-  std::map<int64_t, std::vector<size_t>> units_;  ///< by part, those that hold something
+  std::map<int64_t, std::vector<size_t>> buckets_;  ///< by layer group, those that are not empty
   std::vector<State> states_;
-  std::vector<Pending> coming_;
+  std::vector<Pending> pending_;  ///< by bucket
   std::vector<Pass> passes_;
   std::vector<int64_t> gathers_;
   int64_t prefetched_ = 0, bytes_ = 0, peak_bytes_ = 0;

@@ -77,13 +77,16 @@ int64_t MicroStep::router_rows() const {
   return context_.sequence_parallel && context_.tensor != nullptr ? rows / context_.tensor->size() : rows;
 }
 
-Value MicroStep::ids_ahead_T(int64_t depth) {
-  return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids);
-}
-
-void MicroStep::losses(const std::vector<BalanceLosses>& balance) {
-  seed_router_losses(balance);
+std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector<Value>& received) {
+  StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
+  for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
+    Value hidden_TD =
+        stage.head_input(depth, depth > 0 ? batch_.ahead.at(static_cast<size_t>(depth) - 1).ids : Tensor());
+    if (parts.loss) predict(depth, std::move(hidden_TD));
+  }
+  seed_router_losses(stage.balance_losses());
   if (stats_ != nullptr) collect_metrics(*stats_);
+  return parts.loss ? std::vector<Value>() : stage.live_values();
 }
 
 void MicroStep::predict(int64_t depth, Value hidden_TD) {
@@ -173,12 +176,22 @@ EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch,
   model.equip(context_);
 }
 
-void EvaluationStep::predict(int64_t, Value hidden_TD) {
+std::vector<Value> EvaluationStep::forward(const StageParts& parts, const std::vector<Value>& received) {
+  StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
+  const Value hidden_TD = stage.head_input(0);
+  if (!parts.loss) return stage.live_values();
   const HeadResult h =
       model_.decoder().head(context_, {.mode = HeadMode::recompute}, hidden_TD, tape_.leaf(batch_.targets));
   const auto* logprob = h.logprob_T.tensor().as<float>();
   for (int64_t t = 0; t < batch_.targets.numel(); ++t)
     if (batch_.targets.as<int32_t>()[t] >= 0) stats_.nll -= logprob[t], ++stats_.valid;
+  return {};
+}
+
+void evaluate(const Model& model, const data::Batch& batch, HeadStats& stats) {
+  HeapArena arena;
+  Tape tape(arena, {.record = false});
+  EvaluationStep(model, tape, micro_batch(batch, 0, batch.rows), stats).forward(whole_model(model.config()));
 }
 
 }  // namespace ingot

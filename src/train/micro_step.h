@@ -9,6 +9,7 @@
 #include "data/batch.h"
 #include "models/model.h"
 #include "parallel/pipeline.h"
+#include "train/head_stats.h"
 #include "train/objective.h"
 #include "train/shifted_targets.h"
 
@@ -43,15 +44,6 @@ struct StepOptions {
   TapeObserver* observer = nullptr;
 };
 
-/// Sums of one head over the step's tokens.
-struct HeadStats {
-  double nll = 0;        ///< sum of -logprob over valid tokens
-  double objective = 0;  ///< what was minimised, as a sum (with z-loss)
-  int64_t valid = 0;
-  double lse = 0;  ///< sum of logsumexp over valid tokens
-  double loss() const { return valid > 0 ? nll / static_cast<double>(valid) : 0; }
-};
-
 /// The next token's sums, those of multi-token prediction, and the routers' statistics.
 struct StepStats : HeadStats {
   std::vector<HeadStats> ahead;  ///< by depth
@@ -68,16 +60,13 @@ struct StepTokens {
 };
 
 /// Forward, objective and cotangents of a whole model or of a stage; the backward pass is the caller's. Must outlive it.
-class MicroStep final : public StageStep {
+class MicroStep final : public PipelineStep {
  public:
   /// `stats`: what the micro-batch adds to; nullptr: nothing is measured. Router entropies are added as sums over tokens.
   MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
             const StepTokens& step, StepStats* stats);
   Context& context() override { return context_; }
-  Value ids_T() override { return ids_T_; }
-  Value ids_ahead_T(int64_t depth) override;
-  void predict(int64_t depth, Value hidden_TD) override;
-  void losses(const std::vector<BalanceLosses>& balance) override;
+  std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
  private:
   /// What the backward pass reads after the heads are done.
@@ -85,7 +74,8 @@ class MicroStep final : public StageStep {
     std::vector<float> row_weight;
     ObjectiveResult objective;
   };
-  /// One head: statistics, objective times `weight`, cotangents. Gives the hidden states back.
+  void predict(int64_t depth, Value hidden_TD);
+  /// One head: statistics, objective times `weight`, cotangents. Releases the hidden states.
   void predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics(StepStats& stats) const;
@@ -105,12 +95,11 @@ class MicroStep final : public StageStep {
 };
 
 /// A micro-batch without a backward pass: sums of -logprob over valid targets.
-class EvaluationStep final : public StageStep {
+class EvaluationStep final : public PipelineStep {
  public:
   EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats);
   Context& context() override { return context_; }
-  Value ids_T() override { return ids_T_; }
-  void predict(int64_t depth, Value hidden_TD) override;
+  std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
  private:
   const Model& model_;

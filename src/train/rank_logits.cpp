@@ -10,7 +10,7 @@ namespace ingot {
 namespace {
 
 /// One document without a backward pass; its last row's logits, of the rows of the head that this rank has.
-class LastToken final : public StageStep {
+class LastToken final : public PipelineStep {
  public:
   LastToken(const Model& model, Tape& tape, std::span<const int32_t> ids, std::span<const int32_t> positions,
             std::vector<float>& logits)
@@ -24,11 +24,14 @@ class LastToken final : public StageStep {
     context_.sequence_parallel = false;  // rows need not divide among tensor ranks
   }
   Context& context() override { return context_; }
-  Value ids_T() override { return ids_T_; }
-  void predict(int64_t, Value hidden_TD) override {
+  std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received) override {
+    StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
+    const Value hidden_TD = stage.head_input(0);
+    if (!parts.loss) return stage.live_values();
     const Value last = tape_.leaf(hidden_TD.tensor().slice(rows_.count - 1, rows_.count));
     const reference::Array l = reference::load(model_.decoder().logits(context_, last).tensor());
     logits_.assign(l.begin(), l.end());
+    return {};
   }
 
  private:
@@ -58,17 +61,17 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
   };
   if (ranks_.pipe == nullptr) {
     Tape tape(arena_, {.record = false});
-    run_model(model_.decoder(), *step(tape));
+    step(tape)->forward(whole_model(model_.config()), {});
     gather(logits);
     return logits;
   }
   const PipelineGroups& pipe = *ranks_.pipe;
   const Pipeline pipeline(model_.decoder(), model_.weights().precision(), pipe,
                           make_forward_schedule({pipe.stages(), pipe.layout().chunks(), 1}));
-  std::vector<TableFollower*> followers;
-  if (ranks_.gatherer != nullptr) followers.push_back(ranks_.gatherer);
+  std::vector<ScheduleObserver*> observers;
+  if (ranks_.gatherer != nullptr) observers.push_back(ranks_.gatherer);
   pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()),
-               {.record = false}, arena_, followers);
+               {.record = false}, arena_, observers);
   const int last = pipe.stages() - 1;
   if (pipe.stage() == last) gather(logits);
   logits.resize(static_cast<size_t>(model_.config().head_rows()));

@@ -54,9 +54,9 @@ ShardOptions shards_of(const Recipe& recipe) {
                  .whole_tensors = p.whole_matrices};
   const bool together =
       p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == OptimizerKind::muon;
-  o.units = p.shard == ShardLevel::full       ? FlatBuckets::part
-            : together || o.bucket_bytes == 0 ? FlatBuckets::group
-                                              : FlatBuckets::bucket;
+  o.buckets = p.shard == ShardLevel::full       ? FlatBuckets::layer_group
+              : together || o.bucket_bytes == 0 ? FlatBuckets::tensor_group
+                                                : FlatBuckets::bytes;
   return o;
 }
 

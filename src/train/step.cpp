@@ -8,10 +8,10 @@ namespace ingot {
 namespace {
 
 /// How a matrix is cut over the ranks that share its products.
-MatrixCut matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
-  MatrixCut cut;
+MatrixSharding matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
+  MatrixSharding cut;
   for (const ShardRule* rule : {&spec.shard, &spec.width_shard})
-    if (Communicator* group = groups.slicers(rule->axis))
+    if (Communicator* group = groups.tensor_group(rule->axis))
       cut = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
   if (cut.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty())
     return cut;
@@ -44,7 +44,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
       p.begin = p.shards->begins[r];
       p.count = p.shards->begins[r + 1] - p.begin;
     }
-    if (groups != nullptr) p.cut = matrix_cut(spec, w.placement(), *groups);
+    if (groups != nullptr) p.sharding = matrix_cut(spec, w.placement(), *groups);
     p.master = w.master(i).as<float>() + p.begin;
     p.grad = gradients.gradient(i).as<float>() + p.begin;
     if (w.has_copy(i)) {
@@ -65,16 +65,16 @@ MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks&
 
 /// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do. `reducer`: where gradients travel.
 void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule,
-                  const StageStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
+                  const PipelineStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
                   GradientReducer* reducer = nullptr) {
   const RankGroups& groups = *ranks.groups;
   const int64_t sharers =
       groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
-  std::vector<TableFollower*> followers;
-  if (ranks.gatherer != nullptr && options.device != DeviceKind::null) followers.push_back(ranks.gatherer);
-  if (reducer != nullptr) followers.push_back(reducer);
-  pipeline.run(make, tokens / sharers, options, arena, followers);
+  std::vector<ScheduleObserver*> observers;
+  if (ranks.gatherer != nullptr && options.device != DeviceKind::null) observers.push_back(ranks.gatherer);
+  if (reducer != nullptr) observers.push_back(reducer);
+  pipeline.run(make, tokens / sharers, options, arena, observers);
 }
 
 PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
@@ -136,7 +136,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   o.check_finite = false;
   const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
-  const StageStepMaker make = [&](Tape& tape, int) {
+  const PipelineStepMaker make = [&](Tape& tape, int) {
     return std::make_unique<MicroStep>(model, tape,
                                        rank_part(micro_batch(batch, 0, sequences, ahead), length, ranks), o,
                                        StepTokens{}, nullptr);
@@ -152,7 +152,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     plan.weights_on_way = model.weights().transient_bytes();
     Tape tape(arena, how);
     const auto step = make(tape, 0);
-    run_model(model.decoder(), *step);
+    step->forward(whole_model(model.config()), {});
     Backward(tape).run();
   }
   plan.memory = plan_memory(arena.lives());
@@ -199,7 +199,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
     stats.router_entropy[layer] = 0;
   }
   const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
-  const StageStepMaker make = [&](Tape& tape, int b) {
+  const PipelineStepMaker make = [&](Tape& tape, int b) {
     return std::make_unique<MicroStep>(
         model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
         options, tokens, &stats);
@@ -214,7 +214,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
       arena.restart();
       Tape tape(arena, how);
       const auto step = make(tape, b);
-      run_model(model_.decoder(), *step);
+      step->forward(whole_model(model_.config()), {});
       Backward(tape).run();
       if (reducer_) reducer_->end_micro_batch();
     }
@@ -241,7 +241,7 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
         [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
   } else {
     Tape tape(heap_, {.record = false});
-    run_model(model_.decoder(), *step(tape, 0, batch.rows));
+    step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};
 }

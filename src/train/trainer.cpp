@@ -215,7 +215,7 @@ void Trainer::run_steps(int64_t steps) {
 }
 
 int64_t Trainer::update_weights(const StepStats& stats, const StepArgs& args) {
-  if (gatherer_) gatherer_->release_all();
+  if (gatherer_) gatherer_->reshard_all();
   optimizer_->step(args);
   int64_t clipped = 0;
   if (!qk_layers_.empty())

@@ -1,4 +1,4 @@
-// The memory of a rank: weights, gradients and the planned slab are what the process takes, with its messages.
+// The memory of a rank process: weights, gradients, the planned slab, and messages.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -68,14 +68,14 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
   EXPECT_NEAR(measured, predicted, std::max(64.0, 0.05 * measured));
   if (rank == 0)
     std::printf("  %s%s: predicted %.0f MiB, measured %.0f MiB\n", Grid(grid).str().c_str(),
-                gatherer ? " shared out" : "", predicted, measured);
+                gatherer ? " sharded" : "", predicted, measured);
 }
 
 TEST(MpiMemory, ARankTakesWhatIsPredicted) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer takes memory of its own";
 #endif
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   const int ranks = this_world().ranks();
   if (ranks != 2 && ranks != 4) GTEST_SKIP() << "no case has " << ranks << " ranks";
   ranks == 2 ? expect_predicted({.dp = 2, .ep = 2}) : expect_predicted({.dp = 2, .tp = 2, .ep = 2});

@@ -35,7 +35,8 @@ TEST(PipelineLayout, Published) {
   EXPECT_EQ(layers_of(parse_pipeline_layout("Et*4|(tttt|)*14tmL", 4, 61, 1)), 61);
   EXPECT_EQ(layers_of(parse_pipeline_layout("Et*2|(tt|)*22t|(tt|)*7mL", 16, 61, 1)), 61);
   EXPECT_EQ(parse_pipeline_layout("E||t|L", 2, 1, 0).at(1, 0), StageParts{});
-  EXPECT_EQ(parts_of(parse_pipeline_layout("Ett|tm|m|L", 4, 3, 2).at(2, 0)), (std::vector<int64_t>{4}));
+  EXPECT_EQ(layer_groups_of(parse_pipeline_layout("Ett|tm|m|L", 4, 3, 2).at(2, 0)),
+            (std::vector<int64_t>{4}));
 }
 
 TEST(PipelineLayout, Grammar) {

@@ -262,8 +262,8 @@ TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
   const PaperLayout ep{"ep2", {.dp = 2, .ep = 2}}, ep_gather{"gather", {.dp = 2, .ep = 2}, gather},
       hierarchical{"nodes", {.dp = 4, .ep = 4}, nodes}, etp{"etp2", {.dp = 2, .etp = 2}};
   const auto travel = [](Hand& m, Dispatcher& d, const auto& work) {
-    const Permutation p = d.finish(m.c, d.move(m.c, d.prepare(m.c, m.routes)));
-    m.sum(m.h, d.finish_back(m.c, d.move_back(m.c, d.prepare_back(m.c, work(p), p))));
+    const Permutation p = d.finish_dispatch(m.c, d.dispatch(m.c, d.prepare_dispatch(m.c, m.routes)));
+    m.sum(m.h, d.finish_combine(m.c, d.combine(m.c, d.prepare_combine(m.c, work(p), p))));
   };
   for (const PaperLayout& l : {ep, ep_gather, hierarchical, etp})
     EXPECT_EQ(error_of(l,
@@ -274,7 +274,7 @@ TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
   expect(error_of(ep,
                   [](Hand& m) {
                     const auto d = m.dispatcher();
-                    d->finish(m.c, d->prepare(m.c, m.routes));
+                    d->finish_dispatch(m.c, d->prepare_dispatch(m.c, m.routes));
                   }),
          "on the expert axis: op 'permute' of segment mlp in layer 3 (x varying by rows, probs varying by "
          "rows, ids): it takes values "
@@ -282,7 +282,7 @@ TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
   expect(error_of(ep_gather,
                   [](Hand& m) {
                     const auto d = m.dispatcher();
-                    d->move(m.c, d->move(m.c, m.routes));
+                    d->dispatch(m.c, d->dispatch(m.c, m.routes));
                   }),
          "on the expert axis: op 'all_gather_rows' of segment mlp in layer 3 (x shared): it takes values "
          "that are varying by rows, not "
@@ -290,8 +290,8 @@ TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
   expect(error_of(ep_gather,
                   [](Hand& m) {
                     const auto d = m.dispatcher();
-                    const Permutation p = d->finish(m.c, d->move(m.c, m.routes));
-                    m.gelu(d->prepare_back(m.c, m.down(p, m.up(p)), p));
+                    const Permutation p = d->finish_dispatch(m.c, d->dispatch(m.c, m.routes));
+                    m.gelu(d->prepare_combine(m.c, m.down(p, m.up(p)), p));
                   }),
          "on the expert axis: op 'activation' of segment mlp in layer 3 (x partial): a sum over the ranks is "
          "missing");
@@ -334,9 +334,9 @@ TEST(AxisTypes, MistakesOnTheDataAxesAreFound) {
   expect(error_of(edp,
                   [](Hand& m) {
                     const auto d = m.dispatcher();
-                    const Permutation p = d->finish(m.c, d->move(m.c, m.routes));
+                    const Permutation p = d->finish_dispatch(m.c, d->dispatch(m.c, m.routes));
                     reduce_from_axis(m.tape, &m.groups.expert_data(),
-                                     d->prepare_back(m.c, m.down(p, m.up(p)), p));
+                                     d->prepare_combine(m.c, m.down(p, m.up(p)), p));
                   }),
          "on the expert data axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it "
          "takes values that are "

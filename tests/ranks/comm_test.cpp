@@ -1,4 +1,4 @@
-// Grid and communicator: literal groups, every operation on every type, and every way to go wrong ends in a message.
+// Grid and communicator: literal groups, every operation on every type, and an error message for every misuse.
 #include <gtest/gtest.h>
 
 #include <chrono>

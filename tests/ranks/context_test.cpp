@@ -1,6 +1,6 @@
-// The ops of context ranks: the transfers with_halo, without_halo, rows_to_heads, heads_to_rows, move what they say, <C x, y> =
-// <x, C^T y> and the bytes of their costs; context_attention, in both forms and in a mix with heads, equals ops/attention in
-// double; and chunks are a fair share.
+// The ops of context ranks: the transfers with_halo, without_halo, rows_to_heads and heads_to_rows have the right values,
+// adjoints (<C x, y> = <x, C^T y>) and bytes; context_attention, in both forms and in a mix with heads, equals
+// ops/attention in double; and chunks have equal work.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace ingot::test::context_test {
 using reference::Array;
 constexpr int64_t kLength = 24, kSequences = 2, kTokens = kLength * kSequences;
 
-/// Documents of two sequences: across chunks, inside one, at their borders, of one token.
+/// Documents of two sequences: across chunks, inside one, at chunk boundaries, of one token.
 BatchLayout documents() {
   BatchLayout rows;
   for (const int64_t n : {11, 1, 5, 7, 24}) {
@@ -307,7 +307,7 @@ double relative_difference(const Array& found, const Array& expected) {
   return worst / scale;
 }
 
-/// Chunks of many blocks of keys, which begin at any token of a document; against the ordinary kernel of the same type.
+/// Chunks of many blocks of keys, which begin at any token of a document, against the ordinary kernel.
 TEST(ContextAttention, FastKernelEqualsTheOrdinaryOne) {
   constexpr int64_t kLong = 480, kAll = 2 * kLong;
   AttentionAttr plain{4, 2, 24}, window{4, 1, 16}, blocks{2, 2, 8};

@@ -1,6 +1,6 @@
-// Whole training curves of layouts against one rank's: AdamW with clipping by the model's gradient norm, router biases, and
-// loads of the step before. In double 50 losses agree to 1e-8; in fp32, with the one rank's routes replayed, 20 losses agree
-// to 1e-4. Without replay the rate of tokens that take other routes is reported.
+// Training curves of layouts against one rank's: AdamW with clipping by the gradient norm, router biases, and loads of
+// the step before. In double 50 losses agree to 1e-8; in fp32, with the one rank's routes replayed, 20 losses agree to
+// 1e-4. Without replay the test reports how many tokens take other routes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,8 @@ struct Curve {
   int64_t routed = 0, rerouted = 0;
 };
 
-/// What learns: weights by AdamW, router biases by their loads. Arithmetic in double, weights stored in their type.
+/// The state that training updates: weights by AdamW, router biases by loads. Computes in double, stores weights in
+/// their type.
 class Learner {
  public:
   Learner(const OneRank& one, WeightSet& weights) : one_(one), weights_(weights) {
@@ -130,7 +131,7 @@ LayoutCase curve_case(const char* model, const GridShape& grid, const RankOption
   return {.problem = {.model = model}, .grid = grid, .options = options, .whole_batch = grid.pp == 1};
 }
 
-/// One layout of every axis, mixes of three, and what data ranks share out.
+/// One layout of every axis, mixes of three, and every form of sharding.
 std::vector<LayoutCase> curve_cases() {
   std::vector<LayoutCase> all = {curve_case("zaya", {.dp = 2}),
                                  curve_case("zaya", {.tp = 2}),
@@ -145,7 +146,7 @@ std::vector<LayoutCase> curve_cases() {
                                  curve_case("moe", {.dp = 2, .cp = 2, .ep = 2}, kRing),
                                  curve_case("llama", {.pp = 2, .cp = 2, .tp = 2}, kRing)};
   for (const ShardOptions& shards : {ShardOptions{.level = ShardLevel::optimizer},
-                                     {.level = ShardLevel::full, .units = FlatBuckets::part}})
+                                     {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}})
     all.push_back(curve_case("zaya", {.dp = 4, .ep = 2}, {.shards = shards}));
   return all;
 }

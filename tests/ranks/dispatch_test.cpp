@@ -1,5 +1,6 @@
-// The dispatchers give the same bits in every type, whoever gets the tokens, with and without a capacity. The all-to-all one
-// sends each token once to each rank of its experts, the hierarchical one once to each node, no more.
+// The dispatchers give the same bits in every type, whoever gets the tokens, with and without a capacity. The
+// all-to-all one sends each token once to each rank of its experts, the hierarchical one once to each node,
+// no more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ struct LayerRun {
   Array y, d_h;
   std::vector<Array> gradients;
   std::vector<int32_t> ids;
-  double dropped = 0;                        ///< choices, for want of room
+  double dropped = 0;                        ///< choices beyond the capacity
   double bytes = 0, across = 0, inside = 0;  ///< of the whole group, between nodes and inside them
   bool operator==(const LayerRun& o) const {
     return y == o.y && d_h == o.d_h && gradients == o.gradients && ids == o.ids;
@@ -75,15 +76,15 @@ struct Groups {
                                      inside = self_communicator("inside");
 };
 
-/// Options of a journey.
-struct Journey {
-  ReceiveBound receive = {};
+/// Options of a dispatch.
+struct DispatchOptions {
+  ReceiveCapacity receive = {};
   bool bf16 = false;
   std::vector<int32_t> ids = {};  ///< routes to take, instead of those of the routing
 };
 
 LayerRun run_layer(const ModelConfig& o, const Precision& precision, const Groups& groups, DispatchKind kind,
-                   Routing routing, const Journey& journey = {}) {
+                   Routing routing, const DispatchOptions& options = {}) {
   Communicator& group = *groups.all;
   ParameterTable table;
   const MoeLayer layer = make_layer(table, o);
@@ -100,9 +101,9 @@ LayerRun run_layer(const ModelConfig& o, const Precision& precision, const Group
   c.expert_across = &across;
   c.expert_inside = &inside;
   c.dispatch = kind;
-  c.receive = journey.receive;
-  c.bf16_dispatch = journey.bf16;
-  std::vector<int32_t> ids = journey.ids;
+  c.receive = options.receive;
+  c.bf16_dispatch = options.bf16;
+  std::vector<int32_t> ids = options.ids;
   if (routing != Routing::free) {
     if (ids.empty()) ids = forced(routing, group.rank(), o.moe.top_k);
     c.routers[0].forced_ids_TK = Tensor::of(ids.data(), {kSentTokens, o.moe.top_k});
@@ -186,7 +187,7 @@ double largest_difference(const Array& a, const Array& b) {
   return scale > 0 ? worst / scale : worst;
 }
 
-/// Sums of three or four parts in another order: some units of the type's last place.
+/// Sums of three or four parts in another order: a few units in the last place.
 TEST(Dispatchers, OverNodesSumsOfMoreRanksAgreeToRounding) {
   for (const Topology& t : kTopologies)
     run_ranks(t.nodes * t.ranks, [&](ThreadRank& self) {
@@ -258,7 +259,8 @@ std::vector<std::vector<std::set<int>>> destinations(Communicator& group, std::v
   return to;
 }
 
-/// Bytes of a leg in both passes: rows, weights and ids out, sums back; then the sums' cotangents out, the others' back.
+/// Bytes of a hop in both passes: rows, weights and ids out, sums back; then the cotangents of the sums out,
+/// of the others back.
 double leg_bytes(int64_t sent, int64_t received, int64_t counts) {
   const int64_t floats = (kWidth + kTopK) * 4;
   return static_cast<double>(4 * counts + sent * (floats + kTopK * 4) + received * kWidth * 4 +
@@ -320,8 +322,8 @@ TEST(Dispatchers, OverNodesAPlanCountsTheExpectedBytes) {
     c.expert_inside = groups.inside.get();
     c.dispatch = DispatchKind::hierarchical;
     layer.forward(c, tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
-    // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all. Both ranks of a
-    // pair have tokens of two.
+    // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all.
+    // Both ranks of a pair have tokens of two.
     const double across = kSentTokens * (1 - 4.0 / 8 * 3 / 7 * 2 / 6),
                  inside = 2 * kSentTokens * (1 - 6.0 / 8 * 5 / 7 * 4 / 6);
     const double row = (kWidth + kTopK) * 4 + kTopK * 4;
@@ -357,9 +359,10 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   });
 }
 
-/// All tokens go to experts 0 to 2, of the first two of four ranks; there is room for the even share, 16 tokens from each rank.
+/// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16
+/// tokens from each rank.
 TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
-  const ReceiveBound drop{.factor = 1, .drop = true};
+  const ReceiveCapacity drop{.factor = 1, .drop = true};
   ModelConfig o = model_of(0, false);
   o.moe.normalize = false;  // a choice that is gone must not change the others' weights
   run_ranks(4, [&](ThreadRank& self) {
@@ -375,7 +378,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
       EXPECT_EQ(bounded.d_h, expected.d_h) << name_of(precision.compute);
       EXPECT_EQ(bounded.gradients, expected.gradients) << name_of(precision.compute);
       EXPECT_EQ(bounded.dropped, 8 * kTopK);
-      const ReceiveBound roomy{.factor = 2, .drop = true};
+      const ReceiveCapacity roomy{.factor = 2, .drop = true};
       const LayerRun all =
           run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {roomy});
       EXPECT_TRUE(all == run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank));
@@ -385,7 +388,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
       EXPECT_GT(nodes.dropped, 0);
     }
   });
-  const auto message = [&](DispatchKind kind, const ReceiveBound& bound) -> std::string {
+  const auto message = [&](DispatchKind kind, const ReceiveCapacity& bound) -> std::string {
     try {
       run_ranks(4, [&](ThreadRank& self) {
         run_layer(o, Precision::f32(), Groups(self, 2), kind, Routing::first_rank, {bound});
@@ -398,11 +401,10 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
   EXPECT_NE(message(DispatchKind::all_to_all, {.factor = 1}).find("gets 96 rows, it has room for 64"),
             std::string::npos)
       << message(DispatchKind::all_to_all, {.factor = 1});
-  EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("its room cannot be bounded"),
-            std::string::npos);
+  EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("it has no capacity"), std::string::npos);
 }
 
-/// Of rows and sums, each rounded once on every leg, and their cotangents; weights and ids stay as they are. What is bf16 or f64
+/// Rows, sums and their cotangents are rounded once per hop; weights and ids are not. What is bf16 or f64
 /// anyway keeps its bits.
 TEST(Dispatchers, RowsCanTravelInBf16) {
   run_ranks(4, [](ThreadRank& self) {
@@ -419,7 +421,7 @@ TEST(Dispatchers, RowsCanTravelInBf16) {
         EXPECT_LE(largest_difference(narrow.y, wide.y), 4 * 0x1p-8);
         EXPECT_LE(largest_difference(narrow.d_h, wide.d_h), 4 * 0x1p-8);
         EXPECT_NE(narrow.y, wide.y);
-        // Of a row's four journeys two bytes a channel are left; the rest stays.
+        // Each of a row's four transfers takes two bytes per channel; the rest is unchanged.
         const double rows =
             wide.bytes + wide.across + wide.inside - narrow.bytes - narrow.across - narrow.inside;
         EXPECT_GT(rows, 0.3 * (wide.bytes + wide.across + wide.inside));

@@ -1,6 +1,6 @@
-// The seam, proven: small models in double on data, tensor, sequence, context, pipeline and expert parallel thread ranks equal
-// one rank. Initial weights are the same bits; loss, routed tokens, the routers' losses, every gradient and the gradient norm
-// agree (support/layout_parity.h). First the matrix of all axes, then what is special to each.
+// Small models in double on data, tensor, sequence, context, pipeline and expert parallel thread ranks equal one rank.
+// Initial weights have the same bits; loss, routed tokens, router losses, every gradient and the gradient norm agree
+// (support/layout_parity.h). First the matrix of all axes, then special cases of each.
 #include <gtest/gtest.h>
 
 #include "comm/threads.h"
@@ -113,7 +113,7 @@ std::vector<LayoutCase> starved_cases() {
   return all;
 }
 
-/// The balance loss of a micro-batch whose rows ranks share out.
+/// The balance loss of a micro-batch whose rows are sharded.
 std::vector<LayoutCase> load_cases() {
   std::vector<LayoutCase> all;
   for (const char* model : {"moe", "moe-shared"})
@@ -203,7 +203,7 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
     EXPECT_NE(message.find(text), std::string::npos) << message;
   };
   expect("zaya", {.tp = 4}, {}, "conv_grouped.weight' [6, 8, 16] cannot be cut into 4 parts");
-  expect("llama", {.tp = 4}, {}, "4 query and 2 key-value heads cannot be cut over 4 tensor ranks");
+  expect("llama", {.tp = 4}, {}, "4 query and 2 key-value heads do not divide among 4 tensor ranks");
   expect("moe", {.tp = 2, .etp = 1}, {}, "must hold different tokens");
   const auto nodes = [](int ranks) {
     return RankOptions{.dispatch = DispatchKind::hierarchical, .node_ranks = ranks};
@@ -214,8 +214,7 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
          "the 4 ranks that share an expert's width do not fit on nodes with 2");
   expect("moe-sigmoid", {.tp = 2}, kSequenceParallel, "needs whole documents");
   expect("moe-sigmoid", {.cp = 2}, {}, "needs whole documents");
-  expect("llama", {.cp = 4}, {},
-         "4 query and 2 key-value heads of a rank cannot be shared out over 4 context");
+  expect("llama", {.cp = 4}, {}, "4 query and 2 key-value heads of a rank do not divide among 4 context");
   expect("gpt2", {.cp = 4}, {.context = ContextForm::ring, .context_inner = 3},
          "4 context ranks do not divide into groups of 3 that exchange heads");
   expect("llama", {.cp = 3}, {}, "sequences of 16 tokens cannot be cut into 6 chunks");

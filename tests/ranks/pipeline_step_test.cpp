@@ -19,7 +19,7 @@ constexpr int64_t kRows = 4, kLength = 12;
 constexpr int kSteps = 10;
 
 /// Sum of the next token's losses over the rows of a micro-batch.
-class NextToken final : public StageStep {
+class NextToken final : public PipelineStep {
  public:
   NextToken(const Decoder& decoder, const WeightSet& weights, Tape& tape, const data::Batch& batch,
             int64_t first, int64_t count)
@@ -30,11 +30,14 @@ class NextToken final : public StageStep {
         ids_T_(tape.leaf(rows_.ids)),
         d_logprob_(static_cast<size_t>(rows_.rows.count), -1.0f) {}
   Context& context() override { return context_; }
-  Value ids_T() override { return ids_T_; }
-  void predict(int64_t, Value hidden_TD) override {
+  std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received) override {
+    StageForward stage(decoder_, parts, context_, ids_T_, received);
+    const Value hidden_TD = stage.head_input(0);
+    if (!parts.loss) return stage.live_values();
     const HeadResult h =
         decoder_.head(context_, {.mode = HeadMode::store}, hidden_TD, tape_.leaf(rows_.targets));
     tape_.seed(h.logprob_T, Tensor::of(d_logprob_.data(), {rows_.rows.count}));
+    return {};
   }
 
  private:
@@ -69,7 +72,7 @@ std::map<std::string, std::vector<float>> train(const Decoder& decoder, const Pi
     } else {
       Tape tape(arena, {.sink = &gradients});
       NextToken all(decoder, weights, tape, batch, 0, kRows);
-      run_model(decoder, all);
+      all.forward(whole_model(decoder.config()), {});
       Backward(tape).run();
     }
     EXPECT_TRUE(gradients.finish_step().empty());

@@ -1,7 +1,6 @@
-// Pipelines, proven: small models in double, cut into stages of thread ranks, equal one rank under every
-// schedule. Initial weights are the same bits; the loss agrees to 1e-12, every gradient (also where stages
-// hold copies) and the gradient norm to 1e-9. Each rank's whole step runs in the slab that a dry run on the
-// null device planned, with the peak it predicted.
+// Pipelines of thread ranks equal one rank in double, for small models under every schedule. Initial weights have the
+// same bits; the loss agrees to 1e-12, every gradient (also of parameters that several stages hold) and the gradient
+// norm to 1e-9. Each rank's step runs in the slab that a dry run on the null device planned, with the peak it predicted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -105,8 +104,8 @@ std::vector<LayoutCase> cases() {
                    .grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 2},
                    .schedule = kind});
   }
-  // Weights, gradients and state shared out: several passes and chunks at a time, copies of stages, and strands.
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+  // Full sharding: several passes and chunks at a time, parameters that several stages hold, and interleaved passes.
+  const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   const RankOptions full_sequence{.sequence_parallel = true, .shards = full.shards};
   RankOptions full_copies = full, full_whole = full;
   full_copies.shards.ranks = 2, full_whole.shards.whole_tensors = true;
@@ -173,7 +172,7 @@ std::string pipeline_name(const ::testing::TestParamInfo<LayoutCase>& info) {
 }
 
 /// Two ranks with half of the experts each, no pipeline, eight micro-batches: seven of eight forwards and
-/// backwards are merged. The share of waits during which the other strand computed.
+/// backwards are merged. The fraction of waits during which the other pass computed.
 TEST(PipelineMerged, WaitsForExpertsAreHidden) {
   const OneRank one({.model = "moe", .rows = 16});
   const ParameterTable& table = one.decoder.table();
@@ -206,7 +205,7 @@ TEST(PipelineMerged, WaitsForExpertsAreHidden) {
     };
     const Pipeline pipeline(one.decoder, weights.precision(), pipe,
                             make_pipeline_schedule(merged, {1, 1, 8}));
-    const Strands::Waits waits = pipeline.run(step, kParityLength, options, arena);
+    const InterleavedPasses::Waits waits = pipeline.run(step, kParityLength, options, arena);
     reduce_gradients(groups, table, buffer);
     one.expect_gradients(buffer, groups.placement(), self.rank());
     EXPECT_GT(waits.all, 0);

@@ -1,6 +1,6 @@
-// What data ranks share out, proven: buckets under backward, ZeRO-1 and full sharding, whole or cut matrices, one copy or
-// several, in double: initial weights are the one rank's bits, gradients agree to 1e-9 in each rank's share. And the layout of
-// flat buffers as the pure function that it is.
+// Sharding among data ranks equals one rank, in double: buckets reduced during backward, ZeRO-1 and full sharding, whole
+// or divided matrices, one shard group or several. Initial weights have the same bits, gradients agree to 1e-9 in each
+// shard. Also the layout of flat buffers, a pure function.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,15 +22,16 @@ struct ShardCase {
 };
 
 std::vector<ShardCase> shard_cases() {
-  const ShardOptions buckets{.units = FlatBuckets::bucket, .bucket_bytes = 4096};
+  const ShardOptions buckets{.buckets = FlatBuckets::bytes, .bucket_bytes = 4096};
   const ShardOptions zero{.level = ShardLevel::optimizer};
   const ShardOptions zero_buckets{
-      .level = ShardLevel::optimizer, .units = FlatBuckets::bucket, .bucket_bytes = 4096};
+      .level = ShardLevel::optimizer, .buckets = FlatBuckets::bytes, .bucket_bytes = 4096};
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
   const ShardOptions zero_hybrid{.level = ShardLevel::optimizer, .ranks = 2};
-  const ShardOptions full{.level = ShardLevel::full, .units = FlatBuckets::part};
-  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .units = FlatBuckets::part};
-  const ShardOptions full_whole{.level = ShardLevel::full, .units = FlatBuckets::part, .whole_tensors = true};
+  const ShardOptions full{.level = ShardLevel::full, .buckets = FlatBuckets::layer_group};
+  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .buckets = FlatBuckets::layer_group};
+  const ShardOptions full_whole{
+      .level = ShardLevel::full, .buckets = FlatBuckets::layer_group, .whole_tensors = true};
   const GridShape dp2{.dp = 2}, dp4{.dp = 4};
   return {{"buckets_dp2", dp2, buckets},
           {"buckets_dp2_tp2", {.dp = 2, .tp = 2}, buckets},
@@ -49,8 +50,8 @@ std::vector<ShardCase> shard_cases() {
 
 std::vector<ShardCase> expert_shard_cases() {
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
-  const ShardOptions full{.level = ShardLevel::full, .units = FlatBuckets::part};
-  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .units = FlatBuckets::part};
+  const ShardOptions full{.level = ShardLevel::full, .buckets = FlatBuckets::layer_group};
+  const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .buckets = FlatBuckets::layer_group};
   return {{"zero_whole_dp4_ep2", {.dp = 4, .ep = 2}, zero_whole},
           {"full_dp4_ep2", {.dp = 4, .ep = 2}, full},
           {"full_dp2_ep2", {.dp = 2, .ep = 2}, full},
@@ -80,7 +81,7 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
     HeapArena arena;
     Tape tape(arena, parity_tape(one.problem, &buffer));
     ParityStep step(one.decoder, one.inputs, weights, tape, row, 1, &groups, o);
-    run_model(one.decoder, step);
+    step.forward(whole_model(one.decoder.config()), {});
     Backward(tape).run();
     reducer.end_micro_batch();
   }
@@ -90,7 +91,7 @@ void run_rank(const ShardCase& c, const OneRank& one, ThreadRank& self) {
   if (full) {
     EXPECT_GT(gatherer->prefetched(),
               std::accumulate(gatherer->gathers().begin(), gatherer->gathers().end(), int64_t{0}) / 2);
-    gatherer->release_all();
+    gatherer->reshard_all();
   }
   Array nll{o.nll};
   all_reduce(groups.data(), nll);
@@ -138,37 +139,40 @@ INSTANTIATE_TEST_SUITE_P(All, Shares, ::testing::ValuesIn(problems()), [](const 
   return name;
 });
 
-/// What two stages hold is cut alike on both, whatever else stands there.
+/// A parameter that two stages hold is sharded alike on both, whatever else they hold.
 TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
   for (const bool whole : {false, true})
     for (const ParamRole role : {ParamRole::embedding, ParamRole::matrix}) {
       ParameterTable table;
       const int first =
-          table.add({.name = "first", .shape = {5, 7}, .role = role, .parts = {kEmbeddingPart}});
-      const int both =
-          table.add({.name = "both", .shape = {61, 13}, .role = role, .parts = {kEmbeddingPart, kHeadPart}});
-      const int last = table.add({.name = "last", .shape = {90, 3}, .role = role, .parts = {kHeadPart}});
+          table.add({.name = "first", .shape = {5, 7}, .role = role, .layer_groups = {kEmbeddingGroup}});
+      const int both = table.add(
+          {.name = "both", .shape = {61, 13}, .role = role, .layer_groups = {kEmbeddingGroup, kHeadGroup}});
+      const int last =
+          table.add({.name = "last", .shape = {90, 3}, .role = role, .layer_groups = {kHeadGroup}});
       for (const bool head : {false, true}) {
-        const FlatSharing sharing{
-            .ranks = 3, .units = FlatBuckets::part, .whole_tensors = whole, .level = ShardLevel::full};
+        const FlatSharding sharding{.ranks = 3,
+                                    .buckets = FlatBuckets::layer_group,
+                                    .whole_tensors = whole,
+                                    .level = ShardLevel::full};
         const FlatLayout here = flat_layout(
-            table, {.parts = {head ? kHeadPart : kEmbeddingPart}, .sharing = sharing}, DType::f32);
-        const FlatBucket& unit = here.units[static_cast<size_t>(here.bucket_of[static_cast<size_t>(both)])];
+            table, {.layer_groups = {head ? kHeadGroup : kEmbeddingGroup}, .sharding = sharding}, DType::f32);
+        const FlatBucket& unit = here.buckets[static_cast<size_t>(here.bucket_of[static_cast<size_t>(both)])];
         EXPECT_EQ(unit.parameters, std::vector<int>{both});
-        EXPECT_EQ(unit.part, depth_of_part(head ? kHeadPart : kEmbeddingPart));
+        EXPECT_EQ(unit.layer_group, depth_of_layer_group(head ? kHeadGroup : kEmbeddingGroup));
         EXPECT_EQ(here.offsets[static_cast<size_t>(both)], unit.begin);
-        EXPECT_EQ(unit.share(),
+        EXPECT_EQ(unit.shard_bytes(),
                   whole && role == ParamRole::matrix ? 3200 : 1152);  // 61 x 13 x 4 bytes in blocks of 128
         EXPECT_EQ(here.shapes[static_cast<size_t>(head ? first : last)].numel(), 0);
       }
       const FlatLayout alone =
-          flat_layout(table, {.sharing = {.ranks = 3, .units = FlatBuckets::part}}, DType::f32);
+          flat_layout(table, {.sharding = {.ranks = 3, .buckets = FlatBuckets::layer_group}}, DType::f32);
       EXPECT_EQ(alone.bucket_of[static_cast<size_t>(both)], alone.bucket_of[static_cast<size_t>(first)]);
     }
 }
 
-/// Every sharing of random tables: units tile the buffer, tensors lie inside units without overlap, shares are equal, whole
-/// matrices are not cut, and all ranks see one layout.
+/// Every form of sharding of random tables: buckets tile the buffer, tensors lie inside buckets without overlap, shards are
+/// equal, whole matrices are not divided, and all ranks see one layout.
 TEST(FlatLayouts, TileAndAgree) {
   const Random random(17, RandomPurpose::test, 0);
   uint64_t draw = 0;
@@ -178,7 +182,7 @@ TEST(FlatLayouts, TileAndAgree) {
       return 1 + static_cast<int64_t>(random.uniform(draw++) * static_cast<double>(most));
     };
     for (int64_t part = -2; part < 4; ++part) {
-      table.begin_part(part);
+      table.begin_layer_group(part);
       for (int k = 0; k < 3; ++k) {
         const bool expert = part >= 0 && k == 1;
         ParameterSpec spec{.name = fmt::format("p{}.{}", part, k),
@@ -192,21 +196,21 @@ TEST(FlatLayouts, TileAndAgree) {
         table.add(spec);
       }
     }
-    FlatSharing sharing{.ranks = static_cast<int>(extent(5)),
-                        .expert_ranks = static_cast<int>(extent(3)),
-                        .units = static_cast<FlatBuckets>(trial % 3),
-                        .bucket_bytes = extent(20000),
-                        .whole_tensors = trial % 2 == 1,
-                        .level = ShardLevel::optimizer};
-    const FlatLayout layout = flat_layout(table, {.sharing = sharing}, DType::f32);
-    sharing.rank = sharing.ranks - 1;
-    const FlatLayout other = flat_layout(table, {.sharing = sharing}, DType::f32);
+    FlatSharding sharding{.ranks = static_cast<int>(extent(5)),
+                          .expert_ranks = static_cast<int>(extent(3)),
+                          .buckets = static_cast<FlatBuckets>(trial % 3),
+                          .bucket_bytes = extent(20000),
+                          .whole_tensors = trial % 2 == 1,
+                          .level = ShardLevel::optimizer};
+    const FlatLayout layout = flat_layout(table, {.sharding = sharding}, DType::f32);
+    sharding.rank = sharding.ranks - 1;
+    const FlatLayout other = flat_layout(table, {.sharding = sharding}, DType::f32);
     EXPECT_EQ(layout.offsets, other.offsets);
     int64_t at = 0;
-    for (const FlatBucket& u : layout.units) {
+    for (const FlatBucket& u : layout.buckets) {
       EXPECT_EQ(u.begin, at);
       EXPECT_EQ((u.end - u.begin) % (128 * u.ranks), 0);
-      EXPECT_EQ(u.ranks, u.group == FlatGroup::experts ? sharing.expert_ranks : sharing.ranks);
+      EXPECT_EQ(u.ranks, u.group == FlatGroup::experts ? sharding.expert_ranks : sharding.ranks);
       at = u.end;
       std::vector<std::pair<int64_t, int64_t>> taken;
       for (const int i : u.parameters) {
@@ -216,8 +220,8 @@ TEST(FlatLayouts, TileAndAgree) {
         EXPECT_GE(begin, u.begin);
         EXPECT_LE(end, u.end);
         taken.emplace_back(begin, end);
-        if (sharing.whole_tensors && u.group != FlatGroup::vectors) {
-          EXPECT_EQ((begin - u.begin) / u.share(), (end - 1 - u.begin) / u.share());
+        if (sharding.whole_tensors && u.group != FlatGroup::vectors) {
+          EXPECT_EQ((begin - u.begin) / u.shard_bytes(), (end - 1 - u.begin) / u.shard_bytes());
         }
       }
       std::sort(taken.begin(), taken.end());

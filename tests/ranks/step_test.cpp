@@ -1,4 +1,4 @@
-// A whole optimizer step in fp32 on two data ranks: both ranks end with the same bits, and with one rank's weights to 1e-6.
+// An optimizer step in fp32 on two data ranks: both end with the same bits, and with one rank's weights to 1e-6.
 #include "train/step.h"
 
 #include <gtest/gtest.h>

@@ -1,11 +1,12 @@
-// What ranks send, counted at their communicators axis by axis, is what was planned: by the dry run where shapes are fixed
-// (tensor, context, experts by all-gather, pipeline), by the flat layout for gradients and shards, and by the step's recorded
-// routes for the all-to-all of experts.
+// The bytes that ranks send, counted per axis at their communicators, equal the plan: the dry run where shapes are
+// fixed (tensor, context, experts by all-gather, pipeline), the flat layout for gradients and shards, and the
+// recorded routes of the step for the all-to-all of experts.
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "comm/threads.h"
+#include "models/stage_boundary.h"
 #include "support/counting_communicator.h"
 #include "support/layout_parity.h"
 
@@ -116,23 +117,23 @@ TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
         rank.passes(one.inputs);
         const PipelineLayout& layout = rank.pipe().layout();
         const auto stages = static_cast<int>(layout.stages.size());
-        const auto border = [&](int stage) {  // before this virtual stage, per micro-batch
+        const StageBoundaries& boundaries =
+            one.decoder.boundaries(Precision::f64(), one.decoder.config().mtp.depths);
+        const auto sent_to = [&](int stage) {  // per micro-batch
+          const StageParts& parts = layout.stages[static_cast<size_t>(stage)];
           double bytes = 0;
-          for (const TensorMeta& m : one.decoder.border(
-                   Precision::f64(),
-                   cut_before(layout.stages[static_cast<size_t>(stage)], one.decoder.config(), {}),
-                   kParityLength))
+          for (const TensorMeta& m : boundaries.at(position_before(parts)).metas(kParityLength))
             bytes += static_cast<double>(m.bytes());
           return bytes;
         };
         if (ahead) {  // hidden states of three heads, or of two and the stream
-          EXPECT_EQ(border(stages - 1),
+          EXPECT_EQ(sent_to(stages - 1),
                     3.0 * kParityLength * static_cast<double>(one.decoder.config().width) * 8);
         }
         double forward = 0, backward = 0;
         for (int stage = rank.pipe().stage(); stage < stages; stage += 2) {
-          if (stage + 1 < stages) forward += border(stage + 1);
-          if (stage > 0) backward += border(stage);
+          if (stage + 1 < stages) forward += sent_to(stage + 1);
+          if (stage > 0) backward += sent_to(stage);
         }
         const auto micro_batches = static_cast<double>(rank.share());
         EXPECT_EQ(counted.bytes("pipeline forward"), micro_batches * forward);
@@ -149,7 +150,8 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
         const bool shared = level != ShardLevel::none;
         const LayoutCase c = traffic_case(
             model, grid,
-            {.shards = {.level = level, .units = shared ? FlatBuckets::part : FlatBuckets::group}});
+            {.shards = {.level = level,
+                        .buckets = shared ? FlatBuckets::layer_group : FlatBuckets::tensor_group}});
         SCOPED_TRACE(c.name());
         each_rank(c, [&](LayoutRank& rank, CountedGroups& counted, const OneRank& one, int) {
           rank.passes(one.inputs);
@@ -157,18 +159,18 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
           rank.reduce();
           double dense = 0, experts = 0;  // bytes of the flat buffer, planned without one
           for (const FlatBucket& u :
-               flat_layout(one.decoder.table(), rank.placement(), DType::f64, true).units)
+               flat_layout(one.decoder.table(), rank.placement(), DType::f64, true).buckets)
             (u.group == FlatGroup::experts ? experts : dense) += static_cast<double>(u.end - u.begin);
           const auto share = [](const Communicator& g) { return (g.size() - 1.0) / g.size(); };
           const double data = share(rank.groups().data()) * dense,
                        copies = share(rank.groups().expert_data()) * experts;
-          EXPECT_EQ(counted.bytes(shared ? "share" : "data"), (shared ? 1 : 2) * data);
-          EXPECT_EQ(counted.bytes(shared ? "expert share" : "expert data"), (shared ? 1 : 2) * copies);
-          if (level != ShardLevel::optimizer) return;  // with full, weights travel when they are read
+          EXPECT_EQ(counted.bytes(shared ? "shard" : "data"), (shared ? 1 : 2) * data);
+          EXPECT_EQ(counted.bytes(shared ? "expert shard" : "expert data"), (shared ? 1 : 2) * copies);
+          if (level != ShardLevel::optimizer) return;  // with full, weights are gathered when they are read
           counted.restart();
           rank.weights_moved();
-          EXPECT_EQ(counted.bytes("share"), data);
-          EXPECT_EQ(counted.bytes("expert share"), copies);
+          EXPECT_EQ(counted.bytes("shard"), data);
+          EXPECT_EQ(counted.bytes("expert shard"), copies);
         });
       }
 }
@@ -177,7 +179,7 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
 /// of what both stages hold.
 TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
   using enum PipelineScheduleKind;
-  const RankOptions full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+  const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   for (const char* model : {"llama", "gpt2", "moe", "zaya"})
     for (const auto& [kind, chunks] :
          {std::pair{one_forward_one_backward, 1}, {zero_bubble, 1}, {interleaved, 2}}) {
@@ -193,8 +195,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
         EXPECT_EQ(rank.gatherer()->peak_bytes(), plan.peak_bytes);
         double dense = 0, experts = 0, copies = 0;
         const FlatLayout& layout = rank.weights().layout();
-        for (size_t u = 0; u < layout.units.size(); ++u) {
-          const FlatBucket& unit = layout.units[u];
+        for (size_t u = 0; u < layout.buckets.size(); ++u) {
+          const FlatBucket& unit = layout.buckets[u];
           const auto bytes = static_cast<double>(unit.end - unit.begin);
           double tapes = 0;
           for (int chunk = 0; chunk < chunks; ++chunk)
@@ -204,8 +206,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
               (static_cast<double>(plan.gathers[u]) + tapes * static_cast<double>(rank.share())) * bytes / 2;
           if (unit.parameters.size() == 1 && rank.pipe().shares(unit.parameters[0])) copies += bytes / 2;
         }
-        EXPECT_EQ(counted.bytes("share"), dense);
-        EXPECT_EQ(counted.bytes("expert share"), experts);
+        EXPECT_EQ(counted.bytes("shard"), dense);
+        EXPECT_EQ(counted.bytes("expert shard"), experts);
         EXPECT_EQ(copies > 0, one.decoder.config().tied);
         if (copies > 0) {
           EXPECT_EQ(counted.bytes("pipeline copies of embed.weight"), copies);
@@ -213,10 +215,11 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
         if (kind != one_forward_one_backward || model != std::string("llama")) return;
         // By hand, of four micro-batches: what the last pass left or announced is not brought again.
         std::map<int64_t, int64_t> times;
-        for (size_t u = 0; u < layout.units.size(); ++u)
-          if (layout.units[u].end > layout.units[u].begin) times[layout.units[u].part] = plan.gathers[u];
+        for (size_t u = 0; u < layout.buckets.size(); ++u)
+          if (layout.buckets[u].end > layout.buckets[u].begin)
+            times[layout.buckets[u].layer_group] = plan.gathers[u];
         using Times = std::map<int64_t, int64_t>;
-        EXPECT_EQ(times, rank.pipe().stage() == 0 ? (Times{{kEmbeddingPart, 3}, {0, 1}, {1, 4}})
+        EXPECT_EQ(times, rank.pipe().stage() == 0 ? (Times{{kEmbeddingGroup, 3}, {0, 1}, {1, 4}})
                                                   : (Times{{2, 5}, {3, 1}, {INT64_MAX, 4}}));
       });
     }

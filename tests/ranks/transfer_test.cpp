@@ -1,4 +1,4 @@
-// Transfers on the tape: they begin in their op and are waited for where somebody reads; what can be computed meanwhile is.
+// Transfers on the tape begin in their op and are waited for where an op reads the result; other ops run meanwhile.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -102,23 +102,23 @@ void LayoutRank::expect_planned_transients() const {
   if (!gatherer_) return;
   EXPECT_GT(gatherer_->peak_bytes(), 0);
   EXPECT_LE(gatherer_->peak_bytes(), unit_plan().peak_bytes);
-  EXPECT_GT(gradients_.most_staged(), 0);
-  EXPECT_LE(gradients_.most_staged(),
+  EXPECT_GT(gradients_.peak_staged_bytes(), 0);
+  EXPECT_LE(gradients_.peak_staged_bytes(),
             gradients_.transient_bytes(case_.schedule == PipelineScheduleKind::zero_bubble));
 }
 
-Strands::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
-                               ParityOutcome& outcome, bool sums) {
-  std::vector<TableFollower*> followers;
-  if (gatherer_ && options.device != DeviceKind::null) followers.push_back(&*gatherer_);
-  if (sums) followers.push_back(&reducer_);
+InterleavedPasses::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
+                                         ParityOutcome& outcome, bool sums) {
+  std::vector<ScheduleObserver*> observers;
+  if (gatherer_ && options.device != DeviceKind::null) observers.push_back(&*gatherer_);
+  if (sums) observers.push_back(&reducer_);
   const int64_t sharers = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
   const auto step = [&](Tape& tape, int b) {
     return std::make_unique<ParityStep>(one_.decoder, inputs, weights_, tape,
                                         groups_.batch_rank() * share() + b * micro_rows(), micro_rows(),
                                         &groups_, outcome);
   };
-  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, followers);
+  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, observers);
 }
 
 TapeProfile LayoutRank::profile(const ParityInputs& inputs) {
@@ -143,7 +143,7 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
   }
   gradients_.begin_step();
   if (sums) reducer_.begin_step(share() / micro_rows());
-  travelling_ = sums;
+  reducing_ = sums;
   arena_->restart();
   EXPECT_EQ(run(inputs, options, *arena_, o, sums).hidden > 0, hands_over());
   EXPECT_EQ(arena_->live_bytes(), 0);
@@ -154,7 +154,7 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
 }
 
 void LayoutRank::reduce() {
-  if (!travelling_) {
+  if (!reducing_) {
     reducer_.begin_step(1);
     reducer_.end_micro_batch();
   }
@@ -163,7 +163,7 @@ void LayoutRank::reduce() {
   if (groups_.tensor().rank() == 0) {  // others leave the biases of sums to the first
     EXPECT_EQ(unwritten, std::vector<std::string>{});
   }
-  if (gatherer_) gatherer_->release_all();
+  if (gatherer_) gatherer_->reshard_all();
 }
 
 void LayoutRank::weights_moved() {
@@ -189,12 +189,12 @@ double LayoutRank::square_sum() const {
     return sum[0];
   }
   double copies = 0;
-  Array cut{0};  // of copies that tensor ranks have in parts
+  Array sharded{0};  // parameters that tensor ranks shard
   for (int i = 0; i < table.size(); ++i)
     if (!pipe_.owns(table[i]))
-      (table[i].shard.axis == ShardAxis::tensor ? cut[0] : copies) += squares(gradients_.gradient(i));
-  all_reduce(groups_.tensor(), cut);
-  sum[0] = gradient_square_sum(groups_, table, gradients_) - copies - cut[0];
+      (table[i].shard.axis == ShardAxis::tensor ? sharded[0] : copies) += squares(gradients_.gradient(i));
+  all_reduce(groups_.tensor(), sharded);
+  sum[0] = gradient_square_sum(groups_, table, gradients_) - copies - sharded[0];
   all_reduce(pipe_.forward(), sum);
   return sum[0];
 }
@@ -230,7 +230,7 @@ std::vector<LayoutCase> parity_matrix() {
   const RankOptions sequence{.sequence_parallel = true}, ring{.context = ContextForm::ring},
       gather{.context = ContextForm::gather}, mixed{.context = ContextForm::ring, .context_inner = 2},
       zero{.shards = {.level = ShardLevel::optimizer}},
-      full{.shards = {.level = ShardLevel::full, .units = FlatBuckets::part}};
+      full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   std::vector<LayoutCase> all;
   for (const char* model : {"llama", "moe", "zaya"})
     for (const bool recompute : {false, true}) {

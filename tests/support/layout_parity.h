@@ -38,9 +38,9 @@ class LayoutRank {
   LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const GroupMaker& make);
   /// passes(), reduce() and sum_over_ranks().
   ParityOutcome step(const ParityInputs& inputs);
-  /// Forward and backward of this rank's share. The first are planned by a dry run; all have the peak memory that it predicts, and
-  /// shared weights and gradients that come and go take no more than planned.
-  /// `sums`: gradients begin to travel, and reduce() must follow.
+  /// Forward and backward of this rank's sequences. The first pass is planned by a dry run; all have the peak memory that
+  /// it predicts, and transient weights and gradients take no more than planned. `sums`: reductions of gradients begin,
+  /// and reduce() must follow.
   ParityOutcome passes(const ParityInputs& inputs, bool sums = false);
   /// Sums the gradients over the ranks.
   void reduce();
@@ -66,11 +66,11 @@ class LayoutRank {
   WeightGatherer::Plan unit_plan() const;
 
  private:
-  /// Strands of a merged schedule take turns where they wait for other ranks.
+  /// InterleavedPasses of a merged schedule take turns where they wait for other ranks.
   bool hands_over() const;
   PipelineSchedule schedule() const;
-  Strands::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena, ParityOutcome& outcome,
-                     bool sums = false);
+  InterleavedPasses::Waits run(const ParityInputs& inputs, TapeOptions options, Arena& arena,
+                               ParityOutcome& outcome, bool sums = false);
   void expect_planned_transients() const;
   double square_sum() const;
 
@@ -82,20 +82,20 @@ class LayoutRank {
   WeightSet weights_;
   GradientBuffer gradients_;
   std::optional<Shards> shards_;
-  std::optional<Ownership> owned_;          ///< where ranks share out
+  std::optional<Ownership> owned_;          ///< where ranks shard
   std::optional<WeightGatherer> gatherer_;  ///< where they share all out
   Pipeline pipeline_;
   GradientReducer reducer_;
-  bool travelling_ = false;
+  bool reducing_ = false;
   CountingArena dry_;
   std::optional<PlannedArena> arena_;
 };
 
-/// Runs this rank's part of the case and compares: initial weights bit for bit; loss, routed tokens, the routers' losses,
-/// gradients and their norm; peak memory with the dry run's.
+/// Runs this rank's part of the case and compares with one rank: initial weights bit for bit; loss, routed tokens, router
+/// losses, gradients and their norm; and peak memory with the dry run's.
 void expect_layout_equals_one_rank(const LayoutCase& c, const OneRank& one, World& world);
 
-/// The layouts and models of the parity matrix: one of every axis and mixes of three, dense, mixture and ZAYA1, with and
+/// The cases of the parity matrix: layouts of every axis and mixes of three, dense, mixture and ZAYA1 models, with and
 /// without recomputation.
 std::vector<LayoutCase> parity_matrix();
 

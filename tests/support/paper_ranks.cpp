@@ -65,7 +65,7 @@ std::vector<PaperLayout> paper_layouts() {
   };
   const auto shards = [](ShardLevel level, int ranks, bool seq = false) {
     return RankOptions{.sequence_parallel = seq,
-                       .shards = {.level = level, .ranks = ranks, .units = FlatBuckets::part}};
+                       .shards = {.level = level, .ranks = ranks, .buckets = FlatBuckets::layer_group}};
   };
   return {
       {"dp2", {.dp = 2}},
@@ -171,7 +171,7 @@ Value PaperTape::leaf(const Shape& shape, DType type, bool requires_grad) {
 
 PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
                        const std::vector<ValueTypes>& received)
-    : PaperTape(decoder.table(), rank), decoder_(decoder) {
+    : PaperTape(decoder.table(), rank) {
   const StageParts& parts = rank.pipe.layout().stages[static_cast<size_t>(stage)];
   const MoeConfig& moe = decoder.config().moe;
   for (const int64_t layer : decoder.moe_layers()) {
@@ -183,31 +183,29 @@ PaperStage::PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
   std::map<int32_t, ValueTypes> types_of_leaves;
   if (!parts.embedding) {
     const int64_t own = rows() / (c.sequence_parallel ? c.tensor->size() : 1);
-    for (const TensorMeta& m :
-         decoder.border(c.precision(), cut_before(parts, decoder.config(), tape.options()), own)) {
+    const StageBoundaries& boundaries = decoder.boundaries(c.precision(), decoder.config().mtp.depths);
+    for (const TensorMeta& m : boundaries.at(position_before(parts)).metas(own)) {
       leaves.push_back(leaf(m.shape, m.dtype, true));
       types_of_leaves[leaves.back().id()] = received.at(leaves.size() - 1);
     }
   }
-  const Stream s = run_stage(decoder, parts, leaves, *this);
+  const Tensor ids{nullptr, {rows()}, DType::i32, DeviceKind::null};
+  StageForward forward(decoder, parts, c, tape.leaf(ids), leaves);
+  for (int64_t depth = 0; depth <= forward.depths(); ++depth) {
+    const Value hidden_TD = forward.head_input(depth, ids);
+    if (!parts.loss) continue;
+    const HeadResult h = decoder.head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(ids));
+    losses_.push_back(h.logprob_T), losses_.push_back(h.lse_T);
+  }
+  for (const BalanceLosses& b : forward.balance_losses())
+    for (const Value& loss : {b.aux, b.z, b.sequence})
+      if (loss.defined()) losses_.push_back(loss);
   types = axis_types(c, rank.groups, types_of_leaves);
   for (const Value& loss : losses_)
     for (const AxisType t : types.values.at(loss.id()).types)
       EXPECT_TRUE(t == AxisType::replicate || t == AxisType::rows) << "a loss is " << name_of(t);
   if (parts.loss) return;
-  for (const Value& v : decoder.alive(s, cut_behind(parts, decoder.config(), tape.options())))
-    sent.push_back(types.values.at(v.id()));
-}
-
-void PaperStage::predict(int64_t, Value hidden_TD) {
-  const HeadResult h = decoder_.head(c, {.mode = HeadMode::store}, hidden_TD, leaf({rows()}, DType::i32));
-  losses_.push_back(h.logprob_T), losses_.push_back(h.lse_T);
-}
-
-void PaperStage::losses(const std::vector<BalanceLosses>& balance) {
-  for (const BalanceLosses& b : balance)
-    for (const Value& loss : {b.aux, b.z, b.sequence})
-      if (loss.defined()) losses_.push_back(loss);
+  for (const Value& v : forward.live_values()) sent.push_back(types.values.at(v.id()));
 }
 
 void reduce_as_training_does(const ParameterTable& table, PaperRank& rank, GradientBuffer& gradients) {

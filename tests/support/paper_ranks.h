@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "models/decoder.h"
+#include "models/stage_boundary.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/gradient_sums.h"
 #include "parallel/pipeline_groups.h"
-#include "parallel/stage.h"
 
 namespace ingot::test {
 
@@ -58,20 +58,13 @@ struct PaperTape {
 };
 
 /// One pass of one rank through one (virtual) stage, from what the stage before sent.
-struct PaperStage final : PaperTape, StageStep {
+struct PaperStage final : PaperTape {
   PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
              const std::vector<ValueTypes>& received);
   AxisTypes types;
   std::vector<ValueTypes> sent;
 
-  Context& context() override { return c; }
-  Value ids_T() override { return leaf({rows()}, DType::i32); }
-  Value ids_ahead_T(int64_t) override { return leaf({rows()}, DType::i32); }
-  void predict(int64_t depth, Value hidden_TD) override;
-  void losses(const std::vector<BalanceLosses>& balance) override;
-
  private:
-  const Decoder& decoder_;
   std::vector<Value> losses_;
 };
 

@@ -84,7 +84,7 @@ Array part_of(const ParameterSpec& spec, const Placement& placement, const Array
 
 ElementRange kept(const FlatLayout& layout, int i, DType type) {
   const auto k = static_cast<size_t>(i);
-  const FlatBucket& u = layout.units[static_cast<size_t>(layout.bucket_of[k])];
+  const FlatBucket& u = layout.buckets[static_cast<size_t>(layout.bucket_of[k])];
   const int64_t count = layout.shapes[k].numel(), size = size_of(type);
   return {std::clamp<int64_t>((u.own_begin() - layout.offsets[k]) / size, 0, count),
           std::clamp<int64_t>((u.own_end() - layout.offsets[k]) / size, 0, count)};
@@ -192,8 +192,15 @@ void ParityStep::seed(const Value& v, double cotangent) {
   tape_.seed(v, t);
 }
 
-Value ParityStep::ids_ahead_T(int64_t depth) {
-  return tape_.leaf(batch_.ahead.at(static_cast<size_t>(depth) - 1).ids);
+std::vector<Value> ParityStep::forward(const StageParts& parts, const std::vector<Value>& received) {
+  StageForward stage(decoder_, parts, context_, ids_T_, received);
+  for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
+    Value hidden_TD =
+        stage.head_input(depth, depth > 0 ? batch_.ahead.at(static_cast<size_t>(depth) - 1).ids : Tensor());
+    if (parts.loss) predict(depth, std::move(hidden_TD));
+  }
+  losses(stage.balance_losses());
+  return parts.loss ? std::vector<Value>() : stage.live_values();
 }
 
 void ParityStep::predict(int64_t depth, Value hidden_TD) {
@@ -213,7 +220,7 @@ ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder
   Tape tape(arena, parity_tape(problem, &gradients));
   gradients.begin_step();
   ParityStep step(decoder, inputs, weights, tape, 0, problem.rows, nullptr, outcome);
-  run_model(decoder, step);
+  step.forward(whole_model(decoder.config()), {});
   Backward(tape).run();
   gradients.finish_step();
   for (int i = 0; i < weights.size(); ++i)
@@ -260,11 +267,11 @@ void OneRank::give_weights(WeightSet& weights) const {
               Array(expected.begin() + range.begin, expected.begin() + range.end))
         << table[i].name;
   }
-  for (size_t u = 0; u < weights.layout().units.size(); ++u) {
-    for (const int i : weights.layout().units[u].parameters)
+  for (size_t u = 0; u < weights.layout().buckets.size(); ++u) {
+    for (const int i : weights.layout().buckets[u].parameters)
       reference::store(weights.master(i),
                        part_of(table[i], weights.placement(), start[static_cast<size_t>(i)]));
-    weights.filled(static_cast<int>(u));
+    weights.masters_written(static_cast<int>(u));
   }
 }
 

@@ -61,17 +61,16 @@ struct ParityOutcome {
 /// Rows [first, first + count) of the batch, on a tape of any device; gradients are of the mean loss over the
 /// whole batch. The objective: next token, with multi-token prediction the tokens ahead, and the routers'
 /// losses.
-class ParityStep final : public StageStep {
+class ParityStep final : public PipelineStep {
  public:
   ParityStep(const Decoder& decoder, const ParityInputs& inputs, const WeightSet& weights, Tape& tape,
              int64_t first, int64_t count, const RankGroups* groups, ParityOutcome& outcome);
   Context& context() override { return context_; }
-  Value ids_T() override { return ids_T_; }
-  Value ids_ahead_T(int64_t depth) override;
-  void predict(int64_t depth, Value hidden_TD) override;
-  void losses(const std::vector<BalanceLosses>& balance) override;
+  std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received) override;
 
  private:
+  void predict(int64_t depth, Value hidden_TD);
+  void losses(const std::vector<BalanceLosses>& balance);
   bool dry() const { return tape_.options().device == DeviceKind::null; }
   void cut_sequences(const RankGroups& groups);
   void feed_routers(int64_t first, const RankGroups* groups);

@@ -24,7 +24,7 @@ Tensor tensor(std::vector<T>& v) {
 
 namespace world_checks {
 
-/// Every collective on every type, from no element to more than transports send at once; small integers, so exact.
+/// Every collective on every type, from no element to more than one message holds; small integers, so exact.
 void check_collectives(World& world);
 /// The sum's bits are those of the fixed order, with one rounding for bf16, for small and large operands.
 void check_order_of_sums(World& world);

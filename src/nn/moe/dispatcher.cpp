@@ -13,132 +13,138 @@ namespace {
 class AllGatherDispatcher final : public Dispatcher {
  public:
   explicit AllGatherDispatcher(const PermuteAttr& local) : Dispatcher(local) {}
-  Tokens prepare(Context&, const Tokens& local) override { return local; }
-  Tokens move(Context& c, const Tokens& t) override {
+  Tokens prepare_dispatch(Context&, const Tokens& local) override { return local; }
+  Tokens dispatch(Context& c, const Tokens& t) override {
     return {all_gather_rows(c.tape, c.expert, t.h_TD), all_gather_rows(c.tape, c.expert, t.probs_TK),
             all_gather_rows(c.tape, c.expert, t.ids_TK)};
   }
-  Value move_back(Context& c, const Value& sums_AD) override {
+  Value combine(Context& c, const Value& sums_AD) override {
     return reduce_scatter_rows(c.tape, c.expert, sums_AD);
   }
-  Value finish_back(Context&, const Value& sums_TD) override { return sums_TD; }
+  Value finish_combine(Context&, const Value& sums_TD) override { return sums_TD; }
 };
 
-/// Rows that go from a rank to a given one when every token chooses k of the experts evenly, of which that rank holds `local`
-/// (spec megatron-moe §3.6).
-double even_rows(double tokens, double k, double experts, double local) {
-  double stays_away = 1;
-  for (double i = 0; i < k; ++i) stays_away *= std::max(0.0, experts - local - i) / (experts - i);
-  return tokens * (1 - stays_away);
+/// The expected number of tokens with at least one of the `local` experts of a rank, when each token chooses
+/// k of all experts at random: tokens * (1 - C(experts - local, k) / C(experts, k)).
+double balanced_rows(double tokens, double k, double experts, double local) {
+  double elsewhere = 1;
+  for (double i = 0; i < k; ++i) elsewhere *= std::max(0.0, experts - local - i) / (experts - i);
+  return tokens * (1 - elsewhere);
 }
 
-/// One way of a journey there and back: tokens are grouped by the ranks of a group, and each goes once to each of its ranks.
-class Leg {
+/// One hop: tokens are grouped by the ranks of a group, each is sent once to each of its ranks, and its sums
+/// return.
+class Hop {
  public:
-  Leg(Communicator& group, const GroupByRankAttr& places, double even_rows, const ReceiveBound& bound)
+  Hop(Communicator& group, const GroupByRankAttr& grouping, double balanced_rows,
+      const ReceiveCapacity& receive)
       : group_(&group),
-        places_(places),
-        even_rows_(even_rows),
-        rows_out_(even_rows * (places.ranks - 1)),
-        bound_(bound) {}
+        grouping_(grouping),
+        balanced_rows_(balanced_rows),
+        rows_out_(balanced_rows * (grouping.ranks - 1)),
+        receive_(receive) {}
 
-  /// `blocks`: see ops/group_by_rank; the tokens that arrive keep that order.
-  Tokens prepare(Context& c, const Tokens& t, const Value& blocks = {}) {
-    int64_t from_each = t.h_TD.dim(0);  // a token comes once
-    if (bound_.factor > 0)
-      from_each = std::min(from_each, static_cast<int64_t>(std::ceil(bound_.factor * even_rows_)));
-    if (bound_.factor > 0 && bound_.drop) places_.bound = from_each;
-    room_ = places_.ranks * from_each;
-    sent_ = group_by_rank(c.tape, places_, t.h_TD, t.probs_TK, t.ids_TK, blocks);
+  /// `blocks`: see ops/group_by_rank; arrived tokens keep that order.
+  Tokens prepare_dispatch(Context& c, const Tokens& t, const Value& blocks = {}) {
+    int64_t from_each = t.h_TD.dim(0);  // each sender has as many tokens, and sends each once
+    if (receive_.factor > 0)
+      from_each = std::min(from_each, static_cast<int64_t>(std::ceil(receive_.factor * balanced_rows_)));
+    if (receive_.factor > 0 && receive_.drop) grouping_.bound = from_each;
+    capacity_ = grouping_.ranks * from_each;
+    sent_ = group_by_rank(c.tape, grouping_, t.h_TD, t.probs_TK, t.ids_TK, blocks);
     Tokens out{std::move(sent_.rows_SD), std::move(sent_.probs_SK), std::move(sent_.ids_SK)};
     return out;
   }
-  Tokens move(Context& c, const Tokens& t) {
+  Tokens dispatch(Context& c, const Tokens& t) {
     slots_ = t.h_TD.dim(0);
-    Exchanged e = exchange_rows(c.tape, {group_, room_, c.bf16_dispatch, rows_out_}, t.h_TD, t.probs_TK,
+    Exchanged e = exchange_rows(c.tape, {group_, capacity_, c.bf16_dispatch, rows_out_}, t.h_TD, t.probs_TK,
                                 t.ids_TK, sent_.rows_per_rank);
     received_ = std::move(e.received);
     return {std::move(e.rows_AD), std::move(e.probs_AK), std::move(e.ids_AK)};
   }
-  /// Choices that were not sent; absent where none can be.
-  Value dropped() const { return places_.bound > 0 ? sent_.dropped : Value(); }
+  /// How many choices were not sent; absent without a capacity.
+  Value dropped() const { return grouping_.bound > 0 ? sent_.dropped : Value(); }
   /// How many tokens came from each rank.
   const Value& received() const { return received_; }
-  Value move_back(Context& c, const Value& sums_AD) {
+  Value combine(Context& c, const Value& sums_AD) {
     return return_rows(c.tape, {group_, slots_, c.bf16_dispatch, rows_out_}, sums_AD, sent_.rows_per_rank,
                        received_);
   }
-  Value finish_back(Context& c, const Value& parts_SD) {
+  Value finish_combine(Context& c, const Value& parts_SD) {
     return unpermute(c.tape, c.precision().compute, parts_SD, sent_.row_TM, sent_.token_S);
   }
 
  private:
   Communicator* group_;
-  GroupByRankAttr places_;
-  int64_t room_ = 0, slots_ = 0;
-  double even_rows_, rows_out_;
-  ReceiveBound bound_;
-  RankRows sent_;  ///< its maps; the rows go on with the journey
+  GroupByRankAttr grouping_;
+  int64_t capacity_ = 0, slots_ = 0;  ///< rows received at most; rows of the send buffer
+  double balanced_rows_, rows_out_;
+  ReceiveCapacity receive_;
+  RankRows sent_;  ///< its maps; the rows themselves were passed on
   Value received_;
 };
 
 class AllToAllDispatcher final : public Dispatcher {
  public:
-  AllToAllDispatcher(const PermuteAttr& local, Leg leg) : Dispatcher(local), leg_(std::move(leg)) {}
-  Tokens prepare(Context& c, const Tokens& t) override { return leg_.prepare(c, t); }
-  Tokens move(Context& c, const Tokens& t) override { return leg_.move(c, t); }
-  Value move_back(Context& c, const Value& sums_AD) override { return leg_.move_back(c, sums_AD); }
-  Value finish_back(Context& c, const Value& parts_SD) override { return leg_.finish_back(c, parts_SD); }
-  std::vector<Value> dropped() const override { return {leg_.dropped()}; }
+  AllToAllDispatcher(const PermuteAttr& local, Hop hop) : Dispatcher(local), hop_(std::move(hop)) {}
+  Tokens prepare_dispatch(Context& c, const Tokens& t) override { return hop_.prepare_dispatch(c, t); }
+  Tokens dispatch(Context& c, const Tokens& t) override { return hop_.dispatch(c, t); }
+  Value combine(Context& c, const Value& sums_AD) override { return hop_.combine(c, sums_AD); }
+  Value finish_combine(Context& c, const Value& parts_SD) override {
+    return hop_.finish_combine(c, parts_SD);
+  }
+  std::vector<Value> dropped() const override { return {hop_.dropped()}; }
 
  private:
-  Leg leg_;
+  Hop hop_;
 };
 
 class HierarchicalDispatcher final : public Dispatcher {
  public:
-  HierarchicalDispatcher(const PermuteAttr& local, Leg across, Leg inside)
+  HierarchicalDispatcher(const PermuteAttr& local, Hop across, Hop inside)
       : Dispatcher(local), across_(std::move(across)), inside_(std::move(inside)) {}
-  Tokens prepare(Context& c, const Tokens& t) override { return across_.prepare(c, t); }
-  Tokens move(Context& c, const Tokens& t) override {
-    const Tokens grouped = inside_.prepare(c, across_.move(c, t), across_.received());
-    return inside_.move(c, grouped);
+  Tokens prepare_dispatch(Context& c, const Tokens& t) override { return across_.prepare_dispatch(c, t); }
+  Tokens dispatch(Context& c, const Tokens& t) override {
+    const Tokens grouped = inside_.prepare_dispatch(c, across_.dispatch(c, t), across_.received());
+    return inside_.dispatch(c, grouped);
   }
-  Value move_back(Context& c, const Value& sums_AD) override {
-    return across_.move_back(c, inside_.finish_back(c, inside_.move_back(c, sums_AD)));
+  Value combine(Context& c, const Value& sums_AD) override {
+    return across_.combine(c, inside_.finish_combine(c, inside_.combine(c, sums_AD)));
   }
-  Value finish_back(Context& c, const Value& parts_SD) override { return across_.finish_back(c, parts_SD); }
+  Value finish_combine(Context& c, const Value& parts_SD) override {
+    return across_.finish_combine(c, parts_SD);
+  }
   std::vector<Value> dropped() const override { return {across_.dropped(), inside_.dropped()}; }
 
  private:
-  Leg across_, inside_;
+  Hop across_, inside_;
 };
 
 }  // namespace
 
-Permutation Dispatcher::finish(Context& c, const Tokens& a) const {
+Permutation Dispatcher::finish_dispatch(Context& c, const Tokens& a) const {
   return permute(c.tape, local_, a.h_TD, a.probs_TK, a.ids_TK);
 }
 
-Value Dispatcher::prepare_back(Context& c, const Value& out_RD, const Permutation& p) const {
+Value Dispatcher::prepare_combine(Context& c, const Value& out_RD, const Permutation& p) const {
   return unpermute(c.tape, c.precision().compute, out_RD, p.row_TK, p.token_R, p.offsets);
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSizes& sizes, bool pad) {
-  const Placement& place = c.weights.placement();
-  const int size = c.expert != nullptr ? c.expert->size() : 1, copies = place.expert_tensor_size;
-  INGOT_CHECK(size == place.expert_size * copies,
-              "weights are shared out over {} expert and {} expert tensor ranks, the group has {}",
-              place.expert_size, copies, size);
+  const Placement& placement = c.weights.placement();
+  const int size = c.expert != nullptr ? c.expert->size() : 1, copies = placement.expert_tensor_size;
+  INGOT_CHECK(size == placement.expert_size * copies,
+              "weights are sharded over {} expert and {} expert tensor ranks, the group has {}",
+              placement.expert_size, copies, size);
   const int64_t experts = sizes.experts;
-  if (experts % place.expert_size != 0)
-    fail("{} experts cannot be shared out over {} expert ranks", experts, place.expert_size);
-  const auto all = static_cast<int32_t>(experts), each = all / place.expert_size;
-  const PermuteAttr local{place.expert_rank * each, each, sizes.bound * size, pad};
+  if (experts % placement.expert_size != 0)
+    fail("{} experts do not divide among {} expert ranks", experts, placement.expert_size);
+  const auto all = static_cast<int32_t>(experts), each = all / placement.expert_size;
+  const PermuteAttr local{placement.expert_rank * each, each, sizes.bound * size, pad};
   if (size > 1 && c.dispatch == DispatchKind::all_gather && (c.receive.factor > 0 || c.bf16_dispatch))
     throw Error(c.bf16_dispatch
-                    ? "a dispatch by all_gather brings rows in their own type, not in bf16"
-                    : "a dispatch by all_gather brings all tokens to every rank: its room cannot be bounded",
+                    ? "a dispatch by all_gather sends rows in their own type, not in bf16"
+                    : "a dispatch by all_gather sends all tokens to every rank: it has no capacity",
                 "choose all_to_all or hierarchical, or leave this option off");
   if (size == 1 || c.dispatch == DispatchKind::all_gather)
     return std::make_unique<AllGatherDispatcher>(local);
@@ -146,7 +152,7 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
   const int nodes = c.expert_across != nullptr ? c.expert_across->size() : 1, per_node = size / nodes;
   if (c.dispatch == DispatchKind::all_to_all || nodes == 1 || per_node == 1)
     return std::make_unique<AllToAllDispatcher>(
-        local, Leg(*c.expert, {size, all, copies}, even_rows(tokens, k, all, each), c.receive));
+        local, Hop(*c.expert, {size, all, copies}, balanced_rows(tokens, k, all, each), c.receive));
   if (per_node % copies != 0)
     throw Error(
         fmt::format(
@@ -154,9 +160,9 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
             copies, per_node),
         "choose fewer expert tensor ranks, or another form of dispatch");
   const int32_t on_node = all / nodes;
-  Leg across(*c.expert_across, {nodes, all, 1}, even_rows(tokens, k, all, on_node), c.receive);
-  Leg inside(*c.expert_inside, {per_node, on_node, copies, c.expert_across->rank() * on_node},
-             even_rows(tokens * nodes, k, all, each), c.receive);
+  Hop across(*c.expert_across, {nodes, all, 1}, balanced_rows(tokens, k, all, on_node), c.receive);
+  Hop inside(*c.expert_inside, {per_node, on_node, copies, c.expert_across->rank() * on_node},
+             balanced_rows(tokens * nodes, k, all, each), c.receive);
   return std::make_unique<HierarchicalDispatcher>(local, std::move(across), std::move(inside));
 }
 

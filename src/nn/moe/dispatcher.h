@@ -1,26 +1,32 @@
-// How rows reach the ranks that hold their experts, and come back. The contract (spec megatron-moe §1.3): stages that
-// move data compute nothing, stages that compute do not communicate, so that a schedule can hide the moves.
+// How tokens reach the ranks that hold their experts, and how the results come back. Communication and
+// computation alternate in six stages, so that a schedule can hide the communication (Megatron Core's MoE
+// token dispatcher, [Megatron-MoE] section 3):
 //
-//   prepare       order the tokens for the move
-//   move          communication: what the local experts may need arrives
-//   finish        order the rows by local expert (ops/permute)
-//   prepare_back  undo that order: per arrived token, the sum over its local experts
-//   move_back     communication: the sums return to their token's rank
-//   finish_back   each token's sums are added, in rank order
+//   prepare_dispatch   order the tokens for the exchange
+//   dispatch           communication: every token that the local experts may need arrives
+//   finish_dispatch    order the rows by local expert (ops/permute)
+//   prepare_combine    undo that order: per arrived token, the sum over its local experts
+//   combine            communication: the sums return to the rank of their token
+//   finish_combine     add each token's sums, in rank order
 //
-// all_gather    every rank gets all tokens of the group; tokens without a local expert get no row; a reduce-scatter brings
-//               the sums back and adds them.
-// all_to_all    a token goes once to each rank that holds one of its experts (ops/group_by_rank, ops/collective/exchange).
-// hierarchical  a token goes once to each node that holds one of its experts, to the rank with its own rank's place there, and
-//               that one passes it on inside the node. On the way back a node's sums are added before they leave it. So no
-//               payload crosses between nodes twice. The grouping inside the node belongs to the moves (spec DS-5).
+//   all_gather    Every rank gets all tokens of the group; tokens without a local expert get no row. A
+//                 reduce-scatter returns the sums and adds them.
+//   all_to_all    A token is sent once to each rank that holds one of its experts (ops/group_by_rank,
+//                 ops/collective/exchange).
+//   hierarchical  Two hops: a token is sent once to each node that holds one of its experts, to the rank with
+//                 its own rank's position there, which passes it on inside the node. On the way back a node's
+//                 sums are added before they leave it, so no payload crosses between nodes twice. Grouping
+//                 inside the node is part of dispatch.
 //
-// Arrived tokens are in the order of their rank, sums over a rank's experts are in the order of the ids, sums over ranks in
-// rank order. So the first two give the same bits, and so does the third while a token's experts lie on at most two ranks;
-// sums of more are added node by node, and in bf16 a node's sum is rounded once more. A group of one rank moves nothing and
-// records nothing: the local dispatcher. Every rank of the group has equally many tokens. Under expert tensor parallelism the
-// group holds, expert rank by expert rank, the ranks that share an expert's width: a token goes to all of them, and their sums
-// are parts like any other.
+// Bits: arrived tokens are in the order of their rank, sums over a rank's experts in the order of the ids,
+// sums over ranks in rank order. So the first two give the same bits, and so does the third while a token's
+// experts lie on at most two ranks; sums of more are added node by node, and in bf16 a node's sum is rounded
+// once more. A group of one rank sends nothing and records nothing. Every rank of the group has equally many
+// tokens. Under expert tensor parallelism the group has, for each expert rank, the ranks that shard the width
+// of its experts: a token goes to all of them, and each returns a partial sum.
+//
+// Shapes: T tokens of this rank, A arrived tokens, R rows of the local experts, K choices per token, D width,
+// S slots of sent rows (ops/group_by_rank).
 #pragma once
 #include <memory>
 #include <vector>
@@ -30,22 +36,23 @@
 
 namespace ingot {
 
-/// Tokens with their choices.
+/// Tokens with their choices: h [T, D], probs [T, K], ids [T, K] (i32).
 struct Tokens {
   Value h_TD, probs_TK, ids_TK;
 };
 
-/// The journey of one layer's tokens; its stages are called once each, in order.
+/// Dispatch and combine of one layer's tokens; each stage is called once, in order.
 class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
-  virtual Tokens prepare(Context& c, const Tokens& local) = 0;
-  virtual Tokens move(Context& c, const Tokens& prepared) = 0;
-  Permutation finish(Context& c, const Tokens& arrived) const;
-  Value prepare_back(Context& c, const Value& out_RD, const Permutation& p) const;
-  virtual Value move_back(Context& c, const Value& sums_AD) = 0;
-  virtual Value finish_back(Context& c, const Value& parts_SD) = 0;
-  /// After move: how many choices were dropped for want of room (ReceiveBound), where any can be; some may be absent.
+  virtual Tokens prepare_dispatch(Context& c, const Tokens& local) = 0;
+  virtual Tokens dispatch(Context& c, const Tokens& prepared) = 0;
+  Permutation finish_dispatch(Context& c, const Tokens& arrived) const;
+  Value prepare_combine(Context& c, const Value& out_RD, const Permutation& p) const;
+  virtual Value combine(Context& c, const Value& sums_AD) = 0;
+  virtual Value finish_combine(Context& c, const Value& parts_SD) = 0;
+  /// After dispatch: how many choices exceeded a receive capacity, one value per hop that has one; some may
+  /// be absent.
   virtual std::vector<Value> dropped() const { return {}; }
 
  protected:
@@ -57,12 +64,14 @@ class Dispatcher {
 
 /// What a dispatcher must know of the layer.
 struct DispatchSizes {
-  int64_t experts = 0, tokens = 0, top_k = 0;  ///< tokens of this rank
-  int64_t bound = 0;                           ///< most rows that an expert gets from one rank; 0: no bound
+  /// `tokens` of this rank.
+  int64_t experts = 0, tokens = 0, top_k = 0;
+  /// The most rows that an expert gets from one rank; 0: no bound.
+  int64_t bound = 0;
 };
 
-/// The dispatcher that the context asks for. `pad`: every expert gets exactly the bound. Throws Error where the experts cannot
-/// be shared out evenly, or not over nodes.
+/// The dispatcher that the context asks for. `pad`: every expert gets exactly the bound. Throws Error where
+/// the experts do not divide among the ranks, or the ranks among the nodes.
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSizes& sizes, bool pad = false);
 
 }  // namespace ingot

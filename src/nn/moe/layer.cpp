@@ -170,12 +170,13 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
   const auto dispatcher = make_dispatcher(c, {config_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound},
                                           config_.pad_to_capacity && bound > 0);
   c.tape.begin_segment("dispatch", layer);
-  const Tokens arrived = dispatcher->move(c, dispatcher->prepare(c, {h_TD, chosen.probs_TK, chosen.ids_TK}));
+  const Tokens arrived =
+      dispatcher->dispatch(c, dispatcher->prepare_dispatch(c, {h_TD, chosen.probs_TK, chosen.ids_TK}));
   if (meanwhile) {
     meanwhile();
     c.tape.begin_segment("dispatch", layer);
   }
-  const Permutation p = dispatcher->finish(c, arrived);
+  const Permutation p = dispatcher->finish_dispatch(c, arrived);
   for (const Value& dropped : dispatcher->dropped())
     if (dropped.defined()) c.tape.metric("router_dropped", layer, Reduce::sum, dropped);
   c.tape.begin_segment("experts", layer);
@@ -183,7 +184,7 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
   Value act_RF = activation(c.tape, {kind_, type}, up_RF, p.p_R, p.offsets);
   Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets);
   c.tape.begin_segment("combine", layer);
-  return dispatcher->finish_back(c, dispatcher->move_back(c, dispatcher->prepare_back(c, out_RD, p)));
+  return dispatcher->finish_combine(c, dispatcher->combine(c, dispatcher->prepare_combine(c, out_RD, p)));
 }
 
 }  // namespace ingot

@@ -1,0 +1,123 @@
+// See interleaved_passes.h.
+#include "parallel/interleaved_passes.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/parallel.h"
+
+namespace ingot {
+namespace {
+
+thread_local int current_pass = 0;
+
+}  // namespace
+
+int InterleavedPasses::current() {
+  return current_pass;
+}
+
+class InterleavedPasses::YieldingCommunicator final : public Communicator {
+ public:
+  YieldingCommunicator(Communicator& group, InterleavedPasses& passes)
+      : Communicator(group.name(), group.rank(), group.size()), group_(group), passes_(passes) {}
+
+ private:
+  class Waiting final : public Pending::State {
+   public:
+    Waiting(Pending pending, InterleavedPasses& passes) : pending_(std::move(pending)), passes_(passes) {}
+    void wait() override {
+      passes_.yield();
+      pending_.wait();
+    }
+
+   private:
+    Pending pending_;
+    InterleavedPasses& passes_;
+  };
+
+  Pending wrap(Pending pending) {
+    passes_.started_[passes_.turn_] = true;
+    return Pending(std::make_unique<Waiting>(std::move(pending), passes_));
+  }
+
+  Pending start(CommRequest request) override {
+    if (request.kind != CommKind::barrier) return wrap(start_on(group_, std::move(request)));
+    group_.barrier();
+    return {};
+  }
+  Pending start_message(const Tensor& tensor, int peer, bool sends) override {
+    return wrap(start_message_on(group_, tensor, peer, sends));
+  }
+  Pending dry_run() override { return wrap({}); }
+
+  Communicator& group_;
+  InterleavedPasses& passes_;
+};
+
+void InterleavedPasses::run(const std::function<void()>& first, const std::function<void()>& second) {
+  INGOT_CHECK(!running_, "run() inside of a pass");
+  running_ = true;
+  turn_ = 0;
+  ended_[0] = ended_[1] = false;
+  error_ = nullptr;
+  const auto run_pass = [&](int pass, const std::function<void()>& work) {
+    std::exception_ptr error;
+    try {
+      if (!error_) work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    end(pass, error);
+  };
+  std::thread other([&, threads = num_threads()] {
+    const ScopedThreads as_first(threads);
+    current_pass = 1;
+    {
+      std::unique_lock lock(mutex_);
+      wait_for_turn(lock, 1);
+    }
+    run_pass(1, second);
+  });
+  run_pass(0, first);
+  other.join();
+  running_ = false;
+  if (error_) std::rethrow_exception(error_);
+}
+
+void InterleavedPasses::yield() {
+  const int own = turn_, other = 1 - own;
+  if (!std::exchange(started_[own], false)) return;
+  ++waits_.all;
+  if (!running_) return;
+  std::unique_lock lock(mutex_);
+  if (!ended_[other]) {
+    ++waits_.hidden;
+    turn_ = other;
+    changed_.notify_all();
+    wait_for_turn(lock, own);
+  }
+  if (error_) fail("the other pass of this rank failed");
+}
+
+void InterleavedPasses::wait_for_turn(std::unique_lock<std::mutex>& lock, int pass) {
+  changed_.wait(lock, [&] { return turn_ == pass; });
+}
+
+void InterleavedPasses::end(int pass, std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (error && !error_) error_ = std::move(error);
+  ended_[pass] = true;
+  turn_ = 1 - pass;
+  changed_.notify_all();
+}
+
+Communicator* InterleavedPasses::yield_while_waiting(Communicator* group) {
+  if (group == nullptr) return nullptr;
+  std::unique_ptr<Communicator>& wrapped = groups_[group];
+  if (!wrapped) wrapped = std::make_unique<YieldingCommunicator>(*group, *this);
+  return wrapped.get();
+}
+
+}  // namespace ingot

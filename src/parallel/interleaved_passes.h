@@ -1,0 +1,52 @@
+// Two passes of one rank that run interleaved: while one waits for other ranks, the other computes.
+//
+// They are two fibers on two threads, of which exactly one runs at a time; a pass yields where it waits.
+// Which one runs therefore follows from the programs and never from time: collectives begin in the same order
+// on all ranks, and results do not change.
+#pragma once
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "comm/communicator.h"
+
+namespace ingot {
+
+class InterleavedPasses {
+ public:
+  /// Runs both passes to their ends, starting with `first`. Rethrows what one of them threw; the other one
+  /// gets an Error at its next wait.
+  void run(const std::function<void()>& first, const std::function<void()>& second);
+  /// The pass (0 or 1) that the calling thread runs; 0 outside of run().
+  static int current();
+  /// A communicator over the same ranks that yields: the first wait after operations were started lets the
+  /// other pass run until that one waits or ends. Valid as long as this object and `group`; nullptr for
+  /// nullptr.
+  Communicator* yield_while_waiting(Communicator* group);
+  /// All such waits, and those during which the other pass ran.
+  struct Waits {
+    int64_t all = 0, hidden = 0;
+  };
+  const Waits& waits() const { return waits_; }
+
+ private:
+  class YieldingCommunicator;
+  void yield();
+  void end(int pass, std::exception_ptr error);
+  void wait_for_turn(std::unique_lock<std::mutex>& lock, int pass);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool running_ = false;
+  int turn_ = 0;
+  bool ended_[2] = {true, true};
+  bool started_[2] = {false, false};  ///< by pass: operations that nobody has waited for
+  std::exception_ptr error_;          ///< the first one
+  Waits waits_;
+  std::map<Communicator*, std::unique_ptr<Communicator>> groups_;
+};
+
+}  // namespace ingot
