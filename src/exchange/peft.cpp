@@ -8,7 +8,7 @@
 #include "base/json_depth.h"
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
@@ -126,7 +126,7 @@ bool take(const SafetensorsFile& file, const std::string& name, const Tensor& to
          to.shape().str());
   }
   std::vector<std::byte> copy(file.data(*entry).begin(), file.data(*entry).end());
-  reference::store(to, reference::load(Tensor(copy.data(), to.shape(), *dtype)));
+  convert(Tensor(copy.data(), to.shape(), *dtype), to);
   return true;
 }
 

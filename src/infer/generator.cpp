@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 
@@ -31,7 +31,7 @@ static void read_floats(const Tensor& t, std::vector<float>& values) {
     for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<bf16>()[i]);
     return;
   }
-  const reference::Array wide = reference::load(t);
+  const std::vector<double> wide = to_doubles(t);
   values.assign(wide.begin(), wide.end());
 }
 
