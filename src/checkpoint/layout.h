@@ -1,6 +1,6 @@
 // The names inside a folder of checkpoints, and what each of them means. Private to checkpoint/.
 //   step-00001234         a checkpoint: complete if its manifest is valid and its files are there
-//   step-00001234-2       a later save of the same step (after a rewind); a finished folder is never written again
+//   step-00001234-2       a later save of the same step, after a rewind: finished folders are not rewritten
 //   step-00001234.tmp     is being written, or was left by a crash
 //   step-00001234.trash   is being deleted
 //   latest                text file with the name of the checkpoint finished last, for people and scripts
@@ -31,18 +31,19 @@ struct Found {
   std::string name;
   Manifest manifest;
 };
-/// The complete checkpoints of a folder, newest first; none if the folder does not exist. Incomplete ones are skipped
-/// with a warning that says why. A checkpoint of a newer format throws NewerFormat.
+/// The complete checkpoints of a folder, newest first; none if the folder does not exist. Incomplete ones are
+/// skipped with a warning that says why. A checkpoint of a newer format throws NewerFormat.
 std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder);
 
-/// The highest sequence number of any manifest, including those of checkpoints that lost files; 0 if there is none.
-/// Throws Error if a manifest cannot be read from disk: a number chosen without it could make an older checkpoint the
-/// newest.
+/// The highest sequence number of any manifest, including those of checkpoints that lost files; 0 if there is
+/// none. Throws Error if a manifest cannot be read from disk: a number chosen without it could make an older
+/// checkpoint the newest.
 int64_t newest_sequence(FileSystem& fs, const std::string& folder);
 
 /// Deletes leftovers of crashes.
 void remove_leftovers(FileSystem& fs, const std::string& folder);
-/// Deletes one checkpoint. A crash leaves it complete, or renamed to .trash, never damaged under its own name.
+/// Deletes one checkpoint. A crash leaves it complete, or renamed to .trash, never damaged under its own
+/// name.
 void remove_checkpoint(FileSystem& fs, const std::string& folder, const std::string& name);
 
 /// Creates a folder and its missing parents, and syncs the parent of every folder that it made.

@@ -1,7 +1,8 @@
-// manifest.json, which lists what a checkpoint holds. Format version 1; docs/checkpoints.md is the specification.
+// manifest.json, which lists what a checkpoint holds. Format version 1; docs/checkpoints.md is the
+// specification.
 //
-// Parsing is strict: any bytes give either a manifest with every property stated below, or an Error that names the file,
-// the field or tensor, what was expected and what was found. Nothing here reads tensor data.
+// Parsing is strict: any bytes give either a manifest with every property stated below, or an Error that
+// names the file, the field or tensor, what was expected and what was found. Nothing here reads tensor data.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -44,7 +45,8 @@ struct StoredFile {
 
 struct Manifest {
   int64_t step = 0;
-  /// Counts the saves of a run: the newest checkpoint has the highest number, even after a rewind to an earlier step.
+  /// Counts the saves of a run: the newest checkpoint has the highest number, even after a rewind to an
+  /// earlier step.
   int64_t sequence = 0;
   std::string code_version;  ///< of the program that wrote it
   std::string
@@ -64,9 +66,9 @@ class NewerFormat : public Error {
 std::string encode_manifest(const Manifest& manifest);
 /// Parses the file's text. `path` is for messages only. `trusted_bytes` skips the checksum, for fuzzing.
 Manifest parse_manifest(std::string_view text, const std::string& path, bool trusted_bytes = false);
-/// Merges the manifests of several ranks, each a text of encode_manifest() whose tensors may have holes. Step, blobs and
-/// the other fields are the first rank's. Throws Error if ranks disagree about a tensor or name a file twice, and if the
-/// merged tensors have holes.
+/// Merges the manifests of several ranks, each a text of encode_manifest() whose tensors may have holes.
+/// Step, blobs and the other fields are the first rank's. Throws Error if ranks disagree about a tensor or
+/// name a file twice, and if the merged tensors have holes.
 Manifest merge_manifests(const std::vector<std::string>& parts);
 
 }  // namespace ingot

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::string_view kOptimizerPrefix = "optimizer/";
 
-/// Elements [begin, end) of a row-major tensor as contiguous boxes, whose extents before dimension `first_dim` are 1.
+/// Elements [begin, end) of a row-major tensor as contiguous boxes, whose extents before dimension
+/// `first_dim` are 1.
 std::vector<Region> range_boxes(const Shape& shape, int first_dim, int64_t begin, int64_t end) {
   const int rank = shape.rank();
   std::vector<int64_t> stride(static_cast<size_t>(rank) + 1, 1);

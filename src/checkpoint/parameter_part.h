@@ -1,5 +1,5 @@
-// Saves and reads a rank's part of a parameter, or of optimizer state of its shape, in any layout of ranks: finds the boxes
-// of the global tensor that the part consists of.
+// Saves and reads a rank's part of a parameter, or of optimizer state of its shape, in any layout of ranks:
+// finds the boxes of the global tensor that the part consists of.
 #pragma once
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
@@ -32,7 +32,8 @@ void add_part(std::vector<Piece>& pieces, const std::string& name, TensorKind ki
 /// Reads a part. Throws Error if the checkpoint's tensor of that name has another shape than the parameter.
 void read_part(const CheckpointReader& reader, const std::string& name, const ParameterPart& part);
 
-/// The name of optimizer state: "optimizer/<state>", and of a parameter's state "optimizer/<parameter>.<slot>".
+/// The name of optimizer state: "optimizer/<state>", and of a parameter's state
+/// "optimizer/<parameter>.<slot>".
 std::string optimizer_state_name(const std::string& state);
 /// The <parameter> of "optimizer/<parameter>.<slot>"; nothing for a name of another form.
 std::optional<std::string_view> parameter_of_state(std::string_view name);

@@ -14,8 +14,8 @@ namespace layout = checkpoint_layout;
 
 namespace {
 
-/// Checks that every piece is in its file as the manifest says, and that the files hold nothing else. The checksums of
-/// headers and pieces then cover every byte.
+/// Checks that every piece is in its file as the manifest says, and that the files hold nothing else. The
+/// checksums of headers and pieces then cover every byte.
 void check_pieces(const Manifest& manifest, const std::map<std::string, SafetensorsFile>& files) {
   std::map<std::string, size_t> used;
   for (const auto& [name, tensor] : manifest.tensors) {

@@ -24,9 +24,9 @@ enum class Verify {
 
 class CheckpointReader {
  public:
-  /// `path` is a checkpoint or a folder of checkpoints, of which the newest complete one is opened; unfinished and
-  /// damaged ones are skipped with a warning that says why. Throws Error if there is none, NewerFormat if a newer
-  /// program wrote it.
+  /// `path` is a checkpoint or a folder of checkpoints, of which the newest complete one is opened;
+  /// unfinished and damaged ones are skipped with a warning that says why. Throws Error if there is none,
+  /// NewerFormat if a newer program wrote it.
   static CheckpointReader open(FileSystem& fs, const std::string& path, Verify verify = Verify::bytes);
   /// The newest complete checkpoint of a folder, or nothing if the folder is absent or holds none.
   static std::optional<CheckpointReader> open_newest(FileSystem& fs, const std::string& folder,
@@ -39,8 +39,8 @@ class CheckpointReader {
   /// The JSON text of a named state. Throws Error if there is none of that name.
   const std::string& blob(const std::string& name) const;
 
-  /// Reads a region into `out` (dense, row-major over the region), converted to `as`. Throws Error if the tensor is
-  /// missing, the region is not inside it, or the types do not convert (only f32, bf16 and f64 do).
+  /// Reads a region into `out` (dense, row-major over the region), converted to `as`. Throws Error if the
+  /// tensor is missing, the region is not inside it, or the types do not convert (only f32, bf16 and f64 do).
   void read(const std::string& name, const Region& region, DType as, void* out) const;
   /// Reads the whole tensor into `out`, whose shape must be the stored one.
   void read(const std::string& name, const Tensor& out) const;
@@ -65,8 +65,9 @@ struct ExpectedTensor {
   Shape shape;
 };
 
-/// Compares the tensors that a model needs with the checkpoint's tensors of these kinds. Throws one Error that lists
-/// every missing, unexpected and wrongly shaped tensor, with the nearest name for each missing one.
+/// Compares the tensors that a model needs with the checkpoint's tensors of these kinds. Throws one Error
+/// that lists every missing, unexpected and wrongly shaped tensor, with the nearest name for each missing
+/// one.
 void require_tensors(const CheckpointReader& checkpoint, const std::vector<ExpectedTensor>& expected,
                      const std::vector<TensorKind>& kinds);
 

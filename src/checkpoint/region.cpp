@@ -14,8 +14,9 @@ namespace {
 
 using Point = std::array<int64_t, Shape::kMaxRank>;
 
-/// Adds `sign` times the signed corners of a box. The signed corners are the mixed derivative of the box's indicator
-/// function, so two families of boxes cover every point equally often if and only if the sums of their corners agree.
+/// Adds `sign` times the signed corners of a box. The signed corners are the mixed derivative of the box's
+/// indicator function, so two families of boxes cover every point equally often if and only if the sums of
+/// their corners agree.
 void add_corners(std::map<Point, int64_t>& corners, const Region& box, int64_t sign) {
   const int rank = box.shape.rank();
   for (unsigned mask = 0; mask < 1u << rank; ++mask) {
@@ -31,7 +32,8 @@ void add_corners(std::map<Point, int64_t>& corners, const Region& box, int64_t s
   }
 }
 
-/// Rounds a double to bf16 once: the float in between is rounded to odd, so that no bit is lost to the second rounding.
+/// Rounds a double to bf16 once: the float in between is rounded to odd, so that no bit is lost to the second
+/// rounding.
 bf16 bf16_of(double x) {
   const auto f = static_cast<float>(x);
   if (static_cast<double>(f) == x || std::isnan(x)) return to_bf16(f);

@@ -163,7 +163,8 @@ CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) c
   return plan;
 }
 
-/// Assigns pieces to files in order; a new file begins with each kind, and where the size limit would be exceeded.
+/// Assigns pieces to files in order; a new file begins with each kind, and where the size limit would be
+/// exceeded.
 void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces) const {
   int number = 0;
   int64_t file_bytes = 0;
@@ -265,7 +266,8 @@ void CheckpointWriter::save(const SaveRequest& request) {
   start_writing(plan, report);
 }
 
-/// Every rank plans its files; rank 0 checks, before anything is copied, that together they make a checkpoint.
+/// Every rank plans its files; rank 0 checks, before anything is copied, that together they make a
+/// checkpoint.
 std::shared_ptr<CheckpointWriter::Plan> CheckpointWriter::agree_on_plan(const SaveRequest& request) {
   const auto plan = std::make_shared<Plan>();
   name_ = agree(

@@ -1,14 +1,16 @@
 // Saves checkpoints: writes pieces of tensors and small JSON states to a folder that is complete or absent.
 //
-// save() checks that the pieces cover every tensor exactly, copies them into a buffer of its own, and returns; a thread
-// writes the copy. The caller waits only for the check and the copy. A crash or a full disk can at worst leave a folder
-// with the suffix ".tmp", which readers skip and the next writer deletes. The order on disk: make the temporary folder;
-// write, sync and read back each file; write the manifest; sync the folder, rename it, sync its parent; replace `latest`;
-// delete old checkpoints by the retention policy. docs/checkpoints.md has the format and the reasons.
+// save() checks that the pieces cover every tensor exactly, copies them into a buffer of its own, and
+// returns; a thread writes the copy. The caller waits only for the check and the copy. A crash or a full disk
+// can at worst leave a folder with the suffix ".tmp", which readers skip and the next writer deletes. The
+// order on disk: make the temporary folder; write, sync and read back each file; write the manifest; sync the
+// folder, rename it, sync its parent; replace `latest`; delete old checkpoints by the retention policy.
+// docs/checkpoints.md has the format and the reasons.
 //
-// Several ranks save together: each writes its pieces to its own files. Rank 0 makes the folder, checks that the pieces of
-// all ranks cover every tensor, and writes the manifest when all are done. The folder must be on a file system that all
-// ranks see. Constructor, save() and wait() are then collective, and a failure on any rank is thrown on all ranks.
+// Several ranks save together: each writes its pieces to its own files. Rank 0 makes the folder, checks that
+// the pieces of all ranks cover every tensor, and writes the manifest when all are done. The folder must be
+// on a file system that all ranks see. Constructor, save() and wait() are then collective, and a failure on
+// any rank is thrown on all ranks.
 //
 // One writer (or group of ranks) per folder, see base/folder_lock.h. Not thread-safe.
 #pragma once
@@ -33,8 +35,8 @@ namespace ingot {
 /// Writes the values of a region to memory, dense and row-major.
 using PieceSource = std::function<void(const Region& region, void* out)>;
 
-/// One box of a tensor to save: in host memory (dense, row-major), or fetched while it is written. Pieces of one name must
-/// agree in kind, dtype and global shape.
+/// One box of a tensor to save: in host memory (dense, row-major), or fetched while it is written. Pieces of
+/// one name must agree in kind, dtype and global shape.
 struct Piece {
   std::string name;
   TensorKind kind = TensorKind::weight;
@@ -81,11 +83,13 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Waits for the save before this one. If that failed, throws its failure and does nothing else; another call tries
-  /// again. Throws Error if the pieces leave holes or overlap, a blob is not JSON, or the disk has too little space.
+  /// Waits for the save before this one. If that failed, throws its failure and does nothing else; another
+  /// call tries again. Throws Error if the pieces leave holes or overlap, a blob is not JSON, or the disk has
+  /// too little space.
   void save(const SaveRequest& request);
-  /// Waits for the save in progress and returns the report of the last finished one. Throws the failure of the last save,
-  /// once. With several ranks the save becomes a checkpoint here, so call it soon after all ranks have written().
+  /// Waits for the save in progress and returns the report of the last finished one. Throws the failure of
+  /// the last save, once. With several ranks the save becomes a checkpoint here, so call it soon after all
+  /// ranks have written().
   std::optional<SaveReport> wait();
 
   bool busy() const { return busy_; }

@@ -34,8 +34,8 @@ WeightForm weight_form_from(std::string_view name) {
   throw Error(fmt::format("weights cannot be '{}'", name), "use f32, bf16 or int8");
 }
 
-/// What forward passes on the null device read each parameter for: over a whole document, as evaluation does, and over a cached
-/// sequence.
+/// What forward passes on the null device read each parameter for: over a whole document, as evaluation does,
+/// and over a cached sequence.
 std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
   struct EveryNode final : TapeObserver {  // for a tape that does not record, caches being for inference only
     void tensor(const std::string&, const Tensor&) override {}

@@ -1,5 +1,6 @@
-// Helpers for reference kernels. A reference computes in double whatever the dtypes: it loads whole tensors, runs
-// plain loops, and stores with one rounding. It is slow on purpose: it is the readable definition of its op.
+// Helpers for reference kernels. A reference computes in double whatever the dtypes: it loads whole tensors,
+// runs plain loops, and stores with one rounding. It is slow on purpose: it is the readable definition of its
+// op.
 #pragma once
 #include <vector>
 

@@ -1,6 +1,6 @@
 // Converts whole tensors to vectors of doubles or ints, and back: for metrics, logits, checkpoints, dumps and
-// reference kernels. Widening to double is exact; storing rounds to nearest even, to bf16 by way of f32. One thread, one
-// element after the other.
+// reference kernels. Widening to double is exact; storing rounds to nearest even, to bf16 by way of f32. One
+// thread, one element after the other.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,8 @@
 
 namespace ingot {
 
-/// All elements of a floating tensor (f32, bf16 or f64), packed weights included. Empty for an undefined tensor.
+/// All elements of a floating tensor (f32, bf16 or f64), packed weights included. Empty for an undefined
+/// tensor.
 std::vector<double> to_doubles(const Tensor& t);
 /// All elements of an i32 tensor; empty for an undefined tensor.
 std::vector<int32_t> to_ints(const Tensor& t);
