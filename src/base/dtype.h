@@ -1,12 +1,13 @@
-// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction set.
+// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction
+// set.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace ingot {
 
-/// Values are on disk (kernel-set fingerprints): append only. f32_as_bf16: an f32 in memory that is read as its rounding to
-/// bf16; weights of bf16 products that have no copy of their own (nn/weights.h). Read only.
+/// Values are on disk (kernel-set fingerprints): append only. f32_as_bf16: an f32 in memory that is read as
+/// its rounding to bf16; weights of bf16 products that have no copy of their own (nn/weights.h). Read only.
 enum class DType : uint8_t { f32 = 0, bf16 = 1, f64 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6, f32_as_bf16 = 7 };
 
 constexpr int64_t size_of(DType t) {

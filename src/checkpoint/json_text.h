@@ -1,4 +1,4 @@
-// Names and texts in the JSON that checkpoints are described in.
+// Quoting of texts for the JSON of manifests and safetensors headers.
 #pragma once
 #include <string>
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 
-/// Length of the decimal digits at the start of `text`.
+/// The number of decimal digits that `text` begins with.
 size_t digits(std::string_view text) {
   return std::min(text.find_first_not_of("0123456789"), text.size());
 }

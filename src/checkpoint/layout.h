@@ -1,9 +1,9 @@
-// Names inside a folder of checkpoints, and which of them is what. Private to checkpoint/.
-//   step-00001234       a complete checkpoint (by name; only its manifest and files can tell)
-//   step-00001234-2     a later save of the same step, after a rewind: a finished folder is never written to again
-//   step-...tmp         being written, or left by a crash
-//   step-...trash       being deleted
-//   latest              text: the name of the checkpoint finished last, for people and scripts
+// The names inside a folder of checkpoints, and what each of them means. Private to checkpoint/.
+//   step-00001234         a checkpoint: complete if its manifest is valid and its files are there
+//   step-00001234-2       a later save of the same step, after a rewind: finished folders are not rewritten
+//   step-00001234.tmp     is being written, or was left by a crash
+//   step-00001234.trash   is being deleted
+//   latest                text file with the name of the checkpoint finished last, for people and scripts
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,7 @@ constexpr std::string_view kTemporary = ".tmp", kTrash = ".trash";
 /// "step-00001234", or "step-00001234-2" for attempt 2.
 std::string folder_name(int64_t step, int attempt);
 bool is_checkpoint_name(std::string_view name);
-/// A leftover that may be deleted: one of our names with .tmp or .trash.
+/// Whether it is the name of a checkpoint with .tmp or .trash, which may be deleted.
 bool is_leftover_name(std::string_view name);
 
 /// Reads and checks a manifest, and that every file is there with its size (tensor data is not read).
@@ -31,21 +31,22 @@ struct Found {
   std::string name;
   Manifest manifest;
 };
-/// The complete checkpoints of a folder, newest first. Others are skipped with a warning that says why,
-/// except one of a newer format, which throws. Empty where the folder does not exist.
+/// The complete checkpoints of a folder, newest first; none if the folder does not exist. Incomplete ones are
+/// skipped with a warning that says why. A checkpoint of a newer format throws NewerFormat.
 std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder);
 
-/// The highest sequence number of any manifest, also of a checkpoint that lost files; 0 where there is none.
-/// A manifest that cannot be read at all is an Error: numbering on without it could make an older checkpoint
-/// the newest.
+/// The highest sequence number of any manifest, including those of checkpoints that lost files; 0 if there is
+/// none. Throws Error if a manifest cannot be read from disk: a number chosen without it could make an older
+/// checkpoint the newest.
 int64_t newest_sequence(FileSystem& fs, const std::string& folder);
 
 /// Deletes leftovers of crashes.
 void remove_leftovers(FileSystem& fs, const std::string& folder);
-/// Deletes one checkpoint so that a crash leaves it whole or leaves a leftover, never a damaged checkpoint.
+/// Deletes one checkpoint. A crash leaves it complete, or renamed to .trash, never damaged under its own
+/// name.
 void remove_checkpoint(FileSystem& fs, const std::string& folder, const std::string& name);
 
-/// create_folders, and every new folder's entry made durable.
+/// Creates a folder and its missing parents, and syncs the parent of every folder that it made.
 void create_folders_durably(FileSystem& fs, const std::string& path);
 std::string parent_of(const std::string& path);
 

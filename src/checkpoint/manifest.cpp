@@ -225,7 +225,7 @@ std::string encode_manifest(const Manifest& m) {
 
 namespace {
 
-/// `whole`: every tensor must be covered.
+/// `whole`: every tensor must be covered by its pieces.
 Manifest parse(std::string_view text, const std::string& path, bool trusted_bytes, bool whole) {
   if (text.size() > kMaxBytes)
     fail("'{}' has {} bytes, at most {} are allowed", path, text.size(), kMaxBytes);
@@ -252,11 +252,11 @@ Manifest parse(std::string_view text, const std::string& path, bool trusted_byte
     m.files[name] = {static_cast<uint64_t>(file.count("bytes")), file.hash("header_hash")};
     file.finish();
   }
-  std::set<std::pair<std::string, std::string>> places;
+  std::set<std::pair<std::string, std::string>> used;
   for (const auto& [name, value] : fields.object("tensors").items()) {
     StoredTensor tensor = parse_tensor(value, m.files, fmt::format("{}: tensor '{}'", where, name), whole);
     for (const StoredPiece& piece : tensor.pieces)
-      if (!places.emplace(piece.file, piece.key).second)
+      if (!used.emplace(piece.file, piece.key).second)
         fail("{}: tensor '{}' shares '{}' of '{}' with another piece", where, name, piece.key, piece.file);
     m.tensors.emplace(name, std::move(tensor));
   }

@@ -1,8 +1,8 @@
-// manifest.json: what a checkpoint holds. Format version 1; docs/checkpoints.md is the specification.
+// manifest.json, which lists what a checkpoint holds. Format version 1; docs/checkpoints.md is the
+// specification.
 //
-// Parsing is strict and total: any bytes give either a manifest that keeps every promise below or an Error
-// that names the file, the field or tensor, what was expected and what was found. Nothing here touches tensor
-// data.
+// Parsing is strict: any bytes give either a manifest with every property stated below, or an Error that
+// names the file, the field or tensor, what was expected and what was found. Nothing here reads tensor data.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace ingot {
 
-/// What a tensor is for: a loader of weights alone ignores the optimizer's.
+/// What a tensor is for. Whoever loads only weights ignores optimizer state.
 enum class TensorKind : uint8_t { weight, optimizer, buffer };
 constexpr auto enum_names(TensorKind) {
   return names_in_order<TensorKind>("weight", "optimizer", "buffer");
@@ -26,7 +26,7 @@ constexpr auto enum_names(TensorKind) {
 constexpr int64_t kManifestVersion = 1;
 constexpr const char* kManifestFile = "manifest.json";
 
-/// A box of a tensor and where its elements lie.
+/// A box of a tensor, and where its elements are stored.
 struct StoredPiece {
   Region region;
   std::string file;  ///< a plain file name inside the checkpoint's folder
@@ -34,7 +34,7 @@ struct StoredPiece {
   std::string hash;  ///< XXH3-128 of its bytes
 };
 
-/// Its pieces cover the shape exactly: no hole, no overlap.
+/// A tensor of the checkpoint. Its pieces cover the shape exactly, without hole or overlap.
 struct StoredTensor {
   TensorKind kind = TensorKind::weight;
   TensorMeta meta;
@@ -48,27 +48,30 @@ struct StoredFile {
 
 struct Manifest {
   int64_t step = 0;
-  int64_t sequence =
-      0;  ///< counts the saves of a run: the newest checkpoint has the highest, also after a rewind
+  /// Counts the saves of a run: the newest checkpoint has the highest number, even after a rewind to an
+  /// earlier step.
+  int64_t sequence = 0;
   std::string code_version;  ///< of the program that wrote it
-  std::string protection;    ///< why retention must keep it ("end of phase 'pretrain'"); empty: it may go
+  /// Why retention must keep it ("end of phase 'pretrain'"); empty: it may be deleted.
+  std::string protection;
   std::map<std::string, StoredFile> files;
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> blobs;  ///< name -> JSON text: sampler, rng, schedule, config, ...
 };
 
-/// A checkpoint that a newer program wrote: never skipped in favour of an older checkpoint.
+/// A checkpoint that a newer program wrote. It is never skipped in favour of an older checkpoint.
 class NewerFormat : public Error {
  public:
   using Error::Error;
 };
 
-/// The file's text; its first line carries a checksum of the rest. Error where a blob is not JSON.
+/// The file's text; its first line holds a checksum of the rest. Throws Error if a blob is not JSON.
 std::string encode_manifest(const Manifest& manifest);
-/// `path` is for messages only. Checks the checksum unless `trusted_bytes` (a fuzzer's way in).
+/// Parses the file's text. `path` is for messages only. `trusted_bytes` skips the checksum, for fuzzing.
 Manifest parse_manifest(std::string_view text, const std::string& path, bool trusted_bytes = false);
-/// One manifest of what several ranks wrote, each a text of encode_manifest() whose tensors may have holes; step, blobs and
-/// all else are the first one's. Error where they disagree about a tensor, name a file twice, or leave holes together.
+/// Merges the manifests of several ranks, each a text of encode_manifest() whose tensors may have holes.
+/// Step, blobs and the other fields are the first rank's. Throws Error if ranks disagree about a tensor or
+/// name a file twice, and if the merged tensors have holes.
 Manifest merge_manifests(const std::vector<std::string>& parts);
 
 }  // namespace ingot

@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-/// The first value that is NaN or infinite, or 0.
+/// The first value that is NaN or infinite; 0 if there is none.
 template <class T>
 double first_not_finite(const T* values, int64_t count) {
   std::atomic<int64_t> first = count;
@@ -33,9 +33,7 @@ std::vector<Piece> model_pieces(Model& model) {
   std::vector<Piece> pieces;
   WeightSet& w = model.weights();
   for (int i = 0; i < w.size(); ++i) {
-    const Tensor local = w.master(i);
-    add_part(pieces, w.table()[i].name, TensorKind::weight, w.table()[i], w.placement(), local.dtype(),
-             local.data, 0, local.numel());
+    add_part(pieces, w.table()[i].name, TensorKind::weight, {w.table()[i], w.placement(), w.master(i)});
   }
   for (Piece& p : bias_pieces(model)) pieces.push_back(std::move(p));
   return pieces;
@@ -76,8 +74,7 @@ namespace {
 
 void load_weight(const CheckpointReader& reader, WeightSet& w, int i) {
   const Tensor local = w.master(i);
-  read_part(reader, w.table()[i].name, w.table()[i], w.placement(), local.dtype(), local.data, 0,
-            local.numel());
+  read_part(reader, w.table()[i].name, {w.table()[i], w.placement(), local});
   const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
                                                  : first_not_finite(local.as<float>(), local.numel());
   if (!std::isfinite(bad))
@@ -86,7 +83,7 @@ void load_weight(const CheckpointReader& reader, WeightSet& w, int i) {
                 "this checkpoint cannot be used; go back to an older one");
 }
 
-/// Checks what the checkpoint holds; whether it holds the model's adapters.
+/// Checks that the checkpoint's tensors are the model's. Returns whether adapters are among them.
 bool require_model(const CheckpointReader& reader, const Model& model) {
   const WeightSet& w = model.weights();
   std::vector<ExpectedTensor> expected;

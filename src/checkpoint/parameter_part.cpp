@@ -6,8 +6,10 @@
 namespace ingot {
 namespace {
 
-/// Elements [begin, end) of a row-major tensor as boxes that are contiguous and, where `first_dim` > 0, have extent 1 in the
-/// dimensions before it.
+constexpr std::string_view kOptimizerPrefix = "optimizer/";
+
+/// Elements [begin, end) of a row-major tensor as contiguous boxes, whose extents before dimension
+/// `first_dim` are 1.
 std::vector<Region> range_boxes(const Shape& shape, int first_dim, int64_t begin, int64_t end) {
   const int rank = shape.rank();
   std::vector<int64_t> stride(static_cast<size_t>(rank) + 1, 1);
@@ -37,7 +39,7 @@ std::vector<Region> range_boxes(const Shape& shape, int first_dim, int64_t begin
 }
 
 /// The last dimension along which there are several pieces.
-int last_cut(const std::vector<ParameterPiece>& pieces) {
+int last_divided_dim(const std::vector<ParameterPiece>& pieces) {
   int last = 0;
   for (const ParameterPiece& p : pieces)
     for (size_t d = 0; d < p.local_offset.size(); ++d)
@@ -55,7 +57,7 @@ std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placem
   const std::vector<ParameterPiece> pieces = pieces_of(spec, placement);
   std::vector<PartBox> boxes;
   int64_t offset = 0;
-  for (const Region& box : range_boxes(local, last_cut(pieces), begin, end))
+  for (const Region& box : range_boxes(local, last_divided_dim(pieces), begin, end))
     for (const ParameterPiece& p : pieces) {
       Region in_local;
       for (size_t d = 0; d < p.extent.size(); ++d) {
@@ -73,25 +75,49 @@ std::vector<PartBox> boxes_of(const ParameterSpec& spec, const Placement& placem
       boxes.push_back({global, offset});
       offset += global.shape.numel();
     }
-  INGOT_CHECK(offset == end - begin, "'{}': {} of {} elements have a place", spec.name, offset, end - begin);
+  INGOT_CHECK(offset == end - begin, "'{}': {} of {} elements belong to a piece", spec.name, offset,
+              end - begin);
   return boxes;
 }
 
-void add_part(std::vector<Piece>& pieces, const std::string& name, TensorKind kind, const ParameterSpec& spec,
-              const Placement& placement, DType dtype, const void* data, int64_t begin, int64_t end) {
-  for (const PartBox& b : boxes_of(spec, placement, begin, end))
-    pieces.push_back({name, kind, dtype, spec.shape, b.region,
-                      static_cast<const std::byte*>(data) + b.offset * size_of(dtype)});
+namespace {
+
+/// f(region, its first value) for the boxes of a part.
+template <class F>
+void each_box(const ParameterPart& part, F&& f) {
+  const Tensor& t = part.values;
+  for (const PartBox& b : boxes_of(part.spec, part.placement, part.begin, part.begin + t.numel()))
+    f(b.region, static_cast<std::byte*>(t.data) + b.offset * size_of(t.dtype()));
 }
 
-void read_part(const CheckpointReader& reader, const std::string& name, const ParameterSpec& spec,
-               const Placement& placement, DType dtype, void* data, int64_t begin, int64_t end) {
+}  // namespace
+
+void add_part(std::vector<Piece>& pieces, const std::string& name, TensorKind kind,
+              const ParameterPart& part) {
+  each_box(part, [&](const Region& region, const std::byte* data) {
+    pieces.push_back({name, kind, part.values.dtype(), part.spec.shape, region, data});
+  });
+}
+
+void read_part(const CheckpointReader& reader, const std::string& name, const ParameterPart& part) {
+  const ParameterSpec& spec = part.spec;
   const auto stored = reader.tensors().find(name);
   if (stored != reader.tensors().end() && !(stored->second.meta.shape == spec.shape))
     fail("'{}': '{}' has shape {}, expected {}", reader.path(), name, stored->second.meta.shape.str(),
          spec.shape.str());
-  for (const PartBox& b : boxes_of(spec, placement, begin, end))
-    reader.read(name, b.region, dtype, static_cast<std::byte*>(data) + b.offset * size_of(dtype));
+  each_box(part, [&](const Region& region, std::byte* data) {
+    reader.read(name, region, part.values.dtype(), data);
+  });
+}
+
+std::string optimizer_state_name(const std::string& state) {
+  return fmt::format("{}{}", kOptimizerPrefix, state);
+}
+
+std::optional<std::string_view> parameter_of_state(std::string_view name) {
+  if (!name.starts_with(kOptimizerPrefix)) return std::nullopt;
+  name.remove_prefix(kOptimizerPrefix.size());
+  return name.substr(0, name.rfind('.'));
 }
 
 }  // namespace ingot

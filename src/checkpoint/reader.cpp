@@ -14,9 +14,9 @@ namespace layout = checkpoint_layout;
 
 namespace {
 
-/// Every piece must be in its file as the manifest says, and the file must hold nothing else: then the
-/// checksums of header and pieces cover every byte.
-void check_places(const Manifest& manifest, const std::map<std::string, SafetensorsFile>& files) {
+/// Checks that every piece is in its file as the manifest says, and that the files hold nothing else. The
+/// checksums of headers and pieces then cover every byte.
+void check_pieces(const Manifest& manifest, const std::map<std::string, SafetensorsFile>& files) {
   std::map<std::string, size_t> used;
   for (const auto& [name, tensor] : manifest.tensors) {
     for (const StoredPiece& piece : tensor.pieces) {
@@ -47,7 +47,7 @@ CheckpointReader CheckpointReader::open_one(FileSystem& fs, const std::string& p
   reader.manifest_ = layout::inspect(fs, path);
   for (const auto& [name, file] : reader.manifest_.files)
     reader.files_.emplace(name, SafetensorsFile(fs, path + "/" + name));
-  check_places(reader.manifest_, reader.files_);
+  check_pieces(reader.manifest_, reader.files_);
   if (verify == Verify::bytes) reader.verify();
   return reader;
 }
@@ -107,7 +107,7 @@ void CheckpointReader::read(const std::string& name, const Region& region, DType
   constexpr size_t kLarge = size_t{1} << 20;
   for (const StoredPiece& piece : stored.pieces) {
     copy_common(out, region, as, data(piece).data(), piece.region, stored.meta.dtype);
-    if (data(piece).size() < kLarge) continue;  // what was copied need not stay in memory twice
+    if (data(piece).size() < kLarge) continue;  // large pieces need not stay in the page cache once copied
     const SafetensorsFile& file = files_.at(piece.file);
     file.done_with(*file.find(piece.key));
   }

@@ -18,17 +18,17 @@
 namespace ingot {
 
 enum class Verify {
-  structure,  ///< manifest checksum, files, sizes, headers: milliseconds
-  bytes,      ///< and all tensor data: as long as reading it once
+  structure,  ///< the manifest's checksum, files, sizes and headers, in milliseconds
+  bytes,      ///< also all tensor data, in the time of reading it once
 };
 
 class CheckpointReader {
  public:
-  /// `path` is a checkpoint's folder or a folder of checkpoints. Of the latter the newest complete checkpoint
-  /// is opened; unfinished and damaged ones are skipped with a warning that says why. Throws Error where
-  /// there is none, NewerFormat where a newer program wrote it.
+  /// `path` is a checkpoint or a folder of checkpoints, of which the newest complete one is opened;
+  /// unfinished and damaged ones are skipped with a warning that says why. Throws Error if there is none,
+  /// NewerFormat if a newer program wrote it.
   static CheckpointReader open(FileSystem& fs, const std::string& path, Verify verify = Verify::bytes);
-  /// The same, or nothing where the folder of checkpoints is absent or holds no complete one.
+  /// The newest complete checkpoint of a folder, or nothing if the folder is absent or holds none.
   static std::optional<CheckpointReader> open_newest(FileSystem& fs, const std::string& folder,
                                                      Verify verify = Verify::bytes);
 
@@ -36,16 +36,16 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
   int64_t step() const { return manifest_.step; }
   const std::map<std::string, StoredTensor>& tensors() const { return manifest_.tensors; }
-  /// JSON text of a named state; Error where it is missing.
+  /// The JSON text of a named state. Throws Error if there is none of that name.
   const std::string& blob(const std::string& name) const;
 
-  /// Reads a region into `out` (dense, row-major over the region), converted to `as`. Error where the tensor
-  /// is missing, the region is not inside it, or the types do not convert (only f32, bf16 and f64 do).
+  /// Reads a region into `out` (dense, row-major over the region), converted to `as`. Throws Error if the
+  /// tensor is missing, the region is not inside it, or the types do not convert (only f32, bf16 and f64 do).
   void read(const std::string& name, const Region& region, DType as, void* out) const;
-  /// The whole tensor into `out`, whose shape must be the stored one.
+  /// Reads the whole tensor into `out`, whose shape must be the stored one.
   void read(const std::string& name, const Tensor& out) const;
 
-  /// Hashes every byte; Error names the first tensor or file that is damaged.
+  /// Hashes every byte. Throws an Error that names the first damaged tensor or file.
   void verify() const;
 
  private:
@@ -59,14 +59,15 @@ class CheckpointReader {
   std::map<std::string, SafetensorsFile> files_;
 };
 
-/// A tensor that a model wants to load.
+/// A tensor that a model needs.
 struct ExpectedTensor {
   std::string name;
   Shape shape;
 };
 
-/// Compares what a model wants with what a checkpoint holds of these kinds, and throws one Error that lists
-/// every missing, unexpected and wrongly shaped tensor, with the nearest name for each missing one.
+/// Compares the tensors that a model needs with the checkpoint's tensors of these kinds. Throws one Error
+/// that lists every missing, unexpected and wrongly shaped tensor, with the nearest name for each missing
+/// one.
 void require_tensors(const CheckpointReader& checkpoint, const std::vector<ExpectedTensor>& expected,
                      const std::vector<TensorKind>& kinds);
 

@@ -15,8 +15,8 @@ namespace {
 using Point = std::array<int64_t, Shape::kMaxRank>;
 
 /// Adds `sign` times the signed corners of a box. The signed corners are the mixed derivative of the box's
-/// indicator function, so two families of boxes cover every point equally often exactly when their corners
-/// sum to the same.
+/// indicator function, so two families of boxes cover every point equally often if and only if the sums of
+/// their corners agree.
 void add_corners(std::map<Point, int64_t>& corners, const Region& box, int64_t sign) {
   const int rank = box.shape.rank();
   for (unsigned mask = 0; mask < 1u << rank; ++mask) {
@@ -32,8 +32,8 @@ void add_corners(std::map<Point, int64_t>& corners, const Region& box, int64_t s
   }
 }
 
-/// Double to bf16 with one rounding: through a float that is rounded to odd, so that the second step sees
-/// every bit.
+/// Rounds a double to bf16 once: the float in between is rounded to odd, so that no bit is lost to the second
+/// rounding.
 bf16 bf16_of(double x) {
   const auto f = static_cast<float>(x);
   if (static_cast<double>(f) == x || std::isnan(x)) return to_bf16(f);
@@ -72,11 +72,11 @@ void convert_to(void* out, const std::byte* in, DType in_type, int64_t n) {
   convert_loop<Out, bf16>(out, in, n);
 }
 
-/// Index of the first element of `part` in a buffer over `region`, and the strides of that buffer.
-struct Walk {
+/// The index of the first element of `part` in a buffer over `region`, and the strides of that buffer.
+struct PartStrides {
   int64_t start = 0;
   std::array<int64_t, Shape::kMaxRank> stride{};
-  Walk(const Region& region, const Region& part) {
+  PartStrides(const Region& region, const Region& part) {
     int64_t step = 1;
     for (int d = region.shape.rank() - 1; d >= 0; --d) {
       stride[static_cast<size_t>(d)] = step;
@@ -159,8 +159,8 @@ void copy_common(void* out, const Region& out_region, DType out_type, const std:
                  const Region& in_region, DType in_type) {
   const std::optional<Region> common = intersect(out_region, in_region);
   if (!common) return;
-  const Walk to(out_region, *common), from(in_region, *common);
-  // Dimensions [outer, rank) are contiguous in both buffers: one run.
+  const PartStrides to(out_region, *common), from(in_region, *common);
+  // Dimensions [outer, rank) are contiguous in both buffers, and copied at once.
   const int rank = common->shape.rank();
   int outer = rank;
   int64_t run = 1;

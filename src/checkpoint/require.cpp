@@ -1,4 +1,4 @@
-// require_tensors of reader.h: one message for everything that does not fit.
+// require_tensors() of reader.h: one message that lists everything that does not fit.
 #include <algorithm>
 #include <set>
 
@@ -8,8 +8,8 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kListed = 20;        // of each sort; the rest is counted
-constexpr size_t kCandidates = 2000;  // names among which to look for a suggestion
+constexpr size_t kListed = 20;        // names listed per kind of fault; the rest is only counted
+constexpr size_t kCandidates = 2000;  // names that are compared with a missing one for a suggestion
 
 void append_list(std::string& message, const char* title, const std::vector<std::string>& lines) {
   if (lines.empty()) return;

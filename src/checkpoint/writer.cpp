@@ -21,15 +21,22 @@ namespace layout = checkpoint_layout;
 
 namespace {
 
-constexpr size_t kAlignment = 2 << 20;  // of the snapshot: huge pages make its first use cheap
+constexpr size_t kAlignment = 2 << 20;  // of the snapshot, for huge pages: they make its first use cheap
 constexpr size_t kWriteBytes = 4 << 20;
-const std::string kNoHash(32, '0');  // of what is not written yet
+const std::string kNoHash(32, '0');  // stands for the hash of data that is not written yet
+
+template <class F>
+double seconds_of(F&& work) {
+  const double start = monotonic_seconds();
+  work();
+  return monotonic_seconds() - start;
+}
 
 int64_t align_up(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-/// The tensor's name, or for a part of it "name@[0, 128]".
+/// The tensor's name, or "name@[0, 128]" for a piece of it.
 std::string key_of(const Piece& piece) {
   if (piece.region == Region::whole(piece.global_shape)) return piece.name;
   return fmt::format("{}@{}", piece.name, piece.region.offset.str());
@@ -47,7 +54,7 @@ const char* file_stem(TensorKind kind) {
   return "?";
 }
 
-/// Cuts a piece along its first dimension until no part exceeds the limit (or is a single row).
+/// Splits a piece along its first dimension into parts within the limit, but of at least one row.
 void split(const Piece& piece, int64_t max_bytes, std::vector<Piece>& out) {
   const int64_t rows = piece.region.shape.rank() ? piece.region.shape[0] : 1;
   const int64_t bytes = piece.region.shape.numel() * size_of(piece.dtype);
@@ -82,22 +89,21 @@ void check_piece(const Piece& piece) {
 
 }  // namespace
 
-/// One file of the save: its items point at the caller's memory, later at the snapshot.
+/// One file of the save. Its items point to the caller's memory, later to the snapshot.
 struct CheckpointWriter::Shard {
   std::string file;
   std::vector<SafetensorsItem> items;
-  struct Place {
-    StoredTensor* tensor;
-    size_t piece;
-  };
-  /// Of an item without data.
   struct Source {
     Region region;
     PieceSource fetch;
   };
-  std::vector<Source> sources;
-  std::vector<Place> places;  ///< of each item in the manifest: its checksum goes there
-  std::string& hash_of(size_t item) const { return places[item].tensor->pieces[places[item].piece].hash; }
+  std::vector<Source> sources;  ///< of each item; used if it has no data
+  struct ManifestEntry {
+    StoredTensor* tensor;
+    size_t piece;
+  };
+  std::vector<ManifestEntry> entries;  ///< of each item; its checksum is entered there
+  std::string& hash_of(size_t item) const { return entries[item].tensor->pieces[entries[item].piece].hash; }
 };
 
 struct CheckpointWriter::Plan {
@@ -130,7 +136,7 @@ CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, Checkpoin
 CheckpointWriter::~CheckpointWriter() {
   join();
   if (started_)
-    log::warn("step {}: this rank's part of the checkpoint was written, but never made one",
+    log::warn("step {}: this rank wrote its files, but the checkpoint was never completed",
               started_->manifest.step);
   try {
     if (failure_) std::rethrow_exception(failure_);
@@ -157,7 +163,8 @@ CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) c
   return plan;
 }
 
-/// Fills files in the order of the pieces, a new one for each kind and whenever the limit would be passed.
+/// Assigns pieces to files in order; a new file begins with each kind, and where the size limit would be
+/// exceeded.
 void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces) const {
   int number = 0;
   int64_t file_bytes = 0;
@@ -184,16 +191,16 @@ void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces
     const std::string key = key_of(piece);
     shard.items.push_back({key, piece.dtype, piece.region.shape, piece.data});
     shard.sources.push_back({piece.region, piece.source});
-    shard.places.push_back({&tensor, tensor.pieces.size()});
+    shard.entries.push_back({&tensor, tensor.pieces.size()});
     tensor.pieces.push_back({piece.region, shard.file, key, kNoHash});
     file_bytes += bytes;
     plan.bytes += bytes;
   }
 }
 
-/// Of what all ranks will write: one disk for all.
+/// `manifest`: what all ranks will write. They share the disk.
 void CheckpointWriter::check_space(const Manifest& manifest) const {
-  constexpr int64_t kMargin = 16 << 20;  // headers, manifest, the file system's own needs
+  constexpr int64_t kMargin = 16 << 20;  // for headers, the manifest and the file system itself
   int64_t bytes = kMargin;
   for (const auto& [name, tensor] : manifest.tensors) bytes += tensor.meta.bytes();
   const uint64_t free = fs_.free_bytes(folder_), needed = static_cast<uint64_t>(bytes);
@@ -249,9 +256,32 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
   });
 }
 
-/// Checks, before anything is copied, that the ranks' pieces make a checkpoint and that it fits; its folder's name.
-std::string CheckpointWriter::open_folder(const std::vector<std::string>& parts, int64_t step) {
-  check_space(merge_manifests(parts));
+void CheckpointWriter::save(const SaveRequest& request) {
+  SaveReport report;
+  report.waited_seconds = seconds_of([&] { wait(); });
+  const std::shared_ptr<Plan> plan = agree_on_plan(request);
+  report.step = request.step;
+  report.bytes = plan->bytes;
+  if (options_.asynchronous) report.copy_seconds = seconds_of([&] { take_snapshot(*plan); });
+  start_writing(plan, report);
+}
+
+/// Every rank plans its files; rank 0 checks, before anything is copied, that together they make a
+/// checkpoint.
+std::shared_ptr<CheckpointWriter::Plan> CheckpointWriter::agree_on_plan(const SaveRequest& request) {
+  const auto plan = std::make_shared<Plan>();
+  name_ = agree(
+      options_.group,
+      [&] {
+        *plan = make_plan(request);
+        return encode_manifest(plan->manifest);
+      },
+      [&](const auto& manifests) { return choose_name(manifests, request.step); });
+  return plan;
+}
+
+std::string CheckpointWriter::choose_name(const std::vector<std::string>& manifests, int64_t step) {
+  check_space(merge_manifests(manifests));
   int attempt = 1;
   while (fs_.exists(folder_ + "/" + layout::folder_name(step, attempt))) ++attempt;
   const std::string name = layout::folder_name(step, attempt);
@@ -260,27 +290,8 @@ std::string CheckpointWriter::open_folder(const std::vector<std::string>& parts,
   return name;
 }
 
-void CheckpointWriter::save(const SaveRequest& request) {
-  const double start = monotonic_seconds();
-  wait();
-  SaveReport report;
-  report.waited_seconds = monotonic_seconds() - start;
-  const auto plan = std::make_shared<Plan>();
-  name_ = agree(
-      options_.group,
-      [&] {
-        *plan = make_plan(request);
-        return encode_manifest(plan->manifest);
-      },
-      [&](const auto& parts) { return open_folder(parts, request.step); });
-  report.step = request.step;
-  report.bytes = plan->bytes;
+void CheckpointWriter::start_writing(const std::shared_ptr<Plan>& plan, const SaveReport& report) {
   bytes_written_ = 0;
-  if (options_.asynchronous) {
-    const double copy_start = monotonic_seconds();
-    take_snapshot(*plan);
-    report.copy_seconds = monotonic_seconds() - copy_start;
-  }
   if (!alone()) started_ = plan;
   busy_ = true;
   if (options_.asynchronous) {
@@ -297,37 +308,37 @@ void CheckpointWriter::join() {
 
 std::optional<SaveReport> CheckpointWriter::wait() {
   join();
-  if (const auto plan = std::exchange(started_, nullptr)) {
-    try {
-      agree(
-          options_.group,
-          [&] {
-            if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-            return encode_manifest(plan->manifest);
-          },
-          [&](const auto& parts) {
-            const std::string name = commit(parts);
-            apply_retention(fs_, folder_, options_.retention);
-            return name;
-          });
-    } catch (const Error&) {
-      finished_.reset();
-      if (leads()) withdraw();
-      throw;
-    }
-  }
+  if (const auto plan = std::exchange(started_, nullptr)) agree_to_commit(*plan);
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return finished_;
 }
 
-/// The body of the thread: nothing may escape from it, so what happened is kept for the next save() or
-/// wait().
+/// Rank 0 commits the checkpoint if every rank has written its files; otherwise all ranks throw.
+void CheckpointWriter::agree_to_commit(const Plan& plan) {
+  try {
+    agree(
+        options_.group,
+        [&] {
+          if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+          return encode_manifest(plan.manifest);
+        },
+        [&](const auto& manifests) {
+          const std::string name = commit(manifests);
+          apply_retention(fs_, folder_, options_.retention);
+          return name;
+        });
+  } catch (const Error&) {
+    finished_.reset();
+    if (leads()) remove_unfinished();
+    throw;
+  }
+}
+
+/// The body of the thread. A failure is kept for the next save() or wait().
 void CheckpointWriter::run(Plan& plan, SaveReport report) noexcept {
   try {
-    const double start = monotonic_seconds();
-    write(plan);
+    report.write_seconds = seconds_of([&] { write_files(plan); });
     report.path = folder_ + "/" + name_;
-    report.write_seconds = monotonic_seconds() - start;
     if (alone()) apply_retention(fs_, folder_, options_.retention);
     finished_ = report;
   } catch (...) {
@@ -336,22 +347,22 @@ void CheckpointWriter::run(Plan& plan, SaveReport report) noexcept {
   busy_ = false;
 }
 
-/// This rank's files; alone also the rest.
-void CheckpointWriter::write(Plan& plan) {
+/// Writes this rank's files, and commits the checkpoint if there is only one rank.
+void CheckpointWriter::write_files(Plan& plan) {
   const std::string temporary = temporary_folder(folder_, name_);
   try {
     fs_.create_folders(temporary);
     for (Shard& shard : plan.shards) write_shard(temporary, shard, plan.manifest);
     if (alone()) commit({encode_manifest(plan.manifest)});
   } catch (const Error&) {
-    if (alone()) withdraw();
+    if (alone()) remove_unfinished();
     throw;
   }
 }
 
-/// All files are there: manifest, then the rename that makes them a checkpoint. Only after it older ones may go.
-std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
-  Manifest manifest = merge_manifests(parts);
+/// Turns the written files into a checkpoint: writes the manifest, then renames the folder.
+std::string CheckpointWriter::commit(const std::vector<std::string>& manifests) {
+  Manifest manifest = merge_manifests(manifests);
   manifest.sequence = sequence_;
   const std::string temporary = temporary_folder(folder_, name_), text = encode_manifest(manifest);
   const auto file = fs_.create(temporary + "/" + kManifestFile);
@@ -365,8 +376,8 @@ std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
   return name_;
 }
 
-/// Gives the space of a save that failed back at once: the disk may be full.
-void CheckpointWriter::withdraw() {
+/// Frees the space of a failed save at once, because the disk may be full.
+void CheckpointWriter::remove_unfinished() {
   const std::string temporary = temporary_folder(folder_, name_);
   try {
     fs_.remove_all(temporary);
@@ -403,7 +414,7 @@ void CheckpointWriter::write_shard(const std::string& folder, Shard& shard, Mani
   file->sync();
   file->close();
 
-  // Read back: a checkpoint that cannot be loaded must never replace one that can.
+  // Read back what was written: a checkpoint that cannot be loaded must never replace one that can.
   const SafetensorsFile written(fs_, path);
   const auto header = written.header_bytes();
   bool same = hash128_hex(header.data(), header.size()) == stored.header_hash;

@@ -35,7 +35,7 @@ void require_same_model(const StoredModel& first, const StoredModel& other) {
         "their embeddings mean different tokens; average models that share a tokenizer");
 }
 
-/// One tensor's weighted mean into `out`.
+/// Computes the weighted mean of one tensor.
 void average_tensor(const std::vector<StoredModel>& models, const std::vector<double>& weights,
                     const std::string& name, const Tensor& out) {
   const auto n = static_cast<size_t>(out.numel());
@@ -51,7 +51,7 @@ void average_tensor(const std::vector<StoredModel>& models, const std::vector<do
   }
 }
 
-/// Divides by their sum.
+/// Divides weights by their sum.
 void normalize(std::vector<double>& weights, size_t models) {
   if (weights.empty()) weights.assign(models, 1.0);
   if (weights.size() != models) fail("{} weights for {} models", weights.size(), models);

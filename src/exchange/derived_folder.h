@@ -1,5 +1,5 @@
-// A folder like an import's for a model that was made from another without training: one checkpoint, the tokenizer and other
-// small files.
+// Writes the folder of a model that was made from another one without training: one checkpoint, the tokenizer
+// and other small files, as an import has them.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -8,11 +8,12 @@
 
 namespace ingot {
 
-/// Error where the folder exists and holds anything.
+/// Throws Error if the folder exists and is not empty.
 void require_new_folder(FileSystem& fs, const std::string& out);
-/// Tokenizer and other small files of a model. `config`: its config.json too, which names the family.
+/// Copies a model's tokenizer and other small files. `config`: also its config.json, which names the family.
 void copy_small_files_of(FileSystem& fs, const StoredModel& from, bool config, const std::string& out);
-/// The checkpoint; returns its path. `origin` ({"made_by": ..., ...}) is what it says of where it came from.
+/// Writes the checkpoint and returns its path. `origin` ({"made_by": ..., ...}) records where the model came
+/// from.
 std::string write_derived_model(FileSystem& fs, const StoredModel& from, const ModelConfig& config,
                                 const HuggingfaceLayout& layout, std::vector<Piece> pieces,
                                 nlohmann::json origin, const std::string& out);

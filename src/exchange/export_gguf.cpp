@@ -1,4 +1,4 @@
-// See export.h: a GGUF file for llama.cpp.
+// See export.h: writes a GGUF file for llama.cpp.
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-/// llama.cpp's name of a splitting that it has built in.
+/// llama.cpp's name of the tokenizer's pre-tokenizer (how it splits text).
 std::string pre_tokenizer_of(const TokenizerSpec& spec) {
   for (const auto& [ours, theirs] : {std::pair<const char*, const char*>{"gpt2", "gpt-2"},
                                      {"llama3", "llama-bpe"},
@@ -56,7 +56,7 @@ void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, con
     tokens[static_cast<size_t>(a.id)] = a.content;
     types[static_cast<size_t>(a.id)] = a.special ? kControl : kUserDefined;
   }
-  for (size_t i = 0; i < size; ++i)  // rows of the embedding that no token uses
+  for (size_t i = 0; i < size; ++i)  // rows of the embedding beyond the tokenizer
     if (tokens[i].empty()) tokens[i] = fmt::format("[PAD{}]", i), types[i] = kUnused;
   std::vector<std::string> merges;
   for (const auto& [a, b] : spec.merges)
@@ -92,7 +92,7 @@ uint32_t file_type(GgufType t) {
   return t == GgufType::f32 ? 0 : t == GgufType::f16 ? 1 : t == GgufType::q8_0 ? 7 : 32;
 }
 
-/// Bytes of one tensor in its type; refuses what is not finite.
+/// The bytes of one tensor in its type. Throws Error for a value that is not finite.
 std::vector<std::byte> bytes_of(const StoredModel& m, const Decoder& decoder, const GgufTensor& item,
                                 GgmlType type, StatisticsTable& table) {
   std::vector<float> values = item.values;

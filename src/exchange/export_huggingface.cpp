@@ -1,4 +1,4 @@
-// See export.h: a folder in Hugging Face's layout.
+// See export.h: writes a folder in Hugging Face's layout.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +19,7 @@ std::string stored_name(const Decoder& d, const ExternalTensor& e) {
   return e.parameter >= 0 ? d.table()[e.parameter].name : Model::router_bias_name(e.layer);
 }
 
-/// One weight file: tensors in the order of the layout, and the header before them.
+/// One weight file: its tensors in order, and its header.
 struct WeightFile {
   std::string name;
   std::vector<const ExternalTensor*> tensors;
@@ -27,7 +27,7 @@ struct WeightFile {
   int64_t bytes = 0;
 };
 
-/// Tensors in order, a new file where the next one would exceed the limit.
+/// Divides the tensors among files of at most `limit` bytes, or of one tensor.
 std::vector<WeightFile> divide(const std::vector<ExternalTensor>& externals, const std::vector<DType>& types,
                                int64_t limit) {
   std::vector<WeightFile> files(1);
@@ -75,7 +75,7 @@ std::string index_of(const std::vector<WeightFile>& files, int64_t bytes) {
   return OrderedJson{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n";
 }
 
-/// generation_config.json: the model's own, completed by the ids that stop generation.
+/// The model's own generation_config.json, completed by the ids that stop generation.
 std::string generation_config(FileSystem& fs, const StoredModel& m, const TokenRoles& roles,
                               const std::string& config) {
   const std::string own = m.small_files + "/generation_config.json";
@@ -102,13 +102,13 @@ HuggingfaceLayout layout_of(FileSystem& fs, const StoredModel& m) {
   if (m.small_files.empty() || !fs.exists(m.small_files + "/config.json")) return layout;
   const OrderedJson j = OrderedJson::parse(fs.read(m.small_files + "/config.json"), nullptr, false);
   if (!j.is_object() || !j.contains("model_type") || !j["model_type"].is_string()) return layout;
-  const std::string family = j["model_type"];  // where a model came from, it goes back to
+  const std::string family = j["model_type"];  // an imported model keeps its family
   const auto& known = huggingface_families();
   if (std::find(known.begin(), known.end(), family) != known.end()) layout.family = family;
   return layout;
 }
 
-/// The tokenizer's files; roles of its tokens.
+/// Copies the tokenizer's files and returns the roles of its tokens.
 TokenRoles write_tokenizer(FileSystem& fs, const StoredModel& m, const std::string& given,
                            const std::string& to, ExportReport& report) {
   const bool own_files = given.empty() && !m.small_files.empty();
@@ -127,7 +127,7 @@ TokenRoles write_tokenizer(FileSystem& fs, const StoredModel& m, const std::stri
   return t.roles();
 }
 
-/// The type of most bytes.
+/// The type that most bytes have.
 DType main_type(const std::vector<ExternalTensor>& externals, const std::vector<DType>& types) {
   std::map<DType, int64_t> bytes;
   for (size_t i = 0; i < types.size(); ++i) bytes[types[i]] += externals[i].shape.numel() * size_of(types[i]);

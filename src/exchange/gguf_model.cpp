@@ -24,13 +24,14 @@ class Items {
     if (s.rank() == 2) return add(name, ours, s, {s[1], 1}, 0, exact);
     add(name, ours, s, {s[1] * s[2], s[2], 1});
   }
-  /// Rows of a matrix, or elements of a vector.
+  /// Adds rows of a matrix, or elements of a vector.
   void rows(const std::string& name, const std::string& ours, int64_t begin, int64_t count) {
     const Shape& s = shape_of(ours);
     if (s.rank() == 1) return add(name, ours, {count}, {1}, begin);
     add(name, ours, {count, s[1]}, {s[1], 1}, begin * s[1]);
   }
-  /// Rows of `heads` heads of width `k`, rotated pairs side by side: (0, k/2, 1, k/2 + 1, ...), as arch llama rotates them.
+  /// Adds the rows of `heads` heads of width `k` in the order 0, k/2, 1, k/2 + 1, ...: architecture llama
+  /// rotates neighbours.
   void interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads,
                         int64_t k) {
     const Shape& s = shape_of(ours);
@@ -38,7 +39,7 @@ class Items {
     add(name, ours, {heads, k / 2, 2, d}, {k * d, d, k / 2 * d, 1}, begin * d, s.rank() == 1);
     items_.back().shape = s.rank() == 1 ? Shape{heads * k} : Shape{heads * k, d};
   }
-  /// The same where only the last `rotated` rows of a head rotate, after `plain` ones.
+  /// The same for heads of `plain` rows that do not rotate and `rotated` rows that do.
   void half_interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads,
                              int64_t plain, int64_t rotated) {
     const int64_t d = shape_of(ours)[1];
@@ -50,7 +51,7 @@ class Items {
     }
     items_.push_back(std::move(t));
   }
-  /// Rows [begin, begin + count) of every expert.
+  /// Adds rows [begin, begin + count) of every expert.
   void expert_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t count) {
     const Shape& s = shape_of(ours);
     add(name, ours, {s[0], count, s[2]}, {s[1] * s[2], s[2], 1}, begin * s[2]);
@@ -117,7 +118,8 @@ void grouped_attention_items(const ModelConfig& m, Items& n, int64_t l, bool int
   n.whole(e + "attn_k_norm.weight", o + "k_norm.weight");
 }
 
-/// llama.cpp always absorbs: what makes keys out of the latent is stored transposed, head by head.
+/// llama.cpp always attends in the latent space, so the projection from the latent to keys is stored
+/// transposed, head by head.
 void latent_attention_items(const ModelConfig& m, Items& n, int64_t l) {
   const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.attention.", l);
   const MlaConfig& a = m.mla;
@@ -156,7 +158,7 @@ void expert_items(const ModelConfig& m, Items& n, int64_t l) {
   n.whole(e + "ffn_down_shexp.weight", o + "shared.down.weight");
 }
 
-/// Llama 3's rotation as divisors of the frequencies.
+/// The frequency scaling of Llama 3 as divisors of the frequencies.
 std::vector<float> frequency_divisors(const ModelConfig& m) {
   const RopeScalingConfig& s = m.rope_scaling;
   const double original = static_cast<double>(s.original_context), k = static_cast<double>(m.key_width());
@@ -194,7 +196,7 @@ void llama_items(const ModelConfig& m, Items& n, const std::string& arch) {
   if (!m.tied)
     n.whole("output.weight", "lm_head.weight");
   else if (arch == "dots1")
-    n.whole("output.weight", "embed.weight");  // it knows no tied ones
+    n.whole("output.weight", "embed.weight");  // llama.cpp cannot tie it to the embedding
 }
 
 constexpr std::pair<const char*, const char*> kArchitectures[] = {
@@ -202,8 +204,8 @@ constexpr std::pair<const char*, const char*> kArchitectures[] = {
     {"llama", "llama"},           {"mistral", "llama"},      {"mixtral", "llama"},
     {"qwen3", "qwen3"},           {"qwen3_moe", "qwen3moe"}, {"smollm3", "smollm3"}};
 
-/// Of layers 3, 7, 11, ... and of no other, the rotation is left out.
-bool every_fourth_stands_still(const ModelConfig& m) {
+/// Whether exactly the layers 3, 7, 11, ... have no rotation.
+bool every_fourth_has_no_rotation(const ModelConfig& m) {
   for (int64_t l = 0; l < m.layers; ++l)
     if ((m.rotary_of(l).dims == 0) != (l % 4 == 3)) return false;
   return true;
@@ -214,7 +216,7 @@ using Refuse = std::function<void(bool, const char*)>;
 void refuse_rotations(const ModelConfig& m, const std::string& arch, const Refuse& refuse) {
   const RopeScalingConfig& s = m.rope_scaling;
   const bool yarn = s.kind == RopeScalingKind::yarn, deepseek = arch == "deepseek2";
-  refuse(arch == "smollm3" && !every_fourth_stands_still(m),
+  refuse(arch == "smollm3" && !every_fourth_has_no_rotation(m),
          "there every fourth layer stands still and the others rotate (rope_pattern = \"RRRN\"); here it is "
          "another pattern");
   refuse(s.kind == RopeScalingKind::llama3 && arch != "llama",
@@ -227,9 +229,9 @@ void refuse_rotations(const ModelConfig& m, const std::string& arch, const Refus
   refuse(yarn && s.mscale_all_dim != 0 && !deepseek, "YaRN's mscale_all_dim is known to arch deepseek2 only");
 }
 
-/// YaRN multiplies the rotated part of queries and keys by R and all of q . k by S. llama.cpp knows the first as its own
-/// 0.1 ln(factor) + 1 times attn_factor. Arch deepseek2 sees R^2 L^2 / sqrt(k) on all, L = 1 + ln(factor) yarn_log_multiplier,
-/// beside R on the rotated part; without the multiplier L is 1 and the factor is as elsewhere.
+/// YaRN multiplies the rotated part of queries and keys by R, and all of q . k by S. llama.cpp computes R as
+/// (0.1 ln(factor) + 1) attn_factor. Its architecture deepseek2 also multiplies q . k by R^2 L^2 / sqrt(k),
+/// where L = 1 + ln(factor) yarn_log_multiplier; without that key L is 1, and R is as for the others.
 void add_yarn_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
   const double growth = m.rope_scaling.yarn_magnitude(1), r = m.rotary_of(0).magnitude;
   double attn_factor = r / growth, multiplier = 0;
@@ -254,7 +256,7 @@ uint32_t u32(int64_t n) {
 
 void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
   const auto key = [&](const char* name) { return arch + "." + name; };
-  if (m.is_mla()) {  // absorbed: one key head, the latent and the rotated part
+  if (m.is_mla()) {  // one key head: the latent and the rotated part
     w.add(key("attention.head_count_kv"), uint32_t{1});
     w.add(key("attention.key_length"), u32(m.mla.kv_rank + m.mla.rope_width));
     w.add(key("attention.value_length"), u32(m.mla.kv_rank));
@@ -276,7 +278,8 @@ void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& 
   if (kind == RopeScalingKind::yarn) add_yarn_keys(w, m, arch);
 }
 
-/// Sigmoid scores, selection biases and shared experts, after dense layers. Arch deepseek2 asks for them of dense models too.
+/// Adds the keys of sigmoid scores, selection biases, shared experts and leading dense layers. Architecture
+/// deepseek2 needs them for dense models too.
 void add_sigmoid_expert_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
   constexpr uint32_t kSigmoid = 2;
   const auto key = [&](const char* name) { return arch + "." + name; };

@@ -1,4 +1,5 @@
-// IEEE half precision (F16): our tensors have no such type, foreign files do. Rounds to nearest, ties to even.
+// Conversion between f32 and IEEE half precision (F16), which files of other programs have and our tensors do
+// not. Rounds to nearest, ties to even.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -17,11 +18,10 @@ inline float from_half(uint16_t h) {
 inline uint16_t to_half(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000u,
                  magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);  // NaN
-  if (magnitude >= 0x477FF000u)
-    return static_cast<uint16_t>(sign | 0x7C00u);  // rounds beyond 65504: infinity
-  if (magnitude <
-      0x38800000u) {  // below 2^-14: the result is a multiple of 2^-24, and so is the last bit of 0.5 + x
+  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);   // NaN
+  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // above 65504: infinity
+  if (magnitude < 0x38800000u) {
+    // Below 2^-14 the result is a multiple of 2^-24, which is the last bit of 0.5 + x: the sum rounds.
     const uint32_t rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
     return static_cast<uint16_t>(sign | rounded);
   }

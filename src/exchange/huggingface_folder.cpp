@@ -16,7 +16,8 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 
-/// Walks an index event by event: a hostile file costs what it weighs, and a name given twice is seen.
+/// Parses an index event by event, so that a hostile file costs no more than its size and duplicate names are
+/// found.
 class IndexReader final : public nlohmann::json_sax<Json> {
  public:
   IndexReader(std::map<std::string, std::string>& files, const std::string& path)
@@ -43,9 +44,9 @@ class IndexReader final : public nlohmann::json_sax<Json> {
     if (!in_map_) return true;
     if (depth_ == 1) wrong("a string");
     if (!plain(file))
-      throw Error(fmt::format("'{}': tensor '{}' lies in '{}', which is not the plain name of a file", path_,
-                              name_, file),
-                  "an index may only name files beside it: take the folder from its source again");
+      throw Error(
+          fmt::format("'{}': tensor '{}' is in '{}', which is not a plain file name", path_, name_, file),
+          "an index may only name files beside it: take the folder from its source again");
     if (!files_.emplace(name_, file).second) fail("'{}': tensor '{}' appears twice", path_, name_);
     return true;
   }
@@ -82,7 +83,7 @@ class IndexReader final : public nlohmann::json_sax<Json> {
   bool in_map_ = false, seen_ = false;
 };
 
-/// N of "model.layers.N.", or -1.
+/// The N of "model.layers.N.", or -1.
 int64_t layer_of(const std::string& name) {
   constexpr std::string_view kPrefix = "model.layers.";
   if (name.compare(0, kPrefix.size(), kPrefix) != 0) return -1;

@@ -1,6 +1,6 @@
-// A folder in the layout of Hugging Face, opened: config.json, and every tensor of model.safetensors or of the shards that
-// model.safetensors.index.json names. Files are mapped, not read. Source: huggingface/safetensors and transformers
-// (docs/exchange.md).
+// Opens a folder in the layout of Hugging Face: config.json, and every tensor of model.safetensors or of the
+// shards that model.safetensors.index.json names. Files are mapped into memory, not read. Sources:
+// huggingface/safetensors and transformers, see docs/exchange.md.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,15 +13,16 @@
 
 namespace ingot {
 
-/// Tensor name -> file name, of an index file's text. Error for what is no index: no `weight_map` of strings, a file name
-/// that is not plain (with '/' or '..'), a tensor named twice, nesting, more than 64 MiB. `total_size` is advice and
-/// ignored, since published files disagree on what it counts. `path` is for messages.
+/// Parses an index file into tensor name -> file name. Throws Error if there is no `weight_map` of strings, a
+/// file name is not plain (has '/' or '..'), a tensor is named twice, or the text is deeply nested or larger
+/// than 64 MiB. Ignores `total_size`, because published files disagree on what it counts. `path` is for
+/// messages.
 std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& path);
 
 class HuggingfaceFolder {
  public:
-  /// Error where there is no such folder, no config.json, no weights (or only pickled ones), a shard is missing, damaged,
-  /// or does not hold what the index says.
+  /// Throws Error if the folder, config.json or the weights are missing (pickled weights do not count), or a
+  /// shard is missing, damaged, or does not hold what the index says.
   HuggingfaceFolder(FileSystem& fs, std::string path);
 
   struct Found {
@@ -35,7 +36,7 @@ class HuggingfaceFolder {
   const std::map<std::string, Found>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
 
-  /// The model of config.json and the layout of the tensors' names.
+  /// The model that config.json describes, and the layout of the tensors' names.
   ModelConfig model() const;
   HuggingfaceLayout layout() const;
 
@@ -49,9 +50,9 @@ class HuggingfaceFolder {
   std::map<std::string, Found> tensors_;
 };
 
-/// The small files beside the weights that a model keeps on its way through: tokenizer, chat template, configs.
+/// The names of the small files that import and export copy: tokenizer, chat template, configs.
 const std::vector<std::string>& huggingface_small_files();
-/// Copies those that are there; creates the folder.
+/// Copies those of the small files that exist; creates the folder `to`.
 void copy_small_files(FileSystem& fs, const std::string& from, const std::string& to);
 
 }  // namespace ingot

@@ -21,7 +21,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kListed = 20;  // names of each sort in a message; the rest is counted
+constexpr size_t kListed = 20;  // names listed per kind of fault; the rest is only counted
 
 using Found = HuggingfaceFolder::Found;
 
@@ -39,7 +39,8 @@ void append_list(std::string& message, const char* title, const std::vector<std:
   if (lines.size() > kListed) message += fmt::format("\n    and {} more", lines.size() - kListed);
 }
 
-/// Constants and copies that published files carry beside the parameters: checked or known, not stored.
+/// Whether a tensor is a constant or a copy that published files hold besides the parameters. It is checked,
+/// not stored.
 bool is_derived(const HuggingfaceFolder& folder, const ModelConfig& m, const std::string& name,
                 const Found& found) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;  // follows from the config
@@ -60,7 +61,8 @@ bool is_derived(const HuggingfaceFolder& folder, const ModelConfig& m, const std
   return false;
 }
 
-/// Every tensor exactly once, with the shape that the config gives it; returns those that are derived.
+/// Checks that every tensor is there exactly once and has the shape that the config gives it. Returns the
+/// names of constants and copies.
 std::vector<std::string> require_exact(const HuggingfaceFolder& folder, const ModelConfig& m,
                                        const std::vector<ExternalTensor>& expected) {
   std::map<std::string, const ExternalTensor*> wanted;
@@ -103,7 +105,7 @@ std::vector<std::string> require_exact(const HuggingfaceFolder& folder, const Mo
               "supported");
 }
 
-/// A parameter or buffer being put together.
+/// A parameter or buffer that is assembled from external tensors.
 struct Assembly {
   std::string name;
   TensorKind kind = TensorKind::weight;
@@ -113,7 +115,7 @@ struct Assembly {
   std::vector<const ExternalTensor*> parts;
 };
 
-/// Bytes of an external tensor in the type of its parameter.
+/// The bytes of an external tensor in the type of its parameter.
 std::vector<std::byte> converted(const Found& f, DType to) {
   const auto data = f.data();
   if (f.entry->dtype != "F16") {
@@ -151,7 +153,7 @@ class Importer {
             {Model::router_bias_name(e.layer), TensorKind::buffer, e.shape, DType::f32, {}, {&e}});
     }
   }
-  /// Copies all; measures on the way and refuses what is not finite.
+  /// Copies all tensors, adds up their statistics, and throws Error for a value that is not finite.
   void fill(StatisticsTable& statistics) {
     int64_t total = 0, done = 0;
     for (Assembly& a : assemblies_) {
@@ -185,7 +187,7 @@ class Importer {
       pieces.push_back(Piece::whole(a.name, a.kind, Tensor(a.memory.data(), a.shape, a.dtype)));
     return pieces;
   }
-  /// The type of most bytes: what the model runs in.
+  /// The type that most bytes have, in which the model runs.
   DType main_type() const {
     std::map<DType, int64_t> bytes;
     for (const Assembly& a : assemblies_) bytes[a.dtype] += a.shape.numel() * size_of(a.dtype);
@@ -201,7 +203,7 @@ class Importer {
   }
 
  private:
-  /// The parts' type; f32 (or f64) where they differ.
+  /// The type of the parts; f32 (or f64) if they differ.
   DType type_of(const Assembly& a) const {
     DType all = stored_type(folder_.tensors().at(a.parts.front()->name).entry->dtype);
     for (const ExternalTensor* e : a.parts) {
@@ -214,7 +216,8 @@ class Importer {
   std::vector<Assembly> assemblies_;
 };
 
-/// The hash of the model's tokenizer, "" without one; Error where it cannot be read or has too many tokens.
+/// The hash of the model's tokenizer, "" without one. Throws Error if it cannot be read or has too many
+/// tokens.
 std::string tokenizer_hash(FileSystem& fs, const std::string& from, const ModelConfig& m) {
   if (!fs.exists(from + "/tokenizer.json")) {
     log::warn(

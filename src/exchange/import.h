@@ -1,4 +1,5 @@
-// A model of Hugging Face becomes a checkpoint of ours: every tensor used exactly once, bits unchanged. docs/exchange.md.
+// Imports a model of Hugging Face as a checkpoint. Every tensor is used exactly once and keeps its bits. See
+// docs/exchange.md.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +10,7 @@
 namespace ingot {
 
 struct ImportOptions {
-  bool tokenizer = true;  ///< false: leave the tokenizer out (one that this program cannot read)
+  bool tokenizer = true;  ///< false: do not import the tokenizer (this program cannot read every one)
 };
 
 struct ImportReport {
@@ -20,20 +21,20 @@ struct ImportReport {
   size_t tensors = 0, files = 0;
   std::string statistics;               ///< a table, for people
   std::vector<std::string> suspicions;  ///< numbers that do not look like weights
-  std::vector<std::string>
-      notes;  ///< tensors that are copies or constants and were checked instead of stored
+  std::vector<std::string> notes;       ///< tensors that are copies or constants: checked, not stored
 };
 
-/// Reads the folder `from` and writes `out`: `out/checkpoints/step-00000000` with the weights in their own types, and
-/// `out/huggingface/` with the small files (config, tokenizer) as they are. Memory: one copy of the weights in their own
-/// types. Error that lists every missing, unexpected and misshapen tensor with the nearest names; one that names file and
-/// tensor for damage, NaN or a type without numbers; for another model_type; where `out` holds checkpoints already.
+/// Reads the folder `from` and writes `out/checkpoints/step-00000000`, with the weights in their own types,
+/// and `out/huggingface/`, with unchanged small files (config, tokenizer). Takes the memory of one copy of
+/// the weights. Throws an Error that lists every missing, unexpected and misshapen tensor with the nearest
+/// names; one that names file and tensor if a tensor is damaged, not finite or not of a floating type; one
+/// for an unknown model_type; and one if `out` holds checkpoints already.
 ImportReport import_huggingface(FileSystem& fs, const std::string& from, const std::string& out,
                                 const ImportOptions& options = {});
 
-/// The state of an imported checkpoint that says where it came from.
+/// The blob of an imported checkpoint that records where it came from.
 inline constexpr const char* kImportBlob = "import";
-/// Folder beside `checkpoints` with the small files.
+/// The folder of the small files, beside `checkpoints`.
 inline constexpr const char* kSmallFiles = "huggingface";
 
 }  // namespace ingot

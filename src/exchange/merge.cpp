@@ -1,13 +1,13 @@
 // See merge.h.
 #include "exchange/merge.h"
 
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
 
-reference::Array whole(const CheckpointReader& reader, const ParameterSpec& spec) {
-  reference::Array values(static_cast<size_t>(spec.shape.numel()));
+std::vector<double> whole(const CheckpointReader& reader, const ParameterSpec& spec) {
+  std::vector<double> values(static_cast<size_t>(spec.shape.numel()));
   reader.read(spec.name, Region::whole(spec.shape), DType::f64, values.data());
   return values;
 }
@@ -18,10 +18,10 @@ void merge_adapter(const CheckpointReader& reader, const ParameterTable& table, 
                    const Tensor& rows_RK) {
   const ParameterSpec& spec = table[index];
   const Adapter& adapter = spec.adapter;
-  const reference::Array a = whole(reader, table[adapter.a]), b = whole(reader, table[adapter.b]);
+  const std::vector<double> a = whole(reader, table[adapter.a]), b = whole(reader, table[adapter.b]);
   const auto rank = static_cast<size_t>(table[adapter.b].shape[1]),
              width = static_cast<size_t>(spec.shape[1]);
-  reference::Array w(static_cast<size_t>(rows_RK.numel()));
+  std::vector<double> w(static_cast<size_t>(rows_RK.numel()));
   reader.read(spec.name, {{first_row, 0}, {rows_RK.dim(0), spec.shape[1]}}, DType::f64, w.data());
   size_t block = 0;
   int64_t block_end = adapter.blocks.front();
@@ -34,7 +34,7 @@ void merge_adapter(const CheckpointReader& reader, const ParameterTable& table, 
         w[static_cast<size_t>(i) * width + k] += factor * a[(block * rank + j) * width + k];
     }
   }
-  reference::store(rows_RK, w);
+  store_rounded(rows_RK, w);
 }
 
 }  // namespace ingot

@@ -8,7 +8,7 @@
 #include "base/json_depth.h"
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
@@ -18,7 +18,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr const char* kPrefix = "base_model.model.";
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 
-/// A module of PEFT: rows [row, row + rows) of a parameter of ours, which are a block of it.
+/// A module of PEFT, which is the block of rows [row, row + rows) of a parameter of ours.
 struct Module {
   std::string name;  ///< "model.layers.0.self_attn.q_proj"
   int parameter = -1;
@@ -82,7 +82,7 @@ std::string adapter_config(const LoraConfig& lora, const std::vector<Module>& mo
   return j.dump(2) + "\n";
 }
 
-/// The object in adapter_config.json.
+/// The JSON object of an adapter_config.json.
 OrderedJson parse_config(const std::string& text, const std::string& path) {
   if (text.size() > kMaxConfigBytes)
     fail("'{}' has {} bytes, at most {} are an adapter_config.json", path, text.size(), kMaxConfigBytes);
@@ -92,7 +92,7 @@ OrderedJson parse_config(const std::string& text, const std::string& path) {
   return j;
 }
 
-/// The parameters whose modules the file has pairs for; Error that names a tensor of no module.
+/// The parameters for whose modules the file has adapters. Throws an Error that names a tensor of no module.
 std::vector<std::string> targets_of(const Decoder& base, const HuggingfaceLayout& layout,
                                     const SafetensorsFile& file) {
   std::map<std::string, int> parameters;
@@ -114,8 +114,8 @@ std::vector<std::string> targets_of(const Decoder& base, const HuggingfaceLayout
   return {names.begin(), names.end()};
 }
 
-/// A tensor of the file as f32 rows of `to`; false where it is not there.
-bool take(const SafetensorsFile& file, const std::string& name, const Tensor& to) {
+/// Reads a tensor of the file into `to`. Returns false if the file does not have it.
+bool read_tensor(const SafetensorsFile& file, const std::string& name, const Tensor& to) {
   const SafetensorsEntry* entry = file.find(name);
   if (entry == nullptr) return false;
   const auto dtype = dtype_of_safetensors(entry->dtype);
@@ -126,7 +126,7 @@ bool take(const SafetensorsFile& file, const std::string& name, const Tensor& to
          to.shape().str());
   }
   std::vector<std::byte> copy(file.data(*entry).begin(), file.data(*entry).end());
-  reference::store(to, reference::load(Tensor(copy.data(), to.shape(), *dtype)));
+  convert(Tensor(copy.data(), to.shape(), *dtype), to);
   return true;
 }
 
@@ -209,9 +209,9 @@ std::string import_peft(FileSystem& fs, const std::string& adapters, const std::
     const int64_t rank = lora.rank;
     const Tensor a = model.weights().master(adapter.a).slice(module.block * rank, (module.block + 1) * rank);
     const Tensor b = model.weights().master(adapter.b).slice(module.row, module.row + module.rows);
-    const bool has_a = take(file, kPrefix + module.name + ".lora_A.weight", a),
-               has_b = take(file, kPrefix + module.name + ".lora_B.weight", b);
-    if (has_a != has_b) fail("'{}' holds one half of the pair of '{}'", file.path(), module.name);
+    const bool has_a = read_tensor(file, kPrefix + module.name + ".lora_A.weight", a),
+               has_b = read_tensor(file, kPrefix + module.name + ".lora_B.weight", b);
+    if (has_a != has_b) fail("'{}' has only one of the two matrices of '{}'", file.path(), module.name);
     used += has_a ? 2 : 0;
   }
   INGOT_CHECK(used == file.entries().size(), "{} of {} tensors used", used, file.entries().size());

@@ -1,6 +1,6 @@
-// Adapters in the layout of PEFT, without the base model: adapter_config.json and adapter_model.safetensors. A packed
-// matrix of ours is several modules there (q_proj, k_proj, v_proj), each with the pair of its block of rows, so both ways
-// are exact. docs/exchange.md.
+// Imports and exports adapters in the layout of PEFT, without the base model: adapter_config.json and
+// adapter_model.safetensors. What is one matrix here (qkv) is several modules there (q_proj, k_proj, v_proj),
+// each with the adapter of its block of rows, so both directions are exact. See docs/exchange.md.
 #pragma once
 #include <string>
 
@@ -8,17 +8,19 @@
 
 namespace ingot {
 
-/// What an adapter_config.json says; `path` names it in errors. Error for a variant that would be computed differently.
+/// Parses an adapter_config.json; `path` is for messages. Throws Error for a variant that would be computed
+/// differently.
 LoraConfig lora_from_peft(const std::string& adapter_config, const std::string& path);
 
-/// Writes the model's adapters to the new folder `out`, in f32. Error for a model without adapters, and for one whose
-/// matrices PEFT's modules do not divide as ours (gpt2).
+/// Writes the model's adapters to the new folder `out`, in f32. Throws Error for a model without adapters,
+/// and for one whose matrices PEFT divides into other modules (gpt2).
 ExportReport export_peft(FileSystem& fs, const StoredModel& model, const std::string& out);
 
-/// A base model and a folder of PEFT's adapters become a model with adapters, in the new folder `out`; returns its
-/// checkpoint's path. A block that has no pair there (k_proj beside q_proj) gets zeros, and keeps them in training. Error for
-/// a variant that would be computed differently (DoRA, rsLoRA, biases, ranks or alphas by module, other kinds than LoRA), for
-/// modules the model does not have, and for missing, unexpected or misshapen tensors.
+/// Writes a base model with the adapters of a PEFT folder to the new folder `out`, and returns the
+/// checkpoint's path. The adapter of a block that has none there (k_proj beside q_proj) is zero, and stays
+/// zero in training. Throws Error for a variant that would be computed differently (DoRA, rsLoRA, biases,
+/// ranks or alphas by module, kinds other than LoRA), for modules that the model does not have, and for
+/// missing, unexpected or misshapen tensors.
 std::string import_peft(FileSystem& fs, const std::string& adapters, const std::string& base,
                         const std::string& out);
 

@@ -16,7 +16,7 @@
 namespace ingot {
 namespace {
 
-/// Elements as far as they are of one rule: constants, or splitmix64 of the seed and the element's place.
+/// The elements of one rule: constants, or splitmix64 of the seed and the element's index.
 class Values {
  public:
   Values(const ParameterSpec& spec, uint64_t seed)

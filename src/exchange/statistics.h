@@ -1,4 +1,5 @@
-// Mean, deviation and largest magnitude of tensors, as a model passes through: a look at whether the numbers are weights.
+// Mean, standard deviation and largest magnitude of the tensors of an import or export, to see whether the
+// numbers are weights.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,16 +19,17 @@ struct TensorStatistics {
   void add(const TensorStatistics& other);
 };
 
-/// Of `data`, elements of a safetensors type (F32, BF16, F16, F64; any alignment). The same for any number of threads.
+/// Statistics of elements of a safetensors type (F32, BF16, F16 or F64; any alignment). The same for any
+/// number of threads.
 TensorStatistics measure(std::span<const std::byte> data, const std::string& dtype);
 
-/// Statistics by name with numbers folded ("layers.*.mlp.down.weight"), one line each.
+/// A table with one line for all tensors whose names differ only in numbers ("layers.*.mlp.down.weight").
 class StatisticsTable {
  public:
   void add(const std::string& name, const TensorStatistics& s);
   std::string text() const;
-  /// Matrices that hold only zeros, and tensors whose deviation is 20 times above or below that of the same tensor in
-  /// most other layers.
+  /// Sentences about matrices of zeros, and about tensors whose deviation is 20 times above or below the
+  /// median of the same tensor over layers.
   std::vector<std::string> suspicions() const;
 
  private:

@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-/// The text at a path of a configuration, or "".
+/// The text of a key of a configuration, or "".
 std::string text_at(const ConfigNode& tree, const char* section, const char* key) {
   const ConfigNode* s = tree.find(section);
   const ConfigNode* v = s != nullptr ? s->find(key) : nullptr;

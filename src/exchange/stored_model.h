@@ -1,4 +1,4 @@
-// A model on disk, whoever made it: a run of ours or an import. Where its checkpoint is, what runs it, its tokenizer.
+// Opens a model on disk, from a run or an import: its checkpoint, its config, and where its tokenizer is.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,20 +12,21 @@ namespace ingot {
 struct StoredModel {
   CheckpointReader reader;
   ModelConfig config;
-  std::string
-      folder;  ///< that holds `checkpoints`: the run's or the import's; "" for a checkpoint that stands alone
-  std::string small_files;       ///< folder of Hugging Face files that it came with, "" without
-  std::string tokenizer_folder;  ///< "" where none is known
+  std::string folder;       ///< of the run or import, which holds `checkpoints`; "" for a checkpoint alone
+  std::string small_files;  ///< the folder of Hugging Face files that it came with; "" without
+  std::string tokenizer_folder;  ///< "" if unknown
   bool imported = false;
-  Precision precision;       ///< that it was trained in; of an import: by the type of its weights
-  HuggingfaceLayout layout;  ///< of an import: the one that it came in; else an empty family
+  Precision precision;       ///< of its training; of an import, by the type of its weights
+  HuggingfaceLayout layout;  ///< of an import; else without a family
 };
 
-/// `path`: a run folder, an imported folder, a folder of checkpoints (the newest) or one checkpoint.
+/// Opens a run folder, an imported folder, a folder of checkpoints (the newest one is opened) or one
+/// checkpoint.
 StoredModel open_stored_model(FileSystem& fs, const std::string& path, Verify verify = Verify::bytes);
 
-/// The tokenizer that the model was trained with: from `given` where not empty, else from where the model says. Error
-/// where it is another one, has more tokens than the model, or there is none.
+/// Loads the tokenizer that the model was trained with, from the folder `given`, or if that is empty from
+/// where the model names it. Throws Error if there is none, if it is another tokenizer, or if it has more
+/// tokens than the model.
 Tokenizer load_tokenizer(const StoredModel& model, const std::string& given = {});
 
 }  // namespace ingot

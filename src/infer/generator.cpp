@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 
@@ -22,7 +22,7 @@ SequenceLayout sequence_layout(const Model& model) {
   return l;
 }
 
-/// Values of any floating type.
+/// Reads a tensor of any floating type.
 static void read_floats(const Tensor& t, std::vector<float>& values) {
   const auto n = static_cast<size_t>(t.numel());
   if (t.dtype() == DType::f32) return values.assign(t.as<float>(), t.as<float>() + n);
@@ -31,11 +31,11 @@ static void read_floats(const Tensor& t, std::vector<float>& values) {
     for (size_t i = 0; i < n; ++i) values[i] = to_float(t.as<bf16>()[i]);
     return;
   }
-  const reference::Array wide = reference::load(t);
+  const std::vector<double> wide = to_doubles(t);
   values.assign(wide.begin(), wide.end());
 }
 
-/// Rows of x one behind the other: where they lie, or copied.
+/// The given rows of x as one tensor: a slice of x if they are consecutive, else a copy in `copies`.
 static Tensor rows_of(const Tensor& x, const std::vector<int32_t>& rows, std::vector<std::byte>& copies) {
   const auto count = static_cast<int64_t>(rows.size());
   if (rows.back() - rows.front() == count - 1) return x.slice(rows.front(), rows.front() + count);
@@ -47,7 +47,7 @@ static Tensor rows_of(const Tensor& x, const std::vector<int32_t>& rows, std::ve
   return Tensor(copies.data(), {count, x.dim(1)}, x.dtype());
 }
 
-/// Rows, ids and positions of one batched forward.
+/// The tokens of one batched forward pass.
 struct Generator::Call {
   BatchLayout rows;
   std::vector<int32_t> ids, positions, last_rows;
@@ -93,7 +93,7 @@ const std::vector<std::vector<float>>& Generator::extend(std::span<SequenceState
       model_.decoder().forward(c, tape.leaf(Tensor::of(call.ids.data(), {call.rows.count}))).hidden_TD;
   std::vector<std::byte> copies;
   const Value last_SD = tape.leaf(rows_of(hidden_TD.tensor(), call.last_rows, copies));
-  const Value logits_SV = model_.decoder().logits(c, last_SD);  // of all at once: the head is read once
+  const Value logits_SV = model_.decoder().logits(c, last_SD);  // one product for all: it reads the head once
   for (int64_t s = 0; s < last_SD.tensor().dim(0); ++s)
     read_floats(logits_SV.tensor().slice(s, s + 1), logits_[static_cast<size_t>(s)]);
   return logits_;

@@ -1,5 +1,6 @@
-// Generation with cached sequences: the training forward with recording off. Log-probabilities and logits are the bits
-// that training would compute for the same tokens, in any chunking (latent attention: unless it is asked to absorb).
+// Generation with cached sequences: runs the forward pass of training without recording it. Logits and
+// log-probabilities have the bits that training computes for the same tokens, however they are divided into
+// calls; the one exception is LatentDecoding::absorbed. Not thread-safe.
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,50 +15,50 @@ namespace ingot {
 struct GenerateOptions {
   SamplingOptions sampling;
   int64_t max_tokens = 128;
-  std::vector<int32_t> stop_ids;  ///< generation ends after one of these (it is not returned)
-  int64_t prefill_chunk = 256;
-  int64_t vocab =
-      0;  ///< only ids below it are drawn: the tokenizer's size, where the model's is larger. 0: the model's
+  std::vector<int32_t> stop_ids;  ///< end the generation; they are not returned
+  int64_t prefill_chunk = 256;    ///< tokens of the prompt per forward pass
+  int64_t vocab = 0;              ///< sample only ids below it (the tokenizer's size); 0: all of the model's
 };
 
-/// How latent attention reads its cache, which holds latents either way. materialised: keys and values are made again,
-/// with the bits of training. absorbed: attention in the latent space, much less work per cached token, other roundings.
+/// How latent attention (MLA) reads its cache of latents. materialised: recomputes keys and values, with the
+/// bits of training. absorbed: attends in the latent space, with much less work per cached token and other
+/// roundings.
 enum class LatentDecoding { materialised, absorbed };
 
-/// Appends tokens to a sequence and returns the logits behind the last of them, valid until the next call.
+/// Appends tokens to a sequence and returns the logits after the last of them, valid until the next call.
 using LogitsAfter = std::function<std::span<const float>(std::span<const int32_t> tokens)>;
 
-/// Continues a prompt behind `past` tokens; calls on_token for every new id. Stops at max_tokens, a stop id, the model's
-/// context, or when on_token returns false.
+/// Continues a prompt that follows `past` tokens, and calls on_token for every new id. Stops at max_tokens,
+/// at a stop id, at the end of the model's context, or when on_token returns false.
 std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
                                      const GenerateOptions& options, const LogitsAfter& logits_after,
                                      const std::function<bool(int32_t)>& on_token = {});
 
-/// What a sequence of the model keeps.
+/// The layout of a cached sequence of the model.
 SequenceLayout sequence_layout(const Model& model);
 
 class Generator {
  public:
-  /// `model` must outlive the generator. `max_pages` bounds cache memory (pages of 64 tokens); 0: enough for 8 sequences
-  /// of the model's context.
+  /// `model` must outlive the generator. `max_pages` bounds the cache, in pages of 64 tokens; 0: enough for 8
+  /// sequences of the model's context.
   explicit Generator(const Model& model, int64_t max_pages = 0,
                      LatentDecoding latents = LatentDecoding::materialised);
 
   SequenceState new_sequence() { return store_.create(); }
-  /// Appends tokens to sequences (one list per sequence, any lengths) in one batched forward. Returns the logits after
-  /// the last token of each: [sequences][rows of the head], in fp32, valid until the next call.
+  /// Appends tokens to sequences (one list per sequence, of any lengths) in one batched forward pass. Returns
+  /// the fp32 logits after the last token of each sequence, [sequences][V], valid until the next call.
   const std::vector<std::vector<float>>& extend(std::span<SequenceState* const> sequences,
                                                 std::span<const std::span<const int32_t>> tokens);
-  /// Log-probabilities of targets[i] after each token of one sequence's extension (scoring).
+  /// Appends tokens to a sequence and returns the log-probability of targets[i] after tokens[i].
   std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens,
                            std::span<const int32_t> targets);
-  /// continue_prompt() of a cached sequence.
+  /// Continues a prompt in a cached sequence; see continue_prompt().
   std::vector<int32_t> generate(SequenceState& sequence, std::span<const int32_t> prompt,
                                 const GenerateOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 
   const Model& model() const { return model_; }
-  /// Adds up time by op from now on; nullptr: no more.
+  /// Adds the time of each op to `profile` from now on; nullptr: stops.
   void set_profile(TapeProfile* profile) { profile_ = profile; }
 
  private:
@@ -68,7 +69,7 @@ class Generator {
   SequenceStore store_;
   HeapArena arena_;
   std::vector<std::vector<float>>
-      logits_;  ///< kept: a vocabulary's are a megabyte, which the system would give and take
+      logits_;  ///< kept between calls: allocating a megabyte costs a page fault per page
   TapeProfile* profile_ = nullptr;
 };
 

@@ -22,8 +22,8 @@ bool may_round(const ParameterSpec& spec) {
 
 }  // namespace
 
-/// What forward passes on the null device read each parameter for: over a whole document, as evaluation does, and over a cached
-/// sequence.
+/// What forward passes on the null device read each parameter for: over a whole document, as evaluation does,
+/// and over a cached sequence.
 std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
   struct EveryNode final : TapeObserver {  // for a tape that does not record, caches being for inference only
     void tensor(const std::string&, const Tensor&) override {}

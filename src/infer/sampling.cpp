@@ -17,7 +17,8 @@ struct Candidate {
   bool operator<(const Candidate& other) const { return p != other.p ? p > other.p : id < other.id; }
 };
 
-/// The more likely first, brought into order no further than asked for: a vocabulary is large, and few tokens are likely.
+/// Tokens by falling probability, sorted only as far as they are read: vocabularies are large, and few tokens
+/// are likely.
 class Ranking {
  public:
   explicit Ranking(std::vector<Candidate> all) : all_(std::move(all)) {}
@@ -44,7 +45,8 @@ class Ranking {
   size_t ordered_ = 0;
 };
 
-/// The first of the likeliest. In lanes: comparisons that wait for each other take as long as a layer's attention.
+/// The first index of the largest logit. It compares in independent lanes: in one chain of comparisons it
+/// would take as long as the attention of a layer.
 size_t most_likely(std::span<const float> logits) {
   constexpr size_t kLanes = 16;
   float top[kLanes];
@@ -75,7 +77,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, ui
   const size_t best = most_likely(logits);
   if (o.temperature == 0) return static_cast<int32_t>(best);
   std::vector<Candidate> all(logits.size());
-  double total = 0;  // of the kept
+  double total = 0;  // of the tokens kept
   for (size_t i = 0; i < logits.size(); ++i) {
     all[i] = {static_cast<int32_t>(i),
               std::exp((static_cast<double>(logits[i]) - logits[best]) / o.temperature)};

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "models/huggingface.h"
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
@@ -126,7 +126,7 @@ void copy_from_external(const ExternalTensor& e, const Tensor& external, const T
   std::vector<double> memory(static_cast<size_t>(
       (external.bytes() / size_of(external.dtype()) * size_of(parameter.dtype()) + 7) / 8));
   const Tensor converted(memory.data(), external.shape(), parameter.dtype());
-  reference::store(converted, reference::load(external));
+  convert(external, converted);
   scatter_external(e, converted.data, parameter.data, 0, size_of(parameter.dtype()));
 }
 
@@ -136,7 +136,7 @@ void copy_to_external(const ExternalTensor& e, const Tensor& parameter, const Te
   std::vector<double> memory(static_cast<size_t>((external.numel() * size_of(parameter.dtype()) + 7) / 8));
   const Tensor gathered(memory.data(), external.shape(), parameter.dtype());
   gather_external(e, gathered.data, parameter.data, 0, size_of(parameter.dtype()));
-  reference::store(external, reference::load(gathered));
+  convert(gathered, external);
 }
 
 }  // namespace ingot

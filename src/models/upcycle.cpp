@@ -1,12 +1,12 @@
 // See upcycle.h.
 #include "models/upcycle.h"
 
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
 
-using reference::Array;
+using Array = std::vector<double>;
 
 std::ptrdiff_t at(int64_t i) {
   return static_cast<std::ptrdiff_t>(i);
@@ -21,7 +21,7 @@ std::string dense_name(const std::string& name, const std::string& part, const s
 Array dense_values(const WeightSet& dense, const std::string& name) {
   const int index = dense.table().find(name);
   INGOT_CHECK(index >= 0, "the dense model has no '{}'", name);
-  return reference::load(dense.master(index));
+  return to_doubles(dense.master(index));
 }
 
 /// Rows of each shard: `halves` blocks (gate, up) of hidden rows, cut into G pieces each; expert j takes
@@ -106,17 +106,17 @@ void upcycle(const WeightSet& dense, const UpcycleOptions& o, uint64_t seed, Wei
       const int64_t count = to.dim(0), first = place.expert_rank * count, width = spec.shape[2];
       const bool gated =
           up && dense.table().find(dense_name(spec.name, "moe.experts.gate_up", "mlp.gate_up")) >= 0;
-      reference::store(
-          to, down ? columns_of_experts(
-                         dense_values(dense, dense_name(spec.name, "moe.experts.down", "mlp.down")),
-                         spec.shape[1], o.granularity, first, count)
-                   : rows_of_experts(dense_values(dense, dense_name(spec.name, "moe.experts.gate_up",
-                                                                    gated ? "mlp.gate_up" : "mlp.up")),
-                                     gated ? 2 : 1, width, o.granularity, first, count));
+      store_rounded(to,
+                    down ? columns_of_experts(
+                               dense_values(dense, dense_name(spec.name, "moe.experts.down", "mlp.down")),
+                               spec.shape[1], o.granularity, first, count)
+                         : rows_of_experts(dense_values(dense, dense_name(spec.name, "moe.experts.gate_up",
+                                                                          gated ? "mlp.gate_up" : "mlp.up")),
+                                           gated ? 2 : 1, width, o.granularity, first, count));
     } else if (spec.name.ends_with(".moe.router.weight")) {
-      reference::store(to, repeated_rows(reference::load(to), spec.shape[0], o.granularity));
+      store_rounded(to, repeated_rows(to_doubles(to), spec.shape[0], o.granularity));
     } else {
-      reference::store(to, dense_values(dense, spec.name));
+      store_rounded(to, dense_values(dense, spec.name));
     }
   }
   experts.refresh_compute();

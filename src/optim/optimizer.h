@@ -88,6 +88,4 @@ class Optimizer {
   int64_t steps_ = 0;
 };
 
-const char* name_of(MomentStorage storage);
-
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// Shape and Tensor: a plain, trivially copyable view of contiguous row-major elements. A Tensor never owns memory
-// (see buffer.h); on the null device it has a shape and no data.
+// Shape and Tensor: a plain, trivially copyable view of contiguous row-major elements. A Tensor never owns
+// memory (see buffer.h); on the null device it has a shape and no data.
 #pragma once
 #include <array>
 #include <cstdint>

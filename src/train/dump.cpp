@@ -8,8 +8,8 @@
 
 #include "checkpoint/model_state.h"
 #include "checkpoint/safetensors.h"
-#include "ops/reference.h"
 #include "report/run_record.h"
+#include "tensor/convert.h"
 #include "train/memory_policy.h"
 #include "train/phase_sampler.h"
 #include "train/step.h"
@@ -41,7 +41,7 @@ class Recorder final : public TapeObserver {
   std::vector<std::vector<std::byte>> memory_;
 };
 
-reference::Array values(const SafetensorsFile& file, const SafetensorsEntry& e) {
+std::vector<double> values(const SafetensorsFile& file, const SafetensorsEntry& e) {
   const auto dtype = dtype_of_safetensors(e.dtype);
   if (!dtype) fail("'{}': tensor '{}' has type {}, which we do not read", file.path(), e.name, e.dtype);
   const auto data = file.data(e);
@@ -49,9 +49,9 @@ reference::Array values(const SafetensorsFile& file, const SafetensorsEntry& e) 
   Shape shape;
   for (const int64_t n : e.shape) shape.push_back(n);
   const Tensor t(copy.data(), shape, *dtype);
-  if (is_floating(*dtype)) return reference::load(t);
+  if (is_floating(*dtype)) return to_doubles(t);
   if (*dtype == DType::i32) {
-    const auto ints = reference::load_ints(t);
+    const auto ints = to_ints(t);
     return {ints.begin(), ints.end()};
   }
   return {};
@@ -120,7 +120,7 @@ DumpComparison compare_dumps(FileSystem& fs, const std::string& left_path, const
     ++compared;
     const auto lb = left.data(*l), rb = right.data(*r);
     if (lb.size() == rb.size() && std::memcmp(lb.data(), rb.data(), lb.size()) == 0) continue;
-    const reference::Array a = values(left, *l), b = values(right, *r);
+    const std::vector<double> a = values(left, *l), b = values(right, *r);
     double worst = 0, scale = 1e-30;
     size_t where = 0, different = 0;
     for (size_t i = 0; i < a.size(); ++i) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
@@ -146,7 +146,7 @@ void MicroStep::collect_metrics(StepStats& stats) const {
   for (const Metric& m : tape_.metrics()) {
     const auto layer = static_cast<int64_t>(m.layer);
     if (m.name == "router_ids") continue;
-    const reference::Array values = reference::load(m.value.tensor());
+    const std::vector<double> values = to_doubles(m.value.tensor());
     if (m.name == "max_attention_logit") {
       auto& largest = stats.attention_logits[layer];
       if (largest.empty()) largest = values;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/reference.h"
+#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
@@ -29,7 +29,7 @@ class LastToken final : public PipelineStep {
     const Value hidden_TD = stage.head_input(0);
     if (!parts.loss) return stage.live_values();
     const Value last = tape_.leaf(hidden_TD.tensor().slice(rows_.count - 1, rows_.count));
-    const reference::Array l = reference::load(model_.decoder().logits(context_, last).tensor());
+    const std::vector<double> l = to_doubles(model_.decoder().logits(context_, last).tensor());
     logits_.assign(l.begin(), l.end());
     return {};
   }

@@ -26,12 +26,11 @@ Recipe recipe_of(const CheckpointReader& reader, const ParallelConfig& parallel)
   return recipe;
 }
 
-/// The parameter that a stored tensor belongs to, or -1: itself, or as the optimizer's state "optimizer/<name>.<slot>".
+/// The parameter that a stored tensor is, or whose optimizer state it is; -1 if there is none.
 int parameter_of(const ParameterTable& table, const std::string& name, const StoredTensor& stored) {
-  constexpr std::string_view kState = "optimizer/";
   int i = table.find(name);
-  if (stored.kind == TensorKind::optimizer && name.starts_with(kState))
-    i = table.find(std::string_view(name).substr(kState.size(), name.rfind('.') - kState.size()));
+  if (const auto state = parameter_of_state(name); stored.kind == TensorKind::optimizer && state)
+    i = table.find(*state);
   return i >= 0 && table[i].shape == stored.meta.shape ? i : -1;
 }
 

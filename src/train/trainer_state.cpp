@@ -36,13 +36,13 @@ SaveRequest Trainer::save_request(const std::string& protection) {
   request.step = step_;
   request.protection = protection;
   const WeightSet& weights = model_->weights();
-  const auto add = [&](const std::string& name, TensorKind kind, int i, DType dtype, const void* data,
+  const auto add = [&](const std::string& name, TensorKind kind, int i, DType dtype, void* data,
                        int64_t begin) {
     const ElementRange mine = ownership_->owned(i);
-    if (!mine.empty())
-      add_part(request.pieces, name, kind, weights.table()[i], weights.placement(), dtype,
-               static_cast<const std::byte*>(data) + (mine.begin - begin) * size_of(dtype), mine.begin,
-               mine.end);
+    if (mine.empty()) return;
+    const Tensor values(static_cast<std::byte*>(data) + (mine.begin - begin) * size_of(dtype), {mine.count()},
+                        dtype);
+    add_part(request.pieces, name, kind, {weights.table()[i], weights.placement(), values, mine.begin});
   };
   for (int i = 0; i < weights.size(); ++i)
     add(weights.table()[i].name, TensorKind::weight, i, weights.master(i).dtype(), weights.master(i).data, 0);
@@ -74,8 +74,8 @@ void Trainer::for_each_parameter_state(
   optimizer_->for_each_slot([&](const ParamView& p, const std::string& slot, const Tensor& t) {
     INGOT_CHECK(t.numel() == p.numel(), "'{}.{}' has {} values for {} elements", p.name, slot, t.numel(),
                 p.numel());
-    fn(fmt::format("optimizer/{}.{}", p.name, slot), model_->decoder().table().find(p.name), t.dtype(),
-       t.data, {p.begin, p.end()});
+    fn(optimizer_state_name(p.name + "." + slot), model_->decoder().table().find(p.name), t.dtype(), t.data,
+       {p.begin, p.end()});
   });
 }
 
@@ -86,11 +86,12 @@ int64_t Trainer::owned_elements() const {
 }
 
 void Trainer::for_each_common_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
-  fn("optimizer/optimizer.step", optimizer_->step_counter());
-  balance_->for_each_state([&](const std::string& name, const Tensor& t) { fn("optimizer/" + name, t); });
+  fn(optimizer_state_name("optimizer.step"), optimizer_->step_counter());
+  balance_->for_each_state(
+      [&](const std::string& name, const Tensor& t) { fn(optimizer_state_name(name), t); });
   if (model_->keeps_loads())
     for (const int64_t layer : model_->decoder().moe_layers())
-      fn(fmt::format("optimizer/layers.{}.moe.router.load", layer), model_->router_load(layer));
+      fn(optimizer_state_name(fmt::format("layers.{}.moe.router.load", layer)), model_->router_load(layer));
 }
 
 void Trainer::save(const std::string& protection) {
@@ -219,7 +220,8 @@ void Trainer::restore(const CheckpointReader& reader) {
   load_model(reader, *model_);
   const WeightSet& weights = model_->weights();
   for_each_parameter_state([&](const std::string& name, int i, DType dtype, void* data, ElementRange part) {
-    read_part(reader, name, weights.table()[i], weights.placement(), dtype, data, part.begin, part.end);
+    read_part(reader, name,
+              {weights.table()[i], weights.placement(), Tensor(data, {part.count()}, dtype), part.begin});
   });
   for_each_common_state([&](const std::string& name, const Tensor& t) { reader.read(name, t); });
   watch_.restore(reader.blob("watch"));

@@ -4,24 +4,24 @@
 
 #include <cmath>
 
-#include "ops/reference.h"
 #include "support/small_models.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tensor/convert.h"
 #include "train/step.h"
 
 namespace ingot::test::completion_test {
 
 /// log p of every target of the batch as if none were masked.
-reference::Array logprobs(const Model& model, const data::Batch& batch) {
+std::vector<double> logprobs(const Model& model, const data::Batch& batch) {
   const MicroBatch mb = micro_batch(batch, 0, batch.rows);
   HeapArena arena;
   Tape tape(arena, {.record = false});
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
   const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
-  return reference::load(model.decoder()
-                             .head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(mb.targets))
-                             .logprob_T.tensor());
+  return to_doubles(model.decoder()
+                        .head(c, {.mode = HeadMode::store}, hidden_TD, tape.leaf(mb.targets))
+                        .logprob_T.tensor());
 }
 
 TEST(Completion, TheLossCountsItsTokensOnly) {
@@ -31,7 +31,7 @@ TEST(Completion, TheLossCountsItsTokensOnly) {
   for (size_t t = 0; t < masked.targets.size(); ++t)
     if (masked.positions[t] < 3 && masked.targets[t] != data::kMasked)
       masked.targets[t] = data::kMasked, --masked.valid_targets;
-  const reference::Array logprob = logprobs(*model, all);
+  const std::vector<double> logprob = logprobs(*model, all);
   double expected = 0;
   int64_t counted = 0;
   for (size_t t = 0; t < masked.targets.size(); ++t)
@@ -48,11 +48,11 @@ TEST(Completion, TheLossCountsItsTokensOnly) {
   EXPECT_EQ(runner.evaluate(masked).second, counted);
   // Another value of a masked target changes no bit of any gradient.
   const int last = model->decoder().table().find("layers.0.attention.qkv.weight");
-  const reference::Array before = reference::load(gradients.gradient(last));
+  const std::vector<double> before = to_doubles(gradients.gradient(last));
   runner.run(masked, {.head = HeadMode::gradient, .micro_batch = 1});
-  EXPECT_EQ(reference::load(gradients.gradient(last)), before);
+  EXPECT_EQ(to_doubles(gradients.gradient(last)), before);
   runner.run(all, {.head = HeadMode::gradient, .micro_batch = 1});
-  EXPECT_NE(reference::load(gradients.gradient(last)), before);
+  EXPECT_NE(to_doubles(gradients.gradient(last)), before);
 }
 
 TEST(Completion, FinetuneLearnsAnswersAndKeepsRowsWhole) {
