@@ -26,29 +26,42 @@ void copy_small_files_of(FileSystem& fs, const StoredModel& from, bool config, c
   if (!config) fs.remove_all(to + "/config.json");
 }
 
+std::string write_new_model(FileSystem& fs, NewModel model, const std::string& out) {
+  SaveRequest request;
+  request.pieces = std::move(model.pieces);
+  request.protection = model.protection;
+  request.blobs["model"] = config_blob(print_config(model.config));
+  const nlohmann::json trainer{{"step", 0},
+                               {"stage", 0},
+                               {"tokens", 0},
+                               {"tokenizer", model.tokenizer},
+                               {"kernels", kernel_set_fingerprint()}};
+  request.blobs["trainer"] = trainer.dump();
+  model.origin.update({{"family", model.layout.family},
+                       {"dtype", name_of(model.dtype)},
+                       {"gpt2_prefix", model.layout.gpt2_prefix},
+                       {"zaya_sublayers", model.layout.zaya_sublayers}});
+  request.blobs[kImportBlob] = model.origin.dump();
+  CheckpointWriter writer(
+      fs, out + "/checkpoints",
+      {.max_file_bytes = model.max_file_bytes, .asynchronous = false, .code_version = build_info().version});
+  writer.save(request);
+  return writer.wait().value_or(SaveReport{}).path;
+}
+
 std::string write_derived_model(FileSystem& fs, const StoredModel& from, const ModelConfig& config,
                                 const HuggingfaceLayout& layout, std::vector<Piece> pieces,
                                 nlohmann::json origin, const std::string& out) {
-  SaveRequest request;
-  request.pieces = std::move(pieces);
-  request.protection = origin.at("made_by");
-  request.blobs["model"] = config_blob(print_config(config));
-  request.blobs["trainer"] = nlohmann::json{
-      {"step", 0},
-      {"stage", 0},
-      {"tokens", 0},
-      {"tokenizer", stored_tokenizer_hash(from.reader)},
-      {"kernels",
-       kernel_set_fingerprint()}}.dump();
-  origin.update({{"family", layout.family},
-                 {"dtype", name_of(from.precision.compute)},
-                 {"gpt2_prefix", layout.gpt2_prefix},
-                 {"zaya_sublayers", layout.zaya_sublayers}});
-  request.blobs[kImportBlob] = origin.dump();
-  CheckpointWriter writer(fs, out + "/checkpoints",
-                          {.asynchronous = false, .code_version = build_info().version});
-  writer.save(request);
-  return writer.wait().value_or(SaveReport{}).path;
+  const std::string made_by = origin.at("made_by");
+  return write_new_model(fs,
+                         {.config = config,
+                          .layout = layout,
+                          .dtype = from.precision.compute,
+                          .tokenizer = stored_tokenizer_hash(from.reader),
+                          .pieces = std::move(pieces),
+                          .protection = made_by,
+                          .origin = std::move(origin)},
+                         out);
 }
 
 }  // namespace ingot

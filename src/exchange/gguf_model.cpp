@@ -217,8 +217,8 @@ void refuse_rotations(const ModelConfig& m, const std::string& arch, const Refus
   const RopeScalingConfig& s = m.rope_scaling;
   const bool yarn = s.kind == RopeScalingKind::yarn, deepseek = arch == "deepseek2";
   refuse(arch == "smollm3" && !every_fourth_has_no_rotation(m),
-         "there every fourth layer stands still and the others rotate (rope_pattern = \"RRRN\"); here it is "
-         "another pattern");
+         "there exactly every fourth layer has no rotation (rope_pattern = \"RRRN\"); here the pattern is "
+         "another one");
   refuse(s.kind == RopeScalingKind::llama3 && arch != "llama",
          "its rotation is scaled as Llama 3's, which only arch llama knows");
   refuse(s.kind == RopeScalingKind::linear && deepseek,

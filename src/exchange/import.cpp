@@ -3,18 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
-#include "base/build_info.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
 #include "checkpoint/region.h"
+#include "exchange/derived_folder.h"
 #include "exchange/half.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/statistics.h"
-#include "ops/registry.h"
 #include "tensor/arena.h"
 #include "tokenizer/tokenizer.h"
 
@@ -259,26 +257,15 @@ ImportReport import_huggingface(FileSystem& fs, const std::string& from, const s
   report.statistics = statistics.text();
   report.suspicions = statistics.suspicions();
   copy_small_files(fs, from, out + "/" + kSmallFiles);
-  CheckpointWriter writer(fs, checkpoints, {.asynchronous = false, .code_version = build_info().version});
-  SaveRequest request;
-  request.pieces = importer.pieces();
-  request.protection = "imported";
-  request.blobs["model"] = config_blob(print_config(report.model));
-  request.blobs["trainer"] = nlohmann::json{
-      {"step", 0},
-      {"stage", 0},
-      {"tokens", 0},
-      {"tokenizer", tokenizer},
-      {"kernels",
-       kernel_set_fingerprint()}}.dump();
-  request.blobs[kImportBlob] = nlohmann::json{{"from", from},
-                                              {"family", report.layout.family},
-                                              {"dtype", name_of(importer.main_type())},
-                                              {"gpt2_prefix", report.layout.gpt2_prefix},
-                                              {"zaya_sublayers", report.layout.zaya_sublayers}}
-                                   .dump();
-  writer.save(request);
-  report.checkpoint = writer.wait().value_or(SaveReport{}).path;
+  report.checkpoint = write_new_model(fs,
+                                      {.config = report.model,
+                                       .layout = report.layout,
+                                       .dtype = importer.main_type(),
+                                       .tokenizer = tokenizer,
+                                       .pieces = importer.pieces(),
+                                       .protection = "imported",
+                                       .origin = {{"from", from}}},
+                                      out);
   report.parameters = count_parameters(decoder).total;
   report.bytes = importer.bytes();
   report.tensors = externals.size();

@@ -3,15 +3,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
-#include "base/build_info.h"
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
-#include "exchange/import.h"
-#include "ops/registry.h"
 
 namespace ingot {
 namespace {
@@ -59,8 +55,7 @@ std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType 
   require_new_folder(fs, folder);
   Model model(config, Precision::f32(), {}, Backing::nothing);  // its router biases have memory
   const ParameterTable& table = model.decoder().table();
-  SaveRequest request;
-  request.protection = "random";
+  std::vector<Piece> pieces;
   for (int i = 0; i < table.size(); ++i) {
     const ParameterSpec& spec = table[i];
     Piece piece{spec.name, TensorKind::weight, dtype, spec.shape, Region::whole(spec.shape)};
@@ -70,25 +65,17 @@ std::string write_random_model(FileSystem& fs, const ModelConfig& config, DType 
       random_values(spec, seed, region.offset.rank() > 0 ? region.offset[0] * row : 0,
                     Tensor(out, region.shape, dtype));
     };
-    request.pieces.push_back(std::move(piece));
+    pieces.push_back(std::move(piece));
   }
-  for (Piece& p : bias_pieces(model)) request.pieces.push_back(std::move(p));
-  request.blobs["model"] = config_blob(print_config(config));
-  request.blobs["trainer"] =
-      nlohmann::json{
-          {"step", 0}, {"stage", 0}, {"tokens", 0}, {"tokenizer", ""}, {"kernels", kernel_set_fingerprint()}}
-          .dump();
-  request.blobs[kImportBlob] = nlohmann::json{
-      {"made_by", "random"},
-      {"family", ""},
-      {"dtype", name_of(dtype)},
-      {"gpt2_prefix", true},
-      {"zaya_sublayers", false}}.dump();
-  CheckpointWriter writer(
-      fs, folder + "/checkpoints",
-      {.max_file_bytes = int64_t{1} << 28, .asynchronous = false, .code_version = build_info().version});
-  writer.save(request);
-  return writer.wait().value_or(SaveReport{}).path;
+  for (Piece& p : bias_pieces(model)) pieces.push_back(std::move(p));
+  return write_new_model(fs,
+                         {.config = config,
+                          .dtype = dtype,
+                          .pieces = std::move(pieces),
+                          .protection = "random",
+                          .origin = {{"made_by", "random"}},
+                          .max_file_bytes = int64_t{1} << 28},
+                         folder);
 }
 
 }  // namespace ingot

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/presets.h"
 #include "support/small_models.h"
 
 namespace ingot::test::stage_boundary_test {
