@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "measure/spread.h"
-#include "tape/tape.h"
+#include "tape/observer.h"
 #include "train/trainer.h"
 
 namespace ingot {

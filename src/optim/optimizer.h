@@ -18,7 +18,7 @@
 #include "optim/muon.h"
 #include "optim/param.h"
 #include "optim/update_rule.h"
-#include "tensor/arena.h"
+#include "tensor/buffer.h"
 
 namespace ingot {
 

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "parallel/strands.h"
+#include "tape/backward.h"
 
 namespace ingot {
 namespace {
@@ -63,6 +65,7 @@ struct Flight {
   std::vector<Value> leaves;     ///< of inputs
   std::vector<int32_t> outputs;  ///< ids of what was sent on
   std::unique_ptr<StageStep> step;
+  std::optional<Backward> backward;
 };
 
 /// What is on its way to one neighbour: at most `held` messages.
@@ -174,7 +177,7 @@ class Run {
 
   void execute(const ScheduleEntry& e) {
     if (e.beside) {
-      Backward pass = begin_backward(*flight(*e.beside));
+      Backward& pass = begin_backward(*flight(*e.beside));
       flight(e.work)->inputs.wait();
       const auto backward = [&] {
         while (pass.advance()) {
@@ -188,13 +191,13 @@ class Run {
         return forward(e.work);
       case WorkKind::backward:
       case WorkKind::backward_input: {
-        Backward pass = begin_backward(*flight(e.work));
+        Backward& pass = begin_backward(*flight(e.work));
         while (pass.advance()) {
         }
         return end_backward(e.work);
       }
       case WorkKind::backward_weight:
-        flight(e.work)->tape.drain();
+        flight(e.work)->backward->run_deferred();
         flights_.erase({e.work.micro_batch, e.work.chunk});
     }
   }
@@ -229,7 +232,7 @@ class Run {
     forward_out_.send(f, std::move(values), tensors, groups_.forward(), next_rank());
   }
 
-  Backward begin_backward(Flight& f) {
+  Backward& begin_backward(Flight& f) {
     f.cotangents.wait();
     const std::vector<Tensor>& d = f.cotangents.tensors();
     for (size_t i = 0; i < d.size(); ++i) {  // one value can be alive under two names
@@ -240,7 +243,7 @@ class Run {
       if (std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]) - f.outputs.begin() ==
           static_cast<std::ptrdiff_t>(i))
         f.tape.seed(Value(&f.tape, f.outputs[i]), d[i]);
-    return Backward(f.tape);
+    return f.backward.emplace(f.tape);
   }
 
   /// Sends the cotangents of what the stage received.
