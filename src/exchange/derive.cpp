@@ -7,7 +7,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
-#include "tensor/arena.h"
+#include "tensor/buffer.h"
 
 namespace ingot {
 namespace {

@@ -13,7 +13,7 @@
 #include "exchange/half.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/statistics.h"
-#include "tensor/arena.h"
+#include "tensor/buffer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace ingot {

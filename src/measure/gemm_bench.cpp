@@ -17,6 +17,7 @@
 #include "measure/step_bench.h"
 #include "models/stage.h"
 #include "tensor/arena.h"
+#include "tensor/buffer.h"
 #include "train/micro_step.h"
 
 namespace ingot {

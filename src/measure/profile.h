@@ -9,7 +9,7 @@
 
 #include "base/enum.h"
 #include "measure/spread.h"
-#include "tape/tape.h"
+#include "tape/observer.h"
 #include "train/trainer.h"
 
 namespace ingot {

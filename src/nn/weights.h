@@ -15,6 +15,7 @@
 
 #include "nn/flat_layout.h"
 #include "tape/tape.h"
+#include "tensor/buffer.h"
 
 namespace ingot {
 

@@ -90,7 +90,8 @@ void register_op(const Op& op) {
 }
 
 std::string kernel_set_fingerprint() {
-  // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the bits.
+  // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the
+  // bits.
   std::string text = "ingot-kernels-1;";
   for (const Op* op : all_ops()) {
     text += op->name;

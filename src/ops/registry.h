@@ -1,5 +1,6 @@
-// The list of all ops. The tape runs any op that it is given; the list is for what looks at all of them: tests, the list
-// of kernels, names in recipes, and the fingerprint. Register before anything runs; reading is thread-safe.
+// The list of all ops. The tape runs any op that it is given; the list is for what looks at all of them:
+// tests, the list of kernels, names in recipes, and the fingerprint. Register before anything runs; reading
+// is thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,11 +12,13 @@ namespace ingot {
 /// Every op of the system, in a fixed order. The registry test fails if an op's folder is missing here.
 const std::vector<const Op*>& all_ops();
 
-/// Adds an op of a program that uses the library (docs/extend-op.md). The op must live as long as the program. Register
-/// before anything runs, because the fingerprint of runs contains every op. Error if the name is taken.
+/// Adds an op of a program that uses the library (docs/extend-op.md). The op must live as long as the
+/// program. Register before anything runs, because the fingerprint of runs contains every op. Error if the
+/// name is taken.
 void register_op(const Op& op);
 
-/// Hash of what decides the bits of results: the ops and the order of their kernels. Recorded in runs and checkpoints.
+/// Hash of what decides the bits of results: the ops and the order of their kernels. Recorded in runs and
+/// checkpoints.
 std::string kernel_set_fingerprint();
 
 }  // namespace ingot

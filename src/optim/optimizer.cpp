@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "tensor/arena.h"
 
 namespace ingot {
 namespace {

@@ -16,7 +16,7 @@
 #include "optim/config.h"
 #include "optim/param.h"
 #include "optim/update_rule.h"
-#include "tensor/arena.h"
+#include "tensor/buffer.h"
 
 namespace ingot {
 

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "models/stage_boundary.h"
+#include "tape/backward.h"
 
 namespace ingot {
 namespace {
@@ -63,6 +65,7 @@ struct MicroBatchState {
   std::vector<Value> leaves;     ///< of inputs
   std::vector<int32_t> outputs;  ///< ids of what was sent on
   std::unique_ptr<PipelineStep> step;
+  std::optional<Backward> backward;
 };
 
 /// The sends in flight to one neighbour: at most `held` messages.
@@ -176,7 +179,7 @@ class Run {
 
   void execute(const ScheduleEntry& e) {
     if (e.beside) {
-      Backward pass = begin_backward(*state(*e.beside));
+      Backward& pass = begin_backward(*state(*e.beside));
       state(e.work)->inputs.wait();
       const auto backward = [&] {
         while (pass.advance()) {
@@ -190,13 +193,13 @@ class Run {
         return forward(e.work);
       case WorkKind::backward:
       case WorkKind::backward_input: {
-        Backward pass = begin_backward(*state(e.work));
+        Backward& pass = begin_backward(*state(e.work));
         while (pass.advance()) {
         }
         return end_backward(e.work);
       }
       case WorkKind::backward_weight:
-        state(e.work)->tape.drain();
+        state(e.work)->backward->run_deferred();
         states_.erase({e.work.micro_batch, e.work.chunk});
     }
   }
@@ -229,7 +232,7 @@ class Run {
     forward_out_.send(f, std::move(values), tensors, groups_.forward(), next_rank());
   }
 
-  Backward begin_backward(MicroBatchState& f) {
+  Backward& begin_backward(MicroBatchState& f) {
     f.cotangents.wait();
     const std::vector<Tensor>& d = f.cotangents.tensors();
     for (size_t i = 0; i < d.size(); ++i) {  // one value can be live under two names
@@ -240,7 +243,7 @@ class Run {
       if (std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]) - f.outputs.begin() ==
           static_cast<std::ptrdiff_t>(i))
         f.tape.seed(Value(&f.tape, f.outputs[i]), d[i]);
-    return Backward(f.tape);
+    return f.backward.emplace(f.tape);
   }
 
   /// Sends the cotangents of what the stage received.

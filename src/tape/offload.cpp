@@ -1,86 +1,80 @@
-// See tape.h: saved values on their way to the slower tier and back. On the null device nothing is copied,
-// but buffers are born and die at the same moments.
-#include "tape/tape.h"
+// See saved_values.h: values that are written to the store and read back. On the null device nothing is
+// copied, but buffers are allocated and freed at the same moments.
+#include "tape/saved_values.h"
 
 namespace ingot {
 
-void Tape::start_offload(int32_t id) {
-  Slot& v = slots_[static_cast<size_t>(id)];
+void SavedValues::start_offload(int32_t id) {
+  Slot& v = slots_[id];
   if (v.block.bytes == 0) return;
-  if (v.transfer >= 0) land(v.transfer);
-  if (options_.device != DeviceKind::null) {
-    INGOT_CHECK(options_.offload_store != nullptr, "the policy offloads value {}, but the tape has no tier",
-                id);
-    v.ticket = options_.offload_store->write(v.data, v.meta.bytes());
+  transfers_.complete(v.pending_transfer);
+  if (state_.has_memory()) {
+    OffloadStore* const store = state_.options.offload_store;
+    INGOT_CHECK(store != nullptr, "the policy offloads value {}, but the tape has no offload store", id);
+    v.store_handle = store->write(v.data, v.meta.bytes());
   }
-  v.leaving = true;
-  leaving_.emplace_back(id, static_cast<int32_t>(segments_.size()) - 1);
+  slots_.move(v, Residency::offloading);
+  offloading_.emplace_back(id, state_.current_segment());
 }
 
-/// Frees what segments before this one began to write: a whole segment has passed for the copy.
-void Tape::finish_offloads(int32_t before_segment) {
-  while (!leaving_.empty() && leaving_.front().second < before_segment) {
-    Slot& v = slots_[static_cast<size_t>(leaving_.front().first)];
-    leaving_.pop_front();
-    if (!v.leaving) continue;  // nobody needed it after all
-    if (v.ticket >= 0) options_.offload_store->wait(v.ticket);
-    free_buffer(v);
-    v.leaving = false;
-    v.away = true;
-    ++values_away_;
+void SavedValues::finish_offloads(int32_t before_segment) {
+  while (!offloading_.empty() && offloading_.front().second < before_segment) {
+    Slot& v = slots_[offloading_.front().first];
+    offloading_.erase(offloading_.begin());
+    if (v.residency != Residency::offloading) continue;  // nobody needed it after all
+    if (v.store_handle >= 0) state_.options.offload_store->wait(v.store_handle);
+    free_buffer(v, Residency::offloaded);
   }
 }
 
-/// Backward begins with the last segments: what has not left yet stays.
-void Tape::cancel_offloads() {
-  for (const auto& [id, segment] : leaving_) forget_ticket(slots_[static_cast<size_t>(id)]);
-  leaving_.clear();
+void SavedValues::cancel_offloads() {
+  for (const auto& [id, segment] : offloading_) discard_copy(slots_[id]);
+  offloading_.clear();
 }
 
-void Tape::fetch_segment(const Segment& segment) {
-  if (values_away_ == 0) return;
-  ++fetch_round_;
+void SavedValues::prefetch_segment(const Segment& segment) {
+  if (slots_.offloaded() == 0) return;
+  ++prefetch_round_;
   for (int32_t n = segment.end_node - 1; n >= segment.first_node; --n) {
-    const Node& node = nodes_[static_cast<size_t>(n)];
+    const Node& node = state_.node(n);
     if (!node.differentiable) continue;
     const BackwardReads r = node.op->reads(node.attr.data());
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (node.inputs[i] >= 0 && ((r.input_in | r.weight_in) >> i & 1u)) fetch(node.inputs[i]);
+      if (node.inputs[i] >= 0 && ((r.input_in | r.weight_in) >> i & 1u)) prefetch(node.inputs[i]);
     for (size_t i = 0; i < node.outputs.size(); ++i)
-      if ((r.input_out | r.weight_out) >> i & 1u) fetch(node.outputs[i]);
+      if ((r.input_out | r.weight_out) >> i & 1u) prefetch(node.outputs[i]);
   }
 }
 
-/// Starts the value's way back; for one that will be computed again, that of its inputs.
-void Tape::fetch(int32_t id) {
-  Slot& v = slots_[static_cast<size_t>(id)];
-  if (v.present || v.arriving || v.fetch_round == fetch_round_) return;
-  if (!v.away) {
-    v.fetch_round = fetch_round_;  // chains of recomputation branch and meet again
-    if (v.producer < 0 || !nodes_[static_cast<size_t>(v.producer)].recipe_held) return;
-    for (const int32_t input : recipe_of(nodes_[static_cast<size_t>(v.producer)]).inputs)
-      if (input >= 0) fetch(input);
+/// Begins to read an offloaded value back; of one that will be recomputed, the values that this reads.
+void SavedValues::prefetch(int32_t id) {
+  Slot& v = slots_[id];
+  if (v.residency == Residency::offloaded) {
+    slots_.allocate(v, "restored", Residency::prefetching);
+    if (v.store_handle >= 0) state_.options.offload_store->read(v.store_handle, v.data);
     return;
   }
-  allocate(v, "restored");
-  v.present = false;
-  v.arriving = true;
-  if (v.ticket >= 0) options_.offload_store->read(v.ticket, v.data);
+  // Several recomputations may need the same value: each round looks at it once.
+  if (v.residency != Residency::absent || v.prefetch_round == prefetch_round_) return;
+  v.prefetch_round = prefetch_round_;
+  if (v.producer < 0 || !state_.node(v.producer).recompute_inputs_held) return;
+  for (const int32_t input : recompute_plan(state_.node(v.producer)).inputs)
+    if (input >= 0) prefetch(input);
 }
 
-void Tape::arrive(Slot& v) {
-  if (v.ticket >= 0) options_.offload_store->wait(v.ticket);
-  v.present = true;
-  forget_ticket(v);
+void SavedValues::finish_prefetch(Slot& v) {
+  if (v.store_handle >= 0) state_.options.offload_store->wait(v.store_handle);
+  slots_.move(v, Residency::resident);
+  discard_copy(v);
 }
 
-/// The value has nothing to do with the tier any more; its buffer, if it has one, stays.
-void Tape::forget_ticket(Slot& v) {
-  if (v.ticket >= 0) options_.offload_store->forget(v.ticket);
-  v.ticket = -1;
-  values_away_ -= v.away;
-  v.leaving = v.away = false;
-  if (v.present) v.arriving = false;
+/// Removes the value's copy from the store. A buffer that it has stays; one that is being read back must be
+/// freed or waited for.
+void SavedValues::discard_copy(Slot& v) {
+  if (v.store_handle >= 0) state_.options.offload_store->forget(v.store_handle);
+  v.store_handle = -1;
+  if (v.residency == Residency::offloading) slots_.move(v, Residency::resident);
+  if (v.residency == Residency::offloaded) slots_.move(v, Residency::absent);
 }
 
 }  // namespace ingot

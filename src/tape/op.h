@@ -1,11 +1,12 @@
-// The contract of an operation: what the tape, the planner and the tests know about it. An op's folder in src/ops holds:
-//   <op>.h         the specification (formula, shapes, dtypes, source), the attributes, and the builder function that
-//                  models call: Values in, Values out
+// The contract of an operation: what the tape, the planner and the tests know about it. An op's folder in
+// src/ops holds:
+//   <op>.h         the specification (formula, shapes, dtypes, source), the attributes, and the builder
+//                  function that models call: Values in, Values out
 //   <op>.cpp       the Op itself: shape rule, cost, what backward reads
 //   reference.cpp  plain loops in double: the oracle of the tests and the readable definition
-//   cpu.cpp        from tensors to the fast kernels: which calls it accepts, how it divides them among threads
+//   cpu.cpp        from tensors to the fast kernels: which calls they accept, how threads share the work
 //   isa_<op>.cpp   the inner loops, compiled once per instruction set
-// An Op is immutable and shared by all threads. Kernels are pure functions of their call: same inputs, same bits.
+// An Op is immutable and shared by all threads. Kernels are pure functions: same inputs, same bits.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -49,7 +50,7 @@ struct GradSlot {
   bool wanted() const { return tensor.defined(); }
 };
 
-/// Attributes of one node: any trivially copyable struct of at most kBytes, stored by value (no closures on a tape).
+/// Attributes of one node, stored by value: any trivially copyable struct of at most kBytes.
 class AttrBox {
  public:
   static constexpr size_t kBytes = 128;
@@ -65,9 +66,10 @@ class AttrBox {
   alignas(16) unsigned char bytes_[kBytes] = {};
 };
 
-/// One execution of an op. Tensors are in the order of the Op's slots; an absent optional input is an undefined tensor.
-/// Forward: d_out is empty, d_in as well unless the op has early_gradients. Backward: `in` and `out` hold only what the
-/// op declared that it reads; an undefined d_out[i] counts as zero; every wanted d_in must be written.
+/// One execution of an op. Tensors are in the order of the Op's slots; an absent optional input is an
+/// undefined tensor. Forward: d_out is empty, d_in as well unless the op has early_gradients. Backward: `in`
+/// and `out` hold only what the op declared that it reads; an undefined d_out[i] counts as zero; every wanted
+/// d_in must be written.
 struct OpCall {
   const void* attr_data = nullptr;
   std::span<const Tensor> in;
@@ -94,16 +96,17 @@ struct OpCost {
   double weight_bytes = 0;        ///< read and written by backward_weight; 0: as touched_bytes() says
 };
 
-/// How many rows of a tensor hold data, for ops over the rows of a permutation (ops/permute), whose tensors have the
-/// capacity for the most rows that there can be. Kernels neither read nor write rows from `count` on.
+/// How many rows of a tensor hold data, for ops over the rows of a permutation (ops/permute), whose tensors
+/// have the capacity for the most rows that there can be. Kernels neither read nor write rows from `count`
+/// on.
 struct LiveRows {
   int64_t count = 0;
   uint32_t outputs = 0;    ///< the outputs that this applies to, as bits of slots
   uint32_t gradients = 0;  ///< the inputs whose gradients it applies to, as bits of slots
 };
 
-/// One implementation. Kernels are tried in order. `refuse` looks at dtypes, attributes and all extents but the number
-/// of rows, so that one implementation serves every number of rows (numerics rule 1).
+/// One implementation. Kernels are tried in order. `refuse` looks at dtypes, attributes and all extents but
+/// the number of rows, so that one implementation serves every number of rows (numerics rule 1).
 struct Kernel {
   const char* name;                      ///< "cpu", "reference"
   const char* (*refuse)(const OpCall&);  ///< the reason, or nullptr: accepts
@@ -112,7 +115,7 @@ struct Kernel {
   void (*backward_weight)(const OpCall&);  ///< nullptr if no input is InputKind::weight
 };
 
-/// What the backward passes read, as bits of slots: slot_bit(i) in a mask says that input (or output) i is read.
+/// What the backward passes read: slot_bit(i) in a mask says that input (or output) i is read.
 struct BackwardReads {
   uint32_t input_in = 0, input_out = 0;    ///< by backward_input
   uint32_t weight_in = 0, weight_out = 0;  ///< by backward_weight
@@ -122,9 +125,9 @@ constexpr uint32_t slot_bit(uint32_t i) {
   return 1u << i;
 }
 
-/// How an op computes its other outputs from one output that is still in memory: the same op, with the attributes `attr`,
-/// given that output as input `input` and its own inputs `others` (bits of slots; the remaining ones are absent), gives
-/// the same bits. In this call the tensor of that output is undefined.
+/// How an op computes its other outputs from one output that is still in memory: the same op, with the
+/// attributes `attr`, given that output as input `input` and its own inputs `others` (bits of slots; the
+/// remaining ones are absent), gives the same bits. In this call the tensor of that output is undefined.
 struct PartialRecompute {
   uint32_t output, input, others;
   AttrBox attr;
@@ -135,7 +138,7 @@ struct Op {
   std::vector<InputSlot> inputs;
   std::vector<OutputSlot> outputs;
   BackwardReads (*reads)(const void* attr);
-  /// Shapes and dtypes of the outputs, from the meta of `call.in`. INGOT_CHECK fails on inputs that do not fit.
+  /// Shapes and dtypes of the outputs, from the meta of `call.in`. InternalError for inputs that do not fit.
   void (*infer)(const OpCall& call, std::span<TensorMeta> out);
   OpCost (*cost)(const OpCall& call);
   int64_t (*scratch_bytes)(const OpCall& call);  ///< may be nullptr: none
@@ -147,27 +150,30 @@ struct Op {
   /// The op moves data between ranks and does nothing else, so its results may come while other ops run
   /// (OpCall::pending).
   bool transfers = false;
-  /// For an op with `transfers`: the first row of its output that is this rank's own input, whole and unchanged.
+  /// For an op with `transfers`: the first row of its output that is this rank's whole and unchanged input.
   int64_t (*first_local_row)(const OpCall& call) = nullptr;
-  /// Each row of the only output depends on that row of the first input and on all of the other inputs. The op may
-  /// therefore run on slices of rows, beginning with those that are there already (numerics rule 1).
+  /// Each row of the only output depends on that row of the first input and on all of the other inputs. The
+  /// op may therefore run on slices of rows, beginning with those that are there already (numerics rule 1).
   bool row_sliced = false;
-  /// What the null device runs in place of a kernel, for an op that communicates inside. It begins operations and waits
-  /// for them where the kernel does, without data (Communicator::dry_run), so that work is interleaved as on a device.
+  /// What the null device runs in place of a kernel, for an op that communicates inside. It begins operations
+  /// and waits for them where the kernel does, without data (Communicator::dry_run), so that work is
+  /// interleaved as on a device.
   void (*dry_run)(const OpCall& call, bool backward) = nullptr;
   /// Which rows hold data, for an op over the rows of a permutation.
   LiveRows (*live_rows)(const OpCall& call) = nullptr;
-  /// The inputs (bits of slots) whose gradients forward writes where they are wanted, for an op whose cotangents are
-  /// known before backward. Neither backward_input nor a recomputation writes them again, and observers do not see them.
+  /// The inputs (bits of slots) whose gradients forward writes where they are wanted, for an op whose
+  /// cotangents are known before backward. Neither backward_input nor a recomputation writes them again, and
+  /// observers do not see them.
   uint32_t (*early_gradients)(const void* attr) = nullptr;
-  /// For an op that merges the result of something longer (a module) and computes on from there: while the merged output
-  /// stays in memory, its other outputs are recomputed from it, and nothing before it needs to be recomputed.
-  /// std::nullopt: the op is recomputed whole.
+  /// For an op that merges the result of something longer (a module) and computes on from there: while the
+  /// merged output stays in memory, its other outputs are recomputed from it, and nothing before it needs to
+  /// be recomputed. std::nullopt: the op is recomputed whole.
   std::optional<PartialRecompute> (*partial_recompute)(const void* attr) = nullptr;
 };
 
-/// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error lists every
-/// refusal. any: falls back to the reference and logs it once per op. reference: always the reference.
+/// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error
+/// lists every refusal. any: falls back to the reference and logs it once per op. reference: always the
+/// reference.
 enum class KernelPolicy { strict, any, reference };
 constexpr auto enum_names(KernelPolicy) {
   return names_in_order<KernelPolicy>("strict", "any", "reference");
@@ -179,8 +185,8 @@ KernelPolicy kernel_policy();
 /// The kernel that runs this call under the policy.
 const Kernel& select_kernel(const Op& op, const OpCall& call);
 
-/// The number of rows in use according to a permutation's `offsets` (i32 [E+1], the last is the end); `rows`, the
-/// capacity, if `offsets` is undefined.
+/// The number of rows in use according to a permutation's `offsets` (i32 [E+1], the last is the end); `rows`,
+/// the capacity, if `offsets` is undefined.
 int64_t rows_before_end(const Tensor& offsets, int64_t rows);
 /// Fills the rows that the call did not write with zeros, for observers, who look at whole tensors.
 void clear_beyond_live_rows(const Op& op, const OpCall& call);

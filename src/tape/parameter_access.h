@@ -1,4 +1,4 @@
-// How a tape reaches parameters: where their gradients go, and who brings values whose memory comes and goes.
+// How a tape reaches parameters: who gets their gradients, and who puts sharded ones into memory.
 #pragma once
 #include "tape/op.h"
 
@@ -8,20 +8,20 @@ namespace ingot {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// False: the parameter is frozen, nothing is computed for it.
+  /// False: the parameter is frozen, and its gradient is not computed.
   virtual bool wants(int parameter) = 0;
-  /// Where the next contribution goes, with accumulate set unless it is the first one of the step.
+  /// Where the next contribution goes; `accumulate` is set unless it is the first one of the step.
   virtual GradSlot slot(int parameter) = 0;
-  /// The last contribution of this tape to the parameter has run (or been skipped).
+  /// The tape has made, or skipped, its last contribution to the parameter.
   virtual void finished(int parameter) = 0;
 };
 
-/// Brings parameters whose memory comes and goes.
+/// Puts the compute values of sharded parameters into memory.
 class ParameterGatherer {
  public:
   virtual ~ParameterGatherer() = default;
-  /// An op is about to read the parameter's compute value; that and the parameters of the op that ran last stay valid until
-  /// an op of another part of the model runs.
+  /// An op is about to read the parameter's compute value. It stays in memory, as do the parameters of the op
+  /// that ran before, until an op of another layer group runs.
   virtual void use(int parameter) = 0;
 };
 

@@ -1,4 +1,4 @@
-// A value on a tape, as the code of models holds it. See tape.h for lifetimes.
+// A value on a tape, as the code of models holds it. tape.h says how long its buffer lives.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace ingot {
 
 class Tape;
 
-/// Counted handle of a tensor on a tape. Default-constructed: "absent" (an optional input that is not there).
+/// Counted handle of a tensor on a tape. A default-constructed one is absent (an optional input).
 class Value {
  public:
   Value() = default;
@@ -23,7 +23,7 @@ class Value {
   const Shape& shape() const { return meta().shape; }
   int64_t dim(int i) const { return meta().shape[i]; }
   DType dtype() const { return meta().dtype; }
-  /// The data; valid while this handle lives.
+  /// The data, once it has arrived from other ranks; valid while this handle exists.
   Tensor tensor() const;
   Tape* tape() const { return tape_; }
 

@@ -1,21 +1,21 @@
 // Where the tape's buffers come from. One interface, three arenas:
-//   HeapArena      64-byte aligned blocks with free lists; any order of calls (inference, tests, first steps).
-//   CountingArena  no memory at all: the null device's arena. Records births and deaths, so a dry run yields the peak
-//                  and a MemoryPlan.
-//   PlannedArena   one slab; the n-th allocation of a step gets the offset that the plan computed for it. The order of
-//                  births and deaths must be the plan's; a size may be smaller, and a larger one goes to the heap.
-// Arenas are not thread-safe: one tape, one arena, one thread that allocates.
+//   HeapArena      blocks with free lists, in any order of calls (inference, tests, the first step)
+//   CountingArena  no memory at all: the null device's arena. It notes every allocation, so a dry run yields
+//                  the peak and a MemoryPlan.
+//   PlannedArena   one slab, in which the n-th allocation of a step gets the offset that the plan has for it.
+//                  Allocations and releases must come in the plan's order. A size may be smaller than
+//                  planned; a larger one comes from the heap.
+// Blocks are 64-byte aligned; every arena counts sizes rounded up to cache lines. Memory is not initialised.
+// Not thread-safe: one tape, one arena, one thread that allocates.
 #pragma once
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ingot {
 
-/// A live allocation. `data` is null from a CountingArena and for zero bytes.
+/// An allocation. `data` is null from a CountingArena and for no bytes.
 struct Block {
   void* data = nullptr;
   int64_t bytes = 0;
@@ -25,14 +25,15 @@ struct Block {
 class Arena {
  public:
   virtual ~Arena() = default;
-  /// `category` groups bytes in reports ("saved", "gradient", "scratch"); it must outlive the arena (a literal).
+  /// `category` groups bytes in reports ("activation", "gradient", "scratch"): a literal, or it must outlive
+  /// the arena. Error: out of memory.
   virtual Block allocate(int64_t bytes, const char* category) = 0;
   virtual void release(const Block& block) = 0;
   int64_t live_bytes() const { return live_; }
   int64_t peak_bytes() const { return peak_; }
-  void reset_peak() { peak_ = live_; }
 
  protected:
+  /// Counts bytes that are allocated, or released if negative.
   void count(int64_t bytes) {
     live_ += bytes;
     if (live_ > peak_) peak_ = live_;
@@ -43,7 +44,7 @@ class Arena {
   int64_t peak_ = 0;
 };
 
-/// Rounds a request up to whole cache lines; every arena counts rounded bytes.
+/// The size that arenas count for a request: whole cache lines.
 constexpr int64_t round_up_block(int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
@@ -56,18 +57,16 @@ class HeapArena final : public Arena {
   HeapArena& operator=(const HeapArena&) = delete;
   Block allocate(int64_t bytes, const char* category) override;
   void release(const Block& block) override;
-  /// Gives cached free blocks back to the system.
-  void trim();
 
  private:
-  std::map<int64_t, std::vector<void*>> free_;
+  std::map<int64_t, std::vector<void*>> free_;  ///< released blocks by size
 };
 
-/// One buffer's life inside a step, in allocation order; `death` and `birth` are event numbers.
-struct BufferLife {
+/// One allocation of a step. Allocations and releases are events, numbered in their order.
+struct Allocation {
   int64_t bytes = 0;
-  int64_t birth = 0;
-  int64_t death = -1;  ///< -1: still alive at the end
+  int64_t allocated = 0;  ///< event
+  int64_t released = -1;  ///< event; -1: not before the end of the step
   const char* category = "";
 };
 
@@ -75,26 +74,27 @@ class CountingArena final : public Arena {
  public:
   Block allocate(int64_t bytes, const char* category) override;
   void release(const Block& block) override;
-  const std::vector<BufferLife>& lives() const { return lives_; }
+  /// In their order.
+  const std::vector<Allocation>& allocations() const { return allocations_; }
   /// Bytes per category at the moment of the peak.
   const std::map<std::string, int64_t>& peak_by_category() const { return peak_by_category_; }
 
  private:
-  std::vector<BufferLife> lives_;
+  std::vector<Allocation> allocations_;
   std::map<std::string, int64_t> live_by_category_, peak_by_category_;
-  int64_t clock_ = 0;
+  int64_t events_ = 0;
 };
 
-/// Offsets of a step's buffers in one slab.
+/// Where each allocation of a step, in their order, lies in one slab.
 struct MemoryPlan {
-  std::vector<int64_t> bytes;    ///< per allocation, in order
-  std::vector<int64_t> offsets;  ///< per allocation
+  std::vector<int64_t> bytes;
+  std::vector<int64_t> offsets;
   int64_t slab_bytes = 0;
 };
 
-/// Deterministic best fit over the recorded lives: in order of birth, each buffer takes the smallest gap that is free
-/// for it. slab_bytes >= the peak of live bytes; the surplus is fragmentation.
-MemoryPlan plan_memory(const std::vector<BufferLife>& lives);
+/// Deterministic best fit: in their order, each allocation takes the smallest gap that is free when it is
+/// made. slab_bytes is at least the peak of live bytes; what is beyond it is fragmentation.
+MemoryPlan plan_memory(const std::vector<Allocation>& allocations);
 
 class PlannedArena final : public Arena {
  public:
@@ -104,9 +104,9 @@ class PlannedArena final : public Arena {
   PlannedArena& operator=(const PlannedArena&) = delete;
   Block allocate(int64_t bytes, const char* category) override;
   void release(const Block& block) override;
-  /// Starts the sequence again; nothing may be alive.
+  /// Begins a new step; everything must have been released.
   void restart();
-  /// Allocations so far that were larger than the plan and came from the heap instead.
+  /// Allocations so far that were larger than planned.
   int64_t misses() const { return misses_; }
   int64_t slab_bytes() const { return plan_.slab_bytes; }
 
@@ -116,33 +116,6 @@ class PlannedArena final : public Arena {
   size_t next_ = 0;
   int64_t misses_ = 0;
   HeapArena overflow_;
-};
-
-/// What is behind a buffer's addresses.
-enum class Backing {
-  memory,
-  sparse,   ///< zeroed memory that comes page by page when it is first written, and can be given back
-  nothing,  ///< address space only, for plans on paper: of any size, on any machine; touching it is a crash
-};
-
-/// Owns 64-byte aligned memory that lives longer than a step (weights, states). Zeroed. Large buffers ask for huge
-/// pages.
-class Buffer {
- public:
-  Buffer() = default;
-  explicit Buffer(int64_t bytes, Backing backing = Backing::memory);
-  ~Buffer();
-  Buffer(Buffer&& o) noexcept;
-  Buffer& operator=(Buffer&& o) noexcept;
-  void* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
-  /// Backing::sparse: gives back the memory of the whole pages within [begin, end); what was there is undefined.
-  void discard(int64_t begin, int64_t end);
-
- private:
-  void* data_ = nullptr;
-  int64_t bytes_ = 0;
-  Backing backing_ = Backing::memory;
 };
 
 }  // namespace ingot

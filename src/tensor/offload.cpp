@@ -42,7 +42,7 @@ class FileOffloadStore final : public OffloadStore {
   Handle write(const void* data, int64_t bytes) override {
     const std::scoped_lock lock(mutex_);
     const Handle handle = next_++;
-    entries_[handle] = {place_for(bytes), bytes, const_cast<void*>(data), Job::write};
+    entries_[handle] = {extent_for(bytes), bytes, const_cast<void*>(data), Job::write};
     enqueue(handle);
     return handle;
   }
@@ -50,7 +50,7 @@ class FileOffloadStore final : public OffloadStore {
   void read(Handle handle, void* data) override {
     const std::scoped_lock lock(mutex_);
     Entry& e = entries_.at(handle);
-    INGOT_CHECK(e.job == Job::none, "handle {} is not at rest", handle);
+    INGOT_CHECK(e.job == Job::none, "handle {} is being copied", handle);
     e.data = data;
     e.job = Job::read;
     enqueue(handle);
@@ -71,23 +71,23 @@ class FileOffloadStore final : public OffloadStore {
     std::unique_lock lock(mutex_);
     const auto at = entries_.find(handle);
     done_.wait(lock, [&] { return at->second.job == Job::none; });
-    free_[at->second.room].push_back(at->second.offset);
+    free_[at->second.extent.capacity].push_back(at->second.extent.offset);
     entries_.erase(at);
   }
 
  private:
   enum class Job { none, write, read };
-  struct Place {
-    int64_t offset, room;
+  /// A part of the file: whole pages.
+  struct Extent {
+    int64_t offset = 0, capacity = 0;
   };
+  /// The copy of one buffer, and what is being done with it.
   struct Entry {
-    Entry() = default;
-    Entry(Place p, int64_t bytes, void* data, Job job)
-        : offset(p.offset), room(p.room), bytes(bytes), data(data), job(job) {}
-    int64_t offset = 0, room = 0, bytes = 0;
+    Extent extent;
+    int64_t bytes = 0;
     void* data = nullptr;
     Job job = Job::none, failed = Job::none;
-    int error = 0;
+    int error = 0;  ///< errno of `failed`
   };
 
   /// For file systems without unnamed files.
@@ -102,17 +102,17 @@ class FileOffloadStore final : public OffloadStore {
     return file;
   }
 
-  /// The same sizes come back with every micro-batch, so freed places are kept by size.
-  Place place_for(int64_t bytes) {
-    const int64_t room = (bytes + kPage - 1) / kPage * kPage;
-    auto& places = free_[room];
-    if (!places.empty()) {
-      const int64_t offset = places.back();
-      places.pop_back();
-      return {offset, room};
+  /// The same sizes come back with every micro-batch, so freed extents are kept by capacity.
+  Extent extent_for(int64_t bytes) {
+    const int64_t capacity = (bytes + kPage - 1) / kPage * kPage;
+    auto& offsets = free_[capacity];
+    if (!offsets.empty()) {
+      const int64_t offset = offsets.back();
+      offsets.pop_back();
+      return {offset, capacity};
     }
-    end_ += room;
-    return {end_ - room, room};
+    end_ += capacity;
+    return {end_ - capacity, capacity};
   }
 
   void enqueue(Handle handle) {
@@ -125,7 +125,7 @@ class FileOffloadStore final : public OffloadStore {
     while (true) {
       wake_.wait(lock, [&] { return !jobs_.empty() || stop.stop_requested(); });
       if (jobs_.empty()) return;
-      Entry& e = entries_.at(jobs_.front());  // stays in place while its job runs
+      Entry& e = entries_.at(jobs_.front());  // the reference stays valid: forget() waits for the job
       jobs_.pop_front();
       const Entry job = e;
       lock.unlock();
@@ -138,23 +138,24 @@ class FileOffloadStore final : public OffloadStore {
     }
   }
 
-  /// 0, or errno.
+  /// Copies; returns 0, or errno.
   int run(const Entry& e) const {
+    const auto [offset, capacity] = e.extent;
     const bool writes = e.job == Job::write;
-    for (int64_t at = 0; at < e.bytes;) {
-      char* data = static_cast<char*>(e.data) + at;
-      const auto size = static_cast<size_t>(e.bytes - at);
+    for (int64_t done = 0; done < e.bytes;) {
+      char* data = static_cast<char*>(e.data) + done;
+      const auto size = static_cast<size_t>(e.bytes - done);
       const ssize_t n =
-          writes ? ::pwrite(file_, data, size, e.offset + at) : ::pread(file_, data, size, e.offset + at);
+          writes ? ::pwrite(file_, data, size, offset + done) : ::pread(file_, data, size, offset + done);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return n < 0 ? errno : EIO;
-      at += n;
+      done += n;
     }
     if (!writes) return 0;
-    // Written back and dropped, or the page cache would hold what was to leave memory.
-    ::sync_file_range(file_, e.offset, e.room,
+    // Without this, the page cache would hold what was to leave memory.
+    ::sync_file_range(file_, offset, capacity,
                       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    ::posix_fadvise(file_, e.offset, e.room, POSIX_FADV_DONTNEED);
+    ::posix_fadvise(file_, offset, capacity, POSIX_FADV_DONTNEED);
     return 0;
   }
 
@@ -164,7 +165,7 @@ class FileOffloadStore final : public OffloadStore {
   std::condition_variable wake_, done_;
   std::map<Handle, Entry> entries_;
   std::deque<Handle> jobs_;
-  std::map<int64_t, std::vector<int64_t>> free_;  ///< offsets by room
+  std::map<int64_t, std::vector<int64_t>> free_;  ///< offsets by capacity
   Handle next_ = 0;
   int64_t end_ = 0;
   std::jthread worker_;

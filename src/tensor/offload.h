@@ -1,6 +1,5 @@
-// Where saved activations wait outside memory: the tier below an arena. The tape writes a buffer here when
-// forward has no more use for it and reads it back shortly before backward asks; both run beside the
-// computation.
+// Where saved activations wait outside memory. The tape writes a buffer here when forward does not need it
+// any more, and reads it back shortly before backward does; both run beside the computation.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,23 +7,25 @@
 
 namespace ingot {
 
+/// One thread calls; copying may use others.
 class OffloadStore {
  public:
+  /// Names the copy of one buffer.
   using Handle = int64_t;
   virtual ~OffloadStore() = default;
-  /// Starts to copy `bytes` from `data`, which stays as it is until wait() or forget() of the handle returns.
+  /// Starts to copy `bytes` from `data`, which must not change until wait() or forget() of the handle
+  /// returns.
   virtual Handle write(const void* data, int64_t bytes) = 0;
-  /// Starts to copy the handle's bytes to `data`; the write must have been waited for.
+  /// Starts to copy the handle's bytes to `data`. The write must have been waited for.
   virtual void read(Handle handle, void* data) = 0;
   /// Returns when the handle's last write or read is done. Error where the medium failed, e.g. no space.
   virtual void wait(Handle handle) = 0;
-  /// Gives the handle's place back, after what was started for it has ended; nothing is thrown.
+  /// Waits for what was started for the handle, and frees its copy. Throws nothing.
   virtual void forget(Handle handle) = 0;
 };
 
-/// A tier in an unnamed file of `folder` (it is gone when the process is), with one thread that copies. The
-/// pages it writes do not stay in the page cache. Error if the folder cannot hold a file. One caller at a
-/// time.
+/// Keeps the copies in an unnamed file of `folder`, which is gone when the process is, and copies in one
+/// thread. What it writes does not stay in the page cache. Error if the folder cannot hold a file.
 std::unique_ptr<OffloadStore> file_offload_store(const std::string& folder);
 
 }  // namespace ingot

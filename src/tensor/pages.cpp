@@ -4,11 +4,35 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace ingot {
+#include <cstdlib>
 
+#include "base/error.h"
+
+namespace ingot {
 namespace {
 
-/// Advice for the whole pages of a size that lie in a tensor's memory.
+constexpr int64_t kHugePage = int64_t{1} << 21;
+
+int64_t mapped_bytes(int64_t bytes) {
+  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+/// The mapping begins and ends at a multiple of a huge page: the system backs a huge page that lies in a
+/// mapping only in part with small ones, and these slow down whatever walks along columns. nullptr: the
+/// system refused.
+void* map_huge_pages(int64_t bytes) {
+  const auto size = static_cast<size_t>(mapped_bytes(bytes)), page = static_cast<size_t>(kHugePage);
+  void* p = ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  char* const first = static_cast<char*>(p);
+  const size_t before = (page - reinterpret_cast<uintptr_t>(first) % page) % page;
+  if (before > 0) ::munmap(first, before);
+  ::munmap(first + before + size, page - before);
+  ::madvise(first + before, size, MADV_HUGEPAGE);
+  return first + before;
+}
+
+/// Advises the system about the whole pages (of size `page`) in a tensor's memory.
 void advise(const Tensor& values, uintptr_t page, int advice) {
   const auto begin = reinterpret_cast<uintptr_t>(values.data),
              end = begin + static_cast<uintptr_t>(values.bytes());
@@ -18,12 +42,49 @@ void advise(const Tensor& values, uintptr_t page, int advice) {
 
 }  // namespace
 
+bool is_mapped(int64_t bytes) {
+  return bytes >= kHugePage;
+}
+
+void* system_allocate(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* p = is_mapped(bytes) ? map_huge_pages(bytes) : std::aligned_alloc(64, static_cast<size_t>(bytes));
+  if (p == nullptr)
+    throw Error(
+        fmt::format("out of memory: the system refused {:.1f} MiB", static_cast<double>(bytes) / 1048576),
+        "use a smaller batch or model, or recompute more; `ingot run --plan` shows the predicted memory");
+  return p;
+}
+
+void system_release(void* memory, int64_t bytes) {
+  if (memory == nullptr) return;
+  if (is_mapped(bytes))
+    ::munmap(memory, static_cast<size_t>(mapped_bytes(bytes)));
+  else
+    std::free(memory);
+}
+
+void* reserve_addresses(int64_t bytes, bool writable) {
+  if (bytes == 0) return nullptr;
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), writable ? PROT_READ | PROT_WRITE : PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    fail("the system has no {:.1f} GiB of addresses", static_cast<double>(bytes) / (1 << 30));
+  // A huge page would stay as long as any of the values in it.
+  if (writable) ::madvise(p, static_cast<size_t>(bytes), MADV_NOHUGEPAGE);
+  return p;
+}
+
+void release_addresses(void* memory, int64_t bytes) {
+  if (memory != nullptr) ::munmap(memory, static_cast<size_t>(bytes));
+}
+
 void give_back_pages(const Tensor& values) {
   advise(values, static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), MADV_DONTNEED);
 }
 
 void ask_huge_pages(const Tensor& values) {
-  advise(values, uintptr_t{1} << 21, MADV_HUGEPAGE);
+  advise(values, static_cast<uintptr_t>(kHugePage), MADV_HUGEPAGE);
 }
 
 }  // namespace ingot

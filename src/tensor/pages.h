@@ -1,12 +1,30 @@
-// Giving memory back while its addresses stay: for values of a Buffer with Backing::sparse that have gone elsewhere.
+// Memory of the operating system, below arenas and buffers: allocation with huge pages, address space without
+// memory, and giving memory back while its addresses stay. Thread-safe.
 #pragma once
+#include <cstdint>
+
 #include "tensor/tensor.h"
 
 namespace ingot {
 
-/// Gives back the whole pages of a tensor's memory; what was there is undefined. Only for Backing::sparse.
+/// Large blocks are mappings of their own, which the system zeroes and backs with huge pages where it can.
+bool is_mapped(int64_t bytes);
+/// 64-byte aligned memory; nullptr for no bytes. Zeroed if is_mapped(bytes), else not initialised. Error: out
+/// of memory.
+void* system_allocate(int64_t bytes);
+/// Frees memory of system_allocate() with the same size.
+void system_release(void* memory, int64_t bytes);
+
+/// Address space that gets zeroed memory, in small pages, when it is first written; !writable: never, any
+/// access crashes.
+void* reserve_addresses(int64_t bytes, bool writable);
+void release_addresses(void* memory, int64_t bytes);
+
+/// Gives back the whole pages of a tensor's memory. Their contents are undefined. For reserved addresses
+/// only.
 void give_back_pages(const Tensor& values);
-/// Asks for huge pages, of which none reaches beyond the tensor: for what is written whole, and given back whole.
+/// Asks for those huge pages that lie inside the tensor's memory, for tensors that are written whole and
+/// given back whole.
 void ask_huge_pages(const Tensor& values);
 
 }  // namespace ingot

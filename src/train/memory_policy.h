@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tape/tape.h"
+#include "tape/node.h"
 
 namespace ingot {
 

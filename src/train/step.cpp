@@ -1,6 +1,7 @@
 // See step.h.
 #include "train/step.h"
 
+#include "tape/backward.h"
 #include "train/rank_stats.h"
 
 namespace ingot {
@@ -155,7 +156,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     step->forward(whole_model(model.config()), {});
     Backward(tape).run();
   }
-  plan.memory = plan_memory(arena.lives());
+  plan.memory = plan_memory(arena.allocations());
   plan.peak_bytes = arena.peak_bytes();
   plan.categories = arena.peak_by_category();
   return plan;

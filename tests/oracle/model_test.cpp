@@ -12,6 +12,7 @@
 #include "models/huggingface.h"
 #include "ops/reference.h"
 #include "support/support.h"
+#include "tape/backward.h"
 
 namespace ingot::model_test {
 

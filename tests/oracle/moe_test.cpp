@@ -12,6 +12,7 @@
 #include "ops/reference.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tape/backward.h"
 
 namespace ingot::moe_test {
 

@@ -12,6 +12,7 @@
 #include "ops/head/head.h"
 #include "ops/reference.h"
 #include "support/support.h"
+#include "tape/backward.h"
 
 namespace ingot::objective_test {
 

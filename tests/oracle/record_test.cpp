@@ -18,6 +18,7 @@
 #include "optim/reference.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tape/backward.h"
 #include "train/step.h"
 
 namespace ingot::record_test {

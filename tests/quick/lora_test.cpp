@@ -14,6 +14,7 @@
 #include "support/small_models.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "tape/backward.h"
 #include "tape/op.h"
 #include "train/step.h"
 

@@ -1,11 +1,11 @@
-// What is kept, computed again or moved to disk changes memory and time, and no bit: by op, by module, on every rung of the ladder.
+// What is kept, recomputed or offloaded changes memory and time, and no bit: by op, by module, on every
+// policy level.
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "ops/registry.h"
 #include "support/tape_pass.h"
-#include "tape/tape.h"
 #include "train/memory_policy.h"
 
 namespace ingot::test::recompute_test {
@@ -19,9 +19,9 @@ TEST_F(RecomputeTest, RecomputationHasTheSameBitsAndALowerPeak) {
     const Pass keep = pass(name);
     for (const std::string& op : ops) {
       const NamedPolicy policy({op});
-      const Pass again = pass(name, {.policy = &policy});
-      EXPECT_EQ(differing(keep, again, name), "") << name << " recomputes " << op;
-      EXPECT_EQ(again.live_after, 0) << name << " recomputes " << op;
+      const Pass recomputed = pass(name, {.policy = &policy});
+      EXPECT_EQ(differing(keep, recomputed, name), "") << name << " recomputes " << op;
+      EXPECT_EQ(recomputed.live_after, 0) << name << " recomputes " << op;
     }
     const NamedPolicy all(ops);
     const Pass deferred = pass(name, {.defer_weight_gradients = true, .policy = &all});
@@ -36,16 +36,16 @@ TEST_F(RecomputeTest, RecomputationHasTheSameBitsAndALowerPeak) {
 const std::vector<std::string> kModules = {"attention/", "mlp/",     "route/",  "shared/",
                                            "dispatch/",  "experts/", "combine/"};
 
-TEST_F(RecomputeTest, WholeModulesComputedAgainHaveTheSameBits) {
+TEST_F(RecomputeTest, RecomputedModulesHaveTheSameBits) {
   for (const std::string& name : small_model_names()) {
     const auto model = small_model(name, Precision::f32());
     const Pass keep = pass(*model, {});
     int64_t lowest = keep.peak;
     for (const std::string& module : kModules) {
       const NamedPolicy policy({module});
-      const Pass again = pass(*model, {.policy = &policy});
-      EXPECT_EQ(differing(keep, again, name), "") << name << " computes again " << module;
-      lowest = std::min(lowest, again.peak);
+      const Pass recomputed = pass(*model, {.policy = &policy});
+      EXPECT_EQ(differing(keep, recomputed, name), "") << name << " recomputes " << module;
+      lowest = std::min(lowest, recomputed.peak);
     }
     const NamedPolicy everything(kModules);
     const Pass all = pass(*model, {.policy = &everything});
@@ -57,38 +57,38 @@ TEST_F(RecomputeTest, WholeModulesComputedAgainHaveTheSameBits) {
 }
 
 TEST_F(RecomputeTest, RecomputationEndsAtTheStream) {
-  /// What is repeated, and how far ahead of backward.
-  struct Repetitions final : TapeObserver {
+  /// Which ops are recomputed, and how far ahead of backward.
+  struct Recomputations final : TapeObserver {
     void tensor(const std::string&, const Tensor&) override {}
     bool wants_tensors() const override { return false; }
     void ran(const OpRun& r) override {
       if (r.direction != Direction::forward && r.segment.layer >= 0)
         reached = std::min(reached, r.segment.layer);
       if (!r.is_recompute) return;
-      ++repeated[r.op.name];
+      ++recomputed[r.op.name];
       if (r.segment.layer >= 0) {
         EXPECT_GE(r.segment.layer, reached - 1)
-            << r.op.name << " runs again layers before backward gets there";
+            << r.op.name << " is recomputed layers before backward gets there";
       }
     }
     int reached = 0;  ///< lowest layer
-    std::map<std::string, int> repeated;
+    std::map<std::string, int> recomputed;
   };
   for (const std::string& name : small_model_names()) {
     SCOPED_TRACE(name);
     const auto model = small_model(name, Precision::f32());
     const ModelConfig& m = model->config();
-    const auto repetitions = [&](const std::vector<std::string>& names) {
-      Repetitions seen;
+    const auto recomputed = [&](const std::vector<std::string>& names) {
+      Recomputations seen;
       seen.reached = static_cast<int>(m.layers + m.mtp.modules());
       const NamedPolicy policy(names);
       pass(*model, {.policy = &policy, .observer = &seen});
-      return seen.repeated;
+      return seen.recomputed;
     };
-    const std::map<std::string, int> norms = repetitions({"add_norm.h"});
+    const std::map<std::string, int> norms = recomputed({"add_norm.h"});
     EXPECT_EQ(norms.size(), 1u) << "nothing before the merge";
     EXPECT_EQ(norms.count("add_norm"), 1u);
-    EXPECT_GT(repetitions(kModules).size(), 2u);
+    EXPECT_GT(recomputed(kModules).size(), 2u);
   }
 }
 
@@ -108,9 +108,9 @@ TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
           PoisonArena poison;
           const TapeOptions options{
               .defer_weight_gradients = defer, .policy = &policy, .offload_store = store.get()};
-          const Pass again = pass(*model, options, HeadMode::store, &poison);
-          EXPECT_EQ(differing(keep, again, name), "") << name << ": " << rung.cost;
-          EXPECT_EQ(again.live_after, 0) << name << ": " << rung.cost;
+          const Pass recomputed = pass(*model, options, HeadMode::store, &poison);
+          EXPECT_EQ(differing(keep, recomputed, name), "") << name << ": " << rung.cost;
+          EXPECT_EQ(recomputed.live_after, 0) << name << ": " << rung.cost;
         }
       }
     }
@@ -128,12 +128,12 @@ TEST_F(RecomputeTest, OffloadedValuesComeBackWithTheSameBitsAndALowerPeak) {
         mixed({"activation", "experts/"}, {"add_norm", "attention/", "dispatch/"});
     for (const NamedPolicy* policy : {&all, &mixed})
       for (const bool defer : {false, true}) {
-        const Pass away =
+        const Pass offloaded =
             pass(*model, {.defer_weight_gradients = defer, .policy = policy, .offload_store = store.get()});
-        EXPECT_EQ(differing(keep, away, name), "") << name;
-        EXPECT_EQ(away.live_after, 0) << name;
+        EXPECT_EQ(differing(keep, offloaded, name), "") << name;
+        EXPECT_EQ(offloaded.live_after, 0) << name;
         if (!defer) {
-          EXPECT_LT(away.peak, keep.peak) << name;
+          EXPECT_LT(offloaded.peak, keep.peak) << name;
         }
       }
     PoisonArena poison;
@@ -152,7 +152,7 @@ TEST_F(RecomputeTest, NobodyReadsWhatWasFreed) {
     }
 }
 
-TEST_F(RecomputeTest, AForwardWithoutBackwardLeavesTheTierEmpty) {
+TEST_F(RecomputeTest, AForwardWithoutBackwardLeavesTheStoreEmpty) {
   const TempDir folder;
   const auto store = file_offload_store(folder.path());
   const NamedPolicy policy({}, {"linear"});

@@ -1,4 +1,5 @@
-// Sparse buffers: memory comes with the first write and goes when it is given back; what lies beside it stays.
+// Sparse buffers: memory comes with the first write, page by page, and is given back without a change to its
+// neighbours.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -6,9 +7,9 @@
 #include <cstring>
 #include <vector>
 
-#include "tensor/arena.h"
+#include "tensor/buffer.h"
 
-namespace ingot::sparse_buffer_test {
+namespace ingot::test::sparse_buffer_test {
 
 int64_t resident_bytes(const Buffer& buffer) {
   const int64_t page = ::sysconf(_SC_PAGESIZE), pages = (buffer.bytes() + page - 1) / page;
@@ -30,8 +31,8 @@ TEST(SparseBuffer, HasTheMemoryThatWasWrittenAndNotGivenBack) {
   EXPECT_LE(resident_bytes(buffer), 2 * kMiB + 2 * ::sysconf(_SC_PAGESIZE));
   for (const int64_t at : {4 * kMiB, 5 * kMiB + 99, 11 * kMiB - 100, 12 * kMiB - 1})
     EXPECT_EQ(data[at], 7) << at;
-  std::memset(data, 1, 16 * kMiB);  // and comes again
+  std::memset(data, 1, 16 * kMiB);  // given back memory can be written again
   EXPECT_EQ(resident_bytes(buffer), 16 * kMiB);
 }
 
-}  // namespace ingot::sparse_buffer_test
+}  // namespace ingot::test::sparse_buffer_test

@@ -7,6 +7,7 @@
 #include "comm/threads.h"
 #include "ops/collective/exchange.h"
 #include "ops/reference.h"
+#include "tape/backward.h"
 
 namespace ingot::collective_test {
 

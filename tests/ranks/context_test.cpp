@@ -15,6 +15,7 @@
 #include "ops/reference.h"
 #include "parallel/rank_groups.h"
 #include "support/counting_communicator.h"
+#include "tape/backward.h"
 
 namespace ingot::test::context_test {
 

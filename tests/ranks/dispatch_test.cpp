@@ -14,6 +14,7 @@
 #include "ops/collective/exchange.h"
 #include "ops/reference.h"
 #include "support/counting_communicator.h"
+#include "tape/backward.h"
 
 namespace ingot::test::dispatch_test {
 

@@ -11,6 +11,7 @@
 #include "optim/optimizer.h"
 #include "parallel/pipeline.h"
 #include "support/small_models.h"
+#include "tape/backward.h"
 #include "train/step.h"
 
 namespace ingot::test::pipeline_step_test {

@@ -11,6 +11,7 @@
 #include "parallel/gradient_reducer.h"
 #include "parallel/weight_gatherer.h"
 #include "support/parity.h"
+#include "tape/backward.h"
 
 namespace ingot::test::shard_test {
 

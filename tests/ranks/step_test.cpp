@@ -9,6 +9,7 @@
 #include "optim/optimizer.h"
 #include "parallel/gradient_reducer.h"
 #include "support/small_models.h"
+#include "tape/backward.h"
 
 namespace ingot::test::step_test {
 

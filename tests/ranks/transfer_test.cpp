@@ -10,6 +10,7 @@
 #include "ops/linear/linear.h"
 #include "ops/reference.h"
 #include "support/layout_parity.h"
+#include "tape/backward.h"
 
 namespace ingot::test::transfer_test {
 

@@ -11,6 +11,7 @@
 #include "nn/parameter.h"
 #include "ops/reference.h"
 #include "ops/shard_index/shard_index.h"
+#include "tape/backward.h"
 
 namespace ingot::test::vocabulary_test {
 

@@ -139,7 +139,7 @@ ParityOutcome LayoutRank::passes(const ParityInputs& inputs, bool sums) {
     options.device = DeviceKind::null;
     run(inputs, options, dry_, o);
     options.device = DeviceKind::cpu;
-    arena_.emplace(plan_memory(dry_.lives()));
+    arena_.emplace(plan_memory(dry_.allocations()));
   }
   gradients_.begin_step();
   if (sums) reducer_.begin_step(share() / micro_rows());

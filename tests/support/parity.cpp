@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/philox.h"
+#include "tape/backward.h"
 
 namespace ingot::test {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "support/small_models.h"
 #include "support/support.h"
+#include "tape/backward.h"
 #include "train/objective.h"
 #include "train/step.h"
 
@@ -94,7 +95,7 @@ inline Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::st
       ++p.segments;
       backward.advance();
     }
-    tape.drain();
+    backward.run_deferred();
     EXPECT_EQ(p.segments, tape.segments().size());
   }
   p.peak = memory.peak_bytes();

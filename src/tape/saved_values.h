@@ -1,0 +1,56 @@
+// What becomes of a value between forward and backward: its buffer is freed when nobody needs it any more,
+// and by the policy before that, to be recomputed (recompute.cpp) or read back from the store (offload.cpp).
+// Internal to the tape.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "tape/forward.h"
+
+namespace ingot {
+
+class SavedValues {
+ public:
+  SavedValues(TapeState& state, Transfers& transfers, Forward& forward)
+      : state_(state), slots_(state.slots), transfers_(transfers), forward_(forward) {}
+  ~SavedValues();
+  SavedValues(const SavedValues&) = delete;
+  SavedValues& operator=(const SavedValues&) = delete;
+
+  /// Saves what the node's backward passes read, and what recomputing its outputs reads.
+  void save_reads(Node& node);
+  void unsave(int32_t id);
+  void drop_ref(int32_t id);
+  /// Frees a value that nobody needs, and one that the policy does not keep.
+  void release_if_unused(int32_t id);
+  /// Puts a value that backward reads into memory: recomputes it, or reads it back.
+  void materialise(int32_t id);
+
+  /// Frees what segments before this one began to write to the store: the copy had a whole segment's time.
+  void finish_offloads(int32_t before_segment);
+  /// Backward begins with the last segments, so what is still being written stays in memory.
+  void cancel_offloads();
+  /// Begins to read back what the segment's backward reads.
+  void prefetch_segment(const Segment& segment);
+
+ private:
+  void save(int32_t id) { ++slots_[id].saved_refs; }
+  void free_buffer(Slot& slot, Residency to = Residency::absent);
+  /// The node that computes the outputs that are not -1: the given one, or its op's partial recompute.
+  Node recompute_plan(const Node& node) const;
+  void release_recompute_inputs(Node& node);
+  void recompute(Node& producer);
+  void start_offload(int32_t id);
+  void prefetch(int32_t id);
+  void finish_prefetch(Slot& slot);
+  void discard_copy(Slot& slot);
+
+  TapeState& state_;
+  Slots& slots_;
+  Transfers& transfers_;
+  Forward& forward_;
+  std::vector<std::pair<int32_t, int32_t>> offloading_;  ///< value, the segment in which its writing began
+  int32_t prefetch_round_ = 0;
+};
+
+}  // namespace ingot
