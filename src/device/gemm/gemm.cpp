@@ -282,7 +282,8 @@ class Runner {
 
   /// The last panel is not a single vector where two can share: with one, a tile waits for A more than it multiplies.
   int64_t columns_of_piece(int64_t rest, int64_t most) const {
-    const bool shared = !layout_.b_packed && rest > most && rest <= most + tile_.lanes;
+    const bool shared =
+        !layout_.b_packed && tile_.cols > tile_.lanes && rest > most && rest <= most + tile_.lanes;
     return std::min(rest, shared ? most - tile_.lanes : most);
   }
 

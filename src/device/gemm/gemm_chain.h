@@ -32,7 +32,7 @@ INGOT_INLINE float flushed(float x) {
 }
 /// fma that flushes subnormals as the vector sets do: a result counts as subnormal by its value rounded to 24
 /// bits without a lowest exponent, which only matters where it seems to be the smallest normal number.
-INGOT_INLINE float flushing_fma(float a, float b, float acc) {
+__attribute__((noinline)) inline float flushing_fma(float a, float b, float acc) {
   a = flushed(a), b = flushed(b), acc = flushed(acc);
   const float x = __builtin_fmaf(a, b, acc);
   if (__builtin_fabsf(x) != __FLT_MIN__) return flushed(x);

@@ -1,31 +1,39 @@
-// The shape of the register tile and its words, shared by the packing and the tile itself. Included only by isa_gemm*.cpp.
+// The shape of the micro-kernel's register tile, mr x nr, and the helpers that packing and micro-kernel share. Included only by
+// isa_*.cpp of this folder.
 //
-// 8 x 48 with AVX-512 (24 accumulators, 3 vectors of B, broadcasts of A), 4 x 24 with AVX2 and 4 x 12
-// otherwise: per step it loads kRows + kVecs times for kRows * kVecs multiply-adds, under one load per
-// multiply-add everywhere.
+// mr x nr is 8 x 48 with AVX-512 (24 accumulators, 3 vectors of B, broadcasts of A) and 4 x 24 with AVX2: a k-step loads
+// mr + kVecs times for mr * kVecs multiply-adds. The generic set, where each fma is a call of the library, has 4 x 4, so that it
+// compiles quickly.
 #pragma once
+#include "base/round.h"
 #include "device/simd/simd.h"
 
 namespace ingot::INGOT_ISA {
 
 #if defined(INGOT_ISA_avx512)
-constexpr int kRows = 8;
+constexpr int kRows = 8, kVecs = 3;
+#elif defined(INGOT_ISA_avx2)
+constexpr int kRows = 4, kVecs = 3;
 #else
-constexpr int kRows = 4;
+constexpr int kRows = 4, kVecs = 1;
 #endif
 constexpr int kGroup = 2 * kRows;  // rows whose A is packed together, and whose C is turned together
-constexpr int kVecs = 3;
 constexpr int kCols = kVecs * kLanes;
 
 INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
-INGOT_INLINE int64_t round_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b * b;
-}
 /// Words of a packed row of `cols` columns.
 INGOT_INLINE int64_t width_of(int64_t cols) {
   return round_up(cols, kLanes);
+}
+
+/// Calls f.operator()<N>() for the N in 1 .. kMost that `n` is.
+template <int kMost, class F>
+INGOT_INLINE auto with_constant(int64_t n, F&& f) {
+  if constexpr (kMost > 1)
+    if (n < kMost) return with_constant<kMost - 1>(n, f);
+  return f.template operator()<kMost>();
 }
 
 /// n pairs from two rows that are, or count as, bf16; `odd` is nullptr beyond an odd k.

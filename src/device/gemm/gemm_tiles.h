@@ -118,36 +118,19 @@ void tile(int64_t kc, const float* a, const float* b, const TileIo& io) {
 
 using TileFn = void (*)(int64_t, const float*, const float*, const TileIo&);
 
+/// vecs < panel: only where a panel of the symmetric product touches the diagonal.
 template <class Chain, class A, int MR>
 TileFn tile_of_width(int64_t vecs, int64_t panel) {
-  if constexpr (MR == kRows)
+  if constexpr (MR == kRows && kVecs > 1)
     if (vecs < panel)
-      return vecs == 2 ? &tile<MR, 2, Chain, A, StripOfB<kVecs>> : &tile<MR, 1, Chain, A, StripOfB<kVecs>>;
-  return vecs == 3 ? &tile<MR, 3, Chain, A> : vecs == 2 ? &tile<MR, 2, Chain, A> : &tile<MR, 1, Chain, A>;
+      return with_constant<kVecs - 1>(
+          vecs, []<int NV>() -> TileFn { return &tile<MR, NV, Chain, A, StripOfB<kVecs>>; });
+  return with_constant<kVecs>(vecs, []<int NV>() -> TileFn { return &tile<MR, NV, Chain, A>; });
 }
 
 template <class Chain, class A>
 TileFn tile_of_rows(int64_t rows, int64_t vecs, int64_t panel) {
-  switch (rows) {
-    case 1:
-      return tile_of_width<Chain, A, 1>(vecs, panel);
-    case 2:
-      return tile_of_width<Chain, A, 2>(vecs, panel);
-    case 3:
-      return tile_of_width<Chain, A, 3>(vecs, panel);
-#if defined(INGOT_ISA_avx512)
-    case 4:
-      return tile_of_width<Chain, A, 4>(vecs, panel);
-    case 5:
-      return tile_of_width<Chain, A, 5>(vecs, panel);
-    case 6:
-      return tile_of_width<Chain, A, 6>(vecs, panel);
-    case 7:
-      return tile_of_width<Chain, A, 7>(vecs, panel);
-#endif
-    default:
-      return tile_of_width<Chain, A, kRows>(vecs, panel);
-  }
+  return with_constant<kRows>(rows, [=]<int MR>() { return tile_of_width<Chain, A, MR>(vecs, panel); });
 }
 
 template <class Chain>
@@ -169,9 +152,8 @@ inline TileFn tile_of(bool pairs, ALayout a, int64_t rows, int64_t vecs, int64_t
 /// That of the first rows, which packs B.
 template <class A>
 TileFn b_packing_tile(int64_t vecs) {
-  return vecs == 3   ? &tile<kRows, 3, Plain, A, RowsOfB<3>>
-         : vecs == 2 ? &tile<kRows, 2, Plain, A, RowsOfB<2>>
-                     : &tile<kRows, 1, Plain, A, RowsOfB<1>>;
+  return with_constant<kVecs>(vecs,
+                              []<int NV>() -> TileFn { return &tile<kRows, NV, Plain, A, RowsOfB<NV>>; });
 }
 
 inline TileFn b_packing_tile(ALayout a, int64_t vecs) {
@@ -198,9 +180,9 @@ inline TileFn a_packing_tile([[maybe_unused]] DType type, [[maybe_unused]] bool 
 /// Whole ones that pack a part of the next strip.
 template <class Chain, class A, class T, int kRowsOfStep>
 TileFn b_ahead_tile(int64_t vecs) {
-  return vecs == 3   ? &tile<kRows, 3, Chain, A, StripOfB<3>, PackingB<T, kRowsOfStep>>
-         : vecs == 2 ? &tile<kRows, 2, Chain, A, StripOfB<2>, PackingB<T, kRowsOfStep>>
-                     : &tile<kRows, 1, Chain, A, StripOfB<1>, PackingB<T, kRowsOfStep>>;
+  return with_constant<kVecs>(vecs, []<int NV>() -> TileFn {
+    return &tile<kRows, NV, Chain, A, StripOfB<NV>, PackingB<T, kRowsOfStep>>;
+  });
 }
 
 template <class Chain, class T>

@@ -126,28 +126,14 @@ void run_panels(const FewRows& p) {
   for (int64_t i = p.first; i < p.last; ++i) {
     const int64_t col0 = i * kCols, vecs = width_of(min64(kCols, p.n - col0)) / kLanes;
     const std::byte* panel = p.b + i * bytes;
-    if (vecs == 3)
-      run_panel<MR, 3>(p, panel, col0);
-    else if (vecs == 2)
-      run_panel<MR, 2>(p, panel, col0);
-    else
-      run_panel<MR, 1>(p, panel, col0);
+    with_constant<kVecs>(vecs, [&]<int NV>() { run_panel<MR, NV>(p, panel, col0); });
   }
 }
 
 }  // namespace
 
 void few_rows(const FewRows& p) {
-  switch (p.rows) {
-    case 1:
-      return run_panels<1>(p);
-    case 2:
-      return run_panels<2>(p);
-    case 3:
-      return run_panels<3>(p);
-    default:
-      return run_panels<4>(p);
-  }
+  with_constant<int{kFewRows}>(p.rows, [&]<int MR>() { run_panels<MR>(p); });
 }
 
 }  // namespace ingot::INGOT_ISA
