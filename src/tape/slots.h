@@ -2,17 +2,15 @@
 //
 // Where a buffer is (Residency), and what moves it:
 //
-//              allocate                       write to the store
-//     absent ------------> resident -------------------------------> offloading
-//       ^  ^ <------------    ^  <------------------------------------   |  |
-//       |  |     free         |        backward begins: it stays         |  | written:
-//       |  |                  | read back                                |  | free the buffer
-//       |  |                  |                    prefetch              |  v
-//       |  '------------- prefetching <---------------------------- offloaded
-//       |                                                                |
-//       '---------------- from every state: nobody needs it any more ----'
+//              allocate                   write to the store
+//     absent <-----------> resident <--------------------------> offloading
+//                free         ^       backward begins: it stays      |
+//                             |                                      | written: free the buffer
+//                        read |                                      |
+//                        back |               prefetch               v
+//                         prefetching <------------------------- offloaded
 //
-// Slots::move() checks every transition against this table.
+// A value that nobody needs any more becomes absent from every state. Slots::move() checks each transition.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -65,7 +63,7 @@ struct Slot {
 
   int32_t pending_transfer = -1;           ///< the transfer that it arrives with
   OffloadStore::Handle store_handle = -1;  ///< its copy in the store; -1 on the null device
-  int32_t prefetch_round = -1;             ///< the last SavedValues::prefetch_segment() that came by
+  int32_t prefetch_round = -1;             ///< the last SavedValues::prefetch_segment() that saw it
   Gradient gradient;
 
   bool in_memory() const { return residency == Residency::resident || residency == Residency::offloading; }

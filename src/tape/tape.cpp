@@ -150,34 +150,9 @@ const std::vector<Segment>& Tape::segments() const {
 const TapeOptions& Tape::options() const {
   return parts_->state.options;
 }
-Arena& Tape::arena() {
-  return parts_->state.arena;
-}
 std::pair<TensorMeta, int> Tape::meta_of(int32_t id) const {
   const Slot& v = parts_->state.slots[id];
   return {v.meta, v.parameter};
-}
-
-std::string Tape::dump() const {
-  const auto described = [&](const char* name, int32_t id) {
-    return fmt::format(" {}=%{}:{}", name, id, parts_->state.slots[id].meta.str());
-  };
-  std::string text;
-  for (const Segment& s : segments()) {
-    if (s.first_node == s.end_node) continue;
-    text += fmt::format("{}{}\n", s.name, s.layer >= 0 ? fmt::format(" (layer {})", s.layer) : "");
-    for (int32_t n = s.first_node; n < s.end_node; ++n) {
-      const Node& node = parts_->state.node(n);
-      text += fmt::format("  {}{{{}}}", node.op->name, node.op->print(node.attr.data()));
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (node.inputs[i] >= 0) text += described(node.op->inputs[i].name, node.inputs[i]);
-      text += " ->";
-      for (size_t i = 0; i < node.outputs.size(); ++i)
-        text += described(node.op->outputs[i].name, node.outputs[i]);
-      text += '\n';
-    }
-  }
-  return text;
 }
 
 }  // namespace ingot

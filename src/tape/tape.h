@@ -93,9 +93,6 @@ class Tape {
   /// Shape and dtype of a node's input or output, and the index of the parameter that it is (-1: none).
   std::pair<TensorMeta, int> meta_of(int32_t id) const;
   const TapeOptions& options() const;
-  Arena& arena();
-  /// One line per node: segment, op, attributes, inputs and outputs with shapes.
-  std::string dump() const;
 
  private:
   friend class Value;

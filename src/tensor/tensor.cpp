@@ -23,9 +23,4 @@ Tensor Tensor::slice(int64_t begin, int64_t end) const {
   return Tensor(start, part, dtype(), device);
 }
 
-Tensor Tensor::reshaped(Shape s) const {
-  INGOT_CHECK(s.numel() == numel(), "{} as {}", shape().str(), s.str());
-  return Tensor(data, s, dtype(), device);
-}
-
 }  // namespace ingot

@@ -95,8 +95,6 @@ struct Tensor {
   }
   /// Rows [begin, end) of the first dimension, same memory.
   Tensor slice(int64_t begin, int64_t end) const;
-  /// Same memory, another shape with as many elements.
-  Tensor reshaped(Shape shape) const;
 };
 
 }  // namespace ingot

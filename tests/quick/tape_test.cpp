@@ -274,7 +274,25 @@ TEST_F(TapeTest, TheFirstBadOpIsNamed) {
   }
 }
 
-TEST_F(TapeTest, DumpPrintsOneLinePerNode) {
+/// One line per node: op, attributes, inputs and outputs with their ids and shapes.
+std::string printed(const Tape& tape) {
+  std::string text;
+  const auto print_value = [&](const char* name, int32_t id) {
+    if (id >= 0) text += fmt::format(" {}=%{}:{}", name, id, tape.meta_of(id).first.str());
+  };
+  for (const Segment& s : tape.segments())
+    for (int32_t n = s.first_node; n < s.end_node; ++n) {
+      const Node& node = tape.nodes()[static_cast<size_t>(n)];
+      text += fmt::format("{} {} {}{{{}}}", s.name, s.layer, node.op->name, node.op->print(node.attr.data()));
+      for (size_t i = 0; i < node.inputs.size(); ++i) print_value(node.op->inputs[i].name, node.inputs[i]);
+      text += " ->";
+      for (size_t i = 0; i < node.outputs.size(); ++i) print_value(node.op->outputs[i].name, node.outputs[i]);
+      text += '\n';
+    }
+  return text;
+}
+
+TEST_F(TapeTest, ARecordingCanBePrinted) {
   std::vector<float> x(8, 1.0f), w(12, 1.0f);
   HeapArena arena;
   Tape tape(arena, {});
@@ -282,10 +300,9 @@ TEST_F(TapeTest, DumpPrintsOneLinePerNode) {
   tape.begin_segment("mlp", 3);
   const Value y = linear(tape, DType::f32, leaf, tape.leaf(Tensor::of(w.data(), {3, 4})));
   const Value z = activation(tape, {ActivationKind::relu2, DType::bf16}, y);
-  EXPECT_EQ(tape.dump(),
-            "mlp (layer 3)\n"
-            "  linear{out=f32} x=%0:f32[2, 4] weight=%1:f32[3, 4] -> y=%2:f32[2, 3]\n"
-            "  activation{relu2 out=bf16} x=%2:f32[2, 3] -> y=%3:bf16[2, 3]\n");
+  EXPECT_EQ(printed(tape),
+            "mlp 3 linear{out=f32} x=%0:f32[2, 4] weight=%1:f32[3, 4] -> y=%2:f32[2, 3]\n"
+            "mlp 3 activation{relu2 out=bf16} x=%2:f32[2, 3] -> y=%3:bf16[2, 3]\n");
 }
 
 }  // namespace ingot::test::tape_test
