@@ -250,14 +250,15 @@ Stream Decoder::embed(Context& c, const Value& ids_T) const {
   c.tape.begin_segment("embed", -1);
   Stream s;
   s.x_TD = look_up(c, ids_T);
-  if (config_.residual == ResidualKind::scaled) {
-    s.merge = MergeKind::affine;
-    s.merge_params = input_scale_;
-  }
   if (config_.position == PositionKind::learned) {
     s.deferred_TD =
         embedding(c.tape, c.precision().stream, rows_outside(c, c.positions_T), c.param(positions_));
     s.merge = MergeKind::add;
+  }
+  if (config_.residual == ResidualKind::scaled) {
+    merge_residual(c, s);
+    s.merge = MergeKind::affine;
+    s.merge_params = input_scale_;
   }
   if (config_.embedding_norm) s.x_TD = merge_and_norm(c, s, embedding_norm_, c.precision().stream);
   if (config_.input_mix) {

@@ -78,7 +78,7 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
       EXPECT_EQ(big.phases[i].rope_theta, small.phases[i].rope_theta) << twin << " phase " << i;
       EXPECT_EQ(big.phases[i].window_growth > 0, small.phases[i].window_growth > 0) << twin << " phase " << i;
     }
-    EXPECT_EQ(big.optimizer.groups.matrices, small.optimizer.matrices);
+    EXPECT_EQ(big.optimizer.groups.matrices, small.optimizer.groups.matrices);
     EXPECT_EQ(big.model.attention, small.model.attention);
     std::string command =
         "cd '" + dir.path() + "' && '" + INGOT_BINARY + "' run '" + path +

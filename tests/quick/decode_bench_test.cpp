@@ -86,7 +86,7 @@ TEST(BenchDecode, PrintsRatesAndWritesJson) {
 TEST(BenchDecode, RefusesWhatItCannotDo) {
   const auto r = bench({"--weights=int4"});
   EXPECT_NE(r.exit_code, 0);
-  EXPECT_NE(r.output.find("f32, bf16 or int8"), std::string::npos) << r.output;
+  EXPECT_NE(r.output.find("f32, bf16, int8"), std::string::npos) << r.output;
   EXPECT_NE(bench({"--new=0"}).exit_code, 0);
 }
 

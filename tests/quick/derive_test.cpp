@@ -120,7 +120,7 @@ TEST_F(Derive, AveragesAreThoseOfTheTensorsAndEveryCommandTakesThem) {
   EXPECT_EQ(ingot(with_weights("f32")), ingot(generate));  // as it was trained
   for (const char* form : {"bf16", "int8"})
     EXPECT_EQ(ingot(with_weights(form)).size(), ingot(generate).size()) << form;
-  refuses(with_weights("int4"), {"int4", "f32, bf16 or int8"});
+  refuses(with_weights("int4"), {"int4", "f32, bf16, int8"});
   ingot({"export", out, dir_ / "hf"});
   EXPECT_NE(read_text(dir_ / "hf/config.json").find("\"llama\""), std::string::npos);
   write_text(dir_ / "rows.jsonl", "{\"text\": \"the river runs under the bridge and the sea\"}\n");

@@ -120,7 +120,7 @@ TEST_F(Import, ShardsThatAreMissingCutOrElsewhere) {
   for (const char* evil : {"../llama_tied/model.safetensors", "/etc/passwd", "..", ".hidden", "a\\\\b"}) {
     const std::string g = copy("llama");
     change(g + "/model.safetensors.index.json", second, evil);
-    refuses(g, {"index.json", "plain name"});
+    refuses(g, {"index.json", "plain file name"});
   }
   copy("llama");
   change(index, "\"model.norm.weight\": \"model-00002", "\"model.norm.weight\": \"model-00001");

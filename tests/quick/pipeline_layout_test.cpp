@@ -80,7 +80,7 @@ TEST(PipelineLayout, Refusals) {
   expect_refused("EtL", "1 layers, the model has 2");
   expect_refused("EttmL", "1 modules of multi-token prediction, the model has 0");
   expect_refused("EttL", "0 modules of multi-token prediction, the model has 1", 1, 2, 1);
-  expect_refused("EtmtL", "a layer behind a module", 1, 2, 1);
+  expect_refused("EtmtL", "a layer after a module", 1, 2, 1);
   expect_refused("Et|tm|L|", "L is not the last symbol", 2, 2, 1);
   expect_refused("Et|tm||L", "not in the last chunk of its rank", 2, 2, 1);
   expect_refused("E||tt|L", "the stages of pipeline rank 1 are empty", 4);

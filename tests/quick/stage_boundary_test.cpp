@@ -29,7 +29,8 @@ Expected expected(const ModelConfig& m, const BoundaryPosition& at, int64_t dept
   const bool scaled = m.residual == ResidualKind::scaled;
   const bool left_skip = m.unet_skips && layer - 1 < m.layers / 2;
   const bool deferred =
-      layer > 0 ? !left_skip : m.position == PositionKind::learned && !m.embedding_norm && !m.input_mix;
+      layer > 0 ? !left_skip
+                : m.position == PositionKind::learned && !m.embedding_norm && !m.input_mix && !scaled;
   e.metas.push_back(stream);
   if (deferred) e.metas.push_back(layer > 0 ? output : stream);
   if (m.moe.experts > 0 && m.moe.router == RouterKind::zaya && layer > 0 && layer < m.layers &&
