@@ -27,7 +27,7 @@ int64_t peak_memory_bytes() {
 
 /// A selection bias is frozen with its router.
 bool router_trains(const ParameterTable& table, int64_t layer) {
-  const std::string prefix = fmt::format("layers.{}.moe.router.", layer);
+  const std::string prefix = layer_prefix(layer) + "moe.router.";
   for (int i = 0; i < table.size(); ++i)
     if (table[i].trainable && table[i].name.starts_with(prefix)) return true;
   return false;
