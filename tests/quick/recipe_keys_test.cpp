@@ -46,10 +46,12 @@ constexpr const char* kKeys =
     "data: folder sampling! document_mask! drop_too_long! end_of_text! end_of_text_first! sources\n"
     "data.sources.*: name path documents marker field prompt_field tail_validation "
     "validation_fraction weight\n"
-    "optimizer: matrices! others! weight_decay beta1 beta2 eps ademamix_beta3 ademamix_alpha "
-    "ademamix_warmup muon_momentum muon_momentum_start muon_momentum_warmup muon_momentum_end "
-    "muon_momentum_cooldown muon_nesterov muon_form muon_scale muon_lr_multiplier first_moment "
-    "second_moment clip qk_clip qk_clip_alpha no_decay not_muon! rules freeze!\n"
+    "optimizer: matrices! others! weight_decay adamw ademamix muon first_moment second_moment clip "
+    "qk_clip qk_clip_alpha no_decay not_muon! rules freeze!\n"
+    "optimizer.adamw: beta1 beta2 eps\n"
+    "optimizer.ademamix: beta3 alpha warmup\n"
+    "optimizer.muon: momentum momentum_start momentum_warmup momentum_end momentum_cooldown nesterov "
+    "form scale lr_multiplier\n"
     "optimizer.rules.*: pattern! optimizer! lr_multiplier decay_multiplier\n"
     "phases.*: name steps! batch! micro_batch sequence! batches! batch_rate! lr schedule warmup "
     "min_lr_ratio decay_fraction decay_shape segments continues weights z_coefficient objective "
@@ -79,8 +81,8 @@ Recipe read(const std::string& toml, const std::vector<std::string>& overrides =
 }
 
 TEST(RecipeKeys, FormerNamesAreStillRead) {
-  EXPECT_EQ(print_config(read("[[stages]]\nsteps = 7\n[[stages]]\nsteps = 9\n")),
-            print_config(read("[[phases]]\nsteps = 7\n[[phases]]\nsteps = 9\n")));
+  EXPECT_EQ(print_config(read("[[stages]]\nsteps = 70\n[[stages]]\nsteps = 90\n")),
+            print_config(read("[[phases]]\nsteps = 70\n[[phases]]\nsteps = 90\n")));
   EXPECT_EQ(read("[[stages]]\nsteps = 70\n", {"--stages.0.lr=2", "--phases.0.batch=3"}).phases[0].lr, 2);
   EXPECT_EQ(read("[[phases]]\nsteps = 70\n", {"--stages.0.batch=3"}).phases[0].batch, 3);
   EXPECT_EQ(read("", {"--stages.0.batch=3"}).phases[0].batch, 3);
