@@ -4,12 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "apps/comm_page.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
 #include "comm/launch.h"
-#include "comm/measure.h"
 #include "comm/threads.h"
+#include "measure/comm_report.h"
 #include "train/memory_policy.h"
 
 namespace ingot {

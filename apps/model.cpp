@@ -10,6 +10,7 @@
 #include "exchange/random_model.h"
 #include "models/decoder.h"
 #include "models/presets.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -60,18 +61,18 @@ void print_text(const Decoder& d, const Json& j) {
   std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
                            m.preset, m.layers, m.width, m.heads, m.kv_heads, m.key_width(),
                            group_digits(m.vocab));
-  const auto line = [](const std::string& name, const Json& value, const char* indent) {
-    const std::string text = value.is_number_integer() ? group_digits(value.get<int64_t>())
-                                                       : fmt::format("{:.6g}", value.get<double>());
-    std::cout << fmt::format("{}{:<32} {:>20}\n", indent, name, text);
+  const auto shown = [](const Json& value) {
+    return value.is_number_integer() ? group_digits(value.get<int64_t>())
+                                     : fmt::format("{:.6g}", value.get<double>());
   };
+  Table table({{.align = Align::left}, {}});
   for (const auto& [key, value] : j.items()) {
-    if (!value.is_object()) {
-      line(key, value, "  ");
-      continue;
-    }
-    for (const auto& [part, count] : value.items()) line(part, count, "    ");
+    if (!value.is_object())
+      table.add({"  " + key, shown(value)});
+    else
+      for (const auto& [part, count] : value.items()) table.add({"    " + part, shown(count)});
   }
+  std::cout << table.text();
 }
 
 int show(const ModelArguments& o) {

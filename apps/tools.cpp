@@ -11,6 +11,7 @@
 #include "ops/registry.h"
 #include "report/report.h"
 #include "report/run_diff.h"
+#include "report/table.h"
 #include "tokenizer/tokenizer.h"
 #include "train/prepare.h"
 #include "train/reshape.h"
@@ -103,8 +104,9 @@ void add_checkpoint(CLI::App& app, int& code) {
   show->callback([=, &code] {
     const CheckpointReader r = CheckpointReader::open(real_file_system(), *which, Verify::structure);
     std::cout << fmt::format("{}: step {}\n", r.path(), r.step());
-    for (const auto& [name, t] : r.tensors())
-      std::cout << fmt::format("  {:<64} {:<9} {}\n", name, name_of(t.kind), t.meta.str());
+    Table table({{.align = Align::left}, {.align = Align::left}, {.align = Align::left}});
+    for (const auto& [name, t] : r.tensors()) table.add({"  " + name, name_of(t.kind), t.meta.str()});
+    std::cout << table.text();
     code = 0;
   });
   add_reshape(*c, code);
@@ -130,15 +132,17 @@ void add_diff(CLI::App& app, int& code) {
 }
 
 void add_kernels(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("kernels", "the kernels of this program, best first, per op");
+  CLI::App* c = app.add_subcommand("kernels", "list the kernels of each op in order of preference");
   c->callback([&code] {
     std::cout << fmt::format("instruction set {} (INGOT_ISA=generic|avx2|avx512 limits it), fingerprint {}\n",
                              isa_name(active_isa()), kernel_set_fingerprint());
+    Table table({{.title = "op", .align = Align::left}, {.title = "kernels", .align = Align::left}});
     for (const Op* op : all_ops()) {
-      std::cout << fmt::format("  {:<16}", op->name);
-      for (const Kernel& k : op->kernels) std::cout << " " << k.name;
-      std::cout << "\n";
+      std::string names;
+      for (const Kernel& k : op->kernels) names += (names.empty() ? "" : " ") + std::string(k.name);
+      table.add({op->name, names});
     }
+    std::cout << table.text();
     code = 0;
   });
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/spread.h"
 #include "infer/packed_model.h"
-#include "measure/spread.h"
 
 namespace ingot {
 

@@ -21,6 +21,7 @@
 #include "base/file_system.h"
 #include "base/folder_lock.h"
 #include "base/progress.h"
+#include "base/spread.h"
 #include "comm/launch.h"
 #include "measure/doctor_parts.h"
 #include "measure/scratch_file.h"
@@ -59,11 +60,6 @@ std::string file_system_of(const std::string& root, const std::string& folder) {
   return best;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 /// "writes 1.2 GB/s with sync, a small write is durable after 2 ms".
 std::string disk_speed(const std::string& folder, int64_t bytes) {
   const int64_t piece = std::min<int64_t>(bytes, int64_t{4} << 20);
@@ -84,8 +80,8 @@ std::string disk_speed(const std::string& folder, int64_t bytes) {
     latencies.push_back(monotonic_seconds() - begin);
   }
   return fmt::format("writes {}/s with fsync ({}, median of 3); a small write is durable after {}",
-                     format_bytes(median(rates)), format_bytes(static_cast<double>(bytes)),
-                     format_seconds(median(latencies)));
+                     format_bytes(spread_of(rates).median), format_bytes(static_cast<double>(bytes)),
+                     format_seconds(spread_of(latencies).median));
 }
 
 /// What a run folder needs: a lock, a rename, a mapping. Throws where one fails.

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/machine/peak.h"
 #include "device/simd/isa.h"
 #include "measure/machine.h"
+#include "measure/peak_trial.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
 #include "models/stage.h"
@@ -76,10 +76,9 @@ class Operand {
   Buffer floats_, halves_;
 };
 
-class Bench {
+/// Runs the product of a row on operands that all rows share.
+class ProductRunner {
  public:
-  explicit Bench(double seconds) : seconds_(seconds) {}
-
   void run(const GemmRow& row) {
     const Product& p = row.product;
     const bool weight = row.form == GemmForm::tn;
@@ -98,16 +97,6 @@ class Bench {
     gemm(g);
   }
 
-  /// Seconds of a call, mean of at least `seconds_` together.
-  double time(const GemmRow& row) {
-    run(row);
-    int calls = 0;
-    const double begin = monotonic_seconds();
-    double end = begin;
-    for (; end - begin < seconds_; ++calls) run(row), end = monotonic_seconds();
-    return (end - begin) / calls;
-  }
-
  private:
   void run_grouped(const GemmRow& row, const void* a, const void* b, DType c_type) {
     const Product& p = row.product;
@@ -124,7 +113,6 @@ class Bench {
     weight ? gemm_grouped_weight(g) : gemm_grouped(g);
   }
 
-  const double seconds_;
   Operand a_{1}, b_{2};
   Buffer results_;
   float* c_ = nullptr;
@@ -175,19 +163,15 @@ std::vector<GemmRow> rows_of(const std::vector<Product>& products, const GemmBen
 }
 
 void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<double>& peaks) {
-  Bench bench(o.seconds);
-  std::vector<std::vector<double>> shares(rows.size()), seconds(rows.size());
-  for (int trial = 0; trial < o.trials; ++trial) {
-    double before = fma_peak_gflops();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const double t = bench.time(rows[i]), after = fma_peak_gflops();
-      seconds[i].push_back(t);
-      shares[i].push_back(rows[i].flops() / t / (0.5e9 * (before + after)));
-      peaks.push_back(before = after);
-    }
+  ProductRunner runner;
+  PeakTimer timer(peaks);
+  const auto trials = interleaved(o.trials, rows.size(),
+                                  [&](size_t i) { return timer(o.seconds, [&] { runner.run(rows[i]); }); });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].seconds = spread_over(trials[i], &PeakTrial::seconds);
+    rows[i].share = spread_over(
+        trials[i], [&](const PeakTrial& t) { return rows[i].flops() / t.seconds / (1e9 * t.peak_gflops); });
   }
-  for (size_t i = 0; i < rows.size(); ++i)
-    rows[i].share = spread_of(shares[i]), rows[i].seconds = spread_of(seconds[i]);
 }
 
 /// Every weight is one of several alike, so that they do not stay in caches.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/enum.h"
+#include "base/spread.h"
 #include "device/gemm/gemm.h"
-#include "measure/spread.h"
 #include "train/recipe.h"
 
 namespace ingot {

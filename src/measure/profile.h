@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/enum.h"
-#include "measure/spread.h"
+#include "base/spread.h"
 #include "tape/observer.h"
 #include "train/trainer.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/spread.h"
+#include "base/spread.h"
 #include "models/model.h"
 #include "train/memory_policy.h"
 #include "train/step.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/spread.h"
+#include "base/spread.h"
 
 namespace ingot {
 

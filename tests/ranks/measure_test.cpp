@@ -10,6 +10,7 @@
 #include "base/file_system.h"
 #include "comm/self_test.h"
 #include "comm/threads.h"
+#include "measure/comm_report.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
