@@ -65,7 +65,7 @@ void print_text(const Decoder& d, const Json& j) {
     return value.is_number_integer() ? group_digits(value.get<int64_t>())
                                      : fmt::format("{:.6g}", value.get<double>());
   };
-  Table table({{.align = Align::left}, {}});
+  Table table({words(""), {}});
   for (const auto& [key, value] : j.items()) {
     if (!value.is_object())
       table.add({"  " + key, shown(value)});
@@ -106,16 +106,15 @@ int show(const ModelArguments& o) {
 void add_model_command(CLI::App& app, int& code) {
   auto o = std::make_shared<ModelArguments>();
   CLI::App* c = app.add_subcommand("model", "exact parameter counts, memory and FLOPs of a preset");
-  c->add_option("preset", o->preset, "preset; without it: the list of presets");
+  c->add_option("preset", o->preset, "name of a preset; without it: lists the presets");
   c->add_flag("--json", o->json, "as JSON");
   c->add_flag("--tensors", o->tensors, "list every tensor with its count");
-  c->add_option("--context", o->context, "tokens per sequence, for the attention's FLOPs")
+  c->add_option("--context", o->context, "sequence length in tokens, for the FLOPs of attention")
       ->capture_default_str();
-  c->add_option(
-      "--random", o->random,
-      "write a checkpoint of random weights in this new folder, whatever its size, to measure with");
-  c->add_option("--dtype", o->dtype, "of these: bf16 or f32")->capture_default_str();
-  c->add_option("--seed", o->seed, "same seed, same weights")->capture_default_str();
+  c->add_option("--random", o->random,
+                "write a checkpoint of random weights to this new folder, for benchmarks");
+  c->add_option("--dtype", o->dtype, "dtype of the random weights: bf16 or f32")->capture_default_str();
+  c->add_option("--seed", o->seed, "seed of the random weights")->capture_default_str();
   c->callback([o, &code] { code = show(*o); });
 }
 

@@ -1,5 +1,6 @@
-// What a checkpoint costs: the copy that training waits for against memcpy of the same bytes, the background write
-// against one plain file of the same size (what dd with conv=fdatasync does), and loading. Medians of interleaved rounds.
+// What a checkpoint costs: the copy that training waits for against memcpy of the same bytes, the background
+// write against one plain file of the same size (what dd with conv=fdatasync does), and loading. Medians of
+// interleaved rounds.
 // usage: ingot_bench_checkpoint FOLDER [MiB] [rounds]      writes about twice that many MiB into FOLDER
 #include <algorithm>
 #include <cstdlib>
@@ -77,11 +78,7 @@ int main(int argc, char** argv) {
     all.push_back(
         {report.copy_seconds, memcpy_seconds, report.write_seconds, plain, load_seconds, verify_seconds});
   }
-  Table table({{.title = "", .align = Align::left},
-               {.title = "GB/s", .format = "{:.3f}"},
-               {.title = "against", .align = Align::left},
-               {.title = "GB/s", .format = "{:.3f}"},
-               {.title = "time ratio", .format = "{:.2f}"}});
+  Table table({words(""), number("GB/s", 3), words("against"), number("GB/s", 3), number("time ratio", 2)});
   const auto rate = [&](double Round::*seconds) {
     return static_cast<double>(mib << 20) * 1e-9 / spread_over(all, seconds).median;
   };

@@ -1,6 +1,6 @@
-// How close attention, and products of few to many rows, come to the machine: shares of the fp32 peak, which is measured
-// around each trial; medians. (`ingot bench gemm` measures the products of a model.)
-// usage: ingot_bench_kernels [rows|attention|all] [trials]
+// How close attention, and products of few to many rows, come to the machine: shares of the fp32 peak, which
+// is measured around each trial; medians. (`ingot bench gemm` measures the products of a model.) usage:
+// ingot_bench_kernels [rows|attention|all] [trials]
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -47,7 +47,7 @@ double share(double flops, F&& f) {
 
 /// Counts the pairs that the causal mask leaves: 2 products forward and 5 backward over T (T + 1) / 2 pairs.
 void bench_attention() {
-  std::vector<Column> columns{{.title = "attention", .align = Align::left}};
+  std::vector<Column> columns{words("attention")};
   for (const char* type : {"f32", "bf16"})
     for (const char* what : {"forward", "backward", "both"})
       columns.push_back({.title = what, .format = "{:.1f}%", .scale = 100, .group = type});
@@ -108,8 +108,7 @@ void bench_attention() {
 
 /// The same product with more and more rows (their bits do not change with the number), weights as [out, in].
 void bench_rows() {
-  Table table({{.title = "rows"}, {.title = "of P", .format = "{:.1f}%", .scale = 100}},
-              "products: n 2304, k 768, f32");
+  Table table({{.title = "rows"}, percent("of P")}, "products: n 2304, k 768, f32");
   const int64_t n = 2304, k = 768, most = 4096;
   Data a(most * k, 1), b(n * k, 2), c(most * n, 3);
   for (const int64_t m : {1, 8, 32, 128, 512, 4096}) {
@@ -130,7 +129,7 @@ void bench_rows() {
 /// One new row per document against a cache of pages: bytes of keys and values read per second.
 void bench_attention_decode() {
   const int64_t heads = 8, kv_heads = 2, width = 128, documents = 16, past = 1023, row = kv_heads * width;
-  Table table({{.title = "type", .align = Align::left}, {.title = "GB/s", .format = "{:.1f}", .scale = 1e-9}},
+  Table table({words("type"), number("GB/s", 1, 1e-9)},
               "attention of new tokens: 16 documents, 1024 keys, 8/2 x 128");
   Data q(documents * heads * width, 1), o(documents * heads * width, 2), k(documents * (past + 1) * row, 3),
       v(documents * (past + 1) * row, 4);

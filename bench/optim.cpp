@@ -1,5 +1,6 @@
-// Optimizer speed: AdamW and the gradient norm against the memory bandwidth, Newton-Schulz against the fp32 peak and
-// against the same iteration with plain products. Medians of interleaved trials. usage: ingot_bench_optim [trials]
+// Optimizer speed: AdamW and the gradient norm against the memory bandwidth, Newton-Schulz against the fp32
+// peak and against the same iteration with plain products. Medians of interleaved trials. usage:
+// ingot_bench_optim [trials]
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -68,8 +69,8 @@ void element_wise() {
                                          in_place});
   const double size = static_cast<double>(n) * 1e-9;
   const double in_place_gbs = 8 * size / s[2], read_gbs = 1e-9 * ReadRate(num_threads())();
-  Table table({{.title = "16 Mi parameters", .align = Align::left},
-               {.title = "GB/s", .format = "{:.1f}"},
+  Table table({words("16 Mi parameters"),
+               number("GB/s", 1),
                {.title = "of the limit", .format = "{:.0f}%", .scale = 100}});
   table.add({"limit: read and write in place", in_place_gbs, {}});
   table.add({"limit: read", read_gbs, {}});
@@ -110,12 +111,12 @@ struct Case {
 };
 
 void muon() {
-  Table table({{.title = "Newton-Schulz", .align = Align::left},
-               {.title = "ms", .format = "{:.2f}", .scale = 1e3},
+  Table table({words("Newton-Schulz"),
+               number("ms", 2, 1e3),
                {.title = "of P", .format = "{:.0f}%", .scale = 100},
-               {.title = "plain ms", .format = "{:.2f}", .scale = 1e3},
-               {.title = "plain / ours", .format = "{:.2f}"},
-               {.title = "step ms", .format = "{:.2f}", .scale = 1e3}});
+               number("plain ms", 2, 1e3),
+               number("plain / ours", 2),
+               number("step ms", 2, 1e3)});
   for (const Case& c : {Case{1, 384, 384}, Case{1, 384, 1536}, Case{1, 1536, 384}, Case{1, 1024, 1024},
                         Case{16, 256, 512}, Case{16, 64, 128}}) {
     const int64_t numel = c.rows * c.cols, n = c.matrices * numel;

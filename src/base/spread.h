@@ -1,4 +1,5 @@
-// Repeated measurements: the median and the extremes of their trials, and the order in which trials are taken.
+// Repeated measurements: the median and the extremes of their trials, and the order in which trials are
+// taken.
 #pragma once
 #include <functional>
 #include <string>
@@ -33,9 +34,9 @@ void to_json(Json& j, const Spread& s) {
 /// The width as text, e.g. "4 %".
 std::string width_of(const Spread& spread);
 
-/// Measures every subject `trials` times, interleaved (the first trial of each, then the second of each, ...),
-/// so that a disturbance of the machine hits all subjects alike. `measure` gets the index of a subject; returns
-/// the trials of each subject.
+/// Measures every subject `trials` times, interleaved (the first trial of each, then the second of each,
+/// ...), so that a disturbance of the machine hits all subjects alike. `measure` gets the index of a subject;
+/// returns the trials of each subject.
 template <class Measure>
 auto interleaved(int trials, size_t subjects, Measure&& measure) {
   std::vector<std::vector<decltype(measure(size_t{}))>> all(subjects);

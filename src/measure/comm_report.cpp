@@ -21,7 +21,8 @@ std::set<int> rank_counts(const CommReport& report) {
   return counts;
 }
 
-/// One table for each collective and number of ranks, in the order of the measurements. A bar shows the bandwidth.
+/// One table for each collective and number of ranks, in the order of the measurements. A bar shows the
+/// bandwidth.
 std::vector<Table> collective_tables(const CommReport& report) {
   double best = 0;
   for (const CommMeasurement& m : report.measurements) best = std::max(best, m.bus_bandwidth);
@@ -33,7 +34,7 @@ std::vector<Table> collective_tables(const CommReport& report) {
           std::vector<Column>{{.title = "bytes"},
                               {.title = "time", .format = "{:.1f} us", .scale = 1e6},
                               {.title = "bus bandwidth", .format = "{:.3f} GB/s", .scale = 1e-9},
-                              {.title = "", .align = Align::left}},
+                              words("")},
           fmt::format("{} among {} ranks", name_of(m.kind), m.ranks));
     before = &m;
     const std::string bar(static_cast<size_t>(best > 0 ? 30 * m.bus_bandwidth / best : 0), '#');

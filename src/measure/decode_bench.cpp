@@ -31,13 +31,13 @@ std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stre
   return ids;
 }
 
-int64_t most_resident() {
+int64_t peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return int64_t{1024} * usage.ru_maxrss;
 }
 
-/// One prompt and what follows it; with `ops` the time of each.
+/// One prompt and its new tokens; with `ops` the time of each op.
 DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream,
                           DecodeOps* ops = nullptr) {
   DecodeTrial t;
@@ -62,12 +62,10 @@ DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uin
   return t;
 }
 
-/// Time of each op in one forward pass of `seconds`, the mean of `calls` passes, and what is left beside them.
+/// Time of each op in one forward pass of `seconds`, the mean of `calls` passes, and what is left beside
+/// them.
 Table forward_table(const char* title, const TapeProfile& profile, double calls, double seconds) {
-  Table table({{.title = title, .align = Align::left},
-               {.title = "calls", .format = "{:.0f}"},
-               {.title = "ms", .format = "{:.4f}", .scale = 1e3},
-               {.title = "share", .format = "{:.1f}%", .scale = 100}});
+  Table table({words(title), number("calls", 0), number("ms", 4, 1e3), percent("share")});
   double rest = seconds;
   for (const auto& [name, p] : profile) {
     const double time = p.seconds[0] / calls;
@@ -143,8 +141,8 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
   r.bytes_per_token = model.bytes_per_token() + cached_bytes(model.model(), o.prompt + (o.fresh + 1) / 2);
   r.prefill_flops = prefill_flops(model.model().decoder(), o.prompt);
   Generator generator(model.model());
-  generate_once(generator, o, 0);      // brings memory and threads to life
-  r.resident_bytes = most_resident();  // without what measures memory
+  generate_once(generator, o, 0);            // warms up memory and threads
+  r.resident_bytes = peak_resident_bytes();  // before the buffers that measure memory
   ReadRate read(r.threads);
   for (int i = 1; i <= o.trials; ++i) {
     const double peak = fma_peak_gflops(), rate = read();
@@ -152,7 +150,7 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
     t.peak_gflops = (peak + fma_peak_gflops()) / 2, t.read_bytes = (rate + read()) / 2;
     r.trials.push_back(std::move(t));
   }
-  if (o.ops) {  // apart: looking costs time
+  if (o.ops) {  // apart: timing costs time
     r.ops.emplace();
     r.ops->trial = generate_once(generator, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
   }
@@ -168,7 +166,7 @@ std::string to_text(const DecodeBenchReport& r) {
       "trials\n"
       "prompt of {} tokens: {:.1f} tokens/s (spread {}), {:.1f} % of P (spread {}); P = {:.0f} GFLOP/s of "
       "fp32 around it\n"
-      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of the read rate (spread {}): {} "
+      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of B (spread {}): {} "
       "bytes a token, {:.1f} GB/s "
       "around it\n",
       o.model, name_of(o.weights), gib(r.weight_bytes), count_of(r.threads, "thread"), r.isa,

@@ -50,11 +50,11 @@ const char* name_of(Finding::Level level) {
 
 std::vector<Finding> examine(const DoctorOptions& options) {
   std::vector<Finding> findings;
-  doctor::look_at_libraries(findings);
-  doctor::look_at_processor(options, findings);
-  doctor::look_at_memory(options, findings);
-  doctor::look_at_disk(options, findings);
-  doctor::look_at_sandbox(options, findings);
+  doctor::examine_libraries(findings);
+  doctor::examine_processor(options, findings);
+  doctor::examine_memory(options, findings);
+  doctor::examine_disk(options, findings);
+  doctor::examine_sandbox(options, findings);
   return findings;
 }
 
@@ -73,7 +73,7 @@ bool any_problem(const std::vector<Finding>& findings) {
 }
 
 std::string to_text(const std::vector<Finding>& findings) {
-  Table table({{.align = Align::left}, {.align = Align::left}, {.align = Align::left}});
+  Table table({words(""), words(""), words("")});
   for (const Finding& f : findings) {
     table.add({name_of(f.level), f.topic, f.text});
     if (!f.remedy.empty()) table.add({{}, {}, "-> " + f.remedy});

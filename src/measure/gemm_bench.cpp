@@ -1,4 +1,4 @@
-// See gemm_bench.h: shapes and measurements. Tables, advice and the page are in gemm_bench_text.cpp.
+// See gemm_bench.h: the products of a model and their measurement. The report is in gemm_bench_text.cpp.
 #include "measure/gemm_bench.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void add_product(std::vector<Product>& all, const Product& p) {
   all.back().count = 1;
 }
 
-/// Memory as training has it: aligned, in huge pages where offered. Growing it loses what was there.
+/// Memory as in training: aligned, in huge pages where offered. Growing the buffer discards its contents.
 template <class T>
 T* grown(Buffer& buffer, int64_t count) {
   const auto bytes = count * static_cast<int64_t>(sizeof(T));
@@ -50,7 +50,7 @@ T* grown(Buffer& buffer, int64_t count) {
   return static_cast<T*>(buffer.data());
 }
 
-/// Values in [-1, 1) of both types, shared by all products.
+/// Random values in [-1, 1) in both types, shared by all products.
 class Operand {
  public:
   explicit Operand(uint64_t stream) {
@@ -67,9 +67,9 @@ class Operand {
   const void* fill(Buffer& values, int64_t count, Round round) {
     const int64_t before = values.bytes();
     T* to = grown<T>(values, count);
-    const auto room = static_cast<size_t>(values.bytes()) / sizeof(T);
+    const auto capacity = static_cast<size_t>(values.bytes()) / sizeof(T);
     if (values.bytes() != before)
-      for (size_t i = 0; i < room; ++i) to[i] = round(period_[i % period_.size()]);
+      for (size_t i = 0; i < capacity; ++i) to[i] = round(period_[i % period_.size()]);
     return to;
   }
   std::array<float, 4093> period_;
@@ -174,7 +174,7 @@ void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<
   }
 }
 
-/// Every weight is one of several alike, so that they do not stay in caches.
+/// Goes over several copies of each weight, so that they do not stay in caches.
 void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   constexpr int64_t kMost = int64_t{1} << 28;
   const int64_t set =
@@ -213,7 +213,7 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
 std::vector<int64_t> Product::offsets() const {
   std::vector<int64_t> all{0};
   for (int64_t e = 0; e < experts; ++e) {
-    // The line from one half to one and a half has e (e - 1) / 2 steps of 1 / (E - 1) below expert e.
+    // Rows of expert e are the mean times 1/2 + e / (E - 1); this is their sum up to expert e.
     const auto before = static_cast<double>(e + 1),
                mean = static_cast<double>(rows) / static_cast<double>(experts);
     const double line =

@@ -1,4 +1,4 @@
-// See gemm_bench.h: tables, sizing advice, JSON and the page.
+// The report of gemm_bench.h: tables, sizing advice, JSON and HTML page.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -50,7 +50,7 @@ std::vector<DType> types_of(const GemmBenchReport& r) {
   return types;
 }
 
-/// What all of these reach together, by one end of each spread.
+/// Share of P of all rows together, by one member of each spread.
 double combined(const RowSet& rows, double Spread::*end) {
   double flops = 0, time = 0;
   for (const GemmRow* r : rows) flops += r->flops(), time += r->flops() / (r->share.*end);
@@ -65,7 +65,7 @@ double widest(const RowSet& rows) {
 
 Table product_table(const GemmBenchReport& r, GemmPart part, const char* title) {
   const std::vector<DType> types = types_of(r);
-  std::vector<Column> columns{{.title = title, .align = Align::left}};
+  std::vector<Column> columns{words(title)};
   for (const char* size : {"times", "experts", "rows", "n", "k"}) columns.push_back({.title = size});
   const auto share = [](std::string name, DType type) {
     return Column{
@@ -117,11 +117,11 @@ std::vector<Table> map_tables(const GemmBenchReport& r) {
 }
 
 Table decode_table(const GemmBenchReport& r) {
-  std::vector<Column> columns{{.title = "", .align = Align::left}};
+  std::vector<Column> columns{words("")};
   for (const char* size : {"rows", "n", "k", "type"}) columns.push_back({.title = size});
   for (const char* how : {"as stored", "packed"}) {
-    columns.push_back({.title = "GB/s", .format = "{:.1f}", .group = how});
-    columns.push_back({.title = "of B", .format = "{:.1f}%", .scale = 100, .group = how});
+    columns.push_back(number("GB/s", 1, 1, how));
+    columns.push_back(percent("of B", how));
   }
   Table table(std::move(columns), "few rows, weights from memory: GB/s of weights, share of B");
   for (size_t i = 0; i + 1 < r.decode.size(); i += 2) {
@@ -160,9 +160,7 @@ std::string lines(const char* title, const std::vector<std::string>& all) {
 
 std::string advice_text(const GemmBenchReport& r) {
   return lines("sizing, measured:", sizing_advice(r)) +
-         lines(
-             "sizing, by the rule of [ZAYA1-AMD] §V-A (multiples of powers of two up to 64; measured above):",
-             r.rules) +
+         lines("sizing, by the rule of [ZAYA1-AMD] §V-A, multiples of powers of two up to 64:", r.rules) +
          lines("left out, larger than --largest:", r.left_out);
 }
 
@@ -176,8 +174,8 @@ std::vector<std::string> sizing_rules(const ModelConfig& m, int64_t rows) {
   std::vector<std::string> found;
   const auto check = [&](const char* what, int64_t size, int64_t unit) {
     if (size > 0 && size % unit != 0)
-      found.push_back(fmt::format("{} = {} is no multiple of {}: the next are {} and {}", what, size, unit,
-                                  size / unit * unit, (size / unit + 1) * unit));
+      found.push_back(fmt::format("{} = {} is not a multiple of {}: the nearest are {} and {}", what, size,
+                                  unit, size / unit * unit, (size / unit + 1) * unit));
   };
   check("rows of a forward pass", rows, 64);
   check("model.vocab", m.vocab, 64);

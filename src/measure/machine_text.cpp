@@ -29,11 +29,11 @@ Table arithmetic_table(const MachineReport& r) {
   return table;
 }
 
-/// A table for each number of threads, with a row for each working set; rows stand in the order of measure_memory.
+/// A table for each number of threads, with a row for each working set; rows stand in the order of
+/// measure_memory.
 std::vector<Table> memory_tables(const MachineReport& r) {
-  std::vector<Column> columns{{.title = "working set"}, {.title = "in", .align = Align::left}};
-  for (const MemoryPass pass : kEveryMemoryPass)
-    columns.push_back({.title = name_of(pass), .format = "{:.1f}", .scale = 1e-9});
+  std::vector<Column> columns{{.title = "working set"}, words("in")};
+  for (const MemoryPass pass : kEveryMemoryPass) columns.push_back(number(name_of(pass), 1, 1e-9));
   columns.push_back({.title = "widest spread", .format = "{:.0f} %", .scale = 100});
   constexpr size_t kPasses = std::size(kEveryMemoryPass);
   std::vector<Table> tables;
@@ -62,7 +62,7 @@ std::string storage_title(const StorageReport& s) {
 
 Table storage_table(const StorageReport& s) {
   Table table(
-      {{.title = "op", .align = Align::left, .field = "op"},
+      {words("op", "op"),
        {.title = "threads", .field = "threads"},
        {.title = "size"},
        {.field = "bytes"},

@@ -40,7 +40,8 @@ void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
     kernel.backward_weight(call);
 }
 
-/// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody reads it.
+/// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody
+/// reads it.
 class Repeater final : public TapeObserver {
  public:
   Repeater(OpsBenchReport& report, const OpsBenchOptions& options) : report_(report), options_(options) {}
@@ -130,17 +131,17 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
 }
 
 std::string to_text(const OpsBenchReport& r) {
-  Table executions({{.title = "op", .align = Align::left},
-                    {.title = "pass", .align = Align::left},
-                    {.title = "segment", .align = Align::left},
+  Table executions({words("op"),
+                    words("pass"),
+                    words("segment"),
                     {.title = "calls"},
-                    {.title = "ms", .format = "{:.4f}", .scale = 1e3},
-                    {.title = "GFLOP/s", .format = "{:.1f}", .scale = 1e-9},
-                    {.title = "GB/s", .format = "{:.1f}", .scale = 1e-9},
+                    number("ms", 4, 1e3),
+                    number("GFLOP/s", 1, 1e-9),
+                    number("GB/s", 1, 1e-9),
                     {.title = "of roofline", .format = "{:.1f}%", .scale = 100, .spread = true},
                     {.title = "limit"},
                     {.title = "", .format = "{:.1f} x reference"},
-                    {.title = "shapes", .align = Align::left}});
+                    words("shapes")});
   struct Sum {
     double roofline = 0, seconds = 0, reference = 0;
   };
@@ -159,9 +160,7 @@ std::string to_text(const OpsBenchReport& r) {
     }
   }
   ops["all of these"] = whole;
-  Table totals({{.title = "op", .align = Align::left},
-                {.title = "ms per step", .format = "{:.3f}", .scale = 1e3},
-                {.title = "of roofline", .format = "{:.1f}%", .scale = 100}});
+  Table totals({words("op"), number("ms per step", 3, 1e3), percent("of roofline")});
   std::string slow, absent;
   for (const auto& [name, s] : ops) {
     totals.add({name, s.seconds, s.roofline / s.seconds});

@@ -1,5 +1,5 @@
-// Timing kernels as shares of the fp32 peak P, which is measured directly before and after each trial, because the
-// clock rate of a machine drifts.
+// Timing kernels as shares of the fp32 peak P, which is measured directly before and after each trial,
+// because the clock rate of a machine drifts.
 #pragma once
 #include <functional>
 #include <vector>

@@ -1,4 +1,4 @@
-// See profile.h: tables for people and JSON.
+// See profile.h: text and JSON.
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,13 +13,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Cells = std::map<ProfileReport::Key, ProfileCell>;
 
-/// Cells of one table's row by pass.
+/// A row of a table: cells by pass, and their sum.
 struct Row {
   std::string name;
   ProfileCell pass[kOpPasses], all;
 };
 
-/// Cells of one name are one row; an empty name: in no row. Slowest first, or by name.
+/// Adds up the cells of one name to a row; cells with an empty name are skipped. Slowest first, or by name.
 std::vector<Row> table_rows(const Cells& cells,
                             const std::function<std::string(const ProfileReport::Key&)>& name,
                             bool by_name = false) {
@@ -40,7 +40,7 @@ std::vector<Row> table_rows(const Cells& cells,
   return sorted;
 }
 
-/// A table's units: what one rank does in one step, and what one rank can.
+/// What the sums are divided by: parts = ranks x steps, seconds of a step, peak rates of one rank.
 struct Scale {
   double parts, step_seconds, peak_flops, read_bytes;
 };
@@ -49,16 +49,12 @@ Table cells_table(const char* title, const std::vector<Row>& rows, const Scale& 
   bool used[kOpPasses] = {};
   for (const Row& row : rows)
     for (int p = 0; p < kOpPasses; ++p) used[p] |= row.pass[p].calls > 0;
-  std::vector<Column> columns{{.title = title, .align = Align::left},
-                              {.title = "calls", .format = "{:.0f}"},
-                              {.title = "ms", .format = "{:.3f}", .scale = 1e3},
-                              {.title = "step", .format = "{:.1f}%", .scale = 100}};
+  std::vector<Column> columns{words(title), number("calls", 0), number("ms", 3, 1e3), percent("step")};
   for (int p = 0; p < kOpPasses; ++p) {
     if (!used[p]) continue;
     const std::string group = name_of(static_cast<OpPass>(p));
-    columns.push_back({.title = "ms", .format = "{:.3f}", .scale = 1e3, .group = group});
-    for (const char* limit : {"of P", "of B"})
-      columns.push_back({.title = limit, .format = "{:.1f}%", .scale = 100, .group = group});
+    columns.push_back(number("ms", 3, 1e3, group));
+    for (const char* limit : {"of P", "of B"}) columns.push_back(percent(limit, group));
   }
   Table table(std::move(columns));
   const auto share = [](double amount, double seconds, double rate) {
@@ -84,12 +80,9 @@ Table cells_table(const char* title, const std::vector<Row>& rows, const Scale& 
 
 /// Means over ranks and steps; with several ranks also the least and the most of any rank.
 Table times_table(const ProfileReport& r) {
-  std::vector<Column> columns{{.title = "time of a step", .align = Align::left},
-                              {.title = "ms", .format = "{:.3f}", .scale = 1e3},
-                              {.title = "share", .format = "{:.1f}%", .scale = 100}};
+  std::vector<Column> columns{words("time of a step"), number("ms", 3, 1e3), percent("share")};
   if (r.ranks.size() > 1)
-    for (const char* end : {"least", "most"})
-      columns.push_back({.title = end, .format = "{:.3f}", .scale = 1e3});
+    for (const char* end : {"least", "most"}) columns.push_back(number(end, 3, 1e3));
   Table table(std::move(columns));
   std::vector<std::array<double, kTimesOf>> times;
   for (const RankProfile& rank : r.ranks) times.push_back(r.times(rank));

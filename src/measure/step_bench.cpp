@@ -46,11 +46,11 @@ Json trial_json(const StepBenchReport& r, const StepTrial& t) {
 
 std::string ops_table(const StepBenchReport& r) {
   const auto steps = static_cast<double>(r.trials.size());
-  std::vector<Column> columns{{.title = "op", .align = Align::left}, {.title = "calls", .format = "{:.0f}"}};
+  std::vector<Column> columns{words("op"), number("calls", 0)};
   for (const char* direction : kDirections) {
-    columns.push_back({.title = "ms", .format = "{:.3f}", .scale = 1e3, .group = direction});
-    columns.push_back({.title = "GFLOP/s", .format = "{:.1f}", .group = direction});
-    columns.push_back({.title = "of P", .format = "{:.1f}%", .scale = 100, .group = direction});
+    columns.push_back(number("ms", 3, 1e3, direction));
+    columns.push_back(number("GFLOP/s", 1, 1, direction));
+    columns.push_back(percent("of P", direction));
   }
   Table table(std::move(columns));
   double sum = 0, passes = 0;

@@ -21,7 +21,7 @@ struct Trial {
   double iops = 0, latency = 0, slow = 0;
 };
 
-/// One thread's transfers until the time is over: at places drawn at random, so that read-ahead does not help.
+/// One thread's transfers until the time is over, at random offsets, so that read-ahead does not help.
 void transfer(const ScratchFile& file, const StorageRow& row, int64_t places, uint64_t stream, double until,
               std::byte* buffer, std::vector<double>& times) {
   const Random random(11, RandomPurpose::test, stream);

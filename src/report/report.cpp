@@ -106,8 +106,8 @@ std::string tiles(const ReportData& data) {
     out += tile(format_count(tokens.y.back()), "", "training tokens");
   if (const auto speed = series_of(rows, "tokens_per_second", ""); !speed.y.empty())
     out += tile(format_count(median_of(speed.y)), "", "tokens per second, median");
-  if (const auto light = series_of(rows, "percent_of_light", ""); !light.y.empty())
-    out += tile(fmt::format("{:.0f}", median_of(light.y)), "%", "of the speed of light");
+  if (const auto roofline = series_of(rows, "percent_of_roofline", ""); !roofline.y.empty())
+    out += tile(fmt::format("{:.0f}", median_of(roofline.y)), "%", "of roofline");
   if (const auto* active = data.record.find("model", "active_parameters"))
     if (const auto* total = data.record.find("model", "parameters"))
       if (std::holds_alternative<int64_t>(*active) && std::holds_alternative<int64_t>(*total))
@@ -117,7 +117,7 @@ std::string tiles(const ReportData& data) {
   if (const auto time = series_of(rows, "step_seconds", ""); !time.y.empty()) {
     double sum = 0;
     for (const double value : time.y) sum += std::isfinite(value) ? value : 0;
-    out += tile(format_seconds(sum), "", "in training steps");
+    out += tile(format_seconds(sum), "", "training time");
   }
   return out + "</div>";
 }
@@ -157,7 +157,7 @@ std::string time_bars(const Rows& rows) {
     bars.resize(9);
     bars.push_back(rest);
   }
-  return draw_bars("Time by operation", format_seconds(sum) + " in all", bars);
+  return draw_bars("Time by operation", "total " + format_seconds(sum), bars);
 }
 
 std::string small_plots(const Rows& rows) {
@@ -183,7 +183,7 @@ std::string small_plots(const Rows& rows) {
   one("lr", "Learning rate", "", false, 0);
   one("grad_norm", "Gradient norm", "before clipping", true, 0);
   one("tokens_per_second", "Speed", "tokens per second", true, 2);
-  one("percent_of_light", "Share of the speed of light", "shortest possible step time / measured", true, 2);
+  one("percent_of_roofline", "Percent of roofline", "shortest possible step time / measured", true, 2);
   out += time_bars(rows);
   return out.empty() ? "" : "<div class=grid2>" + out + "</div>";
 }
@@ -248,7 +248,7 @@ std::string checkpoint_table(const Rows& rows) {
   }
   if (body.empty()) return "";
   return "<div class=card><figcaption><b>Checkpoints</b></figcaption><table "
-         "class=wide><tr><th>after step</th><th>training stood still</th></tr>" +
+         "class=wide><tr><th>after step</th><th>checkpoint pause</th></tr>" +
          body + "</table></div>";
 }
 

@@ -62,7 +62,7 @@ std::vector<std::pair<const MetricRow*, const MetricRow*>> common_rows(const Run
 
 std::string difference_text(const std::string& title, const std::vector<ConfigDifference>& differences) {
   if (differences.empty()) return title + ": equal\n";
-  Table table({{.align = Align::left}, {.align = Align::left}, {.align = Align::left}}, title + ":");
+  Table table({words(""), words(""), words("")}, title + ":");
   for (const auto& d : differences) table.add({"  " + d.path, d.left, "->  " + d.right});
   return table.text();
 }
@@ -112,11 +112,11 @@ std::string to_text(const RunDifference& difference, const std::string& left, co
   }
   // Timings differ in any two runs and say little about them.
   const auto is_timing = [](const std::string& name) {
-    return name.find("second") != name.npos || name.rfind("time/", 0) == 0 || name == "percent_of_light" ||
+    return name.find("second") != name.npos || name.rfind("time/", 0) == 0 || name == "percent_of_roofline" ||
            name == "memory_bytes";
   };
   Table table({{.title = "step"},
-               {.title = "metric", .align = Align::left},
+               words("metric"),
                {.title = "left", .format = "{:.7g}"},
                {.title = "right", .format = "{:.7g}"},
                {.title = "difference", .format = "{:+.3g}"}});

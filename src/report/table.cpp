@@ -38,6 +38,17 @@ struct Table::Printed {
   bool widths;
 };
 
+Column words(std::string title, std::string field) {
+  return {.title = std::move(title), .align = Align::left, .field = std::move(field)};
+}
+Column number(std::string title, int digits, double scale, std::string group) {
+  return {std::move(title), fmt::format("{{:.{}f}}", digits), scale, Align::right, false, false,
+          std::move(group)};
+}
+Column percent(std::string title, std::string group) {
+  return {.title = std::move(title), .format = "{:.1f}%", .scale = 100, .group = std::move(group)};
+}
+
 Table::Table(std::vector<Column> columns, std::string title)
     : columns_(std::move(columns)), title_(std::move(title)) {}
 

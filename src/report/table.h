@@ -1,5 +1,5 @@
-// A table of a report: columns that state heading, format and JSON name once, and rows of cells. It prints as aligned text
-// for a terminal, as an HTML table for a page and as JSON. Pure functions; not thread-safe.
+// A table of a report: columns that state heading, format and JSON name once, and rows of cells. It prints as
+// aligned text for a terminal, as an HTML table for a page and as JSON. Pure functions; not thread-safe.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -26,6 +26,12 @@ struct Column {
   std::string group = {};  ///< heading above neighbouring columns of the same group, which bars set apart
   std::string field = {};  ///< name in JSON; empty: not in JSON
 };
+
+/// Columns of text, of numbers with some digits behind the point, and of shares shown in percent. `field`:
+/// see Column.
+Column words(std::string title, std::string field = {});
+Column number(std::string title, int digits, double scale = 1, std::string group = {});
+Column percent(std::string title, std::string group = {});
 
 class Table {
  public:
