@@ -1,7 +1,7 @@
 // The reads per second that loading a run's samples needs, by [ZAYA1-AMD] appendix B, equations 13 to 16,
 // with the scatter factor sigma measured on the run's own samples.
 //
-//   N        = sigma ceil(G s b / P)   transfers per step; G sequences of s tokens of b bytes, pages of P bytes
+//   N        = sigma ceil(G s b / P)   transfers per step; G sequences of s tokens of b bytes, pages of P
 //   IOPS     = N / t                   that a step of t seconds needs
 //   t_break  = N / I_max               shortest step that I_max transfers per second can feed
 //   sigma    = 1 + m P / (s b)         m: pages beyond s b / P that a sample touches

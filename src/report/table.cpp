@@ -18,7 +18,7 @@ size_t width_of_text(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-std::string padded(const std::string& text, size_t width, Align align) {
+std::string aligned(const std::string& text, size_t width, Align align) {
   const std::string blanks(width - std::min(width, width_of_text(text)), ' ');
   return align == Align::left ? text + blanks : blanks + text;
 }
@@ -96,11 +96,11 @@ std::string Table::text() const {
     for (const auto& row : rows_) width = std::max(width, width_of_text(shown(p, row)));
     const bool new_group = column.group != before;
     const std::string gap = header.empty() ? "" : new_group ? " | " : "  ";
-    if (new_group) groups = padded(groups, header.size() + gap.size(), Align::left) + column.group;
+    if (new_group) groups = aligned(groups, header.size() + gap.size(), Align::left) + column.group;
     before = column.group;
-    header += gap + padded(heading(p), width, column.align);
+    header += gap + aligned(heading(p), width, column.align);
     for (size_t r = 0; r < rows_.size(); ++r)
-      lines[r] += gap + padded(shown(p, rows_[r]), width, column.align);
+      lines[r] += gap + aligned(shown(p, rows_[r]), width, column.align);
   }
   if (header.find_first_not_of(" |") != header.npos) lines.insert(lines.begin(), header);
   if (grouped()) lines.insert(lines.begin(), groups);
