@@ -1,15 +1,14 @@
-// `ingot bench`: its parts, and `ingot bench comm`: how fast the ranks of this machine or job talk to each other.
+// `ingot bench` and its part `ingot bench comm`: speed of the collectives between ranks.
 #include "apps/bench.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "apps/comm_page.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
 #include "comm/launch.h"
-#include "comm/measure.h"
 #include "comm/threads.h"
+#include "measure/comm_report.h"
 #include "train/memory_policy.h"
 
 namespace ingot {
@@ -70,7 +69,8 @@ void bench_comm(const CommArguments& o) {
 void add_bench_command(CLI::App& app, int& code) {
   add_doctor_command(app, code);
   add_profile_command(app, code);
-  CLI::App* bench = app.add_subcommand("bench", "measure this machine or job");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "benchmarks: machine, matrix products, ops, steps, decoding, communication");
   bench->require_subcommand(1);
   add_bench_machine(*bench, code);
   add_bench_step(*bench, code);
@@ -79,20 +79,20 @@ void add_bench_command(CLI::App& app, int& code) {
   add_bench_ops(*bench, code);
   auto o = std::make_shared<CommArguments>();
   CLI::App* c =
-      bench->add_subcommand("comm", "time and bandwidth of every collective, by size and number of ranks");
+      bench->add_subcommand("comm", "time and bandwidth of the collectives, by size and number of ranks");
   c->footer(
-      "Among processes:  ingot launch -n 4 -- bench comm\nAlone it measures ranks that are threads of this "
-      "process.");
+      "Between processes:  ingot launch -n 4 -- bench comm\nWithout a launcher it measures ranks that are "
+      "threads of this process.");
   c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")
       ->delimiter(',');
   c->add_option("--smallest", o->smallest, "smallest tensor")->capture_default_str();
   c->add_option("--largest", o->largest, "largest tensor; each next one has four times the bytes")
       ->capture_default_str();
-  c->add_option("--seconds", o->seconds, "for each measurement, about")
+  c->add_option("--seconds", o->seconds, "approximate seconds per measurement")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  c->add_option("--json", o->json, "write the numbers to this file too");
-  c->add_option("--html", o->html, "write plots to this file: a page that needs no network");
+  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  c->add_option("--html", o->html, "write plots to this file: a self-contained HTML page");
   c->callback([o, &code] {
     bench_comm(*o);
     code = 0;

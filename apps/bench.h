@@ -1,4 +1,4 @@
-// The commands that measure, one file each: parts of `ingot bench`, and what stands beside it.
+// The commands that measure, one file each: the parts of `ingot bench`, `ingot profile` and `ingot doctor`.
 #pragma once
 
 namespace CLI {

@@ -1,4 +1,5 @@
-// `ingot bench decode PRESET`: how fast a model reads a prompt and generates, as shares of what the machine can do.
+// `ingot bench decode PRESET`: speed of prefill and decode, as shares of the fp32 peak and the memory
+// bandwidth.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -29,25 +30,24 @@ PackedModel opened(const DecodeArguments& o, const std::vector<std::string>& fie
 
 void add_bench_decode(CLI::App& bench, int& code) {
   auto o = std::make_shared<DecodeArguments>();
-  CLI::App* c = bench.add_subcommand(
-      "decode",
-      "generation: tokens per second of a prompt and after it, shares of the fp32 peak and of the read rate");
+  CLI::App* c = bench.add_subcommand("decode",
+                                     "generation: tokens per second in prefill and decode, share of the fp32 "
+                                     "peak and of the memory bandwidth");
   c->footer(
-      "Any field of a recipe can be set too:  ingot bench decode gpt2 --model.layers=2\n"
-      "Weights are random, in the model's exact shape. P and the rate of reading memory are measured "
-      "directly before and after every trial.");
+      "Any field of a recipe can be set:  ingot bench decode gpt2 --model.layers=2\n"
+      "Weights are random. P and the memory bandwidth are measured directly before and after every trial.");
   c->add_option("preset", o->of.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--weights", o->weights, "f32, bf16 or int8")->capture_default_str();
   c->add_option("--prompt", o->options.prompt, "tokens of the prompt")->capture_default_str();
-  c->add_option("--new", o->options.fresh, "tokens to generate after it")->capture_default_str();
-  c->add_option("--vocab", o->of.vocab, "vocabulary; default: the preset's, or 8192");
-  c->add_option("--trials", o->options.trials, "that count")
+  c->add_option("--new", o->options.fresh, "tokens to generate after the prompt")->capture_default_str();
+  c->add_option("--vocab", o->of.vocab, "vocabulary size; default: that of the preset, or 8192");
+  c->add_option("--trials", o->options.trials, "number of measured trials")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
   c->add_option("--checkpoint", o->checkpoint,
                 "weights of this run, import or checkpoint instead of random ones");
-  c->add_flag("--quiet", o->quiet, "without the tables of ops");
-  c->add_option("--json", o->json, "write the numbers to this file too");
+  c->add_flag("--quiet", o->quiet, "omit the tables of ops");
+  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
   c->allow_extras();
   c->callback([o, c, &code] {
     o->options.model = o->of.preset;

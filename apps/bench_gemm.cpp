@@ -54,28 +54,30 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   auto o = std::make_shared<GemmArguments>();
   o->step.batch = 4;
   CLI::App* c = bench.add_subcommand(
-      "gemm", "matrix products: those of a model, sizes nearby, rows an expert, heat maps, decoding");
+      "gemm", "matrix products: those of a model, neighbouring sizes, rows per expert, heat maps, decoding");
   c->footer(
-      "Any field of a recipe can be set too:  ingot bench gemm gpt-10m --model.hidden=1000\n"
+      "Any field of a recipe can be set:  ingot bench gemm gpt-10m --model.hidden=1000\n"
       "The fp32 peak P is measured directly before and after every trial; shares are of it, for bf16 "
       "operands too.");
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   c->add_option("model", o->of, "preset (`ingot model` lists them), recipe file or run folder")->required();
-  c->add_option("--batch", o->step.batch, "sequences in a forward pass of a preset")
+  c->add_option("--batch", o->step.batch, "sequences per forward pass (for a preset)")
       ->capture_default_str()
       ->check(positive);
-  c->add_option("--length", o->step.length, "tokens in each")->capture_default_str()->check(positive);
+  c->add_option("--length", o->step.length, "tokens per sequence (for a preset)")
+      ->capture_default_str()
+      ->check(positive);
   c->add_option("--vocab", o->step.vocab,
-                "vocabulary; default: the model's, or 8192 for presets without one");
+                "vocabulary size; default: that of the model, or 8192 for presets without one");
   c->add_option("--parts", o->parts, "what to measure")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"model", "advice", "experts", "map", "decode"}));
-  c->add_option("--types", o->types, "of operands")
+  c->add_option("--types", o->types, "dtypes of the operands")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
-  c->add_option("--band", o->bench.band, "experts: rows of each")
+  c->add_option("--band", o->bench.band, "experts: rows per expert")
       ->delimiter(',')
       ->capture_default_str()
       ->check(positive);
@@ -83,24 +85,25 @@ void add_bench_gemm(CLI::App& bench, int& code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(positive);
-  c->add_option("--depths", o->bench.depths, "map: k of each")
+  c->add_option("--depths", o->bench.depths, "map: inner sizes k")
       ->delimiter(',')
       ->capture_default_str()
       ->check(positive);
-  c->add_option("--rows", o->bench.decode_rows, "decode: rows")
+  c->add_option("--rows", o->bench.decode_rows, "decode: numbers of rows")
       ->delimiter(',')
       ->capture_default_str()
       ->check(positive);
-  c->add_option("--largest", o->largest, "operands and result of a product; larger ones are left out")
+  c->add_option("--largest", o->largest,
+                "maximum size of the operands and the result; larger products are left out")
       ->capture_default_str();
-  c->add_option("--trials", o->bench.trials, "of each number")
+  c->add_option("--trials", o->bench.trials, "number of trials")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  c->add_option("--seconds", o->bench.seconds, "of each trial, at least")
+  c->add_option("--seconds", o->bench.seconds, "minimum seconds of a trial")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  c->add_option("--json", o->json, "write the numbers to this file too");
-  c->add_option("--html", o->html, "write heat maps and tables to this file: a page that needs no network");
+  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  c->add_option("--html", o->html, "write heat maps and tables to this file: a self-contained HTML page");
   c->allow_extras();
   c->callback([o, c, &code] {
     measure(*o, c->remaining());

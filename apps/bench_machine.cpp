@@ -1,4 +1,5 @@
-// `ingot bench machine`: what this machine's arithmetic, memory and storage can do, and whether the storage feeds a run.
+// `ingot bench machine`: peak arithmetic, memory and storage of this machine, and whether the storage is fast
+// enough for a run.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -42,7 +43,7 @@ MachineOptions options_of(const MachineArguments& o) {
   return m;
 }
 
-/// The median step of a run so far; 0: it has none.
+/// Median seconds of the steps that a run has made; 0: none.
 double measured_step(FileSystem& fs, const std::string& folder) {
   const std::string path = folder + "/" + run_files::kMetrics;
   std::vector<double> seconds;
@@ -75,36 +76,36 @@ void bench_machine(const MachineArguments& o) {
 
 void add_bench_machine(CLI::App& bench, int& code) {
   auto o = std::make_shared<MachineArguments>();
-  CLI::App* c =
-      bench.add_subcommand("machine", "peak arithmetic, memory by working set, storage by threads and size");
-  c->footer(
-      "Medians of trials that take turns. Measure on a quiet machine: `ingot doctor` says whether it is.");
+  CLI::App* c = bench.add_subcommand(
+      "machine", "peak FLOP/s, memory bandwidth by working set, storage by threads and transfer size");
+  c->footer("Medians of interleaved trials. Measure on an idle machine; `ingot doctor` tells whether it is.");
   c->add_option("--parts", o->parts, "what to measure")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"arithmetic", "memory", "storage"}));
   c->add_option("--threads", o->threads, "numbers of threads; default: powers of two up to all")
       ->delimiter(',');
-  c->add_option("--trials", o->trials, "of each number")->capture_default_str()->check(CLI::Range(1, 1000));
-  c->add_option("--seconds", o->seconds, "of each trial of memory, about")
+  c->add_option("--trials", o->trials, "number of trials")->capture_default_str()->check(CLI::Range(1, 1000));
+  c->add_option("--seconds", o->seconds, "approximate seconds of a memory trial")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   c->add_option("--largest", o->largest,
-                "largest working set of a thread; default: far beyond the last cache, if memory allows");
-  c->add_option("--folder", o->folder, "on the storage to measure")->capture_default_str();
-  c->add_option("--file", o->file, "size of the file there")->capture_default_str();
+                "largest working set of a thread; default: many times the last cache, if memory allows");
+  c->add_option("--folder", o->folder, "folder on the storage to measure")->capture_default_str();
+  c->add_option("--file", o->file, "size of the test file there")->capture_default_str();
   c->add_option("--io-sizes", o->io_sizes, "sizes of transfers")->delimiter(',')->capture_default_str();
-  c->add_option("--io-threads", o->io_threads, "threads that transfer at once")
+  c->add_option("--io-threads", o->io_threads, "numbers of concurrent threads")
       ->delimiter(',')
       ->capture_default_str();
-  c->add_option("--io-seconds", o->io_seconds, "of each trial of storage")
+  c->add_option("--io-seconds", o->io_seconds, "seconds of a storage trial")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  c->add_option("--run", o->run, "recipe or run folder: what reading its samples asks of the storage");
-  c->add_option("--step-seconds", o->step_seconds, "time of its step; default: the run's median so far")
+  c->add_option("--run", o->run,
+                "recipe or run folder: compare the storage with what reading its samples needs");
+  c->add_option("--step-seconds", o->step_seconds, "seconds of its step; default: the median of the run")
       ->check(CLI::PositiveNumber);
-  c->add_option("--json", o->json, "write the numbers to this file too");
-  c->add_option("--html", o->html, "write plots to this file: a page that needs no network");
+  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  c->add_option("--html", o->html, "write plots to this file: a self-contained HTML page");
   c->callback([o, &code] {
     bench_machine(*o);
     code = 0;

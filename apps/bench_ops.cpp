@@ -1,4 +1,4 @@
-// `ingot bench ops PRESET`: each op of a model's training step alone, against what its FLOPs and bytes allow.
+// `ingot bench ops PRESET`: each op of a training step alone, against its roofline.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -21,25 +21,24 @@ struct OpsArguments {
 void add_bench_ops(CLI::App& bench, int& code) {
   auto o = std::make_shared<OpsArguments>();
   o->step.batch = 4;
-  CLI::App* c = bench.add_subcommand(
-      "ops", "each op of a model's training step alone: achieved speed over the speed of light");
+  CLI::App* c = bench.add_subcommand("ops", "each op of a training step alone: percent of roofline");
   c->footer(
-      "Any field of a recipe can be set too:  ingot bench ops gpt-10m --model.mlp=gelu "
+      "Any field of a recipe can be set:  ingot bench ops gpt-10m --model.mlp=gelu "
       "--memory.recompute=[\"activation\"]");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
-  c->add_option("--batch", o->step.batch, "sequences of the step")->capture_default_str();
+  c->add_option("--batch", o->step.batch, "sequences per step")->capture_default_str();
   c->add_option("--length", o->step.length, "tokens per sequence")->capture_default_str();
-  c->add_option("--vocab", o->step.vocab, "vocabulary; default: the preset's, or 8192");
-  c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 sums and masters");
-  c->add_option("--op", o->bench.only, "these only; `ingot kernels` lists them")->delimiter(',');
-  c->add_option("--trials", o->bench.trials, "of each number")
+  c->add_option("--vocab", o->step.vocab, "vocabulary size; default: that of the preset, or 8192");
+  c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 accumulation and master weights");
+  c->add_option("--op", o->bench.only, "only these ops; `ingot kernels` lists them")->delimiter(',');
+  c->add_option("--trials", o->bench.trials, "number of trials")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  c->add_option("--seconds", o->bench.seconds, "of each trial, at least")
+  c->add_option("--seconds", o->bench.seconds, "minimum seconds of a trial")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  c->add_flag("--reference", o->bench.reference, "how many times faster than the reference each is (slow)");
-  c->add_option("--json", o->json, "write the numbers to this file too");
+  c->add_flag("--reference", o->bench.reference, "also time the reference kernels (slow)");
+  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
   c->allow_extras();
   c->callback([o, c, &code] {
     const OpsBenchReport report = bench_ops(preset_recipe(o->step, c->remaining()), o->bench);

@@ -1,4 +1,4 @@
-// `ingot bench step PRESET`: how fast one training step of a model is, as a share of what the machine can do.
+// `ingot bench step PRESET`: speed of one training step, as a share of the fp32 peak.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <limits>
@@ -34,28 +34,28 @@ StepBenchPace by_lines() {
 void add_bench_step(CLI::App& bench, int& code) {
   auto o = std::make_shared<StepArguments>();
   CLI::App* c = bench.add_subcommand(
-      "step", "one training step of a model: tokens per second, share of the fp32 peak, time by op");
+      "step", "one training step: tokens per second, share of the fp32 peak, time by op");
   c->footer(
-      "Any field of a recipe can be set too:  ingot bench step gpt-10m --model.mlp=gelu "
+      "Any field of a recipe can be set:  ingot bench step gpt-10m --model.mlp=gelu "
       "--optimizer.matrices=adamw\n"
       "The fp32 peak is measured directly before and after every trial.");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--batch", o->step.batch, "sequences per step")->capture_default_str();
   c->add_option("--length", o->step.length, "tokens per sequence")->capture_default_str();
-  c->add_option("--micro", o->step.micro, "sequences per forward; 0: all")->capture_default_str();
-  c->add_option("--vocab", o->step.vocab, "vocabulary; default: the preset's, or 8192");
-  c->add_option("--trials", o->trials, "steps that count")
+  c->add_option("--micro", o->step.micro, "sequences per micro-batch; 0: all")->capture_default_str();
+  c->add_option("--vocab", o->step.vocab, "vocabulary size; default: that of the preset, or 8192");
+  c->add_option("--trials", o->trials, "number of measured steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
-  c->add_option("--warm-up", o->warm_up, "steps before that do not")
+  c->add_option("--warm-up", o->warm_up, "unmeasured steps before them")
       ->capture_default_str()
       ->check(CLI::Range(0, 100000));
-  c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 sums and masters");
-  c->add_flag("--quiet", o->quiet, "without the table of ops");
+  c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 accumulation and master weights");
+  c->add_flag("--quiet", o->quiet, "omit the table of ops");
   c->add_flag("--paced", o->paced,
-              "a trial for each line of standard input, as a line of JSON: for programs that measure others "
-              "in turns")
-      ->excludes(c->add_option("--json", o->json, "write the numbers to this file too"));
+              "one trial per line of standard input, printed as a line of JSON: for programs that interleave "
+              "trials of several programs")
+      ->excludes(c->add_option("--json", o->json, "also write the numbers to this file as JSON"));
   c->allow_extras();
   c->callback([o, c, &code] {
     const StepBenchPace pace = o->paced ? by_lines() : StepBenchPace{};

@@ -1,5 +1,5 @@
-// The subcommands, one file each (small tools share one). A function adds options and a callback that sets `code`, the
-// exit code, or throws.
+// The subcommands, one file each (small tools share one). A function adds options and a callback that sets
+// `code`, the exit code, or throws.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-// `ingot debug`: dump the tensors of one step by tape name, and compare two dumps to find the first op that differs.
+// `ingot debug`: dump the tensors of one step by tape name, and compare two dumps to find the first op that
+// differs.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -14,7 +15,7 @@ void add_debug_command(CLI::App& app, int& code) {
     double tolerance = 0;
   };
   auto o = std::make_shared<DebugArguments>();
-  CLI::App* c = app.add_subcommand("debug", "dump or compare the tensors of one step, by tape name");
+  CLI::App* c = app.add_subcommand("debug", "dump the tensors of one step by name, or compare two dumps");
   c->require_subcommand(1);
   CLI::App* dump = c->add_subcommand("dump", "write every tensor of the next step's first micro-batch");
   dump->add_option("recipe", o->recipe, "recipe file (TOML)")->required();

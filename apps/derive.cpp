@@ -1,4 +1,4 @@
-// `ingot average` and `ingot upcycle`: models made from models without training.
+// `ingot average` and `ingot upcycle`: make a model from others without training.
 #include "exchange/derive.h"
 
 #include <fmt/core.h>
@@ -34,7 +34,7 @@ int average(const AverageCommand& o) {
     models = last_checkpoints(fs, models.front(), o.last);
   }
   if (o.ema && !o.weights.empty())
-    throw Error("--ema and --weights both say how much each model counts", "give one of them");
+    throw Error("--ema and --weights both set the weight of each model", "give one of them");
   print_created(
       average_models(fs, models, o.ema ? moving_average_weights(models.size(), *o.ema) : o.weights, o.out),
       o.out);
@@ -56,27 +56,27 @@ int upcycle(const UpcycleCommand& o) {
 
 void add_derive_commands(CLI::App& app, int& code) {
   auto a = std::make_shared<AverageCommand>();
-  CLI::App* c = app.add_subcommand("average", "the mean of several models' weights, as a model");
+  CLI::App* c = app.add_subcommand("average", "average the weights of several models");
   c->add_option("models", a->models, "checkpoints, run folders or imports; with --last one run folder")
       ->required();
   c->add_option("-o,--out", a->out, "new folder")->required();
-  c->add_option("--weights", a->weights, "how much each model counts, e.g. 1,2,3; default: equally")
-      ->delimiter(',');
+  c->add_option("--weights", a->weights, "weight of each model, e.g. 1,2,3; default: equal")->delimiter(',');
   c->add_option("--ema", a->ema, "exponential moving average over the models in order, with this decay");
   c->add_option("--last", a->last, "the last N checkpoints of the run, oldest first");
   c->callback([a, &code] { code = average(*a); });
   auto u = std::make_shared<UpcycleCommand>();
   c = app.add_subcommand("upcycle",
-                         "a dense model becomes a mixture of experts that computes the same function");
+                         "turn a dense model into a mixture of experts that computes the same function");
   c->add_option("model", u->dense, "dense model: run folder, import or checkpoint")->required();
   c->add_option("out", u->out, "new folder")->required();
-  c->add_option("--granularity", u->options.granularity, "into how many experts each MLP is cut")
+  c->add_option("--granularity", u->options.granularity, "number of experts that each MLP is split into")
       ->capture_default_str();
-  c->add_option("--expansion", u->options.expansion, "copies of each piece: granularity x expansion experts")
+  c->add_option("--expansion", u->options.expansion,
+                "copies of each of them: granularity x expansion experts")
       ->capture_default_str();
   c->add_option("--top-k", u->options.top_k, "experts per token, a multiple of granularity")
       ->capture_default_str();
-  c->add_option("--seed", u->seed, "of the routers")->capture_default_str();
+  c->add_option("--seed", u->seed, "seed of the routers' initial weights")->capture_default_str();
   c->callback([u, &code] { code = upcycle(*u); });
 }
 

@@ -1,4 +1,5 @@
-// `ingot doctor`: what of this machine and program helps, slows down or prevents runs, and what to do about it.
+// `ingot doctor`: checks the machine and the program for what slows down or prevents runs, and says what to
+// do.
 #include "measure/doctor.h"
 
 #include <CLI/CLI.hpp>
@@ -15,12 +16,12 @@ void add_doctor_command(CLI::App& app, int& code) {
     std::string folder = ".", disk = "64MiB", json;
   };
   auto o = std::make_shared<DoctorArguments>();
-  CLI::App* c = app.add_subcommand("doctor", "look at this machine: what helps, slows down or prevents runs");
-  c->footer("Exit code 0 unless something will not work.");
-  c->add_option("folder", o->folder, "where runs will be")->capture_default_str();
-  c->add_option("--disk", o->disk, "bytes to write there three times, to measure; 0: none")
+  CLI::App* c = app.add_subcommand("doctor", "check this machine for what slows down or prevents runs");
+  c->footer("The exit code is 0 unless there is a problem.");
+  c->add_option("folder", o->folder, "where runs will be stored")->capture_default_str();
+  c->add_option("--disk", o->disk, "bytes to write there three times to measure the disk; 0: skip")
       ->capture_default_str();
-  c->add_option("--json", o->json, "write the findings to this file too");
+  c->add_option("--json", o->json, "also write the findings to this file");
   c->callback([o, &code] {
     DoctorOptions options;
     options.folder = o->folder;

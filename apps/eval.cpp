@@ -1,4 +1,4 @@
-// `ingot eval`: bits per byte of text under a model, with weights as generation holds them.
+// `ingot eval`: loss and bits per byte of a model on text, with the weights in the form that inference uses.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kTokens = 4096;  // that share each reading of the weights
+constexpr int64_t kTokens = 4096;  // per pass over the weights
 
 struct EvalArguments {
   std::string run, checkpoint, tokenizer, weights, kernels = "strict";
@@ -28,7 +28,7 @@ struct EvalArguments {
   int64_t sequence = 0;
 };
 
-/// Sums over a text, and its size in bytes for each target that counts.
+/// Loss sums over a text, and its bytes per target in the loss.
 struct Score {
   HeadStats sums;
   double bytes_per_target = 0;
@@ -38,7 +38,7 @@ struct Score {
   }
 };
 
-/// The windows that the run's own validation reads.
+/// Scores the windows that validation during training uses.
 Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> split, int64_t sequence,
                   const data::RowOptions& rows) {
   const data::ValidationPass pass(std::move(split), sequence, rows);
@@ -50,7 +50,7 @@ Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> sp
   return score;
 }
 
-/// A file as one document, in windows that follow one another.
+/// Scores a file as one document, in consecutive windows.
 Score score_file(const Model& model, const Tokenizer& tokenizer, const std::string& path, int64_t sequence) {
   const std::string text = real_file_system().read(path);
   const std::vector<int32_t> ids = tokenizer.encode(text);
@@ -80,7 +80,7 @@ int eval(const EvalArguments& o) {
   const std::string config = o.run + "/" + run_files::kConfig;
   const bool own = o.texts.empty();
   if (own && (o.run.empty() || !fs.exists(config)))
-    throw Error("there is no run whose validation text could be read",
+    throw Error("no run is named whose validation text could be read",
                 "give --text FILE, or --run with the folder of a run");
   const StoredModel stored = open_stored_model(fs, o.checkpoint.empty() ? o.run : o.checkpoint);
   std::optional<WeightForm> form;
@@ -108,8 +108,7 @@ int eval(const EvalArguments& o) {
               << std::flush;
     any = true;
   }
-  if (!any)
-    throw Error(fmt::format("no source of '{}' keeps text for validation", config), "give --text FILE");
+  if (!any) throw Error(fmt::format("no source of '{}' has a validation split", config), "give --text FILE");
   return 0;
 }
 
@@ -118,14 +117,14 @@ int eval(const EvalArguments& o) {
 void add_eval_command(CLI::App& app, int& code) {
   auto o = std::make_shared<EvalArguments>();
   CLI::App* c =
-      app.add_subcommand("eval", "bits per byte of a run's validation text, or of any text, under its model");
+      app.add_subcommand("eval", "loss and bits per byte on a run's validation text, or on any text");
   c->add_option("--run", o->run, "run folder, or the folder of an import");
   c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the run's newest");
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
   c->add_option("--text", o->texts, "files to read instead of the run's validation text, each one document");
   c->add_option("--sequence", o->sequence,
-                "tokens of a window; default: the last phase's, or with --text the model's context")
+                "tokens per window; default: that of the last phase, or with --text the model's context")
       ->check(CLI::PositiveNumber);
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// `ingot import` and `ingot export`: models in from Hugging Face's layout, and out to it or to GGUF.
+// `ingot import` and `ingot export`: read Hugging Face models; write Hugging Face, GGUF or PEFT files.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +10,7 @@
 #include "exchange/export.h"
 #include "exchange/import.h"
 #include "exchange/peft.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -29,15 +30,15 @@ int import_model(const ExchangeArguments& o) {
   const ImportReport r =
       import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
   if (o.statistics) std::cout << r.statistics;
-  for (const std::string& name : r.notes) log::info("'{}' is a copy or constant: checked, not stored", name);
+  for (const std::string& name : r.notes)
+    log::info("'{}' is a copy or a constant: checked and left out", name);
   for (const std::string& line : r.suspicions) log::warn("{}", line);
   std::cout << fmt::format(
-      "{}: {} tensors of {} file{}, {} parameters, {}\n{}\nnext:\n  ingot generate --run {} --prompt \"The "
+      "{}: {} tensors of {}, {} parameters, {}\n{}\nnext:\n  ingot generate --run {} --prompt \"The "
       "\"\n"
       "  ingot finetune {} data.jsonl\n",
-      r.layout.family, r.tensors, r.files, r.files == 1 ? "" : "s",
-      format_count(static_cast<double>(r.parameters)), format_bytes(static_cast<double>(r.bytes)),
-      r.checkpoint, o.to, o.to);
+      r.layout.family, r.tensors, count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
+      format_bytes(static_cast<double>(r.bytes)), r.checkpoint, o.to, o.to);
   return 0;
 }
 
@@ -54,7 +55,7 @@ std::optional<DType> huggingface_type(const std::string& name) {
   if (name == "f32") return DType::f32;
   if (name == "bf16") return DType::bf16;
   throw Error(fmt::format("--dtype is '{}'", name),
-              "Hugging Face's layout takes f32 or bf16; without the option weights stay as stored");
+              "Hugging Face format takes f32 or bf16; without the option the stored dtype is kept");
 }
 
 int export_model(const ExchangeArguments& o) {
@@ -82,33 +83,31 @@ int export_model(const ExchangeArguments& o) {
 
 void add_exchange_commands(CLI::App& app, int& code) {
   auto i = std::make_shared<ExchangeArguments>();
-  CLI::App* import_app =
-      app.add_subcommand("import", "a model in Hugging Face's layout becomes a checkpoint");
+  CLI::App* import_app = app.add_subcommand("import", "import a Hugging Face model");
   import_app->add_option("folder", i->from, "folder with config.json and safetensors")->required();
   import_app->add_option("out", i->to, "new folder for checkpoint and tokenizer")->required();
   import_app->add_option("--base", i->base,
-                         "the folder holds PEFT's adapters (adapter_config.json): put them on this model");
+                         "base model, if the folder holds PEFT adapters (adapter_config.json)");
   import_app->add_flag("--without-tokenizer", i->without_tokenizer,
-                       "do not read the tokenizer (one that this program refuses)");
+                       "skip the tokenizer (for one that Ingot does not support)");
   import_app->add_flag("--statistics", i->statistics,
-                       "print mean, deviation and largest magnitude of all tensors");
+                       "print mean, standard deviation and largest magnitude of all tensors");
   import_app->callback([i, &code] { code = import_model(*i); });
   auto o = std::make_shared<ExchangeArguments>();
-  CLI::App* export_app =
-      app.add_subcommand("export", "a checkpoint becomes a Hugging Face folder or a GGUF file");
+  CLI::App* export_app = app.add_subcommand("export", "export a model to Hugging Face format or GGUF");
   export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
   export_app
-      ->add_option("--format", o->format,
-                   "hf (Hugging Face's layout), gguf (llama.cpp) or peft (the adapters alone)")
+      ->add_option("--format", o->format, "hf (Hugging Face), gguf (llama.cpp) or peft (the adapters alone)")
       ->capture_default_str();
   export_app->add_option("--dtype", o->dtype,
                          "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
   export_app->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file; default: the model's");
-  export_app->add_option("--max-shard-mib", o->shard_mib, "hf: largest weight file")->capture_default_str();
+  export_app->add_option("--max-shard-mib", o->shard_mib, "hf: maximum size of a weight file")
+      ->capture_default_str();
   export_app->add_option("--name", o->name, "gguf: general.name; default: the folder's");
   export_app->add_flag("--statistics", o->statistics,
-                       "print mean, deviation and largest magnitude of all tensors");
+                       "print mean, standard deviation and largest magnitude of all tensors");
   export_app->callback([o, &code] { code = export_model(*o); });
 }
 

@@ -1,4 +1,4 @@
-// `ingot finetune`: continue a model on your own text, in one command.
+// `ingot finetune`: fine-tune a model on a text or .jsonl file, in one command.
 #include "train/finetune.h"
 
 #include <fmt/core.h>
@@ -26,7 +26,7 @@ std::string base_name(const std::string& path) {
   return trimmed.substr(trimmed.find_last_of('/') + 1);
 }
 
-/// A folder of Hugging Face is imported into the run's first.
+/// Imports a Hugging Face folder into the run's folder; other models are returned as they are.
 std::string our_model(FileSystem& fs, const std::string& model, const std::string& run_folder) {
   if (!fs.exists(model + "/config.json") || fs.exists(model + "/checkpoints")) return model;
   const std::string imported = run_folder + "/import";
@@ -46,7 +46,7 @@ int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   const std::string path = folder + "/recipe.toml";
   if (fs.exists(folder + "/" + run_files::kRecord))
     throw Error(fmt::format("'{}' already holds a run", folder),
-                fmt::format("`ingot run {}` goes on with it; or choose another --run", path));
+                fmt::format("`ingot run {}` resumes it; or choose another --run", path));
   const StoredModel model = open_stored_model(fs, our_model(fs, o.model, folder));
   fs.create_folders(folder);
   write_file_atomically(fs, path, print_config(finetune_recipe(fs, model, o.finetune)));
@@ -62,32 +62,31 @@ int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
 void add_finetune_command(CLI::App& app, int& code) {
   auto o = std::make_shared<FinetuneArguments>();
   FinetuneOptions& f = o->finetune;
-  CLI::App* c = app.add_subcommand("finetune", "continue a model on your own text");
+  CLI::App* c = app.add_subcommand("finetune", "fine-tune a model on your data");
   c->footer(
       "It writes a recipe and runs it. Any field of the recipe can be set too:  --phases.0.micro_batch=2");
-  c->add_option("model", o->model, "folder of Hugging Face, import, run folder or checkpoint")->required();
+  c->add_option("model", o->model, "Hugging Face folder, import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
   c->add_option("--field", f.field,
-                "field of a .jsonl row that is in the loss; default: completion beside prompt, else text");
+                "field of a .jsonl row in the loss; default: completion beside prompt, else text");
   c->add_option("--prompt-field", f.prompt_field,
-                "field of a .jsonl row that comes before it and is not in the loss");
+                "field of a .jsonl row that comes before it and is masked from the loss");
   c->add_flag("--drop-too-long", f.drop_too_long,
-              "leave out rows that are longer than a sequence (else they are refused)");
+              "skip rows that are longer than a sequence (default: an error)");
   c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();
-  c->add_option("--lr", f.lr, "first learning rate; it falls linearly to 0")->capture_default_str();
+  c->add_option("--lr", f.lr, "peak learning rate; it decays linearly to 0")->capture_default_str();
   c->add_option("--batch", f.batch, "sequences per step")->capture_default_str();
   c->add_option("--sequence", f.sequence, "tokens per sequence; 0: the model's context, at most 1024")
       ->capture_default_str();
   c->add_option("--validation", f.validation_fraction,
-                "share of documents held out, where there are 200 or more")
+                "fraction of documents held out for validation, if there are 200 or more")
       ->capture_default_str();
-  c->add_option("--freeze", f.freeze,
-                "name pattern of parameters that stay as they are, e.g. 'embed.*'; may be repeated");
+  c->add_option("--freeze", f.freeze, "name pattern of frozen parameters, e.g. 'embed.*'; may be repeated");
   c->add_option("--lora", f.lora.rank, "train low-rank adapters of this rank beside the frozen weights");
-  c->add_option("--lora-alpha", f.lora.alpha, "adapters count alpha / rank; default: as rank");
+  c->add_option("--lora-alpha", f.lora.alpha, "scale of the adapters is alpha / rank; default: the rank");
   c->add_option("--lora-targets", f.lora.targets,
-                "name pattern of matrices with adapters; may be repeated; default: all that can");
+                "name pattern of matrices with adapters; may be repeated; default: all supported");
   c->add_option("--tokenizer", f.tokenizer, "tokenizer folder or file; default: the model's");
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();

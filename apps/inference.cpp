@@ -1,4 +1,4 @@
-// `ingot generate` and `ingot chat`: continue a prompt, or talk, with a model from a run folder.
+// `ingot generate` and `ingot chat`: continue a prompt or a conversation with a model from a run folder.
 #include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
@@ -31,14 +31,14 @@ struct Session {
   GenerateOptions generate;
 };
 
-/// Ctrl-C ends the program at any moment, also while a model opens: there is nothing to save.
+/// Ctrl-C ends the program at any moment: there is nothing to save.
 void end_on_interrupt() {
   struct sigaction before {};
   ::sigaction(SIGINT, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;  // in the background of a shell
   struct sigaction action {};
   action.sa_handler = [](int) {
-    constexpr std::string_view kLine = "\ninterrupted; no file was written\n";
+    constexpr std::string_view kLine = "\ninterrupted\n";
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
     ::_exit(130);
   };
@@ -62,9 +62,9 @@ Session open_session(const InferenceArguments& o) {
   return s;
 }
 
-/// Continues `text` in `sequence` and prints the continuation as it comes.
-void continue_aloud(const Session& s, Generator& generator, SequenceState& sequence,
-                    const std::string& text) {
+/// Appends `text` to the sequence, generates, and prints the new text token by token.
+void print_continuation(const Session& s, Generator& generator, SequenceState& sequence,
+                        const std::string& text) {
   StreamDecoder decoder(*s.tokenizer);
   generator.generate(sequence, s.tokenizer->encode(text), s.generate, [&](int32_t id) {
     std::cout << decoder.push(id) << std::flush;
@@ -79,24 +79,24 @@ int generate(const InferenceArguments& o) {
   Generator generator(s.model.model(), 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
   if (!o.quiet) std::cout << o.prompt;
-  continue_aloud(s, generator, sequence, o.prompt);
+  print_continuation(s, generator, sequence, o.prompt);
   return 0;
 }
 
-/// A base model knows no roles: every line you type is appended to the text, and the model goes on.
+/// Without chat roles: each line is appended to the text, and the model continues it.
 int chat(const InferenceArguments& o) {
   const Session s = open_session(o);
   Generator generator(s.model.model(), 0, o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised);
   SequenceState sequence = generator.new_sequence();
-  std::cout << "Write something; the model continues it. An empty line starts a new text, Ctrl-D ends.\n";
+  std::cout << "Type text to be continued. Empty line: reset. Ctrl-D: quit.\n";
   std::string line;
   while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
     const auto needed = static_cast<int64_t>(s.tokenizer->encode(line).size()) + s.generate.max_tokens;
     if (line.empty() || sequence.tokens() + needed > s.model.model().config().context) {
       sequence = generator.new_sequence();
-      std::cout << (line.empty() ? "(new text)\n" : "(the context was full: new text)\n");
+      std::cout << (line.empty() ? "(reset)\n" : "(context full: conversation reset)\n");
     }
-    if (!line.empty()) continue_aloud(s, generator, sequence, line);
+    if (!line.empty()) print_continuation(s, generator, sequence, line);
   }
   std::cout << "\n";
   return 0;
@@ -104,22 +104,23 @@ int chat(const InferenceArguments& o) {
 
 void add_options(CLI::App* c, InferenceArguments& o) {
   SamplingOptions& s = o.generate.sampling;
-  o.generate.prefill_chunk = 1024;  // rows that share each reading of the weights
+  o.generate.prefill_chunk = 1024;  // rows per pass over the weights
   s.temperature = 0.8;
   s.top_p = 0.95;
   c->add_option("--run", o.run, "run folder, or the folder of an import");
   c->add_option("--checkpoint", o.checkpoint, "one checkpoint instead of the run's newest");
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
   c->add_option("--weights", o.weights,
-                "f32, bf16 or int8 (a quarter of f32's memory and time); default: as the model was trained");
-  c->add_option("--max-tokens", o.generate.max_tokens, "most tokens to write")->capture_default_str();
-  c->add_option("--temperature", s.temperature, "0: always the most likely token")->capture_default_str();
-  c->add_option("--top-k", s.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
-  c->add_option("--top-p", s.top_p, "only the most likely tokens with this much probability")
+                "f32, bf16 or int8 (a quarter of the memory and time of f32); default: as trained");
+  c->add_option("--max-tokens", o.generate.max_tokens, "maximum number of new tokens")->capture_default_str();
+  c->add_option("--temperature", s.temperature, "sampling temperature; 0: always the most likely token")
       ->capture_default_str();
-  c->add_option("--min-p", s.min_p, "drop tokens below this share of the most likely one")
+  c->add_option("--top-k", s.top_k, "sample from the k most likely tokens; 0: all")->capture_default_str();
+  c->add_option("--top-p", s.top_p, "sample from the smallest set of tokens with this total probability")
       ->capture_default_str();
-  c->add_option("--seed", o.seed, "same seed, same text")->capture_default_str();
+  c->add_option("--min-p", s.min_p, "drop tokens below this fraction of the largest probability")
+      ->capture_default_str();
+  c->add_option("--seed", o.seed, "seed of the sampling")->capture_default_str();
   c->add_flag(
       "--absorb", o.absorb,
       "latent attention: attend in the latent space; faster, log-probabilities not bit for bit training's");
@@ -137,7 +138,7 @@ void add_inference_commands(CLI::App& app, int& code) {
   generate_app->add_flag("--quiet", g->quiet, "print the continuation only");
   generate_app->callback([g, &code] { code = generate(*g); });
   auto o = std::make_shared<InferenceArguments>();
-  CLI::App* chat_app = app.add_subcommand("chat", "talk to a model: it continues what you write");
+  CLI::App* chat_app = app.add_subcommand("chat", "chat with a model: it continues what you type");
   add_options(chat_app, *o);
   chat_app->callback([o, &code] { code = chat(*o); });
 }

@@ -1,5 +1,6 @@
-// `ingot launch -n 4 -- run recipe.toml`: this program as ranks under mpirun. A shorter way to write it, a placement of the
-// ranks on described machines, and a Ctrl-C that saves: mpirun would kill the ranks, unless it is sent SIGUSR1, which it hands on.
+// `ingot launch -n 4 -- run recipe.toml`: starts this program on several ranks with mpirun. It places the
+// ranks on described machines, and makes Ctrl-C save the run: mpirun would kill the ranks, but forwards
+// SIGUSR1 to them.
 #include "comm/launch.h"
 
 #include <fmt/core.h>
@@ -31,7 +32,7 @@ struct LaunchArguments {
   bool print = false;
 };
 
-/// The groups of a run's ranks, those that talk most first; of other commands none.
+/// The groups of a run's ranks, those with the most communication first; none for other commands.
 std::vector<RankRun> runs_of(const Words& command, int ranks) {
   if (command.size() < 2 || command[0] != "run") return {};
   Words overrides;
@@ -107,7 +108,7 @@ void pass_on_signal(int number) {
 int start(const Words& command) {
   sigset_t all, before;
   sigfillset(&all);
-  ::sigprocmask(SIG_BLOCK, &all, &before);  // until there is somebody to hand signals to
+  ::sigprocmask(SIG_BLOCK, &all, &before);  // until there is a child to forward signals to
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("cannot start '{}': {}", command[0], std::strerror(errno)));
   if (pid == 0) become_mpirun(command, before);
@@ -140,20 +141,19 @@ int launch(const LaunchArguments& o, const Words& for_mpirun, const Words& for_r
 void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command) {
   auto o = std::make_shared<LaunchArguments>();
   o->mpirun = default_mpirun();
-  CLI::App* c = app.add_subcommand("launch", "start a command as many ranks, with mpirun");
+  CLI::App* c = app.add_subcommand("launch", "start a command on several ranks with mpirun");
   c->footer(
       "ingot launch -n 4 -- run recipe.toml\n"
-      "ingot launch -n 8 --map-by numa --bind-to core -- run recipe.toml     what stands before -- goes to "
-      "mpirun\n"
+      "ingot launch -n 8 --map-by numa --bind-to core -- run recipe.toml     options before -- go to mpirun\n"
       "ingot launch -n 8 --topology=cluster.toml -- run recipe.toml          ranks of a group near each "
       "other\n"
       "Ctrl-C saves and ends the run, the second one ends it at once. Under Slurm start ingot with srun "
       "itself.");
-  c->add_option("-n", o->ranks, "ranks")->required()->check(CLI::PositiveNumber);
+  c->add_option("-n,--ranks", o->ranks, "number of ranks")->required()->check(CLI::PositiveNumber);
   c->add_option("--topology", o->topology,
-                "file that describes nodes, NUMA domains and rails: places and binds the ranks");
+                "file that describes nodes, NUMA domains and rails; places and binds the ranks");
   c->add_option("--mpirun", o->mpirun, "the launcher to use")->capture_default_str();
-  c->add_flag("--print", o->print, "print the command, and where ranks are placed, and stop");
+  c->add_flag("--print", o->print, "print the command and the placement of the ranks, and exit");
   c->prefix_command();
   c->callback([c, o, command = std::move(command), &code] { code = launch(*o, c->remaining(), command); });
 }

@@ -24,10 +24,10 @@ std::vector<std::string> take_command(int& argc, char** argv) {
 int run_program(int argc, char** argv) {
   std::vector<std::string> launched = take_command(argc, argv);
   CLI::App app{
-      "Ingot makes language models: tokenizer, data, training, generation. One recipe, one command.\n\n"
-      "  ingot run recipes/quickstart.toml      the whole job; resumes where it stopped\n"
-      "  ingot chat --run runs/quickstart       talk to the result\n"
-      "  ingot model zaya1-8b                   exact counts of a preset\n",
+      "Ingot trains and runs language models: tokenizer, data, training, generation.\n\n"
+      "  ingot run recipe.toml             train; the same command resumes an interrupted run\n"
+      "  ingot chat --run runs/first       chat with the trained model\n"
+      "  ingot model zaya1-8b              exact parameter counts of a preset\n",
       "ingot"};
   app.set_version_flag("--version", build_info().version + " (" + build_info().commit + ")");
   app.require_subcommand(1);

@@ -10,6 +10,7 @@
 #include "exchange/random_model.h"
 #include "models/decoder.h"
 #include "models/presets.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -60,18 +61,18 @@ void print_text(const Decoder& d, const Json& j) {
   std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
                            m.preset, m.layers, m.width, m.heads, m.kv_heads, m.key_width(),
                            group_digits(m.vocab));
-  const auto line = [](const std::string& name, const Json& value, const char* indent) {
-    const std::string text = value.is_number_integer() ? group_digits(value.get<int64_t>())
-                                                       : fmt::format("{:.6g}", value.get<double>());
-    std::cout << fmt::format("{}{:<32} {:>20}\n", indent, name, text);
+  const auto shown = [](const Json& value) {
+    return value.is_number_integer() ? group_digits(value.get<int64_t>())
+                                     : fmt::format("{:.6g}", value.get<double>());
   };
+  Table table({words(""), {}});
   for (const auto& [key, value] : j.items()) {
-    if (!value.is_object()) {
-      line(key, value, "  ");
-      continue;
-    }
-    for (const auto& [part, count] : value.items()) line(part, count, "    ");
+    if (!value.is_object())
+      table.add({"  " + key, shown(value)});
+    else
+      for (const auto& [part, count] : value.items()) table.add({"    " + part, shown(count)});
   }
+  std::cout << table.text();
 }
 
 int show(const ModelArguments& o) {
@@ -105,16 +106,15 @@ int show(const ModelArguments& o) {
 void add_model_command(CLI::App& app, int& code) {
   auto o = std::make_shared<ModelArguments>();
   CLI::App* c = app.add_subcommand("model", "exact parameter counts, memory and FLOPs of a preset");
-  c->add_option("preset", o->preset, "preset; without it: the list of presets");
+  c->add_option("preset", o->preset, "name of a preset; without it: lists the presets");
   c->add_flag("--json", o->json, "as JSON");
   c->add_flag("--tensors", o->tensors, "list every tensor with its count");
-  c->add_option("--context", o->context, "tokens per sequence, for the attention's FLOPs")
+  c->add_option("--context", o->context, "sequence length in tokens, for the FLOPs of attention")
       ->capture_default_str();
-  c->add_option(
-      "--random", o->random,
-      "write a checkpoint of random weights in this new folder, whatever its size, to measure with");
-  c->add_option("--dtype", o->dtype, "of these: bf16 or f32")->capture_default_str();
-  c->add_option("--seed", o->seed, "same seed, same weights")->capture_default_str();
+  c->add_option("--random", o->random,
+                "write a checkpoint of random weights to this new folder, for benchmarks");
+  c->add_option("--dtype", o->dtype, "dtype of the random weights: bf16 or f32")->capture_default_str();
+  c->add_option("--seed", o->seed, "seed of the random weights")->capture_default_str();
   c->callback([o, &code] { code = show(*o); });
 }
 

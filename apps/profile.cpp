@@ -1,4 +1,4 @@
-// `ingot profile`: where the time of a recipe's or run's training steps goes.
+// `ingot profile`: where the time of the training steps of a recipe or run goes.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -50,28 +50,28 @@ void profile(const ProfileArguments& o, const std::vector<std::string>& fields) 
 void add_profile_command(CLI::App& app, int& code) {
   auto o = std::make_shared<ProfileArguments>();
   CLI::App* c = app.add_subcommand(
-      "profile", "where the time of training steps goes: by purpose, op, segment and layer; a trace");
+      "profile", "profile training steps: time by purpose, op, segment and layer, and a trace");
   c->footer(
       "Any field of the recipe can be set too:  ingot profile recipe.toml --phases.0.batch=8\n"
       "Among processes:  ingot launch -n 4 -- profile recipe.toml");
-  c->add_option(
-       "of", o->path,
-       "recipe file, or run folder: its newest weights, where it stands. Nothing is written into the run")
+  c->add_option("target", o->path,
+                "recipe file, or run folder (its newest checkpoint). Nothing is written into the run folder")
       ->required();
-  c->add_option("--steps", o->profile.steps, "steps that are recorded")
+  c->add_option("--steps", o->profile.steps, "number of recorded steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
-  c->add_option("--warm-up", o->profile.warm_up, "steps before that are not")
+  c->add_option("--warm-up", o->profile.warm_up, "unrecorded steps before them")
       ->capture_default_str()
       ->check(CLI::Range(0, 100000));
   c->add_option("--phase,--stage", o->profile.phase,
                 "of the recipe, by name; default: where the run stands, or the first");
-  c->add_option("--ranks", o->ranks, "ranks as threads of this program")->check(CLI::Range(1, 1024));
-  c->add_flag("--layers", o->layers, "a table by layer too");
+  c->add_option("--ranks", o->ranks, "number of ranks, as threads of this program")
+      ->check(CLI::Range(1, 1024));
+  c->add_flag("--layers", o->layers, "also print a table by layer");
   c->add_option("--trace", o->trace, "write a trace to this file, for ui.perfetto.dev");
   c->add_option("--json", o->json, "write the numbers to this file");
   c->add_option("--scratch", o->profile.scratch,
-                "folder for what the steps write, seen by all ranks; default: for temporary files");
+                "folder for the files of the steps, visible to all ranks; default: the temporary folder");
   c->add_option("--kernels", o->kernels,
                 "strict: fast kernels only; any: allow the slow reference; reference")
       ->capture_default_str();

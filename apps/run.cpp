@@ -28,8 +28,8 @@ void interrupt_training(int) {
   Trainer::interrupt();
 }
 
-/// The first Ctrl-C asks for a save; the second ends the program at once. SIGTERM and SIGUSR1 always ask: schedulers may
-/// send them twice, and SIGKILL when their patience ends.
+/// The first Ctrl-C asks for a save; the second ends the program at once. SIGTERM and SIGUSR1 always ask:
+/// schedulers may send them twice, and SIGKILL when their patience ends.
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = interrupt_training;
@@ -42,7 +42,7 @@ void catch_interrupts() {
 void print_next(const std::string& folder) {
   std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
             << " --prompt \"The \"\n  ingot run " << folder << "/" << run_files::kConfig
-            << "   (goes on where it stopped, or says that it is done)\n"
+            << "   (resumes; does nothing if the run is finished)\n"
             << "  open " << folder << "/report.html\n";
 }
 
@@ -85,7 +85,7 @@ void find_slow_ranks(const ParallelConfig& p, World& world) {
   if (!found.warning.empty() && world.rank() == 0) log::warn("{}", found.warning);
 }
 
-/// What one rank does; rank 0 tells people.
+/// One rank of a run; rank 0 prints.
 int run_rank(const Recipe& recipe, StartMode start, World& world) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
   Trainer trainer(real_file_system(), recipe, start, &world);
@@ -104,7 +104,7 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
   catch_interrupts();
   const TrainResult r = trainer.run();
   if (!r.finished) {
-    log::info("interrupted at step {}; everything is saved. The same command goes on.", r.step);
+    log::info("interrupted at step {}, saved; run the same command to resume", r.step);
     return 130;
   }
   log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
@@ -126,16 +126,16 @@ int run_recipe(const Recipe& recipe, StartMode start) {
 
 void add_run_command(CLI::App& app, int& code) {
   auto o = std::make_shared<RunArguments>();
-  CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes where it stopped");
+  CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes an interrupted run");
   c->footer(
       "Any field can be set on the command line:  ingot run recipe.toml --phases.0.lr=2e-3 "
       "--run.folder=runs/b\n"
       "All fields with their meaning:             ingot run recipe.toml --print-config");
   c->add_option("recipe", o->recipe, "recipe file (TOML)")->required();
-  c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and stop");
-  c->add_flag("--plan", o->plan_only, "print what the run will cost and stop");
-  c->add_flag("--fresh", o->fresh, "refuse to resume: the run folder must not hold a run");
-  c->add_option("--memory", o->memory, "fit into this much, e.g. 16GiB: the same as --memory.limit");
+  c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and exit");
+  c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");
+  c->add_flag("--fresh", o->fresh, "start a new run; an error if the run folder already holds one");
+  c->add_option("--memory", o->memory, "memory limit, e.g. 16GiB: the same as --memory.limit");
   c->add_option("--kernels", o->kernels,
                 "strict: fast kernels only; any: allow the slow reference; reference")
       ->capture_default_str();

@@ -1,4 +1,5 @@
-// What `ingot run` and `ingot finetune` share: a recipe run to its end, with messages for the person at the terminal.
+// What `ingot run` and `ingot finetune` share: a recipe run to its end, with messages for the person at the
+// terminal.
 #pragma once
 #include <string>
 

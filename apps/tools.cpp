@@ -1,4 +1,4 @@
-// Small subcommands over what other folders do: data, tokenizer, checkpoint, report, diff, kernels.
+// Small subcommands, each a few lines over a library: data, tokenizer, checkpoint, report, diff, kernels.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 #include "ops/registry.h"
 #include "report/report.h"
 #include "report/run_diff.h"
+#include "report/table.h"
 #include "tokenizer/tokenizer.h"
 #include "train/prepare.h"
 #include "train/reshape.h"
@@ -41,9 +42,9 @@ void add_data(CLI::App& app, int& code) {
 }
 
 void add_tokenizer(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("tokenizer", "look at a tokenizer");
+  CLI::App* c = app.add_subcommand("tokenizer", "inspect a tokenizer");
   c->require_subcommand(1);
-  CLI::App* encode = c->add_subcommand("encode", "text to ids, one per line with its text");
+  CLI::App* encode = c->add_subcommand("encode", "encode text: one id per line with its text");
   const Text path = required(encode, "tokenizer", "folder or tokenizer.json"),
              text = required(encode, "text", "text");
   encode->callback([=, &code] {
@@ -61,19 +62,19 @@ void add_tokenizer(CLI::App& app, int& code) {
   });
 }
 
-/// [parallel] alone, as a recipe has it.
+/// The [parallel] section of a recipe.
 struct Layout {
   ParallelConfig parallel;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("parallel", parallel, "how many ranks share the work");
+    v("parallel", parallel, "layout of the ranks");
   }
 };
 
 void add_reshape(CLI::App& checkpoint, int& code) {
   CLI::App* c = checkpoint.add_subcommand(
-      "reshape", "write it as a run on other ranks would have: --parallel.tensor=2 and so on");
-  const Text from = required(c, "from", "checkpoint, or a folder of checkpoints (then the newest)");
+      "reshape", "rewrite it for another layout of ranks: --parallel.tensor=2 and so on");
+  const Text from = required(c, "from", "checkpoint, or a folder of checkpoints (the newest is taken)");
   const Text to = required(c, "to", "folder of checkpoints to write to");
   const auto ranks = std::make_shared<int>(1);
   c->add_option("--ranks", *ranks, "number of ranks of the new layout")->check(CLI::Range(1, 65536));
@@ -81,7 +82,7 @@ void add_reshape(CLI::App& checkpoint, int& code) {
   c->callback([=, &code] {
     const Layout layout = load_config<Layout>("", c->remaining());
     const ReshapeReport r = reshape_checkpoint(real_file_system(), *from, *to, *ranks, layout.parallel);
-    std::cout << fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), the fullest holds {}\n", r.path,
+    std::cout << fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), at most {} per rank\n", r.path,
                              r.tensors, r.pieces, format_bytes(static_cast<double>(r.bytes)), *ranks, r.grid,
                              format_bytes(static_cast<double>(r.largest_share)));
     code = 0;
@@ -89,29 +90,30 @@ void add_reshape(CLI::App& checkpoint, int& code) {
 }
 
 void add_checkpoint(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("checkpoint", "look at a checkpoint, or verify its bytes");
+  CLI::App* c = app.add_subcommand("checkpoint", "inspect, verify or reshape a checkpoint");
   c->require_subcommand(1);
-  CLI::App* verify = c->add_subcommand("verify", "check every byte against its checksum");
-  const Text path = required(verify, "path", "checkpoint, or a folder of checkpoints (then the newest)");
+  CLI::App* verify = c->add_subcommand("verify", "verify every byte against its checksum");
+  const Text path = required(verify, "path", "checkpoint, or a folder of checkpoints (the newest is taken)");
   verify->callback([=, &code] {
     const CheckpointReader r = CheckpointReader::open(real_file_system(), *path, Verify::bytes);
     std::cout << fmt::format("{}: complete and undamaged, step {}\n", r.path(), r.step());
     code = 0;
   });
   CLI::App* show = c->add_subcommand("show", "list its tensors");
-  const Text which = required(show, "path", "checkpoint, or a folder of checkpoints (then the newest)");
+  const Text which = required(show, "path", "checkpoint, or a folder of checkpoints (the newest is taken)");
   show->callback([=, &code] {
     const CheckpointReader r = CheckpointReader::open(real_file_system(), *which, Verify::structure);
     std::cout << fmt::format("{}: step {}\n", r.path(), r.step());
-    for (const auto& [name, t] : r.tensors())
-      std::cout << fmt::format("  {:<64} {:<9} {}\n", name, name_of(t.kind), t.meta.str());
+    Table table({words(""), words(""), words("")});
+    for (const auto& [name, t] : r.tensors()) table.add({"  " + name, name_of(t.kind), t.meta.str()});
+    std::cout << table.text();
     code = 0;
   });
   add_reshape(*c, code);
 }
 
 void add_report(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("report", "write report.html of a run folder again");
+  CLI::App* c = app.add_subcommand("report", "regenerate a run's report.html");
   const Text folder = required(c, "run", "run folder");
   c->callback([=, &code] {
     write_report(real_file_system(), *folder);
@@ -121,7 +123,7 @@ void add_report(CLI::App& app, int& code) {
 }
 
 void add_diff(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("diff", "what differs between two runs: recipe, build, losses");
+  CLI::App* c = app.add_subcommand("diff", "compare two runs: recipe, build, losses");
   const Text left = required(c, "left", "run folder"), right = required(c, "right", "run folder");
   c->callback([=, &code] {
     std::cout << to_text(compare_runs(real_file_system(), *left, *right), *left, *right);
@@ -130,15 +132,17 @@ void add_diff(CLI::App& app, int& code) {
 }
 
 void add_kernels(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("kernels", "the kernels of this program, best first, per op");
+  CLI::App* c = app.add_subcommand("kernels", "list the kernels of each op in order of preference");
   c->callback([&code] {
     std::cout << fmt::format("instruction set {} (INGOT_ISA=generic|avx2|avx512 limits it), fingerprint {}\n",
                              isa_name(active_isa()), kernel_set_fingerprint());
+    Table table({words("op"), words("kernels")});
     for (const Op* op : all_ops()) {
-      std::cout << fmt::format("  {:<16}", op->name);
-      for (const Kernel& k : op->kernels) std::cout << " " << k.name;
-      std::cout << "\n";
+      std::string names;
+      for (const Kernel& k : op->kernels) names += (names.empty() ? "" : " ") + std::string(k.name);
+      table.add({op->name, names});
     }
+    std::cout << table.text();
     code = 0;
   });
 }

@@ -1,27 +1,28 @@
-// What a checkpoint costs: the copy that training waits for against memcpy of the same bytes, the write
-// behind it against one plain file of the same size (what dd with conv=fdatasync does), loading against its
-// parts. Interleaved rounds. usage: ingot_bench_checkpoint FOLDER [MiB] [rounds]      writes about twice that
-// many MiB into FOLDER
+// What a checkpoint costs: the copy that training waits for against memcpy of the same bytes, the background
+// write against one plain file of the same size (what dd with conv=fdatasync does), and loading. Medians of
+// interleaved rounds.
+// usage: ingot_bench_checkpoint FOLDER [MiB] [rounds]      writes about twice that many MiB into FOLDER
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "base/spread.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
+#include "report/table.h"
 
 using namespace ingot;
 
 namespace {
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+struct Round {
+  double copy, copy_plain, write, write_plain, load, verify;  // seconds
+};
 
 double plain_write_seconds(FileSystem& fs, const std::string& path, const std::vector<float>& data) {
   const double start = monotonic_seconds();
@@ -40,7 +41,7 @@ double plain_write_seconds(FileSystem& fs, const std::string& path, const std::v
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s FOLDER [MiB] [rounds]\n", argv[0]);
+    std::cerr << "usage: " << argv[0] << " FOLDER [MiB] [rounds]\n";
     return 2;
   }
   const std::string folder = argv[1];
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
     request.pieces.push_back(Piece::whole("tensor." + std::to_string(i), TensorKind::weight,
                                           Tensor::of(data.data() + i * (mib << 12), {mib, 4096})));
   CheckpointWriter writer(fs, folder + "/checkpoints", {.retention = {.keep_last = 1}});
-  std::vector<double> copy, copy_plain, write, write_plain, load, verify;
+  std::vector<Round> all;
   for (int64_t round = 0; round <= rounds; ++round) {
     request.step = round;
     writer.save(request);
@@ -70,24 +71,25 @@ int main(int argc, char** argv) {
       reader.read("tensor." + std::to_string(i), Tensor::of(other.data() + i * (mib << 12), {mib, 4096}));
     const double load_seconds = monotonic_seconds() - start;
     if (round == 0) {
-      std::printf("first copy (fresh memory) %.2f GB/s\n",
-                  static_cast<double>(report.bytes) * 1e-9 / report.copy_seconds);
+      std::cout << fmt::format("first copy (fresh memory) {:.2f} GB/s\n",
+                               static_cast<double>(report.bytes) * 1e-9 / report.copy_seconds);
       continue;
     }
-    copy.push_back(report.copy_seconds);
-    copy_plain.push_back(memcpy_seconds);
-    write.push_back(report.write_seconds);
-    write_plain.push_back(plain);
-    verify.push_back(verify_seconds);
-    load.push_back(load_seconds);
+    all.push_back(
+        {report.copy_seconds, memcpy_seconds, report.write_seconds, plain, load_seconds, verify_seconds});
   }
-  const double gb = static_cast<double>(mib << 20) * 1e-9;
-  std::printf("%lld MiB, %d threads, median of %lld rounds\n", static_cast<long long>(mib), num_threads(),
-              static_cast<long long>(rounds));
-  std::printf("copy    %6.2f GB/s   memcpy, one thread   %6.2f GB/s   time ratio %.2f\n", gb / median(copy),
-              gb / median(copy_plain), median(copy) / median(copy_plain));
-  std::printf("write   %6.3f GB/s   plain file and sync  %6.3f GB/s   time ratio %.2f\n", gb / median(write),
-              gb / median(write_plain), median(write) / median(write_plain));
-  std::printf("verify  %6.2f GB/s   read %6.2f GB/s (page cache)\n", gb / median(verify), gb / median(load));
+  Table table({words(""), number("GB/s", 3), words("against"), number("GB/s", 3), number("time ratio", 2)});
+  const auto rate = [&](double Round::*seconds) {
+    return static_cast<double>(mib << 20) * 1e-9 / spread_over(all, seconds).median;
+  };
+  const auto add = [&](const char* name, double Round::*ours, const char* against, double Round::*plain) {
+    table.add({name, rate(ours), against, rate(plain), rate(plain) / rate(ours)});
+  };
+  add("copy", &Round::copy, "memcpy, one thread", &Round::copy_plain);
+  add("write", &Round::write, "plain file and sync", &Round::write_plain);
+  table.add({"verify", rate(&Round::verify), "page cache", {}, {}});
+  table.add({"read", rate(&Round::load), "page cache", {}, {}});
+  std::cout << fmt::format("{} MiB, {} threads, medians of {} rounds\n", mib, num_threads(), rounds)
+            << text_of({table});
   fs.remove_all(folder + "/checkpoints");
 }

@@ -1,35 +1,26 @@
-// How close attention and products of few to many rows come to the machine: percentages of the fp32 fma peak measured around
-// each. (Products of a model: `ingot bench gemm`.) usage: ingot_bench_kernels [rows|attention|all] [repetitions]
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
+// How close attention, and products of few to many rows, come to the machine: shares of the fp32 peak, which
+// is measured around each trial; medians. (`ingot bench gemm` measures the products of a model.) usage:
+// ingot_bench_kernels [rows|attention|all] [trials]
 #include <cstdlib>
-#include <ctime>
+#include <iostream>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/parallel.h"
 #include "device/attention/attention.h"
 #include "device/gemm/gemm.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
+#include "measure/peak_trial.h"
+#include "report/table.h"
 
 using namespace ingot;
 
 namespace {
 
-int repetitions = 5;
-
-bool count_cpu = false;
-
-double now() {
-  if (count_cpu) {
-    timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec)) / num_threads();
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr double kSeconds = 0.01;  // of a trial, at least
+int trials = 5;
 
 struct Data {
   Data(int64_t count, uint64_t seed) : f(static_cast<size_t>(count)), h(f.size()) {
@@ -43,36 +34,24 @@ struct Data {
   std::vector<bf16> h;
 };
 
-/// Best seconds of a call over samples of at least 10 ms: neighbours on the machine only ever add time.
+/// The share of the fp32 peak: median of the trials.
 template <class F>
-double seconds(F&& f) {
-  f();
-  double t = now();
-  f();
-  t = now() - t;
-  const int inner = std::max(1, static_cast<int>(0.01 / t));
-  double best = 1e30;
-  for (int r = 0; r < repetitions; ++r) {
-    const double start = now();
-    for (int i = 0; i < inner; ++i) f();
-    best = std::min(best, (now() - start) / inner);
-  }
-  return best;
+double share(double flops, F&& f) {
+  std::vector<double> peaks;
+  PeakTimer timer(peaks);
+  std::vector<PeakTrial> all;
+  for (int t = 0; t < trials; ++t) all.push_back(timer(kSeconds, f));
+  return spread_over(all, [&](const PeakTrial& t) { return flops / t.seconds / (1e9 * t.peak_gflops); })
+      .median;
 }
 
-/// Percent of the best peak measured just before and just after.
-template <class F>
-double percent(double flops, F&& f) {
-  const double before = fma_peak_gflops();
-  const double t = seconds(f);
-  const double after = fma_peak_gflops();
-  return 100.0 * flops / t * 1e-9 / std::max(before, after);
-}
-
-/// Causal flops only: 2 products forward, 5 backward, over T (T + 1) / 2 pairs.
-void attention_lines() {
-  std::printf("%-26s percent of peak: forward, backward, both; bf16 storage: forward, backward, both\n",
-              "attention");
+/// Counts the pairs that the causal mask leaves: 2 products forward and 5 backward over T (T + 1) / 2 pairs.
+void bench_attention() {
+  std::vector<Column> columns{words("attention")};
+  for (const char* type : {"f32", "bf16"})
+    for (const char* what : {"forward", "backward", "both"})
+      columns.push_back({.title = what, .format = "{:.1f}%", .scale = 100, .group = type});
+  Table table(std::move(columns));
   struct Case {
     const char* name;
     int64_t heads, kv_heads, width, length, documents;
@@ -88,7 +67,7 @@ void attention_lines() {
     std::vector<float> lse(static_cast<size_t>(rows * s.heads));
     std::vector<AttentionSpan> spans;
     for (int64_t d = 0; d < s.documents; ++d) spans.push_back({d * s.length, s.length});
-    std::printf("%-26s", s.name);
+    std::vector<Cell> cells{s.name};
     for (const DType type : {DType::f32, DType::bf16}) {
       const auto column = [&](Data& x, int64_t c) {
         return static_cast<void*>(static_cast<char*>(x.as(type)) + c * size_of(type));
@@ -115,20 +94,21 @@ void attention_lines() {
       b.d_v = column(d_qkv, (s.heads + s.kv_heads) * s.width);
       const double pairs = double(s.documents * s.heads) * double(s.length) * double(s.length + 1) / 2;
       const double one = 2.0 * pairs * double(s.width);
-      std::printf(" %5.1f", percent(2 * one, [&] { attention_forward(a); }));
-      std::printf(" %5.1f", percent(5 * one, [&] { attention_backward(b); }));
-      std::printf(" %5.1f |", percent(7 * one, [&] {
-                    attention_forward(a);
-                    attention_backward(b);
-                  }));
+      cells.push_back(share(2 * one, [&] { attention_forward(a); }));
+      cells.push_back(share(5 * one, [&] { attention_backward(b); }));
+      cells.push_back(share(7 * one, [&] {
+        attention_forward(a);
+        attention_backward(b);
+      }));
     }
-    std::printf("\n");
+    table.add(std::move(cells));
   }
+  std::cout << text_of({table});
 }
 
 /// The same product with more and more rows (their bits do not change with the number), weights as [out, in].
-void rows_lines() {
-  std::printf("%-30s", "rows, n 2304, k 768, f32:");
+void bench_rows() {
+  Table table({{.title = "rows"}, percent("of P")}, "products: n 2304, k 768, f32");
   const int64_t n = 2304, k = 768, most = 4096;
   Data a(most * k, 1), b(n * k, 2), c(most * n, 3);
   for (const int64_t m : {1, 8, 32, 128, 512, 4096}) {
@@ -141,16 +121,16 @@ void rows_lines() {
     g.b_transposed = true;
     g.c = c.f.data();
     g.ldc = n;
-    std::printf("  m=%ld %.1f%%", long(m),
-                percent(2.0 * double(m) * double(n) * double(k), [&] { gemm(g); }));
+    table.add({m, share(2.0 * double(m) * double(n) * double(k), [&] { gemm(g); })});
   }
-  std::printf("\n");
+  std::cout << text_of({table});
 }
 
 /// One new row per document against a cache of pages: bytes of keys and values read per second.
-void attention_decode_line() {
+void bench_attention_decode() {
   const int64_t heads = 8, kv_heads = 2, width = 128, documents = 16, past = 1023, row = kv_heads * width;
-  std::printf("decode: %ld documents, 1024 keys, 8/2 x 128:", long(documents));
+  Table table({words("type"), number("GB/s", 1, 1e-9)},
+              "attention of new tokens: 16 documents, 1024 keys, 8/2 x 128");
   Data q(documents * heads * width, 1), o(documents * heads * width, 2), k(documents * (past + 1) * row, 3),
       v(documents * (past + 1) * row, 4);
   for (const DType type : {DType::f32, DType::bf16}) {
@@ -176,27 +156,28 @@ void attention_decode_line() {
     a.q_stride = a.o_stride = heads * width;
     a.k_stride = a.v_stride = row;
     a.o = o.f.data();
-    const double t = seconds([&] { attention_forward(a); });
-    std::printf("  %s %.1f GB/s", name_of(type),
-                2.0 * double(documents * (past + 1) * row * size_of(type)) / t * 1e-9);
+    std::vector<double> seconds;
+    for (int t = 0; t < trials; ++t)
+      seconds.push_back(mean_call_seconds(kSeconds, [&] { attention_forward(a); }));
+    table.add({name_of(type),
+               2.0 * double(documents * (past + 1) * row * size_of(type)) / spread_of(seconds).median});
   }
-  std::printf("\n");
+  std::cout << text_of({table});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
-  if (argc > 2) repetitions = std::max(1, std::atoi(argv[2]));
-  count_cpu = argc > 3 && std::string(argv[3]) == "cpu";
+  if (argc > 2) trials = std::max(1, std::atoi(argv[2]));
   const bool all = what == "all";
   const MachinePeak peak = machine_peak();
-  std::printf("%s, %d threads: fma peak %.0f GFLOP/s, read %.1f GB/s\n", isa_name(active_isa()),
-              num_threads(), peak.fma_gflops, peak.read_gbs);
-  if (all || what == "rows") rows_lines();
+  std::cout << fmt::format("{}, {} threads: fma peak {:.0f} GFLOP/s, read {:.1f} GB/s\n",
+                           isa_name(active_isa()), num_threads(), peak.fma_gflops, peak.read_gbs);
+  if (all || what == "rows") bench_rows();
   if (all || what == "attention") {
-    attention_lines();
-    attention_decode_line();
+    bench_attention();
+    bench_attention_decode();
   }
   return 0;
 }

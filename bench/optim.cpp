@@ -1,15 +1,16 @@
-// Optimizer speed: AdamW and the gradient norm against measured memory bandwidth, Newton-Schulz against the
-// machine's fma peak and against the same iteration with plain products. usage: ingot_bench_optim
-// [repetitions]
+// Optimizer speed: AdamW and the gradient norm against the memory bandwidth, Newton-Schulz against the fp32
+// peak and against the same iteration with plain products. Medians of interleaved trials. usage:
+// ingot_bench_optim [trials]
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "base/spread.h"
 #include "device/gemm/gemm.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
@@ -17,30 +18,25 @@
 #include "optim/clip.h"
 #include "optim/kernels.h"
 #include "optim/optimizer.h"
+#include "report/table.h"
 
 using namespace ingot;
 
 namespace {
 
-int repetitions = 7;
+int trials = 7;
 
-double median(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
-  return x[x.size() / 2];
-}
-
-/// Median seconds of each function, all taken in turns, so that a disturbance hits them alike.
+/// Median seconds of each function; a first call of each does not count.
 std::vector<double> seconds(const std::vector<std::function<void()>>& functions) {
-  std::vector<std::vector<double>> samples(functions.size());
-  for (int r = 0; r <= repetitions; ++r)
-    for (size_t i = 0; i < functions.size(); ++i) {
-      const double start = monotonic_seconds();
-      functions[i]();
-      if (r > 0) samples[i].push_back(monotonic_seconds() - start);
-    }
-  std::vector<double> result;
-  for (const auto& s : samples) result.push_back(median(s));
-  return result;
+  for (const auto& f : functions) f();
+  const auto times = interleaved(trials, functions.size(), [&](size_t i) {
+    const double start = monotonic_seconds();
+    functions[i]();
+    return monotonic_seconds() - start;
+  });
+  std::vector<double> medians;
+  for (const auto& t : times) medians.push_back(spread_of(t).median);
+  return medians;
 }
 
 void fill(float* x, int64_t count) {
@@ -72,12 +68,15 @@ void element_wise() {
                                          },
                                          in_place});
   const double size = static_cast<double>(n) * 1e-9;
-  const double light = 8 * size / s[2], read = 1e-9 * ReadRate(num_threads())();
-  std::printf("read+write in place  %6.1f GB/s    read only %6.1f GB/s\n", light, read);
-  std::printf("AdamW (30 B/param)   %6.1f GB/s    %3.0f %% of read+write    %.2f ns/param\n",
-              30 * size / s[0], 100 * 30 * size / s[0] / light, s[0] / static_cast<double>(n) * 1e9);
-  std::printf("gradient norm (4 B)  %6.1f GB/s    %3.0f %% of read only\n", 4 * size / s[1],
-              100 * 4 * size / s[1] / read);
+  const double in_place_gbs = 8 * size / s[2], read_gbs = 1e-9 * ReadRate(num_threads())();
+  Table table({words("16 Mi parameters"),
+               number("GB/s", 1),
+               {.title = "of the limit", .format = "{:.0f}%", .scale = 100}});
+  table.add({"limit: read and write in place", in_place_gbs, {}});
+  table.add({"limit: read", read_gbs, {}});
+  table.add({"AdamW (30 bytes a parameter)", 30 * size / s[0], 30 * size / s[0] / in_place_gbs});
+  table.add({"gradient norm (4 bytes)", 4 * size / s[1], 4 * size / s[1] / read_gbs});
+  std::cout << text_of({table});
 }
 
 /// Newton-Schulz with plain products instead of symmetric ones (wide matrices only).
@@ -112,8 +111,12 @@ struct Case {
 };
 
 void muon() {
-  std::printf("\n%-18s %10s %12s %12s %14s %10s\n", "Newton-Schulz", "ms", "% of peak", "plain ms",
-              "plain / ours", "step ms");
+  Table table({words("Newton-Schulz"),
+               number("ms", 2, 1e3),
+               {.title = "of P", .format = "{:.0f}%", .scale = 100},
+               number("plain ms", 2, 1e3),
+               number("plain / ours", 2),
+               number("step ms", 2, 1e3)});
   for (const Case& c : {Case{1, 384, 384}, Case{1, 384, 1536}, Case{1, 1536, 384}, Case{1, 1024, 1024},
                         Case{16, 256, 512}, Case{16, 64, 128}}) {
     const int64_t numel = c.rows * c.cols, n = c.matrices * numel;
@@ -147,18 +150,18 @@ void muon() {
                                            [&] { optimizer.step({.lr = 1e-3}); }});
     const double peak = std::max(before, fma_peak_gflops());
     const double flops = static_cast<double>(c.matrices) * newton_schulz_flops(c.rows, c.cols, 5);
-    std::printf("%3ld x [%4ld, %4ld]  %10.2f %12.0f %12.2f %14.2f %10.2f\n", long(c.matrices), long(c.rows),
-                long(c.cols), s[0] * 1e3, 100 * flops / s[0] * 1e-9 / peak, s[1] * 1e3, s[1] / s[0],
-                s[2] * 1e3);
+    table.add({fmt::format("{} x [{}, {}]", c.matrices, c.rows, c.cols), s[0], flops / s[0] * 1e-9 / peak,
+               s[1], s[1] / s[0], s[2]});
   }
+  std::cout << text_of({table});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) repetitions = std::max(1, std::atoi(argv[1]));
-  std::printf("%s, %d threads, medians of %d interleaved runs\n", isa_name(active_isa()), num_threads(),
-              repetitions);
+  if (argc > 1) trials = std::max(1, std::atoi(argv[1]));
+  std::cout << fmt::format("{}, {} threads, medians of {} interleaved trials\n", isa_name(active_isa()),
+                           num_threads(), trials);
   element_wise();
   muon();
   return 0;

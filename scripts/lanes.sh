@@ -21,6 +21,6 @@ lane() {
 print_lanes() {
   echo
   for i in "${!lane_names[@]}"; do printf '  %-28s %5d s\n' "${lane_names[i]}" "${lane_seconds[i]}"; done
-  printf '  %-28s %5d s\n' "in all" $((SECONDS - lane_started))
+  printf '  %-28s %5d s\n' "total" $((SECONDS - lane_started))
 }
 trap print_lanes EXIT

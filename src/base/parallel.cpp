@@ -1,4 +1,4 @@
-// See parallel.h. Workers spin briefly for the next job (a training step starts thousands), then sleep.
+// See parallel.h. Workers spin briefly for the next loop (a training step starts thousands), then sleep.
 #include "base/parallel.h"
 
 #include <sched.h>
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/piece_shares.h"
 #include "base/prefetch_hint.h"
+#include "base/round.h"
+#include "base/work_ranges.h"
 
 namespace ingot {
 namespace {
@@ -22,12 +23,13 @@ namespace {
 thread_local int thread_limit = 0;        // 0: no limit
 thread_local bool inside_region = false;  // nested calls run inline
 
-/// Memory to fetch while waiting.
-struct Ahead {
+/// Memory to prefetch while waiting.
+struct Prefetch {
   const char* at = nullptr;
   int64_t bytes = 0;
 
-  bool fetch() {
+  /// Prefetches a little of it; false: all is done.
+  bool advance() {
     constexpr int64_t kStep = 256;
     if (bytes <= 0) return false;
     for (int64_t i = 0; i < kStep; i += 64) __builtin_prefetch(at + i, 0, 2);
@@ -35,7 +37,7 @@ struct Ahead {
     return true;
   }
 };
-thread_local Ahead expected;  // after the caller's next jobs
+thread_local Prefetch hint;  // of the ScopedPrefetchHint in scope
 
 inline void cpu_relax() {
 #if defined(__x86_64__)
@@ -53,48 +55,50 @@ int available_cores() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-/// One parallel_for in flight. Lives on the caller's stack; workers touch it only while they are inside.
+/// One parallel_for, on the caller's stack. Workers touch it only while they are inside.
 struct Job {
   detail::RangeFn fn;
   void* context;
   int64_t count;
   int64_t grain;
-  Ahead expected;  ///< where it is empty, what was expected before still is
+  Prefetch hint;  ///< empty: the hint before stays
   std::atomic<bool> failed{false};
   std::mutex error_mutex;
   std::exception_ptr error;
 
-  void run_piece(int64_t piece) {
+  void run_part(int64_t part) {
     try {
-      fn(context, piece * grain, std::min((piece + 1) * grain, count));
+      fn(context, part * grain, std::min((part + 1) * grain, count));
     } catch (...) {
       const std::lock_guard lock(error_mutex);
       if (!error) error = std::current_exception();
       failed.store(true, std::memory_order_relaxed);
     }
   }
-  bool goes_on() const { return !failed.load(std::memory_order_relaxed); }
+  bool continues() const { return !failed.load(std::memory_order_relaxed); }
 
-  void work(PieceShares& shares, int thread) {
+  void work(WorkRanges& parts, int thread) {
     inside_region = true;
-    while (goes_on()) {
-      const int64_t piece = shares.take(thread).piece;
-      if (piece == PieceShares::kNone) break;
-      run_piece(piece);
+    while (continues()) {
+      const int64_t part = parts.take(thread).item;
+      if (part == WorkRanges::kNone) break;
+      run_part(part);
     }
     inside_region = false;
   }
   void work_alone() {
     inside_region = true;
-    for (int64_t piece = 0; goes_on() && piece * grain < count; ++piece) run_piece(piece);
+    for (int64_t part = 0; continues() && part * grain < count; ++part) run_part(part);
     inside_region = false;
   }
 };
 
-/// The caller publishes a job in one word: its number, how many workers may still join, how many are inside. A worker joins by
-/// changing that word: on the way to work it waits for no lock, and cannot come too late to a job that is over.
+/// The caller publishes a job in one 64-bit state: its number, how many workers may still join, how many are
+/// inside. A worker joins by changing that state: on the way to work it waits for no lock, and cannot come
+/// too late to a job that is over.
 ///
-/// Each thread has a run of the job's pieces, the caller the first; where all workers may join, each has the same one every time.
+/// Each thread has a range of the job's parts, the caller the first; where all workers may join, each has the
+/// same one every time.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -107,22 +111,22 @@ class Pool {
   }
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Runs the job on the caller and up to helpers workers. Callers from several threads take turns.
+  /// Runs the job on the caller and up to helpers workers. If another caller has the pool, the job runs on
+  /// its caller alone.
   void run(Job& job, int helpers) {
-    if (workers_.empty() || helpers <= 0 ||
-        !turn_.try_lock()) {  // busy pool (another rank's kernel): do it alone
+    if (workers_.empty() || helpers <= 0 || !caller_.try_lock()) {  // busy pool (another rank's kernel)
       job.work_alone();
       return;
     }
-    const std::lock_guard turn(turn_, std::adopt_lock);
+    const std::lock_guard turn(caller_, std::adopt_lock);
     job_ = &job;
-    const auto places = std::min<uint64_t>(static_cast<uint64_t>(helpers), workers_.size());
-    shares_.deal(0, (job.count + job.grain - 1) / job.grain, static_cast<int64_t>(places) + 1);
-    places_ = static_cast<int>(places);
-    state_.store((number_of(state_.load(std::memory_order_relaxed)) + 1) << 32 | places * kPlace);
+    const auto slots = std::min<uint64_t>(static_cast<uint64_t>(helpers), workers_.size());
+    parts_.deal(0, ceil_div(job.count, job.grain), static_cast<int64_t>(slots) + 1);
+    slots_ = static_cast<int>(slots);
+    state_.store((number_of(state_.load(std::memory_order_relaxed)) + 1) << 32 | slots * kSlot);
     if (sleepers_.load() > 0) wake_sleepers();
-    job.work(shares_, 0);
-    state_.fetch_and(~(kPlace * kInside), std::memory_order_relaxed);  // nobody joins any more
+    job.work(parts_, 0);
+    state_.fetch_and(~(kSlot * kInside), std::memory_order_relaxed);  // nobody joins any more
     for (int spin = 0; (state_.load(std::memory_order_acquire) & kInside) != 0; ++spin) {
       if (spin < 20000)
         cpu_relax();
@@ -132,13 +136,13 @@ class Pool {
   }
 
  private:
-  static constexpr uint64_t kPlace = uint64_t{1} << 16, kInside = kPlace - 1;
+  static constexpr uint64_t kSlot = uint64_t{1} << 16, kInside = kSlot - 1;
   static uint64_t number_of(uint64_t state) { return state >> 32; }
-  static int free_places(uint64_t state) { return static_cast<int>(state / kPlace % kPlace); }
+  static int free_slots(uint64_t state) { return static_cast<int>(state / kSlot % kSlot); }
 
   /// Which thread of the job a worker is that has joined it in this state.
   int thread_of(int worker, uint64_t state) const {
-    return places_ + 1 == size() ? worker : places_ - free_places(state) + 1;
+    return slots_ + 1 == size() ? worker : slots_ - free_slots(state) + 1;
   }
 
   void wake_sleepers() {
@@ -150,11 +154,11 @@ class Pool {
 
   void loop(const std::stop_token& stop, int worker) {
     uint64_t seen = 0, state = 0;
-    Ahead ahead;
+    Prefetch prefetch;
     const auto news = [&] { return number_of(state = state_.load()) != seen || stop.stop_requested(); };
     while (!stop.stop_requested()) {
       for (int spin = 0; !news() && spin < 4000; ++spin)
-        if (!ahead.fetch()) cpu_relax();
+        if (!prefetch.advance()) cpu_relax();
       if (number_of(state) == seen) {
         std::unique_lock lock(mutex_);
         sleepers_.fetch_add(1);
@@ -162,24 +166,24 @@ class Pool {
         sleepers_.fetch_sub(1);
       }
       seen = number_of(state);
-      while (number_of(state) == seen && free_places(state) > 0)
-        if (state_.compare_exchange_weak(state, state - kPlace + 1, std::memory_order_acquire)) {
-          job_->work(shares_, thread_of(worker, state));
-          if (worker == 1 && job_->expected.bytes > 0) ahead = job_->expected;
+      while (number_of(state) == seen && free_slots(state) > 0)
+        if (state_.compare_exchange_weak(state, state - kSlot + 1, std::memory_order_acquire)) {
+          job_->work(parts_, thread_of(worker, state));
+          if (worker == 1 && job_->hint.bytes > 0) prefetch = job_->hint;
           state_.fetch_sub(1, std::memory_order_release);
           break;
         }
     }
   }
 
-  std::mutex turn_;
+  std::mutex caller_;
   std::mutex mutex_;  ///< for falling asleep only
   std::condition_variable wake_;
   std::atomic<int> sleepers_{0};
-  std::atomic<uint64_t> state_{0};  ///< number of the job << 32 | free places << 16 | workers inside
+  std::atomic<uint64_t> state_{0};  ///< number of the job << 32 | free slots << 16 | workers inside
   Job* job_ = nullptr;              ///< this and what follows: read by who has joined
-  PieceShares shares_;
-  int places_ = 0;
+  WorkRanges parts_;
+  int slots_ = 0;
   std::vector<std::jthread> workers_;
 };
 
@@ -209,10 +213,10 @@ ScopedThreads::~ScopedThreads() {
 }
 
 ScopedPrefetchHint::ScopedPrefetchHint(const void* begin, int64_t bytes) {
-  expected = {static_cast<const char*>(begin), bytes};
+  hint = {static_cast<const char*>(begin), bytes};
 }
 ScopedPrefetchHint::~ScopedPrefetchHint() {
-  expected = {};
+  hint = {};
 }
 
 namespace detail {
@@ -220,14 +224,14 @@ namespace detail {
 void parallel_ranges(int64_t count, int64_t grain, RangeFn fn, void* context) {
   if (count <= 0) return;
   INGOT_CHECK(grain >= 1, "grain = {}", grain);
-  const int64_t pieces = (count + grain - 1) / grain;
-  INGOT_CHECK(pieces < PieceShares::kMost, "{} pieces", pieces);
-  if (pieces == 1 || num_threads() == 1) {
+  const int64_t parts = ceil_div(count, grain);
+  INGOT_CHECK(parts < WorkRanges::kMaxItems, "{} parts", parts);
+  if (parts == 1 || num_threads() == 1) {
     for (int64_t begin = 0; begin < count; begin += grain) fn(context, begin, std::min(begin + grain, count));
     return;
   }
-  Job job{fn, context, count, grain, expected, {}, {}, {}};
-  pool()->run(job, static_cast<int>(std::min<int64_t>(pieces, num_threads()) - 1));
+  Job job{fn, context, count, grain, hint, {}, {}, {}};
+  pool()->run(job, static_cast<int>(std::min<int64_t>(parts, num_threads()) - 1));
   if (job.error) std::rethrow_exception(job.error);
 }
 

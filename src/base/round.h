@@ -1,4 +1,5 @@
-// Integer division and rounding upwards. Always inlined, so that kernel files may use them (device/simd/isa.h).
+// Integer division and rounding upwards. Always inlined, so that kernel files may use them
+// (device/simd/isa.h).
 #pragma once
 #include <cstdint>
 

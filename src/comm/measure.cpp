@@ -2,11 +2,8 @@
 #include "comm/measure.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/clock.h"
-#include "base/progress.h"
 
 namespace ingot {
 namespace {
@@ -140,12 +137,6 @@ std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
   return speeds;
 }
 
-std::set<int> rank_counts(const CommReport& report) {
-  std::set<int> counts;
-  for (const CommMeasurement& m : report.measurements) counts.insert(m.ranks);
-  return counts;
-}
-
 }  // namespace
 
 int partner_rounds(int ranks) {
@@ -192,51 +183,6 @@ int64_t suggested_bucket(const CommReport& report, int ranks) {
     if (m.kind == CommKind::reduce_scatter && m.ranks == ranks && m.bus_bandwidth >= 0.9 * best)
       return m.bytes;
   return 0;
-}
-
-std::string to_json(const CommReport& report, const std::string& backend) {
-  using Json = nlohmann::ordered_json;
-  Json collectives = Json::array(), buckets = Json::array(), speeds = Json::array();
-  for (const CommMeasurement& m : report.measurements)
-    collectives.push_back({{"collective", name_of(m.kind)},
-                           {"ranks", m.ranks},
-                           {"bytes", m.bytes},
-                           {"seconds", m.seconds},
-                           {"bus_bytes_per_second", m.bus_bandwidth}});
-  for (const int n : rank_counts(report))
-    buckets.push_back({{"ranks", n}, {"bytes", suggested_bucket(report, n)}});
-  for (const RankSpeed& s : report.speeds)
-    speeds.push_back({{"rank", s.rank}, {"bytes_per_second", s.bandwidth}});
-  const Json all{{"format", 1},
-                 {"backend", backend},
-                 {"collectives", std::move(collectives)},
-                 {"buckets", std::move(buckets)},
-                 {"speeds", std::move(speeds)}};
-  return all.dump(1) + "\n";
-}
-
-std::string to_text(const CommReport& report, const std::string& backend) {
-  double best = 0;
-  for (const CommMeasurement& m : report.measurements) best = std::max(best, m.bus_bandwidth);
-  std::string text = backend + "\n";
-  const CommMeasurement* before = nullptr;
-  for (const CommMeasurement& m : report.measurements) {
-    if (!before || before->ranks != m.ranks || before->kind != m.kind)
-      text += fmt::format("\n{} among {} ranks\n{:>12} {:>12} {:>14}\n", name_of(m.kind), m.ranks, "bytes",
-                          "time", "bus bandwidth");
-    before = &m;
-    const std::string bar(static_cast<size_t>(best > 0 ? 30 * m.bus_bandwidth / best : 0), '#');
-    text += fmt::format("{:>12} {:>9.1f} us {:>10.3f} GB/s {}\n", m.bytes, m.seconds * 1e6,
-                        m.bus_bandwidth / 1e9, bar);
-  }
-  text += "\n";
-  for (const int n : rank_counts(report))
-    text += fmt::format("gradient buckets among {} ranks: {} reaches 90 % of the best bandwidth\n", n,
-                        format_bytes(static_cast<double>(suggested_bucket(report, n))));
-  for (const RankSpeed& s : report.speeds)
-    text += fmt::format("{}rank {:>4} {:>8.3f} GB/s with its partners\n",
-                        &s == report.speeds.data() ? "slowest first:\n" : "", s.rank, s.bandwidth / 1e9);
-  return text;
 }
 
 }  // namespace ingot

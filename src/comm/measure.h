@@ -1,5 +1,5 @@
 // Measures a world's communication: time and bandwidth of every collective by size, the size from which
-// larger transfers are no faster per byte, and which ranks are slow. What `ingot bench comm` prints.
+// larger transfers are no faster per byte, and which ranks are slow. measure/comm_report.h prints them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -49,11 +49,5 @@ CommReport measure_comm(World& world, const CommMeasureOptions& options);
 /// The smallest size with 90 % of the best bandwidth of reduce_scatter among this many ranks: gradient
 /// buckets of this size are large enough. 0 where it was not measured.
 int64_t suggested_bucket(const CommReport& report, int ranks);
-
-/// {"format": 1, "backend", "collectives": [{"collective", "ranks", "bytes", "seconds",
-/// "bus_bytes_per_second"}], "buckets": [{"ranks", "bytes"}], "speeds": [{"rank", "bytes_per_second"}]}
-std::string to_json(const CommReport& report, const std::string& backend);
-/// Tables for a terminal.
-std::string to_text(const CommReport& report, const std::string& backend);
 
 }  // namespace ingot

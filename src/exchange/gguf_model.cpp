@@ -83,7 +83,7 @@ void gpt2_items(const ModelConfig& m, Items& n) {
   n.whole("token_embd.weight", "embed.weight");
   n.whole("position_embd.weight", "position_embed.weight", true);
   for (int64_t l = 0; l < m.layers; ++l) {
-    const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.", l);
+    const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l);
     for (const char* part : {".weight", ".bias"})
       for (const auto& [name, ours] : {std::pair<const char*, const char*>{"attn_norm", "attention_norm"},
                                        {"attn_qkv", "attention.qkv"},
@@ -98,7 +98,7 @@ void gpt2_items(const ModelConfig& m, Items& n) {
 }
 
 void grouped_attention_items(const ModelConfig& m, Items& n, int64_t l, bool interleaved) {
-  const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.attention.", l);
+  const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l) + "attention.";
   const int64_t k = m.key_width(), q = m.heads * k, kv = m.kv_heads * k;
   for (const char* part : {".weight", ".bias"}) {
     if (part[1] == 'b' && !m.attention_bias) continue;
@@ -121,7 +121,7 @@ void grouped_attention_items(const ModelConfig& m, Items& n, int64_t l, bool int
 /// llama.cpp always attends in the latent space, so the projection from the latent to keys is stored
 /// transposed, head by head.
 void latent_attention_items(const ModelConfig& m, Items& n, int64_t l) {
-  const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.attention.", l);
+  const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l) + "attention.";
   const MlaConfig& a = m.mla;
   const auto rotated_rows = [&](const char* name, const char* ours, int64_t begin, int64_t heads,
                                 int64_t plain) {
@@ -145,7 +145,7 @@ void latent_attention_items(const ModelConfig& m, Items& n, int64_t l) {
 }
 
 void expert_items(const ModelConfig& m, Items& n, int64_t l) {
-  const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.moe.", l);
+  const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l) + "moe.";
   const std::string gate_up = o + "experts.gate_up.weight", shared = o + "shared.gate_up.weight";
   n.whole(e + "ffn_gate_inp.weight", o + "router.weight", true);
   if (m.moe.score == RouteScore::sigmoid) n.selection_bias(e + "exp_probs_b.bias", l, m.moe.experts);
@@ -177,7 +177,7 @@ void llama_items(const ModelConfig& m, Items& n, const std::string& arch) {
   n.whole("token_embd.weight", "embed.weight");
   if (m.rope_scaling.kind == RopeScalingKind::llama3) n.values("rope_freqs.weight", frequency_divisors(m));
   for (int64_t l = 0; l < m.layers; ++l) {
-    const std::string e = fmt::format("blk.{}.", l), o = fmt::format("layers.{}.", l);
+    const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l);
     n.whole(e + "attn_norm.weight", o + "attention_norm.weight");
     if (m.is_mla())
       latent_attention_items(m, n, l);

@@ -15,18 +15,12 @@
 #include "device/simd/isa.h"
 #include "infer/generator.h"
 #include "measure/read_rate.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class Value>
-Spread each_trial(const DecodeBenchReport& r, const Value& value) {
-  std::vector<double> values;
-  for (const DecodeTrial& t : r.trials) values.push_back(value(t));
-  return spread_of(std::move(values));
-}
 
 std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stream) {
   const Random random(1, RandomPurpose::sampling, stream);
@@ -37,13 +31,13 @@ std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stre
   return ids;
 }
 
-int64_t most_resident() {
+int64_t peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return int64_t{1024} * usage.ru_maxrss;
 }
 
-/// One prompt and what follows it; with `ops` the time of each.
+/// One prompt and its new tokens; with `ops` the time of each op.
 DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream,
                           DecodeOps* ops = nullptr) {
   DecodeTrial t;
@@ -68,16 +62,18 @@ DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uin
   return t;
 }
 
-std::string forward_table(const char* title, const TapeProfile& profile, double calls, double seconds) {
-  std::string text = fmt::format("\n{:<18} {:>6} {:>11}  {:>6}\n", title, "calls", "ms", "share");
-  double sum = 0;
+/// Time of each op in one forward pass of `seconds`, the mean of `calls` passes, and what is left beside
+/// them.
+Table forward_table(const char* title, const TapeProfile& profile, double calls, double seconds) {
+  Table table({words(title), number("calls", 0), number("ms", 4, 1e3), percent("share")});
+  double rest = seconds;
   for (const auto& [name, p] : profile) {
-    text += fmt::format("{:<18} {:>6.0f} {:>11.4f} {:>6.1f}%\n", name, static_cast<double>(p.calls) / calls,
-                        1e3 * p.seconds[0] / calls, 100 * p.seconds[0] / calls / seconds);
-    sum += p.seconds[0] / calls;
+    const double time = p.seconds[0] / calls;
+    table.add({name, static_cast<double>(p.calls) / calls, time, time / seconds});
+    rest -= time;
   }
-  return text + fmt::format("{:<18} {:>6} {:>11.4f} {:>6.1f}%\n", "beside ops", "", 1e3 * (seconds - sum),
-                            100 * (1 - sum / seconds));
+  table.add({"outside of ops", {}, rest, rest / seconds});
+  return table;
 }
 
 double gib(int64_t bytes) {
@@ -110,24 +106,25 @@ int64_t cached_bytes(const Model& model, int64_t tokens) {
 }
 
 Spread DecodeBenchReport::peak_gflops() const {
-  return each_trial(*this, [](const DecodeTrial& t) { return t.peak_gflops; });
+  return spread_over(trials, &DecodeTrial::peak_gflops);
 }
 Spread DecodeBenchReport::read_rate() const {
-  return each_trial(*this, [](const DecodeTrial& t) { return t.read_bytes; });
+  return spread_over(trials, &DecodeTrial::read_bytes);
 }
 Spread DecodeBenchReport::prefill_tokens() const {
-  return each_trial(
-      *this, [&](const DecodeTrial& t) { return static_cast<double>(options.prompt) / t.prefill_seconds; });
+  return spread_over(
+      trials, [&](const DecodeTrial& t) { return static_cast<double>(options.prompt) / t.prefill_seconds; });
 }
 Spread DecodeBenchReport::prefill_share() const {
-  return each_trial(
-      *this, [&](const DecodeTrial& t) { return prefill_flops / t.prefill_seconds / (1e9 * t.peak_gflops); });
+  return spread_over(trials, [&](const DecodeTrial& t) {
+    return prefill_flops / t.prefill_seconds / (1e9 * t.peak_gflops);
+  });
 }
 Spread DecodeBenchReport::decode_tokens() const {
-  return each_trial(*this, [](const DecodeTrial& t) { return 1 / spread_of(t.token_seconds).median; });
+  return spread_over(trials, [](const DecodeTrial& t) { return 1 / spread_of(t.token_seconds).median; });
 }
 Spread DecodeBenchReport::decode_share() const {
-  return each_trial(*this, [&](const DecodeTrial& t) {
+  return spread_over(trials, [&](const DecodeTrial& t) {
     return static_cast<double>(bytes_per_token) / spread_of(t.token_seconds).median / t.read_bytes;
   });
 }
@@ -144,8 +141,8 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
   r.bytes_per_token = model.bytes_per_token() + cached_bytes(model.model(), o.prompt + (o.fresh + 1) / 2);
   r.prefill_flops = prefill_flops(model.model().decoder(), o.prompt);
   Generator generator(model.model());
-  generate_once(generator, o, 0);      // brings memory and threads to life
-  r.resident_bytes = most_resident();  // without what measures memory
+  generate_once(generator, o, 0);            // warms up memory and threads
+  r.resident_bytes = peak_resident_bytes();  // before the buffers that measure memory
   ReadRate read(r.threads);
   for (int i = 1; i <= o.trials; ++i) {
     const double peak = fma_peak_gflops(), rate = read();
@@ -153,7 +150,7 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
     t.peak_gflops = (peak + fma_peak_gflops()) / 2, t.read_bytes = (rate + read()) / 2;
     r.trials.push_back(std::move(t));
   }
-  if (o.ops) {  // apart: looking costs time
+  if (o.ops) {  // apart: timing costs time
     r.ops.emplace();
     r.ops->trial = generate_once(generator, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
   }
@@ -165,14 +162,14 @@ std::string to_text(const DecodeBenchReport& r) {
   const Spread prefill = r.prefill_tokens(), prefill_share = r.prefill_share(), decode = r.decode_tokens(),
                share = r.decode_share();
   std::string text = fmt::format(
-      "{}, weights {} ({:.2f} GiB), {} thread{}, {} kernels; at most {:.2f} GiB resident; medians of {} "
+      "{}, weights {} ({:.2f} GiB), {}, {} kernels; at most {:.2f} GiB resident; medians of {} "
       "trials\n"
       "prompt of {} tokens: {:.1f} tokens/s (spread {}), {:.1f} % of P (spread {}); P = {:.0f} GFLOP/s of "
       "fp32 around it\n"
-      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of the read rate (spread {}): {} "
+      "then {} tokens one by one: {:.2f} tokens/s (spread {}), {:.1f} % of B (spread {}): {} "
       "bytes a token, {:.1f} GB/s "
       "around it\n",
-      o.model, name_of(o.weights), gib(r.weight_bytes), r.threads, r.threads == 1 ? "" : "s", r.isa,
+      o.model, name_of(o.weights), gib(r.weight_bytes), count_of(r.threads, "thread"), r.isa,
       gib(r.resident_bytes), r.trials.size(), o.prompt, prefill.median, width_of(prefill),
       100 * prefill_share.median, width_of(prefill_share), r.peak_gflops().median, o.fresh, decode.median,
       width_of(decode), 100 * share.median, width_of(share), group_digits(r.bytes_per_token),
@@ -180,9 +177,9 @@ std::string to_text(const DecodeBenchReport& r) {
   if (!r.ops) return text;
   const std::vector<double>& tokens = r.ops->trial.token_seconds;
   const auto count = static_cast<double>(tokens.size());
-  return text + forward_table("prompt", r.ops->prefill, 1, r.ops->trial.prefill_seconds) +
-         forward_table("new token", r.ops->decode, count,
-                       std::accumulate(tokens.begin(), tokens.end(), 0.0) / count);
+  return text + text_of({forward_table("prompt", r.ops->prefill, 1, r.ops->trial.prefill_seconds),
+                         forward_table("new token", r.ops->decode, count,
+                                       std::accumulate(tokens.begin(), tokens.end(), 0.0) / count)});
 }
 
 std::string to_json(const DecodeBenchReport& r) {

@@ -1,33 +1,33 @@
-// How fast a model generates, against what the machine allows: tokens of a prompt per second as a share of the fp32 peak P, new
-// tokens per second as a share of the rate at which memory can be read. Random weights in the model's exact shape, opened as
-// inference opens them (infer/packed_model.h). What `ingot bench decode` prints.
+// `ingot bench decode`: tokens per second of prefill as a share of the fp32 peak P, and of decoding as a
+// share of the memory bandwidth. The weights are random, in the form that inference uses
+// (infer/packed_model.h).
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/spread.h"
 #include "infer/packed_model.h"
-#include "measure/spread.h"
 
 namespace ingot {
 
 struct DecodeBenchOptions {
-  std::string model;  ///< its name, for the report
+  std::string model;  ///< name for the report
   WeightForm weights = WeightForm::f32;
-  int64_t prompt = 512;  ///< tokens of a prompt, in one forward pass
+  int64_t prompt = 512;  ///< tokens of the prompt, in one forward pass
   int64_t fresh = 64;    ///< tokens to generate after it
   int trials = 5;
-  bool ops = true;  ///< time by op too, in one more trial
+  bool ops = true;  ///< also time each op, in one more trial
 };
 
 struct DecodeTrial {
   double peak_gflops = 0;  ///< P, mean of before and after
   double read_bytes = 0;   ///< bytes per second, mean of before and after
   double prefill_seconds = 0;
-  std::vector<double> token_seconds;  ///< of each new token
+  std::vector<double> token_seconds;  ///< one per new token
 };
 
-/// A trial whose ops were timed, which costs a little: it does not count.
+/// A trial with timed ops; not part of the rates because timing costs time.
 struct DecodeOps {
   TapeProfile prefill, decode;
   DecodeTrial trial;
@@ -37,14 +37,12 @@ struct DecodeBenchReport {
   DecodeBenchOptions options;
   std::string isa;
   int threads = 1;
-  int64_t weight_bytes = 0;  ///< of all weights
-  int64_t bytes_per_token =
-      0;  ///< that a new token reads: weights, and the cache of the middle one of the new tokens
-  int64_t resident_bytes =
-      0;  ///< most memory that the process had up to the first trial's end, loading included
+  int64_t weight_bytes = 0;     ///< all weights
+  int64_t bytes_per_token = 0;  ///< read per new token: weights, and the KV cache at the middle new token
+  int64_t resident_bytes = 0;   ///< peak memory of the process up to the first trial's end, loading included
   double load_seconds = 0;
-  double prefill_flops =
-      0;  ///< of the prompt: products of every token, the head's of the last one, unmasked pairs of attention
+  /// FLOPs of the prompt: products of every token, the head of the last token, unmasked pairs of attention.
+  double prefill_flops = 0;
   std::vector<DecodeTrial> trials;
   std::optional<DecodeOps> ops;
 
@@ -52,23 +50,21 @@ struct DecodeBenchReport {
   Spread read_rate() const;
   Spread prefill_tokens() const;  ///< per second
   Spread prefill_share() const;   ///< of P
-  Spread decode_tokens() const;   ///< per second; of a trial's tokens the median
-  Spread decode_share() const;    ///< bytes_per_token x tokens per second, of the read rate
+  Spread decode_tokens() const;   ///< per second; the median token of each trial
+  Spread decode_share() const;    ///< bytes_per_token x tokens per second / bandwidth
 };
 
 /// FLOPs of a prompt of `tokens` tokens.
 double prefill_flops(const Decoder& decoder, int64_t tokens);
 
-/// Keys and values that a token behind `tokens` others reads.
+/// Bytes of keys and values that a token after `tokens` others reads.
 int64_t cached_bytes(const Model& model, int64_t tokens);
 
 DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& options);
 
-/// Rates and shares, and tables of ops where they were timed.
+/// Rates and shares, and tables of ops if they were timed.
 std::string to_text(const DecodeBenchReport& report);
-/// {"format": 1, "preset", "weights", "threads", "prompt", "new", "prefill_tokens_per_s", "prefill_of_peak", "decode_tokens_per_s",
-/// "bytes_per_token", "read_bytes_per_s", "decode_of_read", "peak_gflops", "resident_bytes", "isa", "weight_bytes", "load_seconds",
-/// "spread": {...}}; docs/measuring.md has the fields.
+/// docs/measuring.md lists the fields.
 std::string to_json(const DecodeBenchReport& report);
 
 }  // namespace ingot

@@ -6,7 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/progress.h"
 #include "measure/doctor_parts.h"
+#include "report/table.h"
 
 namespace ingot {
 
@@ -48,11 +50,11 @@ const char* name_of(Finding::Level level) {
 
 std::vector<Finding> examine(const DoctorOptions& options) {
   std::vector<Finding> findings;
-  doctor::look_at_libraries(findings);
-  doctor::look_at_processor(options, findings);
-  doctor::look_at_memory(options, findings);
-  doctor::look_at_disk(options, findings);
-  doctor::look_at_sandbox(options, findings);
+  doctor::examine_libraries(findings);
+  doctor::examine_processor(options, findings);
+  doctor::examine_memory(options, findings);
+  doctor::examine_disk(options, findings);
+  doctor::examine_sandbox(options, findings);
   return findings;
 }
 
@@ -71,16 +73,16 @@ bool any_problem(const std::vector<Finding>& findings) {
 }
 
 std::string to_text(const std::vector<Finding>& findings) {
-  std::string text;
+  Table table({words(""), words(""), words("")});
   for (const Finding& f : findings) {
-    text += fmt::format("{:<8} {:<16} {}\n", name_of(f.level), f.topic, f.text);
-    if (!f.remedy.empty()) text += fmt::format("{:<25} -> {}\n", "", f.remedy);
+    table.add({name_of(f.level), f.topic, f.text});
+    if (!f.remedy.empty()) table.add({{}, {}, "-> " + f.remedy});
   }
+  std::string text = table.text();
   const int problems = count(findings, Finding::Level::problem),
             notes = count(findings, Finding::Level::note);
-  text += problems > 0 ? fmt::format("{} thing{} will not work", problems, problems == 1 ? "" : "s")
-                       : "everything works";
-  return text + (notes > 0 ? fmt::format("; {} note{}\n", notes, notes == 1 ? "" : "s") : "\n");
+  text += problems > 0 ? count_of(problems, "thing") + " will not work" : "everything works";
+  return text + (notes > 0 ? "; " + count_of(notes, "note") + "\n" : "\n");
 }
 
 std::string to_json(const std::vector<Finding>& findings) {

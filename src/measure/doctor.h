@@ -1,5 +1,5 @@
-// Looks at the machine, the program and what surrounds it: one finding per fact that decides whether runs work and how fast
-// they are. What `ingot doctor` prints.
+// `ingot doctor`: examines the machine, the program and its environment. One finding per fact that decides
+// whether runs work and how fast they are.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,23 +10,23 @@ namespace ingot {
 struct Finding {
   enum class Level {
     ok,
-    note,    ///< works, but slower, or otherwise than one might expect
+    note,    ///< works, but slower or differently than expected
     problem  ///< something will not work
   };
   Level level = Level::ok;
   std::string topic;   ///< "huge pages"
-  std::string text;    ///< what is so
+  std::string text;    ///< what was found
   std::string remedy;  ///< what to do; empty where the level is ok
 };
 const char* name_of(Finding::Level level);
 
 struct DoctorOptions {
-  std::string folder = ".";                ///< where runs will be; the nearest existing parent is looked at
-  int64_t disk_bytes = int64_t{64} << 20;  ///< written and synced there, three times; 0: nothing is measured
-  std::string root = "/";  ///< stands for "/" in paths of /proc and /sys: tests plant files elsewhere
+  std::string folder = ".";                ///< of future runs; its nearest existing parent is examined
+  int64_t disk_bytes = int64_t{64} << 20;  ///< written and synced there three times; 0: no measurement
+  std::string root = "/";                  ///< replaces "/" in paths of /proc and /sys, for tests
 };
 
-/// Takes about a second. Throws only where the folder has no existing parent.
+/// Takes about a second. Throws only if the folder has no existing parent.
 std::vector<Finding> examine(const DoctorOptions& options);
 
 bool any_problem(const std::vector<Finding>& findings);

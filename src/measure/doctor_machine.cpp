@@ -39,7 +39,7 @@ std::string processor_text(const std::string& root) {
   for (const char* feature : kFeatures)
     if (flags.find(fmt::format(" {} ", feature)) != flags.npos)
       text += std::string(" ") + feature, any = true;
-  return text + (any ? "" : " no vector instructions that Ingot uses");
+  return text + (any ? "" : " none of the vector instructions that Ingot uses");
 }
 
 Finding instruction_set() {
@@ -63,8 +63,8 @@ Finding instruction_set() {
       fmt::format("{} kernels; the bf16 dot product has {:.2g} times the rate of fp32", name, ratios[1]);
   return fact("instruction set", text,
               ratios[1] > 0.9 ? ""
-                              : "for bf16 models INGOT_ISA=avx512 widens operands to fp32 instead, with the "
-                                "same bits: compare them");
+                              : "compare with INGOT_ISA=avx512, which widens bf16 operands to fp32, with the "
+                                "same bits");
 }
 
 std::vector<int> allowed_cores() {
@@ -106,9 +106,9 @@ Finding cores_and_threads(const std::string& root) {
       threads < distinct)
     return fact("cores", text, "unset INGOT_THREADS to use all");
   if (threads > distinct)
-    return fact(
-        "cores", text,
-        fmt::format("compare with INGOT_THREADS={}: products gain nothing from hyper-threads", distinct));
+    return fact("cores", text,
+                fmt::format("compare with INGOT_THREADS={}: matrix products gain nothing from hyper-threads",
+                            distinct));
   return fact("cores", text);
 }
 
@@ -116,16 +116,15 @@ void numa(const std::string& root, Findings& out) {
   const std::string online = line_of(root, "/sys/devices/system/node/online");
   if (online.empty() || online == "0") return;
   out.push_back(fact("memory domains", fmt::format("NUMA nodes {}", online),
-                     "start a rank in each: ingot launch with --topology (docs/parallel.md)"));
+                     "start one rank per node: ingot launch --topology (docs/parallel.md)"));
 }
 
 Finding load(const std::string& root) {
   const std::string text = line_of(root, "/proc/loadavg");
   const double running = std::atof(text.c_str());
   const double share = running / static_cast<double>(std::max<size_t>(1, allowed_cores().size()));
-  return fact(
-      "load", fmt::format("{:.2f} threads wanted to run in the last minute", running),
-      share < 0.3 ? "" : "wait for a quiet machine before you measure: runs are slower, and times vary");
+  return fact("load", fmt::format("{:.2f} runnable threads in the last minute", running),
+              share < 0.3 ? "" : "measure on an idle machine: runs are slower now, and times vary");
 }
 
 Finding caches(const std::string& root) {
@@ -138,7 +137,7 @@ Finding caches(const std::string& root) {
     text += fmt::format("{}L{}{} {} for cores {}", text.empty() ? "" : ", ", level, type == "Data" ? "d" : "",
                         size, entry("shared_cpu_list"));
   }
-  return fact("caches", text.empty() ? "the system does not tell their sizes" : text);
+  return fact("caches", text.empty() ? "unknown: the system does not report them" : text);
 }
 
 Finding clock_source(const std::string& root) {
@@ -148,11 +147,12 @@ Finding clock_source(const std::string& root) {
   const double begin = monotonic_seconds();
   for (int i = 0; i < kCalls; ++i) monotonic_seconds();
   const double each = (monotonic_seconds() - begin) / kCalls;
-  return fact("clock",
-              fmt::format("{}, {:.0f} ns a reading", source.empty() ? "source unknown" : source, each * 1e9),
-              each < 2e-6 ? ""
-                          : "times of single ops include their readings of the clock; the system offers no "
-                            "faster source here");
+  return fact(
+      "clock",
+      fmt::format("{}, {:.0f} ns per reading", source.empty() ? "source unknown" : source, each * 1e9),
+      each < 2e-6 ? ""
+                  : "times of single ops include reading the clock; the system has no faster "
+                    "source");
 }
 
 Finding memory_size(const std::string& root) {
@@ -186,12 +186,12 @@ Finding huge_pages(const std::string& root) {
   const size_t open = modes.find('['), close = modes.find(']');
   const std::string mode =
       open == modes.npos || close == modes.npos ? "" : modes.substr(open + 1, close - open - 1);
-  std::string text = mode.empty() ? "the system has no transparent ones" : "transparent: " + mode;
+  std::string text = mode.empty() ? "no transparent huge pages" : "transparent: " + mode;
   if (const std::string free = field_of(root, "/proc/meminfo", "HugePages_Free"); !free.empty())
     text += fmt::format("; hugetlb: {} free (Ingot needs none)", free);
   if (mode == "always" || mode == "madvise") return fact("huge pages", text);
   return fact("huge pages", text,
-              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: large buffers are read faster");
+              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: faster reads of large buffers");
 }
 
 Finding shared_memory(const std::string& root) {
@@ -208,7 +208,7 @@ Finding shared_memory(const std::string& root) {
 
 }  // namespace
 
-void look_at_processor(const DoctorOptions& o, Findings& out) {
+void examine_processor(const DoctorOptions& o, Findings& out) {
   out.push_back(fact("processor", processor_text(o.root)));
   out.push_back(instruction_set());
   out.push_back(cores_and_threads(o.root));
@@ -218,7 +218,7 @@ void look_at_processor(const DoctorOptions& o, Findings& out) {
   out.push_back(clock_source(o.root));
 }
 
-void look_at_memory(const DoctorOptions& o, Findings& out) {
+void examine_memory(const DoctorOptions& o, Findings& out) {
   out.push_back(memory_size(o.root));
   out.push_back(huge_pages(o.root));
   out.push_back(shared_memory(o.root));

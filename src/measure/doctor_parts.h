@@ -1,4 +1,4 @@
-// The parts of doctor.h, each a look at one thing. Internal to measure/.
+// The examinations of doctor.h by subject. Internal to measure/.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,20 +9,21 @@ namespace ingot::doctor {
 
 using Findings = std::vector<Finding>;
 
-// A finding is a note (or problem) if it has a remedy.
+/// `fact` is a note if it has a remedy, else ok.
 Finding fact(std::string topic, std::string text, std::string remedy = "");
 Finding problem(std::string topic, std::string text, std::string remedy);
 
-/// The first line of a small file below `root`, "" where it cannot be read. `path` begins with '/'.
+/// The first line of a small file below `root`, "" if it cannot be read. `path` begins with '/'.
 std::string line_of(const std::string& root, const std::string& path);
-/// The value of "key: value" in a file of such lines, "" where it is absent: /proc/meminfo, /proc/cpuinfo, /proc/self/status.
+/// The value of a "key: value" line, "" if absent: /proc/meminfo, /proc/cpuinfo, /proc/self/status.
 std::string field_of(const std::string& root, const std::string& path, const std::string& key);
 
-void look_at_processor(const DoctorOptions& o,
+// Each appends its findings.
+void examine_processor(const DoctorOptions& o,
                        Findings& out);                       ///< model, instruction set, cores, caches, clock
-void look_at_memory(const DoctorOptions& o, Findings& out);  ///< limits, huge pages, shared memory
-void look_at_disk(const DoctorOptions& o, Findings& out);
-void look_at_libraries(Findings& out);  ///< build, MPI, variables that mean nothing to Ingot
-void look_at_sandbox(const DoctorOptions& o, Findings& out);
+void examine_memory(const DoctorOptions& o, Findings& out);  ///< limits, huge pages, shared memory
+void examine_disk(const DoctorOptions& o, Findings& out);
+void examine_libraries(Findings& out);  ///< build, MPI, variables that have no effect on Ingot
+void examine_sandbox(const DoctorOptions& o, Findings& out);
 
 }  // namespace ingot::doctor

@@ -21,6 +21,7 @@
 #include "base/file_system.h"
 #include "base/folder_lock.h"
 #include "base/progress.h"
+#include "base/spread.h"
 #include "comm/launch.h"
 #include "measure/doctor_parts.h"
 #include "measure/scratch_file.h"
@@ -33,20 +34,20 @@ std::string existing_parent(const std::string& folder) {
   std::filesystem::path at = std::filesystem::absolute(folder, failed);
   while (!std::filesystem::is_directory(at, failed)) {
     if (at == at.parent_path())
-      throw Error(fmt::format("'{}' is no folder, and nothing above it is", folder), "name a folder");
+      throw Error(fmt::format("'{}' is not a folder, and has no existing parent", folder), "name a folder");
     at = at.parent_path();
   }
   return std::filesystem::canonical(at, failed).string();
 }
 
-/// The type of the file system that a folder is on: of the mount with the longest path above it, the last of equal ones.
+/// The type of the file system of a folder: that of the mount with the longest path above it, the last if
+/// several are equal.
 std::string file_system_of(const std::string& root, const std::string& folder) {
   std::ifstream mounts(root + "/proc/self/mountinfo");
   std::string best = "unknown";
   size_t longest = 0;
-  for (std::string line;
-       std::getline(mounts, line);) {  // "36 35 98:0 /a /mnt rw,noatime master:1 - ext4 /dev/sda1 rw"
-    std::istringstream words(line);
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);  // "36 35 98:0 /a /mnt rw,noatime master:1 - ext4 /dev/sda1 rw"
     std::string skipped, at, type;
     for (int i = 0; i < 4; ++i) words >> skipped;
     words >> at;
@@ -57,11 +58,6 @@ std::string file_system_of(const std::string& root, const std::string& folder) {
     if (above && at.size() >= longest) longest = at.size(), best = type;
   }
   return best;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// "writes 1.2 GB/s with sync, a small write is durable after 2 ms".
@@ -84,11 +80,11 @@ std::string disk_speed(const std::string& folder, int64_t bytes) {
     latencies.push_back(monotonic_seconds() - begin);
   }
   return fmt::format("writes {}/s with fsync ({}, median of 3); a small write is durable after {}",
-                     format_bytes(median(rates)), format_bytes(static_cast<double>(bytes)),
-                     format_seconds(median(latencies)));
+                     format_bytes(spread_of(rates).median), format_bytes(static_cast<double>(bytes)),
+                     format_seconds(spread_of(latencies).median));
 }
 
-/// What a run folder needs: a lock, a rename, a mapping. Throws where one fails.
+/// Tries what a run folder needs: a lock, a rename, a memory mapping. Throws Error if one fails.
 void try_run_folder(const std::string& folder) {
   std::string name = folder + "/.ingot-doctor-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr)
@@ -99,7 +95,7 @@ void try_run_folder(const std::string& folder) {
     const FolderLock lock(name, "run");
     write_file_atomically(fs, name + "/file", "content");
     if (fs.map(name + "/file")->bytes().size() != 7)
-      throw Error(fmt::format("a file mapped in '{}' has not its size", folder));
+      throw Error(fmt::format("a file mapped in '{}' has the wrong size", folder));
     fs.remove_all(name);
   } catch (...) {
     fs.remove_all(name);
@@ -107,7 +103,8 @@ void try_run_folder(const std::string& folder) {
   }
 }
 
-/// Runs `attempt` in a process of its own, which a sandbox may kill: 0, an errno, or minus the signal that ended it.
+/// Runs `attempt` in a child, which a sandbox may kill. Returns 0, an errno, or minus the signal that killed
+/// the child.
 template <class Attempt>
 int probe(Attempt&& attempt) {
   const pid_t pid = ::fork();
@@ -159,10 +156,9 @@ void limits(Findings& out) {
   rlimit files{}, locked{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   ::getrlimit(RLIMIT_MEMLOCK, &locked);
-  out.push_back(fact("open files", fmt::format("at most {}", files.rlim_cur),
-                     files.rlim_cur >= 1024
-                         ? ""
-                         : "ulimit -n 4096: every token shard and checkpoint piece is an open file"));
+  out.push_back(fact(
+      "open files", fmt::format("at most {}", files.rlim_cur),
+      files.rlim_cur >= 1024 ? "" : "ulimit -n 4096: token shards and checkpoint pieces are open files"));
   const bool network = std::filesystem::exists("/sys/class/infiniband");
   const std::string most = locked.rlim_cur == RLIM_INFINITY
                                ? "unlimited"
@@ -176,18 +172,18 @@ void limits(Findings& out) {
 Finding message_passing() {
   const std::string library = mpi_name(), mpirun = default_mpirun();
   if (library.empty())
-    return fact("MPI", "built without: one process, ranks as threads",
+    return fact("MPI", "built without MPI: one process, ranks are threads",
                 "for ranks as processes build with -DINGOT_MPI=ON");
   const std::string version = mpirun_version(mpirun);
   if (version.empty())
-    return fact("MPI", fmt::format("runs with {}, but '{}' cannot be started", library, mpirun),
-                "for several ranks install the launcher of this library, or name it: ingot launch --mpirun");
+    return fact("MPI", fmt::format("built with {}, but '{}' cannot be started", library, mpirun),
+                "install the launcher of this library, or name it with ingot launch --mpirun");
   if (is_open_mpi(version) != is_open_mpi(library))
     return problem("MPI",
-                   fmt::format("runs with {}, but '{}' is of another: {}", library, mpirun,
+                   fmt::format("built with {}, but '{}' belongs to another: {}", library, mpirun,
                                version.substr(0, version.find('\n'))),
-                   "name the launcher of the same library with ingot launch --mpirun, or build again");
-  const std::string text = fmt::format("runs with {}, launched by {}", library, mpirun);
+                   "name the launcher of the same library with ingot launch --mpirun, or rebuild");
+  const std::string text = fmt::format("built with {}, launched by {}", library, mpirun);
   if (is_open_mpi(library) && ::geteuid() == 0 && std::getenv("OMPI_ALLOW_RUN_AS_ROOT") == nullptr)
     return fact("MPI", text + ", which refuses root",
                 "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
@@ -196,7 +192,7 @@ Finding message_passing() {
 
 }  // namespace
 
-void look_at_libraries(Findings& out) {
+void examine_libraries(Findings& out) {
   const BuildInfo& b = build_info();
   const bool fast = b.build_type == "Release" || b.build_type == "RelWithDebInfo";
   out.push_back(fact("build",
@@ -207,17 +203,14 @@ void look_at_libraries(Findings& out) {
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MKL_NUM_THREADS",
                            "BLIS_NUM_THREADS", "BLIS_ARCH_TYPE", "DNNL_MAX_CPU_ISA", "GOMP_CPU_AFFINITY"})
     if (std::getenv(name) != nullptr) ignored += (ignored.empty() ? "" : ", ") + std::string(name);
-  if (!ignored.empty())
-    text += fmt::format("; {} {} set and mean{} nothing to Ingot", ignored,
-                        ignored.find(',') == ignored.npos ? "is" : "are",
-                        ignored.find(',') == ignored.npos ? "s" : "");
+  if (!ignored.empty()) text += fmt::format("; {} set, without effect on Ingot", ignored);
   out.push_back(
       fact("libraries", text,
            ignored.empty() ? "" : "INGOT_THREADS sets threads, INGOT_ISA limits the instruction set"));
   out.push_back(message_passing());
 }
 
-void look_at_disk(const DoctorOptions& o, Findings& out) {
+void examine_disk(const DoctorOptions& o, Findings& out) {
   const std::string folder = existing_parent(o.folder), type = file_system_of(o.root, folder);
   struct statvfs info {};
   ::statvfs(folder.c_str(), &info);
@@ -231,16 +224,17 @@ void look_at_disk(const DoctorOptions& o, Findings& out) {
     return;
   }
   if (type == "tmpfs" || type == "ramfs")
-    out.push_back(fact("disk", where, "this is memory: runs there take it, and end with the machine"));
-  else if (free < 1e9)
     out.push_back(
-        fact("disk", where, "free some: a checkpoint takes 12 bytes for each parameter, and three are kept"));
+        fact("disk", where, "this file system is memory: runs there use RAM and are lost at shutdown"));
+  else if (free < 1e9)
+    out.push_back(fact("disk", where,
+                       "free some space: a checkpoint takes 12 bytes per parameter, and three are kept"));
   else
     out.push_back(fact("disk", where));
   if (o.disk_bytes <= 0) return;
   if (free < 4 * static_cast<double>(o.disk_bytes)) {
-    out.push_back(
-        fact("disk speed", "not measured: too little is free", "free some, or measure with a smaller file"));
+    out.push_back(fact("disk speed", "not measured: too little free space",
+                       "free some space, or measure with a smaller file"));
     return;
   }
   try {
@@ -250,9 +244,9 @@ void look_at_disk(const DoctorOptions& o, Findings& out) {
   }
 }
 
-void look_at_sandbox(const DoctorOptions& o, Findings& out) {
+void examine_sandbox(const DoctorOptions& o, Findings& out) {
   const std::string mode = field_of(o.root, "/proc/self/status", "Seccomp");
-  out.push_back(fact("seccomp", mode == "2"                   ? "system calls pass a filter"
+  out.push_back(fact("seccomp", mode == "2"                   ? "system calls are filtered"
                                 : mode == "0" || mode.empty() ? "no filter of system calls"
                                                               : "strict"));
   const int perf = probe(try_perf_events);
@@ -262,8 +256,8 @@ void look_at_sandbox(const DoctorOptions& o, Findings& out) {
                                : fmt::format("refused: {} (paranoid level {})", refusal(perf),
                                              paranoid.empty() ? "unknown" : paranoid),
                      perf == 0 ? ""
-                               : "Ingot needs none; for `perf` itself ask for perf_event_open, and a machine "
-                                 "that has its counters"));
+                               : "Ingot does not need them; `perf` needs perf_event_open and hardware "
+                                 "counters"));
   const int reading = probe(try_reading_a_child);
   const std::string scope = line_of(o.root, "/proc/sys/kernel/yama/ptrace_scope");
   out.push_back(fact(

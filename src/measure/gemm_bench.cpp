@@ -1,4 +1,4 @@
-// See gemm_bench.h: shapes and measurements. Tables, advice and the page are in gemm_bench_text.cpp.
+// See gemm_bench.h: the products of a model and their measurement. The report is in gemm_bench_text.cpp.
 #include "measure/gemm_bench.h"
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/machine/peak.h"
 #include "device/simd/isa.h"
 #include "measure/machine.h"
+#include "measure/peak_trial.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
 #include "models/stage.h"
@@ -42,7 +42,7 @@ void add_product(std::vector<Product>& all, const Product& p) {
   all.back().count = 1;
 }
 
-/// Memory as training has it: aligned, in huge pages where offered. Growing it loses what was there.
+/// Memory as in training: aligned, in huge pages where offered. Growing the buffer discards its contents.
 template <class T>
 T* grown(Buffer& buffer, int64_t count) {
   const auto bytes = count * static_cast<int64_t>(sizeof(T));
@@ -50,7 +50,7 @@ T* grown(Buffer& buffer, int64_t count) {
   return static_cast<T*>(buffer.data());
 }
 
-/// Values in [-1, 1) of both types, shared by all products.
+/// Random values in [-1, 1) in both types, shared by all products.
 class Operand {
  public:
   explicit Operand(uint64_t stream) {
@@ -67,19 +67,18 @@ class Operand {
   const void* fill(Buffer& values, int64_t count, Round round) {
     const int64_t before = values.bytes();
     T* to = grown<T>(values, count);
-    const auto room = static_cast<size_t>(values.bytes()) / sizeof(T);
+    const auto capacity = static_cast<size_t>(values.bytes()) / sizeof(T);
     if (values.bytes() != before)
-      for (size_t i = 0; i < room; ++i) to[i] = round(period_[i % period_.size()]);
+      for (size_t i = 0; i < capacity; ++i) to[i] = round(period_[i % period_.size()]);
     return to;
   }
   std::array<float, 4093> period_;
   Buffer floats_, halves_;
 };
 
-class Bench {
+/// Runs the product of a row on operands that all rows share.
+class ProductRunner {
  public:
-  explicit Bench(double seconds) : seconds_(seconds) {}
-
   void run(const GemmRow& row) {
     const Product& p = row.product;
     const bool weight = row.form == GemmForm::tn;
@@ -98,16 +97,6 @@ class Bench {
     gemm(g);
   }
 
-  /// Seconds of a call, mean of at least `seconds_` together.
-  double time(const GemmRow& row) {
-    run(row);
-    int calls = 0;
-    const double begin = monotonic_seconds();
-    double end = begin;
-    for (; end - begin < seconds_; ++calls) run(row), end = monotonic_seconds();
-    return (end - begin) / calls;
-  }
-
  private:
   void run_grouped(const GemmRow& row, const void* a, const void* b, DType c_type) {
     const Product& p = row.product;
@@ -124,7 +113,6 @@ class Bench {
     weight ? gemm_grouped_weight(g) : gemm_grouped(g);
   }
 
-  const double seconds_;
   Operand a_{1}, b_{2};
   Buffer results_;
   float* c_ = nullptr;
@@ -175,22 +163,18 @@ std::vector<GemmRow> rows_of(const std::vector<Product>& products, const GemmBen
 }
 
 void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<double>& peaks) {
-  Bench bench(o.seconds);
-  std::vector<std::vector<double>> shares(rows.size()), seconds(rows.size());
-  for (int trial = 0; trial < o.trials; ++trial) {
-    double before = fma_peak_gflops();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const double t = bench.time(rows[i]), after = fma_peak_gflops();
-      seconds[i].push_back(t);
-      shares[i].push_back(rows[i].flops() / t / (0.5e9 * (before + after)));
-      peaks.push_back(before = after);
-    }
+  ProductRunner runner;
+  PeakTimer timer(peaks);
+  const auto trials = interleaved(o.trials, rows.size(),
+                                  [&](size_t i) { return timer(o.seconds, [&] { runner.run(rows[i]); }); });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].seconds = spread_over(trials[i], &PeakTrial::seconds);
+    rows[i].share = spread_over(
+        trials[i], [&](const PeakTrial& t) { return rows[i].flops() / t.seconds / (1e9 * t.peak_gflops); });
   }
-  for (size_t i = 0; i < rows.size(); ++i)
-    rows[i].share = spread_of(shares[i]), rows[i].seconds = spread_of(seconds[i]);
 }
 
-/// Every weight is one of several alike, so that they do not stay in caches.
+/// Goes over several copies of each weight, so that they do not stay in caches.
 void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   constexpr int64_t kMost = int64_t{1} << 28;
   const int64_t set =
@@ -229,7 +213,7 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
 std::vector<int64_t> Product::offsets() const {
   std::vector<int64_t> all{0};
   for (int64_t e = 0; e < experts; ++e) {
-    // The line from one half to one and a half has e (e - 1) / 2 steps of 1 / (E - 1) below expert e.
+    // Rows of expert e are the mean times 1/2 + e / (E - 1); this is their sum up to expert e.
     const auto before = static_cast<double>(e + 1),
                mean = static_cast<double>(rows) / static_cast<double>(experts);
     const double line =

@@ -1,16 +1,15 @@
-// See gemm_bench.h: tables, sizing advice, JSON and the page.
+// The report of gemm_bench.h: tables, sizing advice, JSON and HTML page.
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <tuple>
 
 #include "base/build_info.h"
 #include "base/progress.h"
 #include "measure/gemm_bench.h"
 #include "report/report.h"
 #include "report/svg_plot.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -51,7 +50,7 @@ std::vector<DType> types_of(const GemmBenchReport& r) {
   return types;
 }
 
-/// What all of these reach together, by one end of each spread.
+/// Share of P of all rows together, by one member of each spread.
 double combined(const RowSet& rows, double Spread::*end) {
   double flops = 0, time = 0;
   for (const GemmRow* r : rows) flops += r->flops(), time += r->flops() / (r->share.*end);
@@ -60,77 +59,97 @@ double combined(const RowSet& rows, double Spread::*end) {
 
 double widest(const RowSet& rows) {
   double widest = 0;
-  for (const GemmRow* r : rows) widest = std::max(widest, (r->share.most - r->share.least) / r->share.median);
+  for (const GemmRow* r : rows) widest = std::max(widest, r->share.width());
   return widest;
 }
 
-std::string product_table(const GemmBenchReport& r, GemmPart part, const char* title) {
-  const std::vector<RowSet> groups = by_product(r, part);
-  if (groups.empty()) return "";
+Table product_table(const GemmBenchReport& r, GemmPart part, const char* title) {
   const std::vector<DType> types = types_of(r);
-  size_t name = std::string(title).size();
-  for (const RowSet& g : groups) name = std::max(name, g.front()->product.name.size());
-  std::string text = fmt::format("\n{:<{}} {:>5} {:>7} {:>8} {:>7} {:>7}", title, name, "times", "experts",
-                                 "rows", "n", "k");
-  for (const DType type : types) text += fmt::format(" | {:>4} NT     NN     TN    all", name_of(type));
-  text += " | spread\n";
-  for (const RowSet& g : groups) {
+  std::vector<Column> columns{words(title)};
+  for (const char* size : {"times", "experts", "rows", "n", "k"}) columns.push_back({.title = size});
+  const auto share = [](std::string name, DType type) {
+    return Column{
+        .title = std::move(name), .format = "{:.1f}%", .scale = 100, .heat = true, .group = name_of(type)};
+  };
+  for (const DType type : types) {
+    for (const GemmForm form : kEveryGemmForm) columns.push_back(share(name_of(form), type));
+    columns.push_back(share("all", type));
+  }
+  columns.push_back({.title = "spread", .format = "{:.0f} %", .scale = 100});
+  Table table(std::move(columns));
+  for (const RowSet& g : by_product(r, part)) {
     const Product& p = g.front()->product;
-    const std::string rows =
-        p.uneven ? fmt::format("~{}", p.rows / p.experts) : std::to_string(p.rows / p.experts);
-    text +=
-        fmt::format("{:<{}} {:>5} {:>7} {:>8} {:>7} {:>7}", p.name, name, p.count, p.experts, rows, p.n, p.k);
+    std::vector<Cell> cells{
+        p.name, p.count, p.experts, fmt::format("{}{}", p.uneven ? "~" : "", p.rows / p.experts), p.n, p.k};
     for (const DType type : types) {
       const RowSet some = of_type(g, type);
-      text += " |";
-      for (const GemmRow* row : some) text += fmt::format(" {:>5.1f}%", 100 * row->share.median);
-      text += fmt::format(" {:>5.1f}%", 100 * combined_share(some));
+      for (size_t i = 0; i < std::size(kEveryGemmForm); ++i)
+        cells.push_back(i < some.size() ? Cell(some[i]->share.median) : Cell());
+      cells.push_back(some.empty() ? Cell() : Cell(combined_share(some)));
     }
-    text += fmt::format(" | {:>4.0f} %\n", 100 * widest(g));
+    cells.push_back(widest(g));
+    table.add(std::move(cells));
   }
-  return text;
+  return table;
 }
 
-std::string map_text(const GemmBenchReport& r) {
-  std::string text;
-  for (const DType type : types_of(r)) {
-    std::set<int64_t> depths, columns;
-    for (const GemmRow& row : r.rows)
-      if (row.part == GemmPart::map && row.type == type)
-        depths.insert(row.product.k), columns.insert(row.product.n);
-    for (const int64_t k : depths) {
-      text += fmt::format("\n{} NT, k = {:<6} {:>6}", name_of(type), k, "m \\ n");
-      for (const int64_t n : columns) text += fmt::format(" {:>7}", n);
-      int64_t open = -1;
-      for (const GemmRow& row : r.rows) {
-        if (row.part != GemmPart::map || row.type != type || row.product.k != k) continue;
-        if (row.product.rows != open) text += fmt::format("\n{:>25}", open = row.product.rows);
-        text += fmt::format(" {:>6.1f}%", 100 * row.share.median);
-      }
-      text += "\n";
+/// A table of rows m by columns n for each type and depth k; n varies fastest in the report.
+std::vector<Table> map_tables(const GemmBenchReport& r) {
+  std::map<std::pair<DType, int64_t>, std::map<int64_t, std::map<int64_t, double>>> maps;
+  for (const GemmRow& row : r.rows)
+    if (row.part == GemmPart::map)
+      maps[{row.type, row.product.k}][row.product.rows][row.product.n] = row.share.median;
+  std::vector<Table> tables;
+  for (const auto& [key, grid] : maps) {
+    std::vector<Column> columns{{.title = "m \\ n"}};
+    for (const auto& [n, share] : grid.begin()->second)
+      columns.push_back({.title = std::to_string(n), .format = "{:.1f}%", .scale = 100, .heat = true});
+    Table table(std::move(columns),
+                fmt::format("{} operands, k = {}, NT, % of P", name_of(key.first), key.second));
+    for (const auto& [m, shares] : grid) {
+      std::vector<Cell> cells{m};
+      for (const auto& [n, share] : shares) cells.push_back(share);
+      table.add(std::move(cells));
     }
+    tables.push_back(std::move(table));
   }
-  return text;
+  return tables;
 }
 
-std::string decode_text(const GemmBenchReport& r) {
-  if (r.decode.empty()) return "";
-  size_t name = 0;
-  for (const DecodeRow& d : r.decode) name = std::max(name, d.product.name.size());
-  std::string text = "\nfew rows, weights from memory: GB/s of weights, share of B\n";
-  text += fmt::format("{:<{}} {:>5} {:>7} {:>7} {:>6} | {:>16} | {:>16}\n", "", name, "rows", "n", "k",
-                      "type", "as stored", "packed");
+Table decode_table(const GemmBenchReport& r) {
+  std::vector<Column> columns{words("")};
+  for (const char* size : {"rows", "n", "k", "type"}) columns.push_back({.title = size});
+  for (const char* how : {"as stored", "packed"}) {
+    columns.push_back(number("GB/s", 1, 1, how));
+    columns.push_back(percent("of B", how));
+  }
+  Table table(std::move(columns), "few rows, weights from memory: GB/s of weights, share of B");
   for (size_t i = 0; i + 1 < r.decode.size(); i += 2) {
     const DecodeRow& d = r.decode[i];
-    text += fmt::format("{:<{}} {:>5} {:>7} {:>7} {:>6}", d.product.name, name, d.product.rows, d.product.n,
-                        d.product.k, name_of(d.type));
+    std::vector<Cell> cells{d.product.name, d.product.rows, d.product.n, d.product.k, name_of(d.type)};
     for (size_t k = i; k < i + 2; ++k) {
       const double gbs = 1e-9 * r.decode[k].bytes_per_second.median;
-      text += fmt::format(" | {:>8.1f} {:>6.1f}%", gbs, 100 * gbs / r.read_gbs);
+      cells.insert(cells.end(), {gbs, gbs / r.read_gbs});
     }
-    text += "\n";
+    table.add(std::move(cells));
   }
-  return text;
+  return table;
+}
+
+std::vector<Table> tables_of(const GemmBenchReport& r) {
+  std::vector<Table> all{product_table(r, GemmPart::model, "products of the model"),
+                         product_table(r, GemmPart::experts, "rows per expert (~: uneven)")};
+  std::vector<Table> maps = map_tables(r);
+  all.insert(all.end(), std::make_move_iterator(maps.begin()), std::make_move_iterator(maps.end()));
+  all.push_back(decode_table(r));
+  return all;
+}
+
+std::string heading(const GemmBenchReport& r) {
+  return fmt::format(
+      "{}: {}, {} kernels; shares are of P = {:.0f} GFLOP/s of fp32, measured around each trial; B = {:.1f} "
+      "GB/s",
+      r.of, count_of(r.threads, "thread"), r.isa, r.peak_gflops, r.read_gbs);
 }
 
 std::string lines(const char* title, const std::vector<std::string>& all) {
@@ -139,30 +158,10 @@ std::string lines(const char* title, const std::vector<std::string>& all) {
   return text;
 }
 
-/// A table with cells coloured by their share.
-std::string map_html(const GemmBenchReport& r, DType type, int64_t k) {
-  std::set<int64_t> columns;
-  std::map<int64_t, std::map<int64_t, const GemmRow*>> grid;
-  for (const GemmRow& row : r.rows)
-    if (row.part == GemmPart::map && row.type == type && row.product.k == k)
-      columns.insert(row.product.n), grid[row.product.rows][row.product.n] = &row;
-  std::string out = fmt::format(
-      "<figure class=card><figcaption><b>{} operands, k = {}</b><span>% of P; m down, n "
-      "across</span></figcaption>",
-      name_of(type), k);
-  out += "<table><tr><th></th>";
-  for (const int64_t n : columns) out += fmt::format("<th>{}</th>", n);
-  for (const auto& [m, cells] : grid) {
-    out += fmt::format("</tr><tr><th>{}</th>", m);
-    for (const auto& [n, row] : cells) {
-      const double share = std::clamp(row->share.median, 0.0, 1.0);
-      out += fmt::format(
-          "<td class=num style='background:hsl({:.0f} 60% 50% / 0.55)' title='{:.1f} GFLOP/s, spread "
-          "{}'>{:.0f}</td>",
-          130 * share, 1e-9 * row->flops() / row->seconds.median, width_of(row->share), 100 * share);
-    }
-  }
-  return out + "</tr></table></figure>";
+std::string advice_text(const GemmBenchReport& r) {
+  return lines("sizing, measured:", sizing_advice(r)) +
+         lines("sizing, by the rule of [ZAYA1-AMD] §V-A, multiples of powers of two up to 64:", r.rules) +
+         lines("left out, larger than --largest:", r.left_out);
 }
 
 }  // namespace
@@ -175,8 +174,8 @@ std::vector<std::string> sizing_rules(const ModelConfig& m, int64_t rows) {
   std::vector<std::string> found;
   const auto check = [&](const char* what, int64_t size, int64_t unit) {
     if (size > 0 && size % unit != 0)
-      found.push_back(fmt::format("{} = {} is no multiple of {}: the next are {} and {}", what, size, unit,
-                                  size / unit * unit, (size / unit + 1) * unit));
+      found.push_back(fmt::format("{} = {} is not a multiple of {}: the nearest are {} and {}", what, size,
+                                  unit, size / unit * unit, (size / unit + 1) * unit));
   };
   check("rows of a forward pass", rows, 64);
   check("model.vocab", m.vocab, 64);
@@ -220,19 +219,7 @@ std::vector<std::string> sizing_advice(const GemmBenchReport& r) {
 }
 
 std::string to_text(const GemmBenchReport& r) {
-  std::string text = fmt::format(
-      "{}: {} thread{}, {} kernels; shares of P = {:.0f} GFLOP/s of fp32, measured around each trial; B = "
-      "{:.1f} GB/s\n",
-      r.of, r.threads, r.threads == 1 ? "" : "s", r.isa, r.peak_gflops, r.read_gbs);
-  text += product_table(r, GemmPart::model, "products of the model");
-  text += product_table(r, GemmPart::experts, "rows an expert (~: uneven)");
-  text += map_text(r);
-  text += decode_text(r);
-  text += lines("sizing, measured:", sizing_advice(r));
-  text += lines(
-      "sizing, by the AMD paper's rule of powers of two up to 64 (measured above whether it matters here):",
-      r.rules);
-  return text + lines("left out, larger than --largest:", r.left_out);
+  return heading(r) + "\n" + text_of(tables_of(r)) + advice_text(r);
 }
 
 std::string to_json(const GemmBenchReport& r) {
@@ -277,18 +264,9 @@ std::string to_json(const GemmBenchReport& r) {
 }
 
 std::string render_gemm_page(const GemmBenchReport& r) {
-  std::set<std::pair<DType, int64_t>> maps;
-  for (const GemmRow& row : r.rows)
-    if (row.part == GemmPart::map) maps.insert({row.type, row.product.k});
-  std::string body;
-  if (!maps.empty()) body += "<h2>Shapes</h2><div class=columns>";
-  for (const auto& [type, k] : maps) body += map_html(r, type, k);
-  if (!maps.empty()) body += "</div>";
-  body += "<h2>Tables</h2><div class=card><pre>" + escape_html(to_text(r)) + "</pre></div>";
   return render_page(
-      "Matrix products",
-      fmt::format("{}, {} threads, {} kernels, P = {:.0f} GFLOP/s", r.of, r.threads, r.isa, r.peak_gflops),
-      build_info().version, body);
+      "Matrix products", heading(r), build_info().version,
+      html_of(tables_of(r)) + "<div class=card><pre>" + escape_html(advice_text(r)) + "</pre></div>");
 }
 
 }  // namespace ingot

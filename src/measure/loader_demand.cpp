@@ -104,22 +104,22 @@ std::string to_text(const LoaderDemand& d) {
   std::string text = fmt::format(
       "reading the samples of {} (G {} x s {} tokens of b {:.3g} bytes, pages of P {} bytes)\n"
       "  scatter factor {:.2f}: a sample touches {:.2f} pages more than its {:.2f} (mean of {} samples)\n"
-      "  {:.0f} transfers a step",
+      "  {:.0f} transfers per step",
       d.of, d.batch, d.sequence, d.token_bytes, d.page, d.scatter(), d.extra_pages,
       static_cast<double>(d.sequence) * d.token_bytes / static_cast<double>(d.page), d.samples,
       d.transfers());
   if (d.step_seconds > 0)
-    text += fmt::format("; a step takes {}, so {:.0f} IOPS are needed", format_seconds(d.step_seconds),
+    text += fmt::format("; at {} per step this needs {:.0f} IOPS", format_seconds(d.step_seconds),
                         d.needed_iops());
   else
-    text += "; give --step-seconds for the IOPS that are needed";
+    text += "; give --step-seconds for the IOPS that this needs";
   if (d.most_iops > 0)
     text += fmt::format(
         "\n  this storage reads {:.0f} pages/s: {}", d.most_iops,
         d.step_seconds > 0 && d.step_seconds < d.break_even_seconds()
-            ? fmt::format("too few; steps shorter than {} wait for it",
+            ? fmt::format("too few; steps shorter than {} are bound by storage",
                           format_seconds(d.break_even_seconds()))
-            : fmt::format("enough for steps of {} and longer", format_seconds(d.break_even_seconds())));
+            : fmt::format("enough for steps of {} or more", format_seconds(d.break_even_seconds())));
   return text + "\n";
 }
 

@@ -1,10 +1,10 @@
-// What reading a run's samples asks of the storage, by the formulas of "Training Foundation Models on a Full-Stack AMD
-// Platform" (appendix B, equations 13 to 16) with the scatter factor of the run's own samples.
+// The reads per second that loading a run's samples needs, by [ZAYA1-AMD] appendix B, equations 13 to 16,
+// with the scatter factor sigma measured on the run's own samples.
 //
-//   N        = sigma ceil(G s b / P)     transfers of a step: G sequences of s tokens of b bytes, in pages of P bytes
-//   IOPS     = N / t                     that a step of t seconds needs
-//   t_break  = N / I_max                 below this step time a storage of I_max transfers per second is too slow
-//   sigma    = 1 + m P / (s b)           m: pages beyond s b / P that a sample touches
+//   N        = sigma ceil(G s b / P)   transfers per step; G sequences of s tokens of b bytes, pages of P
+//   IOPS     = N / t                   that a step of t seconds needs
+//   t_break  = N / I_max               shortest step that I_max transfers per second can feed
+//   sigma    = 1 + m P / (s b)         m: pages beyond s b / P that a sample touches
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,14 +15,14 @@
 namespace ingot {
 
 struct LoaderDemand {
-  std::string of;           ///< the recipe or run
+  std::string of;           ///< recipe or run folder
   int64_t batch = 0;        ///< G
   int64_t sequence = 0;     ///< s
   double token_bytes = 0;   ///< b
   int64_t page = 4096;      ///< P
-  int64_t samples = 0;      ///< looked at for m
+  int64_t samples = 0;      ///< sampled for m
   double extra_pages = 0;   ///< m
-  double step_seconds = 0;  ///< t; 0: not known
+  double step_seconds = 0;  ///< t; 0: unknown
   double most_iops = 0;     ///< I_max; 0: not measured
 
   double scatter() const;
@@ -32,11 +32,10 @@ struct LoaderDemand {
   double break_even_seconds() const { return most_iops > 0 ? transfers() / most_iops : 0; }
 };
 
-/// Counts the pages of the first phase's first samples: those that hold their tokens, and those of the index of documents.
-/// The page cache is taken for cold, and read-ahead for nothing. Leaves step_seconds and most_iops to the caller.
+/// Counts the pages that hold the tokens of the first samples and their entries in the index of documents.
+/// Assumes a cold page cache and no read-ahead. The caller sets step_seconds and most_iops.
 LoaderDemand loader_demand(const Recipe& recipe, const PreparedData& data, int64_t samples = 256);
 
-/// "sigma 1.24 ..." in three lines.
 std::string to_text(const LoaderDemand& demand);
 
 }  // namespace ingot

@@ -36,14 +36,14 @@ std::vector<int64_t> working_sets(int64_t largest) {
 }
 
 void measure_arithmetic(const MachineOptions& o, std::vector<ArithmeticRow>& rows) {
-  std::vector<std::vector<double>> fma(o.threads.size()), dot(o.threads.size());
-  for (int trial = 0; trial < o.trials; ++trial)
-    for (size_t i = 0; i < o.threads.size(); ++i) {
-      fma[i].push_back(fma_peak_gflops(o.threads[i]));
-      dot[i].push_back(dot_peak_gflops(o.threads[i]));
-    }
+  struct Trial {
+    double fma, dot;
+  };
+  const auto trials = interleaved(o.trials, o.threads.size(), [&](size_t i) {
+    return Trial{fma_peak_gflops(o.threads[i]), dot_peak_gflops(o.threads[i])};
+  });
   for (size_t i = 0; i < o.threads.size(); ++i)
-    rows.push_back({o.threads[i], spread_of(fma[i]), spread_of(dot[i])});
+    rows.push_back({o.threads[i], spread_over(trials[i], &Trial::fma), spread_over(trials[i], &Trial::dot)});
 }
 
 void measure_memory(const MachineOptions& o, const std::vector<CacheLevel>& caches,
@@ -54,10 +54,9 @@ void measure_memory(const MachineOptions& o, const std::vector<CacheLevel>& cach
       for (const MemoryPass pass : kEveryMemoryPass)
         rows.push_back({pass, threads, bytes, level_of(caches, threads, bytes), {}});
   MemoryBench bench(o.threads.back(), largest);
-  std::vector<std::vector<double>> rates(rows.size());
-  for (int trial = 0; trial < o.trials; ++trial)
-    for (size_t r = 0; r < rows.size(); ++r)
-      rates[r].push_back(bench.rate(rows[r].pass, rows[r].threads, rows[r].bytes, o.seconds));
+  const auto rates = interleaved(o.trials, rows.size(), [&](size_t r) {
+    return bench.rate(rows[r].pass, rows[r].threads, rows[r].bytes, o.seconds);
+  });
   for (size_t r = 0; r < rows.size(); ++r) rows[r].rate = spread_of(rates[r]);
 }
 

@@ -1,6 +1,6 @@
-// Measures what a machine can do: arithmetic by threads, memory by working set, storage by threads and size of transfers.
-// Trials take turns, so that what disturbs one hits all; a number is the median, its spread (most - least) / median. What
-// `ingot bench machine` prints.
+// `ingot bench machine`: arithmetic by number of threads, memory by working set, storage by threads and
+// transfer size. Trials are interleaved; a number is the median of its trials, its spread (most - least) /
+// median.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,17 +15,19 @@ namespace ingot {
 struct CacheLevel {
   std::string name;  ///< "L1"
   int64_t bytes = 0;
-  int cores = 1;  ///< logical ones that share it
+  int cores = 1;  ///< logical cores that share it
 };
-/// Of data, smallest first; of the machine's first core. `root` stands for "/".
+/// The data caches of the machine's first core, smallest first. `root` stands for "/".
 std::vector<CacheLevel> cache_levels(const std::string& root = "/");
 
-/// Where a working set of so many bytes for each of `threads` threads lies: the name of a cache that has room, or "memory".
+/// The smallest cache that holds a working set of `bytes` for each of `threads` threads, by name, or
+/// "memory".
 std::string level_of(const std::vector<CacheLevel>& levels, int threads, int64_t bytes);
 
-/// Bytes that each of `fewest` to `most` threads goes over for caches to keep little of it: sixteen times the share that one of the fewest
-/// has of the last one, and four times all of it, because threads may be spread over several. For all of the most together an eighth
-/// of the free memory at most, 16 MiB each at least. Of a set of twice the cache, processors that keep what they cast out read half from there.
+/// Bytes of a working set per thread of which caches keep little, for `fewest` to `most` threads: 16 times
+/// one thread's share of the last cache with the fewest threads, and at least 4 times the whole cache,
+/// because threads may be spread over several. (Twice the cache is too little: with a victim cache half of it
+/// is read from there.) At most an eighth of the free memory for all threads together, at least 16 MiB each.
 int64_t beyond_caches(const std::vector<CacheLevel>& levels, int fewest, int most);
 
 struct ArithmeticRow {
@@ -37,16 +39,16 @@ struct ArithmeticRow {
 struct MemoryRow {
   MemoryPass pass = MemoryPass::read;
   int threads = 1;
-  int64_t bytes = 0;  ///< working set of a thread
+  int64_t bytes = 0;  ///< working set per thread
   std::string level;
-  Spread rate;  ///< bytes per second that the program reads and writes, all threads together
+  Spread rate;  ///< bytes read and written per second, all threads together
 };
 
 struct MachineOptions {
   bool arithmetic = true, memory = true, storage = true;
   std::vector<int> threads;  ///< ascending
-  int64_t largest = 0;       ///< working set of a thread; 0: beyond_caches()
-  double seconds = 0.02;     ///< of each trial of memory
+  int64_t largest = 0;       ///< largest working set per thread; 0: beyond_caches()
+  double seconds = 0.02;     ///< per memory trial
   int trials = 5;
   StorageOptions disk;
 };
@@ -63,11 +65,12 @@ struct MachineReport {
 /// Powers of two up to `all`, and `all`.
 std::vector<int> thread_counts(int all);
 
-/// Starts its own threads; not while kernels run.
+/// Starts its own threads; not to be called while kernels run.
 MachineReport measure_machine(const MachineOptions& options);
 
-/// {"format": 1, "processor", "isa", "caches": [...], "arithmetic": [...], "memory": [...], "storage": {...}, "loader": {...}};
-/// rates in units per second, each with "median", "least" and "most". docs/measuring.md has the fields.
+/// {"format": 1, "processor", "isa", "caches": [...], "arithmetic": [...], "memory": [...], "storage": {...},
+/// "loader": {...}}; rates in units per second, each with "median", "least" and "most". docs/measuring.md has
+/// the fields.
 std::string to_json(const MachineReport& report);
 /// Tables for people.
 std::string to_text(const MachineReport& report);

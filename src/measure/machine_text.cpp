@@ -8,6 +8,7 @@
 #include "measure/machine.h"
 #include "report/report.h"
 #include "report/svg_plot.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -19,37 +20,37 @@ std::string binary_size(int64_t bytes) {
   return fmt::format("{:.4g} KiB", static_cast<double>(bytes) / 1024);
 }
 
-std::string arithmetic_text(const MachineReport& r) {
-  if (r.arithmetic.empty()) return "";
-  std::string text = fmt::format("\narithmetic, GFLOP/s\n{:>8} {:>12} {:>8} {:>12} {:>8}\n", "threads",
-                                 "fp32 FMA", "spread", "bf16 dot", "spread");
-  for (const ArithmeticRow& row : r.arithmetic)
-    text += fmt::format("{:>8} {:>12.1f} {:>8} {:>12.1f} {:>8}\n", row.threads, row.fma_gflops.median,
-                        width_of(row.fma_gflops), row.dot_gflops.median, width_of(row.dot_gflops));
-  return text;
+Table arithmetic_table(const MachineReport& r) {
+  Table table({{.title = "threads", .field = "threads"},
+               {.title = "fp32 FMA", .format = "{:.1f}", .spread = true, .field = "fma_gflops"},
+               {.title = "bf16 dot", .format = "{:.1f}", .spread = true, .field = "dot_gflops"}},
+              "arithmetic, GFLOP/s");
+  for (const ArithmeticRow& row : r.arithmetic) table.add({row.threads, row.fma_gflops, row.dot_gflops});
+  return table;
 }
 
-/// A row for each working set; rows stand in the order of measure_memory.
-std::string memory_text(const MachineReport& r) {
-  std::string text;
-  int threads = 0;
-  double widest = 0;
-  for (size_t i = 0; i < r.memory.size(); ++i) {
-    const MemoryRow& row = r.memory[i];
-    if (row.threads != threads) {
-      threads = row.threads;
-      text += fmt::format("\nmemory, GB/s, {} thread{}\n{:>12} {:<8}", threads, threads == 1 ? "" : "s",
-                          "working set", "in");
-      for (const MemoryPass pass : kEveryMemoryPass) text += fmt::format("{:>10}", name_of(pass));
-      text += "\n";
+/// A table for each number of threads, with a row for each working set; rows stand in the order of
+/// measure_memory.
+std::vector<Table> memory_tables(const MachineReport& r) {
+  std::vector<Column> columns{{.title = "working set"}, words("in")};
+  for (const MemoryPass pass : kEveryMemoryPass) columns.push_back(number(name_of(pass), 1, 1e-9));
+  columns.push_back({.title = "widest spread", .format = "{:.0f} %", .scale = 100});
+  constexpr size_t kPasses = std::size(kEveryMemoryPass);
+  std::vector<Table> tables;
+  for (size_t i = 0; i + kPasses <= r.memory.size(); i += kPasses) {
+    const MemoryRow& first = r.memory[i];
+    if (i == 0 || r.memory[i - 1].threads != first.threads)
+      tables.emplace_back(columns, "memory, GB/s, " + count_of(first.threads, "thread"));
+    std::vector<Cell> cells{binary_size(first.bytes), first.level};
+    double widest = 0;
+    for (size_t p = i; p < i + kPasses; ++p) {
+      cells.push_back(r.memory[p].rate);
+      widest = std::max(widest, r.memory[p].rate.width());
     }
-    if (row.pass == kEveryMemoryPass[0])
-      text += fmt::format("{:>12} {:<8}", binary_size(row.bytes), row.level);
-    text += fmt::format("{:>10.1f}", row.rate.median / 1e9);
-    if (row.pass == kEveryMemoryPass[std::size(kEveryMemoryPass) - 1]) text += "\n";
-    widest = std::max(widest, (row.rate.most - row.rate.least) / row.rate.median);
+    cells.push_back(widest);
+    tables.back().add(std::move(cells));
   }
-  return text.empty() ? "" : text + fmt::format("widest spread {:.0f} %\n", 100 * widest);
+  return tables;
 }
 
 std::string storage_title(const StorageReport& s) {
@@ -59,17 +60,21 @@ std::string storage_title(const StorageReport& s) {
                : "through the page cache: this file system refuses O_DIRECT, so reads may come from memory");
 }
 
-std::string storage_text(const MachineReport& r) {
-  if (!r.storage) return "";
-  std::string text =
-      fmt::format("\n{}\n{:>6} {:>8} {:>10} {:>12} {:>8} {:>12} {:>12} {:>12}\n", storage_title(*r.storage),
-                  "", "threads", "size", "IOPS", "spread", "bandwidth", "latency", "slowest 1 %");
-  for (const StorageRow& row : r.storage->rows)
-    text += fmt::format("{:>6} {:>8} {:>10} {:>12.0f} {:>8} {:>10.3f} GB/s {:>9.3f} ms {:>9.3f} ms\n",
-                        row.write ? "write" : "read", row.threads, binary_size(row.bytes), row.iops.median,
-                        width_of(row.iops), row.bandwidth() / 1e9, 1e3 * row.latency.median,
-                        1e3 * row.slow.median);
-  return text;
+Table storage_table(const StorageReport& s) {
+  Table table(
+      {words("op", "op"),
+       {.title = "threads", .field = "threads"},
+       {.title = "size"},
+       {.field = "bytes"},
+       {.title = "IOPS", .format = "{:.0f}", .spread = true, .field = "iops"},
+       {.title = "bandwidth", .format = "{:.3f} GB/s", .scale = 1e-9, .field = "bytes_per_second"},
+       {.title = "latency", .format = "{:.3f} ms", .scale = 1e3, .field = "latency_seconds"},
+       {.title = "slowest 1 %", .format = "{:.3f} ms", .scale = 1e3, .field = "slowest_percent_seconds"}},
+      storage_title(s));
+  for (const StorageRow& row : s.rows)
+    table.add({row.write ? "write" : "read", row.threads, binary_size(row.bytes), row.bytes, row.iops,
+               row.bandwidth(), row.latency, row.slow});
+  return table;
 }
 
 Json json_of(const LoaderDemand& d) {
@@ -89,18 +94,12 @@ Json json_of(const LoaderDemand& d) {
 }
 
 std::string arithmetic_plot(const MachineReport& r) {
-  if (r.arithmetic.empty()) return "";
   std::vector<Bar> bars;
-  for (const ArithmeticRow& row : r.arithmetic) {
-    const std::string name = fmt::format("{} thread{}", row.threads, row.threads == 1 ? "" : "s");
-    bars.push_back({"fp32 FMA, " + name,
-                    fmt::format("{:.0f} ± {}", row.fma_gflops.median, width_of(row.fma_gflops)),
-                    row.fma_gflops.median});
-    bars.push_back({"bf16 dot, " + name,
-                    fmt::format("{:.0f} ± {}", row.dot_gflops.median, width_of(row.dot_gflops)),
-                    row.dot_gflops.median});
-  }
-  return "<h2>Arithmetic</h2>" + draw_bars("Peak", "GFLOP/s", bars);
+  for (const ArithmeticRow& row : r.arithmetic)
+    for (const auto& [kind, gflops] : {std::pair("fp32 FMA", row.fma_gflops), {"bf16 dot", row.dot_gflops}})
+      bars.push_back({fmt::format("{}, {}", kind, count_of(row.threads, "thread")),
+                      fmt::format("{:.0f} ± {}", gflops.median, width_of(gflops)), gflops.median});
+  return bars.empty() ? "" : "<h2>Arithmetic</h2>" + draw_bars("Peak", "GFLOP/s", bars);
 }
 
 std::string memory_plots(const MachineReport& r) {
@@ -110,7 +109,7 @@ std::string memory_plots(const MachineReport& r) {
   for (const CacheLevel& c : r.caches) facts += fmt::format("{} {}, ", c.name, binary_size(c.bytes));
   for (const int threads : counts) {
     LinePlot plot;
-    plot.title = fmt::format("{} thread{}", threads, threads == 1 ? "" : "s");
+    plot.title = count_of(threads, "thread");
     plot.subtitle = "GB/s by working set of a thread";
     plot.bytes_x = plot.from_zero = true;
     for (const MemoryRow& row : r.memory)
@@ -133,8 +132,8 @@ std::string storage_plots(const MachineReport& r) {
   latency.title = "Latency", latency.subtitle = "median ms, by size of a transfer", latency.log_y = true;
   for (LinePlot* plot : {&iops, &bandwidth, &latency}) plot->bytes_x = true;
   for (const StorageRow& row : r.storage->rows) {
-    const std::string line = fmt::format("{}, {} thread{}", row.write ? "write" : "read", row.threads,
-                                         row.threads == 1 ? "" : "s");
+    const std::string line =
+        fmt::format("{}, {}", row.write ? "write" : "read", count_of(row.threads, "thread"));
     const double x = std::log2(static_cast<double>(row.bytes));
     add_point(iops, line, x, row.iops.median);
     add_point(bandwidth, line, x, row.bandwidth() / 1e9);
@@ -150,45 +149,33 @@ std::string to_text(const MachineReport& r) {
   std::string text = fmt::format("{}, {} kernels; caches:", r.processor, r.isa);
   for (const CacheLevel& c : r.caches)
     text += fmt::format(" {} {} for {}", c.name, binary_size(c.bytes), c.cores);
-  if (r.caches.empty()) text += " not told";
-  text += "\n" + arithmetic_text(r) + memory_text(r) + storage_text(r);
+  if (r.caches.empty()) text += " unknown";
+  text += "\n" + text_of({arithmetic_table(r)}) + text_of(memory_tables(r));
+  if (r.storage) text += text_of({storage_table(*r.storage)});
   return r.demand ? text + "\n" + to_text(*r.demand) : text;
 }
 
 std::string to_json(const MachineReport& r) {
-  Json caches = Json::array(), arithmetic = Json::array(), memory = Json::array();
-  for (const CacheLevel& c : r.caches)
-    caches.push_back({{"name", c.name}, {"bytes", c.bytes}, {"cores", c.cores}});
-  for (const ArithmeticRow& row : r.arithmetic)
-    arithmetic.push_back(
-        {{"threads", row.threads}, {"fma_gflops", row.fma_gflops}, {"dot_gflops", row.dot_gflops}});
+  Table caches({{.field = "name"}, {.field = "bytes"}, {.field = "cores"}});
+  for (const CacheLevel& c : r.caches) caches.add({c.name, c.bytes, c.cores});
+  Table memory({{.field = "pass"},
+                {.field = "threads"},
+                {.field = "bytes"},
+                {.field = "level"},
+                {.field = "bytes_per_second"}});
   for (const MemoryRow& row : r.memory)
-    memory.push_back({{"pass", name_of(row.pass)},
-                      {"threads", row.threads},
-                      {"bytes", row.bytes},
-                      {"level", row.level},
-                      {"bytes_per_second", row.rate}});
+    memory.add({name_of(row.pass), row.threads, row.bytes, row.level, row.rate});
   Json all{{"format", 1},
            {"processor", r.processor},
            {"isa", r.isa},
-           {"caches", std::move(caches)},
-           {"arithmetic", std::move(arithmetic)},
-           {"memory", std::move(memory)}};
-  if (r.storage) {
-    Json rows = Json::array();
-    for (const StorageRow& row : r.storage->rows)
-      rows.push_back({{"op", row.write ? "write" : "read"},
-                      {"threads", row.threads},
-                      {"bytes", row.bytes},
-                      {"iops", row.iops},
-                      {"bytes_per_second", row.bandwidth()},
-                      {"latency_seconds", row.latency},
-                      {"slowest_percent_seconds", row.slow}});
+           {"caches", caches.json()},
+           {"arithmetic", arithmetic_table(r).json()},
+           {"memory", memory.json()}};
+  if (r.storage)
     all["storage"] = {{"folder", r.storage->folder},
                       {"direct", r.storage->direct},
                       {"file_bytes", r.storage->file_bytes},
-                      {"rows", std::move(rows)}};
-  }
+                      {"rows", storage_table(*r.storage).json()}};
   if (r.demand) all["loader"] = json_of(*r.demand);
   return all.dump(1) + "\n";
 }

@@ -8,11 +8,12 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
-#include "device/machine/peak.h"
 #include "device/simd/isa.h"
+#include "measure/peak_trial.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
 #include "ops/registry.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -39,7 +40,8 @@ void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
     kernel.backward_weight(call);
 }
 
-/// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody reads it.
+/// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody
+/// reads it.
 class Repeater final : public TapeObserver {
  public:
   Repeater(OpsBenchReport& report, const OpsBenchOptions& options) : report_(report), options_(options) {}
@@ -79,22 +81,14 @@ class Repeater final : public TapeObserver {
  private:
   void measure(const OpRun& run, OpRow& row) {
     const Kernel& kernel = select_kernel(run.op, run.call);
-    std::vector<double> seconds, shares;
-    double before = fma_peak_gflops();
-    for (int trial = 0; trial < options_.trials; ++trial) {
-      execute(kernel, run.direction, run.call);
-      int calls = 0;
-      const double begin = monotonic_seconds();
-      double end = begin;
-      for (; end - begin < options_.seconds; ++calls)
-        execute(kernel, run.direction, run.call), end = monotonic_seconds();
-      const double t = (end - begin) / calls, after = fma_peak_gflops();
-      seconds.push_back(t);
-      shares.push_back(
-          std::max(row.flops / (0.5e9 * (before + after)), row.bytes / (1e9 * report_.read_gbs)) / t);
-      peaks.push_back(before = after);
-    }
-    row.seconds = spread_of(seconds), row.share = spread_of(shares);
+    PeakTimer timer(peaks);
+    std::vector<PeakTrial> trials;
+    for (int trial = 0; trial < options_.trials; ++trial)
+      trials.push_back(timer(options_.seconds, [&] { execute(kernel, run.direction, run.call); }));
+    row.seconds = spread_over(trials, &PeakTrial::seconds);
+    row.share = spread_over(trials, [&](const PeakTrial& t) {
+      return std::max(row.flops / (1e9 * t.peak_gflops), row.bytes / (1e9 * report_.read_gbs)) / t.seconds;
+    });
     if (!options_.reference) return;
     const double begin = monotonic_seconds();
     execute(run.op.kernels.back(), run.direction, run.call);
@@ -137,42 +131,50 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
 }
 
 std::string to_text(const OpsBenchReport& r) {
-  std::string text = fmt::format(
-      "{}, {}: {} x {} tokens, {} thread{}, {} kernels; speed of light: FLOPs at P = {:.0f} GFLOP/s of fp32, "
-      "bytes at B = {:.1f} GB/s\n\n"
-      "{:<15} {:<15} {:<10} {:>5} {:>9} {:>8} {:>7} {:>8} {:>7} {:>7}\n",
-      r.of, r.precision, r.batch, r.length, r.threads, r.threads == 1 ? "" : "s", r.isa, r.peak_gflops,
-      r.read_gbs, "op", "pass", "segment", "calls", "ms", "GFLOP/s", "GB/s", "of light", "spread", "limit");
+  Table executions({words("op"),
+                    words("pass"),
+                    words("segment"),
+                    {.title = "calls"},
+                    number("ms", 4, 1e3),
+                    number("GFLOP/s", 1, 1e-9),
+                    number("GB/s", 1, 1e-9),
+                    {.title = "of roofline", .format = "{:.1f}%", .scale = 100, .spread = true},
+                    {.title = "limit"},
+                    {.title = "", .format = "{:.1f} x reference"},
+                    words("shapes")});
   struct Sum {
-    double light = 0, seconds = 0, reference = 0;
+    double roofline = 0, seconds = 0, reference = 0;
   };
   std::map<std::string, Sum> ops;
   Sum whole;
   for (const OpRow& row : r.rows) {
     const double t = row.seconds.median, calls = static_cast<double>(row.calls);
-    text += fmt::format("{:<15} {:<15} {:<10} {:>5} {:>9.4f} {:>8.1f} {:>7.1f} {:>7.1f}% {:>7} {:>7}", row.op,
-                        name_of(row.pass), row.segment, row.calls, 1e3 * t, 1e-9 * row.flops / t,
-                        1e-9 * row.bytes / t, 100 * row.share.median, width_of(row.share),
-                        row.flops / r.peak_gflops > row.bytes / r.read_gbs ? "FLOPs" : "bytes");
-    if (row.reference_seconds > 0) text += fmt::format(" {:>8.1f} x reference", row.reference_seconds / t);
-    text += "   " + row.shapes + "\n";
+    const bool bound_by_flops = row.flops / r.peak_gflops > row.bytes / r.read_gbs;
+    executions.add({row.op, name_of(row.pass), row.segment, row.calls, t, row.flops / t, row.bytes / t,
+                    row.share, bound_by_flops ? "FLOPs" : "bytes",
+                    row.reference_seconds > 0 ? Cell(row.reference_seconds / t) : Cell(), row.shapes});
     for (Sum* s : {&ops[row.op], &whole}) {
-      s->light += calls * row.share.median * t;
+      s->roofline += calls * row.share.median * t;
       s->seconds += calls * t;
       s->reference += calls * row.reference_seconds;
     }
   }
   ops["all of these"] = whole;
-  text += fmt::format("\n{:<15} {:>11} {:>9}\n", "op", "ms a step", "of light");
-  std::string slow;
+  Table totals({words("op"), number("ms per step", 3, 1e3), percent("of roofline")});
+  std::string slow, absent;
   for (const auto& [name, s] : ops) {
-    text += fmt::format("{:<15} {:>11.3f} {:>8.1f}%\n", name, 1e3 * s.seconds, 100 * s.light / s.seconds);
+    totals.add({name, s.seconds, s.roofline / s.seconds});
     if (s.reference > 0 && s.reference < 3 * s.seconds) slow += " " + name;
   }
-  if (!slow.empty()) text += "less than 3 times as fast as the reference:" + slow + "\n";
-  std::string absent;
   for (const std::string& name : r.absent) absent += " " + name;
-  return text + (absent.empty() ? "" : "not in this step:" + absent + "\n");
+  return fmt::format(
+             "{}, {}: {} x {} tokens, {}, {} kernels; roofline: FLOPs at P = {:.0f} GFLOP/s of fp32, "
+             "bytes at B = {:.1f} GB/s\n",
+             r.of, r.precision, r.batch, r.length, count_of(r.threads, "thread"), r.isa, r.peak_gflops,
+             r.read_gbs) +
+         text_of({executions, totals}) +
+         (slow.empty() ? "" : "less than 3 times as fast as the reference:" + slow + "\n") +
+         (absent.empty() ? "" : "not in this step:" + absent + "\n");
 }
 
 std::string to_json(const OpsBenchReport& r) {

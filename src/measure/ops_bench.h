@@ -1,5 +1,6 @@
-// How close each op comes to what its FLOPs and bytes allow: every distinct execution of one training step of a model is made again
-// and again, alone, on the very tensors that the step gives it. What `ingot bench ops` prints.
+// How close each op comes to what its FLOPs and bytes allow: every distinct execution of one training step of
+// a model is made again and again, alone, on the very tensors that the step gives it. What `ingot bench ops`
+// prints.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// See profile.h: what follows from recorded steps. Text, JSON and trace are in profile_text.cpp and profile_trace.cpp.
+// See profile.h: sums over recorded steps. profile_text.cpp and profile_trace.cpp print them.
 #include "measure/profile.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TimeOf time_of(const Op& op) {
 }
 
 OpPass pass_of(const OpRun& run) {
-  if (run.is_recompute) return OpPass::again;
+  if (run.is_recompute) return OpPass::recompute;
   return run.direction == Direction::forward          ? OpPass::forward
          : run.direction == Direction::backward_input ? OpPass::input_gradient
                                                       : OpPass::weight_gradient;

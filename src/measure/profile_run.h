@@ -1,5 +1,6 @@
-// Runs training steps of a recipe or of a run with everything observed: what `ingot profile` does. Nothing is written into the
-// run: steps are made in a folder of their own that is removed afterwards, from the run's newest weights.
+// Runs training steps of a recipe or of a run with everything observed: what `ingot profile` does. Nothing is
+// written into the run: steps are made in a folder of their own that is removed afterwards, from the run's
+// newest weights.
 #pragma once
 #include "comm/world.h"
 #include "measure/profile.h"
@@ -13,9 +14,9 @@ struct ProfileOptions {
       scratch;  ///< folder for what steps write, seen by all ranks; empty: the system's for temporary files
 };
 
-/// A recipe of one phase with constant batch, window and learning rate that makes such steps. `path`: a recipe, whose model is
-/// initial or that of run.start_from, or a run folder, whose model is its newest checkpoint's and whose phase, batch and window are
-/// where it stands. `fields` override both. Reads only.
+/// A recipe of one phase with constant batch, window and learning rate that makes such steps. `path`: a
+/// recipe, whose model is initial or that of run.start_from, or a run folder, whose model is its newest
+/// checkpoint's and whose phase, batch and window are where it stands. `fields` override both. Reads only.
 Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
                       const ProfileOptions& options);
 
@@ -43,7 +44,8 @@ class StepRecorder final : public RunObserver {
   WaitListener listener_;
 };
 
-/// Called by all ranks of the world with the same recipe of profile_recipe(); all return the same report, `of` not filled in.
+/// Called by all ranks of the world with the same recipe of profile_recipe(); all return the same report,
+/// `of` not filled in.
 ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOptions& options, World& world);
 
 }  // namespace ingot

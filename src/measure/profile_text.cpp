@@ -1,10 +1,11 @@
-// See profile.h: tables for people and JSON.
+// See profile.h: text and JSON.
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/progress.h"
 #include "measure/profile.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -12,13 +13,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Cells = std::map<ProfileReport::Key, ProfileCell>;
 
-/// Cells of one table's row by pass.
+/// A row of a table: cells by pass, and their sum.
 struct Row {
   std::string name;
   ProfileCell pass[kOpPasses], all;
 };
 
-/// Cells of one name are one row; an empty name: in no row. Slowest first, or by name.
+/// Adds up the cells of one name to a row; cells with an empty name are skipped. Slowest first, or by name.
 std::vector<Row> table_rows(const Cells& cells,
                             const std::function<std::string(const ProfileReport::Key&)>& name,
                             bool by_name = false) {
@@ -39,68 +40,66 @@ std::vector<Row> table_rows(const Cells& cells,
   return sorted;
 }
 
-/// A table's units: what one rank does in one step, and what one rank can.
+/// What the sums are divided by: parts = ranks x steps, seconds of a step, peak rates of one rank.
 struct Scale {
   double parts, step_seconds, peak_flops, read_bytes;
 };
 
-std::string cell_text(const ProfileCell& c, const Scale& s) {
-  if (c.calls == 0) return fmt::format(" |{:>9} {:>6} {:>6}", "", "", "");
-  const auto share = [&](double amount, double rate) {
-    return amount > 0 && c.seconds > 0 && rate > 0 ? fmt::format("{:.1f}%", 100 * amount / c.seconds / rate)
-                                                   : std::string();
-  };
-  return fmt::format(" |{:>9.3f} {:>6} {:>6}", 1e3 * c.seconds / s.parts, share(c.flops, s.peak_flops),
-                     share(c.bytes, s.read_bytes));
-}
-
-std::string table(const char* title, const std::vector<Row>& rows, const Scale& s) {
+Table cells_table(const char* title, const std::vector<Row>& rows, const Scale& s) {
   bool used[kOpPasses] = {};
-  size_t width = std::string(title).size();
-  for (const Row& row : rows) {
-    width = std::max(width, row.name.size());
+  for (const Row& row : rows)
     for (int p = 0; p < kOpPasses; ++p) used[p] |= row.pass[p].calls > 0;
+  std::vector<Column> columns{words(title), number("calls", 0), number("ms", 3, 1e3), percent("step")};
+  for (int p = 0; p < kOpPasses; ++p) {
+    if (!used[p]) continue;
+    const std::string group = name_of(static_cast<OpPass>(p));
+    columns.push_back(number("ms", 3, 1e3, group));
+    for (const char* limit : {"of P", "of B"}) columns.push_back(percent(limit, group));
   }
-  std::string text = fmt::format("\n{:<{}} {:>7} {:>9} {:>6}", title, width, "calls", "ms", "step");
-  for (int p = 0; p < kOpPasses; ++p)
-    if (used[p]) text += fmt::format(" |{:>23}", name_of(static_cast<OpPass>(p)));
-  text += fmt::format("\n{:<{}} {:>7} {:>9} {:>6}", "", width, "", "", "");
-  for (int p = 0; p < kOpPasses; ++p)
-    if (used[p]) text += fmt::format(" |{:>9} {:>6} {:>6}", "ms", "of P", "of B");
-  text += "\n";
+  Table table(std::move(columns));
+  const auto share = [](double amount, double seconds, double rate) {
+    return amount > 0 && seconds > 0 && rate > 0 ? Cell(amount / seconds / rate) : Cell();
+  };
   for (const Row& row : rows) {
-    text += fmt::format("{:<{}} {:>7.0f} {:>9.3f} {:>5.1f}%", row.name, width,
-                        static_cast<double>(row.all.calls) / s.parts, 1e3 * row.all.seconds / s.parts,
-                        100 * row.all.seconds / s.parts / s.step_seconds);
-    for (int p = 0; p < kOpPasses; ++p)
-      if (used[p]) text += cell_text(row.pass[p], s);
-    text += "\n";
+    const double seconds = row.all.seconds / s.parts;
+    std::vector<Cell> cells{row.name, static_cast<double>(row.all.calls) / s.parts, seconds,
+                            seconds / s.step_seconds};
+    for (int p = 0; p < kOpPasses; ++p) {
+      if (!used[p]) continue;
+      const ProfileCell& c = row.pass[p];
+      if (c.calls == 0)
+        cells.insert(cells.end(), 3, Cell());
+      else
+        cells.insert(cells.end(), {c.seconds / s.parts, share(c.flops, c.seconds, s.peak_flops),
+                                   share(c.bytes, c.seconds, s.read_bytes)});
+    }
+    table.add(std::move(cells));
   }
-  return text;
+  return table;
 }
 
-/// Means over ranks and steps.
-std::string times_text(const ProfileReport& r) {
-  const bool several = r.ranks.size() > 1;
-  std::string text = fmt::format("\n{:<15} {:>9} {:>7}", "time of a step", "ms", "share");
-  if (several) text += fmt::format(" {:>9} {:>9}", "least", "most");
-  text += "\n";
+/// Means over ranks and steps; with several ranks also the least and the most of any rank.
+Table times_table(const ProfileReport& r) {
+  std::vector<Column> columns{words("time of a step"), number("ms", 3, 1e3), percent("share")};
+  if (r.ranks.size() > 1)
+    for (const char* end : {"least", "most"}) columns.push_back(number(end, 3, 1e3));
+  Table table(std::move(columns));
+  std::vector<std::array<double, kTimesOf>> times;
+  for (const RankProfile& rank : r.ranks) times.push_back(r.times(rank));
   double whole = 0;
-  for (int w = 0; w < kTimesOf; ++w)
-    for (const RankProfile& rank : r.ranks) whole += r.times(rank)[static_cast<size_t>(w)];
-  for (int w = 0; w < kTimesOf; ++w) {
+  for (const auto& t : times)
+    for (const double seconds : t) whole += seconds;
+  for (size_t w = 0; w < kTimesOf; ++w) {
     std::vector<double> seconds;
     double sum = 0;
-    for (const RankProfile& rank : r.ranks)
-      sum += seconds.emplace_back(r.times(rank)[static_cast<size_t>(w)]);
-    const double mean = sum / static_cast<double>(r.ranks.size());
-    text += fmt::format("{:<15} {:>9.3f} {:>6.1f}%", name_of(static_cast<TimeOf>(w)), 1e3 * mean,
-                        100 * sum / whole);
-    const Spread s = spread_of(seconds);
-    if (several) text += fmt::format(" {:>9.3f} {:>9.3f}", 1e3 * s.least, 1e3 * s.most);
-    text += "\n";
+    for (const auto& t : times) sum += seconds.emplace_back(t[w]);
+    std::vector<Cell> cells{name_of(static_cast<TimeOf>(w)), sum / static_cast<double>(times.size()),
+                            sum / whole};
+    const Spread s = spread_of(std::move(seconds));
+    if (times.size() > 1) cells.insert(cells.end(), {s.least, s.most});
+    table.add(std::move(cells));
   }
-  return text;
+  return table;
 }
 
 std::string segment_name(const ProfileReport::Key& k) {
@@ -126,23 +125,22 @@ std::string to_text(const ProfileReport& r, bool layers) {
   double seconds = 0;
   for (const double part : r.times(r.ranks.front())) seconds += part;
   const Scale scale{ranks * steps, seconds, 1e9 * peak / ranks, 1e9 * read / ranks};
-  const int threads = r.ranks.front().threads;
-  std::string text = fmt::format(
+  const std::string text = fmt::format(
       "{}: phase '{}', {}, {} parameters, {}: {} x {} tokens in micro-batches of {}\n"
-      "{} rank{} of {} thread{}, {} kernels; P = {:.0f} GFLOP/s of fp32, B = {:.1f} GB/s read from memory, "
-      "medians around the steps\n"
+      "{} of {}, {} kernels; P = {:.0f} GFLOP/s of fp32, B = {:.1f} GB/s read from memory, medians around "
+      "the steps\n"
       "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}), median of {}: {:.0f} tokens/s, {:.1f} % of P over "
       "all the work that ops do\n",
       r.of, r.phase, r.model.empty() ? "own model" : r.model, group_digits(r.parameters), r.precision,
-      r.batch, r.length, r.micro_batch, r.ranks.size(), r.ranks.size() == 1 ? "" : "s", threads,
-      threads == 1 ? "" : "s", r.isa, peak, read, 1e3 * step.median, 1e3 * step.least, 1e3 * step.most,
-      r.steps(), static_cast<double>(r.batch * r.length) / step.median,
+      r.batch, r.length, r.micro_batch, count_of(std::ssize(r.ranks), "rank"),
+      count_of(r.ranks.front().threads, "thread"), r.isa, peak, read, 1e3 * step.median, 1e3 * step.least,
+      1e3 * step.most, r.steps(), static_cast<double>(r.batch * r.length) / step.median,
       100 * sum_of_flops(cells) / steps / step.median / (1e9 * peak));
-  text += times_text(r);
-  text += table("op", table_rows(cells, [](const auto& k) { return k.op; }), scale);
-  text += table("segment", table_rows(cells, segment_name), scale);
-  if (layers) text += table("layer", table_rows(cells, layer_name, true), scale);
-  return text;
+  std::vector<Table> tables{times_table(r),
+                            cells_table("op", table_rows(cells, [](const auto& k) { return k.op; }), scale),
+                            cells_table("segment", table_rows(cells, segment_name), scale)};
+  if (layers) tables.push_back(cells_table("layer", table_rows(cells, layer_name, true), scale));
+  return text + text_of(tables);
 }
 
 std::string to_json(const ProfileReport& r) {

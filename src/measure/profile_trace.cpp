@@ -45,7 +45,8 @@ bool forward(const OpSpan& op) {
   return op.pass == OpPass::forward;
 }
 
-/// Runs of ops of one direction, in them runs of one segment, in them the ops. Waits inside of ops have come before them.
+/// Runs of ops of one direction, in them runs of one segment, in them the ops. Waits inside of ops have come
+/// before them.
 void add_passes(Trace& trace, int rank, const std::vector<OpSpan>& ops) {
   const auto runs = [&](size_t first, size_t last, const auto& same, const auto& add) {
     for (size_t i = first; i < last;) {

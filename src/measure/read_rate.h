@@ -1,11 +1,11 @@
-// How fast all threads read memory: the limit of decoding, and of every operation that its bytes bind.
+// The bandwidth B at which all threads read memory: the limit of decoding and of every memory-bound op.
 #pragma once
 #include "device/machine/memory_rate.h"
 
 namespace ingot {
 
-/// Holds a working set of beyond_caches() bytes (machine.h) for each thread, touched. What machine_peak() says of reading is a quick
-/// look at sets of which large caches keep a part.
+/// Holds a touched working set of beyond_caches() bytes (machine.h) for each thread. machine_peak() measures
+/// reading in less time, on smaller sets, part of which stays in large caches.
 class ReadRate {
  public:
   explicit ReadRate(int threads);

@@ -1,4 +1,5 @@
-// A file for measurements of a disk: it has no name where the file system can do that, and is gone with the object.
+// A temporary file for disk measurements: unnamed where the file system supports that, and removed with the
+// object.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,19 +9,20 @@ namespace ingot {
 
 class ScratchFile {
  public:
-  /// In `folder`. `direct`: past the page cache (O_DIRECT), where the file system has that. Throws Error where the folder
-  /// cannot hold a file.
+  /// `direct`: bypass the page cache (O_DIRECT) if the file system can. Throws Error if no file can be made
+  /// in `folder`.
   ScratchFile(const std::string& folder, bool direct);
   ~ScratchFile();
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
   bool direct() const { return direct_; }
-  /// Whole transfers; thread-safe. For a direct file `data`, `bytes` and `offset` are multiples of kAlignment. Throw Error.
+  /// Transfer all bytes or throw Error; thread-safe. For a direct file all arguments are multiples of
+  /// kAlignment.
   void write(const void* data, int64_t bytes, int64_t offset) const;
   void read(void* data, int64_t bytes, int64_t offset) const;
-  /// Returns when what was written is on the disk.
+  /// Returns when all written bytes are durable.
   void sync() const;
-  /// Takes what is on the disk out of the page cache, as far as the system does.
+  /// Asks the system to drop the file from the page cache.
   void forget(int64_t bytes) const;
 
   static constexpr int64_t kAlignment = 4096;

@@ -14,6 +14,7 @@
 #include "device/simd/isa.h"
 #include "models/presets.h"
 #include "optim/clip.h"
+#include "report/table.h"
 #include "train/preflight.h"
 
 namespace ingot {
@@ -27,12 +28,6 @@ double processor_seconds() {
   timespec t{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-Spread over_trials(const StepBenchReport& r, double (*value)(const StepBenchReport&, const StepTrial&)) {
-  std::vector<double> values;
-  for (const StepTrial& t : r.trials) values.push_back(value(r, t));
-  return spread_of(std::move(values));
 }
 
 double trial_tokens(const StepBenchReport& r, const StepTrial& t) {
@@ -51,24 +46,26 @@ Json trial_json(const StepBenchReport& r, const StepTrial& t) {
 
 std::string ops_table(const StepBenchReport& r) {
   const auto steps = static_cast<double>(r.trials.size());
-  std::string text = fmt::format("\n{:<18} {:>6}", "op", "calls");
-  for (const char* direction : kDirections) text += fmt::format(" | {:>15} ms GFLOP/s    of P", direction);
-  text += "\n";
-  double sum = 0;
+  std::vector<Column> columns{words("op"), number("calls", 0)};
+  for (const char* direction : kDirections) {
+    columns.push_back(number("ms", 3, 1e3, direction));
+    columns.push_back(number("GFLOP/s", 1, 1, direction));
+    columns.push_back(percent("of P", direction));
+  }
+  Table table(std::move(columns));
+  double sum = 0, passes = 0;
   for (const auto& [name, p] : r.profile) {
-    text += fmt::format("{:<18} {:>6.0f}", name, static_cast<double>(p.calls) / steps);
+    std::vector<Cell> cells{name, static_cast<double>(p.calls) / steps};
     for (int d = 0; d < 3; ++d) {
       const double gflops = p.seconds[d] > 0 ? p.flops[d] / p.seconds[d] * 1e-9 : 0;
-      text += fmt::format(" | {:>18.3f} {:>7.1f} {:>6.1f}%", 1e3 * p.seconds[d] / steps, gflops,
-                          100 * gflops / r.peak());
+      cells.insert(cells.end(), {p.seconds[d] / steps, gflops, gflops / r.peak()});
       sum += p.seconds[d] / steps;
     }
-    text += "\n";
+    table.add(std::move(cells));
   }
-  double passes = 0;
   for (const StepTrial& t : r.trials) passes += t.passes / steps;
-  return text + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n", 1e3 * sum,
-                            1e3 * (passes - sum));
+  return text_of({table}) + fmt::format("ops {:.2f} ms, the rest of the passes {:.2f} ms (means)\n",
+                                        1e3 * sum, 1e3 * (passes - sum));
 }
 
 /// A step needs names, not a limit.
@@ -165,12 +162,12 @@ double StepBenchReport::peak() const {
 }
 
 Spread StepBenchReport::tokens_per_second() const {
-  return over_trials(*this, trial_tokens);
+  return spread_over(trials, [&](const StepTrial& t) { return trial_tokens(*this, t); });
 }
 
 Spread StepBenchReport::share_of_peak() const {
-  return over_trials(*this, [](const StepBenchReport& r, const StepTrial& t) {
-    return trial_tokens(r, t) * r.flops_per_token / (0.5e9 * (t.peak_before + t.peak_after));
+  return spread_over(trials, [&](const StepTrial& t) {
+    return trial_tokens(*this, t) * flops_per_token / (0.5e9 * (t.peak_before + t.peak_after));
   });
 }
 
@@ -211,20 +208,18 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
 
 std::string to_text(const StepBenchReport& r, bool ops) {
   const auto of = [&](double StepTrial::*member) {
-    std::vector<double> values;
-    for (const StepTrial& t : r.trials) values.push_back(1e3 * t.*member);
-    return spread_of(std::move(values));
+    return spread_over(r.trials, [&](const StepTrial& t) { return 1e3 * t.*member; });
   };
   const Spread time = of(&StepTrial::seconds), tokens = r.tokens_per_second(), share = r.share_of_peak();
   std::string text = fmt::format(
-      "{}, {} parameters, {}: {} x {} tokens in micro-batches of {}, {} thread{}, {} kernels\n"
+      "{}, {} parameters, {}: {} x {} tokens in micro-batches of {}, {}, {} kernels\n"
       "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}; passes {:.2f}, update {:.2f}, processor time {:.2f}), "
       "median of {} trials\n"
       "{:.0f} tokens/s, spread {}; loss {:.4f}\n"
       "{:.1f} % of P (spread {}): P = {:.0f} GFLOP/s of fp32, median of {} before and {} after; {:.4g} FLOPs "
       "a token, 6 N + 12 T C a layer\n",
-      r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch, r.threads,
-      r.threads == 1 ? "" : "s", r.isa, time.median, time.least, time.most, of(&StepTrial::passes).median,
+      r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch,
+      count_of(r.threads, "thread"), r.isa, time.median, time.least, time.most, of(&StepTrial::passes).median,
       of(&StepTrial::update).median, of(&StepTrial::processor).median, r.trials.size(), tokens.median,
       width_of(tokens), r.loss, 100 * share.median, width_of(share), r.peak(), r.trials.size(),
       r.trials.size(), r.flops_per_token);

@@ -1,13 +1,13 @@
-// One training step outside any run, timed: forward, backward, clipping and the optimizer, as the trainer runs them, on random
-// tokens. Trials take turns with measurements of the fp32 peak P, so that a share of P is of the same minute. What `ingot bench
-// step` prints.
+// One training step outside any run, timed: forward, backward, clipping and the optimizer, as the trainer
+// runs them, on random tokens. Trials take turns with measurements of the fp32 peak P, so that a share of P
+// is of the same minute. What `ingot bench step` prints.
 #pragma once
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "measure/spread.h"
+#include "base/spread.h"
 #include "models/model.h"
 #include "train/memory_policy.h"
 #include "train/step.h"
@@ -52,7 +52,8 @@ class TrainingStep {
   std::unique_ptr<OffloadStore> tier_;
 };
 
-/// Tokens drawn evenly from the vocabulary, rows whole documents, every target counted. A pure function of `step`.
+/// Tokens drawn evenly from the vocabulary, rows whole documents, every target counted. A pure function of
+/// `step`.
 data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint64_t step);
 
 struct StepTrial {
@@ -77,8 +78,8 @@ struct StepBenchReport {
   Spread share_of_peak() const;  ///< each trial with the mean of its two measurements; 1 is all
 };
 
-/// Who measures in turns with other programs: `next` is asked before each trial and ends them with false (the first call: after
-/// the warm-up), `done` hears of each.
+/// Who measures in turns with other programs: `next` is asked before each trial and ends them with false (the
+/// first call: after the warm-up), `done` hears of each.
 struct StepBenchPace {
   std::function<bool(const StepBenchReport&)> next;
   std::function<void(const StepBenchReport&)> done;
@@ -89,10 +90,12 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
 
 /// Tokens per second, share of P, and with `ops` a table of them.
 std::string to_text(const StepBenchReport& report, bool ops);
-/// {"format": 1, "model", "precision", "isa", "threads", "batch", "micro_batch", "length", "parameters", "flops_per_token", "loss",
-/// "peak_gflops", "tokens_per_second", "share_of_peak", "trials": [...], "ops": [...]}; docs/measuring.md has the fields.
+/// {"format": 1, "model", "precision", "isa", "threads", "batch", "micro_batch", "length", "parameters",
+/// "flops_per_token", "loss", "peak_gflops", "tokens_per_second", "share_of_peak", "trials": [...], "ops":
+/// [...]}; docs/measuring.md has the fields.
 std::string to_json(const StepBenchReport& report);
-/// One line: the newest trial as in "trials"; before the first {"ready": true, "parameters", "flops_per_token", "threads", "isa"}.
+/// One line: the newest trial as in "trials"; before the first {"ready": true, "parameters",
+/// "flops_per_token", "threads", "isa"}.
 std::string trial_line(const StepBenchReport& report);
 
 }  // namespace ingot

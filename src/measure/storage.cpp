@@ -21,7 +21,7 @@ struct Trial {
   double iops = 0, latency = 0, slow = 0;
 };
 
-/// One thread's transfers until the time is over: at places drawn at random, so that read-ahead does not help.
+/// One thread's transfers until the time is over, at random offsets, so that read-ahead does not help.
 void transfer(const ScratchFile& file, const StorageRow& row, int64_t places, uint64_t stream, double until,
               std::byte* buffer, std::vector<double>& times) {
   const Random random(11, RandomPurpose::test, stream);
@@ -104,20 +104,13 @@ StorageReport measure_storage(const StorageOptions& o) {
   for (const bool write : {false, true})
     for (const int threads : o.threads)
       for (const int64_t bytes : o.bytes) report.rows.push_back({write, threads, bytes, {}, {}, {}});
-  std::vector<std::vector<Trial>> trials(report.rows.size());
   uint64_t number = 0;
-  for (int t = 0; t < o.trials; ++t)
-    for (size_t r = 0; r < report.rows.size(); ++r)
-      trials[r].push_back(run_trial(file, report.rows[r], used, number++));
+  const auto trials = interleaved(o.trials, report.rows.size(),
+                                  [&](size_t r) { return run_trial(file, report.rows[r], used, number++); });
   for (size_t r = 0; r < report.rows.size(); ++r) {
-    const auto over = [&](double Trial::*member) {
-      std::vector<double> values;
-      for (const Trial& t : trials[r]) values.push_back(t.*member);
-      return spread_of(std::move(values));
-    };
-    report.rows[r].iops = over(&Trial::iops);
-    report.rows[r].latency = over(&Trial::latency);
-    report.rows[r].slow = over(&Trial::slow);
+    report.rows[r].iops = spread_over(trials[r], &Trial::iops);
+    report.rows[r].latency = spread_over(trials[r], &Trial::latency);
+    report.rows[r].slow = spread_over(trials[r], &Trial::slow);
   }
   return report;
 }

@@ -176,7 +176,7 @@ Decoder::Block Decoder::make_block(int64_t layer) {
 }
 
 Decoder::Ahead Decoder::make_ahead(int64_t layer) {
-  const std::string prefix = fmt::format("layers.{}.ahead.", layer);
+  const std::string prefix = layer_prefix(layer) + "ahead.";
   table_.begin_layer_group(layer);
   const auto projection = [&](const char* name) {
     return table_.add(

@@ -75,7 +75,7 @@ void gpt2_names(const Decoder& d, Names& n, const std::string& prefix) {
   n.whole(prefix + "wte.weight", "embed.weight");
   n.whole(prefix + "wpe.weight", "position_embed.weight");
   for (int64_t l = 0; l < d.config().layers; ++l) {
-    const std::string e = fmt::format("{}h.{}.", prefix, l), o = fmt::format("layers.{}.", l);
+    const std::string e = fmt::format("{}h.{}.", prefix, l), o = layer_prefix(l);
     for (const char* part : {"weight", "bias"}) {
       n.whole(e + "ln_1." + part, o + "attention_norm." + part);
       n.whole(e + "ln_2." + part, o + "mlp_norm." + part);
@@ -150,7 +150,7 @@ void llama_names(const Decoder& d, Names& n, const std::string& family) {
   const ModelConfig& m = d.config();
   n.whole("model.embed_tokens.weight", "embed.weight");
   for (int64_t l = 0; l < m.layers; ++l) {
-    const std::string e = fmt::format("model.layers.{}.", l), o = fmt::format("layers.{}.", l);
+    const std::string e = fmt::format("model.layers.{}.", l), o = layer_prefix(l);
     n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
     if (m.is_mla())
       latent_attention_names(m, n, e, o);
@@ -171,7 +171,7 @@ void llama_names(const Decoder& d, Names& n, const std::string& family) {
 
 void zaya_layer_names(const ModelConfig& m, Names& n, int64_t l) {
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
-  const std::string e = fmt::format("model.layers.{}.", l), o = fmt::format("layers.{}.", l);
+  const std::string e = fmt::format("model.layers.{}.", l), o = layer_prefix(l);
   const std::string ep = e + "self_attn.qkv_proj.", oa = o + "attention.", qkv = oa + "qkv.weight";
   n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
   n.rows(ep + "q_proj.weight", qkv, 0, q);
@@ -229,10 +229,9 @@ void zaya_sublayer_names(const ModelConfig& m, Names& n, int64_t l) {
   const int64_t q = m.heads * m.key_width(), kv = m.kv_heads * m.key_width();
   const std::string a = fmt::format("model.layers.{}.", 2 * l),
                     e = fmt::format("model.layers.{}.", 2 * l + 1);
-  const std::string o = fmt::format("layers.{}.", l), oa = o + "attention.", qkv = oa + "qkv.weight";
+  const std::string o = layer_prefix(l), oa = o + "attention.", qkv = oa + "qkv.weight";
   const std::string ap = a + "self_attn.qkv.", router = e + "zaya_block.router.", r = o + "moe.router.";
-  zaya_scale_names(n, a + "res_scale.", l == 0 ? "input_scale" : fmt::format("layers.{}.mlp_merge", l - 1),
-                   l == 0);
+  zaya_scale_names(n, a + "res_scale.", l == 0 ? "input_scale" : layer_prefix(l - 1) + "mlp_merge", l == 0);
   n.whole(a + "input_norm.weight", o + "attention_norm.weight");
   n.rows(ap + "linear_q.weight", qkv, 0, q);
   n.rows(ap + "linear_k.weight", qkv, q, kv);
@@ -265,7 +264,7 @@ void zaya_names_in_sublayers(const Decoder& d, Names& n) {
   const int64_t layers = d.config().layers;
   n.whole("model.embed_tokens.weight", "embed.weight");
   for (int64_t l = 0; l < layers; ++l) zaya_sublayer_names(d.config(), n, l);
-  zaya_scale_names(n, "model.res_scale.", fmt::format("layers.{}.mlp_merge", layers - 1), false);
+  zaya_scale_names(n, "model.res_scale.", layer_prefix(layers - 1) + "mlp_merge", false);
   n.whole("model.final_norm.weight", "final_norm.weight");
 }
 

@@ -44,7 +44,7 @@ Tensor Model::router_load(int64_t layer) const {
 }
 
 std::string Model::router_bias_name(int64_t layer) {
-  return fmt::format("layers.{}.moe.router.balancing_bias", layer);
+  return layer_prefix(layer) + "moe.router.balancing_bias";
 }
 
 void Model::equip(Context& c) const {

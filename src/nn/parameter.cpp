@@ -71,6 +71,10 @@ double truncated_normal(const Random& random, const std::string& name, uint64_t 
 
 }  // namespace
 
+std::string layer_prefix(int64_t layer) {
+  return fmt::format("layers.{}.", layer);
+}
+
 int ParameterTable::add(ParameterSpec spec) {
   INGOT_CHECK(find(spec.name) < 0, "parameter '{}' exists already", spec.name);
   if (spec.layer_groups.empty()) spec.layer_groups = {layer_group_};

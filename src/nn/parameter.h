@@ -143,6 +143,9 @@ struct ParameterPiece {
   std::vector<int64_t> local_offset, global_offset, extent;
 };
 
+/// "layers.3.": the names of a layer's parameters and buffers begin with it.
+std::string layer_prefix(int64_t layer);
+
 class ParameterTable {
  public:
   /// Parameters added from now on are read by this layer group, unless their spec says otherwise.

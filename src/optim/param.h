@@ -2,13 +2,12 @@
 // belongs to weight sets and the gradient sink (design: flat buffers); a ParamView must not outlive them.
 #pragma once
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/enum.h"
 #include "parallel/tensor_shards.h"
+#include "tensor/buffer.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -74,20 +73,16 @@ struct Moment {
   Moment(void* values, MomentStorage storage_) : data(values), storage(storage_) {}
 };
 
-/// Zeroed, 64-byte aligned floats that never move. Optimizer state is a few of these.
+/// Zeroed floats that never move. Optimizer state is a few of these.
 class FloatBuffer {
  public:
-  FloatBuffer() = default;
-  explicit FloatBuffer(int64_t count);
-  float* data() const { return data_.get(); }
+  explicit FloatBuffer(int64_t count = 0) : memory_(count * int64_t{sizeof(float)}), size_(count) {}
+  float* data() const { return static_cast<float*>(memory_.data()); }
   int64_t size() const { return size_; }
 
  private:
-  struct Free {
-    void operator()(float* p) const { std::free(p); }
-  };
-  std::unique_ptr<float[], Free> data_;
-  int64_t size_ = 0;
+  Buffer memory_;
+  int64_t size_;
 };
 
 /// Offsets that place tensors of `counts` elements in one buffer, each on a 64-byte boundary; the last entry

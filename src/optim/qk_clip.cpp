@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "nn/parameter.h"
 #include "optim/work.h"
 
 namespace ingot {
@@ -86,7 +87,7 @@ std::vector<QkClipLayer> qk_clip_layers(const ModelConfig& model, std::span<cons
                 "the cap bounds the logits already; set optimizer.qk_clip = 0");
   std::vector<QkClipLayer> layers;
   for (int64_t l = 0; l < model.layers + model.mtp.modules(); ++l) {
-    const std::string prefix = fmt::format("layers.{}.attention.", l);
+    const std::string prefix = layer_prefix(l) + "attention.";
     const auto of_layer = [&](const ParamView& p) { return p.name.starts_with(prefix); };
     if (std::none_of(params.begin(), params.end(), of_layer)) {
       layers.emplace_back();

@@ -93,7 +93,8 @@ MetricRow parse_metric_row(std::string_view line, const std::string& where) {
       for (const auto& item : value) values.push_back(to_number(item, place));
       row.set(name, std::move(values));
     } else {
-      row.set(name, to_number(value, place));
+      // Older files have the former name.
+      row.set(name == "percent_of_light" ? "percent_of_roofline" : name, to_number(value, place));
     }
   }
   return row;

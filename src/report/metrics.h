@@ -2,13 +2,13 @@
 // {"step": 12, "wall": 1700000000.5, "loss": 4.1, "router/0/load": [0.1, ...]}. The report, the TensorBoard
 // events and `ingot diff` read the same rows. Not thread-safe: one writer, owned by the trainer.
 //
-// Names and units (a run writes those that it has; other names are kept and plotted by nobody):
+// Names and units (a run writes those that it has; other names are kept but not plotted):
 //   loss                      mean cross entropy of the step's training tokens, nats per token
 //   lr                        learning rate of the first parameter group
 //   grad_norm                 global norm of the gradient before clipping
 //   tokens                    training tokens consumed since the start of the run
 //   tokens_per_second         tokens of this step / its wall time
-//   percent_of_light          predicted shortest time of the step / measured time, times 100
+//   percent_of_roofline       100 x roofline time of the step / measured time (old: percent_of_light)
 //   step_seconds              wall time of the step
 //   memory_bytes              peak of device memory so far
 //   val/<source>/loss         validation loss, nats per token
@@ -16,8 +16,8 @@
 //   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1
 //   router/<layer>/entropy    entropy of that list / log(number of experts): 1 is perfect balance
 //   time/<op>                 seconds of the step inside ops of that kind
-//   router/dropped            share of all choices of experts that a capacity or a dispatch's room dropped
-//   checkpoint/seconds        how long training stood still for the checkpoint after the step before
+//   router/dropped            share of all routed slots dropped by the capacity of experts or dispatch
+//   checkpoint/seconds        pause of training for the checkpoint after the previous step
 //   attention_logit_max, qk_clipped_heads, log_z, update_ratio/<group>, dead_experts, grad_norm/<group>
 #pragma once
 #include <cstdint>

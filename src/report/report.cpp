@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/spread.h"
 #include "report/profile_plots.h"
 #include "report/report_assets.h"
 #include "report/svg_plot.h"
@@ -15,10 +16,10 @@
 namespace ingot {
 namespace {
 
-using BatchLayout = std::vector<MetricRow>;
+using Rows = std::vector<MetricRow>;
 
 // A plot over all steps of the run.
-LinePlot plot_over(const BatchLayout& rows, const std::string& title, const std::string& subtitle) {
+LinePlot plot_over(const Rows& rows, const std::string& title, const std::string& subtitle) {
   LinePlot plot;
   plot.title = title;
   plot.subtitle = subtitle;
@@ -27,8 +28,7 @@ LinePlot plot_over(const BatchLayout& rows, const std::string& title, const std:
   return plot;
 }
 
-PlotSeries series_of(const BatchLayout& rows, const std::string& metric, const std::string& name,
-                     int color = 0) {
+PlotSeries series_of(const Rows& rows, const std::string& metric, const std::string& name, int color = 0) {
   PlotSeries series;
   series.name = name;
   series.color = color;
@@ -49,8 +49,8 @@ bool ends_with(const std::string& text, const std::string& suffix) {
 }
 
 // The distinct middles of metric names `prefix`<middle>`suffix`, in order of appearance.
-std::vector<std::string> middles(const BatchLayout& rows, const std::string& prefix,
-                                 const std::string& suffix, bool lists) {
+std::vector<std::string> middles(const Rows& rows, const std::string& prefix, const std::string& suffix,
+                                 bool lists) {
   std::vector<std::string> out;
   const auto look = [&](const std::string& name) {
     if (name.size() <= prefix.size() + suffix.size() || !starts_with(name, prefix) ||
@@ -73,9 +73,7 @@ double median_of(std::vector<double> values) {
   values.erase(std::remove_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); }),
                values.end());
   if (values.empty()) return std::nan("");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return spread_of(std::move(values)).median;
 }
 
 double mean_of_last(const std::vector<double>& values, size_t count) {
@@ -91,7 +89,7 @@ std::string tile(const std::string& value, const std::string& unit, const std::s
 }
 
 std::string tiles(const ReportData& data) {
-  const BatchLayout& rows = data.rows;
+  const Rows& rows = data.rows;
   std::string out = "<div class=tiles>";
   if (const auto loss = series_of(rows, "loss", ""); !loss.y.empty())
     out +=
@@ -108,8 +106,8 @@ std::string tiles(const ReportData& data) {
     out += tile(format_count(tokens.y.back()), "", "training tokens");
   if (const auto speed = series_of(rows, "tokens_per_second", ""); !speed.y.empty())
     out += tile(format_count(median_of(speed.y)), "", "tokens per second, median");
-  if (const auto light = series_of(rows, "percent_of_light", ""); !light.y.empty())
-    out += tile(fmt::format("{:.0f}", median_of(light.y)), "%", "of the speed of light");
+  if (const auto roofline = series_of(rows, "percent_of_roofline", ""); !roofline.y.empty())
+    out += tile(fmt::format("{:.0f}", median_of(roofline.y)), "%", "of roofline");
   if (const auto* active = data.record.find("model", "active_parameters"))
     if (const auto* total = data.record.find("model", "parameters"))
       if (std::holds_alternative<int64_t>(*active) && std::holds_alternative<int64_t>(*total))
@@ -119,12 +117,12 @@ std::string tiles(const ReportData& data) {
   if (const auto time = series_of(rows, "step_seconds", ""); !time.y.empty()) {
     double sum = 0;
     for (const double value : time.y) sum += std::isfinite(value) ? value : 0;
-    out += tile(format_seconds(sum), "", "in training steps");
+    out += tile(format_seconds(sum), "", "training time");
   }
   return out + "</div>";
 }
 
-std::string loss_plots(const BatchLayout& rows) {
+std::string loss_plots(const Rows& rows) {
   LinePlot plot = plot_over(rows, "Loss", "nats per token");
   plot.width = 1120;
   plot.height = 320;
@@ -141,7 +139,7 @@ std::string loss_plots(const BatchLayout& rows) {
   return plot.series.empty() ? "" : draw(plot);
 }
 
-std::string time_bars(const BatchLayout& rows) {
+std::string time_bars(const Rows& rows) {
   std::map<std::string, double> seconds;
   double sum = 0;
   for (const MetricRow& row : rows)
@@ -159,10 +157,10 @@ std::string time_bars(const BatchLayout& rows) {
     bars.resize(9);
     bars.push_back(rest);
   }
-  return draw_bars("Time by operation", format_seconds(sum) + " in all", bars);
+  return draw_bars("Time by operation", "total " + format_seconds(sum), bars);
 }
 
-std::string small_plots(const BatchLayout& rows) {
+std::string small_plots(const Rows& rows) {
   std::string out;
   const auto sources = middles(rows, "val/", "/bits_per_byte", false);
   if (!sources.empty()) {
@@ -185,12 +183,12 @@ std::string small_plots(const BatchLayout& rows) {
   one("lr", "Learning rate", "", false, 0);
   one("grad_norm", "Gradient norm", "before clipping", true, 0);
   one("tokens_per_second", "Speed", "tokens per second", true, 2);
-  one("percent_of_light", "Share of the speed of light", "shortest possible step time / measured", true, 2);
+  one("percent_of_roofline", "Percent of roofline", "shortest possible step time / measured", true, 2);
   out += time_bars(rows);
   return out.empty() ? "" : "<div class=grid2>" + out + "</div>";
 }
 
-std::string entropy_plot(const BatchLayout& rows, const std::vector<std::string>& layers) {
+std::string entropy_plot(const Rows& rows, const std::vector<std::string>& layers) {
   PlotSeries mean, lowest;
   mean.name = "mean of the layers";
   lowest.name = "lowest layer";
@@ -216,7 +214,7 @@ std::string entropy_plot(const BatchLayout& rows, const std::vector<std::string>
   return draw(plot);
 }
 
-std::string router_section(const BatchLayout& rows) {
+std::string router_section(const Rows& rows) {
   const auto entropy_layers = middles(rows, "router/", "/entropy", false);
   const auto load_layers = middles(rows, "router/", "/load", true);
   if (entropy_layers.empty() && load_layers.empty()) return "";
@@ -241,7 +239,7 @@ std::string router_section(const BatchLayout& rows) {
   return out + "</div>";
 }
 
-std::string checkpoint_table(const BatchLayout& rows) {
+std::string checkpoint_table(const Rows& rows) {
   std::string body;
   for (const MetricRow& row : rows) {
     if (const double* seconds = row.scalar("checkpoint/seconds"))
@@ -250,7 +248,7 @@ std::string checkpoint_table(const BatchLayout& rows) {
   }
   if (body.empty()) return "";
   return "<div class=card><figcaption><b>Checkpoints</b></figcaption><table "
-         "class=wide><tr><th>after step</th><th>training stood still</th></tr>" +
+         "class=wide><tr><th>after step</th><th>checkpoint pause</th></tr>" +
          body + "</table></div>";
 }
 

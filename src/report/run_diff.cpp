@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "report/metrics.h"
 #include "report/run_record.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -59,20 +60,11 @@ std::vector<std::pair<const MetricRow*, const MetricRow*>> common_rows(const Run
   return out;
 }
 
-void print_table(std::string& out, const std::string& title,
-                 const std::vector<ConfigDifference>& differences) {
-  if (differences.empty()) {
-    out += title + ": equal\n";
-    return;
-  }
-  size_t path_width = 0, left_width = 0;
-  for (const auto& d : differences) {
-    path_width = std::max(path_width, d.path.size());
-    left_width = std::max(left_width, std::min<size_t>(d.left.size(), 40));
-  }
-  out += title + ":\n";
-  for (const auto& d : differences)
-    out += fmt::format("  {:<{}}  {:<{}}  ->  {}\n", d.path, path_width, d.left, left_width, d.right);
+std::string difference_text(const std::string& title, const std::vector<ConfigDifference>& differences) {
+  if (differences.empty()) return title + ": equal\n";
+  Table table({words(""), words(""), words("")}, title + ":");
+  for (const auto& d : differences) table.add({"  " + d.path, d.left, "->  " + d.right});
+  return table.text();
 }
 
 }  // namespace
@@ -108,8 +100,8 @@ RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const
 std::string to_text(const RunDifference& difference, const std::string& left, const std::string& right) {
   std::string out = fmt::format("left   {} ({} steps)\nright  {} ({} steps)\n\n", left, difference.left_steps,
                                 right, difference.right_steps);
-  print_table(out, "recipe", difference.config);
-  print_table(out, "build, machine and model", difference.record);
+  out += difference_text("recipe", difference.config);
+  out += difference_text("build, machine and model", difference.record);
   const int64_t common = std::min(difference.left_steps, difference.right_steps);
   if (difference.first_loss_difference) {
     out += fmt::format("loss: differs from step {} on\n", *difference.first_loss_difference);
@@ -120,19 +112,18 @@ std::string to_text(const RunDifference& difference, const std::string& left, co
   }
   // Timings differ in any two runs and say little about them.
   const auto is_timing = [](const std::string& name) {
-    return name.find("second") != name.npos || name.rfind("time/", 0) == 0 || name == "percent_of_light" ||
+    return name.find("second") != name.npos || name.rfind("time/", 0) == 0 || name == "percent_of_roofline" ||
            name == "memory_bytes";
   };
-  bool first = true;
-  for (const auto& metric : difference.metrics) {
-    if (is_timing(metric.name)) continue;
-    if (std::exchange(first, false))
-      out += fmt::format("\n  {:>8}  {:<28}  {:>14}  {:>14}  {:>12}\n", "step", "metric", "left", "right",
-                         "difference");
-    out += fmt::format("  {:>8}  {:<28}  {:>14.7g}  {:>14.7g}  {:>+12.3g}\n", metric.step, metric.name,
-                       metric.left, metric.right, metric.right - metric.left);
-  }
-  return out;
+  Table table({{.title = "step"},
+               words("metric"),
+               {.title = "left", .format = "{:.7g}"},
+               {.title = "right", .format = "{:.7g}"},
+               {.title = "difference", .format = "{:+.3g}"}});
+  for (const auto& metric : difference.metrics)
+    if (!is_timing(metric.name))
+      table.add({metric.step, metric.name, metric.left, metric.right, metric.right - metric.left});
+  return out + text_of({table});
 }
 
 }  // namespace ingot

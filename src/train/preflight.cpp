@@ -158,9 +158,9 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
     }
   }
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
-  line("types", fmt::format("weights {}, gradients f32, sums f32, first moments {}, second {}",
-                            bf16 ? "f32, read as bf16" : "f32", name_of(recipe.optimizer.first_moment),
-                            name_of(recipe.optimizer.second_moment)));
+  line("dtypes", fmt::format("weights {}, gradients f32, accumulation f32, first moments {}, second {}",
+                             bf16 ? "f32, read as bf16" : "f32", name_of(recipe.optimizer.first_moment),
+                             name_of(recipe.optimizer.second_moment)));
   line("memory",
        fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per "
                    "parameter), checkpoint copy {:.2f}, activations {:.2f}",
@@ -171,7 +171,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                    gib(f.snapshot_bytes),
                    gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
                        f.optimizer_bytes - f.snapshot_bytes)));
-  if (!f.recompute.empty()) line("policy", fmt::format("computed again: {}", list_of(f.recompute)));
+  if (!f.recompute.empty()) line("policy", fmt::format("recomputed: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty())
     line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));
@@ -182,7 +182,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   }
   line("machine",
        fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
-  line("time", fmt::format("{} tokens, at least {} at the speed of light of this machine",
+  line("time", fmt::format("{} tokens; lower bound from the roofline: {}",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
   return t;
 }

@@ -27,7 +27,7 @@ int64_t peak_memory_bytes() {
 
 /// A selection bias is frozen with its router.
 bool router_trains(const ParameterTable& table, int64_t layer) {
-  const std::string prefix = fmt::format("layers.{}.moe.router.", layer);
+  const std::string prefix = layer_prefix(layer) + "moe.router.";
   for (int i = 0; i < table.size(); ++i)
     if (table[i].trainable && table[i].name.starts_with(prefix)) return true;
   return false;
@@ -272,7 +272,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   row.set("grad_norm", norm.norm);
   row.set("tokens", static_cast<double>(tokens_));
   row.set("tokens_per_second", static_cast<double>(batch.rows * batch.sequence_length) / seconds);
-  row.set("percent_of_light", 100 * level_plan().light_seconds / seconds);
+  row.set("percent_of_roofline", 100 * level_plan().light_seconds / seconds);
   row.set("step_seconds", seconds);
   row.set("data_wait_seconds", wait_seconds);
   if (save_seconds_) row.set("checkpoint/seconds", *save_seconds_);
@@ -403,9 +403,9 @@ void Trainer::log_line(const MetricRow& row) const {
   const double elapsed = monotonic_seconds() - started_;
   const int64_t done = step_ - started_step_, left = recipe_.total_steps() - step_;
   std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of light  {}  eta {}", step_,
+      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of roofline  {}  eta {}", step_,
       recipe_.total_steps(), *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"),
-      format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_light"),
+      format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_roofline"),
       format_bytes(*row.scalar("memory_bytes")),
       format_seconds(elapsed / static_cast<double>(std::max<int64_t>(1, done)) * static_cast<double>(left)));
   for (const auto& [name, value] : row.scalars)

@@ -91,7 +91,7 @@ void Trainer::for_each_common_state(const std::function<void(const std::string&,
       [&](const std::string& name, const Tensor& t) { fn(optimizer_state_name(name), t); });
   if (model_->keeps_loads())
     for (const int64_t layer : model_->decoder().moe_layers())
-      fn(optimizer_state_name(fmt::format("layers.{}.moe.router.load", layer)), model_->router_load(layer));
+      fn(optimizer_state_name(layer_prefix(layer) + "moe.router.load"), model_->router_load(layer));
 }
 
 void Trainer::save(const std::string& protection) {

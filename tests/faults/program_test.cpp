@@ -314,7 +314,7 @@ TEST_F(Program, CtrlCEndsTheOpeningOfAModel) {
     p.signal(SIGINT);
     const ProcessResult r = p.wait();
     EXPECT_EQ(r.exit_code, 130) << r.output;
-    EXPECT_NE(r.output.find("interrupted; no file was written"), std::string::npos) << r.output;
+    EXPECT_NE(r.output.find("interrupted"), std::string::npos) << r.output;
     ::close(fd);
   }
 }

@@ -1,4 +1,5 @@
-// `ingot bench gemm`: a model's products are those that it makes, advice follows from what was measured, and every flag.
+// `ingot bench gemm`: a model's products are those that it makes, advice follows from what was measured, and
+// every flag.
 #include "measure/gemm_bench.h"
 
 #include <gtest/gtest.h>

@@ -15,7 +15,8 @@
 
 namespace ingot::gemm_test {
 
-/// A matrix in f32, bf16 or f32 that counts as bf16, with a row stride larger than its width; rows beyond are poisoned with NaN.
+/// A matrix in f32, bf16 or f32 that counts as bf16, with a row stride larger than its width; rows beyond are
+/// poisoned with NaN.
 struct Matrix {
   Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed) : cols(cols), ld(cols + 3), type(type) {
     f.assign(static_cast<size_t>(rows * ld + 1), std::nanf(""));

@@ -1,4 +1,5 @@
-// The world of a process: alone without a launcher's variables, and an error where ranks could not join; cores by rank.
+// The world of a process: alone without a launcher's variables, and an error where ranks could not join;
+// cores by rank.
 #include "comm/launch.h"
 
 #include <gtest/gtest.h>

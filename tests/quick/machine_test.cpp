@@ -1,4 +1,5 @@
-// `ingot bench machine`: formulas against the paper's example, levels of caches, counted pages of samples, and every flag.
+// `ingot bench machine`: formulas against the paper's example, levels of caches, counted pages of samples,
+// and every flag.
 #include "measure/machine.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,8 @@ TEST(Spread, IsTheMiddleAndTheEnds) {
   EXPECT_EQ(width_of({100, 99, 103}), "4 %");
 }
 
-// Appendix B of the paper: 64 MiB in 16,384 pages an iteration, about 6,554 sigma IOPS, break-even 0.234 sigma seconds.
+// Appendix B of the paper: 64 MiB in 16,384 pages an iteration, about 6,554 sigma IOPS, break-even 0.234
+// sigma seconds.
 TEST(LoaderDemand, EqualsThePapersExample) {
   LoaderDemand d;
   d.batch = 4096, d.sequence = 4096, d.token_bytes = 4, d.step_seconds = 2.5, d.most_iops = 70000;

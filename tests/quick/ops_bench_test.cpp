@@ -59,7 +59,7 @@ TEST(BenchOps, PrintsSharesAndWritesJson) {
   const auto r = bench({"--bf16", "--reference", "--op=linear,add_norm", "--json", folder / "ops.json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   for (const char* text :
-       {"of light", "weight gradient", "x reference", "all of these", "not in this step:", "bf16"})
+       {"of roofline", "weight gradient", "x reference", "all of these", "not in this step:", "bf16"})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(test::read_text(folder / "ops.json"));
   EXPECT_EQ(all["format"], 1);

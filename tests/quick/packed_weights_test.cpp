@@ -1,5 +1,5 @@
-// Packed weights: products of few rows have the bits of every other product, int8 weights are the matrix of their rounded
-// numbers, and addresses name them.
+// Packed weights: products of few rows have the bits of every other product, int8 weights are the matrix of
+// their rounded numbers, and addresses name them.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// `ingot profile`: what it prints follows from recorded steps, recordings cover the steps, and nothing is written into the run.
+// `ingot profile`: what it prints follows from recorded steps, recordings cover the steps, and nothing is
+// written into the run.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -23,7 +24,8 @@ OpSpan span(const char* op, const char* segment, int layer, OpPass pass, TimeOf 
   return s;
 }
 
-/// One step of 10 seconds: data 0-1, passes 1-7, norm 7-8, update 8-9, records 9-10; a wait of 0.5 s inside of an op of 2 s.
+/// One step of 10 seconds: data 0-1, passes 1-7, norm 7-8, update 8-9, records 9-10; a wait of 0.5 s inside
+/// of an op of 2 s.
 ProfileReport example() {
   RankProfile rank;
   rank.threads = 2;

@@ -29,7 +29,7 @@ MetricRow synthetic_row(int64_t step, int64_t steps) {
   row.set("grad_norm", 0.5 + 3 * std::exp(-t * 20) + 0.08 * std::abs(noise()) + (step == 1200 ? 4 : 0));
   row.set("tokens", 8192.0 * static_cast<double>(step));
   row.set("tokens_per_second", 42000 + 900 * noise());
-  row.set("percent_of_light", 46 + noise());
+  row.set("percent_of_roofline", 46 + noise());
   row.set("step_seconds", 0.195);
   for (int layer = 0; layer < 4; ++layer) {
     std::vector<double> load(16);
@@ -81,8 +81,8 @@ TEST(Report, HoldsEverySectionAndNeedsNoNetwork) {
   const std::string html = render_report(synthetic_run(2000));
   for (const char* part :
        {"Loss", "validation: fiction", "bits per byte", "Learning rate", "Gradient norm", "Speed",
-        "speed of light", "Balance of the experts", "layer 3", "Time by operation", "grouped linear",
-        "17,731,584", "training stood still", "84 ms", "harbour", "[optimizer]", "<svg", "</html>"})
+        "of roofline", "Balance of the experts", "layer 3", "Time by operation", "grouped linear",
+        "17,731,584", "checkpoint pause", "84 ms", "harbour", "[optimizer]", "<svg", "</html>"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   for (const char* outside : {"src=", "href=", "url(", "@import", "https:"})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
@@ -136,7 +136,8 @@ TEST(Report, WritesIntoTheRunFolder) {
   EXPECT_NE(fs.read(folder / run_files::kReport).find("harbour"), std::string::npos);
 }
 
-// Two ranks, two steps: a rank's mean step is 4 s of products and 1 s of rest; linear has 3 of 5 s, of all ranks and steps 12.
+// Two ranks, two steps: a rank's mean step is 4 s of products and 1 s of rest; linear has 3 of 5 s, of all
+// ranks and steps 12.
 TEST(Report, ShowsAProfileThatTheRunFolderHolds) {
   test::TempDir folder;
   FileSystem& fs = real_file_system();
@@ -147,7 +148,8 @@ TEST(Report, ShowsAProfileThatTheRunFolderHolds) {
   write_file_atomically(fs, folder / run_files::kProfile,
                         R"({"batch": 8, "length": 32, "precision": "bf16", "steps": 2,
     "ranks": [{"times": {"products": 3, "rest": 1}}, {"times": {"products": 5, "rest": 1}}],
-    "cells": [{"op": "linear", "segment": "mlp", "seconds": 8}, {"op": "linear", "segment": "attention", "seconds": 4},
+    "cells": [{"op": "linear", "segment": "mlp", "seconds": 8},
+               {"op": "linear", "segment": "attention", "seconds": 4},
               {"op": "adamw<", "segment": "", "seconds": 2}]})");
   write_report(fs, folder.path());
   const std::string html = fs.read(folder / run_files::kReport);

@@ -1,5 +1,5 @@
-// device/simd/{vmath,reduce}: accuracy against double, special values, the same bits in body, tail, scalar and
-// every set.
+// device/simd/{vmath,reduce}: accuracy against double, special values, the same bits in body, tail, scalar
+// and every set.
 #include <gtest/gtest.h>
 
 #include <algorithm>

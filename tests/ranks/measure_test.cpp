@@ -1,5 +1,5 @@
-// Measuring communication: every combination is measured, all ranks agree, and derived numbers follow their definition.
-// Also the two commands around it: `ingot bench comm`, `ingot launch`.
+// Measuring communication: every combination is measured, all ranks agree, and derived numbers follow their
+// definition. Also the two commands around it: `ingot bench comm`, `ingot launch`.
 #include "comm/measure.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include "base/file_system.h"
 #include "comm/self_test.h"
 #include "comm/threads.h"
+#include "measure/comm_report.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

@@ -44,7 +44,8 @@ void raise(float& target, float value) {
   }
 }
 
-/// Units of a call, of a sequence the longest work (late rows) first so that threads end together. Kept per thread.
+/// Units of a call, of a sequence the longest work (late rows) first so that threads end together. Kept per
+/// thread.
 std::vector<AttentionShare>& plan_forward(const AttentionArgs& a) {
   thread_local std::vector<AttentionShare> units;
   units.clear();

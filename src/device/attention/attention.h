@@ -25,9 +25,9 @@ namespace ingot {
 constexpr int64_t kAttentionBlock = 64;  ///< keys per block, and per cache page
 constexpr int64_t kAttentionMaxWidth = 1024;
 
-/// Which keys a token of a document sees, itself always among them. Size 0: all before it. Block 0: the `size` latest
-/// keys. Block b > 0: the keys of the size / b latest blocks of b tokens, the token's own among them; the document's
-/// first token is number `phase` of its row, from whose start blocks are counted.
+/// Which keys a token of a document sees, itself always among them. Size 0: all before it. Block 0: the
+/// `size` latest keys. Block b > 0: the keys of the size / b latest blocks of b tokens, the token's own among
+/// them; the document's first token is number `phase` of its row, from whose start blocks are counted.
 struct AttentionWindow {
   int64_t size = 0;
   int64_t block = 0;  ///< divides size
@@ -46,16 +46,17 @@ struct AttentionWindow {
   }
 };
 
-/// Consecutive rows of one document. Row r of the span has position past + r and sees keys 0 .. past + r,
-/// of which the first `keys` take part: all (the rows' own keys and values included), or fewer, and then the result is a
-/// part of the row's, to be merged with others by log-sum-exp; a row that sees none has lse -inf and no o.
+/// Consecutive rows of one document. Row r of the span has position past + r and sees keys 0 .. past + r, of
+/// which the first `keys` take part: all (the rows' own keys and values included), or fewer, and then the
+/// result is a part of the row's, to be merged with others by log-sum-exp; a row that sees none has lse -inf
+/// and no o.
 struct AttentionSpan {
   int64_t first_row = 0;  ///< in q, o, lse
   int64_t rows = 0;       ///< 0 is legal
   int64_t past = 0;
   /// Block b holds the keys (values) 64 b .. 64 b + 63 of the document: pointer to its first row, key-value
-  /// head 0; the other heads follow k_head (v_head) elements apart. nullptr: the keys and values are the rows of args.k and args.v that start at key_row, or at first_row
-  /// (past must be 0).
+  /// head 0; the other heads follow k_head (v_head) elements apart. nullptr: the keys and values are the rows
+  /// of args.k and args.v that start at key_row, or at first_row (past must be 0).
   const void* const* k_blocks = nullptr;
   const void* const* v_blocks = nullptr;
   int64_t phase = 0;     ///< see AttentionWindow
@@ -101,8 +102,8 @@ struct AttentionArgs {
 
 void attention_forward(const AttentionArgs& args);
 
-/// Needs o and lse of the forward, of all keys where spans have a part of them. No blocks. Of every span's queries and keys the
-/// gradients are set; spans must not share rows or keys.
+/// Needs o and lse of the forward, of all keys where spans have a part of them. No blocks. Of every span's
+/// queries and keys the gradients are set; spans must not share rows or keys.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
   const void* d_o = nullptr;  ///< [rows, H * V] in o_type

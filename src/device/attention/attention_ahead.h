@@ -1,5 +1,6 @@
-// Where the keys and values of a block lie, and fetching into level 2, while tiles run, what the next block and the next
-// share of the work read: rows lie a packed projection apart, a pattern that the processor does not foresee.
+// Where the keys and values of a block lie, and fetching into level 2, while tiles run, what the next block
+// and the next share of the work read: rows lie a packed projection apart, a pattern that the processor does
+// not foresee.
 #pragma once
 #include "device/attention/attention_kernels.h"
 #include "device/simd/simd.h"
@@ -44,8 +45,8 @@ INGOT_INLINE Ahead ahead_of(const void* x, DType type, int64_t first, int64_t st
   return {static_cast<const char*>(x) + first * size, stride * size, width * size, rows};
 }
 
-/// What is needed next: keys and values of the block behind this one, or of the next share's first, and their gradients'
-/// places; and, block by block, rows that the next share reads or this one writes at its end.
+/// What is needed next: keys and values of the block behind this one, or of the next share's first, and their
+/// gradients' places; and, block by block, rows that the next share reads or this one writes at its end.
 struct Coming {
   const AttentionShare* next = nullptr;  ///< nullptr: unknown, or there is none
   Ahead k, v, d_k, d_v, rows[4];

@@ -47,7 +47,8 @@ constexpr int64_t attention_scratch(int64_t rows, int64_t width, int64_t values)
   const int64_t w = attention_padded(width) + attention_padded(values);
   return rows * (w + 16 + 16) + kAttentionBlock * w + kAttentionTile * (kAttentionBlock + 16) + 64;
 }
-/// Pairs (row, head) that backward takes past all keys at a time: with their gradients 400 KiB, which stay in level 2.
+/// Pairs (row, head) that backward takes past all keys at a time: with their gradients 400 KiB, which stay in
+/// level 2.
 constexpr int64_t attention_back_rows(int64_t group_heads, int64_t width, int64_t values) {
   const int64_t fit =
       (int64_t{100} << 10) / (2 * attention_padded(width) + attention_padded(values)) / group_heads;

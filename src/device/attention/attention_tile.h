@@ -158,8 +158,8 @@ INGOT_INLINE Vec lane_numbers() {
   return load(kNumbers);
 }
 
-/// vexp(x), bit for bit, of an x that is at most 44; of a larger one nonsense, which the caller masks. The power of two
-/// takes half of the operations, because n + 64 needs no case apart.
+/// vexp(x), bit for bit, of an x that is at most 44; of a larger one nonsense, which the caller masks. The
+/// power of two takes half of the operations, because n + 64 needs no case apart.
 INGOT_INLINE Vec exp_below(Vec x) {
   x = max(set1(-104.0f), x);
   const Vec magic = set1(12582912.0f);

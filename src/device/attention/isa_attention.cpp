@@ -1,7 +1,7 @@
 // The forward of attention.h for one unit: see attention_kernels.h. For each block of 64 keys, keys are
 // turned and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
-// registers and level 1. At most one tile (decoding) is bound by reading memory: keys are turned in registers, and
-// values are read where they lie.
+// registers and level 1. At most one tile (decoding) is bound by reading memory: keys are turned in
+// registers, and values are read where they lie.
 #include "device/attention/attention_ahead.h"
 #include "device/attention/attention_tile.h"
 
@@ -57,7 +57,8 @@ Work make_work(const AttentionUnit& u) {
   return w;
 }
 
-/// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors there.
+/// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors
+/// there.
 template <bool kCap, bool kAll>
 INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
   const float lowest = -__builtin_inff();
@@ -142,8 +143,9 @@ void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, 
   }
 }
 
-/// Scores of MR rows, the keys turned 16 by 16 on their way. Before each 16 the block's values are fetched, which may be there
-/// already, and before each 16 channels of them what is coming: memory is never asked for more at once than it answers.
+/// Scores of MR rows, the keys turned 16 by 16 on their way. Before each 16 the block's values are fetched,
+/// which may be there already, and before each 16 channels of them what is coming: memory is never asked for
+/// more at once than it answers.
 template <class T, int MR>
 void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& values,
                    Coming& coming) {

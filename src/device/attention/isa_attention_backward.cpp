@@ -1,6 +1,7 @@
-// The backward of attention.h for one span and key-value head: see attention_kernels.h. For each share of rows that fits
-// level 2, and each block of 64 keys that it sees, both ascending: P is recomputed from q, k and lse; dV += Pᵀ dO;
-// dS = P * (dO Vᵀ - delta); dK += dSᵀ Q; dQ += dS K. Where there are several shares, dK and dV of all keys wait in scratch.
+// The backward of attention.h for one span and key-value head: see attention_kernels.h. For each share of
+// rows that fits level 2, and each block of 64 keys that it sees, both ascending: P is recomputed from q, k
+// and lse; dV += Pᵀ dO; dS = P * (dO Vᵀ - delta); dK += dSᵀ Q; dQ += dS K. Where there are several shares, dK
+// and dV of all keys wait in scratch.
 #include "device/attention/attention_ahead.h"
 #include "device/attention/attention_tile.h"
 
@@ -10,7 +11,8 @@ namespace {
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr int kBlockVecs = kBlock / kLanes;
 
-/// A share of the span's rows. Rows are (query row, head of the group), the head running fastest; past is that of the share.
+/// A share of the span's rows. Rows are (query row, head of the group), the head running fastest; past is
+/// that of the share.
 struct Work {
   const AttentionArgs* args;
   AttentionShare share;

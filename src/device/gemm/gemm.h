@@ -1,16 +1,18 @@
-// Matrix products on the CPU: C (+)= op(A) op(B), grouped products for experts, weights packed ahead, and the
+// Matrix products on the CPU: C (+)= op(A) op(B), grouped products for experts, weights packed once, and the
 // symmetric product of Newton-Schulz.
 //
-// Contract (docs/numerics.md rule 2): each output element is one chain acc = fma(a, b, acc) in fp32 over
-// ascending k, from 0 or (accumulate) from C, then + bias, then one rounding if C is bf16. bf16 operands are
-// widened exactly; f32_as_bf16 is bf16 here. Where both operands are bf16 the chain takes k in pairs, the odd one first (1, 0, 3, 2,
-// ...; an odd k ends with a 0), and subnormal operands, sums and results are zeros: what the processor's dot
-// product does. So every result has the bits of the naive loop, whatever m, n, the threads and the
-// instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
+// Contract (docs/numerics.md rule 2): each output element is acc = fma(a, b, acc) in fp32 over ascending k,
+// from 0 or (accumulate) from C, then + bias, then one rounding if C is bf16. bf16 operands are widened
+// exactly; f32_as_bf16 is f32 rounded to bf16 first. Where both operands are bf16, k goes in pairs, the odd
+// one first (1, 0, 3, 2, ...; an odd k ends with a 0), and subnormal operands, sums and results are zeros:
+// what the processor's dot product does. So every result has the bits of the naive loop, whatever m, n, the
+// threads and the instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
 //
 // Thread-safe; uses the pool of base/parallel.h; allocates nothing once its scratch has grown. A, B and C may
-// not overlap. A is read in place or packed through 8 MiB of scratch (of a region that each thread has, where they are written); B goes through a strip that stays in the level
-// 2 cache; either may play the other's part (C transposed has the same chains).
+// not overlap. B is packed into a kc x nc panel that stays in the level 2 cache; A is read in place, or
+// packed through 8 MiB of scratch for each thread. Where it is cheaper, C transposed = op(B) transposed op(A)
+// transposed is computed; the bits are the same because each output's order of k is. Sources: Goto and van de
+// Geijn (2008); Van Zee and van de Geijn, BLIS (2015).
 #pragma once
 #include <cstdint>
 
@@ -27,7 +29,7 @@ struct GemmArgs {
   bool a_transposed = false;
   int64_t lda = 0;  ///< elements from row to row as stored
   const void* b =
-      nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
+      nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] (weights as [out, in]) when b_transposed
   DType b_type = DType::f32;
   bool b_transposed = false;
   int64_t ldb = 0;
@@ -35,8 +37,8 @@ struct GemmArgs {
   void* c = nullptr;                      ///< f32 or bf16, [m, n]
   DType c_type = DType::f32;
   int64_t ldc = 0;
-  bool accumulate = false;     ///< the chains start from C; f32 C only
-  const void* bias = nullptr;  ///< [n], added after the chain
+  bool accumulate = false;     ///< sums start from C; f32 C only
+  const void* bias = nullptr;  ///< [n], added last
   DType bias_type = DType::f32;
 };
 
@@ -76,22 +78,23 @@ void gemm_grouped(const GroupedGemmArgs& args);
 /// accumulating).
 void gemm_grouped_weight(const GroupedGemmArgs& args);
 
-/// A product that is symmetric, all m x m elements, with half the work: the upper triangle is copied from the lower one.
-/// Without b it is C = A Aᵀ and has the bits of gemm (the chains of (i, j) and (j, i) multiply the same pairs in the same
-/// order). With b the caller knows that C = op(A) op(B) is symmetric but for rounding: symmetric matrices that commute.
-/// bias and accumulate must be unset.
+/// A symmetric product, all m x m elements of it, with half the work: the upper triangle is copied from the
+/// lower one. Without b it is C = A times A transposed and has the bits of gemm ((i, j) and (j, i) multiply
+/// the same pairs in the same order). With b the caller knows that C = op(A) op(B) is symmetric but for
+/// rounding: symmetric matrices that commute. bias and accumulate must be unset.
 void gemm_symmetric(const GemmArgs& args);
 
-/// Steps of k that share a scale where weights are int8.
+/// How many k of a column share a scale where weights are int8.
 inline constexpr int64_t kInt8Block = 128;
 
-/// B rearranged once for many products (decoding, evaluation): panels of columns, each contiguous over k, in
-/// huge pages. Valid for the instruction set active when it was made. `experts` matrices lie b_stride
-/// elements apart.
+/// B packed once for many products (decoding, evaluation): micro-panels of columns, each contiguous over k,
+/// in huge pages. Valid for the instruction set that was active when it was made. The source has `experts`
+/// matrices, b_stride elements apart.
 ///
-/// `stored` is the type that lies there: that of B's values, f32 for bf16 values that f32 rows are multiplied by, or u8 for int8 numbers q with |q| <= 127 and an f32 scale s for
-/// each kInt8Block of k of a column (s = largest magnitude / 127, q = weight / s to the nearest). Every product then
-/// has the bits of one by the f32 matrix q s, each rounded once; docs/numerics.md rule 9.
+/// `stored` is the type of the packed elements: that of B's values; f32 for bf16 values by which f32 rows are
+/// multiplied; or u8 for int8 numbers q with |q| <= 127 and an f32 scale s for each kInt8Block of k of a
+/// column (s = largest magnitude / 127, q = weight / s to the nearest). Every product then has the bits of
+/// one by the f32 matrix q s, each rounded once; docs/numerics.md rule 9.
 class PackedWeights {
  public:
   PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
@@ -109,9 +112,9 @@ class PackedWeights {
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t experts() const { return experts_; }
-  /// Elements of one expert, padding included; of int8 bytes, with the scales.
+  /// Elements of one expert, padding included; for int8 bytes, with the scales.
   int64_t stride() const { return stride_; }
-  /// Columns of a panel: that of the instruction set it was packed for.
+  /// Columns of a micro-panel, nr of the instruction set it was packed for.
   int64_t panel() const { return panel_; }
   int64_t bytes() const;
   /// The k elements of a column of B, exactly as products see them.

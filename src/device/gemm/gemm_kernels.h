@@ -1,17 +1,20 @@
-// What gemm.cpp (planning, threads) asks of isa_gemm_pack.cpp (panels) and isa_gemm.cpp (the register tile).
-// Internal to this folder.
+// The interface between planning and threads (gemm.cpp) and the code of one instruction set: packing
+// (isa_gemm_pack.cpp), the loops around the micro-kernel (isa_gemm.cpp) and transposed results
+// (isa_gemm_transpose.cpp). Internal to this folder.
 //
-// Chains advance in steps of one 32-bit word per operand. A step is one k, widened to f32; or, where both
-// operands are bf16 (`pairs`), two of them: k = 2 step in the low half, 2 step + 1 in the high half, 0 beyond
-// an odd k. All k0, k1 and kc below count steps.
+// Words as in BLIS (Van Zee and van de Geijn, 2015): the micro-kernel computes a tile of mr x nr elements of
+// C over kc k-steps; A is packed into micro-panels of mr rows, B into micro-panels of nr columns; a packed
+// panel of B is kc k-steps of the columns of a task and stays in the level 2 cache.
 //
-// A that lies in memory as words (f32; rows of pairs with an even k) can be read where it is. Else it is packed, by the pieces of
-// the first columns while they multiply (`a_source`); the others read what those have left.
+// A k-step multiplies one 32-bit word of A and of B: one k, widened to f32; or, where both operands are bf16
+// (`pairs`), two of them: k = 2 step in the low half, 2 step + 1 in the high half, 0 beyond an odd k. k0, k1
+// and kc below count k-steps.
 //
-// Packed A of a block (rows_padded x k1-k0): for each range of kc steps, for each panel of kRows rows:
-// [kc][kRows] words, missing rows 0. Packed B: panels of kCols columns, each [k][width] words with width =
-// its columns rounded up to whole vectors.
+// Packed A (mc rows, up to a multiple of mr, x k1-k0): for each kc k-steps, for each micro-panel: [kc][mr]
+// words, missing rows 0. Packed B: micro-panels of nr columns, each [kc][width] words, width = its columns up
+// to whole vectors.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -19,103 +22,124 @@
 
 namespace ingot {
 
-/// rows and columns: in place, stored [m, k] or [k, m].
-enum class ALayout : uint8_t { packed, rows, columns };
+/// A or B: the element of row i of A (or column i of B) at k lies `i * stride + k * k_stride` elements after
+/// base. One of the strides is 1.
+struct GemmOperand {
+  const void* base = nullptr;
+  DType type = DType::f32;
+  int64_t stride = 0, k_stride = 0;
 
-constexpr int64_t kMaxPanels = 2;  ///< columns of a piece, in panels
-
-struct GemmTile {
-  int64_t rows, cols, lanes;
+  [[gnu::always_inline]] bool k_contiguous() const { return k_stride == 1; }
+  /// Elements from line to line as stored.
+  [[gnu::always_inline]] int64_t ld() const { return k_contiguous() ? stride : k_stride; }
+  [[gnu::always_inline]] int64_t size() const { return type == DType::bf16 ? 2 : 4; }
+  [[gnu::always_inline]] const char* at(int64_t i, int64_t k) const {
+    return static_cast<const char*>(base) + (i * stride + k * k_stride) * size();
+  }
 };
 
-/// Rows of A as panels [kc][kRows], one after the other.
+/// C stored [m, n], or [n, m] where it is transposed; `stride` elements from line to line as stored. The bias
+/// is one of the n columns; where C is transposed, of the m rows.
+struct GemmResult {
+  void* base = nullptr;
+  DType type = DType::f32;
+  int64_t stride = 0;
+  bool transposed = false;
+  const void* bias = nullptr;
+  DType bias_type = DType::f32;
+
+  [[gnu::always_inline]] int64_t size() const { return type == DType::bf16 ? 2 : 4; }
+  [[gnu::always_inline]] int64_t bias_size() const { return bias_type == DType::bf16 ? 2 : 4; }
+};
+
+/// How the micro-kernel reads A: packed, or in place, from rows (k contiguous) or columns.
+enum class APath : uint8_t { packed, rows, columns };
+
+constexpr int64_t kMaxMicroPanels = 2;  ///< columns of a task, in micro-panels
+
+struct GemmTileShape {
+  int64_t mr, nr, lanes;
+};
+
+/// Packs rows of A, k-steps k .. k + kc, into micro-panels.
 struct GemmPackA {
-  const void* a;  ///< element (first of the rows, k 0) of the problem
-  DType type;
-  bool transposed, pairs;
-  int64_t lda;
+  GemmOperand a;  ///< base: (first of the rows, k 0)
+  bool pairs;
   int64_t depth;  ///< k of the problem, in elements
   int64_t rows, k, kc;
   float* out;
 };
 
+/// Packs columns of B, k-steps k0 .. k0 + kc, into one micro-panel.
 struct GemmPackB {
-  const void* b;  ///< element (k 0, column 0) of the problem
-  DType type;
-  bool transposed, pairs;
-  int64_t ldb;
+  GemmOperand b;  ///< base: (column 0, k 0) of the problem
+  bool pairs;
   int64_t depth;               ///< k of the problem, in elements
-  int64_t k0, kc, col0, cols;  ///< cols <= tile cols
+  int64_t k0, kc, col0, cols;  ///< cols <= nr
   float* out;                  ///< [kc][width]
 };
 
-/// A strip of B that is to be packed.
-struct GemmStrip {
-  const void* b = nullptr;  ///< element (its first step, its first column); nullptr: unknown
+/// The packed panel of B that the thread will need next.
+struct GemmNextPanel {
+  const void* b = nullptr;  ///< element (its first k-step, its first column); nullptr: unknown
   int64_t kc = 0, cols = 0;
-  bool whole = false;  ///< no step lacks half of its pair
+  bool full_pairs = false;  ///< no k-step lacks half of its pair
 };
 
-/// One thread's share: rows x cols of C, at most kMaxPanels panels of columns, over k0..k1. Each kc steps are a pass over the tiles, with a
-/// strip of B packed for them. Where B's rows allow it the last tiles of a pass pack the next strip while they multiply, in the other one
-/// of two places.
-struct GemmPiece {
-  ALayout a_layout;
-  const float* a;   ///< in place: the word (first row of the piece, step k0)
-  float* a_packed;  ///< the block's packed A
-  const void*
-      a_source;  ///< element (first row of the piece, k 0), to be packed by this piece, which is one panel wide; or nullptr
-  DType a_type;
-  bool a_transposed;
-  int64_t lda;  ///< in place: words from row to row, or from column to column; of the source: elements
-  int64_t rows_padded, row_in_block, rows;
-  const void* b;
-  DType b_type;
-  bool b_transposed, pairs;
-  bool b_packed;  ///< B is PackedWeights: f32 words, or pairs of bf16 (whatever A is)
-  int64_t ldb;
-  int64_t depth;  ///< k of the problem, in elements
-  int64_t col0, cols;
-  bool lower_only;  ///< vectors of tiles that lie above the diagonal stay as they are
-  int64_t row0;     ///< first row of the piece in the problem
+/// Where a task finds its rows of packed A: rows row .. of a block of `rows_padded` rows.
+struct GemmPackedA {
+  float* block = nullptr;
+  int64_t rows_padded = 0, row = 0;
+  bool packs = false;  ///< the task packs them while it multiplies; it is one micro-panel wide
+};
+
+/// Scratch of a task.
+struct GemmBuffers {
+  float* b[2];    ///< for packed panels of B, the first one's first: kc x cols up to whole micro-panels
+  bool b_ready;   ///< the thread's task before has packed the first one
+  float* c_rows;  ///< where C is transposed: 2 mr x cols up to whole micro-panels, before they are transposed
+  float* c_sums;  ///< rows x cols up to whole micro-panels: f32 sums where C is bf16 and k1 - k0 > kc
+};
+
+/// What one thread computes at a time: rows x cols of C, at most kMaxMicroPanels wide, over k-steps k0 .. k1,
+/// kc at a time.
+struct GemmTask {
+  GemmOperand a;  ///< base: (first row of the task, k 0)
+  APath a_path;
+  GemmPackedA packed_a;  ///< APath::packed
+  /// base: (column 0, k 0) of the problem; or PackedWeights: f32 words, pairs of bf16 (whatever A is), or u8
+  GemmOperand b;
+  bool b_packed;  ///< PackedWeights
+  bool pairs;
+  bool lower_only;  ///< a symmetric product: vectors above the diagonal are left alone
+  int64_t depth;    ///< k of the problem, in elements
+  int64_t row0, rows, col0, cols;
   int64_t k0, k1, kc;
-  void* c;  ///< element (first row of the piece, column 0)
-  DType c_type;
-  bool c_transposed;  ///< C is stored [n, m], the bias begins at the piece's first row
-  int64_t ldc;
-  bool from_c;  ///< the chains go on from C
-  bool last;    ///< k1 is the end: add the bias, round
-  const void* bias;
-  DType bias_type;
-  GemmStrip next;  ///< of the piece that this thread will probably take after this one
-  float* b_strips
-      [2];  ///< the places, the first pass's first: kc x cols rounded up to whole panels, the most of this piece and the next
-  bool b_ready;    ///< the first strip has been packed by the piece before
-  float* c_group;  ///< where C is transposed: 2 kRows x cols rounded up
-  float* c_strip;  ///< rows x cols rounded up, where C is bf16 and k1 - k0 > kc
+  GemmResult c;  ///< base: (first row of the task, column 0); a bias of rows begins at the task's first row
+  bool from_c;   ///< sums start from C
+  bool last;     ///< k1 is the end: add the bias, round
+  GemmNextPanel next;  ///< of the thread's next task
+  GemmBuffers buffers;
 };
 
-/// rows (at most 2 kRows) x cols chains, and their place where C is stored [n, m].
-struct GemmTurned {
-  float* chains;
-  int64_t width;  ///< words from row to row, beyond the last column whole vectors
+/// Up to 2 mr rows x cols of sums, and C stored [n, m].
+struct GemmTransposedC {
+  float* sums;
+  int64_t width;  ///< words from row to row of `sums`: cols up to whole vectors, or more
   int64_t rows, cols;
-  void* c;  ///< element (row 0, column 0)
-  DType c_type;
-  int64_t ldc;       ///< from column to column
-  const void* bias;  ///< of the rows; nullptr: none
-  DType bias_type;
+  GemmResult c;  ///< base: (row 0, column 0); bias: of row 0, nullptr: none
 };
 
-INGOT_ISA_KERNEL(GemmTile, gemm_tile, ());
+INGOT_ISA_KERNEL(GemmTileShape, gemm_tile_shape, ());
 INGOT_ISA_KERNEL(void, gemm_pack_a, (const GemmPackA& args));
 INGOT_ISA_KERNEL(void, gemm_pack_b, (const GemmPackB& args));
-/// Returns in which of its two places the next piece's strip has been packed; -1: in none.
-INGOT_ISA_KERNEL(int, gemm_piece, (const GemmPiece& args));
-/// Chains from f32 C, and to C with the bias added.
-INGOT_ISA_KERNEL(void, gemm_take_turned, (const GemmTurned& args));
-INGOT_ISA_KERNEL(void, gemm_put_turned, (const GemmTurned& args));
-/// Of C [m, m]: copies what of rows [row0, row0 + rows) lies below the diagonal to above it. row0 is a multiple of kMirrorRows.
+/// Runs a task. Returns which of buffers.b holds the next task's packed panel; -1: none.
+INGOT_ISA_KERNEL(int, gemm_run_task, (const GemmTask& task));
+/// sums = Cᵀ (f32), and C = (sums + bias)ᵀ.
+INGOT_ISA_KERNEL(void, gemm_load_c_transposed, (const GemmTransposedC& args));
+INGOT_ISA_KERNEL(void, gemm_store_c_transposed, (const GemmTransposedC& args));
+/// Of C [m, m]: copies the elements left of the diagonal in rows [row0, row0 + rows) to above it. row0 is a
+/// multiple of kMirrorRows.
 INGOT_ISA_KERNEL(void, gemm_mirror, (float* c, int64_t m, int64_t ldc, int64_t row0, int64_t rows));
 constexpr int64_t kMirrorRows = 16;
 

@@ -1,7 +1,9 @@
-// int8 weights in panels, as PackedWeights holds them and isa_int8.cpp makes and reads them. Internal to this folder.
+// int8 weights in panels, as PackedWeights holds them and isa_int8.cpp makes and reads them. Internal to this
+// folder.
 //
-// A panel of `width` columns over k: [ceil(k / kInt8Block)][width] scales in f32, then [k][width] int8 numbers q. The weight at
-// (k, column) is q * scale, rounded to f32 once; what multiplies it does not know that it was int8.
+// A panel of `width` columns over k: [ceil(k / kInt8Block)][width] scales in f32, then [k][width] int8
+// numbers q. The weight at (k, column) is q * scale, rounded to f32 once; what multiplies it does not know
+// that it was int8.
 #pragma once
 #include <cstddef>
 #include <cstdint>

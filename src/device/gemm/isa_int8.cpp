@@ -1,5 +1,6 @@
-// int8 weights: quantizing a panel, and its numbers as f32 again, for one instruction set. See int8_kernels.h.
-#include "device/gemm/gemm_tile.h"
+// int8 weights: quantizing a panel, and its numbers as f32 again, for one instruction set. See
+// int8_kernels.h.
+#include "device/gemm/gemm_shape.h"
 #include "device/gemm/int8_kernels.h"
 #include "device/simd/simd_int8.h"
 
@@ -7,7 +8,7 @@ namespace ingot::INGOT_ISA {
 namespace {
 
 constexpr float kLargest = 127.0f;
-/// Added and taken away again it rounds numbers of at most 2^22 to whole ones, halves to even ones.
+/// x + kRounding - kRounding rounds x of at most 2^22 to an integer, halves to even.
 constexpr float kRounding = 0x1.8p23f;
 /// Blocks whose largest weight is smaller become zeros: its reciprocal would not be a number.
 constexpr float kSmallest = 0x1p-100f;
@@ -31,7 +32,7 @@ void int8_pack(const GemmPackB& b, std::byte* out) {
   const int64_t width = width_of(b.cols), k = b.depth;
   auto* scales = reinterpret_cast<float*>(out);
   auto* numbers = reinterpret_cast<int8_t*>(out + int8_blocks(k) * width * int64_t{sizeof(float)});
-  alignas(64) float block[kInt8Block * kCols];
+  alignas(64) float block[kInt8Block * kNr];
   GemmPackB part = b;
   part.pairs = false;
   part.out = block;

@@ -1,7 +1,7 @@
-// Few rows by packed weights, for one instruction set: each weight is loaded once, used for all rows at once, and fetched
-// from memory well before. The chains are those of the register tile (isa_gemm.cpp), to the bit.
-#include "device/gemm/gemm_chain.h"
-#include "device/gemm/gemm_tile.h"
+// Few rows by packed weights, for one instruction set: each weight is loaded once, used for all rows at once,
+// and fetched from memory well before. The bits are those of the micro-kernel (isa_gemm.cpp).
+#include "device/gemm/gemm_k_step.h"
+#include "device/gemm/gemm_shape.h"
 #include "device/gemm/int8_kernels.h"
 #include "device/gemm/matvec_kernels.h"
 #include "device/simd/simd_int8.h"
@@ -9,26 +9,28 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-/// How far ahead weights are fetched: what a core reads in 400 ns. Less leaves int8 short of the rate of memory, where a step of k is no
-/// whole line. Past level 2, as they are read once: what the ops between products need stays there.
-constexpr int64_t kAhead = 16384;
+/// How far ahead weights are fetched: what a core reads in 400 ns. Less leaves int8 short of the rate of
+/// memory, where a step of k is no whole line. Past level 2, as they are read once: what the ops between
+/// products need stays there.
+constexpr int64_t kDistance = 16384;
 
 template <int64_t kBytes>
-INGOT_INLINE void fetch(const void* p) {
+INGOT_INLINE void prefetch_ahead(const void* p) {
   for (int64_t i = 0; i < (kBytes + 63) / 64; ++i)
-    __builtin_prefetch(static_cast<const char*>(p) + kAhead + 64 * i, 0, 0);
+    __builtin_prefetch(static_cast<const char*>(p) + kDistance + 64 * i, 0, 0);
 }
 
-/// One panel: words of f32 or of pairs. Not inlined, so that a change of the rounding mode stays around it.
-template <int MR, int NV, class Chain>
-__attribute__((noinline)) void run_words(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
+/// One micro-panel of f32 words or of pairs. Not inlined, so that a change of the floating-point mode stays
+/// around it.
+template <int MR, int NV, class KStep>
+__attribute__((noinline)) void sum_words(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
   const int64_t steps = p.b_type == DType::bf16 ? (p.k + 1) / 2 : p.k;
   const float* b = reinterpret_cast<const float*>(panel);
   Vec sum[MR][NV];
   for (int i = 0; i < MR; ++i)
     for (int v = 0; v < NV; ++v) sum[i][v] = zero();
   for (int64_t k = 0; k < steps; ++k, b += NV * kLanes) {
-    fetch<NV * kLanes * 4>(b);
+    prefetch_ahead<NV * kLanes * 4>(b);
     Vec bv[NV];
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
@@ -36,7 +38,7 @@ __attribute__((noinline)) void run_words(const FewRows& p, const std::byte* pane
     for (int i = 0; i < MR; ++i) {
       const Vec x = set1(p.x[i * p.x_stride + k]);
 #pragma GCC unroll 3
-      for (int v = 0; v < NV; ++v) sum[i][v] = Chain::step(x, bv[v], sum[i][v]);
+      for (int v = 0; v < NV; ++v) sum[i][v] = KStep::step(x, bv[v], sum[i][v]);
     }
   }
   for (int i = 0; i < MR; ++i)
@@ -44,22 +46,22 @@ __attribute__((noinline)) void run_words(const FewRows& p, const std::byte* pane
 }
 
 template <int MR, int NV>
-void run_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
+void sum_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
   constexpr int64_t kWidth = NV * kLanes;
   const Int8Panel q{panel, kWidth, p.k};
   const int8_t* b = q.numbers();
-  Vec sum[MR][NV];  // stays in registers: acc might be what a load reads
+  Vec sum[MR][NV];  // in registers: acc might alias what is loaded
   for (int i = 0; i < MR; ++i)
     for (int v = 0; v < NV; ++v) sum[i][v] = zero();
   for (int64_t k0 = 0; k0 < p.k; k0 += kInt8Block) {
     const float* scale = q.scales() + k0 / kInt8Block * kWidth;
-    fetch<kWidth * 4>(scale);
+    prefetch_ahead<kWidth * 4>(scale);
     Vec s[NV];
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) s[v] = load(scale + v * kLanes);
     const int64_t end = min64(p.k, k0 + kInt8Block);
     for (int64_t k = k0; k < end; ++k, b += kWidth) {
-      fetch<kWidth>(b);
+      prefetch_ahead<kWidth>(b);
       Vec bv[NV];
 #pragma GCC unroll 3
       for (int v = 0; v < NV; ++v) bv[v] = convert(load_int8(b + v * kLanes)) * s[v];
@@ -67,7 +69,7 @@ void run_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
       for (int i = 0; i < MR; ++i) {
         const Vec x = set1(p.x[i * p.x_stride + k]);
 #pragma GCC unroll 3
-        for (int v = 0; v < NV; ++v) sum[i][v] = Plain::step(x, bv[v], sum[i][v]);
+        for (int v = 0; v < NV; ++v) sum[i][v] = F32Step::step(x, bv[v], sum[i][v]);
       }
     }
   }
@@ -76,14 +78,14 @@ void run_int8(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
 }
 
 template <int MR, int NV>
-void run_chains(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
-  if (p.b_type == DType::u8) return run_int8<MR, NV>(p, panel, acc);
-  if (p.b_type == DType::f32) return run_words<MR, NV, Plain>(p, panel, acc);
+void sum_panel(const FewRows& p, const std::byte* panel, Vec (&acc)[MR][NV]) {
+  if (p.b_type == DType::u8) return sum_int8<MR, NV>(p, panel, acc);
+  if (p.b_type == DType::f32) return sum_words<MR, NV, F32Step>(p, panel, acc);
 #if defined(INGOT_ISA_avx512)
-  if (active_isa() == Isa::avx512bf16) return run_words<MR, NV, Dot>(p, panel, acc);
+  if (active_isa() == Isa::avx512bf16) return sum_words<MR, NV, DotProductStep>(p, panel, acc);
 #endif
   const unsigned mode = flush_subnormals();
-  run_words<MR, NV, TwoFmas>(p, panel, acc);
+  sum_words<MR, NV, TwoFmaStep>(p, panel, acc);
   restore_mode(mode);
 }
 
@@ -103,9 +105,9 @@ void store_rows(T* c, int64_t ldc, int cols, const Vec (&acc)[MR][NV]) {
 
 template <int MR, int NV>
 void run_panel(const FewRows& p, const std::byte* panel, int64_t col0) {
-  const int cols = static_cast<int>(min64(kCols, p.n - col0));
+  const int cols = static_cast<int>(min64(kNr, p.n - col0));
   Vec acc[MR][NV];
-  run_chains<MR, NV>(p, panel, acc);
+  sum_panel<MR, NV>(p, panel, acc);
   if (p.bias != nullptr) {
     if (p.bias_type == DType::bf16)
       add_bias(static_cast<const bf16*>(p.bias) + col0, cols, acc);
@@ -120,11 +122,11 @@ void run_panel(const FewRows& p, const std::byte* panel, int64_t col0) {
 
 template <int MR>
 void run_panels(const FewRows& p) {
-  const int64_t bytes = p.b_type == DType::u8     ? int8_panel_bytes(kCols, p.k)
-                        : p.b_type == DType::bf16 ? (p.k + 1) / 2 * kCols * 4
-                                                  : p.k * kCols * 4;
+  const int64_t bytes = p.b_type == DType::u8     ? int8_panel_bytes(kNr, p.k)
+                        : p.b_type == DType::bf16 ? (p.k + 1) / 2 * kNr * 4
+                                                  : p.k * kNr * 4;
   for (int64_t i = p.first; i < p.last; ++i) {
-    const int64_t col0 = i * kCols, vecs = width_of(min64(kCols, p.n - col0)) / kLanes;
+    const int64_t col0 = i * kNr, vecs = width_of(min64(kNr, p.n - col0)) / kLanes;
     const std::byte* panel = p.b + i * bytes;
     with_constant<kVecs>(vecs, [&]<int NV>() { run_panel<MR, NV>(p, panel, col0); });
   }

@@ -1,4 +1,4 @@
-// See matvec.h. Threads share out ranges of panels of all experts that have rows.
+// See matvec.h. Threads take ranges of the micro-panels of all experts that have rows.
 #include "device/gemm/matvec.h"
 
 #include <algorithm>
@@ -15,10 +15,9 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kInlineBytes = 1 << 17;  // of weights, below which threads do not pay
-constexpr int64_t kPieceBytes = 1 << 17;   // of weights at least, for each piece of work
-constexpr int64_t kMostParts = 16;
-constexpr int64_t kExpectedBytes =
-    384 << 10;  // of the next product, which its first part begins with: they fit level 2
+constexpr int64_t kRangeBytes = 1 << 17;   // of weights at least, taken at a time
+constexpr int64_t kMaxRanges = 16;
+constexpr int64_t kHintBytes = 384 << 10;  // of the next product: they fit the level 2 cache
 
 bool fits(const PackedWeights* packed, DType a_type, bool accumulate) {
   return packed != nullptr && !accumulate && packed->n() > 0 &&
@@ -29,10 +28,10 @@ const std::byte* at(const void* p, DType type, int64_t index) {
   return p == nullptr ? nullptr : static_cast<const std::byte*>(p) + index * size_of(type);
 }
 
-/// Rows of A as words: pairs as they lie, an odd k filled up with a 0; else f32.
+/// Rows of A as words: pairs as stored, an odd k completed with a 0; else f32.
 void words_of(const void* a, DType type, int64_t lda, int64_t rows, int64_t k, bool pairs, float* out,
               int64_t stride) {
-  if (k == 0) return;  // A may be nowhere
+  if (k == 0) return;  // A may be nullptr
   for (int64_t i = 0; i < rows; ++i, out += stride) {
     const std::byte* row = at(a, type, i * lda);
     if (pairs) {
@@ -50,15 +49,16 @@ void words_of(const void* a, DType type, int64_t lda, int64_t rows, int64_t k, b
   }
 }
 
-/// A part of the panels, from whose front threads take them.
-struct alignas(64) Part {
+/// A range of the micro-panels, from whose front threads take some.
+struct alignas(64) Range {
   std::atomic<int64_t> next;
   int64_t end;
 };
 
-/// Runs problems that differ in rows and weights only; `behind` is likely read next. Each thread has a part of its own, and helps
-/// others with theirs: thread 1, which may have fetched it while it waited, the first.
-void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_bytes, const void* behind) {
+/// Runs problems that differ in rows and weights only; `following` is likely read next. Each thread has a
+/// range of its own, then helps others: thread 1, which may have prefetched the following weights while idle,
+/// begins with the first range.
+void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_bytes, const void* following) {
   const auto count = static_cast<int64_t>(problems.size()) * panels;
   const auto body = [&](int64_t begin, int64_t end) {
     while (begin < end) {
@@ -70,16 +70,17 @@ void run(const std::vector<FewRows>& problems, int64_t panels, int64_t panel_byt
     }
   };
   if (count * panel_bytes < kInlineBytes) return body(0, count);
-  const int64_t threads = num_threads(), parts = std::min(threads, kMostParts);
-  const int64_t grain = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, panel_bytes));
-  Part part[kMostParts];
-  for (int64_t i = 0; i < parts; ++i) part[i].next = count * i / parts, part[i].end = count * (i + 1) / parts;
-  const ScopedPrefetchHint expected(behind, kExpectedBytes);
+  const int64_t threads = num_threads(), ranges = std::min(threads, kMaxRanges);
+  const int64_t grain = std::max<int64_t>(1, kRangeBytes / std::max<int64_t>(1, panel_bytes));
+  Range range[kMaxRanges];
+  for (int64_t i = 0; i < ranges; ++i)
+    range[i].next = count * i / ranges, range[i].end = count * (i + 1) / ranges;
+  const ScopedPrefetchHint hint(following, kHintBytes);
   parallel_for(threads, 1, [&](int64_t thread, int64_t) {
-    for (int64_t i = 0; i < parts; ++i) {
-      Part& p = part[(thread + threads - 1 + i) % parts];
-      for (int64_t at; (at = p.next.fetch_add(grain, std::memory_order_relaxed)) < p.end;)
-        body(at, std::min(at + grain, p.end));
+    for (int64_t i = 0; i < ranges; ++i) {
+      Range& r = range[(thread + threads - 1 + i) % ranges];
+      for (int64_t at; (at = r.next.fetch_add(grain, std::memory_order_relaxed)) < r.end;)
+        body(at, std::min(at + grain, r.end));
     }
   });
 }
@@ -105,8 +106,8 @@ std::vector<FewRows>& problems_of_thread() {
 int64_t panels_of(const PackedWeights& w) {
   return (w.n() + w.panel() - 1) / w.panel();
 }
-/// Where the weights that were packed next lie (dense_pages.h), mostly those of the next product.
-const void* behind(const PackedWeights& w) {
+/// The weights that were packed after w (dense_pages.h), mostly those of the next product.
+const void* following(const PackedWeights& w) {
   return static_cast<const std::byte*>(w.data()) + w.bytes();
 }
 int64_t panel_bytes(const PackedWeights& w) {
@@ -128,7 +129,7 @@ bool gemm_few_rows(const GemmArgs& args) {
   p.c = args.c, p.bias = args.bias;
   std::vector<FewRows>& problems = problems_of_thread();
   problems.push_back(p);
-  run(problems, panels_of(*args.packed), panel_bytes(*args.packed), behind(*args.packed));
+  run(problems, panels_of(*args.packed), panel_bytes(*args.packed), following(*args.packed));
   return true;
 }
 
@@ -154,7 +155,7 @@ bool gemm_few_rows(const GroupedGemmArgs& args) {
     p.bias = at(args.bias, args.bias_type, e * args.n);
     problems.push_back(p);
   }
-  run(problems, panels_of(*args.packed), panel_bytes(*args.packed), behind(*args.packed));
+  run(problems, panels_of(*args.packed), panel_bytes(*args.packed), following(*args.packed));
   return true;
 }
 

@@ -1,5 +1,5 @@
-// Finds packed weights by address. A model opened for inference keeps an address for each parameter without memory
-// behind it; ops that multiply by a matrix, or look up its rows, find its packed panels here.
+// Finds packed weights by address. A model opened for inference keeps an address for each parameter without
+// memory behind it; ops that multiply by a matrix, or look up its rows, find its packed panels here.
 //
 // Thread-safe. A program without packed weights pays one atomic load for each look-up.
 #pragma once

@@ -1,4 +1,5 @@
-// PackedWeights: see gemm.h. Panels lie in huge pages where the system grants them: decoding reads them at the rate of memory.
+// PackedWeights: see gemm.h. The micro-panels are in huge pages where the system grants them, because
+// decoding reads them at the rate of memory.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -6,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/round.h"
 #include "device/gemm/gemm.h"
 #include "device/gemm/gemm_kernels.h"
 #include "device/gemm/int8_kernels.h"
@@ -13,10 +15,6 @@
 
 namespace ingot {
 namespace {
-
-int64_t round_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b * b;
-}
 
 const std::byte* at(const void* p, int64_t offset) {
   return static_cast<const std::byte*>(p) + offset;
@@ -41,22 +39,20 @@ PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool trans
                   (stored == values || stored == DType::f32 || (stored == DType::u8 && values == type)) &&
                   k >= 0 && n >= 0 && experts >= 1,
               "{} as {}, k {} n {}", name_of(type), name_of(stored), k, n);
-  const GemmTile tile = INGOT_ISA_CALL(gemm_tile)();
+  const GemmTileShape tile = INGOT_ISA_CALL(gemm_tile_shape)();
   const bool pairs = stored == DType::bf16;
   const int64_t column = column_size(stored, k), size = size_of(stored);
-  panel_ = tile.cols, lanes_ = tile.lanes;
+  panel_ = tile.nr, lanes_ = tile.lanes;
   stride_ = round_up(column * round_up(n, tile.lanes), 64 / size);
   data_ = map_densely(bytes());
-  const int64_t panels = (n + panel_ - 1) / panel_;
+  const int64_t panels = ceil_div(n, panel_);
   parallel_for(experts * panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t expert = i / panels, col0 = i % panels * panel_;
+      const std::byte* source = at(b, expert * b_stride * size_of(type));
       auto* out = static_cast<std::byte*>(data_) + (expert * stride_ + col0 * column) * size;
-      const GemmPackB part{at(b, expert * b_stride * size_of(type)),
-                           type,
-                           transposed,
+      const GemmPackB part{transposed ? GemmOperand{source, type, ldb, 1} : GemmOperand{source, type, 1, ldb},
                            pairs,
-                           ldb,
                            k,
                            0,
                            pairs ? column / 2 : k,

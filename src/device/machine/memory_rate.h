@@ -22,10 +22,12 @@ inline constexpr MemoryPass kEveryMemoryPass[] = {MemoryPass::read, MemoryPass::
 
 class MemoryBench {
  public:
-  /// Memory for `threads` threads with working sets of up to `largest` bytes, touched by the thread that will use it.
+  /// Memory for `threads` threads with working sets of up to `largest` bytes, touched by the thread that will
+  /// use it.
   MemoryBench(int threads, int64_t largest);
-  /// Bytes per second that the program reads and writes, `threads` threads together, each going over `bytes` (a multiple of
-  /// 2048, at most `largest`) again and again for about `seconds`. Starts its own threads; not while kernels run.
+  /// Bytes per second that the program reads and writes, `threads` threads together, each going over `bytes`
+  /// (a multiple of 2048, at most `largest`) again and again for about `seconds`. Starts its own threads; not
+  /// while kernels run.
   double rate(MemoryPass pass, int threads, int64_t bytes, double seconds);
 
  private:

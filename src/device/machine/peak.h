@@ -13,11 +13,13 @@ struct MachinePeak {
 
 /// Measures with `threads` threads of the pool's kind (0: num_threads()) for the active instruction set, in
 /// about 0.1 s: what the machine gives undisturbed, so that a busy minute at the start does not lower a whole
-/// run's speed of light (the best of several short runs). Starts its own threads; not for use while kernels run.
+/// run's speed of light (the best of several short runs). Starts its own threads; not for use while kernels
+/// run.
 MachinePeak machine_peak(int threads = 0);
 
-/// The first two as benchmarks want them, beside what they time: sustained, the median of 5 runs of some 3 ms, which meet
-/// the interrupts and the clock that work meets; 2 % less on a quiet machine. In about 0.02 s each.
+/// The first two as benchmarks want them, beside what they time: sustained, the median of 5 runs of some 3
+/// ms, which meet the interrupts and the clock that work meets; 2 % less on a quiet machine. In about 0.02 s
+/// each.
 double fma_peak_gflops(int threads = 0);
 double dot_peak_gflops(int threads = 0);
 

@@ -13,7 +13,8 @@ INGOT_ISA_KERNEL(int64_t, peak_fma, (int64_t steps, float* sink));
 INGOT_ISA_KERNEL(int64_t, peak_dot, (int64_t steps, float* sink));
 /// Reads `bytes` (a multiple of 1024) once.
 INGOT_ISA_KERNEL(void, peak_read, (const void* data, int64_t bytes, float* sink));
-/// Writes `bytes` (a multiple of 1024) once, all words value[0]: through the caches, or past them where the set has such stores.
+/// Writes `bytes` (a multiple of 1024) once, all words value[0]: through the caches, or past them where the
+/// set has such stores.
 INGOT_ISA_KERNEL(void, peak_write, (void* data, int64_t bytes, const float* value));
 INGOT_ISA_KERNEL(void, peak_stream, (void* data, int64_t bytes, const float* value));
 /// Copies `bytes` (a multiple of 1024); the two do not overlap.

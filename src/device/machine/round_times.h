@@ -1,5 +1,5 @@
-// Threads that do the same at the same time, for measurements of the machine: they start every round together, and a round
-// takes as long as the slowest of them.
+// Threads that do the same at the same time, for measurements of the machine: they start every round
+// together, and a round takes as long as the slowest of them.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -10,7 +10,8 @@
 
 namespace ingot {
 
-/// Runs body(thread, round) `rounds` times on each of `threads` threads of its own (the caller is one); seconds by round.
+/// Runs body(thread, round) `rounds` times on each of `threads` threads of its own (the caller is one);
+/// seconds by round.
 template <class Body>
 std::vector<double> round_times(int threads, int rounds, const Body& body) {
   std::vector<double> longest(static_cast<size_t>(rounds * threads));

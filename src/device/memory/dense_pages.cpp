@@ -1,4 +1,5 @@
-// See dense_pages.h. A range of addresses has no memory before it is written, so what a range has left over costs nothing.
+// See dense_pages.h. A range of addresses has no memory before it is written, so what a range has left over
+// costs nothing.
 #include "device/memory/dense_pages.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
-// Software prefetch for loops over rows. The hardware prefetcher stops at the end of every 4 KiB page and cannot
-// foresee gathered rows. A prefetch is only a hint: nothing is read, so the address need not be mapped.
+// Software prefetch for loops over rows. The hardware prefetcher stops at the end of every 4 KiB page and
+// cannot foresee gathered rows. A prefetch is only a hint: nothing is read, so the address need not be
+// mapped.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// kLanes int8 numbers to and from vectors of 32-bit numbers. Included only by isa_int8.cpp and isa_matvec.cpp.
+// kLanes int8 numbers to and from vectors of 32-bit numbers. Included only by isa_int8.cpp and
+// isa_matvec.cpp.
 #pragma once
 #include "device/simd/simd.h"
 

@@ -1,6 +1,7 @@
 // The soft cap of output logits, for the head's statistics and for sampling:
 //   l = shift + cap tanh(z / divisor),  dl/dz = (cap / divisor) (1 - ((l - shift) / cap)^2);  cap 0: l = z
-// Gemma 2's final cap has divisor = cap and shift 0; modded-nanogpt's A sigmoid(z / B) is A/2 + A/2 tanh(z / 2B).
+// Gemma 2's final cap has divisor = cap and shift 0; modded-nanogpt's A sigmoid(z / B) is A/2 + A/2 tanh(z /
+// 2B).
 #pragma once
 #include <cmath>
 #ifdef INGOT_ISA

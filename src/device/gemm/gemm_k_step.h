@@ -1,7 +1,8 @@
-// One step of the chains of matrix products, and columns in and out, shared by the register tile and the products of few rows.
-// Included only by isa_gemm.cpp and isa_matvec.cpp.
+// One k-step of a matrix product: the fused multiply-adds that numerics rule 2 defines, in ascending k; and
+// whole or partial vectors of columns. Shared by the micro-kernel and the products of few rows. Included only
+// by isa_gemm.cpp and isa_matvec.cpp.
 #pragma once
-#include "device/gemm/gemm_tile.h"
+#include "device/gemm/gemm_shape.h"
 #include "device/simd/simd.h"
 #if !defined(INGOT_ISA_generic)
 #include <immintrin.h>
@@ -9,17 +10,17 @@
 
 namespace ingot::INGOT_ISA {
 
-// ---- one step of the chains
+// ---- k-steps
 
 /// One k in f32.
-struct Plain {
+struct F32Step {
   static INGOT_INLINE Vec step(Vec a, Vec b, Vec acc) { return fma(a, b, acc); }
 };
 
 #if defined(INGOT_ISA_avx512)
-/// Two k in bf16 by the processor's dot product: the odd one first, each a fused multiply-add of its own,
-/// subnormal numbers (the chain's included) taken and given as zeros.
-struct Dot {
+/// Two k in bf16 by the processor's dot product: the odd one first, each a fused multiply-add of its own;
+/// subnormal operands, sums and results are zeros.
+struct DotProductStep {
   static INGOT_INLINE Vec step(Vec a, Vec b, Vec acc) {
     return {_mm512_dpbf16_ps(acc.v, (__m512bh)a.v, (__m512bh)b.v)};
   }
@@ -30,8 +31,8 @@ struct Dot {
 INGOT_INLINE float flushed(float x) {
   return __builtin_fabsf(x) < __FLT_MIN__ ? __builtin_copysignf(0.0f, x) : x;
 }
-/// fma that flushes subnormals as the vector sets do: a result counts as subnormal by its value rounded to 24
-/// bits without a lowest exponent, which only matters where it seems to be the smallest normal number.
+/// fma that flushes subnormals as the vector sets do: a result is subnormal if its value rounded to 24 bits
+/// with an unbounded exponent is, which only matters where the result seems to be the smallest normal number.
 __attribute__((noinline)) inline float flushing_fma(float a, float b, float acc) {
   a = flushed(a), b = flushed(b), acc = flushed(acc);
   const float x = __builtin_fmaf(a, b, acc);
@@ -45,14 +46,14 @@ INGOT_INLINE Vec flushing_fma(Vec a, Vec b, Vec acc) {
   return r;
 }
 #else
-/// fma; the tile flushes subnormals.
+/// fma; the micro-kernel sets the mode that flushes subnormals.
 INGOT_INLINE Vec flushing_fma(Vec a, Vec b, Vec acc) {
   return fma(a, b, acc);
 }
 #endif
 
-/// What Dot does, to the bit, in fused multiply-adds.
-struct TwoFmas {
+/// The bits of DotProductStep by two fused multiply-adds.
+struct TwoFmaStep {
   static INGOT_INLINE Vec high(Vec x) {
     return as_float(as_int(x) & set1i(static_cast<int32_t>(0xFFFF0000u)));
   }
@@ -62,7 +63,7 @@ struct TwoFmas {
   }
 };
 
-/// From now on this thread's vector arithmetic takes and gives subnormal numbers as zeros; returns the mode
+/// Makes this thread's vector arithmetic flush subnormal operands and results to zero; returns the mode
 /// before.
 INGOT_INLINE unsigned flush_subnormals() {
 #if defined(INGOT_ISA_generic)
@@ -80,7 +81,7 @@ INGOT_INLINE void restore_mode(unsigned mode) {
 #endif
 }
 
-// ---- columns of a panel
+// ---- columns of a micro-panel
 
 template <int NV>
 INGOT_INLINE Vec load_cols(const float* p, int v, int cols) {

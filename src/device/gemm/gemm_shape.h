@@ -1,9 +1,9 @@
-// The shape of the micro-kernel's register tile, mr x nr, and the helpers that packing and micro-kernel share. Included only by
-// isa_*.cpp of this folder.
+// The shape of the micro-kernel's register tile, mr x nr, and the helpers that packing and micro-kernel
+// share. Included only by isa_*.cpp of this folder.
 //
-// mr x nr is 8 x 48 with AVX-512 (24 accumulators, 3 vectors of B, broadcasts of A) and 4 x 24 with AVX2: a k-step loads
-// mr + kVecs times for mr * kVecs multiply-adds. The generic set, where each fma is a call of the library, has 4 x 4, so that it
-// compiles quickly.
+// mr x nr is 8 x 48 with AVX-512 (24 accumulators, 3 vectors of B, broadcasts of A) and 4 x 24 with AVX2: a
+// k-step loads mr + kVecs times for mr * kVecs multiply-adds. The generic set, where each fma is a call of
+// the library, has 4 x 4, so that it compiles quickly.
 #pragma once
 #include "base/round.h"
 #include "device/simd/simd.h"
@@ -11,14 +11,14 @@
 namespace ingot::INGOT_ISA {
 
 #if defined(INGOT_ISA_avx512)
-constexpr int kRows = 8, kVecs = 3;
+constexpr int kMr = 8, kVecs = 3;
 #elif defined(INGOT_ISA_avx2)
-constexpr int kRows = 4, kVecs = 3;
+constexpr int kMr = 4, kVecs = 3;
 #else
-constexpr int kRows = 4, kVecs = 1;
+constexpr int kMr = 4, kVecs = 1;
 #endif
-constexpr int kGroup = 2 * kRows;  // rows whose A is packed together, and whose C is turned together
-constexpr int kCols = kVecs * kLanes;
+constexpr int kRowGroup = 2 * kMr;  // rows whose A is packed together, and whose C is transposed together
+constexpr int kNr = kVecs * kLanes;
 
 INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -36,7 +36,7 @@ INGOT_INLINE auto with_constant(int64_t n, F&& f) {
   return f.template operator()<kMost>();
 }
 
-/// n pairs from two rows that are, or count as, bf16; `odd` is nullptr beyond an odd k.
+/// n pairs from two rows of bf16 (or of f32 rounded to it); `odd` is nullptr beyond an odd k.
 template <class T>
 INGOT_INLINE Vec join_rows(const T* even, const T* odd, int n) {
   const Vec low = n == kLanes ? load(even) : load_tail(even, n);

@@ -1,0 +1,62 @@
+// One matrix product as gemm.cpp plans it, and the choice among the forms that give the same bits: A in place
+// or packed, the product or its transpose. Included only by gemm.cpp.
+#pragma once
+#include <cstdint>
+#include <utility>
+
+#include "base/dtype.h"
+#include "device/gemm/gemm_kernels.h"
+
+namespace ingot {
+
+/// The problems of a grouped call differ in their sizes and bases only.
+struct GemmProblem {
+  int64_t m = 0, n = 0, depth = 0;  ///< depth: k, in elements
+  GemmOperand a, b;                 ///< b of PackedWeights: base and type
+  GemmResult c;
+  bool accumulate = false;
+  bool b_packed = false;
+  bool pairs = false;  ///< both operands are bf16, or are rounded to it: a k-step is two k (gemm_kernels.h)
+  bool lower_only = false;  ///< only tiles that touch the diagonal or are below it
+};
+
+inline bool is_operand(DType t) {
+  return t == DType::f32 || t == DType::bf16;
+}
+
+/// The same product by its transpose, Cᵀ = Bᵀ Aᵀ. The bits are the same because the order of k is.
+inline void transpose(GemmProblem& p) {
+  std::swap(p.m, p.n);
+  std::swap(p.a, p.b);
+  p.c.transposed = true;
+}
+
+/// Whether A stored [k, m] is read in place: where there are too few columns to repay packing it, unless its
+/// lines are a multiple of 4 KiB apart, which share a set of the caches.
+inline bool reads_columns(const GemmProblem& p, int64_t n) {
+  constexpr int64_t kFewColumns = 1536;
+  return p.a.type == DType::f32 && !p.pairs && n <= kFewColumns && p.a.ld() * size_of(DType::f32) % 4096 != 0;
+}
+
+/// Whether A is not packed. Pairs need whole words.
+inline bool in_place(const GemmProblem& p) {
+  if (p.depth == 0) return false;
+  if (!p.a.k_contiguous()) return reads_columns(p, p.n);
+  return p.pairs ? p.depth % 2 == 0 && p.a.ld() % 2 == 0 : p.a.type == DType::f32;
+}
+
+/// Whether the transpose is faster for products like p of m x n x k, which are averages over experts.
+/// - A stored [k, m], B [k, n] (weight gradients), m > n: packs the smaller operand, as B is packed on the
+///   way, where that saves more than transposing C costs (3072x768x1024 421 -> 440 GFLOP/s, bf16 709 -> 805).
+/// - A stored [m, k], B [n, k] (weights), few rows: reads the weights in place and transposes the rows
+///   instead, where that saves twice what transposing C costs (32x768x384 341 -> 404 GFLOP/s, bf16 675 ->
+///   796).
+inline bool transpose_is_faster(const GemmProblem& p, int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kFewRows = 64;
+  if (p.b_packed || p.lower_only || !is_operand(p.b.type))
+    return false;  // f32_as_bf16 is rounded only while B is packed
+  if (!p.a.k_contiguous()) return !p.b.k_contiguous() && k * (m - n) >= m * n && !reads_columns(p, m);
+  return p.b.k_contiguous() && p.a.type == p.b.type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
+}
+
+}  // namespace ingot
