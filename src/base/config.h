@@ -12,8 +12,7 @@
 //       v("lr", lr, "peak learning rate");
 //       v.fixed("decay", decay, "shape of the decay");  // may not change when a run resumes
 //     }
-//     void validate(ConfigErrors& errors) const {  // optional; called after all fields were read without
-//     error
+//     void validate(ConfigErrors& errors) const {  // optional; called once all fields are read without error
 //       if (!(lr > 0)) errors.add("lr", "must be positive, found {}", lr);
 //     }
 //   };
@@ -45,7 +44,7 @@ namespace ingot {
 class ConfigErrors {
  public:
   explicit ConfigErrors(const ConfigNode& root);
-  /// `field` is relative to the struct that is validated ("lr", "model.heads", "stages.0.steps"); "" is the
+  /// `field` is relative to the struct that is validated ("lr", "model.heads", "phases.0.steps"); "" is the
   /// struct.
   template <class... Args>
   void add(std::string_view field, fmt::format_string<Args...> format, Args&&... args) {
@@ -68,7 +67,7 @@ class ConfigErrors {
   std::shared_ptr<List> list_;
 };
 
-/// Base of every visitor: a field that is fixed at resume is an ordinary one, unless the visitor says otherwise.
+/// Base of every visitor. A field that is fixed at resume is visited like others, unless a visitor overrides this.
 template <class Self>
 struct FieldVisitor {
   template <class T>

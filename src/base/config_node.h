@@ -41,7 +41,7 @@ std::string describe_value(const ConfigNode& node);
 ConfigNode parse_toml(std::string_view text, const std::string& source);
 ConfigNode load_toml(const std::string& path);
 
-/// Sets one value from "--section.key=value". Array elements are named by index ("--stages.0.steps=10"); the
+/// Sets one value from "--section.key=value". Array elements are named by index ("--phases.0.steps=10"); the
 /// index one past the end appends. Where the file has no such array, `defaults` supplies it. The value is
 /// read as TOML where it is TOML and as a plain string otherwise, so strings need no quotes. Error on a
 /// malformed argument.
@@ -68,7 +68,7 @@ struct ConfigDifference {
   std::string path, left, right;
   bool fixed = false;  ///< a side marks the value, or a table around it, as fixed
 };
-/// Differences by path ("optimizer.lr", "stages.0.steps"), in the order of `left`, then what only `right`
+/// Differences by path ("optimizer.lr", "phases.0.steps"), in the order of `left`, then what only `right`
 /// has.
 std::vector<ConfigDifference> diff_config(const ConfigNode& left, const ConfigNode& right);
 

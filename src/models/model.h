@@ -1,5 +1,5 @@
-// A model in memory, as training, evaluation and generation share it: the decoder, its weights, and the routers'
-// buffers, which are no trained parameters: selection biases, which a controller updates, and with
+// A model in memory, as training, evaluation and generation share it: the decoder, its weights, and the
+// routers' buffers, which are no trained parameters: selection biases, which a controller updates, and with
 // moe.aux_scope = last_step the load of the experts in the step before.
 #pragma once
 #include <functional>

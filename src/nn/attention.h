@@ -1,6 +1,6 @@
-// The attention sublayer, and its grouped-query (MHA, GQA, MQA) and CCA form: projection, preparation, attention,
-// output projection. The two forms differ in the preparation only: rotation and norm of queries and keys, or the
-// convolutions of compressed convolutional attention ([ZAYA1-8B] §II-A1).
+// The attention sublayer, and its grouped-query (MHA, GQA, MQA) and CCA form: projection, preparation,
+// attention, output projection. The two forms differ in the preparation only: rotation and norm of queries
+// and keys, or the convolutions of compressed convolutional attention ([ZAYA1-8B] §II-A1).
 #pragma once
 #include "nn/config.h"
 #include "nn/context.h"

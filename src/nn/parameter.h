@@ -1,6 +1,6 @@
 // What a model is made of, without memory: the list of its parameters. Each has a global name and shape, an
-// initialisation rule, and a shard rule (which dimension lies on which axis). Everything else follows: counts, flat
-// buffers, optimizer groups, checkpoint pieces, slices of a rank.
+// initialisation rule, and a shard rule (which dimension lies on which axis). Everything else follows:
+// counts, flat buffers, optimizer groups, checkpoint pieces, slices of a rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,7 +26,8 @@ enum class ParamRole : uint8_t {
   router
 };
 
-/// Initial values: a pure function of (seed, name, global element index), so that every layout starts from one model.
+/// Initial values: a pure function of (seed, name, global element index), so that every layout starts from
+/// one model.
 struct Init {
   enum class Kind : uint8_t {
     constant,
@@ -41,8 +42,8 @@ struct Init {
   static Init uniform(double half_range) { return {Kind::uniform, half_range}; }
 };
 
-/// Layer groups: the embedding, each layer (multi-token prediction modules continue the count), and the head. A
-/// pipeline assigns them to stages.
+/// Layer groups: the embedding, each layer (multi-token prediction modules continue the count), and the head.
+/// A pipeline assigns them to stages.
 constexpr int64_t kEmbeddingGroup = -2, kHeadGroup = -1;
 /// Orders layer groups as a forward pass runs them.
 constexpr int64_t depth_of_layer_group(int64_t layer_group) {
@@ -61,21 +62,21 @@ struct ShardRule {
       false;  ///< an extent that does not divide is legal: rank r of n begins at floor(r extent / n)
 };
 
-/// Of a parameter that is not cut on the tensor axis: what each tensor rank's gradient is where all of them see the same
-/// rows. (Under sequence parallelism they do not, and every such gradient is a part.)
+/// What each tensor rank's gradient of an unsharded parameter is where all tensor ranks see the same rows.
+/// Under sequence parallelism they see different rows, and every such gradient is a partial sum.
 enum class TensorGradient : uint8_t {
   whole,   ///< all ranks compute the same
   partial  ///< it lies between enter and leave of a cut sublayer: their sum is the gradient
 };
 
-/// What ranks that hold the same parameters share out: nothing; the optimizer's state (ZeRO-1) and, where products read
-/// copies, the masters; or also weights and gradients, which then come together while they are needed only.
+/// What ranks with the same parameters shard: nothing; the optimizer's state (ZeRO-1) and, where products read
+/// copies, the masters; or weights and gradients too, which are then gathered only while they are needed.
 enum class ShardLevel : uint8_t { none, optimizer, full };
 constexpr auto enum_names(ShardLevel) {
   return names_in_order<ShardLevel>("none", "optimizer", "full");
 }
-/// What one bucket of a flat buffer holds (nn/flat_layout.h): a tensor group, about bucket_bytes of one, or a layer
-/// group.
+/// What one bucket of a flat buffer holds (nn/flat_layout.h): a tensor group, about bucket_bytes of one, or a
+/// layer group.
 enum class FlatBuckets : uint8_t { tensor_group, bytes, layer_group };
 
 /// How ranks shard a flat buffer.
@@ -138,7 +139,8 @@ bool holds(const Placement& placement, const ParameterSpec& spec);
 /// Whether each tensor rank's gradient of a parameter is a part of the sum (it may have none at all).
 bool summed_over_tensor_ranks(const Placement& placement, const ParameterSpec& spec);
 
-/// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as the shape).
+/// A rank's part of a parameter as one rectangular piece: local and global corner, and extents (same rank as
+/// the shape).
 struct ParameterPiece {
   std::vector<int64_t> local_offset, global_offset, extent;
 };
@@ -181,7 +183,8 @@ constexpr int64_t uneven_begin(int64_t extent, int rank, int size) {
 }
 /// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
-/// row_splits of a rank's part: where rows are cut, each block is cut alike. Empty where the cut has other blocks.
+/// row_splits of a rank's shard: where rows are sharded, each block is divided alike. Empty where the sharding
+/// has other blocks.
 std::vector<int64_t> local_row_splits(const ParameterSpec& spec, const Placement& placement);
 /// The pieces of a rank's part, in local order; they tile it exactly. None where it holds nothing.
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement);

@@ -10,11 +10,11 @@
 // large ones use all threads inside the products; the bits are the same. Not thread-safe. Sources:
 // docs/optimizers.md.
 //
-// Ranks that shard a tensor exchange N only of the matrices that lie in several shards, and only with each other.
-// Each of them orthogonalises the whole matrix and applies its part ([ZAYA1-AMD], algorithm 1): no buffer for a
-// whole model is needed, and the bits are those of one rank. Ranks of a tensor group gather N of every matrix that
-// they hold in slices; where slices do not follow its row blocks, of all row blocks at once. All ranks call step()
-// together.
+// Ranks that shard a tensor exchange N only of the matrices that lie in several shards, and only with each
+// other. Each of them orthogonalises the whole matrix and applies its part ([ZAYA1-AMD], algorithm 1): no
+// buffer for a whole model is needed, and the bits are those of one rank. Ranks of a tensor group gather N of
+// every matrix that they hold in slices; where slices do not follow its row blocks, of all row blocks at
+// once. All ranks call step() together.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -12,9 +12,10 @@
 
 namespace ingot {
 
-/// One trainable tensor, or the part [begin, begin + numel()) of its elements that this rank moves. Parameters that one matrix optimizer update must treat separately are described
-/// here, not guessed: experts [E, r, c] are `matrices` = E independent [r, c] matrices; a packed q|k|v is one
-/// matrix whose row blocks are listed in `row_splits`.
+/// One trainable tensor, or the part [begin, begin + numel()) of its elements that this rank updates.
+/// Parameters that one matrix optimizer update must treat separately are described here, not guessed: experts
+/// [E, r, c] are `matrices` = E independent [r, c] matrices; a packed q|k|v is one matrix whose row blocks
+/// are listed in `row_splits`.
 struct ParamView {
   std::string name = {};  ///< global name, unique
   Shape shape = {};
@@ -49,8 +50,9 @@ struct UpdateStat {
   double ratio() const { return weight_rms > 0 ? update_rms / weight_rms : 0; }
 };
 
-/// How a moment is stored; arithmetic is always fp32. bf16 halves the memory; rounded to nearest a moment stalls
-/// where 1 - beta is below half a unit of bf16 (0.4 %), which stochastic rounding avoids: it is right on average.
+/// How a moment is stored; arithmetic is always fp32. bf16 halves the memory; rounded to nearest a moment
+/// stalls where 1 - beta is below half a unit of bf16 (0.4 %), which stochastic rounding avoids: it is right
+/// on average.
 enum class MomentStorage : uint8_t { f32, bf16, bf16_stochastic };
 constexpr auto enum_names(MomentStorage) {
   return names_in_order<MomentStorage>("f32", "bf16", "bf16_stochastic");

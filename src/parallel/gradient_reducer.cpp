@@ -158,11 +158,4 @@ void GradientReducer::wait_all() {
   in_flight_reductions_.clear();
 }
 
-void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients) {
-  GradientReducer reducer(groups, table, gradients);
-  reducer.begin_step(1);
-  reducer.end_micro_batch();
-  reducer.finish();
-}
-
 }  // namespace ingot

@@ -84,7 +84,4 @@ class GradientReducer final : public ScheduleObserver {
   int64_t overlapped_ = 0;
 };
 
-/// Reduces all buckets at once, after the last micro-batch.
-void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients);
-
 }  // namespace ingot

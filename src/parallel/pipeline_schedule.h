@@ -26,7 +26,6 @@ struct PipelineShape {
   int virtual_stages() const { return stages * chunks; }
   int virtual_stage(int rank, int chunk) const { return chunk * stages + rank; }
   int rank_of(int virtual_stage) const { return virtual_stage % stages; }
-  int chunk_of(int virtual_stage) const { return virtual_stage / stages; }
   /// Messages that a rank may have in flight to another, in one direction, before it waits. In a group of g
   /// micro-batches the last of p ranks is g - p ahead of the next chunk of the first.
   int messages_held() const { return chunks > 1 && group > stages ? group - stages + 1 : 1; }

@@ -7,19 +7,6 @@
 #include <tuple>
 
 namespace ingot {
-namespace {
-
-double square_sum(const Tensor& t) {
-  double sum = 0;
-  for (int64_t i = 0; i < t.numel(); ++i) {
-    const double v = t.dtype() == DType::f64 ? t.as<double>()[i] : t.as<float>()[i];
-    sum += v * v;
-  }
-  return sum;
-}
-
-}  // namespace
-
 RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options)
     : grid_(grid),
       rank_(rank),
@@ -139,20 +126,6 @@ void RankGroups::make_shard_groups(const GroupMaker& make) {
                          o.bucket_bytes,
                          o.whole_tensors,
                          o.level};
-}
-
-double gradient_square_sum(const RankGroups& groups, const ParameterTable& table,
-                           const GradientBuffer& gradients) {
-  double sums[3] = {0, 0, 0};  // by ShardAxis; experts are sharded over both axes of their group
-  for (int i = 0; i < table.size(); ++i)
-    sums[static_cast<int>(table[i].shard.axis)] += square_sum(gradients.gradient(i));
-  const auto over = [](Communicator& group, double* sum) {
-    const Tensor t = Tensor::of(sum, {1});
-    group.all_reduce(t, t).wait();
-  };
-  over(groups.tensor(), &sums[static_cast<int>(ShardAxis::tensor)]);
-  over(groups.expert(), &sums[static_cast<int>(ShardAxis::expert)]);
-  return sums[0] + sums[1] + sums[2];
 }
 
 }  // namespace ingot

@@ -121,8 +121,4 @@ class RankGroups {
   std::unique_ptr<Communicator> shard_group_, replica_group_, expert_shard_group_, expert_replica_group_;
 };
 
-/// Sum of squares of the whole model's reduced gradient, the same on all ranks: each element counts once.
-double gradient_square_sum(const RankGroups& groups, const ParameterTable& table,
-                           const GradientBuffer& gradients);
-
 }  // namespace ingot

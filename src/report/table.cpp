@@ -96,7 +96,7 @@ std::string Table::text() const {
     for (const auto& row : rows_) width = std::max(width, width_of_text(shown(p, row)));
     const bool new_group = column.group != before;
     const std::string gap = header.empty() ? "" : new_group ? " | " : "  ";
-    if (new_group) groups = aligned(groups, header.size() + gap.size(), Align::left) + column.group;
+    if (new_group) groups = aligned(groups, header.size(), Align::left) + gap + column.group;
     before = column.group;
     header += gap + aligned(heading(p), width, column.align);
     for (size_t r = 0; r < rows_.size(); ++r)
@@ -113,7 +113,9 @@ std::string Table::text() const {
 std::string Table::html() const {
   if (rows_.empty()) return "";
   const std::vector<Printed> columns = printed();
-  std::string out = "<figure class=card><figcaption><b>" + escape_html(title_) + "</b></figcaption><table>";
+  std::string out = "<figure class=card>";
+  if (!title_.empty()) out += "<figcaption><b>" + escape_html(title_) + "</b></figcaption>";
+  out += "<table>";
   if (grouped()) {
     out += "<tr>";
     for (size_t c = 0; c < columns.size();) {

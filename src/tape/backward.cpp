@@ -58,7 +58,7 @@ void Backward::run_node(int32_t index) {
     weight_wanted |= writes_gradient(Direction::backward_weight, node.op->inputs[i].kind);
   }
   const bool defer = parts_.state.options.defer_weight_gradients;
-  // Weight gradients fill the time until what the node reads has come.
+  // Weight gradients fill the time until what the node reads has arrived.
   if (input_wanted && (overtakes_queue(node) || (!defer && awaits_transfer(node)))) run_deferred();
   if (input_wanted) run_pass(index, Direction::backward_input);
   finish_pass(node, Direction::backward_input);
@@ -115,7 +115,7 @@ void Backward::run_pass(int32_t index, Direction direction) {
     }
     d_out[i] = parts_.gradients.gradient(node.outputs[i]);
   }
-  // Into the sink's memory, or on top of other contributions, a gradient comes at once.
+  // A gradient that goes into the sink's memory, or is added to others, must not arrive late.
   bool transfers = op.transfers && direction == Direction::backward_input;
   for (size_t i = 0; i < d_in.size(); ++i) {
     if (node.inputs[i] < 0 || !writes_gradient(direction, op.inputs[i].kind) || (early >> i & 1u)) continue;

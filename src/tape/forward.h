@@ -11,10 +11,10 @@ class Forward {
 
   /// A value for an op that reads it: a parameter is gathered, a transfer is complete.
   Tensor read(int32_t id);
-  /// The inputs for run(). The first input of an op with row_sliced may still be on its way.
+  /// The inputs for run(). The first input of an op with row_sliced may not have arrived yet.
   std::vector<Tensor> inputs(const Node& node);
-  /// Runs the node's op. An op that transfers leaves a pending transfer. The first time, the node is the next
-  /// to be recorded.
+  /// Runs the node's op. An op that transfers leaves a pending transfer. Unless it is a recomputation, the
+  /// caller records the node next.
   void run(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool is_recompute);
 
  private:

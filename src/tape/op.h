@@ -147,7 +147,7 @@ struct Op {
 
   // What follows is optional; nullptr or false: the op does not have the property.
 
-  /// The op moves data between ranks and does nothing else, so its results may come while other ops run
+  /// The op moves data between ranks and does nothing else, so its results may arrive while other ops run
   /// (OpCall::pending).
   bool transfers = false;
   /// For an op with `transfers`: the first row of its output that is this rank's whole and unchanged input.

@@ -32,10 +32,10 @@ void Transfers::complete(int32_t index) {
   kernels_.waited(t.direction, begin);
   for (const int32_t id : t.received) pending_transfer(slots_[id], t.direction) = -1;
   if (t.node >= 0 && kernels_.are_watched()) {
-    std::vector<Tensor> came;
+    std::vector<Tensor> tensors;
     for (const int32_t id : t.received)
-      came.push_back(t.direction == Direction::forward ? slots_.tensor(id) : slots_[id].gradient.tensor);
-    kernels_.wrote(t.node, t.direction, came);
+      tensors.push_back(t.direction == Direction::forward ? slots_.tensor(id) : slots_[id].gradient.tensor);
+    kernels_.wrote(t.node, t.direction, tensors);
   }
   for (const int32_t id : t.sent)
     if (--pinned_by_send(slots_[id], t.direction) == 0) on_unpinned_(id, t.direction);

@@ -13,7 +13,7 @@ namespace ingot {
 struct Transfer {
   Direction direction = Direction::forward;       ///< forward: it moves values; backward_input: gradients
   std::vector<int32_t> sent = {}, received = {};  ///< values, or the values whose gradients move
-  int32_t node = -1;             ///< whose tensors observers see once they have come; -1: a recomputation
+  int32_t node = -1;             ///< whose tensors observers see once received; -1: a recomputation
   int64_t first_local_row = -1;  ///< Op::first_local_row; -1: none
   Pending pending = {};
   bool complete = false;

@@ -7,7 +7,7 @@ namespace ingot {
 /// What is behind a buffer's addresses.
 enum class Backing {
   memory,
-  sparse,  ///< zeroed memory that comes page by page when it is first written, and can be given back
+  sparse,  ///< zeroed memory, added page by page at the first write; can be given back
   nothing  ///< address space only, for a dry run: of any size, on any machine; touching it is a crash
 };
 

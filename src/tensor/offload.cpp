@@ -102,7 +102,7 @@ class FileOffloadStore final : public OffloadStore {
     return file;
   }
 
-  /// The same sizes come back with every micro-batch, so freed extents are kept by capacity.
+  /// Every micro-batch has the same sizes, so freed extents are kept by capacity.
   Extent extent_for(int64_t bytes) {
     const int64_t capacity = (bytes + kPage - 1) / kPage * kPage;
     auto& offsets = free_[capacity];

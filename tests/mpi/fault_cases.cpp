@@ -1,5 +1,5 @@
-// One rank of three fails in each collective (fault_program.cpp): all processes end in time, the survivors have written
-// their flight records, and the messages name the rank, the operation and the step.
+// One rank of three fails in each collective (fault_program.cpp): all processes end in time, the survivors
+// have written their flight records, and the messages name the rank, the operation and the step.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -64,8 +64,8 @@ TEST_P(Fault, AKilledRankEndsAll) {
   EXPECT_TRUE(o.flight(2).is_object()) << o.output;
 }
 
-/// The launcher resumes a stopped process to end it, so it may still reach the operation: only the rank that gave up
-/// first is sure to have it in its record.
+/// The launcher resumes a stopped process to end it, so it may still reach the operation: only the rank that
+/// gave up first is sure to have it in its record.
 TEST_P(Fault, AStoppedRankEndsAllAfterTheDeadline) {
   const Outcome o = run_fault("stop");
   expect_ended(o);

@@ -1,7 +1,7 @@
-// One rank of a program in which rank 1 fails: fault_program FAULT COLLECTIVE FOLDER REPORT_SECONDS ABORT_SECONDS. All
-// ranks run six steps of every collective; in step 3, just before the named one ("group": before any), rank 1 is killed,
-// stops, is late, throws, does something else, returns, or drops its operation. Each rank leaves its process id in
-// FOLDER.
+// One rank of a program in which rank 1 fails: fault_program FAULT COLLECTIVE FOLDER REPORT_SECONDS
+// ABORT_SECONDS. All ranks run six steps of every collective; in step 3, just before the named one ("group":
+// before any), rank 1 is killed, stops, is late, throws, does something else, returns, or drops its
+// operation. Each rank leaves its process id in FOLDER.
 #include <signal.h>
 #include <unistd.h>
 

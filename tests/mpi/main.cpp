@@ -1,5 +1,5 @@
-// Main function of the tests that run as ranks: mpirun -n 3 ingot_test_mpi. Every rank runs the same tests in the
-// same order; only rank 0 prints what passes.
+// Main function of the tests that run as ranks: mpirun -n 3 ingot_test_mpi. Every rank runs the same tests in
+// the same order; only rank 0 prints what passes.
 #include <gtest/gtest.h>
 
 #include "comm/launch.h"

@@ -1,6 +1,6 @@
-// One rank fails in each part of a training step and of a pipeline schedule: all processes end in time, the survivors
-// have written their flight records, the messages name the rank, the operation and the step, the checkpoints are whole,
-// and the same command resumes to the same end.
+// One rank fails in each part of a training step and of a pipeline schedule: all processes end in time, the
+// survivors have written their flight records, the messages name the rank, the operation and the step, the
+// checkpoints are whole, and the same command resumes to the same end.
 #include <fmt/core.h>
 
 #include <map>
@@ -20,7 +20,8 @@ using test::kAbort;
 using test::kReport;
 using test::Outcome;
 
-/// Checkpoints begin after steps 4, 8, 12 ...; the fault comes in step 9 or, where it concerns a checkpoint, soon after.
+/// Checkpoints begin after steps 4, 8, 12 ...; the fault comes in step 9 or, where it concerns a checkpoint,
+/// soon after.
 constexpr int kStep = 9;
 
 struct RunShape {
@@ -30,7 +31,8 @@ struct RunShape {
 const RunShape kSharded{2,
                         {"--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.1.batch=8",
                          "--phases.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer"}};
-/// Three stages of which the middle one fails: it runs two warm-up forwards, then alternates, then runs backwards.
+/// Three stages of which the middle one fails: it runs two warm-up forwards, then alternates, then runs
+/// backwards.
 const RunShape kPipeline{3,
                          {"--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.1.batch=8",
                           "--phases.1.micro_batch=1", "--model.layers=3", "--parallel.pipeline=3"}};
@@ -95,7 +97,8 @@ class RunFault : public testing::TestWithParam<Phase> {
     o.folder = folder_ / "run";  // where the records are
     return o;
   }
-  /// What survivors printed and recorded: the launcher may kill one before it has printed, but not before its record.
+  /// What survivors printed and recorded: the launcher may kill one before it has printed, but not before its
+  /// record.
   std::string said_by_survivors(const Outcome& o) {
     std::string text = o.output;
     for (int rank = 0; rank < GetParam().shape.ranks; ++rank) {

@@ -1,5 +1,5 @@
-// A training run whose ranks are processes: it has the bits of thread ranks. A killed rank ends it with a message that
-// says where, and the same command resumes from the checkpoints.
+// A training run whose ranks are processes: it has the bits of thread ranks. A killed rank ends it with a
+// message that says where, and the same command resumes from the checkpoints.
 #include <gtest/gtest.h>
 #include <signal.h>
 

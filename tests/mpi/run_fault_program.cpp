@@ -1,7 +1,8 @@
 // One rank of a training run in which one rank fails in a part of a step (support/killer.h):
 //   run_fault_program FAULT PHASE NUMBER STEP VICTIM FOLDER REPORT_SECONDS ABORT_SECONDS RECIPE OVERRIDES...
-// From STEP on the events of PHASE are counted. NUMBER may be a fraction of those in the step before, as 7/8 (forward and
-// backward only). Each rank leaves its process id in FOLDER, the victim the time of the fault in FOLDER/struck.
+// From STEP on the events of PHASE are counted. NUMBER may be a fraction of those in the step before, as 7/8
+// (forward and backward only). Each rank leaves its process id in FOLDER, the victim the time of the fault in
+// FOLDER/struck.
 #include <unistd.h>
 
 #include <cstdlib>

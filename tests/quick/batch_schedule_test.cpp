@@ -40,7 +40,8 @@ TEST(BatchSchedule, ByTokens) {
 
 TEST(BatchSchedule, ByLoss) {
   PhaseConfig s = phase_of(60, {{{}, 2.0, 8}});
-  // The mean follows a drop of the loss with weights falling by 0.95: 3 * 0.95^n + 1 * (1 - 0.95^n) <= 2 at n = 14.
+  // The mean follows a drop of the loss with weights falling by 0.95:
+  // 3 * 0.95^n + 1 * (1 - 0.95^n) <= 2 at n = 14.
   std::vector<double> losses(60, 1.0);
   std::fill(losses.begin(), losses.begin() + 30, 3.0);
   std::vector<int64_t> expected(60, 8);

@@ -66,8 +66,8 @@ TEST(BenchDecode, PrintsRatesAndWritesJson) {
   for (const char* weights : {"f32", "bf16", "int8"}) {
     const auto r = bench({"--weights", weights, "--json", folder / "decode.json"});
     ASSERT_EQ(r.exit_code, 0) << r.output;
-    for (const char* text : {"tokens/s", "% of P", "% of the read rate", "medians of 2 trials",
-                             "grouped_linear", "outside of ops"})
+    for (const char* text :
+         {"tokens/s", "% of P", "% of B", "medians of 2 trials", "grouped_linear", "outside of ops"})
       EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
     const json all = json::parse(test::read_text(folder / "decode.json"));
     EXPECT_EQ(all["format"], 1);

@@ -137,7 +137,7 @@ TEST(BenchGemm, MeasuresEveryPartAndWritesThem) {
              "--json", folder / "gemm.json", "--html", folder / "gemm.html"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   for (const char* text :
-       {"products of the model", "rows an expert", "m \\ n", "few rows", "model.vocab = 100", "head"})
+       {"products of the model", "rows per expert", "m \\ n", "few rows", "model.vocab = 100", "head"})
     EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const json all = json::parse(test::read_text(folder / "gemm.json"));
   EXPECT_EQ(all["format"], 1);

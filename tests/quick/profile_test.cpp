@@ -194,7 +194,7 @@ TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
     }
     EXPECT_LE(last, step.end);
   }
-  EXPECT_EQ(passes.size(), 4u) << "forward, again, both gradients";
+  EXPECT_EQ(passes.size(), 4u) << "forward, recompute, both gradients";
   expect_nested(json::parse(trace_json(r)));
 }
 

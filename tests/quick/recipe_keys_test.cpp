@@ -1,5 +1,6 @@
-// Every key of a recipe is either fixed ("key!") or free where a run resumes. A new key fails here until it is listed, so that
-// whoever adds it decides: a key is fixed where another value would not continue the run that the checkpoint holds.
+// Every key of a recipe is either fixed ("key!") or free where a run resumes. A new key fails here until it
+// is listed, so that whoever adds it decides: a key is fixed where another value would not continue the run
+// that the checkpoint holds.
 #include <gtest/gtest.h>
 
 #include "support/support.h"

@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "base/progress.h"
 #include "report/svg_plot.h"
+#include "report/table.h"
 #include "support/support.h"
 
 namespace ingot::report_test {
@@ -75,6 +76,27 @@ ReportData synthetic_run(int64_t steps) {
     data.samples.push_back(
         {step, "The old man", " went down to the harbour, where the boats lay\nquiet in the rain."});
   return data;
+}
+
+TEST(Table, PrintsTextHtmlAndJson) {
+  Table table({words("op", "op"),
+               {.title = "time", .format = "{:.1f} ms", .scale = 1e3, .spread = true, .field = "seconds"},
+               {.field = "bytes"},
+               percent("of P", "forward")},
+              "ops");
+  table.add({"<head>", Spread{0.1, 0.09, 0.104}, 7, 0.5});
+  table.add({"add", {}, 12, {}});
+  EXPECT_EQ(table.text(),
+            "ops\n"
+            "                         | forward\n"
+            "op          time  spread |  of P\n"
+            "<head>  100.0 ms    14 % | 50.0%\n"
+            "add                      |\n");
+  EXPECT_EQ(table.json().dump(),
+            R"([{"op":"<head>","seconds":{"median":0.1,"least":0.09,"most":0.104},"bytes":7},)"
+            R"({"op":"add","bytes":12}])");
+  EXPECT_NE(table.html().find("<td>&lt;head&gt;</td><td class=num>100.0 ms</td>"), std::string::npos);
+  EXPECT_EQ(text_of({Table({words("op")}), table}), "\n" + table.text()) << "an empty table prints nothing";
 }
 
 TEST(Report, HoldsEverySectionAndNeedsNoNetwork) {

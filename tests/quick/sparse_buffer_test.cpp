@@ -1,4 +1,4 @@
-// Sparse buffers: memory comes with the first write, page by page, and is given back without a change to its
+// Sparse buffers: memory is added at the first write, page by page, and is given back without a change to its
 // neighbours.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

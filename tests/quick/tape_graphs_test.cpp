@@ -122,7 +122,7 @@ const Op& merge_op() {
     k.forward = [](const OpCall& c) {
       for (int64_t i = 0; i < c.in[0].numel(); ++i) {
         double s = data_of(c.in[0])[i];
-        if (c.out[0].defined()) {  // else the stream is given in the place of x
+        if (c.out[0].defined()) {  // else the stream is given instead of x
           s = 0.5 * (s + (c.in[1].defined() ? data_of(c.in[1])[i] : 0));
           data_of(c.out[0])[i] = s;
         }

@@ -1,6 +1,6 @@
-// Collectives as tape ops: <C x, y> = <x, C^T y> summed over ranks, gradients that accumulate, wire bytes on the null
-// device, and nothing recorded on an axis of one rank. Of exchange_rows and return_rows the adjoint is tested here and
-// the rest in dispatch_test.cpp; merge_vocabulary is in vocabulary_test.cpp.
+// Collectives as tape ops: <C x, y> = <x, C^T y> summed over ranks, gradients that accumulate, wire bytes on
+// the null device, and nothing recorded on an axis of one rank. Of exchange_rows and return_rows the adjoint
+// is tested here and the rest in dispatch_test.cpp; merge_vocabulary is in vocabulary_test.cpp.
 #include <gtest/gtest.h>
 
 #include "base/philox.h"

@@ -1,4 +1,5 @@
-// Grid and communicator: literal groups, every operation on every type, and an error message for every misuse.
+// Grid and communicator: literal groups, every operation on every type, and an error message for every
+// misuse.
 #include <gtest/gtest.h>
 
 #include <chrono>

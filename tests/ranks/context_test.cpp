@@ -1,6 +1,6 @@
-// The ops of context ranks: the transfers with_halo, without_halo, rows_to_heads and heads_to_rows have the right values,
-// adjoints (<C x, y> = <x, C^T y>) and bytes; context_attention, in both forms and in a mix with heads, equals
-// ops/attention in double; and chunks have equal work.
+// The ops of context ranks: the transfers with_halo, without_halo, rows_to_heads and heads_to_rows have the
+// right values, adjoints (<C x, y> = <x, C^T y>) and bytes; context_attention, in both forms and in a mix
+// with heads, equals ops/attention in double; and chunks have equal work.
 #include <gtest/gtest.h>
 
 #include <cmath>

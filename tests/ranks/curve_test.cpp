@@ -1,6 +1,6 @@
-// Training curves of layouts against one rank's: AdamW with clipping by the gradient norm, router biases, and loads of
-// the step before. In double 50 losses agree to 1e-8; in fp32, with the one rank's routes replayed, 20 losses agree to
-// 1e-4. Without replay the test reports how many tokens take other routes.
+// Training curves of layouts against one rank's: AdamW with clipping by the gradient norm, router biases, and
+// loads of the step before. In double 50 losses agree to 1e-8; in fp32, with the one rank's routes replayed,
+// 20 losses agree to 1e-4. Without replay the test reports how many tokens take other routes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ struct Curve {
   int64_t routed = 0, rerouted = 0;
 };
 
-/// The state that training updates: weights by AdamW, router biases by loads. Computes in double, stores weights in
-/// their type.
+/// The state that training updates: weights by AdamW, router biases by loads. Computes in double, stores
+/// weights in their type.
 class Learner {
  public:
   Learner(const OneRank& one, WeightSet& weights) : one_(one), weights_(weights) {

@@ -1,5 +1,5 @@
-// Interleaved passes of one rank: which one runs follows from where they wait, collectives of two ranks meet, and an
-// error in one ends the other.
+// Interleaved passes of one rank: which one runs follows from where they wait, collectives of two ranks meet,
+// and an error in one ends the other.
 #include "parallel/interleaved_passes.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Small models in double on data, tensor, sequence, context, pipeline and expert parallel thread ranks equal one rank.
-// Initial weights have the same bits; loss, routed tokens, router losses, every gradient and the gradient norm agree
-// (support/layout_parity.h). First the matrix of all axes, then special cases of each.
+// Small models in double on data, tensor, sequence, context, pipeline and expert parallel thread ranks equal
+// one rank. Initial weights have the same bits; loss, routed tokens, router losses, every gradient and the
+// gradient norm agree (support/layout_parity.h). First the matrix of all axes, then special cases of each.
 #include <gtest/gtest.h>
 
 #include "comm/threads.h"

@@ -1,6 +1,7 @@
-// Pipelines of thread ranks equal one rank in double, for small models under every schedule. Initial weights have the
-// same bits; the loss agrees to 1e-12, every gradient (also of parameters that several stages hold) and the gradient
-// norm to 1e-9. Each rank's step runs in the slab that a dry run on the null device planned, with the peak it predicted.
+// Pipelines of thread ranks equal one rank in double, for small models under every schedule. Initial weights
+// have the same bits; the loss agrees to 1e-12, every gradient (also of parameters that several stages hold)
+// and the gradient norm to 1e-9. Each rank's step runs in the slab that a dry run on the null device planned,
+// with the peak it predicted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -104,7 +105,8 @@ std::vector<LayoutCase> cases() {
                    .grid = {.pp = 2, .dp = 2, .tp = 2, .ep = 2},
                    .schedule = kind});
   }
-  // Full sharding: several passes and chunks at a time, parameters that several stages hold, and interleaved passes.
+  // Full sharding: several passes and chunks at a time, parameters that several stages hold, and interleaved
+  // passes.
   const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   const RankOptions full_sequence{.sequence_parallel = true, .shards = full.shards};
   RankOptions full_copies = full, full_whole = full;

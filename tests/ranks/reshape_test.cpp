@@ -1,4 +1,5 @@
-// `ingot checkpoint reshape`: other pieces, the same values; a run resumes from them as from the original, bit for bit.
+// `ingot checkpoint reshape`: other pieces, the same values; a run resumes from them as from the original,
+// bit for bit.
 #include "train/reshape.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Sharding among data ranks equals one rank, in double: buckets reduced during backward, ZeRO-1 and full sharding, whole
-// or divided matrices, one shard group or several. Initial weights have the same bits, gradients agree to 1e-9 in each
-// shard. Also the layout of flat buffers, a pure function.
+// Sharding among data ranks equals one rank, in double: buckets reduced during backward, ZeRO-1 and full
+// sharding, whole or divided matrices, one shard group or several. Initial weights have the same bits,
+// gradients agree to 1e-9 in each shard. Also the layout of flat buffers, a pure function.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -172,8 +172,8 @@ TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
     }
 }
 
-/// Every form of sharding of random tables: buckets tile the buffer, tensors lie inside buckets without overlap, shards are
-/// equal, whole matrices are not divided, and all ranks see one layout.
+/// Every form of sharding of random tables: buckets tile the buffer, tensors lie inside buckets without
+/// overlap, shards are equal, whole matrices are not divided, and all ranks see one layout.
 TEST(FlatLayouts, TileAndAgree) {
   const Random random(17, RandomPurpose::test, 0);
   uint64_t draw = 0;

@@ -1,4 +1,5 @@
-// An optimizer step in fp32 on two data ranks: both end with the same bits, and with one rank's weights to 1e-6.
+// An optimizer step in fp32 on two data ranks: both end with the same bits, and with one rank's weights to
+// 1e-6.
 #include "train/step.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +8,7 @@
 
 #include "comm/threads.h"
 #include "optim/optimizer.h"
-#include "parallel/gradient_reducer.h"
-#include "support/small_models.h"
+#include "support/layout_parity.h"
 #include "tape/backward.h"
 
 namespace ingot::test::step_test {

@@ -1,6 +1,6 @@
-// The bytes that ranks send, counted per axis at their communicators, equal the plan: the dry run where shapes are
-// fixed (tensor, context, experts by all-gather, pipeline), the flat layout for gradients and shards, and the
-// recorded routes of the step for the all-to-all of experts.
+// The bytes that ranks send, counted per axis at their communicators, equal the plan: the dry run where
+// shapes are fixed (tensor, context, experts by all-gather, pipeline), the flat layout for gradients and
+// shards, and the recorded routes of the step for the all-to-all of experts.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -175,8 +175,8 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
       }
 }
 
-/// Full sharding in a pipeline: weights as the table reads them, a unit's gradient once per tape that uses it, and the shares
-/// of what both stages hold.
+/// Full sharding in a pipeline: weights are gathered as the table reads them, a bucket is reduced once per
+/// tape that uses it, and both stages sum the shards of parameters that they both hold.
 TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
   using enum PipelineScheduleKind;
   const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
@@ -225,7 +225,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
     }
 }
 
-/// Rows that a rank's tokens send to each rank of its expert group: one to every other rank that holds one of its experts.
+/// How many rows a rank sends to each rank of its expert group: a token once to every other rank with one of
+/// its experts.
 std::vector<int64_t> rows_to(const ParityOutcome& o, const MoeConfig& moe, const RankGroups& groups) {
   const int n = groups.expert().size(), copies = groups.placement().expert_tensor_size;
   const int64_t each = moe.experts / (n / copies);
@@ -264,7 +265,8 @@ TEST(Traffic, OfTheAllToAllIsThatOfTheRecordedRoutes) {
                      k = static_cast<double>(moe.top_k);
         const double exchanges =
             static_cast<double>(o.ids.size()) * static_cast<double>(rank.share() / rank.micro_rows());
-        // Counts; rows, weights and ids out, sums back; then the sums' cotangents out, those of rows and weights back.
+        // Counts; rows, weights and ids out, sums back; then cotangents of sums out, of rows and weights
+        // back.
         const double forward =
             exchanges * 4 * (rank.groups().expert().size() - 1) + sent * (width + 12 * k) + received * width;
         EXPECT_EQ(bytes, forward + received * (width + 8 * k) + sent * width);

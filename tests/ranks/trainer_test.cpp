@@ -1,5 +1,5 @@
-// Whole runs on several ranks: the same losses as one rank's, the same bits when repeated, and a checkpoint that any number
-// of ranks resumes.
+// Whole runs on several ranks: the same losses as one rank's, the same bits when repeated, and a checkpoint
+// that any number of ranks resumes.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -109,7 +109,7 @@ class TrainerRanks : public ::testing::Test {
     return worst;
   }
 
-  /// What the first step measures, of the same weights, and every validation: from all ranks, tokens and parts of the model.
+  /// The statistics of the first step, which has the same weights, and of every validation.
   void expect_same_statistics(const std::string& left, const std::string& right) {
     const auto rows = [&](const std::string& run) {
       return read_metrics(real_file_system(), folder_ / (run + "/" + run_files::kMetrics));
@@ -138,8 +138,8 @@ class TrainerRanks : public ::testing::Test {
     }
   }
 
-  /// Each of the layouts follows the first one, repeats bit for bit, and goes on from the next one's checkpoint after it has
-  /// loaded and saved its state unchanged.
+  /// Each layout follows the first one, repeats bit for bit, and resumes the next one's checkpoint, which it
+  /// first loads and saves unchanged.
   void expect_interchangeable(const std::vector<RunLayout>& layouts, const std::vector<std::string>& more) {
     for (const RunLayout& l : layouts) {
       run(l, l.name, -1, more);
@@ -172,7 +172,8 @@ TEST_F(TrainerRanks, EveryLayoutFollowsOneRank) {
   }
 }
 
-/// With two key heads one rank has the current values of CCA, the other the delayed ones: Muon's blocks are not the slices.
+/// With two key heads one rank has the current values of CCA, the other the delayed ones, so Muon's blocks
+/// are not the shards.
 TEST_F(TrainerRanks, TensorAndExpertTensorRanks) {
   const std::string tensor = "--parallel.tensor=2", sequence = "--parallel.sequence=true",
                     shards = "--parallel.shard=optimizer", widths = "--parallel.expert_tensor=2";
@@ -198,8 +199,8 @@ double mean_dropped(const std::string& run) {
   return sum / static_cast<double>(rows.size());
 }
 
-/// With room for all, no form of dispatch changes the loss, and two at least have the same bits; bf16 rows round once a leg, and
-/// what is dropped is counted.
+/// With enough capacity no form of dispatch changes the loss, and at least two have the same bits; bf16 rows
+/// are rounded once per hop, and dropped choices are counted.
 TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
   const std::string expert = "--parallel.expert=4", nodes = "--parallel.node_ranks=2",
                     hierarchical = "--parallel.dispatch=hierarchical";
@@ -212,10 +213,10 @@ TEST_F(TrainerRanks, ExpertsAreReachedInEveryForm) {
   follow("all_to_all", {}, kRounding);
   follow("all_gather", {"--parallel.dispatch=all_gather"}, kRounding);
   follow("hierarchical", {hierarchical, nodes}, kRounding);
-  follow("room", {"--parallel.dispatch_capacity=4"}, kRounding);
+  follow("capacity", {"--parallel.dispatch_capacity=4"}, kRounding);
   EXPECT_EQ(losses_of("all_gather"), losses_of("all_to_all"));
-  EXPECT_EQ(losses_of("room"), losses_of("all_to_all"));
-  EXPECT_EQ(mean_dropped(folder_ / "room"), 0);
+  EXPECT_EQ(losses_of("capacity"), losses_of("all_to_all"));
+  EXPECT_EQ(mean_dropped(folder_ / "capacity"), 0);
   follow("bf16", {"--parallel.dispatch_bf16=true"}, 1.0 / 512);
   EXPECT_GT(worst_difference("one", "bf16"), kRounding);
   follow("drop", {hierarchical, nodes, "--parallel.dispatch_capacity=1", "--parallel.dispatch_drop=true"},
@@ -270,8 +271,8 @@ TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
   EXPECT_GT(std::abs(losses[0].back() - losses[1].back()), 100 * kRounding);
 }
 
-/// The largest logits by head, which context ranks that exchange heads share out, and tensor ranks as weights are: the clip
-/// acts alike.
+/// QK-clip by the largest logits of each head, where context ranks exchange heads and tensor ranks shard
+/// them.
 TEST_F(TrainerRanks, ClipTheSameHeads) {
   const std::vector<std::string> model = {"--model.attention=gqa", "--model.qk_norm=false",
                                           "--optimizer.qk_clip=0.02"};
@@ -336,7 +337,8 @@ TEST_F(TrainerRanks, PipelinesThatShareAllOut) {
   EXPECT_EQ(samples(folder_ / "one"), samples(folder_ / "pp2_full2"));
 }
 
-/// Modules of multi-token prediction in stages before the loss's, one or several. Validation and samples run through them too.
+/// Multi-token prediction modules in stages before the stage of the loss. Validation and samples run through
+/// them too.
 TEST_F(TrainerRanks, PipelinesThatPredictAheadBeforeTheLoss) {
   const auto layout = [](const std::string& schedule, const std::string& text,
                          std::vector<std::string> more = {}) {
@@ -399,8 +401,8 @@ TEST_F(TrainerRanks, ARunRepeatsBitForBit) {
   EXPECT_EQ(difference(folder_ / "first", folder_ / "again"), "");
 }
 
-/// However buckets, shares and matrices are cut. The norm alone is summed in another order, and with clip = 0 nothing depends
-/// on it; one micro-batch a step, since full sharding sums each over ranks first.
+/// For every form of buckets, shards and matrices. Only the norm is summed in another order, and with clip =
+/// 0 nothing depends on it; one micro-batch per step, since full sharding sums each over ranks first.
 TEST_F(TrainerRanks, SharesHaveTheBitsOfAWholeOptimizer) {
   const std::vector<std::vector<std::string>> shares = {
       {"--parallel.bucket=2KiB"},
@@ -435,7 +437,8 @@ TEST_F(TrainerRanks, StoppedAndResumedOnTheSameLayoutIsTheUndisturbedRun) {
   EXPECT_EQ(difference(folder_ / "whole", folder_ / "parts"), "");
 }
 
-/// Every ordered pair: the state that the second loads and saves again is the first's bit for bit, and goes on alike.
+/// Every ordered pair: the state that the second layout loads and saves is the first one's bit for bit, and
+/// continues alike.
 TEST_F(TrainerRanks, EveryLayoutResumesEveryOther) {
   ASSERT_GE(layouts().size(), 8u);
   run(layouts()[0], "whole");
@@ -455,7 +458,7 @@ TEST_F(TrainerRanks, EveryLayoutResumesEveryOther) {
   }
 }
 
-/// A quarter of the ranks is lost: the run goes on with smaller batches, from the samples that were consumed.
+/// A quarter of the ranks is lost: the run resumes with smaller batches, from the samples that were consumed.
 TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
   const std::string fit = "--parallel.batch_fit=down";
   run({"four", 4, {}}, "run", 9, {fit});

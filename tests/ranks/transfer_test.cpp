@@ -1,4 +1,5 @@
-// Transfers on the tape begin in their op and are waited for where an op reads the result; other ops run meanwhile.
+// Transfers on the tape begin in their op and are waited for where an op reads the result; other ops run
+// meanwhile.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The head over a sharded vocabulary: statistics and gradients in double equal one rank's, in both modes, with shards of
-// unequal size, masked rows, and cotangents of every statistic.
+// The head over a sharded vocabulary: statistics and gradients in double equal one rank's, in both modes,
+// with shards of unequal size, masked rows, and cotangents of every statistic.
 #include "ops/collective/vocabulary.h"
 
 #include <gtest/gtest.h>

@@ -21,6 +21,17 @@ double squares(const Tensor& t) {
   return sum;
 }
 
+/// Sum of squares of the whole model's reduced gradient, the same on all ranks: each element counts once.
+double gradient_square_sum(const RankGroups& groups, const ParameterTable& table,
+                           const GradientBuffer& gradients) {
+  Array sums[3] = {{0}, {0}, {0}};  // by ShardAxis; experts are sharded over both axes of their group
+  for (int i = 0; i < table.size(); ++i)
+    sums[static_cast<int>(table[i].shard.axis)][0] += squares(gradients.gradient(i));
+  all_reduce(groups.tensor(), sums[static_cast<int>(ShardAxis::tensor)]);
+  all_reduce(groups.expert(), sums[static_cast<int>(ShardAxis::expert)]);
+  return sums[0][0] + sums[1][0] + sums[2][0];
+}
+
 /// The sums of all ranks of a group, by layer.
 void sum_over(Communicator& group, std::map<int64_t, Array>& by_layer) {
   for (auto& [layer, values] : by_layer) all_reduce(group, values);
@@ -36,6 +47,13 @@ void expect_near(const std::map<int64_t, Array>& found, const std::map<int64_t, 
 }
 
 }  // namespace
+
+void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients) {
+  GradientReducer reducer(groups, table, gradients);
+  reducer.begin_step(1);
+  reducer.end_micro_batch();
+  reducer.finish();
+}
 
 std::string LayoutCase::name() const {
   static const char* const kForms[] = {"", "_kvgather", "_ring"};

@@ -38,9 +38,9 @@ class LayoutRank {
   LayoutRank(const LayoutCase& c, const OneRank& one, int rank, const GroupMaker& make);
   /// passes(), reduce() and sum_over_ranks().
   ParityOutcome step(const ParityInputs& inputs);
-  /// Forward and backward of this rank's sequences. The first pass is planned by a dry run; all have the peak memory that
-  /// it predicts, and transient weights and gradients take no more than planned. `sums`: reductions of gradients begin,
-  /// and reduce() must follow.
+  /// Forward and backward of this rank's sequences. The first pass is planned by a dry run; all have the peak
+  /// memory that it predicts, and transient weights and gradients take no more than planned. `sums`:
+  /// reductions of gradients begin, and reduce() must follow.
   ParityOutcome passes(const ParityInputs& inputs, bool sums = false);
   /// Sums the gradients over the ranks.
   void reduce();
@@ -91,12 +91,15 @@ class LayoutRank {
   std::optional<PlannedArena> arena_;
 };
 
-/// Runs this rank's part of the case and compares with one rank: initial weights bit for bit; loss, routed tokens, router
-/// losses, gradients and their norm; and peak memory with the dry run's.
+/// Reduces all buckets at once, after the last micro-batch.
+void reduce_gradients(const RankGroups& groups, const ParameterTable& table, GradientBuffer& gradients);
+
+/// Runs this rank's part of the case and compares with one rank: initial weights bit for bit; loss, routed
+/// tokens, router losses, gradients and their norm; and peak memory with the dry run's.
 void expect_layout_equals_one_rank(const LayoutCase& c, const OneRank& one, World& world);
 
-/// The cases of the parity matrix: layouts of every axis and mixes of three, dense, mixture and ZAYA1 models, with and
-/// without recomputation.
+/// The cases of the parity matrix: layouts of every axis and mixes of three, dense, mixture and ZAYA1 models,
+/// with and without recomputation.
 std::vector<LayoutCase> parity_matrix();
 
 }  // namespace ingot::test

@@ -1,4 +1,4 @@
-// One forward and backward of a small model on a tape with chosen options, and what it left behind: for tests that such options change
+// Runs a small model forward and backward on a tape with chosen options: for tests that options change
 // nothing but memory and time.
 #pragma once
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class AnyKernel : public ::testing::Test {
   KernelPolicy before_;
 };
 
-/// What one forward and backward left behind.
+/// The outcome of one forward and backward pass.
 struct Pass {
   std::vector<std::string> gradients;  ///< bytes, by parameter; "" where nothing was written
   int64_t peak = 0, live_after = 0;
@@ -33,7 +33,8 @@ struct Pass {
 
 inline const std::vector<int64_t> kDocuments = {5, 27, 1, 31};
 
-/// Overwrites what is released with NaN: whoever reads it afterwards, or never wrote what it reads, shows.
+/// Fills memory with NaN when it is allocated and when it is released, so that wrong reads show in the
+/// results.
 class PoisonArena final : public Arena {
  public:
   Block allocate(int64_t bytes, const char* category) override {
