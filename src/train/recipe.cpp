@@ -151,8 +151,8 @@ void PhaseConfig::validate(ConfigErrors& e) const {
        {std::pair<const char*, int64_t>{"steps", steps}, {"batch", batch}, {"sequence", sequence}})
     if (value < 1) e.add(key, "must be at least 1, found {}", value);
   if (micro_batch < 0 || (micro_batch > 0 && batch % micro_batch != 0))
-    e.add("micro_batch", "batch = {} is not a multiple of micro_batch = {}: the rest would be {} sequences",
-          batch, micro_batch, micro_batch > 0 ? batch % micro_batch : 0);
+    e.add("micro_batch", "batch = {} is not a multiple of micro_batch = {}: {} would be left over", batch,
+          micro_batch, micro_batch > 0 ? batch % micro_batch : 0);
   if (steps >= 1 && batch >= 1 && sequence >= 1) validate_batches(*this, e);
   if (!(lr > 0)) e.add("lr", "must be positive, found {}", lr);
   if (rope_theta != 0 && !(rope_theta >= 1)) e.add("rope_theta", "must be at least 1, found {}", rope_theta);
