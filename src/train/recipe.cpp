@@ -250,8 +250,10 @@ constexpr RenamedKey kRenamedKeys[] = {
 
 /// The preset's values under those that the recipe names.
 Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrides, bool note_old_names) {
-  for (const std::string& note : move_renamed_keys(tree, kRenamedKeys))
-    if (note_old_names) log::warn("{}", note);
+  const std::vector<std::string> notes = move_renamed_keys(tree, kRenamedKeys);
+  if (note_old_names && !notes.empty())
+    log::warn("{}{}", notes[0],
+              notes.size() == 1 ? "" : fmt::format(" (and {} more keys: docs/config.md)", notes.size() - 1));
   Recipe defaults;
   const ConfigNode known = to_node(defaults);
   for (const std::string& argument : overrides)
@@ -265,6 +267,10 @@ Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrid
 }
 
 }  // namespace
+
+std::span<const RenamedKey> renamed_recipe_keys() {
+  return kRenamedKeys;
+}
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
   return read_with_preset(path.empty() ? ConfigNode{} : load_toml(path), overrides, true);
