@@ -14,6 +14,7 @@
 #include "report/table.h"
 #include "tokenizer/tokenizer.h"
 #include "train/prepare.h"
+#include "train/recipe.h"
 #include "train/reshape.h"
 
 namespace ingot {
@@ -126,7 +127,8 @@ void add_diff(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("diff", "compare two runs: recipe, build, losses");
   const Text left = required(c, "left", "run folder"), right = required(c, "right", "run folder");
   c->callback([=, &code] {
-    std::cout << to_text(compare_runs(real_file_system(), *left, *right), *left, *right);
+    std::cout << to_text(compare_runs(real_file_system(), *left, *right, renamed_recipe_keys()), *left,
+                         *right);
     code = 0;
   });
 }

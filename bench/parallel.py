@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What several ranks cost on one machine: two ranks of one thread against one process of two, the same global batch.
+"""The cost of several ranks on one machine: two ranks of one thread against one process of two threads, same global batch.
 
 speed       tokens per second of data parallelism, the sharded optimizer (ZeRO-1), full sharding and expert parallelism,
             as a share of one process's. The two runs of a pair follow each other; a round gives a ratio, the rounds its
@@ -9,7 +9,7 @@ pause       how long a step waits for a checkpoint to be copied, with 1, 2 and 4
 muon        peak memory of Muon when ranks exchange matrices that lie across their shares, above that of shares that cut
             none, in units of the largest matrix.
 
-Every pair must reach the same loss, else the comparison is refused. Needs a quiet machine; about a quarter of an hour.
+Every pair must reach the same loss, else it stops. Needs an idle machine; about a quarter of an hour.
 
 usage: bench/parallel.py build/release/ingot [speed pause muon] [--rounds 5] [--steps 10] [--json FILE]"""
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The tokenizer beside Hugging Face's tokenizers (the Rust library behind its Python package): seconds for the same work.
+"""Compares our tokenizer with Hugging Face's tokenizers (the Rust library behind its Python package) on the same work.
 
 encode      a batch of documents, by pattern, kind of text and number of threads; a tokenizer of 32,768 tokens that we trained.
 train       32,768 tokens from 128 MiB of text, by number of threads; counting included, reading the files not.
 
 The text comes from the distribution's packages (documentation, manual pages, C headers, Python, Perl), each file a document.
 "english" is everything without the translated manuals, "mixed" is the manuals of other languages and scripts, "train" has both. Every
-measurement is a process of its own, ours and theirs in turns; a round gives a ratio (theirs / ours), the rounds its median.
-Both must give the same ids or the same merges, else the comparison is refused.
+measurement is a process of its own, ours and theirs interleaved; a round gives a ratio (theirs / ours); the median counts.
+Both must give the same ids or the same merges, else it stops.
 
 usage: bench/tokenizer.py build/release/bench/ingot_bench_tokenizer [encode train] [--python PYTHON] [--rounds 5] [--json FILE]
 PYTHON: one that can import tokenizers (its newest release in a virtual environment)."""
@@ -108,7 +108,7 @@ class Bench:
         return json.loads(done.stdout)
 
     def compare(self, name, ours, theirs, megabytes, bar=None):
-        """One row. ours and theirs: (command, threads); they take turns."""
+        """One row. ours and theirs: (command, threads), interleaved."""
         a, b = [], []
         for _ in range(self.o.rounds):
             mine, other = self.run(*ours), self.run(*theirs)

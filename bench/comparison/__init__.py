@@ -1,1 +1,1 @@
-"""What bench/compare is made of; each module has one job."""
+"""The modules of bench/compare."""

@@ -30,7 +30,7 @@ def theirs(context, kind):
 
 
 def decode(context):
-    """Prefill of 256 tokens (the fastest of ours and theirs, then equal weights), and 64 tokens after it one by one, in turns."""
+    """Prefill of 256 tokens (the fastest of ours and theirs, then equal weights), and 64 tokens after it one by one, interleaved."""
     why = context.peers.lacks("llama", "llama/bin/llama-bench", *(f"gguf/gpt2-{peer}.gguf" for peer, _, _ in KINDS.values()))
     mine, other = {k: [] for k in KINDS}, {k: [] for k in KINDS}
     for _ in range(context.trials_of(5)):

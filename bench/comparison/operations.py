@@ -105,7 +105,7 @@ def adamw(context):
 
 
 def muon(context):
-    """Newton-Schulz of five steps beside the same with plain products (both ours, in turns, in one program)."""
+    """Newton-Schulz of five steps beside the same with plain products (both ours, interleaved, in one program)."""
     text = process.output([context.programs / "ingot_bench_optim", context.trials_of(9)], context.threads)
     rows = []
     for match in re.finditer(r"^ *(\d+) x \[ *(\d+), *(\d+)\] +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)", text, re.M):

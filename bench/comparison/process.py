@@ -1,4 +1,4 @@
-"""Programs that are measured: one that answers a line at a time, so that several take turns trial by trial, and one that ends."""
+"""Measured programs: a paced one that makes a trial per line of input, so that trials of several interleave, and one that ends."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Contenders take turns: A B A B ..., one trial each, after a warm-up of their own."""
+"""Interleaved trials of several programs: A B A B ..., one trial each, after a warm-up of their own."""
 
 import contextlib
 import json
@@ -38,8 +38,8 @@ class Peers:
 
 
 def measure(commands, trials, threads, say=lambda text: None):
-    """{name: command of a paced program} -> {name: facts}, {name: [a trial's answer]}, {name: peak bytes}. A first round does not count: a
-    program that waited while others started has gone cold, and its memory may have been taken for idle."""
+    """{name: command of a paced program} -> {name: facts}, {name: [a trial's answer]}, {name: peak bytes}. The first round is a warm-up: a
+    program that waited while others started has cold caches, and its memory may have been reclaimed."""
     with contextlib.ExitStack() as stack:
         programs = {}
         for name, command in commands.items():
@@ -58,7 +58,7 @@ def measure(commands, trials, threads, say=lambda text: None):
 
 
 def worth_measuring(answers, kinds, within=1.1):
-    """Of each kind ({name: kind}) those near its fastest: what is far behind need not be measured again."""
+    """The names near the fastest of their kind ({name: kind}); the others need no further measurement."""
     seconds = {name: statistics.median(t["seconds"] for t in trials) for name, trials in answers.items()}
     fastest = {kind: min(s for name, s in seconds.items() if kinds[name] == kind) for kind in set(kinds.values())}
     return [name for name, s in seconds.items() if s <= within * fastest[kinds[name]]]

@@ -67,7 +67,8 @@ class ConfigErrors {
   std::shared_ptr<List> list_;
 };
 
-/// Base of every visitor. A field that is fixed at resume is visited like others, unless a visitor overrides this.
+/// Base of every visitor. A field that is fixed at resume is visited like others, unless a visitor overrides
+/// this.
 template <class Self>
 struct FieldVisitor {
   template <class T>

@@ -177,7 +177,8 @@ std::string describe_value(const ConfigNode& node) {
 void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::string& argument) {
   const size_t equals = argument.find('=');
   if (argument.rfind("--", 0) != 0 || equals == std::string::npos)
-    throw Error(fmt::format("'{}' is not an override", argument), "write --section.key=value");
+    throw Error(fmt::format("unknown option '{}'", argument),
+                "set fields of a recipe as --section.key=value");
   const auto parts = split_path(std::string_view(argument).substr(2, equals - 2), argument);
   ConfigNode value = parse_override_value(argument.substr(equals + 1), argument);
   set_where(value, argument);

@@ -323,7 +323,7 @@ class MpiWorld final : public MessageWorld {
     const std::string call = blocking(false);
     const std::string where =
         !wait.empty() ? wait : fmt::format("rank {}{}", rank(), call.empty() ? "" : " in " + call);
-    const std::string message = fmt::format("{}: told to end (SIGTERM)", where);
+    const std::string message = fmt::format("{}: received SIGTERM", where);
     write_flight(message);
     log::announce(message);
   }

@@ -94,18 +94,17 @@ class Decoder {
   void blocks(Context& c, Stream& s, int64_t first, int64_t last, std::vector<BalanceLosses>& balance) const;
   /// The final norm: the next token's hidden states.
   void finish(Context& c, Stream& s) const;
-  /// Multi-token prediction, training only: the hidden states of the next depth ahead. At depth k, the k-th
-  /// call after finish(), they follow from those of depth k - 1 and the ids k places further on, and predict
-  /// the token 1 + k places further on (spec megatron-moe §1.20, DeepSeek-V3 eq 21-23). At most
-  /// config().mtp.depths.
+  /// Multi-token prediction ([DeepSeek-V3] §2.2), training only: the hidden states of the next depth ahead.
+  /// At depth k, the k-th call after finish(), they follow from those of depth k - 1 and the ids k positions
+  /// later, and predict the token 1 + k positions later. At most config().mtp.depths.
   void predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
                      std::vector<BalanceLosses>& balance) const;
-  /// What a pipeline sends at each place where it may divide the model, for passes that predict `depths`
-  /// ahead. Found by a dry run at the first call and kept. Thread-safe.
+  /// What pipeline stages send to each other, for passes that predict `depths` ahead. Found by a dry run at
+  /// the first call and kept. Thread-safe.
   const StageBoundaries& boundaries(const Precision& precision, int64_t depths) const;
-  /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows that the
-  /// call's targets have, equal on all tensor ranks, each of which has a part of the vocabulary: then best_T
-  /// is absent, and a teacher and mode gradient, which need whole rows of logits, are Errors.
+  /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows of the
+  /// call's targets, and equal on all tensor ranks, which shard the vocabulary: then best_T is absent, and a
+  /// teacher and the mode gradient, which need whole rows of logits, are Errors.
   HeadResult head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
                   const Value& teacher_TV = {}, const Value& weight_T = {}) const;
   /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. A tensor rank gets

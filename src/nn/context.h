@@ -32,7 +32,7 @@ struct ReceiveCapacity {
   bool drop = false;
 };
 
-/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads (Ulysses,
+/// How attention sees whole sequences of which context ranks have chunks: all rows of some heads ([Ulysses],
 /// ops/context/heads.h), or all keys and values, gathered or passed around a ring
 /// (ops/context/context_attention.h). With several inner groups, neighbours exchange heads and the other
 /// forms run between the inner groups.

@@ -5,15 +5,13 @@
 #include <map>
 #include <numeric>
 
+#include "base/round.h"
+
 namespace ingot {
 namespace {
 
 /// Two cache lines, so that half as wide copies at half the offset begin on a cache line too.
 constexpr int64_t kBlock = 128;
-
-int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 /// Embeddings, heads and parameters of several layer groups are complete at another time than their
 /// neighbours.

@@ -69,8 +69,9 @@ enum class TensorGradient : uint8_t {
   partial  ///< it lies between enter and leave of a cut sublayer: their sum is the gradient
 };
 
-/// What ranks with the same parameters shard: nothing; the optimizer's state (ZeRO-1) and, where products read
-/// copies, the masters; or weights and gradients too, which are then gathered only while they are needed.
+/// What ranks with the same parameters shard: nothing; the optimizer's state (ZeRO-1) and, where products
+/// read copies, the masters; or weights and gradients too, which are then gathered only while they are
+/// needed.
 enum class ShardLevel : uint8_t { none, optimizer, full };
 constexpr auto enum_names(ShardLevel) {
   return names_in_order<ShardLevel>("none", "optimizer", "full");
@@ -183,8 +184,8 @@ constexpr int64_t uneven_begin(int64_t extent, int rank, int size) {
 }
 /// Shape of a rank's part, [0] where it holds nothing; an Error if an extent does not divide.
 Shape local_shape(const ParameterSpec& spec, const Placement& placement);
-/// row_splits of a rank's shard: where rows are sharded, each block is divided alike. Empty where the sharding
-/// has other blocks.
+/// row_splits of a rank's shard: where rows are sharded, each block is divided alike. Empty where the
+/// sharding has other blocks.
 std::vector<int64_t> local_row_splits(const ParameterSpec& spec, const Placement& placement);
 /// The pieces of a rank's part, in local order; they tile it exactly. None where it holds nothing.
 std::vector<ParameterPiece> pieces_of(const ParameterSpec& spec, const Placement& placement);

@@ -1,8 +1,7 @@
 // Entering and leaving a tensor region: a sublayer whose products are sharded over the tensor axis, first by
-// output columns, then by input rows (Shoeybi et al. 2019, Megatron-LM; sequence parallelism: Korthikanti et
-// al. 2022). Inside, each tensor rank has its columns of all rows. Outside, activations are equal on all
-// tensor ranks or, under sequence parallelism, each has its shard of the rows, in rank order. With one rank
-// nothing is recorded.
+// output columns, then by input rows ([Megatron-TP], sequence parallelism included). Inside, each tensor rank
+// has its columns of all rows. Outside, activations are equal on all tensor ranks or, under sequence
+// parallelism, each has its shard of the rows, in rank order. With one rank nothing is recorded.
 #pragma once
 #include "nn/context.h"
 #include "ops/collective/collective.h"

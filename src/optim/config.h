@@ -36,7 +36,7 @@ struct OptimizerConfig {
     v("clip", clip, "largest global gradient norm; 0: no clipping");
     v("qk_clip", qk_clip.threshold,
       "largest attention logit a head may have before its q and k shrink (MuonClip); 0: off");
-    v("qk_clip_alpha", qk_clip.alpha, "the queries' share of that shrinking, between 0 and 1");
+    v("qk_clip_alpha", qk_clip.alpha, "share of that shrinking that q takes, from 0 to 1");
     v("no_decay", groups.no_decay, "name patterns without weight decay");
     v.fixed("not_muon", groups.not_muon, "name patterns of matrices that count as all else");
     v("rules", groups.rules, "changes for single parameters, later over earlier");

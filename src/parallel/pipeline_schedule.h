@@ -3,9 +3,8 @@
 // tables.
 //
 // The model is divided into stages * chunks virtual stages; virtual stage s is chunk s / stages of rank s %
-// stages, so a micro-batch passes every rank once per chunk. Sources: 1F1B and interleaved, Narayanan et al.
-// 2021 (Megatron-LM) section 2.2; ZB-H1, Qi et al. 2023 (Zero Bubble Pipeline Parallelism); merged forward
-// and backward, DeepSeek-V3 report section 3.2.1.
+// stages, so a micro-batch passes every rank once per chunk. Sources: [1F1B] §2.2 (1f1b, interleaved),
+// [Zero-Bubble] (ZB-H1), [DeepSeek-V3] §3.2.1 and [Megatron-MoE] (merged forward and backward).
 #pragma once
 #include <cstdint>
 #include <optional>

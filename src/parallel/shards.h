@@ -4,7 +4,7 @@
 // tensors and at most one partial tensor at each end of each bucket; with FlatSharding::whole_tensors
 // matrices are never divided. Gradients are reduced into each rank's shard (gradient_reducer.h), the rank
 // updates it, and the updated weights are all-gathered: after the step (ZeRO-1), or whenever they are read
-// (weight_gatherer.h). Source: ZeRO, Rajbhandari et al. 2020, section 5.
+// (weight_gatherer.h). Source: [ZeRO] §5.
 #pragma once
 #include <vector>
 

@@ -1,5 +1,5 @@
-// FSDP weight gathering (ShardLevel::full): all-gathers the buckets of a layer group just before the first op
-// that reads them, prefetches those of the next layer group, and frees those of a finished one.
+// FSDP weight gathering ([FSDP], ShardLevel::full): all-gathers the buckets of a layer group just before the
+// first op that reads them, prefetches those of the next layer group, and frees those of a finished one.
 //
 // Ops ask for each parameter that they read (ParameterGatherer), so any order works: a bucket that was freed
 // is gathered again. At most three layer groups are in memory: that of the op which runs, the previous one,

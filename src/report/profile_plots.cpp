@@ -1,7 +1,6 @@
 // See profile_plots.h.
 #include "report/profile_plots.h"
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -15,26 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostBars = 12;
-
-/// Seconds of a rank's mean step by name, longest first; shares are of `step`.
-std::string bars_of(const std::string& title, const std::string& subtitle,
-                    const std::map<std::string, double>& seconds, double step) {
-  const auto bar = [step](const std::string& name, double s) {
-    return Bar{name, fmt::format("{:.1f} % · {}", step > 0 ? 100 * s / step : 0, format_seconds(s)), s};
-  };
-  std::vector<Bar> bars;
-  for (const auto& [name, s] : seconds)
-    if (s > 0) bars.push_back(bar(name, s));
-  std::sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return a.value > b.value; });
-  if (bars.size() > kMostBars) {
-    double rest = 0;
-    for (size_t i = kMostBars - 1; i < bars.size(); ++i) rest += bars[i].value;
-    const std::string name = fmt::format("{} others", bars.size() - kMostBars + 1);
-    bars.resize(kMostBars - 1);
-    bars.push_back(bar(name, rest));
-  }
-  return bars.empty() ? "" : draw_bars(title, subtitle, bars);
-}
 
 }  // namespace
 
@@ -61,9 +40,12 @@ std::string profile_section(const std::string& text, const std::string& where) {
                     profile.at("length").get<int64_t>(), profile.at("precision").get<std::string>(),
                     profile.at("steps").get<int64_t>(),
                     ranks.size() > 1 ? fmt::format(" and {} ranks", ranks.size()) : "");
-    return "<h2>Profile</h2><div class=grid2>" + bars_of("A step by purpose", facts, purposes, step) +
-           bars_of("A step by op", "forward and backward, without waits", ops, step) +
-           bars_of("A step by segment", "forward and backward, without waits", segments, step) + "</div>";
+    return "<h2>Profile</h2><div class=grid2>" +
+           draw_time_bars("A step by purpose", facts, purposes, step, kMostBars) +
+           draw_time_bars("A step by op", "forward and backward, without waits", ops, step, kMostBars) +
+           draw_time_bars("A step by segment", "forward and backward, without waits", segments, step,
+                          kMostBars) +
+           "</div>";
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("{}: this is no profile: {}", where, e.what()),
                 "write it with `ingot profile RUN --json=" + where + "`, or remove it");

@@ -12,6 +12,7 @@
 #include "report/profile_plots.h"
 #include "report/report_assets.h"
 #include "report/svg_plot.h"
+#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -40,21 +41,12 @@ PlotSeries series_of(const Rows& rows, const std::string& metric, const std::str
   return series;
 }
 
-bool starts_with(const std::string& text, const std::string& prefix) {
-  return text.rfind(prefix, 0) == 0;
-}
-bool ends_with(const std::string& text, const std::string& suffix) {
-  return text.size() >= suffix.size() &&
-         text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
-}
-
 // The distinct middles of metric names `prefix`<middle>`suffix`, in order of appearance.
 std::vector<std::string> middles(const Rows& rows, const std::string& prefix, const std::string& suffix,
                                  bool lists) {
   std::vector<std::string> out;
   const auto look = [&](const std::string& name) {
-    if (name.size() <= prefix.size() + suffix.size() || !starts_with(name, prefix) ||
-        !ends_with(name, suffix))
+    if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix))
       return;
     std::string middle = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
     if (std::find(out.begin(), out.end(), middle) == out.end()) out.push_back(std::move(middle));
@@ -144,20 +136,9 @@ std::string time_bars(const Rows& rows) {
   double sum = 0;
   for (const MetricRow& row : rows)
     for (const auto& [name, value] : row.scalars)
-      if (starts_with(name, "time/") && std::isfinite(value)) seconds[name.substr(5)] += value, sum += value;
+      if (name.starts_with("time/") && std::isfinite(value)) seconds[name.substr(5)] += value, sum += value;
   if (seconds.empty()) return "";
-  std::vector<Bar> bars;
-  for (const auto& [name, value] : seconds)
-    bars.push_back({name, fmt::format("{:.1f} % · {}", 100 * value / sum, format_seconds(value)), value});
-  std::sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return a.value > b.value; });
-  if (bars.size() > 10) {
-    Bar rest{fmt::format("{} others", bars.size() - 9), "", 0};
-    for (size_t i = 9; i < bars.size(); ++i) rest.value += bars[i].value;
-    rest.label = fmt::format("{:.1f} % · {}", 100 * rest.value / sum, format_seconds(rest.value));
-    bars.resize(9);
-    bars.push_back(rest);
-  }
-  return draw_bars("Time by operation", "total " + format_seconds(sum), bars);
+  return draw_time_bars("Time by operation", "total " + format_seconds(sum), seconds, sum, 10);
 }
 
 std::string small_plots(const Rows& rows) {
@@ -175,7 +156,7 @@ std::string small_plots(const Rows& rows) {
   const auto one = [&](const char* metric, const char* title, const char* subtitle, bool smooth, int color) {
     LinePlot plot = plot_over(rows, title, subtitle);
     plot.from_zero = true;
-    plot.percent = starts_with(metric, "percent");
+    plot.percent = std::string_view(metric).starts_with("percent");
     plot.series.push_back(series_of(rows, metric, title, color));
     plot.series.back().smooth = smooth;
     if (!plot.series.back().x.empty()) out += draw(plot);
@@ -240,16 +221,11 @@ std::string router_section(const Rows& rows) {
 }
 
 std::string checkpoint_table(const Rows& rows) {
-  std::string body;
-  for (const MetricRow& row : rows) {
+  Table table({words("after step"), words("checkpoint pause")}, "Checkpoints");
+  for (const MetricRow& row : rows)
     if (const double* seconds = row.scalar("checkpoint/seconds"))
-      body += fmt::format("<tr><td>{}</td><td>{}</td></tr>", group_digits(row.step - 1),
-                          format_seconds(*seconds));
-  }
-  if (body.empty()) return "";
-  return "<div class=card><figcaption><b>Checkpoints</b></figcaption><table "
-         "class=wide><tr><th>after step</th><th>checkpoint pause</th></tr>" +
-         body + "</table></div>";
+      table.add({group_digits(row.step - 1), format_seconds(*seconds)});
+  return table.html();
 }
 
 std::string shown_value(const std::string& name, const RunRecord::Value& value) {
@@ -257,15 +233,15 @@ std::string shown_value(const std::string& name, const RunRecord::Value& value) 
   if (const auto* integer = std::get_if<int64_t>(&value)) number = static_cast<double>(*integer);
   if (const auto* real = std::get_if<double>(&value)) number = *real;
   if (!std::isfinite(number)) return value_text(value);
-  if (ends_with(name, "_bytes")) return format_bytes(number);
-  if (ends_with(name, "_seconds")) return format_seconds(number);
+  if (name.ends_with("_bytes")) return format_bytes(number);
+  if (name.ends_with("_seconds")) return format_seconds(number);
   if (const auto* integer = std::get_if<int64_t>(&value)) return group_digits(*integer);
   return short_number(number);
 }
 
 std::string readable_name(std::string name) {
   for (const char* suffix : {"_bytes", "_seconds"})
-    if (ends_with(name, suffix)) name.resize(name.size() - std::string(suffix).size());
+    if (name.ends_with(suffix)) name.resize(name.size() - std::string(suffix).size());
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
 }
@@ -276,11 +252,10 @@ std::string record_tables(const ReportData& data) {
     std::string title = readable_name(group.name);
     if (!title.empty() && title[0] >= 'a' && title[0] <= 'z')
       title[0] = static_cast<char>(title[0] - 'a' + 'A');
-    out += "<div class=card><figcaption><b>" + escape_html(title) + "</b></figcaption><table>";
+    Table table({words(""), words("")}, title);
     for (const auto& entry : group.entries)
-      out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escape_html(readable_name(entry.name)),
-                         escape_html(shown_value(entry.name, entry.value)));
-    out += "</table></div>";
+      table.add({readable_name(entry.name), shown_value(entry.name, entry.value)});
+    out += table.html();
   }
   return "<h2>Details</h2><div class=columns>" + out + checkpoint_table(data.rows) + "</div>";
 }

@@ -42,10 +42,12 @@ struct Run {
   std::vector<MetricRow> rows;
 };
 
-Run load(FileSystem& fs, const std::string& folder) {
+Run load(FileSystem& fs, const std::string& folder, std::span<const RenamedKey> renamed) {
   const RunRecord record = read_run_record(fs, folder);
   const std::string metrics = folder + "/" + run_files::kMetrics;
-  return {parse_toml(record.config_toml(), folder + "/" + run_files::kConfig), record_tree(record),
+  ConfigNode config = parse_toml(record.config_toml(), folder + "/" + run_files::kConfig);
+  move_renamed_keys(config, renamed);
+  return {std::move(config), record_tree(record),
           fs.exists(metrics) ? read_metrics(fs, metrics) : std::vector<MetricRow>{}};
 }
 
@@ -69,8 +71,9 @@ std::string difference_text(const std::string& title, const std::vector<ConfigDi
 
 }  // namespace
 
-RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const std::string& right_folder) {
-  const Run left = load(fs, left_folder), right = load(fs, right_folder);
+RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const std::string& right_folder,
+                           std::span<const RenamedKey> renamed) {
+  const Run left = load(fs, left_folder, renamed), right = load(fs, right_folder, renamed);
   RunDifference difference;
   difference.config = diff_config(left.config, right.config);
   difference.record = diff_config(left.record, right.record);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ struct RunDifference {
   std::vector<MetricDifference> metrics;
 };
 
-/// Error when a folder has no run.json.
-RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const std::string& right_folder);
+/// `renamed`: keys of recipes that had other names; either run may have been recorded with those. Error when
+/// a folder has no run.json.
+RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const std::string& right_folder,
+                           std::span<const RenamedKey> renamed = {});
 /// As text for a terminal.
 std::string to_text(const RunDifference& difference, const std::string& left_name,
                     const std::string& right_name);

@@ -383,4 +383,23 @@ std::string draw_bars(const std::string& title, const std::string& subtitle, con
   return out + "</div></figure>";
 }
 
+std::string draw_time_bars(const std::string& title, const std::string& subtitle,
+                           const std::map<std::string, double>& seconds, double whole, size_t most) {
+  const auto bar = [whole](const std::string& name, double s) {
+    return Bar{name, fmt::format("{:.1f} % · {}", whole > 0 ? 100 * s / whole : 0, format_seconds(s)), s};
+  };
+  std::vector<Bar> bars;
+  for (const auto& [name, s] : seconds)
+    if (s > 0) bars.push_back(bar(name, s));
+  std::sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return a.value > b.value; });
+  if (bars.size() > most) {
+    double rest = 0;
+    for (size_t i = most - 1; i < bars.size(); ++i) rest += bars[i].value;
+    const std::string name = fmt::format("{} others", bars.size() - most + 1);
+    bars.resize(most - 1);
+    bars.push_back(bar(name, rest));
+  }
+  return bars.empty() ? "" : draw_bars(title, subtitle, bars);
+}
+
 }  // namespace ingot

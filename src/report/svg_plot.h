@@ -4,6 +4,7 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,5 +52,9 @@ struct Bar {
   double value = 0;
 };
 std::string draw_bars(const std::string& title, const std::string& subtitle, const std::vector<Bar>& bars);
+/// Bars of seconds by name, the longest first, with their shares of `whole` seconds; more than `most` are cut to
+/// `most` - 1 and a sum of the others. Empty without positive values.
+std::string draw_time_bars(const std::string& title, const std::string& subtitle,
+                           const std::map<std::string, double>& seconds, double whole, size_t most);
 
 }  // namespace ingot

@@ -115,7 +115,7 @@ std::string Table::html() const {
   const std::vector<Printed> columns = printed();
   std::string out = "<figure class=card>";
   if (!title_.empty()) out += "<figcaption><b>" + escape_html(title_) + "</b></figcaption>";
-  out += "<table>";
+  out += "<div style='overflow-x:auto'><table class=wide>";
   if (grouped()) {
     out += "<tr>";
     for (size_t c = 0; c < columns.size();) {
@@ -126,10 +126,15 @@ std::string Table::html() const {
     }
     out += "</tr>";
   }
-  out += "<tr>";
-  for (const Printed& p : columns) out += "<th>" + escape_html(heading(p)) + "</th>";
+  std::string header;
+  bool titled = false;
+  for (const Printed& p : columns) {
+    titled |= !heading(p).empty();
+    header += "<th>" + escape_html(heading(p)) + "</th>";
+  }
+  if (titled) out += "<tr>" + header + "</tr>";
   for (const auto& row : rows_) {
-    out += "</tr><tr>";
+    out += "<tr>";
     for (const Printed& p : columns) {
       const Column& column = columns_[p.index];
       out += column.align == Align::left ? "<td" : "<td class=num";
@@ -138,8 +143,9 @@ std::string Table::html() const {
                            130 * std::clamp(number_of(row[p.index]), 0.0, 1.0));
       out += ">" + escape_html(shown(p, row)) + "</td>";
     }
+    out += "</tr>";
   }
-  return out + "</tr></table></figure>";
+  return out + "</table></div></figure>";
 }
 
 nlohmann::ordered_json Table::json() const {

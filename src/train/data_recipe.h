@@ -86,7 +86,7 @@ struct DataConfig {
             "best_fit: leave out documents that are longer than a sequence, instead of refusing the run");
     v.fixed("end_of_text", end_of_text, "append the end-of-text token to every document");
     v.fixed("end_of_text_first", end_of_text_first,
-            "it opens each document instead, and the document before has to predict it (modded-nanogpt)");
+            "put end-of-text before each document instead (BOS style)");
     v("sources", sources, "text sources");
   }
   void validate(ConfigErrors& e) const {

@@ -146,10 +146,11 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   if (data != nullptr)
     for (const auto& s : data->sources)
       line("data",
-           fmt::format("{}: {} tokens to train on, {} to validate", s.name(),
-                       format_count(static_cast<double>(s.train()->tokens())),
-                       s.has_split("validation") ? format_count(static_cast<double>(s.validation()->tokens()))
-                                                 : "none"));
+           fmt::format(
+               "{}: {} training tokens, {}", s.name(), format_count(static_cast<double>(s.train()->tokens())),
+               s.has_split("validation")
+                   ? format_count(static_cast<double>(s.validation()->tokens())) + " validation tokens"
+                   : "no validation split"));
   for (size_t i = 0; i < f.phases.size(); ++i) {
     const char* name = "phase";
     for (const std::string& text : describe_phase(recipe, i, f.phases[i])) {
@@ -165,7 +166,7 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
        fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per "
                    "parameter), checkpoint copy {:.2f}, activations {:.2f}",
                    gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes),
-                   f.transient_bytes > 0 ? fmt::format(" on the way {:.2f},", gib(f.transient_bytes)) : "",
+                   f.transient_bytes > 0 ? fmt::format(" in flight {:.2f},", gib(f.transient_bytes)) : "",
                    gib(f.optimizer_bytes),
                    static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total),
                    gib(f.snapshot_bytes),

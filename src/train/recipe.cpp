@@ -151,8 +151,8 @@ void PhaseConfig::validate(ConfigErrors& e) const {
        {std::pair<const char*, int64_t>{"steps", steps}, {"batch", batch}, {"sequence", sequence}})
     if (value < 1) e.add(key, "must be at least 1, found {}", value);
   if (micro_batch < 0 || (micro_batch > 0 && batch % micro_batch != 0))
-    e.add("micro_batch", "batch = {} is not a multiple of micro_batch = {}: the rest would be {} sequences",
-          batch, micro_batch, micro_batch > 0 ? batch % micro_batch : 0);
+    e.add("micro_batch", "batch = {} is not a multiple of micro_batch = {}: {} would be left over", batch,
+          micro_batch, micro_batch > 0 ? batch % micro_batch : 0);
   if (steps >= 1 && batch >= 1 && sequence >= 1) validate_batches(*this, e);
   if (!(lr > 0)) e.add("lr", "must be positive, found {}", lr);
   if (rope_theta != 0 && !(rope_theta >= 1)) e.add("rope_theta", "must be at least 1, found {}", rope_theta);
@@ -250,8 +250,10 @@ constexpr RenamedKey kRenamedKeys[] = {
 
 /// The preset's values under those that the recipe names.
 Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrides, bool note_old_names) {
-  for (const std::string& note : move_renamed_keys(tree, kRenamedKeys))
-    if (note_old_names) log::warn("{}", note);
+  const std::vector<std::string> notes = move_renamed_keys(tree, kRenamedKeys);
+  if (note_old_names && !notes.empty())
+    log::warn("{}{}", notes[0],
+              notes.size() == 1 ? "" : fmt::format(" (and {} more keys: docs/config.md)", notes.size() - 1));
   Recipe defaults;
   const ConfigNode known = to_node(defaults);
   for (const std::string& argument : overrides)
@@ -265,6 +267,10 @@ Recipe read_with_preset(ConfigNode tree, const std::vector<std::string>& overrid
 }
 
 }  // namespace
+
+std::span<const RenamedKey> renamed_recipe_keys() {
+  return kRenamedKeys;
+}
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
   return read_with_preset(path.empty() ? ConfigNode{} : load_toml(path), overrides, true);

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -271,6 +272,8 @@ struct Recipe {
   int64_t window_at(size_t phase, int64_t step) const;
 };
 
+/// The keys of recipes that had other names in earlier versions.
+std::span<const RenamedKey> renamed_recipe_keys();
 /// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe
 /// names.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);

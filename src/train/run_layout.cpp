@@ -140,7 +140,7 @@ std::string describe_pipeline(const Recipe& recipe) {
     const double bubble = simulate(make_pipeline_schedule(p.schedule, shape), even_costs(shape, {})).bubble();
     waits += fmt::format("{}{:.0f} %", waits.empty() ? "" : ", ", 100 * bubble);
   }
-  return fmt::format("pipeline {}, schedule {}: a rank waits {} of the time that it works", layout.str(),
+  return fmt::format("pipeline {}, schedule {}: pipeline bubble {} of the compute time", layout.str(),
                      name_of(p.schedule), waits);
 }
 
@@ -149,22 +149,22 @@ std::string describe_pipeline(const Recipe& recipe) {
 std::vector<std::string> describe_layout(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   std::vector<std::string> lines;
-  std::string text = fmt::format("{} = {} with other sequences", recipe.data_ranks() * p.ranks_per_group(),
-                                 recipe.data_ranks());
-  if (p.pipeline > 1) text += fmt::format(" x {} pipeline stages", p.pipeline);
+  std::string text =
+      fmt::format("{} = data {}", recipe.data_ranks() * p.ranks_per_group(), recipe.data_ranks());
+  if (p.pipeline > 1) text += fmt::format(" x pipeline {}", p.pipeline);
   if (p.context > 1)
-    text += fmt::format(" x {} sharing each sequence (by {}{})", p.context, name_of(p.context_form),
-                        p.context_inner > 1 ? fmt::format(", heads among {}", p.context_inner) : "");
+    text += fmt::format(" x context {} ({}{})", p.context, name_of(p.context_form),
+                        p.context_inner > 1 ? fmt::format(", heads over {}", p.context_inner) : "");
   if (p.tensor > 1)
-    text += fmt::format(" x {} sharing products{}", p.tensor, p.sequence ? " and the rows between them" : "");
+    text += fmt::format(" x tensor {}{}", p.tensor, p.sequence ? " (with sequence parallelism)" : "");
   lines.push_back(std::move(text));
   if (p.pipeline > 1) lines.push_back(describe_pipeline(recipe));
-  static const char* const kShared[] = {"on each", "sharded", "sharded with weights and gradients"};
-  text = p.expert > 1 ? fmt::format("experts over {} (by {})", p.expert, name_of(p.dispatch))
-                      : "all experts on each";
-  if (p.expert_tensor > 1) text += fmt::format(", their widths over {}", p.expert_tensor);
+  static const char* const kShared[] = {"replicated", "sharded", "sharded with weights and gradients"};
+  text = p.expert > 1 ? fmt::format("experts over {} ranks ({})", p.expert, name_of(p.dispatch))
+                      : "experts replicated";
+  if (p.expert_tensor > 1) text += fmt::format(", their width over {}", p.expert_tensor);
   if (recipe.model.moe.experts == 0) text = "no experts";
-  lines.push_back(text + fmt::format("; optimizer {}; memory and time are of this one",
+  lines.push_back(text + fmt::format("; optimizer state {}; memory and time are per rank",
                                      kShared[static_cast<int>(p.shard)]));
   return lines;
 }

@@ -210,7 +210,7 @@ void Trainer::require_same_run(const CheckpointReader& reader) const {
     if (d.fixed && !may_still_change(d.path, then.phase, recipe_.parallel.batch_fit != BatchFit::refuse))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe_.run.folder, d.path,
                               d.left, d.right),
-                  "take the change back to resume, or choose another run.folder to start anew");
+                  "revert the change to resume, or choose another run.folder for a new run");
     if (d.path != "run.folder" && leads()) log::warn("{} was {} and is now {}", d.path, d.left, d.right);
   }
 }

@@ -59,7 +59,7 @@ TEST_P(Fault, AKilledRankEndsAll) {
   const std::regex message(std::string("rank 0 in ") + GetParam() +
                            ".* at step 3(: waits for .* s)?; missing: rank 1");
   EXPECT_TRUE(std::regex_search(o.output, message)) << o.output;
-  expect_named(o, "told to end (SIGTERM)");
+  expect_named(o, "received SIGTERM");
   EXPECT_TRUE(flight_has(o, 0)) << o.output << o.flight(0).dump(1);
   EXPECT_TRUE(o.flight(2).is_object()) << o.output;
 }

@@ -88,6 +88,12 @@ TEST(RecipeKeys, FormerNamesAreStillRead) {
   EXPECT_EQ(read("[[phases]]\nsteps = 70\n", {"--stages.0.batch=3"}).phases[0].batch, 3);
   EXPECT_EQ(read("", {"--stages.0.batch=3"}).phases[0].batch, 3);
   EXPECT_THROW(read("[[phases]]\nsteps = 70\n[[stages]]\nsteps = 70\n"), Error);
+  const Recipe flat = read("[optimizer]\nmuon_momentum = 0.5\neps = 1e-6\nademamix_warmup = 3\n",
+                           {"--optimizer.muon_nesterov=false", "--parallel.dispatch_room=0"});
+  EXPECT_EQ(flat.optimizer.muon.momentum, 0.5);
+  EXPECT_FALSE(flat.optimizer.muon.nesterov);
+  EXPECT_EQ(flat.optimizer.adamw.eps, 1e-6);
+  EXPECT_EQ(flat.optimizer.ademamix.warmup, 3);
 }
 
 TEST(RecipeKeys, ADifferenceSaysWhetherItsKeyIsFixed) {

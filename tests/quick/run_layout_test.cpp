@@ -101,19 +101,18 @@ TEST(RunLayout, IsDescribed) {
                        "micro_batch = 2\n[model]\nlayers = 4");
   r.parallel.data = 2;
   const std::vector<std::string> expected{
-      "8 = 2 with other sequences x 2 pipeline stages x 2 sharing products and the rows between them",
-      "pipeline Et*2|t*2L, schedule 1f1b: a rank waits 25 % of the time that it works",
-      "no experts; optimizer on each; memory and time are of this one"};
+      "8 = data 2 x pipeline 2 x tensor 2 (with sequence parallelism)",
+      "pipeline Et*2|t*2L, schedule 1f1b: pipeline bubble 25 % of the compute time",
+      "no experts; optimizer state replicated; memory and time are per rank"};
   EXPECT_EQ(describe_layout(r), expected);
   r = recipe_of("pipeline = 2\nschedule = \"merged\"\nshard = \"full\"",
                 "micro_batch = 2\n[model]\nlayers = 4");
   r.parallel.data = 2;
   EXPECT_EQ(describe_layout(r)[2],
-            "no experts; optimizer sharded with weights and gradients; memory and time are of this one");
+            "no experts; optimizer state sharded with weights and gradients; memory and time are per rank");
   r = recipe_of("context = 4\ncontext_form = \"ring\"\ncontext_inner = 2");
   r.parallel.data = 1;
-  EXPECT_EQ(describe_layout(r)[0],
-            "4 = 1 with other sequences x 4 sharing each sequence (by ring, heads among 2)");
+  EXPECT_EQ(describe_layout(r)[0], "4 = data 1 x context 4 (ring, heads over 2)");
 }
 
 }  // namespace ingot::run_layout_test

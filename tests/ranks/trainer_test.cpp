@@ -482,43 +482,4 @@ TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
   EXPECT_EQ(sampler.samples - sampler.phase_begin, second * 6);
 }
 
-TEST_F(TrainerRanks, RanksThatDoNotFitAreRefused) {
-  const auto message = [&](const RunLayout& layout, std::vector<std::string> more) {
-    try {
-      run(layout, "refused", -1, std::move(more));
-    } catch (const Error& e) {
-      return std::string(e.what()) + "; " + e.hint();
-    }
-    return std::string("accepted");
-  };
-  EXPECT_EQ(message({"three", 3, {}}, {}),
-            "phase 'first': a batch of 8 sequences does not divide among 3 data ranks in micro-batches of 1; "
-            "choose "
-            "phases.0.batch as a multiple of 3, or set parallel.batch_fit to down or up");
-  EXPECT_EQ(
-      message({"two", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}}, {"--phases.1.sequence=39"}),
-      "phase 'second': 39 tokens of each sequence do not divide among 2 tensor ranks, which shard their "
-      "rows; choose "
-      "phases.1.sequence as a multiple of 2");
-  EXPECT_EQ(message({"two", 2, {"--parallel.data=4"}}, {}),
-            "parallel.data = 4 x parallel.tensor = 1 needs 4 ranks, but 2 were started; start that many "
-            "(mpirun -n 4), or leave "
-            "parallel.data at 0");
-}
-
-TEST_F(TrainerRanks, RanksWithDifferentRecipesAreRefused) {
-  const std::string path = folder_ / "recipe.toml";
-  write_text(path, tiny_recipe(folder_ / "run", folder_ / "data", folder_ / "text.txt"));
-  try {
-    run_ranks(2, [&](ThreadRank& self) {
-      const Recipe recipe =
-          load_recipe(path, {"--phases.1.batch=4", fmt::format("--run.seed={}", self.rank())});
-      Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start, &self);
-    });
-    FAIL() << "accepted";
-  } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "ranks 0 and 1 do not have the same program or recipe: 'seed = 0' and 'seed = 1'");
-  }
-}
-
 }  // namespace ingot::test::trainer_test

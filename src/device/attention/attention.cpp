@@ -1,4 +1,4 @@
-// Checks, units of work and threads of attention.h; the arithmetic is in isa_attention*.cpp.
+// Checks, tasks and threads of attention.h; the arithmetic is in isa_attention*.cpp.
 #include "device/attention/attention.h"
 
 #include <algorithm>
@@ -8,13 +8,14 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/round.h"
 #include "device/attention/attention_kernels.h"
 #include "device/memory/scratch.h"
 
 namespace ingot {
 namespace {
 
-/// Rows (query row, head) of a unit: enough to repay turning the keys, few enough for the level 2 cache.
+/// (query row, head) pairs of a task: enough to repay transposing the keys, few enough for the level 2 cache.
 constexpr int64_t kMostRows = 512;
 constexpr int64_t kFewestRows = 64;
 
@@ -33,7 +34,7 @@ void check(const AttentionArgs& a) {
                 span.rows, span.past);
     INGOT_CHECK((span.k_blocks == nullptr) == (span.v_blocks == nullptr), "span {}", s);
     INGOT_CHECK(span.k_blocks != nullptr || span.key_row >= 0 || span.past == 0 || span.rows == 0,
-                "span {}: {} past keys without a place", s, span.past);
+                "span {}: {} past keys without blocks", s, span.past);
   }
 }
 
@@ -44,25 +45,25 @@ void raise(float& target, float value) {
   }
 }
 
-/// Units of a call, of a sequence the longest work (late rows) first so that threads end together. Kept per
-/// thread.
-std::vector<AttentionShare>& plan_forward(const AttentionArgs& a) {
-  thread_local std::vector<AttentionShare> units;
-  units.clear();
+/// Tasks of a call. Of a sequence the last rows, which see the most keys, come first, so that threads end
+/// together. Kept per thread.
+std::vector<AttentionRange>& plan_forward(const AttentionArgs& a) {
+  thread_local std::vector<AttentionRange> tasks;
+  tasks.clear();
   const int64_t group_heads = a.heads / a.kv_heads;
   int64_t total = 0;
   for (int64_t s = 0; s < a.span_count; ++s) total += a.spans[s].rows * a.heads;
-  const int64_t share = std::clamp(total / (int64_t{num_threads()} * 4), kFewestRows, kMostRows);
-  const int64_t rows = std::max<int64_t>(1, share / group_heads);
+  const int64_t range = std::clamp(total / (int64_t{num_threads()} * 4), kFewestRows, kMostRows);
+  const int64_t rows = std::max<int64_t>(1, range / group_heads);
   for (int64_t s = 0; s < a.span_count; ++s) {
     const AttentionSpan& span = a.spans[s];
-    const int64_t cuts = std::max<int64_t>(1, (span.rows + rows - 1) / rows);
-    const int64_t step = std::max<int64_t>(1, (span.rows + cuts - 1) / cuts);
-    for (int64_t row = (cuts - 1) * step; row >= 0; row -= step)
+    const int64_t parts = std::max<int64_t>(1, ceil_div(span.rows, rows));
+    const int64_t step = std::max<int64_t>(1, ceil_div(span.rows, parts));
+    for (int64_t row = (parts - 1) * step; row >= 0; row -= step)
       for (int64_t g = 0; g < a.kv_heads; ++g)
-        if (row < span.rows) units.push_back({&span, g, row, std::min(row + step, span.rows)});
+        if (row < span.rows) tasks.push_back({&span, g, row, std::min(row + step, span.rows)});
   }
-  return units;
+  return tasks;
 }
 
 float* scratch_floats(int64_t count) {
@@ -74,32 +75,31 @@ float* scratch_floats(int64_t count) {
 void attention_forward(const AttentionArgs& args) {
   check(args);
   const int64_t group_heads = args.heads / args.kv_heads;
-  const std::vector<AttentionShare>& units = plan_forward(args);
+  const std::vector<AttentionRange>& tasks = plan_forward(args);
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   if (args.max_logit != nullptr) std::fill_n(args.max_logit, args.heads, kLowest);
-  const auto count = static_cast<int64_t>(units.size());
+  const auto count = static_cast<int64_t>(tasks.size());
   const auto run = [&](int64_t i) {
-    const AttentionShare& u = units[static_cast<size_t>(i)];
-    const int64_t rows = (u.row1 - u.row0) * group_heads;
+    const AttentionRange& r = tasks[static_cast<size_t>(i)];
+    const int64_t rows = (r.row1 - r.row0) * group_heads;
     const int64_t floats = attention_scratch(rows, args.width, args.values());
     float* memory = scratch_floats(group_heads + 16 + floats);
-    float* top = memory + (floats + 15) / 16 * 16;
+    float* top = memory + round_up(floats, 16);
     std::fill_n(top, group_heads, kLowest);
-    INGOT_ISA_CALL(attention_unit)
-    ({&args, u, i + 1 < count ? &units[static_cast<size_t>(i + 1)] : nullptr, memory,
+    INGOT_ISA_CALL(attention_forward_task)
+    ({&args, r, i + 1 < count ? &tasks[static_cast<size_t>(i + 1)] : nullptr, memory,
       args.max_logit != nullptr ? top : nullptr});
     if (args.max_logit != nullptr)
-      for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[u.group * group_heads + h], top[h]);
+      for (int64_t h = 0; h < group_heads; ++h) raise(args.max_logit[r.group * group_heads + h], top[h]);
   };
-  const bool even = std::all_of(units.begin(), units.end(), [](const AttentionShare& u) {
-    return u.row1 - u.row0 == u.span->rows;
+  const bool even = std::all_of(tasks.begin(), tasks.end(), [](const AttentionRange& r) {
+    return r.row1 - r.row0 == r.span->rows;
   });  // as in decoding
   if (args.span_count < num_threads() && !even) return parallel_in_order(count, run);
-  parallel_for(count, 1,
-               [&](int64_t begin,
-                   int64_t end) {  // neighbours for a thread: their rows are in its caches, or fetched ahead
-                 for (int64_t i = begin; i < end; ++i) run(i);
-               });
+  // Neighbours for a thread: their rows are in its caches, or prefetched.
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) run(i);
+  });
 }
 
 void attention_backward(const AttentionBackwardArgs& args) {
@@ -118,7 +118,7 @@ void attention_backward(const AttentionBackwardArgs& args) {
       float* memory = scratch_floats(attention_backward_scratch(span.rows * group_heads, span.key_count(),
                                                                 group_heads, a.width, a.values()));
       const int64_t next = i + 1;
-      INGOT_ISA_CALL(attention_backward_unit)
+      INGOT_ISA_CALL(attention_backward_task)
       ({&args, &span, i % a.kv_heads, next < count ? &a.spans[next / a.kv_heads] : nullptr, next % a.kv_heads,
         memory});
     }

@@ -6,12 +6,12 @@
 //   o_i  = sum_j softmax(s_i)_j v_j over the keys first_visible_key(position(i)) <= j <= position(i)
 //   lse_i = log sum_j exp(s_ij)
 //
-// Contract (docs/numerics.md): each score is one ascending fma chain; keys are taken in blocks of 64 counted
-// from the start of the document, in ascending order, by online softmax; P V is an ascending-key fma chain;
-// masked keys and blocks are exact identities. So the bits of a row's result do not depend on the rows it is
-// computed with, on how a document is cut into calls (whole, chunks, token by token), on threads or on the
-// instruction set. Keys that a later row of the same call sees must be finite. Backward: dQ sums over
-// ascending keys; dK and dV over ascending (row, head of the group); one writer each.
+// Contract (docs/numerics.md): each score sums by fma over ascending channels; keys are taken in blocks of 64
+// counted from the start of the document, in ascending order, by online softmax; P V sums by fma over
+// ascending keys; masked keys and blocks are exact identities. So the bits of a row's result do not depend on
+// the rows it is computed with, on how a document is split into calls (whole, chunks, token by token), on
+// threads or on the instruction set. Keys that a later row of the same call sees must be finite. Backward: dQ
+// sums over ascending keys; dK and dV over ascending (row, head of the group); one writer each.
 //
 // Thread-safe; uses the pool; allocates nothing once its scratch has grown. Source: Dao et al.,
 // FlashAttention-2 (2023).
@@ -103,7 +103,7 @@ struct AttentionArgs {
 void attention_forward(const AttentionArgs& args);
 
 /// Needs o and lse of the forward, of all keys where spans have a part of them. No blocks. Of every span's
-/// queries and keys the gradients are set; spans must not share rows or keys.
+/// queries and keys the gradients are set; spans must not range rows or keys.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
   const void* d_o = nullptr;  ///< [rows, H * V] in o_type

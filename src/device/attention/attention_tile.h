@@ -1,4 +1,4 @@
-// Small matrix products and copies that the attention kernels share; see simd.h for the rules.
+// Small matrix products and copies that the attention kernels range; see simd.h for the rules.
 #pragma once
 #include "device/attention/attention_kernels.h"
 #include "device/simd/reduce.h"
@@ -15,7 +15,7 @@ constexpr int kTileVecs = 2;
 #endif
 constexpr int kTileRows = 6;
 
-/// C (rows x vecs vectors) = A B, or C * factor[row] + A B where from_c; chains over ascending depth.
+/// C (rows x vecs vectors) = A B, or C * factor[row] + A B where from_c; by fma over ascending depth.
 /// A element (i, k) is a[i * a_row + k * a_depth]. Whole vectors are read and written.
 template <class T>
 struct ProductOf {

@@ -1,8 +1,8 @@
-// The forward of attention.h for one unit: see attention_kernels.h. For each block of 64 keys, keys are
-// turned and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
-// registers and level 1. At most one tile (decoding) is bound by reading memory: keys are turned in
-// registers, and values are read where they lie.
-#include "device/attention/attention_ahead.h"
+// The forward of attention.h for one task: see attention_kernels.h. For each block of 64 keys, keys are
+// transposed and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
+// registers and the level 1 cache. A single tile (decoding) is bound by reading memory: keys are transposed
+// in registers, and values are read in place.
+#include "device/attention/attention_prefetch.h"
 #include "device/attention/attention_tile.h"
 
 namespace ingot::INGOT_ISA {
@@ -11,20 +11,20 @@ namespace {
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr int kBlockVecs = kBlock / kLanes;
 
-/// A unit's scratch. Rows are (query row, head of the group), the head running fastest.
-struct Work {
+/// A task's scratch. Rows are (query row, head of the group), the head running fastest.
+struct Buffers {
   const AttentionArgs* args;
   const AttentionSpan* span;
   AttentionWindow window;
   int64_t group_heads, rows, first_position, keys, padded, v_padded;
-  float* q;         // [rows][padded]
-  float* o;         // [rows][v_padded], not yet divided by the sum
-  float* sum;       // [rows][16 virtual lanes]
-  float* largest;   // [rows]
-  float* k_turned;  // [width][64]
-  float* v;         // [64][v_padded]
-  float* s;         // [6][64]: scores, then probabilities
-  float* factor;    // [6]
+  float* q;             // [rows][padded]
+  float* o;             // [rows][v_padded], not yet divided by the sum
+  float* sum;           // [rows][16 virtual lanes]
+  float* largest;       // [rows]
+  float* k_transposed;  // [width][64]
+  float* v;             // [64][v_padded]
+  float* s;             // [6][64]: scores, then probabilities
+  float* factor;        // [6]
 
   int64_t position(int64_t row) const { return first_position + row / group_heads; }
   Visible visible(int64_t row, int64_t key0) const {
@@ -33,23 +33,23 @@ struct Work {
   }
 };
 
-Work make_work(const AttentionUnit& u) {
-  const AttentionArgs& a = *u.args;
-  Work w;
-  w.args = u.args;
-  w.span = u.share.span;
+Buffers make_buffers(const AttentionTask& t) {
+  const AttentionArgs& a = *t.args;
+  Buffers w;
+  w.args = t.args;
+  w.span = t.range.span;
   w.window = a.window_of(*w.span);
   w.group_heads = a.heads / a.kv_heads;
-  w.rows = (u.share.row1 - u.share.row0) * w.group_heads;
-  w.first_position = w.span->past + u.share.row0;
+  w.rows = (t.range.row1 - t.range.row0) * w.group_heads;
+  w.first_position = w.span->past + t.range.row0;
   w.keys = w.span->key_count();
   w.padded = attention_padded(a.width);
   w.v_padded = attention_padded(a.values());
-  float* p = u.scratch;
+  float* p = t.scratch;
   w.q = p, p += w.rows * w.padded;
   w.o = p, p += w.rows * w.v_padded;
   w.sum = p, p += w.rows * kVirtualLanes;
-  w.k_turned = p, p += w.padded * kBlock;
+  w.k_transposed = p, p += w.padded * kBlock;
   w.v = p, p += w.v_padded * kBlock;
   w.s = p, p += kTileRows * kBlock;
   w.factor = p, p += 16;
@@ -60,7 +60,7 @@ Work make_work(const AttentionUnit& u) {
 /// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors
 /// there.
 template <bool kCap, bool kAll>
-INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
+INGOT_INLINE float mask_row(const Buffers& w, float* s, int vecs, Visible keys) {
   const float lowest = -__builtin_inff();
   const Vec scale = set1(w.args->scale);
   Vec top = set1(lowest);
@@ -75,10 +75,10 @@ INGOT_INLINE float mask_row(const Work& w, float* s, int vecs, Visible keys) {
   return reduce_max(top);
 }
 
-/// Online softmax of a tile: turns scores into probabilities relative to the rows' new maxima, decays the
+/// Online softmax of a tile: makes probabilities of scores relative to the rows' new maxima, decays the
 /// sums, and leaves in w.factor what the values summed so far must be multiplied by.
 template <bool kCap, bool kAll>
-INGOT_INLINE void softmax_rows(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
+INGOT_INLINE void softmax_rows(const Buffers& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
   const float lowest = -__builtin_inff();
   float before[16] = {}, base[16] = {};
   for (int64_t i = 0; i < rows; ++i) {
@@ -108,7 +108,7 @@ INGOT_INLINE void softmax_rows(const Work& w, int64_t row0, int64_t rows, int ve
   }
 }
 
-void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
+void softmax_tile(const Buffers& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
   const bool all =
       vecs == kBlockVecs && all_visible(w.visible(row0, key0), w.visible(row0 + rows - 1, key0), kBlock);
   if (w.args->softcap > 0)
@@ -119,44 +119,44 @@ void softmax_tile(const Work& w, int64_t row0, int64_t rows, int vecs, int64_t k
 }
 
 template <class T>
-void load_block(const Work& w, const AttentionUnit& u, int64_t block, int64_t keys) {
+void load_block(const Buffers& w, const AttentionTask& t, int64_t block, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  transpose_rows(static_cast<const T*>(block_of(a, u.share, block, false)), a.k_stride, keys, a.width,
-                 w.k_turned);
-  copy_rows(static_cast<const T*>(block_of(a, u.share, block, true)), a.v_stride, keys, a.values(), w.v,
+  transpose_rows(static_cast<const T*>(block_of(a, t.range, block, false)), a.k_stride, keys, a.width,
+                 w.k_transposed);
+  copy_rows(static_cast<const T*>(block_of(a, t.range, block, true)), a.v_stride, keys, a.values(), w.v,
             w.v_padded);
 }
 
-void run_block(const Work& w, Coming& coming, int64_t block, int64_t row_begin, int64_t row_end) {
+void run_block(const Buffers& w, PrefetchPlan& prefetch, int64_t block, int64_t row_begin, int64_t row_end) {
   const AttentionArgs& a = *w.args;
   const int64_t key0 = block * kBlock;
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     const int64_t rows = min64(kTileRows, row_end - row);
     const int64_t keys = min64(kBlock, min64(w.position(row + rows - 1) + 1, w.keys) - key0);
     const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
-    product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_turned, kBlock, w.s, kBlock,
-                    false, nullptr});
+    product<false>({rows, vecs, a.width, w.q + row * w.padded, w.padded, 1, w.k_transposed, kBlock, w.s,
+                    kBlock, false, nullptr});
     softmax_tile(w, row, rows, vecs, key0);
-    coming.fetch();
+    prefetch.advance();
     product<false>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, w.v, w.v_padded, w.o + row * w.v_padded,
                     w.v_padded, true, w.factor});
   }
 }
 
-/// Scores of MR rows, the keys turned 16 by 16 on their way. Before each 16 the block's values are fetched,
-/// which may be there already, and before each 16 channels of them what is coming: memory is never asked for
-/// more at once than it answers.
+/// Scores of MR rows; the keys are transposed kLanes by kLanes. Before each kLanes keys the block's values
+/// are prefetched, and before each kLanes channels a part of the next block: memory is never asked for more
+/// at once than it answers.
 template <class T, int MR>
-void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, Ahead& values,
-                   Coming& coming) {
+void transposed_scores(const Buffers& w, const T* k, int64_t keys, int64_t row_begin, PrefetchRows& values,
+                       PrefetchPlan& prefetch) {
   const int64_t width = w.args->width, stride = w.args->k_stride;
   const float* q = w.q + row_begin * w.padded;
   for (int64_t i = 0; i < keys; i += kLanes) {
-    values.fetch(kLanes);
+    values.advance(kLanes);
     Vec sum[MR];
     for (int m = 0; m < MR; ++m) sum[m] = zero();
     for (int64_t j = 0; j < width; j += kLanes) {
-      coming.fetch();
+      prefetch.advance();
       Vec r[kLanes];
       const int depth = static_cast<int>(min64(kLanes, width - j));
       if (i + kLanes <= keys && depth == kLanes) {
@@ -182,34 +182,34 @@ void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, A
 }
 
 template <class T>
-void turned_scores(const Work& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows, Ahead& values,
-                   Coming& coming) {
+void transposed_scores(const Buffers& w, const T* k, int64_t keys, int64_t row_begin, int64_t rows,
+                       PrefetchRows& values, PrefetchPlan& prefetch) {
   switch (rows) {
     case 1:
-      return turned_scores<T, 1>(w, k, keys, row_begin, values, coming);
+      return transposed_scores<T, 1>(w, k, keys, row_begin, values, prefetch);
     case 2:
-      return turned_scores<T, 2>(w, k, keys, row_begin, values, coming);
+      return transposed_scores<T, 2>(w, k, keys, row_begin, values, prefetch);
     case 3:
-      return turned_scores<T, 3>(w, k, keys, row_begin, values, coming);
+      return transposed_scores<T, 3>(w, k, keys, row_begin, values, prefetch);
     case 4:
-      return turned_scores<T, 4>(w, k, keys, row_begin, values, coming);
+      return transposed_scores<T, 4>(w, k, keys, row_begin, values, prefetch);
     case 5:
-      return turned_scores<T, 5>(w, k, keys, row_begin, values, coming);
+      return transposed_scores<T, 5>(w, k, keys, row_begin, values, prefetch);
     default:
-      return turned_scores<T, 6>(w, k, keys, row_begin, values, coming);
+      return transposed_scores<T, 6>(w, k, keys, row_begin, values, prefetch);
   }
 }
 
-/// A block that at most one tile of rows meets.
+/// A block that at most one tile of rows sees.
 template <class T>
-void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t block, int64_t row, int64_t rows,
-              int64_t keys) {
+void run_tile(const Buffers& w, const AttentionTask& t, PrefetchPlan& prefetch, int64_t block, int64_t row,
+              int64_t rows, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  const T* v = static_cast<const T*>(block_of(a, u.share, block, true));
-  Ahead values = ahead_of(v, a.type, 0, a.v_stride, keys, a.values());
-  coming.share_out((keys + kLanes - 1) / kLanes * ((a.width + kLanes - 1) / kLanes));
-  turned_scores(w, static_cast<const T*>(block_of(a, u.share, block, false)), keys, row, rows, values,
-                coming);
+  const T* v = static_cast<const T*>(block_of(a, t.range, block, true));
+  PrefetchRows values = prefetch_rows_of(v, a.type, 0, a.v_stride, keys, a.values());
+  prefetch.spread((keys + kLanes - 1) / kLanes * ((a.width + kLanes - 1) / kLanes));
+  transposed_scores(w, static_cast<const T*>(block_of(a, t.range, block, false)), keys, row, rows, values,
+                    prefetch);
   softmax_tile(w, row, rows, static_cast<int>((keys + kLanes - 1) / kLanes), block * kBlock);
   const auto weigh = [&]<class V>(const V* values, int64_t stride) {
     product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride,
@@ -221,11 +221,11 @@ void run_tile(const Work& w, const AttentionUnit& u, Coming& coming, int64_t blo
 }
 
 template <class T>
-void load_queries(const Work& w, const AttentionUnit& u) {
+void load_queries(const Buffers& w, const AttentionTask& t) {
   const AttentionArgs& a = *w.args;
-  const T* q = static_cast<const T*>(a.q) + (w.span->first_row + u.share.row0) * a.q_stride;
-  for (int64_t r = 0; r < u.share.row1 - u.share.row0; ++r)
-    copy_rows(q + r * a.q_stride + u.share.group * w.group_heads * a.width, a.width, w.group_heads, a.width,
+  const T* q = static_cast<const T*>(a.q) + (w.span->first_row + t.range.row0) * a.q_stride;
+  for (int64_t r = 0; r < t.range.row1 - t.range.row0; ++r)
+    copy_rows(q + r * a.q_stride + t.range.group * w.group_heads * a.width, a.width, w.group_heads, a.width,
               w.q + r * w.group_heads * w.padded, w.padded);
 }
 
@@ -248,7 +248,7 @@ INGOT_INLINE Vec row_sums(const float* sum) {
 }
 
 /// Divides by the sums, writes o and lse, raises the maxima.
-void finish(const Work& w, const AttentionUnit& u) {
+void finish(const Buffers& w, const AttentionTask& t) {
   const AttentionArgs& a = *w.args;
   for (int64_t first = 0; first < w.rows; first += kLanes) {
     const int64_t count = min64(kLanes, w.rows - first);
@@ -260,16 +260,16 @@ void finish(const Work& w, const AttentionUnit& u) {
       const int64_t row = first + i;
       float* o = w.o + row * w.v_padded;
       for (int64_t j = 0; j < w.v_padded; j += kLanes) store(o + j, load(o + j) * set1(inverse[i]));
-      const int64_t token = w.span->first_row + u.share.row0 + row / w.group_heads;
-      const int64_t head = u.share.group * w.group_heads + row % w.group_heads;
+      const int64_t token = w.span->first_row + t.range.row0 + row / w.group_heads;
+      const int64_t head = t.range.group * w.group_heads + row % w.group_heads;
       const int64_t at = token * a.o_stride + head * a.values();
       if (a.o_type == DType::bf16)
         write_row(static_cast<bf16*>(a.o) + at, o, a.values());
       else
         write_row(static_cast<float*>(a.o) + at, o, a.values());
       if (a.lse != nullptr) a.lse[token * a.heads + head] = w.largest[row] + logs[i];
-      if (u.max_logit != nullptr) {
-        float& top = u.max_logit[row % w.group_heads];
+      if (t.max_logit != nullptr) {
+        float& top = t.max_logit[row % w.group_heads];
         top = w.largest[row] > top ? w.largest[row] : top;
       }
     }
@@ -278,43 +278,43 @@ void finish(const Work& w, const AttentionUnit& u) {
 
 }  // namespace
 
-void attention_unit(const AttentionUnit& u) {
-  const AttentionArgs& a = *u.args;
-  const Work w = make_work(u);
+void attention_forward_task(const AttentionTask& t) {
+  const AttentionArgs& a = *t.args;
+  const Buffers w = make_buffers(t);
   if (a.type == DType::bf16)
-    load_queries<bf16>(w, u);
+    load_queries<bf16>(w, t);
   else
-    load_queries<float>(w, u);
+    load_queries<float>(w, t);
   for (int64_t i = 0; i < w.rows * w.v_padded; i += kLanes) store(w.o + i, zero());
   for (int64_t i = 0; i < w.rows * kVirtualLanes; i += kLanes) store(w.sum + i, zero());
   for (int64_t i = 0; i < w.rows; ++i) w.largest[i] = -__builtin_inff();
   const int64_t last =
-      min64(w.first_position + (u.share.row1 - u.share.row0), w.keys) - 1;  // that the last row sees
+      min64(w.first_position + (t.range.row1 - t.range.row0), w.keys) - 1;  // that the last row sees
   const int64_t first_key = w.window.first(w.first_position);
-  Coming coming(a, u.next, last / kBlock - first_key / kBlock + 1);
-  coming.want(coming.rows[0], a, u.next, a.q, a.type, a.q_stride, a.width);
-  coming.want(coming.rows[1], a, &u.share, a.o, a.o_type, a.o_stride, a.values());
+  PrefetchPlan prefetch(a, t.next, last / kBlock - first_key / kBlock + 1);
+  prefetch.add_rows(prefetch.rows[0], a, t.next, a.q, a.type, a.q_stride, a.width);
+  prefetch.add_rows(prefetch.rows[1], a, &t.range, a.o, a.o_type, a.o_stride, a.values());
   for (int64_t block = first_key / kBlock; block * kBlock <= last; ++block) {
     const int64_t key0 = block * kBlock;
     const int64_t keys = min64(kBlock, last - key0 + 1);
     const int64_t begin = max64(0, key0 - w.first_position) * w.group_heads;
     int64_t end = w.rows;  // rows whose window still reaches the block
     if (a.window > 0) end = min64(end, (w.window.end(key0 + keys - 1) - w.first_position) * w.group_heads);
-    coming.before_block(a, u.share, block, last / kBlock, end - begin);
+    prefetch.plan_block(a, t.range, block, last / kBlock, end - begin);
     const bool narrow = a.type == DType::bf16, tile = end - begin <= kTileRows;
     if (tile && narrow)
-      run_tile<bf16>(w, u, coming, block, begin, end - begin, keys);
+      run_tile<bf16>(w, t, prefetch, block, begin, end - begin, keys);
     else if (tile)
-      run_tile<float>(w, u, coming, block, begin, end - begin, keys);
+      run_tile<float>(w, t, prefetch, block, begin, end - begin, keys);
     else {
       if (narrow)
-        load_block<bf16>(w, u, block, keys);
+        load_block<bf16>(w, t, block, keys);
       else
-        load_block<float>(w, u, block, keys);
-      run_block(w, coming, block, begin, end);
+        load_block<float>(w, t, block, keys);
+      run_block(w, prefetch, block, begin, end);
     }
   }
-  finish(w, u);
+  finish(w, t);
 }
 
 }  // namespace ingot::INGOT_ISA

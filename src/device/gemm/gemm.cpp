@@ -211,7 +211,7 @@ class Runner {
       buffers.c_sums =
           static_cast<float*>(scratch(ScratchSlot::gemm_c, round_up(t.rows, tile_.mr) * width * 4));
     if (t.c.transposed)
-      buffers.c_rows = static_cast<float*>(scratch(ScratchSlot::gemm_group, 2 * tile_.mr * width * 4));
+      buffers.c_rows = static_cast<float*>(scratch(ScratchSlot::gemm_c_rows, 2 * tile_.mr * width * 4));
     return buffers;
   }
 

@@ -20,9 +20,6 @@ constexpr int kMr = 4, kVecs = 1;
 constexpr int kRowGroup = 2 * kMr;  // rows whose A is packed together, and whose C is transposed together
 constexpr int kNr = kVecs * kLanes;
 
-INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
 /// Words of a packed row of `cols` columns.
 INGOT_INLINE int64_t width_of(int64_t cols) {
   return round_up(cols, kLanes);

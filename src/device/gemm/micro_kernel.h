@@ -164,16 +164,21 @@ inline MicroKernel micro_kernel_packing_b(APath a, int64_t vecs) {
 }
 
 /// For a task that packs A, stored [k, m].
+template <class KStep, class A>
+MicroKernel micro_kernel_packing_a(int64_t vecs) {
+  return with_constant<kVecs>(vecs, []<int NV>() -> MicroKernel { return &micro_kernel<kMr, NV, KStep, A>; });
+}
+
 inline MicroKernel micro_kernel_packing_a([[maybe_unused]] DType type, [[maybe_unused]] bool pairs,
                                           [[maybe_unused]] int64_t vecs) {
 #if defined(INGOT_ISA_avx512)
   if (pairs && active_isa() == Isa::avx512bf16)
-    return micro_kernel_of_width<DotProductStep, PackingColumnPairsOfA, kMr>(vecs, vecs);
+    return micro_kernel_packing_a<DotProductStep, PackingColumnPairsOfA>(vecs);
 #endif
 #if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
-  if (pairs) return micro_kernel_of_width<TwoFmaStep, PackingColumnPairsOfA, kMr>(vecs, vecs);
-  return type == DType::bf16 ? micro_kernel_of_width<F32Step, PackingColumnsOfA<bf16>, kMr>(vecs, vecs)
-                             : micro_kernel_of_width<F32Step, PackingColumnsOfA<float>, kMr>(vecs, vecs);
+  if (pairs) return micro_kernel_packing_a<TwoFmaStep, PackingColumnPairsOfA>(vecs);
+  return type == DType::bf16 ? micro_kernel_packing_a<F32Step, PackingColumnsOfA<bf16>>(vecs)
+                             : micro_kernel_packing_a<F32Step, PackingColumnsOfA<float>>(vecs);
 #else
   return nullptr;
 #endif

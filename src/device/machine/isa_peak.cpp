@@ -21,37 +21,37 @@ using Dot = Fma;
 #endif
 
 template <class Step>
-int64_t run_chains(int64_t steps, float* sink) {
+int64_t run_flops(int64_t steps, float* sink) {
 #if defined(INGOT_ISA_avx512)
-  constexpr int kChains = 24;  // over latency times ports, under the number of registers
+  constexpr int kSums = 24;  // over latency times ports, under the number of registers
 #elif defined(INGOT_ISA_avx2)
-  constexpr int kChains = 12;
+  constexpr int kSums = 12;
 #else
-  constexpr int kChains = 8;
+  constexpr int kSums = 8;
 #endif
-  Vec acc[kChains];
+  Vec acc[kSums];
   const Vec x = set1(sink[0]), y = set1(sink[1]);
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i)
-    acc[i] = set1(static_cast<float>(i));  // equal chains would be merged into one
+  for (int i = 0; i < kSums; ++i)
+    acc[i] = set1(static_cast<float>(i));  // equal sums would be merged into one
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kChains; ++i) acc[i] = Step::step(x, y, acc[i]);
+    for (int i = 0; i < kSums; ++i) acc[i] = Step::step(x, y, acc[i]);
   }
   Vec sum = zero();
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i) sum = sum + acc[i];
+  for (int i = 0; i < kSums; ++i) sum = sum + acc[i];
   store_tail(sink + 2, sum, 1);
-  return Step::kFlops * kChains * kLanes;
+  return Step::kFlops * kSums * kLanes;
 }
 
 }  // namespace
 
 int64_t peak_fma(int64_t steps, float* sink) {
-  return run_chains<Fma>(steps, sink);
+  return run_flops<Fma>(steps, sink);
 }
 int64_t peak_dot(int64_t steps, float* sink) {
-  return run_chains<Dot>(steps, sink);
+  return run_flops<Dot>(steps, sink);
 }
 
 void peak_read(const void* data, int64_t bytes, float* sink) {

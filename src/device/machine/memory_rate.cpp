@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-/// Page aligned, in huge pages where the system grants them: what is measured is memory, not the page table.
+/// Page aligned, in huge pages where the system grants them: memory is measured, not the page table.
 std::shared_ptr<std::byte> pages(int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -51,8 +51,7 @@ double MemoryBench::rate(MemoryPass pass, int threads, int64_t bytes, double sec
   INGOT_CHECK(threads <= static_cast<int>(areas_.size()) && bytes > 0 && bytes % 2048 == 0,
               "{} threads, {} bytes", threads, bytes);
   const auto once = [&](int t, int) { pass_over(pass, areas_[static_cast<size_t>(t)].get(), bytes); };
-  const double first =
-      std::max(1e-8, round_times(threads, 2, once)[1]);  // the first brings the set into the caches
+  const double first = std::max(1e-8, round_times(threads, 2, once)[1]);  // the first pass fills the caches
   const auto passes = static_cast<int64_t>(std::max(1.0, seconds / first));
   const double time = round_times(threads, 1, [&](int t, int r) {
     for (int64_t i = 0; i < passes; ++i) once(t, r);

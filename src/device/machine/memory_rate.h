@@ -10,7 +10,7 @@ namespace ingot {
 
 enum class MemoryPass {
   read,
-  write,   ///< ordinary stores; beyond the caches the processor reads what they replace too
+  write,   ///< ordinary stores; beyond the caches the processor reads the lines first
   stream,  ///< stores past the caches (non-temporal), where the instruction set has them
   copy     ///< reads one half of the working set, writes the other
 };
@@ -26,7 +26,7 @@ class MemoryBench {
   /// use it.
   MemoryBench(int threads, int64_t largest);
   /// Bytes per second that the program reads and writes, `threads` threads together, each going over `bytes`
-  /// (a multiple of 2048, at most `largest`) again and again for about `seconds`. Starts its own threads; not
+  /// (a multiple of 2048, at most `largest`) repeatedly for about `seconds`. Starts its own threads; not
   /// while kernels run.
   double rate(MemoryPass pass, int threads, int64_t bytes, double seconds);
 

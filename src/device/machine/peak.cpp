@@ -20,8 +20,8 @@ double median_of(std::vector<double> times) {
 }
 
 double read_gbs(int threads) {
-  constexpr int64_t kBytes =
-      int64_t{48} << 20;  // per thread: quick to touch; measure/read_rate.h goes beyond every cache
+  // Per thread: quick to touch; measure/read_rate.h goes beyond every cache.
+  constexpr int64_t kBytes = int64_t{48} << 20;
   MemoryBench bench(threads, kBytes);
   double best = 0;
   for (int trial = 0; trial < 2; ++trial)
@@ -29,48 +29,48 @@ double read_gbs(int threads) {
   return best * 1e-9;
 }
 
-using Chains = int64_t (*)(int64_t, float*);
+using FlopLoop = int64_t (*)(int64_t, float*);
 
-Chains fma_chains() {
+FlopLoop fma_loop() {
   return INGOT_ISA_CALL(peak_fma);
 }
-Chains dot_chains() {
-  return active_isa() == Isa::avx512bf16 ? INGOT_ISA_CALL(peak_dot) : fma_chains();
+FlopLoop dot_loop() {
+  return active_isa() == Isa::avx512bf16 ? INGOT_ISA_CALL(peak_dot) : fma_loop();
 }
 
 /// Of `count` runs the median, or for `best` the fastest.
-double rate_of(Chains chains, int threads, int count, int64_t steps, bool best) {
+double rate_of(FlopLoop loop, int threads, int count, int64_t steps, bool best) {
   if (threads <= 0) threads = num_threads();
   if (active_isa() == Isa::generic) steps /= 20;
   std::atomic<int64_t> flops{0};
   const std::vector<double> times = round_times(threads, count, [&](int, int) {
     float sink[4] = {0.5f, 0.25f, 0.0f, 0.0f};
-    flops = chains(steps, sink);
+    flops = loop(steps, sink);
   });
   const double seconds = best ? *std::min_element(times.begin(), times.end()) : median_of(times);
   return static_cast<double>(flops) * static_cast<double>(steps) * threads / seconds * 1e-9;
 }
 
-double sustained_gflops(Chains chains, int threads) {
-  return rate_of(chains, threads, 5, 1'000'000, false);
+double sustained_gflops(FlopLoop loop, int threads) {
+  return rate_of(loop, threads, 5, 1'000'000, false);
 }
-double undisturbed_gflops(Chains chains, int threads) {
-  return rate_of(chains, threads, 7, 60'000, true);
+double undisturbed_gflops(FlopLoop loop, int threads) {
+  return rate_of(loop, threads, 7, 60'000, true);
 }
 
 }  // namespace
 
 double fma_peak_gflops(int threads) {
-  return sustained_gflops(fma_chains(), threads);
+  return sustained_gflops(fma_loop(), threads);
 }
 
 double dot_peak_gflops(int threads) {
-  return sustained_gflops(dot_chains(), threads);
+  return sustained_gflops(dot_loop(), threads);
 }
 
 MachinePeak machine_peak(int threads) {
   if (threads <= 0) threads = num_threads();
-  return {undisturbed_gflops(fma_chains(), threads), undisturbed_gflops(dot_chains(), threads),
+  return {undisturbed_gflops(fma_loop(), threads), undisturbed_gflops(dot_loop(), threads),
           read_gbs(threads)};
 }
 

@@ -6,14 +6,14 @@
 
 namespace ingot {
 
-/// Runs `steps` rounds of independent fused multiply-adds; returns how many flops a round has. `sink` keeps
-/// the result.
+/// Runs `steps` steps of independent fused multiply-adds; returns the flops of a step. `sink` keeps the
+/// result.
 INGOT_ISA_KERNEL(int64_t, peak_fma, (int64_t steps, float* sink));
 /// The same with dot products of bf16 pairs where the set has them, else with fused multiply-adds.
 INGOT_ISA_KERNEL(int64_t, peak_dot, (int64_t steps, float* sink));
 /// Reads `bytes` (a multiple of 1024) once.
 INGOT_ISA_KERNEL(void, peak_read, (const void* data, int64_t bytes, float* sink));
-/// Writes `bytes` (a multiple of 1024) once, all words value[0]: through the caches, or past them where the
+/// Writes `bytes` (a multiple of 1024) once, every float value[0]: through the caches, or past them where the
 /// set has such stores.
 INGOT_ISA_KERNEL(void, peak_write, (void* data, int64_t bytes, const float* value));
 INGOT_ISA_KERNEL(void, peak_stream, (void* data, int64_t bytes, const float* value));

@@ -1,5 +1,5 @@
-// See dense_pages.h. A range of addresses has no memory before it is written, so what a range has left over
-// costs nothing.
+// See dense_pages.h. Reserved addresses have no memory until they are written, so the unused end of a range
+// is free.
 #include "device/memory/dense_pages.h"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ constexpr size_t kHugePage = size_t{2} << 20, kRange = size_t{256} << 20, kPage 
 size_t up(size_t bytes, size_t to) {
   return (bytes + to - 1) / to * to;
 }
-size_t size_of_piece(int64_t bytes) {
+size_t whole_pages(int64_t bytes) {
   return up(static_cast<size_t>(std::max<int64_t>(bytes, 1)), kPage);
 }
 
@@ -42,19 +42,19 @@ void* map_densely(int64_t bytes) {
   static char* next = nullptr;  // of the latest range
   static size_t left = 0;
   const std::lock_guard lock(mutex);
-  const size_t size = size_of_piece(bytes);
+  const size_t size = whole_pages(bytes);
   if (size > left) {
     const size_t range = up(std::max(size, kRange), kHugePage);
     next = map_range(range);
     left = range;
   }
-  char* piece = next;
+  char* data = next;
   next += size, left -= size;
-  return piece;
+  return data;
 }
 
-void unmap_densely(void* piece, int64_t bytes) {
-  ::munmap(piece, size_of_piece(bytes));
+void unmap_densely(void* data, int64_t bytes) {
+  ::munmap(data, whole_pages(bytes));
 }
 
 }  // namespace ingot

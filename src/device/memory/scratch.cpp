@@ -24,7 +24,7 @@ void* scratch(ScratchSlot slot, int64_t bytes) {
   if (bytes <= area.size) return area.data;
   constexpr int64_t kHugePage = int64_t{2} << 20;
   const int64_t align = bytes >= kHugePage / 4 ? kHugePage : 64;
-  // A quarter more than asked for, so that slowly growing problems settle soon.
+  // A quarter more than asked for, so that slowly growing problems seldom reallocate.
   const int64_t size = (bytes + bytes / 4 + align - 1) / align * align;
   std::free(area.data);
   area.data = nullptr;

@@ -30,6 +30,13 @@
 
 namespace ingot::INGOT_ISA {
 
+INGOT_INLINE int64_t min64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+INGOT_INLINE int64_t max64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
 /// Each rounded to bf16 and widened again.
 INGOT_INLINE Vec rounded_to_bf16(Vec x) {
   const VecI u = as_int(x);

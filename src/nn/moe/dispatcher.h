@@ -1,6 +1,6 @@
 // How tokens reach the ranks that hold their experts, and how the results come back. Communication and
 // computation alternate in six stages, so that a schedule can hide the communication (Megatron Core's MoE
-// token dispatcher, [Megatron-MoE] section 3):
+// token dispatcher, [Megatron-MoE] §3):
 //
 //   prepare_dispatch   order the tokens for the exchange
 //   dispatch           communication: every token that the local experts may need arrives
