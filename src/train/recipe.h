@@ -267,7 +267,7 @@ struct Recipe {
   int64_t longest_sequence() const;
   /// Base of the rotation in a phase: the last one that it or a phase before it names, else the model's.
   double rope_theta_of(size_t phase) const;
-  /// The window after `step` steps of a phase: window_growth * step / steps, rounded up to blocks, at least one.
+  /// The window after `step` steps of a phase: window_growth * step / steps, rounded up to whole blocks.
   int64_t window_at(size_t phase, int64_t step) const;
 };
 
