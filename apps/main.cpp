@@ -1,5 +1,5 @@
 // The program `ingot`: subcommands, and the one place where errors become messages and exit codes.
-//   0 done   1 an error a person can mend   2 a bug   3 wrong usage   130 interrupted (a run: saved)
+//   0 success   1 an error that the user can fix   2 a bug   3 wrong usage   130 interrupted (a run: saved)
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-/// `ingot launch ... -- command`: cuts the command off, which the parser would take for its own.
+/// `ingot launch ... -- command`: removes the command from argv, so that the parser does not parse it.
 std::vector<std::string> take_command(int& argc, char** argv) {
   if (argc < 2 || std::string(argv[1]) != "launch") return {};
   const auto dashes = std::find(argv, argv + argc, std::string("--"));

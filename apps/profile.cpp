@@ -19,8 +19,8 @@ struct ProfileArguments {
   bool layers = false;
 };
 
-void profile_rank(const ProfileArguments& o, const Recipe& recipe, World& world) {
-  ProfileReport report = profile_run(real_file_system(), recipe, o.profile, world);
+void profile_rank(const ProfileArguments& o, const ProfiledSteps& steps, World& world) {
+  ProfileReport report = profile_run(real_file_system(), steps, o.profile, world);
   if (world.rank() != 0) return;
   report.of = o.path;
   std::cout << to_text(report, o.layers);
@@ -33,16 +33,16 @@ void profile_rank(const ProfileArguments& o, const Recipe& recipe, World& world)
 
 void profile(const ProfileArguments& o, const std::vector<std::string>& fields) {
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
-  const Recipe recipe = profile_recipe(real_file_system(), o.path, fields, o.profile);
+  const ProfiledSteps steps = profiled_steps(real_file_system(), o.path, fields, o.profile);
   if (o.ranks > 1) {
     if (find_launch())
       throw Error("--ranks makes ranks of threads, but a launcher started this program as several",
                   "leave --ranks out");
     return run_ranks(
-        o.ranks, [&](ThreadRank& self) { profile_rank(o, recipe, self); }, 3600);
+        o.ranks, [&](ThreadRank& self) { profile_rank(o, steps, self); }, 3600);
   }
   const std::unique_ptr<World> world = launch_world();
-  world->run([&] { profile_rank(o, recipe, *world); });
+  world->run([&] { profile_rank(o, steps, *world); });
 }
 
 }  // namespace

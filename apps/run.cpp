@@ -47,7 +47,7 @@ void print_next(const std::string& folder) {
 }
 
 int plan_recipe(const Recipe& recipe) {
-  const Preflight plan = plan_on_paper(real_file_system(), recipe);
+  const Preflight plan = plan_run(real_file_system(), recipe);
   std::cout << plan.text;
   for (const std::string& w : plan.warnings) log::warn("{}", w);
   if (!plan.shortfall.empty()) log::warn("{}; {}", plan.shortfall, plan.remedy);

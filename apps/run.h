@@ -1,4 +1,4 @@
-// What `ingot run` and `ingot finetune` share: a recipe run to its end, with messages for the person at the
+// Shared by `ingot run` and `ingot finetune`: trains a recipe to its end and prints messages to the
 // terminal.
 #pragma once
 #include <string>

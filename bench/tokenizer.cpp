@@ -1,4 +1,4 @@
-// One timed piece of tokenizer work, for bench/tokenizer.py, which runs it in turns with its peer. Documents
+// One timed piece of tokenizer work, for bench/tokenizer.py, which interleaves it with its peer. Documents
 // are a file's text cut at every form feed. Prints seconds, and a hash of the result that the peer must reach
 // too.
 // usage: ingot_bench_tokenizer encode TOKENIZER.json TEXT | train PATTERN VOCABULARY TEXT [SAVE.json]

@@ -139,7 +139,7 @@ int try_reading_a_child() {
   if (child == 0) {
     ::close(ends[1]);
     char end;
-    while (::read(ends[0], &end, 1) < 0 && errno == EINTR) {  // until the parent has gone
+    while (::read(ends[0], &end, 1) < 0 && errno == EINTR) {  // until the parent closes its end
     }
     ::_exit(0);
   }

@@ -15,10 +15,8 @@
 #include "measure/peak_trial.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
-#include "models/stage.h"
 #include "tensor/arena.h"
 #include "tensor/buffer.h"
-#include "train/micro_step.h"
 
 namespace ingot {
 namespace {
@@ -208,6 +206,24 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   }
 }
 
+bool multiplies(const Node& node) {
+  const std::string op = node.op->name;
+  return op == "linear" || op == "grouped_linear" || op == "head" || op == "low_rank";
+}
+
+Product product_of(const Tape& tape, const Node& node, const ParameterTable& table) {
+  const std::string op = node.op->name;
+  const size_t weight = op == "low_rank" ? 2 : 1;
+  const Shape x = tape.meta_of(node.inputs[weight - 1]).first.shape;
+  const auto [meta, parameter] = tape.meta_of(node.inputs[weight]);
+  const Shape& w = meta.shape;
+  Product p;
+  p.name = parameter >= 0 && op != "head" ? short_name(table[parameter].name) : op;
+  p.experts = w.rank() == 3 ? w[0] : 1;
+  p.rows = x[0], p.n = w[w.rank() - 2], p.k = w[w.rank() - 1];
+  return p;
+}
+
 }  // namespace
 
 std::vector<int64_t> Product::offsets() const {
@@ -239,29 +255,14 @@ std::vector<Product> products_of(const Recipe& recipe) {
   const PhaseConfig& phase = recipe.phases.at(0);
   if (recipe.model.vocab < 2)
     throw Error("the model has no vocabulary: it takes the tokenizer's", "set model.vocab, or give --vocab");
-  const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
-  CountingArena arena;
-  Tape tape(arena, {.device = DeviceKind::null});
-  const data::Batch batch = random_batch(phase.micro(), phase.sequence, recipe.model.vocab, 0);
-  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
-  StepOptions o;
-  o.micro_batch = batch.rows;
-  MicroStep step(model, tape, micro_batch(batch, 0, batch.rows, ahead), o, {}, nullptr);
-  step.forward(whole_model(model.config()));
+  const TrainEngine engine(for_one_rank(recipe), Backing::nothing);
+  const Model& model = engine.model();
+  const StepOptions options = step_options(engine.recipe(), model, phase, phase.micro());
   std::vector<Product> all;
-  for (const Node& node : tape.nodes()) {
-    const std::string op = node.op->name;
-    if (op != "linear" && op != "grouped_linear" && op != "head" && op != "low_rank") continue;
-    const size_t weight = op == "low_rank" ? 2 : 1;
-    const Shape x = tape.meta_of(node.inputs[weight - 1]).first.shape;
-    const auto [meta, parameter] = tape.meta_of(node.inputs[weight]);
-    const Shape& w = meta.shape;
-    Product p;
-    p.name = parameter >= 0 && op != "head" ? short_name(model.weights().table()[parameter].name) : op;
-    p.experts = w.rank() == 3 ? w[0] : 1;
-    p.rows = x[0], p.n = w[w.rank() - 2], p.k = w[w.rank() - 1];
-    add_product(all, p);
-  }
+  record_forward(model, options, phase.micro(), phase.sequence, [&](const Tape& tape) {
+    for (const Node& node : tape.nodes())
+      if (multiplies(node)) add_product(all, product_of(tape, node, model.weights().table()));
+  });
   return all;
 }
 

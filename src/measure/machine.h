@@ -72,7 +72,7 @@ MachineReport measure_machine(const MachineOptions& options);
 /// "loader": {...}}; rates in units per second, each with "median", "least" and "most". docs/measuring.md has
 /// the fields.
 std::string to_json(const MachineReport& report);
-/// Tables for people.
+/// Tables for a terminal.
 std::string to_text(const MachineReport& report);
 /// One HTML file with plots that needs no network.
 std::string render_machine_page(const MachineReport& report);

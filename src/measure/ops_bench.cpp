@@ -109,8 +109,6 @@ double OpsBenchReport::light_seconds(const OpRow& r) const {
 
 OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
   const PhaseConfig& phase = recipe.phases.at(0);
-  if (recipe.model.vocab < 2)
-    throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
   for (const std::string& name : o.only)
     if (std::none_of(all_ops().begin(), all_ops().end(), [&](const Op* op) { return op->name == name; }))
       throw Error(fmt::format("there is no op '{}'", name), "`ingot kernels` lists them");
@@ -118,12 +116,12 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
   r.of = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
   r.batch = phase.micro(), r.length = phase.sequence;
-  TrainingStep step(recipe);
+  const std::unique_ptr<TrainEngine> engine = engine_at_start(recipe);
   Repeater repeater(r, o);
-  StepOptions options = step.options(phase, r.batch);
+  StepOptions options = engine->options(0, r.batch);
   options.observer = &repeater;
   r.read_gbs = 1e-9 * ReadRate(r.threads)();
-  step.passes(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);
+  engine->forward_backward(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);
   r.peak_gflops = repeater.peaks.empty() ? fma_peak_gflops() : spread_of(repeater.peaks).median;
   for (const Op* op : all_ops())
     if (!repeater.seen().contains(op->name)) r.absent.push_back(op->name);

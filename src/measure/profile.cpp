@@ -19,12 +19,12 @@ double sum_of_medians(const std::vector<RankProfile>& ranks, std::vector<double>
   return sum;
 }
 
-TimeOf time_of(RunPhase phase) {
+TimeOf time_of(StepPart phase) {
   switch (phase) {
-    case RunPhase::data:
+    case StepPart::data:
       return TimeOf::data;
-    case RunPhase::optimizer:
-    case RunPhase::update:
+    case StepPart::optimizer:
+    case StepPart::update:
       return TimeOf::optimizer;
     default:
       return TimeOf::rest;
@@ -33,7 +33,7 @@ TimeOf time_of(RunPhase phase) {
 
 }  // namespace
 
-const char* name_of(RunPhase phase) {
+const char* name_of(StepPart phase) {
   static const char* const kNames[] = {"data wait", "passes", "gradient norm", "update", "records", "save"};
   return kNames[static_cast<int>(phase)];
 }

@@ -45,10 +45,10 @@ struct OpSpan {
 };
 
 struct PhaseSpan {
-  RunPhase phase = RunPhase::data;
+  StepPart phase = StepPart::data;
   double begin = 0, end = 0;
 };
-const char* name_of(RunPhase phase);
+const char* name_of(StepPart phase);
 
 struct StepSpan {
   double begin = 0, end = 0;

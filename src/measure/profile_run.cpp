@@ -29,24 +29,25 @@ size_t phase_named(const Recipe& recipe, const std::string& name) {
   throw Error(fmt::format("--phase={}: the recipe has no such phase", name), "its phases: " + names);
 }
 
-/// Where a run stands.
-struct Place {
+/// How far a run has come.
+struct RunPosition {
   size_t phase = 0;
-  int64_t step = 0, level = 0;  ///< of the phase
+  int64_t step = 0, level = 0;  ///< within the phase
 };
 
-Place place_of(const SavedRun& saved, const Recipe& recipe) {
-  Place p{std::min(saved.phase, recipe.phases.size() - 1), saved.step, saved.progress.level};
+RunPosition position_of(const SavedRun& saved, const Recipe& recipe) {
+  RunPosition p{std::min(saved.phase, recipe.phases.size() - 1), saved.step, saved.progress.level};
   for (size_t i = 0; i < p.phase; ++i) p.step -= recipe.phases[i].steps;
   if (p.step >= recipe.phases[p.phase].steps && p.phase + 1 < recipe.phases.size()) p = {p.phase + 1, 0, 0};
   return p;
 }
 
-void keep_only(Recipe& r, const Place& at, int64_t steps) {
+/// Makes steps like those at this position the whole run.
+void keep_only(Recipe& r, const RunPosition& at, int64_t steps) {
   PhaseConfig s = r.phases[at.phase];
   s.lr = r.learning_rate(at.phase, std::min(at.step, s.steps - 1)) * s.rate_factor(at.level);
   s.rope_theta = r.rope_theta_of(at.phase);
-  s.window_fixed = r.window_at(at.phase, at.step);
+  s.window_growth = 0;
   s.batch = s.batch_at(at.level);
   s.batches.clear();
   s.schedule = ScheduleKind::constant;
@@ -98,25 +99,26 @@ void measure_limits(Communicator& group, RankProfile& rank) {
 
 }  // namespace
 
-Recipe profile_recipe(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
-                      const ProfileOptions& o) {
+ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
+                             const ProfileOptions& o) {
   if (o.steps < 1 || o.warm_up < 0)
     throw Error(fmt::format("{} steps after {} of warm-up", o.steps, o.warm_up), "give at least one step");
   const bool run = std::filesystem::is_directory(path);
   Recipe r = load_recipe(run ? path + "/" + run_files::kConfig : path, fields);
-  Place at;
+  RunPosition at;
   if (run) {
     const auto newest =
         CheckpointReader::open_newest(fs, path + "/" + run_files::kCheckpoints, Verify::structure);
-    if (newest) at = place_of(SavedRun::of(*newest), r), r.run.start_from = path;
+    if (newest) at = position_of(SavedRun::of(*newest), r), r.run.start_from = path;
   }
   if (!o.phase.empty()) at = {phase_named(r, o.phase), 0, 0};
+  const int64_t window = r.window_at(at.phase, at.step);
   keep_only(r, at, o.warm_up + o.steps);
-  if (run && r.run.start_from == path) {  // whose model has what the phases so far made of it
+  if (run && r.run.start_from == path) {  // its phases so far have changed these
     const ModelConfig stored = open_stored_model(fs, path, Verify::structure).config;
     r.model.rope_theta = stored.rope_theta, r.model.window = stored.window;
   }
-  return r;
+  return {std::move(r), window};
 }
 
 StepRecorder::StepRecorder(double origin, int64_t warm_up)
@@ -126,7 +128,7 @@ StepRecorder::StepRecorder(double origin, int64_t warm_up)
 
 void StepRecorder::end_phase(double now) {
   if (!step_.phases.empty()) step_.phases.back().end = now;
-  // What came after the last op is of its segment.
+  // Waits after the last op belong to its segment.
   std::vector<OpSpan>& ops = step_.ops;
   for (size_t i = unplaced_; i < ops.size() && inside_ && unplaced_ > 0; ++i)
     ops[i].segment = ops[unplaced_ - 1].segment, ops[i].layer = ops[unplaced_ - 1].layer,
@@ -134,10 +136,10 @@ void StepRecorder::end_phase(double now) {
   unplaced_ = ops.size();
 }
 
-void StepRecorder::enters(RunPhase phase) {
+void StepRecorder::enters(StepPart phase) {
   const double now = monotonic_seconds() - origin_;
   end_phase(now);
-  if (phase == RunPhase::data) {
+  if (phase == StepPart::data) {
     if (!step_.phases.empty()) {
       step_.end = now;
       if (--warm_up_ < 0) steps_.push_back(std::move(step_));
@@ -146,7 +148,7 @@ void StepRecorder::enters(RunPhase phase) {
     step_.begin = now;
     unplaced_ = 0;
   }
-  inside_ = phase == RunPhase::passes;
+  inside_ = phase == StepPart::passes;
   if (inside_) step_.ops.reserve(steps_.empty() ? 0 : steps_.back().ops.size());
   step_.phases.push_back({phase, now, now});
 }
@@ -178,23 +180,24 @@ void StepRecorder::waited(double begin, double end) {
 }
 
 std::vector<StepSpan> StepRecorder::take() {
-  enters(RunPhase::data);
+  enters(StepPart::data);
   step_ = {};
   return std::move(steps_);
 }
 
-ProfileReport profile_run(FileSystem& fs, const Recipe& recipe, const ProfileOptions& o, World& world) {
+ProfileReport profile_run(FileSystem& fs, const ProfiledSteps& steps, const ProfileOptions& o, World& world) {
   std::vector<int> all;
   for (int r = 0; r < world.ranks(); ++r) all.push_back(r);
   const std::unique_ptr<Communicator> group = world.group("profile", all);
   const SharedFolder folder(*group, o.scratch);
-  Recipe own = recipe;
+  Recipe own = steps.recipe;
   own.run.folder = folder.path() + "/run";
   ProfileReport report;
   RankProfile mine;
   mine.rank = world.rank(), mine.threads = num_threads();
   {
     Trainer trainer(fs, own, StartMode::fresh, &world);
+    trainer.hold_window(steps.window);
     const PhaseConfig& phase = own.phases.front();
     report.phase = phase.name, report.model = own.model.preset, report.precision = name_of(own.run.precision);
     report.isa = isa_name(active_isa());

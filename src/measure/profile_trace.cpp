@@ -97,7 +97,7 @@ std::string trace_json(const ProfileReport& r) {
         std::vector<OpSpan> inside;
         for (const OpSpan& op : step.ops)
           if (op.begin >= p.begin && op.end <= p.end) inside.push_back(op);
-        if (p.phase == RunPhase::passes)
+        if (p.phase == StepPart::passes)
           add_passes(trace, rank.rank, inside);
         else
           for (const OpSpan& op : inside) trace.span(op.op, name_of(op.what), rank.rank, op.begin, op.end);
@@ -135,7 +135,7 @@ RankProfile read_profile(const std::string& text) {
     StepSpan s;
     s.begin = step[0], s.end = step[1];
     for (const Json& phase : step[2])
-      s.phases.push_back({static_cast<RunPhase>(phase[0].get<int>()), phase[1], phase[2]});
+      s.phases.push_back({static_cast<StepPart>(phase[0].get<int>()), phase[1], phase[2]});
     for (const Json& o : step[3])
       s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()),
                        static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9], o[10]});

@@ -7,15 +7,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
 #include "models/presets.h"
-#include "optim/clip.h"
 #include "report/table.h"
-#include "train/preflight.h"
 
 namespace ingot {
 namespace {
@@ -68,17 +67,6 @@ std::string ops_table(const StepBenchReport& r) {
                                         1e3 * sum, 1e3 * (passes - sum));
 }
 
-/// A step needs names, not a limit.
-const Recipe& without_limit(const Recipe& recipe) {
-  if (recipe.memory.limit.empty()) return recipe;
-  throw Error(
-      fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it",
-                  recipe.memory.limit),
-      "name what is computed again or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', "
-      "--memory.offload=...; "
-      "`ingot run --plan --memory.limit=...` prints the names that it chooses");
-}
-
 }  // namespace
 
 Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& more) {
@@ -97,44 +85,20 @@ Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& mor
   return load_recipe("", fields);
 }
 
-TrainingStep::TrainingStep(const Recipe& recipe)
-    : recipe_(without_limit(recipe)),
-      model_(recipe.model, recipe.run.model_precision()),
-      gradients_(model_.weights().table(), model_.weights().placement(), DType::f32),
-      optimizer_(recipe.optimizer, optimizer_views(model_.weights(), gradients_), recipe.optimizer_run()),
-      runner_(model_, gradients_),
-      policy_(recipe.memory.recompute, recipe.memory.offload) {
-  if (policy_.offloads())
-    tier_ = file_offload_store(recipe.memory.offload_folder.empty() ? "." : recipe.memory.offload_folder);
-  model_.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
-  model_.weights().refresh_compute();
-}
-
-StepOptions TrainingStep::options(const PhaseConfig& phase, int64_t micro_batch) const {
-  StepOptions o;
-  o.head = head_mode(recipe_, model_, phase);
-  o.micro_batch = micro_batch;
-  o.z_coefficient = phase.z_coefficient;
-  o.objective = find_objective(phase.objective);
-  o.policy = &policy_;
-  o.tier = tier_.get();
-  return o;
-}
-
-TrainingStep::Times TrainingStep::run(const data::Batch& batch, const StepOptions& options, double lr) {
-  Times t;
-  const double begin = monotonic_seconds();
-  const StepStats stats = runner_.run(batch, options);
-  gradients_.finish_step();
-  const double middle = monotonic_seconds();
-  const double scale = stats.valid > 0 ? 1.0 / static_cast<double>(stats.valid) : 0.0;
-  const GradNorm norm = gradient_norm(optimizer_.params(), scale);
-  optimizer_.step(
-      {.lr = lr, .grad_scale = scale, .clip_factor = clip_factor(norm.norm, recipe_.optimizer.clip)});
-  t.passes = middle - begin;
-  t.update = monotonic_seconds() - middle;
-  t.loss = stats.loss();
-  return t;
+std::unique_ptr<TrainEngine> engine_at_start(const Recipe& recipe) {
+  if (recipe.model.vocab < 2)
+    throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
+  if (!recipe.memory.limit.empty())
+    throw Error(
+        fmt::format("memory.limit is {}, but a single step has no plan that would choose what to keep for it",
+                    recipe.memory.limit),
+        "name what is recomputed or moved to disk: --memory.recompute='[\"activation\", \"add_norm.h\"]', "
+        "--memory.offload=...; `ingot run --plan --memory.limit=...` prints the names that it chooses");
+  auto engine = std::make_unique<TrainEngine>(for_one_rank(recipe));
+  engine->set_memory_policy(recipe.memory.recompute, recipe.memory.offload, ".");
+  engine->load_start(real_file_system(), "");
+  engine->enter(0, 0);
+  return engine;
 }
 
 data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint64_t step) {
@@ -175,31 +139,29 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
   const PhaseConfig& phase = recipe.phases.at(0);
   if (trials < 1 || warm_up < 0)
     throw Error(fmt::format("{} trials after {} steps", trials, warm_up), "give at least one trial");
-  if (recipe.model.vocab < 2)
-    throw Error("the model has no vocabulary: its preset takes the tokenizer's", "give --vocab");
-  TrainingStep step(recipe);
-  const Decoder& decoder = step.model().decoder();
+  const std::unique_ptr<TrainEngine> engine = engine_at_start(recipe);
+  const Decoder& decoder = engine->model().decoder();
   StepBenchReport r;
   r.model = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
   r.batch = phase.batch, r.micro_batch = phase.micro(), r.length = phase.sequence;
   r.parameters = count_parameters(decoder).total;
   r.flops_per_token = training_flops_per_token(decoder, phase.sequence);
-  StepOptions options = step.options(phase, r.micro_batch);
+  StepCall call{.options = engine->options(0, r.micro_batch), .lr = phase.lr};
   for (int i = 0; i < warm_up + trials; ++i) {
     const data::Batch batch = random_batch(r.batch, r.length, recipe.model.vocab, static_cast<uint64_t>(i));
-    options.profile = i < warm_up ? nullptr : &r.profile;
+    call.options.profile = i < warm_up ? nullptr : &r.profile;
     if (i >= warm_up && pace.next && !pace.next(r)) break;
     StepTrial t;
     if (i >= warm_up) t.peak_before = fma_peak_gflops();
     const double begin = monotonic_seconds(), busy = processor_seconds();
-    const TrainingStep::Times times = step.run(batch, options, phase.lr);
+    const StepOutcome outcome = engine->step(batch, call);
     t.seconds = monotonic_seconds() - begin;
     t.processor = processor_seconds() - busy;
-    r.loss = times.loss;
+    r.loss = outcome.stats.loss();
     if (i < warm_up) continue;
     t.peak_after = fma_peak_gflops();
-    t.passes = times.passes, t.update = times.update;
+    t.passes = outcome.passes_seconds, t.update = outcome.update_seconds;
     r.trials.push_back(t);
     if (pace.done) pace.done(r);
   }

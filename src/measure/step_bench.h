@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "base/spread.h"
-#include "models/model.h"
-#include "train/memory_policy.h"
-#include "train/step.h"
+#include "train/engine.h"
 
 namespace ingot {
 
@@ -25,32 +23,9 @@ struct PresetStep {
 /// Its recipe; `fields` override it ("--model.layers=2").
 Recipe preset_recipe(const PresetStep& step, const std::vector<std::string>& fields);
 
-/// A model with all that one step of training needs.
-class TrainingStep {
- public:
-  /// Of the recipe's model (with a vocabulary), precision, optimizer and policies of memory; initial weights.
-  explicit TrainingStep(const Recipe& recipe);
-  Model& model() { return model_; }
-  /// How a phase of the recipe runs.
-  StepOptions options(const PhaseConfig& phase, int64_t micro_batch) const;
-
-  struct Times {
-    double passes = 0, update = 0;  ///< seconds: forward and backward; clipping and the optimizer
-    double loss = 0;
-  };
-  Times run(const data::Batch& batch, const StepOptions& options, double lr);
-  /// Forward and backward alone.
-  void passes(const data::Batch& batch, const StepOptions& options) { runner_.run(batch, options); }
-
- private:
-  const Recipe recipe_;
-  Model model_;
-  GradientBuffer gradients_;
-  Optimizer optimizer_;
-  StepRunner runner_;
-  NamedPolicy policy_;
-  std::unique_ptr<OffloadStore> tier_;
-};
+/// The engine of the recipe's first phase at its first step, on one rank. Error where the model has no
+/// vocabulary, or for a memory.limit: a single step has no plan that would choose what to keep for it.
+std::unique_ptr<TrainEngine> engine_at_start(const Recipe& recipe);
 
 /// Tokens drawn evenly from the vocabulary, rows whole documents, every target counted. A pure function of
 /// `step`.

@@ -37,8 +37,7 @@ struct ExternalTensor {
   std::vector<int64_t> stride;
 };
 
-/// All tensors of a layout, covering every parameter exactly once. Error for a model that no family
-/// describes.
+/// All tensors of a layout, covering every parameter exactly once. Error for a model of no family.
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& decoder, const HuggingfaceLayout& layout);
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& decoder);
 

@@ -4,8 +4,7 @@
 //
 // A packed matrix (q|k|v, gate|up, latent attention's down-projections) has a pair per block of rows, as if
 // the blocks were matrices of their own: A's are stacked, [blocks rank, in], and rows of B, [out, rank],
-// belong to their block's A. That is what PEFT has for q_proj, k_proj, v_proj apart, so both directions are
-// exact.
+// belong to their block's A. PEFT has the same for q_proj, k_proj, v_proj apart: both directions are exact.
 #pragma once
 #include <string>
 #include <vector>

@@ -7,8 +7,8 @@ namespace ingot {
 
 class Mlp {
  public:
-  /// Adds the parameters under `prefix` (for example "layers.3.mlp"): [hidden or 2 hidden, width] and [width,
-  /// hidden].
+  /// Adds the parameters under `prefix` (for example "layers.3.mlp"): up [hidden or 2 hidden, width], down
+  /// [width, hidden], and biases where `bias`.
   Mlp(ParameterTable& table, const std::string& prefix, const ModelConfig& model, int64_t hidden, bool bias);
   Value forward(Context& c, const Value& h_TD) const;
 

@@ -4,15 +4,14 @@
 //   g = grad_scale * grad
 //   m <- m + (1 - beta1) (g - m)                 v <- beta2 v + (1 - beta2) g^2
 //   w <- w (1 - lr wd) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
-// AdEMAMix:
-//   s <- s + (1 - beta3(t)) (g - s)              m / (1 - beta1^t) + alpha(t) s  in place of  m / (1 -
-//   beta1^t)
-//   alpha(t) = alpha min(t / T, 1);  beta3(t) has a half-life that grows linearly from beta1's to beta3's
-//   over T
+// AdEMAMix takes m / (1 - beta1^t) + alpha(t) s in place of m / (1 - beta1^t):
+//   s <- s + (1 - beta3(t)) (g - s)
+//   alpha(t) = alpha min(t / T, 1)               the half-life of beta3(t) grows linearly from beta1's to
+//                                                beta3's over T steps
 //
-// Moments are fp32 or bf16 (MomentStorage). With fp32, per element and step it reads w, m, v, grad and writes
-// w, m, v and the compute copy: 28 bytes plus the copy. Bit-identical for any thread count and instruction
-// set. Not thread-safe (one caller). Source: docs/optimizers.md.
+// Moments are fp32 or bf16 (MomentStorage). With fp32 a step reads w, m, v and g and writes w, m, v and the
+// compute copy: 28 bytes per element, plus the copy. The bits are the same for any thread count and
+// instruction set. Not thread-safe (one caller). Sources: docs/optimizers.md.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -42,8 +42,7 @@ class BalanceController {
   /// The biases must outlive the controller. Throws Error for a bad config.
   BalanceController(BalanceConfig config, std::vector<BalanceView> layers);
 
-  /// Moves the bias of one layer; `counts` has one entry per class. A layer without tokens keeps bias and
-  /// state.
+  /// Updates the bias of one layer; `counts` has one entry per class. Without tokens nothing changes.
   void step(size_t layer, std::span<const int64_t> counts);
   size_t layers() const { return layers_.size(); }
 

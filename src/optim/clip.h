@@ -27,8 +27,7 @@ struct GradNorm {
 /// tensor must be counted once.
 GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale);
 
-/// min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; max_norm 0 turns clipping off (factor
-/// 1).
+/// min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 where max_norm is 0.
 double clip_factor(double norm, double max_norm);
 
 /// For the message when gradients are not finite: names the first bad tensor, how many of its elements are

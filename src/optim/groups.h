@@ -1,13 +1,12 @@
-// Which optimizer, learning rate and weight decay each parameter gets, by name patterns, resolved once and
-// printable.
+// Which optimizer, learning rate and weight decay each parameter gets, by name patterns; resolved once.
 //
-// Defaults as the sources prescribe: Muon for every matrix and stack of matrices except embeddings and the
-// head; AdamW (or AdEMAMix) for those and for everything else (norms, biases, scales, temperatures,
+// The defaults are those of the sources: Muon for every matrix and stack of matrices except embeddings and
+// the head; AdamW (or AdEMAMix) for those and for everything else (norms, biases, scales, temperatures,
 // convolutions). Weight decay for all but norms, biases, scales, temperatures and embeddings. `rules` change
-// single fields, later ones win.
+// single fields; later ones win.
 //
-// Patterns are globs (base/glob.h) on the whole name. A pattern that is not among
-// the defaults and matches no parameter is an Error that names the nearest parameters.
+// Patterns are globs (base/glob.h) on the whole name. A pattern that is not among the defaults and matches no
+// parameter is an Error that names the nearest parameters.
 #pragma once
 #include <optional>
 #include <span>

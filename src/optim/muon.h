@@ -74,8 +74,7 @@ struct MuonTensor {
   double weight_decay;
 };
 
-/// Throws Error for a momentum outside [0, 1), a negative number of steps or factor, or a bad Newton-Schulz
-/// config.
+/// Throws Error for a momentum outside [0, 1), negative steps or factors, or a bad Newton-Schulz config.
 void validate(const MuonConfig& config);
 /// Throws Error where warm-up and cool-down of the momentum do not fit into a run of `total_steps`.
 void require_fit(const MuonConfig& config, int64_t total_steps);
@@ -97,8 +96,7 @@ class Muon {
   explicit Muon(MuonConfig config, int64_t total_steps = 0);
   ~Muon();
 
-  /// Update number `step` (from 0, for the momentum warm-up) of all tensors. Returns one UpdateStat per
-  /// tensor.
+  /// Update number `step` (from 0, for the momentum) of all tensors. Returns one UpdateStat per tensor.
   std::vector<UpdateStat> step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale);
   const MuonConfig& config() const { return config_; }
   /// Bytes of scratch held now.

@@ -1,16 +1,14 @@
-// Newton-Schulz orthogonalisation: pushes all singular values of a matrix towards 1 with matrix products
-// only.
+// Newton-Schulz orthogonalisation: matrix products alone push all singular values of a matrix towards 1.
 //
 //   X = G / (norm_factor ||G||_F + eps)
 //   `steps` times, for a wide X:  A = X X^T, P = a I + b A + c A A, X <- P X
-//                  for a tall X:  A = X^T X, P = a I + b A + c A A, X <- X P     (the same with the smaller
-//                  A)
+//                  for a tall X:  A = X^T X, P = a I + b A + c A A, X <- X P    (so that A is smaller)
 //
 // Where X is not nearly square, three steps are taken between products with X: A <- P A P is the Gram matrix
-// of P X, and Q <- P Q gathers the factors. A, P and Q are polynomials of one symmetric matrix, so half of
-// the tiles of their products are computed and mirrored. Rounding errors of A grow by a^2 a step; from a new
-// X they start anew, and with three steps the result is about as near to the exact one as with one
-// (docs/optimizers.md has the figures; with five it would not be).
+// of P X, and Q <- P Q accumulates the factors. A, P and Q are polynomials of one symmetric matrix, so
+// half of the tiles of their products are computed and the others mirrored. Rounding errors of A grow by a^2
+// per step and start from zero again with a new X. With three steps in between the result is about as near to
+// the exact one as with one; with five it would not be (figures in docs/optimizers.md).
 //
 // With the default quintic the result is U S V^T with S in [0.68, 1.21] for every singular value that is at
 // least 0.003 of ||G||_F; it does not converge to 1. A zero matrix stays zero. Sources: Keller Jordan's Muon
@@ -37,8 +35,7 @@ struct NewtonSchulzConfig {
   bool bf16_operands = false;
 };
 
-/// The five per-step coefficients of Polar Express (Amsel et al. 2025) as used in modded-nanogpt from record
-/// 38 on.
+/// The five per-step coefficients of Polar Express (Amsel et al. 2025), in modded-nanogpt since record 38.
 NewtonSchulzConfig polar_express();
 
 /// Throws Error for no coefficients, steps < 1, norm_factor <= 0 or eps <= 0.

@@ -37,8 +37,7 @@ struct StepArgs {
 class Optimizer {
  public:
   /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern,
-  /// for two parameters of one name, and for a bf16 moment that would stall. `make` may replace rules by
-  /// others.
+  /// for two parameters of one name, and for a bf16 moment that would stall. `make` may replace rules.
   Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run = {},
             const RuleMaker& make = make_rule, Backing backing = Backing::memory);
 

@@ -50,9 +50,8 @@ struct UpdateStat {
   double ratio() const { return weight_rms > 0 ? update_rms / weight_rms : 0; }
 };
 
-/// How a moment is stored; arithmetic is always fp32. bf16 halves the memory; rounded to nearest a moment
-/// stalls where 1 - beta is below half a unit of bf16 (0.4 %), which stochastic rounding avoids: it is right
-/// on average.
+/// How a moment is stored; arithmetic is always fp32. bf16 halves the memory. Rounded to nearest, a moment
+/// stalls where 1 - beta is below half a unit of bf16 (0.4 %); stochastic rounding is right on average.
 enum class MomentStorage : uint8_t { f32, bf16, bf16_stochastic };
 constexpr auto enum_names(MomentStorage) {
   return names_in_order<MomentStorage>("f32", "bf16", "bf16_stochastic");

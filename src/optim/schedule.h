@@ -60,8 +60,7 @@ struct MarkedStep {
   double multiplier = 0.0;
 };
 
-/// Throws Error for a contradiction (warm-up longer than the run, segments out of order), with the
-/// arithmetic.
+/// Throws Error, with the arithmetic, for a contradiction (warm-up longer than the run, segments unordered).
 void validate(const ScheduleConfig& config);
 
 /// The factor on the peak learning rate for update `step` >= 0. `config` must be valid.

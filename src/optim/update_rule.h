@@ -36,8 +36,7 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
   virtual std::vector<StateSlot> slots(const ParamView& param) const = 0;
-  /// Update number `step` (from 0) of all tensors; one UpdateStat per tensor. Results must not depend on
-  /// threads.
+  /// Update number `step` (from 0) of all tensors; one UpdateStat each. Results do not depend on threads.
   virtual std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                        double grad_scale) = 0;
   /// Floating-point operations of one update; element-wise work is not counted.

@@ -49,7 +49,7 @@ void GradientReducer::begin_step(int64_t micro_batches) {
 bool GradientReducer::reduced_at_end(const FlatBucket& bucket) const {
   if (bucket.summed || reduces_each_tape()) return bucket.summed;
   return pipe_ != nullptr && std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
-                                         [&](int i) { return pipe_->shares(i); });
+                                         [&](int i) { return pipe_->held_by_other_stages(i); });
 }
 
 void GradientReducer::finished(int parameter) {
@@ -103,7 +103,7 @@ void GradientReducer::after_entry(const ScheduleEntry& entry) {
 
 void GradientReducer::finish() {
   in_step_ = false;
-  if (pipe_ != nullptr) pipe_->sum_shared(gradients_);
+  if (pipe_ != nullptr) pipe_->sum_over_stages(gradients_);
   if (reduces_each_tape()) return;
   start_remaining();
   wait_all();

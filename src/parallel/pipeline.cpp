@@ -113,6 +113,12 @@ void add_to(const Tensor& sum, const Tensor& t) {
   }
 }
 
+/// All of a backward but the deferred weight gradients.
+void run_segments(Backward& backward) {
+  while (backward.advance()) {
+  }
+}
+
 class Run {
  public:
   Run(const Decoder& decoder, const Precision& precision, const PipelineGroups& groups,
@@ -139,9 +145,9 @@ class Run {
     for (size_t i = 0; i < table_.size(); ++i) {
       if (i == 0) post_receives(table_[0]);
       if (i + 1 < table_.size()) post_receives(table_[i + 1]);
-      for (ScheduleObserver* f : observers) f->before_entry(std::span(table_).subspan(i));
+      for (ScheduleObserver* o : observers) o->before_entry(std::span(table_).subspan(i));
       execute(table_[i]);
-      for (ScheduleObserver* f : observers) f->after_entry(table_[i]);
+      for (ScheduleObserver* o : observers) o->after_entry(table_[i]);
     }
     forward_out_.flush();
     backward_out_.flush();
@@ -179,25 +185,18 @@ class Run {
 
   void execute(const ScheduleEntry& e) {
     if (e.beside) {
-      Backward& pass = begin_backward(*state(*e.beside));
+      Backward& backward = begin_backward(*state(*e.beside));
       state(e.work)->inputs.wait();
-      const auto backward = [&] {
-        while (pass.advance()) {
-        }
-      };
-      passes_.run(backward, [&] { forward(e.work); });
+      passes_.run([&] { run_segments(backward); }, [&] { forward(e.work); });
       return end_backward(*e.beside);
     }
     switch (e.work.kind) {
       case WorkKind::forward:
         return forward(e.work);
       case WorkKind::backward:
-      case WorkKind::backward_input: {
-        Backward& pass = begin_backward(*state(e.work));
-        while (pass.advance()) {
-        }
+      case WorkKind::backward_input:
+        run_segments(begin_backward(*state(e.work)));
         return end_backward(e.work);
-      }
       case WorkKind::backward_weight:
         state(e.work)->backward->run_deferred();
         states_.erase({e.work.micro_batch, e.work.chunk});
@@ -235,14 +234,14 @@ class Run {
   Backward& begin_backward(MicroBatchState& f) {
     f.cotangents.wait();
     const std::vector<Tensor>& d = f.cotangents.tensors();
-    for (size_t i = 0; i < d.size(); ++i) {  // one value can be live under two names
-      const auto first = std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]);
-      if (const auto at = static_cast<size_t>(first - f.outputs.begin()); at < i) add_to(d[at], d[i]);
-    }
+    const auto first = [&](size_t i) {  // one value can be live under two names, whose cotangents add up
+      return static_cast<size_t>(std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]) -
+                                 f.outputs.begin());
+    };
     for (size_t i = 0; i < d.size(); ++i)
-      if (std::find(f.outputs.begin(), f.outputs.end(), f.outputs[i]) - f.outputs.begin() ==
-          static_cast<std::ptrdiff_t>(i))
-        f.tape.seed(Value(&f.tape, f.outputs[i]), d[i]);
+      if (first(i) < i) add_to(d[first(i)], d[i]);
+    for (size_t i = 0; i < d.size(); ++i)
+      if (first(i) == i) f.tape.seed(Value(&f.tape, f.outputs[i]), d[i]);
     return f.backward.emplace(f.tape);
   }
 

@@ -28,7 +28,7 @@ PipelineGroups::PipelineGroups(const Grid& grid, int rank, const GroupMaker& mak
         holders.push_back(members[static_cast<size_t>(s)]);
     const bool here = std::find(holders.begin(), holders.end(), rank) != holders.end();
     if (here && holders.size() > 1)
-      shared_.emplace_back(i, make("pipeline copies of " + table[i].name, holders));
+      held_by_several_.emplace_back(i, make("pipeline copies of " + table[i].name, holders));
   }
 }
 
@@ -42,8 +42,9 @@ bool PipelineGroups::owns(const ParameterSpec& spec) const {
          layer_groups_.end();
 }
 
-bool PipelineGroups::shares(int parameter) const {
-  return std::any_of(shared_.begin(), shared_.end(), [&](const auto& s) { return s.first == parameter; });
+bool PipelineGroups::held_by_other_stages(int parameter) const {
+  return std::any_of(held_by_several_.begin(), held_by_several_.end(),
+                     [&](const auto& s) { return s.first == parameter; });
 }
 
 int PipelineGroups::chunks_with(const ParameterSpec& spec) const {
@@ -56,8 +57,8 @@ bool PipelineGroups::uses(int chunk, const ParameterSpec& spec) const {
   return holds({.layer_groups = layer_groups_of(layout_.at(stage(), chunk))}, spec);
 }
 
-void PipelineGroups::sum_shared(GradientBuffer& gradients) const {
-  for (const auto& [i, group] : shared_) {
+void PipelineGroups::sum_over_stages(GradientBuffer& gradients) const {
+  for (const auto& [i, group] : held_by_several_) {
     if (gradients.gradient(i).numel() == 0) continue;
     if (gradients.level() == ShardLevel::full) {
       const Tensor shard = gradients.reduced(gradients.layout().bucket_of[static_cast<size_t>(i)]);

@@ -25,7 +25,7 @@ class PipelineGroups {
   /// Whether this stage owns a parameter: one of the stages that hold it counts it in norms and saves it.
   bool owns(const ParameterSpec& spec) const;
   /// Whether other stages hold this parameter too.
-  bool shares(int parameter) const;
+  bool held_by_other_stages(int parameter) const;
   /// Chunks of this rank whose tapes use a parameter.
   int chunks_with(const ParameterSpec& spec) const;
   /// Whether the tapes of a chunk of this rank use a parameter.
@@ -34,14 +34,14 @@ class PipelineGroups {
   /// update and their copies stay equal bit for bit. Call before data ranks reduce gradients, after which a
   /// rank may have a shard only; under ShardLevel::full after, since a rank never has more (copies are
   /// sharded alike, nn/flat_layout.h).
-  void sum_shared(GradientBuffer& gradients) const;
+  void sum_over_stages(GradientBuffer& gradients) const;
 
  private:
   PipelineLayout layout_;
   std::unique_ptr<Communicator> forward_, backward_;
   std::vector<int64_t> layer_groups_;
   /// A parameter, and the stages that hold it.
-  std::vector<std::pair<int, std::unique_ptr<Communicator>>> shared_;
+  std::vector<std::pair<int, std::unique_ptr<Communicator>>> held_by_several_;
 };
 
 }  // namespace ingot

@@ -1,8 +1,8 @@
-// What a training run measures, one row per optimizer step, kept in metrics.jsonl: one JSON object per line,
+// The metrics of a training run, one row per optimizer step, in metrics.jsonl: one JSON object per line,
 // {"step": 12, "wall": 1700000000.5, "loss": 4.1, "router/0/load": [0.1, ...]}. The report, the TensorBoard
 // events and `ingot diff` read the same rows. Not thread-safe: one writer, owned by the trainer.
 //
-// Names and units (a run writes those that it has; other names are kept but not plotted):
+// Names and units (a run writes those that apply; other names are kept but not plotted):
 //   loss                      mean cross entropy of the step's training tokens, nats per token
 //   lr                        learning rate of the first parameter group
 //   grad_norm                 global norm of the gradient before clipping
@@ -48,16 +48,15 @@ struct MetricRow {
 
 /// One line without its newline. NaN and infinities become the strings "nan", "inf", "-inf".
 std::string to_json_line(const MetricRow& row);
-/// Error on anything that to_json_line cannot have written; `where` names the line in the message.
+/// Throws Error on a line that to_json_line cannot have written; `where` names the line in the message.
 MetricRow parse_metric_row(std::string_view line, const std::string& where);
 
-/// All rows of a file. A last line that a crash cut short is ignored; damage anywhere else is an Error with
-/// the line.
+/// All rows of a file. Ignores a last line that a crash cut short; throws Error with the line of other
+/// damage.
 std::vector<MetricRow> read_metrics(FileSystem& fs, const std::string& path);
 
-/// Appends rows. Opening for a resume at step s first drops every row after s and a torn last line,
-/// atomically, so a killed and resumed run leaves the same steps as an undisturbed one. s = 0 starts an empty
-/// file.
+/// Appends rows. To resume at step s, the constructor atomically drops the rows after s and a torn last line,
+/// so that a killed and resumed run has the same steps as an uninterrupted one. s = 0 starts an empty file.
 class MetricsWriter {
  public:
   MetricsWriter(FileSystem& fs, const std::string& path, int64_t resume_step);

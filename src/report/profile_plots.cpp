@@ -33,7 +33,7 @@ std::string profile_section(const std::string& text, const std::string& where) {
       const double s = cell.at("seconds").get<double>() / parts;
       const std::string segment = cell.at("segment");
       ops[cell.at("op")] += s;
-      segments[segment.empty() ? "outside of them" : segment] += s;
+      segments[segment.empty() ? "no segment" : segment] += s;
     }
     const std::string facts =
         fmt::format("{} x {} tokens, {}, mean of {} steps{}", profile.at("batch").get<int64_t>(),
@@ -47,7 +47,7 @@ std::string profile_section(const std::string& text, const std::string& where) {
                           kMostBars) +
            "</div>";
   } catch (const nlohmann::json::exception& e) {
-    throw Error(fmt::format("{}: this is no profile: {}", where, e.what()),
+    throw Error(fmt::format("{}: not a profile: {}", where, e.what()),
                 "write it with `ingot profile RUN --json=" + where + "`, or remove it");
   }
 }

@@ -1,4 +1,4 @@
-// What differs between two run folders: recipe, build and machine, and from which step on the losses part.
+// Compares two run folders: recipe, build and machine, and the first step with different losses.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,9 +21,9 @@ struct RunDifference {
   std::vector<ConfigDifference> config;  ///< by recipe path
   std::vector<ConfigDifference> record;  ///< run.json, by "group.name", without the run's name and times
   int64_t left_steps = 0, right_steps = 0;
-  /// The first step that both runs have and in which the loss has other bits; none: equal as far as both go.
+  /// The first common step whose losses differ in a bit; none if all are equal.
   std::optional<int64_t> first_loss_difference;
-  /// Scalars of both runs at up to six steps that both have, in which they differ.
+  /// Scalars that differ, at up to six common steps.
   std::vector<MetricDifference> metrics;
 };
 
@@ -31,7 +31,7 @@ struct RunDifference {
 /// a folder has no run.json.
 RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const std::string& right_folder,
                            std::span<const RenamedKey> renamed = {});
-/// As text for a terminal.
+/// Text for a terminal.
 std::string to_text(const RunDifference& difference, const std::string& left_name,
                     const std::string& right_name);
 

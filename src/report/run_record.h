@@ -1,4 +1,4 @@
-// run.json: what a person needs to know about a run besides its metrics. Groups of named values in display
+// run.json: the description of a run besides its metrics. Groups of named values in display
 // order: "build" and "machine" are filled here, "model", "data", "plan", "kernels" and others by the trainer,
 // "config" is the resolved recipe. Also the names of the files of a run folder, in one place.
 #pragma once
@@ -15,14 +15,14 @@ namespace ingot {
 
 namespace run_files {
 inline constexpr const char* kRecord = "run.json";
-inline constexpr const char* kConfig = "config.toml";       ///< resolved recipe, loadable again
+inline constexpr const char* kConfig = "config.toml";       ///< resolved recipe, a valid recipe itself
 inline constexpr const char* kMetrics = "metrics.jsonl";    ///< see metrics.h
 inline constexpr const char* kSamples = "samples.jsonl";    ///< see Sample
 inline constexpr const char* kEvents = "events";            ///< folder of TensorBoard files
 inline constexpr const char* kCheckpoints = "checkpoints";  ///< folder, one folder per checkpoint
-inline constexpr const char* kProfile = "profile.json";     ///< where someone put one: see profile_plots.h
+inline constexpr const char* kProfile = "profile.json";     ///< optional, from `ingot profile --json`
 inline constexpr const char* kReport = "report.html";
-inline constexpr const char* kLogs = "logs";  ///< folder, rank-<r>.log of every rank where there are several
+inline constexpr const char* kLogs = "logs";  ///< folder of rank-<r>.log files, if several ranks
 }  // namespace run_files
 
 class RunRecord {
@@ -45,7 +45,7 @@ class RunRecord {
   void set(const std::string& group, const std::string& name, Value value);
   const Value* find(const std::string& group, const std::string& name) const;
   const std::vector<Group>& groups() const { return groups_; }
-  /// `config` is kept as it prints: JSON in run.json and TOML for the report and config.toml.
+  /// Keeps `config` as JSON for run.json and as TOML for the report and config.toml.
   void set_config(const ConfigNode& config);
   const std::string& config_toml() const { return config_toml_; }
 
@@ -57,23 +57,22 @@ class RunRecord {
   std::string config_toml_, config_json_ = "{}";
 };
 
-/// Text made during the run, one JSON object per line of samples.jsonl.
+/// Text generated during the run, one JSON object per line of samples.jsonl.
 struct Sample {
   int64_t step = 0;
-  std::string prompt,
-      text;  ///< `text` continues `prompt`; bytes that are not UTF-8 become U+FFFD in the file
+  std::string prompt, text;  ///< `text` continues `prompt`; invalid UTF-8 becomes U+FFFD in the file
 };
 void append_sample(FileSystem& fs, const std::string& path, const Sample& sample);
-/// For a resume at `step`: removes later samples and a torn last line, atomically. An absent file is fine.
+/// To resume at `step`: atomically removes later samples and a torn last line. The file may be absent.
 void drop_samples_after(FileSystem& fs, const std::string& path, int64_t step);
-/// A torn last line is ignored. An absent file has none.
+/// Ignores a torn last line. Empty if the file is absent.
 std::vector<Sample> read_samples(FileSystem& fs, const std::string& path);
 
 /// Writes run.json and config.toml into `folder` (made if absent), each atomically.
 void write_run_record(FileSystem& fs, const std::string& folder, const RunRecord& record);
 RunRecord read_run_record(FileSystem& fs, const std::string& folder);
 
-/// Value as text: numbers in shortest exact form.
+/// The value as text; numbers in the shortest exact form.
 std::string value_text(const RunRecord::Value& value);
 
 }  // namespace ingot

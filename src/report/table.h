@@ -17,7 +17,7 @@ using Cell = std::variant<std::monostate, std::string, int64_t, double, Spread>;
 enum class Align { left, right };
 
 struct Column {
-  std::string title;          ///< heading; units stand here ("ms") or in the format
+  std::string title;          ///< heading; the unit is here ("ms") or in the format
   std::string format = "{}";  ///< of numbers, e.g. "{:.1f}%"; of a Spread its median is shown
   double scale = 1;           ///< numbers are multiplied by it when shown, e.g. 1e3 for seconds in ms
   Align align = Align::right;
@@ -27,8 +27,7 @@ struct Column {
   std::string field = {};  ///< name in JSON; empty: not in JSON
 };
 
-/// Columns of text, of numbers with some digits behind the point, and of shares shown in percent. `field`:
-/// see Column.
+/// Columns of left-aligned text, of numbers with some decimals, and of shares shown in percent.
 Column words(std::string title, std::string field = {});
 Column number(std::string title, int digits, double scale = 1, std::string group = {});
 Column percent(std::string title, std::string group = {});
@@ -59,7 +58,7 @@ class Table {
 /// "1 thread", "2 threads": a count with its noun.
 std::string count_of(int64_t count, const std::string& noun);
 
-/// The texts of several tables with a blank line before each that is not empty.
+/// The texts of the non-empty tables, with a blank line before each.
 std::string text_of(const std::vector<Table>& tables);
 /// The tables as cards of a page (report.h).
 std::string html_of(const std::vector<Table>& tables);

@@ -19,7 +19,7 @@ uint32_t crc32c(const void* data, size_t size, uint32_t crc = 0);
 /// ((c >> 15) | (c << 17)) + 0xa282ead8: TensorFlow stores checksums of checksums this way.
 uint32_t masked_crc32c(const void* data, size_t size);
 
-/// Complete records, ready to append. Exposed because tests compare their bytes with known ones.
+/// Complete records. Exposed for tests, which compare their bytes with known ones.
 std::string version_record(double wall);
 std::string scalar_record(double wall, int64_t step, const std::string& tag, float value);
 std::string text_record(double wall, int64_t step, const std::string& name, const std::string& text);
@@ -27,8 +27,8 @@ std::string session_start_record(double wall, int64_t step);
 
 class EventWriter {
  public:
-  /// A new file events.out.tfevents.<time>.<host>.<pid>.<n> in `folder` (made if absent). resume_step > 0:
-  /// steps after it that earlier files hold are void.
+  /// Creates events.out.tfevents.<time>.<host>.<pid>.<n> in `folder`, and the folder. resume_step > 0 makes
+  /// TensorBoard ignore later steps of earlier files.
   EventWriter(FileSystem& fs, const std::string& folder, int64_t resume_step, double wall);
   /// All scalars of the row in one event. Lists are left to metrics.jsonl and the report.
   void write(const MetricRow& row);

@@ -3,16 +3,15 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint/model_state.h"
 #include "checkpoint/safetensors.h"
 #include "report/run_record.h"
 #include "tensor/convert.h"
-#include "train/memory_policy.h"
-#include "train/phase_sampler.h"
-#include "train/step.h"
+#include "train/preflight.h"
+#include "train/run_state.h"
 
 namespace ingot {
 namespace {
@@ -60,39 +59,28 @@ std::vector<double> values(const SafetensorsFile& file, const SafetensorsEntry& 
 }  // namespace
 
 void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
-  Recipe recipe = given;
+  const Recipe recipe = for_one_rank(given);
   const PreparedData data = prepare_data(fs, recipe);
-  if (recipe.model.vocab == 0) recipe.model.vocab = data.vocab;
-  Model model(recipe.model,
-              recipe.run.precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16());
-  GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
-  std::optional<PhaseSampler> sampler;
-  int64_t step = 0;
-  if (const auto reader =
-          CheckpointReader::open_newest(fs, recipe.run.folder + "/" + run_files::kCheckpoints)) {
-    load_model(*reader, model);
-    step = reader->step();
-    if (step >= recipe.total_steps())
-      throw Error(fmt::format("the run in '{}' is finished at step {}: there is no next step",
-                              recipe.run.folder, step),
+  TrainEngine engine(with_vocabulary(recipe, data));
+  const Preflight plan = preflight(engine, &data);
+  engine.set_memory_policy(plan.recompute, plan.offload, std::filesystem::temp_directory_path().string());
+  RunState state(engine, data);
+  const std::string& folder = recipe.run.folder;
+  if (const auto newest = CheckpointReader::open_newest(fs, folder + "/" + run_files::kCheckpoints)) {
+    if (newest->step() >= recipe.total_steps())
+      throw Error(fmt::format("the run in '{}' is finished at step {}: there is no next step", folder,
+                              newest->step()),
                   "name another --run.folder for the first step of a new run, or add steps");
-    sampler.emplace(recipe, data, *reader);
-    if (step >= sampler->end_step()) sampler->advance();
+    state.restore(*newest);
+    state.enter_next_phase();
   } else {
-    model.weights().initialize(static_cast<uint64_t>(recipe.run.seed));
-    sampler.emplace(recipe, data);
+    state.begin(fs);
   }
-  const PhaseConfig& phase = sampler->config();
-  model.set_rope_theta(recipe.rope_theta_of(sampler->phase()));
-  model.set_window(recipe.window_at(sampler->phase(), step - sampler->first_step()));
+  const PhaseSampler& sampler = state.sampler();
   Recorder recorder;
-  StepRunner runner(model, gradients);
-  const NamedPolicy policy(recipe.memory.recompute);
-  runner.run(sampler->batch(step), {.head = HeadMode::store,
-                                    .micro_batch = sampler->micro_batch(),
-                                    .z_coefficient = phase.z_coefficient,
-                                    .policy = &policy,
-                                    .observer = &recorder});
+  StepOptions options = engine.options(sampler.phase(), sampler.micro_batch());
+  options.observer = &recorder;
+  engine.forward_backward(sampler.batch(state.step()), options);
   recorder.write(fs, path);
 }
 

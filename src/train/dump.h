@@ -1,5 +1,5 @@
-// Dumps of one step: every tensor that the tape makes, forward and backward, by its stable name and in execution order;
-// and the comparison of two dumps, which names the first op that differs.
+// Dumps of one step: every tensor that the tape makes, forward and backward, by its stable name and in
+// execution order; and the comparison of two dumps, which names the first op that differs.
 #pragma once
 #include <string>
 
@@ -8,9 +8,10 @@
 
 namespace ingot {
 
-/// Prepares the recipe as a run would (resuming its newest checkpoint, if any) and writes the next step's tensors of the
-/// first micro-batch as a safetensors file; metadata "order" lists the names in execution order. The run folder is not
-/// changed.
+/// Writes what the next step of a run makes in its first micro-batch, as a safetensors file; metadata "order"
+/// lists the names in execution order. The run starts or resumes as the trainer would, in one process
+/// (without [parallel]), with the same first weights, frozen parameters, adapters, objective and memory
+/// policy; it may resume under other kernels. The run folder is not changed. Error where the run is finished.
 void dump_step(FileSystem& fs, const Recipe& recipe, const std::string& path);
 
 struct DumpComparison {

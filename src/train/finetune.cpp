@@ -16,9 +16,9 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kDefaultSequence = 1024;
-constexpr int64_t kFewDocuments = 200;  // 5 % of fewer could be none
+constexpr int64_t kFewDocuments = 200;  // of fewer, 5 % could be none
 
-/// The fields of the first row's text and prompt, where the options do not name them.
+/// The fields of text and prompt, from the first row where the options do not name them.
 data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFile>& files,
                                const FinetuneOptions& o) {
   data::SourceOptions fields{.field = o.field.empty() ? "text" : o.field, .prompt_field = o.prompt_field};
@@ -34,10 +34,10 @@ data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFil
   }
   for (const char* other : {"messages", "chosen"})
     if (row.contains(other))
-      throw Error(fmt::format("'{}' has rows with '{}' and no 'text'", files.front().path, other),
-                  "finetune learns \"text\", or of \"prompt\" and \"completion\" the completion: write each "
-                  "example so, or name its "
-                  "fields with --field and --prompt-field");
+      throw Error(
+          fmt::format("'{}' has rows with '{}' and no 'text'", files.front().path, other),
+          "finetune trains on \"text\", or on the \"completion\" behind a \"prompt\": write each example "
+          "so, or name its fields with --field and --prompt-field");
   return fields;
 }
 
@@ -50,7 +50,7 @@ int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& fil
   return n;
 }
 
-/// Sequences of one pass over the training text: packed rows, or a share of the token stream.
+/// Sequences of one pass over the training text: packed rows, or windows of the token stream.
 double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::TokenSplit>& split) {
   const int64_t sequence = r.phases.front().sequence;
   if (r.data.sampling != data::SampleMode::best_fit)
@@ -87,12 +87,12 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   r.model = m.config;
   if (o.lora.rank > 0 && m.config.lora.rank > 0)
     throw Error(fmt::format("'{}' has adapters already", m.reader.path()),
-                "without --lora they are trained on; for new ones merge these first: ingot export, then "
+                "leave out --lora to train these further; for new ones merge these first: ingot export, then "
                 "ingot import");
   if (o.lora.rank > 0) r.model.lora = o.lora;
   r.optimizer.freeze = o.freeze;
   r.tokenizer.path = !o.tokenizer.empty() ? o.tokenizer : m.tokenizer_folder;
-  if (!m.small_files.empty()) {  // export gives them back; the run does not depend on the import's folder
+  if (!m.small_files.empty()) {  // for export; the run does not depend on the folder of the import
     const std::string own = o.run_folder + "/" + kSmallFiles;
     copy_small_files(fs, m.small_files, own);
     if (o.tokenizer.empty()) r.tokenizer.path = own;
@@ -121,7 +121,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   phase.steps = 1;
   r.checkpoint.every = 0;
   if (!knows(tokenizer, r.samples.prompts.front())) r.samples.prompts.clear();
-  read_config(to_node(r), Recipe{});  // complains before any work
+  read_config(to_node(r), Recipe{});  // refuses a bad recipe before any work
   const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r).sources.front().train());
   phase.batch =
       std::clamp<int64_t>(static_cast<int64_t>(std::ceil(rows)), 1, o.batch);  // no more rows than there are

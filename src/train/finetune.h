@@ -1,5 +1,5 @@
-// A recipe for continuing a model on a person's own text: composed from the model and the data, then run by the same
-// trainer as any other recipe. docs/exchange.md.
+// The recipe of a fine-tuning: composed from a stored model and a person's own text, then run by the same
+// trainer as any other recipe (docs/exchange.md).
 #pragma once
 #include <string>
 #include <vector>
@@ -12,26 +12,26 @@ namespace ingot {
 struct FinetuneOptions {
   std::string data;  ///< text, .jsonl with a field of text per row, a folder, or a pattern
   std::string run_folder;
-  std::string
-      field;  ///< of a row, what is in the loss; "": completion where rows have prompt and completion, else text
-  std::string
-      prompt_field;  ///< of a row, what comes before and is not in the loss; "": prompt in such rows, else none
+  /// Field of a row whose tokens are in the loss; "": "completion" where rows have "prompt" and "completion",
+  /// else "text".
+  std::string field;
+  /// Field of a row that comes before it and is not in the loss; "": "prompt" in such rows, else none.
+  std::string prompt_field;
   std::string tokenizer;            ///< "": the model's
-  std::vector<std::string> freeze;  ///< name patterns of parameters that stay
+  std::vector<std::string> freeze;  ///< name patterns of parameters that do not change
   LoraConfig lora;                  ///< rank > 0: train adapters only
   double epochs = 1;
   double lr = 2e-5;
   int64_t batch = 8;
-  int64_t sequence = 0;  ///< 0: the model's context, at most 1024
-  bool drop_too_long =
-      false;  ///< leave out rows with prompts that are longer than a sequence, instead of refusing them
-  double validation_fraction = 0.05;  ///< of the documents; fewer than 200 are all trained on
+  int64_t sequence = 0;               ///< 0: the model's context, at most 1024
+  bool drop_too_long = false;         ///< leaves out rows with prompts longer than a sequence; else an Error
+  double validation_fraction = 0.05;  ///< of the documents; of fewer than 200 none
 };
 
-/// Copies the model's small files into the run folder, tokenizes the data there, and gives the recipe: AdamW without decay
-/// at a linearly falling rate, for as many steps as the epochs need. Of rows with a prompt only the completion (and the
-/// end-of-text token) is in the loss; such rows are packed whole, with document masks. Error for conversations and preference
-/// pairs, for a model without a tokenizer.
+/// Copies the model's small files into the run folder, tokenizes the data there, and returns the recipe:
+/// AdamW without decay at a linearly falling rate, for as many steps as the epochs need. Of rows with a
+/// prompt only the completion (and the end-of-text token) is in the loss; such rows are packed whole, with
+/// document masks. Error for conversations and preference pairs, and for a model without a tokenizer.
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
 
 }  // namespace ingot

@@ -1,4 +1,5 @@
-// Watches the loss: NaN and spikes. State is small, saved with checkpoints, and a pure function of the losses seen.
+// Watches the loss for spikes. Its state is small, saved with checkpoints, and a pure function of the losses
+// seen.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,18 +9,19 @@ namespace ingot {
 class LossWatch {
  public:
   enum class Verdict { fine, spike, diverged };
-  /// sigma 0: spikes are not watched. patience: steps a spike may last.
+  /// sigma 0: nothing counts as a spike. patience: steps that a spike may last.
   LossWatch(double sigma, int64_t patience) : sigma_(sigma), patience_(patience) {}
 
-  /// Takes the loss of a step. A loss more than sigma deviations above its running mean (and 0.5 nats, so that a quiet
-  /// plateau does not cry wolf) is a spike and is left out of the mean; `patience` of them in a row are a divergence.
+  /// Takes the loss of a step. A loss more than sigma deviations, and more than 0.5 nats, above the running
+  /// mean is a spike and is left out of the mean: without the 0.5 nats, noise on a plateau would count.
+  /// `patience` spikes in a row are a divergence.
   Verdict observe(double loss);
 
   double mean() const { return mean_; }
   double deviation() const;
   int64_t spike_steps() const { return spike_steps_; }
   std::string json() const;
-  /// Error where the text is not json()'s.
+  /// Throws Error where the text is not that of json().
   void restore(const std::string& json);
 
  private:

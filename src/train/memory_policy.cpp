@@ -76,16 +76,16 @@ SlotFate NamedPolicy::fate(const Op& op, int output, const Segment& segment) con
   return matches(offload_, op, output, segment) ? SlotFate::offload : SlotFate::keep;
 }
 
-const std::vector<PolicyRung>& policy_ladder() {
-  static const std::vector<PolicyRung> ladder = {
-      {{"activation", "add_norm.h"}, {}, "element-wise results are computed again"},
+const std::vector<PolicyLevel>& policy_levels() {
+  static const std::vector<PolicyLevel> levels = {
+      {{"activation", "add_norm.h"}, {}, "element-wise results are recomputed"},
       {{"mlp/", "shared/", "dispatch/", "experts/", "combine/"},
        {},
-       "the feed-forward parts run forward twice"},
+       "the feed-forward modules run forward twice"},
       {{"attention/", "route/"}, {}, "every block runs forward twice"},
       {{}, {"add_norm.stream", "stream/", "embedding"}, "the residual stream goes to disk"},
   };
-  return ladder;
+  return levels;
 }
 
 int64_t parse_memory(const std::string& text, const std::string& field) {

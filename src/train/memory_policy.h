@@ -1,5 +1,4 @@
-// Which saved activations a run keeps, computes again or moves to disk: by name, or chosen for a limit of
-// memory.
+// Which saved activations a run keeps, recomputes or moves to disk: by name, or chosen for a limit of memory.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,13 +7,13 @@
 
 namespace ingot {
 
-/// Policy from names. A name is "op" or "op.output", everywhere or in one module: "module/op",
-/// "module/op.output"; or "module/": all that the module computes from the residual stream (the stream itself
-/// stays, so that recomputation ends at the module's start: add_norm forms h from the stream alone). Modules are
-/// the tape's segments: embed, attention, mlp, route, shared, dispatch, experts, combine, head, and stream: what
-/// blocks hand on beside add_norm's streams (mixed streams, the state of ZAYA1's routers). Naming those, or
-/// add_norm, chains the recomputation of blocks: all are alive at once. What both lists name is computed again.
-/// Immutable.
+/// A policy from names. A name is "op" or "op.output", everywhere or in one module ("module/op",
+/// "module/op.output"); or "module/", which is all that the module computes from the residual stream. The
+/// stream itself is kept, so that recomputing a module begins at its start: add_norm forms h from the stream
+/// alone. Modules are the segments of the tape: embed, attention, mlp, route, shared, dispatch, experts,
+/// combine, head, and stream, which is what blocks pass on beside the streams of add_norm (mixed streams, the
+/// state of ZAYA1's routers). Recomputing those, or add_norm, needs the block before: then all blocks are in
+/// memory at once. A value that both lists name is recomputed. Immutable.
 class NamedPolicy final : public SlotPolicy {
  public:
   explicit NamedPolicy(const std::vector<std::string>& recompute,
@@ -32,16 +31,18 @@ class NamedPolicy final : public SlotPolicy {
   std::vector<Name> recompute_, offload_;
 };
 
-/// One step of the ladder that a limit of memory climbs: names to add, and what it costs in words.
-struct PolicyRung {
+/// One of the levels that a limit of memory goes through: names to add, and what they cost in words.
+struct PolicyLevel {
   std::vector<std::string> recompute, offload;
   const char* cost;
 };
 
-/// From cheap to dear: element-wise results, feed-forward parts, attention, then the residual stream to disk.
-const std::vector<PolicyRung>& policy_ladder();
+/// From cheap to expensive: element-wise results, feed-forward modules, attention, then the residual stream
+/// to disk.
+const std::vector<PolicyLevel>& policy_levels();
 
-/// Bytes of "16GiB", "512 MiB", "2e9" or "1.5GB"; Error that shows the forms. Empty text: 0.
+/// Bytes of "16GiB", "512 MiB", "2e9" or "1.5GB"; 0 for empty text. Error, which shows these forms, for other
+/// text; `field` is the key that it names.
 int64_t parse_memory(const std::string& text, const std::string& field);
 
 }  // namespace ingot

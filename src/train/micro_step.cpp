@@ -26,34 +26,42 @@ void collect(std::span<const float> logprob, std::span<const float> lse, std::sp
 
 }  // namespace
 
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
-                       std::span<const ShiftedTargets> ahead) {
-  const int64_t begin = first * batch.sequence_length, count = rows * batch.sequence_length;
-  MicroBatch m;
-  m.rows.count = count;
-  for (const data::Span& s : batch.spans)
-    if (s.begin >= begin && s.begin < begin + count)
-      m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
-  m.ids = Tensor::of(batch.tokens.data() + begin, {count});
-  m.targets = Tensor::of(batch.targets.data() + begin, {count});
-  m.positions = Tensor::of(batch.positions.data() + begin, {count});
-  for (const ShiftedTargets& a : ahead)
-    m.ahead.push_back(
-        {Tensor::of(a.ids.data() + begin, {count}), Tensor::of(a.targets.data() + begin, {count}), a.weight});
-  return m;
-}
+namespace {
 
-MicroBatch share_of(MicroBatch m, int64_t sequence_length, const RankGroups& groups) {
+/// Keeps of every sequence the chunks of this context rank.
+void keep_chunks(MicroBatch& m, int64_t sequence_length, const RankGroups& groups) {
   const Communicator& context = groups.context();
-  if (context.size() == 1) return m;
   m.chunks = std::make_unique<ContextRows>(m.rows, sequence_length, m.positions.as<int32_t>(), context.rank(),
                                            context.size(), groups.context_inner().size());
-  const auto cut = [&](Tensor& column) {
+  const auto keep = [&](Tensor& column) {
     m.columns.push_back(m.chunks->share_of(column.as<int32_t>()));
     column = Tensor::of(m.columns.back().data(), {m.chunks->count()});
   };
-  cut(m.ids), cut(m.targets), cut(m.positions);
-  for (MicroBatch::Ahead& a : m.ahead) cut(a.ids), cut(a.targets);
+  for (Tensor* column : {&m.ids, &m.targets, &m.positions}) keep(*column);
+  for (MtpInputs& inputs : m.mtp) {
+    keep(inputs.ids);
+    keep(inputs.targets);
+  }
+}
+
+}  // namespace
+
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t count,
+                       std::span<const ShiftedTargets> mtp, const RankGroups* groups) {
+  const int64_t begin = first * batch.sequence_length, tokens = count * batch.sequence_length;
+  MicroBatch m;
+  m.rows.count = tokens;
+  for (const data::Span& s : batch.spans)
+    if (s.begin >= begin && s.begin < begin + tokens)
+      m.rows.spans.push_back({s.begin - begin, s.end - s.begin, 0, nullptr, s.begin % batch.sequence_length});
+  const auto column = [&](const std::vector<int32_t>& values) {
+    return Tensor::of(values.data() + begin, {tokens});
+  };
+  m.ids = column(batch.tokens);
+  m.targets = column(batch.targets);
+  m.positions = column(batch.positions);
+  for (const ShiftedTargets& s : mtp) m.mtp.push_back({column(s.ids), column(s.targets), s.weight});
+  if (groups != nullptr && groups->context().size() > 1) keep_chunks(m, batch.sequence_length, *groups);
   return m;
 }
 
@@ -67,7 +75,7 @@ MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const Ste
       stats_(stats),
       context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
       ids_T_(tape.leaf(batch_.ids)),
-      objectives_(1 + batch_.ahead.size()) {
+      objectives_(1 + batch_.mtp.size()) {
   context_.context_rows = batch_.chunks.get();
   model.equip(context_);
 }
@@ -81,7 +89,7 @@ std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector
   StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
   for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
     Value hidden_TD =
-        stage.head_input(depth, depth > 0 ? batch_.ahead.at(static_cast<size_t>(depth) - 1).ids : Tensor());
+        stage.head_input(depth, depth > 0 ? batch_.mtp.at(static_cast<size_t>(depth) - 1).ids : Tensor());
     if (parts.loss) predict(depth, std::move(hidden_TD));
   }
   seed_router_losses(stage.balance_losses());
@@ -90,16 +98,16 @@ std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector
 }
 
 void MicroStep::predict(int64_t depth, Value hidden_TD) {
-  if (depth == 0) return predict(std::move(hidden_TD), batch_.targets, 1, objectives_[0], stats_);
+  if (depth == 0) return run_head(std::move(hidden_TD), batch_.targets, 1, objectives_[0], stats_);
   const auto k = static_cast<size_t>(depth) - 1;
-  const MicroBatch::Ahead& a = batch_.ahead.at(k);
-  if (stats_ != nullptr) stats_->ahead.resize(batch_.ahead.size());
-  predict(std::move(hidden_TD), a.targets, a.weight, objectives_[k + 1],
-          stats_ != nullptr ? &stats_->ahead[k] : nullptr);
+  const MtpInputs& inputs = batch_.mtp.at(k);
+  if (stats_ != nullptr) stats_->mtp.resize(batch_.mtp.size());
+  run_head(std::move(hidden_TD), inputs.targets, inputs.weight, objectives_[k + 1],
+           stats_ != nullptr ? &stats_->mtp[k] : nullptr);
 }
 
-void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c,
-                        HeadStats* stats) {
+void MicroStep::run_head(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c,
+                         HeadStats* stats) {
   const int64_t rows = targets.numel();
   const auto tokens = static_cast<size_t>(rows);
   Value row_weight;
@@ -107,10 +115,10 @@ void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, C
     c.row_weight.assign(tokens, static_cast<float>(-weight));
     row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
   }
-  // In mode gradient the z-loss cotangent is relative to the (negative) row weight.
+  // In mode gradient the head takes the z-loss cotangent relative to the row weight, which is negative.
   const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
   const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(targets), {}, row_weight);
-  hidden_TD = {};
+  hidden_TD = {};  // the tape may free it
   if (tape_.options().device == DeviceKind::cpu) {
     const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens),
         lse(h.lse_T.tensor().as<float>(), tokens);
@@ -127,7 +135,8 @@ void MicroStep::predict(Value hidden_TD, const Tensor& targets, double weight, C
   if (!c.objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(c.objective.d_lse.data(), {rows}));
 }
 
-/// Routers' losses count by the valid tokens of the step, of which these routers have the share of the rows that they see.
+/// A router's losses are means; each counts as often as the step has valid tokens, times the share of the
+/// step's rows that this router sees.
 void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
   const MoeConfig& moe = model_.config().moe;
   const double weight = static_cast<double>(step_.valid) *

@@ -1,5 +1,6 @@
-// One micro-batch of a training step on a tape: forward, objective, cotangents, statistics. The same code runs on the null
-// device, where it yields the memory plan and the work.
+// One micro-batch of a training step on a tape: forward, objective, cotangents of the losses, statistics. The
+// same code runs on the null device, where it yields the memory plan and the work. Shape letters: T rows
+// (tokens) of the micro-batch on this rank, D model width, E experts.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,43 +16,46 @@
 
 namespace ingot {
 
-/// Rows of a batch as the tape wants them. `first` and `rows` count sequences.
+/// What a module of multi-token prediction reads; see ShiftedTargets.
+struct MtpInputs {
+  Tensor ids, targets;  ///< i32 [T]
+  double weight = 0;    ///< of its loss
+};
+
+/// Sequences of a batch as the tape takes them.
 struct MicroBatch {
   BatchLayout rows;
-  Tensor ids, targets, positions;  ///< views into the batch, or into `columns`
-  struct Ahead {
-    Tensor ids, targets;  ///< views into the look-ahead, or into `columns`
-    double weight = 0;
-  };
-  std::vector<Ahead> ahead;
-  std::unique_ptr<ContextRows> chunks = {};  ///< where context ranks share each sequence
-  std::vector<std::vector<int32_t>> columns = {};
+  Tensor ids, targets, positions;                  ///< i32 [T], views into the batch or into `columns`
+  std::vector<MtpInputs> mtp;                      ///< by depth, 1 first
+  std::unique_ptr<ContextRows> chunks = {};        ///< where context ranks share each sequence
+  std::vector<std::vector<int32_t>> columns = {};  ///< this rank's chunks of the columns
 };
-MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t rows,
-                       std::span<const ShiftedTargets> ahead = {});
-/// What one of several context ranks has of it: its chunks of every sequence. One alone has all of it.
-MicroBatch share_of(MicroBatch whole, int64_t sequence_length, const RankGroups& groups);
+/// `count` sequences of a batch from the `first` on; where `groups` has several context ranks, this rank's
+/// chunks of each. Keeps views into `batch` and `mtp`.
+MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t count,
+                       std::span<const ShiftedTargets> mtp = {}, const RankGroups* groups = nullptr);
 
+/// How the micro-batches of a step run.
 struct StepOptions {
   HeadMode head = HeadMode::store;
-  int64_t micro_batch = 1;
+  int64_t micro_batch = 1;  ///< sequences
   double z_coefficient = 0;
-  const Objective* objective = find_objective("cross_entropy");  ///< others: not with HeadMode::gradient
-  const SlotPolicy* policy = nullptr;
-  OffloadStore* tier = nullptr;  ///< needed where the policy offloads
+  const Objective* objective = find_objective("cross_entropy");  ///< HeadMode::gradient knows no other
+  const SlotPolicy* policy = nullptr;                            ///< nullptr keeps every activation
+  OffloadStore* offload_store = nullptr;                         ///< needed where the policy offloads
   TapeProfile* profile = nullptr;
-  bool check_finite = false;
+  bool check_finite = false;  ///< Error that names the first op with a NaN or infinity
   TapeObserver* observer = nullptr;
 };
 
 /// The next token's sums, those of multi-token prediction, and the routers' statistics.
 struct StepStats : HeadStats {
-  std::vector<HeadStats> ahead;  ///< by depth
+  std::vector<HeadStats> mtp;  ///< by depth
   double max_attention_logit = 0;
   std::map<int64_t, std::vector<double>> attention_logits;  ///< by layer, the largest per query head
   std::map<int64_t, std::vector<int64_t>> expert_counts;    ///< by layer, per expert
   std::map<int64_t, double> router_entropy;                 ///< mean over tokens of the routers' own entropy
-  int64_t dropped_choices = 0;                              ///< of experts, by capacities and bounded rooms
+  int64_t dropped_choices = 0;                              ///< of experts, by capacities
 };
 
 /// Tokens of a whole step, on all ranks.
@@ -59,24 +63,25 @@ struct StepTokens {
   int64_t all = 1, valid = 1;
 };
 
-/// Forward, objective and cotangents of a whole model or of a stage; the backward pass is the caller's. Must outlive it.
+/// Forward, objective and cotangents of a whole model or of a pipeline stage. The caller runs the backward
+/// pass, which this must outlive.
 class MicroStep final : public PipelineStep {
  public:
-  /// `stats`: what the micro-batch adds to; nullptr: nothing is measured. Router entropies are added as sums over tokens.
+  /// The micro-batch adds to `stats`, router entropies as sums over tokens; nullptr measures nothing.
   MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
             const StepTokens& step, StepStats* stats);
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
  private:
-  /// What the backward pass reads after the heads are done.
+  /// What the backward pass reads of one head.
   struct Cotangents {
     std::vector<float> row_weight;
     ObjectiveResult objective;
   };
   void predict(int64_t depth, Value hidden_TD);
   /// One head: statistics, objective times `weight`, cotangents. Releases the hidden states.
-  void predict(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
+  void run_head(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics(StepStats& stats) const;
   /// Rows that this rank's routers see.

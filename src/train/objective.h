@@ -1,6 +1,6 @@
-// Objectives: pure functions from the head's per-token statistics (and data columns) to a loss and one cotangent per
-// statistic. They never see logits; ops/head turns cotangents into gradients. Sums, not means: the optimizer divides by
-// the step's valid tokens, once.
+// Objectives: pure functions from the head's statistics per token (and columns of the data) to a loss and one
+// cotangent per statistic. They never see logits: ops/head turns the cotangents into gradients. Losses are
+// sums, not means: the optimizer divides once, by the valid tokens of the step. T: tokens of a micro-batch.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,35 +10,35 @@
 
 namespace ingot {
 
-/// What an objective returns for T tokens. Cotangents of statistics it does not use are empty.
+/// What an objective returns for T tokens. The cotangents of statistics that it does not use are empty.
 struct ObjectiveResult {
-  double loss = 0;  ///< the quantity that is minimised, as a sum over tokens (or over pairs)
-  std::vector<float> d_logprob, d_lse, d_kl;
+  double loss = 0;                            ///< what is minimised, a sum over tokens (or over pairs)
+  std::vector<float> d_logprob, d_lse, d_kl;  ///< [T]
 };
 
 /// Next-token cross entropy plus z-loss: sum over valid tokens of -logprob + z lse^2. valid: target >= 0.
 ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse,
                               std::span<const int32_t> targets, double z_coefficient);
 
-/// What an objective of a phase sees of T tokens. Targets below 0 do not count.
+/// What the objective of a phase sees of T tokens.
 struct ObjectiveInputs {
-  std::span<const float> logprob, lse;
-  std::span<const int32_t> targets;
+  std::span<const float> logprob, lse;  ///< of the target; logsumexp of the logits
+  std::span<const int32_t> targets;     ///< below 0: does not count
   double z_coefficient = 0;
 };
 using Objective = std::function<ObjectiveResult(const ObjectiveInputs& inputs)>;
 
-/// Adds an objective for phases.objective (docs/extend-objective.md), before any recipe is read; not thread-safe. Error for a
-/// name that is taken; "cross_entropy" is there from the start.
+/// Adds an objective that recipes may name (docs/extend-objective.md). Call before any recipe is read; not
+/// thread-safe. Error for a name that is taken. "cross_entropy" exists from the start.
 void register_objective(const std::string& name, Objective objective);
-/// nullptr where there is none.
+/// nullptr where there is none of that name.
 const Objective* find_objective(const std::string& name);
 /// "cross_entropy, ...".
 std::string objective_names();
 
-/// Direct preference optimisation (Rafailov et al. 2023): per pair -log sigmoid(beta (m_chosen - m_rejected)) with
-/// m = sum over the sequence of (logprob - reference logprob). sequence[t]: 2 i for the chosen answer of pair i, 2 i + 1
-/// for the rejected one, -1 for tokens that do not count (prompts, padding).
+/// Direct preference optimisation (Rafailov et al. 2023, eq. 7): per pair -log sigmoid(beta (m_chosen -
+/// m_rejected)) with m = sum over the sequence of (logprob - reference logprob). sequence[t]: 2 i for the
+/// chosen answer of pair i, 2 i + 1 for its rejected one, -1 for tokens that do not count (prompts, padding).
 ObjectiveResult dpo(std::span<const float> logprob, std::span<const float> reference_logprob,
                     std::span<const int32_t> sequence, double beta);
 

@@ -28,7 +28,7 @@ class PhaseSampler {
   /// The phase in which the checkpoint was saved; at a phase's end that is the one that ended. Error where
   /// the recipe has no such phase, or the order of the data would not continue (data/sampler.h).
   PhaseSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader);
-  /// Goes on to the phase after this one, all of whose steps are done.
+  /// Enters the next phase; all steps of this one are done.
   void advance();
 
   size_t phase() const { return phase_; }
@@ -47,7 +47,7 @@ class PhaseSampler {
   void count_step(double loss) { config().after_step(progress_, loss); }
   /// True where the steps counted so far ask for another batch size.
   bool change_due() const { return progress_.level != level_; }
-  /// Goes on with that size from step `step` on. No batch() may run in another thread meanwhile.
+  /// Takes that size from step `step` on. No batch() may run in another thread meanwhile.
   void change_batch(int64_t step);
 
   /// What to save when the steps counted so far are done.

@@ -18,16 +18,8 @@
 namespace ingot {
 namespace {
 
-/// What a plan is made of beside the recipe.
-struct Parts {
-  const Model& model;
-  const Optimizer& optimizer;
-  StepRanks ranks;
-  int64_t gradients_on_way = 0;
-};
-
-/// Elements of the parameters that this rank moves.
-int64_t moved_elements(const Optimizer& optimizer) {
+/// Elements of the parameters that this rank updates.
+int64_t updated_elements(const Optimizer& optimizer) {
   int64_t n = 0;
   for (const ParamView& p : optimizer.params()) n += p.numel();
   return n;
@@ -37,30 +29,33 @@ double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-PhasePlan plan_phase(const Recipe& recipe, const Parts& parts, const PhaseConfig& phase,
+/// `recipe`: the engine's, or a variant of it with other micro-batches.
+PhasePlan plan_phase(const Recipe& recipe, const TrainEngine& engine, const PhaseConfig& phase,
                      const SlotPolicy* policy, double gflops, double read_gbs) {
-  const auto& [model, optimizer, ranks, on_way] = parts;
+  const Optimizer& optimizer = engine.optimizer();
+  const StepRanks ranks = engine.step_ranks();
   PhasePlan p;
   p.name = phase.name;
-  p.head = head_mode(recipe, model, phase);
   p.tokens = phase.tokens();
   p.optimizer_flops = optimizer.update_flops();
   // An update reads weights and gradients, writes weights, and reads and writes its state.
-  const double optimizer_bytes = 12.0 * static_cast<double>(moved_elements(optimizer)) +
+  const double optimizer_bytes = 12.0 * static_cast<double>(updated_elements(optimizer)) +
                                  2.0 * static_cast<double>(optimizer.state_bytes());
   const std::vector<int64_t> steps = phase.planned_steps();
   for (int64_t level = 0; level < phase.levels(); ++level) {
     LevelPlan l{.batch = phase.batch_at(level),
                 .micro_batch = phase.micro_at(level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
-    const StepOptions o{
-        .head = p.head, .micro_batch = l.micro_batch, .z_coefficient = phase.z_coefficient, .policy = policy};
+    StepOptions o = step_options(recipe, engine.model(), phase, l.micro_batch);
+    o.policy = policy;
+    p.head = o.head;
     const int64_t count = l.batch / (l.micro_batch * recipe.data_ranks());
     const bool same = !p.levels.empty() && p.levels.back().micro_batch == l.micro_batch &&
                       (ranks.pipe == nullptr || p.levels.back().micro.micro_batches == count);
-    l.micro = same ? p.levels.back().micro : plan_step(model, o, l.micro_batch, phase.sequence, ranks, count);
+    l.micro = same ? p.levels.back().micro
+                   : plan_step(engine.model(), o, l.micro_batch, phase.sequence, ranks, count);
     l.step_flops = l.micro.flops() * static_cast<double>(count / l.micro.micro_batches);
-    l.light_seconds =
+    l.roofline_seconds =
         (l.step_flops + p.optimizer_flops) / (gflops * 1e9) + optimizer_bytes / (read_gbs * 1e9);
     p.levels.push_back(std::move(l));
   }
@@ -109,7 +104,7 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
         "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {:.2f} GiB (head "
         "{})",
         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
-        format_flops(p.optimizer_flops), format_seconds(l.light_seconds), gib(l.micro.memory.slab_bytes),
+        format_flops(p.optimizer_flops), format_seconds(l.roofline_seconds), gib(l.micro.memory.slab_bytes),
         name_of(p.head));
     step += l.steps;
     lines.push_back(std::move(line));
@@ -117,7 +112,8 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
   return lines;
 }
 
-/// What a checkpoint holds, in decimal bytes as disks count; papers add the bf16 weights that a run computes with.
+/// What a checkpoint holds, in decimal bytes as for disks; papers add the bf16 weights that a run computes
+/// with.
 std::string describe_checkpoint(const Recipe& recipe, int64_t parameters, const Preflight& f) {
   const auto gb = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
   std::string text = fmt::format("{:.4g} GB: weights {:.4g} (f32), optimizer {:.4g}", gb(f.snapshot_bytes),
@@ -184,40 +180,26 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
   line("machine",
        fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
   line("time", fmt::format("{} tokens; lower bound from the roofline: {}",
-                           format_count(static_cast<double>(f.tokens)), format_seconds(f.light_seconds)));
+                           format_count(static_cast<double>(f.tokens)), format_seconds(f.roofline_seconds)));
   return t;
 }
 
-}  // namespace
-
-HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase) {
-  if (recipe.memory.head != HeadMode::automatic) return recipe.memory.head;
-  if (phase.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
-  int64_t micro = 0;
-  for (int64_t level = 0; level < phase.levels(); ++level)
-    micro = std::max(micro, phase.micro_at(level, recipe.data_ranks()));
-  const int64_t logits = micro * phase.sequence * model.config().head_rows() * 4;
-  const int64_t memory = machine_info().memory_bytes;
-  return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
-}
-
-namespace {
-
 /// The phases and the memory of a run under a policy.
-void plan_phases(const Recipe& recipe, const Parts& parts, Preflight& f) {
+void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) {
   const NamedPolicy policy(f.recompute, f.offload);
-  int64_t slab = 0, weights_on_way = 0;
+  int64_t slab = 0, gathered = 0;
   f.phases.clear();
-  f.light_seconds = 0;
+  f.roofline_seconds = 0;
   for (const PhaseConfig& s : recipe.phases) {
-    f.phases.push_back(plan_phase(recipe, parts, s, &policy, f.peak_gflops, f.read_gbs));
+    f.phases.push_back(plan_phase(recipe, engine, s, &policy, f.peak_gflops, f.read_gbs));
     for (const LevelPlan& l : f.phases.back().levels) {
       slab = std::max(slab, l.micro.memory.slab_bytes);
-      weights_on_way = std::max(weights_on_way, l.micro.weights_on_way);
-      f.light_seconds += l.light_seconds * static_cast<double>(l.steps);
+      gathered = std::max(gathered, l.micro.gathered_weight_bytes);
+      f.roofline_seconds += l.roofline_seconds * static_cast<double>(l.steps);
     }
   }
-  f.transient_bytes = parts.gradients_on_way + weights_on_way;
+  const bool split = engine.step_ranks().schedule == PipelineScheduleKind::zero_bubble;
+  f.transient_bytes = engine.gradients().transient_bytes(split) + gathered;
   f.predicted_bytes =
       f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes + f.snapshot_bytes + slab;
 }
@@ -227,33 +209,33 @@ void append(std::vector<std::string>& names, const std::vector<std::string>& mor
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-/// Climbs the ladder of policies until the run fits `limit`, as far as it reaches.
-void fit_memory(const Recipe& recipe, const Parts& parts, int64_t limit, Preflight& f) {
-  for (const PolicyRung& rung : policy_ladder()) {
+/// Adds policy levels until the run fits `limit`, or none is left.
+void fit_memory(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight& f) {
+  for (const PolicyLevel& level : policy_levels()) {
     if (f.predicted_bytes <= limit) return;
     Preflight next = f;
-    append(next.recompute, rung.recompute);
-    append(next.offload, rung.offload);
-    next.policy_cost = rung.cost;
-    plan_phases(recipe, parts, next);
+    append(next.recompute, level.recompute);
+    append(next.offload, level.offload);
+    next.policy_cost = level.cost;
+    plan_phases(recipe, engine, next);
     if (next.predicted_bytes < f.predicted_bytes) f = std::move(next);
   }
 }
 
 /// The largest micro-batch below the recipe's with which the run fits; 0: none.
-int64_t fitting_micro_batch(Recipe recipe, const Parts& parts, int64_t limit, Preflight f) {
+int64_t fitting_micro_batch(Recipe recipe, const TrainEngine& engine, int64_t limit, Preflight f) {
   const int64_t data = recipe.data_ranks(), most = recipe.phases[0].micro(data);
   for (int64_t m = most - 1; m > 0; --m) {
     if (!recipe.phases[0].divides(m * data)) continue;
     for (PhaseConfig& s : recipe.phases)
       if (s.divides(m * data)) s.micro_batch = std::min(s.micro(data), m);
-    plan_phases(recipe, parts, f);
+    plan_phases(recipe, engine, f);
     if (f.predicted_bytes <= limit) return m;
   }
   return 0;
 }
 
-/// Which sources a run reads and how often; a warning where that is too often.
+/// Warns where the run reads a source too often.
 void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   std::vector<data::PlannedSource> sources;
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
@@ -272,21 +254,21 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   if (!repeats.empty()) f.warnings.push_back(repeats);
 }
 
-void explain_shortfall(const Recipe& recipe, const Parts& parts, int64_t limit, Preflight& f) {
+void explain_shortfall(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight& f) {
   const std::string bound = recipe.memory.limit.empty()
                                 ? fmt::format("this machine has {:.2f} GiB", gib(limit))
                                 : fmt::format("memory.limit is {}", recipe.memory.limit);
-  const int64_t micro = fitting_micro_batch(recipe, parts, limit, f);
+  const int64_t micro = fitting_micro_batch(recipe, engine, limit, f);
   f.remedy = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
   if (recipe.memory.limit.empty())
     f.remedy += fmt::format(
-        "; or set memory.limit = \"{:.0f}GiB\" and activations are computed again or moved to disk until it "
-        "fits",
+        "; or set memory.limit = \"{:.0f}GiB\" and activations are recomputed or moved to disk until it fits",
         std::floor(gib(limit)));
   f.shortfall = fmt::format("the run needs {:.2f} GiB, but {}", gib(f.predicted_bytes), bound);
 }
 
-/// Of as many threads as kernels have here, measured once: many ranks and runs of one process plan with the same machine.
+/// Of as many threads as the kernels use, measured once: all ranks and runs of one process plan with the same
+/// numbers.
 MachinePeak measured_peak() {
   static std::mutex mutex;
   static std::map<int, MachinePeak> peaks;
@@ -297,31 +279,29 @@ MachinePeak measured_peak() {
 
 }  // namespace
 
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data,
-                    const GradientBuffer& gradients, const Optimizer& optimizer, int64_t saved,
-                    const StepRanks& ranks) {
+Preflight preflight(const TrainEngine& engine, const PreparedData* data) {
+  const Recipe& recipe = engine.recipe();
+  const int64_t saved = engine.owned_elements(), updated = updated_elements(engine.optimizer());
   Preflight f;
-  const bool split = ranks.schedule == PipelineScheduleKind::zero_bubble;
-  const Parts parts{model, optimizer, ranks, gradients.transient_bytes(split)};
   const MachinePeak peak = measured_peak();
   f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
-  f.weight_bytes = model.bytes();
-  f.gradient_bytes = gradients.bytes();
-  f.optimizer_bytes = optimizer.state_bytes();
-  const double share = std::min(
-      1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, moved_elements(optimizer))));
+  f.weight_bytes = engine.model().bytes();
+  f.gradient_bytes = engine.gradients().bytes();
+  f.optimizer_bytes = engine.optimizer().state_bytes();
+  const double share =
+      std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, updated)));
   f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
   for (const PhaseConfig& s : recipe.phases) f.tokens += s.tokens();
   if (data != nullptr) plan_data(recipe, *data, f);
-  plan_phases(recipe, parts, f);
+  plan_phases(recipe, engine, f);
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
-  if (chosen > 0) fit_memory(recipe, parts, chosen, f);
-  f.text = describe(recipe, model, data, f);
+  if (chosen > 0) fit_memory(recipe, engine, chosen, f);
+  f.text = describe(recipe, engine.model(), data, f);
   const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes;
-  if (f.predicted_bytes > limit) explain_shortfall(recipe, parts, limit, f);
+  if (f.predicted_bytes > limit) explain_shortfall(recipe, engine, limit, f);
   return f;
 }
 
@@ -329,7 +309,7 @@ void require_fit(const Preflight& f) {
   if (!f.shortfall.empty()) throw Error(fmt::format("{}:\n{}", f.shortfall, f.text), f.remedy);
 }
 
-Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
+Preflight plan_run(FileSystem& fs, Recipe recipe) {
   const std::optional<PreparedData> data =
       is_prepared(fs, recipe) ? std::optional(open_data(fs, recipe)) : std::nullopt;
   if (recipe.model.vocab == 0) {
@@ -339,16 +319,10 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
     recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
   }
   const bool many = recipe.data_ranks() * recipe.parallel.tensor * recipe.parallel.expert > 1;
-  recipe.parallel = {};
-  Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
-  model.freeze(recipe.optimizer.freeze);
-  const GradientBuffer gradients(model.decoder().table(), {}, DType::f32, Backing::nothing);
-  const Optimizer optimizer(recipe.optimizer, optimizer_views(model.weights(), gradients),
-                            recipe.optimizer_run(), make_rule, Backing::nothing);
-  Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer,
-                          model.decoder().table().total());
+  const TrainEngine engine(for_one_rank(std::move(recipe)), Backing::nothing);
+  Preflight f = preflight(engine, data ? &*data : nullptr);
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");
-  if (!recipe.memory.limit.empty()) require_fit(f);
+  if (!engine.recipe().memory.limit.empty()) require_fit(f);
   return f;
 }
 

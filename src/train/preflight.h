@@ -1,14 +1,11 @@
-// What a run will cost, before it is paid: derived quantities of a recipe, from the null device and a measurement of the
-// machine. Printed at the start of every run, where impossible plans are refused, and by `ingot run --plan`, on paper.
+// What a run will cost: its memory, work and shortest time, from the null device and a measurement of the
+// machine. Printed at the start of every run, which refuses impossible plans, and by `ingot run --plan`.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "models/model.h"
-#include "optim/optimizer.h"
+#include "train/engine.h"
 #include "train/prepare.h"
-#include "train/recipe.h"
-#include "train/step.h"
 
 namespace ingot {
 
@@ -17,8 +14,8 @@ struct LevelPlan {
   int64_t batch = 1, micro_batch = 1;  ///< sequences per step and per forward
   int64_t steps = 0;                   ///< planned: 0 where only a loss can lead here
   double step_flops = 0;               ///< of one optimizer step, all micro-batches of a rank
-  double light_seconds = 0;  ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
-  StepPlan micro;            ///< one micro-batch
+  double roofline_seconds = 0;  ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
+  StepPlan micro;               ///< one micro-batch
 };
 
 struct PhasePlan {
@@ -33,40 +30,33 @@ struct Preflight {
   double peak_gflops = 0;  ///< of products in the run's precision
   double read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
-  int64_t transient_bytes = 0;  ///< of weights and gradients that come and go (full sharding)
+  int64_t transient_bytes = 0;  ///< most of other ranks' weights and of unsharded gradients (full sharding)
   int64_t snapshot_bytes = 0;   ///< a checkpoint's copy of masters and optimizer state, kept once made
   std::vector<PhasePlan> phases;
   int64_t tokens = 0;
   int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
-  double light_seconds = 0;     ///< of the whole run
-  std::vector<std::string> recompute,
-      offload;              ///< names of the policy (memory_policy.h): the recipe's, and chosen ones
+  double roofline_seconds = 0;  ///< of the whole run
+  /// Names of the policy (memory_policy.h): the recipe's, and those chosen for its memory.limit.
+  std::vector<std::string> recompute, offload;
   std::string policy_cost;  ///< what the chosen ones cost, in words; empty: none were chosen
   std::vector<std::string> warnings;
   std::string text;               ///< the table that is printed
   std::string shortfall, remedy;  ///< why the run does not fit its memory, and what would; empty: it fits
 };
 
-/// Which head mode a phase runs: the recipe's, or for `automatic` gradient where it can be (whole rows of logits, cross
-/// entropy): least memory and as fast as store. Else store while the logits of its largest micro-batch take at most an eighth of
-/// the machine's memory and 512 MiB, else recompute.
-HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase);
+/// Plans every phase. Under memory.limit, activations are recomputed or offloaded, cheapest first, until the
+/// run fits. `data` may be nullptr: not prepared yet. Throws Error where a source cannot fill a sequence. The
+/// machine is measured once a process (and number of threads), in about 0.1 s.
+Preflight preflight(const TrainEngine& engine, const PreparedData* data);
 
-/// Plans every phase. Under memory.limit, activations are computed again or offloaded, cheapest first, until the run fits.
-/// `data` may be nullptr: not prepared yet. `saved`: elements of parameters that this rank saves. Throws Error where a
-/// source cannot fill a sequence. `ranks`: this one's place among several. The machine is measured once a process (and number
-/// of threads), in about 0.1 s.
-Preflight preflight(const Recipe& recipe, const Model& model, const PreparedData* data,
-                    const GradientBuffer& gradients, const Optimizer& optimizer, int64_t saved,
-                    const StepRanks& ranks = {});
-
-/// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the limit or the
-/// machine has.
+/// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the
+/// limit or the machine has.
 void require_fit(const Preflight& plan);
 
-/// The preflight of a recipe on paper: no data is prepared, no weight allocated, nothing written; models and phases may be
-/// larger than this machine. Without prepared data the vocabulary is model.vocab, else the size that a BPE tokenizer is to
-/// have. Throws Error where neither says it, and where an explicit memory.limit cannot be met.
-Preflight plan_on_paper(FileSystem& fs, Recipe recipe);
+/// The preflight of a recipe as a dry run: no data is prepared, no weight allocated, nothing written; models
+/// and phases may be larger than this machine. Without prepared data the vocabulary is model.vocab, else the
+/// size that a BPE tokenizer is to have. Throws Error where neither says it, and where an explicit
+/// memory.limit cannot be met.
+Preflight plan_run(FileSystem& fs, Recipe recipe);
 
 }  // namespace ingot

@@ -148,4 +148,13 @@ PreparedData open_data(FileSystem& fs, const Recipe& recipe) {
   return prepared;
 }
 
+Recipe with_vocabulary(Recipe recipe, const PreparedData& data) {
+  if (recipe.model.vocab == 0) recipe.model.vocab = data.vocab;
+  if (recipe.model.vocab < data.vocab)
+    throw Error(
+        fmt::format("model.vocab is {}, but the tokenizer has {} tokens", recipe.model.vocab, data.vocab),
+        "set model.vocab = 0 to take the tokenizer's size");
+  return recipe;
+}
+
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// From a recipe's text sources to what training reads: a tokenizer and one tokenized dataset per source, kept in the data
-// folder and reused when inputs, options and tokenizer are the same.
+// From the text sources of a recipe to what training reads: a tokenizer and one tokenized dataset per source,
+// kept in the data folder and reused while inputs, options and tokenizer are the same.
 #pragma once
 #include <memory>
 #include <vector>
@@ -16,15 +16,18 @@ struct PreparedData {
   int32_t vocab = 0;                   ///< what the model needs: the tokenizer's size
 };
 
-/// Trains the tokenizer if the recipe names none and the folder has none, and tokenizes what is missing. Progress goes to
-/// standard error. Errors name the source, file or field. One process writes a data folder at a time; a second one waits
-/// for it (and says so), then uses what it made.
+/// Trains the tokenizer if the recipe names none and the folder has none, and tokenizes what is missing.
+/// Progress goes to standard error. Errors name the source, file or field. One process at a time writes a
+/// data folder; a second one waits for it, says so, and then uses what the first one made.
 PreparedData prepare_data(FileSystem& fs, const Recipe& recipe);
 
-/// True where tokenizer and datasets are there: preparing will check them and write nothing.
+/// True where tokenizer and datasets exist: prepare_data() will check them and write nothing.
 bool is_prepared(FileSystem& fs, const Recipe& recipe);
 
-/// Opens what prepare_data() made for an existing run; nothing is trained or tokenized.
+/// The recipe with the tokenizer's size where model.vocab is 0. Error where the model has fewer tokens.
+Recipe with_vocabulary(Recipe recipe, const PreparedData& data);
+
+/// Opens what prepare_data() made; trains and tokenizes nothing.
 PreparedData open_data(FileSystem& fs, const Recipe& recipe);
 
 }  // namespace ingot

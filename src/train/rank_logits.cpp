@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-/// One document without a backward pass; its last row's logits, of the rows of the head that this rank has.
+/// Forward pass of one document; the logits of its last token, for the rows of the head that this rank holds.
 class LastToken final : public PipelineStep {
  public:
   LastToken(const Model& model, Tape& tape, std::span<const int32_t> ids, std::span<const int32_t> positions,
@@ -21,7 +21,7 @@ class LastToken final : public PipelineStep {
         context_{tape, model.weights(), &rows_, tape.leaf(Tensor::of(positions.data(), {rows_.count}))},
         ids_T_(tape.leaf(Tensor::of(ids.data(), {rows_.count}))) {
     model.equip(context_);
-    context_.sequence_parallel = false;  // rows need not divide among tensor ranks
+    context_.sequence_parallel = false;  // the tokens need not divide among tensor ranks
   }
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received) override {
@@ -86,7 +86,7 @@ void RankLogits::gather(std::vector<float>& logits) const {
   if (n == 1) return;
   const int64_t rows = model_.config().head_rows(), most = (rows + n - 1) / n;
   std::vector<float> all(static_cast<size_t>(n * most));
-  logits.resize(static_cast<size_t>(most));  // parts differ by a row
+  logits.resize(static_cast<size_t>(most));  // shards differ by at most a row
   tensor.all_gather(Tensor::of(logits.data(), {most}), Tensor::of(all.data(), {n * most})).wait();
   logits.clear();
   for (int r = 0; r < n; ++r) {

@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-/// Calls f on every number that is a sum over targets, always in the same order.
+/// Calls f for every number that is a sum over targets, always in the same order.
 template <class F>
 void for_each_loss_sum(StepStats& s, const F& f) {
   const auto head = [&](HeadStats& h) {
@@ -17,10 +17,10 @@ void for_each_loss_sum(StepStats& s, const F& f) {
     f(h.lse);
   };
   head(s);
-  for (HeadStats& h : s.ahead) head(h);
+  for (HeadStats& h : s.mtp) head(h);
 }
 
-/// The same of what routers sum over their tokens.
+/// Calls f for every number that routers sum over their tokens.
 template <class F>
 void for_each_router_sum(StepStats& s, const F& f) {
   for (auto& [layer, counts] : s.expert_counts)
@@ -38,7 +38,8 @@ void take_largest(Communicator& group, std::vector<double>& values) {
     values[i % values.size()] = std::max(values[i % values.size()], all[i]);
 }
 
-/// Where context ranks exchange heads: this rank's among all heads of a tensor rank.
+/// Where context ranks exchange heads, each has some heads of a tensor rank: puts this rank's at their
+/// position among all.
 void place_heads(const RankGroups& groups, std::vector<double>& logits) {
   const Communicator& sharers = groups.context_inner();
   if (sharers.size() == 1) return;
@@ -51,8 +52,7 @@ void place_heads(const RankGroups& groups, std::vector<double>& logits) {
 
 }  // namespace
 
-void combine(const StepRanks& ranks, StepStats& stats) {
-  const RankGroups& groups = *ranks.groups;
+void combine(const RankGroups& groups, const PipelineGroups* pipe, StepStats& stats) {
   const auto sum_over = [](Communicator& group, const auto& for_each) {
     std::vector<double> sums;
     for_each([&](auto& x) { sums.push_back(static_cast<double>(x)); });
@@ -63,8 +63,8 @@ void combine(const StepRanks& ranks, StepStats& stats) {
   };
   sum_over(groups.data(), [&](const auto& f) { for_each_loss_sum(stats, f); });
   sum_over(groups.tokens(), [&](const auto& f) { for_each_router_sum(stats, f); });
-  if (ranks.pipe != nullptr)  // what a stage does not have is zero there
-    sum_over(ranks.pipe->forward(), [&](const auto& f) {
+  if (pipe != nullptr)  // a stage has zeros for what it does not compute
+    sum_over(pipe->forward(), [&](const auto& f) {
       for_each_loss_sum(stats, f);
       for_each_router_sum(stats, f);
     });

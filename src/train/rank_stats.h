@@ -1,12 +1,12 @@
-// What the ranks of a step know together: its statistics summed over the ranks that saw other tokens.
+// The statistics of a step, combined over all ranks of a run.
 #pragma once
-#include "train/step.h"
+#include "train/micro_step.h"
 
 namespace ingot {
 
-/// Sums the statistics of the data ranks' shares and of the pipeline's stages (largest logits: the largest of all ranks; by
-/// head, those of this stage). All ranks have an entry for every router, and router entropies must still be sums over tokens.
-/// All ranks end with the same numbers.
-void combine(const StepRanks& ranks, StepStats& stats);
+/// Sums over data ranks and pipeline stages; the largest attention logit is that of all ranks, those by head
+/// are of this stage's layers. Before, all ranks have an entry for every router, and router entropies are
+/// sums over tokens. Afterwards all ranks have the same numbers. Called by all ranks.
+void combine(const RankGroups& groups, const PipelineGroups* pipe, StepStats& stats);
 
 }  // namespace ingot

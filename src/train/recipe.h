@@ -147,8 +147,8 @@ struct PhaseConfig {
   }
   /// The factor of batch_rate on the learning rate.
   double rate_factor(int64_t level) const;
-  double batch_fitted = 1;   ///< not a field of recipes: first batch as a multiple of what the recipe says
-  int64_t window_fixed = 0;  ///< neither: the window of all its steps; 0: as window_growth says
+  double batch_fitted = 1;   ///< not of recipes: the first batch over the one that the recipe says
+  int64_t window_fixed = 0;  ///< not of recipes: the window of all steps; 0: as window_growth says
   /// Counts a step that was made with the current batch, then makes the changes that are due.
   void after_step(BatchProgress& progress, double loss) const;
   /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.
@@ -267,15 +267,13 @@ struct Recipe {
   int64_t longest_sequence() const;
   /// Base of the rotation in a phase: the last one that it or a phase before it names, else the model's.
   double rope_theta_of(size_t phase) const;
-  /// The model's window after `step` steps of a phase: window_growth * step / steps, rounded up to blocks, at
-  /// least one.
+  /// The window after `step` steps of a phase: window_growth * step / steps, rounded up to whole blocks.
   int64_t window_at(size_t phase, int64_t step) const;
 };
 
 /// The keys of recipes that had other names in earlier versions.
 std::span<const RenamedKey> renamed_recipe_keys();
-/// File (may be empty) and overrides. The model's preset is applied first, then the fields that the recipe
-/// names.
+/// File (may be empty) and overrides. The model's preset comes first, then the fields that the recipe names.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 /// A recipe from its JSON or TOML text as a run recorded it.
 Recipe recipe_from_toml(const std::string& text, const std::string& where);

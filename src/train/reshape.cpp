@@ -12,11 +12,12 @@
 #include "models/model.h"
 #include "parallel/ownership.h"
 #include "train/run_layout.h"
+#include "train/run_ranks.h"
 
 namespace ingot {
 namespace {
 
-/// The recipe that the checkpoint was written under; an import has none, but its model counts.
+/// The recipe that the checkpoint was written under; that of an import has only the model.
 Recipe recipe_of(const CheckpointReader& reader, const ParallelConfig& parallel) {
   Recipe recipe;
   if (reader.manifest().blobs.contains("recipe"))
@@ -38,23 +39,21 @@ int parameter_of(const ParameterTable& table, const std::string& name, const Sto
 class Share {
  public:
   Share(const CheckpointReader& reader, const Recipe& recipe, World& world)
-      : reader_(reader),
-        groups_(grid_of(recipe.parallel, world.ranks()), world.rank(), maker(world), rank_options(recipe)),
-        decoder_(recipe.model) {
+      : reader_(reader), ranks_(recipe, &world), decoder_(recipe.model) {
     decoder_.freeze(recipe.optimizer.freeze);
     const ParameterTable& table = decoder_.table();
-    const PipelineGroups pipe(groups_.grid(), world.rank(), maker(world),
+    const PipelineGroups pipe(groups().grid(), world.rank(), ranks_.group_maker(),
                               layout_of(recipe.parallel, recipe.model), table);
-    placement_ = pipe.placement(groups_.placement());
+    placement_ = pipe.placement(groups().placement());
     if (recipe.parallel.shard == ShardLevel::none) {
-      ownership_.emplace(groups_, pipe, table);
+      ownership_.emplace(groups(), pipe, table);
     } else {
-      const WeightSet paper(table, placement_, recipe.run.model_precision(), Backing::nothing);
-      ownership_.emplace(groups_, pipe, table, Shards(groups_, paper));
+      const WeightSet shapes(table, placement_, recipe.run.model_precision(), Backing::nothing);
+      ownership_.emplace(groups(), pipe, table, Shards(groups(), shapes));
     }
   }
 
-  const RankGroups& groups() const { return groups_; }
+  const RankGroups& groups() const { return ranks_.groups(); }
 
   std::vector<Piece> pieces() const {
     std::vector<Piece> pieces;
@@ -65,7 +64,7 @@ class Share {
       };
       const int i = parameter_of(decoder_.table(), name, stored);
       if (i < 0) {
-        if (groups_.leads()) add(Region::whole(stored.meta.shape));
+        if (ranks_.leads()) add(Region::whole(stored.meta.shape));
         continue;
       }
       const ElementRange mine = ownership_->owned(i);
@@ -77,13 +76,8 @@ class Share {
   }
 
  private:
-  static GroupMaker maker(World& world) {
-    return [&world](std::string name, const std::vector<int>& members) {
-      return world.group(std::move(name), members);
-    };
-  }
   const CheckpointReader& reader_;
-  RankGroups groups_;
+  const RunRanks ranks_;
   Decoder decoder_;
   Placement placement_;
   std::optional<Ownership> ownership_;

@@ -1,5 +1,6 @@
-// A checkpoint as a run on other ranks would have written it, made offline: each rank's pieces in files of its own, so that
-// on loading none reads what others hold. (Any layout loads any checkpoint without this.)
+// Rewrites a checkpoint as a run on other ranks would have written it: each rank's pieces in files of its
+// own, so that no rank reads at load what others hold. (Every layout loads every checkpoint; this makes it
+// faster.)
 #pragma once
 #include <string>
 
@@ -15,9 +16,10 @@ struct ReshapeReport {
   int64_t largest_share = 0;  ///< bytes of the rank that holds most
 };
 
-/// Reads the checkpoint `from` (a checkpoint, or a folder of them: then the newest) and writes it below the folder `to` for
-/// `ranks` ranks. Values keep their types and bits; states are copied, with `parallel` in the recipe. Memory: one file's worth
-/// at a time for each rank, 4 GiB in all at most. Throws Error where the layout does not fit the model, and as reader and writer do.
+/// Reads the checkpoint `from` (a checkpoint, or a folder of which it takes the newest) and writes it below
+/// the folder `to` for `ranks` ranks. Values keep their types and bits; states are copied, with `parallel` in
+/// the recipe. Needs the memory of one file for each rank, at most 4 GiB together. Throws Error where the
+/// layout does not fit the model, and as reader and writer do.
 ReshapeReport reshape_checkpoint(FileSystem& fs, const std::string& from, const std::string& to, int ranks,
                                  const ParallelConfig& parallel);
 

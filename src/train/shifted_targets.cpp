@@ -1,4 +1,4 @@
-// See look_ahead.h.
+// See shifted_targets.h.
 #include "train/shifted_targets.h"
 
 #include <algorithm>

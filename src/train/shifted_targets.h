@@ -1,5 +1,5 @@
-// Inputs of multi-token prediction: for each depth k, the ids and targets of a batch k places further on, within each span
-// (spec megatron-moe §1.20, MT-2 and MT-3).
+// Inputs of multi-token prediction: for each depth k, the ids and targets of a batch shifted by k positions
+// within each span ("DeepSeek-V3 Technical Report", §2.2).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,10 +10,11 @@
 namespace ingot {
 
 struct ShiftedTargets {
-  std::vector<int32_t> ids;      ///< [B*S]; 0 on the last k rows of a span, which nothing valid depends on
-  std::vector<int32_t> targets;  ///< [B*S]; masked on the last k rows of a span
-  /// Factor on the summed loss of this depth beside the next token's: coefficient / depths, times the ratio of valid
-  /// targets, so that dividing by the next token's count gives the mean of this depth.
+  std::vector<int32_t> ids;  ///< [B*S]; 0 in the last k positions of a span, on which no valid target depends
+  std::vector<int32_t> targets;  ///< [B*S]; masked in the last k positions of a span
+  /// Factor on the summed loss of this depth beside the next token's: coefficient / depths, times the ratio
+  /// of the next token's valid targets to this depth's, so that dividing by the next token's count gives the
+  /// mean of this depth.
   double weight = 0;
 };
 

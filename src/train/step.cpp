@@ -8,21 +8,21 @@ namespace ingot {
 
 namespace {
 
-/// How a matrix is cut over the ranks that share its products.
-MatrixSharding matrix_cut(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
-  MatrixSharding cut;
+/// How tensor ranks shard a matrix.
+MatrixSharding sharding_of(const ParameterSpec& spec, Placement placement, const RankGroups& groups) {
+  MatrixSharding sharding;
   for (const ShardRule* rule : {&spec.shard, &spec.width_shard})
     if (Communicator* group = groups.tensor_group(rule->axis))
-      cut = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
-  if (cut.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty())
-    return cut;
-  cut.blocks = spec.row_splits;
+      sharding = {group, rule->dim == spec.shape.rank() - 1 ? 1 : 0};
+  if (sharding.group == nullptr || spec.row_splits.empty() || !local_row_splits(spec, placement).empty())
+    return sharding;
+  sharding.blocks = spec.row_splits;
   for (placement.tensor_rank = 0; placement.tensor_rank < placement.tensor_size; ++placement.tensor_rank) {
-    std::vector<RowRange>& rows = cut.rows.emplace_back();
+    std::vector<RowRange>& rows = sharding.rows.emplace_back();
     for (const ParameterPiece& piece : pieces_of(spec, placement))
       rows.push_back({piece.global_offset[0], piece.extent[0]});
   }
-  return cut;
+  return sharding;
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
       p.begin = p.shards->begins[r];
       p.count = p.shards->begins[r + 1] - p.begin;
     }
-    if (groups != nullptr) p.sharding = matrix_cut(spec, w.placement(), *groups);
+    if (groups != nullptr) p.sharding = sharding_of(spec, w.placement(), *groups);
     p.master = w.master(i).as<float>() + p.begin;
     p.grad = gradients.gradient(i).as<float>() + p.begin;
     if (w.has_copy(i)) {
@@ -59,12 +59,7 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
 
 namespace {
 
-MicroBatch rank_part(MicroBatch whole, int64_t sequence_length, const StepRanks& ranks) {
-  return ranks.groups != nullptr ? share_of(std::move(whole), sequence_length, *ranks.groups)
-                                 : std::move(whole);
-}
-
-/// Runs micro-batches of `tokens` tokens as the ranks of a pipeline do. `reducer`: where gradients travel.
+/// Runs micro-batches of `tokens` tokens by the schedule of a pipeline. `reducer`: nullptr without gradients.
 void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule,
                   const PipelineStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
                   GradientReducer* reducer = nullptr) {
@@ -87,14 +82,14 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
   t.device = device;
   t.check_finite = o.check_finite;
   t.policy = o.policy;
-  t.offload_store = o.tier;
+  t.offload_store = o.offload_store;
   t.sink = sink;
   t.observer = o.observer;
   t.profile = o.profile;
   return t;
 }
 
-/// Accepts every contribution without memory: the null device's sink.
+/// The gradient sink of the null device: accepts every contribution, without memory.
 class NullSink final : public GradientSink {
  public:
   explicit NullSink(const WeightSet& w) : weights_(w) {}
@@ -109,6 +104,20 @@ class NullSink final : public GradientSink {
   const WeightSet& weights_;
 };
 
+/// Sequences of token 0, each one document: on the null device only shapes matter.
+data::Batch blank_batch(int64_t sequences, int64_t length) {
+  const auto tokens = static_cast<size_t>(sequences * length);
+  data::Batch batch;
+  batch.rows = sequences;
+  batch.sequence_length = length;
+  batch.tokens.assign(tokens, 0);
+  batch.targets.assign(tokens, 0);
+  batch.positions.assign(tokens, 0);
+  for (int64_t r = 0; r < sequences; ++r)
+    batch.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
+  return batch;
+}
+
 }  // namespace
 
 double StepPlan::flops() const {
@@ -120,26 +129,17 @@ double StepPlan::flops() const {
 StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
                    const StepRanks& ranks, int64_t micro_batches) {
   StepPlan plan;
-  data::Batch batch;
-  batch.rows = sequences;
-  batch.sequence_length = length;
-  const auto tokens = static_cast<size_t>(sequences * length);
-  batch.tokens.assign(tokens, 0);
-  batch.targets.assign(tokens, 0);
-  batch.positions.assign(tokens, 0);
-  for (int64_t r = 0; r < sequences; ++r)
-    batch.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
+  const data::Batch batch = blank_batch(sequences, length);
   CountingArena arena;
   NullSink sink(model.weights());
   StepOptions o = options;
   o.profile = &plan.work;
   o.observer = nullptr;
   o.check_finite = false;
-  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model.config().mtp);
+  const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
   const PipelineStepMaker make = [&](Tape& tape, int) {
-    return std::make_unique<MicroStep>(model, tape,
-                                       rank_part(micro_batch(batch, 0, sequences, ahead), length, ranks), o,
+    return std::make_unique<MicroStep>(model, tape, micro_batch(batch, 0, sequences, mtp, ranks.groups), o,
                                        StepTokens{}, nullptr);
   };
   if (ranks.pipe != nullptr) {
@@ -147,10 +147,11 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     const PipelineSchedule schedule =
         make_pipeline_schedule(ranks.schedule, shape_of(*ranks.pipe, micro_batches));
     const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
-    plan.weights_on_way = WeightGatherer::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
+    plan.gathered_weight_bytes =
+        WeightGatherer::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
     run_pipeline(model, ranks, schedule, make, sequences * length, how, arena);
   } else {
-    plan.weights_on_way = model.weights().transient_bytes();
+    plan.gathered_weight_bytes = model.weights().transient_bytes();
     Tape tape(arena, how);
     const auto step = make(tape, 0);
     step->forward(whole_model(model.config()), {});
@@ -162,6 +163,17 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   return plan;
 }
 
+void record_forward(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
+                    const std::function<void(const Tape&)>& show) {
+  const data::Batch batch = blank_batch(sequences, length);
+  const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model.config().mtp);
+  CountingArena arena;
+  Tape tape(arena, {.device = DeviceKind::null});
+  MicroStep step(model, tape, micro_batch(batch, 0, sequences, mtp), options, {}, nullptr);
+  step.forward(whole_model(model.config()));
+  show(tape);
+}
+
 StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks& ranks)
     : model_(model), gradients_(gradients), ranks_(ranks) {
   if (ranks.groups != nullptr)
@@ -170,12 +182,11 @@ StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks&
 }
 
 PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
-  const std::string key =
-      fmt::format("{} of {}x{} head {} z {} policy {}", ranks_.pipe != nullptr ? count : 1,
-                  options.micro_batch, batch.sequence_length, static_cast<int>(options.head),
-                  options.z_coefficient != 0, static_cast<const void*>(options.policy));
+  const ArenaKey key{
+      ranks_.pipe != nullptr ? count : 1, options.micro_batch, batch.sequence_length, options.head,
+      options.z_coefficient != 0,         options.policy};
   if (arena_ && key == arena_key_) return *arena_;
-  arena_.reset();  // give the old slab back first
+  arena_.reset();  // frees the old memory first
   arena_ = std::make_unique<PlannedArena>(
       plan_step(model_, options, options.micro_batch, batch.sequence_length, ranks_, count).memory);
   arena_key_ = key;
@@ -191,19 +202,19 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   const int64_t count = batch.rows / (ranks * options.micro_batch);
   PlannedArena& arena = prepare_arena(batch, options, count);
   gradients_.begin_step();
-  const std::vector<ShiftedTargets> ahead = shifted_targets(batch, model_.config().mtp);
+  const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model_.config().mtp);
   const StepTokens tokens{batch.rows * batch.sequence_length, batch.valid_targets};
   StepStats stats;
-  stats.ahead.resize(ahead.size());
-  for (const int64_t layer : model_.decoder().moe_layers()) {  // also of other stages
+  stats.mtp.resize(mtp.size());
+  for (const int64_t layer : model_.decoder().moe_layers()) {  // those of other stages too
     stats.expert_counts[layer].resize(static_cast<size_t>(model_.config().moe.experts));
     stats.router_entropy[layer] = 0;
   }
   const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
   const PipelineStepMaker make = [&](Tape& tape, int b) {
+    const int64_t first = (rank * count + b) * options.micro_batch;
     return std::make_unique<MicroStep>(
-        model_, tape, part_of(batch, (rank * count + b) * options.micro_batch, options.micro_batch, ahead),
-        options, tokens, &stats);
+        model_, tape, micro_batch(batch, first, options.micro_batch, mtp, groups), options, tokens, &stats);
   };
   if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {
@@ -221,20 +232,16 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
     }
   }
   if (reducer_) reducer_->finish();
-  if (groups != nullptr) combine(ranks_, stats);
+  if (groups != nullptr) combine(*groups, ranks_.pipe, stats);
   for (auto& [layer, entropy] : stats.router_entropy) entropy /= static_cast<double>(tokens.all);
   return stats;
-}
-
-MicroBatch StepRunner::part_of(const data::Batch& batch, int64_t first, int64_t count,
-                               std::span<const ShiftedTargets> ahead) const {
-  return rank_part(micro_batch(batch, first, count, ahead), batch.sequence_length, ranks_);
 }
 
 std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
   HeadStats stats;
   const auto step = [&](Tape& tape, int64_t first, int64_t count) {
-    return std::make_unique<EvaluationStep>(model_, tape, part_of(batch, first, count, {}), stats);
+    return std::make_unique<EvaluationStep>(model_, tape, micro_batch(batch, first, count, {}, ranks_.groups),
+                                            stats);
   };
   if (ranks_.pipe != nullptr) {  // a sequence at a time, so that all stages have work
     run_pipeline(

@@ -1,5 +1,6 @@
-// One optimizer step's forward and backward passes: micro-batches through the tape, gradients summed into the gradient
-// buffer, statistics collected. The same code runs on the null device, where it yields the memory plan and the work.
+// The forward and backward passes of one optimizer step: micro-batches through the tape, gradients summed
+// into the gradient buffer, statistics collected. The same code runs on the null device, where it yields the
+// memory plan and the work.
 #pragma once
 #include <functional>
 #include <map>
@@ -15,8 +16,9 @@
 
 namespace ingot {
 
-/// The trainable parameters of a weight set with their gradients, as the optimizer takes them. `groups`: matrices may be
-/// cut over tensor ranks. `shards`: the parts that this rank moves.
+/// The trainable parameters of a weight set with their gradients, as the optimizer takes them: it reads
+/// `gradients` in every step, so both must outlive it. `groups`: tensor ranks may shard a matrix. `shards`:
+/// the ranges that this rank updates.
 std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientBuffer& gradients,
                                        const RankGroups* groups = nullptr, const Shards* shards = nullptr);
 
@@ -26,51 +28,62 @@ struct StepPlan {
   MemoryPlan memory;
   int64_t peak_bytes = 0;                     ///< largest sum of live buffers
   std::map<std::string, int64_t> categories;  ///< at the peak
-  int64_t weights_on_way = 0;                 ///< of other ranks, that come and go (ShardLevel::full)
+  int64_t gathered_weight_bytes = 0;          ///< at most, of other ranks' weights (ShardLevel::full)
   TapeProfile work;                           ///< calls and FLOPs by op
   double flops() const;
 };
 
-/// A rank's place among those of a run; by default it is alone.
+/// A rank's position among those of a run; by default it is alone.
 struct StepRanks {
   const RankGroups* groups = nullptr;
-  const PipelineGroups* pipe =
-      nullptr;  ///< nullptr: micro-batches run one after the other through the whole model
+  /// nullptr: micro-batches run one after the other through the whole model.
+  const PipelineGroups* pipe = nullptr;
   PipelineScheduleKind schedule = PipelineScheduleKind::one_forward_one_backward;
-  WeightGatherer* gatherer = nullptr;  ///< where weights are shared out
+  WeightGatherer* gatherer = nullptr;  ///< where weights are sharded
 };
 
-/// Runs this rank's part of one micro-batch of `sequences` x `length` tokens on the null device; in a pipeline its part of a
-/// step of so many of them.
+/// Runs what this rank has of one micro-batch of `sequences` x `length` tokens on the null device; in a
+/// pipeline, of a step of `micro_batches` of them.
 StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
                    const StepRanks& ranks = {}, int64_t micro_batches = 1);
 
+/// Records the forward pass of one micro-batch on the null device and shows its tape.
+void record_forward(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
+                    const std::function<void(const Tape&)>& show);
+
 class StepRunner {
  public:
-  /// One of several ranks runs its share of every batch.
+  /// All must outlive this. One of several ranks runs its share of every batch.
   StepRunner(Model& model, GradientBuffer& gradients, const StepRanks& ranks = {});
-  /// Forward and backward of a batch; gradients are sums over valid tokens (not divided) of all ranks, where they are
-  /// shared out in this rank's share only. `batch` is the whole one on every rank, and so are the statistics.
+  /// Forward and backward of a batch, which is the whole one on every rank. Gradients are sums (not means)
+  /// over the valid tokens of all ranks; a sharded gradient has values in this rank's shard only. All ranks
+  /// return the same statistics.
   StepStats run(const data::Batch& batch, const StepOptions& options);
-  /// Forward only: sum of -logprob over valid targets, and their number, of what this rank has of these rows; in a pipeline
-  /// the last stage knows them, the others have zeros.
+  /// Forward only: the sum of -logprob over the valid targets that this rank has of these sequences, and
+  /// their number. In a pipeline the last stage has them, the others have zeros.
   std::pair<double, int64_t> evaluate(const data::Batch& batch);
-  /// Bytes of the step's slab (0 before the first run).
+  /// Planned activation memory of the step; 0 before the first run.
   int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
+  /// Buffers that did not fit the plan, in the present memory.
   int64_t plan_misses() const { return arena_ ? arena_->misses() : 0; }
 
  private:
-  /// This rank's part of rows [first, first + count) of the batch.
-  MicroBatch part_of(const data::Batch& batch, int64_t first, int64_t count,
-                     std::span<const ShiftedTargets> ahead) const;
-  /// The memory of a step of `count` micro-batches.
+  /// What the memory plan of a step depends on.
+  struct ArenaKey {
+    int64_t micro_batches = 1, sequences = 0, length = 0;
+    HeadMode head = HeadMode::store;
+    bool z_loss = false;
+    const SlotPolicy* policy = nullptr;  ///< by identity
+    bool operator==(const ArenaKey&) const = default;
+  };
+  /// The planned memory of a step of `count` micro-batches.
   PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;
   GradientBuffer& gradients_;
   StepRanks ranks_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<PlannedArena> arena_;
-  std::string arena_key_;
+  ArenaKey arena_key_;
   HeapArena heap_;
 };
 

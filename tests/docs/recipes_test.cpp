@@ -45,7 +45,7 @@ TEST(Recipes, FullOnesPrintTheSourcesNumbers) {
   };
   for (const auto& [name, numbers] : published) {
     const Preflight plan =
-        plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/" + name + ".toml", {}));
+        plan_run(real_file_system(), load_recipe(recipes() + "sources/" + name + ".toml", {}));
     for (const char* number : numbers)
       EXPECT_NE(plan.text.find(number), std::string::npos) << number << "\n" << plan.text;
   }
@@ -94,7 +94,7 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
 // Address space is all that a plan takes: a model of 671 billion parameters on any machine.
 TEST(Recipes, APlanIsOfOneRankAndSaysSo) {
   const auto warnings = [](const std::vector<std::string>& options) {
-    return plan_on_paper(real_file_system(), load_recipe(recipes() + "sources/ablation-small.toml", options))
+    return plan_run(real_file_system(), load_recipe(recipes() + "sources/ablation-small.toml", options))
         .warnings;
   };
   std::vector<std::string> expected = warnings({});
@@ -109,7 +109,7 @@ TEST(Recipes, PlansTakeNoMemory) {
   r.data.sources = {SourceConfig{.name = "text", .path = "text"}};
   r.phases[0].sequence = 4096;
   r.phases[0].batch = r.phases[0].micro_batch = 1;
-  const Preflight plan = plan_on_paper(real_file_system(), r);
+  const Preflight plan = plan_run(real_file_system(), r);
   EXPECT_GT(plan.weight_bytes, int64_t{2} << 40);
   EXPECT_NE(plan.shortfall, "");
   EXPECT_NE(plan.text.find("671,026,404,352"), std::string::npos) << plan.text;

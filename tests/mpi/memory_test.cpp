@@ -59,8 +59,8 @@ void expect_predicted(const GridShape& grid, const RankOptions& options = {}) {
   const int64_t count = grid.pp > 1 ? 2 * grid.pp : 1, rows = groups.batch_ranks() * count;
   runner.run(packed_batch(rows, 256, std::vector<int64_t>(static_cast<size_t>(rows), 256), 16384),
              {.micro_batch = 1});
-  const int64_t transient =
-      plan_step(model, {.micro_batch = 1}, 1, 256, ranks, count).weights_on_way + gradients.transient_bytes();
+  const int64_t transient = plan_step(model, {.micro_batch = 1}, 1, 256, ranks, count).gathered_weight_bytes +
+                            gradients.transient_bytes();
   const double predicted =
       static_cast<double>(model.bytes() + gradients.bytes() + transient + runner.slab_bytes()) / 0x1p20;
   const double measured = status_mib("VmHWM") - level;

@@ -26,8 +26,8 @@ class FromStep final : public RunObserver {
       of_ = std::atoll(number.c_str() + slash + 1);
     }
   }
-  void enters(RunPhase phase) override {
-    if (phase == RunPhase::data) begin_step();
+  void enters(StepPart phase) override {
+    if (phase == StepPart::data) begin_step();
     observer_.enters(phase);
   }
   void tensor(const std::string& name, const Tensor& value) override {

@@ -130,9 +130,9 @@ TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
   std::vector<BalanceLosses> balance;
   std::vector<Array> cotangents;
   const Array losses = f.values("losses");
-  for (size_t k = 0; k <= mb.ahead.size(); ++k) {
-    if (k > 0) model.decoder().predict_ahead(c, s, tape.leaf(mb.ahead[k - 1].ids), balance);
-    const Tensor targets = k > 0 ? mb.ahead[k - 1].targets : mb.targets;
+  for (size_t k = 0; k <= mb.mtp.size(); ++k) {
+    if (k > 0) model.decoder().predict_ahead(c, s, tape.leaf(mb.mtp[k - 1].ids), balance);
+    const Tensor targets = k > 0 ? mb.mtp[k - 1].targets : mb.targets;
     const HeadResult h =
         model.decoder().head(c, {.mode = HeadMode::store}, s.hidden_TD[k], tape.leaf(targets));
     const Array logits = reference::load(model.decoder().logits(c, s.hidden_TD[k]).tensor());
@@ -149,7 +149,7 @@ TEST_P(MultiTokenPrediction, EqualsTheOracleInDouble) {
     }
     EXPECT_LE(distance(found, expected, largest(expected)), 1e-9) << "depth " << k;
     EXPECT_NEAR(loss / valid, losses[k], 1e-9) << "depth " << k;
-    cotangents.emplace_back(batch.tokens.size(), k > 0 ? -mb.ahead[k - 1].weight : -1.0);
+    cotangents.emplace_back(batch.tokens.size(), k > 0 ? -mb.mtp[k - 1].weight : -1.0);
     tape.seed(h.logprob_T, Tensor::of(cotangents.back().data(), {mb.rows.count}));
   }
   s = {};
@@ -169,8 +169,8 @@ TEST_P(MultiTokenPrediction, ATrainingStepEqualsTheOracle) {
   for (const HeadMode head : {HeadMode::store, HeadMode::recompute, HeadMode::gradient}) {
     const StepStats stats = runner.run(batch, {.head = head});
     EXPECT_NEAR(stats.loss(), losses[0], 1e-5);
-    ASSERT_EQ(stats.ahead.size() + 1, losses.size());
-    for (size_t k = 0; k < stats.ahead.size(); ++k) EXPECT_NEAR(stats.ahead[k].loss(), losses[k + 1], 1e-5);
+    ASSERT_EQ(stats.mtp.size() + 1, losses.size());
+    for (size_t k = 0; k < stats.mtp.size(); ++k) EXPECT_NEAR(stats.mtp[k].loss(), losses[k + 1], 1e-5);
     EXPECT_LE(gradient_distance(f, model.weights(), gradients, static_cast<double>(batch.valid_targets)),
               1e-4);
   }
@@ -196,9 +196,9 @@ TEST_P(MultiTokenPrediction, SeesNoTokenThatItPredicts) {
     Stream s = next_token(c, model.decoder(), mb);
     std::vector<BalanceLosses> balance;
     std::vector<float> found;
-    for (size_t k = 1; k <= mb.ahead.size(); ++k) {
-      model.decoder().predict_ahead(c, s, tape.leaf(mb.ahead[k - 1].ids), balance);
-      const HeadResult h = model.decoder().head(c, {}, s.hidden_TD[k], tape.leaf(mb.ahead[k - 1].targets));
+    for (size_t k = 1; k <= mb.mtp.size(); ++k) {
+      model.decoder().predict_ahead(c, s, tape.leaf(mb.mtp[k - 1].ids), balance);
+      const HeadResult h = model.decoder().head(c, {}, s.hidden_TD[k], tape.leaf(mb.mtp[k - 1].targets));
       found.push_back(h.logprob_T.tensor().as<float>()[kRow]);
     }
     return found;

@@ -1,5 +1,5 @@
-// `ingot doctor`: limits are found wherever the system tells them, every finding that is not ok says what to
-// do, and only what will not work fails.
+// `ingot doctor`: finds limits in all places of the system, gives a remedy for each finding that is not ok,
+// and fails only on problems.
 #include "measure/doctor.h"
 
 #include <gtest/gtest.h>

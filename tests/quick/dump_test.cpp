@@ -4,29 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "base/log.h"
-#include "checkpoint/safetensors.h"
-#include "support/support.h"
+#include "support/first_step.h"
 #include "support/tiny_run.h"
-#include "train/trainer.h"
 
 namespace ingot::test::dump_test {
-
-/// Bytes of every tensor of the first micro-batch of the first step that run() makes; stops the run after `steps`.
-class FirstStep final : public RunObserver {
- public:
-  explicit FirstStep(int64_t steps) : steps_(steps) {}
-  void enters(RunPhase phase) override {
-    if (phase == RunPhase::records && --steps_ == 0) Trainer::interrupt();
-  }
-  void tensor(const std::string& name, const Tensor& t) override {
-    tensors.try_emplace(name, static_cast<const char*>(t.data), static_cast<size_t>(t.bytes()));
-  }
-  std::map<std::string, std::string> tensors;
-
- private:
-  int64_t steps_;
-};
 
 /// Every word a document, which fits into every row.
 std::string short_documents(uint64_t seed) {
@@ -35,17 +16,11 @@ std::string short_documents(uint64_t seed) {
   return text;
 }
 
-class Dump : public ::testing::Test {
+class Dump : public FirstStepTest {
  protected:
-  Dump() : before_(log::level()) {
-    log::set_level(log::Level::silent);
-    set_kernel_policy(KernelPolicy::any);
+  Dump() {
     write_text(folder_ / "verse.txt", short_documents(1));
     write_text(folder_ / "prose.txt", short_documents(2));
-  }
-  ~Dump() override {
-    log::set_level(before_);
-    set_kernel_policy(KernelPolicy::strict);
   }
 
   /// Two stages of two steps; the second has a mixture of its own.
@@ -66,40 +41,7 @@ class Dump : public ::testing::Test {
     write_text(folder_ / "recipe.toml", text);
     return load_recipe(folder_ / "recipe.toml", {});
   }
-
-  /// The dump of the next step; the tensors of the trainer's next step (it takes `steps`); both must be the same.
-  std::map<std::string, std::string> dumped(const Recipe& r) const {
-    dump_step(real_file_system(), r, folder_ / "dump.safetensors");
-    const SafetensorsFile file(real_file_system(), folder_ / "dump.safetensors");
-    std::map<std::string, std::string> tensors;
-    for (const SafetensorsEntry& e : file.entries()) {
-      const auto data = file.data(e);
-      tensors[e.name].assign(reinterpret_cast<const char*>(data.data()), data.size());
-    }
-    return tensors;
-  }
-  std::map<std::string, std::string> trained(const Recipe& r, int64_t steps) const {
-    FirstStep first(steps);
-    Trainer trainer(real_file_system(), r, StartMode::resume_or_start);
-    trainer.observe(&first);
-    trainer.run();
-    return first.tensors;
-  }
-  void expect_equal(const Recipe& r, int64_t steps) const {
-    const auto dump = dumped(r), run = trained(r, steps);
-    EXPECT_GT(dump.size(), 10u);
-    ASSERT_EQ(dump.size(), run.size());
-    for (const auto& [name, bytes] : run) {
-      const auto it = dump.find(name);
-      ASSERT_TRUE(it != dump.end()) << name;
-      EXPECT_TRUE(it->second == bytes) << name << " differs";
-    }
-  }
-
-  TempDir folder_;
-
- private:
-  log::Level before_;
+  void expect_equal(const Recipe& r, int64_t steps) const { expect_the_runs_step(r, steps, "dump"); }
 };
 
 TEST_F(Dump, IsTheTrainersStep) {

@@ -1,5 +1,4 @@
-// `ingot bench gemm`: a model's products are those that it makes, advice follows from what was measured, and
-// every flag.
+// `ingot bench gemm`: the products of a model, advice that follows from measurements, and every flag.
 #include "measure/gemm_bench.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// device/gemm: every result has the bits of the naive loop over its chain, for all layouts, types,
+// device/gemm: every result has the bits of the naive loop over k, for all layouts, types,
 // instruction sets.
 #include "device/gemm/gemm.h"
 
@@ -15,8 +15,8 @@
 
 namespace ingot::gemm_test {
 
-/// A matrix in f32, bf16 or f32 that counts as bf16, with a row stride larger than its width; rows beyond are
-/// poisoned with NaN.
+/// A matrix in f32, bf16 or f32 rounded to bf16 while it is read, with a row stride larger than its width;
+/// rows beyond are poisoned with NaN.
 struct Matrix {
   Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed) : cols(cols), ld(cols + 3), type(type) {
     f.assign(static_cast<size_t>(rows * ld + 1), std::nanf(""));
@@ -60,9 +60,9 @@ float flushing_fma(float a, float b, float c) {
   return subnormal ? std::copysign(0.0f, r) : r;
 }
 
-/// The contract: a chain over ascending k; over pairs of k, the odd one first, where both operands are bf16.
+/// The contract: fma over ascending k; over pairs of k, the odd one first, where both operands are bf16.
 template <class A, class B>
-float chain(bool pairs, int64_t depth, float acc, const A& a, const B& b) {
+float fma_chain(bool pairs, int64_t depth, float acc, const A& a, const B& b) {
   if (!pairs) {
     for (int64_t k = 0; k < depth; ++k) acc = std::fma(a(k), b(k), acc);
     return acc;
@@ -122,7 +122,7 @@ void check(const Case& t) {
   }
   for (int64_t i = 0; i < t.m; ++i) {
     for (int64_t j = 0; j < t.n; ++j) {
-      float acc = chain(
+      float acc = fma_chain(
           t.a == DType::bf16 && value_type(t.b) == DType::bf16, t.k, t.accumulate ? before.value(i, j) : 0.0f,
           [&](int64_t k) { return t.ta ? a.value(k, i) : a.value(i, k); },
           [&](int64_t k) { return t.tb ? b.value(j, k) : b.value(k, j); });
@@ -237,7 +237,7 @@ TEST_F(Gemm, LongChainsCrossEveryBlock) {
 }
 
 TEST_F(Gemm, PairsOfBf16FlushSubnormalsAlike) {
-  // Products around the smallest normal number, on chains that start there, so that operands, partial sums
+  // Products around the smallest normal number, on sums that start there, so that operands, partial sums
   // and results are subnormal now and then.
   each_isa([] {
     const int64_t m = 64, n = 200, k = 6;
@@ -264,7 +264,7 @@ TEST_F(Gemm, PairsOfBf16FlushSubnormalsAlike) {
       for (int64_t j = 0; j < n; ++j) {
         const auto a_of = [&](int64_t q) { return a.value(i, q); };
         const auto b_of = [&](int64_t q) { return b.value(j, q); };
-        const float expected = chain(true, k, before.value(i, j), a_of, b_of);
+        const float expected = fma_chain(true, k, before.value(i, j), a_of, b_of);
         ASSERT_EQ(bits(c.value(i, j)), bits(expected)) << i << "," << j << " " << isa_name(active_isa());
         float kept = before.value(i, j);
         for (int64_t q = 0; q < k; q += 2)
@@ -289,7 +289,7 @@ TEST_F(Gemm, LargeEnoughForEveryPathOfThePlan) {
 TEST_F(Gemm, PiecesWhoseLastTilesPackTheNextStrip) {
   const int before = num_threads();
   each_isa([] {
-    for (const int threads : {1, 2}) {  // several pieces each
+    for (const int threads : {1, 2}) {  // several tasks each
       set_num_threads(threads);
       check({600, 240, 48, DType::bf16, DType::bf16, DType::f32});
       check(
@@ -374,7 +374,7 @@ TEST_F(Gemm, GroupedEqualsOneProductPerExpert) {
           for (int64_t e = 0; e < experts; ++e)
             for (int64_t r = offsets[static_cast<size_t>(e)]; r < offsets[static_cast<size_t>(e) + 1]; ++r)
               for (int64_t j = 0; j < n; ++j) {
-                const float acc = chain(
+                const float acc = fma_chain(
                     type == DType::bf16, k, expected.value(r, j), [&](int64_t q) { return a.value(r, q); },
                     [&](int64_t q) { return tb ? b.value(e * n + j, q) : b.value(e * k + q, j); });
                 expected.at(r, j) = acc + bias.value(e, j);
@@ -413,7 +413,7 @@ TEST_F(Gemm, GroupedWeightGradientWithEmptyExperts) {
           for (int64_t i = 0; i < n; ++i)
             for (int64_t j = 0; j < k; ++j) {
               const int64_t row = offsets[static_cast<size_t>(e)], end = offsets[static_cast<size_t>(e) + 1];
-              expected.at(e * n + i, j) = chain(
+              expected.at(e * n + i, j) = fma_chain(
                   dy_type == DType::bf16, end - row, accumulate ? expected.value(e * n + i, j) : 0.0f,
                   [&](int64_t r) { return dy.value(row + r, i); },
                   [&](int64_t r) { return x.value(row + r, j); });

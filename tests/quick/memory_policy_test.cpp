@@ -72,11 +72,11 @@ TEST(MemoryPolicy, AmountsOfMemory) {
         << bad;
 }
 
-/// Memory of a micro-batch's activations with the first `rungs` of the ladder, predicted on paper.
-int64_t planned_bytes(const ModelConfig& config, const Precision& precision, size_t rungs) {
+/// Memory of a micro-batch's activations under the first `levels` policy levels, as planned.
+int64_t planned_bytes(const ModelConfig& config, const Precision& precision, size_t levels) {
   std::vector<std::string> recompute, offload;
-  for (size_t i = 0; i < rungs; ++i) {
-    const PolicyRung& r = policy_ladder()[i];
+  for (size_t i = 0; i < levels; ++i) {
+    const PolicyLevel& r = policy_levels()[i];
     recompute.insert(recompute.end(), r.recompute.begin(), r.recompute.end());
     offload.insert(offload.end(), r.offload.begin(), r.offload.end());
   }
@@ -102,9 +102,9 @@ TEST(MemoryPolicy, EachRungOfTheLadderNeedsLess) {
   for (const ModelConfig& m : models)
     for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
       int64_t before = planned_bytes(m, precision, 0);
-      for (size_t rungs = 1; rungs <= policy_ladder().size(); ++rungs) {
-        const int64_t bytes = planned_bytes(m, precision, rungs);
-        EXPECT_LT(bytes, before) << m.preset << ": " << policy_ladder()[rungs - 1].cost;
+      for (size_t levels = 1; levels <= policy_levels().size(); ++levels) {
+        const int64_t bytes = planned_bytes(m, precision, levels);
+        EXPECT_LT(bytes, before) << m.preset << ": " << policy_levels()[levels - 1].cost;
         before = bytes;
       }
     }
@@ -191,15 +191,15 @@ class Limited : public ::testing::Test {
 TEST_F(Limited, TheLadderIsClimbedAsFarAsNeeded) {
   const Preflight free = plan({});
   EXPECT_TRUE(free.recompute.empty() && free.offload.empty() && free.policy_cost.empty());
-  size_t rungs = 0;
+  size_t levels = 0;
   int64_t lowest = free.predicted_bytes;
   for (int percent = 95; percent > 20; percent -= 5) {
     const int64_t limit = free.predicted_bytes / 100 * percent;
     try {
       const Preflight f = plan({"--memory.limit=" + std::to_string(limit)});
       EXPECT_LE(f.predicted_bytes, limit);
-      EXPECT_GE(f.recompute.size() + f.offload.size(), rungs) << "less memory never needs less";
-      rungs = f.recompute.size() + f.offload.size();
+      EXPECT_GE(f.recompute.size() + f.offload.size(), levels) << "less memory never needs less";
+      levels = f.recompute.size() + f.offload.size();
       lowest = f.predicted_bytes;
       EXPECT_NE(f.text.find("chosen for memory.limit"), std::string::npos) << f.text;
     } catch (const Error& e) {
@@ -208,7 +208,7 @@ TEST_F(Limited, TheLadderIsClimbedAsFarAsNeeded) {
       break;
     }
   }
-  EXPECT_GT(rungs, 2u);
+  EXPECT_GT(levels, 2u);
   EXPECT_LT(lowest, free.predicted_bytes * 3 / 4);
 }
 

@@ -32,11 +32,11 @@ ProfileReport example() {
   rank.peak_gflops = {90, 110, 100}, rank.read_gbs = {10, 10};
   StepSpan step;
   step.begin = 100, step.end = 110;
-  step.phases = {{RunPhase::data, 100, 101},
-                 {RunPhase::passes, 101, 107},
-                 {RunPhase::optimizer, 107, 108},
-                 {RunPhase::update, 108, 109},
-                 {RunPhase::records, 109, 110}};
+  step.phases = {{StepPart::data, 100, 101},
+                 {StepPart::passes, 101, 107},
+                 {StepPart::optimizer, 107, 108},
+                 {StepPart::update, 108, 109},
+                 {StepPart::records, 109, 110}};
   step.ops = {span("linear", "mlp", 0, OpPass::forward, TimeOf::products, 101, 102),
               span("wait", "dispatch", 0, OpPass::forward, TimeOf::exchanges, 103, 103.5),
               span("exchange_rows", "dispatch", 0, OpPass::forward, TimeOf::exchanges, 102, 104),
@@ -88,7 +88,7 @@ TEST(Profile, ComesBackFromText) {
   const RankProfile a = example().ranks[0], b = read_profile(write_profile(a));
   EXPECT_EQ(write_profile(a), write_profile(b));
   EXPECT_EQ(b.steps[0].ops[2].waited, 0.5);
-  EXPECT_EQ(b.steps[0].phases[3].phase, RunPhase::update);
+  EXPECT_EQ(b.steps[0].phases[3].phase, StepPart::update);
 }
 
 /// Spans of a track lie inside of each other or apart.
@@ -170,10 +170,10 @@ class ProfileRun : public ::testing::Test {
 
 TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
   const ProfileOptions o{.steps = 3, .warm_up = 1};
-  const Recipe recipe =
-      profile_recipe(real_file_system(), folder_ / "recipe.toml", {"--memory.recompute=[\"activation\"]"}, o);
+  const ProfiledSteps profiled =
+      profiled_steps(real_file_system(), folder_ / "recipe.toml", {"--memory.recompute=[\"activation\"]"}, o);
   const auto world = self_world();
-  const ProfileReport r = profile_run(real_file_system(), recipe, o, *world);
+  const ProfileReport r = profile_run(real_file_system(), profiled, o, *world);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
   ASSERT_EQ(r.ranks.size(), 1u);
   ASSERT_EQ(r.steps(), 3) << "the warm-up is not kept";
@@ -201,12 +201,12 @@ TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
 TEST_F(ProfileRun, SeesRanksExchange) {
   set_kernel_policy(KernelPolicy::any);
   const ProfileOptions o{.steps = 2, .warm_up = 1};
-  const Recipe recipe =
-      profile_recipe(real_file_system(), folder_ / "recipe.toml",
+  const ProfiledSteps profiled =
+      profiled_steps(real_file_system(), folder_ / "recipe.toml",
                      {"--parallel.expert=2", "--phases.0.batch=8", "--phases.0.micro_batch=2"}, o);
   ProfileReport r;
   run_ranks(2, [&](ThreadRank& self) {
-    ProfileReport mine = profile_run(real_file_system(), recipe, o, self);
+    ProfileReport mine = profile_run(real_file_system(), profiled, o, self);
     if (self.rank() == 0) r = std::move(mine);
   });
   ASSERT_EQ(r.ranks.size(), 2u);
@@ -251,7 +251,7 @@ std::string listing(const std::string& folder) {
 TEST_F(ProfileRun, TakesARunWhereItStandsAndLeavesItAlone) {
   ASSERT_EQ(ingot({"run", folder_ / "recipe.toml"}).exit_code, 0);
   const std::string before = listing(folder_ / "run");
-  const Recipe recipe = profile_recipe(real_file_system(), folder_ / "run", {}, {});
+  const Recipe recipe = profiled_steps(real_file_system(), folder_ / "run", {}, {}).recipe;
   const Recipe whole = load_recipe(folder_ / "recipe.toml", {});
   ASSERT_EQ(recipe.phases.size(), 1u);
   EXPECT_EQ(recipe.phases[0].name, whole.phases.back().name);

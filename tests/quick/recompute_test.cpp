@@ -100,17 +100,17 @@ TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
       const auto model = small_model(name, precision);
       const Pass keep = pass(*model, {});
       std::vector<std::string> recompute, offload;
-      for (const PolicyRung& rung : policy_ladder()) {
-        recompute.insert(recompute.end(), rung.recompute.begin(), rung.recompute.end());
-        offload.insert(offload.end(), rung.offload.begin(), rung.offload.end());
+      for (const PolicyLevel& level : policy_levels()) {
+        recompute.insert(recompute.end(), level.recompute.begin(), level.recompute.end());
+        offload.insert(offload.end(), level.offload.begin(), level.offload.end());
         const NamedPolicy policy(recompute, offload);
         for (const bool defer : {false, true}) {
           PoisonArena poison;
           const TapeOptions options{
               .defer_weight_gradients = defer, .policy = &policy, .offload_store = store.get()};
           const Pass recomputed = pass(*model, options, HeadMode::store, &poison);
-          EXPECT_EQ(differing(keep, recomputed, name), "") << name << ": " << rung.cost;
-          EXPECT_EQ(recomputed.live_after, 0) << name << ": " << rung.cost;
+          EXPECT_EQ(differing(keep, recomputed, name), "") << name << ": " << level.cost;
+          EXPECT_EQ(recomputed.live_after, 0) << name << ": " << level.cost;
         }
       }
     }

@@ -1,4 +1,4 @@
-// record/: metrics rows, TensorBoard bytes, run folders, differences of runs; progress lines.
+// report/: metrics rows, TensorBoard bytes, run folders, differences of runs; progress lines.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -222,7 +222,7 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
     for (const SlotPolicy* p :
          {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy),
           static_cast<const SlotPolicy*>(&offload)}) {
-      StepOptions options{.micro_batch = 1, .policy = p, .tier = store.get()};
+      StepOptions options{.micro_batch = 1, .policy = p, .offload_store = store.get()};
       const StepPlan plan = plan_step(*model, options, 1, 64);
       GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
       StepRunner runner(*model, gradients);

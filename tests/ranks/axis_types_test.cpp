@@ -437,7 +437,7 @@ TEST(AxisTypes, GradientsSummedOverWrongRanksAreFound) {
          "1's part 0 times, not 1");
   expect(error_of_sums(
              "gpt2", {"pp2_dp2", {.pp = 2, .dp = 2}},
-             [&](auto& t, PaperRank& r, GradientBuffer& g) { r.pipe.sum_shared(g), training(t, r, g); }),
+             [&](auto& t, PaperRank& r, GradientBuffer& g) { r.pipe.sum_over_stages(g), training(t, r, g); }),
          "the gradient of 'embed.weight' (data partial, pipeline partial) on rank 0 contains rank 0's part 2 "
          "times, not 1");
 }

@@ -77,7 +77,7 @@ std::map<std::string, std::vector<float>> train(const Decoder& decoder, const Pi
       Backward(tape).run();
     }
     EXPECT_TRUE(gradients.finish_step().empty());
-    if (pipe != nullptr) pipe->sum_shared(gradients);
+    if (pipe != nullptr) pipe->sum_over_stages(gradients);
     optimizer.step({.lr = 1e-3, .grad_scale = 1 / static_cast<double>(batch.valid_targets)});
   }
   std::map<std::string, std::vector<float>> after;

@@ -56,8 +56,8 @@ class Reshape : public ::testing::Test {
   class Stop final : public RunObserver {
    public:
     explicit Stop(int steps) : left_(steps) {}
-    void enters(RunPhase phase) override {
-      if (phase == RunPhase::data && --left_ == 0) Trainer::interrupt();
+    void enters(StepPart phase) override {
+      if (phase == StepPart::data && --left_ == 0) Trainer::interrupt();
     }
     void tensor(const std::string&, const Tensor&) override {}
 

@@ -204,7 +204,8 @@ TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
                                  [&](int i) { return rank.pipe().uses(chunk, table[i]); });
           (unit.group == FlatGroup::experts ? experts : dense) +=
               (static_cast<double>(plan.gathers[u]) + tapes * static_cast<double>(rank.share())) * bytes / 2;
-          if (unit.parameters.size() == 1 && rank.pipe().shares(unit.parameters[0])) copies += bytes / 2;
+          if (unit.parameters.size() == 1 && rank.pipe().held_by_other_stages(unit.parameters[0]))
+            copies += bytes / 2;
         }
         EXPECT_EQ(counted.bytes("shard"), dense);
         EXPECT_EQ(counted.bytes("expert shard"), experts);

@@ -53,8 +53,8 @@ std::vector<std::string> pipeline(const std::string& schedule, std::vector<std::
 class Stopper final : public RunObserver {
  public:
   explicit Stopper(int step) : left_(step) {}
-  void enters(RunPhase phase) override {
-    if (phase == RunPhase::data && left_-- == 0) Trainer::interrupt();
+  void enters(StepPart phase) override {
+    if (phase == StepPart::data && left_-- == 0) Trainer::interrupt();
   }
   void tensor(const std::string&, const Tensor&) override {}
 

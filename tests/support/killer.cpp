@@ -118,19 +118,19 @@ void KillFs::sync_folder(const std::string& path) {
   real_file_system().sync_folder(path);
 }
 
-void KillObserver::enters(RunPhase phase) {
+void KillObserver::enters(StepPart phase) {
   switch (phase) {
-    case RunPhase::data:
+    case StepPart::data:
       return killer_.happens_or_die("data");
-    case RunPhase::passes:
+    case StepPart::passes:
       return;  // its tensors are the events
-    case RunPhase::optimizer:
+    case StepPart::optimizer:
       return killer_.happens_or_die("optimizer");
-    case RunPhase::update:
+    case StepPart::update:
       return killer_.happens_or_die("update");
-    case RunPhase::records:
+    case StepPart::records:
       return killer_.happens_or_die("records");
-    case RunPhase::save:
+    case StepPart::save:
       return killer_.happens_or_die("copy");
   }
 }

@@ -86,7 +86,7 @@ class KillFs final : public FileSystem {
 class KillObserver final : public RunObserver {
  public:
   explicit KillObserver(Killer& killer) : killer_(killer) {}
-  void enters(RunPhase phase) override;
+  void enters(StepPart phase) override;
   void tensor(const std::string& name, const Tensor& value) override;
   /// "forward" or "backward", of a tensor's name.
   static const char* phase_of(const std::string& tensor);

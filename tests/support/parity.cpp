@@ -197,7 +197,7 @@ std::vector<Value> ParityStep::forward(const StageParts& parts, const std::vecto
   StageForward stage(decoder_, parts, context_, ids_T_, received);
   for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
     Value hidden_TD =
-        stage.head_input(depth, depth > 0 ? batch_.ahead.at(static_cast<size_t>(depth) - 1).ids : Tensor());
+        stage.head_input(depth, depth > 0 ? batch_.mtp.at(static_cast<size_t>(depth) - 1).ids : Tensor());
     if (parts.loss) predict(depth, std::move(hidden_TD));
   }
   losses(stage.balance_losses());
@@ -206,8 +206,8 @@ std::vector<Value> ParityStep::forward(const StageParts& parts, const std::vecto
 
 void ParityStep::predict(int64_t depth, Value hidden_TD) {
   const auto k = static_cast<size_t>(depth) - 1;
-  const Tensor targets = depth > 0 ? batch_.ahead.at(k).targets : batch_.targets;
-  const double weight = depth > 0 ? batch_.ahead[k].weight : 1;
+  const Tensor targets = depth > 0 ? batch_.mtp.at(k).targets : batch_.targets;
+  const double weight = depth > 0 ? batch_.mtp[k].weight : 1;
   const HeadResult h = decoder_.head(context_, {.mode = HeadMode::store}, hidden_TD, tape_.leaf(targets));
   if (!dry())
     for (const double lp : reference::load(h.logprob_T.tensor())) outcome_.nll -= weight * lp;

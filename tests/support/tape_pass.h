@@ -82,7 +82,7 @@ inline Pass pass(Model& model, TapeOptions options, HeadMode head = HeadMode::st
         tape.seed(h.logprob_T, Tensor::of(d.data(), {64}));
       };
       predict(mb.targets);
-      for (const MicroBatch::Ahead& a : mb.ahead) {
+      for (const MtpInputs& a : mb.mtp) {
         decoder.predict_ahead(c, s, tape.leaf(a.ids), balance);
         predict(a.targets);
       }

@@ -53,8 +53,8 @@ std::vector<AttentionRange>& plan_forward(const AttentionArgs& a) {
   const int64_t group_heads = a.heads / a.kv_heads;
   int64_t total = 0;
   for (int64_t s = 0; s < a.span_count; ++s) total += a.spans[s].rows * a.heads;
-  const int64_t range = std::clamp(total / (int64_t{num_threads()} * 4), kFewestRows, kMostRows);
-  const int64_t rows = std::max<int64_t>(1, range / group_heads);
+  const int64_t pairs = std::clamp(total / (int64_t{num_threads()} * 4), kFewestRows, kMostRows);
+  const int64_t rows = std::max<int64_t>(1, pairs / group_heads);
   for (int64_t s = 0; s < a.span_count; ++s) {
     const AttentionSpan& span = a.spans[s];
     const int64_t parts = std::max<int64_t>(1, ceil_div(span.rows, rows));

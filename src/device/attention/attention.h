@@ -103,7 +103,7 @@ struct AttentionArgs {
 void attention_forward(const AttentionArgs& args);
 
 /// Needs o and lse of the forward, of all keys where spans have a part of them. No blocks. Of every span's
-/// queries and keys the gradients are set; spans must not range rows or keys.
+/// queries and keys the gradients are set; spans must not share rows or keys.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
   const void* d_o = nullptr;  ///< [rows, H * V] in o_type

@@ -1,4 +1,4 @@
-// Small matrix products and copies that the attention kernels range; see simd.h for the rules.
+// Small matrix products and copies that the attention kernels share; see simd.h for the rules.
 #pragma once
 #include "device/attention/attention_kernels.h"
 #include "device/simd/reduce.h"

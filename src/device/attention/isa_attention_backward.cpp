@@ -138,7 +138,7 @@ void gradient_tile(const Buffers& w, float* p, float* d_s, int64_t row, int64_t 
              : gradient_rows<false, false>(w, p, d_s, row, rows, vecs, key0);
 }
 
-/// Fills p and d_s for rows row0 .. row0 + count, and adds their range of dQ.
+/// Fills p and d_s for rows row0 .. row0 + count, and adds to dQ.
 void query_tiles(const Buffers& w, PrefetchPlan& prefetch, int64_t key0, int64_t row0, int64_t count) {
   const AttentionArgs& a = *w.args;
   for (int64_t i = 0; i < count; i += kTileRows) {
@@ -159,7 +159,7 @@ void query_tiles(const Buffers& w, PrefetchPlan& prefetch, int64_t key0, int64_t
   }
 }
 
-/// Adds the range of rows row0 .. row0 + count to dK and dV. Keys that a row does not see have p = d_s = 0,
+/// Adds what rows row0 .. row0 + count give to dK and dV. Keys that a row does not see have p = d_s = 0,
 /// an exact identity, so a tile of keys starts at the first row that sees any of them.
 void key_tiles(const Buffers& w, int64_t key0, int64_t keys, int64_t row0, int64_t count, bool first) {
   for (int64_t key = 0; key < keys; key += kTileRows) {

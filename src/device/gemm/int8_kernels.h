@@ -1,4 +1,4 @@
-// int8 weights in panels, as PackedWeights holds them and isa_int8.cpp makes and reads them. Internal to this
+// Micro-panels of int8 weights, which PackedWeights holds and isa_int8.cpp packs and widens. Internal to this
 // folder.
 //
 // A panel of `width` columns over k: [ceil(k / kInt8Block)][width] scales in f32, then [k][width] int8

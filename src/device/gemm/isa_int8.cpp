@@ -1,4 +1,4 @@
-// int8 weights: quantizing a panel, and its numbers as f32 again, for one instruction set. See
+// int8 weights: quantizing a micro-panel and widening it to f32, for one instruction set. See
 // int8_kernels.h.
 #include "device/gemm/gemm_shape.h"
 #include "device/gemm/int8_kernels.h"

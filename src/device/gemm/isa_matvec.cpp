@@ -1,5 +1,5 @@
-// Few rows by packed weights, for one instruction set: each weight is loaded once, used for all rows at once,
-// and fetched from memory well before. The bits are those of the micro-kernel (isa_gemm.cpp).
+// Few rows times packed weights, for one instruction set: each weight is prefetched, loaded once, and used
+// for all rows. The bits are those of the micro-kernel (isa_gemm.cpp).
 #include "device/gemm/gemm_k_step.h"
 #include "device/gemm/gemm_shape.h"
 #include "device/gemm/int8_kernels.h"
@@ -9,9 +9,9 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-/// How far ahead weights are fetched: what a core reads in 400 ns. Less leaves int8 short of the rate of
-/// memory, where a step of k is no whole line. Past level 2, as they are read once: what the ops between
-/// products need stays there.
+/// Prefetch distance in bytes: what a core reads in 400 ns. With less, int8 weights stay below the rate of
+/// memory, because a k-step is less than a cache line. Not into level 2, as weights are read once: what the
+/// ops between products need stays there.
 constexpr int64_t kDistance = 16384;
 
 template <int64_t kBytes>

@@ -1,4 +1,4 @@
-// What matvec.cpp (planning, threads) asks of isa_matvec.cpp. Internal to this folder.
+// The interface between matvec.cpp (planning, threads) and isa_matvec.cpp. Internal to this folder.
 #pragma once
 #include <cstddef>
 #include <cstdint>

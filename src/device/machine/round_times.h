@@ -1,5 +1,5 @@
-// Threads that do the same at the same time, for measurements of the machine: they start every round
-// together, and a round takes as long as the slowest of them.
+// Times rounds of work on several threads, to measure the machine: the threads start every round together,
+// and its time is that of the slowest.
 #pragma once
 #include <algorithm>
 #include <atomic>

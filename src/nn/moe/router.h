@@ -18,8 +18,7 @@ class Router {
  public:
   /// `first`: there is no router below, so zaya's does no depth averaging.
   Router(ParameterTable& table, const std::string& prefix, const ModelConfig& model, bool first);
-  /// Runs in the segment "route" of `layer`; ZAYA1's r is computed in "stream", because the layer above reads
-  /// it.
+  /// Runs in the segment "route" of `layer`, but ZAYA1's r in "stream", because the layer above reads it.
   RouterOutput forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const;
 
  private:

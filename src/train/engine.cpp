@@ -1,0 +1,292 @@
+// See engine.h.
+#include "train/engine.h"
+
+#include <numeric>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/model_state.h"
+#include "checkpoint/parameter_part.h"
+#include "exchange/import.h"
+#include "exchange/stored_model.h"
+#include "train/run_layout.h"
+
+namespace ingot {
+namespace {
+
+/// Which head mode a phase runs: the recipe's. `automatic` is gradient where it can be (whole rows of logits,
+/// cross entropy), which takes the least memory and is as fast as store; else store while the logits of the
+/// largest micro-batch take at most an eighth of the machine's memory and 512 MiB; else recompute.
+HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase) {
+  if (recipe.memory.head != HeadMode::automatic) return recipe.memory.head;
+  if (phase.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
+  int64_t micro = 0;
+  for (int64_t level = 0; level < phase.levels(); ++level)
+    micro = std::max(micro, phase.micro_at(level, recipe.data_ranks()));
+  const int64_t logits = micro * phase.sequence * model.config().head_rows() * 4;
+  const int64_t memory = machine_info().memory_bytes;
+  return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
+}
+
+/// A selection bias is frozen with its router.
+bool router_trains(const ParameterTable& table, int64_t layer) {
+  const std::string prefix = layer_prefix(layer) + "moe.router.";
+  for (int i = 0; i < table.size(); ++i)
+    if (table[i].trainable && table[i].name.starts_with(prefix)) return true;
+  return false;
+}
+
+/// What the balance losses of the next step take for the load of the batch.
+void keep_loads(const StepStats& stats, const Model& model) {
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    const auto sum = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+    float* load = model.router_load(layer).as<float>();
+    for (size_t e = 0; e < counts.size() && sum > 0; ++e)
+      load[e] = static_cast<float>(static_cast<double>(counts[e]) / sum);
+  }
+}
+
+}  // namespace
+
+StepOptions step_options(const Recipe& recipe, const Model& model, const PhaseConfig& phase,
+                         int64_t micro_batch) {
+  StepOptions o;
+  o.head = head_mode(recipe, model, phase);
+  o.micro_batch = micro_batch;
+  o.z_coefficient = phase.z_coefficient;
+  o.objective = find_objective(phase.objective);
+  return o;
+}
+
+TrainEngine::TrainEngine(const Recipe& recipe, const RunRanks& ranks, Backing backing)
+    : TrainEngine(recipe, nullptr, &ranks, backing) {}
+
+TrainEngine::TrainEngine(const Recipe& recipe, Backing backing)
+    : TrainEngine(recipe, std::make_unique<RunRanks>(recipe), nullptr, backing) {}
+
+TrainEngine::TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, const RunRanks* ranks,
+                         Backing backing)
+    : recipe_(recipe), alone_(std::move(alone)), ranks_(alone_ ? alone_.get() : ranks) {
+  build_model(backing);
+  build_optimizer(backing);
+  build_balance();
+  policy_ = std::make_unique<NamedPolicy>(recipe_.memory.recompute, recipe_.memory.offload);
+  runner_ = std::make_unique<StepRunner>(*model_, *gradients_, step_ranks());
+}
+
+void TrainEngine::build_model(Backing backing) {
+  const RankGroups& groups = ranks_->groups();
+  // What each pipeline stage holds follows from the names of the whole model's parameters.
+  const Decoder whole(recipe_.model);
+  pipeline_ = std::make_unique<PipelineGroups>(groups.grid(), groups.rank(), ranks_->group_maker(),
+                                               layout_of(recipe_.parallel, recipe_.model), whole.table());
+  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(),
+                                   pipeline_->placement(groups.placement()), backing);
+  model_->join([&groups](Context& c) {
+    groups.join(c);
+    if (c.context_rows == nullptr) c.context = nullptr;  // samples: each context rank runs whole sequences
+  });
+  model_->freeze(recipe_.optimizer.freeze);
+  const ParameterTable& table = model_->decoder().table();
+  if (table.trainable() == 0)
+    throw Error("optimizer.freeze matches every parameter: nothing is left to train", "narrow its patterns");
+  const ShardLevel level = recipe_.parallel.shard;
+  if (level != ShardLevel::none) shards_ = std::make_unique<Shards>(groups, model_->weights());
+  if (level == ShardLevel::full)
+    gatherer_ = std::make_unique<WeightGatherer>(groups, model_->weights(), pipeline_.get());
+  ownership_ = shards_ ? std::make_unique<Ownership>(groups, *pipeline_, table, *shards_)
+                       : std::make_unique<Ownership>(groups, *pipeline_, table);
+  gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32, backing);
+}
+
+void TrainEngine::build_optimizer(Backing backing) {
+  const RankGroups& groups = ranks_->groups();
+  std::vector<ParamView> views = optimizer_views(model_->weights(), *gradients_, &groups, shards_.get());
+  if (recipe_.optimizer.qk_clip.threshold > 0) {
+    ModelConfig held = recipe_.model;  // tensor ranks have whole heads
+    held.heads /= groups.tensor().size();
+    held.kv_heads /= groups.tensor().size();
+    qk_layers_ = qk_clip_layers(held, views);
+  }
+  OptimizerConfig config = recipe_.optimizer;
+  config.groups = groups_of_stage(std::move(config.groups), model_->decoder().table(), views);
+  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run(),
+                                           make_rule, backing);
+}
+
+void TrainEngine::build_balance() {
+  const MoeConfig& moe = recipe_.model.moe;
+  std::vector<BalanceView> views;
+  if (moe.balance != BalanceRule::none)
+    for (const int64_t layer : model_->decoder().moe_layers())
+      views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
+                       model_->router_bias(layer).as<float>(),
+                       !router_trains(model_->decoder().table(), layer)});
+  const BalanceConfig config{.rule = moe.balance, .rate = moe.balance_rate};
+  balance_ = std::make_unique<BalanceController>(config, std::move(views));
+}
+
+StepRanks TrainEngine::step_ranks() const {
+  const bool scheduled = pipeline_->stages() > 1 || recipe_.parallel.schedule == PipelineScheduleKind::merged;
+  return {&ranks_->groups(), scheduled ? pipeline_.get() : nullptr, recipe_.parallel.schedule,
+          gatherer_.get()};
+}
+
+int64_t TrainEngine::owned_elements() const {
+  int64_t n = 0;
+  for (int i = 0; i < model_->weights().size(); ++i) n += owned(i).count();
+  return n;
+}
+
+void TrainEngine::set_memory_policy(const std::vector<std::string>& recompute,
+                                    const std::vector<std::string>& offload, const std::string& folder) {
+  policy_ = std::make_unique<NamedPolicy>(recompute, offload);
+  if (policy_->offloads() && !store_)
+    store_ =
+        file_offload_store(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
+}
+
+void TrainEngine::load_start(FileSystem& fs, const std::string& tokenizer) {
+  const auto seed = static_cast<uint64_t>(recipe_.run.seed);
+  const std::string& from = recipe_.run.start_from;
+  if (from.empty()) return model_->weights().initialize(seed);
+  const StoredModel stored = open_stored_model(fs, from);
+  const bool new_adapters = stored.config.lora.rank == 0;
+  const ModelConfig start = new_adapters ? without_adapters(recipe_.model) : recipe_.model;
+  std::string differences;
+  for (const std::string& line : architecture_differences(stored.config, start)) differences += "\n  " + line;
+  if (!differences.empty())
+    throw Error(
+        fmt::format(
+            "run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
+            stored.reader.path(), differences),
+        "take over the model section of that run's config.toml");
+  const std::string trained_with = stored_tokenizer_hash(stored.reader);
+  if (!tokenizer.empty() && !trained_with.empty() && trained_with != tokenizer)
+    throw Error(fmt::format("run.start_from: '{}' was trained with tokenizer {}, the recipe's is {}",
+                            stored.reader.path(), trained_with, tokenizer),
+                stored.tokenizer_folder.empty()
+                    ? "set tokenizer.path to its own tokenizer"
+                    : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
+  if (new_adapters) model_->weights().initialize(seed);
+  load_model(stored.reader, *model_);
+  if (ranks_->leads()) log::info("starting from the weights of '{}'", stored.reader.path());
+}
+
+void TrainEngine::enter(size_t phase, int64_t steps) {
+  model_->set_rope_theta(recipe_.rope_theta_of(phase));
+  model_->set_window(recipe_.window_at(phase, steps));
+}
+
+StepOptions TrainEngine::options(size_t phase, int64_t micro_batch) const {
+  StepOptions o = step_options(recipe_, *model_, recipe_.phases.at(phase), micro_batch);
+  o.policy = policy_.get();
+  o.offload_store = store_.get();
+  return o;
+}
+
+StepStats TrainEngine::forward_backward(const data::Batch& batch, const StepOptions& options) {
+  StepStats stats = runner_->run(batch, options);
+  gradients_->finish_step();
+  return stats;
+}
+
+StepOutcome TrainEngine::step(const data::Batch& batch, const StepCall& call) {
+  const auto enters = [&](StepPart part) {
+    if (call.observer != nullptr) call.observer->enters(part);
+  };
+  const double begin = monotonic_seconds();
+  StepOptions options = call.options;
+  options.observer = call.observer;
+  enters(StepPart::passes);
+  StepOutcome o{.stats = runner_->run(batch, options)};
+  enters(StepPart::optimizer);
+  gradients_->finish_step();
+  const double middle = monotonic_seconds();
+  const double scale = o.stats.valid > 0 ? 1.0 / static_cast<double>(o.stats.valid) : 0.0;
+  o.norm = norm_over_ranks(scale);
+  if (call.judge) call.judge(o.stats, o.norm);
+  enters(StepPart::update);
+  o.clipped_heads = update(
+      o.stats,
+      {.lr = call.lr, .grad_scale = scale, .clip_factor = clip_factor(o.norm.norm, recipe_.optimizer.clip)});
+  o.passes_seconds = middle - begin;
+  o.update_seconds = monotonic_seconds() - middle;
+  return o;
+}
+
+GradNorm TrainEngine::norm_over_ranks(double scale) const {
+  const ParameterTable& table = model_->decoder().table();
+  const GradNorm local = gradient_norm(optimizer_->params(), scale);
+  GradNorm norm;
+  norm.sum_squares.resize(static_cast<size_t>(table.size()));
+  for (size_t i = 0; i < local.sum_squares.size(); ++i) {
+    const int parameter = table.find(optimizer_->params()[i].name);
+    if (!owned(parameter).empty()) norm.sum_squares[static_cast<size_t>(parameter)] = local.sum_squares[i];
+  }
+  const Tensor sums = Tensor::of(norm.sum_squares.data(), {table.size()});
+  Communicator& world = ranks_->groups().world();
+  if (world.size() > 1) world.all_reduce(sums, sums).wait();
+  norm.combine(scale);
+  return norm;
+}
+
+std::string TrainEngine::describe_bad_norm(const GradNorm& norm) const {
+  const std::string& name = model_->decoder().table()[static_cast<int>(norm.first_bad)].name;
+  for (const ParamView& p : optimizer_->params())
+    if (p.name == name) return describe_bad_gradient({&p, 1}, GradNorm{{}, norm.norm, 0});
+  return fmt::format("the gradient of '{}', which other ranks hold, is not finite", name);
+}
+
+int64_t TrainEngine::update(const StepStats& stats, const StepArgs& args) {
+  if (gatherer_) gatherer_->reshard_all();
+  optimizer_->step(args);
+  int64_t clipped = 0;
+  if (!qk_layers_.empty())
+    for (const auto& [layer, logits] : stats.attention_logits)
+      clipped += qk_clip(recipe_.optimizer.qk_clip, qk_layers_[static_cast<size_t>(layer)], logits);
+  clipped = sum_over_model(clipped);
+  if (shards_ && !gatherer_) shards_->gather(model_->weights());
+  update_routers(stats);
+  return clipped;
+}
+
+void TrainEngine::update_routers(const StepStats& stats) {
+  if (model_->keeps_loads()) keep_loads(stats, *model_);
+  if (balance_->layers() == 0) return;
+  size_t index = 0;
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    std::vector<int64_t> classes(counts);
+    classes.resize(static_cast<size_t>(model_->router_bias(layer).numel()), 0);
+    balance_->step(index++, classes);
+  }
+}
+
+int64_t TrainEngine::sum_over_model(int64_t value) const {
+  auto sum = static_cast<double>(value);
+  const Tensor t = Tensor::of(&sum, {1});
+  ranks_->groups().tensor().all_reduce(t, t).wait();
+  pipeline_->forward().all_reduce(t, t).wait();
+  return static_cast<int64_t>(sum);
+}
+
+void TrainEngine::visit_parameter_state(const std::function<void(const ParameterState&)>& fn) {
+  optimizer_->for_each_slot([&](const ParamView& p, const std::string& slot, const Tensor& t) {
+    INGOT_CHECK(t.numel() == p.numel(), "'{}.{}' has {} values for {} elements", p.name, slot, t.numel(),
+                p.numel());
+    fn({optimizer_state_name(p.name + "." + slot), model_->decoder().table().find(p.name),
+        Tensor(t.data, {t.numel()}, t.dtype()), p.begin});
+  });
+}
+
+void TrainEngine::visit_common_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
+  fn(optimizer_state_name("optimizer.step"), optimizer_->step_counter());
+  balance_->for_each_state(
+      [&](const std::string& name, const Tensor& t) { fn(optimizer_state_name(name), t); });
+  if (model_->keeps_loads())
+    for (const int64_t layer : model_->decoder().moe_layers())
+      fn(optimizer_state_name(layer_prefix(layer) + "moe.router.load"), model_->router_load(layer));
+}
+
+}  // namespace ingot

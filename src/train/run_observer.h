@@ -1,0 +1,23 @@
+// Watches a run step by step: which part of a step it is in, and every tensor and op of its passes.
+#pragma once
+#include "tape/tape.h"
+
+namespace ingot {
+
+/// What a run does: the parts of a step, then what may follow one.
+enum class StepPart {
+  data,       ///< waits for the batch of the step
+  passes,     ///< forward and backward; the TapeObserver sees every op
+  optimizer,  ///< gradient norm, and what follows from it
+  update,     ///< the optimizer updates the weights; router biases
+  records,    ///< validation, metrics, samples
+  save,       ///< copies a checkpoint, which a thread of the writer writes meanwhile
+};
+
+/// Called from the run's own thread.
+class RunObserver : public TapeObserver {
+ public:
+  virtual void enters(StepPart part) = 0;
+};
+
+}  // namespace ingot

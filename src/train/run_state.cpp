@@ -1,0 +1,106 @@
+// See run_state.h.
+#include "train/run_state.h"
+
+#include "checkpoint/model_state.h"
+#include "checkpoint/parameter_part.h"
+#include "ops/registry.h"
+
+namespace ingot {
+
+RunState::RunState(TrainEngine& engine, const PreparedData& data)
+    : engine_(engine),
+      data_(data),
+      watch_(engine.recipe().health.spike_sigma, engine.recipe().health.spike_patience) {}
+
+void RunState::begin(FileSystem& fs) {
+  engine_.load_start(fs, data_.tokenizer.content_hash());
+  sampler_.emplace(engine_.recipe(), data_);
+  set_position();
+}
+
+void RunState::restore(const CheckpointReader& reader) {
+  load_model(reader, engine_.model());
+  const WeightSet& weights = engine_.model().weights();
+  engine_.visit_parameter_state([&](const TrainEngine::ParameterState& s) {
+    read_part(reader, s.name, {weights.table()[s.parameter], weights.placement(), s.values, s.begin});
+  });
+  engine_.visit_common_state([&](const std::string& name, const Tensor& t) { reader.read(name, t); });
+  watch_.restore(reader.blob("watch"));
+  const SavedRun saved = SavedRun::of(reader);
+  step_ = saved.step;
+  tokens_ = saved.tokens;
+  sampler_.emplace(engine_.recipe(), data_, reader);
+  set_position();
+}
+
+SaveRequest RunState::save_request(const std::string& protection) {
+  SaveRequest request;
+  request.step = step_;
+  request.protection = protection;
+  Model& model = engine_.model();
+  const WeightSet& weights = model.weights();
+  // `values`: elements of the parameter from `begin` on.
+  const auto add = [&](const std::string& name, TensorKind kind, int parameter, const Tensor& values,
+                       int64_t begin) {
+    const ElementRange owned = engine_.owned(parameter);
+    if (owned.empty()) return;
+    const Tensor part(static_cast<std::byte*>(values.data) + (owned.begin - begin) * size_of(values.dtype()),
+                      {owned.count()}, values.dtype());
+    add_part(request.pieces, name, kind,
+             {weights.table()[parameter], weights.placement(), part, owned.begin});
+  };
+  for (int i = 0; i < weights.size(); ++i)
+    add(weights.table()[i].name, TensorKind::weight, i, weights.master(i), 0);
+  engine_.visit_parameter_state([&](const TrainEngine::ParameterState& s) {
+    add(s.name, TensorKind::optimizer, s.parameter, s.values, s.begin);
+  });
+  if (engine_.ranks().leads()) {
+    engine_.visit_common_state([&](const std::string& name, const Tensor& t) {
+      request.pieces.push_back(Piece::whole(name, TensorKind::optimizer, t));
+    });
+    for (Piece& p : bias_pieces(model)) request.pieces.push_back(std::move(p));
+  }
+  request.blobs["sampler"] = data::to_json(sampler_->state());
+  request.blobs["model"] = config_blob(print_config(model.config()));
+  request.blobs["recipe"] = config_blob(print_config(engine_.recipe()));
+  request.blobs["watch"] = watch_.json();
+  request.blobs["trainer"] = SavedRun{step_,
+                                      tokens_,
+                                      sampler_->phase(),
+                                      data_.tokenizer.content_hash(),
+                                      kernel_set_fingerprint(),
+                                      sampler_->progress()}
+                                 .json();
+  return request;
+}
+
+double RunState::learning_rate() const {
+  return engine_.recipe().learning_rate(sampler_->phase(), step_ - sampler_->first_step()) *
+         phase().rate_factor(sampler_->level());
+}
+
+bool RunState::enter_next_phase() {
+  if (step_ < sampler_->end_step()) return false;
+  sampler_->advance();
+  set_position();
+  return true;
+}
+
+void RunState::count_step(const data::Batch& batch, double loss) {
+  ++step_;
+  tokens_ += batch.rows * batch.sequence_length;
+  set_position();
+  sampler_->count_step(loss);
+}
+
+void RunState::hold_window(int64_t tokens) {
+  held_window_ = tokens;
+  set_position();
+}
+
+void RunState::set_position() {
+  engine_.enter(sampler_->phase(), step_ - sampler_->first_step());
+  if (held_window_) engine_.model().set_window(*held_window_);
+}
+
+}  // namespace ingot

@@ -1,0 +1,51 @@
+// What a run saves and restores. With the recipe and the data it decides every weight that is to come: a run
+// that is killed and resumed ends with the bits of an undisturbed one.
+#pragma once
+#include <optional>
+
+#include "checkpoint/writer.h"
+#include "train/engine.h"
+#include "train/health.h"
+#include "train/phase_sampler.h"
+
+namespace ingot {
+
+class RunState {
+ public:
+  /// Both must outlive this. Before begin() or restore() there is no sampler.
+  RunState(TrainEngine& engine, const PreparedData& data);
+
+  /// The start of a run: first weights, first phase.
+  void begin(FileSystem& fs);
+  /// Where the checkpoint was saved. Error where something is missing or damaged, or where the recipe has no
+  /// such phase.
+  void restore(const CheckpointReader& reader);
+  /// All that this rank saves. The pieces point into the engine's memory. `protection`: see SaveRequest.
+  SaveRequest save_request(const std::string& protection);
+
+  int64_t step() const { return step_; }      ///< steps done
+  int64_t tokens() const { return tokens_; }  ///< consumed by them
+  PhaseSampler& sampler() { return *sampler_; }
+  const PhaseConfig& phase() const { return sampler_->config(); }
+  LossWatch& watch() { return watch_; }
+  /// Learning rate of the next step.
+  double learning_rate() const;
+  /// The window of all steps from now on, whatever the recipe says. For profiles.
+  void hold_window(int64_t tokens);
+  /// Enters the next phase where all steps of this one are done; false where it continues.
+  bool enter_next_phase();
+  /// A step on `batch` is done.
+  void count_step(const data::Batch& batch, double loss);
+
+ private:
+  /// Rotation and window of the next step.
+  void set_position();
+  TrainEngine& engine_;
+  const PreparedData& data_;
+  LossWatch watch_;
+  std::optional<PhaseSampler> sampler_;
+  int64_t step_ = 0, tokens_ = 0;
+  std::optional<int64_t> held_window_;
+};
+
+}  // namespace ingot

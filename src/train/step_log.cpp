@@ -1,0 +1,96 @@
+// See step_log.h.
+#include "train/step_log.h"
+
+#include <sys/resource.h>
+
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/progress.h"
+
+namespace ingot {
+namespace {
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+void add_router_metrics(MetricRow& row, const StepStats& stats) {
+  double dead = 0;
+  int64_t choices = 0;
+  for (const auto& [layer, counts] : stats.expert_counts) {
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    choices += total;
+    std::vector<double> load;
+    for (const int64_t n : counts) {
+      load.push_back(total > 0 ? static_cast<double>(n) / static_cast<double>(total) : 0);
+      dead += n == 0;
+    }
+    row.set(fmt::format("router/{}/load", layer), std::move(load));
+    row.set(fmt::format("router/{}/entropy", layer),
+            normalized_load_entropy(counts, static_cast<int64_t>(counts.size())));
+  }
+  if (stats.expert_counts.empty()) return;
+  row.set("dead_experts", dead);
+  if (stats.dropped_choices > 0)
+    row.set("router/dropped", static_cast<double>(stats.dropped_choices) / static_cast<double>(choices));
+}
+
+/// Mean update-to-weight ratio by optimizer.
+void add_update_ratios(MetricRow& row, const Optimizer& optimizer) {
+  for (const OptimizerKind kind : {OptimizerKind::muon, OptimizerKind::adamw, OptimizerKind::ademamix}) {
+    double sum = 0, count = 0;
+    for (size_t i = 0; i < optimizer.groups().size(); ++i)
+      if (optimizer.groups()[i].optimizer == kind && optimizer.update_stats()[i].weight_rms > 0)
+        sum += optimizer.update_stats()[i].ratio(), ++count;
+    if (count > 0) row.set(fmt::format("update_ratio/{}", name_of(kind)), sum / count);
+  }
+}
+
+}  // namespace
+
+MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOutcome& outcome,
+                   const TapeProfile& profile, const TrainEngine& engine) {
+  const StepStats& stats = outcome.stats;
+  const auto tokens = static_cast<double>(batch.rows * batch.sequence_length);
+  MetricRow row;
+  row.step = done.step;
+  row.wall = wall_seconds();
+  row.set("loss", stats.loss());
+  row.set("lr", done.lr);
+  row.set("batch", static_cast<double>(batch.rows));
+  row.set("grad_norm", outcome.norm.norm);
+  row.set("tokens", static_cast<double>(done.tokens));
+  row.set("tokens_per_second", tokens / done.seconds);
+  row.set("percent_of_roofline", 100 * done.roofline_seconds / done.seconds);
+  row.set("step_seconds", done.seconds);
+  row.set("data_wait_seconds", done.wait_seconds);
+  if (done.save_seconds) row.set("checkpoint/seconds", *done.save_seconds);
+  row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
+  row.set("memory_plan_misses", static_cast<double>(engine.plan_misses()));
+  for (size_t k = 0; k < stats.mtp.size(); ++k)
+    row.set(fmt::format("loss_ahead_{}", k + 1), stats.mtp[k].loss());
+  row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
+  row.set("attention_logit_max", stats.max_attention_logit);
+  if (engine.clips_attention()) row.set("qk_clipped_heads", static_cast<double>(outcome.clipped_heads));
+  add_router_metrics(row, stats);
+  add_update_ratios(row, engine.optimizer());
+  for (const auto& [op, p] : profile) row.set("time/" + op, p.seconds[0] + p.seconds[1] + p.seconds[2]);
+  row.set("time/optimizer", outcome.update_seconds);
+  return row;
+}
+
+std::string step_line(const MetricRow& row, int64_t total_steps, double left) {
+  std::string line = fmt::format(
+      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of roofline  {}  eta {}", row.step,
+      total_steps, *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"),
+      format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_roofline"),
+      format_bytes(*row.scalar("memory_bytes")), format_seconds(left));
+  for (const auto& [name, value] : row.scalars)
+    if (name.rfind("val/", 0) == 0) line += fmt::format("  {} {:.4f}", name, value);
+  return line;
+}
+
+}  // namespace ingot

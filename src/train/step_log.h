@@ -1,0 +1,27 @@
+// What a run records of a step: the row of its metrics, and the line that people see.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "report/metrics.h"
+#include "train/engine.h"
+
+namespace ingot {
+
+/// A step that is done, with what the loop around it knows.
+struct DoneStep {
+  int64_t step = 0, tokens = 0;  ///< so far, this one included
+  double lr = 0;
+  double seconds = 0, wait_seconds = 0;  ///< of the step with its wait for data; of the wait
+  double roofline_seconds = 0;           ///< shortest time that the plan gives the step
+  std::optional<double> save_seconds;    ///< of a checkpoint since the last row
+};
+
+/// Names of the fields: docs/metrics.md.
+MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOutcome& outcome,
+                   const TapeProfile& profile, const TrainEngine& engine);
+
+/// "step 12/100  loss ...". `left`: seconds to the end of the run.
+std::string step_line(const MetricRow& row, int64_t total_steps, double left);
+
+}  // namespace ingot
