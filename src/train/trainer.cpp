@@ -11,6 +11,7 @@
 #include "ops/registry.h"
 #include "report/report.h"
 #include "train/group_check.h"
+#include "train/rank_check.h"
 #include "train/resume_check.h"
 #include "train/run_samples.h"
 #include "train/step_log.h"
@@ -39,7 +40,9 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* wo
   ranks_.world().set_flight_folder(recipe.run.folder);
   data_.emplace(prepare_data(fs_, recipe));
   require_same_data(ranks_.groups().world(), *data_);
-  engine_ = std::make_unique<TrainEngine>(with_vocabulary(recipe, *data_), ranks_);
+  const Recipe complete = with_vocabulary(recipe, *data_);
+  check_layout(complete);
+  engine_ = std::make_unique<TrainEngine>(complete, ranks_);
   plan_ = preflight(*engine_, &*data_);
   require_fit(plan_);
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
@@ -54,6 +57,13 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* wo
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::check_layout(const Recipe& recipe) const {
+  const std::string unchecked = agree(&ranks_.groups().world(), nothing, [&](const auto&) {
+    return check_ranks(recipe, ranks_.world().ranks());
+  });
+  if (leads() && !unchecked.empty()) log::info("not checked before the first step: {}", unchecked);
+}
 
 void Trainer::open_folder(const Recipe& recipe, StartMode start) {
   const std::string& folder = recipe.run.folder;

@@ -61,6 +61,8 @@ class Trainer {
 
  private:
   void open_folder(const Recipe& recipe, StartMode start);
+  /// Error where the ranks of this layout would miss or double a collective (train/rank_check.h).
+  void check_layout(const Recipe& recipe) const;
   std::optional<CheckpointReader> newest_checkpoint() const;
   void open_outputs();
   void write_record();
