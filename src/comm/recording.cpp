@@ -1,4 +1,4 @@
-// See paper.h.
+// See recording.h.
 #include "comm/recording.h"
 
 #include <algorithm>

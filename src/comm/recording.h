@@ -1,5 +1,6 @@
-// A rank of a world that exists on paper: its groups need no other rank, move nothing and list what they are asked for. With
-// the null device (tape/tape.h) it runs a rank's program as far as the order of its operations goes.
+// A rank of a world for dry runs: its groups need no other rank, send nothing and record what they are asked
+// for. With the null device (tape/tape.h) it runs a rank's program as far as the order of its operations
+// goes.
 #pragma once
 #include "comm/world.h"
 

@@ -45,7 +45,7 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
         if (parameter < 0) continue;
         const std::string_view op = node.op->name;
         Use& use = uses[static_cast<size_t>(parameter)];
-        const bool by_f32 = slot == kCcaGroupedInput && op == "cca";
+        const bool by_f32 = slot == cca_input::kGrouped && op == "cca";
         if (by_f32 || (slot == 1 && (op == "linear" || op == "grouped_linear"))) {
           use.other |= use.product && use.f32_rows != by_f32;  // no form serves both
           use.product = true, use.f32_rows = by_f32;

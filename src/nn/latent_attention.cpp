@@ -8,6 +8,7 @@
 #include "nn/tensor_region.h"
 #include "ops/linear/linear.h"
 #include "ops/mla/mla.h"
+#include "ops/mla_cached/mla_cached.h"
 
 namespace ingot {
 namespace {

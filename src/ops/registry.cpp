@@ -25,10 +25,11 @@
 #include "ops/low_rank/low_rank.h"
 #include "ops/mix/mix.h"
 #include "ops/mla/mla.h"
+#include "ops/mla_cached/mla_cached.h"
 #include "ops/permute/permute.h"
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/route/route.h"
-#include "ops/route/sequence_balance.h"
+#include "ops/sequence_balance/sequence_balance.h"
 #include "ops/shard_index/shard_index.h"
 
 namespace ingot {

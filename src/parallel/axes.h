@@ -1,7 +1,7 @@
-// The axes along which ranks of a pipeline stage share work, as types are derived on them (axis_types.h):
-// each value lies in one of the two views of the grid (comm/grid.h), that of tokens or, between dispatch and
-// combine, that of experts. Under a hierarchical dispatch the experts' axis is two: nodes, and the ranks of a
-// node; so is that of context ranks of which neighbours exchange heads.
+// The axes along which ranks of a pipeline stage share work, on which types are derived (axis_types.h). Each
+// value lies in one of the two views of the grid (comm/grid.h): that of tokens or, between dispatch and
+// combine, that of experts. Under a hierarchical dispatch the experts' axis is two axes: nodes, and the ranks
+// of a node. So is the context axis where neighbouring context ranks exchange heads.
 #pragma once
 #include <span>
 #include <vector>
@@ -18,7 +18,7 @@ constexpr auto enum_names(Axis) {
 }
 inline constexpr int kAxes = 8;
 
-/// Of tokens, or of experts.
+/// The axes of the view of tokens or of experts.
 std::span<const Axis> axes_of_view(bool experts);
 constexpr bool is_of_experts(Axis axis) {
   return axis >= Axis::expert_data;
@@ -34,7 +34,7 @@ class Axes {
   /// them.
   std::vector<int> ranks(std::span<const Axis> axes, int rank) const;
   int size(Axis axis, int rank) const { return static_cast<int>(ranks({&axis, 1}, rank).size()); }
-  /// The rank with this one's place in another stage.
+  /// The rank at the same coordinates in another stage.
   int in_stage(int rank, int stage) const { return rank % stage_ranks() + stage * stage_ranks(); }
   int stage_ranks() const { return grid_.ranks() / grid_.size(GridAxis::pp); }
 
@@ -43,7 +43,7 @@ class Axes {
   RankOptions options_;
 };
 
-/// The axes over which a group lies that a rank's context or groups hold; Error for any other.
+/// The axes over which a group of a rank's context or groups lies; Error for any other group.
 std::vector<Axis> axes_of_group(const Communicator& group, const Context& c, const RankGroups& groups);
 
 }  // namespace ingot

@@ -9,36 +9,39 @@ namespace {
 
 using enum AxisType;
 
-class Walk {
+/// One pass over a tape in the order in which it was recorded.
+class Derivation {
  public:
-  Walk(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received)
+  Derivation(const Context& c, const RankGroups& groups, const std::map<int32_t, ValueTypes>& received)
       : c_(c), groups_(groups), table_(c.weights.table()), axes_(groups.grid(), groups.options()) {
     for (int i = 0; i < table_.size(); ++i) parameters_[c.param(i).id()] = i;
     for (int a = 0; a < kAxes; ++a)
-      several_[static_cast<size_t>(a)] = axes_.size(static_cast<Axis>(a), groups.rank()) > 1;
+      divided_[static_cast<size_t>(a)] = axes_.size(static_cast<Axis>(a), groups.rank()) > 1;
     for (const Axis a : {Axis::data, Axis::context, Axis::context_inner})
-      batch_.set(a, several(a) ? rows : replicate);
-    for (const auto& [id, types] : received) types_.values[id] = types, moves_.insert(id);
+      batch_.set(a, divided(a) ? rows : replicate);
+    for (const auto& [id, types] : received) types_.values[id] = types, differentiable_.insert(id);
   }
 
   AxisTypes run() {
     for (const Node& node : c_.tape.nodes()) {
       node_ = &node;
-      rule_ = axis_rule(*node.op);
-      if (rule_ == nullptr)
-        throw Error(fmt::format("op '{}' has no row in the table of axis rules", node.op->name),
-                    "say with set_axis_rule() what it makes of values that ranks share (ops/axis_rules.h)");
-      const ValueTypes out = follow();
+      rule_ = &node.op->axis_rule;
+      if (rule_->passes.empty())
+        throw Error(
+            fmt::format("op '{}' has no axis rule", node.op->name),
+            "say in Op::axis_rule what it makes of values that ranks hold together (tape/axis_rule.h)");
+      const ValueTypes out = types_of_outputs();
       for (size_t i = 0; i < node.outputs.size(); ++i) {
-        types_.values[node.outputs[i]] = counts(i) ? summands(out) : out;
-        if (node.differentiable && node.op->outputs[i].differentiable) moves_.insert(node.outputs[i]);
+        types_.values[node.outputs[i]] = counts(i) ? partial_counts(out) : out;
+        if (node.differentiable && node.op->outputs[i].differentiable)
+          differentiable_.insert(node.outputs[i]);
       }
     }
     return std::move(types_);
   }
 
  private:
-  bool several(Axis a) const { return several_[static_cast<size_t>(a)]; }
+  bool divided(Axis a) const { return divided_[static_cast<size_t>(a)]; }
   ValueTypes of(int32_t id) const {
     const auto v = types_.values.find(id);
     return v != types_.values.end() ? v->second : batch_;
@@ -53,32 +56,33 @@ class Walk {
     return std::find(rule_->counts.begin(), rule_->counts.end(), static_cast<int>(output)) !=
            rule_->counts.end();
   }
-  /// Of rows of the same sequences. Those of other sequences are other micro-batches.
-  static ValueTypes summands(ValueTypes v) {
+  /// Counts of rows are partial sums where ranks have other rows of the same sequences. (Rows of other
+  /// sequences are other micro-batches.)
+  static ValueTypes partial_counts(ValueTypes v) {
     for (const Axis a : {Axis::context, Axis::context_inner, Axis::tensor})
       if (v.on(a) == rows) v.set(a, partial);
     return v;
   }
 
   /// The types of the node's outputs.
-  ValueTypes follow() {
+  ValueTypes types_of_outputs() {
     read_inputs();
     const ValueTypes out = derive();
-    note_gradients(out);
-    const bool summed = out.experts && acts_on_group() && rule_->change.from == partial;
+    record_gradients(out);
+    const bool summed = out.experts && is_collective() && rule_->change.from == partial;
     const auto whole = [](AxisType t) { return t == rows || t == replicate; };
     return summed && std::all_of(out.types.begin(), out.types.end(), whole) ? in_view(out, false) : out;
   }
 
-  /// Into the view in which the op works. Data of another one say nothing about it.
+  /// The inputs' types in the view in which the op works. Data of another view say nothing about it.
   void read_inputs() {
     group_.clear();
-    if (acts_on_group()) {
+    if (is_collective()) {
       const Communicator* group = rule_->group(node_->attr.data());
       if (group != nullptr && group->size() > 1) group_ = axes_of_group(*group, c_, groups_);
     }
-    const bool deals = rule_->on == AxisRule::On::experts && groups_.expert().size() > 1;
-    experts_ = deals || (!group_.empty() && is_of_experts(group_.front()));
+    const bool sharded = rule_->on == AxisRule::On::experts && groups_.expert().size() > 1;
+    experts_ = sharded || (!group_.empty() && is_of_experts(group_.front()));
     for (size_t i = 0; i < node_->inputs.size(); ++i)
       experts_ |= is_activation(i) && !is_data(i) && of(node_->inputs[i]).experts;
     inputs_.assign(node_->inputs.size(), {});
@@ -91,22 +95,23 @@ class Walk {
     for (size_t i = 0; i < node_->inputs.size(); ++i)
       if (is_activation(i) && inputs_[i].experts != experts_) inputs_[i] = in_view(inputs_[i], experts_);
   }
-  bool acts_on_group() const { return rule_->on == AxisRule::On::group_axes; }
+  bool is_collective() const { return rule_->on == AxisRule::On::group_axes; }
   bool is_activation(size_t i) const { return node_->inputs[i] >= 0 && parameter(node_->inputs[i]) < 0; }
 
   ValueTypes derive() {
     ValueTypes out{experts_, {}};
     for (const Axis a : axes_of_view(experts_))
-      if (several(a)) out.set(a, type_on(a));
+      if (divided(a)) out.set(a, type_on(a));
     return out;
   }
 
-  /// Whole rows, in the other view: two ranks have the same ones unless they differ on an axis of rows.
+  /// Types of whole rows in the other view: two ranks have the same rows unless they differ on an axis of
+  /// rows.
   ValueTypes in_view(const ValueTypes& v, bool experts) {
     ValueTypes out{experts, {}};
     const int me = groups_.rank();
     for (const Axis from : axes_of_view(v.experts))
-      if (several(from) && v.on(from) != rows && v.on(from) != replicate)
+      if (divided(from) && v.on(from) != rows && v.on(from) != replicate)
         refuse(from, "only rows that are whole go to the ranks of their experts, or come back");
     for (const Axis to : axes_of_view(experts)) {
       int other = 0, same = 0;
@@ -125,19 +130,19 @@ class Walk {
 
   AxisType type_on(Axis a) {
     const AxisType in = joined(a);
-    if (acts(a, in)) {
+    if (changes(a, in)) {
       if (!is(in, rule_->change.from, a)) refuse(a, wanted(rule_->change.from, in));
       return rule_->change.to;
     }
     check_data(a, in);
-    if (const AxisRule::Cut* cut = cut_of(a)) {
-      if (!is(in, cut->change.from, a)) refuse(a, wanted(cut->change.from, in));
+    if (const AxisRule::Sharding* sharding = sharding_of(a)) {
+      if (!is(in, sharding->change.from, a)) refuse(a, wanted(sharding->change.from, in));
       const auto addend = static_cast<size_t>(rule_->addend);
-      if (cut->change.to == partial && rule_->addend >= 0 && node_->inputs.size() > addend &&
+      if (sharding->change.to == partial && rule_->addend >= 0 && node_->inputs.size() > addend &&
           node_->inputs[addend] >= 0 && axes_.index(a, groups_.rank()) > 0)
-        refuse(a, fmt::format("'{}' is added to every summand: the first rank alone may",
+        refuse(a, fmt::format("'{}' is added to every partial sum: the first rank alone may",
                               node_->op->inputs[addend].name));
-      return cut->change.to;
+      return sharding->change.to;
     }
     if (in == partial && !rule_->passes.has(partial)) refuse(a, "a sum over the ranks is missing");
     if (!rule_->passes.has(in)) refuse(a, fmt::format("it cannot work on values that are {}", name_of(in)));
@@ -146,7 +151,7 @@ class Walk {
     return in;
   }
 
-  bool acts(Axis a, AxisType in) const {
+  bool changes(Axis a, AxisType in) const {
     switch (rule_->on) {
       case AxisRule::On::nowhere:
         return false;
@@ -162,9 +167,9 @@ class Walk {
     return false;
   }
 
-  /// Data that all have count as shared: nobody asks for their cotangent.
+  /// Data that all ranks have count as shared: nobody asks for their cotangent.
   bool is(AxisType found, AxisType wanted, Axis a) const {
-    return found == wanted || (wanted == shared && found == replicate && !has_moving_replicate(a));
+    return found == wanted || (wanted == shared && found == replicate && !has_differentiable_replicate(a));
   }
   std::string wanted(AxisType type, AxisType found) const {
     const char* missing = found == partial                       ? ": a sum over the ranks is missing"
@@ -174,16 +179,16 @@ class Walk {
     return fmt::format("it takes values that are {}, not {}{}", name_of(type), name_of(found), missing);
   }
 
-  bool is_moving_replicate(size_t i, Axis a) const {
-    return is_activation(i) && moves_.count(node_->inputs[i]) > 0 && inputs_[i].on(a) == replicate;
+  bool is_differentiable_replicate(size_t i, Axis a) const {
+    return is_activation(i) && differentiable_.count(node_->inputs[i]) > 0 && inputs_[i].on(a) == replicate;
   }
-  bool has_moving_replicate(Axis a) const {
+  bool has_differentiable_replicate(Axis a) const {
     for (size_t i = 0; i < inputs_.size(); ++i)
-      if (is_moving_replicate(i, a)) return true;
+      if (is_differentiable_replicate(i, a)) return true;
     return false;
   }
 
-  /// What all activations are together; where there are none, the data.
+  /// The type of all activations together; where there are none, of the data.
   AxisType joined(Axis a) {
     bool activations = false;
     for (size_t i = 0; i < inputs_.size(); ++i) activations |= is_activation(i) && !is_data(i);
@@ -194,15 +199,15 @@ class Walk {
       if (t == replicate || t == all) continue;
       if (all == replicate)
         all = t;
-      else if ((all == shared && t == parts) || (all == parts && t == shared))
-        all = parts;
+      else if ((all == shared && t == shards) || (all == shards && t == shared))
+        all = shards;
       else
-        refuse(a, all == partial || t == partial ? "a sum over the ranks is missing" : meet(all, t));
+        refuse(a, all == partial || t == partial ? "a sum over the ranks is missing" : mixture(all, t));
     }
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (all == replicate || !is_moving_replicate(i, a)) continue;
+      if (all == replicate || !is_differentiable_replicate(i, a)) continue;
       if (all == partial) refuse(a, "a sum over the ranks is missing");
-      refuse(a, fmt::format("copy_to_axis is missing before '{}', whose cotangent is a part",
+      refuse(a, fmt::format("copy_to_axis is missing before '{}', whose cotangent is partial",
                             node_->op->inputs[i].name));
     }
     return all;
@@ -210,19 +215,19 @@ class Walk {
   void check_data(Axis a, AxisType all) const {
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (is_activation(i) && is_data(i) && !fits(inputs_[i].on(a), all))
-        refuse(a, meet(all, inputs_[i].on(a)));
+        refuse(a, mixture(all, inputs_[i].on(a)));
   }
-  /// Data of which ranks have parts belong to rows that all have; positions of a halo are those of the rows.
+  /// Sharded data belong to rows that all ranks have; positions of a halo are those of the rows.
   static bool fits(AxisType data, AxisType t) {
-    return data == replicate || data == shared || data == t || (data == parts && t == shared) ||
+    return data == replicate || data == shared || data == t || (data == shards && t == shared) ||
            (data == rows && t == halo);
   }
-  static std::string meet(AxisType a, AxisType b) {
+  static std::string mixture(AxisType a, AxisType b) {
     return fmt::format("values that are {} meet values that are {}", name_of(a), name_of(b));
   }
 
-  /// The dimension along which ranks of an axis have parts of a parameter; -1: they have the same.
-  int cut_dim(int p, Axis a) const {
+  /// The dimension along which a parameter is sharded over an axis; -1: the ranks have the same.
+  int sharded_dim(int p, Axis a) const {
     const Placement& place = c_.weights.placement();
     const auto along = [&](const ShardRule& rule, ShardAxis axis) {
       return rule.axis == axis && place.size(axis) > 1 ? rule.dim : -1;
@@ -240,30 +245,32 @@ class Walk {
     }
   }
 
-  /// What cut parameters make of the activations; nullptr: none is cut.
-  const AxisRule::Cut* cut_of(Axis a) {
-    const AxisRule::Cut* found = nullptr;
+  /// What sharded parameters make of the activations; nullptr: no parameter of the op is sharded over the
+  /// axis.
+  const AxisRule::Sharding* sharding_of(Axis a) {
+    const AxisRule::Sharding* found = nullptr;
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
-      const int p = parameter(node_->inputs[i]), dim = p >= 0 ? cut_dim(p, a) : -1;
+      const int p = parameter(node_->inputs[i]), dim = p >= 0 ? sharded_dim(p, a) : -1;
       if (dim < 0) continue;
-      const auto cut = std::find_if(rule_->cuts.begin(), rule_->cuts.end(), [&](const AxisRule::Cut& c) {
-        return c.input == static_cast<int>(i) && c.dim == dim;
-      });
-      if (cut == rule_->cuts.end() || (found != nullptr && found->change.to != cut->change.to))
-        refuse(a, fmt::format("'{}' cannot be cut along dimension {} here", node_->op->inputs[i].name, dim));
-      found = &*cut;
+      const auto sharding = std::find_if(
+          rule_->sharded.begin(), rule_->sharded.end(),
+          [&](const AxisRule::Sharding& c) { return c.input == static_cast<int>(i) && c.dim == dim; });
+      if (sharding == rule_->sharded.end() || (found != nullptr && found->change.to != sharding->change.to))
+        refuse(a,
+               fmt::format("'{}' cannot be sharded along dimension {} here", node_->op->inputs[i].name, dim));
+      found = &*sharding;
     }
     return found;
   }
 
-  void note_gradients(const ValueTypes& out) {
+  void record_gradients(const ValueTypes& out) {
     for (const int32_t id : node_->inputs) {
       const int p = parameter(id);
       if (p < 0 || !node_->differentiable || !table_[p].trainable) continue;
       ValueTypes gradient{experts_, {}};
       for (const Axis a : axes_of_view(experts_))
-        if (several(a))
-          gradient.set(a, cut_dim(p, a) >= 0 ? parts : out.on(a) == replicate ? replicate : partial);
+        if (divided(a))
+          gradient.set(a, sharded_dim(p, a) >= 0 ? shards : out.on(a) == replicate ? replicate : partial);
       const ValueTypes& known = types_.gradients.try_emplace(p, gradient).first->second;
       if (known == gradient) continue;
       Axis where = axes_of_view(experts_).front();
@@ -284,9 +291,9 @@ class Walk {
       const bool of_view =
           inputs_[i].experts == is_of_experts(a) && (!is_data(i) || of(id).experts == experts_);
       if (p >= 0 || of_view)
-        inputs += fmt::format(" {}", name_of(p < 0                ? inputs_[i].on(a)
-                                             : cut_dim(p, a) >= 0 ? parts
-                                                                  : replicate));
+        inputs += fmt::format(" {}", name_of(p < 0                    ? inputs_[i].on(a)
+                                             : sharded_dim(p, a) >= 0 ? shards
+                                                                      : replicate));
     }
     const Segment& s = c_.tape.segments()[static_cast<size_t>(node_->segment)];
     fail("on the {} axis: op '{}' of segment {} in layer {} ({}): {}", name_of(a), node_->op->name, s.name,
@@ -297,12 +304,12 @@ class Walk {
   const RankGroups& groups_;
   const ParameterTable& table_;
   const Axes axes_;
-  std::array<bool, kAxes> several_ = {};
+  std::array<bool, kAxes> divided_ = {};
   ValueTypes batch_;
   std::map<int32_t, int> parameters_;
-  std::set<int32_t> moves_;  ///< activations that get a cotangent
+  std::set<int32_t> differentiable_;  ///< values that get a cotangent
   AxisTypes types_;
-  // Of the node that is followed:
+  // The present node:
   const Node* node_ = nullptr;
   const AxisRule* rule_ = nullptr;
   std::vector<Axis> group_;         ///< of a collective
@@ -322,8 +329,8 @@ std::string ValueTypes::str(const Axes& axes, int rank) const {
 
 AxisTypes axis_types(const Context& c, const RankGroups& groups,
                      const std::map<int32_t, ValueTypes>& received) {
-  INGOT_CHECK(c.tape.options().record, "a tape without record has no types to follow");
-  return Walk(c, groups, received).run();
+  INGOT_CHECK(c.tape.options().record, "only a tape that records has types");
+  return Derivation(c, groups, received).run();
 }
 
 }  // namespace ingot

@@ -13,9 +13,9 @@ bool overlap(const Tensor& a, const Tensor& b) {
 }
 
 /// One parameter on all ranks.
-class Check {
+class ParameterCheck {
  public:
-  Check(const Axes& axes, const ParameterSpec& spec, int p, const std::vector<RankGradients>& ranks)
+  ParameterCheck(const Axes& axes, const ParameterSpec& spec, int p, const std::vector<RankGradients>& ranks)
       : axes_(axes), spec_(spec), p_(p), ranks_(ranks) {
     for (int r = 0; r < size(); ++r)
       if (at(r).types.count(p) > 0) users_.push_back(r), stages_.insert(stage(r));
@@ -31,7 +31,8 @@ class Check {
   const RankGradients& at(int r) const { return ranks_[static_cast<size_t>(r)]; }
   int stage(int r) const { return axes_.grid().index(GridAxis::pp, r); }
 
-  /// Of a rank that need not use the parameter itself (a bias of the first tensor rank), from one that does.
+  /// The gradient's types on a rank; where it does not use the parameter (a bias of the first tensor rank),
+  /// those of a rank that does.
   const ValueTypes& types(int r) const {
     if (const auto own = at(r).types.find(p_); own != at(r).types.end()) return own->second;
     if (users_.empty()) fail("no rank has a gradient of '{}'", spec_.name);
@@ -95,11 +96,10 @@ class Check {
       for (const int s : sum.ranks) groups += fmt::format(" {}", s);
     }
     throw Error(
-        fmt::format("on the {} axis: the gradient of '{}' ({}) on rank {} contains rank {}'s part {} times, "
-                    "not {}; it is "
-                    "summed over {}",
+        fmt::format("on the {} axis: the gradient of '{}' ({}) on rank {} contains that of rank {} {} times, "
+                    "not {}; it is summed over {}",
                     axis, spec_.name, types, r, s, found, expected, groups.empty() ? "nothing" : groups),
-        "where it is cut, and TensorGradient, decide what is summed (docs/parallel.md)");
+        "its sharding and TensorGradient decide what is summed (docs/parallel.md)");
   }
 
   const Axes& axes_;
@@ -114,7 +114,7 @@ class Check {
 
 GradientSums recorded_sums(RecordingWorld& world, const ParameterTable& table, const Placement& placement,
                            const std::function<void(GradientBuffer&)>& reduce) {
-  // Where all is shared out, what has come is added up in memory, elsewhere than where tapes write.
+  // Under full sharding, received gradients are added in memory, elsewhere than where tapes write.
   const bool adds = placement.sharding.level == ShardLevel::full;
   GradientBuffer gradients(table, placement, DType::f32, adds ? Backing::sparse : Backing::nothing);
   GradientSums sums;
@@ -143,7 +143,7 @@ GradientSums recorded_sums(RecordingWorld& world, const ParameterTable& table, c
 void check_gradient_sums(const Axes& axes, const ParameterTable& table,
                          const std::vector<RankGradients>& ranks) {
   for (int p = 0; p < table.size(); ++p)
-    if (table[p].trainable) Check(axes, table[p], p, ranks).run();
+    if (table[p].trainable) ParameterCheck(axes, table[p], p, ranks).run();
 }
 
 }  // namespace ingot

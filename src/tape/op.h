@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/enum.h"
+#include "tape/axis_rule.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -169,6 +170,8 @@ struct Op {
   /// merged output stays in memory, its other outputs are recomputed from it, and nothing before it needs to
   /// be recomputed. std::nullopt: the op is recomputed whole.
   std::optional<PartialRecompute> (*partial_recompute)(const void* attr) = nullptr;
+  /// What the op makes of values that several ranks hold together (parallel/axis_types.h).
+  AxisRule axis_rule = {};
 };
 
 /// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error

@@ -19,10 +19,10 @@ OpCase make_case(NormKind norm, MergeKind merge, int64_t rows, int64_t width, DT
   c.attr = AttrBox(AddNormAttr{norm, merge, type, 1e-5});
   c.attr_double = AttrBox(AddNormAttr{norm, merge, DType::f64, 1e-5});
   const auto param = [&](bool present, double offset) {
-    return CaseInput{{vector, DType::f32}, 0.3, offset, {}, present};
+    return CaseInput{.meta = {vector, DType::f32}, .scale = 0.3, .offset = offset, .present = present};
   };
-  c.inputs = {{{matrix, DType::f32}, 1, 0.5, {}, true, true},
-              {{matrix, type}, 1, 0, {}, y, true},
+  c.inputs = {{.meta = {matrix, DType::f32}, .offset = 0.5, .row_indexed = true},
+              {.meta = {matrix, type}, .present = y, .row_indexed = true},
               param(stream, 1),
               param(stream, 0),
               param(merge == MergeKind::scaled, 1),

@@ -31,7 +31,7 @@ void check(const Options& o, const std::vector<int64_t>& lengths) {
     c.output_row_indexed = {true, true, false};
   }
   c.attr = c.attr_double = AttrBox(attr);
-  c.inputs = {{{{rows.count, attr.packed_width()}, o.type}, 1, 0, {}, true, true}};
+  c.inputs = {{.meta = {{rows.count, attr.packed_width()}, o.type}, .row_indexed = true}};
   c.finite_differences = rows.count * o.width * o.heads <= 600;
   c.value_tolerance = c.gradient_tolerance = 1e-5;
   check_op(c);

@@ -40,14 +40,16 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
   c.attr = AttrBox(attr);
   attr.out = DType::f64;
   c.attr_double = AttrBox(attr);
-  c.inputs = {
-      {{{rows.count, channels + o.kv_heads * o.width}, o.type}, 1, 0, {}, true, true},
-      {{{rows.count}, DType::i32}, 1, 0, make_positions(rows), true, true},
-      {{{channels, 2}, DType::f32}, 0.5, 0.2, {}},
-      {{{channels}, DType::f32}, 0.5, 0, {}},
-      {{{heads, o.width, 2 * o.width}, o.grouped}, 1 / std::sqrt(2.0 * static_cast<double>(o.width)), 0, {}},
-      {{{channels}, DType::f32}, 0.5, 0, {}},
-      {{{o.kv_heads}, DType::f32}, o.silent_keys ? 0 : 0.5, o.silent_keys ? 0.0 : 2.0, {}}};
+  c.inputs = {{.meta = {{rows.count, channels + o.kv_heads * o.width}, o.type}, .row_indexed = true},
+              {.meta = {{rows.count}, DType::i32}, .ints = make_positions(rows), .row_indexed = true},
+              {.meta = {{channels, 2}, DType::f32}, .scale = 0.5, .offset = 0.2},
+              {.meta = {{channels}, DType::f32}, .scale = 0.5},
+              {.meta = {{heads, o.width, 2 * o.width}, o.grouped},
+               .scale = 1 / std::sqrt(2.0 * static_cast<double>(o.width))},
+              {.meta = {{channels}, DType::f32}, .scale = 0.5},
+              {.meta = {{o.kv_heads}, DType::f32},
+               .scale = o.silent_keys ? 0 : 0.5,
+               .offset = o.silent_keys ? 0.0 : 2.0}};
   c.finite_differences = rows.count * channels <= 500;
   c.value_tolerance = 4e-6;
   c.gradient_tolerance = 2e-5;

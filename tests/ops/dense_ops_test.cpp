@@ -1,4 +1,5 @@
-// embedding, shard_index, shard_rows, linear, activation, add, head: values, gradients, invariance, empty and odd sizes.
+// embedding, shard_index, shard_rows, linear, activation, add, head: values, gradients, invariance, empty and
+// odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,8 +32,9 @@ TEST(Embedding, Cases) {
       c.op = &embedding_op();
       c.attr = AttrBox(EmbeddingAttr{DType::f32});
       c.attr_double = AttrBox(EmbeddingAttr{DType::f64});
-      c.inputs = {{{Shape{rows}, DType::i32}, 1, 0, random_ids(rows, vocabulary, 1), true, true},
-                  {{Shape{vocabulary, width}, type}}};
+      c.inputs = {
+          {.meta = {Shape{rows}, DType::i32}, .ints = random_ids(rows, vocabulary, 1), .row_indexed = true},
+          {.meta = {Shape{vocabulary, width}, type}}};
       c.output_row_indexed = {true};
       check_op(c);
     }
@@ -45,7 +47,8 @@ TEST(Embedding, AbsentIdsGiveZeros) {
     c.op = &embedding_op();
     c.attr = AttrBox(EmbeddingAttr{DType::f32, true});
     c.attr_double = AttrBox(EmbeddingAttr{DType::f64, true});
-    c.inputs = {{{Shape{6}, DType::i32}, 1, 0, {2, -1, 0, 2, -1, -1}, true, true}, {{Shape{3, 5}, type}}};
+    c.inputs = {{.meta = {Shape{6}, DType::i32}, .ints = {2, -1, 0, 2, -1, -1}, .row_indexed = true},
+                {.meta = {Shape{3, 5}, type}}};
     c.output_row_indexed = {true};
     check_op(c);
   }
@@ -56,7 +59,7 @@ TEST(ShardIndex, Cases) {
   c.name = "shard_index";
   c.op = &shard_index_op();
   c.attr = c.attr_double = AttrBox(ShardIndexAttr{10, 5, 7});
-  c.inputs = {{{Shape{6}, DType::i32}, 1, 0, {9, 10, 14, 15, -1, 0}, true, true}};
+  c.inputs = {{.meta = {Shape{6}, DType::i32}, .ints = {9, 10, 14, 15, -1, 0}, .row_indexed = true}};
   c.output_row_indexed = {true};
   check_op(c);
   const std::vector<int32_t> x = {9, 10, 14, 15, -1, 0};
@@ -72,7 +75,7 @@ TEST(ShardRows, Cases) {
     c.name = fmt::format("shard_rows of {}", count);
     c.op = &shard_rows_op();
     c.attr = c.attr_double = AttrBox(ShardRowsAttr{2, count});
-    c.inputs = {{{Shape{6}, DType::i32}, 1, 0, {9, 10, 14, 15, -1, 0}}};
+    c.inputs = {{.meta = {Shape{6}, DType::i32}, .ints = {9, 10, 14, 15, -1, 0}}};
     check_op(c);
   }
   const std::vector<int32_t> x = {9, 10, 14, 15};
@@ -103,9 +106,9 @@ TEST(Linear, Cases) {
         c.op = &linear_op();
         c.attr = AttrBox(LinearAttr{type});
         c.attr_double = AttrBox(LinearAttr{DType::f64});
-        c.inputs = {{{Shape{rows, n_in}, type}, 1, 0, {}, true, true},
-                    {{Shape{n_out, n_in}, weights}, 0.3},
-                    {{Shape{n_out}, DType::f32}, 1, 0, {}, bias}};
+        c.inputs = {{.meta = {Shape{rows, n_in}, type}, .row_indexed = true},
+                    {.meta = {Shape{n_out, n_in}, weights}, .scale = 0.3},
+                    {.meta = {Shape{n_out}, DType::f32}, .present = bias}};
         c.output_row_indexed = {true};
         c.finite_differences = rows <= 5;
         check_op(c);
@@ -125,9 +128,16 @@ TEST(Activation, Cases) {
           c.op = &activation_op();
           c.attr = AttrBox(ActivationAttr{kind, type, {2, 1.5, 0.5}});
           c.attr_double = AttrBox(ActivationAttr{kind, DType::f64, {2, 1.5, 0.5}});
-          c.inputs = {{{Shape{rows, is_gated(kind) ? 2 * width : width}, type}, 1.5, 0, {}, true, true},
-                      {{Shape{rows}, DType::f32}, 0.3, 1, {}, scaled, true},
-                      {{Shape{3}, DType::i32}, 1, 0, {0, rows / 2, rows - rows / 3}, padded}};
+          c.inputs = {
+              {.meta = {Shape{rows, is_gated(kind) ? 2 * width : width}, type},
+               .scale = 1.5,
+               .row_indexed = true},
+              {.meta = {Shape{rows}, DType::f32},
+               .scale = 0.3,
+               .offset = 1,
+               .present = scaled,
+               .row_indexed = true},
+              {.meta = {Shape{3}, DType::i32}, .ints = {0, rows / 2, rows - rows / 3}, .present = padded}};
           if (!padded) c.output_row_indexed = {true};
           c.finite_differences = rows <= 5;
           check_op(c);
@@ -143,9 +153,9 @@ TEST(Add, Cases) {
         c.op = &add_op();
         c.attr = AttrBox(AddAttr{type, gated});
         c.attr_double = AttrBox(AddAttr{DType::f64, gated});
-        c.inputs = {{{Shape{rows, width}, type}, 1, 0, {}, true, true},
-                    {{Shape{rows, width}, type}, 1, 0, {}, true, true},
-                    {{Shape{width}, DType::f32}, 1, 0, {}, gated}};
+        c.inputs = {{.meta = {Shape{rows, width}, type}, .row_indexed = true},
+                    {.meta = {Shape{rows, width}, type}, .row_indexed = true},
+                    {.meta = {Shape{width}, DType::f32}, .present = gated}};
         c.output_row_indexed = {true};
         c.finite_differences = rows <= 5;
         check_op(c);
@@ -179,14 +189,17 @@ OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary,
   c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, cap});
   auto targets = random_ids(rows, vocabulary, 4);
   for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
-  c.inputs = {
-      {{Shape{rows, width}, type}, 1, 0, {}, true, true},
-      {{Shape{vocabulary, width}, weights}, 0.5},
-      {{Shape{rows}, DType::i32}, 1, 0, targets, true, true},
-      {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
-      {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
+  c.inputs = {{.meta = {Shape{rows, width}, type}, .row_indexed = true},
+              {.meta = {Shape{vocabulary, width}, weights}, .scale = 0.5},
+              {.meta = {Shape{rows}, DType::i32}, .ints = targets, .row_indexed = true},
+              {.meta = {Shape{rows, vocabulary}, DType::f32},
+               .present = teacher,
+               .row_indexed = true,
+               .values = distributions(rows, vocabulary)},
+              {.meta = {Shape{rows}, DType::f32}, .present = false, .row_indexed = true}};
   c.output_row_indexed = {true, true, entropy, teacher, true, false, false};
-  // Cotangents of logits are rounded to bf16, 2^-9 of each term at most, and terms cancel: as for results in bf16.
+  // Cotangents of logits are rounded to bf16, 2^-9 of each term at most, and terms cancel: as for results in
+  // bf16.
   c.gradient_tolerance = type == DType::bf16 ? 1.0 / 200 : 2e-5;
   c.finite_differences = rows <= 6;
   return c;
@@ -227,8 +240,8 @@ HeadProblem head_problem(HeadSizes s, float z_coefficient, const SoftCap& cap) {
   return p;
 }
 
-/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one mode, with
-/// operands of type T.
+/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one
+/// mode, with operands of type T.
 template <class T>
 struct HeadGradients {
   HeadGradients(const HeadProblem& p, HeadMode mode, const Kernel& kernel) {

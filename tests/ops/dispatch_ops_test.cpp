@@ -54,9 +54,9 @@ TEST(Permute, ThereAndBack) {
                              attr.first, attr.experts);
         c.op = &permute_op();
         c.attr = c.attr_double = AttrBox(attr);
-        c.inputs = {{{Shape{tokens, width}, type}, 1, 0, {}, true, true},
-                    {{Shape{tokens, k}, DType::f32}, 1, 0, {}, true, true},
-                    {{Shape{tokens, k}, DType::i32}, 1, 0, m.ids, true, true}};
+        c.inputs = {{.meta = {Shape{tokens, width}, type}, .row_indexed = true},
+                    {.meta = {Shape{tokens, k}, DType::f32}, .row_indexed = true},
+                    {.meta = {Shape{tokens, k}, DType::i32}, .ints = m.ids, .row_indexed = true}};
         c.finite_differences = tokens <= 7;
         check_op(c);
       }
@@ -69,9 +69,9 @@ TEST(Permute, ThereAndBack) {
                              attr.bound, attr.pad);
         c.op = &permute_op();
         c.attr = c.attr_double = AttrBox(attr);
-        c.inputs = {{{Shape{tokens, width}, type}, 1, 0, {}, true, true},
-                    {{Shape{tokens, k}, DType::f32}, 1, 0, {}, true, true},
-                    {{Shape{tokens, k}, DType::i32}, 1, 0, ids, true, true}};
+        c.inputs = {{.meta = {Shape{tokens, width}, type}, .row_indexed = true},
+                    {.meta = {Shape{tokens, k}, DType::f32}, .row_indexed = true},
+                    {.meta = {Shape{tokens, k}, DType::i32}, .ints = ids, .row_indexed = true}};
         c.finite_differences = tokens <= 7 && !attr.pad;
         check_op(c);
       }
@@ -85,10 +85,10 @@ TEST(Permute, ThereAndBack) {
         back.op = &unpermute_op();
         back.attr = AttrBox(UnpermuteAttr{type});
         back.attr_double = AttrBox(UnpermuteAttr{DType::f64});
-        back.inputs = {{{Shape{tokens * k, width}, type}},
-                       {{Shape{tokens, k}, DType::i32}, 1, 0, row},
-                       {{Shape{tokens * k}, DType::i32}, 1, 0, token},
-                       {{Shape{2}, DType::i32}, 1, 0, {0, end}, spare > 0}};
+        back.inputs = {{.meta = {Shape{tokens * k, width}, type}},
+                       {.meta = {Shape{tokens, k}, DType::i32}, .ints = row},
+                       {.meta = {Shape{tokens * k}, DType::i32}, .ints = token},
+                       {.meta = {Shape{2}, DType::i32}, .ints = {0, end}, .present = spare > 0}};
         back.finite_differences = tokens <= 7;
         check_op(back);
       }
@@ -136,10 +136,12 @@ OpCase group_by_rank_case(const GroupByRankAttr& attr, int64_t k, int64_t tokens
   for (int32_t& id : ids)
     if (id >= 0) id += attr.first;
   const auto half = static_cast<int32_t>(tokens / 2);
-  c.inputs = {{{Shape{tokens, 5}, type}},
-              {{Shape{tokens, k}, DType::f32}},
-              {{Shape{tokens, k}, DType::i32}, 1, 0, ids},
-              {{Shape{3}, DType::i32}, 1, 0, {half, 0, static_cast<int32_t>(tokens) - half}, blocks}};
+  c.inputs = {{.meta = {Shape{tokens, 5}, type}},
+              {.meta = {Shape{tokens, k}, DType::f32}},
+              {.meta = {Shape{tokens, k}, DType::i32}, .ints = ids},
+              {.meta = {Shape{3}, DType::i32},
+               .ints = {half, 0, static_cast<int32_t>(tokens) - half},
+               .present = blocks}};
   c.finite_differences = tokens <= 7;
   return c;
 }
@@ -204,9 +206,9 @@ TEST(GroupedLinear, Cases) {
       c.op = &grouped_linear_op();
       c.attr = AttrBox(GroupedLinearAttr{type});
       c.attr_double = AttrBox(GroupedLinearAttr{DType::f64});
-      c.inputs = {{{Shape{rows, n_in}, type}},
-                  {{Shape{4, n_out, n_in}, weights}, 0.3},
-                  {{Shape{5}, DType::i32}, 1, 0, offsets}};
+      c.inputs = {{.meta = {Shape{rows, n_in}, type}},
+                  {.meta = {Shape{4, n_out, n_in}, weights}, .scale = 0.3},
+                  {.meta = {Shape{5}, DType::i32}, .ints = offsets}};
       c.finite_differences = rows <= 9;
       check_op(c);
     }

@@ -28,9 +28,9 @@ TEST(LowRank, Cases) {
       c.attr = AttrBox(attr);
       attr.out = DType::f64;
       c.attr_double = AttrBox(attr);
-      c.inputs = {{{Shape{tokens, n}, type}, 1, 0, {}, true, true},
-                  {{Shape{tokens, blocks * rank}, type}, 1, 0, {}, true, true},
-                  {{Shape{n, rank}, weights}, 0.5}};
+      c.inputs = {{.meta = {Shape{tokens, n}, type}, .row_indexed = true},
+                  {.meta = {Shape{tokens, blocks * rank}, type}, .row_indexed = true},
+                  {.meta = {Shape{n, rank}, weights}, .scale = 0.5}};
       c.output_row_indexed = {true};
       c.finite_differences = tokens <= 5;
       check_op(c);

@@ -20,10 +20,10 @@ void check(const MixOptions& o) {
   c.op = &mix_op();
   c.attr = AttrBox(MixAttr{o.type, o.first, o.alpha, o.beta});
   c.attr_double = AttrBox(MixAttr{DType::f64, o.first, o.alpha, o.beta});
-  c.inputs = {{{Shape{o.rows, o.width}, o.type}, 1, 0, {}, true, true},
-              {{Shape{o.rows, o.width - o.first}, o.type}, 1, 0, {}, o.b, true},
-              {{Shape{1}, DType::f32}, 0.3, 0.7, {}, o.alpha},
-              {{Shape{1}, DType::f32}, 0.3, -0.4, {}, o.beta}};
+  c.inputs = {{.meta = {Shape{o.rows, o.width}, o.type}, .row_indexed = true},
+              {.meta = {Shape{o.rows, o.width - o.first}, o.type}, .present = o.b, .row_indexed = true},
+              {.meta = {Shape{1}, DType::f32}, .scale = 0.3, .offset = 0.7, .present = o.alpha},
+              {.meta = {Shape{1}, DType::f32}, .scale = 0.3, .offset = -0.4, .present = o.beta}};
   c.output_row_indexed = {true};
   c.finite_differences = o.rows <= 5;
   check_op(c);

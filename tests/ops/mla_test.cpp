@@ -1,5 +1,6 @@
-// The ops of latent attention: latents and packing against reference and finite differences; cached attention in both
-// ways against its reference, against each other, and bit for bit against training's pack and attention.
+// The ops of latent attention: latents and packing against reference and finite differences; cached attention
+// in both ways against its reference, against each other, and bit for bit against training's pack and
+// attention.
 #include "ops/mla/mla.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "base/philox.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
+#include "ops/mla_cached/mla_cached.h"
 #include "ops/op_check.h"
 #include "ops/reference.h"
 #include "ops/sequence/sequence_store.h"
@@ -49,10 +51,10 @@ TEST(MlaLatents, NormsAndRotations) {
           c.attr = AttrBox(attr);
           attr.out = DType::f64;
           c.attr_double = AttrBox(attr);
-          c.inputs = {{{{rows, w.q_rank + w.rank + w.rope}, type}, 1, 0, {}, true, true},
-                      {{{rows}, DType::i32}, 1, 0, scattered_positions(rows), true, true},
-                      {{{w.q_rank}, DType::f32}, 0.3, 1, {}, w.q_rank > 0},
-                      {{{w.rank}, DType::f32}, 0.3, 1}};
+          c.inputs = {{.meta = {{rows, w.q_rank + w.rank + w.rope}, type}, .row_indexed = true},
+                      {.meta = {{rows}, DType::i32}, .ints = scattered_positions(rows), .row_indexed = true},
+                      {.meta = {{w.q_rank}, DType::f32}, .scale = 0.3, .offset = 1, .present = w.q_rank > 0},
+                      {.meta = {{w.rank}, DType::f32}, .scale = 0.3, .offset = 1}};
           c.output_row_indexed = {w.q_rank > 0, true, true, true};
           c.finite_differences = rows < 10;
           check_op(c);
@@ -70,10 +72,11 @@ TEST(MlaPack, RotatesQueriesAndSharesTheKey) {
           c.op = &mla_pack_op();
           c.attr = c.attr_double =
               AttrBox(MlaPackAttr{w.heads, w.nope, w.rope, w.value, rule_of(w.rope, rows == 5)});
-          c.inputs = {{{{rows, w.heads * (w.nope + w.rope)}, type}, 1, 0, {}, true, true},
-                      {{{rows}, DType::i32}, 1, 0, scattered_positions(rows), true, true},
-                      {{{rows, w.heads * (w.nope + w.value)}, type}, 1, 0, {}, all, true},
-                      {{{rows, w.rope}, type}, 1, 0, {}, all, true}};
+          c.inputs = {
+              {.meta = {{rows, w.heads * (w.nope + w.rope)}, type}, .row_indexed = true},
+              {.meta = {{rows}, DType::i32}, .ints = scattered_positions(rows), .row_indexed = true},
+              {.meta = {{rows, w.heads * (w.nope + w.value)}, type}, .present = all, .row_indexed = true},
+              {.meta = {{rows, w.rope}, type}, .present = all, .row_indexed = true}};
           c.output_row_indexed = {true};
           c.finite_differences = rows < 10;
           check_op(c);

@@ -63,8 +63,8 @@ class Run {
     clear_beyond_live_rows(*case_.op, full_call());
   }
 
-  /// Cotangents: N(0, 1) by output and element. Gradients of every differentiable input; `preload` fills the slots
-  /// first and accumulates.
+  /// Cotangents: N(0, 1) by output and element. Gradients of every differentiable input; `preload` fills the
+  /// slots first and accumulates.
   void backward(double preload = 0, bool accumulate = false) {
     std::vector<Tensor> d_out(out_.size());
     for (size_t o = 0; o < out_.size(); ++o) {
@@ -156,7 +156,8 @@ class Run {
       any = true;
     }
     if (!any) return;
-    // Show the kernel only what it declared: reading anything else is a crash here, not a surprise on the tape.
+    // Show the kernel only what it declared: reading anything else is a crash here, not a surprise on the
+    // tape.
     const OpCall all = full_call();
     const BackwardReads reads = case_.op->reads(all.attr_data);
     std::vector<Tensor> in(in_.size()), out(out_.size());

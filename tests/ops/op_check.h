@@ -1,10 +1,12 @@
 // The op test driver: one OpCase describes a problem; check_op() runs every test that an op must pass:
 //   value       fast kernel against the reference in double on the same inputs
-//   gradient    analytic (reference, double) against central finite differences; fast backward against the reference
+//   gradient    analytic (reference, double) against central finite differences; fast backward against the
+//               reference
 //   accumulate  a gradient slot that accumulates adds exactly what it would have set
-//   rest        the op's rest (PartialRecompute), where it has one, gives the bits of the whole with every kernel
-//   invariance  same bits for 1 and 2 threads, on every instruction set this CPU has, and (where rows are independent)
-//               for the first rows alone
+//   rest        the op's rest (PartialRecompute), where it has one, gives the bits of the whole with every
+//               kernel
+//   invariance  same bits for 1 and 2 threads, on every instruction set this CPU has, and (where rows are
+//               independent) for the first rows alone
 // Empty and odd sizes are cases like any other.
 #pragma once
 #include <functional>
@@ -39,7 +41,8 @@ struct OpCase {
   uint64_t seed = 1;
 };
 
-/// Runs everything above with gtest expectations. Prints a one-line reproducer (case name and seed) on failure.
+/// Runs everything above with gtest expectations. Prints a one-line reproducer (case name and seed) on
+/// failure.
 void check_op(const OpCase& c);
 
 }  // namespace ingot::test

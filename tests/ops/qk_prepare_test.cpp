@@ -33,9 +33,9 @@ void check(const PrepareOptions& o, int64_t rows, DType type, DType out) {
   c.attr_double = AttrBox(attr);
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   for (size_t t = 0; t < positions.size(); ++t) positions[t] = static_cast<int32_t>(t * t * 37 % 900001);
-  const CaseInput weight{{{o.width}, DType::f32}, 0.3, 1, {}, o.weights};
-  c.inputs = {{{{rows, (o.heads + 2 * o.kv_heads) * o.width}, type}, 1, 0, {}, true, true},
-              {{{rows}, DType::i32}, 1, 0, positions, true, true},
+  const CaseInput weight{.meta = {{o.width}, DType::f32}, .scale = 0.3, .offset = 1, .present = o.weights};
+  c.inputs = {{.meta = {{rows, (o.heads + 2 * o.kv_heads) * o.width}, type}, .row_indexed = true},
+              {.meta = {{rows}, DType::i32}, .ints = positions, .row_indexed = true},
               weight,
               weight};
   c.output_row_indexed = {true, true};
@@ -88,7 +88,8 @@ TEST(QkPrepare, FrequenciesOfTheRules) {
     EXPECT_NEAR(llama3[i], plain[i] * (share + (1 - share) / 8), 1e-15);
     EXPECT_DOUBLE_EQ(half[i], i < 4 ? -std::pow(1024.0, -static_cast<double>(i) / 3) : 0.0);
   }
-  // theta 10000, 16 channels, context 4096: 32 turns at pair 2.6, one turn at pair 5.6; so 2 .. 6 is the ramp.
+  // theta 10000, 16 channels, context 4096: 32 turns at pair 2.6, one turn at pair 5.6; so 2 .. 6 is the
+  // ramp.
   const auto short_ = of({10000, 16}), yarn = of(kRules[2]);
   const double kept[] = {1, 1, 1, 0.75, 0.5, 0.25, 0, 0};
   for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(yarn[i], short_[i] * (kept[i] + (1 - kept[i]) / 4), 1e-15);

@@ -1,4 +1,5 @@
-// Ops that decide which expert takes which token: route, sequence_balance, capacity, assign. Closed forms, brute force and ties.
+// Ops that decide which expert takes which token: route, sequence_balance, capacity, assign. Closed forms,
+// brute force and ties.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include "ops/op_check.h"
 #include "ops/reference.h"
 #include "ops/route/route.h"
-#include "ops/route/sequence_balance.h"
+#include "ops/sequence_balance/sequence_balance.h"
 
 namespace ingot::test::routing_ops_test {
 
@@ -27,10 +28,13 @@ OpCase route_case(RouteAttr attr, int64_t rows, bool bias, bool load, bool force
   for (int64_t t = 0; t < rows; ++t)  // every third token has no first choice
     for (int32_t j = 0; j < attr.k; ++j)
       ids.push_back(j == 0 && t % 3 == 2 ? -1 : (static_cast<int32_t>(t) % 2 + j) % attr.experts);
-  c.inputs = {{{Shape{rows, attr.experts + attr.skip_classes}, DType::f32}, 1.5, 0, {}, true, true},
-              {{Shape{attr.experts}, DType::f32}, 0.1, 0, {}, bias},
-              {{Shape{attr.experts}, DType::f32}, 0.05, 0.25, {}, load},
-              {{Shape{rows, attr.k}, DType::i32}, 1, 0, ids, forced, true}};
+  c.inputs = {
+      {.meta = {Shape{rows, attr.experts + attr.skip_classes}, DType::f32},
+       .scale = 1.5,
+       .row_indexed = true},
+      {.meta = {Shape{attr.experts}, DType::f32}, .scale = 0.1, .present = bias},
+      {.meta = {Shape{attr.experts}, DType::f32}, .scale = 0.05, .offset = 0.25, .present = load},
+      {.meta = {Shape{rows, attr.k}, DType::i32}, .ints = ids, .present = forced, .row_indexed = true}};
   c.output_row_indexed = {true, true, false, false, false, false};
   c.finite_differences = rows <= 9;
   return c;
@@ -94,7 +98,8 @@ struct Routed {
   }
 };
 
-/// The definition by brute force: of all sets of groups the one with the largest rating, then the best of its experts.
+/// The definition by brute force: of all sets of groups the one with the largest rating, then the best of its
+/// experts.
 std::vector<int32_t> best_of_all_group_sets(const RouteAttr& a, const std::vector<float>& score) {
   const int32_t size = a.experts / a.groups, per_group = a.k / a.groups_kept;
   double best = -1e300;
@@ -158,7 +163,8 @@ OpCase sequence_balance_case(const SequenceBalanceAttr& attr, int64_t rows) {
                        static_cast<int>(attr.scores.score), rows);
   c.op = &sequence_balance_op();
   c.attr = c.attr_double = AttrBox(attr);
-  c.inputs = {{{Shape{rows, attr.scores.experts + attr.scores.skip_classes}, DType::f32}, 1.5}};
+  c.inputs = {
+      {.meta = {Shape{rows, attr.scores.experts + attr.scores.skip_classes}, DType::f32}, .scale = 1.5}};
   c.finite_differences = rows <= 9;
   return c;
 }
@@ -176,7 +182,8 @@ TEST(SequenceBalance, Cases) {
   }
 }
 
-// Two documents of equal length: the mean of each alone (spec megatron-moe LB-2); balance gives 1, collapse E / k.
+// Two documents of equal length: the mean of each alone (spec megatron-moe LB-2); balance gives 1, collapse E
+// / k.
 TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
   const Random random(6, RandomPurpose::test);
   const BatchLayout two{10, {{0, 5, 0, nullptr}, {5, 5, 0, nullptr}}};
@@ -227,7 +234,7 @@ OpCase capacity_case(const CapacityAttr& attr, int64_t rows, int64_t k) {
   std::vector<int32_t> ids;
   for (int64_t s = 0; s < rows * k; ++s)  // crowded experts, absent choices
     ids.push_back(s % 11 == 5 ? -1 : static_cast<int32_t>(s * s % attr.experts));
-  c.inputs = {{{Shape{rows, k}, DType::f32}, 1}, {{Shape{rows, k}, DType::i32}, 1, 0, ids}};
+  c.inputs = {{.meta = {Shape{rows, k}, DType::f32}}, {.meta = {Shape{rows, k}, DType::i32}, .ints = ids}};
   c.finite_differences = rows <= 9;
   return c;
 }
@@ -241,7 +248,8 @@ TEST(Capacity, Cases) {
   }
 }
 
-// By hand (spec megatron-moe CP-1): 4 tokens with 2 choices, 2 experts of capacity 3; ties and what is no number go last.
+// By hand (spec megatron-moe CP-1): 4 tokens with 2 choices, 2 experts of capacity 3; ties and what is no
+// number go last.
 TEST(Capacity, HandCase) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const int32_t nobody[] = {0, 1, 0, 1, 0, -1, 0, -1};
@@ -278,7 +286,7 @@ OpCase assign_case(const AssignAttr& attr, int64_t rows, int64_t experts, double
                        attr.factor, rows);
   c.op = &assign_op();
   c.attr = c.attr_double = AttrBox(attr);
-  c.inputs = {{{Shape{rows, experts}, DType::f32}, spread}};
+  c.inputs = {{.meta = {Shape{rows, experts}, DType::f32}, .scale = spread}};
   c.finite_differences = false;
   return c;
 }
@@ -309,8 +317,8 @@ std::vector<int32_t> assigned(const AssignAttr& attr, std::vector<float> logits,
   return ids;
 }
 
-// All tokens prefer expert 0, less and less. Top-1 of the logits would crowd it; the transported matrix has equal column
-// sums, so each expert gets the tokens that lose least.
+// All tokens prefer expert 0, less and less. Top-1 of the logits would crowd it; the transported matrix has
+// equal column sums, so each expert gets the tokens that lose least.
 TEST(Assign, SinkhornEvensTheLoad) {
   std::vector<float> logits;
   for (int t = 0; t < 8; ++t) logits.insert(logits.end(), {2.0f + 0.25f * static_cast<float>(t), 0});

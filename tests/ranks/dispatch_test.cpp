@@ -399,7 +399,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
     }
     return "";
   };
-  EXPECT_NE(message(DispatchKind::all_to_all, {.factor = 1}).find("gets 96 rows, it has room for 64"),
+  EXPECT_NE(message(DispatchKind::all_to_all, {.factor = 1}).find("gets 96 rows, its capacity is 64"),
             std::string::npos)
       << message(DispatchKind::all_to_all, {.factor = 1});
   EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("it has no capacity"), std::string::npos);
@@ -485,7 +485,7 @@ TEST(Dispatchers, RanksWithUnequalTokensAreAnError) {
     });
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("rank 0 of group 'expert' gets 8 rows, it has room for 4"),
+    EXPECT_NE(std::string(e.what()).find("rank 0 of group 'expert' gets 8 rows, its capacity is 4"),
               std::string::npos)
         << e.what();
   }

@@ -217,7 +217,7 @@ TEST(LayoutRefusals, NameWhatDoesNotFit) {
   expect("llama", {.cp = 4}, {}, "4 query and 2 key-value heads of a rank do not divide among 4 context");
   expect("gpt2", {.cp = 4}, {.context = ContextForm::ring, .context_inner = 3},
          "4 context ranks do not divide into groups of 3 that exchange heads");
-  expect("llama", {.cp = 3}, {}, "sequences of 16 tokens cannot be cut into 6 chunks");
+  expect("llama", {.cp = 3}, {}, "sequences of 16 tokens cannot be divided into 6 chunks");
 }
 
 }  // namespace ingot::test::layout_test

@@ -10,7 +10,7 @@
 #include "ops/capacity/capacity.h"
 #include "ops/collective/collective.h"
 #include "ops/grouped_linear/grouped_linear.h"
-#include "ops/route/sequence_balance.h"
+#include "ops/sequence_balance/sequence_balance.h"
 
 namespace ingot {
 namespace {

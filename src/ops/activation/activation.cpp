@@ -1,7 +1,8 @@
-// See activation.h: the op's description.
+// See activation.h: the op's description, and its CPU kernel: rows in parallel.
 #include "ops/activation/activation.h"
 
-#include "ops/activation/kernels.h"
+#include "ops/activation/isa_activation.h"
+#include "ops/common.h"
 
 namespace ingot {
 namespace {
@@ -36,6 +37,69 @@ std::string print(const void* attr_data) {
   return fmt::format("{} out={}", name_of(a.kind), name_of(a.out));
 }
 
+constexpr int64_t kElements = 1 << 14;  // per piece of work
+
+ActivationFunction function_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::gelu:
+      return ActivationFunction::gelu;
+    case ActivationKind::gelu_tanh:
+    case ActivationKind::geglu:
+      return ActivationFunction::gelu_tanh;
+    case ActivationKind::relu2:
+      return ActivationFunction::relu2;
+    case ActivationKind::soft_cap:
+      return ActivationFunction::soft_cap;
+    case ActivationKind::silu:
+    case ActivationKind::swiglu:
+      break;
+  }
+  return ActivationFunction::silu;
+}
+
+ActivationRows arguments(const OpCall& call, int64_t width) {
+  const auto& attr = call.attr<ActivationAttr>();
+  ActivationRows a{};
+  a.function = function_of(attr.kind), a.gated = is_gated(attr.kind);
+  a.cap = attr.cap.factors();
+  a.width = width;
+  a.x = call.in[0].data, a.x_type = call.in[0].dtype();
+  if (call.in[1].defined()) a.p = call.in[1].as<float>();
+  a.y_type = attr.out;
+  return a;
+}
+
+void forward(const OpCall& call) {
+  ActivationRows a = arguments(call, call.out[0].dim(1));
+  a.y = call.out[0].data;
+  parallel_for(rows_before_end(call.in[2], call.out[0].dim(0)), row_grain(a.width, kElements),
+               [&](int64_t begin, int64_t end) {
+                 INGOT_ISA_CALL(activation_forward)
+                 (a, begin, end);
+               });
+}
+
+void backward_input(const OpCall& call) {
+  ActivationRows a = arguments(call, call.d_out[0].dim(1));
+  a.d_y = call.d_out[0].data;
+  a.d_x = call.d_in[0].tensor.data, a.accumulate_x = call.d_in[0].accumulate;
+  if (call.d_in[1].wanted())
+    a.d_p = call.d_in[1].tensor.as<float>(), a.accumulate_p = call.d_in[1].accumulate;
+  parallel_for(rows_before_end(call.in[2], call.d_out[0].dim(0)), row_grain(a.width, kElements / 2),
+               [&](int64_t begin, int64_t end) {
+                 INGOT_ISA_CALL(activation_backward)
+                 (a, begin, end);
+               });
+}
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (call.in[1].defined() && call.in[1].dtype() != DType::f32) return "row weights other than f32";
+  if (!call.d_in.empty() && call.d_in[0].wanted() && call.d_in[0].tensor.dtype() != call.in[0].dtype())
+    return "a gradient of another type than its input";
+  return nullptr;
+}
+
 }  // namespace
 
 const Op& activation_op() {
@@ -47,8 +111,9 @@ const Op& activation_op() {
       .infer = infer,
       .cost = cost,
       .print = print,
-      .kernels = activation_kernels(),
-      .live_rows = live_rows};
+      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, activation_reference()},
+      .live_rows = live_rows,
+      .axis_rule = {.passes = kElementwise}};
   return op;
 }
 

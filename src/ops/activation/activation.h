@@ -1,13 +1,16 @@
-// activation: the nonlinearity of an MLP, gated or not, with the router probability folded in.
+// activation: the nonlinearity of an MLP, gated or not, times the router's probability.
 //
-//   plain   y = p * f(x)             x_TF  -> y_TF     gelu (erf), gelu_tanh, relu2 (max(x,0)^2), silu,
-//                                                    soft_cap (device/simd/soft_cap.h, of output logits)
-//   gated   y = p * f(g) * u         x_T2F -> y_TF     swiglu (f = silu), geglu (f = gelu_tanh); gate columns first
+//   plain   y = p f(x)          x_TF  -> y_TF     gelu (erf), gelu_tanh, relu2 (max(x, 0)^2), silu,
+//                                                 soft_cap (of output logits, device/simd/soft_cap.h)
+//   gated   y = p f(g) u        x_T2F -> y_TF     swiglu (f = silu), geglu (f = gelu_tanh); x = [g | u]
 //
-// p_T (fp32, optional) scales rows: the memory-efficient permutation of Megatron Core (004 §4.1.3; spec megatron-moe
-// §1.4): multiplying inside means the expert's output is not needed for the gradient of p.
-// offsets (i32 [E+1], optional): the rows are a permutation's (ops/permute), of which only those before offsets[E] count.
-// Output type attr.out; arithmetic in fp32. d_p sums over the width in 16 fixed lanes.
+// p_T (f32, optional; absent: 1) scales rows. It stands here, before the second product, so that the gradient
+// of p needs x only and not the expert's output ([Megatron-MoE] §4.1.2).
+// offsets (i32 [E + 1], optional): x has the rows of a permutation (ops/permute); only those before
+// offsets[E] count.
+//
+// Dtypes: x f32, bf16 or f64; y of attr.out. Arithmetic in fp32 with one rounding. d_p sums over F in 16
+// fixed lanes.
 #pragma once
 #include "base/enum.h"
 #include "device/simd/soft_cap.h"
@@ -34,5 +37,6 @@ Value activation(Tape& tape, const ActivationAttr& attr, const Value& x, const V
                  const Value& offsets = {});
 
 const Op& activation_op();
+Kernel activation_reference();
 
 }  // namespace ingot

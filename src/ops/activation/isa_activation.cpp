@@ -1,11 +1,12 @@
 // activation for a range of rows, compiled once per instruction set. Formulas: reference.cpp; gelu_tanh uses
 // (1 + tanh u) / 2 = sigmoid(2 u), which is as accurate for negative x as for positive.
+#include "ops/activation/isa_activation.h"
+
 #include "device/simd/loops.h"
 #include "device/simd/prefetch.h"
 #include "device/simd/reduce.h"
 #include "device/simd/soft_cap.h"
 #include "device/simd/vmath.h"
-#include "ops/activation/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
 namespace {

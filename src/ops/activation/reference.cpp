@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/activation/activation.h"
-#include "ops/activation/kernels.h"
 
 namespace ingot {
 namespace {

@@ -1,7 +1,9 @@
-// See add.h: the op's description.
+// See add.h: the op's description, and its CPU kernel: rows in parallel; the gate's gradient by columns.
 #include "ops/add/add.h"
 
-#include "ops/add/kernels.h"
+#include "ops/add/isa_add.h"
+#include "ops/common.h"
+#include "ops/parameter_chunks.h"
 
 namespace ingot {
 namespace {
@@ -29,14 +31,58 @@ std::string print(const void* attr) {
   return fmt::format("out={}", name_of(static_cast<const AddAttr*>(attr)->out));
 }
 
+constexpr int64_t kElements = 1 << 15;  // per piece of work
+
+void forward(const OpCall& call) {
+  const Tensor &a = call.in[0], &b = call.in[1], &gate = call.in[2], &y = call.out[0];
+  AddRows p{};
+  p.rows = a.dim(0), p.width = a.dim(1);
+  p.a = a.data, p.a_type = a.dtype();
+  p.b = b.data, p.b_type = b.dtype();
+  if (gate.defined()) p.gate = gate.as<float>();
+  p.y = y.data, p.y_type = y.dtype();
+  parallel_for(p.rows, row_grain(p.width, kElements), [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(add_forward)(p, begin, end);
+  });
+}
+
+void backward_input(const OpCall& call) {
+  const Tensor &gate = call.in[2], &d_y = call.d_out[0];
+  const GradSlot &d_a = call.d_in[0], &d_b = call.d_in[1], &d_gate = call.d_in[2];
+  copy_tensor(d_a, d_y);
+  if (!gate.defined()) return copy_tensor(d_b, d_y);
+  AddRows p{};
+  p.rows = d_y.dim(0), p.width = d_y.dim(1);
+  p.gate = gate.as<float>();
+  p.d_y = d_y.data, p.y_type = d_y.dtype();
+  if (d_b.wanted()) {
+    p.d_b = d_b.tensor.data, p.b_type = d_b.tensor.dtype(), p.accumulate = d_b.accumulate;
+    parallel_for(p.rows, row_grain(p.width, kElements), [&](int64_t begin, int64_t end) {
+      INGOT_ISA_CALL(add_gated_gradient)(p, begin, end);
+    });
+  }
+  if (d_gate.wanted()) {
+    p.b = call.in[1].data, p.b_type = call.in[1].dtype();
+    p.d_gate = d_gate.tensor.as<float>(), p.accumulate = d_gate.accumulate;
+    parallel_for(p.width, column_grain(p.rows, p.width), [&](int64_t begin, int64_t end) {
+      INGOT_ISA_CALL(add_gate_gradient)(p, kParameterChunkRows, begin, end);
+    });
+  }
+}
+
 }  // namespace
 
 const Op& add_op() {
-  static const Op op{"add",        {{"a"}, {"b"}, {"gate", InputKind::parameter, true}},
-                     {{"y"}},      reads,
-                     infer,        cost,
-                     nullptr,      print,
-                     add_kernels()};
+  static const Op op{
+      .name = "add",
+      .inputs = {{"a"}, {"b"}, {"gate", InputKind::parameter, true}},
+      .outputs = {{"y"}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .print = print,
+      .kernels = {{"cpu", refuse_other_floats, forward, backward_input, nullptr}, add_reference()},
+      .axis_rule = {.passes = kAnyAxisType}};
   return op;
 }
 

@@ -1,8 +1,8 @@
-// add: y = a + g * b, elementwise over rows; the gate g_D is optional (g = 1). Exponential depth averaging of ZAYA1's
-// router uses the gate (spec zaya1 §1.7 step 2); shared experts are added without.
+// add: y = a + g b, elementwise over rows. The gate g_D is optional (absent: 1). The router's exponential
+// depth averaging has one ([ZAYA1-AMD] §IV-A2); shared experts are added without.
 //
-// Shapes: a_TD, b_TD (any float types), gate_D (fp32, or f64) -> y_TD (attr.out). d_gate sums over tokens in chunks of
-// 64 rows combined in order.
+// Shapes: a_TD, b_TD (any float types), gate_D (f32, or f64) -> y_TD (attr.out). d_gate sums over tokens in
+// chunks of 64 rows combined in order.
 #pragma once
 #include "tape/tape.h"
 
@@ -16,5 +16,6 @@ struct AddAttr {
 Value add(Tape& tape, DType out, const Value& a_TD, const Value& b_TD, const Value& gate_D = {});
 
 const Op& add_op();
+Kernel add_reference();
 
 }  // namespace ingot

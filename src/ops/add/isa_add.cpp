@@ -1,6 +1,7 @@
 // add's inner loops, compiled once per instruction set.
+#include "ops/add/isa_add.h"
+
 #include "device/simd/loops.h"
-#include "ops/add/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
 namespace {

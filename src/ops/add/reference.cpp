@@ -1,7 +1,7 @@
 // add in plain loops; see add.h.
 #include "ops/reference.h"
 
-#include "ops/add/kernels.h"
+#include "ops/add/add.h"
 
 namespace ingot {
 namespace {

@@ -1,18 +1,19 @@
-// add_norm: merges a sublayer's output into the residual stream and normalises the result, in one op, so that the
-// gradient merge of the stream has one owner.
+// add_norm: merges a sublayer's output into the residual stream and normalises the result. It is one op, so
+// that one kernel writes the gradient of the stream.
 //
-//   merge:  none    s = x                                      (first norm of a model; the stream output is empty)
+//   merge   none    s = x                                   (first norm; the stream output is empty)
 //           add     s = x + y
-//           affine  s = (x + b_x) * s_x                         (ZAYA1's scaled input embedding)
-//           scaled  s = (y + b_y) * s_y + (x + b_x) * s_x       (ZAYA1 residual scaling, spec zaya1 §1.4, 001 eq 6)
-//   norm:   rms     h = s * r * w,            r = 1 / sqrt(mean(s^2) + eps)
-//           layer   h = (s - m) * r * w (+b), r = 1 / sqrt(mean((s - m)^2) + eps),  m = mean(s)
-//           w may be absent: 1
+//           affine  s = (x + b_x) s_x                       (ZAYA1's scaled input embedding)
+//           scaled  s = (y + b_y) s_y + (x + b_x) s_x       (residual scaling, [ZAYA1-AMD] §IV-A3)
+//   norm    rms     h = s r w,            r = 1 / sqrt(mean(s^2) + eps)
+//           layer   h = (s - m) r w + b,  r = 1 / sqrt(mean((s - m)^2) + eps),  m = mean(s)
+//           w and b may be absent: 1 and 0
 //
-// Shapes: x_TD (stream: f32, or f64), y_TD (any float type), vectors [D] of the stream's type;
-// outputs s_TD (stream's type), h_TD (attr.h_dtype), rstd_T and mean_T (stream's type; mean is empty for rms).
-// Statistics and sums in fp32 over 16 fixed lanes (docs/numerics.md). Parameter gradients are sums over tokens in
-// chunks of 64 rows combined in order.
+// Shapes: x_TD (the stream: f32, or f64), y_TD (any float type), vectors [D] of the stream's type
+//         -> s_TD (the stream's type), h_TD (attr.h_dtype), rstd_T and mean_T (the stream's type; mean: empty
+//         for rms).
+// Statistics and sums are in fp32 over 16 fixed lanes (docs/numerics.md). Gradients of the vectors are sums
+// over tokens in chunks of 64 rows combined in order.
 #pragma once
 #include "ops/add_norm/merge_kind.h"
 #include "tape/tape.h"
@@ -31,6 +32,18 @@ struct AddNormAttr {
   double eps = 1e-5;
 };
 
+/// Slots, in order.
+namespace add_norm_slot {
+enum In : uint32_t { kX, kY, kStreamScale, kStreamBias, kYScale, kYBias, kWeight, kBias };
+enum Out : uint32_t { kStream, kH, kRstd, kMean };
+}  // namespace add_norm_slot
+
+/// D of a call; backward reads x or the merged stream.
+inline int64_t add_norm_width(const OpCall& call) {
+  const Tensor& x = call.in[add_norm_slot::kX];
+  return (x.defined() ? x : call.out[add_norm_slot::kStream]).dim(1);
+}
+
 /// The vectors of a merge; absent where the merge has none.
 struct MergeParams {
   Value stream_scale, stream_bias;  ///< s_x, b_x
@@ -46,5 +59,6 @@ AddNormResult add_norm(Tape& tape, const AddNormAttr& attr, const Value& x_TD, c
                        const MergeParams& merge, const Value& weight_D, const Value& bias_D = {});
 
 const Op& add_norm_op();
+Kernel add_norm_reference();
 
 }  // namespace ingot

@@ -1,23 +1,13 @@
 // add_norm for a range of rows, compiled once per instruction set. Forward: merge and statistic in one pass
 // over the row, then the normalised row while the stream is in the cache. Backward: one pass for the dot
 // products and the norm's parameters, one for the rest. Formulas: add_norm.h.
+#include "ops/add_norm/isa_add_norm.h"
+
+#include "device/simd/loops.h"
 #include "device/simd/reduce.h"
-#include "ops/add_norm/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
-
-template <class T>
-INGOT_INLINE Vec load_n(const T* p, int n) {
-  return n == kLanes ? load(p) : load_tail(p, n);
-}
-template <class T>
-INGOT_INLINE void store_n(T* p, Vec x, int n) {
-  if (n == kLanes)
-    store(p, x);
-  else
-    store_tail(p, x, n);
-}
 
 /// x in the first n lanes, 0 in the others.
 INGOT_INLINE Vec set_n(float x, int n) {

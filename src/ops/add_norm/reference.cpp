@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/add_norm/add_norm.h"
-#include "ops/add_norm/kernels.h"
 
 namespace ingot {
 

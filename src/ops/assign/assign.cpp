@@ -1,7 +1,17 @@
-// See assign.h: the op's description.
+// See assign.h: the op's description, and its CPU kernel: rows in parallel; column sums by chunks of 64
+// rows, added in order.
 #include "ops/assign/assign.h"
 
-#include "ops/assign/kernels.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "base/parallel.h"
+#include "ops/assign/isa_assign.h"
+#include "ops/capacity/capacity.h"
+#include "ops/parameter_chunks.h"
+#include "ops/route/isa_route.h"
 
 namespace ingot {
 namespace {
@@ -29,18 +39,119 @@ std::string print(const void* attr_data) {
   return fmt::format("expert_choice k={} factor={}{}", a.k, a.factor, a.sigmoid ? " sigmoid" : "");
 }
 
+/// Scratch: matrix [T, E], d1 [E], sums [E], partials [chunks, E].
+struct Scratch {
+  float *matrix, *d1, *sums, *partials;
+  explicit Scratch(const OpCall& call) {
+    const int64_t rows = call.in[0].dim(0), experts = call.in[0].dim(1);
+    matrix = static_cast<float*>(call.scratch);
+    d1 = matrix + rows * experts;
+    sums = d1 + experts;
+    partials = sums + experts;
+  }
+};
+
+AssignRows arguments(const OpCall& call, const Scratch& s) {
+  const auto& a = call.attr<AssignAttr>();
+  const Tensor& logits = call.in[0];
+  return {logits.dim(1), a.k, logits.dim(0), logits.as<float>(), s.matrix, s.d1, call.out[0].as<int32_t>(),
+          a.sigmoid};
+}
+
+template <class F>
+void over_rows(int64_t rows, F&& f) {
+  parallel_for(rows, kParameterChunkRows, [&](int64_t begin, int64_t end) { f(begin, end); });
+}
+
+/// One round: new d1 from the old; the mean of its change.
+double round(const AssignRows& r, const Scratch& s) {
+  const int64_t chunks = parameter_chunks(r.rows);
+  parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c) {
+      float* partial = s.partials + c * r.experts;
+      std::memset(partial, 0, static_cast<size_t>(r.experts) * sizeof(float));
+      INGOT_ISA_CALL(sinkhorn_rows)
+      (r, c * kParameterChunkRows, std::min(r.rows, (c + 1) * kParameterChunkRows), partial);
+    }
+  });
+  combine_parameter_chunks(s.partials, chunks, r.experts, r.experts,
+                           {Tensor::of(s.sums, {r.experts}), false});
+  double change = 0;
+  for (int64_t e = 0; e < r.experts; ++e) {
+    const float next =
+        1.0f / (static_cast<float>(r.experts) * (s.sums[e] + static_cast<float>(kSinkhornEpsilon)));
+    change += std::abs(static_cast<double>(next) - static_cast<double>(s.d1[e]));
+    s.d1[e] = next;
+  }
+  return change / static_cast<double>(r.experts);
+}
+
+void sinkhorn(const AssignRows& r, const Scratch& s) {
+  over_rows(r.rows, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(assign_costs)(r, begin, end); });
+  std::fill(s.d1, s.d1 + r.experts, 1.0f);
+  for (int i = 0; i < kSinkhornRounds && round(r, s) >= kSinkhornTolerance; ++i) {
+  }
+  over_rows(r.rows, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(sinkhorn_choose)(r, begin, end); });
+}
+
+/// Integers in descending order of the scores, NaN last.
+int64_t order_of(float score) {
+  if (score != score) return INT64_MAX;
+  int32_t bits;
+  std::memcpy(&bits, &score, sizeof(bits));
+  return -static_cast<int64_t>(bits);  // scores are not negative
+}
+
+void expert_choice(const AssignRows& r, const AssignAttr& a) {
+  over_rows(r.rows, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(assign_scores)(r, begin, end); });
+  std::fill(r.ids, r.ids + r.rows * r.experts, -1);
+  const int64_t taken = std::min(r.rows, expert_capacity(r.rows, a.k, r.experts, a.factor));
+  parallel_for(r.experts, 1, [&](int64_t first, int64_t last) {
+    std::vector<std::pair<int64_t, int64_t>> order(static_cast<size_t>(r.rows));
+    for (int64_t e = first; e < last; ++e) {
+      for (int64_t t = 0; t < r.rows; ++t)
+        order[static_cast<size_t>(t)] = {order_of(r.matrix[t * r.experts + e]), t};
+      std::nth_element(order.begin(), order.begin() + taken, order.end());
+      for (int64_t i = 0; i < taken; ++i)
+        r.ids[order[static_cast<size_t>(i)].second * r.experts + e] = static_cast<int32_t>(e);
+    }
+  });
+}
+
+void forward(const OpCall& call) {
+  const auto& a = call.attr<AssignAttr>();
+  const Scratch s(call);
+  const AssignRows r = arguments(call, s);
+  if (r.rows == 0) return;
+  if (a.rule == AssignRule::sinkhorn)
+    sinkhorn(r, s);
+  else
+    expert_choice(r, a);
+}
+
+const char* refuse(const OpCall& call) {
+  if (call.in[0].dtype() != DType::f32) return "a type other than f32";
+  return call.in[0].dim(1) > kMaxRouteClasses ? "more than 1024 experts" : nullptr;
+}
+
+int64_t scratch_bytes(const OpCall& call) {
+  const int64_t rows = call.in[0].dim(0), experts = call.in[0].dim(1);
+  return (rows + 2 + parameter_chunks(rows)) * experts * int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 const Op& assign_op() {
-  static const Op op{"assign",
-                     {{"logits", InputKind::data}},
-                     {{"ids", false}},
-                     reads,
-                     infer,
-                     cost,
-                     assign_scratch_bytes,
-                     print,
-                     assign_kernels()};
+  static const Op op{.name = "assign",
+                     .inputs = {{"logits", InputKind::data}},
+                     .outputs = {{"ids", false}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = {{"cpu", refuse, forward, nullptr, nullptr}, assign_reference()},
+                     .axis_rule = {.passes = kRowwise}};
   return op;
 }
 

@@ -1,18 +1,21 @@
-// assign: choices of experts that look at all tokens of a call at once, from router logits. No gradient: ops/route makes
-// the weights of the chosen, given these ids as forced ids.
+// assign: chooses experts by looking at all tokens of a call at once, from router logits l. It has no
+// gradient: ops/route makes the weights of the chosen experts, given these ids as forced ids.
 //
-//   sinkhorn        (spec megatron-moe LB-7) with cost = exp(l), d1 = 1, repeat
-//                     d0_t = 1 / (T (sum_e d1_e cost_te + 1e-8)),   d1_e = 1 / (E (sum_t d0_t cost_te + 1e-8))
-//                   until the mean of |change of d1| is below 1e-4 (at most 1000 times); ids = the k largest of
-//                   d0_t cost_te d1_e in each row, ties to the lowest index. Rows of cost are divided by their largest
-//                   value first, which d0 takes back.
-//   expert_choice   (spec megatron-moe LB-8) each expert takes the C = ceil(T k / E * factor) tokens (at most T) with the
-//                   largest score, softmax over the experts or sigmoid; ties to the lowest token, NaN last.
+//   sinkhorn        cost = exp(l), d1 = 1; repeat
+//                     d0_t = 1 / (T (sum_e d1_e cost_te + 1e-8))
+//                     d1_e = 1 / (E (sum_t d0_t cost_te + 1e-8))
+//                   until the mean of |change of d1| is below 1e-4 (at most 1000 times); ids = the k largest
+//                   of d0_t cost_te d1_e in each row, ties to the lowest index. Each row of cost is first
+//                   divided by its largest value, which d0 undoes. ([Megatron-MoE] §7.1; Clark et al. 2022)
+//   expert_choice   each expert takes the C = ceil(T k / E factor) tokens (at most T) with the largest score,
+//                   softmax over the experts or sigmoid; ties to the lowest token, NaN last. (Zhou et al.
+//                   2022)
 //
 // Both depend on the whole call, so they are for training only: a token's experts depend on later tokens.
 //
-// Shapes: logits_TE (f32; f64 in double) -> ids (i32): sinkhorn [T, k], ascending; expert_choice [T, E], column e holds e or
-// -1. Sinkhorn's row sums are 16 fixed lanes, its column sums chunks of 64 rows combined in order.
+// Shapes: logits_TE (f32, or f64) -> ids (i32): sinkhorn [T, k], ascending; expert_choice [T, E], where
+// column e holds e or -1. Sinkhorn's row sums use 16 fixed lanes, its column sums chunks of 64 rows combined
+// in order.
 #pragma once
 #include "base/enum.h"
 #include "tape/tape.h"
@@ -35,6 +38,7 @@ struct AssignAttr {
 Value assign(Tape& tape, const AssignAttr& attr, const Value& logits_TE);
 
 const Op& assign_op();
+Kernel assign_reference();
 
 inline constexpr double kSinkhornTolerance = 1e-4, kSinkhornEpsilon = 1e-8;
 inline constexpr int kSinkhornRounds = 1000;

@@ -1,18 +1,19 @@
 // assign for a range of rows, compiled once per instruction set.
-#include "ops/assign/row_kernels.h"
+#include "ops/assign/isa_assign.h"
+
 #include "ops/route/score_block.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
-/// Blocks of kLanes rows: turned in, changed by f(block, result), turned out to the matrix.
+/// Blocks of kLanes rows: loaded transposed, changed by f(block, result), stored transposed to the matrix.
 template <class F>
 INGOT_INLINE void each_scored(const AssignRows& a, int64_t begin, int64_t end, F&& f) {
   each_block(begin, end, [&](int64_t t, int rows) {
     Block l, p;
-    turn_in(l, a.logits + t * a.experts, rows, a.experts);
+    load_transposed(l, a.logits + t * a.experts, rows, a.experts);
     f(l, p);
-    turn_out(p, rows, a.experts, [&](int i, int64_t c, Vec v, int count) {
+    store_transposed(p, rows, a.experts, [&](int i, int64_t c, Vec v, int count) {
       store_n(a.matrix + (t + i) * a.experts + c, v, count);
     });
   });
@@ -52,7 +53,7 @@ void sinkhorn_rows(const AssignRows& a, int64_t begin, int64_t end, float* sums)
 void sinkhorn_choose(const AssignRows& a, int64_t begin, int64_t end) {
   each_block(begin, end, [&](int64_t t, int rows) {
     Block keys, ids;
-    turn_in(keys, a.matrix + t * a.experts, rows, a.experts);
+    load_transposed(keys, a.matrix + t * a.experts, rows, a.experts);
     for (int64_t e = 0; e < a.experts; ++e) keys.set(e, as_float(key_of(keys[e] * set1(a.d1[e]))));
     choose(keys, a.experts, a.k, ids);
     for (int64_t j = 0; j < a.k; ++j) {

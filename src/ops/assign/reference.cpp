@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "ops/assign/assign.h"
-#include "ops/assign/kernels.h"
 #include "ops/capacity/capacity.h"
 
 namespace ingot {

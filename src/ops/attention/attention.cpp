@@ -1,7 +1,13 @@
-// See attention.h: the op's description.
-#include "ops/attention/attention.h"
+// See attention.h: the op's description, and its CPU kernel: glue from packed rows and sequence states
+// to device/attention/attention.h.
+#include "device/attention/attention.h"
 
-#include "ops/attention/kernels.h"
+#include <algorithm>
+#include <vector>
+
+#include "ops/attention/attention.h"
+#include "ops/common.h"
+#include "ops/sequence/sequence_store.h"
 
 namespace ingot {
 namespace {
@@ -17,7 +23,7 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(qkv.shape().rank() == 2 && qkv.dim(1) == a.packed_width(), "qkv is {}", qkv.meta.str());
   SequenceSpan whole;
   spans_of(a.rows, qkv.dim(0), whole);
-  const DType statistic = qkv.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const DType statistic = statistic_of(qkv);
   out[0] = {Shape{qkv.dim(0), a.heads * a.values()}, qkv.dtype()};
   out[1] = {Shape{qkv.dim(0), a.heads}, statistic};
   out[2] = {Shape{a.heads}, statistic};
@@ -29,7 +35,7 @@ double pairs(const AttentionAttr& a, int64_t rows) {
   double count = 0;
   for (const SequenceSpan& s : spans_of(a.rows, rows, whole))
     for (int64_t t = s.past; t < s.past + s.rows; ++t)
-      count += static_cast<double>(t - attention_window(a, s).first(t) + 1);
+      count += static_cast<double>(t - a.window_in(s).first(t) + 1);
   return count;
 }
 
@@ -50,15 +56,125 @@ BackwardReads reads(const void*) {
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const AttentionAttr*>(attr_data);
   return fmt::format("heads={}/{}x{}/{} scale={} window={} softcap={} layer={}", a.heads, a.kv_heads,
-                     a.head_width, a.values(), attention_scale(a), a.window, a.softcap, a.layer);
+                     a.head_width, a.values(), a.score_scale(), a.window, a.softcap, a.layer);
+}
+
+static_assert(kAttentionBlock == SequenceState::kPageTokens);
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  const auto& a = call.attr<AttentionAttr>();
+  return std::max(a.head_width, a.values()) > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
+}
+
+/// Everything but the spans. q, k and v are columns of the packed rows.
+AttentionArgs arguments(const OpCall& call) {
+  const auto& a = call.attr<AttentionAttr>();
+  const Tensor& qkv = call.in[0];
+  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
+  AttentionArgs args;
+  args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width, args.value_width = a.values();
+  args.scale = static_cast<float>(a.score_scale());
+  args.window = a.window, args.window_block = a.window_block;
+  args.softcap = static_cast<float>(a.softcap);
+  args.type = args.o_type = qkv.dtype();
+  auto* first = static_cast<std::byte*>(qkv.data);
+  args.q = first;
+  args.k = first + a.heads * a.head_width * size;
+  args.v = first + (a.heads + a.kv_heads) * a.head_width * size;
+  args.q_stride = args.k_stride = args.v_stride = width;
+  args.o = call.out[0].data;
+  args.o_stride = a.heads * a.values();
+  args.lse = call.out[1].as<float>();
+  return args;
+}
+
+/// Spans whose keys lie in the call's rows, and spans whose keys lie in pages (this call's included, once
+/// appended).
+struct SpanLists {
+  std::vector<AttentionSpan> in_place, paged;
+  std::vector<std::vector<const void*>> blocks;  ///< per paged span: keys, then values
+
+  SpanLists(const AttentionAttr& a, const Tensor& qkv) {
+    SequenceSpan whole;
+    const auto spans = spans_of(a.rows, qkv.dim(0), whole);
+    blocks.reserve(spans.size());
+    for (const SequenceSpan& s : spans) {
+      if (s.rows == 0) continue;
+      if (s.state == nullptr) {
+        in_place.push_back({s.row_begin, s.rows, 0, nullptr, nullptr, s.phase});
+        continue;
+      }
+      s.state->append_kv(a.layer, s.past, qkv.slice(s.row_begin, s.row_begin + s.rows));
+      const int64_t pages = SequenceStore::pages_for(s.past + s.rows);
+      auto& list = blocks.emplace_back();
+      for (int64_t p = 0; p < pages; ++p) list.push_back(s.state->keys(a.layer, p));
+      for (int64_t p = 0; p < pages; ++p) list.push_back(s.state->values(a.layer, p));
+      paged.push_back({s.row_begin, s.rows, s.past, list.data(), list.data() + pages, s.phase});
+    }
+  }
+};
+
+void forward(const OpCall& call) {
+  const auto& a = call.attr<AttentionAttr>();
+  const SpanLists lists(a, call.in[0]);
+  auto* max_logit = call.out[2].as<float>();
+  std::vector<float> second(static_cast<size_t>(a.heads));
+  AttentionArgs args = arguments(call);
+  args.spans = lists.in_place.data(), args.span_count = static_cast<int64_t>(lists.in_place.size());
+  args.max_logit = max_logit;
+  if (!lists.in_place.empty() || lists.paged.empty()) attention_forward(args);
+  if (!lists.paged.empty()) {
+    args.spans = lists.paged.data(), args.span_count = static_cast<int64_t>(lists.paged.size());
+    args.max_logit = lists.in_place.empty() ? max_logit : second.data();
+    args.k_stride = a.head_width, args.v_stride = a.values();
+    args.k_head = kAttentionBlock * a.head_width, args.v_head = kAttentionBlock * a.values();
+    attention_forward(args);
+    for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
+      max_logit[h] = std::max(max_logit[h], second[h]);
+  }
+  if (call.in[0].dim(0) == 0) std::fill_n(max_logit, a.heads, 0.0f);
+}
+
+void backward(const OpCall& call) {
+  const auto& a = call.attr<AttentionAttr>();
+  const Tensor& qkv = call.in[0];
+  const GradSlot& slot = call.d_in[0];
+  SequenceSpan whole;
+  for (const SequenceSpan& s : spans_of(a.rows, qkv.dim(0), whole))
+    INGOT_CHECK(s.state == nullptr, "attention has no backward through a cached sequence");
+  const SpanLists lists(a, qkv);
+  // The kernel overwrites; a second consumer of qkv is rare enough for a buffer of its own.
+  std::vector<std::byte> buffer(slot.accumulate ? static_cast<size_t>(qkv.bytes()) : 0);
+  auto* d_qkv = slot.accumulate ? buffer.data() : static_cast<std::byte*>(slot.tensor.data);
+  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
+  AttentionBackwardArgs args;
+  args.forward = arguments(call);
+  args.forward.spans = lists.in_place.data(),
+  args.forward.span_count = static_cast<int64_t>(lists.in_place.size());
+  args.d_o = call.d_out[0].data, args.d_o_stride = a.heads * a.values();
+  args.d_type = qkv.dtype();
+  args.d_q = d_qkv;
+  args.d_k = d_qkv + a.heads * a.head_width * size;
+  args.d_v = d_qkv + (a.heads + a.kv_heads) * a.head_width * size;
+  args.d_q_stride = args.d_k_stride = args.d_v_stride = width;
+  attention_backward(args);
+  if (slot.accumulate)
+    copy_tensor(slot.tensor.data, slot.tensor.dtype(), d_qkv, qkv.dtype(), qkv.numel(), true);
 }
 
 }  // namespace
 
 const Op& attention_op() {
-  static const Op op{"attention", {{"qkv"}}, {{"o"}, {"lse", false}, {"max_logit", false}},
-                     reads,       infer,     cost,
-                     nullptr,     print,     attention_kernels()};
+  static const Op op{.name = "attention",
+                     .inputs = {{"qkv"}},
+                     .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .print = print,
+                     .kernels = {{"cpu", refuse, forward, backward, nullptr}, attention_reference()},
+                     .axis_rule = {.passes = kHeadwise, .along_sequence = true}};
   return op;
 }
 

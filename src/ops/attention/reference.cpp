@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/attention/kernels.h"
+#include "ops/attention/attention.h"
 #include "ops/sequence/sequence_store.h"
 
 namespace ingot {
@@ -47,7 +47,7 @@ struct Head {
   }
   /// scale q_t . k_j
   double score(int64_t t, int64_t j) const {
-    return attention_scale(a) * dot(qkv.data() + q_at(t), key(j), a.head_width);
+    return a.score_scale() * dot(qkv.data() + q_at(t), key(j), a.head_width);
   }
   double cap(double z) const { return a.softcap > 0 ? a.softcap * std::tanh(z / a.softcap) : z; }
 };
@@ -84,7 +84,7 @@ void forward(const OpCall& call) {
     for (int64_t h = 0; h < a.heads; ++h) {
       const Head head{a, qkv, past, span, h};
       for (int64_t t = 0; t < span.rows; ++t) {
-        const int64_t last = span.past + t, first = attention_window(a, span).first(last);
+        const int64_t last = span.past + t, first = a.window_in(span).first(last);
         Array z;
         for (int64_t j = first; j <= last; ++j) z.push_back(head.cap(head.score(t, j)));
         const double top = *std::max_element(z.begin(), z.end());
@@ -122,10 +122,10 @@ void backward(const OpCall& call) {
         const double* d_out = d_o.data() + row * static_cast<size_t>(a.values());
         const double delta = Head::dot(d_out, o.data() + row * static_cast<size_t>(a.values()), a.values());
         double* d_q = d_qkv.data() + head.q_at(t);
-        for (int64_t j = attention_window(a, span).first(t); j <= t; ++j) {
+        for (int64_t j = a.window_in(span).first(t); j <= t; ++j) {
           const double z = head.cap(head.score(t, j));
           const double p = std::exp(z - lse[row]);
-          double d_z = p * (Head::dot(d_out, head.key(j, true), a.values()) - delta) * attention_scale(a);
+          double d_z = p * (Head::dot(d_out, head.key(j, true), a.values()) - delta) * a.score_scale();
           if (a.softcap > 0) d_z *= 1 - z / a.softcap * (z / a.softcap);
           double *d_k = d_qkv.data() + head.k_at(j), *d_v = d_qkv.data() + head.v_at(j);
           for (int64_t i = 0; i < a.head_width; ++i) {

@@ -1,14 +1,16 @@
-// capacity: bounds what each expert takes of a call; the choices beyond the bound are dropped (spec megatron-moe CP-1).
+// capacity: limits how many tokens of a call each expert takes and drops the other choices ([Megatron-MoE]
+// §7.1).
 //
-//   C = ceil(T k / E * factor)
+//   C = ceil(T k / E factor)
 //   by weight     each expert keeps its C largest weights, ties to the lowest token, NaN last
 //   by position   each expert keeps its first C tokens
 //
-// A dropped choice has weight 0 and id -1: it gets no row, its token keeps the residual path and its other weights, which
-// are not renormalised. What is dropped depends on the whole call, so this op is for training only.
+// A dropped choice has weight 0 and id -1. It gets no row; its token keeps the residual path and its other
+// weights, which are not renormalised. What is dropped depends on the whole call, so the op is for training
+// only.
 //
-// Shapes: probs_TK (f32; f64 in double), ids_TK (i32, -1: no choice, which stays so and gets weight 0) -> probs_TK, ids_TK,
-// dropped_1 (f32: how many).
+// Shapes: probs_TK (f32, or f64), ids_TK (i32; -1, no choice, stays so and gets weight 0)
+//         -> probs_TK, ids_TK, dropped_1 (f32: how many choices were dropped).
 #pragma once
 #include "base/enum.h"
 #include "tape/tape.h"
@@ -37,5 +39,6 @@ int64_t expert_capacity(int64_t tokens, int64_t k, int64_t experts, double facto
 CapacityResult capacity(Tape& tape, const CapacityAttr& attr, const Value& probs_TK, const Value& ids_TK);
 
 const Op& capacity_op();
+Kernel capacity_reference();
 
 }  // namespace ingot

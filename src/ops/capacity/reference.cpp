@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/capacity/capacity.h"
-#include "ops/capacity/kernels.h"
 
 namespace ingot {
 namespace {

@@ -1,7 +1,8 @@
 // The row-wise parts of cca, compiled once per instruction set: depthwise convolution, mean skip, norm,
 // temperature, rotation, delayed values, and their backward passes. Formulas: cca.h.
+#include "ops/cca/isa_cca.h"
+
 #include "device/simd/prefetch.h"
-#include "ops/cca/row_kernels.h"
 #include "ops/sequence/head_vectors.h"
 
 namespace ingot::INGOT_ISA {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/cca/cca.h"
-#include "ops/cca/kernels.h"
 #include "ops/sequence/rotary_reference.h"
 #include "ops/sequence/sequence_store.h"
 

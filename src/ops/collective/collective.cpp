@@ -37,21 +37,21 @@ void finish(const OpCall& call, Pending pending) {
     pending.wait();
 }
 
-Pending both(std::vector<Pending> parts, std::function<void()> then) {
+Pending all_of(std::vector<Pending> transfers, std::function<void()> then) {
   class All final : public Pending::State {
    public:
-    All(std::vector<Pending> parts, std::function<void()> then)
-        : parts_(std::move(parts)), then_(std::move(then)) {}
+    All(std::vector<Pending> transfers, std::function<void()> then)
+        : transfers_(std::move(transfers)), then_(std::move(then)) {}
     void wait() override {
-      for (Pending& p : parts_) p.wait();
+      for (Pending& p : transfers_) p.wait();
       if (then_) then_();
     }
 
    private:
-    std::vector<Pending> parts_;
+    std::vector<Pending> transfers_;
     std::function<void()> then_;
   };
-  return Pending(std::make_unique<All>(std::move(parts), std::move(then)));
+  return Pending(std::make_unique<All>(std::move(transfers), std::move(then)));
 }
 
 void add_tensor(const Tensor& to, const Tensor& from) {
@@ -90,7 +90,8 @@ void forward(const OpCall& call) {
   finish(call, transfer(call.attr<CollectiveAttr>(), call.in[0], call.out[0]));
 }
 
-/// A slot that accumulates receives through the scratch. An absent cotangent would silence one rank only: refused.
+/// A slot that accumulates receives through the scratch. An absent cotangent is refused: this rank alone
+/// would not take part.
 template <Transfer adjoint>
 void backward(const OpCall& call) {
   const auto& a = call.attr<CollectiveAttr>();
@@ -116,14 +117,15 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   out[0] = {shape, x.dtype()};
 }
 
-/// Bytes that this rank sends (a ring): 2 (n-1)/n of the tensor for a sum, (n-1)/n of the larger side for the others.
-template <int forward_shares, int backward_shares>
+/// Bytes that this rank sends (a ring): 2 (n-1)/n of the tensor for a sum, (n-1)/n of the larger side for the
+/// others.
+template <int forward_parts, int backward_parts>
 OpCost cost(const OpCall& call) {
   const double n = call.attr<CollectiveAttr>().size();
   const auto bytes = static_cast<double>(std::max(call.in[0].bytes(), call.out[0].bytes()));
   OpCost c{0, 0, 0, tensor_bytes(call)};
-  c.wire_bytes[0] = forward_shares * (n - 1) / n * bytes;
-  c.wire_bytes[1] = backward_shares * (n - 1) / n * bytes;
+  c.wire_bytes[0] = forward_parts * (n - 1) / n * bytes;
+  c.wire_bytes[1] = backward_parts * (n - 1) / n * bytes;
   return c;
 }
 
@@ -162,37 +164,78 @@ Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
   return tape.apply(op, CollectiveAttr{axis}, {x}).front();
 }
 
+const Communicator* group(const void* attr) {
+  return static_cast<const CollectiveAttr*>(attr)->comm;
+}
+
+AxisRule collective(AxisChange change) {
+  return {.passes = kAnyAxisType, .on = AxisRule::On::group_axes, .change = change, .group = group};
+}
+
 }  // namespace
 
 const Op& copy_to_axis_op() {
-  static const Op op{"copy_to_axis",          {{"x"}},    {{"y"}},       reads,
-                     infer<RowsChange::same>, cost<0, 2>, scratch_bytes, print,
-                     kernels<keep, sum>(),    true,       nullptr,       false,
-                     dry_run<false, true>};
+  static const Op op{.name = "copy_to_axis",
+                     .inputs = {{"x"}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer<RowsChange::same>,
+                     .cost = cost<0, 2>,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = kernels<keep, sum>(),
+                     .transfers = true,
+                     .dry_run = dry_run<false, true>,
+                     .axis_rule = collective({AxisType::replicate, AxisType::shared})};
   return op;
 }
 
 const Op& reduce_from_axis_op() {
-  static const Op op{"reduce_from_axis",      {{"x"}},    {{"y"}},       reads,
-                     infer<RowsChange::same>, cost<2, 0>, scratch_bytes, print,
-                     kernels<sum, keep>(),    true,       nullptr,       false,
-                     dry_run<true, false>};
+  static const Op op{.name = "reduce_from_axis",
+                     .inputs = {{"x"}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer<RowsChange::same>,
+                     .cost = cost<2, 0>,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = kernels<sum, keep>(),
+                     .transfers = true,
+                     .dry_run = dry_run<true, false>,
+                     .axis_rule = collective({AxisType::partial, AxisType::replicate})};
   return op;
 }
 
 const Op& all_gather_rows_op() {
-  static const Op op{"all_gather_rows",          {{"x"}},    {{"y"}},         reads,
-                     infer<RowsChange::times>,   cost<1, 1>, scratch_bytes,   print,
-                     kernels<gather, scatter>(), true,       first_local_row, false,
-                     dry_run<true, true>};
+  static const Op op{.name = "all_gather_rows",
+                     .inputs = {{"x"}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer<RowsChange::times>,
+                     .cost = cost<1, 1>,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = kernels<gather, scatter>(),
+                     .transfers = true,
+                     .first_local_row = first_local_row,
+                     .dry_run = dry_run<true, true>,
+                     .axis_rule = collective({AxisType::rows, AxisType::shared})};
   return op;
 }
 
 const Op& reduce_scatter_rows_op() {
-  static const Op op{"reduce_scatter_rows",      {{"x"}},    {{"y"}},       reads,
-                     infer<RowsChange::over>,    cost<1, 1>, scratch_bytes, print,
-                     kernels<scatter, gather>(), true,       nullptr,       false,
-                     dry_run<true, true>};
+  static const Op op{.name = "reduce_scatter_rows",
+                     .inputs = {{"x"}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer<RowsChange::over>,
+                     .cost = cost<1, 1>,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = kernels<scatter, gather>(),
+                     .transfers = true,
+                     .dry_run = dry_run<true, true>,
+                     .axis_rule = collective({AxisType::partial, AxisType::rows})};
   return op;
 }
 

@@ -1,14 +1,21 @@
-// collective: communication among the ranks of one axis as tape ops, each with its adjoint as backward.
+// The ops of this folder are collectives: they send data between the ranks of one axis, each with its adjoint
+// as backward.
 //
-//   copy_to_axis      y = x, equal on all ranks; each rank's cotangent is a part: backward sums them (all-reduce)
-//   reduce_from_axis  y = sum over ranks of x; the cotangent is equal on all ranks: backward is the identity
-//   all_gather_rows   y = all ranks' rows in rank order; backward: sum over ranks, own rows (reduce-scatter)
-//   reduce_scatter_rows  y = own rows of the sum over ranks; backward: all ranks' rows (all-gather)
+//   copy_to_axis         y = x, equal on all ranks. Each rank has a partial sum of the cotangent: backward
+//                        adds them (all-reduce).
+//   reduce_from_axis     y = sum over ranks of x. The cotangent is equal on all ranks: backward is the
+//                        identity.
+//   all_gather_rows      y = all ranks' rows in rank order. Backward: own rows of the sum over ranks
+//                        (reduce-scatter).
+//   reduce_scatter_rows  y = own rows of the sum over ranks. Backward: all ranks' rows (all-gather).
+//   exchange_rows, return_rows   exchange.h: an all-to-all whose counts only routing knows, and its way back
+//   merge_vocabulary             vocabulary.h: statistics of a distribution over a sharded vocabulary
 //
-// Shapes: x [T, ...] of any type (all_gather_rows also moves i32, without gradient) -> y of x's type, T * n or T / n rows.
-// T is the same on all ranks. Sums as comm/communicator.h says. Every rank of the axis must record the same collectives
-// in the same order; then backward and recompute keep the order too. The communicator must outlive the tape; on the null
-// device it is asked for its size only, and the cost counts the bytes on the wire.
+// Shapes: x [T, ...] of any type (all_gather_rows also sends i32, without gradient) -> y of x's type, n T or
+// T / n rows; T is the same on all n ranks. Order of sums: comm/communicator.h.
+// Every rank of the axis must record the same collectives in the same order; backward and recomputation then
+// keep the order too. The communicator must outlive the tape; on the null device it is asked for its size
+// only.
 #pragma once
 #include "comm/communicator.h"
 #include "tape/tape.h"

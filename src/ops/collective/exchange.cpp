@@ -13,8 +13,8 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-/// The rows to or from every rank, block by block. They travel by rank, then block; where they arrived they lie by block, then
-/// rank.
+/// The numbers of rows to or from every rank, block by block. Rows are sent in the order (rank, block); where
+/// they arrived they are stored in the order (block, rank).
 struct Counts {
   explicit Counts(const Tensor& t, int64_t ranks)
       : blocks(t.numel() / ranks), cells(t.as<int32_t>(), t.as<int32_t>() + t.numel()) {
@@ -35,7 +35,7 @@ std::byte* row_of(const Tensor& t, int64_t row) {
   return static_cast<std::byte*>(t.data) + row * width_of(t);
 }
 
-/// What a tensor's rows are while they travel.
+/// The type in which a tensor's rows are sent.
 DType wire_type(const ExchangeAttr& a, DType type) {
   return a.bf16 && type == DType::f32 ? DType::bf16 : type;
 }
@@ -56,23 +56,23 @@ void copy_rows(const Tensor& from, int64_t source, const Tensor& to, int64_t tar
   }
 }
 
-enum class Reorder { to_travel, to_lie };
+enum class Reorder { to_sent, to_stored };
 
-/// Rows in the other order; what is beyond them in `to` becomes zero.
+/// Copies rows into the other order; rows of `to` beyond them become zero.
 void reorder(const Counts& c, Reorder direction, const Tensor& from, const Tensor& to) {
   const auto ranks = static_cast<int64_t>(c.by_rank.size());
-  Numbers travelling(c.cells.size() + 1, 0);
-  std::partial_sum(c.cells.begin(), c.cells.end(), travelling.begin() + 1);
-  int64_t lying = 0;
+  Numbers sent(c.cells.size() + 1, 0);
+  std::partial_sum(c.cells.begin(), c.cells.end(), sent.begin() + 1);
+  int64_t stored = 0;
   for (int64_t b = 0; b < c.blocks; ++b)
     for (int64_t r = 0; r < ranks; ++r) {
       const auto cell = static_cast<size_t>(r * c.blocks + b);
-      const bool lie = direction == Reorder::to_lie;
-      copy_rows(from, lie ? travelling[cell] : lying, to, lie ? lying : travelling[cell], c.cells[cell]);
-      lying += c.cells[cell];
+      const bool store = direction == Reorder::to_stored;
+      copy_rows(from, store ? sent[cell] : stored, to, store ? stored : sent[cell], c.cells[cell]);
+      stored += c.cells[cell];
     }
-  if (const int64_t rest = to.dim(0) - lying; rest > 0)
-    std::memset(row_of(to, lying), 0, static_cast<size_t>(rest * width_of(to)));
+  if (const int64_t rest = to.dim(0) - stored; rest > 0)
+    std::memset(row_of(to, stored), 0, static_cast<size_t>(rest * width_of(to)));
 }
 
 constexpr int64_t aligned(int64_t bytes) {
@@ -94,23 +94,22 @@ class Scratch {
 };
 
 /// Tells every rank how many rows it gets from this one; what comes from the others goes to `received`.
-void exchange_counts(Communicator& comm, const Tensor& sent, const Tensor& received, int64_t room) {
+void exchange_counts(Communicator& comm, const Tensor& sent, const Tensor& received, int64_t capacity) {
   const Numbers one(static_cast<size_t>(comm.size()), 1);
   comm.all_to_all(sent, one, received, one).wait();
   const int64_t rows = Counts(received, comm.size()).total();
-  if (rows > room)
-    throw Error(fmt::format("rank {} of group '{}' gets {} rows, it has room for {}", comm.rank(),
-                            comm.name(), rows, room),
-                "the ranks of an expert group must have equally many tokens; where room is bounded, allow "
-                "more of it, let what is "
-                "beyond be dropped, or balance the routers");
+  if (rows > capacity)
+    throw Error(fmt::format("rank {} of group '{}' gets {} rows, its capacity is {}", comm.rank(),
+                            comm.name(), rows, capacity),
+                "the ranks of an expert group must have equally many tokens; where the dispatch "
+                "capacity is bounded, raise it, allow drops, or balance the routers");
 }
 
-/// A transfer between the side that grouped rows by rank, where they have the order in which they travel, and the side where
-/// they lie: started, then finished.
+/// A transfer that is started, then finished, between the ranks that grouped rows by rank (in the order in
+/// which they are sent) and those that store them.
 class Move {
  public:
-  /// Out, to where rows lie.
+  /// To the ranks that store the rows.
   static Move out(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to,
                   const Counts& received, Scratch& scratch) {
     const DType wire = wire_type(a, from.dtype());
@@ -121,47 +120,48 @@ class Move {
     return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank),
             source.data == from.data, arriving, to, received};
   }
-  /// Home, from where they lie.
-  static Move home(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to,
+  /// Back from there.
+  static Move back(const ExchangeAttr& a, const Tensor& from, const Counts& sent, const Tensor& to,
                    const Counts& received, Scratch& scratch) {
     const DType wire = wire_type(a, from.dtype());
     Tensor source = from, arriving = to;
     if (wire != from.dtype() || sent.blocks > 1)
-      reorder(sent, Reorder::to_travel, from, source = scratch.like({from.shape(), wire}));
+      reorder(sent, Reorder::to_sent, from, source = scratch.like({from.shape(), wire}));
     if (wire != to.dtype()) arriving = scratch.like({to.shape(), wire});
     Counts one_block = received;
     one_block.blocks = 1, one_block.cells = received.by_rank;
     return {group_of(a.comm).all_to_all(source, sent.by_rank, arriving, received.by_rank),
             source.data == from.data, arriving, to, one_block};
   }
-  /// Neither end is in scratch, so the transfer may outlive the call.
-  bool direct() const { return from_there_ && arriving_.data == to_.data; }
+  /// Neither end lies in scratch, so the transfer may outlive the call.
+  bool direct() const { return from_tensor_ && arriving_.data == to_.data; }
   Pending take() { return std::move(pending_); }
   void finish() {
     pending_.wait();
-    if (arriving_.data != to_.data) reorder(received_, Reorder::to_lie, arriving_, to_);
+    if (arriving_.data != to_.data) reorder(received_, Reorder::to_stored, arriving_, to_);
   }
 
  private:
-  Move(Pending pending, bool from_there, const Tensor& arriving, const Tensor& to, const Counts& received)
+  Move(Pending pending, bool from_tensor, const Tensor& arriving, const Tensor& to, const Counts& received)
       : pending_(std::move(pending)),
-        from_there_(from_there),
+        from_tensor_(from_tensor),
         arriving_(arriving),
         to_(to),
         received_(received) {}
   Pending pending_;
-  bool from_there_;
+  bool from_tensor_;
   Tensor arriving_, to_;
   Counts received_;
 };
 
-/// Leaves moves that began to the caller where they may outlive the call and it can wait; else finishes them. Then `last`.
+/// Leaves started moves to the caller where they may outlive the call and the caller can wait; else finishes
+/// them. Then runs `last`.
 void conclude(const OpCall& call, std::vector<Move> moves, std::function<void()> last = {}) {
   if (call.pending != nullptr &&
       std::all_of(moves.begin(), moves.end(), [](const Move& m) { return m.direct(); })) {
-    std::vector<Pending> parts;
-    for (Move& m : moves) parts.push_back(m.take());
-    *call.pending = both(std::move(parts), std::move(last));
+    std::vector<Pending> transfers;
+    for (Move& m : moves) transfers.push_back(m.take());
+    *call.pending = all_of(std::move(transfers), std::move(last));
     return;
   }
   for (Move& m : moves) m.finish();
@@ -171,7 +171,7 @@ void conclude(const OpCall& call, std::vector<Move> moves, std::function<void()>
 void forward_exchange(const OpCall& call) {
   const auto& a = call.attr<ExchangeAttr>();
   Communicator& comm = group_of(a.comm);
-  exchange_counts(comm, call.in[3], call.out[3], a.room);
+  exchange_counts(comm, call.in[3], call.out[3], a.capacity);
   const Counts out(call.in[3], comm.size()), in(call.out[3], comm.size());
   ExchangeAttr exact = a;
   exact.bf16 = false;  // for the weights
@@ -180,9 +180,10 @@ void forward_exchange(const OpCall& call) {
   for (size_t i = 0; i < 3; ++i)
     moves.push_back(Move::out(i == 0 ? a : exact, call.in[i], out, call.out[i], in, scratch));
   const int64_t rows = in.total(), k = call.out[2].dim(1);
-  conclude(call, std::move(moves), [ids = call.out[2].as<int32_t>() + rows * k, count = (a.room - rows) * k] {
-    std::fill_n(ids, count, -1);
-  });
+  conclude(call, std::move(moves),
+           [ids = call.out[2].as<int32_t>() + rows * k, count = (a.capacity - rows) * k] {
+             std::fill_n(ids, count, -1);
+           });
 }
 
 /// Memory for a slot that accumulates (see receive_gradient).
@@ -190,7 +191,7 @@ void* accumulation(const GradSlot& slot, Scratch& scratch) {
   return slot.accumulate ? scratch.like(slot.tensor.meta).data : nullptr;
 }
 
-/// Cotangents travel the way back. One that is absent would silence one rank only: refused.
+/// Cotangents are sent back. An absent cotangent is refused: this rank alone would not take part.
 void backward_exchange(const OpCall& call) {
   ExchangeAttr a = call.attr<ExchangeAttr>();
   const int size = group_of(a.comm).size();
@@ -202,7 +203,7 @@ void backward_exchange(const OpCall& call) {
     INGOT_CHECK(call.d_out[i].defined() || call.d_out[i].numel() == 0, "no cotangent for output {}", i);
     Scratch scratch(call.scratch);
     receive_gradient(call.d_in[i], accumulation(call.d_in[i], scratch), [&](const Tensor& to) {
-      Move move = Move::home(a, call.d_out[i], out, to, in, scratch);
+      Move move = Move::back(a, call.d_out[i], out, to, in, scratch);
       if (call.pending == nullptr || !move.direct())
         move.finish();
       else
@@ -218,7 +219,7 @@ void forward_return(const OpCall& call) {
   Scratch scratch(call.scratch);
   std::vector<Move> moves;
   moves.push_back(
-      Move::home(a, call.in[0], Counts(call.in[2], size), call.out[0], Counts(call.in[1], size), scratch));
+      Move::back(a, call.in[0], Counts(call.in[2], size), call.out[0], Counts(call.in[1], size), scratch));
   conclude(call, std::move(moves));
 }
 
@@ -248,7 +249,7 @@ void infer_exchange(const OpCall& call, std::span<TensorMeta> out) {
                   probs.dim(0) == rows.dim(0) && ids.dtype() == DType::i32,
               "rows {} probs {} ids {}", rows.meta.str(), probs.meta.str(), ids.meta.str());
   check_counts(a, call.in[3]);
-  for (size_t i = 0; i < 3; ++i) out[i] = {Shape{a.room, call.in[i].dim(1)}, call.in[i].dtype()};
+  for (size_t i = 0; i < 3; ++i) out[i] = {Shape{a.capacity, call.in[i].dim(1)}, call.in[i].dtype()};
   out[3] = call.in[3].meta;
 }
 
@@ -257,7 +258,7 @@ void infer_return(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(call.in[0].shape().rank() == 2, "{}", call.in[0].meta.str());
   check_counts(a, call.in[1]);
   check_counts(a, call.in[2]);
-  out[0] = {Shape{a.room, call.in[0].dim(1)}, call.in[0].dtype()};
+  out[0] = {Shape{a.capacity, call.in[0].dim(1)}, call.in[0].dtype()};
 }
 
 double row_bytes(const ExchangeAttr& a, const Tensor& t) {
@@ -336,8 +337,9 @@ int64_t scratch_return(const OpCall& call) {
 
 std::string print(const void* attr) {
   const auto& a = *static_cast<const ExchangeAttr*>(attr);
-  return a.comm != nullptr ? fmt::format("{} of {} ranks, room {}", a.comm->name(), a.comm->size(), a.room)
-                           : "one rank";
+  return a.comm != nullptr
+             ? fmt::format("{} of {} ranks, capacity {}", a.comm->name(), a.comm->size(), a.capacity)
+             : "one rank";
 }
 
 /// A move with no end in scratch may outlive its call (Move::direct).
@@ -353,7 +355,7 @@ void dry_run(const OpCall& call, bool direct) {
     moves.wait();
 }
 
-void rehearse_exchange(const OpCall& call, bool back) {
+void dry_run_exchange(const OpCall& call, bool back) {
   ExchangeAttr a = call.attr<ExchangeAttr>();
   if (!back) {
     group_of(a.comm).dry_run().wait();  // the counts
@@ -363,7 +365,7 @@ void rehearse_exchange(const OpCall& call, bool back) {
     if (call.d_in[i].wanted()) dry_run(call, is_direct(a, call.d_in[i].tensor, call.in[3]));
 }
 
-void rehearse_return(const OpCall& call, bool) {
+void dry_run_return(const OpCall& call, bool) {
   dry_run(call,
           is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0], call.in[1]));
 }
@@ -374,39 +376,47 @@ std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(con
           {"reference", reference::accept, forward, backward, nullptr}};
 }
 
+const Communicator* group(const void* attr) {
+  return static_cast<const ExchangeAttr*>(attr)->comm;
+}
+
 }  // namespace
 
 const Op& exchange_rows_op() {
-  static const Op op{"exchange_rows",
-                     {{"rows"}, {"probs"}, {"ids", InputKind::data}, {"sent", InputKind::data}},
-                     {{"rows"}, {"probs"}, {"ids", false}, {"received", false}},
-                     reads_exchange,
-                     infer_exchange,
-                     cost_exchange,
-                     scratch_exchange,
-                     print,
-                     kernels(forward_exchange, backward_exchange),
-                     true,
-                     nullptr,
-                     false,
-                     rehearse_exchange};
+  static const Op op{.name = "exchange_rows",
+                     .inputs = {{"rows"}, {"probs"}, {"ids", InputKind::data}, {"sent", InputKind::data}},
+                     .outputs = {{"rows"}, {"probs"}, {"ids", false}, {"received", false}},
+                     .reads = reads_exchange,
+                     .infer = infer_exchange,
+                     .cost = cost_exchange,
+                     .scratch_bytes = scratch_exchange,
+                     .print = print,
+                     .kernels = kernels(forward_exchange, backward_exchange),
+                     .transfers = true,
+                     .dry_run = dry_run_exchange,
+                     .axis_rule = {.passes = kAnyAxisType,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::rows, AxisType::shared},
+                                   .group = group}};
   return op;
 }
 
 const Op& return_rows_op() {
-  static const Op op{"return_rows",
-                     {{"y"}, {"sent", InputKind::data}, {"received", InputKind::data}},
-                     {{"y"}},
-                     reads_return,
-                     infer_return,
-                     cost_return,
-                     scratch_return,
-                     print,
-                     kernels(forward_return, backward_return),
-                     true,
-                     nullptr,
-                     false,
-                     rehearse_return};
+  static const Op op{.name = "return_rows",
+                     .inputs = {{"y"}, {"sent", InputKind::data}, {"received", InputKind::data}},
+                     .outputs = {{"y"}},
+                     .reads = reads_return,
+                     .infer = infer_return,
+                     .cost = cost_return,
+                     .scratch_bytes = scratch_return,
+                     .print = print,
+                     .kernels = kernels(forward_return, backward_return),
+                     .transfers = true,
+                     .dry_run = dry_run_return,
+                     .axis_rule = {.passes = kAnyAxisType,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::partial, AxisType::rows},
+                                   .group = group}};
   return op;
 }
 

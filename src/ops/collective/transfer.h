@@ -1,4 +1,5 @@
-// What the collective ops share (internal to the folder).
+// What the ops of ops/collective and ops/context share: groups of one rank, handles of transfers, received
+// gradients.
 #pragma once
 #include <functional>
 #include <vector>
@@ -11,10 +12,10 @@ namespace ingot {
 /// The communicator, or this thread's group of one rank.
 Communicator& group_of(Communicator* comm);
 
-/// Leaves the handle to the caller where it can wait itself, else waits.
+/// Leaves the transfer to the caller where the caller can wait (OpCall::pending), else waits.
 void finish(const OpCall& call, Pending pending);
-/// All of them, and then what is left to do.
-Pending both(std::vector<Pending> parts, std::function<void()> then = {});
+/// Waits for all of them, then calls `then`.
+Pending all_of(std::vector<Pending> transfers, std::function<void()> then = {});
 
 /// to += from, of one floating type.
 void add_tensor(const Tensor& to, const Tensor& from);

@@ -1,5 +1,5 @@
-// See vocabulary.h: the op. Per row and rank three numbers travel: lse, the target's logit (of its owner, else 0), and the
-// mean logit lse - entropy; every rank then does the same sums, in rank order and in double.
+// See vocabulary.h: the op. Each rank sends three numbers per row: lse, the target's logit (of its owner,
+// else 0), and the mean logit lse - entropy; every rank then does the same sums, in rank order and in double.
 #include "ops/collective/vocabulary.h"
 
 #include <algorithm>
@@ -48,8 +48,8 @@ void forward(const OpCall& call) {
   reference::store(call.out[kEntropy], entropy);
 }
 
-/// With w = exp(lse_r - lse), the part's mass: d lse / d lse_r = w, d entropy / d lse_r = w (mean - mean_r) and
-/// d entropy / d entropy_r = w.
+/// With w = exp(lse_r - lse), the part's mass: d lse / d lse_r = w, d entropy / d lse_r = w (mean - mean_r)
+/// and d entropy / d entropy_r = w.
 void backward(const OpCall& call) {
   const Array lse_r = load(call.in[kLse]), entropy_r = load(call.in[kEntropy]), lse = load(call.out[kLse]),
               entropy = load(call.out[kEntropy]);
@@ -104,24 +104,28 @@ std::string print(const void* attr) {
   return a.comm != nullptr ? fmt::format("{} of {} ranks", a.comm->name(), a.comm->size()) : "one rank";
 }
 
+const Communicator* group(const void* attr) {
+  return static_cast<const CollectiveAttr*>(attr)->comm;
+}
+
 }  // namespace
 
 const Op& merge_vocabulary_op() {
   static const Op op{
-      "merge_vocabulary",
-      {{"logprob"}, {"lse"}, {"entropy"}, {"local", InputKind::data}, {"targets", InputKind::data}},
-      {{"logprob"}, {"lse"}, {"entropy"}},
-      reads,
-      infer,
-      cost,
-      nullptr,
-      print,
-      {{"communicator", reference::accept, forward, backward, nullptr},
-       {"reference", reference::accept, forward, backward, nullptr}},
-      false,
-      nullptr,
-      false,
-      dry_run};
+      .name = "merge_vocabulary",
+      .inputs = {{"logprob"}, {"lse"}, {"entropy"}, {"local", InputKind::data}, {"targets", InputKind::data}},
+      .outputs = {{"logprob"}, {"lse"}, {"entropy"}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .print = print,
+      .kernels = {{"communicator", reference::accept, forward, backward, nullptr},
+                  {"reference", reference::accept, forward, backward, nullptr}},
+      .dry_run = dry_run,
+      .axis_rule = {.passes = kRowwise,
+                    .on = AxisRule::On::group_axes,
+                    .change = {AxisType::shards, AxisType::replicate},
+                    .group = group}};
   return op;
 }
 

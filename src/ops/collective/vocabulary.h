@@ -1,14 +1,15 @@
-// merge_vocabulary: the statistics of a next-token distribution (ops/head) from those of its parts, where each rank of an
-// axis has some rows of the vocabulary.
+// merge_vocabulary: the statistics of a next-token distribution (ops/head) from those over shards of the
+// vocabulary, one per rank of an axis.
 //
 //   lse      = log sum_r exp(lse_r)
 //   logprob  = l[target] - lse, with l[target] = logprob_r + lse_r on the rank r that has the target
 //   entropy  = lse - sum_r exp(lse_r - lse) (lse_r - entropy_r)
 //
-// logprob_T, lse_T, entropy_T: this rank's head over its rows, whose targets are those of shard_index with elsewhere = 0;
-// local_T (i32): those with elsewhere = -1, so -1 where the target is masked or another rank's; targets_T (i32): the global
-// ones, -1: masked, statistics and gradients are 0. Outputs are equal on all ranks and so must be their cotangents; nothing
-// is communicated in backward. f32 or f64; entropy may be empty.
+// logprob_T, lse_T, entropy_T (f32 or f64; entropy may be empty): this rank's head over its rows, whose
+// targets are those of shard_index with elsewhere = 0. local_T (i32): the targets with elsewhere = -1, so -1
+// where the target is masked or on another rank. targets_T (i32): the targets of the whole vocabulary; -1:
+// masked, statistics and gradients are 0. Outputs are equal on all ranks, and so must their cotangents be;
+// backward communicates nothing.
 #pragma once
 #include "ops/collective/collective.h"
 #include "ops/head/head.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/collective/transfer.h"
+#include "ops/common.h"
 
 namespace ingot {
 
@@ -16,9 +17,9 @@ void BlockPass::gather(const Visit& visit) const {
   const auto part = [&](const Tensor& all, int rank) {
     return all.defined() ? all.slice(rank * rows, (rank + 1) * rows) : Tensor();
   };
-  comm.all_gather(own, room).wait();
-  for (int r = 0; r < comm.size(); ++r) visit(r, part(room, r), part(d_room, r));
-  if (d_own.defined()) comm.reduce_scatter(d_room, d_own).wait();
+  comm.all_gather(own, blocks).wait();
+  for (int r = 0; r < comm.size(); ++r) visit(r, part(blocks, r), part(d_blocks, r));
+  if (d_own.defined()) comm.reduce_scatter(d_blocks, d_own).wait();
 }
 
 /// Every rank starts the same messages in the same order: step by step the block, then its cotangents.
@@ -30,12 +31,13 @@ void BlockPass::pass_around(const Visit& visit) const {
   Tensor block = own;
   Pending sent, coming, d_sent, d_coming;
   for (int step = 0; step < n; ++step) {
-    const Tensor arriving = part(room, step % 2);
+    const Tensor arriving = part(blocks, step % 2);
     if (step + 1 < n) {
       sent = comm.send(block, next);
       coming = comm.recv(arriving, previous);
     }
-    const Tensor mine = back ? part(d_room, 0) : Tensor(), sum = back ? part(d_room, 1 + step % 2) : Tensor();
+    const Tensor mine = back ? part(d_blocks, 0) : Tensor(),
+                 sum = back ? part(d_blocks, 1 + step % 2) : Tensor();
     visit((comm.rank() + n - step) % n, block, mine);
     if (back) {
       d_coming.wait();
@@ -45,7 +47,7 @@ void BlockPass::pass_around(const Visit& visit) const {
       else
         add_tensor(sum, mine);
       d_sent = comm.send(sum, next);
-      d_coming = comm.recv(step + 1 < n ? part(d_room, 1 + (step + 1) % 2) : d_own, previous);
+      d_coming = comm.recv(step + 1 < n ? part(d_blocks, 1 + (step + 1) % 2) : d_own, previous);
     }
     coming.wait();
     sent.wait();
@@ -71,6 +73,48 @@ void BlockPass::dry_run(Communicator& comm, bool ring, bool back) {
     coming.wait();
   }
   d_coming.wait();
+}
+
+BlockPass ContextMemory::pass(const ContextAttentionAttr& attr, DType type, bool back) {
+  const int64_t rows = attr.context.rows->count(), width = kv_width(attr.attention);
+  const int ranks = attr.context.rows->ranks();
+  BlockPass p{group_of(attr.context.comm), attr.ring};
+  p.own = take(rows, width, type);
+  p.blocks = take(BlockPass::block_rows(attr.ring, ranks, rows), width, type);
+  if (!back) return p;
+  const DType sum = statistic_of(type);
+  p.d_own = take(rows, width, sum);
+  p.d_blocks = take(BlockPass::d_block_rows(attr.ring, ranks, rows), width, sum);
+  return p;
+}
+
+ContextScratch ContextMemory::kernel(const ContextAttentionAttr& attr, bool back) {
+  const AttentionAttr& a = attr.attention;
+  const int64_t rows = attr.context.rows->count();
+  ContextScratch p;
+  if (back) {
+    p.d_q = take(rows, a.heads * a.head_width, DType::f32),
+    p.partial_d_q = take(rows, a.heads * a.head_width, DType::f32);
+    p.partial_d_kv = take(rows, kv_width(a), DType::f32);
+  } else {
+    p.o = take(rows, a.heads * a.values(), DType::f32),
+    p.partial_o = take(rows, a.heads * a.values(), DType::f32);
+    p.partial_lse = take(rows, a.heads, DType::f32);
+  }
+  return p;
+}
+
+Tensor ContextMemory::take(int64_t rows, int64_t width, DType type) {
+  const int64_t at = bytes_;
+  bytes_ += (rows * width * size_of(type) + 63) / 64 * 64;
+  return {memory_ != nullptr ? memory_ + at : nullptr, {rows, width}, type};
+}
+
+void pack_keys(const AttentionAttr& a, const Tensor& qkv, const Tensor& own) {
+  const int64_t size = size_of(qkv.dtype()), row = a.packed_width() * size, block = kv_width(a) * size;
+  const auto* from = static_cast<const std::byte*>(qkv.data) + a.heads * a.head_width * size;
+  for (int64_t r = 0; r < qkv.dim(0); ++r)
+    std::memcpy(static_cast<std::byte*>(own.data) + r * block, from + r * row, static_cast<size_t>(block));
 }
 
 }  // namespace ingot

@@ -1,19 +1,22 @@
-// See context_attention.h: the op's description, and what its kernels share.
+// See context_attention.h: the op's description, and its CPU kernel: the kernel of ops/attention over parts
+// of the keys. A block's documents lie in at most two chunks of each sequence, as this rank's queries do, so
+// a block is four calls of the kernel, in each of which a document's queries meet one piece of its keys.
+// Partial results of o merge by log-sum-exp, in fp32; partial sums of cotangents add up.
 #include "ops/context/context_attention.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
 
-#include "ops/attention/kernels.h"
+#include "device/attention/attention.h"
+#include "device/simd/vmath_scalar.h"
 #include "ops/collective/transfer.h"
-#include "ops/context/context_kernels.h"
+#include "ops/common.h"
+#include "ops/context/block_pass.h"
 
 namespace ingot {
 namespace {
-
-/// The column of the packed rows at which keys begin.
-int64_t first_key_column(const AttentionAttr& a) {
-  return a.heads * a.head_width;
-}
 
 int64_t scratch_bytes(const OpCall& call) {
   const auto& attr = call.attr<ContextAttentionAttr>();
@@ -37,7 +40,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   out[2] = {Shape{a.heads}, statistic};
 }
 
-/// Pairs of the rank's queries and the keys that they see; wire: n - 1 blocks, and in backward as many with cotangents.
+/// Pairs of the rank's queries and the keys that they see; wire: n - 1 blocks, and in backward as many with
+/// cotangents.
 OpCost cost(const OpCall& call) {
   const auto& attr = call.attr<ContextAttentionAttr>();
   const AttentionAttr& a = attr.attention;
@@ -71,67 +75,204 @@ std::string print(const void* attr_data) {
   const auto& attr = *static_cast<const ContextAttentionAttr*>(attr_data);
   const AttentionAttr& a = attr.attention;
   return fmt::format("{} heads={}/{}x{}/{} scale={} window={} softcap={}", attr.ring ? "ring" : "gather",
-                     a.heads, a.kv_heads, a.head_width, a.values(), attention_scale(a), a.window, a.softcap);
+                     a.heads, a.kv_heads, a.head_width, a.values(), a.score_scale(), a.window, a.softcap);
+}
+
+const Communicator* group(const void* attr) {
+  return static_cast<const ContextAttentionAttr*>(attr)->context.comm;
+}
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+struct Problem {
+  explicit Problem(const OpCall& call, bool back)
+      : attr(call.attr<ContextAttentionAttr>()),
+        a(attr.attention),
+        c(*attr.context.rows),
+        qkv(call.in[0]),
+        memory(call.scratch),
+        pass(memory.pass(attr, qkv.dtype(), back)),
+        scratch(memory.kernel(attr, back)) {
+    pack_keys(a, qkv, pass.own);
+  }
+  const ContextAttentionAttr& attr;
+  const AttentionAttr& a;
+  const ContextRows& c;
+  const Tensor& qkv;
+  ContextMemory memory;
+  BlockPass pass;
+  ContextScratch scratch;
+};
+
+/// The pieces of a rank's earlier (0) or later (1) chunks, by document: one at most.
+std::map<int64_t, const ContextPiece*> half_of(const ContextRows& c, int rank, int half) {
+  std::map<int64_t, const ContextPiece*> pieces;
+  for (const ContextPiece& p : c.pieces(rank))
+    if (p.row % (2 * c.chunk()) / c.chunk() == half) pieces.emplace(p.document, &p);
+  return pieces;
+}
+
+/// Queries of this rank's half and the keys that they see of the other rank's half: positions count from the
+/// piece's first key.
+std::vector<AttentionSpan> spans_of(const Problem& p, int from, int query_half, int key_half) {
+  std::vector<AttentionSpan> spans;
+  const auto queries = half_of(p.c, p.c.rank(), query_half), keys = half_of(p.c, from, key_half);
+  for (const auto& [document, q] : queries) {
+    const auto found = keys.find(document);
+    if (found == keys.end() || found->second->first > q->first) continue;
+    const ContextPiece& k = *found->second;
+    if (AttentionWindow{p.a.window, p.a.window_block, q->phase}.first(q->first) >= k.first + k.rows) continue;
+    spans.push_back({.first_row = q->row,
+                     .rows = q->rows,
+                     .past = q->first - k.first,
+                     .phase = q->phase + k.first,
+                     .key_row = k.row,
+                     .keys = k.rows});
+  }
+  return spans;
+}
+
+/// Calls visit(spans) for the up to four pairs of chunks of a block.
+template <class Visit>
+void each_pair_of_chunks(const Problem& p, int from, const Visit& visit) {
+  for (const int query_half : {0, 1})
+    for (const int key_half : {0, 1})
+      if (const auto spans = spans_of(p, from, query_half, key_half); !spans.empty()) visit(spans);
+}
+
+/// Everything but spans and outputs; keys and values are columns of the block.
+AttentionArgs arguments(const Problem& p, const Tensor& block) {
+  const AttentionAttr& a = p.a;
+  AttentionArgs args;
+  args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width, args.value_width = a.values();
+  args.scale = static_cast<float>(a.score_scale()), args.softcap = static_cast<float>(a.softcap);
+  args.window = a.window, args.window_block = a.window_block;
+  args.type = p.qkv.dtype();
+  args.q = p.qkv.data, args.q_stride = a.packed_width();
+  args.k = block.data,
+  args.v = static_cast<const std::byte*>(block.data) + a.kv_heads * a.head_width * size_of(block.dtype());
+  args.k_stride = args.v_stride = kv_width(a);
+  args.o_stride = a.heads * a.values();
+  return args;
+}
+
+/// Merges partial results of some rows into what there is.
+void merge(const Problem& p, const std::vector<AttentionSpan>& spans, float* lse) {
+  const int64_t heads = p.a.heads, width = p.a.values();
+  const auto *partial_o = p.scratch.partial_o.as<float>(), *partial_lse = p.scratch.partial_lse.as<float>();
+  auto* o = p.scratch.o.as<float>();
+  for (const AttentionSpan& s : spans)
+    parallel_for(s.rows * heads, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t i = s.first_row * heads + begin; i < s.first_row * heads + end; ++i) {
+        if (!(partial_lse[i] > kNothing)) continue;
+        const float top = std::max(lse[i], partial_lse[i]);
+        const float before = vmath::exp(lse[i] - top), part = vmath::exp(partial_lse[i] - top),
+                    sum = before + part;
+        for (int64_t d = i * width; d < (i + 1) * width; ++d)
+          o[d] = (before > 0 ? o[d] * (before / sum) : 0.0f) + partial_o[d] * (part / sum);
+        lse[i] = top + vmath::log(sum);
+      }
+    });
+}
+
+void forward(const OpCall& call) {
+  const Problem p(call, false);
+  auto *lse = call.out[1].as<float>(), *max_logit = call.out[2].as<float>();
+  std::fill_n(lse, call.out[1].numel(), kNothing);
+  std::fill_n(max_logit, p.a.heads, p.c.count() > 0 ? kNothing : 0.0f);
+  std::vector<float> largest(static_cast<size_t>(p.a.heads));
+  p.pass.run([&](int from, const Tensor& block, const Tensor&) {
+    AttentionArgs args = arguments(p, block);
+    args.o = p.scratch.partial_o.data, args.lse = p.scratch.partial_lse.as<float>(),
+    args.max_logit = largest.data();
+    each_pair_of_chunks(p, from, [&](const std::vector<AttentionSpan>& spans) {
+      args.spans = spans.data(), args.span_count = static_cast<int64_t>(spans.size());
+      attention_forward(args);
+      merge(p, spans, lse);
+      for (size_t h = 0; h < largest.size(); ++h) max_logit[h] = std::max(max_logit[h], largest[h]);
+    });
+  });
+  const Tensor& o = call.out[0];
+  copy_tensor(o.data, o.dtype(), p.scratch.o.data, DType::f32, o.numel(), false);
+}
+
+/// to += from for `rows` rows of `width` from row `first` on.
+void add_rows(const Tensor& to, const Tensor& from, int64_t first, int64_t rows) {
+  const int64_t width = to.dim(1);
+  auto* y = to.as<float>() + first * width;
+  const auto* x = from.as<float>() + first * width;
+  for (int64_t i = 0; i < rows * width; ++i) y[i] += x[i];
+}
+
+void clear(const Tensor& t) {
+  std::fill_n(t.as<float>(), t.numel(), 0.0f);
+}
+
+/// The cotangents of packed rows from those of their queries, and keys and values.
+void write(const Problem& p, const GradSlot& slot) {
+  const int64_t q_width = p.scratch.d_q.dim(1), width = p.a.packed_width();
+  const auto put = [&](int64_t to, const Tensor& from, int64_t row) {
+    INGOT_ISA_CALL(array_copy)
+    (element(slot.tensor, to), slot.tensor.dtype(), element(from, row * from.dim(1)), DType::f32, from.dim(1),
+     slot.accumulate);
+  };
+  for (int64_t r = 0; r < p.qkv.dim(0); ++r) {
+    put(r * width, p.scratch.d_q, r);
+    put(r * width + q_width, p.pass.d_own, r);
+  }
+}
+
+void backward(const OpCall& call) {
+  const Problem p(call, true);
+  const Tensor &d_q = p.scratch.d_q, &partial_d_q = p.scratch.partial_d_q,
+               &partial_d_kv = p.scratch.partial_d_kv;
+  clear(d_q);
+  p.pass.run([&](int from, const Tensor& block, const Tensor& d_block) {
+    clear(d_block);
+    AttentionBackwardArgs args;
+    args.forward = arguments(p, block);
+    args.forward.o = call.out[0].data, args.forward.o_type = call.out[0].dtype(),
+    args.forward.lse = call.out[1].as<float>();
+    args.d_o = call.d_out[0].data, args.d_o_stride = args.forward.o_stride;
+    args.d_q = partial_d_q.data, args.d_q_stride = partial_d_q.dim(1);
+    args.d_k = partial_d_kv.data, args.d_v = partial_d_kv.as<float>() + p.a.kv_heads * p.a.head_width;
+    args.d_k_stride = args.d_v_stride = partial_d_kv.dim(1);
+    each_pair_of_chunks(p, from, [&](const std::vector<AttentionSpan>& spans) {
+      args.forward.spans = spans.data(), args.forward.span_count = static_cast<int64_t>(spans.size());
+      attention_backward(args);
+      for (const AttentionSpan& s : spans) {
+        add_rows(d_q, partial_d_q, s.first_row, s.rows);
+        add_rows(d_block, partial_d_kv, s.key_row, s.keys);
+      }
+    });
+  });
+  write(p, call.d_in[0]);
+}
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  const AttentionAttr& a = call.attr<ContextAttentionAttr>().attention;
+  return std::max(a.head_width, a.values()) > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
 }
 
 }  // namespace
 
-BlockPass ContextMemory::pass(const ContextAttentionAttr& attr, DType type, bool back) {
-  const int64_t rows = attr.context.rows->count(), width = kv_width(attr.attention);
-  const int ranks = attr.context.rows->ranks();
-  BlockPass p{group_of(attr.context.comm), attr.ring};
-  p.own = take(rows, width, type);
-  p.room = take(BlockPass::room_rows(attr.ring, ranks, rows), width, type);
-  if (!back) return p;
-  const DType sum = type == DType::f64 ? DType::f64 : DType::f32;
-  p.d_own = take(rows, width, sum);
-  p.d_room = take(BlockPass::d_room_rows(attr.ring, ranks, rows), width, sum);
-  return p;
-}
-
-ContextParts ContextMemory::kernel(const ContextAttentionAttr& attr, bool back) {
-  const AttentionAttr& a = attr.attention;
-  const int64_t rows = attr.context.rows->count();
-  ContextParts p;
-  if (back) {
-    p.d_q = take(rows, a.heads * a.head_width, DType::f32),
-    p.d_q_part = take(rows, a.heads * a.head_width, DType::f32);
-    p.d_kv_part = take(rows, kv_width(a), DType::f32);
-  } else {
-    p.o = take(rows, a.heads * a.values(), DType::f32),
-    p.o_part = take(rows, a.heads * a.values(), DType::f32);
-    p.lse_part = take(rows, a.heads, DType::f32);
-  }
-  return p;
-}
-
-Tensor ContextMemory::take(int64_t rows, int64_t width, DType type) {
-  const int64_t at = bytes_;
-  bytes_ += (rows * width * size_of(type) + 63) / 64 * 64;
-  return {memory_ != nullptr ? memory_ + at : nullptr, {rows, width}, type};
-}
-
-void pack_keys(const AttentionAttr& a, const Tensor& qkv, const Tensor& own) {
-  const int64_t size = size_of(qkv.dtype()), row = a.packed_width() * size, block = kv_width(a) * size;
-  const auto* from = static_cast<const std::byte*>(qkv.data) + first_key_column(a) * size;
-  for (int64_t r = 0; r < qkv.dim(0); ++r)
-    std::memcpy(static_cast<std::byte*>(own.data) + r * block, from + r * row, static_cast<size_t>(block));
-}
-
 const Op& context_attention_op() {
-  static const Op op{"context_attention",
-                     {{"qkv"}},
-                     {{"o"}, {"lse", false}, {"max_logit", false}},
-                     reads,
-                     infer,
-                     cost,
-                     scratch_bytes,
-                     print,
-                     {context_attention_cpu(), context_attention_reference()},
-                     false,
-                     nullptr,
-                     false,
-                     dry_run};
+  static const Op op{.name = "context_attention",
+                     .inputs = {{"qkv"}},
+                     .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = {{"cpu", refuse, forward, backward, nullptr}, context_attention_reference()},
+                     .dry_run = dry_run,
+                     .axis_rule = {.passes = kHeadwise,
+                                   .along_sequence = true,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::rows, AxisType::rows},
+                                   .group = group}};
   return op;
 }
 

@@ -1,9 +1,10 @@
-// context_attention in plain loops, in double whatever the types; what travels has the types of the fast kernel.
+// context_attention in plain loops, in double whatever the types; what is sent has the types of the fast
+// kernel.
 #include <algorithm>
 #include <cmath>
 
-#include "ops/attention/kernels.h"
-#include "ops/context/context_kernels.h"
+#include "ops/common.h"
+#include "ops/context/block_pass.h"
 #include "ops/reference.h"
 
 namespace ingot {
@@ -40,7 +41,7 @@ struct Problem {
   double score(const double* query, const double* block, int64_t row, int64_t h) const {
     double z = 0;
     for (int64_t i = 0; i < a.head_width; ++i) z += query[i] * block[k_at(row, h) + i];
-    z *= attention_scale(a);
+    z *= a.score_scale();
     return a.softcap > 0 ? a.softcap * std::tanh(z / a.softcap) : z;
   }
   /// f(local row, row of the block) for every pair of a query here and a key of rank `from` that it sees.
@@ -123,7 +124,7 @@ void backward(const OpCall& call) {
           d_p += d_out[d] * block[p.v_at(key, h) + d];
           d_block[p.v_at(key, h) + d] += prob * d_out[d];
         }
-        double d_z = prob * (d_p - delta[i]) * attention_scale(a);
+        double d_z = prob * (d_p - delta[i]) * a.score_scale();
         if (a.softcap > 0) d_z *= 1 - z / a.softcap * (z / a.softcap);
         double* d_q = d_qkv.data() + row * W + h * a.head_width;
         for (int64_t d = 0; d < a.head_width; ++d) {

@@ -18,20 +18,21 @@ std::byte* row_of(const Tensor& t, int64_t row) {
   return static_cast<std::byte*>(t.data) + row * row_bytes(t);
 }
 
-/// Which tails of this rank's two chunks go where, and which halos come from where. Messages are the rows of all sequences.
+/// Which tails of this rank's two chunks go where, and which halos come from where. Messages are the rows of
+/// all sequences.
 struct Plan {
   explicit Plan(const ContextRows& c) {
-    send_to.assign(static_cast<size_t>(c.ranks()), 0), come_from = send_to;
+    send_to.assign(static_cast<size_t>(c.ranks()), 0), receive_from = send_to;
     for (const int64_t half : {0, 1}) {
       const int64_t chunk = half == 0 ? c.rank() : 2 * c.ranks() - 1 - c.rank();
       const int64_t rows = kHalo * c.sequences();
       if (chunk + 1 < 2 * c.ranks())
         to[half] = c.owner(chunk + 1), send_to[static_cast<size_t>(to[half])] += rows;
-      if (chunk > 0) from[half] = c.owner(chunk - 1), come_from[static_cast<size_t>(from[half])] += rows;
+      if (chunk > 0) from[half] = c.owner(chunk - 1), receive_from[static_cast<size_t>(from[half])] += rows;
     }
   }
   int to[2] = {-1, -1}, from[2] = {-1, -1};  ///< by half; -1: nobody
-  std::vector<int64_t> send_to, come_from;
+  std::vector<int64_t> send_to, receive_from;
 };
 
 /// First row of a message in a buffer packed by rank.
@@ -66,10 +67,10 @@ void forward(const OpCall& call) {
       std::memcpy(row_of(out, offset_of(plan.send_to, plan.to[half]) + kHalo * sequence),
                   row_of(x, row + c.chunk() - kHalo), bytes);
   });
-  group_of(a.comm).all_to_all(out, plan.send_to, in, plan.come_from).wait();
+  group_of(a.comm).all_to_all(out, plan.send_to, in, plan.receive_from).wait();
   each_chunk(c, [&](size_t half, int64_t sequence, int64_t row, int64_t to) {
     if (plan.from[half] >= 0)
-      std::memcpy(row_of(y, to), row_of(in, offset_of(plan.come_from, plan.from[half]) + kHalo * sequence),
+      std::memcpy(row_of(y, to), row_of(in, offset_of(plan.receive_from, plan.from[half]) + kHalo * sequence),
                   bytes);
     else
       std::memset(row_of(y, to), 0, bytes);
@@ -89,10 +90,10 @@ void backward(const OpCall& call) {
   const Tensor in(row_of(out, messages(c)), out.shape(), d_y.dtype());
   each_chunk(c, [&](size_t half, int64_t sequence, int64_t, int64_t at) {
     if (plan.from[half] >= 0)
-      std::memcpy(row_of(out, offset_of(plan.come_from, plan.from[half]) + kHalo * sequence), row_of(d_y, at),
-                  bytes);
+      std::memcpy(row_of(out, offset_of(plan.receive_from, plan.from[half]) + kHalo * sequence),
+                  row_of(d_y, at), bytes);
   });
-  group_of(a.comm).all_to_all(out, plan.come_from, in, plan.send_to).wait();
+  group_of(a.comm).all_to_all(out, plan.receive_from, in, plan.send_to).wait();
   receive_gradient(call.d_in[0], row_of(in, messages(c)), [&](const Tensor& d_x) {
     each_chunk(c, [&](size_t half, int64_t sequence, int64_t row, int64_t at) {
       std::memcpy(row_of(d_x, row), row_of(d_y, at + kHalo), static_cast<size_t>(c.chunk() * width));
@@ -140,7 +141,7 @@ OpCost cost(const OpCall& call) {
   int64_t rows = 0;
   for (int r = 0; r < c.ranks(); ++r) rows += r == c.rank() ? 0 : plan.send_to[static_cast<size_t>(r)];
   int64_t back = 0;
-  for (int r = 0; r < c.ranks(); ++r) back += r == c.rank() ? 0 : plan.come_from[static_cast<size_t>(r)];
+  for (int r = 0; r < c.ranks(); ++r) back += r == c.rank() ? 0 : plan.receive_from[static_cast<size_t>(r)];
   OpCost cost{0, 0, 0, tensor_bytes(call)};
   cost.wire_bytes[0] = static_cast<double>(rows * row_bytes(call.in[0]));
   cost.wire_bytes[1] = static_cast<double>(back * row_bytes(call.in[0]));
@@ -179,18 +180,45 @@ std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(con
           {"reference", reference::accept, forward, backward, nullptr}};
 }
 
+const Communicator* group(const void* attr) {
+  return static_cast<const ContextAttr*>(attr)->comm;
+}
+
 }  // namespace
 
 const Op& with_halo_op() {
-  static const Op op{
-      "with_halo", {{"x"}}, {{"y"}}, reads,  infer<1>, cost, scratch, print, kernels(forward, backward),
-      false,       nullptr, false,   dry_run};
+  static const Op op{.name = "with_halo",
+                     .inputs = {{"x"}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer<1>,
+                     .cost = cost,
+                     .scratch_bytes = scratch,
+                     .print = print,
+                     .kernels = kernels(forward, backward),
+                     .dry_run = dry_run,
+                     .axis_rule = {.passes = kHeadwise,
+                                   .along_sequence = true,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::rows, AxisType::halo},
+                                   .group = group}};
   return op;
 }
 const Op& without_halo_op() {
-  static const Op op{"without_halo", {{"y"}},   {{"x"}},
-                     reads,          infer<-1>, cost_drop,
-                     gradient_bytes, print,     kernels(forward_drop, backward_drop)};
+  static const Op op{.name = "without_halo",
+                     .inputs = {{"y"}},
+                     .outputs = {{"x"}},
+                     .reads = reads,
+                     .infer = infer<-1>,
+                     .cost = cost_drop,
+                     .scratch_bytes = gradient_bytes,
+                     .print = print,
+                     .kernels = kernels(forward_drop, backward_drop),
+                     .axis_rule = {.passes = kHeadwise,
+                                   .along_sequence = true,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::halo, AxisType::rows},
+                                   .group = group}};
   return op;
 }
 

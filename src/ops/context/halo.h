@@ -1,8 +1,10 @@
-// with_halo: a context rank's rows with each chunk's two predecessors before it (ops/sequence/context_rows.h), which come
-// from the ranks that have them; zeros before a sequence. without_halo: takes them away again.
+// with_halo, without_halo: adds and removes, before each chunk of a context rank's rows, the chunk's two
+// preceding rows (ops/sequence/context_rows.h). They come from the ranks that have them; before a sequence
+// they are zeros.
 //
-//   x_TW (any float) -> y [T + 2 chunks, W] and back. Backward of with_halo sends the halo's cotangents home and adds them
-//   there; backward of without_halo gives the halo zeros. The rules of collective.h hold.
+// Shapes: x_TW (any float) -> y [T + 2 chunks, W], and back. Backward of with_halo returns the halo's
+// cotangents to the ranks that sent the rows, which add them; backward of without_halo gives the halo zeros.
+// The rules of ops/collective/collective.h hold.
 #pragma once
 #include "comm/communicator.h"
 #include "ops/sequence/context_rows.h"

@@ -128,22 +128,44 @@ std::vector<Kernel> kernels() {
           {"reference", reference::accept, forward<move>, backward<adjoint>, nullptr}};
 }
 
+const Communicator* group(const void* attr) {
+  return static_cast<const HeadsAttr*>(attr)->context.comm;
+}
+
 }  // namespace
 
 const Op& rows_to_heads_op() {
-  static const Op op{"rows_to_heads", {{"x"}},     {{"y"}},
-                     reads,           infer<true>, cost,
-                     scratch_bytes,   print,       kernels<to_heads, to_rows>(),
-                     false,           nullptr,     false,
-                     dry_run};
+  static const Op op{.name = "rows_to_heads",
+                     .inputs = {{"x"}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer<true>,
+                     .cost = cost,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = kernels<to_heads, to_rows>(),
+                     .dry_run = dry_run,
+                     .axis_rule = {.passes = kHeadwise,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::rows, AxisType::shards},
+                                   .group = group}};
   return op;
 }
 const Op& heads_to_rows_op() {
-  static const Op op{"heads_to_rows", {{"y"}},      {{"x"}},
-                     reads,           infer<false>, cost,
-                     scratch_bytes,   print,        kernels<to_rows, to_heads>(),
-                     false,           nullptr,      false,
-                     dry_run};
+  static const Op op{.name = "heads_to_rows",
+                     .inputs = {{"y"}},
+                     .outputs = {{"x"}},
+                     .reads = reads,
+                     .infer = infer<false>,
+                     .cost = cost,
+                     .scratch_bytes = scratch_bytes,
+                     .print = print,
+                     .kernels = kernels<to_rows, to_heads>(),
+                     .dry_run = dry_run,
+                     .axis_rule = {.passes = kHeadwise,
+                                   .on = AxisRule::On::group_axes,
+                                   .change = {AxisType::shards, AxisType::rows},
+                                   .group = group}};
   return op;
 }
 

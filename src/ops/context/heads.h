@@ -1,9 +1,11 @@
-// rows_to_heads: from a share of the rows with all heads to all rows with a share of the heads, over a context axis or
-// neighbours on it (all-to-all, spec megatron-moe LC-4, LC-5). heads_to_rows: back. Each is the other's backward.
+// rows_to_heads, heads_to_rows: from a rank's rows with all heads to all rows with the rank's heads, over a
+// context axis or over neighbours on it, and back. Each is an all-to-all and the other's backward. (Ulysses,
+// Jacobs et al. 2023)
 //
-//   local x [T / n, W] <-> whole y [T, W / n]; rows of the whole are in the order of the sequences (ops/sequence/context_rows).
-//   W packs up to three kinds of heads (queries, keys, values), each shared out by itself: rank r has heads r H / n .. of
-//   each. Any type. The rules of collective.h hold.
+// Shapes: local x [T / n, W] <-> whole y [T, W / n] of any type; whole rows are in the order of the sequences
+// (ops/sequence/context_rows.h). W packs up to three kinds of heads (queries, keys, values); each kind is
+// sharded by itself: rank r has heads r H / n .. (r + 1) H / n - 1 of each. The rules of
+// ops/collective/collective.h hold.
 #pragma once
 #include "ops/context/halo.h"
 

@@ -1,8 +1,9 @@
 // embedding: y[t] = table[ids[t]].
 //
 // Shapes: ids_T (i32, 0 <= id < V), table_VD (any float type) -> y_TD (attr.out, usually the stream's type).
-// An id outside [0, V) is an Error that names the position; with attr.absent, -1 gives a row of zeros without gradient. The table's gradient sums the cotangents of equal ids in
-// token order, so it does not depend on threads; rows without a token get zero.
+// An id outside [0, V) is an Error that names its position; with attr.absent, -1 gives a row of zeros without
+// gradient. The table's gradient sums the cotangents of equal ids in token order, so it does not depend on
+// threads; rows that no token names get zero.
 #pragma once
 #include "tape/tape.h"
 
@@ -21,5 +22,6 @@ inline Value embedding(Tape& tape, DType out, const Value& ids_T, const Value& t
 }
 
 const Op& embedding_op();
+Kernel embedding_reference();
 
 }  // namespace ingot

@@ -2,7 +2,6 @@
 #include "ops/reference.h"
 
 #include "ops/embedding/embedding.h"
-#include "ops/embedding/kernels.h"
 
 namespace ingot {
 namespace {

@@ -1,18 +1,26 @@
-// group_by_rank: tokens to the ranks that hold their experts, each token once per rank however many of its experts are
-// there (spec megatron-moe DS-5). What travels is the row, its choices that live on that rank, and their weights.
+// group_by_rank: orders tokens by the ranks that hold their experts, each token once per rank however many of
+// its experts that rank has ([Megatron-MoE] §4.2.2, as DeepEP and HybridEP send tokens). A row is sent with
+// its choices on that rank and their weights.
 //
-//   Rank r of n = g c holds a c-th of the width of experts first + [i E / g, (i + 1) E / g), i = floor(r / c): with c copies
-//   (expert tensor parallelism) a token goes to all c ranks of an expert. Rows are ordered by rank, then by token. A token goes
-//   to at most M = min(k c, n) ranks, so there are S = T M row slots; those beyond the sum of rows_per_rank are padding.
-//   blocks    (i32 [B], optional) x comes in B blocks of these numbers of tokens, with no choices behind them: then
-//             rows_per_rank is [n, B], each block's rows apart
-//   bound     > 0: a rank gets that many rows at most, so S = min(T M, n bound); choices of later tokens are not sent
-//   row_TM    the rows of a token, ascending by rank; -1: no more, or not sent. With token_S, what unpermute needs to bring sums back.
-//   probs_SK, ids_SK  the token's choices on that rank in their places; elsewhere weight 0 and id -1
+// Experts first .. first + E - 1 lie on g expert groups of c ranks; each of the c ranks has a c-th of the
+// width of every expert of its group (expert tensor parallelism, `copies`), so a token goes to all c ranks of
+// an expert. Rank r of n = g c belongs to group i = floor(r / c), which holds experts first + [i E / g, (i +
+// 1) E / g). Rows are ordered by rank, then by token. A token goes to at most M = min(k c, n) ranks, so there
+// are S = T M row slots; slots beyond the sum of rows_per_rank are padding.
 //
-// Shapes: x_TD (any float), probs_TK (f32, or f64), ids_TK (i32; -1: no choice) -> rows_SD (x's type), probs_SK (probs'
-// type), ids_SK, rows_per_rank (i32 [n]), token_S (i32, -1: padding), row_TM (i32), dropped_1 (f32: choices not sent).
-// A row's gradients are added by rank, and so are those of a weight, which come back from c rows.
+//   bound     > 0: a rank gets at most that many rows, so S = min(T M, n bound); choices of later tokens are
+//             not sent
+//   blocks    (i32 [B], optional) x consists of B blocks of these numbers of tokens, then tokens without
+//             choices; rows_per_rank is then [n, B]
+//
+// Shapes: x_TD (any float), probs_TK (f32, or f64), ids_TK (i32; -1: no choice)
+//   -> rows_SD (x's type)
+//      probs_SK (probs' type), ids_SK (i32): the token's choices on that rank in their places; else 0, -1
+//      rows_per_rank (i32 [n])
+//      token_S (i32): the token of a row; -1: padding
+//      row_TM (i32): the rows of a token, ascending by rank; -1: no more, or not sent. For unpermute.
+//      dropped_1 (f32): choices that were not sent
+// The gradients of a token's rows are added by rank, and so are those of a weight, which come from c rows.
 #pragma once
 #include "tape/tape.h"
 
@@ -37,5 +45,14 @@ RankRows group_by_rank(Tape& tape, const GroupByRankAttr& attr, const Value& x_T
                        const Value& ids_TK, const Value& blocks = {});
 
 const Op& group_by_rank_op();
+Kernel group_by_rank_reference();
+
+// What both kernels use.
+/// Fills the integer outputs of the forward from the ids; an id that is no expert of the model's is a bug of
+/// the caller.
+void build_rank_map(const OpCall& call);
+/// For every choice, the rows that carry it [T, k, copies], or -1: they bring back the gradient of its
+/// weight. From ids and row_TM of a backward call.
+std::vector<int32_t> rows_of_choices(const OpCall& call);
 
 }  // namespace ingot

@@ -2,7 +2,6 @@
 #include "ops/reference.h"
 
 #include "ops/group_by_rank/group_by_rank.h"
-#include "ops/group_by_rank/kernels.h"
 
 namespace ingot {
 namespace {

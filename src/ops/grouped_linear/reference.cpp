@@ -1,7 +1,7 @@
 // grouped_linear in plain loops; see grouped_linear.h.
 #include "ops/reference.h"
 
-#include "ops/grouped_linear/kernels.h"
+#include "ops/grouped_linear/grouped_linear.h"
 
 namespace ingot {
 namespace {

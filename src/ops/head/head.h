@@ -1,6 +1,6 @@
-// head: from the final hidden state to per-token statistics of the next-token distribution. It is the only place where
-// a row of the vocabulary's width exists. Every objective is a pure function of these statistics and of data columns,
-// and returns one cotangent per statistic (docs/architecture.md, "The head contract").
+// head: from the final hidden state to per-token statistics of the next-token distribution. It is the only
+// place where a row of the vocabulary's width exists. Every objective is a pure function of these statistics
+// and of data columns, and returns one cotangent per statistic (docs/architecture.md, "The head contract").
 //
 //   l       = x W^T (fp32 FMA chains), soft-capped where attr.cap says so (device/simd/soft_cap.h)
 //   lse     = log sum exp l
@@ -11,20 +11,21 @@
 //   d_l     = d_logprob (1[target] - p) + d_lse p - d_entropy p (l - lse + entropy) + d_kl (p - q),
 //             times the slope of the cap
 //
-// Logits and statistics are fp32 whatever the operands. d_l is an operand of the two gradient products. Where x and W
-// are both bf16 it is rounded to bf16 once (PyTorch's autocast rounds l too), so these products run at the bf16 rate.
+// Logits and statistics are fp32 whatever the operands. d_l is an operand of the two gradient products. Where
+// x and W are both bf16 it is rounded to bf16 once (PyTorch's autocast rounds l too), so these products run
+// at the bf16 rate.
 //
 // Three modes, chosen by the memory plan, give the same bits:
 //   store       keeps the logits [T, V] in fp32.
 //   recompute   keeps nothing; backward forms the logits again, `chunk` rows at a time.
 //   gradient    for cotangents that are known before forward: d_logprob = weight_T and
-//               d_lse = 2 z_coefficient lse weight_T (z-loss). Forward writes d_W and keeps d_x; nothing of width V
-//               outlives a chunk of rows.
+//               d_lse = 2 z_coefficient lse weight_T (z-loss). Forward writes d_W and keeps d_x; nothing of
+//               width V outlives a chunk of rows.
 //
-// Inputs:  x_TD, weight_VD (any float type); targets_T (i32; -1 is masked: its statistics and gradients are 0);
-//          teacher_TV (fp32, optional); weight_T (fp32, mode gradient only).
-// Outputs: logprob_T, lse_T, entropy_T, kl_T (fp32, or f64; entropy and kl are empty unless asked for); best_T (i32);
-//          logits and d_x (kept by the mode, else empty).
+// Inputs:  x_TD, weight_VD (any float type); targets_T (i32; -1 is masked: its statistics and gradients are
+//          0); teacher_TV (fp32, optional); weight_T (fp32, mode gradient only).
+// Outputs: logprob_T, lse_T, entropy_T, kl_T (fp32, or f64; entropy and kl are empty unless asked for);
+//          best_T (i32); logits and d_x (kept by the mode, else empty).
 #pragma once
 #include "base/enum.h"
 #include "device/simd/soft_cap.h"
@@ -41,10 +42,16 @@ constexpr auto enum_names(HeadMode) {
 struct HeadAttr {
   HeadMode mode = HeadMode::recompute;
   bool entropy = false;
-  int32_t chunk = 0;  ///< rows whose logits exist at a time (recompute, gradient); 0: head_chunk()'s choice
+  int32_t chunk = 0;  ///< rows whose logits exist at a time (recompute, gradient); 0: as many as 32 MiB hold
   double z_coefficient = 0;  ///< mode gradient: z-loss coefficient
   SoftCap cap = {};
 };
+
+/// Slots, in order.
+namespace head_slot {
+enum In : uint32_t { x, weight, targets, teacher, row_weight };
+enum Out : uint32_t { logprob, lse, entropy, kl, best, logits, d_x };
+}  // namespace head_slot
 
 struct HeadResult {
   Value logprob_T, lse_T, entropy_T, kl_T, best_T;
@@ -53,10 +60,11 @@ struct HeadResult {
 HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD,
                 const Value& targets_T, const Value& teacher_TV = {}, const Value& weight_T = {});
 
-/// The logits of selected rows, for sampling: linear() with an fp32 result and the cap, named here so that callers
-/// see that training and sampling share one product and one cap.
+/// The logits of selected rows, for sampling: linear() with an fp32 result and the cap, named here so that
+/// callers see that training and sampling share one product and one cap.
 Value head_logits(Tape& tape, const SoftCap& cap, const Value& x_TD, const Value& weight_VD);
 
 const Op& head_op();
+Kernel head_reference();
 
 }  // namespace ingot

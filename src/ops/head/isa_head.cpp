@@ -1,11 +1,12 @@
 // head's work on rows of logits, compiled once per instruction set. Sums over the vocabulary use the 16
 // virtual lanes of reduce.h.
+#include "ops/head/isa_head.h"
+
 #include "device/simd/loops.h"
 #include "device/simd/prefetch.h"
 #include "device/simd/reduce.h"
 #include "device/simd/soft_cap.h"
 #include "device/simd/vmath.h"
-#include "ops/head/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
 namespace {

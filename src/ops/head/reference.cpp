@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/head/head.h"
-#include "ops/head/kernels.h"
 
 namespace ingot {
 namespace {

@@ -1,9 +1,9 @@
 // linear: y = x W^T + b.
 //
-// Shapes: x_TK, weight_NK ([out, in], any float type), bias_N (optional; fp32, or f64) -> y_TN (attr.out).
-// Every output is one ascending-k chain of fp32 fma, then the bias, then one rounding (docs/numerics.md rule
-// 2). Backward: d_x = d_y W, d_W = d_y^T x (chain over tokens; may be deferred), d_b = sum of d_y over
-// tokens.
+// Shapes: x_TK, weight_NK ([out, in], any float type), bias_N (optional; f32, or f64) -> y_TN (attr.out).
+// Every output is one fp32 FMA chain over ascending k, then the bias, then one rounding (docs/numerics.md
+// rule 2). Backward: d_x = d_y W; d_W = d_y^T x, one chain over tokens, which a schedule may defer; d_b = sum
+// of d_y over tokens.
 #pragma once
 #include "tape/tape.h"
 
@@ -16,5 +16,6 @@ struct LinearAttr {
 Value linear(Tape& tape, DType out, const Value& x_TK, const Value& weight_NK, const Value& bias_N = {});
 
 const Op& linear_op();
+Kernel linear_reference();
 
 }  // namespace ingot

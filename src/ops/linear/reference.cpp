@@ -1,7 +1,7 @@
 // linear in plain loops; see linear.h.
 #include "ops/reference.h"
 
-#include "ops/linear/kernels.h"
+#include "ops/linear/linear.h"
 
 namespace ingot {
 namespace {

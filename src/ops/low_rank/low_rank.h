@@ -1,10 +1,11 @@
-// low_rank: y = base + s (h B^T), block by block: the second half of a low-rank adapter (LoRA, Hu et al., arXiv:2106.09685)
-// on a product whose output is packed (q|k|v, gate|up).
+// low_rank: y = base + s (h B^T), block by block: the second half of a low-rank adapter (LoRA, Hu et al.
+// 2021) on a product whose output is packed (q | k | v, gate | up).
 //
-// Shapes: base_TN, h_TR, b_NK (any float types) -> y_TN (attr.out). N is cut into `blocks` of rows[0], rows[1], ... columns,
-// R = blocks K; block i reads columns [i K, (i + 1) K) of h and its own rows of b. Every output is one chain of fp32 fma
-// over (s h) b from base (f32), or that chain from 0, added to base and rounded once (bf16). Backward: d_base = d_y,
-// d_h = s (d_y B), d_b = s (d_y^T h), chain over tokens, may be deferred.
+// Shapes: base_TN, h_TR, b_NK (any float types) -> y_TN (attr.out). N is divided into `blocks` of rows[0],
+// rows[1], ... columns, and R = blocks K; block i reads columns i K .. (i + 1) K - 1 of h and its own rows of
+// b. An f32 output is one fp32 FMA chain over (s h) b that starts from base; for bf16 the chain starts from
+// 0, is added to base and rounded once. Backward: d_base = d_y, d_h = s (d_y B), d_b = s (d_y^T h), one chain
+// over tokens, which a schedule may defer.
 #pragma once
 #include <array>
 #include <span>
@@ -25,5 +26,6 @@ Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> row
                const Value& h_TR, const Value& b_NK);
 
 const Op& low_rank_op();
+Kernel low_rank_reference();
 
 }  // namespace ingot

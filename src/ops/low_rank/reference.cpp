@@ -1,7 +1,6 @@
 // low_rank in plain loops; see low_rank.h.
 #include "ops/reference.h"
 
-#include "ops/low_rank/kernels.h"
 #include "ops/low_rank/low_rank.h"
 
 namespace ingot {

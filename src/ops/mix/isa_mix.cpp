@@ -1,7 +1,8 @@
 // mix's inner loops, compiled once per instruction set.
+#include "ops/mix/isa_mix.h"
+
 #include "device/simd/loops.h"
 #include "device/simd/reduce.h"
-#include "ops/mix/row_kernels.h"
 
 namespace ingot::INGOT_ISA {
 namespace {

@@ -1,12 +1,14 @@
-// mix: y = alpha a + beta b with learned scalars; a's columns before the first mixed one pass through as they are.
+// mix: y = alpha a + beta b with learned scalars; columns of a before the first mixed one pass unchanged.
 //
-// What modded-nanogpt calls lambdas: the stream with the embedding at a block's start, a skip connection with its
-// weight, values with value embeddings (the last columns of packed q|k|v).
+// modded-nanogpt's "lambdas" are such mixes: the stream with the embedding at a block's start, a skip
+// connection with its weight, values with value embeddings (the last columns of packed q | k | v).
+// ([NanoGPT-II], Model Architecture)
 //
-// Shapes: a_TW (f32, bf16 or f64), b_TN (any float type, N = W - first; absent: nothing is added), alpha_1 and beta_1
-// (f32, or f64; absent: 1) -> y_TW (attr.out). Gradients: d_a = alpha d_y (d_y before `first`), d_b = beta d_y,
-// d_alpha = sum a d_y and d_beta = sum b d_y over the mixed columns (0 without b): row by row over 16 fixed lanes, rows
-// in chunks of 64 combined in order.
+// Shapes: a_TW (f32, bf16 or f64), b_TN (any float type, N = W - first; absent: nothing is added), alpha_1
+//         and beta_1 (f32, or f64; absent: 1) -> y_TW (attr.out).
+// Gradients: d_a = alpha d_y (d_y before `first`), d_b = beta d_y, d_alpha = sum a d_y and d_beta = sum b d_y
+// over the mixed columns (0 without b). These sums go row by row over 16 fixed lanes, rows in chunks of 64
+// combined in order.
 #pragma once
 #include "tape/tape.h"
 
@@ -19,9 +21,15 @@ struct MixAttr {
   bool beta = false;   ///< whether beta is given
 };
 
+/// Inputs, in order.
+namespace mix_slot {
+enum In : uint32_t { kA, kB, kAlpha, kBeta };
+}
+
 Value mix(Tape& tape, DType out, const Value& a_TW, const Value& b_TN, const Value& alpha_1,
           const Value& beta_1, int64_t first = 0);
 
 const Op& mix_op();
+Kernel mix_reference();
 
 }  // namespace ingot

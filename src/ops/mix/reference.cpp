@@ -1,7 +1,6 @@
 // mix in plain loops; see mix.h.
 #include "ops/reference.h"
 
-#include "ops/mix/kernels.h"
 #include "ops/mix/mix.h"
 
 namespace ingot {

@@ -1,5 +1,6 @@
 // mla_latents and mla_pack for a range of rows, compiled once per instruction set; formulas in mla.h.
-#include "ops/mla/row_kernels.h"
+#include "ops/mla/isa_mla.h"
+
 #include "ops/sequence/head_vectors.h"
 
 namespace ingot::INGOT_ISA {

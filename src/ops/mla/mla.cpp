@@ -1,19 +1,17 @@
-// See mla.h: the descriptions of the ops.
+// See mla.h: the descriptions of both ops, and their CPU kernels: rows in parallel, norm weights' gradients
+// by chunks of rows.
 #include "ops/mla/mla.h"
 
-#include "ops/mla/kernels.h"
+#include <cstring>
+
+#include "ops/common.h"
+#include "ops/mla/isa_mla.h"
+#include "ops/parameter_chunks.h"
 
 namespace ingot {
 namespace {
 
-DType statistic_of(const Tensor& t) {
-  return t.dtype() == DType::f64 ? DType::f64 : DType::f32;
-}
-
-void require(const Tensor& t, const Shape& shape, DType type, const char* name) {
-  INGOT_CHECK(t.shape() == shape && t.dtype() == type, "{} is {}, expected {} {}", name, t.meta.str(),
-              name_of(type), shape.str());
-}
+constexpr int64_t kMaxRope = 1024;  // kept on the stack by the kernels
 
 void require_rotary(const RotaryRule& rule, int64_t rope) {
   INGOT_CHECK(rope > 0 && rope % 2 == 0 && (rule.dims == 0 || rule.dims == rope),
@@ -58,6 +56,58 @@ std::string print(const void* attr_data) {
   return fmt::format("ranks={}/{} rope={} {} theta={} eps={} out={}", a.q_rank, a.kv_rank, a.rope,
                      name_of(a.rotary.kind), a.rotary.theta, a.eps, name_of(a.out));
 }
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  return call.attr<MlaLatentsAttr>().rope > kMaxRope ? "more than 1024 rotary channels" : nullptr;
+}
+
+MlaLatentRows arguments(const OpCall& call) {
+  const auto& a = call.attr<MlaLatentsAttr>();
+  MlaLatentRows p{};
+  p.ranks[0] = a.q_rank, p.ranks[1] = a.kv_rank, p.rope = a.rope, p.eps = static_cast<float>(a.eps);
+  p.rotary = rotary_table(a.rotary);
+  p.positions = call.in[kPositions].as<int32_t>();
+  p.x = call.in[kDown].data, p.x_type = call.in[kDown].dtype();
+  p.weights[0] = call.in[kQWeight].as<float>(), p.weights[1] = call.in[kKvWeight].as<float>();
+  p.rstd = call.out[kRstd].as<float>();
+  p.y_type = a.out;
+  return p;
+}
+
+void forward(const OpCall& call) {
+  MlaLatentRows p = arguments(call);
+  check_positions(p.positions, call.in[kDown].dim(0));
+  for (const size_t o : {0, 1, 2}) p.y[o] = call.out[o].data;
+  parallel_for(call.in[kDown].dim(0), 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(mla_latents_forward)(p, begin, end);
+  });
+}
+
+void backward(const OpCall& call) {
+  MlaLatentRows p = arguments(call);
+  const int64_t rows = call.in[kDown].dim(0), width = p.ranks[0] + p.ranks[1];
+  for (const size_t o : {0, 1, 2}) p.d_y[o] = call.d_out[o].data;
+  p.d_x = call.d_in[kDown].tensor.data, p.accumulate = call.d_in[kDown].accumulate;
+  const bool weights = call.d_in[kQWeight].wanted() || call.d_in[kKvWeight].wanted();
+  auto* partials = static_cast<float*>(call.scratch);
+  parallel_for(parameter_chunks(rows), 1, [&](int64_t first, int64_t last) {
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      float* d_weights = weights ? partials + chunk * width : nullptr;
+      if (weights) std::memset(d_weights, 0, static_cast<size_t>(width) * sizeof(float));
+      const int64_t begin = chunk * kParameterChunkRows;
+      INGOT_ISA_CALL(mla_latents_backward)(p, begin, std::min(rows, begin + kParameterChunkRows), d_weights);
+    }
+  });
+  combine_parameter_chunks(partials, parameter_chunks(rows), width, p.ranks[0], call.d_in[kQWeight]);
+  combine_parameter_chunks(partials + p.ranks[0], parameter_chunks(rows), width, p.ranks[1],
+                           call.d_in[kKvWeight]);
+}
+
+int64_t scratch_bytes(const OpCall& call) {
+  const auto& a = call.attr<MlaLatentsAttr>();
+  return parameter_chunks(call.in[kPositions].dim(0)) * (a.q_rank + a.kv_rank) * 4;
+}
 }  // namespace latents
 
 namespace pack {
@@ -92,102 +142,83 @@ std::string print(const void* attr_data) {
   return fmt::format("heads={}x({}+{})/{} {} theta={}", a.heads, a.nope, a.rope, a.value,
                      name_of(a.rotary.kind), a.rotary.theta);
 }
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  return call.attr<MlaPackAttr>().rope > kMaxRope ? "more than 1024 rotary channels" : nullptr;
+}
+
+MlaPackRows arguments(const OpCall& call) {
+  const auto& a = call.attr<MlaPackAttr>();
+  MlaPackRows p{};
+  p.heads = a.heads, p.nope = a.nope, p.rope = a.rope, p.value = a.value;
+  p.rotary = rotary_table(a.rotary);
+  p.positions = call.in[kPositions].as<int32_t>();
+  return p;
+}
+
+void forward(const OpCall& call) {
+  MlaPackRows p = arguments(call);
+  const int64_t rows = call.in[kQ].dim(0);
+  check_positions(p.positions, rows);
+  p.type = call.in[kQ].dtype();
+  p.q = call.in[kQ].data, p.kv = call.in[kKv].data, p.k_rope = call.in[kKRope].data;
+  p.queries_only = !call.in[kKv].defined();
+  p.y = call.out[0].data;
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(mla_pack_forward)(p, begin, end);
+  });
+}
+
+void backward(const OpCall& call) {
+  MlaPackRows p = arguments(call);
+  const Tensor& d_y = call.d_out[0];
+  p.type = d_y.dtype();
+  p.queries_only = d_y.dim(1) == p.heads * (p.nope + p.rope);
+  p.d_y = d_y.data;
+  p.d_q = call.d_in[kQ].tensor.data, p.accumulate_q = call.d_in[kQ].accumulate;
+  p.d_kv = call.d_in[kKv].tensor.data, p.accumulate_kv = call.d_in[kKv].accumulate;
+  p.d_k_rope = call.d_in[kKRope].tensor.data, p.accumulate_k_rope = call.d_in[kKRope].accumulate;
+  parallel_for(d_y.dim(0), 16, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(mla_pack_backward)(p, begin, end);
+  });
+}
 }  // namespace pack
-
-namespace cached {
-using namespace mla_cached_slot;
-
-void infer(const OpCall& call, std::span<TensorMeta> out) {
-  const auto& a = call.attr<MlaCachedAttr>();
-  const Tensor& q = call.in[kQ];
-  const int64_t rows = q.dim(0);
-  require(q, {rows, a.heads * (a.nope + a.rope)}, q.dtype(), "q");
-  require(call.in[kC], {rows, a.rank}, q.dtype(), "c");
-  require(call.in[kKRope], {rows, a.rope}, q.dtype(), "k_rope");
-  require(call.in[kKvUp], {a.heads * (a.nope + a.value), a.rank}, call.in[kKvUp].dtype(), "kv_up");
-  SequenceSpan whole;
-  for (const SequenceSpan& s : spans_of(a.rows, rows, whole))
-    INGOT_CHECK(s.state != nullptr, "rows {} .. {} have no cached sequence", s.row_begin,
-                s.row_begin + s.rows);
-  out[0] = {Shape{rows, a.heads * a.value}, q.dtype()};
-  out[1] = {Shape{a.heads}, statistic_of(q)};
-}
-
-OpCost cost(const OpCall& call) {
-  const auto& a = call.attr<MlaCachedAttr>();
-  double pairs = 0, tokens = 0;
-  SequenceSpan whole;
-  for (const SequenceSpan& s : spans_of(a.rows, call.in[kQ].dim(0), whole)) {
-    tokens += static_cast<double>(a.absorb ? s.rows : s.past + s.rows);
-    for (int64_t t = s.past; t < s.past + s.rows; ++t)
-      pairs += static_cast<double>(t - mla_first_key(a, t) + 1);
-  }
-  const int64_t per_pair = a.absorb ? 2 * a.rank + a.rope : a.nope + a.rope + a.value;
-  const double heads = 2 * static_cast<double>(a.heads);
-  return {heads * (tokens * static_cast<double>(a.rank * (a.nope + a.value)) +
-                   pairs * static_cast<double>(per_pair)),
-          0, 0, tensor_bytes(call)};
-}
-
-BackwardReads reads(const void*) {
-  return {};
-}
-
-std::string print(const void* attr_data) {
-  const auto& a = *static_cast<const MlaCachedAttr*>(attr_data);
-  return fmt::format("heads={}x({}+{})/{} rank={} scale={} window={} softcap={} {} layer={}", a.heads, a.nope,
-                     a.rope, a.value, a.rank, a.scale, a.window, a.softcap,
-                     a.absorb ? "absorbed" : "materialised", a.layer);
-}
-}  // namespace cached
 
 }  // namespace
 
 const Op& mla_latents_op() {
-  static const Op op{"mla_latents",
-                     {{"down"},
-                      {"positions", InputKind::data},
-                      {"q_weight", InputKind::parameter, true},
-                      {"kv_weight", InputKind::parameter}},
-                     {{"q_latent"}, {"c"}, {"k_rope"}, {"rstd", false}},
-                     latents::reads,
-                     latents::infer,
-                     latents::cost,
-                     mla_latents_scratch_bytes,
-                     latents::print,
-                     mla_latents_kernels()};
+  static const Op op{.name = "mla_latents",
+                     .inputs = {{"down"},
+                                {"positions", InputKind::data},
+                                {"q_weight", InputKind::parameter, true},
+                                {"kv_weight", InputKind::parameter}},
+                     .outputs = {{"q_latent"}, {"c"}, {"k_rope"}, {"rstd", false}},
+                     .reads = latents::reads,
+                     .infer = latents::infer,
+                     .cost = latents::cost,
+                     .scratch_bytes = latents::scratch_bytes,
+                     .print = latents::print,
+                     .kernels = {{"cpu", latents::refuse, latents::forward, latents::backward, nullptr},
+                                 mla_latents_reference()},
+                     .axis_rule = {.passes = kRowwise}};
   return op;
 }
 
 const Op& mla_pack_op() {
-  static const Op op{"mla_pack",
-                     {{"q"},
-                      {"positions", InputKind::data},
-                      {"kv", InputKind::activation, true},
-                      {"k_rope", InputKind::activation, true}},
-                     {{"qkv"}},
-                     pack::reads,
-                     pack::infer,
-                     pack::cost,
-                     nullptr,
-                     pack::print,
-                     mla_pack_kernels()};
-  return op;
-}
-
-const Op& mla_cached_op() {
-  static const Op op{"mla_cached",
-                     {{"q", InputKind::data},
-                      {"c", InputKind::data},
-                      {"k_rope", InputKind::data},
-                      {"kv_up", InputKind::data}},
-                     {{"o", false}, {"max_logit", false}},
-                     cached::reads,
-                     cached::infer,
-                     cached::cost,
-                     nullptr,
-                     cached::print,
-                     mla_cached_kernels()};
+  static const Op op{
+      .name = "mla_pack",
+      .inputs = {{"q"},
+                 {"positions", InputKind::data},
+                 {"kv", InputKind::activation, true},
+                 {"k_rope", InputKind::activation, true}},
+      .outputs = {{"qkv"}},
+      .reads = pack::reads,
+      .infer = pack::infer,
+      .cost = pack::cost,
+      .print = pack::print,
+      .kernels = {{"cpu", pack::refuse, pack::forward, pack::backward, nullptr}, mla_pack_reference()},
+      .axis_rule = {.passes = kElementwise}};
   return op;
 }
 
@@ -200,12 +231,6 @@ MlaLatents mla_latents(Tape& tape, const MlaLatentsAttr& attr, const Value& down
 Value mla_pack(Tape& tape, const MlaPackAttr& attr, const Value& q, const Value& positions_T, const Value& kv,
                const Value& k_rope) {
   return tape.apply(mla_pack_op(), attr, {q, positions_T, kv, k_rope})[0];
-}
-
-MlaCachedResult mla_cached(Tape& tape, const MlaCachedAttr& attr, const Value& q, const Value& c,
-                           const Value& k_rope, const Value& kv_up) {
-  auto out = tape.apply(mla_cached_op(), attr, {q, c, k_rope, kv_up});
-  return {std::move(out[0]), std::move(out[1])};
 }
 
 }  // namespace ingot

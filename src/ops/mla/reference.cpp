@@ -1,9 +1,9 @@
-// mla_latents and mla_pack in plain loops; see mla.h for the formulas. mla_cached: reference_cached.cpp.
+// mla_latents and mla_pack in plain loops; see mla.h for the formulas.
 #include "ops/reference.h"
 
 #include <cmath>
 
-#include "ops/mla/kernels.h"
+#include "ops/mla/mla.h"
 #include "ops/sequence/rotary_reference.h"
 
 namespace ingot {

@@ -1,9 +1,9 @@
-// See permute.h: the descriptions of both ops, and the row map.
+// See permute.h: the op's description, and its CPU kernel: both directions gather rows through the map.
 #include "ops/permute/permute.h"
 
-#include <algorithm>
+#include <cstring>
 
-#include "ops/permute/kernels.h"
+#include "ops/common.h"
 
 namespace ingot {
 namespace {
@@ -67,6 +67,54 @@ std::string print_back(const void* attr) {
   return fmt::format("out={}", name_of(static_cast<const UnpermuteAttr*>(attr)->out));
 }
 
+void forward(const OpCall& call) {
+  const Tensor &ids = call.in[2], &p = call.out[1];
+  const auto *token = call.out[3].as<int32_t>(), *row = call.out[4].as<int32_t>();
+  build_row_map(call);
+  const int64_t rows = rows_before_end(call.out[2], call.out[0].dim(0));
+  gather_tensor_rows({call.out[0].slice(0, rows), false}, call.in[0], token, 1);
+  if (p.numel() > 0) std::memset(p.data, 0, static_cast<size_t>(p.bytes()));
+  for (int64_t s = 0; s < ids.numel(); ++s)
+    if (row[s] >= 0) p.as<float>()[row[s]] = call.in[1].as<float>()[s];
+}
+
+void backward_input(const OpCall& call) {
+  const Tensor& map = call.out[4];
+  const auto* row = map.as<int32_t>();
+  const Tensor &d_rows = call.d_out[0], &d_p = call.d_out[1];
+  const GradSlot &d_x = call.d_in[0], &d_probs = call.d_in[1];
+  if (d_x.wanted()) {
+    if (d_rows.defined())
+      gather_tensor_rows(d_x, d_rows, row, map.dim(1));
+    else if (!d_x.accumulate && d_x.tensor.numel() > 0)
+      std::memset(d_x.tensor.data, 0, static_cast<size_t>(d_x.tensor.bytes()));
+  }
+  if (!d_probs.wanted()) return;
+  auto* to = d_probs.tensor.as<float>();
+  for (int64_t s = 0; s < map.numel(); ++s) {
+    const float d = d_p.defined() && row[s] >= 0 ? d_p.as<float>()[row[s]] : 0.0f;
+    to[s] = d_probs.accumulate ? to[s] + d : d;
+  }
+}
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (call.in[1].defined() && call.in[1].dtype() != DType::f32) return "choice weights other than f32";
+  return nullptr;
+}
+
+void forward_back(const OpCall& call) {
+  gather_tensor_rows({call.out[0], false}, call.in[0], call.in[1].as<int32_t>(), call.in[1].dim(1));
+}
+
+void backward_back(const OpCall& call) {
+  const GradSlot& d_rows = call.d_in[0];
+  if (!d_rows.wanted()) return;
+  const int64_t rows = rows_before_end(call.in[3], d_rows.tensor.dim(0));
+  gather_tensor_rows({d_rows.tensor.slice(0, rows), d_rows.accumulate}, call.d_out[0],
+                     call.in[2].as<int32_t>(), 1);
+}
+
 }  // namespace
 
 void build_row_map(const OpCall& call) {
@@ -97,31 +145,37 @@ void build_row_map(const OpCall& call) {
 }
 
 const Op& permute_op() {
-  static const Op op{.name = "permute",
-                     .inputs = {{"x"}, {"probs"}, {"ids", InputKind::data}},
-                     .outputs = {{"rows"}, {"p"}, {"offsets", false}, {"token", false}, {"row", false}},
-                     .reads = reads,
-                     .infer = infer,
-                     .cost = cost,
-                     .print = print,
-                     .kernels = permute_kernels(),
-                     .live_rows = live_rows};
+  static const Op op{
+      .name = "permute",
+      .inputs = {{"x"}, {"probs"}, {"ids", InputKind::data}},
+      .outputs = {{"rows"}, {"p"}, {"offsets", false}, {"token", false}, {"row", false}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .print = print,
+      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, permute_reference()},
+      .live_rows = live_rows,
+      .axis_rule = {
+          .passes = kRowwise, .on = AxisRule::On::experts, .change = {AxisType::shared, AxisType::shards}}};
   return op;
 }
 
 const Op& unpermute_op() {
-  static const Op op{.name = "unpermute",
-                     .inputs = {{"rows"},
-                                {"row", InputKind::data},
-                                {"token", InputKind::data},
-                                {"offsets", InputKind::data, true}},
-                     .outputs = {{"y"}},
-                     .reads = reads_back,
-                     .infer = infer_back,
-                     .cost = cost,
-                     .print = print_back,
-                     .kernels = unpermute_kernels(),
-                     .live_rows = live_rows_back};
+  static const Op op{
+      .name = "unpermute",
+      .inputs = {{"rows"},
+                 {"row", InputKind::data},
+                 {"token", InputKind::data},
+                 {"offsets", InputKind::data, true}},
+      .outputs = {{"y"}},
+      .reads = reads_back,
+      .infer = infer_back,
+      .cost = cost,
+      .print = print_back,
+      .kernels = {{"cpu", refuse_other_floats, forward_back, backward_back, nullptr}, unpermute_reference()},
+      .live_rows = live_rows_back,
+      .axis_rule = {
+          .passes = kSummable, .on = AxisRule::On::values, .change = {AxisType::shards, AxisType::partial}}};
   return op;
 }
 

@@ -1,19 +1,23 @@
-// permute / unpermute: rows to their experts and back. One map, built once, serves both and their backwards.
+// permute / unpermute: rows to their experts and back. One map, built once, serves both ops and their
+// backwards.
 //
-//   permute    rows are ordered by local expert, then by token, then by slot; row r holds x[token[r]] and the weight p of
-//              that choice. Experts outside [first, first + E) are someone else's (expert parallelism), and -1 is no
-//              choice: their slots get row -1. There is room for R = T * k rows; from offsets[E] on rows are
-//              not written, p is 0, and nobody reads them.
-//   bound      > 0: no expert has more rows than that (the caller has dropped the rest), so R = min(T * k, E * bound).
-//   pad        every expert has exactly `bound` rows, the missing ones zero with weight 0: R = E * bound, all shapes and
-//              offsets fixed (spec megatron-moe CP-2, with zero rows as fillers: their outputs and gradients are zero)
-//   unpermute  y[t] = sum over k of rows[row_of_slot[t,k]], in slot order (ascending expert), fp32; slots with row -1 add
-//              nothing. Without offsets all R rows get a gradient.
+//   permute    orders rows by local expert, then by token, then by slot (a token's k choices). Row r holds
+//              x[token[r]] and the weight p of that choice. Experts outside [first, first + E) belong to
+//              other ranks, and -1 is no choice: their slots get row -1. Rows from offsets[E] on are padding:
+//              not written, p = 0, not read.
+//   bound      > 0: no expert has more rows (the caller has dropped the rest), so R = min(T k, E bound); else
+//              R = T k
+//   pad        every expert has exactly `bound` rows, the missing ones zero with weight 0: R = E bound. All
+//              shapes and offsets are then fixed; the padding has zero outputs and gradients. ([Megatron-MoE]
+//              §7.1, §4.3.6)
+//   unpermute  y[t] = sum over k of rows[row[t, k]], in slot order (ascending expert), in fp32; slots with
+//              row -1 add nothing. Without offsets all R rows get a gradient.
 //
-// Shapes: x_TD (any float), probs_TK (fp32, or f64), ids_TK (i32) -> rows_RD (x's type), p_R (probs' type),
-// offsets (i32 [E+1]), token_R (i32, -1 for padding), row_TK (i32). unpermute: rows_RD, row_TK, token_R, offsets
-// (optional) -> y_TD.
-// The map is a counting sort: stable, the same for any number of threads (spec megatron-moe PM-1, PM-2).
+// Shapes: permute: x_TD (any float), probs_TK (f32, or f64), ids_TK (i32)
+//           -> rows_RD (x's type), p_R (probs' type), offsets (i32 [E + 1]), token_R (i32, -1: padding),
+//           row_TK (i32)
+//         unpermute: rows_RD, row_TK, token_R, offsets (optional) -> y_TD (attr.out)
+// The map is a counting sort: stable, and the same for any number of threads.
 #pragma once
 #include "tape/tape.h"
 
@@ -41,6 +45,12 @@ Value unpermute(Tape& tape, DType out, const Value& rows_RD, const Value& row_TK
                 const Value& offsets = {});
 
 const Op& permute_op();
+Kernel permute_reference();
 const Op& unpermute_op();
+Kernel unpermute_reference();
+
+/// Fills offsets [E+1], token_R and row_TK of permute's forward from ids_TK, for both kernels. An id that is
+/// no expert of the model's is a bug of the caller.
+void build_row_map(const OpCall& call);
 
 }  // namespace ingot

@@ -1,7 +1,6 @@
 // permute and unpermute in plain loops; see permute.h.
 #include "ops/reference.h"
 
-#include "ops/permute/kernels.h"
 #include "ops/permute/permute.h"
 
 namespace ingot {

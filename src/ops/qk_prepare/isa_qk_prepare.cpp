@@ -1,6 +1,7 @@
 // qk_prepare for a range of rows, compiled once per instruction set. A head is normed and rotated in a buffer
 // on the stack and rounded once on its way out.
-#include "ops/qk_prepare/row_kernels.h"
+#include "ops/qk_prepare/isa_qk_prepare.h"
+
 #include "ops/sequence/head_vectors.h"
 
 namespace ingot::INGOT_ISA {

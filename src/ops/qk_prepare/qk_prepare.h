@@ -1,17 +1,17 @@
-// qk_prepare: what happens to queries and keys between their projection and attention: per-head RMS norm
-// (optional), then rotary position embedding on the first rotary.dims of each head; values pass through.
+// qk_prepare: queries and keys between their projection and attention: RMS norm per head (optional), then
+// rotary position embedding on the first rotary.dims channels of each head. Values pass unchanged.
 //
-//   norm:   x <- x r w,  r = 1 / sqrt(mean over the head of x^2 + eps)     (w: none, or [K] for all q or all k heads)
-//   rotary: pairs (i, j = i + rotary.dims / 2) (the "NeoX", "rotate half" order; or neighbours), angle = position * frequency_i,
-//           frequencies by the rule (ops/sequence/rotary.h):
+//   norm    x <- x r w,  r = 1 / sqrt(mean over the head of x^2 + eps)   w [K]: of q, of k, or absent
+//   rotary  pairs (i, j = i + rotary.dims / 2) ("NeoX" or "rotate half" order) or neighbours; angle =
+//           position * frequency_i, frequencies by the rule (ops/sequence/rotary.h, which states the accuracy
+//           of the angles):
 //           x_i <- x_i cos - x_j sin,   x_j <- x_j cos + x_i sin
 //
-// Shapes: qkv_TW packed as H query heads, G key heads, G value heads of width K, any float type; weights [K]
-// f32 (or f64); positions_T i32, below RotaryTable::kMaxPositions (else Error). Outputs: qkv_TW of attr.out,
-// rstd [T, H + G] f32 (or f64; [0, H + G] without the norm; no gradient). All math in fp32 on the values as
-// they are, one rounding at the end; the sum of squares over 16 fixed lanes. Weight gradients are sums over
-// tokens and heads in chunks of 64 rows combined in order. See ops/sequence/rotary.h for the accuracy of the
-// angles.
+// Shapes: qkv_TW, packed as H query heads, G key heads, G value heads of width K, any float type; weights [K]
+//         (f32, or f64); positions_T (i32, below RotaryTable::kMaxPositions, else Error)
+//         -> qkv_TW of attr.out, rstd [T, H + G] (f32, or f64; no rows without the norm; no gradient).
+// Arithmetic is in fp32 on the values as they are, with one rounding at the end; the sum of squares uses 16
+// fixed lanes. Weight gradients are sums over tokens and heads in chunks of 64 rows combined in order.
 #pragma once
 #include "ops/sequence/rotary.h"
 #include "tape/tape.h"
@@ -33,5 +33,6 @@ Value qk_prepare(Tape& tape, const QkPrepareAttr& attr, const Value& qkv_TW, con
                  const Value& q_weight_K = {}, const Value& k_weight_K = {});
 
 const Op& qk_prepare_op();
+Kernel qk_prepare_reference();
 
 }  // namespace ingot

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "ops/qk_prepare/kernels.h"
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/sequence/rotary_reference.h"
 

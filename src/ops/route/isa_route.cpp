@@ -43,7 +43,7 @@ INGOT_INLINE void weigh(const RouteRows& a, int64_t t, int i, const Block& p, co
 
 INGOT_INLINE void forward_block(const RouteRows& a, int64_t t, int rows, const RouteSums& sums) {
   Block l, p;
-  turn_in(l, a.logits + t * a.classes, rows, a.classes);
+  load_transposed(l, a.logits + t * a.classes, rows, a.classes);
   const Vec lse = softmax(l, p, a.classes);
   const Vec total = a.sigmoid ? sigmoids(l, p, a.classes) : set1(1.0f);
   float lse_of[kLanes], total_of[kLanes], entropy[kLanes];
@@ -54,7 +54,7 @@ INGOT_INLINE void forward_block(const RouteRows& a, int64_t t, int rows, const R
     *sums.square = __builtin_fmaf(lse_of[i], lse_of[i], *sums.square);
     *sums.entropy += entropy[i];
   }
-  turn_out(p, rows, a.experts, [&](int i, int64_t c, Vec v, int count) {
+  store_transposed(p, rows, a.experts, [&](int i, int64_t c, Vec v, int count) {
     put_n(sums.mass + c, a.sigmoid ? v / set1(total_of[i]) : v, count, true);
   });
   if (a.forced != nullptr) {
@@ -116,12 +116,12 @@ INGOT_INLINE void sigmoid_backward(const RouteRows& a, int64_t t, int rows, Bloc
 INGOT_INLINE void backward_block(const RouteRows& a, int64_t t, int rows) {
   const int64_t n = a.classes;
   Block l, d_p;
-  turn_in(l, a.logits + t * n, rows, n);
+  load_transposed(l, a.logits + t * n, rows, n);
   if (a.sigmoid)
     sigmoid_backward(a, t, rows, l, d_p);
   else
     softmax_backward(a, t, rows, l, d_p);
-  turn_out(d_p, rows, n, [&](int i, int64_t c, Vec v, int count) {
+  store_transposed(d_p, rows, n, [&](int i, int64_t c, Vec v, int count) {
     put_n(a.d_logits + (t + i) * n + c, v, count, a.accumulate);
   });
 }

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/route/kernels.h"
-#include "ops/route/route.h"
+#include "ops/route/scores.h"
 
 namespace ingot {
 
@@ -150,7 +149,7 @@ void forward(const OpCall& call) {
   double aux = 0;
   for (size_t e = 0; e < experts; ++e)
     aux += static_cast<double>(a.experts) / n * mass[e] *
-           (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / load_choices(a));
+           (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / a.load_choices());
   store(call.out[0], probs);
   store(call.out[2], counts);
   store(call.out[3], {aux});
@@ -158,7 +157,8 @@ void forward(const OpCall& call) {
   store(call.out[5], {entropy / n});
 }
 
-/// Cotangent of the scores from those of the chosen weights: p_j = a s_j / sum, ds_j = (a / sum) (d_j - sum_i d_i s_i / sum).
+/// Cotangent of the scores from those of the chosen weights: p_j = a s_j / sum, ds_j = (a / sum) (d_j - sum_i
+/// d_i s_i / sum).
 Array chosen_backward(const RouteAttr& a, const RouteScores& s, const int32_t* ids, const double* d_probs) {
   Array d_scores(s.scores.size());
   const double sum = divisor(a, s, ids);
@@ -185,8 +185,9 @@ void backward_input(const OpCall& call) {
         d_probs.empty() ? Array(classes) : chosen_backward(a, s, &ids[t * k], &d_probs[t * k]);
     Array d_shares(classes);
     for (size_t e = 0; e < experts && !d_aux.empty(); ++e)
-      d_shares[e] = d_aux[0] * static_cast<double>(a.experts) / n *
-                    (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / load_choices(a));
+      d_shares[e] =
+          d_aux[0] * static_cast<double>(a.experts) / n *
+          (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / a.load_choices());
     const Array row = route_scores_backward(a, s, d_scores, d_shares);
     for (size_t e = 0; e < classes; ++e)
       d_logits[t * classes + e] = row[e] + (d_z.empty() ? 0 : d_z[0] * 2 * s.lse / n * s.softmax[e]);

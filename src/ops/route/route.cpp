@@ -1,7 +1,13 @@
-// See route.h: the op's description.
+// See route.h: the op's description, and its CPU kernel: chunks of 64 rows in parallel, whose sums are
+// added in order.
 #include "ops/route/route.h"
 
-#include "ops/route/kernels.h"
+#include <cstring>
+
+#include "ops/common.h"
+#include "ops/parameter_chunks.h"
+#include "ops/route/isa_route.h"
+#include "ops/route/scores.h"
 
 namespace ingot {
 namespace {
@@ -48,22 +54,119 @@ std::string print(const void* attr_data) {
   return text;
 }
 
+RouteRows arguments(const OpCall& call) {
+  RouteRows r = route_rows(call.attr<RouteAttr>());
+  r.logits = call.in[0].as<float>();
+  r.ids = call.out[1].as<int32_t>();
+  return r;
+}
+
+/// E/n times the expert's share of the choices (or of the load given), which multiplies its mass in the
+/// balance loss.
+double balance_weight(const RouteAttr& a, const Tensor& load, const float* counts, int32_t e, double n) {
+  const double share =
+      load.defined() ? load.as<float>()[e] / a.load_choices() : counts[e] / (static_cast<double>(a.k) * n);
+  return static_cast<double>(a.experts) / n * share;
+}
+
+/// Sums of one chunk, as they lie in scratch: counts [E], mass [E], square, entropy.
+int64_t sums_width(const RouteAttr& a) {
+  return 2 * int64_t{a.experts} + 2;
+}
+
+void forward(const OpCall& call) {
+  const auto& a = call.attr<RouteAttr>();
+  const int64_t rows = call.in[0].dim(0), E = a.experts, width = sums_width(a),
+                chunks = parameter_chunks(rows);
+  RouteRows r = arguments(call);
+  if (call.in[1].defined()) r.bias = call.in[1].as<float>();
+  if (call.in[3].defined()) r.forced = call.in[3].as<int32_t>();
+  r.probs = call.out[0].as<float>();
+  auto* totals = static_cast<float*>(call.scratch);
+  float* partials = totals + width;
+  parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c) {
+      float* s = partials + c * width;
+      std::memset(s, 0, static_cast<size_t>(width) * sizeof(float));
+      const int64_t begin = c * kParameterChunkRows;
+      INGOT_ISA_CALL(route_forward)
+      (r, begin, std::min(rows, begin + kParameterChunkRows), {s, s + E, s + 2 * E, s + 2 * E + 1});
+    }
+  });
+  combine_parameter_chunks(partials, chunks, width, width, {Tensor::of(totals, {width}), false});
+  const double n = std::max<double>(1, static_cast<double>(rows));
+  double aux = 0;
+  for (int32_t e = 0; e < a.experts; ++e) {
+    call.out[2].as<float>()[e] = totals[e];
+    aux += balance_weight(a, call.in[2], totals, e, n) * totals[E + e];
+  }
+  *call.out[3].as<float>() = static_cast<float>(aux);
+  *call.out[4].as<float>() = static_cast<float>(totals[2 * E] / n);
+  *call.out[5].as<float>() = static_cast<float>(totals[2 * E + 1] / n);
+}
+
+void backward_input(const OpCall& call) {
+  if (!call.d_in[0].wanted()) return;
+  const auto& a = call.attr<RouteAttr>();
+  const Tensor &d_probs = call.d_out[0], &d_aux = call.d_out[3], &d_z = call.d_out[4];
+  const int64_t rows = call.in[0].dim(0);
+  const double n = std::max<double>(1, static_cast<double>(rows));
+  RouteRows r = arguments(call);
+  if (d_probs.defined()) r.d_probs = d_probs.as<float>();
+  if (d_aux.defined()) {
+    auto* d_mass = static_cast<float*>(call.scratch);
+    for (int32_t e = 0; e < a.experts; ++e)
+      d_mass[e] = static_cast<float>(*d_aux.as<float>() *
+                                     balance_weight(a, call.in[2], call.out[2].as<float>(), e, n));
+    r.d_mass = d_mass;
+  }
+  if (d_z.defined()) r.d_square = static_cast<float>(*d_z.as<float>() / n);
+  r.d_logits = call.d_in[0].tensor.as<float>(), r.accumulate = call.d_in[0].accumulate;
+  parallel_for(rows, kParameterChunkRows, [&](int64_t begin, int64_t end) {
+    INGOT_ISA_CALL(route_backward)(r, begin, end);
+  });
+}
+
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_other_than_f32(call)) return reason;
+  const auto& a = call.attr<RouteAttr>();
+  return a.experts + a.skip_classes > kMaxRouteClasses ? "more than 1024 classes" : nullptr;
+}
+
+int64_t scratch_bytes(const OpCall& call) {
+  return (1 + parameter_chunks(call.in[0].dim(0))) * sums_width(call.attr<RouteAttr>()) *
+         int64_t{sizeof(float)};
+}
+
 }  // namespace
+
+RouteRows route_rows(const RouteAttr& a) {
+  RouteRows r{};
+  r.experts = a.experts, r.classes = a.experts + a.skip_classes, r.k = a.k;
+  r.groups = a.groups, r.groups_kept = a.groups_kept;
+  r.logits_score = a.score == RouteScore::softmax_last;
+  r.sigmoid = a.score == RouteScore::sigmoid;
+  r.divide = a.normalize || a.score == RouteScore::softmax_last;
+  r.epsilon = r.sigmoid ? static_cast<float>(kSigmoidEpsilon) : 0.0f;
+  r.scale = static_cast<float>(a.scale);
+  return r;
+}
 
 const Op& route_op() {
   static const Op op{
-      "route",
-      {{"logits"},
-       {"bias", InputKind::data, true},
-       {"load", InputKind::data, true},
-       {"forced_ids", InputKind::data, true}},
-      {{"probs"}, {"ids", false}, {"counts", false}, {"aux_loss"}, {"z_loss"}, {"entropy", false}},
-      reads,
-      infer,
-      cost,
-      route_scratch_bytes,
-      print,
-      route_kernels()};
+      .name = "route",
+      .inputs = {{"logits"},
+                 {"bias", InputKind::data, true},
+                 {"load", InputKind::data, true},
+                 {"forced_ids", InputKind::data, true}},
+      .outputs = {{"probs"}, {"ids", false}, {"counts", false}, {"aux_loss"}, {"z_loss"}, {"entropy", false}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .scratch_bytes = scratch_bytes,
+      .print = print,
+      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, route_reference()},
+      .axis_rule = {.passes = kRowwise, .counts = {2}}};
   return op;
 }
 

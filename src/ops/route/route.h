@@ -1,27 +1,30 @@
-// route: from router logits to the chosen experts and their weights, and the balance losses.
+// route: from router logits to the chosen experts and their weights p, and the balance losses.
 //
-//   softmax_first   s = softmax(logits over all E + S classes);  p = s on the chosen set   (qwen3-moe, ZAYA1)
-//   softmax_last    chosen = top-k of the logits;  p = softmax(logits of the chosen)       (mixtral; k = 1 is refused)
-//   sigmoid         s = sigmoid(logits);  p = s on the chosen set                          (deepseek-v3)
-//   selection       top-k of (score + bias) over the E real experts, ties to the lowest index, NaN last; the bias moves
-//                   the selection only, never p. The last S classes (ZAYA1's pinned skip class) take part in the softmax
-//                   but cannot be chosen (spec zaya1 §1.7: their bias is -1, so they never win).
-//   groups          with groups_kept < groups the experts are cut into equal groups of neighbours; a group counts by the
-//                   sum of its k / groups_kept largest (score + bias), and only the groups_kept best take part
-//                   (spec megatron-moe RT-6)
-//   normalize       p is divided by its sum over the chosen set (norm_topk_prob); sigmoid adds 1e-20 to that sum
-//   scale           p is multiplied by a constant at last
-//   aux_loss        E/(k T^2) * sum_i n_i sum_t P_ti,  P = s / sum s  (spec megatron-moe LB-1; n_i counts choices, constant
-//                   for the gradient). With `load` given, the fractions of other tokens' choices (the whole batch's
-//                   of the step before, or of all rows of a micro-batch that ranks share out):
-//                   E/T * sum_i load_i sum_t P_ti, which does not depend on how those tokens are split.
-//   z_loss          mean over tokens of logsumexp(logits)^2
+//   softmax_first   s = softmax(logits over all E + S classes);  p = s on the chosen set  (Qwen3-MoE, ZAYA1)
+//   softmax_last    chosen = top-k of the logits;  p = softmax(logits of the chosen)      (Mixtral; not k =
+//                   1)
+//   sigmoid         s = sigmoid(logits);  p = s on the chosen set                         (DeepSeek-V3)
+//   selection       top-k of (score + bias) over the E experts, ties to the lowest index, NaN last. The bias
+//                   decides the selection only, never p. The last S classes (ZAYA1's skip class, which its
+//                   bias of -1 keeps from being chosen) take part in the softmax but cannot be chosen.
+//   groups          with groups_kept < groups the experts form equal groups of neighbours. A group counts by
+//                   the sum of its k / groups_kept largest (score + bias); only the groups_kept best take
+//                   part. ([DeepSeek-V3] §2.1.2, node-limited routing)
+//   normalize       p is divided by its sum over the chosen set (norm_topk_prob); sigmoid adds 1e-20 to that
+//                   sum
+//   scale           p is multiplied by a constant at the end
+//   aux_loss        E / (k T^2) sum_i n_i sum_t P_ti,  P = s / sum s;  n_i counts choices and is a constant
+//                   for the gradient ([Megatron-MoE] §7.1; Fedus et al. 2022 §2.2). With `load`, fractions
+//                   of choices that belong to other tokens (the batch of the step before, or all rows of a
+//                   micro-batch that ranks divide): E / T sum_i load_i sum_t P_ti, which does not depend on
+//                   how those tokens are divided.
+//   z_loss          mean over tokens of logsumexp(logits)^2   (Zoph et al. 2022)
 //
-// Shapes: logits_TE (f32, E+S columns; f64 in double), bias_E (f32, optional), load_E (f32, optional), forced_ids_TK
-// (i32, optional: replaces the selection; replay, or a selection made elsewhere; -1: no choice, weight 0) -> probs_TK
-// (logits' type), ids_TK (i32, ascending within a token), counts_E (f32: tokens per expert), aux_loss_1, z_loss_1,
-// entropy_1 (mean entropy of P; not differentiable).
-// The two losses receive their coefficients as cotangents. Empty T gives zero losses.
+// Shapes: logits [T, E + S] (f32, or f64), bias_E (f32, optional), load_E (f32, optional), forced_ids_TK
+//         (i32, optional: replaces the selection; -1: no choice, weight 0)
+//         -> probs_TK (logits' type), ids_TK (i32, ascending within a token), counts_E (f32: tokens per
+//            expert), aux_loss_1, z_loss_1, entropy_1 (mean entropy of P; no gradient).
+// The losses receive their coefficients as cotangents. Without tokens they are zero.
 #pragma once
 #include "base/enum.h"
 #include "tape/tape.h"
@@ -43,6 +46,11 @@ struct RouteAttr {
   int32_t groups = 1;       ///< divides E
   int32_t groups_kept = 1;  ///< divides k; groups_kept * (E / groups) >= k
   int64_t load_tokens = 0;  ///< `load` counts the choices of so many tokens; 0: it has fractions
+
+  /// What `load` is divided by to make fractions of choices.
+  double load_choices() const {
+    return load_tokens > 0 ? static_cast<double>(k) * static_cast<double>(load_tokens) : 1;
+  }
 };
 
 struct RouteResult {
@@ -53,5 +61,6 @@ RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, con
                   const Value& load_E = {}, const Value& forced_ids_TK = {});
 
 const Op& route_op();
+Kernel route_reference();
 
 }  // namespace ingot

@@ -1,12 +1,13 @@
-// Blocks of kLanes rows of router scores, for kernel files: rows lie in the lanes of a vector, so each class is one
-// vector and every step of a row (softmax, top-k, sums over classes by the 16 virtual lanes and the tree of
-// reduce.h) is elementwise over the block. A row's bits depend neither on its neighbours nor on the vector's length.
+// Blocks of kLanes rows of router scores, for kernel files: rows lie in the lanes of a vector, so each class
+// is one vector and every step of a row (softmax, top-k, sums over classes by the 16 virtual lanes and the
+// tree of reduce.h) is elementwise over the block. A row's bits depend neither on its neighbours nor on the
+// vector's length.
 #pragma once
 #include "device/simd/loops.h"
 #include "device/simd/reduce.h"
 #include "device/simd/transpose.h"
 #include "device/simd/vmath.h"
-#include "ops/route/row_kernels.h"
+#include "ops/route/isa_route.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -19,7 +20,7 @@ struct Block {
 };
 
 /// The rows of n classes at `from`; lanes without a row are 0.
-INGOT_INLINE void turn_in(Block& to, const float* from, int rows, int64_t n) {
+INGOT_INLINE void load_transposed(Block& to, const float* from, int rows, int64_t n) {
   each_vector(n, [&](int64_t c, int count) {
     Vec r[kLanes];
     for (int i = 0; i < kLanes; ++i) r[i] = i < rows ? load_n(from + i * n + c, count) : zero();
@@ -30,7 +31,7 @@ INGOT_INLINE void turn_in(Block& to, const float* from, int rows, int64_t n) {
 
 /// f(row, first class, values, how many): the block by rows again, rows ascending.
 template <class F>
-INGOT_INLINE void turn_out(const Block& from, int rows, int64_t n, F&& f) {
+INGOT_INLINE void store_transposed(const Block& from, int rows, int64_t n, F&& f) {
   each_vector(n, [&](int64_t c, int count) {
     Vec r[kLanes];
     for (int j = 0; j < kLanes; ++j) r[j] = j < count ? from[c + j] : zero();
@@ -119,7 +120,8 @@ INGOT_INLINE void choose(Block& keys, int64_t n, int64_t k, Block& ids) {
   }
 }
 
-/// Strikes out the keys of all groups but the `kept` best; a group counts by the sum of its `top` largest scores.
+/// Strikes out the keys of all groups but the `kept` best; a group counts by the sum of its `top` largest
+/// scores.
 INGOT_INLINE void limit_groups(Block& keys, int64_t n, int64_t groups, int64_t kept, int64_t top) {
   const int64_t size = n / groups;
   Block group_keys, left;

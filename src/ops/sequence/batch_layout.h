@@ -1,6 +1,7 @@
 // How the T rows of a call divide into documents (training, evaluation) or into new tokens of cached
-// sequences (inference). Ops that look along the sequence (attention, cca) take a `const Rows*` in their
-// attributes; every other op sees only rows. A Rows object must outlive the tape that was recorded with it.
+// sequences (inference): the ragged layout of a packed batch. Ops that look along the sequence (attention,
+// cca) take a `const BatchLayout*` in their attributes; every other op sees rows only. A BatchLayout must
+// outlive the tapes recorded with it. The folder ops/sequence has no ops: it has what those ops share.
 #pragma once
 #include <cstdint>
 #include <span>

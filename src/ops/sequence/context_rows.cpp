@@ -10,7 +10,7 @@ ContextRows::ContextRows(BatchLayout whole, int64_t sequence_length, const int32
     : whole_(std::move(whole)), rank_(rank), ranks_(ranks), chunk_(sequence_length / (2 * ranks)) {
   if (sequence_length % (2 * ranks) != 0 || chunk_ < kHalo)
     throw Error(
-        fmt::format("sequences of {} tokens cannot be cut into {} chunks for {} context ranks",
+        fmt::format("sequences of {} tokens cannot be divided into {} chunks for {} context ranks",
                     sequence_length, 2 * ranks, ranks),
         fmt::format("the length must be a multiple of {} and at least {}", 2 * ranks, 2 * ranks * kHalo));
   INGOT_CHECK(whole_.count % sequence_length == 0, "{} rows of sequences of {}", whole_.count,

@@ -1,13 +1,16 @@
-// How the rows of whole sequences lie on the ranks of a context axis. A sequence of L tokens is cut into 2 n chunks; rank r
-// has chunks r and 2 n - 1 - r, so that causal attention is the same work for all (spec megatron-moe LC-1, zaya1 §3.8).
-// A rank's local rows are, sequence by sequence, those of its earlier chunk and then those of its later one.
+// How the rows of whole sequences lie on the n ranks of a context axis. A sequence is divided into 2 n
+// chunks; rank r has chunks r and 2 n - 1 - r, so that causal attention is the same work for all. A rank's
+// local rows are, sequence by sequence, those of its earlier chunk and then those of its later one.
+// ([ZAYA1-AMD] §V-C1; Striped Attention, Brandon et al. 2023)
 //
-// Halo. Ops that look two tokens back (cca) get each chunk with two rows before it: the last two tokens of the chunk before.
-// Rows of a chunk that continue a document form one span with as many of these as belong to the document; what is left of
-// the two rows is a span of its own, whose results nobody reads. So shapes do not depend on where documents begin.
+// Halo. Ops that look two tokens back (cca) get each chunk with two rows before it: the last two tokens of
+// the preceding chunk. Rows of a chunk that continue a document form one span with those of the two rows that
+// belong to the document; the others are a span of their own, whose results nobody reads. So shapes do not
+// depend on where documents begin.
 //
-// Two levels. Chunks g m .. g m + m - 1 of 2 n, those of m neighbours, lie next to each other, and so do the later ones of the
-// same ranks: together these ranks have the two chunks that rank g of n / m ranks would have, shared out as a sequence is.
+// Two levels. The chunks of m neighbouring ranks, g m .. g m + m - 1 of 2 n, are adjacent, and so are these
+// ranks' later chunks. Together the m ranks have the two chunks that rank g of n / m ranks would have,
+// divided as a sequence is.
 #pragma once
 #include <vector>
 
@@ -28,8 +31,8 @@ class ContextRows {
  public:
   static constexpr int64_t kHalo = 2;
 
-  /// `whole`: documents of whole sequences; `positions`: of all their tokens; `neighbours`: ranks of a group (m), a divisor of
-  /// `ranks`. Error where a sequence cannot be cut.
+  /// `whole`: documents of whole sequences; `positions`: of all their tokens; `neighbours`: ranks of a group
+  /// (m), a divisor of `ranks`. Error where a sequence cannot be cut.
   ContextRows(BatchLayout whole, int64_t sequence_length, const int32_t* positions, int rank, int ranks,
               int neighbours = 1);
 

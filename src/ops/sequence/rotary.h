@@ -4,17 +4,17 @@
 // Frequencies of a rule, pair i of P = dims / 2, plain f_i = theta^(-i / P):
 //   plain           f_i                                                                     (Su et al. 2021)
 //   linear          f_i / factor                                                (position interpolation)
-//   llama3          f_i where the wavelength 2 pi / f_i is below original_context / high, f_i / factor where it is
-//                   above original_context / low, between them the mean weighted by
+//   llama3          f_i where the wavelength 2 pi / f_i is below original_context / high, f_i / factor where
+//                   it is above original_context / low, between them the mean weighted by
 //                   (original_context f_i / 2 pi - low) / (high - low)                      (Llama 3.1)
-//   yarn            f_i for pairs that turn more than `high` times in original_context tokens, f_i / factor for
-//                   those that turn less than `low` times, a linear ramp over the pair's number between (its ends
-//                   rounded outwards); cos and sin are multiplied by `magnitude`            (Peng et al. 2023)
-//   half_truncated  -theta^(-i / (P / 2 - 1)) for the first half of the pairs (their angles run the other way), 0
-//                   for the rest, which stay as they are                                    (modded-nanogpt)
+//   yarn            f_i for pairs that turn more than `high` times in original_context tokens, f_i / factor
+//                   for those that turn less than `low` times, a linear ramp over the pair's number between
+//                   (its ends rounded outwards); cos and sin are multiplied by `magnitude` (Peng et al. 2023)
+//   half_truncated  -theta^(-i / (P / 2 - 1)) for the first half of the pairs, whose angles run the other
+//                   way; 0 for the rest, which stay unchanged                               (modded-nanogpt)
 //
 // Accuracy: frequencies, products and reductions are in double, so an angle at position 10^6 is right to
-// 2e-10 and the result is the float nearest to it but for rare ties (spec zaya1 §1.5 step 6). The functions
+// 2e-10 and the result is the float nearest to it but for rare ties. The functions
 // are ours and use no instruction that differs between machines, so the bits are the same everywhere. How:
 // position = 1024 c + f, and two tables of cos and sin in double (one per c, one per f) combine by the
 // addition theorem: 1 MB per 32 pairs covers every position. Plain header: included by kernels of every
@@ -31,7 +31,7 @@ constexpr auto enum_names(RotaryKind) {
   return names_in_order<RotaryKind>("plain", "linear", "llama3", "yarn", "half_truncated");
 }
 
-/// How a layer turns its queries and keys. Plain data: part of op attributes and the key of tables.
+/// How a layer rotates its queries and keys. Plain data: part of op attributes and the key of tables.
 struct RotaryRule {
   double theta = 10000;
   int64_t dims = 0;  ///< rotated channels of a head: even; 0: no rotation; a multiple of 4 for half_truncated

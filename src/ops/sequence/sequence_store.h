@@ -71,10 +71,11 @@ class SequenceState {
 
   // For ops. `position` is the number of tokens the layer has: appending elsewhere is an INGOT_CHECK.
 
-  /// Appends keys and values: the last G (K + V) columns of the packed rows [rows, width], of the layout's dtype.
+  /// Appends keys and values: the last G (K + V) columns of the packed rows [rows, width], of the layout's
+  /// dtype.
   void append_kv(int64_t layer, int64_t position, const Tensor& packed);
-  /// Keys as [G, 64, K] (or values as [G, 64, V]) of the tokens 64 page .. 64 page + 63; those not appended yet are
-  /// undefined. What a head reads lies together.
+  /// Keys as [G, 64, K] (or values as [G, 64, V]) of the tokens 64 page .. 64 page + 63; those not appended
+  /// yet are undefined. What a head reads lies together.
   const void* keys(int64_t layer, int64_t page) const;
   const void* values(int64_t layer, int64_t page) const;
   /// Appends the first conv_channels and the last delayed_channels columns of the packed rows.

@@ -56,30 +56,34 @@ std::string print(const void* attr_data) {
 }  // namespace
 
 const Op& shard_index_op() {
-  static const Op op{"shard_index",
-                     {{"x", InputKind::data}},
-                     {{"y", false}},
-                     reads,
-                     infer,
-                     cost,
-                     nullptr,
-                     print,
-                     {{"cpu", reference::accept, forward, nullptr, nullptr},
-                      {"reference", reference::accept, forward, nullptr, nullptr}}};
+  static const Op op{
+      .name = "shard_index",
+      .inputs = {{"x", InputKind::data}},
+      .outputs = {{"y", false}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .print = print,
+      .kernels = {{"cpu", reference::accept, forward, nullptr, nullptr},
+                  {"reference", reference::accept, forward, nullptr, nullptr}},
+      .axis_rule = {
+          .passes = kRowwise, .on = AxisRule::On::tensor, .change = {AxisType::replicate, AxisType::shards}}};
   return op;
 }
 
 const Op& shard_rows_op() {
-  static const Op op{"shard_rows",
-                     {{"x", InputKind::data}},
-                     {{"y", false}},
-                     reads,
-                     infer_rows,
-                     cost,
-                     nullptr,
-                     print_rows,
-                     {{"cpu", reference::accept, forward_rows, nullptr, nullptr},
-                      {"reference", reference::accept, forward_rows, nullptr, nullptr}}};
+  static const Op op{
+      .name = "shard_rows",
+      .inputs = {{"x", InputKind::data}},
+      .outputs = {{"y", false}},
+      .reads = reads,
+      .infer = infer_rows,
+      .cost = cost,
+      .print = print_rows,
+      .kernels = {{"cpu", reference::accept, forward_rows, nullptr, nullptr},
+                  {"reference", reference::accept, forward_rows, nullptr, nullptr}},
+      .axis_rule = {
+          .passes = kRowwise, .on = AxisRule::On::tensor, .change = {AxisType::replicate, AxisType::rows}}};
   return op;
 }
 

@@ -1,12 +1,11 @@
-// shard_index: ids of a vocabulary of which this rank holds rows [first, first + count), as ids of those rows.
+// shard_index, shard_rows: what a rank needs of an integer column that all ranks of an axis have. Neither has
+// a gradient.
 //
-//   y = x - first where first <= x < first + count;  `elsewhere` for other ids;  -1 stays -1
-//
-// Shapes: x_T (i32) -> y_T (i32). No gradient.
-//
-// shard_rows: y = x[first .. first + count), of a column that all ranks have.
-//
-// Shapes: x_T (i32) -> y (i32 [count]). No gradient.
+//   shard_index  ids of a vocabulary of which this rank holds rows first .. first + count - 1, as ids of
+//                those rows:
+//                y = x - first where first <= x < first + count;  `elsewhere` for other ids;  -1 stays -1
+//                x_T (i32) -> y_T (i32)
+//   shard_rows   y = x[first .. first + count - 1];   x_T (i32) -> y (i32 [count])
 #pragma once
 #include "tape/tape.h"
 
