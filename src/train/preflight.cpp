@@ -13,6 +13,7 @@
 #include "data/mixture.h"
 #include "device/machine/peak.h"
 #include "train/memory_policy.h"
+#include "train/rank_check.h"
 #include "train/run_layout.h"
 
 namespace ingot {
@@ -338,6 +339,8 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
                   "set model.vocab");
     recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
   }
+  const int ranks = planned_ranks(recipe);
+  const std::string unchecked = check_ranks(recipe, ranks);
   const bool many = recipe.data_ranks() * recipe.parallel.tensor * recipe.parallel.expert > 1;
   recipe.parallel = {};
   Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
@@ -348,6 +351,7 @@ Preflight plan_on_paper(FileSystem& fs, Recipe recipe) {
   Preflight f = preflight(recipe, model, data ? &*data : nullptr, gradients, optimizer,
                           model.decoder().table().total());
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");
+  if (!unchecked.empty()) f.warnings.push_back(fmt::format("not checked for {} ranks: {}", ranks, unchecked));
   if (!recipe.memory.limit.empty()) require_fit(f);
   return f;
 }

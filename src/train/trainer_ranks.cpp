@@ -6,6 +6,7 @@
 #include "comm/agree.h"
 #include "report/run_record.h"
 #include "train/group_check.h"
+#include "train/rank_check.h"
 #include "train/run_layout.h"
 #include "train/trainer.h"
 
@@ -62,6 +63,9 @@ std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
 }
 
 void Trainer::build_model() {
+  const std::string unchecked =
+      agree(&groups_->world(), nothing, [&](const auto&) { return check_ranks(recipe_, world_->ranks()); });
+  if (leads() && !unchecked.empty()) log::info("not checked before the first step: {}", unchecked);
   // What stands in which stage follows from the parameters' names, which a model of this rank's parts is made from.
   const Decoder whole(recipe_.model);
   pipe_ = std::make_unique<PipelineGroups>(groups_->grid(), world_->rank(), group_maker(*world_),
