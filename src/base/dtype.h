@@ -1,14 +1,11 @@
-// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction
-// set.
+// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction set.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace ingot {
 
-/// Values are on disk (kernel-set fingerprints): append only. f32_as_bf16: an f32 in memory that is read as
-/// its rounding to bf16; weights of bf16 products that have no copy of their own (nn/weights.h). Read only.
-enum class DType : uint8_t { f32 = 0, bf16 = 1, f64 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6, f32_as_bf16 = 7 };
+enum class DType : uint8_t { f32, bf16, f64, i32, i64, u8, u16 };
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
@@ -16,7 +13,6 @@ constexpr int64_t size_of(DType t) {
     case DType::i64:
       return 8;
     case DType::f32:
-    case DType::f32_as_bf16:
     case DType::i32:
       return 4;
     case DType::bf16:
@@ -44,18 +40,12 @@ constexpr const char* name_of(DType t) {
       return "u8";
     case DType::u16:
       return "u16";
-    case DType::f32_as_bf16:
-      return "f32 as bf16";
   }
   return "?";
 }
 
 constexpr bool is_floating(DType t) {
-  return t == DType::f32 || t == DType::bf16 || t == DType::f64 || t == DType::f32_as_bf16;
-}
-/// The type of the values that a reader sees.
-constexpr DType value_type(DType t) {
-  return t == DType::f32_as_bf16 ? DType::bf16 : t;
+  return t == DType::f32 || t == DType::bf16 || t == DType::f64;
 }
 
 /// bfloat16: the upper half of an IEEE float. Conversion from float rounds to nearest even; NaN stays NaN.
@@ -77,7 +67,7 @@ inline __attribute__((always_inline)) bf16 to_bf16(float x) {
   return {static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : rounded >> 16)};
 }
 
-/// An element of DType::f32_as_bf16.
+/// An f32 in memory that is read as its rounding to bf16.
 struct RoundedFloat {
   float value = 0;
 };
@@ -114,10 +104,6 @@ struct DTypeOf<uint8_t> {
 template <>
 struct DTypeOf<uint16_t> {
   static constexpr DType value = DType::u16;
-};
-template <>
-struct DTypeOf<RoundedFloat> {
-  static constexpr DType value = DType::f32_as_bf16;
 };
 
 }  // namespace ingot

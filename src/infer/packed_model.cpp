@@ -13,8 +13,8 @@
 namespace ingot {
 namespace {
 
-/// Routers and adapters are small, and what they do is not.
-bool may_round(const ParameterSpec& spec) {
+/// Whether int8 may replace it. Routers and adapters are small, and the model is sensitive to their errors.
+bool may_be_int8(const ParameterSpec& spec) {
   const ParamRole r = spec.role;
   return !is_adapter(spec.name) && (r == ParamRole::matrix || r == ParamRole::expert ||
                                     r == ParamRole::embedding || r == ParamRole::head);
@@ -22,10 +22,10 @@ bool may_round(const ParameterSpec& spec) {
 
 }  // namespace
 
-/// What forward passes on the null device read each parameter for: over a whole document, as evaluation does,
-/// and over a cached sequence.
+/// Runs forward passes on the null device, over a whole document (as evaluation does) and over a cached
+/// sequence, and sees which ops read which parameter.
 std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
-  struct EveryNode final : TapeObserver {  // for a tape that does not record, caches being for inference only
+  struct EveryNode final : TapeObserver {  // keeps the nodes of a tape that does not record: caches need that
     void tensor(const std::string&, const Tensor&) override {}
   } every_node;
   std::vector<Use> uses(static_cast<size_t>(model.weights().size()));
@@ -47,10 +47,10 @@ std::vector<PackedModel::Use> PackedModel::uses_of(const Model& model) {
         Use& use = uses[static_cast<size_t>(parameter)];
         const bool by_f32 = slot == cca_input::kGrouped && op == "cca";
         if (by_f32 || (slot == 1 && (op == "linear" || op == "grouped_linear"))) {
-          use.other |= use.product && use.f32_rows != by_f32;  // no form serves both
+          use.other |= use.product && use.f32_rows != by_f32;  // no one packing serves both
           use.product = true, use.f32_rows = by_f32;
         } else if (slot == 1 && op == "embedding") {
-          use.look_up = true;
+          use.lookup = true;
         } else {
           use.other = true;
         }
@@ -72,7 +72,7 @@ PackedModel::PackedModel(const StoredModel& stored, std::optional<WeightForm> fo
                   : form == WeightForm::bf16 ? Precision::bf16()
                                              : stored.precision,
                   form == WeightForm::int8) {
-  load_model(stored.reader, *model_, [&](int i) { take(i); });
+  load_model(stored.reader, *model_, [&](int i) { store(i); });
 }
 
 PackedModel::PackedModel(const Model& from, WeightForm form)
@@ -84,7 +84,7 @@ PackedModel::PackedModel(const Model& from, WeightForm form)
   for (int i = 0; i < model_->weights().size(); ++i) {
     const Tensor to = model_->weights().master(i), values = from.weights().master(i);
     std::memcpy(to.data, values.data, static_cast<size_t>(to.bytes()));
-    take(i);
+    store(i);
   }
   if (from.config().moe.balance == BalanceRule::none) return;
   for (const int64_t layer : from.decoder().moe_layers()) {
@@ -99,29 +99,20 @@ PackedModel::PackedModel(const ModelConfig& config, WeightForm form, uint64_t se
   WeightSet& w = model_->weights();
   for (int i = 0; i < w.size(); ++i) {
     random_values(w.table()[i], seed, 0, w.master(i));
-    take(i);
+    store(i);
   }
 }
 
-void PackedModel::take(int i) {
+/// Packs parameter i, whose master has been filled, or makes its compute copy, and frees the master.
+void PackedModel::store(int i) {
   WeightSet& w = model_->weights();
   const ParameterSpec& spec = w.table()[i];
   const Use& use = uses_[static_cast<size_t>(i)];
-  if (!use.product && !use.look_up && !use.other)
+  if (!use.product && !use.lookup && !use.other)
     return give_back_pages(w.master(i));  // read in training only
-  const bool rounds = int8_ && use.packs() && may_round(spec);
-  const Tensor name = w.compute(i);
-  int64_t bytes = name.bytes();
+  int64_t bytes = w.compute(i).bytes();
   if (use.packs()) {
-    const Tensor master = w.master(i);
-    const DType read = !rounds && name.dtype() == DType::bf16 ? DType::f32_as_bf16 : master.dtype();
-    const Shape& s = master.shape();
-    const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
-    const DType stored = rounds ? DType::u8 : use.f32_rows ? DType::f32 : name.dtype();
-    const PackedRegistration& place = places_.emplace_back(
-        name.data, PackedWeights(master.data, read, stored, true, k, n, k, experts, n * k));
-    bytes = place.weights().bytes();
-    give_back_pages(master);
+    bytes = pack(i, int8_ && may_be_int8(spec));
   } else if (w.has_copy(i)) {
     w.refresh_compute(i);
     give_back_pages(w.master(i));
@@ -130,6 +121,23 @@ void PackedModel::take(int i) {
   const int64_t experts = spec.role == ParamRole::expert ? spec.shape[0] : 1;
   const int64_t read = experts > 1 ? model_->config().moe.top_k : 1;
   if (use.product || use.other) bytes_per_token_ += bytes / experts * read;
+}
+
+/// Returns the bytes of the panels.
+int64_t PackedModel::pack(int i, bool int8) {
+  WeightSet& w = model_->weights();
+  const Tensor master = w.master(i);
+  const DType compute = w.compute(i).dtype();
+  const Shape& s = master.shape();
+  const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
+  const bool round = !int8 && compute == DType::bf16;
+  const DType stored = int8 ? DType::u8 : uses_[static_cast<size_t>(i)].f32_rows ? DType::f32 : compute;
+  const PackedWeights::Source source{master.data, master.dtype(), round, true, k, n, k, experts, n * k};
+  PackedParameter& p = packed_.emplace_back(PackedParameter{PackedWeights(source, stored), {}});
+  p.format = {int8 ? "packed int8" : stored == DType::bf16 ? "packed bf16" : "packed f32", &p.weights};
+  w.set_format(i, &p.format);
+  give_back_pages(master);
+  return p.weights.bytes();
 }
 
 }  // namespace ingot

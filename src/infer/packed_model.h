@@ -1,25 +1,27 @@
-// A model opened for inference: every matrix that products read lies in memory once, packed for them
-// (device/gemm/gemm.h), in the model's compute type (in f32 where their rows are f32 in every precision) or as
-// int8. Masters come from a memory-mapped checkpoint one parameter at a time and go again, so memory peaks at
-// the packed weights and one parameter.
+// Opens a model for inference: each matrix that products read is in memory once, packed into panels
+// (WeightFormat), in the model's compute type, in f32 if it multiplies f32 rows, or as int8. Masters are read
+// from a mapped checkpoint one parameter at a time and freed again, so the peak of memory is all packed
+// weights and one master.
 //
-// With weights in the model's own type results have the bits of the model as training runs it; with int8,
-// those of the model whose matrices are what was rounded to int8 (docs/numerics.md rule 9).
+// Results have the bits of the model as training runs it; with int8 the bits of the model whose matrices are
+// the ones that were rounded to int8 (docs/numerics.md rule 9). Not thread-safe while it opens; const methods
+// are thread-safe.
 #pragma once
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/enum.h"
-#include "device/gemm/packed_registry.h"
+#include "device/gemm/gemm.h"
 #include "exchange/stored_model.h"
 #include "models/model.h"
 
 namespace ingot {
 
-/// int8: matrices as int8 numbers with scales; routers, adapters and everything else in the model's own
-/// precision.
+/// The type in which matrices are stored. int8: numbers with block scales; routers, adapters and vectors keep
+/// the model's own precision.
 enum class WeightForm : uint8_t { f32, bf16, int8 };
 constexpr auto enum_names(WeightForm) {
   return names_in_order<WeightForm>("f32", "bf16", "int8");
@@ -31,33 +33,38 @@ class PackedModel {
   explicit PackedModel(const StoredModel& stored, std::optional<WeightForm> form = {});
   /// A copy of a model in memory.
   PackedModel(const Model& from, WeightForm form);
-  /// Random matrices (even, with the standard deviation of initial ones, and much quicker than those) for
-  /// measurements; int8 computes in f32.
+  /// Random matrices for measurements: uniform, with the standard deviation of initial values, and much faster
+  /// to make. With int8 the model computes in f32.
   PackedModel(const ModelConfig& config, WeightForm form, uint64_t seed);
 
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
   /// Memory of all weights.
   int64_t bytes() const { return bytes_; }
-  /// Bytes of weights that one token reads: of an expert layer top_k experts, of the embedding nothing unless
-  /// the head is tied to it.
+  /// Bytes of weights that one token reads. Of an expert layer top_k experts count; the embedding counts only
+  /// if the head is tied to it.
   int64_t bytes_per_token() const { return bytes_per_token_; }
 
  private:
+  /// What the ops of a forward pass read a parameter as.
+  struct Use {
+    bool product = false, lookup = false, other = false;
+    bool f32_rows = false;  ///< the rows that the product multiplies by it are f32 in every precision
+    bool packs() const { return product && !other; }
+  };
+  struct PackedParameter {
+    PackedWeights weights;
+    WeightFormat format;
+  };
   PackedModel(const ModelConfig& config, const Precision& precision, bool int8);
-  /// The master of parameter i is there.
-  void take(int i);
+  static std::vector<Use> uses_of(const Model& model);
+  void store(int i);
+  int64_t pack(int i, bool int8);
 
   std::unique_ptr<Model> model_;
   bool int8_ = false;
-  struct Use {
-    bool product = false, look_up = false, other = false;
-    bool f32_rows = false;  ///< what the product multiplies by it is f32 in every precision
-    bool packs() const { return product && !other; }
-  };
-  static std::vector<Use> uses_of(const Model& model);
-  std::vector<Use> uses_;  ///< by parameter
-  std::vector<PackedRegistration> places_;
+  std::vector<Use> uses_;               ///< by parameter
+  std::deque<PackedParameter> packed_;  ///< a deque, because tensors point to its formats
   int64_t bytes_ = 0, bytes_per_token_ = 0;
 };
 

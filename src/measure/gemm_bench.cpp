@@ -186,7 +186,8 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
     const auto* w = static_cast<const std::byte*>(weights.get(row.type, elements * copies));
     std::vector<PackedWeights> packed;
     for (int64_t i = 0; i < copies && row.packed; ++i)
-      packed.emplace_back(w + i * bytes, row.type, true, p.k, p.n, p.k);
+      packed.emplace_back(PackedWeights::Source{w + i * bytes, row.type, false, true, p.k, p.n, p.k},
+                          row.type);
     y.resize(std::max(y.size(), static_cast<size_t>(p.rows * p.n)));
     std::vector<double> rates;
     for (int trial = 0; trial <= o.trials; ++trial) {

@@ -27,6 +27,7 @@ std::string shapes_of(std::span<const Tensor> tensors) {
     text += text.empty() ? "" : ", ";
     for (int i = 0; i < t.shape().rank(); ++i) text += fmt::format("{}{}", i > 0 ? "x" : "", t.shape()[i]);
     text += fmt::format(" {}", name_of(t.dtype()));
+    if (t.meta.format != nullptr) text += fmt::format(" ({})", t.meta.format->name);
   }
   return text;
 }

@@ -24,7 +24,8 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
     : table_(table),
       placement_(placement),
       precision_(precision),
-      layout_(flat_layout(table, placement, precision.stream)) {
+      layout_(flat_layout(table, placement, precision.stream)),
+      formats_(static_cast<size_t>(table.size())) {
   if (backing == Backing::memory && placement.sharding.level != ShardLevel::none) backing = Backing::sparse;
   masters_ = Buffer(layout_.bytes, backing);
   if (precision.compute == precision.stream ||
@@ -44,13 +45,12 @@ Tensor WeightSet::master(int index) const {
 }
 
 Tensor WeightSet::compute(int index) const {
-  if (!has_copy(index)) {
-    Tensor master = this->master(index);
-    if (precision_.compute == DType::bf16 && is_operand(table_[index]))
-      master.meta.dtype = DType::f32_as_bf16;
-    return master;
-  }
   const auto i = static_cast<size_t>(index);
+  const DType dtype = is_operand(table_[index]) ? precision_.compute : precision_.stream;
+  if (formats_[i] != nullptr) return Tensor(nullptr, {layout_.shapes[i], dtype, formats_[i]});
+  if (!has_copy(index))
+    return Tensor(master(index).data,
+                  {layout_.shapes[i], dtype, dtype == precision_.stream ? nullptr : &kRoundedWeight});
   const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
 }

@@ -1,7 +1,7 @@
 // Weight sets and gradients: the memory behind a parameter table, in flat buffers with named views.
 //
 // A WeightSet holds masters (fp32, or f64 for parity runs). In bf16, products read the masters rounded to
-// bf16 (DType::f32_as_bf16), so memory is that of fp32. Only sharded masters, and masters that are being
+// bf16 (kRoundedWeight), so memory is that of fp32. Only sharded masters, and masters that are being
 // packed, have bf16 copies of every matrix. Vectors are always used in the type of the masters. Policy,
 // reference, teacher and average models are weight sets over one table. Gradients are sums over tokens in the
 // type of the masters, with a written bit per parameter and step.
@@ -56,8 +56,10 @@ class WeightSet {
   void complete_gather(int bucket);
   /// ShardLevel::full: frees the compute values of a bucket that other ranks keep.
   void reshard(int bucket);
-  /// What kernels read: the copy where there is one, else the master (of a matrix in bf16: as f32_as_bf16).
+  /// What kernels read: the copy where there is one, else the master; of a matrix in bf16 as kRoundedWeight.
   Tensor compute(int index) const;
+  /// Gives the compute value a format (packed panels), which must outlive the set.
+  void set_format(int index, const WeightFormat* format) { formats_[static_cast<size_t>(index)] = format; }
   bool has_copy(int index) const;
   /// Bytes that are allocated all the time.
   int64_t bytes() const;
@@ -79,6 +81,7 @@ class WeightSet {
   FlatLayout layout_;
   /// A copy lies at the offset of its master, counted in elements.
   Buffer masters_, copies_;
+  std::vector<const WeightFormat*> formats_;  ///< by parameter, see set_format()
   ParameterGatherer* gatherer_ = nullptr;
 
   bool gathers_copies(const FlatBucket& bucket) const;

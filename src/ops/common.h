@@ -26,34 +26,29 @@ inline void require(const Tensor& t, const Shape& shape, DType type, const char*
 }
 
 /// For Kernel::refuse: `reason` where a floating tensor of the call, or a wanted gradient, is of none of
-/// `types`; else nullptr. Integer tensors are not looked at. `weight`: the input that may be f32_as_bf16.
+/// `types`; else nullptr. Integer tensors are not looked at.
 inline const char* refuse_other_than(std::initializer_list<DType> types, const char* reason,
-                                     const OpCall& call, size_t weight = SIZE_MAX) {
+                                     const OpCall& call) {
   const auto taken = [&](DType type) {
     return type == DType::i32 || std::find(types.begin(), types.end(), type) != types.end();
   };
   for (const auto& list : {call.in, call.out, call.d_out})
     for (const Tensor& t : list)
-      if (t.defined() &&
-          !taken(weight < call.in.size() && &t == &call.in[weight] ? value_type(t.dtype()) : t.dtype()))
-        return reason;
+      if (t.defined() && !taken(t.dtype())) return reason;
   for (const GradSlot& g : call.d_in)
     if (g.wanted() && !taken(g.tensor.dtype())) return reason;
   return nullptr;
 }
-inline const char* refuse_other_floats(const OpCall& call, size_t weight) {
-  return refuse_other_than({DType::f32, DType::bf16}, "a type other than f32 and bf16", call, weight);
-}
 inline const char* refuse_other_floats(const OpCall& call) {
-  return refuse_other_floats(call, SIZE_MAX);
+  return refuse_other_than({DType::f32, DType::bf16}, "a type other than f32 and bf16", call);
 }
 inline const char* refuse_other_than_f32(const OpCall& call) {
   return refuse_other_than({DType::f32}, "a type other than f32", call);
 }
 
-/// For ops whose input `weight` may be f32_as_bf16 and has its gradient in f32.
+/// For ops whose input `weight` has its gradient in f32.
 inline const char* refuse_weight_types(const OpCall& call, size_t weight) {
-  if (const char* reason = refuse_other_floats(call, weight)) return reason;
+  if (const char* reason = refuse_other_floats(call)) return reason;
   const bool wanted = call.d_in.size() > weight && call.d_in[weight].wanted();
   return wanted && call.d_in[weight].tensor.dtype() != DType::f32 ? "a weight gradient other than f32"
                                                                   : nullptr;
@@ -61,7 +56,7 @@ inline const char* refuse_weight_types(const OpCall& call, size_t weight) {
 
 /// Address of an element of a tensor; nullptr where the tensor is undefined.
 inline std::byte* element(const Tensor& t, int64_t index) {
-  return t.defined() ? static_cast<std::byte*>(t.data) + index * size_of(t.dtype()) : nullptr;
+  return t.defined() ? static_cast<std::byte*>(t.data) + index * t.meta.element_bytes() : nullptr;
 }
 
 /// Rows of `width` elements per piece of work, so that a piece has about `elements` (at least one row).
@@ -120,8 +115,9 @@ inline int64_t product_scratch_bytes(const OpCall& call) {
 
 /// Each row of `to` (+)= the sum of the rows of `from` that its k indices name; see gather_rows.
 inline void gather_tensor_rows(const GradSlot& to, const Tensor& from, const int32_t* index, int64_t k) {
-  const GatherArgs args{to.tensor.data, to.tensor.dtype(), from.data, from.dtype(), index, k,
-                        from.dim(1),    to.accumulate};
+  const DType from_type = from.rounded() ? DType::f32 : from.dtype();
+  const GatherArgs args{to.tensor.data, to.tensor.dtype(), from.data,     from_type, index, k,
+                        from.dim(1),    to.accumulate,     from.rounded()};
   constexpr int64_t kElements = 1 << 15;
   parallel_for(to.tensor.dim(0), row_grain(args.width * k, kElements), [&](int64_t begin, int64_t end) {
     INGOT_ISA_CALL(gather_rows)(args, begin, end);

@@ -93,7 +93,7 @@ OpCost KernelCalls::cost_of(const Node& node, const OpCall& call, Direction dire
         continue;
       }
       const TensorMeta& meta = state_.slots[id].meta;
-      tensors.emplace_back(nullptr, meta.shape, meta.dtype, DeviceKind::null);
+      tensors.emplace_back(nullptr, meta, DeviceKind::null);
     }
     return tensors;
   };

@@ -27,6 +27,19 @@ void warn_once(const Op& op, const std::string& reasons) {
   if (seen.insert(op.name).second) log::warn("{} runs on its reference kernel: {}", op.name, reasons);
 }
 
+/// The first input whose format the kernel does not read, as a reason to refuse the call; else "".
+std::string unreadable_input(const Op& op, const Kernel& kernel, const OpCall& call) {
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    const WeightFormat* format = call.in[i].meta.format;
+    if (format == nullptr) continue;
+    const uint32_t readable = call.in[i].rounded() ? kernel.formats.rounded
+                              : call.d_out.empty() ? kernel.formats.packed
+                                                   : 0;
+    if (!(readable >> i & 1u)) return fmt::format("its {} is {}", op.inputs[i].name, format->name);
+  }
+  return {};
+}
+
 }  // namespace
 
 void set_kernel_policy(KernelPolicy p) {
@@ -38,14 +51,22 @@ KernelPolicy kernel_policy() {
 
 const Kernel& select_kernel(const Op& op, const OpCall& call) {
   const Kernel& reference = op.kernels.back();
+  for (size_t i = 0; i < call.in.size(); ++i)
+    INGOT_CHECK(call.in[i].meta.format == nullptr || op.inputs[i].kind != InputKind::activation,
+                "op '{}': its {} is {}, a weight", op.name, op.inputs[i].name, call.in[i].meta.str());
   const KernelPolicy p = policy.load(std::memory_order_relaxed);
   // Double is the precision parity is judged in; it exists on the reference only.
   if (p == KernelPolicy::reference || is_double(call)) return reference;
   std::string reasons;
   for (size_t i = 0; i + 1 < op.kernels.size(); ++i) {
-    const char* reason = op.kernels[i].refuse(call);
-    if (reason == nullptr) return op.kernels[i];
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", op.kernels[i].name, reason);
+    const Kernel& kernel = op.kernels[i];
+    std::string reason = unreadable_input(op, kernel, call);
+    if (reason.empty()) {
+      const char* refused = kernel.refuse(call);
+      if (refused == nullptr) return kernel;
+      reason = refused;
+    }
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernel.name, reason);
   }
   if (p == KernelPolicy::strict)
     throw Error(

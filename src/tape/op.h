@@ -106,6 +106,13 @@ struct LiveRows {
   uint32_t gradients = 0;  ///< the inputs whose gradients it applies to, as bits of slots
 };
 
+/// The inputs (bits of slots) that a kernel reads where they are weights in a format (tensor/tensor.h). It is never
+/// called with another input in a format.
+struct ReadableFormats {
+  uint32_t rounded = 0;
+  uint32_t packed = 0;  ///< in forward only
+};
+
 /// One implementation. Kernels are tried in order. `refuse` looks at dtypes, attributes and all extents but
 /// the number of rows, so that one implementation serves every number of rows (numerics rule 1).
 struct Kernel {
@@ -114,6 +121,7 @@ struct Kernel {
   void (*forward)(const OpCall&);
   void (*backward_input)(const OpCall&);   ///< nullptr only if no input is differentiable
   void (*backward_weight)(const OpCall&);  ///< nullptr if no input is InputKind::weight
+  ReadableFormats formats = {};            ///< the reference reads every weight in every format
 };
 
 /// What the backward passes read: slot_bit(i) in a mask says that input (or output) i is read.

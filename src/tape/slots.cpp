@@ -45,7 +45,7 @@ int32_t Slots::add(const TensorMeta& meta) {
 Tensor Slots::tensor(int32_t id) const {
   const Slot& v = (*this)[id];
   INGOT_CHECK(v.in_memory(), "value {} is not in memory", id);
-  return Tensor(v.data, v.meta.shape, v.meta.dtype, device_);
+  return Tensor(v.data, v.meta, device_);
 }
 
 void Slots::move(Slot& slot, Residency to) {

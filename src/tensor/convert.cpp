@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "device/gemm/packed_registry.h"
+#include "device/gemm/gemm.h"
 
 namespace ingot {
 namespace {
@@ -37,7 +37,8 @@ std::vector<double> unpacked(const PackedWeights& w) {
 
 std::vector<double> to_doubles(const Tensor& t) {
   if (!t.defined()) return {};
-  if (const PackedWeights* packed = packed_at(t.data)) return unpacked(*packed);
+  if (t.packed() != nullptr) return unpacked(*t.packed());
+  if (t.rounded()) return widened(static_cast<const RoundedFloat*>(t.data), t.numel());
   switch (t.dtype()) {
     case DType::f64:
       return widened(t.as<double>(), t.numel());
@@ -45,8 +46,6 @@ std::vector<double> to_doubles(const Tensor& t) {
       return widened(t.as<float>(), t.numel());
     case DType::bf16:
       return widened(t.as<bf16>(), t.numel());
-    case DType::f32_as_bf16:
-      return widened(t.as<RoundedFloat>(), t.numel());
     default:
       INGOT_CHECK(false, "{} is not a floating type", name_of(t.dtype()));
   }

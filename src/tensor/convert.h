@@ -8,7 +8,7 @@
 
 namespace ingot {
 
-/// All elements of a floating tensor (f32, bf16 or f64), packed weights included. Empty for an undefined
+/// All elements of a floating tensor (f32, bf16 or f64, weights in every format); empty for an undefined
 /// tensor.
 std::vector<double> to_doubles(const Tensor& t);
 /// All elements of an i32 tensor; empty for an undefined tensor.

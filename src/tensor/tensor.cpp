@@ -10,17 +10,17 @@ std::string Shape::str() const {
 }
 
 std::string TensorMeta::str() const {
-  return name_of(dtype) + shape.str();
+  return name_of(dtype) + shape.str() + (format == nullptr ? "" : std::string(" (") + format->name + ")");
 }
 
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
-  INGOT_CHECK(shape().rank() >= 1 && 0 <= begin && begin <= end && end <= dim(0), "[{}, {}) of {}", begin,
-              end, shape().str());
+  INGOT_CHECK(shape().rank() >= 1 && 0 <= begin && begin <= end && end <= dim(0) && packed() == nullptr,
+              "[{}, {}) of {}", begin, end, meta.str());
   Shape part{end - begin};
   for (int i = 1; i < shape().rank(); ++i) part.push_back(dim(i));
   const int64_t row_bytes = dim(0) == 0 ? 0 : bytes() / dim(0);
   void* start = data == nullptr ? nullptr : static_cast<char*>(data) + begin * row_bytes;
-  return Tensor(start, part, dtype(), device);
+  return Tensor(start, TensorMeta{part, dtype(), meta.format}, device);
 }
 
 }  // namespace ingot

@@ -1,5 +1,6 @@
-// Shape and Tensor: a plain, trivially copyable view of contiguous row-major elements. A Tensor never owns
-// memory (see buffer.h); on the null device it has a shape and no data.
+// Shape and Tensor: a plain, trivially copyable view of contiguous row-major elements, or of a weight that is
+// stored in another format. A Tensor never owns memory (see buffer.h); on the null device it has a shape and
+// no data.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -46,19 +47,38 @@ class Shape {
       if ((*this)[i] != o[i]) return false;
     return true;
   }
-  std::string str() const;  ///< "[4, 128]"
+  /// "[4, 128]"
+  std::string str() const;
 
  private:
   std::array<int64_t, kMaxRank> extent_{};
   int rank_ = 0;
 };
 
+class PackedWeights;  // device/gemm/gemm.h
+
+/// How a weight is stored that is not a dense array of its dtype. A kernel names the inputs that it reads in
+/// each format (Kernel::formats in tape/op.h) and refuses the others; to_doubles() of tensor/convert.h reads
+/// every format.
+struct WeightFormat {
+  const char* name;  ///< for refusals: "packed int8"
+  /// The panels that matrix products read; Tensor::data is nullptr then. If there are none, the weight is bf16
+  /// and Tensor::data are f32 masters, which every reader rounds to bf16.
+  const PackedWeights* packed = nullptr;
+};
+inline constexpr WeightFormat kRoundedWeight{"f32 rounded to bf16"};
+
 /// What a tensor is, without where it is.
 struct TensorMeta {
   Shape shape;
-  DType dtype = DType::f32;
-  int64_t bytes() const { return shape.numel() * size_of(dtype); }
-  std::string str() const;  ///< "f32[4, 128]"
+  DType dtype = DType::f32;              ///< of the values that a reader sees
+  const WeightFormat* format = nullptr;  ///< nullptr: dense
+  bool rounded() const { return format != nullptr && format->packed == nullptr; }
+  /// Bytes from element to element. A packed weight counts as if it were dense.
+  int64_t element_bytes() const { return size_of(rounded() ? DType::f32 : dtype); }
+  int64_t bytes() const { return shape.numel() * element_bytes(); }
+  /// "f32[4, 128]"; of a weight in a format "bf16[4, 128] (packed int8)"
+  std::string str() const;
 };
 
 struct Tensor {
@@ -68,7 +88,9 @@ struct Tensor {
 
   Tensor() = default;
   Tensor(void* data_, Shape shape, DType dtype, DeviceKind device_ = DeviceKind::cpu)
-      : data(data_), meta{shape, dtype}, device(device_) {}
+      : Tensor(data_, TensorMeta{shape, dtype}, device_) {}
+  Tensor(void* data_, const TensorMeta& meta_, DeviceKind device_ = DeviceKind::cpu)
+      : data(data_), meta(meta_), device(device_) {}
   /// View of host memory of T.
   template <class T>
   static Tensor of(T* data, Shape shape) {
@@ -82,18 +104,21 @@ struct Tensor {
   int64_t rows() const { return meta.shape.rows(); }
   int64_t bytes() const { return meta.bytes(); }
   /// False for a slot that is not there (optional inputs, gradients nobody wants).
-  bool defined() const { return data != nullptr || device == DeviceKind::null; }
+  bool defined() const { return data != nullptr || packed() != nullptr || device == DeviceKind::null; }
   explicit operator bool() const { return defined(); }
 
-  /// Typed data; the dtype must match exactly. Null for an undefined tensor.
+  const PackedWeights* packed() const { return meta.format == nullptr ? nullptr : meta.format->packed; }
+  bool rounded() const { return meta.rounded(); }
+
+  /// Elements of a dense tensor; the dtype must match exactly. Null for an undefined tensor.
   template <class T>
   T* as() const {
-    INGOT_CHECK(data == nullptr || DTypeOf<std::remove_const_t<T>>::value == meta.dtype,
-                "tensor is {}, asked as {}", name_of(meta.dtype),
-                name_of(DTypeOf<std::remove_const_t<T>>::value));
+    constexpr DType type = DTypeOf<std::remove_const_t<T>>::value;
+    INGOT_CHECK(meta.format == nullptr && (data == nullptr || type == meta.dtype),
+                "tensor is {}, asked as {}", meta.str(), name_of(type));
     return static_cast<T*>(data);
   }
-  /// Rows [begin, end) of the first dimension, same memory.
+  /// Rows [begin, end) of the first dimension, same memory. Not of a packed weight.
   Tensor slice(int64_t begin, int64_t end) const;
 };
 

@@ -133,7 +133,7 @@ TEST_P(ModelInvariance, Int8IsTheModelOfItsRoundedMatrices) {
   size_t rounded = 0;
   for (int i = 0; i < model->weights().size(); ++i) {
     const Tensor w = model->weights().master(i);
-    const PackedWeights* p = packed_at(packed.model().weights().compute(i).data);
+    const PackedWeights* p = packed.model().weights().compute(i).packed();
     if (p == nullptr) continue;
     rounded += p->type() == DType::u8 ? 1 : 0;
     for (int64_t e = 0; e < p->experts(); ++e)

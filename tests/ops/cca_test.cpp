@@ -21,15 +21,16 @@ struct CcaOptions {
   int64_t delayed = -1;
   bool silent_keys = false;  ///< temperatures of 0
   double magnitude = 1;
+  const WeightFormat* grouped_format = nullptr;
 };
 
 void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
   const BatchLayout rows = make_rows(lengths);
   const int64_t heads = o.heads + o.kv_heads, channels = heads * o.width;
   OpCase c;
-  c.name =
-      fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {} delayed={}", o.heads, o.kv_heads, o.width,
-                  o.rotary, describe(rows), name_of(o.type), name_of(o.grouped), name_of(o.out), o.delayed);
+  c.name = fmt::format("cca {}/{}x{} rotary={} docs={} {} {} to {} delayed={}", o.heads, o.kv_heads, o.width,
+                       o.rotary, describe(rows), name_of(o.type), Stored{o.grouped, o.grouped_format}.name(),
+                       name_of(o.out), o.delayed);
   c.op = &cca_op();
   CcaAttr attr{o.heads, o.kv_heads, o.width, {5e6, o.rotary}, o.out, &rows, 0, o.delayed};
   attr.rotary.magnitude = o.magnitude;
@@ -44,7 +45,7 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
               {.meta = {{rows.count}, DType::i32}, .ints = make_positions(rows), .row_indexed = true},
               {.meta = {{channels, 2}, DType::f32}, .scale = 0.5, .offset = 0.2},
               {.meta = {{channels}, DType::f32}, .scale = 0.5},
-              {.meta = {{heads, o.width, 2 * o.width}, o.grouped},
+              {.meta = {{heads, o.width, 2 * o.width}, o.grouped, o.grouped_format},
                .scale = 1 / std::sqrt(2.0 * static_cast<double>(o.width))},
               {.meta = {{channels}, DType::f32}, .scale = 0.5},
               {.meta = {{o.kv_heads}, DType::f32},
@@ -77,7 +78,13 @@ TEST(Cca, LongDocumentsAndOddOffsets) {
     check_cca({2, 1, 64, 32, type, type, type}, {130});
     check_cca({2, 2, 33, 32, type, type, type}, {65, 3});
     check_cca({2, 2, 128, 64, type, DType::f32, type}, {40});
-    check_cca({2, 1, 64, 32, type, DType::f32_as_bf16, type}, {130, 3});
+    check_cca({.width = 64,
+               .rotary = 32,
+               .type = type,
+               .grouped = DType::bf16,
+               .out = type,
+               .grouped_format = &kRoundedWeight},
+              {130, 3});
   }
 }
 

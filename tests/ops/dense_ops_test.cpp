@@ -26,15 +26,15 @@ std::vector<int32_t> random_ids(int64_t n, int32_t bound, uint64_t stream) {
 TEST(Embedding, Cases) {
   for (const auto& [rows, width, vocabulary] :
        {std::tuple<int64_t, int64_t, int32_t>{9, 5, 4}, {0, 8, 3}, {130, 33, 17}, {1, 1, 1}})
-    for (const DType type : {DType::f32, DType::bf16, DType::f32_as_bf16}) {
+    for (const Stored& table : kStored) {
       OpCase c;
-      c.name = fmt::format("embedding {}x{} of {} {}", rows, width, vocabulary, name_of(type));
+      c.name = fmt::format("embedding {}x{} of {} {}", rows, width, vocabulary, table.name());
       c.op = &embedding_op();
       c.attr = AttrBox(EmbeddingAttr{DType::f32});
       c.attr_double = AttrBox(EmbeddingAttr{DType::f64});
       c.inputs = {
           {.meta = {Shape{rows}, DType::i32}, .ints = random_ids(rows, vocabulary, 1), .row_indexed = true},
-          {.meta = {Shape{vocabulary, width}, type}}};
+          {.meta = {Shape{vocabulary, width}, table.type, table.format}}};
       c.output_row_indexed = {true};
       check_op(c);
     }
@@ -98,16 +98,16 @@ TEST(Embedding, RefusesAnIdOutsideTheTable) {
 TEST(Linear, Cases) {
   for (const auto& [rows, n_in, n_out] :
        {std::tuple<int64_t, int64_t, int64_t>{5, 7, 3}, {0, 4, 6}, {1, 1, 1}, {67, 130, 49}, {200, 96, 64}})
-    for (const DType weights : {DType::f32, DType::bf16, DType::f32_as_bf16})
+    for (const Stored& weights : kStored)
       for (const bool bias : {false, true}) {
-        const DType type = value_type(weights);
+        const DType type = weights.type;
         OpCase c;
-        c.name = fmt::format("linear {}x{}->{} {} bias={}", rows, n_in, n_out, name_of(weights), bias);
+        c.name = fmt::format("linear {}x{}->{} {} bias={}", rows, n_in, n_out, weights.name(), bias);
         c.op = &linear_op();
         c.attr = AttrBox(LinearAttr{type});
         c.attr_double = AttrBox(LinearAttr{DType::f64});
         c.inputs = {{.meta = {Shape{rows, n_in}, type}, .row_indexed = true},
-                    {.meta = {Shape{n_out, n_in}, weights}, .scale = 0.3},
+                    {.meta = {Shape{n_out, n_in}, type, weights.format}, .scale = 0.3},
                     {.meta = {Shape{n_out}, DType::f32}, .present = bias}};
         c.output_row_indexed = {true};
         c.finite_differences = rows <= 5;
@@ -179,18 +179,18 @@ std::vector<double> distributions(int64_t rows, int64_t n) {
   return q;
 }
 
-OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, DType weights, bool entropy,
-                 bool teacher, SoftCap cap = {}) {
-  const DType type = value_type(weights);
+OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, const Stored& weights,
+                 bool entropy, bool teacher, SoftCap cap = {}) {
+  const DType type = weights.type;
   OpCase c;
   c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={}", static_cast<int>(mode),
-                       rows, width, vocabulary, name_of(weights), entropy, teacher, cap.cap);
+                       rows, width, vocabulary, weights.name(), entropy, teacher, cap.cap);
   c.op = &head_op();
   c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, cap});
   auto targets = random_ids(rows, vocabulary, 4);
   for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
   c.inputs = {{.meta = {Shape{rows, width}, type}, .row_indexed = true},
-              {.meta = {Shape{vocabulary, width}, weights}, .scale = 0.5},
+              {.meta = {Shape{vocabulary, width}, type, weights.format}, .scale = 0.5},
               {.meta = {Shape{rows}, DType::i32}, .ints = targets, .row_indexed = true},
               {.meta = {Shape{rows, vocabulary}, DType::f32},
                .present = teacher,
@@ -207,7 +207,7 @@ OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary,
 
 TEST(Head, StoreAndRecompute) {
   for (const HeadMode mode : {HeadMode::store, HeadMode::recompute})
-    for (const DType type : {DType::f32, DType::bf16, DType::f32_as_bf16})
+    for (const Stored& type : kStored)
       for (const bool extra : {false, true}) {
         check_op(head_case(mode, 6, 5, 11, type, extra, extra));
         check_op(head_case(mode, 0, 8, 7, type, extra, extra));

@@ -194,20 +194,20 @@ TEST(GroupByRank, ATokenGoesOnceToEachRankOfItsExperts) {
 }
 
 TEST(GroupedLinear, Cases) {
-  for (const DType weights : {DType::f32, DType::bf16, DType::f32_as_bf16})
+  for (const Stored& weights : kStored)
     for (const auto& [rows, n_in, n_out] :
          {std::tuple<int64_t, int64_t, int64_t>{9, 5, 3}, {0, 4, 6}, {150, 40, 52}}) {
       const Map m = make_map(rows, 1, 4, 1);
       auto offsets = m.offsets;
       offsets.back() = std::max<int32_t>(offsets[3], offsets[4] - 2);  // the last rows are padding
-      const DType type = value_type(weights);
+      const DType type = weights.type;
       OpCase c;
-      c.name = fmt::format("grouped_linear {}x{}->{} {}", rows, n_in, n_out, name_of(weights));
+      c.name = fmt::format("grouped_linear {}x{}->{} {}", rows, n_in, n_out, weights.name());
       c.op = &grouped_linear_op();
       c.attr = AttrBox(GroupedLinearAttr{type});
       c.attr_double = AttrBox(GroupedLinearAttr{DType::f64});
       c.inputs = {{.meta = {Shape{rows, n_in}, type}},
-                  {.meta = {Shape{4, n_out, n_in}, weights}, .scale = 0.3},
+                  {.meta = {Shape{4, n_out, n_in}, type, weights.format}, .scale = 0.3},
                   {.meta = {Shape{5}, DType::i32}, .ints = offsets}};
       c.finite_differences = rows <= 9;
       check_op(c);

@@ -15,13 +15,13 @@ TEST(LowRank, Cases) {
                                            {0, 2, {3, 3}},
                                            {67, 8, {70, 21, 21}},
                                            {130, 1, {40, 40}}})
-    for (const DType weights : {DType::f32, DType::bf16, DType::f32_as_bf16}) {
-      const DType type = value_type(weights);
+    for (const Stored& weights : kStored) {
+      const DType type = weights.type;
       const int64_t n = std::accumulate(rows.begin(), rows.end(), int64_t{0}),
                     blocks = static_cast<int64_t>(rows.size());
       OpCase c;
       c.name =
-          fmt::format("low_rank {}x{} in {} blocks of rank {} {}", tokens, n, blocks, rank, name_of(weights));
+          fmt::format("low_rank {}x{} in {} blocks of rank {} {}", tokens, n, blocks, rank, weights.name());
       c.op = &low_rank_op();
       LowRankAttr attr{1.5, type, static_cast<int32_t>(blocks), {}};
       std::copy(rows.begin(), rows.end(), attr.rows.begin());
@@ -30,7 +30,7 @@ TEST(LowRank, Cases) {
       c.attr_double = AttrBox(attr);
       c.inputs = {{.meta = {Shape{tokens, n}, type}, .row_indexed = true},
                   {.meta = {Shape{tokens, blocks * rank}, type}, .row_indexed = true},
-                  {.meta = {Shape{n, rank}, weights}, .scale = 0.5}};
+                  {.meta = {Shape{n, rank}, type, weights.format}, .scale = 0.5}};
       c.output_row_indexed = {true};
       c.finite_differences = tokens <= 5;
       check_op(c);

@@ -21,7 +21,7 @@ class Tensors {
  public:
   Tensor add(const TensorMeta& meta) {
     memory_.emplace_back(static_cast<size_t>(meta.bytes()) + 64);
-    return Tensor(memory_.back().data(), meta.shape, meta.dtype);
+    return Tensor(memory_.back().data(), meta);
   }
 
  private:
@@ -29,7 +29,7 @@ class Tensors {
 };
 
 TensorMeta as_double(TensorMeta m) {
-  if (is_floating(m.dtype)) m.dtype = DType::f64;
+  if (is_floating(m.dtype)) m.dtype = DType::f64, m.format = nullptr;
   return m;
 }
 
@@ -79,8 +79,8 @@ class Run {
         continue;
       }
       TensorMeta meta = in_[i].meta;
-      if (case_.op->inputs[i].kind != InputKind::activation && value_type(meta.dtype) == DType::bf16)
-        meta.dtype = DType::f32;
+      if (case_.op->inputs[i].kind != InputKind::activation && meta.dtype == DType::bf16)
+        meta.dtype = DType::f32, meta.format = nullptr;
       d_in_.push_back({tensors_.add(meta), accumulate});
       reference::store(d_in_.back().tensor, Array(static_cast<size_t>(meta.shape.numel()), preload));
     }
@@ -134,12 +134,12 @@ class Run {
     } else {
       const Random random(case_.seed, RandomPurpose::test, i);
       Array values(static_cast<size_t>(t.numel()));
-      const bool rounds = meta.dtype == DType::f32_as_bf16;  // the kernel does
+      const bool rounds = meta.rounded();  // the kernel does
       for (size_t k = 0; k < values.size(); ++k) {
         const auto x = static_cast<float>(input.values.empty() ? random.normal(k) * input.scale + input.offset
                                                                : input.values[k]);
         // both precisions see the same value
-        values[k] = value_type(input.meta.dtype) == DType::bf16 && !rounds ? to_float(to_bf16(x)) : x;
+        values[k] = input.meta.dtype == DType::bf16 && !rounds ? to_float(to_bf16(x)) : x;
       }
       reference::store(rounds ? Tensor(t.data, t.shape(), DType::f32) : t, values);
     }

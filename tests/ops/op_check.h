@@ -17,6 +17,14 @@
 
 namespace ingot::test {
 
+/// How the weights of a case are stored.
+struct Stored {
+  DType type;
+  const WeightFormat* format = nullptr;
+  std::string name() const { return TensorMeta{{}, type, format}.str(); }
+};
+inline constexpr Stored kStored[] = {{DType::f32}, {DType::bf16}, {DType::bf16, &kRoundedWeight}};
+
 /// One input of a case. Integer inputs give their values; floating ones are drawn N(0, scale) + offset.
 struct CaseInput {
   TensorMeta meta;

@@ -1,4 +1,4 @@
-// device/gemm: every result has the bits of the naive loop over k, for all layouts, types,
+// device/gemm: every result has the bits of the naive loop over its chain, for all layouts, types,
 // instruction sets.
 #include "device/gemm/gemm.h"
 
@@ -15,10 +15,11 @@
 
 namespace ingot::gemm_test {
 
-/// A matrix in f32, bf16 or f32 rounded to bf16 while it is read, with a row stride larger than its width;
-/// rows beyond are poisoned with NaN.
+/// A matrix in f32, bf16 or f32 that counts as bf16, with a row stride larger than its width; rows beyond are
+/// poisoned with NaN.
 struct Matrix {
-  Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed) : cols(cols), ld(cols + 3), type(type) {
+  Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed, bool rounded = false)
+      : cols(cols), ld(cols + 3), type(type), rounded(rounded) {
     f.assign(static_cast<size_t>(rows * ld + 1), std::nanf(""));
     h.resize(f.size());
     const Random random(seed, RandomPurpose::test);
@@ -29,7 +30,7 @@ struct Matrix {
   float& at(int64_t r, int64_t c) { return f[static_cast<size_t>(r * ld + c)]; }
   float value(int64_t r, int64_t c) const {
     const auto i = static_cast<size_t>(r * ld + c);
-    return value_type(type) == DType::bf16 ? to_float(h[i]) : f[i];
+    return type == DType::bf16 || rounded ? to_float(h[i]) : f[i];
   }
   void sync() {
     for (size_t i = 0; i < f.size(); ++i) h[i] = to_bf16(f[i]);
@@ -38,6 +39,7 @@ struct Matrix {
 
   int64_t cols, ld;
   DType type;
+  bool rounded;
   std::vector<float> f;
   std::vector<bf16> h;
 };
@@ -60,9 +62,9 @@ float flushing_fma(float a, float b, float c) {
   return subnormal ? std::copysign(0.0f, r) : r;
 }
 
-/// The contract: fma over ascending k; over pairs of k, the odd one first, where both operands are bf16.
+/// The contract: a chain over ascending k; over pairs of k, the odd one first, where both operands are bf16.
 template <class A, class B>
-float fma_chain(bool pairs, int64_t depth, float acc, const A& a, const B& b) {
+float chain(bool pairs, int64_t depth, float acc, const A& a, const B& b) {
   if (!pairs) {
     for (int64_t k = 0; k < depth; ++k) acc = std::fma(a(k), b(k), acc);
     return acc;
@@ -77,22 +79,22 @@ float fma_chain(bool pairs, int64_t depth, float acc, const A& a, const B& b) {
 struct Case {
   int64_t m, n, k;
   DType a = DType::f32, b = DType::f32, c = DType::f32;
-  bool ta = false, tb = false, accumulate = false, bias = false, packed = false;
+  bool ta = false, tb = false, accumulate = false, bias = false, packed = false, round_b = false;
 
   std::string name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " " + name_of(a) +
-           name_of(b) + name_of(c) + (ta ? " ta" : "") + (tb ? " tb" : "") + (accumulate ? " acc" : "") +
-           (bias ? " bias" : "") + (packed ? " packed" : "") + " " + isa_name(active_isa());
+           name_of(b) + (round_b ? " rounded " : "") + name_of(c) + (ta ? " ta" : "") + (tb ? " tb" : "") +
+           (accumulate ? " acc" : "") + (bias ? " bias" : "") + (packed ? " packed" : "") + " " +
+           isa_name(active_isa());
   }
 };
 
 void check(const Case& t) {
   SCOPED_TRACE(t.name());
   Matrix a(t.ta ? t.k : t.m, t.ta ? t.m : t.k, t.a, 1);
-  Matrix b(t.tb ? t.n : t.k, t.tb ? t.k : t.n, t.b, 2);
+  Matrix b(t.tb ? t.n : t.k, t.tb ? t.k : t.n, t.b, 2, t.round_b);
   Matrix c(t.m, t.n, t.c, 3);
-  const DType bias_type = t.b == DType::f32_as_bf16 ? DType::f32 : t.b;
-  Matrix bias(1, t.n, bias_type, 4);
+  Matrix bias(1, t.n, t.b, 4);
   const Matrix before = c;
   GemmArgs args{t.m,
                 t.n,
@@ -111,9 +113,11 @@ void check(const Case& t) {
                 c.ld,
                 t.accumulate,
                 t.bias ? bias.data() : nullptr,
-                bias_type};
+                t.b,
+                t.round_b};
   if (t.packed) {
-    const PackedWeights packed(b.data(), t.b, t.tb, t.k, t.n, b.ld);
+    const PackedWeights packed({b.data(), t.b, t.round_b, t.tb, t.k, t.n, b.ld},
+                               t.round_b ? DType::bf16 : t.b);
     args.packed = &packed;
     args.b = nullptr;
     gemm(args);
@@ -122,8 +126,9 @@ void check(const Case& t) {
   }
   for (int64_t i = 0; i < t.m; ++i) {
     for (int64_t j = 0; j < t.n; ++j) {
-      float acc = fma_chain(
-          t.a == DType::bf16 && value_type(t.b) == DType::bf16, t.k, t.accumulate ? before.value(i, j) : 0.0f,
+      float acc = chain(
+          t.a == DType::bf16 && (t.b == DType::bf16 || t.round_b), t.k,
+          t.accumulate ? before.value(i, j) : 0.0f,
           [&](int64_t k) { return t.ta ? a.value(k, i) : a.value(i, k); },
           [&](int64_t k) { return t.tb ? b.value(j, k) : b.value(k, j); });
       if (t.bias) acc += bias.value(0, j);
@@ -157,14 +162,23 @@ class Gemm : public ::testing::Test {
 TEST_F(Gemm, AllLayoutsAndTypes) {
   each_isa([] {
     for (const DType a : {DType::f32, DType::bf16})
-      for (const DType b : {DType::f32, DType::bf16, DType::f32_as_bf16})
+      for (const auto& [b, round] : {std::pair{DType::f32, false}, {DType::bf16, false}, {DType::f32, true}})
         for (const DType c : {DType::f32, DType::bf16})
           for (int flags = 0; flags < 16; ++flags)
             for (const bool tall :
                  {false, true}) {  // a tall TN is computed by its transpose, as is NT of few rows
-              Case t{
-                  tall ? 61 : 13,   tall ? 13 : 61,  37, a, b, c, (flags & 1) != 0, (flags & 2) != 0, false,
-                  (flags & 4) != 0, (flags & 8) != 0};
+              Case t{tall ? 61 : 13,
+                     tall ? 13 : 61,
+                     37,
+                     a,
+                     b,
+                     c,
+                     (flags & 1) != 0,
+                     (flags & 2) != 0,
+                     false,
+                     (flags & 4) != 0,
+                     (flags & 8) != 0,
+                     round};
               check(t);
               if (c == DType::f32) {
                 t.accumulate = true;
@@ -184,8 +198,8 @@ TEST_F(Gemm, OddShapes) {
           check({m, n, k, DType::bf16, DType::bf16, DType::f32, false, true, false, true});
           check({m, n, k, DType::bf16, DType::bf16, DType::f32, true, false, true});
           check({m, n, k, DType::bf16, DType::bf16, DType::f32, false, true, true, false, true});
-          check({m, n, k, DType::bf16, DType::f32_as_bf16, DType::f32, false, true, false, true});
-          check({m, n, k, DType::bf16, DType::f32_as_bf16, DType::bf16});
+          check({m, n, k, DType::bf16, DType::f32, DType::f32, false, true, false, true, false, true});
+          check({.m = m, .n = n, .k = k, .a = DType::bf16, .c = DType::bf16, .round_b = true});
         }
   });
 }
@@ -197,7 +211,7 @@ TEST_F(Gemm, WeightsThatCountAsBf16HaveTheBitsOfTheirCopies) {
                               0x7F800000u, 0x7FC00000u, 0x7F800001u, 0xFFFFFFFFu};
   each_isa([&] {
     const int64_t m = 9, n = 83, k = 41;
-    Matrix copy(n, k, DType::bf16, 2), master(n, k, DType::f32_as_bf16, 2);
+    Matrix copy(n, k, DType::bf16, 2), master(n, k, DType::f32, 2, true);
     for (int64_t j = 0; j < n; ++j) {
       const float x = std::bit_cast<float>(special[static_cast<size_t>(j) % std::size(special)]);
       copy.at(j, j % k) = master.at(j, j % k) = x;
@@ -211,7 +225,7 @@ TEST_F(Gemm, WeightsThatCountAsBf16HaveTheBitsOfTheirCopies) {
                       false,   left.ld,        copy.data(),      DType::bf16, transposed,
                       copy.ld, nullptr,        with_copy.data(), DType::f32,  with_copy.ld};
         gemm(args);
-        args.b = master.data(), args.b_type = DType::f32_as_bf16, args.c = with_master.data();
+        args.b = master.data(), args.b_type = DType::f32, args.round_b = true, args.c = with_master.data();
         gemm(args);
         for (size_t i = 0; i < with_copy.f.size(); ++i)
           ASSERT_EQ(bits(with_master.f[i]), bits(with_copy.f[i])) << i << isa_name(active_isa());
@@ -237,7 +251,7 @@ TEST_F(Gemm, LongChainsCrossEveryBlock) {
 }
 
 TEST_F(Gemm, PairsOfBf16FlushSubnormalsAlike) {
-  // Products around the smallest normal number, on sums that start there, so that operands, partial sums
+  // Products around the smallest normal number, on chains that start there, so that operands, partial sums
   // and results are subnormal now and then.
   each_isa([] {
     const int64_t m = 64, n = 200, k = 6;
@@ -264,7 +278,7 @@ TEST_F(Gemm, PairsOfBf16FlushSubnormalsAlike) {
       for (int64_t j = 0; j < n; ++j) {
         const auto a_of = [&](int64_t q) { return a.value(i, q); };
         const auto b_of = [&](int64_t q) { return b.value(j, q); };
-        const float expected = fma_chain(true, k, before.value(i, j), a_of, b_of);
+        const float expected = chain(true, k, before.value(i, j), a_of, b_of);
         ASSERT_EQ(bits(c.value(i, j)), bits(expected)) << i << "," << j << " " << isa_name(active_isa());
         float kept = before.value(i, j);
         for (int64_t q = 0; q < k; q += 2)
@@ -289,12 +303,13 @@ TEST_F(Gemm, LargeEnoughForEveryPathOfThePlan) {
 TEST_F(Gemm, PiecesWhoseLastTilesPackTheNextStrip) {
   const int before = num_threads();
   each_isa([] {
-    for (const int threads : {1, 2}) {  // several tasks each
+    for (const int threads : {1, 2}) {  // several pieces each
       set_num_threads(threads);
       check({600, 240, 48, DType::bf16, DType::bf16, DType::f32});
       check(
           {1021, 240, 48, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
-      check({100, 240, 50, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to do it slowly
+      // too few tiles to do it slowly
+      check({.m = 100, .n = 240, .k = 50, .a = DType::bf16, .round_b = true});
       check(
           {600, 235, 47, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
     }
@@ -350,7 +365,7 @@ TEST_F(Gemm, GroupedEqualsOneProductPerExpert) {
           std::vector<float> flat(static_cast<size_t>(experts * n));
           for (int64_t e = 0; e < experts; ++e)
             std::memcpy(&flat[static_cast<size_t>(e * n)], &bias.at(e, 0), static_cast<size_t>(n) * 4);
-          const PackedWeights weights(b.data(), type, tb, k, n, b.ld, experts, stride);
+          const PackedWeights weights({b.data(), type, false, tb, k, n, b.ld, experts, stride}, type);
           GroupedGemmArgs args{experts,
                                offsets.data(),
                                n,
@@ -374,7 +389,7 @@ TEST_F(Gemm, GroupedEqualsOneProductPerExpert) {
           for (int64_t e = 0; e < experts; ++e)
             for (int64_t r = offsets[static_cast<size_t>(e)]; r < offsets[static_cast<size_t>(e) + 1]; ++r)
               for (int64_t j = 0; j < n; ++j) {
-                const float acc = fma_chain(
+                const float acc = chain(
                     type == DType::bf16, k, expected.value(r, j), [&](int64_t q) { return a.value(r, q); },
                     [&](int64_t q) { return tb ? b.value(e * n + j, q) : b.value(e * k + q, j); });
                 expected.at(r, j) = acc + bias.value(e, j);
@@ -413,7 +428,7 @@ TEST_F(Gemm, GroupedWeightGradientWithEmptyExperts) {
           for (int64_t i = 0; i < n; ++i)
             for (int64_t j = 0; j < k; ++j) {
               const int64_t row = offsets[static_cast<size_t>(e)], end = offsets[static_cast<size_t>(e) + 1];
-              expected.at(e * n + i, j) = fma_chain(
+              expected.at(e * n + i, j) = chain(
                   dy_type == DType::bf16, end - row, accumulate ? expected.value(e * n + i, j) : 0.0f,
                   [&](int64_t r) { return dy.value(row + r, i); },
                   [&](int64_t r) { return x.value(row + r, j); });

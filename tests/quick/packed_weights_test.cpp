@@ -1,5 +1,5 @@
 // Packed weights: products of few rows have the bits of every other product, int8 weights are the matrix of
-// their rounded numbers, and addresses name them.
+// their rounded numbers, and kernels that do not read packed weights refuse them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "device/gemm/packed_registry.h"
+#include "device/gemm/gemm.h"
 #include "device/simd/isa.h"
+#include "ops/linear/linear.h"
+#include "tensor/convert.h"
 
 namespace ingot::packed_weights_test {
 
@@ -61,8 +63,9 @@ TEST_P(PackedProducts, Bf16ValuesStoredAsF32HaveTheBitsOfBf16) {
       g.c = plain.data(), g.ldc = n;
       gemm(g);
       for (const bool rounds : {false, true}) {  // while it packs
-        const PackedWeights packed(rounds ? static_cast<const void*>(w.data()) : w_h.data(),
-                                   rounds ? DType::f32_as_bf16 : DType::bf16, DType::f32, true, k, n, k);
+        const PackedWeights packed({rounds ? static_cast<const void*>(w.data()) : w_h.data(),
+                                    rounds ? DType::f32 : DType::bf16, rounds, true, k, n, k},
+                                   DType::f32);
         g.packed = &packed;
         for (const int64_t rows : {7, 1}) {
           for (int64_t row = 0; row < 7; row += rows)
@@ -83,8 +86,9 @@ TEST_P(PackedProducts, FewRowsHaveTheBitsOfMany) {
       for (const DType stored : {DType::f32, DType::bf16, DType::u8})
         for (const DType a : {DType::f32, DType::bf16}) {
           const bool pairs = stored == DType::bf16;
-          const PackedWeights packed(pairs ? static_cast<const void*>(w_h.data()) : w.data(),
-                                     pairs ? DType::bf16 : DType::f32, stored, true, k, n, k);
+          const PackedWeights packed({pairs ? static_cast<const void*>(w_h.data()) : w.data(),
+                                      pairs ? DType::bf16 : DType::f32, false, true, k, n, k},
+                                     stored);
           const auto product = [&](int64_t first, int64_t rows, float* c) {
             GemmArgs g;
             g.m = rows, g.n = n, g.k = g.lda = k;
@@ -112,7 +116,7 @@ TEST_P(PackedProducts, Int8IsTheMatrixOfItsRoundedNumbers) {
     for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(3 * k + i)] = 0;           // a column of zeros
     for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(4 * k + i)] *= 0x1p-120f;  // as good as zeros
     for (int64_t i = 0; i < k; ++i) w[static_cast<size_t>(5 * k + i)] *= 0x1p100f;
-    const PackedWeights packed(w.data(), DType::f32, DType::u8, true, k, kColumns, k);
+    const PackedWeights packed({w.data(), DType::f32, false, true, k, kColumns, k}, DType::u8);
     std::vector<float> rounded(w.size());
     for (int64_t n = 0; n < kColumns; ++n) packed.column(0, n, rounded.data() + n * k);
     for (int64_t n = 0; n < kColumns; ++n)
@@ -150,8 +154,9 @@ TEST_P(PackedProducts, ExpertsOfFewRowsHaveTheBitsOfMany) {
   const std::vector<bf16> w_h = narrow(w), x_h = narrow(x);
   for (const DType stored : {DType::f32, DType::bf16, DType::u8}) {
     const bool pairs = stored == DType::bf16;
-    const PackedWeights packed(pairs ? static_cast<const void*>(w_h.data()) : w.data(),
-                               pairs ? DType::bf16 : DType::f32, stored, true, kK, kN, kK, kExperts, kN * kK);
+    const PackedWeights packed({pairs ? static_cast<const void*>(w_h.data()) : w.data(),
+                                pairs ? DType::bf16 : DType::f32, false, true, kK, kN, kK, kExperts, kN * kK},
+                               stored);
     for (const std::vector<int64_t>& offsets : {std::vector<int64_t>{0, 0, 1, 5, 5, 8},
                                                 {0, 4, 8, 12, 16, 16},
                                                 {0, 0, 0, 0, 0, 1},
@@ -184,20 +189,51 @@ TEST_P(PackedProducts, ExpertsOfFewRowsHaveTheBitsOfMany) {
   }
 }
 
-TEST(PackedRegistry, AnAddressNamesThemWhileTheyLive) {
-  const std::vector<float> w = normal(6, 8);
-  EXPECT_EQ(packed_at(w.data()), nullptr);
-  {
-    const PackedRegistration place(w.data(), PackedWeights(w.data(), DType::f32, true, 3, 2, 3));
-    EXPECT_EQ(packed_at(w.data()), &place.weights());
-    EXPECT_EQ(packed_at(w.data() + 1), nullptr);
-    EXPECT_THROW(PackedRegistration(w.data(), PackedWeights(w.data(), DType::f32, true, 3, 2, 3)),
-                 InternalError);
-    float column[3];
-    packed_at(w.data())->column(0, 1, column);
-    EXPECT_EQ(std::memcmp(column, w.data() + 3, sizeof(column)), 0);
-  }
-  EXPECT_EQ(packed_at(w.data()), nullptr);
+/// A linear op whose only fast kernel reads the given formats of its weight.
+Op linear_reading(const ReadableFormats& formats) {
+  Op op = linear_op();
+  op.kernels.front().formats = formats;
+  return op;
+}
+
+TEST(WeightFormats, AKernelThatDoesNotReadAFormatRefusesItByName) {
+  const std::vector<float> w = normal(6, 8), x = normal(3, 9);
+  const PackedWeights packed({w.data(), DType::f32, false, true, 3, 2, 3}, DType::f32);
+  const WeightFormat format{"packed f32", &packed};
+  float y[2];
+  const LinearAttr attr{DType::f32};
+  const Tensor in[] = {Tensor::of(x.data(), {1, 3}), Tensor(nullptr, {{2, 3}, DType::f32, &format}), {}};
+  const Tensor out[] = {Tensor::of(y, {1, 2})},
+               rounded(const_cast<float*>(w.data()), {{2, 3}, DType::bf16, &kRoundedWeight});
+  const OpCall call{&attr, in, out, {}, {}};
+  EXPECT_STREQ(select_kernel(linear_op(), call).name, "cpu");
+  EXPECT_EQ(to_doubles(in[1]), std::vector<double>(w.begin(), w.end()));
+  const auto message = [](const Op& op, const OpCall& c) {
+    try {
+      select_kernel(op, c);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message(linear_reading({.rounded = slot_bit(1)}), call).find("its weight is packed f32"),
+            std::string::npos);
+  const Tensor in_rounded[] = {in[0], rounded, {}};
+  const OpCall call_rounded{&attr, in_rounded, out, {}, {}};
+  EXPECT_STREQ(select_kernel(linear_op(), call_rounded).name, "cpu");
+  EXPECT_NE(message(linear_reading({.packed = slot_bit(1)}), call_rounded)
+                .find("its weight is f32 rounded to bf16"),
+            std::string::npos);
+  // No kernel has a backward through packed weights.
+  const Tensor d_out[] = {out[0]};
+  EXPECT_NE(message(linear_op(), {&attr, in, out, d_out, {}}).find("its weight is packed f32"),
+            std::string::npos);
+  // A weight in a format is no activation, and has no elements to point to.
+  const Tensor swapped[] = {in[1], in[1], {}};
+  EXPECT_THROW(select_kernel(linear_op(), {&attr, swapped, out, {}, {}}), InternalError);
+  EXPECT_THROW(in[1].as<float>(), InternalError);
+  EXPECT_THROW(rounded.as<bf16>(), InternalError);
+  EXPECT_THROW(in[1].slice(0, 1), InternalError);
 }
 
 }  // namespace ingot::packed_weights_test

@@ -244,6 +244,7 @@ GemmProblem common_of(const Args& args, bool a_transposed) {
   GemmProblem p;
   p.a = operand(nullptr, args.a_type, a_transposed, args.lda);
   p.b = operand(nullptr, args.packed ? args.packed->type() : args.b_type, !args.b_transposed, args.ldb);
+  p.b.round = args.round_b && args.packed == nullptr;
   p.c = {nullptr, args.c_type, args.ldc, false, nullptr, args.bias_type};
   p.accumulate = args.accumulate;
   if (args.packed != nullptr) {
@@ -253,11 +254,11 @@ GemmProblem common_of(const Args& args, bool a_transposed) {
     INGOT_CHECK(args.packed->panel() == INGOT_ISA_CALL(gemm_tile_shape)().nr,
                 "packed for another instruction set");
   }
-  INGOT_CHECK(is_operand(p.a.type) && (is_operand(value_type(p.b.type)) || p.b_packed) &&
-                  is_operand(p.c.type) && is_operand(p.c.bias_type),
+  INGOT_CHECK(is_operand(p.a.type) && (is_operand(p.b.type) || p.b_packed) &&
+                  (p.b.type == DType::f32 || !p.b.round) && is_operand(p.c.type) && is_operand(p.c.bias_type),
               "types {} {} {} {}", name_of(p.a.type), name_of(p.b.type), name_of(p.c.type),
               name_of(p.c.bias_type));
-  p.pairs = p.a.type == DType::bf16 && value_type(p.b.type) == DType::bf16;
+  p.pairs = p.a.is_bf16() && p.b.is_bf16();
   INGOT_CHECK(!args.accumulate || args.c_type == DType::f32, "accumulation needs an f32 result");
   return p;
 }

@@ -3,7 +3,7 @@
 //
 // Contract (docs/numerics.md rule 2): each output element is acc = fma(a, b, acc) in fp32 over ascending k,
 // from 0 or (accumulate) from C, then + bias, then one rounding if C is bf16. bf16 operands are widened
-// exactly; f32_as_bf16 is f32 rounded to bf16 first. Where both operands are bf16, k goes in pairs, the odd
+// exactly; B of f32 may be rounded to bf16 first (round_b). Where both operands are bf16, k goes in pairs, the odd
 // one first (1, 0, 3, 2, ...; an odd k ends with a 0), and subnormal operands, sums and results are zeros:
 // what the processor's dot product does. So every result has the bits of the naive loop, whatever m, n, the
 // threads and the instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
@@ -27,9 +27,8 @@ struct GemmArgs {
   const void* a = nullptr;  ///< f32 or bf16, [m, k], or [k, m] when a_transposed
   DType a_type = DType::f32;
   bool a_transposed = false;
-  int64_t lda = 0;  ///< elements from row to row as stored
-  const void* b =
-      nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] (weights as [out, in]) when b_transposed
+  int64_t lda = 0;          ///< elements from row to row as stored
+  const void* b = nullptr;  ///< f32 or bf16, [k, n], or [n, k] (weights as [out, in]) when b_transposed
   DType b_type = DType::f32;
   bool b_transposed = false;
   int64_t ldb = 0;
@@ -40,6 +39,7 @@ struct GemmArgs {
   bool accumulate = false;     ///< sums start from C; f32 C only
   const void* bias = nullptr;  ///< [n], added last
   DType bias_type = DType::f32;
+  bool round_b = false;  ///< B is f32, and is read as its rounding to bf16
 };
 
 void gemm(const GemmArgs& args);
@@ -66,6 +66,7 @@ struct GroupedGemmArgs {
   bool accumulate = false;
   const void* bias = nullptr;  ///< gemm_grouped only: [experts, n]
   DType bias_type = DType::f32;
+  bool round_b = false;  ///< B is f32, and is read as its rounding to bf16
 };
 
 /// Forward and input gradient: C[r, :] (+)= A[r, :] op(B_e) for the rows r of expert e. A [rows, k], C [rows,
@@ -97,10 +98,16 @@ inline constexpr int64_t kInt8Block = 128;
 /// one by the f32 matrix q s, each rounded once; docs/numerics.md rule 9.
 class PackedWeights {
  public:
-  PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
-                int64_t experts = 1, int64_t b_stride = 0);
-  PackedWeights(const void* b, DType type, DType stored, bool transposed, int64_t k, int64_t n, int64_t ldb,
-                int64_t experts = 1, int64_t b_stride = 0);
+  /// B as in GroupedGemmArgs.
+  struct Source {
+    const void* b = nullptr;
+    DType b_type = DType::f32;
+    bool round_b = false;
+    bool b_transposed = true;
+    int64_t k = 0, n = 0, ldb = 0;
+    int64_t experts = 1, b_stride = 0;
+  };
+  PackedWeights(const Source& source, DType stored);
   ~PackedWeights();
   PackedWeights(const PackedWeights&) = delete;
   PackedWeights& operator=(const PackedWeights&) = delete;

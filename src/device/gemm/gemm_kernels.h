@@ -28,7 +28,9 @@ struct GemmOperand {
   const void* base = nullptr;
   DType type = DType::f32;
   int64_t stride = 0, k_stride = 0;
+  bool round = false;  ///< f32 elements of B count as their rounding to bf16
 
+  [[gnu::always_inline]] bool is_bf16() const { return type == DType::bf16 || round; }
   [[gnu::always_inline]] bool k_contiguous() const { return k_stride == 1; }
   /// Elements from line to line as stored.
   [[gnu::always_inline]] int64_t ld() const { return k_contiguous() ? stride : k_stride; }

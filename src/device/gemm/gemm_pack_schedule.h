@@ -36,8 +36,8 @@ struct PackedPanelB {
 
 /// Whether the first row of tiles packs a micro-panel of B: f32 stored [k, n], whole vectors, whole tiles.
 bool tile_packs_b(const GemmTask& t, int64_t cols) {
-  return t.b.type == DType::f32 && !t.b.k_contiguous() && !t.b_packed && !t.pairs && !t.lower_only &&
-         t.rows >= kMr && cols % kLanes == 0;
+  return t.b.type == DType::f32 && !t.b.round && !t.b.k_contiguous() && !t.b_packed && !t.pairs &&
+         !t.lower_only && t.rows >= kMr && cols % kLanes == 0;
 }
 
 /// k-steps k .. k+kc of a micro-panel of packed pairs as f32, for an f32 A.
@@ -115,7 +115,7 @@ GemmNextPanel panel_from(const GemmTask& t, int64_t k) {
 /// Whether whole tiles of kc k-steps can pack it. In f32 it repays only where reading A costs nothing extra.
 bool tiles_pack_next(const GemmTask& t, const GemmNextPanel& next, int64_t kc) {
   const bool rows = !t.b.k_contiguous() && !t.lower_only && !t.packed_a.packs;
-  const bool repays = t.pairs || (t.b.type == DType::f32 && t.a_path == APath::packed);
+  const bool repays = t.pairs || (t.b.type == DType::f32 && !t.b.round && t.a_path == APath::packed);
   return rows && repays && next.full_pairs && next.kc <= kc && next.kc % kStepsPerLine == 0 &&
          next.cols % kLanes == 0;
 }

@@ -53,8 +53,7 @@ inline bool in_place(const GemmProblem& p) {
 ///   796).
 inline bool transpose_is_faster(const GemmProblem& p, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kFewRows = 64;
-  if (p.b_packed || p.lower_only || !is_operand(p.b.type))
-    return false;  // f32_as_bf16 is rounded only while B is packed
+  if (p.b_packed || p.lower_only || p.b.round) return false;  // only B can be rounded, while it is packed
   if (!p.a.k_contiguous()) return !p.b.k_contiguous() && k * (m - n) >= m * n && !reads_columns(p, m);
   return p.b.k_contiguous() && p.a.type == p.b.type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
 }

@@ -1,7 +1,7 @@
 // Packing A and B into micro-panels, for one instruction set. See gemm_kernels.h for their layout.
 //
 // An operand is packed as f32, as bf16 widened to f32 (where the other operand is f32), or as pairs of bf16.
-// B may also be f32 that is rounded to bf16 while it is packed (DType::f32_as_bf16), widened or in pairs.
+// B may also be f32 that is rounded to bf16 while it is packed (GemmOperand::round), widened or in pairs.
 #include "device/gemm/gemm_kernels.h"
 #include "device/gemm/gemm_shape.h"
 #include "device/simd/simd.h"
@@ -307,7 +307,7 @@ void gemm_pack_a(const GemmPackA& args) {
 void gemm_pack_b(const GemmPackB& args) {
   if (args.b.type == DType::bf16)
     pack_b<bf16>(args);
-  else if (args.b.type == DType::f32_as_bf16)
+  else if (args.b.round)
     pack_b<RoundedFloat>(args);
   else
     pack_b<float>(args);

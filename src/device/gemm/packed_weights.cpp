@@ -27,38 +27,35 @@ int64_t column_size(DType stored, int64_t k) {
 
 }  // namespace
 
-PackedWeights::PackedWeights(const void* b, DType type, bool transposed, int64_t k, int64_t n, int64_t ldb,
-                             int64_t experts, int64_t b_stride)
-    : PackedWeights(b, type, value_type(type), transposed, k, n, ldb, experts, b_stride) {}
-
-PackedWeights::PackedWeights(const void* b, DType type, DType stored, bool transposed, int64_t k, int64_t n,
-                             int64_t ldb, int64_t experts, int64_t b_stride)
-    : type_(stored), k_(k), n_(n), experts_(experts) {
-  const DType values = value_type(type);
-  INGOT_CHECK((values == DType::f32 || values == DType::bf16) &&
-                  (stored == values || stored == DType::f32 || (stored == DType::u8 && values == type)) &&
-                  k >= 0 && n >= 0 && experts >= 1,
-              "{} as {}, k {} n {}", name_of(type), name_of(stored), k, n);
+PackedWeights::PackedWeights(const Source& source, DType stored)
+    : type_(stored), k_(source.k), n_(source.n), experts_(source.experts) {
+  const DType type = source.b_type, values = source.round_b ? DType::bf16 : type;
+  INGOT_CHECK((type == DType::f32 || (type == DType::bf16 && !source.round_b)) &&
+                  (stored == values || stored == DType::f32 || (stored == DType::u8 && !source.round_b)) &&
+                  k_ >= 0 && n_ >= 0 && experts_ >= 1,
+              "{} as {}, k {} n {}", name_of(values), name_of(stored), k_, n_);
   const GemmTileShape tile = INGOT_ISA_CALL(gemm_tile_shape)();
   const bool pairs = stored == DType::bf16;
-  const int64_t column = column_size(stored, k), size = size_of(stored);
+  const int64_t column = column_size(stored, k_), size = size_of(stored);
   panel_ = tile.nr, lanes_ = tile.lanes;
-  stride_ = round_up(column * round_up(n, tile.lanes), 64 / size);
+  stride_ = round_up(column * round_up(n_, tile.lanes), 64 / size);
   data_ = map_densely(bytes());
-  const int64_t panels = ceil_div(n, panel_);
-  parallel_for(experts * panels, 1, [&](int64_t begin, int64_t end) {
+  const int64_t panels = ceil_div(n_, panel_);
+  parallel_for(experts_ * panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t expert = i / panels, col0 = i % panels * panel_;
-      const std::byte* source = at(b, expert * b_stride * size_of(type));
+      GemmOperand b{at(source.b, expert * source.b_stride * size_of(type)), type, source.ldb, 1,
+                    source.round_b};
+      if (!source.b_transposed) std::swap(b.stride, b.k_stride);
       auto* out = static_cast<std::byte*>(data_) + (expert * stride_ + col0 * column) * size;
-      const GemmPackB part{transposed ? GemmOperand{source, type, ldb, 1} : GemmOperand{source, type, 1, ldb},
-                           pairs,
-                           k,
-                           0,
-                           pairs ? column / 2 : k,
-                           col0,
-                           std::min(panel_, n - col0),
-                           reinterpret_cast<float*>(out)};
+      const GemmPackB part{.b = b,
+                           .pairs = pairs,
+                           .depth = k_,
+                           .k0 = 0,
+                           .kc = pairs ? column / 2 : k_,
+                           .col0 = col0,
+                           .cols = std::min(panel_, n_ - col0),
+                           .out = reinterpret_cast<float*>(out)};
       if (stored == DType::u8)
         INGOT_ISA_CALL(int8_pack)(part, out);
       else

@@ -51,7 +51,7 @@ void gather(const GatherArgs& a, int64_t begin, int64_t end) {
 void gather_rows(const GatherArgs& a, int64_t begin, int64_t end) {
   typed(a.to, a.to_type, [&](auto* to) {
     using To = std::remove_pointer_t<decltype(to)>;
-    if (a.from_type == DType::f32_as_bf16) return gather<To, RoundedFloat>(a, begin, end);
+    if (a.round) return gather<To, RoundedFloat>(a, begin, end);
     if (a.from_type == DType::bf16) return gather<To, bf16>(a, begin, end);
     gather<To, float>(a, begin, end);
   });

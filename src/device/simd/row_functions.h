@@ -13,7 +13,7 @@ INGOT_ISA_KERNEL(void, array_copy,
                  (void* to, DType to_type, const void* from, DType from_type, int64_t n, bool accumulate));
 
 /// For the rows r = begin .. end, `width` wide: to[r] = or += the sum of from[index[r * k + j]] over j = 0 ..
-/// k-1 in order, in fp32; a negative index adds nothing. `from` may be f32_as_bf16.
+/// k-1 in order, in fp32; a negative index adds nothing.
 struct GatherArgs {
   void* to;
   DType to_type;
@@ -23,6 +23,7 @@ struct GatherArgs {
   int64_t k;
   int64_t width;
   bool accumulate;
+  bool round = false;  ///< `from` is f32, and is read as its rounding to bf16
 };
 INGOT_ISA_KERNEL(void, gather_rows, (const GatherArgs& args, int64_t begin, int64_t end));
 

@@ -11,12 +11,12 @@
 
 #include "base/parallel.h"
 #include "device/gemm/gemm.h"
-#include "device/gemm/packed_registry.h"
 #include "device/memory/scratch.h"
 #include "ops/cca/isa_cca.h"
 #include "ops/common.h"
 #include "ops/parameter_chunks.h"
 #include "ops/sequence/sequence_store.h"
+#include "ops/weight_operand.h"
 
 namespace ingot {
 namespace {
@@ -73,7 +73,7 @@ std::string print(const void* attr_data) {
 }
 
 const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call, kGrouped)) return reason;
+  if (const char* reason = refuse_other_floats(call)) return reason;
   return call.attr<CcaAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
 }
 
@@ -126,7 +126,7 @@ class Problem {
       clear_outside_of_blocks();
     }
     const int64_t weights = 2 * channels * attr_.head_width;
-    packed_ = packed_at(call.in[kGrouped].data);
+    packed_ = call.in[kGrouped].packed();
     if (backward || (packed_ == nullptr && rows >= kBlockRows))
       transpose_weights(take(weights), take(weights));
     p.y_type = attr_.out;
@@ -192,11 +192,12 @@ class Problem {
     g.experts = heads, g.offsets = offsets.data();
     g.n = K, g.k = 2 * K;
     g.a = q.u + b.view * K, g.lda = step * K;
-    const Tensor& w = call_.in[kGrouped];
-    g.b = forward_ != nullptr ? forward_ : w.data, g.b_type = forward_ != nullptr ? DType::f32 : w.dtype();
-    g.b_transposed = forward_ == nullptr, g.ldb = forward_ != nullptr ? K : 2 * K, g.b_stride = 2 * K * K;
+    if (forward_ != nullptr)
+      g.b = forward_, g.ldb = K;
+    else
+      set_weight(g, call_.in[kGrouped]), g.b_transposed = true, g.ldb = 2 * K;
+    g.b_stride = 2 * K * K;
     g.c = q.c + b.view * K, g.ldc = step * K;
-    g.packed = packed_;
     g.bias = call_.in[kGroupedBias].data;
     gemm_grouped(g);
     each_piece(b.begin, b.end, [&](const CcaPiece& piece, int64_t) { INGOT_ISA_CALL(cca_finish)(q, piece); });
@@ -332,10 +333,10 @@ class Problem {
   /// head: forward [G0^T; G1^T], backward [G1; G0]. For few rows this does not pay.
   void transpose_weights(float* forward, float* backward) {
     const Tensor& w = call_.in[kGrouped];
-    if (w.dtype() == DType::bf16)
+    if (w.rounded())
+      transpose_weights(static_cast<const RoundedFloat*>(w.data), forward, backward);
+    else if (w.dtype() == DType::bf16)
       transpose_weights(w.as<bf16>(), forward, backward);
-    else if (w.dtype() == DType::f32_as_bf16)
-      transpose_weights(w.as<RoundedFloat>(), forward, backward);
     else
       transpose_weights(w.as<float>(), forward, backward);
     forward_ = forward, backward_ = backward;
@@ -453,7 +454,13 @@ const Op& cca_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward, nullptr}, cca_reference()},
+      .kernels = {{"cpu",
+                   refuse,
+                   forward,
+                   backward,
+                   nullptr,
+                   {.rounded = slot_bit(kGrouped), .packed = slot_bit(kGrouped)}},
+                  cca_reference()},
       .axis_rule = {.passes = {AxisType::replicate, AxisType::shared, AxisType::rows, AxisType::halo},
                     .along_sequence = true,
                     .sharded = {{2, 0, {AxisType::shards, AxisType::shards}},

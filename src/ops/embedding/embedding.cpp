@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "device/gemm/packed_registry.h"
+#include "device/gemm/gemm.h"
 #include "device/memory/scratch.h"
 #include "ops/common.h"
 
@@ -21,7 +21,7 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 OpCost cost(const OpCall& call) {
   const auto n = static_cast<double>(call.in[0].dim(0) * call.in[1].dim(1));
   const auto out = static_cast<double>(size_of(call.attr<EmbeddingAttr>().out));
-  OpCost c{0, 0, n, n * (static_cast<double>(size_of(call.in[1].dtype())) + out)};
+  OpCost c{0, 0, n, n * (static_cast<double>(call.in[1].meta.element_bytes()) + out)};
   // On top of other contributions it touches the rows of its tokens only.
   if (call.d_in.size() > 1 && call.d_in[1].accumulate) c.weight_bytes = n * (out + 2 * sizeof(float));
   return c;
@@ -63,7 +63,7 @@ void forward(const OpCall& call) {
   for (int64_t t = 0; t < ids.numel(); ++t)
     if (!call.attr<EmbeddingAttr>().legal(id[t], table.dim(0)))
       fail("token {} at position {} is outside the vocabulary of {}", id[t], t, table.dim(0));
-  if (const PackedWeights* packed = packed_at(table.data)) return gather_columns(y, *packed, id);
+  if (table.packed() != nullptr) return gather_columns(y, *table.packed(), id);
   gather_tensor_rows({y, false}, table, id, 1);
 }
 
@@ -125,7 +125,13 @@ const Op& embedding_op() {
                      .cost = cost,
                      .scratch_bytes = scratch_bytes,
                      .print = print,
-                     .kernels = {{"cpu", refuse, forward, nullptr, backward_weight}, embedding_reference()},
+                     .kernels = {{"cpu",
+                                  refuse,
+                                  forward,
+                                  nullptr,
+                                  backward_weight,
+                                  {.rounded = slot_bit(1), .packed = slot_bit(1)}},
+                                 embedding_reference()},
                      .axis_rule = {.passes = kRowwise,
                                    .sharded = {{1, 0, {AxisType::shards, AxisType::partial}},
                                                {1, 1, {AxisType::shared, AxisType::shards}}}}};

@@ -3,9 +3,9 @@
 #include "ops/grouped_linear/grouped_linear.h"
 
 #include "device/gemm/gemm.h"
-#include "device/gemm/packed_registry.h"
 #include "device/memory/scratch.h"
 #include "ops/common.h"
+#include "ops/weight_operand.h"
 
 namespace ingot {
 namespace {
@@ -62,8 +62,8 @@ void forward(const OpCall& call) {
   GroupedGemmArgs g = arguments(call.in[2], x.dim(0));
   g.n = w.dim(1), g.k = w.dim(2);
   g.a = x.data, g.a_type = x.dtype(), g.lda = g.k;
-  g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k, g.b_stride = g.n * g.k;
-  g.packed = packed_at(w.data);
+  set_weight(g, w);
+  g.b_transposed = true, g.ldb = g.k, g.b_stride = g.n * g.k;
   g.c = y.data, g.c_type = y.dtype(), g.ldc = g.n;
   gemm_grouped(g);
 }
@@ -76,7 +76,8 @@ void backward_input(const OpCall& call) {
   GroupedGemmArgs g = arguments(call.in[2], d_y.dim(0));
   g.n = w.dim(2), g.k = w.dim(1);
   g.a = d_y.data, g.a_type = d_y.dtype(), g.lda = g.k;
-  g.b = w.data, g.b_type = w.dtype(), g.ldb = g.n, g.b_stride = g.n * g.k;
+  set_weight(g, w);
+  g.ldb = g.n, g.b_stride = g.n * g.k;
   g.c = to.data, g.c_type = to.type, g.ldc = g.n;
   g.accumulate = to.accumulate;
   gemm_grouped(g);
@@ -101,21 +102,26 @@ const char* refuse(const OpCall& call) {
 }  // namespace
 
 const Op& grouped_linear_op() {
-  static const Op op{
-      .name = "grouped_linear",
-      .inputs = {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
-      .outputs = {{"y"}},
-      .reads = reads,
-      .infer = infer,
-      .cost = cost,
-      .scratch_bytes = product_scratch_bytes,
-      .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, backward_weight}, grouped_linear_reference()},
-      .live_rows = live_rows,
-      .axis_rule = {.passes = kRowwise,
-                    .sharded = {{1, 0, {AxisType::shards, AxisType::shards}},
-                                {1, 1, {AxisType::shared, AxisType::shards}},
-                                {1, 2, {AxisType::shards, AxisType::partial}}}}};
+  static const Op op{.name = "grouped_linear",
+                     .inputs = {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .scratch_bytes = product_scratch_bytes,
+                     .print = print,
+                     .kernels = {{"cpu",
+                                  refuse,
+                                  forward,
+                                  backward_input,
+                                  backward_weight,
+                                  {.rounded = slot_bit(1), .packed = slot_bit(1)}},
+                                 grouped_linear_reference()},
+                     .live_rows = live_rows,
+                     .axis_rule = {.passes = kRowwise,
+                                   .sharded = {{1, 0, {AxisType::shards, AxisType::shards}},
+                                               {1, 1, {AxisType::shared, AxisType::shards}},
+                                               {1, 2, {AxisType::shards, AxisType::partial}}}}};
   return op;
 }
 

@@ -4,11 +4,11 @@
 #include "ops/head/head.h"
 
 #include "device/gemm/gemm.h"
-#include "device/gemm/packed_registry.h"
 #include "ops/activation/activation.h"
 #include "ops/common.h"
 #include "ops/head/isa_head.h"
 #include "ops/linear/linear.h"
+#include "ops/weight_operand.h"
 
 namespace ingot {
 namespace {
@@ -118,7 +118,7 @@ struct CotangentRows {
 /// Cotangents in place of the logits. Like the gradient of every product they have the type of the operands
 /// they meet: rounded to bf16 once where the head's input and weight are both bf16.
 CotangentRows cotangents_in(const OpCall& call, LogitRows l) {
-  const bool bf16 = call.in[x].dtype() == DType::bf16 && value_type(call.in[weight].dtype()) == DType::bf16;
+  const bool bf16 = call.in[x].dtype() == DType::bf16 && call.in[weight].dtype() == DType::bf16;
   return bf16 ? CotangentRows{l.data, DType::bf16, 2 * l.stride}
               : CotangentRows{l.data, DType::f32, l.stride};
 }
@@ -137,8 +137,8 @@ void form_logits(const OpCall& call, Chunk c, LogitRows to) {
   GemmArgs g;
   g.m = c.count, g.n = w.dim(0), g.k = w.dim(1);
   g.a = row_of(in, c.first), g.a_type = in.dtype(), g.lda = g.k;
-  g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
-  g.packed = packed_at(w.data);
+  set_weight(g, w);
+  g.b_transposed = true, g.ldb = g.k;
   g.c = to.data, g.ldc = to.stride;
   gemm(g);
   const SoftCap& cap = call.attr<HeadAttr>().cap;
@@ -184,7 +184,8 @@ void gradient_products(const OpCall& call, Chunk c, CotangentRows d_l, const Gra
     GemmArgs g;
     g.m = c.count, g.n = width, g.k = vocabulary;
     g.a = d_l.data, g.a_type = d_l.type, g.lda = d_l.stride;
-    g.b = w.data, g.b_type = w.dtype(), g.ldb = width;
+    set_weight(g, w);
+    g.ldb = width;
     g.c = to.data, g.c_type = to.type, g.ldc = width;
     g.accumulate = to.accumulate;
     gemm(g);
@@ -278,7 +279,9 @@ void backward_input(const OpCall& call) {
 }
 
 const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call, weight)) return reason;
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (call.attr<HeadAttr>().mode == HeadMode::gradient && call.in[weight].packed() != nullptr)
+    return "gradients through a packed weight";
   if (call.in[teacher].defined() && call.in[teacher].dtype() != DType::f32) return "a teacher other than f32";
   if (!call.d_in.empty() && call.d_in[weight].wanted() && call.d_in[weight].tensor.dtype() != DType::f32)
     return "a weight gradient other than f32";
@@ -307,7 +310,13 @@ const Op& head_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, head_reference()},
+      .kernels = {{"cpu",
+                   refuse,
+                   forward,
+                   backward_input,
+                   nullptr,
+                   {.rounded = slot_bit(weight), .packed = slot_bit(weight)}},
+                  head_reference()},
       .early_gradients = early_gradients,
       .axis_rule = {.passes = kRowwise, .sharded = {{1, 0, {AxisType::shared, AxisType::shards}}}}};
   return op;

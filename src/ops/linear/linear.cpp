@@ -3,9 +3,9 @@
 #include "ops/linear/linear.h"
 
 #include "device/gemm/gemm.h"
-#include "device/gemm/packed_registry.h"
 #include "ops/common.h"
 #include "ops/parameter_chunks.h"
+#include "ops/weight_operand.h"
 
 namespace ingot {
 namespace {
@@ -41,8 +41,8 @@ void forward(const OpCall& call) {
   GemmArgs g;
   g.m = x.dim(0), g.n = w.dim(0), g.k = x.dim(1);
   g.a = x.data, g.a_type = x.dtype(), g.lda = g.k;
-  g.b = w.data, g.b_type = w.dtype(), g.b_transposed = true, g.ldb = g.k;
-  g.packed = packed_at(w.data);
+  set_weight(g, w);
+  g.b_transposed = true, g.ldb = g.k;
   g.c = y.data, g.c_type = y.dtype(), g.ldc = g.n;
   if (bias.defined()) g.bias = bias.data, g.bias_type = bias.dtype();
   gemm(g);
@@ -56,7 +56,8 @@ void backward_input(const OpCall& call) {
     GemmArgs g;
     g.m = d_y.dim(0), g.n = w.dim(1), g.k = w.dim(0);
     g.a = d_y.data, g.a_type = d_y.dtype(), g.lda = g.k;
-    g.b = w.data, g.b_type = w.dtype(), g.ldb = g.n;
+    set_weight(g, w);
+    g.ldb = g.n;
     g.c = to.data, g.c_type = to.type, g.ldc = g.n;
     g.accumulate = to.accumulate;
     gemm(g);
@@ -91,22 +92,27 @@ const char* refuse(const OpCall& call) {
 }  // namespace
 
 const Op& linear_op() {
-  static const Op op{
-      .name = "linear",
-      .inputs = {{"x"}, {"weight", InputKind::weight}, {"bias", InputKind::parameter, true}},
-      .outputs = {{"y"}},
-      .reads = reads,
-      .infer = infer,
-      .cost = cost,
-      .scratch_bytes = product_scratch_bytes,
-      .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, backward_weight}, linear_reference()},
-      .row_sliced = true,
-      .axis_rule = {.passes = kRowwise,
-                    .sharded = {{1, 0, {AxisType::shared, AxisType::shards}},
-                                {1, 1, {AxisType::shards, AxisType::partial}},
-                                {2, 0, {AxisType::shared, AxisType::shards}}},
-                    .addend = 2}};
+  static const Op op{.name = "linear",
+                     .inputs = {{"x"}, {"weight", InputKind::weight}, {"bias", InputKind::parameter, true}},
+                     .outputs = {{"y"}},
+                     .reads = reads,
+                     .infer = infer,
+                     .cost = cost,
+                     .scratch_bytes = product_scratch_bytes,
+                     .print = print,
+                     .kernels = {{"cpu",
+                                  refuse,
+                                  forward,
+                                  backward_input,
+                                  backward_weight,
+                                  {.rounded = slot_bit(1), .packed = slot_bit(1)}},
+                                 linear_reference()},
+                     .row_sliced = true,
+                     .axis_rule = {.passes = kRowwise,
+                                   .sharded = {{1, 0, {AxisType::shared, AxisType::shards}},
+                                               {1, 1, {AxisType::shards, AxisType::partial}},
+                                               {2, 0, {AxisType::shared, AxisType::shards}}},
+                                   .addend = 2}};
   return op;
 }
 

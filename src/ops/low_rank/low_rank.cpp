@@ -6,6 +6,7 @@
 
 #include "device/gemm/gemm.h"
 #include "ops/common.h"
+#include "ops/weight_operand.h"
 
 namespace ingot {
 namespace {
@@ -87,7 +88,8 @@ void forward(const OpCall& call) {
     GemmArgs g;
     g.m = tokens, g.n = rows, g.k = rank;
     g.a = scaled_h + block * rank, g.lda = h.dim(1);
-    g.b = element(b, row * rank), g.b_type = b.dtype(), g.b_transposed = true, g.ldb = rank;
+    set_weight(g, b, row * rank);
+    g.b_transposed = true, g.ldb = rank;
     g.c = sums + row, g.ldc = width;
     g.accumulate = !rounded;
     gemm(g);
@@ -108,7 +110,8 @@ void backward_input(const OpCall& call) {
     GemmArgs g;
     g.m = d_y.dim(0), g.n = rank, g.k = rows;
     g.a = element(d_y, row), g.a_type = d_y.dtype(), g.lda = d_y.dim(1);
-    g.b = element(b, row * rank), g.b_type = b.dtype(), g.ldb = rank;
+    set_weight(g, b, row * rank);
+    g.ldb = rank;
     g.c = sums + block * rank, g.ldc = d_h.tensor.dim(1);
     gemm(g);
   });
@@ -132,7 +135,7 @@ void backward_weight(const OpCall& call) {
 }
 
 const char* refuse(const OpCall& call) {
-  return refuse_other_floats(call, 2);
+  return refuse_other_floats(call);
 }
 
 int64_t scratch_bytes(const OpCall& call) {
@@ -156,7 +159,8 @@ const Op& low_rank_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, backward_weight}, low_rank_reference()},
+      .kernels = {{"cpu", refuse, forward, backward_input, backward_weight, {.rounded = slot_bit(2)}},
+                  low_rank_reference()},
       .axis_rule = {.passes = kSummable, .sharded = {{2, 0, {AxisType::shards, AxisType::shards}}}}};
   return op;
 }

@@ -10,6 +10,7 @@
 #include "device/gemm/gemm.h"
 #include "ops/common.h"
 #include "ops/sequence/sequence_store.h"
+#include "ops/weight_operand.h"
 
 namespace ingot {
 namespace {
@@ -63,7 +64,7 @@ static_assert(kAttentionBlock == SequenceState::kPageTokens);
 using Bytes = std::vector<std::byte>;
 
 const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call, kKvUp)) return reason;
+  if (const char* reason = refuse_other_floats(call)) return reason;
   const auto& a = call.attr<MlaCachedAttr>();
   const int64_t widest = a.absorb ? a.rank + a.rope : std::max(a.nope + a.rope, a.value);
   return widest > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
@@ -72,14 +73,11 @@ const char* refuse(const OpCall& call) {
 /// What all parts of a call share.
 struct Problem {
   explicit Problem(const OpCall& c)
-      : call(c),
-        a(c.attr<MlaCachedAttr>()),
-        type(c.in[kQ].dtype()),
-        size(size_of(type)),
-        up_type(c.in[kKvUp].dtype()) {}
-  /// Rows of the up-projection, [.., C], from channel `channel` of head h on.
-  const void* up(int64_t h, int64_t channel) const {
-    return element(call.in[kKvUp], (h * (a.nope + a.value) + channel) * a.rank);
+      : call(c), a(c.attr<MlaCachedAttr>()), type(c.in[kQ].dtype()), size(size_of(type)) {}
+  /// Makes the rows of the up-projection, [.., C], from channel `channel` of head h on, operand B.
+  void set_up(GemmArgs& g, int64_t h, int64_t channel) const {
+    set_weight(g, call.in[kKvUp], (h * (a.nope + a.value) + channel) * a.rank);
+    g.ldb = a.rank;
   }
   AttentionArgs attention() const {
     AttentionArgs args;
@@ -94,7 +92,6 @@ struct Problem {
   const MlaCachedAttr& a;
   DType type;
   int64_t size;
-  DType up_type;
 };
 
 void append(const Problem& p, const SequenceSpan& span) {
@@ -123,7 +120,8 @@ void expand_page(const Problem& p, const SequenceSpan& span, int64_t page, int64
   GemmArgs g;
   g.m = tokens, g.n = heads * up, g.k = a.rank;
   g.a = cache, g.a_type = p.type, g.lda = width;
-  g.b = p.up(head0, 0), g.b_type = p.up_type, g.b_transposed = true, g.ldb = a.rank;
+  p.set_up(g, head0, 0);
+  g.b_transposed = true;
   g.c = kv.data(), g.c_type = p.type, g.ldc = g.n;
   gemm(g);
   const auto copy = [&](std::byte* to, const std::byte* from, int64_t count) {
@@ -182,7 +180,7 @@ void absorb_queries(const Problem& p, int64_t row0, int64_t rows, std::byte* que
       GemmArgs g;
       g.m = rows, g.n = a.rank, g.k = a.nope;
       g.a = element(p.call.in[kQ], (row0 * a.heads + h) * K), g.a_type = p.type, g.lda = a.heads * K;
-      g.b = p.up(h, 0), g.b_type = p.up_type, g.ldb = a.rank;
+      p.set_up(g, h, 0);
       g.c = queries + h * width * p.size, g.c_type = p.type, g.ldc = a.heads * width;
       gemm(g);
       for (int64_t t = 0; t < rows; ++t)
@@ -201,7 +199,8 @@ void project_values(const Problem& p, int64_t row0, int64_t rows, const float* m
       GemmArgs g;
       g.m = rows, g.n = a.value, g.k = a.rank;
       g.a = means + h * a.rank, g.lda = a.heads * a.rank;
-      g.b = p.up(h, a.nope), g.b_type = p.up_type, g.b_transposed = true, g.ldb = a.rank;
+      p.set_up(g, h, a.nope);
+      g.b_transposed = true;
       g.c = element(p.call.out[0], (row0 * a.heads + h) * a.value), g.c_type = p.type,
       g.ldc = a.heads * a.value;
       gemm(g);
@@ -267,7 +266,8 @@ const Op& mla_cached_op() {
                      .infer = infer,
                      .cost = cost,
                      .print = print,
-                     .kernels = {{"cpu", refuse, forward, nullptr, nullptr}, mla_cached_reference()},
+                     .kernels = {{"cpu", refuse, forward, nullptr, nullptr, {.rounded = slot_bit(kKvUp)}},
+                                 mla_cached_reference()},
                      .axis_rule = {.passes = kHeadwise,
                                    .along_sequence = true,
                                    .sharded = {{3, 0, {AxisType::shards, AxisType::shards}}}}};
