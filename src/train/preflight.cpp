@@ -326,11 +326,7 @@ Preflight plan_run(FileSystem& fs, Recipe recipe) {
   Preflight f = preflight(engine, data ? &*data : nullptr);
   if (many) f.warnings.push_back("planned for one rank: [parallel] counts when the ranks have started");
   if (!unchecked.empty()) f.warnings.push_back(fmt::format("not checked for {} ranks: {}", ranks, unchecked));
-<<<<<<< HEAD
   if (!engine.recipe().memory.limit.empty()) require_fit(f);
-=======
-  if (!recipe.memory.limit.empty()) require_fit(f);
->>>>>>> 5944c6ed2a4026edc297a6c6182f5a81f3994c64
   return f;
 }
 

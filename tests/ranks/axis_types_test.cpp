@@ -422,16 +422,10 @@ TEST(AxisTypes, GradientsSummedOverWrongRanksAreFound) {
   expect(error_of_sums("gpt2", {"pp2", {.pp = 2}}, data_only),
          "on the pipeline axis: the gradient of 'embed.weight' (pipeline partial) on rank 0 contains that of "
          "rank 1 0 times, not 1");
-<<<<<<< HEAD
   expect(error_of_sums("gpt2", {"pp2_dp2", {.pp = 2, .dp = 2}},
                        [&](auto& t, DryRunRank& r, GradientBuffer& g) {
                          r.pipe.sum_over_stages(g), training(t, r, g);
                        }),
-=======
-  expect(error_of_sums(
-             "gpt2", {"pp2_dp2", {.pp = 2, .dp = 2}},
-             [&](auto& t, DryRunRank& r, GradientBuffer& g) { r.pipe.sum_shared(g), training(t, r, g); }),
->>>>>>> 5944c6ed2a4026edc297a6c6182f5a81f3994c64
          "the gradient of 'embed.weight' (data partial, pipeline partial) on rank 0 contains that of rank 0 "
          "2 times, not 1");
 }
