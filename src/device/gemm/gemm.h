@@ -28,8 +28,8 @@ struct GemmArgs {
   DType a_type = DType::f32;
   bool a_transposed = false;
   int64_t lda = 0;  ///< elements from row to row as stored
-  const void* b =
-      nullptr;  ///< f32, bf16 or f32_as_bf16, [k, n], or [n, k] (weights as [out, in]) when b_transposed
+  /// f32, bf16 or f32_as_bf16, [k, n], or [n, k] when b_transposed (weights as [out, in])
+  const void* b = nullptr;
   DType b_type = DType::f32;
   bool b_transposed = false;
   int64_t ldb = 0;
