@@ -116,7 +116,7 @@ TEST(Recipes, PlansTakeNoMemory) {
 }
 
 // One cosine over two stages is the cosine of their sum.
-TEST(Recipes, AStageContinuesTheScheduleBeforeIt) {
+TEST(Recipes, APhaseContinuesTheScheduleBeforeIt) {
   Recipe r;
   PhaseConfig s;
   s.lr = 6e-4, s.schedule = ScheduleKind::cosine, s.warmup = 3, s.min_lr_ratio = 0.25;
