@@ -407,7 +407,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
 
 /// Rows, sums and their cotangents are rounded once per hop; weights and ids are not. What is bf16 or f64
 /// anyway keeps its bits.
-TEST(Dispatchers, RowsCanTravelInBf16) {
+TEST(Dispatchers, RowsCanBeSentInBf16) {
   run_ranks(4, [](ThreadRank& self) {
     const Groups groups(self, 2);
     for (const DispatchKind kind : {DispatchKind::all_to_all, DispatchKind::hierarchical})
