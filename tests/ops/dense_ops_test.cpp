@@ -1,4 +1,5 @@
-// embedding, shard_index, shard_rows, linear, activation, add, head: values, gradients, invariance, empty and odd sizes.
+// embedding, shard_index, shard_rows, linear, activation, add, head: values, gradients, invariance, empty and
+// odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -186,7 +187,8 @@ OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary,
       {{Shape{rows, vocabulary}, DType::f32}, 1, 0, {}, teacher, true, distributions(rows, vocabulary)},
       {{Shape{rows}, DType::f32}, 1, 0, {}, false, true}};
   c.output_row_indexed = {true, true, entropy, teacher, true, false, false};
-  // Cotangents of logits are rounded to bf16, 2^-9 of each term at most, and terms cancel: as for results in bf16.
+  // Cotangents of logits are rounded to bf16, at most 2^-9 of each term, and terms cancel: as for bf16
+  // results.
   c.gradient_tolerance = type == DType::bf16 ? 1.0 / 200 : 2e-5;
   c.finite_differences = rows <= 6;
   return c;
@@ -208,7 +210,7 @@ struct HeadSizes {
   int64_t rows, width, vocabulary;
 };
 
-/// The values of x and weight, the same for every type (bf16 values), and what the gradients are taken of.
+/// The values of x and weight (bf16 values, the same for every type) and the cotangents.
 struct HeadProblem {
   HeadSizes sizes;
   std::vector<float> x, w;
@@ -227,8 +229,8 @@ HeadProblem head_problem(HeadSizes s, float z_coefficient, const SoftCap& cap) {
   return p;
 }
 
-/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one mode, with
-/// operands of type T.
+/// Gradients of x and weight for d_logprob = row weight and the cotangent of the z-loss, by one kernel in one
+/// mode, with operands of type T.
 template <class T>
 struct HeadGradients {
   HeadGradients(const HeadProblem& p, HeadMode mode, const Kernel& kernel) {
@@ -304,7 +306,7 @@ TEST(Head, ModesGiveTheSameBits) {
   }
 }
 
-/// Where x is the unit matrix, the weight's gradient is the cotangents of the logits, one by one.
+/// If x is the unit matrix, the weight's gradient consists of the cotangents of the logits.
 TEST(Head, CotangentsOfBf16OperandsAreThoseOfF32RoundedOnce) {
   const Kernel& fast = head_op().kernels.front();
   for (const auto& [z, cap] : kHeadLosses) {

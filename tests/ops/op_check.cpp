@@ -63,8 +63,8 @@ class Run {
     clear_beyond_live_rows(*case_.op, full_call());
   }
 
-  /// Cotangents: N(0, 1) by output and element. Gradients of every differentiable input; `preload` fills the slots
-  /// first and accumulates.
+  /// Cotangents are N(0, 1) by output and element. Returns gradients of every differentiable input; `preload`
+  /// fills the gradients first and accumulates.
   void backward(double preload = 0, bool accumulate = false) {
     std::vector<Tensor> d_out(out_.size());
     for (size_t o = 0; o < out_.size(); ++o) {
@@ -134,7 +134,7 @@ class Run {
     } else {
       const Random random(case_.seed, RandomPurpose::test, i);
       Array values(static_cast<size_t>(t.numel()));
-      const bool rounds = meta.dtype == DType::f32_as_bf16;  // the kernel does
+      const bool rounds = meta.dtype == DType::f32_as_bf16;  // the kernel rounds
       for (size_t k = 0; k < values.size(); ++k) {
         const auto x = static_cast<float>(input.values.empty() ? random.normal(k) * input.scale + input.offset
                                                                : input.values[k]);
@@ -156,7 +156,7 @@ class Run {
       any = true;
     }
     if (!any) return;
-    // Show the kernel only what it declared: reading anything else is a crash here, not a surprise on the tape.
+    // The kernel gets only the tensors that it declared: reading any other one crashes here.
     const OpCall all = full_call();
     const BackwardReads reads = case_.op->reads(all.attr_data);
     std::vector<Tensor> in(in_.size()), out(out_.size());
@@ -166,7 +166,7 @@ class Run {
       if ((weights ? reads.weight_out : reads.input_out) >> i & 1u) out[i] = out_[i];
     OpCall call{all.attr_data, in, out, d_out, slots};
     const int64_t bytes = case_.op->scratch_bytes != nullptr ? case_.op->scratch_bytes(call) : 0;
-    scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked again, as the tape does
+    scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked for again in each pass, as on the tape
     call.scratch = full_call().scratch;
     run(call);
     clear_beyond_live_rows(*case_.op, call);
@@ -262,7 +262,7 @@ void check_accumulate(const OpCase& c, bool in_double) {
   if (!in_double && (c.op->kernels.size() < 2 || set.kernel().refuse(set.full_call()) != nullptr)) return;
   set.forward();
   add.forward();
-  set.backward(99.0, false);  // stale content must vanish
+  set.backward(99.0, false);  // must overwrite stale content
   add.backward(0.25, true);
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (!set.d_in()[i].wanted()) continue;

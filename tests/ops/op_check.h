@@ -1,11 +1,13 @@
 // The op test driver: one OpCase describes a problem; check_op() runs every test that an op must pass:
 //   value       fast kernel against the reference in double on the same inputs
-//   gradient    analytic (reference, double) against central finite differences; fast backward against the reference
-//   accumulate  a gradient slot that accumulates adds exactly what it would have set
-//   rest        the op's rest (PartialRecompute), where it has one, gives the bits of the whole with every kernel
-//   invariance  same bits for 1 and 2 threads, on every instruction set this CPU has, and (where rows are independent)
-//               for the first rows alone
-// Empty and odd sizes are cases like any other.
+//   gradient    analytic (reference, double) against central finite differences; fast backward against the
+//               reference
+//   accumulate  a gradient that accumulates adds exactly what it would have set
+//   partial     a partial recomputation (PartialRecompute), if the op has one, gives the bits of the whole op
+//               with every kernel
+//   invariance  same bits for 1 and 2 threads, on every instruction set of this CPU, and (if rows are
+//               independent) for the first rows alone
+// Empty and odd sizes are ordinary cases.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,14 +17,14 @@
 
 namespace ingot::test {
 
-/// One input of a case. Integer inputs give their values; floating ones are drawn N(0, scale) + offset.
+/// One input of a case. Integer inputs list their values; floating ones are drawn N(0, scale) + offset.
 struct CaseInput {
   TensorMeta meta;
   double scale = 1.0;
   double offset = 0.0;
   std::vector<int32_t> ints;  ///< i32 inputs
   bool present = true;
-  bool row_indexed = false;    ///< dimension 0 counts rows (tokens): cut by the row-invariance test
+  bool row_indexed = false;    ///< dimension 0 counts rows (tokens); the row-invariance test shortens it
   std::vector<double> values;  ///< floating inputs that must not be random; rounded to the input's type
 };
 
@@ -39,7 +41,7 @@ struct OpCase {
   uint64_t seed = 1;
 };
 
-/// Runs everything above with gtest expectations. Prints a one-line reproducer (case name and seed) on failure.
+/// Runs all tests above with gtest expectations. A failure prints a one-line reproducer (case name and seed).
 void check_op(const OpCase& c);
 
 }  // namespace ingot::test

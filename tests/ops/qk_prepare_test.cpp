@@ -72,7 +72,7 @@ TEST(QkPrepare, ScaledAndHalfTruncatedRotations) {
       }
 }
 
-/// The rules by hand: which pairs keep their frequency, which are slowed, which stand still.
+/// The scaling rules against known results: pairs keep their frequency, are slowed, or do not rotate.
 TEST(QkPrepare, FrequenciesOfTheRules) {
   const auto of = [](const RotaryRule& rule) {
     std::vector<double> f(static_cast<size_t>(rule.dims / 2));
@@ -88,7 +88,8 @@ TEST(QkPrepare, FrequenciesOfTheRules) {
     EXPECT_NEAR(llama3[i], plain[i] * (share + (1 - share) / 8), 1e-15);
     EXPECT_DOUBLE_EQ(half[i], i < 4 ? -std::pow(1024.0, -static_cast<double>(i) / 3) : 0.0);
   }
-  // theta 10000, 16 channels, context 4096: 32 turns at pair 2.6, one turn at pair 5.6; so 2 .. 6 is the ramp.
+  // theta 10000, 16 channels, context 4096: 32 turns at pair 2.6, one turn at pair 5.6, so the ramp is 2 ..
+  // 6.
   const auto short_ = of({10000, 16}), yarn = of(kRules[2]);
   const double kept[] = {1, 1, 1, 0.75, 0.5, 0.25, 0, 0};
   for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(yarn[i], short_[i] * (kept[i] + (1 - kept[i]) / 4), 1e-15);

@@ -1,4 +1,5 @@
-// Ops that decide which expert takes which token: route, sequence_balance, capacity, assign. Closed forms, brute force and ties.
+// Ops that decide which expert takes which token: route, sequence_balance, capacity, assign. They are
+// compared with closed forms and brute force, ties included.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -94,7 +95,8 @@ struct Routed {
   }
 };
 
-/// The definition by brute force: of all sets of groups the one with the largest rating, then the best of its experts.
+/// The definition by brute force: of all sets of groups the one with the largest rating, then its best
+/// experts.
 std::vector<int32_t> best_of_all_group_sets(const RouteAttr& a, const std::vector<float>& score) {
   const int32_t size = a.experts / a.groups, per_group = a.k / a.groups_kept;
   double best = -1e300;
@@ -176,7 +178,8 @@ TEST(SequenceBalance, Cases) {
   }
 }
 
-// Two documents of equal length: the mean of each alone (spec megatron-moe LB-2); balance gives 1, collapse E / k.
+// Two documents of equal length give the mean of each alone ([DeepSeek-V3] §2.1.2). Balance gives 1,
+// collapse E / k.
 TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
   const Random random(6, RandomPurpose::test);
   const BatchLayout two{10, {{0, 5, 0, nullptr}, {5, 5, 0, nullptr}}};
@@ -200,7 +203,7 @@ TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
   EXPECT_NEAR(loss(logits.data(), 10, nullptr), 1.0, 1e-9);
 }
 
-// Closed forms of spec megatron-moe LB-1: balanced gives 1, collapse on k experts gives E/k.
+// Closed forms of the balance loss ([Switch] §2.2): balance gives 1, collapse on k experts gives E / k.
 TEST(Route, BalanceLossClosedForms) {
   for (const bool collapsed : {false, true}) {
     std::vector<double> logits;
@@ -241,7 +244,7 @@ TEST(Capacity, Cases) {
   }
 }
 
-// By hand (spec megatron-moe CP-1): 4 tokens with 2 choices, 2 experts of capacity 3; ties and what is no number go last.
+// Known result: 4 tokens with 2 choices, 2 experts of capacity 3 ([Switch] §2.2); ties and NaN come last.
 TEST(Capacity, HandCase) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const int32_t nobody[] = {0, 1, 0, 1, 0, -1, 0, -1};
@@ -285,7 +288,7 @@ OpCase assign_case(const AssignAttr& attr, int64_t rows, int64_t experts, double
 
 TEST(Assign, Cases) {
   for (const int64_t rows : {0, 1, 7, 150}) {
-    if (rows != 1) {  // of one token's experts all are transported alike: rounding would choose
+    if (rows != 1) {  // all experts of a single token get equal transport, so rounding would choose
       check_op(assign_case({AssignRule::sinkhorn, false, 2, 1}, rows, 5, 1.5));
       check_op(assign_case({AssignRule::sinkhorn, false, 1, 1}, rows, 19, 3));
     }
@@ -309,8 +312,8 @@ std::vector<int32_t> assigned(const AssignAttr& attr, std::vector<float> logits,
   return ids;
 }
 
-// All tokens prefer expert 0, less and less. Top-1 of the logits would crowd it; the transported matrix has equal column
-// sums, so each expert gets the tokens that lose least.
+// All tokens prefer expert 0, to decreasing degrees. Top-1 of the logits would overload it; the transported
+// matrix has equal column sums, so each expert gets the tokens that lose least.
 TEST(Assign, SinkhornEvensTheLoad) {
   std::vector<float> logits;
   for (int t = 0; t < 8; ++t) logits.insert(logits.end(), {2.0f + 0.25f * static_cast<float>(t), 0});

@@ -292,11 +292,11 @@ TEST_F(Gemm, PiecesWhoseLastTilesPackTheNextStrip) {
     for (const int threads : {1, 2}) {  // several tasks each
       set_num_threads(threads);
       check({600, 240, 48, DType::bf16, DType::bf16, DType::f32});
-      check(
-          {1021, 240, 48, DType::f32, DType::f32, DType::f32, true});  // columns of A 4 KiB apart are packed
-      check({100, 240, 50, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to do it slowly
-      check(
-          {600, 235, 47, DType::bf16, DType::bf16, DType::bf16});  // half a pair and half a vector at the end
+      // Columns of A that are 4 KiB apart are packed.
+      check({1021, 240, 48, DType::f32, DType::f32, DType::f32, true});
+      check({100, 240, 50, DType::bf16, DType::f32_as_bf16, DType::f32});  // too few tiles to pack slowly
+      // The ends are half a pair of k and half a vector.
+      check({600, 235, 47, DType::bf16, DType::bf16, DType::bf16});
     }
   });
   set_num_threads(before);
@@ -307,7 +307,7 @@ TEST_F(Gemm, ThreadsPackRowsOfTheirOwn) {
   for (const int threads : {1, 2, 3, 5}) {
     set_num_threads(threads);
     check({1203, 33, 64, DType::bf16, DType::bf16, DType::f32, true});
-    check({1600, 5, 2100, DType::bf16, DType::bf16, DType::f32, true, false, true});  // k in two rounds
+    check({1600, 5, 2100, DType::bf16, DType::bf16, DType::f32, true, false, true});  // k in two blocks
     check({800, 400, 40, DType::f32, DType::f32, DType::f32, true});
     check({64, 3, 50000, DType::bf16, DType::f32, DType::bf16});  // more than the budget of packed A
   }

@@ -1,4 +1,5 @@
-// `ingot bench ops`: every distinct execution of a step once, shares that follow from the limits, and every flag.
+// `ingot bench ops`: every distinct execution of a step once, shares that follow from the limits, and every
+// flag.
 #include "measure/ops_bench.h"
 
 #include <gtest/gtest.h>

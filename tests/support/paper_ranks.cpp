@@ -18,7 +18,7 @@ GroupMaker maker(RecordingWorld& world) {
   };
 }
 
-/// What each rank of a group asks of it, in order.
+/// The collectives that each rank of a group calls, in order.
 using Calls = std::map<std::pair<std::string, std::vector<int>>, std::map<int, std::vector<std::string>>>;
 
 PipelineLayout stages_of(const PaperLayout& l, const ModelConfig& m) {

@@ -1,4 +1,5 @@
-// Ranks on paper: a model's training pass recorded on the null device for every rank of a layout, with the types of its values.
+// Dry runs of every rank of a layout: a model's training pass is recorded on the null device with the axis
+// types of its values, to check layouts without memory.
 #pragma once
 #include <functional>
 #include <optional>
@@ -18,22 +19,22 @@ struct PaperLayout {
   std::string name;
   GridShape grid;
   RankOptions options = {};
-  int chunks = 1;  ///< stages of a pipeline rank
-  bool loss_alone =
-      false;  ///< the last stage's layers and modules of multi-token prediction stand in the one before
+  int chunks = 1;  ///< virtual stages of a pipeline rank
+  /// The last stage has the loss alone: its layers and multi-token prediction modules are one stage earlier.
+  bool loss_alone = false;
 };
 inline void PrintTo(const PaperLayout& l, std::ostream* out) {
   *out << l.name;
 }
 
-/// Every axis and form alone, and mixes.
+/// Every axis and option alone, and mixes.
 std::vector<PaperLayout> paper_layouts();
-/// Whether a rank lacks rows of its sequences outside of attention.
+/// Whether a rank lacks rows of its sequences outside attention.
 bool cuts_documents(const PaperLayout& layout);
-/// Whether heads, experts, widths and layers can be shared out so.
+/// Whether the layout divides the model's heads, experts, widths and layers evenly.
 bool fits(const ModelConfig& config, const PaperLayout& layout);
 
-/// A rank's place.
+/// A rank's coordinates and groups.
 struct PaperRank {
   PaperRank(const ParameterTable& table, const PipelineLayout& stages, const PaperLayout& layout, int rank);
   Placement placement() const { return pipe.placement(groups.placement()); }
@@ -42,7 +43,7 @@ struct PaperRank {
   PipelineGroups pipe;
 };
 
-/// A tape on the null device, of a rank whose parameters have no memory, for its share of two sequences.
+/// A tape on the null device for one rank's share of two sequences; its parameters have no memory.
 struct PaperTape {
   PaperTape(const ParameterTable& table, const PaperRank& rank);
   int64_t rows() const { return chunks ? chunks->count() : whole.count; }
@@ -57,7 +58,7 @@ struct PaperTape {
   Context c;
 };
 
-/// One pass of one rank through one (virtual) stage, from what the stage before sent.
+/// One pass of one rank through one (virtual) stage, given the values that the previous stage sent.
 struct PaperStage final : PaperTape {
   PaperStage(const Decoder& decoder, const PaperRank& rank, int stage,
              const std::vector<ValueTypes>& received);
@@ -68,13 +69,14 @@ struct PaperStage final : PaperTape {
   std::vector<Value> losses_;
 };
 
-/// What a rank does to its gradients.
+/// Reduces the gradients of a rank.
 using PaperReduce = std::function<void(PaperRank&, GradientBuffer&)>;
-/// What training does (train/step.cpp).
+/// The reductions of training (train/step.cpp).
 void reduce_as_training_does(const ParameterTable& table, PaperRank& rank, GradientBuffer& gradients);
 
-/// Records the model for every rank. Throws what axis_types() and check_gradient_sums() throw; the ranks of a group must record the
-/// same collectives in the same order, and losses must be those of own rows. `seen`: every tape.
+/// Records the model for every rank. Throws what axis_types() and check_gradient_sums() throw. The ranks of a
+/// group must record the same collectives in the same order, and losses must be those of a rank's own rows.
+/// `seen` gets every tape.
 void check_on_paper(const Decoder& decoder, const PaperLayout& layout, const PaperReduce& reduce = {},
                     const std::function<void(PaperStage&)>& seen = {});
 
