@@ -362,7 +362,7 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
 
 /// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16
 /// tokens from each rank.
-TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
+TEST(Dispatchers, ChoicesBeyondTheCapacityAreDroppedOrAnError) {
   const ReceiveCapacity drop{.factor = 1, .drop = true};
   ModelConfig o = model_of(0, false);
   o.moe.normalize = false;  // a choice that is gone must not change the others' weights
@@ -445,7 +445,7 @@ TEST(Dispatchers, RowsCanBeSentInBf16) {
   });
 }
 
-TEST(Dispatchers, BoundedRoomTakesLessMemory) {
+TEST(Dispatchers, ACapacityTakesLessMemory) {
   run_ranks(4, [](ThreadRank& self) {
     const Groups groups(self);
     int64_t peaks[2];
