@@ -64,7 +64,7 @@ void add_profile_command(CLI::App& app, int& code) {
       ->capture_default_str()
       ->check(CLI::Range(0, 100000));
   c->add_option("--phase,--stage", o->profile.phase,
-                "of the recipe, by name; default: where the run stands, or the first");
+                "phase of the recipe, by name; default: the current phase of the run, or the first");
   c->add_option("--ranks", o->ranks, "number of ranks, as threads of this program")
       ->check(CLI::Range(1, 1024));
   c->add_flag("--layers", o->layers, "also print a table by layer");

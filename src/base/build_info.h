@@ -1,5 +1,4 @@
-// What this program was built from and what it runs on: recorded with every run, printed by `ingot
-// --version`.
+// What this program was built from and what it runs on. Every run records it; `ingot --version` prints it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,8 +8,8 @@
 namespace ingot {
 
 struct BuildInfo {
-  std::string version;  ///< "0.1.0"
-  std::string commit;  ///< git commit, "+changes" behind it for a changed working tree, "unknown" without git
+  std::string version;   ///< "0.1.0"
+  std::string commit;    ///< git commit; "+changes" follows for a changed working tree; "unknown" without git
   std::string compiler;  ///< "GNU 12.2.0"
   std::string build_type;
   std::string flags;
@@ -22,8 +21,8 @@ struct MachineInfo {
   std::string cpu;     ///< model name as the system gives it
   std::string system;  ///< "Linux 6.1.0 x86_64"
   int64_t cores = 0;   ///< logical cores that this process may use
-  int64_t memory_bytes =
-      0;  ///< smaller of the machine's memory and the limit of this process's control group
+  /// The smaller of the machine's memory and the limit of this process's control group.
+  int64_t memory_bytes = 0;
 };
 MachineInfo machine_info();
 

@@ -7,9 +7,9 @@
 namespace ingot {
 namespace {
 
-constexpr double kNoLimit = 1e18;  // version 1 says "none" with the largest multiple of a page
+constexpr double kNoLimit = 1e18;  // version 1 writes the largest multiple of a page for "none"
 
-/// Numbers of a file; "max" and an absent file have none.
+/// The numbers in a file; "max" and an absent file give none.
 double number_in(const std::string& path, int index = 0) {
   std::ifstream file(path);
   double number = -1;
@@ -18,7 +18,8 @@ double number_in(const std::string& path, int index = 0) {
   return number;
 }
 
-/// Keeps the tightest limits of a group and its parents. `base`: where the hierarchy is mounted; `group`: "/a/b".
+/// Keeps the tightest limits of a group and its parents. `base` is where the hierarchy is mounted, `group` is
+/// the path below it ("/a/b").
 template <class Look>
 void for_each_level(const std::string& base, std::string group, Look&& look) {
   for (;;) {

@@ -1,5 +1,5 @@
-// What this process's control group (container, job) allows: processor time and memory. Both generations of the kernel's
-// interface are read, from the process's own group up to the root: the tightest limit counts.
+// The processor time and memory that this process's control group (container, job) allows. Both versions of
+// the kernel's interface are read, from the process's own group up to the root; the tightest limit counts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,12 +7,12 @@
 namespace ingot {
 
 struct ControlGroup {
-  double cores = 0;          ///< processor time that it may use, in cores; 0: no limit
+  double cores = 0;          ///< allowed processor time in cores; 0: no limit
   int64_t memory_bytes = 0;  ///< limit; 0: none
-  int64_t used_bytes = 0;    ///< of the group with that limit
+  int64_t used_bytes = 0;    ///< memory in use by the group that has this limit
 };
 
-/// `root` stands for "/": tests plant files elsewhere. What cannot be read limits nothing.
+/// `root` stands for "/": tests put files elsewhere. A limit that cannot be read does not count.
 ControlGroup control_group(const std::string& root = "/");
 
 }  // namespace ingot

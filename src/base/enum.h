@@ -1,4 +1,4 @@
-// Names of enumerations. A table beside each enum is the one place that states them:
+// Names of enumerations. A table beside each enum is the only statement of its names:
 //
 //   enum class Decay { cosine, linear };
 //   constexpr auto enum_names(Decay) {

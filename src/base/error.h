@@ -1,6 +1,6 @@
-// The two kinds of failure. `Error`: something a person can cause or mend (a file, a config, a disk, bad input).
-// `InternalError`: a broken invariant of the program, raised by INGOT_CHECK. Both are exceptions: they cross folders
-// freely, worker threads hand them to the thread that waits, and only apps/ and tests catch them.
+// The two kinds of failure. `Error`: something a person can cause or mend (a file, a config, a disk, bad
+// input). `InternalError`: a broken invariant of the program, raised by INGOT_CHECK. Both are exceptions that
+// cross folders freely; worker threads pass them to the thread that waits; only apps/ and tests catch them.
 #pragma once
 #include <fmt/core.h>
 
@@ -10,8 +10,8 @@
 
 namespace ingot {
 
-/// A failure that a person can act on. The message says what happened, to what, what was expected and what was
-/// found; `hint` says what to do. Paths and names go in quotes.
+/// A failure that a person can act on. The message says what happened, to what, what was expected and what
+/// was found; `hint` says what to do. Paths and names are quoted.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, std::string hint = {})

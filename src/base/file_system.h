@@ -1,4 +1,4 @@
-// The operating system's files behind an interface that a test can break (fail or cut the power after any call).
+// An interface to the operating system's files that a test can break (fail or cut the power at any call).
 // All paths are UTF-8. Every failure is an Error that names the path, the operation and the system's reason.
 #pragma once
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace ingot {
 
-/// A file being written from the start. Nothing is promised to be on disk before sync() returned.
+/// A file being written from the start. Its bytes are on disk only once sync() has returned.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
@@ -26,7 +26,8 @@ class MappedFile {
  public:
   virtual ~MappedFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
-  /// The caller has read these bytes and will not soon again: they need not stay in memory (reading them still works).
+  /// Says that the caller will not read these bytes again soon, so they need not stay in memory. Reading them
+  /// still works.
   virtual void done_with(std::span<const std::byte>) const {}
 };
 
@@ -50,7 +51,8 @@ class FileSystem {
 /// The real one (POSIX); a process-wide object.
 FileSystem& real_file_system();
 
-/// Writes `content` so that `path` is always either the old or the new file: temporary name, sync, rename, sync.
+/// Writes `content` so that `path` is always either the old or the new file: it writes and syncs a file of a
+/// temporary name, renames it, and syncs the folder.
 void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content);
 
 }  // namespace ingot

@@ -23,7 +23,7 @@ std::string holder(int fd) {
   return name.empty() ? "another process" : name;
 }
 
-/// 0, or why not. A signal that does not end the program does not end the wait.
+/// 0, or the reason of the failure. A signal that does not end the program does not end the wait.
 int lock(int fd, int how) {
   while (::flock(fd, how) != 0)
     if (errno != EINTR) return errno;

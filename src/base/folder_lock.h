@@ -1,5 +1,6 @@
-// One program at a time in a folder: an exclusive lock on `<use>.lock` in it, held while the object lives and released
-// by the system when the process dies, however it dies. The file stays: removing it would be a race.
+// Allows one program at a time in a folder, by an exclusive lock on the file `<use>.lock` in it. The lock is
+// held while the object lives; the system releases it when the process dies, however it dies. The file stays,
+// because removing it would be a race.
 #pragma once
 #include <string>
 
@@ -11,8 +12,8 @@ class FolderLock {
     refuse,  ///< Error that names the process which holds the lock
     wait     ///< says so in the log, and waits until it is free
   };
-  /// `use` is what the folder is for ("run", "data"): part of messages and of the file's name. Error where the folder
-  /// does not exist or cannot be written.
+  /// `use` says what the folder is for ("run", "data"); it is part of messages and of the file's name. Error
+  /// where the folder does not exist or cannot be written.
   FolderLock(const std::string& folder, const std::string& use, Busy busy = Busy::refuse);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -1,5 +1,5 @@
-// Content hashes: XXH3 (fast, not cryptographic: it finds damage, not malice). 64 bits for names and keys, 128 bits
-// (32 hex digits) for files and tensors.
+// Content hashes by XXH3 (fast, not cryptographic: it detects damage, not malice): 64 bits for names and
+// keys, 128 bits (32 hex digits) for files and tensors.
 #pragma once
 #include <cstddef>
 #include <cstdint>

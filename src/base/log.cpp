@@ -37,7 +37,7 @@ std::atomic<int>& current_rank() {
 struct Status {
   std::mutex mutex;
   std::string line;
-  int file = -1;  // that keeps the lines
+  int file = -1;  // the file that also gets the lines
 };
 Status& status() {
   static Status value;

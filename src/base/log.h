@@ -1,5 +1,5 @@
-// Lines for people, on standard error: info, warn, error. Thread-safe (one write per line). Nothing here
-// formats numbers for machines: metrics have their own files.
+// Lines for people, on standard error: info, warn, error. Thread-safe (one write per line). Numbers for
+// machines go to the metrics files instead.
 #pragma once
 #include <fmt/core.h>
 
@@ -10,19 +10,19 @@ namespace ingot::log {
 
 enum class Level { debug, info, warn, error, silent };
 
-/// Lines below `level` are dropped. The default is info; $INGOT_LOG=debug|info|warn|error|silent sets it at
-/// start.
+/// Drops lines below `level`. The default is info; $INGOT_LOG=debug|info|warn|error|silent sets another.
 void set_level(Level level);
 Level level();
-/// One of several ranks as processes: rank 0 owns the terminal, the others say only what is wrong, with their number.
+/// Marks this process as one of several ranks: rank 0 shows all lines, the others only warnings and errors,
+/// with their number.
 void set_rank(int rank);
 void write(Level level, const std::string& line);
-/// From now on every line of info and above goes to this file too, with its time: also what ranks other than 0 do not show.
-/// Appends. Empty: no longer. Returns false where the file cannot be opened.
+/// Appends every later line of info and above to this file too, with its time, including lines that ranks
+/// other than 0 do not show. An empty path ends this. Returns false where the file cannot be opened.
 bool keep_in(const std::string& path);
-/// Last words that say themselves who speaks: every rank shows them as they are.
+/// Shows a line unchanged on every rank; the text itself says which rank speaks.
 void announce(const std::string& text);
-/// A line that stays at the bottom of the terminal below all others until it is replaced or "" removes it.
+/// Keeps a line at the bottom of the terminal, below all others, until another replaces it or "" removes it.
 /// For terminals only (progress.h decides).
 void set_status(const std::string& line);
 

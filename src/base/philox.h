@@ -1,13 +1,14 @@
-// Counter-based random numbers: Philox 4x32-10 (Salmon et al., SC 2011). A number is a pure function of its key and
-// counter, so initialisation, data order and sampling do not depend on threads, ranks or resumption (design rule:
-// random numbers are a function of seed, purpose and position). Plain inline integer code: the same bits everywhere.
+// Counter-based random numbers: Philox 4x32-10 (Salmon et al., SC 2011). A number is a pure function of its
+// key and counter (seed, purpose and position), so initialisation, data order and sampling do not depend on
+// threads, ranks or resumption. Plain inline integer code gives the same bits on every machine.
 #pragma once
 #include <array>
 #include <cstdint>
 
 namespace ingot {
 
-/// What a random stream is for; part of the key, so that streams never overlap. Values are on disk: never renumber.
+/// What a random stream is for. It is part of the key, so streams never overlap. The values are on disk:
+/// never renumber them.
 enum class RandomPurpose : uint32_t {
   init = 1,
   data_order = 2,
@@ -33,8 +34,8 @@ inline Philox4 philox4x32(Philox4 counter, uint32_t key0, uint32_t key1) {
   return counter;
 }
 
-/// A stream of numbers addressed by index. `stream` separates sequences of one purpose (a hash of a tensor's name,
-/// an epoch, a sample). Copyable value without state.
+/// A stream of numbers addressed by index. `stream` separates sequences of one purpose (a hash of a tensor's
+/// name, an epoch, a sample). Copyable value without state.
 class Random {
  public:
   Random(uint64_t seed, RandomPurpose purpose, uint64_t stream = 0)

@@ -1,6 +1,5 @@
-// One line that says how far a long job is: what, share done, speed, time left. On a terminal it is redrawn
-// in place ten times a second at most; elsewhere (a log file) a plain line appears every ten seconds.
-// Thread-safe.
+// One line that shows how far a long task is: what, share done, speed, time left. A terminal redraws it in
+// place at most ten times a second; a log file gets a plain line every ten seconds. Thread-safe.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,8 +28,8 @@ class Progress {
     double interval = 10;                                 ///< seconds between two lines
   };
 
-  /// `total` 0: unknown, then no share and no time left are shown. `what` is a present participle:
-  /// "tokenizing".
+  /// `total` 0: unknown; then neither the share nor the time left is shown. `what` is a present participle
+  /// ("tokenizing").
   Progress(std::string what, int64_t total, Unit unit = Unit::items);
   Progress(std::string what, int64_t total, Unit unit, Sink sink);
   /// Ends the line as interrupted when finish() was not called.
@@ -38,7 +37,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Work done in all so far; cheap enough for every item of a loop that takes microseconds.
+  /// Sets the total work done so far; cheap enough for every item of a loop that takes microseconds.
   void update(int64_t done);
   void add(int64_t more) { update(done_.load(std::memory_order_relaxed) + more); }
   /// The last line: amount, time taken, mean speed.

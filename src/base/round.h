@@ -1,5 +1,4 @@
-// Integer division and rounding upwards. Always inlined, so that kernel files may use them
-// (device/simd/isa.h).
+// Integer division and rounding upwards. Always inlined, so that kernels (device/simd/isa.h) may use them.
 #pragma once
 #include <cstdint>
 

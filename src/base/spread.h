@@ -1,5 +1,4 @@
-// Repeated measurements: the median and the extremes of their trials, and the order in which trials are
-// taken.
+// Repeated measurements: the median and extremes of their trials, and the order in which trials are taken.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +13,7 @@ struct Spread {
   double width() const { return median > 0 ? (most - least) / median : 0; }
 };
 
-/// Takes at least one value. The median of an even number of values is the mean of the middle two.
+/// Needs at least one value. The median of an even number of values is the mean of the middle two.
 Spread spread_of(std::vector<double> values);
 
 /// The spread of one number per trial; `value`: a function of a trial, or a pointer to a member.

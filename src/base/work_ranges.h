@@ -1,7 +1,7 @@
-// Items 0 .. n dealt to threads as contiguous ranges. A thread takes its own items in order, so that it knows
-// which comes next and can prepare for it; when it has none left it takes the last item of another's range.
-// The same ranges of the same data time after time keep what a thread wrote in its own caches. Every item is
-// taken once. begin(), set_range() and deal() are for one thread, take() for all at once.
+// Items 0 .. n divided among threads as contiguous ranges. A thread takes its own items in order, so it knows
+// the next one and can prepare for it; when it has none left, it takes the last item of another's range.
+// Repeating the same ranges over the same data keeps what a thread wrote in its own caches. Every item is
+// taken once. One thread calls begin(), set_range() and deal(); all threads may call take() at once.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -25,7 +25,7 @@ class WorkRanges {
       set_range(t, first + (last - first) * t / threads, first + (last - first) * (t + 1) / threads);
   }
 
-  /// The same with ranges of the caller's choice: begin(), then set_range() of each thread.
+  /// As deal(), with ranges of the caller's choice: begin(), then set_range() of each thread.
   void begin(int64_t first, int64_t threads) {
     if (threads > capacity_)
       ranges_ = std::make_unique<Range[]>(static_cast<size_t>(threads)), capacity_ = threads;

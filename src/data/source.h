@@ -49,8 +49,8 @@ class FileReader {
 /// `content` lives as long as the reader; `path` is for messages.
 using FileReaderMaker =
     std::function<std::unique_ptr<FileReader>(std::string_view content, const std::string& path)>;
-/// Files whose names end in `ending` (".csv") are read by what `make` returns. Before any source is read; not thread-safe.
-/// Error for an ending that is taken.
+/// Files whose names end in `ending` (".csv") are read by what `make` returns. Before any source is read; not
+/// thread-safe. Error for an ending that is taken.
 void register_file_format(const std::string& ending, FileReaderMaker make);
 
 /// Files behind the given paths, in the given order: a file stands for itself; a folder for all files below

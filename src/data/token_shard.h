@@ -1,8 +1,8 @@
 // A token shard: one memory-mapped file with the tokens of whole documents and where each document begins.
 //
-// Layout, little endian: header (128 bytes) | tokens (u16 or u32) | zero padding to 8 bytes | where prompts are not in
-// the loss, a bit per token (1: in the loss), padded alike | document index: for each document the u64 number of its first
-// token, then the token count. See docs/data.md.
+// Layout, little endian: header (128 bytes) | tokens (u16 or u32) | zero padding to 8 bytes | where prompts
+// are not in the loss, a bit per token (1: in the loss), padded alike | document index: for each document the
+// u64 number of its first token, then the token count. See docs/data.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,8 @@ class ShardWriter {
   /// `tokenizer_hash`: 32 hex digits, repeated in the header so that a shard cannot pass for another
   /// tokenizer's.
   ShardWriter(int64_t vocabulary, std::string tokenizer_hash, bool prompts = false);
-  /// Adds a document whose first `prompt` tokens are not in the loss. Error on a token outside [0, vocabulary).
+  /// Adds a document whose first `prompt` tokens are not in the loss. Error on a token outside [0,
+  /// vocabulary).
   void add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt = 0);
   int64_t tokens() const;
   int64_t documents() const { return static_cast<int64_t>(starts_.size()); }

@@ -100,8 +100,8 @@ class SplitWriter {
   SplitInfo info_;
 };
 
-/// Collects documents until a batch is worth a call of the tokenizer. A prompt and what follows it are encoded apart, as
-/// when the prompt is all there is yet; so the border between them is exact.
+/// Collects documents until a batch is worth a call of the tokenizer. A prompt and what follows it are
+/// encoded apart, as when the prompt is all there is yet; so the border between them is exact.
 class Encoder {
  public:
   Encoder(const TokenizerView& tokenizer, SplitWriter& train, SplitWriter& validation)

@@ -38,20 +38,6 @@ void quantize_block(const float* x, std::byte* out) {
 
 }  // namespace
 
-const char* name_of(GgmlType type) {
-  switch (type) {
-    case GgmlType::f32:
-      return "F32";
-    case GgmlType::f16:
-      return "F16";
-    case GgmlType::q8_0:
-      return "Q8_0";
-    case GgmlType::bf16:
-      return "BF16";
-  }
-  return "?";
-}
-
 int64_t ggml_bytes(GgmlType type, const Shape& shape) {
   if (type != GgmlType::q8_0) return shape.numel() * (type == GgmlType::f32 ? 4 : 2);
   if (shape[-1] % kBlock != 0) fail("Q8_0 needs rows of a multiple of {}, found {}", kBlock, shape.str());

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
 #include "base/file_system.h"
 #include "tensor/tensor.h"
 
@@ -14,7 +15,10 @@ namespace ingot {
 
 /// The numbers are those of the file format.
 enum class GgmlType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
-const char* name_of(GgmlType type);
+constexpr auto enum_names(GgmlType) {
+  using enum GgmlType;
+  return std::to_array<EnumName<GgmlType>>({{f32, "F32"}, {f16, "F16"}, {q8_0, "Q8_0"}, {bf16, "BF16"}});
+}
 /// The bytes of a tensor. Throws Error if its rows do not divide into blocks.
 int64_t ggml_bytes(GgmlType type, const Shape& shape);
 /// Converts values to the type. F16 and BF16 round to nearest even; Q8_0 has blocks of 32 with an F16 scale d

@@ -44,10 +44,6 @@ std::string field_of(const std::string& root, const std::string& path, const std
 
 }  // namespace doctor
 
-const char* name_of(Finding::Level level) {
-  return level == Finding::Level::ok ? "ok" : level == Finding::Level::note ? "note" : "problem";
-}
-
 std::vector<Finding> examine(const DoctorOptions& options) {
   std::vector<Finding> findings;
   doctor::examine_libraries(findings);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 struct Finding {
@@ -18,7 +20,9 @@ struct Finding {
   std::string text;    ///< what was found
   std::string remedy;  ///< what to do; empty where the level is ok
 };
-const char* name_of(Finding::Level level);
+constexpr auto enum_names(Finding::Level) {
+  return names_in_order<Finding::Level>("ok", "note", "problem");
+}
 
 struct DoctorOptions {
   std::string folder = ".";                ///< of future runs; its nearest existing parent is examined

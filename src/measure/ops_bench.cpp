@@ -41,8 +41,8 @@ void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
     kernel.backward_weight(call);
 }
 
-/// Makes what the tape has just made again. Kernels are pure; a gradient that accumulates grows, and nobody
-/// reads it.
+/// Repeats each execution that the tape has just made. Kernels are pure; an accumulated gradient grows, but
+/// is unused.
 class Repeater final : public TapeObserver {
  public:
   Repeater(OpsBenchReport& report, const OpsBenchOptions& options) : report_(report), options_(options) {}
@@ -104,7 +104,7 @@ class Repeater final : public TapeObserver {
 
 }  // namespace
 
-double OpsBenchReport::light_seconds(const OpRow& r) const {
+double OpsBenchReport::roofline_seconds(const OpRow& r) const {
   return std::max(r.flops / (1e9 * peak_gflops), r.bytes / (1e9 * read_gbs));
 }
 
@@ -187,7 +187,7 @@ std::string to_json(const OpsBenchReport& r) {
            {"flops", row.flops},
            {"bytes", row.bytes},
            {"seconds", row.seconds},
-           {"light_seconds", r.light_seconds(row)},
+           {"light_seconds", r.roofline_seconds(row)},
            {"share_of_light", row.share}};
     if (row.reference_seconds > 0) j["reference_seconds"] = row.reference_seconds;
     rows.push_back(std::move(j));

@@ -1,5 +1,5 @@
-// Runs training steps of a recipe or of a run and records what they do: `ingot profile`. Nothing is written
-// into the run: the steps start from its newest weights, in a folder of their own that is removed afterwards.
+// `ingot profile`: runs training steps of a recipe or a run and records them. Writes nothing into the run
+// folder: the steps start from its newest checkpoint, in a temporary folder.
 #pragma once
 #include "comm/world.h"
 #include "measure/profile.h"
@@ -7,9 +7,9 @@
 namespace ingot {
 
 struct ProfileOptions {
-  int64_t steps = 5, warm_up = 2;  ///< those of the warm-up are not recorded
-  std::string phase;               ///< of the recipe; empty: the one in which the run is, or the first
-  std::string scratch;  ///< for what steps write, seen by all ranks; empty: the system's temporary folder
+  int64_t steps = 5, warm_up = 2;  ///< warm-up steps are not recorded
+  std::string phase;               ///< of the recipe; empty: the current phase of the run, or the first
+  std::string scratch;             ///< folder visible to all ranks; empty: the system's temporary folder
 };
 
 /// The steps of a profile: a recipe of one phase, with constant batch, window and learning rate.
@@ -24,7 +24,7 @@ struct ProfiledSteps {
 ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
                              const ProfileOptions& options);
 
-/// Records what a Trainer does, step by step, while it exists and observes.
+/// Records the steps of the Trainer that it observes.
 class StepRecorder final : public RunObserver {
  public:
   /// Times count from `origin` (monotonic_seconds()). The first `warm_up` steps are not kept.

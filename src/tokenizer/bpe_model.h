@@ -1,7 +1,7 @@
 // Byte-pair encoding of one piece of text: the bytes' tokens are merged, always the adjacent pair of lowest
 // rank, the leftmost first, until no pair has a rank (huggingface/tokenizers, models/bpe). Short pieces are
-// merged by scanning, long ones with a heap (n log n); short pieces seen lately, and pieces that are one token,
-// are looked up.
+// merged by scanning, long ones with a heap (n log n); short pieces seen lately, and pieces that are one
+// token, are looked up.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,8 @@ class BpeScratch {
 
  private:
   friend class BpeModel;
-  /// A piece of up to 15 bytes with what it becomes, if that is at most four ids: half a cache line, found in one look.
+  /// A piece of up to 15 bytes with what it becomes, if that is at most four ids: half a cache line, found in
+  /// one look.
   struct Short {
     ShortPiece piece;
     int32_t ids[4] = {-1, -1, -1, -1};  // -1 behind the last

@@ -1,5 +1,5 @@
-// A map from two adjacent token ids to a small value: open addressing, so one look-up is about one cache line. Nothing is
-// ever removed.
+// A map from two adjacent token ids to a small value: open addressing, so one look-up is about one cache
+// line. Nothing is ever removed.
 #pragma once
 #include <bit>
 #include <cstdint>

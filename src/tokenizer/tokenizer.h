@@ -45,8 +45,8 @@ class Tokenizer {
   static Tokenizer from_characters(std::string_view text, std::span<const std::string> special_tokens = {});
 
   /// A path that ends in ".json": that file. Else: a folder, made if absent, with tokenizer.json and
-  /// tokenizer_config.json, which Hugging Face's library loads. Each file is replaced atomically, tokenizer.json
-  /// last: where it is, the tokenizer is whole.
+  /// tokenizer_config.json, which Hugging Face's library loads. Each file is replaced atomically,
+  /// tokenizer.json last: where it is, the tokenizer is whole.
   void save(const std::string& path, FileSystem& fs = real_file_system()) const;
 
   /// Ids of `text`, any bytes: what is not valid UTF-8 is encoded byte by byte (BPE) or refused (characters).

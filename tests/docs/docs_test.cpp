@@ -1,5 +1,6 @@
-// Documentation that runs: every ```sh block of README.md and docs/*.md is executed, file by file, in a folder that holds
-// the manual, the recipes and the benchmarks, with `ingot` on the path. A block that fails fails the test with its output.
+// Documentation that runs: every ```sh block of README.md and docs/*.md is executed, file by file, in a
+// folder that holds the manual, the recipes and the benchmarks, with `ingot` on the path. A block that fails
+// fails the test with its output.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -54,8 +55,8 @@ TEST(Docs, CommandsRun) {
   EXPECT_GE(scripts, 1) << "no page has a sh block";
 }
 
-// Every subcommand teaches itself.
-/// The ```cpp, ```cmake and ```toml blocks of a page that begin with a comment "// NAME" or "# NAME", written to files.
+/// Writes the ```cpp, ```cmake and ```toml blocks of a page that begin with a comment "// NAME" or "# NAME"
+/// to files of these names.
 void write_blocks(const std::string& page, const fs::path& folder) {
   for (const std::string language : {"cpp", "cmake", "toml"})
     for (size_t at = 0; (at = page.find("\n```" + language + "\n", at)) != std::string::npos;) {
@@ -67,7 +68,7 @@ void write_blocks(const std::string& page, const fs::path& folder) {
     }
 }
 
-/// The project on the pages about extensions, built against what `cmake --install` installs.
+/// Builds the project on the pages about extensions against what `cmake --install` installs.
 TEST(Docs, ExtensionsBuildAgainstTheInstalledLibrary) {
 #ifdef INGOT_SANITIZED
   GTEST_SKIP() << "a sanitized library needs its sanitizer in every program";

@@ -1,4 +1,5 @@
-// docs/reading.md is true of the tree: the files that it names exist, and have the names that stand beside them.
+// docs/reading.md is true of the tree: the files that it lists exist and contain the names listed beside
+// them.
 #include <gtest/gtest.h>
 
 #include <filesystem>

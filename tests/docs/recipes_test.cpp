@@ -1,5 +1,5 @@
-// Recipes: every file reads; the sources' full recipes print, on paper, the numbers that the sources publish; their scaled
-// twins have the same stages and run (here with a few steps on a little text).
+// Recipes: every file is readable; the dry runs of the full recipes of published models print the published
+// numbers; their small versions have the same phases and run (here a few steps on a small text).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST(Recipes, TwinsHaveTheSameCourseAndRun) {
   }
 }
 
-// Address space is all that a plan takes: a model of 671 billion parameters on any machine.
+// A plan takes address space only, so any machine plans a model of 671 billion parameters.
 TEST(Recipes, APlanIsOfOneRankAndSaysSo) {
   const auto warnings = [](const std::vector<std::string>& options) {
     return plan_run(real_file_system(), load_recipe(recipes() + "sources/ablation-small.toml", options))
@@ -115,8 +115,8 @@ TEST(Recipes, PlansTakeNoMemory) {
   EXPECT_NE(plan.text.find("671,026,404,352"), std::string::npos) << plan.text;
 }
 
-// One cosine over two stages is the cosine of their sum.
-TEST(Recipes, AStageContinuesTheScheduleBeforeIt) {
+// One cosine over two phases equals the cosine of one phase of their length.
+TEST(Recipes, APhaseContinuesTheScheduleBeforeIt) {
   Recipe r;
   PhaseConfig s;
   s.lr = 6e-4, s.schedule = ScheduleKind::cosine, s.warmup = 3, s.min_lr_ratio = 0.25;

@@ -1,5 +1,5 @@
-// A checkpoint is complete or absent: power cut after every operation of a save, every operation failing, the
-// process killed at random moments, every byte of a checkpoint changed.
+// A checkpoint is complete or absent: with the power cut after every operation of a save, every operation
+// failing, the process killed at random moments, and every byte of a checkpoint changed.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ TEST_F(CheckpointFaults, PowerCutAfterEveryOperationLeavesOldOrNew) {
     for (uint64_t seed = 0; seed < 16; ++seed) {
       FaultFs fs;
       save(fs, kFolder, 1);
-      fs.restart(seed);  // what was reported as saved survives
+      fs.restart(seed);  // a save that was reported survives
       ASSERT_EQ(check_newest(fs, kFolder), 1);
       fs.cut_power_after(n);
       EXPECT_THROW(save(fs, kFolder, 2), PowerCut);
@@ -84,7 +84,7 @@ TEST_F(CheckpointFaults, PowerCutAfterEveryOperationLeavesOldOrNew) {
       const int64_t found = check_newest(fs, kFolder);
       ASSERT_TRUE(found == 1 || found == 2) << "operation " << n << ", seed " << seed << ": found " << found;
       ++(found == 1 ? old_found : new_found);
-      save(fs, kFolder, 3);  // and the run goes on
+      save(fs, kFolder, 3);  // and the run continues
       ASSERT_EQ(check_newest(fs, kFolder), 3);
       ASSERT_EQ(fs.list(kFolder), (std::vector<std::string>{"latest", "step-00000003"}));
     }
@@ -145,7 +145,7 @@ TEST_F(CheckpointFaults, EveryFailingCallIsReportedAndLeavesOldOrNew) {
               static_cast<long>(survived));
 }
 
-// The promise above depends on the order of syncs: a file system that ignores them must break it.
+// The promise above depends on the order of syncs: a file system that ignores syncs must break it.
 TEST_F(CheckpointFaults, WithoutSyncThePromiseWouldNotHold) {
   class NoSync final : public FileSystem {
    public:
@@ -201,7 +201,7 @@ TEST_F(CheckpointFaults, EveryFlippedByteIsFound) {
   EXPECT_EQ(check_newest(fs, kFolder), 1);
 }
 
-/// The process that is killed: saves without pause, after it has said that it starts.
+/// The process that is killed: it reports its start, then saves without pause.
 TEST(SavingChild, DISABLED_Run) {
   const char* folder = std::getenv("INGOT_TEST_FOLDER");
   if (folder == nullptr) GTEST_SKIP() << "started by KilledProcessLeavesACompleteCheckpoint";

@@ -1,5 +1,5 @@
-// Bad input to the program: exit code 1 (never a crash, never 2, the code of our own bugs), a message that
-// names the thing, and nothing lost.
+// Bad input to the program: exit code 1 (never a crash, never 2, the code of internal errors), a message that
+// names the cause, and nothing lost.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ class Program : public ::testing::Test {
   static void TearDownTestSuite() { folder_.reset(); }
 
   static std::string at(const std::string& name) { return *folder_ / name; }
-  /// Arguments of a run of the recipe with more of them; `run` names another run folder.
+  /// Arguments of a run of the recipe with additional overrides; `run` names another run folder.
   static Arguments run(Arguments more, const std::string& run = "other") {
     Arguments all{"run", at("recipe.toml"), "--kernels=any", "--run.folder=" + at(run)};
     all.insert(all.end(), more.begin(), more.end());
@@ -191,7 +191,7 @@ TEST_F(Program, DamagedCheckpoints) {
     refuses(run({}, "damaged"), {c.names, "none of them is complete"});
     EXPECT_EQ(files_of("damaged"), before) << "the program touched what it refused";
   }
-  // One good checkpoint is enough: the run goes on from it.
+  // One good checkpoint is enough for the run to resume.
   const std::string latest = copy_of_run("half");
   flip(latest + "/weights-00001.safetensors", 5000);
   const ProcessResult r = ingot(run({}, "half"));
@@ -203,7 +203,7 @@ TEST_F(Program, DamagedCheckpoints) {
   refuses({"diff", at("nowhere"), at("run")}, {"nowhere"});
 }
 
-/// The newest checkpoint again, one step later, with changes.
+/// Writes the newest checkpoint once more, one step later, with changes.
 void rewrite(const std::string& folder,
              const std::function<void(const std::string&, std::string&)>& change_tensor,
              const std::function<void(std::map<std::string, std::string>&)>& change_blobs) {

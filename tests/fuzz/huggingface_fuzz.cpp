@@ -1,5 +1,6 @@
-// The small files of a foreign model: the first byte says which. config.json: whatever is read is a model or an Error, and
-// what a family can express writes and reads back alike. The index: names of plain files only.
+// Fuzzes the small files of a foreign model; the first byte chooses one. config.json: any text is a model or
+// an Error, and a model that a family can express writes and reads back alike. The index: names of plain
+// files only.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

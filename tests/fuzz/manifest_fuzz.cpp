@@ -1,4 +1,4 @@
-// The dataset manifest and the sampler state, which come from disk: any bytes give a value or an Error.
+// Fuzzes the dataset manifest and the sampler state, which come from disk: any bytes are a value or an Error.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

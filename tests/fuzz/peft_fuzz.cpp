@@ -1,4 +1,4 @@
-// adapter_config.json of PEFT: a plain LoRA or an Error, and what is read can be a model's.
+// Fuzzes PEFT's adapter_config.json: any text is a plain LoRA that a model can have, or an Error.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Pipeline layouts: any text is a layout or an Error, and a layout prints and reads back alike.
+// Fuzzes pipeline layouts: any text is a layout or an Error, and a layout prints and reads back alike.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Recipe text through the parser, overrides, and back: whatever parses prints to text that parses to the same values.
+// Fuzzes the recipe parser, overrides and printing: text that parses prints to text that parses alike.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

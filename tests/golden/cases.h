@@ -1,5 +1,5 @@
-// The golden cases: recipes of 20 steps of a tiny model on a small text, one per option or group of options that belong
-// together. options_test.cpp sees to it that every option has one.
+// The golden cases: recipes of 20 steps of a tiny model on a small text, one per option or group of options
+// that belong together. options_test.cpp checks that every option has a case.
 #pragma once
 #include <fmt/core.h>
 
@@ -14,18 +14,18 @@ namespace ingot::test {
 struct Case {
   const char* name;
   const char* preset = "llama-small";
-  const char* options = "";  ///< further lines of [model], which override the ones that all cases have
-  const char* stage = "";    ///< a second stage's lines; without it one stage of 20 steps
+  const char* options = "";  ///< further lines of [model], which override those that all cases have
+  const char* stage = "";    ///< lines of a second phase; empty: one phase of 20 steps
   const char* prompts = "\"the \"";
   const char* sections = "";  ///< further sections of the recipe
   const char* run = "";
   const char* tokenizer = "kind = \"characters\"\n";
   const char* data = "";
-  const char* source =
-      "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\n";  ///< {0}: the fixtures' folder
+  /// {0} is the fixtures' folder.
+  const char* source = "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\n";
 };
 
-/// A case of the llama that differs in its model alone, and others alike.
+/// A case of the llama that differs in its model only; the next ones differ in one other section.
 constexpr Case model(const char* name, const char* options) {
   return {.name = name, .options = options};
 }
@@ -38,11 +38,11 @@ constexpr Case data_of(const char* name, const char* data) {
 constexpr Case source(const char* name, const char* lines) {
   return {.name = name, .source = lines};
 }
-/// A case of the llama whose second half of the steps is another stage.
+/// A case of the llama with a second phase for the last half of the steps.
 constexpr Case second_stage(const char* name, const char* stage) {
   return {.name = name, .stage = stage};
 }
-/// A case of the mixture of experts, and of ZAYA1.
+/// Cases of the mixture of experts and of ZAYA1.
 constexpr Case moe(const char* name, const char* options) {
   return {.name = name, .preset = "moe-small", .options = options};
 }

@@ -1,7 +1,7 @@
-// Loss curves, bit for bit: 20 steps of a tiny model of each family and option on a small text. A change of any kernel,
-// initial value, data order or optimizer shows here first; where the change is meant, INGOT_WRITE_GOLDEN=1
-// writes the fixture anew. Every instruction set gives the same curve: the test runs each that this machine
-// has.
+// Loss curves, bit for bit: 20 steps of a tiny model of each family and option on a small text. A change of
+// any kernel, initial value, data order or optimizer shows here first; if the change is intended,
+// INGOT_WRITE_GOLDEN=1 rewrites the fixture. Every instruction set gives the same curve, so the test runs
+// each that this machine has.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 namespace ingot::test::golden_test {
 
-/// The measured program: losses and gradient norms of a recipe, one line per step.
+/// The program that the test runs: it prints losses and gradient norms of a recipe, one line per step.
 TEST(GoldenChild, DISABLED_Run) {
   const char* recipe = std::getenv("INGOT_TEST_RECIPE");
   if (recipe == nullptr) GTEST_SKIP() << "started by the tests of Golden";

@@ -1,6 +1,6 @@
-// Every option has a loss curve: each field of a recipe that can change the weights takes, in some case of golden_test.cpp,
-// a value that is not its default's, each enum all of its values. A new field without a case fails here. And no two cases
-// have the same curve: each option that a case turns does something.
+// Every option has a loss curve: each recipe field that can change the weights takes, in some case of
+// golden_test.cpp, a value other than its default; an enum takes all of its values. A new field without a
+// case fails here. No two cases have the same curve, so each option that a case sets has an effect.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,8 +10,8 @@
 
 namespace ingot::test::options_test {
 
-/// Sections, fields and values that leave the curve alone, that no case of one run can have, or that are refused; and where
-/// they are tested.
+/// Sections, fields and values that do not change the curve, that no case of one run can have, or that are
+/// refused; each names where it is tested.
 const std::map<std::string, const char*> kElsewhere = {
     {"run.folder", "a place"},
     {"run.start_from", "needs a run before it: quick.LoraRun"},
@@ -42,7 +42,7 @@ std::string joined(const std::vector<std::string>& words) {
   return all;
 }
 
-/// Values of every leaf of a recipe by path; elements of lists share the path "list.*".
+/// The values of every leaf of a recipe by path; elements of lists share the path "list.*".
 struct Values : FieldVisitor<Values> {
   std::map<std::string, std::set<std::string>> found;
   std::string prefix;
@@ -76,7 +76,7 @@ struct Values : FieldVisitor<Values> {
   }
 };
 
-/// What the cases have to have: for each leaf its default, which does not count, and for enums every name.
+/// The values that the cases must differ from or contain: a leaf's default, and for an enum every name.
 struct Wanted : FieldVisitor<Wanted> {
   std::map<std::string, std::string> defaults;
   std::map<std::string, std::vector<std::string>> names;

@@ -1,6 +1,6 @@
-// Latent attention over its cache of latents, whole models: absorbed decoding computes the function of the materialised
-// forward (bits differ, which is why it is asked for), its own bits do not depend on chunks or threads, and the cache
-// has the formula's bytes. That materialised decoding has training's bits is ModelInvariance's business.
+// Latent attention over its cache of latents, in whole models: absorbed decoding computes the function of the
+// materialised forward (with other bits, hence an option), its own bits do not depend on chunks or threads,
+// and the cache has the formula's size. ModelInvariance tests that materialised decoding has training's bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,7 +52,7 @@ TEST(LatentDecoding, AbsorbedEqualsTheMaterialisedForward) {
       return difference(logits_of(m, t, 10, LatentDecoding::absorbed),
                         logits_of(m, t, 10, LatentDecoding::materialised));
     };
-    // Logits come back as floats: in double the two ways may differ in their last bit.
+    // Logits are returned as floats: in double the two forms may differ in their last bit.
     EXPECT_LE(pair(*f64, few), 1e-7) << name;
     EXPECT_LE(pair(*f32, tokens), 1e-5) << name;
     EXPECT_GT(pair(*f32, tokens), 0) << name << ": the ways should differ";

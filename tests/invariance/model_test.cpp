@@ -1,7 +1,6 @@
-// The forward of training, of scoring, of prefill in any chunks and of token-by-token decoding is one
-// function, bit for bit: for every kind of model, in fp32 and bf16, with other documents and sequences
-// beside, on one and two threads. And the comparison notices what it must: a packing without masks, another
-// order of summation.
+// Training's forward, scoring, prefill in any chunks and token-by-token decoding are one function, bit for
+// bit: for every kind of model, in fp32 and bf16, with other documents and sequences in the batch, on one and
+// two threads. The comparison also detects faults: packing without masks, another order of summation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +34,7 @@ Bits training_logprobs(Model& model, const data::Batch& batch, HeadMode mode) {
   GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
   Tape tape(arena, {.sink = &gradients});
   MicroBatch mb = micro_batch(batch, 0, batch.rows);
-  // Where blocks of windows begin is data, as positions are: here with the document, as in a cached sequence.
+  // Where blocks of windows begin is data, like positions: here with the document, as in a cached sequence.
   for (SequenceSpan& s : mb.rows.spans) s.phase = 0;
   Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
   model.equip(c);
@@ -176,8 +175,8 @@ TEST_P(ModelInvariance, NeighboursInThePackingDoNotMatter) {
   }
 }
 
-/// Logits after every token of `tokens`, fed in chunks beside `others` sequences that grow at other speeds, by up to `most` tokens
-/// a call.
+/// Logits after every token of `tokens`, fed in chunks beside `others` sequences that grow at other speeds,
+/// by up to `most` tokens a call.
 std::vector<Bits> decoded(const Model& model, const std::vector<int32_t>& tokens, size_t chunk, size_t others,
                           bool first, size_t most = 4) {
   Generator g(model, 1000);

@@ -1,6 +1,6 @@
 // One forward for training and inference: documents packed into one call, cached sequences fed in chunks of
-// 1, 7 and 64 tokens with others beside them, and forks, give the same bits for every token, on every kernel
-// and instruction set.
+// 1, 7 and 64 tokens beside others, and forks give the same bits for every token, on every kernel and
+// instruction set.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -53,7 +53,7 @@ struct Variant {
   }
 };
 
-/// Preparation and attention of one layer, and its parameters.
+/// The attention of one layer with its preparation and parameters.
 class Layer {
  public:
   Layer(const Variant& s, int64_t index) : s_(s), index_(index) {
@@ -112,7 +112,7 @@ class Layer {
   std::vector<Owned> parameters_;
 };
 
-/// Two layers side by side (both see the same rows) over a set of documents.
+/// Two layers side by side (both get the same rows) over a set of documents.
 class Bench {
  public:
   Bench(const Variant& s, std::vector<int64_t> lengths) : s_(s), lengths_(std::move(lengths)) {
@@ -270,7 +270,7 @@ TEST(SequenceInvariance, ThreadsAndInstructionSets) {
   }
 }
 
-/// The comparison has teeth: one document instead of two gives other bits after the border.
+/// The comparison detects a fault: one document instead of two gives other bits after the boundary.
 TEST(SequenceInvariance, AMissingResetWouldBeSeen) {
   for (const Preparation p : {Preparation::qk, Preparation::cca}) {
     const Variant s{p, DType::f32, false, 0, 0};

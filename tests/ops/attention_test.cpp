@@ -1,4 +1,4 @@
-// attention: heads and groups, windows, soft caps, documents of odd lengths; masks checked by hand.
+// attention: heads and groups, windows, soft caps, documents of odd lengths; masks against known results.
 #include "ops/attention/attention.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ struct Options {
   int64_t heads = 2, kv_heads = 1, width = 8, window = 0;
   double softcap = 0, scale = 0;
   DType type = DType::f32;
-  int64_t values = 0;  ///< width of values; 0: width
-  int64_t block = 0;   ///< of the window
+  int64_t values = 0;  ///< width of values; 0: the same width
+  int64_t block = 0;   ///< block of the window
 };
 
 void check(const Options& o, const std::vector<int64_t>& lengths) {

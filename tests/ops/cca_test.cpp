@@ -1,5 +1,5 @@
 // cca: shapes, documents and types through the driver; then the convolutions against an independent fused
-// form (spec zaya1 §1.5 step 3), the norms, and the faults a wrong padding or a missing reset would be.
+// form ([ZAYA1-AMD] §IV-A1, App. C), the norms, and the faults of a wrong padding or a missing reset.
 #include "ops/cca/cca.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(Cca, Empty) {
   check_cca({2, 1, 16, 8}, {0, 0});
 }
 
-/// One problem in double with everything random, run through the reference.
+/// One problem in double with random values, run through the reference.
 struct Problem {
   static constexpr int64_t H = 4, G = 2, K = 6, heads = H + G, C = heads * K, W = C + G * K;
   explicit Problem(int64_t rows) : x(draw(0, rows * W)) {}
@@ -219,7 +219,7 @@ TEST(Cca, ValuesArriveHalfOneTokenLate) {
     }
 }
 
-/// Documents in one call equal documents alone; and the comparison would see a missing reset.
+/// Documents in one call equal documents alone, and the comparison detects a missing reset.
 TEST(Cca, DocumentsDoNotLeak) {
   Problem both(7);
   const BatchLayout packed = make_rows({3, 4}), joined = make_rows({7});

@@ -221,7 +221,7 @@ struct HeadSizes {
   int64_t rows, width, vocabulary;
 };
 
-/// The values of x and weight, the same for every type (bf16 values), and what the gradients are taken of.
+/// The values of x and weight (bf16 values, the same for every type) and the cotangents.
 struct HeadProblem {
   HeadSizes sizes;
   std::vector<float> x, w;
@@ -317,7 +317,7 @@ TEST(Head, ModesGiveTheSameBits) {
   }
 }
 
-/// Where x is the unit matrix, the weight's gradient is the cotangents of the logits, one by one.
+/// If x is the unit matrix, the weight's gradient consists of the cotangents of the logits.
 TEST(Head, CotangentsOfBf16OperandsAreThoseOfF32RoundedOnce) {
   const Kernel& fast = head_op().kernels.front();
   for (const auto& [z, cap] : kHeadLosses) {

@@ -1,4 +1,4 @@
-// Ops that bring tokens to experts and work there: permute and unpermute, group_by_rank, grouped_linear.
+// Ops that send tokens to experts and compute there: permute and unpermute, group_by_rank, grouped_linear.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,7 +60,7 @@ TEST(Permute, ThereAndBack) {
         c.finite_differences = tokens <= 7;
         check_op(c);
       }
-      const int64_t most = 90;  // of one expert: all tokens
+      const int64_t most = 90;  // capacity of one expert: all tokens
       for (const PermuteAttr attr : {PermuteAttr{0, 5, most, false}, PermuteAttr{1, 3, most, true}}) {
         auto ids = m.ids;
         for (size_t s = 0; s < ids.size(); s += 4) ids[s] = -1;
@@ -75,7 +75,7 @@ TEST(Permute, ThereAndBack) {
         c.finite_differences = tokens <= 7 && !attr.pad;
         check_op(c);
       }
-      for (const int32_t spare : {0, 2}) {  // rows of the room that are none
+      for (const int32_t spare : {0, 2}) {  // unused rows of the capacity
         auto row = m.row, token = m.token;
         const auto end = static_cast<int32_t>(tokens * k) - (tokens > 0 ? spare : 0);
         for (int32_t& r : row) r = r < end ? r : -1;

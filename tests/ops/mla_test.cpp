@@ -83,7 +83,7 @@ TEST(MlaPack, RotatesQueriesAndSharesTheKey) {
         }
 }
 
-/// One layer's worth of inputs for several sequences, and ways to run them.
+/// One layer's inputs for several sequences, and functions that run them.
 class Cached {
  public:
   Cached(const Widths& w, DType type, int64_t window, double softcap)
@@ -110,7 +110,7 @@ class Cached {
     return out;
   }
 
-  /// The same through training's ops: up-projection, pack, attention.
+  /// The same outputs through training's ops: up-projection, pack, attention.
   std::vector<double> trained() {
     BatchLayout rows = make_rows(kLengths);
     const int64_t T = rows.count, K = w_.nope + w_.rope;
@@ -210,8 +210,8 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return worst / scale;
 }
 
-const Op* const kCached =
-    &mla_cached_op();  // its checks are here: check_op() has no cached sequences to give
+// check_op() has no cached sequences, so mla_cached is tested here.
+const Op* const kCached = &mla_cached_op();
 
 const std::pair<int64_t, double> kMasks[] = {{0, 0}, {40, 0}, {0, 3}, {9, 2}};
 

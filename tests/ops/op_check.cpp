@@ -167,7 +167,7 @@ class Run {
       if ((weights ? reads.weight_out : reads.input_out) >> i & 1u) out[i] = out_[i];
     OpCall call{all.attr_data, in, out, d_out, slots};
     const int64_t bytes = case_.op->scratch_bytes != nullptr ? case_.op->scratch_bytes(call) : 0;
-    scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked again, as the tape does
+    scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked for again in each pass, as on the tape
     call.scratch = full_call().scratch;
     run(call);
     clear_beyond_live_rows(*case_.op, call);
@@ -263,7 +263,7 @@ void check_accumulate(const OpCase& c, bool in_double) {
   if (!in_double && (c.op->kernels.size() < 2 || set.kernel().refuse(set.full_call()) != nullptr)) return;
   set.forward();
   add.forward();
-  set.backward(99.0, false);  // stale content must vanish
+  set.backward(99.0, false);  // must overwrite stale content
   add.backward(0.25, true);
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (!set.d_in()[i].wanted()) continue;

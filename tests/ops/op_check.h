@@ -32,7 +32,7 @@ struct CaseInput {
   double offset = 0.0;
   std::vector<int32_t> ints;  ///< i32 inputs
   bool present = true;
-  bool row_indexed = false;    ///< dimension 0 counts rows (tokens): cut by the row-invariance test
+  bool row_indexed = false;    ///< dimension 0 counts rows (tokens); the row-invariance test shortens it
   std::vector<double> values;  ///< floating inputs that must not be random; rounded to the input's type
 };
 

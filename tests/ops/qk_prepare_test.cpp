@@ -72,7 +72,7 @@ TEST(QkPrepare, ScaledAndHalfTruncatedRotations) {
       }
 }
 
-/// The rules by hand: which pairs keep their frequency, which are slowed, which stand still.
+/// The scaling rules against known results: pairs keep their frequency, are slowed, or do not rotate.
 TEST(QkPrepare, FrequenciesOfTheRules) {
   const auto of = [](const RotaryRule& rule) {
     std::vector<double> f(static_cast<size_t>(rule.dims / 2));

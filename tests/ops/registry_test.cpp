@@ -1,4 +1,4 @@
-// Nothing is forgotten: every op that a folder of src/ops declares is registered and has an op_check test.
+// Every op that a folder of src/ops declares is registered and has an op_check test.
 #include "ops/registry.h"
 
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ namespace fs = std::filesystem;
 
 const std::string kSource = INGOT_SOURCE_DIR;
 
-/// Folders that need no op_check test, and why.
+/// Folders that need no op_check test, with the reason.
 const std::map<std::string, std::string> kExempt = {
     {"sequence", "describes rows and rotations to the ops that look along the sequence; holds no op"},
     {"context", "needs a group of ranks and a share of each sequence: tests/ranks/context_test.cpp"},
     {"collective", "needs a group of ranks, which a single call has not: tests/ranks/collective_test.cpp"},
 };
 
-/// Every match of the pattern's first group in the files of a folder that end so.
+/// Every match of the pattern's first group in a folder's files with this ending.
 std::set<std::string> matches(const fs::path& folder, const std::string& ending, const std::string& pattern) {
   const std::regex expression(pattern);
   std::set<std::string> found;

@@ -207,7 +207,7 @@ TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
   EXPECT_NEAR(loss(logits.data(), 10, nullptr), 1.0, 1e-9);
 }
 
-// Closed forms of spec megatron-moe LB-1: balanced gives 1, collapse on k experts gives E/k.
+// Closed forms of the balance loss ([Switch] §2.2): balance gives 1, collapse on k experts gives E / k.
 TEST(Route, BalanceLossClosedForms) {
   for (const bool collapsed : {false, true}) {
     std::vector<double> logits;
@@ -293,7 +293,7 @@ OpCase assign_case(const AssignAttr& attr, int64_t rows, int64_t experts, double
 
 TEST(Assign, Cases) {
   for (const int64_t rows : {0, 1, 7, 150}) {
-    if (rows != 1) {  // of one token's experts all are transported alike: rounding would choose
+    if (rows != 1) {  // all experts of a single token get equal transport, so rounding would choose
       check_op(assign_case({AssignRule::sinkhorn, false, 2, 1}, rows, 5, 1.5));
       check_op(assign_case({AssignRule::sinkhorn, false, 1, 1}, rows, 19, 3));
     }

@@ -1,4 +1,4 @@
-// Divisions of rows into documents that the tests of the ops along the sequence share.
+// Divisions of rows into documents, shared by the tests of the ops along the sequence.
 #pragma once
 #include <cstdint>
 #include <string>

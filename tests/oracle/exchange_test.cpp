@@ -1,6 +1,6 @@
-// Models in and out against transformers: folders that save_pretrained wrote (tools/oracle/make_exchange.py) are imported,
-// give transformers' logits, and are exported again bit for bit. Where a Python with transformers is named in
-// $INGOT_ORACLE_PYTHON, it loads the exports back.
+// Import and export against transformers: folders that save_pretrained wrote (tools/oracle/make_exchange.py)
+// are imported, give transformers' logits, and are exported bit for bit. If $INGOT_ORACLE_PYTHON names a
+// Python with transformers, it loads the exports too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -144,7 +144,7 @@ TEST(ExchangeFiles, NamesWithoutPrefix) {
   for (const auto& [name, value] : tensors) EXPECT_EQ(out[name.substr(12)], value) << name;
 }
 
-/// One command from a foreign model to a tuned one, and the way back; transformers computes what we do.
+/// One command from a foreign model to a tuned one, and the export; transformers computes what Ingot does.
 TEST(Finetune, AnImportedModelLearnsAndGoesBack) {
   const TempDir dir;
   import_huggingface(real_file_system(), source("llama_text"), dir / "in");

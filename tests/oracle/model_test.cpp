@@ -1,6 +1,6 @@
-// Whole models against transformers: logits, losses and every gradient, for every family and option with packed documents
-// (fixtures of tools/oracle/make_models.py). In double to 1e-9, in fp32 to 1e-4, both as max |difference| /
-// max |reference|; and a weight moved by 1e-2 must be noticed.
+// Whole models against transformers: logits, losses and every gradient, for every family and option with
+// packed documents (fixtures of tools/oracle/make_models.py), in double to 1e-9 and in fp32 to 1e-4, as max
+// |difference| / max |reference|. A weight changed by 1e-2 must be detected.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -70,7 +70,7 @@ class Fixture {
   }
   bool has(const std::string& name) const { return reference_file_.find(name) != nullptr; }
 
-  /// Runs our model; `change` may edit the weights first. Balance coefficients weigh the router losses.
+  /// Runs Ingot's model; `change` may edit the weights first. Balance coefficients weigh the router losses.
   Result run(const Precision& precision, HeadMode mode, const std::function<void(WeightSet&)>& change = {},
              double aux_coefficient = 0, double z_coefficient = 0) const;
 
@@ -170,8 +170,8 @@ Differences compare(const Fixture& f, const Result& r, const std::string& prefix
     const Array expected = f.expected(prefix + name);
     double scale = 0;
     for (const double v : expected) scale = std::max(scale, std::abs(v));
-    // A gradient that is zero but for rounding (an expert without tokens, the bias of keys that do not turn) is judged
-    // against the model's largest.
+    // A gradient that is zero except for rounding (an expert without tokens, the bias of keys that do not
+    // rotate) is compared relative to the model's largest.
     const double diff =
         relative_difference(g, expected) * scale / (scale < 1e-12 * largest ? largest : scale);
     if (diff > d.gradients) d.gradients = diff, d.worst_gradient = name;

@@ -1,5 +1,6 @@
-// The mixture-of-experts block, option by option, against dense PyTorch code (fixtures of tools/oracle/make_moe.py): output,
-// weights, losses and all gradients, in double to 1e-9 and in fp32 on the fast kernels to 1e-4.
+// The mixture-of-experts block, option by option, against dense PyTorch code (fixtures of
+// tools/oracle/make_moe.py): output, weights, losses and all gradients, in double to 1e-9 and in fp32 on the
+// fast kernels to 1e-4.
 #include <gtest/gtest.h>
 
 #include <cmath>

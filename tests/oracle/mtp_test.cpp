@@ -1,6 +1,6 @@
-// Multi-token prediction against modules composed from transformers' layers (tools/oracle/make_mtp.py): logits and losses of
-// every depth, all gradients of the weighted sum, in double to 1e-9 and in fp32 through a training step to 1e-4; and that
-// a depth sees no token that it is to predict.
+// Multi-token prediction against modules composed from transformers' layers (tools/oracle/make_mtp.py):
+// logits and losses of every depth and all gradients of the weighted sum, in double to 1e-9 and in fp32
+// through a training step to 1e-4. A depth sees no token that it is to predict.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -176,7 +176,8 @@ TEST_P(MultiTokenPrediction, ATrainingStepEqualsTheOracle) {
   }
 }
 
-/// The loss of depth k at row i knows tokens 0 .. i + k and the target at i + k + 1, nothing after it.
+/// The loss of depth k at row i depends on tokens 0 .. i + k and the target at i + k + 1, on nothing after
+/// it.
 TEST_P(MultiTokenPrediction, SeesNoTokenThatItPredicts) {
   const MtpFixture f(GetParam());
   Model model(f.config(), Precision::f32());

@@ -1,8 +1,10 @@
-// Training against nanoGPT: its small CPU configuration on tinyshakespeare, from the same weights and batches (rules and
-// losses in tests/fixtures/models/nanogpt_shakespeare.json, made by tools/oracle/make_nanogpt.py).
-//   the first 20 losses to 1e-4, three seeds;
-//   INGOT_LONG_TESTS=1: all 2,000 steps; the mean validation loss of the seeds at most 1.92 and within 0.02 of PyTorch's.
-// Needs the text (optional data); skips loudly without it.
+// Training against nanoGPT: its small CPU configuration on tinyshakespeare, from the same weights and batches
+// (rules and losses in tests/fixtures/models/nanogpt_shakespeare.json, made by tools/oracle/make_nanogpt.py).
+//   The first 20 losses to 1e-4, three seeds.
+//   INGOT_LONG_TESTS=1: all 2,000 steps; the mean validation loss of the seeds at most 1.92 and within 0.02
+//   of
+//   PyTorch's.
+// Needs the text (optional data); skips with a message without it.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// The head contract against PyTorch (fixtures of tools/oracle/make_objectives.py): cross entropy with z-loss, DPO and
-// distillation as functions of the head's statistics, their gradients with respect to logits. With the identity as the
-// head's weight, hidden states are the logits and their gradient is the gradient of the logits.
+// The head against PyTorch (fixtures of tools/oracle/make_objectives.py): cross entropy with z-loss, DPO and
+// distillation as functions of the head's statistics, and their gradients with respect to logits. With the
+// identity as the head's weight, hidden states are the logits and have the same gradient.
 #include "train/objective.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// AdEMAMix, bf16 moments and MuonClip against their formulas written out in PyTorch (tools/oracle/make_optim.py, in
-// double): 50 steps.
+// AdEMAMix, bf16 moments and MuonClip against their formulas written in PyTorch (tools/oracle/make_optim.py,
+// in double): 50 steps.
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
 #include "optim/reference.h"
@@ -67,7 +67,7 @@ TEST(OracleOptim, AdEMAMix) {
   }
 }
 
-// Moments rounded after the step; the rounding of single elements may fall to the other side in fp32.
+// Moments are rounded after the step; in fp32 single elements may round the other way.
 TEST(OracleOptim, Bf16Moments) {
   const Oracle oracle("ademamix");
   const Values lr = oracle.values("lr"), expected = oracle.values("bf16_adamw");

@@ -1,5 +1,5 @@
 // The optimizers, the balancing biases and the schedules against PyTorch and transformers (fixtures of
-// tools/oracle/make_optim.py, computed in double): our double references to 1e-13, the fp32 code to fp32
+// tools/oracle/make_optim.py, computed in double): the double references to 1e-13, the fp32 code to fp32
 // accuracy.
 #include <gtest/gtest.h>
 
@@ -169,7 +169,7 @@ TEST(OracleOptim, NewtonSchulz) {
     Floats x = narrowed(input);
     NewtonSchulzScratch scratch;
     newton_schulz(x.data(), s[0], s[1], {}, scratch);
-    // Rounding makes directions that a low-rank matrix does not have; five steps amplify them 480 times.
+    // Rounding adds directions that a low-rank matrix does not have; five steps amplify them 480 times.
     EXPECT_LT(difference(x, expected), std::string(name) == "low_rank" ? 1e-4 : 2e-5) << name;
   }
   const Values range = oracle.notes["map_range_from_0.003"].get<Values>();

@@ -1,4 +1,4 @@
-// Adapters to PEFT and back: the same bits; PEFT computes what we do; what is refused.
+// Adapters to PEFT and back: the same bits; PEFT computes what Ingot does; unsupported settings are refused.
 #include "exchange/peft.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,8 @@
-// modded-nanogpt's record, small, against PyTorch (tools/oracle/modded_nanogpt.py): recipes/sources/modded-nanogpt.toml with other
-// extents, from the same weights on the same tokens. Logits and every gradient of the first step, then the losses of 20
-// steps of the recipe's optimizers, in double (with optim/reference.h) to 1e-9 and in fp32 to 1e-4; and the attention mask
-// against the script's lists of blocks.
+// A small version of modded-nanogpt against PyTorch (tools/oracle/modded_nanogpt.py):
+// recipes/sources/modded-nanogpt.toml with other extents, from the same weights on the same tokens. Logits
+// and every gradient of the first step, then the losses of 20 steps of the recipe's optimizers, in double
+// (with optim/reference.h) to 1e-9 and in fp32 to 1e-4; and the attention mask against the script's lists of
+// blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ Recipe small_recipe(const Sizes& s) {
   std::vector<std::string> overrides = {
       "--model.attention_pattern=" + s.pattern('A', 'N', {s["no_attention"]}),
       "--model.window_pattern=" + s.pattern('H', 'S', s.long_layers()),
-      "--optimizer.adamw.eps=1e-10"};  // the fixture's loss is a mean
+      "--optimizer.adamw.eps=1e-10"};  // because the fixture's loss is a mean
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
            {"model.vocab", s["vocab"]},
            {"model.layers", s["layers"]},
@@ -302,7 +303,8 @@ TEST_P(RecordCase, AnotherWindowIsNoticed) {
 INSTANTIATE_TEST_SUITE_P(Oracle, RecordCase, ::testing::Values("even", "odd", "wide"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// The blocks of keys that the script visits for block q: partial and full ones, newest first, each list cut to the window.
+/// The blocks of keys that the script visits for block q: partial and full ones, newest first, each list cut
+/// to the window.
 std::vector<int64_t> visited_blocks(const std::vector<int64_t>& docs, int64_t block, int64_t q,
                                     int64_t window) {
   const auto low = [&](int64_t b) { return docs[static_cast<size_t>(b * block)]; };
@@ -328,7 +330,7 @@ std::vector<int64_t> visited_blocks(const std::vector<int64_t>& docs, int64_t bl
 TEST(Record, MaskIsTheScripts) {
   constexpr int64_t kBlock = 128, kTokens = 24 * kBlock;
   const Recipe recipe = load_recipe(INGOT_SOURCE_DIR "/recipes/sources/modded-nanogpt.toml", {});
-  for (const uint64_t density : {1u, 700u, 5000u}) {  // a document per so many tokens; 1: none ends
+  for (const uint64_t density : {1u, 700u, 5000u}) {  // mean tokens of a document; 1: one document
     const Random random(11, RandomPurpose::test, density);
     std::vector<int64_t> docs, starts;
     for (int64_t t = 0; t < kTokens; ++t) {
@@ -341,15 +343,15 @@ TEST(Record, MaskIsTheScripts) {
         Decoder d(recipe.model);
         d.set_window(recipe.window_at(0, step));
         const int64_t tokens = d.config().window_of(half ? 1 : 0);
-        const int64_t script =
-            recipe.window_at(0, step) / kBlock / (half ? 2 : 1);  // 0 for half of one block
+        // 0 for half of one block.
+        const int64_t script = recipe.window_at(0, step) / kBlock / (half ? 2 : 1);
         for (int64_t t = 0; t < kTokens; ++t) {
           const std::vector<int64_t> blocks = visited_blocks(docs, kBlock, t / kBlock, script);
           const AttentionWindow window{tokens, kBlock, starts[static_cast<size_t>(t)]};
           const int64_t first =
               starts[static_cast<size_t>(t)] + window.first(t - starts[static_cast<size_t>(t)]);
-          for (int64_t b = 0; b <= t / kBlock;
-               ++b) {  // a block is seen from some key on: look at both of its ends
+          for (int64_t b = 0; b <= t / kBlock; ++b) {
+            // A block is visible from some key on, so both of its ends are tested.
             const bool visited = std::find(blocks.begin(), blocks.end(), b) != blocks.end();
             for (const int64_t j : {b * kBlock, b * kBlock + kBlock - 1, t}) {
               if (j / kBlock != b || j > t) continue;

@@ -76,7 +76,8 @@ TEST(Parallel, NestedCallsRunInline) {
   EXPECT_EQ(total, 80);
 }
 
-/// Workers that spin, that fall asleep and that come when a job is over: none may touch a job that its caller has left.
+/// Workers that spin, that fall asleep and that come when a job is over: none may touch a job that its caller
+/// has left.
 TEST(Parallel, JobsFollowEachOtherAtAnyPace) {
   for (int job = 0; job < 3000; ++job) {
     std::array<std::atomic<int>, 3> seen{};

@@ -1,5 +1,5 @@
-// Learning completions: the loss of a step and its gradient are those of the completion's tokens and no others, whatever
-// the prompts are worth; `ingot finetune` on rows of prompt and completion.
+// Learning completions: the loss of a step and its gradient are those of the completion's tokens and no
+// others, whatever the prompts are worth; `ingot finetune` on rows of prompt and completion.
 #include <gtest/gtest.h>
 
 #include <cmath>

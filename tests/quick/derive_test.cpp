@@ -1,4 +1,5 @@
-// `ingot average` and `ingot upcycle`: the numbers, that every other command takes the result, and what is refused.
+// `ingot average` and `ingot upcycle`: the numbers, that every other command takes the result, and what is
+// refused.
 #include "exchange/derive.h"
 
 #include <gtest/gtest.h>

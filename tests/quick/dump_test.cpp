@@ -1,5 +1,5 @@
-// `ingot debug dump` shows what the trainer does: the same rows (mixture of the stage, sampling mode, place in the
-// order) and so the same tensors, at the start of a run and after a checkpoint.
+// `ingot debug dump` shows what the trainer does: the same rows (mixture of the stage, sampling mode, place
+// in the order) and so the same tensors, at the start of a run and after a checkpoint.
 #include "train/dump.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class Dump : public FirstStepTest {
     write_text(folder_ / "prose.txt", short_documents(2));
   }
 
-  /// Two stages of two steps; the second has a mixture of its own.
+  /// Two phases of two steps; the second has a mixture of its own.
   Recipe recipe(const std::string& sampling, const std::string& second_weights) const {
     const std::string text = fmt::format(
         "[run]\nfolder = \"{0}/run\"\n[model]\npreset = \"gpt2\"\nwidth = 16\nlayers = 1\nheads = "
@@ -47,17 +47,17 @@ class Dump : public FirstStepTest {
 TEST_F(Dump, IsTheTrainersStep) {
   Recipe r = recipe("stream", R"({source = "prose", weight = 1})");
   expect_equal(r, 1);  // step 0, the sources' own weights
-  expect_equal(r, 1);  // step 1, from a checkpoint within the stage
-  expect_equal(
-      r, 2);  // step 2, from the first stage's end: the second stage's weights; then to the end of the run
-  EXPECT_THROW(dumped(r), Error);  // no next step
+  expect_equal(r, 1);  // step 1, from a checkpoint within the phase
+  // Step 2, from the end of the first phase with the weights of the second, then to the end of the run.
+  expect_equal(r, 2);
+  EXPECT_THROW(dumped(r), Error);  // there is no next step
   real_file_system().remove_all(folder_ / "run");
   r = recipe("random", R"({source = "prose", weight = 1})");
   expect_equal(r, 2);
   expect_equal(r, 2);
 }
 
-// The comparison above would see other rows.
+// The comparison above detects other rows.
 TEST_F(Dump, DependsOnTheMixtureAndTheSamplingMode) {
   const Recipe prose = recipe("stream", R"({source = "prose", weight = 1})");
   trained(prose, 2);

@@ -1,4 +1,5 @@
-// Exchange: what import and export refuse, with the names in the message; strided copies; half precision; GGUF.
+// Exchange: what import and export refuse, with the names in the message; strided copies; half precision;
+// GGUF.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -197,7 +198,8 @@ TEST(HuggingfaceConfig, BothDialectsGiveOneModel) {
       R"("model_type":"llama","vocab_size":64,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
     "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":64,)";
   const std::string scaling =
-      R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":32)";
+      R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
+      R"("original_max_position_embeddings":32)";
   const ModelConfig older =
       model_from_huggingface("{" + common + "\"rope_theta\":5e5,\"rope_scaling\":{" + scaling + "}}", "old");
   const ModelConfig newer = model_from_huggingface(
@@ -228,7 +230,8 @@ TEST(HuggingfaceConfig, RefusesWhatAFamilyCannotSay) {
                {"no Hugging Face family", "value embeddings"});
 }
 
-/// Random damage to real files: every outcome is a model or an Error, and what is accepted writes and reads back alike.
+/// Random damage to real files: every outcome is a model or an Error, and what is accepted writes and reads
+/// back alike.
 TEST(HuggingfaceConfig, RandomDamage) {
   const Random random(3, RandomPurpose::test);
   uint64_t n = 0;
@@ -394,8 +397,8 @@ TEST_F(Import, GgufWritesEveryArchitecture) {
   EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.expert_group_used_count"), 2u);
   EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.leading_dense_block_count"), 1u);
   EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.attention.key_length_mla"), 10u);
-  const std::string scaling =
-      "deepseek2.rope.scaling.";  // R^2 L^2 = S: R = (1 + 0.1 ln 40) / (1 + 0.07 ln 40), S = (1 + 0.07 ln 40)^2
+  // R^2 L^2 = S with R = (1 + 0.1 ln 40) / (1 + 0.07 ln 40) and S = (1 + 0.07 ln 40)^2.
+  const std::string scaling = "deepseek2.rope.scaling.";
   const double all = 1 + 0.07 * std::log(40.0), r = (1 + 0.1 * std::log(40.0)) / all;
   EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "attn_factor"), r, 1e-6);
   EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "yarn_log_multiplier"),

@@ -322,7 +322,7 @@ TEST_F(Gemm, ThreadsPackRowsOfTheirOwn) {
   for (const int threads : {1, 2, 3, 5}) {
     set_num_threads(threads);
     check({1203, 33, 64, DType::bf16, DType::bf16, DType::f32, true});
-    check({1600, 5, 2100, DType::bf16, DType::bf16, DType::f32, true, false, true});  // k in two rounds
+    check({1600, 5, 2100, DType::bf16, DType::bf16, DType::f32, true, false, true});  // k in two blocks
     check({800, 400, 40, DType::f32, DType::f32, DType::f32, true});
     check({64, 3, 50000, DType::bf16, DType::f32, DType::bf16});  // more than the budget of packed A
   }

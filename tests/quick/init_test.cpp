@@ -53,9 +53,9 @@ TEST(Init, Distributions) {
   const std::vector<float> cut = values_of(spec);
   const Moments truncated = moments_of(cut);
   EXPECT_LE(truncated.largest, 0.06001);
-  EXPECT_NEAR(truncated.std, 0.02 * 0.98658, 2e-4);  // of a normal cut at 3
+  EXPECT_NEAR(truncated.std, 0.02 * 0.98658, 2e-4);  // standard deviation of a normal truncated at 3
   EXPECT_NEAR(truncated.mean, 0, 4e-4);
-  // Below the cut both are the same numbers, beyond it others.
+  // Both distributions draw the same numbers below the bound and others beyond it.
   spec.init = Init::normal(0.02);
   const std::vector<float> whole = values_of(spec);
   int64_t changed = 0;

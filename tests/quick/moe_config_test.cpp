@@ -79,7 +79,7 @@ TEST(MoeConfig, PresetsHaveThePublishedCounts) {
   EXPECT_EQ(count_parameters(Decoder(model_preset("qwen3-moe"))).total, 30532122624);
 }
 
-// Spec megatron-moe LT-2: 3 E f l + 2 D l parameters.
+// Experts of latent width l have 3 E F l + 2 D l parameters ([Megatron-MoE] §7.3).
 TEST(MoeConfig, LatentExpertsAreCountedAsTheyAre) {
   const ModelConfig plain = small(), latent = small([](MoeConfig&m) { m.latent = 64; });
   const int64_t per_layer = 3 * 8 * 352 * 64 + 2 * 256 * 64 - 3 * 8 * 352 * 256;

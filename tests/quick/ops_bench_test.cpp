@@ -1,4 +1,5 @@
-// `ingot bench ops`: every distinct execution of a step once, shares that follow from the limits, and every flag.
+// `ingot bench ops`: every distinct execution of a step once, shares that follow from the limits, and every
+// flag.
 #include "measure/ops_bench.h"
 
 #include <gtest/gtest.h>
@@ -42,9 +43,9 @@ TEST(OpsBench, LightIsTheLongerOfFlopsAndBytes) {
   r.peak_gflops = 100, r.read_gbs = 10;
   OpRow row;
   row.flops = 200e9, row.bytes = 10e9;
-  EXPECT_DOUBLE_EQ(r.light_seconds(row), 2);
+  EXPECT_DOUBLE_EQ(r.roofline_seconds(row), 2);
   row.bytes = 30e9;
-  EXPECT_DOUBLE_EQ(r.light_seconds(row), 3);
+  EXPECT_DOUBLE_EQ(r.roofline_seconds(row), 3);
 }
 
 test::ProcessResult bench(std::vector<std::string> arguments) {

@@ -126,7 +126,7 @@ ParamView param(std::string name, Shape shape, int64_t matrices = 1) {
   return p;
 }
 
-// Every kind of ZAYA1 tensor (spec of the checkpoint), scaled down.
+// Every kind of tensor of the published ZAYA1 checkpoint, scaled down.
 std::vector<ParamView> zaya_params() {
   const std::string l = "model.layers.0.";
   std::vector<ParamView> params = {

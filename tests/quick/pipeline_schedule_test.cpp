@@ -1,5 +1,5 @@
-// Pipeline schedules on paper: every table of many shapes can run, takes the time and the memory of the
-// closed formulas (spec megatron-moe §3.9), and broken tables are noticed.
+// Pipeline schedules as tables: for many shapes a table can run and takes the time and memory of the closed
+// formulas ([1F1B] §2.2), and broken tables are detected.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

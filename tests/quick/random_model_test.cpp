@@ -1,4 +1,5 @@
-// Random weights in a model's shape: values by (seed, name, element), the same in memory and on disk, and `ingot model --random`.
+// Random weights in a model's shape: values by (seed, name, element), the same in memory and on disk, and
+// `ingot model --random`.
 #include "exchange/random_model.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The values that pipeline stages send, as the dry run finds them, against the rules that the model's options imply, for
-// every preset, every small model, and combinations of the options that change the stream.
+// The values that pipeline stages send, as the dry run finds them, against the rules that the model's options
+// imply, for every preset, every small model, and combinations of the options that change the stream.
 #include "models/stage_boundary.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Where ranks go on described machines: hosts and cores as text, groups kept whole, what does not fit refused.
+// Placement of ranks on described machines: hosts and cores as text, groups kept whole, what does not fit
+// refused.
 #include "comm/topology.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ TEST(Topology, RanksFillDomainsAndNodesInOrder) {
 }
 
 TEST(Topology, PlacesStayEmptyWhereThatKeepsGroupsWhole) {
-  // Three places a node: tensor pairs would straddle.
+  // With three slots on a node, tensor pairs would span two nodes.
   const Topology odd = nodes({"a", "b", "c"}, {"0-2"}, 3);
   EXPECT_EQ(where(place_ranks(odd, 6, {{"tensor", 2}})), "a0 a0 b0 b0 c0 c0");
   EXPECT_EQ(where(place_ranks(odd, 8, {{"tensor", 2}})), "a0 a0 a0 b0 b0 b0 c0 c0")
@@ -59,7 +60,7 @@ TEST(Topology, PlacesStayEmptyWhereThatKeepsGroupsWhole) {
             "a0 a0 a1 a1 b0 b0 b1 b1");
 }
 
-/// Any shape: every rank has a place, cores are not given twice, and groups are whole where they can be.
+/// Any shape: every rank has a slot, cores are not given twice, and groups are whole where they can be.
 TEST(Topology, PropertiesOfManyShapes) {
   for (int hosts = 1; hosts <= 4; ++hosts)
     for (int64_t per_domain = 1; per_domain <= 4; ++per_domain)

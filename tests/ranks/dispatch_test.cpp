@@ -362,7 +362,7 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
 
 /// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16
 /// tokens from each rank.
-TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
+TEST(Dispatchers, ChoicesBeyondTheCapacityAreDroppedOrAnError) {
   const ReceiveCapacity drop{.factor = 1, .drop = true};
   ModelConfig o = model_of(0, false);
   o.moe.normalize = false;  // a choice that is gone must not change the others' weights
@@ -407,7 +407,7 @@ TEST(Dispatchers, WhatIsBeyondBoundedRoomIsDroppedOrAnError) {
 
 /// Rows, sums and their cotangents are rounded once per hop; weights and ids are not. What is bf16 or f64
 /// anyway keeps its bits.
-TEST(Dispatchers, RowsCanTravelInBf16) {
+TEST(Dispatchers, RowsCanBeSentInBf16) {
   run_ranks(4, [](ThreadRank& self) {
     const Groups groups(self, 2);
     for (const DispatchKind kind : {DispatchKind::all_to_all, DispatchKind::hierarchical})
@@ -445,7 +445,7 @@ TEST(Dispatchers, RowsCanTravelInBf16) {
   });
 }
 
-TEST(Dispatchers, BoundedRoomTakesLessMemory) {
+TEST(Dispatchers, ACapacityTakesLessMemory) {
   run_ranks(4, [](ThreadRank& self) {
     const Groups groups(self);
     int64_t peaks[2];

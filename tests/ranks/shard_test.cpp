@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(All, Shares, ::testing::ValuesIn(problems()), [](const 
 });
 
 /// A parameter that two stages hold is sharded alike on both, whatever else they hold.
-TEST(FlatLayouts, CopiesOfStagesHaveTheSameShares) {
+TEST(FlatLayouts, CopiesOfStagesAreShardedAlike) {
   for (const bool whole : {false, true})
     for (const ParamRole role : {ParamRole::embedding, ParamRole::matrix}) {
       ParameterTable table;

@@ -127,7 +127,7 @@ TEST(SharedTransport, AMessageWaitsForThoseBeforeItInItsStreamOnly) {
   EXPECT_EQ(y, second);
 }
 
-TEST(SharedTransport, ASenderGoesOnWhenThereIsRoom) {
+TEST(SharedTransport, ASenderContinuesWhenTheRingHasSpace) {
   Node node(2);
   SharedTransport a = node.join(0), b = node.join(1);
   const std::vector<uint8_t> large = content(0, 1, tag(0, kPieces), int64_t{3} << 20);

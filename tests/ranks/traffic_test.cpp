@@ -103,7 +103,7 @@ TEST(Traffic, OfFixedShapesIsTheDryRuns) {
       }
 }
 
-TEST(Traffic, OfAPipelineIsWhatIsAliveAtItsCuts) {
+TEST(Traffic, OfAPipelineIsItsLiveValues) {
   for (const char* model : {"llama", "zaya", "record", "mtp"})
     for (const int chunks : {1, 2}) {
       LayoutCase c = traffic_case(model, {.pp = 2, .dp = 2});
@@ -177,7 +177,7 @@ TEST(Traffic, OfGradientsAndSharesIsTheFlatLayouts) {
 
 /// Full sharding in a pipeline: weights are gathered as the table reads them, a bucket is reduced once per
 /// tape that uses it, and both stages sum the shards of parameters that they both hold.
-TEST(Traffic, OfAPipelineThatSharesAllOutIsTheTables) {
+TEST(Traffic, OfAFullyShardedPipelineFollowsTheTables) {
   using enum PipelineScheduleKind;
   const RankOptions full{.shards = {.level = ShardLevel::full, .buckets = FlatBuckets::layer_group}};
   for (const char* model : {"llama", "gpt2", "moe", "zaya"})

@@ -326,7 +326,7 @@ TEST_F(TrainerRanks, PipelineRanks) {
                          {"--model.layers=4", "--model.mtp.depths=1"});
 }
 
-TEST_F(TrainerRanks, PipelinesThatShareAllOut) {
+TEST_F(TrainerRanks, FullyShardedPipelines) {
   const std::string full = "--parallel.shard=full", chunks = "--parallel.chunks=2",
                     experts = "--parallel.expert=2";
   expect_interchangeable({{"one", 1, {}},
@@ -459,7 +459,7 @@ TEST_F(TrainerRanks, EveryLayoutResumesEveryOther) {
 }
 
 /// A quarter of the ranks is lost: the run resumes with smaller batches, from the samples that were consumed.
-TEST_F(TrainerRanks, FewerRanksGoOnWithTheBatchThatFits) {
+TEST_F(TrainerRanks, FewerRanksResumeWithTheBatchThatFits) {
   const std::string fit = "--parallel.batch_fit=down";
   run({"four", 4, {}}, "run", 9, {fit});
   std::filesystem::copy(folder_ / "run", folder_ / "other", std::filesystem::copy_options::recursive);

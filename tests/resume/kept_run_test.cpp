@@ -1,5 +1,6 @@
-// A run folder that an earlier release left behind opens and resumes: tests/fixtures/kept_run was written by commit
-// ec22b60 (its README says how), stopped after step 12 of 24, and must end with the bits of the run that was not stopped.
+// A run folder written by an earlier release opens and resumes: tests/fixtures/kept_run was written by commit
+// ec22b60 (its README says how) and stopped after step 12 of 24. It must end with the bits of the run that
+// was not stopped.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +16,7 @@ ProcessResult run_in(const fs::path& folder, const std::string& command) {
   return run_process({"/bin/bash", "-c", "cd '" + folder.string() + "' && " + command});
 }
 
-/// A copy of the kept folder, which the run may write to.
+/// A copy of the fixture's folder, which the run may write to.
 void copy_kept_run(const TempDir& dir) {
   fs::copy(fs::path(INGOT_SOURCE_DIR) / "tests/fixtures/kept_run", dir.path(), fs::copy_options::recursive);
 }

@@ -1,6 +1,6 @@
-// Everything that decides an optimizer's step is in the checkpoint: a run with AdEMAMix, Muon with a momentum schedule,
-// stochastically rounded bf16 moments, rules, MuonClip and batch sizes that change by tokens and by loss, killed at
-// several steps, ends with the bits of an undisturbed one.
+// Everything that decides an optimizer's step is in the checkpoint: a run with AdEMAMix, Muon with a momentum
+// schedule, stochastically rounded bf16 moments, rules, MuonClip and batch sizes that change by tokens and by
+// loss, killed at several steps, ends with the bits of an undisturbed one.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -115,7 +115,7 @@ tokens = 8
                      folder.path(), run);
 }
 
-/// Adapters, of which those of one layer are frozen like the base and its routers.
+/// Adapters; those of one layer are frozen like the base and its routers.
 TEST(Options, AdaptersKilledAndResumed) {
   const TempDir folder;
   write_text(folder / "text.txt", tiny_text(4000));
@@ -148,7 +148,8 @@ TEST(Options, KilledAndResumedIsUndisturbed) {
   };
   const ProcessResult whole = run("whole", "none");
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
-  // Changes: 200 tokens are passed in step 5 (48 each), the loss is below 20 from the start; 250 in step 3 (120 each).
+  // Batch changes: step 5 passes 200 tokens (48 each) with the loss below 20 from the start; step 3 passes
+  // 250 (120 each).
   std::string batches;
   double clipped = 0;
   for (const MetricRow& row : read_metrics(real_file_system(), folder / "whole/metrics.jsonl")) {

@@ -21,7 +21,7 @@ namespace ingot::test::resume_test {
 
 namespace fs = std::filesystem;
 
-/// The program that the tests kill: this test program again, running one Trainer on a file system that kills.
+/// The program that the tests kill: this test program, running one Trainer on a file system that kills it.
 TEST(ResumeChild, DISABLED_Run) {
   const char* recipe = std::getenv("INGOT_TEST_RECIPE");
   if (recipe == nullptr) GTEST_SKIP() << "started by the tests of Resume";
@@ -57,8 +57,8 @@ class Resume : public ::testing::Test {
     return run_process({"/proc/self/exe", "--gtest_filter=ResumeChild.*", "--gtest_also_run_disabled_tests"},
                        {"INGOT_TEST_RECIPE=" + path(run) + ".toml", "INGOT_TEST_KILL=" + kill});
   }
-  /// Kills a new run, runs it to its end, and compares with the undisturbed one. Returns the phase that the dying
-  /// process named.
+  /// Kills a new run, runs it to its end, and compares it with the undisturbed one. Returns the phase that
+  /// the dying process named.
   static std::string check(const std::string& name, const std::string& kill, const std::string& data) {
     SCOPED_TRACE("killed at: " + kill);
     write_recipe(name, data);
@@ -89,7 +89,7 @@ TEST_F(Resume, TheReferenceRunIsWhole) {
   EXPECT_EQ(counts_["copy"], 7);
   EXPECT_GT(counts_["write"], 80);
   EXPECT_GE(counts_["rename"], 2 * 2 * counts_["copy"]);
-  // Another seed must not compare equal: the comparison sees what it should.
+  // The comparison detects a difference: another seed must not compare equal.
   write_recipe("other", "data");
   const std::string text = read_text(path("other") + ".toml");
   write_text(path("other") + ".toml", std::string(text).replace(text.find("seed = 3"), 8, "seed = 4"));
@@ -97,7 +97,8 @@ TEST_F(Resume, TheReferenceRunIsWhole) {
   EXPECT_NE(difference(path("whole"), path("other")), "");
 }
 
-/// Kills of one phase: `kills` of them, spread over its events; every second one comes `microseconds` after the event.
+/// Kills in one phase: `kills` of them, spread over its events; every second one comes `microseconds` after
+/// the event.
 struct PhaseKills {
   const char* phase;
   int64_t kills;

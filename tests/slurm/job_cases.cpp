@@ -1,6 +1,6 @@
-// Jobs of four ranks under a real Slurm (with_slurm starts it and this program), submitted with the batch file of recipes/:
-// pre-empted, requeued, out of time or cancelled, they are saved, and those that go on end with the weights of an undisturbed
-// run.
+// Jobs of four ranks under a real Slurm (with_slurm starts it and this program), submitted with the batch
+// file of recipes/: jobs that are pre-empted, requeued, out of time or cancelled are saved, and those that
+// resume end with the weights of an undisturbed run.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,10 +21,11 @@ namespace {
 
 /// Long enough to be interrupted after the first checkpoint.
 const std::vector<std::string> kOptions = {
-    "--phases.0.batch=8",         "--phases.0.micro_batch=1", "--phases.0.steps=3000",
-    "--phases.1.batch=8",         "--phases.1.micro_batch=2", "--parallel.expert=2",
-    "--parallel.shard=optimizer", "--checkpoint.every=100",   "--evaluation.every=1000",
-    "--samples.every=1000",       "--parallel.slowest_rank=0"};  // of four on fewer cores, other tests beside them
+    "--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.0.steps=3000", "--phases.1.batch=8",
+    "--phases.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer", "--checkpoint.every=100",
+    "--evaluation.every=1000",
+    // Four ranks share fewer cores with other tests, so a slow rank is no finding.
+    "--samples.every=1000", "--parallel.slowest_rank=0"};
 
 void pause(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -44,7 +45,7 @@ class SlurmJob : public ::testing::Test {
                      test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
     return folder / "recipe.toml";
   }
-  /// The run on four ranks that nobody disturbs.
+  /// The undisturbed run on four ranks.
   static std::string undisturbed() {
     static const test::TempDir folder;
     if (!std::filesystem::exists(folder / "run")) {
@@ -77,7 +78,7 @@ class SlurmJob : public ::testing::Test {
       pause(0.1);
     }
   }
-  /// "JobState" and the like.
+  /// A field of the job, "JobState" and the like.
   std::string field(const std::string& name) {
     std::smatch found;
     const std::string text = slurm("scontrol show job " + std::to_string(job_));
@@ -87,7 +88,7 @@ class SlurmJob : public ::testing::Test {
     wait_for(state.c_str(), [&] { return field("JobState") == state; });
   }
   std::string log() { return slurm("grep -v '^step ' " + (folder_ / "log")); }
-  /// The step of the first "interrupted at step N"; 0: none.
+  /// The step of the first line "interrupted at step N"; 0: none.
   int64_t interrupted_at() {
     std::smatch found;
     const std::string text = log();
@@ -119,7 +120,7 @@ TEST_F(SlurmJob, RequeuedByAnAdministratorItGoesOn) {
   expect_resumed_to_the_same_end();
 }
 
-/// With what --signal=USR1@300 sends, which takes Slurm up to a minute.
+/// Uses what --signal=USR1@300 sends, which takes Slurm up to a minute.
 TEST_F(SlurmJob, ToldOfItsTimeLimitItSavesAndRequeuesItself) {
   start("");
   slurm(fmt::format("scancel --signal=USR1 {}", job_));

@@ -1,11 +1,14 @@
-# Jobs of a real Slurm, which with_slurm starts. One test; it says so where Slurm or MPI is missing.
+# Jobs of a real Slurm, which with_slurm starts. One test, which reports where Slurm or MPI is missing.
 if(NOT MPI_CXX_FOUND)
-  add_test(NAME slurm.Jobs COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: built without MPI (scripts/setup --tests installs it)")
+  add_test(NAME slurm.Jobs
+           COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: built without MPI (scripts/setup --tests installs it)")
 else()
   add_executable(ingot_test_slurm slurm/job_cases.cpp)
   target_link_libraries(ingot_test_slurm PRIVATE ingot_test_main)
-  add_test(NAME slurm.Jobs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm/with_slurm $<TARGET_FILE:ingot_test_slurm>)
+  add_test(NAME slurm.Jobs
+           COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm/with_slurm $<TARGET_FILE:ingot_test_slurm>)
 endif()
-# Containers forbid to read another process's memory. It waits most of a minute: started first.
-set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 1200 COST 1000 SKIP_REGULAR_EXPRESSION "^SKIPPED"
+# Containers forbid reading another process's memory. The test waits most of a minute, so it is started first.
+set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 1200 COST 1000
+                     SKIP_REGULAR_EXPRESSION "^SKIPPED"
                      ENVIRONMENT OMPI_MCA_btl_vader_single_copy_mechanism=none)

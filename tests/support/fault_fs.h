@@ -1,13 +1,11 @@
 // A file system in memory that breaks on command: it fails the n-th call of a kind, or cuts the power after
 // the n-th operation and then shows what a disk could hold. What survives a cut:
-//   - a file's bytes up to its last sync; of those appended after it, a part chosen by the seed, possibly
-//   with a hole
-//     of zeros where blocks were not written;
-//   - a folder's entries as of its last sync_folder; of the changes after it (a file created, a rename, a
-//   removal), a
-//     subset chosen by the seed: a prefix, as a journal would keep, or any subset. A rename is kept or lost
+//   - A file's bytes up to its last sync. The seed chooses how many of the bytes appended after it survive,
+//     possibly with a hole of zeros where blocks were not written.
+//   - A folder's entries as of its last sync_folder. The seed chooses which later changes (a created file, a
+//     rename, a removal) survive: a prefix, as a journal would keep, or any subset. A rename is kept or lost
 //     as a whole.
-// Syncing a file does not make its name durable: that takes sync_folder, as POSIX has it.
+// Syncing a file does not make its name durable: that takes sync_folder, as in POSIX.
 // Thread-safe.
 #pragma once
 #include <cstdint>
@@ -22,8 +20,8 @@
 
 namespace ingot::test {
 
-/// Thrown by the call that the power did not survive and by every call after it. Not an Error: code that
-/// cleans up after errors must not be able to.
+/// Thrown by the call during which the power is cut and by every call after it. It is not an Error, so that
+/// code which cleans up after errors cannot catch it.
 class PowerCut : public std::runtime_error {
  public:
   PowerCut() : std::runtime_error("the power is cut") {}
@@ -37,20 +35,20 @@ class FaultFs final : public FileSystem {
   FaultFs();
   ~FaultFs() override;
 
-  /// The n-th call (from 0, counted from now) of `op` throws an Error with this reason, and every later one
-  /// too if `lasting`. A failing append writes half of its bytes first.
+  /// The n-th call (from 0, counted from now) of `op` throws an Error with this reason, and so does every
+  /// later one if `lasting`. A failing append writes half of its bytes first.
   void fail_call(FileOp op, int64_t n, std::string reason, bool lasting = false);
   /// After n more operations (reads are not counted), the power is cut: operation n takes place and throws
   /// PowerCut.
   void cut_power_after(int64_t n);
-  /// Faults are forgotten; operations() starts from 0.
+  /// Forgets all faults; operations() starts from 0.
   void heal();
-  /// The machine starts again, with what the disk held: see above. Also heals.
+  /// Starts the machine again with what the disk held (see above). Also heals.
   void restart(uint64_t seed);
   int64_t operations() const;
   int64_t calls(FileOp op) const;
   void set_free_bytes(uint64_t bytes) { free_bytes_ = bytes; }
-  /// Each removal of what exists takes so long.
+  /// Each removal of an existing file takes this long.
   void set_removal_seconds(double seconds) { removal_seconds_ = seconds; }
   /// Changes one byte of a file in place.
   void flip_byte(const std::string& path, uint64_t at);

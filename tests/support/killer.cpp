@@ -19,7 +19,7 @@ bool contains(const std::string& path, const char* part) {
   return path.find(part) != std::string::npos;
 }
 
-/// The phase to which a change of this file belongs; `in_checkpoint` is what it is to a checkpoint. Empty: none.
+/// The phase of a change to this file; `in_checkpoint` is the phase below "checkpoints". Empty: none.
 std::string phase_of(const std::string& path, const char* in_checkpoint) {
   if (contains(path, "/checkpoints")) return in_checkpoint;
   return contains(path, "/data") ? "prepare" : "";

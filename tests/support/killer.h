@@ -1,5 +1,5 @@
-// Ends the process with SIGKILL at a chosen moment of a run: what `kill -9` does, at a place that a test can name. Or stops or
-// delays it there.
+// Kills the process with SIGKILL, stops it or delays it at a chosen moment of a run, which a test names by
+// phase and event number.
 #pragma once
 #include <atomic>
 #include <map>
@@ -11,27 +11,27 @@
 
 namespace ingot::test {
 
-/// When the process dies: at event `number` (from 0) of `phase`, or `microseconds` later. Until that time is over the
-/// run may finish what it is doing, but it is held at its next event: the kill always falls into its phase.
+/// The process dies at event `number` (from 0) of `phase`, or `microseconds` later. Until then the run may
+/// finish what it is doing, but its next event waits, so the kill always falls into this phase.
 /// Text form "<phase> <number> <microseconds> <fault>"; "none": never.
 struct KillPlan {
   std::string phase = "none";
   int64_t number = 0;
   int64_t microseconds = 0;
-  std::string fault = "kill";  ///< or "stop" (SIGSTOP), "delay" (by 1.2 s): then the process may go on
+  std::string fault = "kill";  ///< or "stop" (SIGSTOP), "delay" (by 1.2 s), which the process may survive
   std::string note;            ///< file that gets the time (monotonic_seconds) of the fault; empty: none
   static KillPlan parse(const std::string& text);
 };
 
-/// Counts the events of each phase, and kills:
+/// Counts the events of each phase, and kills at the planned one:
 ///   prepare    every change of a file below the data folder
 ///   data       a step asks for its batch
 ///   forward, backward    an op has written a tensor
-///   optimizer  the gradient is there
-///   update     the optimizer begins to move the weights
-///   records    validation, metrics, samples begin
+///   optimizer  the gradient is complete
+///   update     the optimizer is about to update the weights
+///   records    validation, metrics or samples begin
 ///   copy       a checkpoint's tensors are about to be copied
-///   write      a file below "checkpoints" is made, appended to (half of the bytes are written first) or synced
+///   write      a file below "checkpoints" is created, synced, or appended to (half of the bytes are written)
 ///   rename     before and after each rename below "checkpoints"
 ///   delete     something below "checkpoints" is about to be removed
 /// Thread-safe. Before it dies the process prints "killed in <phase>". Events before arm() do not count.
@@ -39,15 +39,15 @@ class Killer {
  public:
   explicit Killer(KillPlan plan, bool armed = true) : plan_(std::move(plan)), armed_(armed) {}
   void arm() { armed_ = true; }
-  /// Another event than the plan's; before arm().
+  /// Chooses another event than the plan's; call it before arm().
   void choose(int64_t number) { plan_.number = number; }
-  /// One event. Returns true where the caller must call die(), after what it wants to leave half done.
+  /// Reports one event. True: the caller must call die() after what it wants to leave half done.
   bool happens(const std::string& phase);
   void die() const;
   void happens_or_die(const std::string& phase) {
     if (happens(phase)) die();
   }
-  /// "prepare 12\ndata 24\n...": events so far.
+  /// The events so far: "prepare 12\ndata 24\n...".
   std::string counts() const;
 
  private:
@@ -55,7 +55,7 @@ class Killer {
   mutable std::mutex mutex_;
   std::map<std::string, int64_t> counts_;  // guarded by mutex_
   std::atomic<bool> armed_;
-  std::atomic<bool> pending_ = false;  // a timed kill is on its way
+  std::atomic<bool> pending_ = false;  // a timed kill is about to happen
 };
 
 /// The events that are changes of files; every call goes to the real file system.
@@ -82,13 +82,13 @@ class KillFs final : public FileSystem {
   Killer& killer_;
 };
 
-/// The events that a trainer tells.
+/// The events that a trainer reports.
 class KillObserver final : public RunObserver {
  public:
   explicit KillObserver(Killer& killer) : killer_(killer) {}
   void enters(StepPart phase) override;
   void tensor(const std::string& name, const Tensor& value) override;
-  /// "forward" or "backward", of a tensor's name.
+  /// "forward" or "backward", from a tensor's name.
   static const char* phase_of(const std::string& tensor);
 
  private:

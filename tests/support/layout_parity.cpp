@@ -32,7 +32,7 @@ double gradient_square_sum(const RankGroups& groups, const ParameterTable& table
   return sums[0][0] + sums[1][0] + sums[2][0];
 }
 
-/// The sums of all ranks of a group, by layer.
+/// Sums over all ranks of a group, by layer.
 void sum_over(Communicator& group, std::map<int64_t, Array>& by_layer) {
   for (auto& [layer, values] : by_layer) all_reduce(group, values);
 }
@@ -178,14 +178,14 @@ void LayoutRank::reduce() {
   }
   reducer_.finish();
   const std::vector<std::string> unwritten = gradients_.finish_step();
-  if (groups_.tensor().rank() == 0) {  // others leave the biases of sums to the first
+  if (groups_.tensor().rank() == 0) {  // the other ranks do not add the biases of partial sums
     EXPECT_EQ(unwritten, std::vector<std::string>{});
   }
   if (gatherer_) gatherer_->reshard_all();
 }
 
 void LayoutRank::weights_moved() {
-  if (gatherer_) return;  // brings them when they are read
+  if (gatherer_) return;  // it gathers the weights when they are read
   shards_ ? shards_->gather(weights_) : weights_.refresh_compute();
 }
 
@@ -196,7 +196,7 @@ ParityOutcome LayoutRank::step(const ParityInputs& inputs) {
   return o;
 }
 
-/// The sum of squares of the model's gradient: of each parameter with its owner.
+/// The sum of squares of the model's gradient; each parameter counts on the rank that owns it.
 double LayoutRank::square_sum() const {
   const ParameterTable& table = one_.decoder.table();
   Array sum{0};

@@ -14,7 +14,7 @@
 namespace ingot::test {
 namespace {
 
-/// Norms are computed again from their streams in every other layer, and from what was merged there in the others.
+/// Every other layer recomputes norms from their streams, the others from the deferred residual add.
 class RecomputeNearlyAll final : public SlotPolicy {
  public:
   SlotFate fate(const Op& op, int output, const Segment& segment) const override {

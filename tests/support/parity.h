@@ -17,21 +17,21 @@ namespace ingot::test {
 
 using reference::Array;
 
-/// What is computed, on however many ranks.
+/// A small model's training step, which any number of ranks can compute.
 struct ParityProblem {
-  std::string model;   ///< of small_models.h
-  int64_t layers = 0;  ///< 0: as the small model
+  std::string model;   ///< a name of small_models.h
+  int64_t layers = 0;  ///< 0: as many as the small model has
   int64_t rows = 4;    ///< sequences of the whole batch, a multiple of 4
-  bool recompute =
-      false;  ///< every output that backward reads is computed again, but for the streams of every other layer
+  /// Every output that backward reads is recomputed, except the streams of every other layer.
+  bool recompute = false;
   bool starve = false;     ///< every token goes to the first experts
   bool mask_last = false;  ///< the last half of the rows has no valid target
-  bool own_load = false;   ///< balance losses of the micro-batch's load, not of one that is given
+  bool own_load = false;   ///< balance losses use the micro-batch's load instead of a given one
   Precision precision = Precision::f64();
 };
 constexpr int64_t kParityLength = 16;
 
-/// What the routers of a layer are given in a step. Empty: nothing.
+/// Given inputs of a layer's routers in a step. Empty: none are given.
 struct RouterFeed {
   std::vector<int32_t> ids;  ///< [T, k] of the whole batch: routes to replay
   std::vector<float> load;   ///< of the step before
@@ -97,15 +97,16 @@ TapeOptions parity_tape(const ParityProblem& problem, GradientSink* sink);
 ParityOutcome one_rank_step(const ParityProblem& problem, const Decoder& decoder, const ParityInputs& inputs,
                             const WeightSet& weights, GradientBuffer& gradients);
 
-/// The problem's step on one rank: what the others must find.
+/// The problem's step on one rank, which the layouts' results are compared with.
 struct OneRank {
   explicit OneRank(const ParityProblem& problem);
-  /// Weights of a rank: first checks that their initial values (of what it keeps) are the one rank's bits, then sets those of
-  /// the problem.
+  /// Checks that a rank's initial weights (those that it keeps) have the one rank's bits, then sets them to
+  /// those of the problem.
   void give_weights(WeightSet& weights) const;
-  /// Every gradient of a rank (what it keeps of it), relative to the largest element of the parameter's, at most 1e-9
-  /// (in fp32 1e-5) from the one rank's. What cancels to less than 1e-6 (in fp32 1e-3; for ZAYA's temperatures, sums over all
-  /// rows and channels, 1e-2) of the model's largest gradient has lost digits, and counts relative to that.
+  /// Every gradient of a rank (the elements that it keeps) differs from the one rank's by at most 1e-9 (in
+  /// fp32 1e-5) of the parameter's largest element. A gradient below 1e-6 (in fp32 1e-3; for ZAYA's
+  /// temperatures, sums over all rows and channels, 1e-2) of the model's largest has lost digits to
+  /// cancellation and is compared relative to that bound.
   void expect_gradients(const GradientBuffer& gradients, const Placement& placement, int rank) const;
   bool in_double() const { return problem.precision.stream == DType::f64; }
 
@@ -117,11 +118,11 @@ struct OneRank {
   double largest_gradient = 0;
 };
 
-/// Elements of a rank's parameter i that it keeps: all but where ranks share them out.
+/// The elements of parameter i that a rank keeps: all of them unless ranks shard the parameter.
 ElementRange kept(const FlatLayout& layout, int i, DType type);
-/// Those of a tensor, as one row.
+/// These elements of a tensor, as one row.
 Tensor part_of(const Tensor& tensor, const ElementRange& range);
-/// A rank's part of a global tensor, cut by the pieces of its parameter.
+/// A rank's shard of a global tensor, as its parameter is sharded.
 Array part_of(const ParameterSpec& spec, const Placement& placement, const Array& global);
 void all_reduce(Communicator& group, Array& values);
 

@@ -10,8 +10,8 @@
 
 namespace ingot::test {
 
-/// gpt2, llama, llama-window, llama-patterns, llama-half, llama-unrotated, llama-neighbours, mla, mla-direct, moe, moe-shared, moe-sigmoid, moe-latent,
-/// llama-lora, mla-lora, mtp, mtp-moe, zaya-dense, zaya, record.
+/// gpt2, llama, llama-window, llama-patterns, llama-half, llama-unrotated, llama-neighbours, mla, mla-direct,
+/// moe, moe-shared, moe-sigmoid, moe-latent, llama-lora, mla-lora, mtp, mtp-moe, zaya-dense, zaya, record.
 std::vector<std::string> small_model_names();
 ModelConfig small_model_config(const std::string& name);
 /// The model with initial weights of `seed`, every constant parameter perturbed, and uneven router biases.

@@ -1,4 +1,4 @@
-// What many tests need: a temporary folder of their own, small files, fixture paths, shared data that may be absent.
+// What many tests need: a temporary folder, small files, fixture paths, shared data that may be absent.
 #pragma once
 #include <string>
 #include <string_view>
@@ -26,11 +26,11 @@ std::string read_text(const std::string& path);
 /// Absolute path of a committed fixture under tests/fixtures/.
 std::string fixture(const std::string& name);
 
-/// Path of a file of the optional data folder beside the repository (or $INGOT_DATA), or "" where it is absent;
+/// Path of a file of the optional data folder beside the repository (or $INGOT_DATA), or "" if absent;
 /// a test that gets "" must GTEST_SKIP() with a message.
 std::string optional_data(const std::string& name);
 
-/// max |found - expected| / max |expected|; other sizes are a failure of the test.
+/// max |found - expected| / max |expected|; different sizes fail the test.
 double relative_difference(const std::vector<double>& found, const std::vector<double>& expected);
 
 }  // namespace ingot::test

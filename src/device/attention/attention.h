@@ -91,8 +91,8 @@ struct AttentionArgs {
   void* o = nullptr;  ///< [rows, H * V]
   int64_t o_stride = 0;
   float* lse = nullptr;  ///< [rows, H], or nullptr
-  float* max_logit =
-      nullptr;  ///< [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
+  /// [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
+  float* max_logit = nullptr;
 
   int64_t values() const { return value_width > 0 ? value_width : width; }
   [[gnu::always_inline]] AttentionWindow window_of(const AttentionSpan& span) const {

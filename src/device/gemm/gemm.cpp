@@ -26,16 +26,16 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kPackedWords = int64_t{2}
-                                 << 20;   // packed A of a phase: 8 MiB, a share of the level 3 cache
-constexpr int64_t kMaxPhaseSteps = 2048;  // k-steps of a phase, where sums can wait in C
+/// Packed A of a phase: 8 MiB, a part of the level 3 cache.
+constexpr int64_t kPackedWords = int64_t{2} << 20;
+/// k-steps of a phase, where sums can wait in C.
+constexpr int64_t kMaxPhaseSteps = 2048;
 constexpr int64_t kMaxKc = 1024;
-constexpr int64_t kMaxColumnKc =
-    512;  // where each k-step of A is a cache line of its own: half of the level 1 cache
-constexpr int64_t kMinOwnRows =
-    384;  // fewer rows of packed A for each thread would not repay packing B again
-/// Columns for each row, from which threads share packed A, even across dies, and each reads only a part of
-/// B.
+/// Where each k-step of A is a cache line of its own: half of the level 1 cache.
+constexpr int64_t kMaxColumnKc = 512;
+/// Fewer rows of packed A for each thread would not repay packing B again.
+constexpr int64_t kMinOwnRows = 384;
+/// From so many columns for each row on, threads share packed A, even across dies, and each reads a part of B.
 constexpr int64_t kSharedFrom = 16;
 
 const void* at(const void* p, DType type, int64_t index) {

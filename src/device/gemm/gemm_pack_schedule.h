@@ -89,8 +89,8 @@ PackedPanelB pack_panel_b(const GemmTask& t, int64_t k, int64_t kc, float* buffe
 
 // ---- the next packed panel of B, by the last tiles of a k-block
 
-constexpr int64_t kStepsPerLine =
-    4;  // k-steps for a line of B: one each k-step would be more than memory delivers
+/// k-steps for a line of B: one line each k-step would be more than memory delivers.
+constexpr int64_t kStepsPerLine = 4;
 
 /// The share of each of the last `tiles` tiles of a k-block: it packs a part of a vector of columns; or
 /// prefetches some columns of B stored [n, k], or a part of the rows of one cache line's width of B stored

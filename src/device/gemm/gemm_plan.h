@@ -36,8 +36,7 @@ struct GemmPlan {
   std::vector<GemmBlock> blocks;
   std::vector<GemmTaskRange> tasks;  ///< first those of the first micro-panel, which pack A, then the others
   int64_t packing_tasks = 0;         ///< how many of the first
-  std::vector<int64_t>
-      ranges;  ///< each thread's first packing task, each thread's first other task, and the end
+  std::vector<int64_t> ranges;       ///< first packing task of each thread; first other task of each; the end
   std::vector<GemmTaskRange> undealt;
   WorkRanges queue;
 };
