@@ -23,7 +23,7 @@
 
 namespace ingot::test::axis_types_test {
 
-class Layouts : public testing::TestWithParam<LayoutCase> {};
+class Layouts : public testing::TestWithParam<CheckedLayout> {};
 
 TEST_P(Layouts, EveryModelHasTheCollectivesThatItNeeds) {
 #ifdef __SANITIZE_THREAD__
@@ -122,7 +122,7 @@ ParameterTable sublayer_table() {
 }
 
 /// The errors of all ranks, which must be the same but for what only some do wrong.
-std::string error_of(const LayoutCase& layout, const std::function<void(Sublayer&)>& record) {
+std::string error_of(const CheckedLayout& layout, const std::function<void(Sublayer&)>& record) {
   const ParameterTable table = sublayer_table();
   std::set<std::string> errors;
   for (int r = 0; r < Grid(layout.grid).ranks(); ++r) {
@@ -144,8 +144,8 @@ void expect(const std::string& error, const std::string& text) {
 }
 
 TEST(AxisTypes, MistakesOnTheTensorAxisAreFound) {
-  const LayoutCase tp{"tp2", {.tp = 2}}, sequence{"sequence", {.tp = 2}, {.sequence_parallel = true}};
-  for (const LayoutCase& l : {tp, sequence})
+  const CheckedLayout tp{"tp2", {.tp = 2}}, sequence{"sequence", {.tp = 2}, {.sequence_parallel = true}};
+  for (const CheckedLayout& l : {tp, sequence})
     EXPECT_EQ(error_of(l,
                        [](Sublayer& m) {
                          const Value part =
@@ -191,7 +191,7 @@ TEST(AxisTypes, MistakesOnTheTensorAxisAreFound) {
 }
 
 TEST(AxisTypes, MistakesOnTheContextAxisAreFound) {
-  const LayoutCase cp{"cp2", {.cp = 2}};
+  const CheckedLayout cp{"cp2", {.cp = 2}};
   const auto attr = [](int64_t heads) {
     return AttentionAttr{.heads = heads, .kv_heads = heads, .head_width = 4};
   };
@@ -244,7 +244,7 @@ TEST(AxisTypes, CountsOfOwnRowsAreSummands) {
     const Value counts_E = route(m.tape, attr, m.h, {}, {}, {}).counts_E;
     route(m.tape, attr, m.h, {}, summed ? reduce_from_axis(m.tape, m.c.context, counts_E) : counts_E, {});
   };
-  const LayoutCase cp{"cp2", {.cp = 2}}, dp{"dp2", {.dp = 2}};
+  const CheckedLayout cp{"cp2", {.cp = 2}}, dp{"dp2", {.dp = 2}};
   EXPECT_EQ(error_of(cp, [&](Sublayer& m) { routed(m, true); }), "");
   EXPECT_EQ(error_of(dp, [&](Sublayer& m) { routed(m, false); }), "");  // of another micro-batch
   expect(error_of(cp, [&](Sublayer& m) { routed(m, false); }),
@@ -255,13 +255,13 @@ TEST(AxisTypes, CountsOfOwnRowsAreSummands) {
 TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
   const RankOptions gather{.dispatch = DispatchKind::all_gather},
       nodes{.dispatch = DispatchKind::hierarchical, .node_ranks = 2};
-  const LayoutCase ep{"ep2", {.dp = 2, .ep = 2}}, ep_gather{"gather", {.dp = 2, .ep = 2}, gather},
+  const CheckedLayout ep{"ep2", {.dp = 2, .ep = 2}}, ep_gather{"gather", {.dp = 2, .ep = 2}, gather},
       hierarchical{"nodes", {.dp = 4, .ep = 4}, nodes}, etp{"etp2", {.dp = 2, .etp = 2}};
   const auto dispatch_and_combine = [](Sublayer& m, Dispatcher& d, const auto& work) {
     const Permutation p = d.finish_dispatch(m.c, d.dispatch(m.c, d.prepare_dispatch(m.c, m.routes)));
     m.sum(m.h, d.finish_combine(m.c, d.combine(m.c, d.prepare_combine(m.c, work(p), p))));
   };
-  for (const LayoutCase& l : {ep, ep_gather, hierarchical, etp})
+  for (const CheckedLayout& l : {ep, ep_gather, hierarchical, etp})
     EXPECT_EQ(error_of(l,
                        [&](Sublayer& m) {
                          dispatch_and_combine(m, *m.dispatcher(),
@@ -319,7 +319,7 @@ TEST(AxisTypes, MistakesOnTheExpertsAxesAreFound) {
 }
 
 TEST(AxisTypes, MistakesOnTheDataAxesAreFound) {
-  const LayoutCase dp{"dp2", {.dp = 2}},
+  const CheckedLayout dp{"dp2", {.dp = 2}},
       edp{"dp4_ep2", {.dp = 4, .ep = 2}, {.dispatch = DispatchKind::all_gather}};
   expect(error_of(dp, [](Sublayer& m) { reduce_from_axis(m.tape, &m.groups.data(), m.h); }),
          "on the data axis: op 'reduce_from_axis' of segment mlp in layer 3 (x varying by rows): it takes "
@@ -337,7 +337,7 @@ TEST(AxisTypes, MistakesOnTheDataAxesAreFound) {
 
 /// The error of a model whose gradients are reduced so.
 std::string error_of_sums(
-    const char* model, const LayoutCase& layout,
+    const char* model, const CheckedLayout& layout,
     const std::function<void(const ParameterTable&, DryRunRank&, GradientBuffer&)>& reduce) {
   ModelConfig config = small_model_config(model);
   config.layers = std::max<int64_t>(config.layers, 4);
@@ -455,7 +455,7 @@ TEST(AxisTypes, CollectivesMoveWhatTheirPairsSay) {
   const Decoder zaya(small_model_config("zaya"));
   const RankOptions sequence{.sequence_parallel = true}, gather{.dispatch = DispatchKind::all_gather},
       ring{.context = ContextForm::ring};
-  for (const LayoutCase& l : {LayoutCase{"tp", {.tp = 2}},
+  for (const CheckedLayout& l : {CheckedLayout{"tp", {.tp = 2}},
                               {"sequence", {.tp = 2}, sequence},
                               {"heads", {.cp = 2}},
                               {"ring", {.cp = 2}, ring},
@@ -483,7 +483,7 @@ TEST(AxisTypes, AnOpFromOutsideSaysWhatItDoes) {
   Op mine = activation_op();
   mine.name = "mine";
   mine.axis_rule = {};
-  const LayoutCase dp{"dp2", {.dp = 2}};
+  const CheckedLayout dp{"dp2", {.dp = 2}};
   const auto record = [&](Sublayer& m) {
     m.tape.apply(mine, ActivationAttr{ActivationKind::gelu, DType::f32}, {m.h, Value(), Value()});
   };

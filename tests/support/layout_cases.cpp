@@ -4,7 +4,7 @@
 namespace ingot::test {
 namespace {
 
-PipelineLayout stages_of(const LayoutCase& l, const ModelConfig& m) {
+PipelineLayout stages_of(const CheckedLayout& l, const ModelConfig& m) {
   PipelineLayout p = even_pipeline_layout(l.grid.pp, l.chunks, m.layers, m.mtp.modules());
   if (!l.loss_alone) return p;
   StageParts &last = p.stages.back(), &before = p.stages[p.stages.size() - 2];
@@ -15,7 +15,7 @@ PipelineLayout stages_of(const LayoutCase& l, const ModelConfig& m) {
 
 }  // namespace
 
-std::vector<LayoutCase> layout_cases() {
+std::vector<CheckedLayout> layout_cases() {
   using enum ContextForm;
   using enum DispatchKind;
   const RankOptions sequence{.sequence_parallel = true};
@@ -91,11 +91,11 @@ std::vector<LayoutCase> layout_cases() {
   };
 }
 
-bool divides_documents(const LayoutCase& l) {
+bool divides_documents(const CheckedLayout& l) {
   return l.options.sequence_parallel || l.grid.cp > 1;
 }
 
-bool fits(const ModelConfig& m, const LayoutCase& l) {
+bool fits(const ModelConfig& m, const CheckedLayout& l) {
   const GridShape& g = l.grid;
   const Grid grid(g);
   const int tp = g.tp, cp = l.options.context == ContextForm::heads ? g.cp : l.options.context_inner,
@@ -107,7 +107,7 @@ bool fits(const ModelConfig& m, const LayoutCase& l) {
   return m.moe.experts % g.ep == 0 && m.moe.shared_hidden % tp == 0 && (!widths || m.moe.hidden % etp == 0);
 }
 
-DryRunLayout dry_run_layout(const LayoutCase& l, const ModelConfig& m) {
+DryRunLayout dry_run_layout(const CheckedLayout& l, const ModelConfig& m) {
   return {Grid(l.grid), l.options, stages_of(l, m)};
 }
 

@@ -8,7 +8,7 @@
 
 namespace ingot::test {
 
-struct LayoutCase {
+struct CheckedLayout {
   std::string name;
   GridShape grid;
   RankOptions options = {};
@@ -16,16 +16,16 @@ struct LayoutCase {
   bool loss_alone =
       false;  ///< the last stage has the loss only; its layers and MTP modules are in the one before
 };
-inline void PrintTo(const LayoutCase& l, std::ostream* out) {
+inline void PrintTo(const CheckedLayout& l, std::ostream* out) {
   *out << l.name;
 }
 
-std::vector<LayoutCase> layout_cases();
+std::vector<CheckedLayout> layout_cases();
 /// Whether a rank lacks rows of its sequences outside of attention.
-bool divides_documents(const LayoutCase& layout);
+bool divides_documents(const CheckedLayout& layout);
 /// Whether heads, experts, widths and layers can be sharded so.
-bool fits(const ModelConfig& config, const LayoutCase& layout);
+bool fits(const ModelConfig& config, const CheckedLayout& layout);
 /// The layout of a model.
-DryRunLayout dry_run_layout(const LayoutCase& layout, const ModelConfig& config);
+DryRunLayout dry_run_layout(const CheckedLayout& layout, const ModelConfig& config);
 
 }  // namespace ingot::test
