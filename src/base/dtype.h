@@ -1,4 +1,5 @@
-// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction set.
+// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction
+// set.
 #pragma once
 #include <bit>
 #include <cstdint>

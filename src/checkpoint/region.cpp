@@ -126,7 +126,7 @@ std::optional<std::string> coverage_fault(const Shape& global, std::span<const R
   for (const Region& piece : pieces)
     if (piece.shape.numel() > 0) add_corners(corners, piece, 1);
   if (corners.empty()) return std::nullopt;
-  // No corner lies below the smallest one, so its sum is exactly how far the coverage of that element is off.
+  // No corner is below the smallest one, so its sum is exactly how far the coverage of that element is off.
   const auto& [point, excess] = *corners.begin();
   std::string at;
   for (int d = 0; d < global.rank(); ++d)

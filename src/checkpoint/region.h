@@ -22,7 +22,7 @@ struct Region {
   std::string str() const;
 };
 
-/// True where the region has the tensor's rank and lies inside it.
+/// Whether the region has the tensor's rank and is inside it.
 bool inside(const Region& region, const Shape& global);
 /// The intersection, or nothing if it is empty. Both have the same rank.
 std::optional<Region> intersect(const Region& a, const Region& b);

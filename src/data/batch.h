@@ -8,7 +8,7 @@
 
 namespace ingot::data {
 
-inline constexpr int32_t kMasked = -1;  ///< target of a position that does not count
+inline constexpr int32_t kMasked = -1;  ///< target of a position that the loss leaves out
 
 /// Flattened rows [begin, end) of a batch, 0 <= begin < end <= B*S.
 struct Span {
@@ -17,7 +17,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-/// A piece of one document inside a batch row; provenance. Document -1: padding.
+/// A piece of one document inside a batch row, which records its origin. Document -1: padding.
 struct DocumentPiece {
   int32_t begin = 0;
   int32_t end = 0;
@@ -27,9 +27,9 @@ struct DocumentPiece {
 
 /// Where a batch row came from.
 struct RowOrigin {
-  int32_t source = 0;         ///< number in the sampler's list
+  int32_t source = 0;         ///< index in the sampler's list
   int64_t sample = 0;         ///< global sample number since the start of the run
-  int64_t source_sample = 0;  ///< the source's own count
+  int64_t source_sample = 0;  ///< sample number within the source
   int64_t sequence = 0;  ///< number of the window (stream), of the packed row (best_fit); -1 in mode random
   int64_t first_token = -1;  ///< of the window within the split; -1 in mode best_fit
   bool operator==(const RowOrigin&) const = default;

@@ -1,4 +1,4 @@
-// Prepares the next batches on a thread of its own while the current one is trained on.
+// Prepares the next batches on a separate thread while the model trains on the current one.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace ingot::data {
 
-/// Calls produce(step) for step = first, first + 1, ... on its thread and hands the batches out in that
-/// order. Up to `depth` batches wait ready. One consumer. The destructor stops the thread after the batch it
-/// is making.
+/// Calls produce(step) for step = first, first + 1, ... on its thread and returns the batches in that order.
+/// Up to `depth` batches are ready in advance. One consumer. The destructor stops the thread after the batch
+/// it is making.
 class PrefetchLoader {
  public:
   /// produce must be safe to call from another thread (Sampler::batch is). depth >= 1.
@@ -28,7 +28,7 @@ class PrefetchLoader {
   Batch next();
   /// The step that the next call returns.
   int64_t next_step() const { return next_step_; }
-  /// Seconds that next() has spent waiting in total: the part of the run that the data held up.
+  /// Seconds that next() has spent waiting in total, that is, how long the data delayed the run.
   double waited_seconds() const { return waited_seconds_; }
 
  private:

@@ -1,4 +1,5 @@
-// The manifest of a tokenized dataset: what it holds, what it was made of, and a hash of every byte.
+// The manifest of a tokenized dataset: its shards, the files and options it was made from, and hashes of all
+// bytes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,7 +28,7 @@ struct SplitInfo {
   std::vector<ShardInfo> shards;
 };
 
-/// A raw file that went in: provenance.
+/// A raw file that the dataset was made from.
 struct InputInfo {
   std::string path;
   int64_t bytes = 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNone = -1;
 
-/// The set of room sizes 1 .. capacity that some row has, as a bitmap with a summary bitmap per 64 words and
+/// The set of free sizes 1 .. capacity that some row has, as a bitmap with a summary bitmap per 64 words and
 /// so on: "smallest member >= x" takes one step per level.
 class RoomSet {
  public:
@@ -36,7 +36,7 @@ class RoomSet {
       room /= 64;
     }
   }
-  /// The smallest member >= room, or kNone.
+  /// The smallest member that is at least `room`, or kNone.
   int64_t at_least(int64_t room) const {
     for (size_t level = 0; level < levels_.size(); ++level) {
       const auto word = static_cast<size_t>(room / 64);
@@ -88,8 +88,8 @@ PackedRows pack_best_fit(std::span<const int64_t> lengths, int64_t capacity, boo
 
   RoomSet rooms(capacity);
   std::vector<int64_t> newest(static_cast<size_t>(capacity) + 1,
-                              kNone);  // the latest row with this much room
-  std::vector<int64_t> older;          // per row: the one before it with equal room
+                              kNone);  // the latest row with this much free space
+  std::vector<int64_t> older;          // per row: the previous one with equal free space
   std::vector<int64_t> row_of(order.size());
   for (size_t k = 0; k < order.size(); ++k) {
     const int64_t length = lengths[static_cast<size_t>(order[k])];

@@ -20,7 +20,7 @@ struct PackedRows {
 };
 
 /// Takes the examples from the longest to the shortest (equal ones in order) and puts each into the fullest
-/// row that still has room, else into a new row. Deterministic. O(n log C) time and O(n + C) memory for n
+/// row that still has space, else into a new row. Deterministic. O(n log C) time and O(n + C) memory for n
 /// examples and capacity C. At most 11/9 of the optimal number of rows plus a constant (Johnson et al., SIAM
 /// J. Comput. 1974). Lengths > capacity: Error, or left out and counted with `drop_too_long`. Empty examples
 /// are left out silently.

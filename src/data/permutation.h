@@ -1,5 +1,5 @@
-// A shuffle that is never stored: a keyed bijection of [0, n), computed per index in constant memory. This is
-// what makes the loader's cost independent of the planned number of steps and of the size of the data.
+// A shuffle that is never stored: a keyed bijection of [0, n), computed per index in constant memory. The
+// loader's cost therefore depends neither on the planned number of steps nor on the size of the data.
 #pragma once
 #include <cstdint>
 

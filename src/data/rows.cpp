@@ -152,7 +152,7 @@ ValidationPass::ValidationPass(std::shared_ptr<const TokenSplit> split, int64_t 
   if (options_.masks_document_start()) {
     for (int64_t d = 1; d < split_->documents(); ++d) {
       const int64_t begin = split_->document_begin(d);
-      // One masked target per place where documents meet; empty documents meet in the same place.
+      // One target is masked wherever two documents meet; empty documents meet at the same position.
       if (begin > 0 && begin < split_->tokens() && begin != split_->document_begin(d - 1) &&
           split_->in_loss(begin))
         --targets_;

@@ -9,7 +9,7 @@
 
 namespace ingot::data {
 
-/// Targets that are prompts (TokenSplit::in_loss) are masked by all of them.
+/// All functions below mask targets that are prompts (TokenSplit::in_loss).
 
 /// An empty batch of the given shape; rows are appended in order by the functions below.
 Batch make_batch(int64_t rows, int64_t sequence_length);

@@ -1,4 +1,4 @@
-// The order of training: which tokens sample n of a run consists of, for any n, at any time, on any rank.
+// The order of training: the tokens of sample n of a run, for any n, at any time, on any rank.
 //
 // Everything is a pure function of (seed, sample number, phase): the mixture gives the source and its running
 // count, a keyed permutation of the source's sequences gives the window. So there is no index to build,
@@ -21,9 +21,9 @@ namespace ingot::data {
 
 enum class SampleMode {
   stream,  ///< windows of S tokens cut anywhere from the source's token stream, each once per epoch, shuffled
-  best_fit,  ///< rows of whole documents (pack_best_fit), each once per epoch, shuffled; 8 bytes of memory a
-             ///< document
-  random     ///< windows at uniformly drawn offsets, with replacement, as nanoGPT draws them
+  /// Rows of whole documents (pack_best_fit), each once per epoch, shuffled; takes 8 bytes per document.
+  best_fit,
+  random  ///< windows at uniformly drawn offsets, with replacement, as nanoGPT draws them
 };
 constexpr auto enum_names(SampleMode) {
   return names_in_order<SampleMode>("stream", "best_fit", "random");
@@ -53,7 +53,7 @@ struct SourceState {
   bool operator==(const SourceState&) const = default;
 };
 
-/// All that a checkpoint keeps of the data order. Independent of ranks and micro-batches.
+/// The state of the data order in a checkpoint. Independent of ranks and micro-batches.
 struct SamplerState {
   uint64_t seed = 0;
   int64_t sequence_length = 0;

@@ -16,9 +16,9 @@ namespace ingot::data {
 /// them.
 enum class DocumentSplit {
   whole_file,  ///< the file, byte for byte
-  blank_line,  ///< paragraphs: runs of lines between lines that are empty (spaces, tabs and \r count as
-               ///< empty)
-  marker       ///< the text between occurrences of SourceOptions::marker
+  /// Paragraphs: runs of lines between empty lines (spaces, tabs and \r count as empty).
+  blank_line,
+  marker  ///< the text between occurrences of SourceOptions::marker
 };
 constexpr auto enum_names(DocumentSplit) {
   return names_in_order<DocumentSplit>("whole_file", "blank_line", "marker");

@@ -12,7 +12,7 @@
 namespace ingot::data {
 namespace {
 
-constexpr size_t kBatchBytes = size_t{4} << 20;  // text handed to the tokenizer at once
+constexpr size_t kBatchBytes = size_t{4} << 20;  // text given to the tokenizer at once
 
 void check_options(const TokenizeOptions& o, const TokenizerView& t) {
   const bool plain =
@@ -156,7 +156,7 @@ class Encoder {
   int64_t tokens_ = 0;
 };
 
-/// Where the tail begins, in text bytes: needs a pass of its own over the documents.
+/// Where the tail begins, in text bytes. Takes a separate pass over the documents.
 uint64_t tail_begin(FileSystem& fs, const std::vector<SourceFile>& files, const TokenizeOptions& o) {
   DocumentReader reader(fs, files, o.source);
   std::string_view document;
@@ -169,7 +169,7 @@ bool hashes_to_validation(std::string_view document, double fraction) {
   return static_cast<double>(hash64(document) >> 11) * 0x1p-53 < fraction;
 }
 
-/// The largest place <= at that does not cut a UTF-8 character.
+/// The largest position <= at that does not cut a UTF-8 character.
 size_t character_boundary(std::string_view text, size_t at) {
   while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return at;
@@ -220,7 +220,7 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// True where `folder` already holds this very job's result.
+/// True if `folder` already holds the result of the same job.
 bool already_done(FileSystem& fs, const std::string& folder, const std::string& job) {
   if (!fs.exists(folder)) return false;
   const bool dataset = fs.exists(folder + "/" + kManifestName);

@@ -13,7 +13,7 @@
 
 namespace ingot::data {
 
-/// What the job needs of a tokenizer; keeps this folder free of one.
+/// The tokenizer as the job sees it, so that this folder does not depend on src/tokenizer.
 struct TokenizerView {
   /// Sets tokens[i] to those of texts[i], for all i. May use threads; must be deterministic.
   std::function<void(std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens)>

@@ -1,5 +1,4 @@
-// What the model sees: a batch as text, with boundaries and masks marked, for finding formatting errors by
-// eye.
+// Shows a batch as text, as the model sees it, with boundaries and masks marked, to find formatting errors.
 #pragma once
 #include <functional>
 #include <span>
@@ -10,7 +9,7 @@
 
 namespace ingot::data {
 
-/// Text of tokens; may give anything readable for pieces that are not UTF-8 by themselves.
+/// The text of tokens; pieces that are not UTF-8 by themselves may become any readable text.
 using Decode = std::function<std::string(std::span<const int32_t>)>;
 
 /// Row by row: where it came from, then each piece with its document number and positions. Tokens whose

@@ -33,8 +33,8 @@ class PackedModel {
   explicit PackedModel(const StoredModel& stored, std::optional<WeightForm> form = {});
   /// A copy of a model in memory.
   PackedModel(const Model& from, WeightForm form);
-  /// Random matrices for measurements: uniform, with the standard deviation of initial values, and much faster
-  /// to make. With int8 the model computes in f32.
+  /// Random matrices for measurements: uniform, with the standard deviation of initial values, and much
+  /// faster to make. With int8 the model computes in f32.
   PackedModel(const ModelConfig& config, WeightForm form, uint64_t seed);
 
   Model& model() { return *model_; }

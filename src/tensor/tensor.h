@@ -62,8 +62,8 @@ class PackedWeights;  // device/gemm/gemm.h
 /// every format.
 struct WeightFormat {
   const char* name;  ///< for refusals: "packed int8"
-  /// The panels that matrix products read; Tensor::data is nullptr then. If there are none, the weight is bf16
-  /// and Tensor::data are f32 masters, which every reader rounds to bf16.
+  /// The panels that matrix products read; Tensor::data is nullptr then. If there are none, the weight is
+  /// bf16 and Tensor::data are f32 masters, which every reader rounds to bf16.
   const PackedWeights* packed = nullptr;
 };
 inline constexpr WeightFormat kRoundedWeight{"f32 rounded to bf16"};

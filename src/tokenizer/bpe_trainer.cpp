@@ -1,5 +1,5 @@
-// See bpe_trainer.h: counting pieces, and the tokenizer around the learned merges. The merge loop is
-// merge_learner.
+// See bpe_trainer.h: counts pieces and builds the tokenizer around the learned merges. merge_learner.cpp has
+// the merge loop.
 #include "tokenizer/bpe_trainer.h"
 
 #include <algorithm>

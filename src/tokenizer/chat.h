@@ -23,7 +23,7 @@ std::string render_chat(std::span<const ChatMessage> messages, bool open_reply);
 
 struct ChatTokens {
   std::vector<int32_t> ids;
-  std::vector<bool> from_assistant;  ///< the assistant's content and its end marker: what tuning learns
+  std::vector<bool> from_assistant;  ///< the assistant's content and its end marker, which tuning trains
 };
 
 /// The conversation as ids. Only the markers become control tokens; the same characters inside a message are

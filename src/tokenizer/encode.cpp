@@ -27,7 +27,7 @@ class Encoding {
   }
 
  private:
-  /// Emits added tokens, hands the text between them on.
+  /// Emits added tokens and passes on the text between them.
   template <class Rest>
   void split_added(std::string_view text, const AddedTokenFinder& finder,
                    const std::vector<AddedToken>& tokens, Rest&& rest) {

@@ -1,6 +1,7 @@
-// See merge_learner.h. Words are flat arrays of symbols, changed in place; every pair has a count that is
-// kept exact and a list of the words it may occur in; a heap holds each pair once per birth, with a count
-// that is corrected when the entry reaches the top (counts only fall between).
+// See merge_learner.h. The distinct pieces ("words" in the reference) are flat arrays of symbols, changed in
+// place. Every pair has an exact count and a list of the pieces that may contain it. A heap holds each pair
+// once for every time that it gained pieces; an entry's count is corrected when it reaches the top, because
+// counts only fall in between.
 #include "tokenizer/merge_learner.h"
 
 #include <algorithm>
@@ -67,7 +68,7 @@ class Learner {
  private:
   struct Pair {
     int64_t count = 0;
-    int32_t born = -1;  // list of words in which this step made the pair; -1: none
+    int32_t born = -1;  // list of pieces in which this step made the pair; -1: none
   };
 
   void report() const {
@@ -149,7 +150,7 @@ class Learner {
     const std::vector<uint32_t> list = std::move(lists_[top.words]);
     lists_[top.words] = {};
     free_lists_.push_back(top.words);
-    for (size_t i = 0; i < list.size(); ++i) {  // words lie all over memory: ask for the next ones early
+    for (size_t i = 0; i < list.size(); ++i) {  // pieces are scattered in memory: prefetch the next ones
       if (i + 2 * kAhead < list.size()) __builtin_prefetch(&words_[list[i + 2 * kAhead]]);
       if (i + kAhead < list.size()) __builtin_prefetch(&symbols_[words_[list[i + kAhead]].begin]);
       merge_in_word(list[i], left, right, id);
@@ -204,7 +205,7 @@ class Learner {
   PairMap<Pair> pairs_;
   std::vector<std::vector<uint32_t>> lists_;
   std::vector<uint32_t> free_lists_;
-  std::vector<uint64_t> born_;  // pairs that gained words in this step
+  std::vector<uint64_t> born_;  // pairs that gained pieces in this step
   std::vector<Candidate> heap_;
   std::vector<std::array<int32_t, 2>> merged_;
 };

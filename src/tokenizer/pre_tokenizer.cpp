@@ -25,7 +25,7 @@ template <class Body>
 void PreTokenizer::for_each_range(const Stage& stage, std::string_view text, RegexScratch& scratch,
                                   Body&& body) {
   size_t at = 0;       // where the next attempt starts
-  size_t covered = 0;  // everything before was handed on
+  size_t covered = 0;  // everything before was passed on
   bool any = false;    // a match ended at `covered`
   Regex::Match m;
   while (at <= text.size()) {
@@ -56,7 +56,7 @@ void PreTokenizer::run(size_t index, std::string_view text, RegexScratch& scratc
     for_each_range(stage, text, scratch, [&](size_t begin, size_t end, bool) { emit(begin, end); });
     return;
   }
-  // The other behaviors join neighbours: collect, join, hand on.
+  // The other behaviors join neighbours: collect, join, pass on.
   std::vector<Range> joined;
   bool previous = false;  // was the range before a match?
   for_each_range(stage, text, scratch, [&](size_t begin, size_t end, bool matched) {

@@ -35,7 +35,7 @@ class RegexScratch {
 
 class Regex {
  public:
-  /// Compiles `pattern` (or the text itself if `literal`). Throws Error with the place of the mistake.
+  /// Compiles `pattern` (or the text itself if `literal`). Throws Error with the position of the mistake.
   explicit Regex(const std::string& pattern, bool literal = false);
   ~Regex();
   Regex(Regex&&) noexcept;

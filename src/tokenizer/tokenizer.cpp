@@ -1,4 +1,4 @@
-// See tokenizer.h: construction from a spec, decoding, and what the tables answer. Encoding is in encode.cpp,
+// See tokenizer.h: construction from a spec, decoding, and look-ups in the tables. Encoding is in encode.cpp,
 // files in tokenizer_files.cpp.
 #include "tokenizer/tokenizer.h"
 

@@ -26,7 +26,7 @@ struct EncodeOptions {
   bool add_eos = false;  ///< put the end-of-text token last; an Error if the tokenizer has none
 };
 
-/// Which ids play the usual parts; absent where the tokenizer names none.
+/// Ids of the usual roles; absent if the tokenizer names none.
 struct TokenRoles {
   std::optional<int32_t> bos, eos, pad;
 };

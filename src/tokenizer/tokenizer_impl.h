@@ -1,4 +1,4 @@
-// The inside of Tokenizer: the spec compiled to tables, and the scratch buffers that calls borrow.
+// The implementation of Tokenizer: the spec compiled to tables, and the scratch buffers that calls use.
 #pragma once
 #include <memory>
 #include <mutex>

@@ -68,8 +68,8 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& nam
 std::string write_tokenizer_json(const TokenizerSpec& spec);
 
 /// The splitting that a well-known tokenizer uses: "gpt2", "llama3" (the same as "cl100k"), "qwen2", "o200k",
-/// "nanochat", "deepseek-v3"; any other text is taken as one regular expression. Source: spec of each
-/// tokenizer.json.
+/// "nanochat", "deepseek-v3"; any other text is taken as one regular expression. Source: each
+/// published tokenizer.json.
 void set_pattern(TokenizerSpec& spec, std::string_view name_or_regex);
 /// The pattern that a `ByteLevel` pre-tokenizer with use_regex applies.
 std::string_view gpt2_pattern();

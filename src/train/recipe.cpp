@@ -215,7 +215,6 @@ double Recipe::rope_theta_of(size_t phase) const {
 }
 
 int64_t Recipe::window_at(size_t phase, int64_t step) const {
-  if (phase < phases.size() && phases[phase].window_fixed > 0) return phases[phase].window_fixed;
   for (size_t i = std::min(phase + 1, phases.size()); i-- > 0;) {
     const PhaseConfig& s = phases[i];
     if (s.window_growth == 0) continue;

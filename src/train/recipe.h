@@ -147,8 +147,7 @@ struct PhaseConfig {
   }
   /// The factor of batch_rate on the learning rate.
   double rate_factor(int64_t level) const;
-  double batch_fitted = 1;   ///< not of recipes: the first batch over the one that the recipe says
-  int64_t window_fixed = 0;  ///< not of recipes: the window of all steps; 0: as window_growth says
+  double batch_fitted = 1;  ///< not of recipes: the first batch over the one that the recipe says
   /// Counts a step that was made with the current batch, then makes the changes that are due.
   void after_step(BatchProgress& progress, double loss) const;
   /// Steps at each level if no loss ever causes a change; 0 for levels that are not reached.

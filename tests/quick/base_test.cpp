@@ -87,7 +87,7 @@ TEST(Parallel, JobsFollowEachOtherAtAnyPace) {
   }
 }
 
-/// Every piece waits until all have begun, so that no thread can take another's.
+/// Every task waits until all have begun, so that no thread can take another's.
 TEST(Parallel, AThreadBeginsWithTheSamePartEveryTime) {
   constexpr int kThreads = 3;
   const int before = num_threads();

@@ -72,7 +72,7 @@ TEST(Checkpoint, EveryDTypeEveryRankAndTinyFiles) {
   }
 }
 
-// The reshape seam: regions of any place and size from pieces of any place and size.
+// Reshaping: regions of any position and size are read from pieces of any position and size.
 TEST(Checkpoint, AnyRegionFromAnyPieces) {
   const Random random(3, RandomPurpose::test);
   uint64_t draw = 0;

@@ -1,4 +1,4 @@
-// `ingot eval`: the run's own validation loss again, other weights, other text, and what it refuses.
+// `ingot eval`: the validation loss that the run reported, other weights, other text, and refusals.
 #include <gtest/gtest.h>
 
 #include <regex>

@@ -188,8 +188,8 @@ double change_of_logprob(const ModelConfig& config, OptimizerKind matrices) {
   return (before - runner.evaluate(batch).first) / static_cast<double>(batch.valid_targets);
 }
 
-// The point of muP: one learning rate moves the output by about the same at every width. Without it, sixteen
-// times the width moves it several times as far.
+// With muP one learning rate changes the output by about the same at every width. Without it, sixteen times
+// the width changes it several times as much.
 TEST(Mup, OneRateMovesEveryWidthAlike) {
   for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
     const double narrow = change_of_logprob(mup_model(32, 32), kind);

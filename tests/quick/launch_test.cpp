@@ -8,7 +8,7 @@
 
 namespace ingot::launch_test {
 
-/// Removes every variable that comm/launch reads, sets some, and puts all back.
+/// Removes every variable that comm/launch reads, sets some, and restores all.
 class Launched {
  public:
   explicit Launched(std::initializer_list<std::pair<const char*, const char*>> variables) {

@@ -260,8 +260,8 @@ TEST(QkClip, FactorsMultiplyToEachHeadsOwn) {
   EXPECT_THROW(validate(QkClipConfig{1, 1.5}), Error);
 }
 
-// The same batch before and after the clip: heads above the threshold land on it, the others stay where they
-// were.
+// The same batch before and after the clip: heads above the threshold are scaled to it, the others stay
+// unchanged.
 TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
   for (const char* family : {"gpt2", "llama", "mla", "zaya"}) {
     ModelConfig config = test::small_model_config(family);

@@ -142,7 +142,7 @@ std::pair<double, double> mapped(double s, const NewtonSchulzConfig& config) {
   return {g[0], g[3]};
 }
 
-// A4 of the plan: five steps send [0.003, 1] into [0.68, 1.21]. The polynomial's own range is
+// Five steps map [0.003, 1] into [0.68, 1.21]. The polynomial's own range is
 // [0.6818, 1.2024].
 TEST(NewtonSchulz, SingularValuesLandInTheBand) {
   double low = 10, high = 0, low16 = 10, high16 = 0;
@@ -427,7 +427,7 @@ TEST(Optimizer, GroupsReachTheUpdate) {
   config.weight_decay = 0.5;
   const Floats b = model.master[1], c = model.master[2];
   Optimizer optimizer(config, model.params);
-  optimizer.step({.lr = 0.1, .grad_scale = 0.0});  // no gradient: only decay moves weights
+  optimizer.step({.lr = 0.1, .grad_scale = 0.0});  // no gradient: only decay changes weights
   EXPECT_EQ(model.master[1], b);
   EXPECT_EQ(model.master[2], c);
   EXPECT_NEAR(optimizer.update_stats()[0].ratio(), 0.05 / 0.95, 1e-5);

@@ -11,7 +11,7 @@ Recipe recipe_of(const std::string& parallel, const std::string& stage = "") {
       "test");
 }
 
-/// The grid of so many ranks, the shares of all stages, or the first refusal.
+/// The grid of so many ranks and the shares of all phases, or the first refusal.
 std::string laid_out(const std::string& parallel, int ranks, const std::string& stage = "") {
   try {
     Recipe r = recipe_of(parallel, stage);

@@ -135,7 +135,7 @@ TEST(Tokenizer, TenMegabytesOfOneLetterTakeSeconds) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
-// Pieces that were seen before are looked up, in a table in which others take their place.
+// Recent pieces are looked up in a table, in which other pieces replace them.
 TEST(Tokenizer, WhatWasSeenBeforeDoesNotMatter) {
   const Tokenizer warm = train("[^\\n]+|\\n+");
   Dice dice(6);

@@ -31,7 +31,7 @@ ModelConfig dense_config(ActivationKind kind) {
 
 struct Forward {
   reference::Array logits;
-  std::vector<std::vector<int32_t>> ids;  ///< of each MoE layer
+  std::vector<std::vector<int32_t>> ids;  ///< routes of each MoE layer
 };
 
 Forward forward(const Decoder& decoder, const WeightSet& weights) {

@@ -11,7 +11,7 @@ namespace ingot::test {
 /// Words drawn from a fixed list, in documents divided by blank lines; the same on every machine.
 std::string tiny_text(int64_t words, uint64_t seed = 1);
 
-/// TOML of a two-stage run (different sequence lengths, batches and schedules; Muon, AdamW and the balancing
+/// TOML of a two-phase run (different sequence lengths, batches and schedules; Muon, AdamW and the balancing
 /// controller; micro-batches, validation, samples, a checkpoint every four of 24 steps) of a ZAYA-style
 /// model, on `text_path`.
 std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder,

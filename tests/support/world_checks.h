@@ -1,5 +1,5 @@
-// What every world must do, as functions that each rank calls: thread ranks (comm_test.cpp) and processes
-// (tests/mpi/) run the same.
+// Checks that every World must pass, as functions that each rank calls: thread ranks (comm_test.cpp) and
+// processes (tests/mpi/) run the same checks.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -30,9 +30,9 @@ void check_collectives(World& world);
 void check_order_of_sums(World& world);
 /// Uneven rows, empty ones, padding; small and large rows.
 void check_all_to_all(World& world);
-/// From rank 0 to 1, small and large; many in flight.
+/// Messages from rank 0 to 1, small and large; many are pending at once.
 void check_messages(World& world);
-/// Operations in flight on overlapping groups at once, finished in another order than they were started.
+/// Pending operations on overlapping groups, finished in another order than they were started.
 void check_groups(World& world);
 /// Of three ranks or more, the self-test names the one whose messages come late.
 void check_slow_rank(World& world);
