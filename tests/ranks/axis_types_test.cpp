@@ -23,9 +23,9 @@
 
 namespace ingot::test::axis_types_test {
 
-class Layouts : public testing::TestWithParam<CheckedLayout> {};
+class AxisTypesOf : public testing::TestWithParam<CheckedLayout> {};
 
-TEST_P(Layouts, EveryModelHasTheCollectivesThatItNeeds) {
+TEST_P(AxisTypesOf, EveryModelHasTheCollectivesThatItNeeds) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer leaves too few addresses for the plans of the largest presets";
 #endif
@@ -56,7 +56,7 @@ TEST_P(Layouts, EveryModelHasTheCollectivesThatItNeeds) {
   EXPECT_GE(checked, 15);
 }
 
-INSTANTIATE_TEST_SUITE_P(AxisTypes, Layouts, testing::ValuesIn(layout_cases()),
+INSTANTIATE_TEST_SUITE_P(AxisTypes, AxisTypesOf, testing::ValuesIn(layout_cases()),
                          [](const auto& info) { return info.param.name; });
 
 /// A sublayer, recorded on one rank of a layout.
@@ -456,11 +456,11 @@ TEST(AxisTypes, CollectivesMoveWhatTheirPairsSay) {
   const RankOptions sequence{.sequence_parallel = true}, gather{.dispatch = DispatchKind::all_gather},
       ring{.context = ContextForm::ring};
   for (const CheckedLayout& l : {CheckedLayout{"tp", {.tp = 2}},
-                              {"sequence", {.tp = 2}, sequence},
-                              {"heads", {.cp = 2}},
-                              {"ring", {.cp = 2}, ring},
-                              {"ep", {.dp = 2, .ep = 2}},
-                              {"gather", {.dp = 2, .ep = 2}, gather}})
+                                 {"sequence", {.tp = 2}, sequence},
+                                 {"heads", {.cp = 2}},
+                                 {"ring", {.cp = 2}, ring},
+                                 {"ep", {.dp = 2, .ep = 2}},
+                                 {"gather", {.dp = 2, .ep = 2}, gather}})
     check_layout(zaya, dry_run_layout(l, zaya.config()), {.recorded = look});
   for (const Op* op : all_ops()) {
     const AxisRule& rule = op->axis_rule;
