@@ -1,5 +1,4 @@
-// Element types, and bf16 as a plain 16-bit struct. Plain header: included by kernels of every instruction
-// set.
+// Element types, and bf16 as a plain 16-bit struct. Kernels of every instruction set include this header.
 #pragma once
 #include <bit>
 #include <cstdint>

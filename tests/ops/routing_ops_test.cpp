@@ -182,8 +182,8 @@ TEST(SequenceBalance, Cases) {
   }
 }
 
-// Two documents of equal length: the mean of each alone (spec megatron-moe LB-2); balance gives 1, collapse E
-// / k.
+// Two documents of equal length give the mean of each alone ([DeepSeek-V3] §2.1.2). Balance gives 1,
+// collapse E / k.
 TEST(SequenceBalance, IsTheMeanOfTheDocumentsAlone) {
   const Random random(6, RandomPurpose::test);
   const BatchLayout two{10, {{0, 5, 0, nullptr}, {5, 5, 0, nullptr}}};
@@ -248,8 +248,7 @@ TEST(Capacity, Cases) {
   }
 }
 
-// By hand (spec megatron-moe CP-1): 4 tokens with 2 choices, 2 experts of capacity 3; ties and what is no
-// number go last.
+// Known result: 4 tokens with 2 choices, 2 experts of capacity 3 ([Switch] §2.2); ties and NaN come last.
 TEST(Capacity, HandCase) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const int32_t nobody[] = {0, 1, 0, 1, 0, -1, 0, -1};

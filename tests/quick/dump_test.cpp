@@ -1,4 +1,4 @@
-// `ingot debug dump` shows what the trainer does: the same rows (mixture of the stage, sampling mode, place
+// `ingot debug dump` shows what the trainer does: the same rows (the phase's mixture, sampling mode, position
 // in the order) and so the same tensors, at the start of a run and after a checkpoint.
 #include "train/dump.h"
 
