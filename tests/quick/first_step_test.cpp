@@ -37,6 +37,7 @@ class FirstSteps : public FirstStepTest {
     for (SourceConfig& s : r.data.sources) {
       s = SourceConfig{.name = s.name, .path = folder_ / "words.txt", .weight = s.weight};
       s.documents = data::DocumentSplit::blank_line;
+      s.validation_fraction = 0.1;
     }
     r.tokenizer = {};
     r.tokenizer.kind = TokenizerKind::characters;
@@ -48,7 +49,9 @@ class FirstSteps : public FirstStepTest {
     m.vocab = 0;
     m.width = 32, m.head_width = 8, m.hidden = 48, m.context = 64;
     m.kv_heads = m.kv_heads == m.heads ? 4 : 2, m.heads = 4;
-    if (!m.unet_skips) m.layers = 2;
+    if (!m.unet_skips)
+      m.layers = static_cast<int64_t>(
+          std::max({size_t{2}, m.rope_pattern.size(), m.window_pattern.size(), m.attention_pattern.size()}));
     if (m.window > 0) m.window = 16, m.window_block = std::min<int64_t>(m.window_block, 8);
     if (m.moe.experts > 0) m.moe.experts = 4, m.moe.hidden = 16, m.moe.router_width = 8;
     return recipe_from_toml(print_config(r), path);

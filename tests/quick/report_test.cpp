@@ -176,10 +176,9 @@ TEST(Report, ShowsAProfileThatTheRunFolderHolds) {
               {"op": "adamw<", "segment": "", "seconds": 2}]})");
   write_report(fs, folder.path());
   const std::string html = fs.read(folder / run_files::kReport);
-  for (const char* part :
-       {"A step by purpose", "8 x 32 tokens, bf16, mean of 2 steps and 2 ranks", "products", "80.0 % · 4.0 s",
-        "20.0 % · 1.0 s", "A step by op", "60.0 % · 3.0 s", "adamw&lt;", "10.0 % · ", "A step by segment",
-        "40.0 % · 2.0 s", "outside of them"})
+  for (const char* part : {"A step by purpose", "8 x 32 tokens, bf16, mean of 2 steps and 2 ranks",
+                           "products", "80.0 % · 4.0 s", "20.0 % · 1.0 s", "A step by op", "60.0 % · 3.0 s",
+                           "adamw&lt;", "10.0 % · ", "A step by segment", "40.0 % · 2.0 s", "no segment"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   write_file_atomically(fs, folder / run_files::kProfile, R"({"steps": 2})");
   EXPECT_THROW(write_report(fs, folder.path()), Error) << "damaged";
