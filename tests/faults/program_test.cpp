@@ -103,7 +103,7 @@ TEST_F(Program, MistypedSettings) {
 }
 
 TEST_F(Program, ContradictorySettings) {
-  refuses(run({"--phases.0.batch=5"}), {"phases.0.micro_batch", "5", "2", "1 sequences"});
+  refuses(run({"--phases.0.batch=5"}), {"phases.0.micro_batch", "5", "2", "1 would be left over"});
   refuses(run({"--phases.1.sequence=65"}), {"phases.1.sequence", "65", "64"});
   refuses(run({"--model.heads=3"}), {"heads", "3"});
   refuses(run({"--model.moe.top_k=9"}), {"top_k", "9", "4"});
