@@ -106,8 +106,8 @@ struct LiveRows {
   uint32_t gradients = 0;  ///< the inputs whose gradients it applies to, as bits of slots
 };
 
-/// The inputs (bits of slots) that a kernel reads where they are weights in a format (tensor/tensor.h). It is never
-/// called with another input in a format.
+/// The inputs (bits of slots) that a kernel reads where they are weights in a format (tensor/tensor.h). It is
+/// never called with another input in a format.
 struct ReadableFormats {
   uint32_t rounded = 0;
   uint32_t packed = 0;  ///< in forward only

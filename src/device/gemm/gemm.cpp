@@ -35,7 +35,7 @@ constexpr int64_t kMaxKc = 1024;
 constexpr int64_t kMaxColumnKc = 512;
 /// Fewer rows of packed A for each thread would not repay packing B again.
 constexpr int64_t kMinOwnRows = 384;
-/// From so many columns for each row on, threads share packed A, even across dies, and each reads a part of B.
+/// From so many columns for each row on, threads share packed A, even across dies, and each reads part of B.
 constexpr int64_t kSharedFrom = 16;
 
 const void* at(const void* p, DType type, int64_t index) {
