@@ -13,7 +13,7 @@ namespace ingot::test::kept_run_test {
 
 namespace fs = std::filesystem;
 
-/// difference() of two runs, but for the comments beside the keys of the model's recipe: releases reword them.
+/// difference() of two runs, without the comments in the model's recipe, which releases reword.
 std::string difference_of_values(const std::string& left, const std::string& right) {
   const std::string reworded = "blob:model differs\n";
   std::string found = difference(left, right);
