@@ -386,7 +386,7 @@ TEST(AxisTypes, GradientsSummedOverWrongRanksAreFound) {
          "contains that of rank 1 0 times");
   expect(error_of_sums("record", {"tp2", {.tp = 2}}, data_only),
          "on the tensor axis: the gradient of 'layers.0.attention.value_scale.own' (tensor partial) on rank "
-         "0 contains rank 1's part 0");
+         "0 contains that of rank 1 0 times");
   // Tensor ranks that all have the same.
   expect(error_of_sums("llama", {"tp2", {.tp = 2}},
                        [&](auto& table, DryRunRank& r, GradientBuffer& g) {
