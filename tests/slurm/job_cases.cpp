@@ -92,7 +92,7 @@ class SlurmJob : public ::testing::Test {
   int64_t interrupted_at() {
     std::smatch found;
     const std::string text = log();
-    return std::regex_search(text, found, std::regex("interrupted at step (\\d+); everything is saved"))
+    return std::regex_search(text, found, std::regex("interrupted at step (\\d+), saved"))
                ? std::stoll(found[1])
                : 0;
   }
