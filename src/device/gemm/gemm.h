@@ -5,8 +5,8 @@
 // from 0 or (accumulate) from C, then + bias, then one rounding if C is bf16. bf16 operands are widened
 // exactly; B of f32 may be rounded to bf16 first (round_b). Where both operands are bf16, k goes in pairs,
 // the odd one first (1, 0, 3, 2, ...; an odd k ends with a 0), and subnormal operands, sums and results are
-// zeros: what the processor's dot product does. So every result has the bits of the naive loop, whatever m, n,
-// the threads and the instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
+// zeros: what the processor's dot product does. So every result has the bits of the naive loop, whatever m,
+// n, the threads and the instruction set; k = 0 gives 0 (or C), m = 0 or n = 0 do nothing.
 //
 // Thread-safe; uses the pool of base/parallel.h; allocates nothing once its scratch has grown. A, B and C may
 // not overlap. B is packed into a kc x nc panel that stays in the level 2 cache; A is read in place, or
