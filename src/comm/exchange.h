@@ -75,7 +75,6 @@ class Exchange {
   void send_first(Peer& peer);
   void meet(Peer& peer);
   void receive(Peer& peer);
-  void sum_inlined();
   void sum_next();
   void gather_sums(Peer& peer);
   void copy_own();

@@ -274,10 +274,6 @@ size_t DocumentReader::prompt_bytes() const {
   return state_->prompt_bytes;
 }
 
-size_t DocumentReader::files_done() const {
-  return state_->file;
-}
-
 uint64_t DocumentReader::bytes_done() const {
   return state_->bytes_before + (state_->map ? state_->map->bytes().size() - state_->rest.size() : 0);
 }

@@ -72,8 +72,7 @@ class DocumentReader {
   bool next(std::string_view& document);
   /// Bytes at the start of the document that next() gave which are its prompt.
   size_t prompt_bytes() const;
-  /// Files finished, and bytes of all files read so far: for progress.
-  size_t files_done() const;
+  /// Bytes of all files read so far: for progress.
   uint64_t bytes_done() const;
 
  private:

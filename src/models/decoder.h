@@ -111,7 +111,6 @@ class Decoder {
   /// those of the rows of the head that it has.
   Value logits(Context& c, const Value& hidden_TD) const;
 
-  int embedding_index() const { return embed_; }
   /// Index of the matrix that the head reads (the embedding's when tied).
   int head_index() const { return head_; }
   /// Layers with experts, ascending; multi-token prediction's modules count from config().layers on.

@@ -202,12 +202,6 @@ double Recipe::learning_rate(size_t phase, int64_t step) const {
   return phases[first].lr * schedule_multiplier(phases[first].resolved_schedule(schedule_steps(first)), step);
 }
 
-int64_t Recipe::longest_sequence() const {
-  int64_t n = 0;
-  for (const PhaseConfig& s : phases) n = std::max(n, s.sequence);
-  return n;
-}
-
 double Recipe::rope_theta_of(size_t phase) const {
   for (size_t i = std::min(phase + 1, phases.size()); i-- > 0;)
     if (phases[i].rope_theta != 0) return phases[i].rope_theta;

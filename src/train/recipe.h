@@ -262,8 +262,6 @@ struct Recipe {
   size_t schedule_phase(size_t phase) const;
   /// Steps over which that phase's schedule extends.
   int64_t schedule_steps(size_t phase) const;
-  /// Longest sequence of any phase.
-  int64_t longest_sequence() const;
   /// Base of the rotation in a phase: the last one that it or a phase before it names, else the model's.
   double rope_theta_of(size_t phase) const;
   /// The window after `step` steps of a phase: window_growth * step / steps, rounded up to whole blocks.
