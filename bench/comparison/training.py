@@ -28,7 +28,7 @@ class Shape:
 PLAIN = ["--model.norm_bias=false", "--model.attention_bias=false", "--model.mlp_bias=false", "--model.mlp=gelu", "--optimizer.matrices=adamw"]
 SMALL = ["--batch=12", "--length=256", "--vocab=65", *PLAIN]
 EXPERTS = ["--model.moe.experts=8", "--model.moe.top_k=2", "--model.moe.hidden=768"]
-# What 124M computes again.
+# What 124M recomputes.
 AGAIN = '--memory.recompute=["activation", "add_norm.h"%s]'
 ZAYA_TRIALS = 27  # its bar is nearer than the noise of nine
 SHAPES = {

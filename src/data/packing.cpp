@@ -13,37 +13,37 @@ constexpr int64_t kNone = -1;
 
 /// The set of free sizes 1 .. capacity that some row has, as a bitmap with a summary bitmap per 64 words and
 /// so on: "smallest member >= x" takes one step per level.
-class RoomSet {
+class SpaceSet {
  public:
-  explicit RoomSet(int64_t capacity) {
+  explicit SpaceSet(int64_t capacity) {
     int64_t bits = capacity + 1;
     do {
       bits = (bits + 63) / 64;
       levels_.emplace_back(static_cast<size_t>(bits));
     } while (bits > 1);
   }
-  void insert(int64_t room) {
+  void insert(int64_t space) {
     for (auto& level : levels_) {
-      level[static_cast<size_t>(room / 64)] |= uint64_t{1} << (room % 64);
-      room /= 64;
+      level[static_cast<size_t>(space / 64)] |= uint64_t{1} << (space % 64);
+      space /= 64;
     }
   }
-  void erase(int64_t room) {
+  void erase(int64_t space) {
     for (auto& level : levels_) {
-      uint64_t& word = level[static_cast<size_t>(room / 64)];
-      word &= ~(uint64_t{1} << (room % 64));
+      uint64_t& word = level[static_cast<size_t>(space / 64)];
+      word &= ~(uint64_t{1} << (space % 64));
       if (word != 0) return;
-      room /= 64;
+      space /= 64;
     }
   }
-  /// The smallest member that is at least `room`, or kNone.
-  int64_t at_least(int64_t room) const {
+  /// The smallest member that is at least `space`, or kNone.
+  int64_t at_least(int64_t space) const {
     for (size_t level = 0; level < levels_.size(); ++level) {
-      const auto word = static_cast<size_t>(room / 64);
+      const auto word = static_cast<size_t>(space / 64);
       if (word >= levels_[level].size()) return kNone;
-      const uint64_t found = levels_[level][word] >> (room % 64) << (room % 64);
+      const uint64_t found = levels_[level][word] >> (space % 64) << (space % 64);
       if (found != 0) return descend(level, static_cast<int64_t>(word) * 64 + std::countr_zero(found));
-      room = room / 64 + 1;  // all further members lie in later words
+      space = space / 64 + 1;  // all further members lie in later words
     }
     return kNone;
   }
@@ -86,30 +86,30 @@ PackedRows pack_best_fit(std::span<const int64_t> lengths, int64_t capacity, boo
   }
   const std::vector<int64_t> order = by_decreasing_length(lengths, capacity);
 
-  RoomSet rooms(capacity);
+  SpaceSet spaces(capacity);
   std::vector<int64_t> newest(static_cast<size_t>(capacity) + 1,
                               kNone);  // the latest row with this much free space
   std::vector<int64_t> older;          // per row: the previous one with equal free space
   std::vector<int64_t> row_of(order.size());
   for (size_t k = 0; k < order.size(); ++k) {
     const int64_t length = lengths[static_cast<size_t>(order[k])];
-    int64_t room = rooms.at_least(length);
+    int64_t space = spaces.at_least(length);
     int64_t row;
-    if (room == kNone) {
-      room = capacity;
+    if (space == kNone) {
+      space = capacity;
       row = static_cast<int64_t>(older.size());
       older.push_back(kNone);
     } else {
-      int64_t& top = newest[static_cast<size_t>(room)];
+      int64_t& top = newest[static_cast<size_t>(space)];
       row = top;
       top = older[static_cast<size_t>(row)];
-      if (top == kNone) rooms.erase(room);
+      if (top == kNone) spaces.erase(space);
     }
     row_of[k] = row;
-    const int64_t left = room - length;
+    const int64_t left = space - length;
     if (left == 0) continue;
     int64_t& top = newest[static_cast<size_t>(left)];
-    if (top == kNone) rooms.insert(left);
+    if (top == kNone) spaces.insert(left);
     older[static_cast<size_t>(row)] = top;
     top = row;
   }

@@ -101,7 +101,7 @@ class SplitWriter {
 };
 
 /// Collects documents until a batch is worth a call of the tokenizer. A prompt and what follows it are
-/// encoded apart, as when the prompt is all there is yet; so the border between them is exact.
+/// encoded apart, as when the prompt is all there is yet; so the boundary between them is exact.
 class Encoder {
  public:
   Encoder(const TokenizerView& tokenizer, SplitWriter& train, SplitWriter& validation)
@@ -208,7 +208,7 @@ void refuse_empty(const DatasetManifest& m, const TokenizeOptions& o) {
   for (const SplitInfo& split : m.splits)
     if (split.tokens == 0)
       throw Error(
-          fmt::format("the {} split of source '{}' is empty: {} documents in all, validation fraction {}",
+          fmt::format("the {} split of source '{}' is empty: {} documents in total, validation fraction {}",
                       split.name, o.name,
                       m.splits[0].documents + (m.splits.size() > 1 ? m.splits[1].documents : 0),
                       o.validation_fraction),

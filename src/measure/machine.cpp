@@ -71,8 +71,8 @@ std::vector<CacheLevel> cache_levels(const std::string& root) {
     const std::string level = entry("level"), size = entry("size"), cores = entry("shared_cpu_list");
     if (level.empty() || size.empty() || entry("type") == "Instruction") continue;
     const int64_t unit = size.back() == 'M' ? int64_t{1} << 20 : size.back() == 'K' ? int64_t{1} << 10 : 1;
-    const int sharers = cores.empty() ? 1 : static_cast<int>(parse_cores(cores, "shared_cpu_list").size());
-    levels.push_back({"L" + level, std::atoll(size.c_str()) * unit, sharers});
+    const int sharing = cores.empty() ? 1 : static_cast<int>(parse_cores(cores, "shared_cpu_list").size());
+    levels.push_back({"L" + level, std::atoll(size.c_str()) * unit, sharing});
   }
   std::sort(levels.begin(), levels.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   return levels;

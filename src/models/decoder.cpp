@@ -58,8 +58,8 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
     if (blocks_.back().moe) moe_layers_.push_back(l);
   }
   for (int64_t k = 0; k < config.mtp.modules(); ++k) {
-    ahead_.push_back(make_ahead(config.layers + k));
-    if (ahead_.back().block.moe) moe_layers_.push_back(config.layers + k);
+    mtp_modules_.push_back(make_mtp_module(config.layers + k));
+    if (mtp_modules_.back().block.moe) moe_layers_.push_back(config.layers + k);
   }
   table_.begin_layer_group(final_norm_part(config));
   final_norm_ = add_norm_params("final_norm");
@@ -79,7 +79,7 @@ Decoder::Decoder(const ModelConfig& config) : config_(config) {
 
 void Decoder::share_parameters() {
   std::vector<int64_t> groups{kEmbeddingGroup};
-  for (size_t k = 0; k < ahead_.size(); ++k) groups.push_back(config_.layers + static_cast<int64_t>(k));
+  for (size_t k = 0; k < mtp_modules_.size(); ++k) groups.push_back(config_.layers + static_cast<int64_t>(k));
   if (config_.tied) groups.push_back(kHeadGroup);
   table_.set_layer_groups(embed_, groups);
   for (int64_t i = 0; i < config_.value_embeddings; ++i) {
@@ -133,14 +133,14 @@ void Decoder::set_rope_theta(double theta) {
   config_.rope_theta = theta;
   for (size_t l = 0; l < blocks_.size(); ++l)
     if (blocks_[l].attention) blocks_[l].attention->set_rotary(config_.rotary_of(static_cast<int64_t>(l)));
-  for (Ahead& a : ahead_) a.block.attention->set_rotary(config_.rotary_of(config_.layers - 1));
+  for (MtpModule& a : mtp_modules_) a.block.attention->set_rotary(config_.rotary_of(config_.layers - 1));
 }
 
 void Decoder::set_window(int64_t tokens) {
   config_.window = tokens;
   for (size_t l = 0; l < blocks_.size(); ++l)
     if (blocks_[l].attention) blocks_[l].attention->set_window(config_.window_of(static_cast<int64_t>(l)));
-  for (Ahead& a : ahead_) a.block.attention->set_window(config_.window_of(config_.layers - 1));
+  for (MtpModule& a : mtp_modules_) a.block.attention->set_window(config_.window_of(config_.layers - 1));
 }
 
 std::unique_ptr<Attention> Decoder::make_attention(const std::string& prefix, int64_t layer) {
@@ -175,14 +175,14 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   return b;
 }
 
-Decoder::Ahead Decoder::make_ahead(int64_t layer) {
+Decoder::MtpModule Decoder::make_mtp_module(int64_t layer) {
   const std::string prefix = layer_prefix(layer) + "ahead.";
   table_.begin_layer_group(layer);
   const auto projection = [&](const char* name) {
     return table_.add(
         {prefix + name, {config_.width, config_.width}, ParamRole::matrix, Init::normal(config_.init_std)});
   };
-  Ahead a;
+  MtpModule a;
   a.embedding_norm = add_norm_params(prefix + "embedding_norm");
   a.hidden_norm = add_norm_params(prefix + "hidden_norm");
   a.from_embedding = projection("from_embedding.weight");
@@ -333,7 +333,7 @@ void Decoder::finish(Context& c, Stream& s) const {
   c.tape.begin_segment("head", -1);
   Value hidden_TD = merge_and_norm(c, s, final_norm_, c.precision().compute);
   Stream end;
-  if (!ahead_.empty()) end.x_TD = std::move(s.x_TD);
+  if (!mtp_modules_.empty()) end.x_TD = std::move(s.x_TD);
   end.hidden_TD.push_back(std::move(hidden_TD));
   s = std::move(end);
 }
@@ -342,7 +342,7 @@ void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
                             std::vector<BalanceLosses>& balance) const {
   const int64_t module = config_.mtp.shared ? 0 : static_cast<int64_t>(s.hidden_TD.size()) - 1,
                 layer = config_.layers + module;
-  const Ahead& a = ahead_.at(static_cast<size_t>(module));
+  const MtpModule& a = mtp_modules_.at(static_cast<size_t>(module));
   const DType type = c.precision().stream;
   c.tape.begin_segment("embed", static_cast<int>(layer));
   const Value next_TD = normed(c, look_up(c, ids_ahead_T), a.embedding_norm);

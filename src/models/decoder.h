@@ -135,7 +135,7 @@ class Decoder {
 
   /// A module of multi-token prediction: a block over a projection of the next embedding and the hidden
   /// state.
-  struct Ahead {
+  struct MtpModule {
     Norm embedding_norm, hidden_norm, final_norm;
     int from_embedding = -1, from_hidden = -1;
     Block block;
@@ -150,7 +150,7 @@ class Decoder {
   void add_value_embeddings();
   /// Layers from config().layers on are multi-token prediction's; their options are the last layer's.
   Block make_block(int64_t layer);
-  Ahead make_ahead(int64_t layer);
+  MtpModule make_mtp_module(int64_t layer);
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
   /// Merges the deferred output and normalises; returns h of `type` and leaves the merged stream.
@@ -176,7 +176,7 @@ class Decoder {
   MergeIndices input_scale_;
   Norm embedding_norm_;
   std::vector<Block> blocks_;
-  std::vector<Ahead> ahead_;
+  std::vector<MtpModule> mtp_modules_;
   Norm final_norm_;
   std::vector<int64_t> moe_layers_;
   struct BoundaryCache;

@@ -128,7 +128,7 @@ Value GroupedAttention::forward(Context& c, const Value& h_TD, const Value& ve_T
     throw Error(
         fmt::format("attention with {} query and {} key-value heads do not divide among {} tensor ranks",
                     model_.heads, model_.kv_heads, tp),
-        "tensor ranks share out whole heads: their number must divide both");
+        "tensor ranks shard whole heads: their number must divide both");
   c.tape.begin_segment("attention", static_cast<int>(layer));
   const Value qkv_TW = prepare(c, project(c, enter_tensor_region(c, h_TD), qkv_, c.param(qkv_bias_)), ve_TV);
   AttentionAttr attr{model_.heads / tp,

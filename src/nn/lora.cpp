@@ -22,7 +22,7 @@ std::vector<int64_t> blocks_of(const ParameterSpec& spec) {
 }
 
 /// One pair beside weight `w`. A weight cut by rows (outputs) cuts B, one cut by columns cuts A; the other
-/// half lies between the borders of the cut sublayer, so ranks have parts of its gradient.
+/// half lies inside the sharded sublayer, so ranks have parts of its gradient.
 void add_pair(const LoraConfig& lora, ParameterTable& table, int w) {
   const ParameterSpec spec = table[w];
   const std::string name = spec.name.substr(0, spec.name.size() - std::string(".weight").size());

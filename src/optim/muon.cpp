@@ -320,7 +320,7 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
     form_input(tensors[block.tensor], block, *slot, factors);
     finish(block, std::move(slot));
   };
-  // Across borders: what other ranks need is sent first, and what they send is used last.
+  // Across shards: what other ranks need is sent first, and what they send is used last.
   std::vector<std::pair<Block*, std::unique_ptr<Slot>>> shared;
   for (Block& b : blocks) {
     if (b.whole()) continue;

@@ -85,7 +85,7 @@ void validate(const ScheduleConfig& c) {
     fail("the wsd schedule has decay_steps = {} and decay_fraction = {}, expected >= 0 and in [0, 1]",
          c.decay_steps, c.decay_fraction);
   if (wsd_decay_start(c) < c.warmup_steps)
-    fail("warm-up and decay overlap: {} steps in all, warm-up {}, decay {}: {} + {} > {}", c.total_steps,
+    fail("warm-up and decay overlap: {} steps in total, warm-up {}, decay {}: {} + {} > {}", c.total_steps,
          c.warmup_steps, c.total_steps - wsd_decay_start(c), c.warmup_steps,
          c.total_steps - wsd_decay_start(c), c.total_steps);
 }

@@ -41,12 +41,11 @@ void take_largest(Communicator& group, std::vector<double>& values) {
 /// Where context ranks exchange heads, each has some heads of a tensor rank: puts this rank's at their
 /// position among all.
 void place_heads(const RankGroups& groups, std::vector<double>& logits) {
-  const Communicator& sharers = groups.context_inner();
-  if (sharers.size() == 1) return;
+  const Communicator& group = groups.context_inner();
+  if (group.size() == 1) return;
   const size_t mine = logits.size();
-  std::vector<double> all(mine * static_cast<size_t>(sharers.size()),
-                          -std::numeric_limits<double>::infinity());
-  std::copy(logits.begin(), logits.end(), all.begin() + static_cast<std::ptrdiff_t>(mine) * sharers.rank());
+  std::vector<double> all(mine * static_cast<size_t>(group.size()), -std::numeric_limits<double>::infinity());
+  std::copy(logits.begin(), logits.end(), all.begin() + static_cast<std::ptrdiff_t>(mine) * group.rank());
   logits = std::move(all);
 }
 

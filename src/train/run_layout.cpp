@@ -103,19 +103,19 @@ void require_shares_of_phase(const Recipe& recipe, size_t phase) {
   const int64_t data = recipe.data_ranks(), context = p.context;
   for (int64_t level = 0; level < s.levels() && p.pipeline > 1; ++level)
     require_micro_batches(recipe, phase, s.batch_at(level), s.micro_at(level, data));
-  const int64_t chunks = context > 1 ? 2 * context : 1, sharers = p.sequence ? p.tensor : 1,
+  const int64_t chunks = context > 1 ? 2 * context : 1, row_ranks = p.sequence ? p.tensor : 1,
                 rows = s.sequence / context;
   const std::string remedy = fmt::format("choose phases.{}.sequence as a multiple of {}", phase,
-                                         std::lcm(chunks, context * sharers));
+                                         std::lcm(chunks, context * row_ranks));
   if (s.sequence % chunks != 0)
     throw Error(fmt::format("phase '{}': sequences of {} tokens do not divide into {} chunks, two for each "
                             "of {} context ranks",
                             s.name, s.sequence, chunks, context),
                 remedy);
-  if (rows % sharers != 0)
+  if (rows % row_ranks != 0)
     throw Error(fmt::format("phase '{}': {} tokens of each sequence do not divide among {} tensor ranks, "
                             "which shard their rows",
-                            s.name, rows, sharers),
+                            s.name, rows, row_ranks),
                 remedy);
 }
 

@@ -38,7 +38,7 @@ void require_prompts(const Recipe& recipe, const Tokenizer& tokenizer) {
                   "set samples.prompts to texts that the tokenizer knows");
     }
     if (static_cast<int64_t>(tokens) >= recipe.model.context)
-      fail("samples.prompts.{} has {} tokens, which leaves no room in model.context = {}", i, tokens,
+      fail("samples.prompts.{} has {} tokens, which leaves no space in model.context = {}", i, tokens,
            recipe.model.context);
   }
 }

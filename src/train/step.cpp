@@ -64,13 +64,13 @@ void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule s
                   const PipelineStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
                   GradientReducer* reducer = nullptr) {
   const RankGroups& groups = *ranks.groups;
-  const int64_t sharers =
+  const int64_t row_ranks =
       groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
   std::vector<ScheduleObserver*> observers;
   if (ranks.gatherer != nullptr && options.device != DeviceKind::null) observers.push_back(ranks.gatherer);
   if (reducer != nullptr) observers.push_back(reducer);
-  pipeline.run(make, tokens / sharers, options, arena, observers);
+  pipeline.run(make, tokens / row_ranks, options, arena, observers);
 }
 
 PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {

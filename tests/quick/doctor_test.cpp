@@ -1,4 +1,4 @@
-// `ingot doctor`: finds limits in all places of the system, gives a remedy for each finding that is not ok,
+// `ingot doctor`: finds limits everywhere in the system, gives a remedy for each finding that is not ok,
 // and fails only on problems.
 #include "measure/doctor.h"
 

@@ -54,7 +54,7 @@ TEST(Topology, PlacesStayEmptyWhereThatKeepsGroupsWhole) {
   const Topology odd = nodes({"a", "b", "c"}, {"0-2"}, 3);
   EXPECT_EQ(where(place_ranks(odd, 6, {{"tensor", 2}})), "a0 a0 b0 b0 c0 c0");
   EXPECT_EQ(where(place_ranks(odd, 8, {{"tensor", 2}})), "a0 a0 a0 b0 b0 b0 c0 c0")
-      << "no room to keep them whole";
+      << "no space to keep them whole";
   // Groups of four fit a node but not a domain of three; pairs fit a domain.
   EXPECT_EQ(where(place_ranks(nodes({"a", "b"}, {"0-2", "3-5"}, 3), 8, {{"tensor", 2}, {"expert", 4}})),
             "a0 a0 a1 a1 b0 b0 b1 b1");
@@ -66,11 +66,11 @@ TEST(Topology, PropertiesOfManyShapes) {
     for (int64_t per_domain = 1; per_domain <= 4; ++per_domain)
       for (int tensor = 1; tensor <= 4; ++tensor)
         for (int expert = 1; expert <= 3; ++expert) {
-          const int room = hosts * 2 * static_cast<int>(per_domain), group = tensor * expert;
+          const int capacity = hosts * 2 * static_cast<int>(per_domain), group = tensor * expert;
           Strings names;
           for (int h = 0; h < hosts; ++h) names.push_back("n" + std::to_string(h));
           const Topology t = nodes(names, {"0-4", "5-9"}, per_domain);
-          for (int ranks = group; ranks <= room; ranks += group) {
+          for (int ranks = group; ranks <= capacity; ranks += group) {
             const auto places = place_ranks(t, ranks, {{"tensor", tensor}, {"expert", group}});
             ASSERT_EQ(places.size(), static_cast<size_t>(ranks));
             std::set<std::pair<std::string, int>> taken;

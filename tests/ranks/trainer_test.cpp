@@ -373,7 +373,7 @@ TEST_F(TrainerRanks, PipelinesOfTensorRanks) {
                          {"--model.attention=gqa"});
 }
 
-/// What is computed again or waits on disk has the same bits, several micro-batches and chunks at a time too.
+/// What is recomputed or offloaded has the same bits, several micro-batches and chunks at a time too.
 TEST_F(TrainerRanks, MemoryPoliciesOfPipelinesKeepTheBits) {
   const RunLayout layout{"pp2", 2, pipeline("interleaved", {"--parallel.chunks=2"})};
   const std::string model = "--model.layers=4";

@@ -130,13 +130,13 @@ InterleavedPasses::Waits LayoutRank::run(const ParityInputs& inputs, TapeOptions
   std::vector<ScheduleObserver*> observers;
   if (gatherer_ && options.device != DeviceKind::null) observers.push_back(&*gatherer_);
   if (sums) observers.push_back(&reducer_);
-  const int64_t sharers = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
+  const int64_t row_ranks = case_.grid.cp * (case_.options.sequence_parallel ? case_.grid.tp : 1);
   const auto step = [&](Tape& tape, int b) {
     return std::make_unique<ParityStep>(one_.decoder, inputs, weights_, tape,
                                         groups_.batch_rank() * share() + b * micro_rows(), micro_rows(),
                                         &groups_, outcome);
   };
-  return pipeline_.run(step, micro_rows() * kParityLength / sharers, options, arena, observers);
+  return pipeline_.run(step, micro_rows() * kParityLength / row_ranks, options, arena, observers);
 }
 
 TapeProfile LayoutRank::profile(const ParityInputs& inputs) {

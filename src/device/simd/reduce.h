@@ -59,7 +59,7 @@ INGOT_INLINE float tree_max(const Lanes& l) {
   return tree(l, [](float a, float b) { return a > b ? a : b; });
 }
 
-/// The elements i*kLanes.. of the last, incomplete 16; `rest` of them exist in all. `missing` fills the
+/// The elements i*kLanes.. of the last, incomplete 16; `rest` of them exist. `missing` fills the
 /// others.
 template <class T>
 INGOT_INLINE Vec load_rest(const T* p, int i, int rest, float missing = 0.0f) {

@@ -150,13 +150,13 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
     c.tape.begin_segment("shared", l);
     shared_TD = shared_->forward(c, h_TD);
   };
-  const bool travels = c.expert != nullptr && c.expert->size() > 1;
-  const std::function<void()> meanwhile = shared_ && travels ? shared : std::function<void()>();
+  const bool is_sent = c.expert != nullptr && c.expert->size() > 1;
+  const std::function<void()> meanwhile = shared_ && is_sent ? shared : std::function<void()>();
   Value y_TD = config_.latent > 0 ? experts(c, project(c, h_TD, latent_down_), chosen, l, meanwhile)
                                   : experts(c, h_TD, chosen, l, meanwhile);
   if (config_.latent > 0) y_TD = project(c, y_TD, latent_up_);
   if (shared_) {
-    if (!travels) shared();
+    if (!is_sent) shared();
     y_TD = add(c.tape, type, y_TD, shared_TD);
   }
   return {std::move(y_TD), std::move(r.state_TR), std::move(losses)};

@@ -25,7 +25,7 @@ struct BlockPass {
   /// A block's rank, the block, and in backward where its cotangents must be written.
   using Visit = std::function<void(int rank, const Tensor& block, const Tensor& d_block)>;
   void run(const Visit& visit) const;
-  /// Op::rehearse of one that runs this.
+  /// Op::dry_run of an op that runs this.
   static void dry_run(Communicator& comm, bool ring, bool back);
 
  private:

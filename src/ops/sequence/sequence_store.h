@@ -2,7 +2,7 @@
 // models with compressed convolutional attention (ops/cca), the last inputs of the convolutions and the
 // delayed half of the values.
 //
-// Keys and values lie in pages of 64 tokens. A page holds all layers, so that room for a call is found or
+// Keys and values lie in pages of 64 tokens. A page holds all layers, so that space for a call is found or
 // refused once, before anything has changed. Pages are shared between forks and copied when a fork writes to
 // a shared one. The pool has a limit; a full pool is an Error that names the sizes, and leaves every sequence
 // as it was.
@@ -66,7 +66,7 @@ class SequenceState {
   /// first and restore the fork. Also mends a state whose call failed between two layers.
   void rollback(int64_t length);
 
-  /// Makes room for `rows` tokens after tokens(). Error when the pool is full (nothing has changed then).
+  /// Reserves space for `rows` tokens after tokens(). Error when the pool is full (nothing has changed then).
   void reserve(int64_t rows);
 
   // For ops. `position` is the number of tokens the layer has: appending elsewhere is an INGOT_CHECK.
