@@ -65,6 +65,11 @@ struct ExpectedTensor {
   Shape shape;
 };
 
+/// Names listed for each kind of fault of a model's tensors; further ones are only counted.
+inline constexpr size_t kListedFaults = 20;
+/// Appends "N title:" and the first kListedFaults lines to an error message; nothing where there are none.
+void append_list(std::string& message, const char* title, const std::vector<std::string>& lines);
+
 /// Compares the tensors that a model needs with the checkpoint's tensors of these kinds. Throws one Error
 /// that lists every missing, unexpected and wrongly shaped tensor, with the nearest name for each missing
 /// one.

@@ -8,17 +8,16 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kListed = 20;        // names listed per kind of fault; the rest is only counted
 constexpr size_t kCandidates = 2000;  // names that are compared with a missing one for a suggestion
+
+}  // namespace
 
 void append_list(std::string& message, const char* title, const std::vector<std::string>& lines) {
   if (lines.empty()) return;
   message += fmt::format("\n  {} {}:", lines.size(), title);
-  for (size_t i = 0; i < std::min(lines.size(), kListed); ++i) message += "\n    " + lines[i];
-  if (lines.size() > kListed) message += fmt::format("\n    and {} more", lines.size() - kListed);
+  for (size_t i = 0; i < std::min(lines.size(), kListedFaults); ++i) message += "\n    " + lines[i];
+  if (lines.size() > kListedFaults) message += fmt::format("\n    and {} more", lines.size() - kListedFaults);
 }
-
-}  // namespace
 
 void require_tensors(const CheckpointReader& checkpoint, const std::vector<ExpectedTensor>& expected,
                      const std::vector<TensorKind>& kinds) {
@@ -43,7 +42,7 @@ void require_tensors(const CheckpointReader& checkpoint, const std::vector<Expec
     unexpected_lines.push_back(fmt::format("'{}' {}", name, checkpoint.tensors().at(name).meta.shape.str()));
   candidates.resize(std::min(candidates.size(), kCandidates));
   for (const ExpectedTensor* want : missing) {
-    const std::string near = missing_lines.size() < kListed ? nearest_name(want->name, candidates) : "";
+    const std::string near = missing_lines.size() < kListedFaults ? nearest_name(want->name, candidates) : "";
     missing_lines.push_back(fmt::format("'{}' {}{}", want->name, want->shape.str(),
                                         near.empty() ? "" : fmt::format(" (the checkpoint has '{}')", near)));
   }

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/round.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/safetensors.h"
 #include "comm/agree.h"
@@ -30,10 +31,6 @@ double seconds_of(F&& work) {
   const double start = monotonic_seconds();
   work();
   return monotonic_seconds() - start;
-}
-
-int64_t align_up(int64_t n, int64_t unit) {
-  return (n + unit - 1) / unit * unit;
 }
 
 /// The tensor's name, or "name@[0, 128]" for a piece of it.
@@ -216,11 +213,11 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
   int64_t total = 0;
   for (const Shard& shard : plan.shards)
     for (const SafetensorsItem& item : shard.items)
-      total += align_up(item.shape.numel() * size_of(item.dtype), 64);
+      total += round_up(item.shape.numel() * size_of(item.dtype), 64);
   if (total > snapshot_bytes_) {
     snapshot_.reset();
     snapshot_bytes_ = 0;
-    const int64_t size = align_up(total, kAlignment);
+    const int64_t size = round_up(total, kAlignment);
     snapshot_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(size))));
     if (!snapshot_)
       throw Error(
@@ -245,7 +242,7 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
       for (size_t at = 0; at < size; at += kWriteBytes)
         copies.push_back({to + at, from + at, std::min(kWriteBytes, size - at)});
       item.data = to;
-      to += align_up(static_cast<int64_t>(size), 64);
+      to += round_up(static_cast<int64_t>(size), 64);
     }
   }
   parallel_for(static_cast<int64_t>(copies.size()), 1, [&](int64_t begin, int64_t end) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/round.h"
 
 static_assert(std::endian::native == std::endian::little, "shards are mapped as they lie on disk");
 
@@ -28,7 +29,7 @@ struct ShardHeader {
 static_assert(sizeof(ShardHeader) == 128);
 
 int64_t padded(int64_t bytes) {
-  return (bytes + 7) / 8 * 8;
+  return round_up(bytes, 8);
 }
 
 int64_t bitmap_bytes(int64_t tokens, bool prompts) {

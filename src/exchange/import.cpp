@@ -19,8 +19,6 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kListed = 20;  // names listed per kind of fault; the rest is only counted
-
 using Found = HuggingfaceFolder::Found;
 
 bool is_number_type(const std::string& dtype) {
@@ -28,13 +26,6 @@ bool is_number_type(const std::string& dtype) {
 }
 DType stored_type(const std::string& dtype) {
   return dtype == "BF16" ? DType::bf16 : dtype == "F64" ? DType::f64 : DType::f32;  // F16 is exact in f32
-}
-
-void append_list(std::string& message, const char* title, const std::vector<std::string>& lines) {
-  if (lines.empty()) return;
-  message += fmt::format("\n  {} {}:", lines.size(), title);
-  for (size_t i = 0; i < std::min(lines.size(), kListed); ++i) message += "\n    " + lines[i];
-  if (lines.size() > kListed) message += fmt::format("\n    and {} more", lines.size() - kListed);
 }
 
 /// Whether a tensor is a constant or a copy that published files hold besides the parameters. It is checked,
@@ -89,7 +80,7 @@ std::vector<std::string> require_exact(const HuggingfaceFolder& folder, const Mo
   candidates.resize(std::min<size_t>(candidates.size(), 2000));
   for (const ExternalTensor& e : expected) {
     if (folder.tensors().contains(e.name)) continue;
-    const std::string near = missing.size() < kListed ? nearest_name(e.name, candidates) : "";
+    const std::string near = missing.size() < kListedFaults ? nearest_name(e.name, candidates) : "";
     missing.push_back(fmt::format("'{}' {}{}", e.name, e.shape.str(),
                                   near.empty() ? "" : fmt::format(" (there is '{}')", near)));
   }
