@@ -68,8 +68,8 @@ struct LayoutCheckHooks {
 };
 
 /// Throws Error that names the axis, the op or parameter, and the types or groups where the layout is wrong.
-/// Returns what it could not check, in words; empty: nothing. Cost: about a millisecond per rank and ten
-/// layers.
+/// Returns what it could not check, in words; empty: nothing. Cost, of ZAYA layers on a busy core: 0.2 s for
+/// 32 ranks of 10 layers, 0.8 s for 32 of 40, 7 s for 128 of 40; it grows faster than the number of ranks.
 std::string check_layout(const Decoder& decoder, const DryRunLayout& layout,
                          const LayoutCheckHooks& hooks = {});
 
