@@ -1,5 +1,5 @@
-// Layouts of processes equal one rank, like those of thread ranks (ranks/layout_test.cpp,
-// ranks/pipeline_test.cpp): every case with as many ranks as there are processes.
+// Layouts of processes equal one rank, like those of thread ranks (parallel/layout_ranks_test.cpp,
+// parallel/pipeline_ranks_test.cpp): every case with as many ranks as there are processes.
 #include "mpi/this_world.h"
 #include "support/layout_parity.h"
 

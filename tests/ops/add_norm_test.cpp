@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/op_check.h"
+#include "support/op_check.h"
 
 namespace ingot::test::add_norm_test {
 

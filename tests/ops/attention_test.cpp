@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "ops/op_check.h"
-#include "ops/sequence_cases.h"
+#include "support/op_check.h"
+#include "support/sequence_cases.h"
 
 namespace ingot::test::attention_test {
 

@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "ops/op_check.h"
 #include "ops/reference.h"
-#include "ops/sequence_cases.h"
+#include "support/op_check.h"
+#include "support/sequence_cases.h"
 
 namespace ingot::test::cca_test {
 

@@ -10,8 +10,8 @@
 #include "ops/embedding/embedding.h"
 #include "ops/head/head.h"
 #include "ops/linear/linear.h"
-#include "ops/op_check.h"
 #include "ops/shard_index/shard_index.h"
+#include "support/op_check.h"
 
 namespace ingot::test::dense_ops_test {
 

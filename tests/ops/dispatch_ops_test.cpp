@@ -6,9 +6,9 @@
 #include "base/philox.h"
 #include "ops/group_by_rank/group_by_rank.h"
 #include "ops/grouped_linear/grouped_linear.h"
-#include "ops/op_check.h"
 #include "ops/permute/permute.h"
 #include "ops/reference.h"
+#include "support/op_check.h"
 
 namespace ingot::test::dispatch_ops_test {
 

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "ops/op_check.h"
+#include "support/op_check.h"
 
 namespace ingot::test::low_rank_test {
 

@@ -13,10 +13,10 @@
 #include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
 #include "ops/mla_cached/mla_cached.h"
-#include "ops/op_check.h"
 #include "ops/reference.h"
 #include "ops/sequence/sequence_store.h"
-#include "ops/sequence_cases.h"
+#include "support/op_check.h"
+#include "support/sequence_cases.h"
 
 namespace ingot::test::mla_test {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/op_check.h"
 #include "ops/sequence/rotary.h"
-#include "ops/sequence_cases.h"
+#include "support/op_check.h"
+#include "support/sequence_cases.h"
 
 namespace ingot::test::qk_prepare_test {
 

@@ -21,8 +21,8 @@ const std::string kSource = INGOT_SOURCE_DIR;
 /// Folders that need no op_check test, with the reason.
 const std::map<std::string, std::string> kExempt = {
     {"sequence", "describes rows and rotations to the ops that look along the sequence; holds no op"},
-    {"context", "needs a group of ranks and a share of each sequence: tests/ranks/context_test.cpp"},
-    {"collective", "needs a group of ranks, which a single call has not: tests/ranks/collective_test.cpp"},
+    {"context", "needs a group of ranks and a share of each sequence: context_ranks_test.cpp"},
+    {"collective", "needs a group of ranks, which a single call has not: collective_ranks_test.cpp"},
 };
 
 /// Every match of the pattern's first group in a folder's files with this ending.
@@ -77,7 +77,8 @@ TEST(Registry, EveryOpHasAnOpCheckTest) {
       EXPECT_TRUE(kExempt.count(folder) > 0 || tested.count(op) > 0)
           << "no test calls check_op() with " << op;
   std::string ranks;  // what several ranks do together is tested there
-  for (const auto& f : fs::directory_iterator(kSource + "/tests/ranks")) ranks += read_text(f.path());
+  for (const auto& f : fs::directory_iterator(kSource + "/tests/ops"))
+    if (f.path().string().ends_with("_ranks_test.cpp")) ranks += read_text(f.path());
   for (const char* folder : {"collective", "context"})
     for (const std::string& op : folders.at(folder))
       EXPECT_TRUE(std::regex_search(ranks, std::regex("\\b" + op + "[(,}]")))

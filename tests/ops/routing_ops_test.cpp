@@ -9,10 +9,10 @@
 #include "base/philox.h"
 #include "ops/assign/assign.h"
 #include "ops/capacity/capacity.h"
-#include "ops/op_check.h"
 #include "ops/reference.h"
 #include "ops/route/route.h"
 #include "ops/sequence_balance/sequence_balance.h"
+#include "support/op_check.h"
 
 namespace ingot::test::routing_ops_test {
 

@@ -1,4 +1,4 @@
-// Checks that every World must pass, as functions that each rank calls: thread ranks (comm_test.cpp) and
+// Checks that every World must pass, as functions that each rank calls: thread ranks (tests/comm/) and
 // processes (tests/mpi/) run the same checks.
 #pragma once
 #include <gtest/gtest.h>

@@ -1,0 +1,136 @@
+// Measuring communication: every combination is measured, all ranks agree, and derived numbers follow their
+// definition. Also the two commands around it: `ingot bench comm`, `ingot launch`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/file_system.h"
+#include "comm/measure.h"
+#include "comm/self_test.h"
+#include "comm/threads.h"
+#include "measure/comm_report.h"
+#include "support/support.h"
+#include "support/tiny_run.h"
+
+namespace ingot::measure_ranks_test {
+
+using test::run_process;
+
+TEST(MeasureComm, MeasuresEveryCombinationAndAllRanksAgree) {
+  for (const int ranks : {2, 3, 5}) {
+    std::vector<std::string> reports(static_cast<size_t>(ranks));
+    CommReport first;
+    run_ranks(ranks, [&](ThreadRank& self) {
+      const CommReport r = measure_comm(self, {.ranks = {2, ranks}, .bytes = {1024, 40000}, .seconds = 1e-4});
+      reports[static_cast<size_t>(self.rank())] = to_json(r, "test");
+      if (self.rank() == 0) first = r;
+    });
+    for (const std::string& r : reports) EXPECT_EQ(r, reports[0]);
+    EXPECT_EQ(first.measurements.size(), 2u * (5 * 2 + 1));  // a barrier has no size
+    EXPECT_EQ(first.speeds.size(), static_cast<size_t>(ranks));
+    for (size_t i = 1; i < first.speeds.size(); ++i)
+      EXPECT_LE(first.speeds[i - 1].bandwidth, first.speeds[i].bandwidth);
+    for (const CommMeasurement& m : first.measurements) {
+      EXPECT_GT(m.seconds, 0);
+      EXPECT_EQ(m.bytes % (4 * m.ranks), 0);
+      const double factor = m.kind == CommKind::all_reduce ? 2 * (m.ranks - 1.0) / m.ranks
+                            : m.kind == CommKind::broadcast || m.kind == CommKind::barrier
+                                ? 1
+                                : (m.ranks - 1.0) / m.ranks;
+      EXPECT_NEAR(m.bus_bandwidth * m.seconds, factor * static_cast<double>(m.bytes), 1e-6);
+    }
+  }
+}
+
+TEST(MeasureComm, ABucketIsTheSmallestSizeNearTheBestBandwidth) {
+  CommReport r;
+  const auto add = [&](CommKind kind, int ranks, int64_t bytes, double bandwidth) {
+    r.measurements.push_back({kind, ranks, bytes, 1, bandwidth});
+  };
+  add(CommKind::reduce_scatter, 2, 1000, 50);
+  add(CommKind::reduce_scatter, 2, 4000, 91);
+  add(CommKind::reduce_scatter, 2, 16000, 100);
+  add(CommKind::reduce_scatter, 4, 1000, 100);
+  add(CommKind::all_gather, 2, 1000, 500);
+  EXPECT_EQ(suggested_bucket(r, 2), 4000);
+  EXPECT_EQ(suggested_bucket(r, 4), 1000);
+  EXPECT_EQ(suggested_bucket(r, 8), 0);
+}
+
+TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
+  const test::TempDir folder;
+  const auto r = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB",
+                              "--largest", "16KiB", "--seconds", "0.0005", "--json", folder / "comm.json",
+                              "--html", folder / "comm.html"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_NE(r.output.find("all_reduce among 3 ranks"), std::string::npos) << r.output;
+  EXPECT_NE(r.output.find("slowest first:"), std::string::npos) << r.output;
+  const auto json = nlohmann::json::parse(real_file_system().read(folder / "comm.json"));
+  EXPECT_EQ(json["format"], 1);
+  EXPECT_EQ(json["backend"], "3 threads of one process");
+  EXPECT_EQ(json["collectives"].size(), 2u * (5 * 2 + 1));
+  EXPECT_EQ(json["buckets"].size(), 2u);
+  EXPECT_EQ(json["speeds"].size(), 3u);
+  const std::string page = real_file_system().read(folder / "comm.html");
+  for (const char* text :
+       {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "4 KiB", "A barrier takes", "rank 2", "</html>"})
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+  for (const char* not_finite : {"inf,", "nan", "-inf"})
+    EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;
+}
+
+TEST(Partners, EveryRoundIsAMatchingAndAllMeetOnce) {
+  for (int n = 2; n <= 17; ++n) {
+    std::set<std::pair<int, int>> met;
+    for (int round = 0; round < partner_rounds(n); ++round)
+      for (int r = 0; r < n; ++r) {
+        const int p = partner_of(r, n, round);
+        if (p < 0) continue;
+        ASSERT_TRUE(p < n && p != r && partner_of(p, n, round) == r)
+            << n << " ranks, round " << round << ": " << r << " and " << p;
+        EXPECT_TRUE(met.emplace(r, p).second);
+      }
+    EXPECT_EQ(met.size(), static_cast<size_t>(n * (n - 1)));
+  }
+}
+
+TEST(SelfTest, ASlowRankIsNamedOrRefused) {
+  const std::vector<std::string> hosts{"a", "b", "c", "d"};
+  const std::vector<RankSpeed> even{{2, 0.9e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}},
+      uneven{{2, 0.3e9}, {0, 1e9}, {1, 1e9}, {3, 1.1e9}};
+  EXPECT_EQ(judge_speeds(even, hosts, 1 << 20, 0.1).warning, "");
+  EXPECT_EQ(judge_speeds(uneven, hosts, 1 << 20, 0.1).warning,
+            "rank 2 on 'c' exchanges 0.3 GB/s with others, the median of 4 ranks is 1 GB/s");
+  EXPECT_THROW(judge_speeds(uneven, hosts, 1 << 20, 0.4), Error);
+  EXPECT_EQ(judge_speeds({{0, 0.1e9}, {1, 1e9}}, hosts, 1 << 20, 0.4).warning, "")
+      << "of two ranks nobody knows which is slow";
+}
+
+TEST(BenchComm, RefusesWhatCannotBeMeasured) {
+  const auto one = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "1"});
+  EXPECT_EQ(one.exit_code, 1);
+  EXPECT_NE(one.output.find("--ranks=1"), std::string::npos) << one.output;
+  EXPECT_EQ(run_process({INGOT_BINARY, "bench", "comm", "--smallest", "1MiB", "--largest", "1KiB"}).exit_code,
+            1);
+}
+
+TEST(LaunchCommand, HandsPlacementToMpirunAndTheRestToTheRanks) {
+  const auto r = run_process({INGOT_BINARY, "launch", "-n", "4", "--mpirun", "/opt/mpirun", "--print",
+                              "--bind-to", "core", "--", "run", "a.toml", "--phases.0.lr=2", "--", "x"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_EQ(r.output, std::string("/opt/mpirun -n 4 --bind-to core ") + INGOT_BINARY +
+                          " run a.toml --phases.0.lr=2 -- x\n");
+}
+
+TEST(LaunchCommand, SaysWhatIsMissing) {
+  const auto nothing = run_process({INGOT_BINARY, "launch", "-n", "4"});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_NE(nothing.output.find("ingot launch -n 4 -- run recipe.toml"), std::string::npos) << nothing.output;
+  const auto absent =
+      run_process({INGOT_BINARY, "launch", "-n", "2", "--mpirun", "/nowhere/mpirun", "--", "kernels"});
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_NE(absent.output.find("/nowhere/mpirun"), std::string::npos) << absent.output;
+}
+
+}  // namespace ingot::measure_ranks_test
