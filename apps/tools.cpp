@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "apps/commands.h"
+#include "base/folder_lock.h"
 #include "base/progress.h"
 #include "checkpoint/reader.h"
 #include "device/simd/isa.h"
@@ -114,11 +115,24 @@ void add_checkpoint(CLI::App& app, int& code) {
 }
 
 void add_report(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("report", "regenerate a run's report.html");
-  const Text folder = required(c, "run", "run folder");
+  CLI::App* c = app.add_subcommand("report", "write a run's report.html, or one page that compares runs");
+  const auto folders = std::make_shared<std::vector<std::string>>();
+  c->add_option("run", *folders, "run folder; several are drawn over each other")->required();
+  const auto out = std::make_shared<std::string>();
+  c->add_option("--out", *out, "file to write (default: report.html in the run folder, or comparison.html)");
   c->callback([=, &code] {
-    write_report(real_file_system(), *folder);
-    std::cout << *folder << "/report.html\n";
+    FileSystem& fs = real_file_system();
+    std::vector<ReportData> runs;
+    for (const std::string& folder : *folders) {
+      runs.push_back(read_report_data(fs, folder));
+      runs.back().running = FolderLock::held(folder, "run");
+    }
+    const bool one = runs.size() == 1;
+    const std::string path = !out->empty() ? *out
+                             : one         ? folders->front() + "/" + run_files::kReport
+                                           : "comparison.html";
+    write_file_atomically(fs, path, one ? render_report(runs.front()) : render_comparison(runs));
+    std::cout << path << "\n";
     code = 0;
   });
 }

@@ -64,6 +64,14 @@ void FolderLock::acquire(const std::string& folder, const std::string& use, Busy
   if (code != 0) fail("cannot lock the {} folder '{}': {}", use, folder, std::strerror(code));
 }
 
+bool FolderLock::held(const std::string& folder, const std::string& use) {
+  const int fd = ::open(fmt::format("{}/{}.lock", folder, use).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool busy = lock(fd, LOCK_SH | LOCK_NB) == EWOULDBLOCK;
+  ::close(fd);
+  return busy;
+}
+
 FolderLock::~FolderLock() {
   ::close(fd_);
 }

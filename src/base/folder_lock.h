@@ -16,6 +16,8 @@ class FolderLock {
   /// where the folder does not exist or cannot be written.
   FolderLock(const std::string& folder, const std::string& use, Busy busy = Busy::refuse);
   ~FolderLock();
+  /// Whether a process holds it now. False where there is no such folder or lock.
+  static bool held(const std::string& folder, const std::string& use);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 

@@ -6,8 +6,8 @@
 #include "base/build_info.h"
 #include "base/progress.h"
 #include "measure/machine.h"
+#include "report/plot.h"
 #include "report/report.h"
-#include "report/svg_plot.h"
 #include "report/table.h"
 
 namespace ingot {

@@ -2,7 +2,7 @@
 // {"step": 12, "wall": 1700000000.5, "loss": 4.1, "router/0/load": [0.1, ...]}. The report, the TensorBoard
 // events and `ingot diff` read the same rows. Not thread-safe: one writer, owned by the trainer.
 //
-// Names and units (a run writes those that apply; other names are kept but not plotted):
+// Names and units (a run writes those that apply; other names are kept, and plotted as they are):
 //   loss                      mean cross entropy of the step's training tokens, nats per token
 //   lr                        learning rate of the first parameter group
 //   grad_norm                 global norm of the gradient before clipping
@@ -13,6 +13,7 @@
 //   memory_bytes              peak of device memory so far
 //   val/<source>/loss         validation loss, nats per token
 //   val/<source>/bits_per_byte
+//   val/<source>/tokens       validation targets that these two are means over
 //   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1
 //   router/<layer>/entropy    entropy of that list / log(number of experts): 1 is perfect balance
 //   time/<op>                 seconds of the step inside ops of that kind

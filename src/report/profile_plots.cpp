@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "report/svg_plot.h"
+#include "report/plot.h"
 
 namespace ingot {
 namespace {

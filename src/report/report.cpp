@@ -6,60 +6,22 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/build_info.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/spread.h"
+#include "report/metric_plots.h"
+#include "report/plot.h"
 #include "report/profile_plots.h"
 #include "report/report_assets.h"
-#include "report/svg_plot.h"
 #include "report/table.h"
 
 namespace ingot {
 namespace {
 
 using Rows = std::vector<MetricRow>;
-
-// A plot over all steps of the run.
-LinePlot plot_over(const Rows& rows, const std::string& title, const std::string& subtitle) {
-  LinePlot plot;
-  plot.title = title;
-  plot.subtitle = subtitle;
-  plot.x_begin = static_cast<double>(rows.front().step);
-  plot.x_end = static_cast<double>(rows.back().step);
-  return plot;
-}
-
-PlotSeries series_of(const Rows& rows, const std::string& metric, const std::string& name, int color = 0) {
-  PlotSeries series;
-  series.name = name;
-  series.color = color;
-  for (const MetricRow& row : rows)
-    if (const double* value = row.scalar(metric)) {
-      series.x.push_back(static_cast<double>(row.step));
-      series.y.push_back(*value);
-    }
-  return series;
-}
-
-// The distinct middles of metric names `prefix`<middle>`suffix`, in order of appearance.
-std::vector<std::string> middles(const Rows& rows, const std::string& prefix, const std::string& suffix,
-                                 bool lists) {
-  std::vector<std::string> out;
-  const auto look = [&](const std::string& name) {
-    if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix))
-      return;
-    std::string middle = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
-    if (std::find(out.begin(), out.end(), middle) == out.end()) out.push_back(std::move(middle));
-  };
-  for (const MetricRow& row : rows) {
-    if (lists) {
-      for (const auto& entry : row.lists) look(entry.first);
-    } else {
-      for (const auto& entry : row.scalars) look(entry.first);
-    }
-  }
-  return out;
-}
 
 double median_of(std::vector<double> values) {
   values.erase(std::remove_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); }),
@@ -75,60 +37,83 @@ double mean_of_last(const std::vector<double>& values, size_t count) {
   return sum / static_cast<double>(count);
 }
 
-std::string tile(const std::string& value, const std::string& unit, const std::string& label) {
-  return fmt::format("<div class=tile><b>{}{}</b><span>{}</span></div>", escape_html(value),
-                     unit.empty() ? "" : "<small>" + escape_html(unit) + "</small>", escape_html(label));
+/// The validation that stands for a source: of all its tokens, where a run measured that; else the best of
+/// the part that it reads.
+struct Headline {
+  std::string source;
+  double bits_per_byte = 0, step = 0, tokens = 0;  ///< tokens: 0 if not known
+  bool all = false;                                ///< of the source's held-out tokens
+};
+
+std::vector<Headline> headlines(const Rows& rows) {
+  std::vector<Headline> out;
+  for (const auto& source : middles(rows, "val/", "/bits_per_byte")) {
+    const MetricCurve bits = curve_of(rows, "val/" + source + "/bits_per_byte");
+    const MetricCurve tokens = curve_of(rows, "val/" + source + "/tokens");
+    const bool known = tokens.values.size() == bits.values.size();
+    Headline best{.source = source, .bits_per_byte = INFINITY};
+    for (size_t i = 0; i < bits.values.size(); ++i) {
+      const double read = known ? tokens.values[i] : 0;
+      const bool more = read > best.tokens;
+      if (!std::isfinite(bits.values[i]) || read < best.tokens) continue;
+      if (!more && !(bits.values[i] < best.bits_per_byte)) continue;
+      best = {source, bits.values[i], bits.steps[i], read, known && read > tokens.values[0]};
+    }
+    if (std::isfinite(best.bits_per_byte)) out.push_back(best);
+  }
+  return out;
+}
+
+std::string detail_of(const Headline& h) {
+  const std::string step = "step " + group_digits(static_cast<int64_t>(h.step));
+  if (h.tokens == 0) return step;
+  return fmt::format("{}{} tokens, {}", h.all ? "all " : "", group_digits(static_cast<int64_t>(h.tokens)),
+                     step);
+}
+
+/// A result of a run: in the tiles of its page and in the table that compares runs.
+struct Fact {
+  std::string value, unit, label, detail;
+};
+
+std::vector<Fact> facts_of(const ReportData& data) {
+  const Rows& rows = data.rows;
+  std::vector<Fact> out;
+  const auto add = [&](std::string value, std::string unit, std::string label, std::string detail = {}) {
+    out.push_back({std::move(value), std::move(unit), std::move(label), std::move(detail)});
+  };
+  const auto values = [&](const char* metric) { return curve_of(rows, metric).values; };
+  if (const auto loss = values("loss"); !loss.empty())
+    add(fmt::format("{:.3f}", mean_of_last(loss, 20)), "", "training loss", "mean of the last 20 steps");
+  for (const Headline& h : headlines(rows))
+    add(fmt::format("{:.3f}", h.bits_per_byte), "", "bits per byte, validation of " + h.source, detail_of(h));
+  if (const auto tokens = values("tokens"); !tokens.empty())
+    add(format_count(tokens.back()), "", "training tokens");
+  if (const auto speed = values("tokens_per_second"); !speed.empty())
+    add(format_count(median_of(speed)), "", "tokens per second", "median");
+  if (const auto roofline = values("percent_of_roofline"); !roofline.empty())
+    add(fmt::format("{:.0f}", median_of(roofline)), "%", "of roofline", "median");
+  const auto* active = data.record.find("model", "active parameters");
+  const auto* total = data.record.find("model", "parameters");
+  if (active != nullptr && total != nullptr && std::holds_alternative<int64_t>(*active) &&
+      std::holds_alternative<int64_t>(*total))
+    add(format_count(static_cast<double>(std::get<int64_t>(*total))), "", "parameters",
+        format_count(static_cast<double>(std::get<int64_t>(*active))) + " active");
+  if (const auto time = values("step_seconds"); !time.empty()) {
+    double sum = 0;
+    for (const double value : time) sum += std::isfinite(value) ? value : 0;
+    add(format_seconds(sum), "", "training time", "without validation and checkpoints");
+  }
+  return out;
 }
 
 std::string tiles(const ReportData& data) {
-  const Rows& rows = data.rows;
   std::string out = "<div class=tiles>";
-  if (const auto loss = series_of(rows, "loss", ""); !loss.y.empty())
-    out +=
-        tile(fmt::format("{:.3f}", mean_of_last(loss.y, 20)), "", "training loss, mean of the last 20 steps");
-  double best = std::nan(""), at = 0;
-  for (const auto& source : middles(rows, "val/", "/bits_per_byte", false)) {
-    const auto bits = series_of(rows, "val/" + source + "/bits_per_byte", "");
-    for (size_t i = 0; i < bits.y.size(); ++i)
-      if (!(bits.y[i] >= best)) best = bits.y[i], at = bits.x[i];
-  }
-  if (std::isfinite(best))
-    out += tile(fmt::format("{:.3f}", best), "", "bits per byte, best validation, step " + short_number(at));
-  if (const auto tokens = series_of(rows, "tokens", ""); !tokens.y.empty())
-    out += tile(format_count(tokens.y.back()), "", "training tokens");
-  if (const auto speed = series_of(rows, "tokens_per_second", ""); !speed.y.empty())
-    out += tile(format_count(median_of(speed.y)), "", "tokens per second, median");
-  if (const auto roofline = series_of(rows, "percent_of_roofline", ""); !roofline.y.empty())
-    out += tile(fmt::format("{:.0f}", median_of(roofline.y)), "%", "of roofline");
-  if (const auto* active = data.record.find("model", "active_parameters"))
-    if (const auto* total = data.record.find("model", "parameters"))
-      if (std::holds_alternative<int64_t>(*active) && std::holds_alternative<int64_t>(*total))
-        out +=
-            tile(format_count(static_cast<double>(std::get<int64_t>(*total))), "",
-                 "parameters, " + format_count(static_cast<double>(std::get<int64_t>(*active))) + " active");
-  if (const auto time = series_of(rows, "step_seconds", ""); !time.y.empty()) {
-    double sum = 0;
-    for (const double value : time.y) sum += std::isfinite(value) ? value : 0;
-    out += tile(format_seconds(sum), "", "training time");
-  }
+  for (const Fact& fact : facts_of(data))
+    out += fmt::format("<div class=tile><b>{}{}</b><span>{}</span></div>", escape_html(fact.value),
+                       fact.unit.empty() ? "" : "<small>" + escape_html(fact.unit) + "</small>",
+                       escape_html(fact.label + (fact.detail.empty() ? "" : ", " + fact.detail)));
   return out + "</div>";
-}
-
-std::string loss_plots(const Rows& rows) {
-  LinePlot plot = plot_over(rows, "Loss", "nats per token");
-  plot.width = 1120;
-  plot.height = 320;
-  PlotSeries train = series_of(rows, "loss", "training");
-  train.smooth = true;
-  if (!train.x.empty()) plot.series.push_back(train);
-  const auto sources = middles(rows, "val/", "/loss", false);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    PlotSeries series = series_of(rows, "val/" + sources[i] + "/loss", "validation: " + sources[i],
-                                  static_cast<int>(1 + i % 7));
-    series.markers = true;
-    plot.series.push_back(std::move(series));
-  }
-  return plot.series.empty() ? "" : draw(plot);
 }
 
 std::string time_bars(const Rows& rows) {
@@ -141,83 +126,24 @@ std::string time_bars(const Rows& rows) {
   return draw_time_bars("Time by operation", "total " + format_seconds(sum), seconds, sum, 10);
 }
 
-std::string small_plots(const Rows& rows) {
-  std::string out;
-  const auto sources = middles(rows, "val/", "/bits_per_byte", false);
-  if (!sources.empty()) {
-    LinePlot plot = plot_over(rows, "Validation", "bits per byte");
-    for (size_t i = 0; i < sources.size(); ++i) {
-      plot.series.push_back(
-          series_of(rows, "val/" + sources[i] + "/bits_per_byte", sources[i], static_cast<int>(1 + i % 7)));
-      plot.series.back().markers = true;
-    }
-    out += draw(plot);
-  }
-  const auto one = [&](const char* metric, const char* title, const char* subtitle, bool smooth, int color) {
-    LinePlot plot = plot_over(rows, title, subtitle);
-    plot.from_zero = true;
-    plot.percent = std::string_view(metric).starts_with("percent");
-    plot.series.push_back(series_of(rows, metric, title, color));
-    plot.series.back().smooth = smooth;
-    if (!plot.series.back().x.empty()) out += draw(plot);
-  };
-  one("lr", "Learning rate", "", false, 0);
-  one("grad_norm", "Gradient norm", "before clipping", true, 0);
-  one("tokens_per_second", "Speed", "tokens per second", true, 2);
-  one("percent_of_roofline", "Percent of roofline", "shortest possible step time / measured", true, 2);
-  out += time_bars(rows);
-  return out.empty() ? "" : "<div class=grid2>" + out + "</div>";
-}
-
-std::string entropy_plot(const Rows& rows, const std::vector<std::string>& layers) {
-  PlotSeries mean, lowest;
-  mean.name = "mean of the layers";
-  lowest.name = "lowest layer";
-  lowest.color = 1;
-  for (const MetricRow& row : rows) {
-    double sum = 0, least = 2;
-    int count = 0;
-    for (const auto& layer : layers)
-      if (const double* value = row.scalar("router/" + layer + "/entropy"))
-        sum += *value, least = std::min(least, *value), ++count;
-    if (count == 0) continue;
-    mean.x.push_back(static_cast<double>(row.step));
-    lowest.x.push_back(static_cast<double>(row.step));
-    mean.y.push_back(sum / count);
-    lowest.y.push_back(least);
-  }
-  if (mean.x.empty()) return "";
-  LinePlot plot = plot_over(rows, "Balance of the experts", "normalised load entropy, 1 is perfect balance");
-  plot.width = 1120;
-  plot.height = 220;
-  plot.series.push_back(std::move(mean));
-  if (layers.size() > 1) plot.series.push_back(std::move(lowest));
-  return draw(plot);
-}
-
 std::string router_section(const Rows& rows) {
-  const auto entropy_layers = middles(rows, "router/", "/entropy", false);
-  const auto load_layers = middles(rows, "router/", "/load", true);
-  if (entropy_layers.empty() && load_layers.empty()) return "";
-  std::string out = "<h2>Experts</h2><div class=stack>" + entropy_plot(rows, entropy_layers);
-  if (!load_layers.empty()) {
-    out +=
-        "<div class=card><figcaption><b>Load of each expert</b><span>rows are experts, columns are steps"
-        "</span></figcaption><div class=maps>";
-    for (const auto& layer : load_layers) {
-      HeatMap map;
-      map.title = "layer " + layer;
-      for (const MetricRow& row : rows)
-        if (const auto* load = row.list("router/" + layer + "/load")) {
-          map.x.push_back(static_cast<double>(row.step));
-          map.values.push_back(*load);
-          for (double& value : map.values.back()) value *= static_cast<double>(load->size());
-        }
-      out += draw(map);
-    }
-    out += "</div><div class=scale>unused<i></i>twice its share or more</div></div>";
+  const auto layers = middles(rows, "router/", "/load", true);
+  if (layers.empty()) return "";
+  std::string out =
+      "<h2>Experts</h2><div class=card><figcaption><b>Load of each expert</b><span>rows are experts, columns "
+      "are steps</span></figcaption><div class=maps>";
+  for (const auto& layer : layers) {
+    HeatMap map;
+    map.title = "layer " + layer;
+    for (const MetricRow& row : rows)
+      if (const auto* load = row.list("router/" + layer + "/load")) {
+        map.x.push_back(static_cast<double>(row.step));
+        map.values.push_back(*load);
+        for (double& value : map.values.back()) value *= static_cast<double>(load->size());
+      }
+    out += draw(map);
   }
-  return out + "</div>";
+  return out + "</div><div class=scale>unused<i></i>twice its share or more</div></div>";
 }
 
 std::string checkpoint_table(const Rows& rows) {
@@ -301,7 +227,7 @@ std::string sample_section(const std::vector<Sample>& samples) {
   return out + "</div>";
 }
 
-// Colours of the 17 levels of a heat map (svg_plot.cpp): below, neutral, above.
+// Colours of the 17 levels of a heat map (plot.cpp): below, neutral, above.
 std::string heat_style() {
   std::string out;
   for (int level = 0; level <= 16; ++level)
@@ -310,23 +236,128 @@ std::string heat_style() {
   return out + ".h107{fill:none}";
 }
 
+std::string text_of(const RunRecord& record, const char* group, const char* name) {
+  const auto* value = record.find(group, name);
+  return value != nullptr ? value_text(*value) : std::string();
+}
+
+int64_t planned_steps(const RunRecord& record) {
+  const auto* steps = record.find("plan", "steps");
+  return steps != nullptr && std::holds_alternative<int64_t>(*steps) ? std::get<int64_t>(*steps) : 0;
+}
+
+// The seconds that a step takes with all that stands between steps: of the last fifty.
+double recent_step_seconds(const Rows& rows) {
+  if (rows.size() < 2) return std::nan("");
+  const MetricRow& last = rows.back();
+  const MetricRow& before = rows[rows.size() - std::min<size_t>(rows.size(), 50)];
+  return (last.wall - before.wall) / static_cast<double>(last.step - before.step);
+}
+
+// "running, step 300 of 1,400, 3 m 10 s left".
+std::string state_of(const ReportData& data) {
+  const int64_t total = planned_steps(data.record), step = data.rows.empty() ? 0 : data.rows.back().step;
+  const std::string at = total > 0 ? fmt::format("step {} of {}", group_digits(step), group_digits(total))
+                                   : fmt::format("step {}", group_digits(step));
+  if (!data.running) return (total > 0 && step >= total ? "finished, " : "stopped, ") + at;
+  const double left = recent_step_seconds(data.rows) * static_cast<double>(total - step);
+  return "running, " + at + (left > 0 && std::isfinite(left) ? ", " + format_seconds(left) + " left" : "");
+}
+
+// Recipe fields that differ from the first run's, a column a run.
+Table settings_table(std::span<const ReportData> runs) {
+  std::vector<Column> columns{words("")};
+  for (const ReportData& run : runs) columns.push_back(words(run.label));
+  Table table(columns);
+  std::vector<std::string> paths;  // in order of appearance
+  std::map<std::string, std::vector<std::string>> values;
+  const auto config = [](const ReportData& run) { return parse_toml(run.record.config_toml(), run.label); };
+  for (size_t i = 1; i < runs.size(); ++i)
+    for (const ConfigDifference& d : diff_config(config(runs[0]), config(runs[i]))) {
+      auto& row = values[d.path];
+      if (row.empty()) paths.push_back(d.path), row.resize(runs.size(), d.left);
+      row[i] = d.right;
+    }
+  for (const std::string& path : paths) {
+    std::vector<Cell> cells{path};
+    cells.insert(cells.end(), values[path].begin(), values[path].end());
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+// What the script needs beside the plots, and what the reader can change in all of them.
+std::string controls(std::span<const LabelledRows> runs) {
+  return "<script type='application/json' id=clocks>" + clocks_json(runs) +
+         "</script><div class=tools><label>x axis <select data-view=x><option value=step>steps<option "
+         "value=tokens>tokens<option value=hours>hours</select></label><label><input type=checkbox "
+         "data-view=logx> log x</label><label><input type=checkbox data-view=logy> log y</label><label>"
+         "smoothing <select data-view=smooth><option value=0>none<option value=2>2 %<option value=6>6 %"
+         "<option value=20>20 %</select></label><button data-view=reset hidden>show all</button><i>drag in a "
+         "plot to zoom, double-click to go back</i></div>";
+}
+
+constexpr double kReportSeconds = 15;  // between two pages of a run that is training
+
+const std::string kNoScript =
+    "<noscript><p class=none>The plots are drawn by the script in this page: allow it to run.</p></noscript>";
+
 }  // namespace
 
 std::string render_report(const ReportData& data) {
-  const auto text_of = [&](const char* group, const char* name) {
-    const auto* value = data.record.find(group, name);
-    return value != nullptr ? value_text(*value) : std::string();
-  };
-  const std::string name = text_of("run", "name");
-  std::string facts = text_of("run", "started");
-  if (!data.rows.empty()) facts += fmt::format(" · {} steps", group_digits(data.rows.back().step));
-  if (const std::string status = text_of("run", "status"); !status.empty()) facts += " · " + status;
+  const LabelledRows rows{data.label, data.rows};
+  std::string facts = text_of(data.record, "run", "started");
+  if (!facts.empty()) facts += " · ";
   std::string body;
+  if (data.running && !data.rows.empty())
+    body += fmt::format(
+        "<p class=none data-live={:.0f} data-patience={:.0f}>as of step {}; this page reads "
+        "itself again while it is open</p>",
+        data.rows.back().wall, std::fmax(120, 20 * recent_step_seconds(data.rows)),
+        group_digits(data.rows.back().step));
   if (!data.rows.empty())
-    body += tiles(data) + loss_plots(data.rows) + small_plots(data.rows) + router_section(data.rows);
+    body += tiles(data) + controls({&rows, 1}) + kNoScript + metric_plots({&rows, 1}) + "<div class=stack>" +
+            time_bars(data.rows) + "</div>" + router_section(data.rows);
   body += data.profile + sample_section(data.samples);
   body += record_tables(data) + config_section(data.record.config_toml());
-  return render_page(name, facts, text_of("build", "ingot"), body);
+  return render_page(text_of(data.record, "run", "name"), facts + state_of(data),
+                     text_of(data.record, "build", "ingot"), body);
+}
+
+std::string render_comparison(std::span<const ReportData> runs) {
+  std::vector<LabelledRows> rows;
+  std::vector<Column> columns{words("")};
+  for (const ReportData& run : runs) {
+    rows.push_back({run.label, run.rows});
+    columns.push_back(words(run.label));
+  }
+  std::vector<std::string> labels;  // of facts, in order of appearance
+  std::map<std::string, std::vector<std::string>> values;
+  const auto put = [&](const std::string& label, size_t run, const std::string& value) {
+    auto& row = values[label];
+    if (row.empty()) labels.push_back(label), row.resize(runs.size());
+    row[run] = value;
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    put("state", i, state_of(runs[i]));
+    for (const Fact& fact : facts_of(runs[i]))
+      put(fact.label, i, fact.value + fact.unit + (fact.detail.empty() ? "" : ", " + fact.detail));
+  }
+  Table results(columns, "Results");
+  for (const std::string& label : labels) {
+    std::vector<Cell> cells{label};
+    for (const std::string& value : values[label]) cells.emplace_back(value);
+    results.add(std::move(cells));
+  }
+  std::string samples;
+  for (const ReportData& run : runs)
+    if (!run.samples.empty())
+      samples += "<h3>" + escape_html(run.label) + "</h3>" + one_sample(run.samples.back());
+  const std::string body = "<div class=scroll>" + results.html() + "</div>" + controls(rows) + kNoScript +
+                           metric_plots(rows) + "<h2>Settings that differ</h2><div class=scroll>" +
+                           settings_table(runs).html() + "</div>" +
+                           (samples.empty() ? "" : "<h2>Last samples</h2>" + samples);
+  return render_page(fmt::format("{} runs", runs.size()), "", build_info().version, body);
 }
 
 std::string render_page(const std::string& title, const std::string& facts, const std::string& version,
@@ -340,14 +371,39 @@ std::string render_page(const std::string& title, const std::string& facts, cons
          body + "</main><script>" + kReportScript + "</script></body></html>\n";
 }
 
-void write_report(FileSystem& fs, const std::string& run_folder) {
+ReportData read_report_data(FileSystem& fs, const std::string& run_folder) {
   ReportData data;
+  data.label = run_folder;
+  while (data.label.size() > 1 && data.label.ends_with('/')) data.label.pop_back();
   data.record = read_run_record(fs, run_folder);
   data.rows = read_metrics(fs, run_folder + "/" + run_files::kMetrics);
   data.samples = read_samples(fs, run_folder + "/" + run_files::kSamples);
   const std::string profile = run_folder + "/" + run_files::kProfile;
   if (fs.exists(profile)) data.profile = profile_section(fs.read(profile), profile);
+  return data;
+}
+
+void write_report(FileSystem& fs, const std::string& run_folder, bool running) {
+  ReportData data = read_report_data(fs, run_folder);
+  data.running = running;
   write_file_atomically(fs, run_folder + "/" + run_files::kReport, render_report(data));
+}
+
+LiveReport::LiveReport(FileSystem& fs, std::string run_folder)
+    : fs_(fs), folder_(std::move(run_folder)), due_(monotonic_seconds() + kReportSeconds) {}
+
+void LiveReport::update() {
+  const double begun = monotonic_seconds();
+  if (begun < due_) return;
+  try {
+    write_report(fs_, folder_, true);
+  } catch (const Error& e) {  // a page is not worth a run
+    log::warn("report.html is not written until the end of the run: {}", e.what());
+    due_ = INFINITY;
+    return;
+  }
+  const double now = monotonic_seconds();
+  due_ = now + std::max(kReportSeconds, 100 * (now - begun));
 }
 
 }  // namespace ingot

@@ -4,6 +4,6 @@
 namespace ingot {
 
 extern const char* const kReportStyle;   ///< CSS; colours are variables with a light and a dark set
-extern const char* const kReportScript;  ///< values under the pointer
+extern const char* const kReportScript;  ///< draws the plots, and lets the reader zoom and change the axes
 
 }  // namespace ingot

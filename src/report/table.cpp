@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "report/svg_plot.h"
+#include "report/plot.h"
 
 namespace ingot {
 namespace {

@@ -101,6 +101,7 @@ void Trainer::open_outputs() {
   drop_samples_after(fs_, folder + "/" + run_files::kSamples, step());
   metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step());
   events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step(), wall_seconds());
+  live_report_ = std::make_unique<LiveReport>(fs_, folder);
   write_record();
 }
 
@@ -116,6 +117,7 @@ void Trainer::write_record() {
   }
   record.set("data", "tokenizer", data_->tokenizer.content_hash());
   record.set("data", "vocabulary", static_cast<int64_t>(data_->vocab));
+  record.set("plan", "steps", recipe().total_steps());
   record.set("plan", "tokens", plan_.tokens);
   record.set("plan", "predicted bytes", plan_.predicted_bytes);
   record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
@@ -143,7 +145,7 @@ TrainResult Trainer::run() {
   }
   finish_save();
   if (leads()) metrics_->sync();
-  if (leads() && step() < total) write_report(fs_, recipe().run.folder);
+  if (leads() && step() < total) write_report(fs_, recipe().run.folder, false);
   result_.finished = step() == total;
   result_.step = step();
   result_.seconds = monotonic_seconds() - started_;
@@ -215,13 +217,14 @@ bool Trainer::after_step(MetricRow& row) {
     metrics_->write(row);
     events_->write(row);
     log_row(row);
+    live_report_->update();
   }
   if (due(recipe().samples.every)) write_samples();
   const bool continues = agree_to_continue(interrupted);
   // Before the last save, after which the run counts as finished and is never touched again.
   if (last && leads()) {
     metrics_->sync();
-    write_report(fs_, recipe().run.folder);
+    write_report(fs_, recipe().run.folder, false);
   }
   const int64_t every = recipe().checkpoint.every;
   if (step() == state_->sampler().end_step())
@@ -283,6 +286,7 @@ void Trainer::validate_sources(MetricRow& row, bool complete) {
         validate(*engine_, source, phase(), complete ? 0 : recipe().evaluation.max_tokens);
     row.set(fmt::format("val/{}/loss", source.name()), score.loss);
     row.set(fmt::format("val/{}/bits_per_byte", source.name()), score.bits_per_byte);
+    row.set(fmt::format("val/{}/tokens", source.name()), score.tokens);
     result_.validation[source.name()] = score.loss;
   }
 }

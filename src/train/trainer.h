@@ -12,6 +12,7 @@
 #include "base/folder_lock.h"
 #include "data/loader.h"
 #include "report/metrics.h"
+#include "report/report.h"
 #include "report/run_record.h"
 #include "report/tensorboard.h"
 #include "train/preflight.h"
@@ -105,6 +106,7 @@ class Trainer {
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<LiveReport> live_report_;
   RunObserver* observer_ = nullptr;
   Preflight plan_;
   TapeProfile profile_;

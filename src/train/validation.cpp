@@ -35,7 +35,7 @@ ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const
   const auto [nll, valid] = sums;
   // The windows seen have their share of the split's bytes.
   const double bytes = static_cast<double>(pass.text_bytes()) * valid / static_cast<double>(pass.targets());
-  return {valid > 0 ? nll / valid : 0, bytes > 0 ? nll / std::log(2.0) / bytes : 0};
+  return {valid > 0 ? nll / valid : 0, bytes > 0 ? nll / std::log(2.0) / bytes : 0, valid};
 }
 
 }  // namespace ingot

@@ -8,6 +8,7 @@ namespace ingot {
 struct ValidationScore {
   double loss = 0;           ///< mean of -logprob over valid targets
   double bits_per_byte = 0;  ///< of the text
+  double tokens = 0;         ///< valid targets
 };
 
 /// Windows as long as the phase's sequences, `max_tokens` tokens of them (0: all). Called by all ranks, which

@@ -12,72 +12,15 @@
 #include "base/file_system.h"
 #include "base/philox.h"
 #include "base/progress.h"
-#include "report/svg_plot.h"
+#include "report/plot.h"
+#include "report/synthetic_run.h"
 #include "report/table.h"
 #include "support/support.h"
 
 namespace ingot::report_test {
 
-MetricRow synthetic_row(int64_t step, int64_t steps) {
-  const Random random(5, RandomPurpose::test, static_cast<uint64_t>(step));
-  uint64_t at = 0;
-  const auto noise = [&] { return random.normal(at++); };
-  const double t = static_cast<double>(step) / static_cast<double>(steps);
-  MetricRow row;
-  row.step = step;
-  row.wall = 1.8e9 + 0.12 * static_cast<double>(step);
-  row.set("loss", 1.9 + 6.1 * std::exp(-t * 14) + 0.9 * std::exp(-t * 2) + 0.06 * noise());
-  row.set("lr", 0.003 * std::min(1.0, t / 0.05) * (t < 0.8 ? 1 : (1 - t) / 0.2));
-  row.set("grad_norm", 0.5 + 3 * std::exp(-t * 20) + 0.08 * std::abs(noise()) + (step == 1200 ? 4 : 0));
-  row.set("tokens", 8192.0 * static_cast<double>(step));
-  row.set("tokens_per_second", 42000 + 900 * noise());
-  row.set("percent_of_roofline", 46 + noise());
-  row.set("step_seconds", 0.195);
-  for (int layer = 0; layer < 4; ++layer) {
-    std::vector<double> load(16);
-    double sum = 0, entropy = 0;
-    for (int expert = 0; expert < 16; ++expert) {
-      const double skew = std::sin(expert * 2.4 + layer) * 1.6 * std::exp(-t * 9) + 0.07 * noise();
-      sum += load[static_cast<size_t>(expert)] = std::exp(skew);
-    }
-    for (double& value : load) value /= sum, entropy -= value * std::log(value) / std::log(16.0);
-    row.set(fmt::format("router/{}/load", layer), load);
-    row.set(fmt::format("router/{}/entropy", layer), entropy);
-  }
-  const std::pair<const char*, double> times[] = {
-      {"grouped linear", 0.071}, {"linear", 0.042}, {"attention", 0.028},
-      {"head", 0.021},           {"muon", 0.014},   {"cca", 0.009},
-      {"rms norm", 0.004},       {"router", 0.003}, {"adamw", 0.002}};
-  for (const auto& [name, seconds] : times) row.set(std::string("time/") + name, seconds);
-  if (step % 200 == 0) {
-    for (const auto& [source, offset] : {std::pair{"fiction", 0.0}, std::pair{"manuals", -0.35}}) {
-      const double loss = 2.02 + offset + 5.5 * std::exp(-t * 13) + 0.8 * std::exp(-t * 2);
-      row.set(fmt::format("val/{}/loss", source), loss);
-      row.set(fmt::format("val/{}/bits_per_byte", source), loss / std::log(2.0) / 3.9 * 1.6);
-    }
-    if (step % 500 == 0 || step == steps) {
-      row.set("checkpoint/seconds", 0.084);
-    }
-  }
-  return row;
-}
-
-ReportData synthetic_run(int64_t steps) {
-  ReportData data;
-  data.record = RunRecord::of_this_machine("quickstart", 1.8e9);
-  data.record.set("run", "status", "finished");
-  data.record.set("model", "preset", "zaya1-small");
-  data.record.set("model", "parameters", int64_t{17731584});
-  data.record.set("model", "active_parameters", int64_t{4218880});
-  data.record.set("model", "weights_bytes", int64_t{70926336});
-  data.record.set("model", "layers", int64_t{8});
-  data.record.set_config(parse_toml("seed = 1\nname = \"quickstart\"\n[optimizer]\nlr = 0.003\n", "t"));
-  for (int64_t step = 1; step <= steps; ++step) data.rows.push_back(synthetic_row(step, steps));
-  for (int64_t step : {200, 1000, 1500, 2000})
-    data.samples.push_back(
-        {step, "The old man", " went down to the harbour, where the boats lay\nquiet in the rain."});
-  return data;
-}
+using test::synthetic_row;
+using test::synthetic_run;
 
 TEST(Table, PrintsTextHtmlAndJson) {
   Table table({words("op", "op"),
@@ -102,14 +45,69 @@ TEST(Table, PrintsTextHtmlAndJson) {
 
 TEST(Report, HoldsEverySectionAndNeedsNoNetwork) {
   const std::string html = render_report(synthetic_run(2000));
-  for (const char* part :
-       {"Loss", "validation: fiction", "bits per byte", "Learning rate", "Gradient norm", "Speed",
-        "of roofline", "Balance of the experts", "layer 3", "Time by operation", "grouped linear",
-        "17,731,584", "checkpoint pause", "84 ms", "harbour", "[optimizer]", "<svg", "</html>"})
+  for (const char* part : {"Loss",
+                           "validation: fiction",
+                           "validation: fiction, all tokens",
+                           "bits per byte",
+                           "Learning rate",
+                           "Gradient norm",
+                           "Speed",
+                           "of roofline",
+                           "Balance of the experts",
+                           "layer 3",
+                           "Time by operation",
+                           "grouped linear",
+                           "17,731,584",
+                           "checkpoint pause",
+                           "84 ms",
+                           "harbour",
+                           "[optimizer]",
+                           "<svg",
+                           "</html>",
+                           "finished, step 2,000 of 2,000",
+                           "all 21,328 tokens, step 2,000"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
-  for (const char* outside : {"src=", "href=", "url(", "@import", "https:"})
+  for (const char* outside : {"src=", "href=", "url(h", "url('", "url(\"", "@import", "https:"})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   EXPECT_LT(html.size(), 1500000u);
+}
+
+TEST(Report, SaysWhatIsShownWhileARunTrains) {
+  ReportData data = synthetic_run(300);
+  data.record.set("plan", "steps", int64_t{1400});
+  EXPECT_NE(render_report(data).find("stopped, step 300 of 1,400"), std::string::npos);
+  EXPECT_EQ(render_report(data).find("data-live="), std::string::npos);
+  data.running = true;
+  const std::string html = render_report(data);
+  EXPECT_NE(html.find("running, step 300 of 1,400, 2 m 12 s left"), std::string::npos) << "0.12 s a step";
+  EXPECT_NE(html.find("data-live="), std::string::npos);
+  EXPECT_NE(html.find("validation of fiction, 16,384 tokens, step 200"), std::string::npos)
+      << "a part, so not all";
+}
+
+TEST(Report, DrawsEveryMetric) {
+  ReportData data = synthetic_run(30);
+  for (MetricRow& row : data.rows) {
+    row.set("log_z", 8.0);
+    row.set("update_ratio/matrix", 0.01);
+    row.set("update_ratio/vector", 0.02);
+    for (int layer = 0; layer < 12; ++layer) row.set(fmt::format("residual/{}/rms", layer), layer);
+  }
+  const std::string html = render_report(data);
+  for (const char* part : {"<b>log_z</b>", "<b>update_ratio</b>", "<i class='c0'></i>matrix",
+                           "<b>residual/rms</b>", "mean of 12", "lowest", "highest"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+}
+
+TEST(Report, ComparesRuns) {
+  std::vector<ReportData> runs{synthetic_run(400), synthetic_run(200)};
+  runs[0].label = "runs/a", runs[1].label = "runs/b";
+  runs[1].record.set_config(parse_toml("seed = 2\nname = \"quickstart\"\n[optimizer]\nlr = 0.003\n", "t"));
+  const std::string html = render_comparison(runs);
+  for (const char* part : {"2 runs", "runs/a: fiction", "runs/b: fiction", "Settings that differ",
+                           "<td>seed</td>", "finished, step 400 of 400", "training loss", "harbour"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(html.find("<td>optimizer.lr</td>"), std::string::npos) << "it is equal";
 }
 
 TEST(Report, StaysSmallForLongRuns) {
@@ -149,13 +147,13 @@ TEST(Report, EscapesTextAndSurvivesOddValues) {
 TEST(Report, WritesIntoTheRunFolder) {
   test::TempDir folder;
   FileSystem& fs = real_file_system();
-  EXPECT_THROW(write_report(fs, folder.path()), Error);
+  EXPECT_THROW(write_report(fs, folder.path(), false), Error);
   const ReportData data = synthetic_run(20);
   write_run_record(fs, folder.path(), data.record);
   MetricsWriter writer(fs, folder / run_files::kMetrics, 0);
   for (const auto& row : data.rows) writer.write(row);
   for (const auto& sample : data.samples) append_sample(fs, folder / run_files::kSamples, sample);
-  write_report(fs, folder.path());
+  write_report(fs, folder.path(), false);
   EXPECT_NE(fs.read(folder / run_files::kReport).find("harbour"), std::string::npos);
 }
 
@@ -166,7 +164,7 @@ TEST(Report, ShowsAProfileThatTheRunFolderHolds) {
   FileSystem& fs = real_file_system();
   write_run_record(fs, folder.path(), synthetic_run(20).record);
   MetricsWriter(fs, folder / run_files::kMetrics, 0).write(synthetic_row(1, 20));
-  write_report(fs, folder.path());
+  write_report(fs, folder.path(), false);
   EXPECT_EQ(fs.read(folder / run_files::kReport).find("A step by"), std::string::npos);
   write_file_atomically(fs, folder / run_files::kProfile,
                         R"({"batch": 8, "length": 32, "precision": "bf16", "steps": 2,
@@ -174,14 +172,14 @@ TEST(Report, ShowsAProfileThatTheRunFolderHolds) {
     "cells": [{"op": "linear", "segment": "mlp", "seconds": 8},
                {"op": "linear", "segment": "attention", "seconds": 4},
               {"op": "adamw<", "segment": "", "seconds": 2}]})");
-  write_report(fs, folder.path());
+  write_report(fs, folder.path(), false);
   const std::string html = fs.read(folder / run_files::kReport);
   for (const char* part : {"A step by purpose", "8 x 32 tokens, bf16, mean of 2 steps and 2 ranks",
                            "products", "80.0 % · 4.0 s", "20.0 % · 1.0 s", "A step by op", "60.0 % · 3.0 s",
                            "adamw&lt;", "10.0 % · ", "A step by segment", "40.0 % · 2.0 s", "no segment"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   write_file_atomically(fs, folder / run_files::kProfile, R"({"steps": 2})");
-  EXPECT_THROW(write_report(fs, folder.path()), Error) << "damaged";
+  EXPECT_THROW(write_report(fs, folder.path(), false), Error) << "damaged";
 }
 
 TEST(Report, NumbersForPeople) {

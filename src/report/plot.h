@@ -1,6 +1,7 @@
-// Figures for the report as HTML fragments with inline SVG: lines over steps, heat maps over steps, bars.
-// Colours are CSS variables (report_assets.cpp), so a figure works in the light and the dark theme. The
-// script of the page reads the data attributes to show values under the pointer. Pure functions.
+// Figures of the report as HTML fragments: lines over steps or sizes, heat maps over steps, bars. A line plot
+// holds its points as data; the script of the page (report_script.cpp) draws them at the width of the screen.
+// Colours are CSS variables (report_style.cpp), so a figure works in the light and the dark theme. Pure
+// functions.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -20,7 +21,8 @@ struct PlotSeries {
   std::string name;
   std::vector<double> x, y;  ///< x ascending; a non-finite y interrupts the line
   int color = 0;             ///< 0 to 7, index of a categorical colour
-  bool smooth = false;       ///< draw the values faintly and their moving mean strongly
+  int run = 0;               ///< whose tokens and hours belong to the steps of x (render_page, `clocks`)
+  bool smooth = false;       ///< the reader may smooth it: drawn faintly, with its moving mean over it
   bool markers = false;      ///< dots at the values, for short series
 };
 
@@ -32,17 +34,19 @@ struct LinePlot {
   bool log_y = false;                 ///< if all values are positive
   bool bytes_x = false;               ///< x is log2 of a number of bytes, not a step
   double x_begin = NAN, x_end = NAN;  ///< the x axis includes these, so that plots of one run share it
-  int width = 540, height = 250;
+  int height = 240;                   ///< CSS pixels
+  size_t most_points = 360;           ///< per line; longer ones are averaged in buckets, extremes kept
 };
 std::string draw(const LinePlot& plot);
 /// Adds a point to the line of that name; the first point starts the line, with markers and the next colour.
 void add_point(LinePlot& plot, const std::string& line, double x, double y);
+/// "[1,2.5,null]": five digits, and null for what is not finite.
+std::string number_list(const std::vector<double>& values);
 
 struct HeatMap {
   std::string title;
   std::vector<double> x;                    ///< steps, ascending
   std::vector<std::vector<double>> values;  ///< one list per step, one value per row of the map; 1 is neutral
-  int width = 540;
 };
 /// Values from 0 (colour "below") through 1 (neutral) to 2 and more (colour "above").
 std::string draw(const HeatMap& map);
