@@ -192,7 +192,7 @@ Decoder::MtpModule Decoder::make_mtp_module(int64_t layer) {
   return a;
 }
 
-Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const {
+Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type, int measured_layer) const {
   const AddNormAttr attr{config_.norm, s.merge, type, config_.norm_eps};
   const MergeIndices& m = s.merge_params;
   const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale),
@@ -203,6 +203,10 @@ Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType typ
   s.deferred_TD = {};
   s.merge = MergeKind::none;
   s.merge_params = {};
+  if (measured_layer >= 0 && c.tape.options().record) {
+    c.tape.metric("residual_rstd", measured_layer, Reduce::mean, std::move(r.rstd_T));
+    if (r.mean_T.defined()) c.tape.metric("residual_mean", measured_layer, Reduce::mean, std::move(r.mean_T));
+  }
   return std::move(r.h);
 }
 
@@ -288,7 +292,7 @@ void Decoder::mix_input(Context& c, Stream& s, const Block& b, int64_t layer) co
 void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const {
   if (!b.attention) return;
   const DType type = c.precision().compute;
-  const Value h_TD = merge_and_norm(c, s, b.attention_norm, type);
+  const Value h_TD = merge_and_norm(c, s, b.attention_norm, type, static_cast<int>(layer));
   const int64_t table = config_.value_table(layer);
   const Value ve_TV =
       table < 0 ? Value()
@@ -298,7 +302,8 @@ void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const
 
 void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
                            std::vector<BalanceLosses>& balance) const {
-  const Value h_TD = merge_and_norm(c, s, b.mlp_norm, c.precision().compute);
+  const Value h_TD =
+      merge_and_norm(c, s, b.mlp_norm, c.precision().compute, b.attention ? -1 : static_cast<int>(layer));
   if (b.mlp) return set_deferred(s, b.mlp->forward(c, h_TD), b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);

@@ -154,7 +154,8 @@ class Decoder {
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
   /// Merges the deferred output and normalises; returns h of `type` and leaves the merged stream.
-  Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type) const;
+  /// `measured_layer`: the metrics have the residual stream's statistics under it; -1: not.
+  Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type, int measured_layer = -1) const;
   void set_deferred(Stream& s, Value y_TD, const MergeIndices& merge) const;
   /// Merges the deferred output, without a norm.
   void merge_residual(Context& c, Stream& s) const;

@@ -46,19 +46,29 @@ constexpr Figure kFigures[] = {
      .title = "Balance of the experts",
      .subtitle = "entropy of the load by layer, 1 is perfect balance",
      .from_zero = false},
+    {.group = "grad_norm/",
+     .title = "Gradient norm by module",
+     .subtitle = "before clipping",
+     .smooth = true},
+    {.group = "residual/rms", .title = "Residual stream", .subtitle = "root mean square by layer"},
+    {.group = "update_ratio/",
+     .title = "Update ratio",
+     .subtitle = "size of the update / size of the weights",
+     .smooth = true},
 };
 // Shown elsewhere: the loss, the clocks, what tiles and tables say.
-constexpr const char* kShownElsewhere[] = {"loss", "val/loss", "val/tokens", "time", "tokens", "checkpoint"};
+constexpr const char* kShownElsewhere[] = {"loss",  "val/loss", "val/tokens",
+                                           "time/", "tokens",   "checkpoint/"};
 
 struct Name {
   std::string group, line;
 };
 
-// "val/bible/loss" is the line "bible" of the group "val/loss", "time/head" the line "head" of "time".
+// "val/bible/loss" is the line "bible" of the group "val/loss", "time/head" the line "head" of "time/".
 Name group_of(const std::string& metric) {
   const size_t first = metric.find('/'), last = metric.rfind('/');
   if (first == metric.npos) return {metric, ""};
-  if (first == last) return {metric.substr(0, first), metric.substr(first + 1)};
+  if (first == last) return {metric.substr(0, first + 1), metric.substr(first + 1)};
   return {metric.substr(0, first) + metric.substr(last), metric.substr(first + 1, last - first - 1)};
 }
 

@@ -19,7 +19,13 @@
 //   time/<op>                 seconds of the step inside ops of that kind
 //   router/dropped            share of all routed slots dropped by the capacity of experts or dispatch
 //   checkpoint/seconds        pause of training for the checkpoint after the previous step
-//   attention_logit_max, qk_clipped_heads, log_z, update_ratio/<group>, dead_experts, grad_norm/<group>
+//   router/<layer>/load_of_<source>  list: the same of one source's tokens, where there are several sources
+//   grad_norm/<module>        of the gradient before clipping: embed, attention, mlp, moe, norms ...
+//   embedding_rms             root mean square of the embedding's weights (of this rank's shard)
+//   residual/<layer>/rms      root mean square of the residual stream that enters a layer
+//   batch/documents           distinct documents in the batch
+//   batch/largest_document    largest share of the batch's tokens that one document has
+//   attention_logit_max, qk_clipped_heads, log_z, update_ratio/<optimizer>, dead_experts
 #pragma once
 #include <cstdint>
 #include <memory>

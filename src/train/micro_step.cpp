@@ -37,7 +37,7 @@ void keep_chunks(MicroBatch& m, int64_t sequence_length, const RankGroups& group
     m.columns.push_back(m.chunks->share_of(column.as<int32_t>()));
     column = Tensor::of(m.columns.back().data(), {m.chunks->count()});
   };
-  for (Tensor* column : {&m.ids, &m.targets, &m.positions}) keep(*column);
+  for (Tensor* column : {&m.ids, &m.targets, &m.positions, &m.sources}) keep(*column);
   for (MtpInputs& inputs : m.mtp) {
     keep(inputs.ids);
     keep(inputs.targets);
@@ -60,6 +60,11 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t count,
   m.ids = column(batch.tokens);
   m.targets = column(batch.targets);
   m.positions = column(batch.positions);
+  std::vector<int32_t>& sources = m.columns.emplace_back();
+  for (int64_t row = first; row < first + count; ++row)
+    sources.insert(sources.end(), static_cast<size_t>(batch.sequence_length),
+                   batch.origins.empty() ? 0 : batch.origins[static_cast<size_t>(row)].source);
+  m.sources = Tensor::of(sources.data(), {tokens});
   for (const ShiftedTargets& s : mtp) m.mtp.push_back({column(s.ids), column(s.targets), s.weight});
   if (groups != nullptr && groups->context().size() > 1) keep_chunks(m, batch.sequence_length, *groups);
   return m;
@@ -154,7 +159,10 @@ void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
 void MicroStep::collect_metrics(StepStats& stats) const {
   for (const Metric& m : tape_.metrics()) {
     const auto layer = static_cast<int64_t>(m.layer);
-    if (m.name == "router_ids") continue;
+    if (m.name == "router_ids") {
+      count_by_source(stats, layer, m.value.tensor());
+      continue;
+    }
     const std::vector<double> values = to_doubles(m.value.tensor());
     if (m.name == "max_attention_logit") {
       auto& largest = stats.attention_logits[layer];
@@ -168,9 +176,29 @@ void MicroStep::collect_metrics(StepStats& stats) const {
       counts.resize(values.size());
       for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
     }
+    if (m.name == "residual_rstd" && stats.residual_square.contains(layer))
+      for (const double r : values) stats.residual_square[layer] += 1 / (r * r) - model_.config().norm_eps;
+    if (m.name == "residual_mean" && stats.residual_square.contains(layer))
+      for (const double mean : values) stats.residual_square[layer] += mean * mean;
     if (m.name == "router_dropped") stats.dropped_choices += static_cast<int64_t>(values[0]);
     if (m.name == "router_entropy")
       stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());
+  }
+}
+
+/// Adds each choice of an expert to the counts of its row's source.
+void MicroStep::count_by_source(StepStats& stats, int64_t layer, const Tensor& ids_TK) const {
+  const auto found = stats.source_expert_counts.find(layer);
+  if (found == stats.source_expert_counts.end()) return;
+  const int64_t experts = model_.config().moe.experts, rows = ids_TK.dim(0), choices = ids_TK.dim(1);
+  // Where tensor ranks share the rows, the router of each sees its part of them.
+  const int64_t first = rows < batch_.ids.numel() ? rows * context_.tensor->rank() : 0;
+  const auto* ids = ids_TK.as<int32_t>();
+  const auto* sources = batch_.sources.as<int32_t>();
+  for (int64_t i = 0; i < rows * choices; ++i) {
+    const int64_t row = first + i / choices;
+    if (ids[i] >= 0 && ids[i] < experts)
+      ++found->second[static_cast<size_t>(sources[row] * experts + ids[i])];
   }
 }
 

@@ -26,6 +26,7 @@ struct MtpInputs {
 struct MicroBatch {
   BatchLayout rows;
   Tensor ids, targets, positions;                  ///< i32 [T], views into the batch or into `columns`
+  Tensor sources;                                  ///< i32 [T], of each row's sequence
   std::vector<MtpInputs> mtp;                      ///< by depth, 1 first
   std::unique_ptr<ContextRows> chunks = {};        ///< where context ranks share each sequence
   std::vector<std::vector<int32_t>> columns = {};  ///< this rank's chunks of the columns
@@ -54,8 +55,12 @@ struct StepStats : HeadStats {
   double max_attention_logit = 0;
   std::map<int64_t, std::vector<double>> attention_logits;  ///< by layer, the largest per query head
   std::map<int64_t, std::vector<int64_t>> expert_counts;    ///< by layer, per expert
-  std::map<int64_t, double> router_entropy;                 ///< mean over tokens of the routers' own entropy
-  int64_t dropped_choices = 0;                              ///< of experts, by capacities
+  /// By layer, per source of the mixture and expert: [source * E + expert]. Empty with one source.
+  std::map<int64_t, std::vector<int64_t>> source_expert_counts;
+  std::map<int64_t, double> router_entropy;  ///< mean over tokens of the routers' own entropy
+  std::map<int64_t, double>
+      residual_square;          ///< by layer: mean over tokens and channels of the stream's square
+  int64_t dropped_choices = 0;  ///< of experts, by capacities
 };
 
 /// Tokens of a whole step, on all ranks.
@@ -84,6 +89,7 @@ class MicroStep final : public PipelineStep {
   void run_head(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics(StepStats& stats) const;
+  void count_by_source(StepStats& stats, int64_t layer, const Tensor& ids_TK) const;
   /// Rows that this rank's routers see.
   int64_t router_rows() const;
 

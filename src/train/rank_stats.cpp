@@ -20,12 +20,15 @@ void for_each_loss_sum(StepStats& s, const F& f) {
   for (HeadStats& h : s.mtp) head(h);
 }
 
-/// Calls f for every number that routers sum over their tokens.
+/// Calls f for every number that layers sum over their tokens.
 template <class F>
-void for_each_router_sum(StepStats& s, const F& f) {
+void for_each_layer_sum(StepStats& s, const F& f) {
   for (auto& [layer, counts] : s.expert_counts)
     for (int64_t& n : counts) f(n);
+  for (auto& [layer, counts] : s.source_expert_counts)
+    for (int64_t& n : counts) f(n);
   for (auto& [layer, entropy] : s.router_entropy) f(entropy);
+  for (auto& [layer, square] : s.residual_square) f(square);
   f(s.dropped_choices);
 }
 
@@ -61,11 +64,11 @@ void combine(const RankGroups& groups, const PipelineGroups* pipe, StepStats& st
     for_each([&](auto& x) { x = static_cast<std::remove_reference_t<decltype(x)>>(*sum++); });
   };
   sum_over(groups.data(), [&](const auto& f) { for_each_loss_sum(stats, f); });
-  sum_over(groups.tokens(), [&](const auto& f) { for_each_router_sum(stats, f); });
+  sum_over(groups.tokens(), [&](const auto& f) { for_each_layer_sum(stats, f); });
   if (pipe != nullptr)  // a stage has zeros for what it does not compute
     sum_over(pipe->forward(), [&](const auto& f) {
       for_each_loss_sum(stats, f);
-      for_each_router_sum(stats, f);
+      for_each_layer_sum(stats, f);
     });
   for (auto& [layer, logits] : stats.attention_logits) {
     place_heads(groups, logits);

@@ -193,6 +193,17 @@ PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOpti
   return *arena_;
 }
 
+namespace {
+
+/// Sources of the mixture that the batch numbers: all ranks see the same batch.
+size_t source_count(const data::Batch& batch) {
+  int32_t last = 0;
+  for (const data::RowOrigin& origin : batch.origins) last = std::max(last, origin.source);
+  return static_cast<size_t>(last) + 1;
+}
+
+}  // namespace
+
 StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
   const RankGroups* groups = ranks_.groups;
   const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
@@ -209,7 +220,10 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   for (const int64_t layer : model_.decoder().moe_layers()) {  // those of other stages too
     stats.expert_counts[layer].resize(static_cast<size_t>(model_.config().moe.experts));
     stats.router_entropy[layer] = 0;
+    if (const size_t n = source_count(batch); n > 1)
+      stats.source_expert_counts[layer].resize(n * static_cast<size_t>(model_.config().moe.experts));
   }
+  for (int64_t layer = 0; layer < model_.config().layers; ++layer) stats.residual_square[layer] = 0;
   const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
   const PipelineStepMaker make = [&](Tape& tape, int b) {
     const int64_t first = (rank * count + b) * options.micro_batch;
@@ -233,7 +247,8 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   }
   if (reducer_) reducer_->finish();
   if (groups != nullptr) combine(*groups, ranks_.pipe, stats);
-  for (auto& [layer, entropy] : stats.router_entropy) entropy /= static_cast<double>(tokens.all);
+  for (auto* sums : {&stats.router_entropy, &stats.residual_square})
+    for (auto& [layer, sum] : *sums) sum /= static_cast<double>(tokens.all);
   return stats;
 }
 

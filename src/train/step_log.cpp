@@ -3,6 +3,8 @@
 
 #include <sys/resource.h>
 
+#include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/clock.h"
@@ -17,7 +19,7 @@ int64_t peak_memory_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-void add_router_metrics(MetricRow& row, const StepStats& stats) {
+void add_router_metrics(MetricRow& row, const StepStats& stats, std::span<const std::string> sources) {
   double dead = 0;
   int64_t choices = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {
@@ -31,6 +33,17 @@ void add_router_metrics(MetricRow& row, const StepStats& stats) {
     row.set(fmt::format("router/{}/load", layer), std::move(load));
     row.set(fmt::format("router/{}/entropy", layer),
             normalized_load_entropy(counts, static_cast<int64_t>(counts.size())));
+  }
+  for (const auto& [layer, counts] : stats.source_expert_counts) {
+    const size_t experts = stats.expert_counts.at(layer).size();
+    for (size_t begin = 0; begin < counts.size(); begin += experts) {
+      std::vector<double> load(counts.begin() + static_cast<std::ptrdiff_t>(begin),
+                               counts.begin() + static_cast<std::ptrdiff_t>(begin + experts));
+      const double total = std::accumulate(load.begin(), load.end(), 0.0);
+      if (total == 0) continue;  // the batch has nothing of this source
+      for (double& share : load) share /= total;
+      row.set(fmt::format("router/{}/load_of_{}", layer, sources[begin / experts]), std::move(load));
+    }
   }
   if (stats.expert_counts.empty()) return;
   row.set("dead_experts", dead);
@@ -49,10 +62,39 @@ void add_update_ratios(MetricRow& row, const Optimizer& optimizer) {
   }
 }
 
+/// "attention" for "layers.3.attention.qkv.weight"; "embed" for "embed.weight".
+std::string module_of(const std::string& parameter) {
+  size_t begin = 0;
+  if (parameter.starts_with("layers.")) begin = parameter.find('.', 7) + 1;
+  return parameter.substr(begin, parameter.find('.', begin) - begin);
+}
+
+/// The gradient's norm and the weights' root mean square by module.
+void add_module_metrics(MetricRow& row, const GradNorm& norm, const TrainEngine& engine) {
+  const ParameterTable& table = engine.model().decoder().table();
+  const double whole = std::accumulate(norm.sum_squares.begin(), norm.sum_squares.end(), 0.0);
+  std::map<std::string, double> squares;
+  for (int i = 0; i < table.size(); ++i)
+    if (table[i].trainable) squares[module_of(table[i].name)] += norm.sum_squares[static_cast<size_t>(i)];
+  for (const auto& [module, square] : squares)
+    row.set("grad_norm/" + module, whole > 0 ? norm.norm * std::sqrt(square / whole) : 0);
+  const auto params = engine.optimizer().params();
+  const auto stats = engine.optimizer().update_stats();
+  for (size_t i = 0; i < params.size(); ++i)
+    if (module_of(params[i].name) == "embed") row.set("embedding_rms", stats[i].weight_rms);
+}
+
+void add_batch_metrics(MetricRow& row, const data::Batch& batch) {
+  const data::BatchDiversity diversity = data::diversity(batch);
+  row.set("batch/documents", static_cast<double>(diversity.documents));
+  row.set("batch/largest_document", diversity.largest_share);
+}
+
 }  // namespace
 
 MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOutcome& outcome,
-                   const TapeProfile& profile, const TrainEngine& engine) {
+                   const TapeProfile& profile, const TrainEngine& engine,
+                   std::span<const std::string> sources) {
   const StepStats& stats = outcome.stats;
   const auto tokens = static_cast<double>(batch.rows * batch.sequence_length);
   MetricRow row;
@@ -75,7 +117,11 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
   row.set("log_z", stats.valid > 0 ? stats.lse / static_cast<double>(stats.valid) : 0);
   row.set("attention_logit_max", stats.max_attention_logit);
   if (engine.clips_attention()) row.set("qk_clipped_heads", static_cast<double>(outcome.clipped_heads));
-  add_router_metrics(row, stats);
+  add_module_metrics(row, outcome.norm, engine);
+  add_batch_metrics(row, batch);
+  for (const auto& [layer, square] : stats.residual_square)
+    if (square > 0) row.set(fmt::format("residual/{}/rms", layer), std::sqrt(square));
+  add_router_metrics(row, stats, sources);
   add_update_ratios(row, engine.optimizer());
   for (const auto& [op, p] : profile) row.set("time/" + op, p.seconds[0] + p.seconds[1] + p.seconds[2]);
   row.set("time/optimizer", outcome.update_seconds);

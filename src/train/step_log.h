@@ -1,6 +1,7 @@
 // What a run records of a step: the row of its metrics, and the line that people see.
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 
 #include "report/metrics.h"
@@ -17,9 +18,10 @@ struct DoneStep {
   std::optional<double> save_seconds;    ///< of a checkpoint since the last row
 };
 
-/// Names of the fields: docs/metrics.md.
+/// Names of the fields: report/metrics.h. `sources`: names, as the batch numbers them.
 MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOutcome& outcome,
-                   const TapeProfile& profile, const TrainEngine& engine);
+                   const TapeProfile& profile, const TrainEngine& engine,
+                   std::span<const std::string> sources);
 
 /// "step 12/100  loss ...". `left`: seconds to the end of the run.
 std::string step_line(const MetricRow& row, int64_t total_steps, double left);

@@ -204,9 +204,11 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const double seconds = monotonic_seconds() - begin + wait_seconds;
   enter(StepPart::records);
   state_->count_step(batch, outcome.stats.loss());
+  std::vector<std::string> sources;
+  for (const data::Dataset& source : data_->sources) sources.push_back(source.name());
   return step_row({step(), state_->tokens(), call.lr, seconds, wait_seconds, roofline_seconds,
                    std::exchange(save_seconds_, std::nullopt)},
-                  batch, outcome, profile_, *engine_);
+                  batch, outcome, profile_, *engine_, sources);
 }
 
 bool Trainer::after_step(MetricRow& row) {

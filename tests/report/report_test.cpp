@@ -94,8 +94,8 @@ TEST(Report, DrawsEveryMetric) {
     for (int layer = 0; layer < 12; ++layer) row.set(fmt::format("residual/{}/rms", layer), layer);
   }
   const std::string html = render_report(data);
-  for (const char* part : {"<b>log_z</b>", "<b>update_ratio</b>", "<i class='c0'></i>matrix",
-                           "<b>residual/rms</b>", "mean of 12", "lowest", "highest"})
+  for (const char* part : {"<b>log_z</b>", "<b>Update ratio</b>", "<i class='c0'></i>matrix",
+                           "<b>Residual stream</b>", "mean of 12", "lowest", "highest"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
 }
 

@@ -185,7 +185,8 @@ AddNormResult add_norm(Tape& tape, const AddNormAttr& attr, const Value& x_TD, c
   auto out = tape.apply(
       add_norm_op(), attr,
       {x_TD, y_TD, merge.stream_scale, merge.stream_bias, merge.y_scale, merge.y_bias, weight_D, bias_D});
-  return {attr.merge == MergeKind::none ? x_TD : std::move(out[kStream]), std::move(out[kH])};
+  return {attr.merge == MergeKind::none ? x_TD : std::move(out[kStream]), std::move(out[kH]),
+          std::move(out[kRstd]), std::move(out[kMean])};
 }
 
 }  // namespace ingot

@@ -53,6 +53,7 @@ struct MergeParams {
 struct AddNormResult {
   Value stream;  ///< s (x itself for merge none)
   Value h;
+  Value rstd_T, mean_T;  ///< statistics of s; mean: empty for rms
 };
 
 AddNormResult add_norm(Tape& tape, const AddNormAttr& attr, const Value& x_TD, const Value& y_TD,
