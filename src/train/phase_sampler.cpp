@@ -1,7 +1,10 @@
 // See phase_sampler.h.
 #include "train/phase_sampler.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
+
+#include "checkpoint/model_state.h"
 
 namespace ingot {
 namespace {
@@ -18,6 +21,26 @@ std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const Prepa
     sources.push_back({data.sources[i].train(), weight});
   }
   return sources;
+}
+
+int64_t first_step_of(const Recipe& recipe, size_t phase) {
+  int64_t first = 0;
+  for (size_t i = 0; i < phase; ++i) first += recipe.phases[i].steps;
+  return first;
+}
+
+data::SamplerState sampler_state(const CheckpointReader& reader) {
+  return data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
+}
+
+/// Whether the sources have the weights that they have in the state's phase.
+bool has_mixture(const data::SamplerState& state, const std::vector<data::SamplerSource>& sources) {
+  std::map<std::string, double> then, now;
+  for (const data::SourceState& s : state.sources)
+    if (s.weight > 0) then[s.name] = s.weight;
+  for (const data::SamplerSource& s : sources)
+    if (s.weight > 0) now[s.split->source()] = s.weight;
+  return then == now;
 }
 
 }  // namespace
@@ -53,14 +76,37 @@ PhaseSampler::PhaseSampler(const Recipe& recipe, const PreparedData& data) : rec
 PhaseSampler::PhaseSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader)
     : recipe_(&recipe), data_(&data) {
   const SavedRun saved = SavedRun::of(reader);
-  const size_t phase = saved.phase;
-  if (phase >= recipe.phases.size())
-    fail("'{}' is in phase {}, but the recipe has {} phases", reader.path(), phase + 1, recipe.phases.size());
-  const data::SamplerState state =
-      data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
+  if (saved.phase >= recipe.phases.size())
+    fail("'{}' is in phase {}, but the recipe has {} phases", reader.path(), saved.phase + 1,
+         recipe.phases.size());
+  resume(saved.phase, sampler_state(reader), saved, reader.path());
+}
+
+PhaseSampler PhaseSampler::branch(const Recipe& recipe, const PreparedData& data,
+                                  const CheckpointReader& trunk) {
+  const SavedRun saved = SavedRun::of(trunk);
+  const Recipe then = recipe_from_toml(config_of_blob(trunk, "recipe"), trunk.path() + ": recipe");
+  const data::SamplerState state = sampler_state(trunk);
+  size_t phase = 0;
+  while (first_step_of(recipe, phase) + recipe.phases[phase].steps < saved.step) ++phase;
+  PhaseSampler sampler(Unset(), recipe, data);
+  const PhaseConfig& now = recipe.phases[phase];
+  if (saved.phase < then.phases.size() && first_step_of(then, saved.phase) == first_step_of(recipe, phase) &&
+      state.sequence_length == now.sequence && has_mixture(state, phase_sources(recipe, data, now))) {
+    sampler.resume(phase, state, saved, trunk.path());
+  } else {
+    const data::SamplerState next = data::next_phase(state, now.sequence);
+    sampler.enter(phase, &next);
+    sampler.change_batch(saved.step);
+  }
+  return sampler;
+}
+
+void PhaseSampler::resume(size_t phase, const data::SamplerState& state, const SavedRun& saved,
+                          const std::string& where) {
   enter(phase, &state);
   if (saved.progress.level < 0 || saved.progress.level >= config().levels())
-    fail("'{}' is at batch size {} of phase '{}', which has {}", reader.path(), saved.progress.level + 1,
+    fail("'{}' is at batch size {} of phase '{}', which has {}", where, saved.progress.level + 1,
          config().name, config().levels());
   progress_ = saved.progress;
   progress_.samples = state.samples - state.phase_begin;
@@ -75,8 +121,7 @@ void PhaseSampler::change_batch(int64_t step) {
 
 void PhaseSampler::enter(size_t phase, const data::SamplerState* state) {
   phase_ = phase;
-  first_step_ = 0;
-  for (size_t i = 0; i < phase; ++i) first_step_ += recipe_->phases[i].steps;
+  first_step_ = first_step_of(*recipe_, phase);
   data::SamplerOptions o;
   o.seed = static_cast<uint64_t>(recipe_->run.seed);
   o.sequence_length = config().sequence;

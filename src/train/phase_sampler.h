@@ -28,6 +28,11 @@ class PhaseSampler {
   /// The phase in which the checkpoint was saved; at a phase's end that is the one that ended. Error where
   /// the recipe has no such phase, or the order of the data would not continue (data/sampler.h).
   PhaseSampler(const Recipe& recipe, const PreparedData& data, const CheckpointReader& reader);
+  /// Where the checkpoint of another run stands, in the phase of this recipe that has its last step. The
+  /// order of the data continues inside the phase if the trunk was in the same one: begun at the same step,
+  /// with the same sequence length and mixture. Else a part of the phase begins here, as a phase of its own
+  /// would.
+  static PhaseSampler branch(const Recipe& recipe, const PreparedData& data, const CheckpointReader& trunk);
   /// Enters the next phase; all steps of this one are done.
   void advance();
 
@@ -55,6 +60,10 @@ class PhaseSampler {
   const BatchProgress& progress() const { return progress_; }
 
  private:
+  struct Unset {};
+  PhaseSampler(Unset, const Recipe& recipe, const PreparedData& data) : recipe_(&recipe), data_(&data) {}
+  /// Continues inside phase `phase`, at `state`.
+  void resume(size_t phase, const data::SamplerState& state, const SavedRun& saved, const std::string& where);
   void enter(size_t phase, const data::SamplerState* state);
   const Recipe* recipe_;
   const PreparedData* data_;

@@ -160,6 +160,8 @@ void PhaseConfig::validate(ConfigErrors& e) const {
 }
 
 void Recipe::validate(ConfigErrors& e) const {
+  if (!run.start_from.empty() && !run.branch_from.empty())
+    e.add("run.branch_from", "a run begins from one of start_from and branch_from");
   if (phases.empty()) e.add("phases", "a run needs at least one phase");
   if (data.sources.empty())
     e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");

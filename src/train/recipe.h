@@ -21,11 +21,18 @@ constexpr auto enum_names(PrecisionChoice) {
   return names_in_order<PrecisionChoice>("f32", "bf16");
 }
 
+/// What a branch does with the optimizer's state of its trunk.
+enum class BranchOptimizer : uint8_t { keep, reset, convert };
+constexpr auto enum_names(BranchOptimizer) {
+  return names_in_order<BranchOptimizer>("keep", "reset", "convert");
+}
+
 struct RunConfig {
   std::string folder = "runs/run";
   int64_t seed = 1;
   PrecisionChoice precision = PrecisionChoice::f32;
-  std::string start_from;
+  std::string start_from, branch_from;
+  BranchOptimizer branch_optimizer = BranchOptimizer::keep;
   Precision model_precision() const {
     return precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
   }
@@ -36,6 +43,9 @@ struct RunConfig {
     v.fixed("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
     v("start_from", start_from,
       "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
+    v("branch_from", branch_from,
+      "begin where this run or checkpoint stands: weights, data, counters; phases count from its first step");
+    v("branch_optimizer", branch_optimizer, "its optimizer's state: keep it, reset it, or convert it");
   }
 };
 

@@ -1,9 +1,11 @@
 // See run_state.h.
 #include "train/run_state.h"
 
+#include "base/log.h"
 #include "checkpoint/model_state.h"
 #include "checkpoint/parameter_part.h"
 #include "ops/registry.h"
+#include "train/branch.h"
 
 namespace ingot {
 
@@ -13,9 +15,23 @@ RunState::RunState(TrainEngine& engine, const PreparedData& data)
       watch_(engine.recipe().health.spike_sigma, engine.recipe().health.spike_patience) {}
 
 void RunState::begin(FileSystem& fs) {
+  if (!engine_.recipe().run.branch_from.empty()) return branch(fs);
   engine_.load_start(fs, data_.tokenizer.content_hash());
   sampler_.emplace(engine_.recipe(), data_);
   set_position();
+}
+
+void RunState::branch(FileSystem& fs) {
+  const StoredModel trunk = open_trunk(fs, engine_.recipe(), data_.tokenizer.content_hash());
+  load_model(trunk.reader, engine_.model());
+  restore_trunk_optimizer(trunk, engine_);
+  watch_.restore(trunk.reader.blob("watch"));
+  const SavedRun saved = SavedRun::of(trunk.reader);
+  step_ = saved.step;
+  tokens_ = saved.tokens;
+  sampler_.emplace(PhaseSampler::branch(engine_.recipe(), data_, trunk.reader));
+  set_position();
+  if (engine_.ranks().leads()) log::info("branching from '{}', step {}", trunk.reader.path(), step_);
 }
 
 void RunState::restore(const CheckpointReader& reader) {

@@ -15,7 +15,7 @@ class RunState {
   /// Both must outlive this. Before begin() or restore() there is no sampler.
   RunState(TrainEngine& engine, const PreparedData& data);
 
-  /// The start of a run: first weights, first phase.
+  /// The start of a run: first weights, first phase; of a branch: where its trunk stands.
   void begin(FileSystem& fs);
   /// Where the checkpoint was saved. Error where something is missing or damaged, or where the recipe has no
   /// such phase.
@@ -38,6 +38,7 @@ class RunState {
   void count_step(const data::Batch& batch, double loss);
 
  private:
+  void branch(FileSystem& fs);
   /// Rotation and window of the next step.
   void set_position();
   TrainEngine& engine_;

@@ -1,5 +1,5 @@
-// Metrics that a step collects beside its losses: the residual stream's size by layer, and the routers' choices by
-// source of the text.
+// Metrics that a step collects beside its losses: the residual stream's size by layer, and the routers'
+// choices by source of the text.
 #include <gtest/gtest.h>
 
 #include <cmath>
