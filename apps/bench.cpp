@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
 #include "comm/launch.h"
@@ -16,7 +17,8 @@ namespace {
 
 struct CommArguments {
   std::vector<int> ranks;
-  std::string smallest = "1KiB", largest = "64MiB", json, html;
+  std::string smallest = "1KiB", largest = "64MiB", html;
+  JsonOption json;
   double seconds = 0.05;
 };
 
@@ -41,8 +43,7 @@ CommMeasureOptions measure_options(const CommArguments& o, int world) {
 }
 
 void print(const CommArguments& o, const CommReport& report, const std::string& backend) {
-  std::cout << to_text(report, backend);
-  if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report, backend));
+  o.json.print(to_text(report, backend), to_json(report, backend));
   if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_comm_page(report, backend));
 }
 
@@ -81,8 +82,9 @@ void add_bench_command(CLI::App& app, int& code) {
   CLI::App* c =
       bench->add_subcommand("comm", "time and bandwidth of the collectives, by size and number of ranks");
   c->footer(
-      "Between processes:  ingot launch -n 4 -- bench comm\nWithout a launcher it measures ranks that are "
-      "threads of this process.");
+      "Examples:\n"
+      "  ingot bench comm --seconds=0.01                       # ranks that are threads of this process\n"
+      "  ingot launch -n 2 -- bench comm --seconds=0.01        # ranks that are processes");
   c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")
       ->delimiter(',');
   c->add_option("--smallest", o->smallest, "smallest tensor")->capture_default_str();
@@ -91,7 +93,7 @@ void add_bench_command(CLI::App& app, int& code) {
   c->add_option("--seconds", o->seconds, "approximate seconds per measurement")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  add_json_option(*c, o->json);
   c->add_option("--html", o->html, "write plots to this file: a self-contained HTML page");
   c->callback([o, &code] {
     bench_comm(*o);

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/command_line.h"
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "measure/decode_bench.h"
@@ -15,7 +16,8 @@ namespace {
 struct DecodeArguments {
   PresetStep of{.batch = 1};
   DecodeBenchOptions options;
-  std::string weights = "f32", checkpoint, json;
+  std::string weights = "f32", checkpoint;
+  JsonOption json;
   bool quiet = false;
 };
 
@@ -34,7 +36,9 @@ void add_bench_decode(CLI::App& bench, int& code) {
                                      "generation: tokens per second in prefill and decode, share of the fp32 "
                                      "peak and of the memory bandwidth");
   c->footer(
-      "Any field of a recipe can be set:  ingot bench decode gpt2 --model.layers=2\n"
+      "Examples:\n"
+      "  ingot bench decode zaya-tiny --prompt=16 --new=4 --trials=2 --model.layers=2   # any field can be "
+      "set\n"
       "Weights are random. P and the memory bandwidth are measured directly before and after every trial.");
   c->add_option("preset", o->of.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--weights", o->weights, "f32, bf16 or int8")->capture_default_str();
@@ -47,7 +51,7 @@ void add_bench_decode(CLI::App& bench, int& code) {
   c->add_option("--checkpoint", o->checkpoint,
                 "weights of this run, import or checkpoint instead of random ones");
   c->add_flag("--quiet", o->quiet, "omit the tables of ops");
-  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  add_json_option(*c, o->json);
   c->allow_extras();
   c->callback([o, c, &code] {
     o->options.model = o->of.preset;
@@ -58,8 +62,7 @@ void add_bench_decode(CLI::App& bench, int& code) {
     const double load_seconds = monotonic_seconds() - begin;
     DecodeBenchReport report = bench_decode(model, o->options);
     report.load_seconds = load_seconds;
-    std::cout << to_text(report);
-    if (!o->json.empty()) write_file_atomically(real_file_system(), o->json, to_json(report));
+    o->json.print(to_text(report), to_json(report));
     code = 0;
   });
 }

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/gemm_bench.h"
 #include "measure/step_bench.h"
@@ -15,7 +16,8 @@ namespace ingot {
 namespace {
 
 struct GemmArguments {
-  std::string of, largest = "1GiB", json, html;
+  std::string of, largest = "1GiB", html;
+  JsonOption json;
   std::vector<std::string> parts{"model", "advice", "experts", "map", "decode"}, types{"f32", "bf16"};
   PresetStep step;
   GemmBenchOptions bench;
@@ -43,8 +45,7 @@ void measure(GemmArguments& o, const std::vector<std::string>& fields) {
       o.bench.types.push_back(type);
   o.bench.largest = parse_memory(o.largest, "--largest");
   const GemmBenchReport report = bench_gemm(recipe_of(o, fields), o.bench);
-  std::cout << to_text(report);
-  if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report));
+  o.json.print(to_text(report), to_json(report));
   if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_gemm_page(report));
 }
 
@@ -56,7 +57,9 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   CLI::App* c = bench.add_subcommand(
       "gemm", "matrix products: those of a model, neighbouring sizes, rows per expert, heat maps, decoding");
   c->footer(
-      "Any field of a recipe can be set:  ingot bench gemm gpt-10m --model.hidden=1000\n"
+      "Examples:\n"
+      "  ingot bench gemm zaya-tiny --vocab=512 --parts=model --trials=2 --model.hidden=100   # any field "
+      "can be set\n"
       "The fp32 peak P is measured directly before and after every trial; shares are of it, for bf16 "
       "operands too.");
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
@@ -102,7 +105,7 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   c->add_option("--seconds", o->bench.seconds, "minimum seconds of a trial")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  add_json_option(*c, o->json);
   c->add_option("--html", o->html, "write heat maps and tables to this file: a self-contained HTML page");
   c->allow_extras();
   c->callback([o, c, &code] {

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/machine.h"
 #include "report/metrics.h"
@@ -18,7 +19,8 @@ namespace {
 struct MachineArguments {
   std::vector<std::string> parts{"arithmetic", "memory", "storage"}, io_sizes{"4KiB", "64KiB", "1MiB"};
   std::vector<int> threads, io_threads{1, 4, 16};
-  std::string largest, folder = ".", file = "256MiB", run, json, html;
+  std::string largest, folder = ".", file = "256MiB", run, html;
+  JsonOption json;
   double seconds = 0.02, io_seconds = 0.1, step_seconds = 0;
   int trials = 5;
 };
@@ -67,8 +69,7 @@ LoaderDemand demand_of(const MachineArguments& o, const MachineReport& report) {
 void bench_machine(const MachineArguments& o) {
   MachineReport report = measure_machine(options_of(o));
   if (!o.run.empty()) report.demand = demand_of(o, report);
-  std::cout << to_text(report);
-  if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report));
+  o.json.print(to_text(report), to_json(report));
   if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_machine_page(report));
 }
 
@@ -104,7 +105,7 @@ void add_bench_machine(CLI::App& bench, int& code) {
                 "recipe or run folder: compare the storage with what reading its samples needs");
   c->add_option("--step-seconds", o->step_seconds, "seconds of its step; default: the median of the run")
       ->check(CLI::PositiveNumber);
-  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  add_json_option(*c, o->json);
   c->add_option("--html", o->html, "write plots to this file: a self-contained HTML page");
   c->callback([o, &code] {
     bench_machine(*o);

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/ops_bench.h"
 #include "measure/step_bench.h"
@@ -13,7 +14,7 @@ namespace {
 struct OpsArguments {
   PresetStep step;
   OpsBenchOptions bench;
-  std::string json;
+  JsonOption json;
 };
 
 }  // namespace
@@ -23,8 +24,10 @@ void add_bench_ops(CLI::App& bench, int& code) {
   o->step.batch = 4;
   CLI::App* c = bench.add_subcommand("ops", "each op of a training step alone: percent of roofline");
   c->footer(
-      "Any field of a recipe can be set:  ingot bench ops gpt-10m --model.mlp=gelu "
-      "--memory.recompute=[\"activation\"]");
+      "Examples:\n"
+      "  ingot bench ops zaya-tiny --length=64 --trials=2 --seconds=0.001 --op=linear\n"
+      "  ingot bench ops zaya-tiny --length=64 --trials=2 --seconds=0.001 --run.precision=bf16   # any field "
+      "can be set");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--batch", o->step.batch, "sequences per step")->capture_default_str();
   c->add_option("--length", o->step.length, "tokens per sequence")->capture_default_str();
@@ -38,12 +41,11 @@ void add_bench_ops(CLI::App& bench, int& code) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   c->add_flag("--reference", o->bench.reference, "also time the reference kernels (slow)");
-  c->add_option("--json", o->json, "also write the numbers to this file as JSON");
+  add_json_option(*c, o->json);
   c->allow_extras();
   c->callback([o, c, &code] {
     const OpsBenchReport report = bench_ops(preset_recipe(o->step, c->remaining()), o->bench);
-    std::cout << to_text(report);
-    if (!o->json.empty()) write_file_atomically(real_file_system(), o->json, to_json(report));
+    o->json.print(to_text(report), to_json(report));
     code = 0;
   });
 }

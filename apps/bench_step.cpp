@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "apps/bench.h"
+#include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/step_bench.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 struct StepArguments {
   PresetStep step;
-  std::string json;
+  JsonOption json;
   int trials = 9, warm_up = 3;
   bool quiet = false, paced = false;
 };
@@ -36,8 +37,9 @@ void add_bench_step(CLI::App& bench, int& code) {
   CLI::App* c = bench.add_subcommand(
       "step", "one training step: tokens per second, share of the fp32 peak, time by op");
   c->footer(
-      "Any field of a recipe can be set:  ingot bench step gpt-10m --model.mlp=gelu "
-      "--optimizer.matrices=adamw\n"
+      "Examples:\n"
+      "  ingot bench step zaya-tiny --batch=2 --length=64 --trials=3 --optimizer.matrices=adamw   # any "
+      "field can be set\n"
       "The fp32 peak is measured directly before and after every trial.");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--batch", o->step.batch, "sequences per step")->capture_default_str();
@@ -55,15 +57,14 @@ void add_bench_step(CLI::App& bench, int& code) {
   c->add_flag("--paced", o->paced,
               "one trial per line of standard input, printed as a line of JSON: for programs that interleave "
               "trials of several programs")
-      ->excludes(c->add_option("--json", o->json, "also write the numbers to this file as JSON"));
+      ->excludes(add_json_option(*c, o->json));
   c->allow_extras();
   c->callback([o, c, &code] {
     const StepBenchPace pace = o->paced ? by_lines() : StepBenchPace{};
     const StepBenchReport report =
         bench_step(preset_recipe(o->step, c->remaining()),
                    o->paced ? std::numeric_limits<int>::max() / 2 : o->trials, o->warm_up, pace);
-    if (!o->paced) std::cout << to_text(report, !o->quiet);
-    if (!o->json.empty()) write_file_atomically(real_file_system(), o->json, to_json(report));
+    if (!o->paced) o->json.print(to_text(report, !o->quiet), to_json(report));
     code = 0;
   });
 }

@@ -22,5 +22,6 @@ void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
 void add_finetune_command(CLI::App& app, int& code);
 void add_derive_commands(CLI::App& app, int& code);  ///< average, upcycle
+void add_shell_commands(CLI::App& app);              ///< completion, man
 
 }  // namespace ingot

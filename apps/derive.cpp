@@ -8,14 +8,14 @@
 #include <optional>
 
 #include "apps/commands.h"
+#include "base/invocation.h"
 
 namespace ingot {
 namespace {
 
 void print_created(const std::string& checkpoint, const std::string& out) {
-  std::cout << fmt::format(
-      "{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n  ingot finetune {} data.jsonl\n", checkpoint,
-      out, out);
+  std::cout << as_typed(
+      fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n", checkpoint, out));
 }
 
 struct AverageCommand {
@@ -63,6 +63,7 @@ void add_derive_commands(CLI::App& app, int& code) {
   c->add_option("--weights", a->weights, "weight of each model, e.g. 1,2,3; default: equal")->delimiter(',');
   c->add_option("--ema", a->ema, "exponential moving average over the models in order, with this decay");
   c->add_option("--last", a->last, "the last N checkpoints of the run, oldest first");
+  c->footer("Examples:\n  ingot average runs/first imported -o mean");
   c->callback([a, &code] { code = average(*a); });
   auto u = std::make_shared<UpcycleCommand>();
   c = app.add_subcommand("upcycle",

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "exchange/export.h"
@@ -16,15 +18,15 @@ namespace ingot {
 namespace {
 
 struct ExchangeArguments {
-  std::string from, to, format = "hf", dtype, tokenizer, name, base;
+  std::string from, to, format, dtype, tokenizer, name, base;
   bool without_tokenizer = false, statistics = false;
   int64_t shard_mib = 5 << 10;
 };
 
 int import_model(const ExchangeArguments& o) {
   if (!o.base.empty()) {
-    std::cout << fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n",
-                             import_peft(real_file_system(), o.from, o.base, o.to), o.to);
+    std::cout << as_typed(fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n",
+                                      import_peft(real_file_system(), o.from, o.base, o.to), o.to));
     return 0;
   }
   const ImportReport r =
@@ -33,12 +35,11 @@ int import_model(const ExchangeArguments& o) {
   for (const std::string& name : r.notes)
     log::info("'{}' is a copy or a constant: checked and left out", name);
   for (const std::string& line : r.suspicions) log::warn("{}", line);
-  std::cout << fmt::format(
-      "{}: {} tensors of {}, {} parameters, {}\n{}\nnext:\n  ingot generate --run {} --prompt \"The "
-      "\"\n"
-      "  ingot finetune {} data.jsonl\n",
-      r.layout.family, r.tensors, count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
-      format_bytes(static_cast<double>(r.bytes)), r.checkpoint, o.to, o.to);
+  std::cout << fmt::format("{}: {} tensors of {}, {} parameters, {}\n{}\n", r.layout.family, r.tensors,
+                           count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
+                           format_bytes(static_cast<double>(r.bytes)), r.checkpoint);
+  if (!o.without_tokenizer && real_file_system().exists(o.to + "/huggingface/tokenizer.json"))
+    std::cout << as_typed(fmt::format("next:\n  ingot generate --run {} --prompt \"The \"\n", o.to));
   return 0;
 }
 
@@ -60,13 +61,17 @@ std::optional<DType> huggingface_type(const std::string& name) {
 
 int export_model(const ExchangeArguments& o) {
   FileSystem& fs = real_file_system();
-  if (o.format != "hf" && o.format != "gguf" && o.format != "peft")
-    throw Error(fmt::format("--format is '{}'", o.format), "expected hf, gguf or peft");
+  const std::string format = o.format.empty() ? (o.to.ends_with(".gguf") ? "gguf" : "hf") : o.format;
+  if (format != "hf" && format != "gguf" && format != "peft")
+    throw UsageError(fmt::format("--format is '{}'", format), "expected hf, gguf or peft");
+  if (format != "gguf" && o.to.ends_with(".gguf"))
+    throw UsageError(fmt::format("'{}' names a GGUF file, but --format is {}", o.to, format),
+                     "leave --format out, or name a folder");
   if (o.shard_mib < 1) throw Error("--max-shard-mib must be at least 1");
   const StoredModel m = open_stored_model(fs, o.from);
   const ExportReport r =
-      o.format == "peft" ? export_peft(fs, m, o.to)
-      : o.format == "hf"
+      format == "peft" ? export_peft(fs, m, o.to)
+      : format == "hf"
           ? export_huggingface(fs, m, o.to,
                                {.dtype = huggingface_type(o.dtype),
                                 .max_shard_bytes = o.shard_mib << 20,
@@ -92,14 +97,17 @@ void add_exchange_commands(CLI::App& app, int& code) {
                        "skip the tokenizer (for one that Ingot does not support)");
   import_app->add_flag("--statistics", i->statistics,
                        "print mean, standard deviation and largest magnitude of all tensors");
+  import_app->footer(
+      "Examples:\n  ingot import hf imported   # hf: a folder with config.json and *.safetensors");
   import_app->callback([i, &code] { code = import_model(*i); });
   auto o = std::make_shared<ExchangeArguments>();
   CLI::App* export_app = app.add_subcommand("export", "export a model to Hugging Face format or GGUF");
   export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
-  export_app
-      ->add_option("--format", o->format, "hf (Hugging Face), gguf (llama.cpp) or peft (the adapters alone)")
-      ->capture_default_str();
+  export_app->add_option(
+      "--format", o->format,
+      "hf (Hugging Face), gguf (llama.cpp) or peft (the adapters alone); default: gguf for a name that ends "
+      "in .gguf, else hf");
   export_app->add_option("--dtype", o->dtype,
                          "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
   export_app->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file; default: the model's");
@@ -108,6 +116,8 @@ void add_exchange_commands(CLI::App& app, int& code) {
   export_app->add_option("--name", o->name, "gguf: general.name; default: the folder's");
   export_app->add_flag("--statistics", o->statistics,
                        "print mean, standard deviation and largest magnitude of all tensors");
+  export_app->footer(
+      "Examples:\n  ingot export runs/first exported --dtype=bf16   # a folder for transformers");
   export_app->callback([o, &code] { code = export_model(*o); });
 }
 

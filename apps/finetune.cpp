@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/run.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "exchange/import.h"
@@ -52,7 +53,8 @@ int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   write_file_atomically(fs, path, print_config(finetune_recipe(fs, model, o.finetune)));
   const Recipe recipe = load_recipe(path, overrides);
   write_file_atomically(fs, path, print_config(recipe));
-  std::cout << "recipe: " << path << "   (`ingot run " << path << "` resumes it, also with changed fields)\n"
+  std::cout << as_typed("recipe: " + path + "   (`ingot run " + path +
+                        "` resumes it, also with changed fields)\n")
             << std::flush;
   return run_recipe(recipe, StartMode::resume_or_start);
 }
@@ -64,7 +66,9 @@ void add_finetune_command(CLI::App& app, int& code) {
   FinetuneOptions& f = o->finetune;
   CLI::App* c = app.add_subcommand("finetune", "fine-tune a model on your data");
   c->footer(
-      "It writes a recipe and runs it. Any field of the recipe can be set too:  --phases.0.micro_batch=2");
+      "It writes a recipe and runs it. Any field of the recipe can be set too.\n"
+      "Examples:\n"
+      "  ingot finetune runs/first data.jsonl --run runs/tuned --epochs 2 --run.seed=7");
   c->add_option("model", o->model, "Hugging Face folder, import, run folder or checkpoint")->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");

@@ -3,7 +3,9 @@
 // SIGUSR1 to them.
 #include "comm/launch.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -15,9 +17,11 @@
 #include <filesystem>
 #include <iostream>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/error.h"
 #include "comm/cores.h"
+#include "comm/mpirun_messages.h"
 #include "comm/topology.h"
 #include "train/run_layout.h"
 
@@ -90,7 +94,8 @@ void pass_on_signal(int number) {
 }
 
 /// mpirun gets a process group of its own, which Ctrl-C does not reach.
-[[noreturn]] void become_mpirun(const Words& command, const sigset_t& before) {
+[[noreturn]] void become_mpirun(const Words& command, const sigset_t& before, int messages) {
+  ::dup2(messages, STDERR_FILENO);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   ::setpgid(0, 0);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -105,28 +110,63 @@ void pass_on_signal(int number) {
   ::_exit(1);
 }
 
+/// Shows what mpirun and the ranks write, until they end; mpirun's status.
+int follow(pid_t pid, int messages) {
+  MpirunMessages shown([](std::string_view text) {
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  });
+  int status = 0;
+  char text[4096];
+  for (bool ended = false;;) {  // a process left behind may keep the pipe open
+    pollfd ready{messages, POLLIN, 0};
+    const int events = ::poll(&ready, 1, ended ? 0 : 200);
+    if (events > 0) {
+      const ssize_t count = ::read(messages, text, sizeof text);
+      if (count > 0) shown.take({text, static_cast<size_t>(count)});
+      if (count > 0 || (count < 0 && errno == EINTR)) continue;
+      while (!ended && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+      }
+      break;
+    }
+    if (ended) break;
+    ended = ::waitpid(pid, &status, WNOHANG) == pid;
+  }
+  shown.finish();
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 int start(const Words& command) {
+  int messages[2];
+  if (::pipe2(messages, O_CLOEXEC) < 0)
+    throw Error(fmt::format("cannot start '{}': {}", command[0], std::strerror(errno)));
   sigset_t all, before;
   sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, &before);  // until there is a child to forward signals to
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("cannot start '{}': {}", command[0], std::strerror(errno)));
-  if (pid == 0) become_mpirun(command, before);
+  if (pid == 0) become_mpirun(command, before, messages[1]);
+  ::close(messages[1]);
   mpirun_pid = pid;
   struct sigaction action {};
   action.sa_handler = pass_on_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) ::sigaction(number, &action, nullptr);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const int code = follow(pid, messages[0]);
+  ::close(messages[0]);
+  return code;
+}
+
+/// The command without the program's name, which people write too.
+Words without_program(Words command) {
+  if (!command.empty() && std::filesystem::path(command[0]).filename() == "ingot")
+    command.erase(command.begin());
+  return command;
 }
 
 int launch(const LaunchArguments& o, const Words& for_mpirun, const Words& for_ranks) {
   if (for_ranks.empty())
-    throw Error("ingot launch: no command to launch",
-                "write it after --, e.g. ingot launch -n 4 -- run recipe.toml");
+    throw UsageError("there is no command to launch",
+                     "write it after --: ingot launch -n 4 -- run recipe.toml");
   const Words command = mpirun_command(o, for_mpirun, for_ranks);
   if (!o.print) return start(command);
   for (const std::string& word : command) {
@@ -143,9 +183,10 @@ void add_launch_command(CLI::App& app, int& code, std::vector<std::string> comma
   o->mpirun = default_mpirun();
   CLI::App* c = app.add_subcommand("launch", "start a command on several ranks with mpirun");
   c->footer(
-      "ingot launch -n 4 -- run recipe.toml\n"
-      "ingot launch -n 8 --map-by numa --bind-to core -- run recipe.toml     options before -- go to mpirun\n"
-      "ingot launch -n 8 --topology=cluster.toml -- run recipe.toml          ranks of a group near each "
+      "Examples:\n"
+      "  ingot launch -n 2 -- run recipe.toml\n"
+      "  ingot launch -n 2 --oversubscribe -- run recipe.toml   # options before -- go to mpirun\n"
+      "  ingot launch -n 2 --topology=cluster.toml --print -- run recipe.toml   # ranks of a group near each "
       "other\n"
       "Ctrl-C saves and ends the run, the second one ends it at once. Under Slurm start ingot with srun "
       "itself.");
@@ -155,7 +196,9 @@ void add_launch_command(CLI::App& app, int& code, std::vector<std::string> comma
   c->add_option("--mpirun", o->mpirun, "the launcher to use")->capture_default_str();
   c->add_flag("--print", o->print, "print the command and the placement of the ranks, and exit");
   c->prefix_command();
-  c->callback([c, o, command = std::move(command), &code] { code = launch(*o, c->remaining(), command); });
+  c->callback([c, o, command = std::move(command), &code] {
+    code = launch(*o, c->remaining(), without_program(command));
+  });
 }
 
 }  // namespace ingot

@@ -1,36 +1,37 @@
 // The program `ingot`: subcommands, and the one place where errors become messages and exit codes.
-//   0 success   1 an error that the user can fix   2 a bug   3 wrong usage   130 interrupted (a run: saved)
+//   0 success   1 an error that the user can fix   2 wrong usage   3 a bug   130 interrupted (a run: saved)
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/invocation.h"
+#include "base/log.h"
 
 namespace ingot {
 namespace {
 
-/// `ingot launch ... -- command`: removes the command from argv, so that the parser does not parse it.
-std::vector<std::string> take_command(int& argc, char** argv) {
-  if (argc < 2 || std::string(argv[1]) != "launch") return {};
-  const auto dashes = std::find(argv, argv + argc, std::string("--"));
-  std::vector<std::string> command(std::min(dashes + 1, argv + argc), argv + argc);
-  argc = static_cast<int>(dashes - argv);
+using Words = std::vector<std::string>;
+
+/// `ingot launch ... -- command`: removes the command, so that the parser does not parse it.
+Words take_command(Words& words) {
+  if (words.empty() || words[0] != "launch") return {};
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  Words command(std::min(dashes + 1, words.end()), words.end());
+  words.erase(dashes, words.end());
   return command;
 }
 
-int run_program(int argc, char** argv) {
-  std::vector<std::string> launched = take_command(argc, argv);
-  CLI::App app{
-      "Ingot trains and runs language models: tokenizer, data, training, generation.\n\n"
-      "  ingot run recipe.toml             train; the same command resumes an interrupted run\n"
-      "  ingot chat --run runs/first       chat with the trained model\n"
-      "  ingot model zaya1-8b              exact parameter counts of a preset\n",
-      "ingot"};
+int run_program(const std::string& called, Words words) {
+  Words launched = take_command(words);
+  CLI::App app{"Ingot trains and runs language models: tokenizer, data, training, generation.", "ingot"};
   app.set_version_flag("--version", build_info().version + " (" + build_info().commit + ")");
   app.require_subcommand(1);
+  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   int code = 0;
   add_run_command(app, code);
   add_inference_commands(app, code);
@@ -43,13 +44,26 @@ int run_program(int argc, char** argv) {
   add_launch_command(app, code, std::move(launched));
   add_bench_command(app, code);
   add_debug_command(app, code);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    const int status = app.exit(e);
-    return status == 0 ? 0 : 3;
-  }
+  add_shell_commands(app);
+  // The commands would inherit it if it were set before them.
+  app.footer(
+      "Examples, in the folder of Ingot's source:\n"
+      "  ingot run recipes/first.toml                    # train a tiny model in seconds; again: resumes\n"
+      "  ingot generate --run runs/first --prompt \"The \"  # let it write\n"
+      "  ingot model zaya1-8b                            # exact parameter counts of a preset\n"
+      "  ingot help finetune                             # options and examples of a command");
+  Words names = command_names(app);
+  names.insert(names.end(), {"help", "version"});
+  set_invocation(called, std::move(names));
+  run_command_line(app, std::move(words));
   return code;
+}
+
+/// On a line of its own, after a line of progress that stands without an end.
+void print_error(const std::string& message, const std::string& hint) {
+  log::set_status("");
+  fmt::print(stderr, "error: {}\n", as_typed(message));
+  if (!hint.empty()) fmt::print(stderr, "hint: {}\n", as_typed(hint));
 }
 
 }  // namespace
@@ -57,13 +71,16 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return ingot::run_program(argc, argv);
+    return ingot::run_program(argv[0], {argv + 1, argv + argc});
+  } catch (const ingot::UsageError& e) {
+    ingot::print_error(e.what(), e.hint());
+    return 2;
   } catch (const ingot::Error& e) {
-    fmt::print(stderr, "error: {}\n", e.what());
-    if (!e.hint().empty()) fmt::print(stderr, "hint: {}\n", e.hint());
+    ingot::print_error(e.what(), e.hint());
     return 1;
   } catch (const std::exception& e) {
+    ingot::log::set_status("");
     fmt::print(stderr, "internal error (a bug in ingot, please report it): {}\n", e.what());
-    return 2;
+    return 3;
   }
 }

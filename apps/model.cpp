@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/progress.h"
 #include "exchange/random_model.h"
@@ -19,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 struct ModelArguments {
   std::string preset;
-  bool json = false, tensors = false;
+  JsonOption json;
+  bool tensors = false;
   int64_t context = 4096;
   std::string random, dtype = "bf16";
   int64_t seed = 1;
@@ -56,11 +58,11 @@ Json describe(const Decoder& d, int64_t context) {
   return j;
 }
 
-void print_text(const Decoder& d, const Json& j) {
+std::string model_text(const Decoder& d, const Json& j) {
   const ModelConfig& m = d.config();
-  std::cout << fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
-                           m.preset, m.layers, m.width, m.heads, m.kv_heads, m.key_width(),
-                           group_digits(m.vocab));
+  const std::string head =
+      fmt::format("{}: {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n", m.preset,
+                  m.layers, m.width, m.heads, m.kv_heads, m.key_width(), group_digits(m.vocab));
   const auto shown = [](const Json& value) {
     return value.is_number_integer() ? group_digits(value.get<int64_t>())
                                      : fmt::format("{:.6g}", value.get<double>());
@@ -72,12 +74,14 @@ void print_text(const Decoder& d, const Json& j) {
     else
       for (const auto& [part, count] : value.items()) table.add({"    " + part, shown(count)});
   }
-  std::cout << table.text();
+  return head + table.text();
 }
 
 int show(const ModelArguments& o) {
   if (o.preset.empty()) {
-    for (const std::string& name : preset_names()) std::cout << name << "\n";
+    std::string list;
+    for (const std::string& name : preset_names()) list += name + "\n";
+    o.json.print(list, Json(preset_names()).dump(2));
     return 0;
   }
   ModelConfig m = model_preset(o.preset);
@@ -94,10 +98,7 @@ int show(const ModelArguments& o) {
   Json j = describe(d, o.context);
   if (o.tensors)
     for (int i = 0; i < d.table().size(); ++i) j["tensors"][d.table()[i].name] = d.table()[i].shape.numel();
-  if (o.json)
-    std::cout << j.dump(2) << "\n";
-  else
-    print_text(d, j);
+  o.json.print(model_text(d, j), j.dump(2) + "\n");
   return 0;
 }
 
@@ -107,7 +108,7 @@ void add_model_command(CLI::App& app, int& code) {
   auto o = std::make_shared<ModelArguments>();
   CLI::App* c = app.add_subcommand("model", "exact parameter counts, memory and FLOPs of a preset");
   c->add_option("preset", o->preset, "name of a preset; without it: lists the presets");
-  c->add_flag("--json", o->json, "as JSON");
+  add_json_option(*c, o->json);
   c->add_flag("--tensors", o->tensors, "list every tensor with its count");
   c->add_option("--context", o->context, "sequence length in tokens, for the FLOPs of attention")
       ->capture_default_str();
@@ -115,6 +116,7 @@ void add_model_command(CLI::App& app, int& code) {
                 "write a checkpoint of random weights to this new folder, for benchmarks");
   c->add_option("--dtype", o->dtype, "dtype of the random weights: bf16 or f32")->capture_default_str();
   c->add_option("--seed", o->seed, "seed of the random weights")->capture_default_str();
+  c->footer("Examples:\n  ingot model                  # the presets\n  ingot model zaya1-8b --json");
   c->callback([o, &code] { code = show(*o); });
 }
 

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/command_line.h"
 #include "base/file_system.h"
 #include "base/log.h"
 #include "comm/launch.h"
@@ -13,7 +14,8 @@ namespace ingot {
 namespace {
 
 struct ProfileArguments {
-  std::string path, trace, json, kernels = "strict";
+  std::string path, trace, kernels = "strict";
+  JsonOption json;
   ProfileOptions profile;
   int ranks = 0;
   bool layers = false;
@@ -23,11 +25,10 @@ void profile_rank(const ProfileArguments& o, const ProfiledSteps& steps, World& 
   ProfileReport report = profile_run(real_file_system(), steps, o.profile, world);
   if (world.rank() != 0) return;
   report.of = o.path;
-  std::cout << to_text(report, o.layers);
-  if (!o.json.empty()) write_file_atomically(real_file_system(), o.json, to_json(report));
+  o.json.print(to_text(report, o.layers), to_json(report));
   if (!o.trace.empty()) {
     write_file_atomically(real_file_system(), o.trace, trace_json(report));
-    std::cout << "\ntrace: " << o.trace << "   (open it at ui.perfetto.dev)\n";
+    if (!o.json.alone()) std::cout << "\ntrace: " << o.trace << "   (open it at ui.perfetto.dev)\n";
   }
 }
 
@@ -52,8 +53,9 @@ void add_profile_command(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand(
       "profile", "profile training steps: time by purpose, op, segment and layer, and a trace");
   c->footer(
-      "Any field of the recipe can be set too:  ingot profile recipe.toml --phases.0.batch=8\n"
-      "Among processes:  ingot launch -n 4 -- profile recipe.toml");
+      "Examples:\n"
+      "  ingot profile recipe.toml --steps=2 --phases.0.batch=8   # any field of the recipe can be set\n"
+      "  ingot launch -n 2 -- profile recipe.toml --steps=2       # among processes");
   c->add_option("target", o->path,
                 "recipe file, or run folder (its newest checkpoint). Nothing is written into the run folder")
       ->required();
@@ -69,7 +71,7 @@ void add_profile_command(CLI::App& app, int& code) {
       ->check(CLI::Range(1, 1024));
   c->add_flag("--layers", o->layers, "also print a table by layer");
   c->add_option("--trace", o->trace, "write a trace to this file, for ui.perfetto.dev");
-  c->add_option("--json", o->json, "write the numbers to this file");
+  add_json_option(*c, o->json);
   c->add_option("--scratch", o->profile.scratch,
                 "folder for the files of the steps, visible to all ranks; default: the temporary folder");
   c->add_option("--kernels", o->kernels,

@@ -2,12 +2,16 @@
 #include "apps/run.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 
 #include "apps/commands.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "comm/launch.h"
@@ -40,10 +44,14 @@ void catch_interrupts() {
 }
 
 void print_next(const std::string& folder) {
-  std::cout << "next:\n  ingot chat --run " << folder << "\n  ingot generate --run " << folder
-            << " --prompt \"The \"\n  ingot run " << folder << "/" << run_files::kConfig
-            << "   (resumes; does nothing if the run is finished)\n"
-            << "  open " << folder << "/report.html\n";
+  std::cout << as_typed(
+      fmt::format("next:\n"
+                  "  ingot chat --run {0}\n"
+                  "  ingot generate --run {0} --prompt \"The \"\n"
+                  "  ingot eval --run {0}\n"
+                  "  ingot run {0}/{1}   # resumes; does nothing if the run is finished\n"
+                  "report, for a browser: {0}/report.html\n",
+                  folder, run_files::kConfig));
 }
 
 int plan_recipe(const Recipe& recipe) {
@@ -85,6 +93,19 @@ void find_slow_ranks(const ParallelConfig& p, World& world) {
   if (!found.warning.empty() && world.rank() == 0) log::warn("{}", found.warning);
 }
 
+void print_samples(const std::vector<Sample>& samples) {
+  const char* term = std::getenv("TERM");
+  const bool bold = ::isatty(STDOUT_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
+  for (const Sample& s : samples) {
+    std::string name = s.prompt;
+    std::replace(name.begin(), name.end(), '\n', ' ');
+    std::cout << fmt::format("\nsample {} of {}, which continues \"{}\":\n{}{}{}{}\n",
+                             &s - samples.data() + 1, samples.size(), name, bold ? "\x1b[1m" : "", s.prompt,
+                             bold ? "\x1b[0m" : "", s.text);
+  }
+  std::cout << "\n";
+}
+
 /// One rank of a run; rank 0 prints.
 int run_rank(const Recipe& recipe, StartMode start, World& world) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
@@ -110,7 +131,7 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
   log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
   for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
   if (!trainer.leads()) return 0;
-  if (!r.last_sample.empty()) std::cout << "\n" << r.last_sample << "\n\n";
+  print_samples(r.samples);
   print_next(recipe.run.folder);
   return 0;
 }
@@ -128,9 +149,11 @@ void add_run_command(CLI::App& app, int& code) {
   auto o = std::make_shared<RunArguments>();
   CLI::App* c = app.add_subcommand("run", "train what a recipe describes; resumes an interrupted run");
   c->footer(
-      "Any field can be set on the command line:  ingot run recipe.toml --phases.0.lr=2e-3 "
-      "--run.folder=runs/b\n"
-      "All fields with their meaning:             ingot run recipe.toml --print-config");
+      "Examples:\n"
+      "  ingot run recipe.toml                                  # train; the same command resumes\n"
+      "  ingot run recipe.toml --plan                           # what it will cost\n"
+      "  ingot run recipe.toml --print-config                   # all fields with their meaning\n"
+      "  ingot run recipe.toml --phases.0.lr=2e-3 --run.folder=runs/b   # any field can be set");
   c->add_option("recipe", o->recipe, "recipe file (TOML)")->required();
   c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and exit");
   c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/folder_lock.h"
 #include "base/progress.h"
@@ -22,6 +24,7 @@ namespace ingot {
 namespace {
 
 using Text = std::shared_ptr<std::string>;
+using Json = nlohmann::ordered_json;
 
 Text required(CLI::App* c, const char* name, const char* help) {
   auto text = std::make_shared<std::string>();
@@ -29,16 +32,45 @@ Text required(CLI::App* c, const char* name, const char* help) {
   return text;
 }
 
+std::shared_ptr<JsonOption> json_option(CLI::App* c) {
+  auto option = std::make_shared<JsonOption>();
+  add_json_option(*c, *option);
+  return option;
+}
+
+/// Writes each source's validation text, decoded from its tokens, to FOLDER/SOURCE.txt.
+void write_validation_text(const PreparedData& d, const std::string& folder) {
+  FileSystem& fs = real_file_system();
+  fs.create_folders(folder);
+  for (const data::Dataset& s : d.sources) {
+    if (!s.has_split("validation")) continue;
+    const auto split = s.validation();
+    std::vector<int32_t> ids(static_cast<size_t>(split->tokens()));
+    split->read(0, ids);
+    std::erase(ids, static_cast<int32_t>(split->eos()));
+    write_file_atomically(fs, folder + "/" + s.name() + ".txt", d.tokenizer.decode(ids));
+  }
+}
+
 void add_data(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("data", "prepare a recipe's tokenizer and token shards without training");
-  const Text recipe = required(c, "recipe", "recipe file (TOML)");
+  const Text recipe = required(c, "recipe", "recipe file (TOML)"), texts = std::make_shared<std::string>();
+  c->add_option("--validation-text", *texts,
+                "write the validation text of each source to a file of this folder, e.g. to compress it");
+  const auto json = json_option(c);
+  c->footer("Examples:\n  ingot data recipe.toml\n  ingot data recipe.toml --validation-text held-out");
   c->allow_extras();
   c->callback([=, &code] {
     const PreparedData d = prepare_data(real_file_system(), load_recipe(*recipe, c->remaining()));
-    std::cout << fmt::format("tokenizer: {} tokens\n", d.vocab);
-    for (const auto& s : d.sources)
-      std::cout << fmt::format("{}: {} tokens in {} documents\n", s.name(), s.train()->tokens(),
-                               s.train()->documents());
+    if (!texts->empty()) write_validation_text(d, *texts);
+    std::string text = fmt::format("tokenizer: {} tokens\n", d.vocab);
+    Json j{{"vocabulary", d.vocab}};
+    for (const auto& s : d.sources) {
+      text += fmt::format("{}: {} tokens in {} documents\n", s.name(), s.train()->tokens(),
+                          s.train()->documents());
+      j["sources"][s.name()] = {{"tokens", s.train()->tokens()}, {"documents", s.train()->documents()}};
+    }
+    json->print(text, j.dump(2));
     code = 0;
   });
 }
@@ -78,6 +110,9 @@ void add_reshape(CLI::App& checkpoint, int& code) {
       "reshape", "rewrite it for another layout of ranks: --parallel.tensor=2 and so on");
   const Text from = required(c, "from", "checkpoint, or a folder of checkpoints (the newest is taken)");
   const Text to = required(c, "to", "folder of checkpoints to write to");
+  c->footer(
+      "Examples:\n"
+      "  ingot checkpoint reshape runs/first/checkpoints reshaped --ranks 2 --parallel.tensor=2");
   const auto ranks = std::make_shared<int>(1);
   c->add_option("--ranks", *ranks, "number of ranks of the new layout")->check(CLI::Range(1, 65536));
   c->allow_extras();
@@ -103,12 +138,16 @@ void add_checkpoint(CLI::App& app, int& code) {
   });
   CLI::App* show = c->add_subcommand("show", "list its tensors");
   const Text which = required(show, "path", "checkpoint, or a folder of checkpoints (the newest is taken)");
+  const auto json = json_option(show);
   show->callback([=, &code] {
     const CheckpointReader r = CheckpointReader::open(real_file_system(), *which, Verify::structure);
-    std::cout << fmt::format("{}: step {}\n", r.path(), r.step());
     Table table({words(""), words(""), words("")});
-    for (const auto& [name, t] : r.tensors()) table.add({"  " + name, name_of(t.kind), t.meta.str()});
-    std::cout << table.text();
+    Json j{{"path", r.path()}, {"step", r.step()}};
+    for (const auto& [name, t] : r.tensors()) {
+      table.add({"  " + name, name_of(t.kind), t.meta.str()});
+      j["tensors"][name] = {{"kind", name_of(t.kind)}, {"shape", t.meta.str()}};
+    }
+    json->print(fmt::format("{}: step {}\n", r.path(), r.step()) + table.text(), j.dump(2));
     code = 0;
   });
   add_reshape(*c, code);
@@ -120,6 +159,7 @@ void add_report(CLI::App& app, int& code) {
   c->add_option("run", *folders, "run folder; several are drawn over each other")->required();
   const auto out = std::make_shared<std::string>();
   c->add_option("--out", *out, "file to write (default: report.html in the run folder, or comparison.html)");
+  c->footer("Examples:\n  ingot report runs/first\n  ingot report runs/first runs/b --out both.html");
   c->callback([=, &code] {
     FileSystem& fs = real_file_system();
     std::vector<ReportData> runs;
@@ -137,28 +177,57 @@ void add_report(CLI::App& app, int& code) {
   });
 }
 
+Json difference_json(const RunDifference& d) {
+  Json j{{"left_steps", d.left_steps}, {"right_steps", d.right_steps}, {"first_loss_difference", nullptr}};
+  if (d.first_loss_difference) j["first_loss_difference"] = *d.first_loss_difference;
+  j["config"] = j["record"] = Json::array(), j["metrics"] = Json::array();
+  for (const auto& [name, list] : {std::pair{"config", &d.config}, {"record", &d.record}})
+    for (const ConfigDifference& c : *list)
+      j[name].push_back({{"path", c.path}, {"left", c.left}, {"right", c.right}});
+  for (const MetricDifference& m : d.metrics)
+    j["metrics"].push_back({{"name", m.name}, {"step", m.step}, {"left", m.left}, {"right", m.right}});
+  return j;
+}
+
 void add_diff(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("diff", "compare two runs: recipe, build, losses");
+  c->footer("Examples:\n  ingot diff runs/first runs/b");
   const Text left = required(c, "left", "run folder"), right = required(c, "right", "run folder");
+  const auto json = json_option(c);
   c->callback([=, &code] {
-    std::cout << to_text(compare_runs(real_file_system(), *left, *right, renamed_recipe_keys()), *left,
-                         *right);
+    const RunDifference d = compare_runs(real_file_system(), *left, *right, renamed_recipe_keys());
+    json->print(to_text(d, *left, *right), difference_json(d).dump(2));
     code = 0;
   });
 }
 
 void add_kernels(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("kernels", "list the kernels of each op in order of preference");
-  c->callback([&code] {
-    std::cout << fmt::format("instruction set {} (INGOT_ISA=generic|avx2|avx512 limits it), fingerprint {}\n",
-                             isa_name(active_isa()), kernel_set_fingerprint());
-    Table table({words("op"), words("kernels")});
+  c->footer(
+      "A step runs the first kernel of an op that takes its shapes and dtypes. `cpu` is the fast one, "
+      "compiled for each\n"
+      "instruction set; `reference` is its definition in plain loops, which runs only with --kernels=any or "
+      "reference.");
+  const auto json = json_option(c);
+  c->callback([=, &code] {
+    const std::string isa = isa_name(active_isa()), fingerprint = kernel_set_fingerprint();
+    Table table({words("op"), words("kernels, the first that fits runs")});
+    Json j{{"instruction_set", isa}, {"fingerprint", fingerprint}};
     for (const Op* op : all_ops()) {
       std::string names;
-      for (const Kernel& k : op->kernels) names += (names.empty() ? "" : " ") + std::string(k.name);
+      for (const Kernel& k : op->kernels) {
+        names += (names.empty() ? "" : ", ") + std::string(k.name);
+        j["ops"][op->name].push_back(k.name);
+      }
       table.add({op->name, names});
     }
-    std::cout << table.text();
+    json->print(
+        fmt::format(
+            "instruction set {} (INGOT_ISA=generic|avx2|avx512 limits it); equal fingerprints compute "
+            "equal bits: {}\n",
+            isa, fingerprint) +
+            table.text(),
+        j.dump(2));
     code = 0;
   });
 }

@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <ctime>
 #include <mutex>
 #include <string_view>
+
+#include "base/invocation.h"
 
 namespace ingot::log {
 namespace {
@@ -46,6 +49,17 @@ Status& status() {
 
 constexpr const char* kClearLine = "\r\x1b[K";
 
+/// `line` without the characters that the terminal would continue on a second line, which cannot be
+/// rewritten.
+std::string cut_to_terminal(const std::string& line) {
+  winsize size{};
+  const int columns = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  int used = 0;
+  for (size_t i = 0; i < line.size(); ++i)
+    if ((line[i] & 0xC0) != 0x80 && ++used >= columns) return line.substr(0, i);
+  return line;
+}
+
 // One write per line keeps lines of several threads whole; a closed terminal is not an error of the job.
 void write_text(const std::string& text, int file = STDERR_FILENO) {
   [[maybe_unused]] const ssize_t written = ::write(file, text.data(), text.size());
@@ -76,13 +90,13 @@ void set_rank(int rank) {
 void write(Level line_level, const std::string& line) {
   const int rank = current_rank();
   std::string text = line_level == Level::warn ? "warning: " : line_level == Level::error ? "error: " : "";
-  text += line;
+  text += as_typed(line);
   text += '\n';
   const std::lock_guard lock(status().mutex);
   if (line_level >= std::min(level(), Level::info)) keep(text);
   if (line_level < level() || line_level == Level::silent || (rank > 0 && line_level < Level::warn)) return;
   if (rank > 0) text = fmt::format("rank {}: {}", rank, text);
-  if (!status().line.empty()) text = kClearLine + text + status().line;
+  if (!status().line.empty()) text = kClearLine + text + cut_to_terminal(status().line);
   write_text(text);
 }
 
@@ -100,12 +114,20 @@ void announce(const std::string& text) {
   write_text(text + '\n');
 }
 
+bool has_status_line() {
+  static const bool rewrites = [] {
+    const char* term = std::getenv("TERM");
+    return ::isatty(STDERR_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
+  }();
+  return rewrites && level() <= Level::info && current_rank() == 0;
+}
+
 void set_status(const std::string& line) {
-  if (level() > Level::info || current_rank() > 0) return;
+  if (!has_status_line()) return;
   const std::lock_guard lock(status().mutex);
   if (line.empty() && status().line.empty()) return;
   status().line = line;
-  write_text(kClearLine + line);
+  write_text(kClearLine + cut_to_terminal(line));
 }
 
 }  // namespace ingot::log

@@ -22,8 +22,11 @@ void write(Level level, const std::string& line);
 bool keep_in(const std::string& path);
 /// Shows a line unchanged on every rank; the text itself says which rank speaks.
 void announce(const std::string& text);
+/// Standard error is a terminal that can rewrite a line; false for TERM=dumb, for ranks other than 0, and
+/// where info lines are not shown.
+bool has_status_line();
 /// Keeps a line at the bottom of the terminal, below all others, until another replaces it or "" removes it.
-/// For terminals only (progress.h decides).
+/// What is wider than the terminal is cut. Does nothing without a status line.
 void set_status(const std::string& line);
 
 template <class... Args>

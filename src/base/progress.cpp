@@ -2,9 +2,9 @@
 #include "base/progress.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/clock.h"
@@ -14,13 +14,13 @@ namespace ingot {
 namespace {
 
 Progress::Sink terminal_or_log() {
-  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const bool terminal = log::has_status_line();
   Progress::Sink sink;
   sink.now = monotonic_seconds;
   sink.interval = terminal ? 0.1 : 10;
   sink.write = [terminal](const std::string& line, bool last) {
     if (terminal) log::set_status(last ? "" : line);
-    if (!terminal || last) log::info("{}", line);
+    if (!line.empty() && (!terminal || last)) log::info("{}", line);
   };
   return sink;
 }
@@ -62,15 +62,28 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} d {} h", whole / 86400, whole % 86400 / 3600);
 }
 
+void RecentSpeed::add(double now, double more) {
+  constexpr double kMemory = 60;  // seconds
+  const double passed = std::max(now - last_, 0.0), kept = std::exp(-passed / kMemory);
+  work_ = work_ * kept + more;
+  seconds_ = seconds_ * kept + passed;
+  last_ = now;
+}
+
 Progress::Progress(std::string what, int64_t total, Unit unit)
     : Progress(std::move(what), total, unit, terminal_or_log()) {}
 Progress::Progress(std::string what, int64_t total, Unit unit, Sink sink)
-    : what_(std::move(what)), total_(total), unit_(unit), sink_(std::move(sink)), start_(sink_.now()) {
+    : what_(std::move(what)),
+      total_(total),
+      unit_(unit),
+      sink_(std::move(sink)),
+      start_(sink_.now()),
+      speed_(start_) {
   next_ = start_ + std::min(sink_.interval, 2.0);  // a short job prints nothing but its last line
 }
 
 Progress::~Progress() {
-  if (!finished_) sink_.write(line() + ", interrupted", true);
+  if (!finished_) sink_.write("", true);
 }
 
 std::string Progress::amount(double value) const {
@@ -84,6 +97,8 @@ void Progress::update(int64_t done) {
   const std::lock_guard lock(mutex_);
   if (finished_ || now < next_.load(std::memory_order_relaxed)) return;
   next_ = now + sink_.interval;
+  speed_.add(now, static_cast<double>(done - counted_));
+  counted_ = done;
   sink_.write(line(), false);
 }
 
@@ -98,9 +113,8 @@ void Progress::finish() {
 }
 
 std::string Progress::line() const {
-  const double seconds = sink_.now() - start_;
   const auto done = static_cast<double>(done_.load());
-  const double speed = seconds > 0 ? done / seconds : 0;
+  const double speed = speed_.per_second();
   std::string text = what_ + ": ";
   if (total_ > 0) {
     const auto total = static_cast<double>(total_);

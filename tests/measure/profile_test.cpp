@@ -285,7 +285,7 @@ TEST_F(ProfileRun, RefusesWhatItCannotProfile) {
   EXPECT_NE(stage.output.find("its phases: "), std::string::npos) << stage.output;
   EXPECT_EQ(ingot({"profile", folder_ / "no_recipe.toml"}).exit_code, 1);
   EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--scratch", folder_ / "absent"}).exit_code, 1);
-  EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--steps=0"}).exit_code, 3);
+  EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--steps=0"}).exit_code, 2);
   EXPECT_EQ(ingot({"profile", folder_ / "recipe.toml", "--ranks=2", "--parallel.tensor=3"}).exit_code, 1);
 }
 
