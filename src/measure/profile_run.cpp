@@ -56,7 +56,7 @@ void keep_only(Recipe& r, const RunPosition& at, int64_t steps) {
   s.continues = false;
   s.steps = steps;
   r.phases = {std::move(s)};
-  r.samples.prompts.clear();
+  r.samples.prompts.emplace();
 }
 
 /// A folder that all ranks see, removed by rank 0 when all have left it.

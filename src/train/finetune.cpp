@@ -65,14 +65,6 @@ double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::To
   return static_cast<double>(sampler.epoch_samples(0));
 }
 
-bool knows(const Tokenizer& t, const std::string& prompt) {
-  try {
-    return !t.encode(prompt).empty();
-  } catch (const Error&) {  // a character tokenizer without one of its characters
-    return false;
-  }
-}
-
 }  // namespace
 
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptions& o) {
@@ -120,7 +112,6 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   phase.warmup = 0;
   phase.steps = 1;
   r.checkpoint.every = 0;
-  if (!knows(tokenizer, r.samples.prompts.front())) r.samples.prompts.clear();
   read_config(to_node(r), Recipe{});  // refuses a bad recipe before any work
   const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r).sources.front().train());
   phase.batch =

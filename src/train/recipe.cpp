@@ -165,6 +165,7 @@ void Recipe::validate(ConfigErrors& e) const {
   if (phases.empty()) e.add("phases", "a run needs at least one phase");
   if (data.sources.empty())
     e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
+  if (run.log_every < 0) e.add("run.log_every", "must be 0 or more");
   for (size_t i = 0; i < phases.size(); ++i) validate_phase(*this, i, e);
   try {
     require_fit(optimizer.muon, total_steps());
@@ -175,7 +176,8 @@ void Recipe::validate(ConfigErrors& e) const {
     e.add(
         "optimizer.qk_clip",
         "scales the projections of queries and keys, which are frozen; use logit_softcap or a smaller rate");
-  if (model.moe.experts > 0 && model.moe.selection == AssignRule::expert_choice && !samples.prompts.empty())
+  if (model.moe.experts > 0 && model.moe.selection == AssignRule::expert_choice && samples.prompts &&
+      !samples.prompts->empty())
     e.add("samples.prompts",
           "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
 }

@@ -33,6 +33,7 @@ struct RunConfig {
   PrecisionChoice precision = PrecisionChoice::f32;
   std::string start_from, branch_from;
   BranchOptimizer branch_optimizer = BranchOptimizer::keep;
+  int64_t log_every = 0;
   Precision model_precision() const {
     return precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
   }
@@ -46,6 +47,9 @@ struct RunConfig {
     v("branch_from", branch_from,
       "begin where this run or checkpoint stands: weights, data, counters; phases count from its first step");
     v("branch_optimizer", branch_optimizer, "its optimizer's state: keep it, reset it, or convert it");
+    v("log_every", log_every,
+      "steps between lines of the log; 0: each of up to 100 steps, about a hundred of more, and one a "
+      "minute");
   }
 };
 
@@ -189,13 +193,14 @@ struct EvaluationConfig {
 
 struct SampleConfig {
   int64_t every = 200;
-  std::vector<std::string> prompts = {"The "};
+  std::optional<std::vector<std::string>> prompts;
   int64_t tokens = 96;
   double temperature = 0.8, top_p = 0.95;
   template <class Visitor>
   void visit(Visitor& v) {
     v("every", every, "steps between samples; 0: only at the end");
-    v("prompts", prompts, "texts that the samples continue");
+    v("prompts", prompts,
+      "texts that the samples continue; none: the beginnings of three documents of the text; []: no samples");
     v("tokens", tokens, "tokens per sample");
     v("temperature", temperature, "of the samples");
     v("top_p", top_p, "of the samples");

@@ -1,6 +1,9 @@
 // See run_samples.h.
 #include "train/run_samples.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "infer/generator.h"
 #include "train/rank_logits.h"
 
@@ -25,29 +28,81 @@ std::vector<int32_t> sample_together(const TrainEngine& engine, std::span<const 
       [&](std::span<const int32_t> tokens) -> std::span<const float> { return last = logits.after(tokens); });
 }
 
-}  // namespace
-
-void require_prompts(const Recipe& recipe, const Tokenizer& tokenizer) {
-  for (size_t i = 0; i < recipe.samples.prompts.size(); ++i) {
-    const std::string& prompt = recipe.samples.prompts[i];
-    size_t tokens = 0;
-    try {
-      tokens = tokenizer.encode(prompt).size();
-    } catch (const Error& e) {
-      throw Error(fmt::format("samples.prompts.{}: {}", i, e.what()),
-                  "set samples.prompts to texts that the tokenizer knows");
-    }
-    if (static_cast<int64_t>(tokens) >= recipe.model.context)
-      fail("samples.prompts.{} has {} tokens, which leaves no space in model.context = {}", i, tokens,
-           recipe.model.context);
+SamplePrompt given_prompt(const Recipe& recipe, const Tokenizer& tokenizer, size_t i) {
+  SamplePrompt prompt{(*recipe.samples.prompts)[i], {}};
+  try {
+    prompt.ids = tokenizer.encode(prompt.text);
+  } catch (const Error& e) {
+    throw Error(fmt::format("samples.prompts.{}: {}", i, e.what()),
+                "set samples.prompts to texts that the tokenizer knows");
   }
+  if (static_cast<int64_t>(prompt.ids.size()) >= recipe.model.context)
+    fail("samples.prompts.{} has {} tokens, which leaves no space in model.context = {}", i,
+         prompt.ids.size(), recipe.model.context);
+  return prompt;
 }
 
-std::optional<std::string> continue_sample(TrainEngine& engine, const PreparedData& data, size_t i) {
+/// The beginning of a document: all that the loss leaves out, or whole words of about eight tokens.
+SamplePrompt document_prompt(const Tokenizer& tokenizer, const data::TokenSplit& split, int64_t document,
+                             int64_t context) {
+  const int64_t begin = split.document_begin(document), end = split.document_begin(document + 1);
+  int64_t count = std::min<int64_t>({8, end - begin, context / 2});
+  if (split.prompts())
+    for (count = 0; begin + count < end && count < context / 2 && !split.in_loss(begin + count);) ++count;
+  SamplePrompt prompt{{}, std::vector<int32_t>(static_cast<size_t>(count))};
+  split.read(begin, prompt.ids);
+  if (!split.prompts()) std::erase(prompt.ids, static_cast<int32_t>(split.eos()));
+  StreamDecoder decoder(tokenizer);
+  for (const int32_t id : prompt.ids) prompt.text += decoder.push(id);
+  if (split.prompts()) return prompt;
+  const size_t last_word = prompt.text.find_last_of(" \n");
+  if (last_word != std::string::npos && prompt.text.find_first_not_of(" \n") < last_word)
+    prompt.text.resize(last_word);
+  prompt.ids = tokenizer.encode(prompt.text);
+  return prompt;
+}
+
+/// Not a heading, a table or code, as far as the first words show.
+bool is_words(const std::string& text) {
+  return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] < 0) &&
+         text.find(' ') != std::string::npos && text.find('\n') == std::string::npos;
+}
+
+}  // namespace
+
+std::vector<SamplePrompt> sample_prompts(const Recipe& recipe, const PreparedData& data) {
+  std::vector<SamplePrompt> prompts;
+  if (recipe.samples.prompts) {
+    for (size_t i = 0; i < recipe.samples.prompts->size(); ++i)
+      prompts.push_back(given_prompt(recipe, data.tokenizer, i));
+    return prompts;
+  }
+  if (recipe.model.moe.experts > 0 && recipe.model.moe.selection == AssignRule::expert_choice) return prompts;
+  const size_t sources = data.sources.size();
+  for (size_t i = 0; i < 3 && sources > 0; ++i) {
+    const data::Dataset& source = data.sources[i % sources];
+    const auto split = source.has_split("validation") ? source.validation() : source.train();
+    const auto part =
+        static_cast<int64_t>(i / sources) + 2;  // the documents in the middle, at a third, at a quarter
+    if (split->documents() == 0) continue;
+    SamplePrompt prompt;
+    for (int64_t d = split->documents() / part, tries = 16; tries > 0 && d < split->documents();
+         ++d, --tries) {
+      prompt = document_prompt(data.tokenizer, *split, d, recipe.model.context);
+      const bool again = std::any_of(prompts.begin(), prompts.end(),
+                                     [&](const SamplePrompt& other) { return other.text == prompt.text; });
+      if (!again && (split->prompts() || is_words(prompt.text))) break;
+    }
+    if (!prompt.ids.empty()) prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+std::optional<std::string> continue_sample(TrainEngine& engine, const PreparedData& data,
+                                           const SamplePrompt& prompt, size_t i) {
   const Recipe& recipe = engine.recipe();
-  const std::string& prompt = recipe.samples.prompts[i];
   const auto eos = data.tokenizer.roles().eos;
-  std::vector<int32_t> ids = data.tokenizer.encode(prompt);
+  std::vector<int32_t> ids = prompt.ids;
   if ((ids.empty() || recipe.data.end_of_text_first) && eos) ids.insert(ids.begin(), *eos);
   if (ids.empty()) return std::nullopt;
   GenerateOptions o;
@@ -59,8 +114,8 @@ std::optional<std::string> continue_sample(TrainEngine& engine, const PreparedDa
       std::min(recipe.samples.tokens, engine.model().config().context - static_cast<int64_t>(ids.size()));
   if (eos) o.stop_ids = {*eos};
   const bool alone = engine.ranks().groups().tensor().size() * engine.pipeline().stages() == 1;
-  return prompt + data.tokenizer.decode(alone ? sample_alone(engine.model(), ids, o)
-                                              : sample_together(engine, ids, o));
+  return data.tokenizer.decode(alone ? sample_alone(engine.model(), ids, o)
+                                     : sample_together(engine, ids, o));
 }
 
 }  // namespace ingot

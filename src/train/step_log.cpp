@@ -3,12 +3,12 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
 #include "base/clock.h"
-#include "base/progress.h"
 
 namespace ingot {
 namespace {
@@ -129,14 +129,39 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
 }
 
 std::string step_line(const MetricRow& row, int64_t total_steps, double left) {
-  std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of roofline  {}  eta {}", row.step,
-      total_steps, *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"),
-      format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_roofline"),
-      format_bytes(*row.scalar("memory_bytes")), format_seconds(left));
+  std::string line =
+      fmt::format("step {}/{}  loss {:.4f}  grad {:.2f}  lr {:.2e}  {} tok/s  {:.0f}% of roofline  {}",
+                  row.step, total_steps, *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"),
+                  format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_roofline"),
+                  format_bytes(*row.scalar("memory_bytes")));
+  if (row.step < total_steps) line += fmt::format("  {} left", format_seconds(left));
   for (const auto& [name, value] : row.scalars)
     if (name.rfind("val/", 0) == 0) line += fmt::format("  {} {:.4f}", name, value);
   return line;
+}
+
+StepLog::StepLog(int64_t every, int64_t total_steps, double now)
+    : every_(every), total_(total_steps), one_a_minute_(every == 0), last_line_(now), speed_(now) {
+  if (every > 0) return;
+  every_ = 1;
+  for (int64_t more : {2, 5, 10})  // 1, 2, 5, 10, 20, 50, ...
+    if (total_steps > 100 * every_) every_ = more;
+  while (total_steps > 100 * every_) every_ *= 10;
+}
+
+bool StepLog::add(const MetricRow& row, double now) {
+  speed_.add(now, 1);
+  const bool validated = std::any_of(row.scalars.begin(), row.scalars.end(),
+                                     [](const auto& s) { return s.first.rfind("val/", 0) == 0; });
+  const bool due = counted_++ == 0 || validated || row.step == total_ || row.step % every_ == 0 ||
+                   (one_a_minute_ && now - last_line_ >= 60);
+  if (due) last_line_ = now;
+  return due;
+}
+
+double StepLog::left(int64_t step) const {
+  const double speed = speed_.per_second();
+  return speed > 0 ? static_cast<double>(total_ - step) / speed : 0;
 }
 
 }  // namespace ingot

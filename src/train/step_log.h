@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "base/progress.h"
 #include "report/metrics.h"
 #include "train/engine.h"
 
@@ -25,5 +26,23 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
 
 /// "step 12/100  loss ...". `left`: seconds to the end of the run.
 std::string step_line(const MetricRow& row, int64_t total_steps, double left);
+
+/// Which steps get a line in the log, and how long the rest of the run takes at its recent speed.
+class StepLog {
+ public:
+  /// every: run.log_every. now: monotonic seconds, here and below.
+  StepLog(int64_t every, int64_t total_steps, double now);
+  /// Counts a step that is done; true: it gets a line of the log. The first, the last and those with a
+  /// validation loss always do.
+  bool add(const MetricRow& row, double now);
+  /// Seconds to the end of the run.
+  double left(int64_t step) const;
+
+ private:
+  int64_t every_, total_, counted_ = 0;
+  bool one_a_minute_;
+  double last_line_;
+  RecentSpeed speed_;
+};
 
 }  // namespace ingot

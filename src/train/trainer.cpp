@@ -46,7 +46,7 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* wo
   plan_ = preflight(*engine_, &*data_);
   require_fit(plan_);
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
-  require_prompts(engine_->recipe(), data_->tokenizer);
+  prompts_ = sample_prompts(engine_->recipe(), *data_);
   state_ = std::make_unique<RunState>(*engine_, *data_);
   if (const auto newest = newest_checkpoint()) {
     require_same_run(*newest, engine_->recipe(), data_->tokenizer.content_hash(), leads());
@@ -131,18 +131,19 @@ void Trainer::write_record() {
 
 TrainResult Trainer::run() {
   started_ = monotonic_seconds();
-  started_step_ = step();
   const int64_t total = recipe().total_steps();
   result_.step = step();
   result_.finished = step() >= total;
   if (result_.finished) return result_;
   open_outputs();
   if (step() > 0 && leads()) log::info("resuming at step {} of {}", step(), total);
+  log_.emplace(recipe().run.log_every, total, started_);
   bool continues = agree_to_continue(interrupted);
   while (step() < total && continues) {
     begin_steps();
     continues = run_batch_size();
   }
+  log::set_status("");
   finish_save();
   if (leads()) metrics_->sync();
   if (leads() && step() < total) write_report(fs_, recipe().run.folder, false);
@@ -294,23 +295,22 @@ void Trainer::validate_sources(MetricRow& row, bool complete) {
 }
 
 void Trainer::write_samples() {
-  for (size_t i = 0; i < recipe().samples.prompts.size(); ++i) {
-    const std::string& prompt = recipe().samples.prompts[i];
-    const auto text = continue_sample(*engine_, *data_, i);
+  result_.samples.clear();
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    const auto text = continue_sample(*engine_, *data_, prompts_[i], i);
     if (!text) continue;
-    result_.last_sample = *text;
+    result_.samples.push_back({step(), prompts_[i].text, *text});
     if (!leads()) continue;
-    append_sample(fs_, recipe().run.folder + "/" + run_files::kSamples,
-                  {step(), prompt, text->substr(prompt.size())});
-    events_->write_text(step(), wall_seconds(), fmt::format("sample/{}", i), *text);
+    append_sample(fs_, recipe().run.folder + "/" + run_files::kSamples, result_.samples.back());
+    events_->write_text(step(), wall_seconds(), fmt::format("sample/{}", i), prompts_[i].text + *text);
   }
 }
 
-void Trainer::log_row(const MetricRow& row) const {
-  const int64_t total = recipe().total_steps();
-  const auto done = static_cast<double>(std::max<int64_t>(1, step() - started_step_));
-  const double elapsed = monotonic_seconds() - started_;
-  log::info("{}", step_line(row, total, elapsed / done * static_cast<double>(total - step())));
+void Trainer::log_row(const MetricRow& row) {
+  const bool due = log_->add(row, monotonic_seconds());
+  const std::string line = step_line(row, recipe().total_steps(), log_->left(step()));
+  log::set_status(due ? "" : line);
+  if (due) log::info("{}", line);
 }
 
 bool Trainer::agree_to_continue(bool stop) {

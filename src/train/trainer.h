@@ -16,7 +16,9 @@
 #include "report/run_record.h"
 #include "report/tensorboard.h"
 #include "train/preflight.h"
+#include "train/run_samples.h"
 #include "train/run_state.h"
+#include "train/step_log.h"
 
 namespace ingot {
 
@@ -30,7 +32,7 @@ struct TrainResult {
   int64_t step = 0;
   double seconds = 0;
   std::map<std::string, double> validation;  ///< loss by source, from the last complete validation
-  std::string last_sample;
+  std::vector<Sample> samples;               ///< those written last
 };
 
 class Trainer {
@@ -78,7 +80,7 @@ class Trainer {
   [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
   void validate_sources(MetricRow& row, bool complete);
   void write_samples();
-  void log_row(const MetricRow& row) const;
+  void log_row(const MetricRow& row);
   /// False if any rank wants to stop. Also makes a save that all ranks have written a checkpoint.
   bool agree_to_continue(bool stop);
   void save(const std::string& protection);
@@ -113,7 +115,8 @@ class Trainer {
   TrainResult result_;
   std::optional<double> save_seconds_;  ///< of a checkpoint that no row has recorded yet
   double started_ = 0;
-  int64_t started_step_ = 0;
+  std::vector<SamplePrompt> prompts_;
+  std::optional<StepLog> log_;  // of this call of run()
 };
 
 }  // namespace ingot

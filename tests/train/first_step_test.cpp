@@ -26,7 +26,7 @@ class FirstSteps : public FirstStepTest {
     r.phases[0].warmup = 0;
     r.evaluation.every = r.samples.every = r.checkpoint.every = 0;
     r.evaluation.max_tokens = 48;
-    r.samples.prompts.clear();
+    r.samples.prompts.emplace();
     return r;
   }
   /// The recipe's options at a size for this test, on a little text.

@@ -42,7 +42,7 @@ struct Keys : FieldVisitor<Keys> {
 constexpr const char* kKeys =
     ": run model! tokenizer data optimizer phases checkpoint evaluation samples health memory "
     "parallel\n"
-    "run: folder seed! precision! start_from branch_from branch_optimizer\n"
+    "run: folder seed! precision! start_from branch_from branch_optimizer log_every\n"
     "tokenizer: kind path vocab pattern\n"
     "data: folder sampling! document_mask! drop_too_long! end_of_text! end_of_text_first! sources\n"
     "data.sources.*: name path documents marker field prompt_field tail_validation "
