@@ -11,12 +11,12 @@
 namespace ingot {
 
 /// Opens run.branch_from: a run folder, a folder of checkpoints or one checkpoint. Error where it holds an
-/// import, another model (rope_scaling, rope_theta, context and window may differ), another tokenizer, or
-/// a step beyond the recipe's last.
+/// import, another model (rope_scaling, rope_theta, context and window may differ), another tokenizer, or a
+/// step beyond the recipe's last.
 StoredModel open_trunk(FileSystem& fs, const Recipe& recipe, const std::string& tokenizer);
 
-/// Reads the trunk's optimizer as run.branch_optimizer says: keeps it, leaves the new one as it is (reset), or
-/// converts it to the recipe's. Error, naming the parameter, where that is not possible.
+/// Reads the trunk's optimizer as run.branch_optimizer says: keeps it, leaves the new one as it is (reset),
+/// or converts it to the recipe's. Error, naming the parameter, where that is not possible.
 void restore_trunk_optimizer(const StoredModel& trunk, TrainEngine& engine);
 
 }  // namespace ingot
