@@ -107,6 +107,7 @@ void Progress::finish() {
   if (std::exchange(finished_, true)) return;
   const double seconds = sink_.now() - start_;
   const auto done = static_cast<double>(done_.load());
+  if (done == 0 && total_ == 0) return sink_.write(what_ + ": up to date", true);
   std::string text = fmt::format("{}: {} in {}", what_, amount(done), format_seconds(seconds));
   if (seconds > 0.05) text += fmt::format(" ({}/s)", amount(done / seconds));
   sink_.write(text, true);

@@ -54,7 +54,7 @@ class Progress {
   /// Sets the total work done so far; cheap enough for every item of a loop that takes microseconds.
   void update(int64_t done);
   void add(int64_t more) { update(done_.load(std::memory_order_relaxed) + more); }
-  /// The last line: amount, time taken, mean speed.
+  /// The last line: amount, time taken, mean speed; or that nothing was left to do.
   void finish();
   /// The line as it reads at this moment.
   std::string line() const;

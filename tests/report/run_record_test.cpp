@@ -223,6 +223,8 @@ TEST(Progress, LinesAreLimitedAndSayTimeLeft) {
   { Progress progress("counting", 0, Progress::Unit::items, sink()); }
   ASSERT_EQ(lines.size(), before + 1);
   EXPECT_EQ(lines.back(), "") << "an error follows, and nothing stale stands before it";
+  Progress("tokenizing words", 0, Progress::Unit::bytes, sink()).finish();
+  EXPECT_EQ(lines.back(), "tokenizing words: up to date");
   EXPECT_EQ(format_seconds(7205), "2 h 00 m");
   EXPECT_EQ(format_seconds(200), "3 m 20 s");
   EXPECT_EQ(format_bytes(1.5e9), "1.50 GB");
