@@ -37,6 +37,16 @@ TEST(MpiLaunch, AnErrorOfTheProgramNamesTheRank) {
   EXPECT_NE(r.output.find("--ranks=7: this world has 2 ranks"), std::string::npos) << r.output;
 }
 
+TEST(MpiLaunch, TheNameOfTheProgramMayBeWrittenAndErrorsAreShownOnce) {
+  const test::TempDir folder;
+  const auto named = launch(folder, {"-n", "2", "--", "ingot", "model", "gpt2"});
+  EXPECT_EQ(named.exit_code, 0) << named.output;
+  const auto r = launch(folder, {"-n", "2", "--", "ingot", "run", folder / "none.toml"});
+  EXPECT_EQ(r.exit_code, 1) << r.output;
+  EXPECT_EQ(r.output.find("error: "), r.output.rfind("error: ")) << r.output;
+  EXPECT_EQ(r.output.find("-----"), std::string::npos) << "mpirun's own words\n" << r.output;
+}
+
 TEST(MpiLaunch, RanksArePlacedOnDescribedMachines) {
   const test::TempDir folder;
   test::write_text(folder / "here.toml",
