@@ -42,11 +42,29 @@ SamplePrompt given_prompt(const Recipe& recipe, const Tokenizer& tokenizer, size
   return prompt;
 }
 
-/// The beginning of a document: all that the loss leaves out, or whole words of about eight tokens.
+/// The first four words of a line, the second line where the first is a title. A word that is cut off is left
+/// out; text without spaces stays whole.
+std::string first_words(const std::string& text) {
+  size_t begin = 0;
+  if (const size_t line = text.find('\n'); line != std::string::npos) {
+    const size_t second = text.find_first_not_of(" \n", line);
+    if (second != std::string::npos && text.find(' ', second) != std::string::npos) begin = second;
+  }
+  size_t end = begin;
+  for (int words = 0; words < 4; ++words) {
+    const size_t space = text.find_first_of(" \n", end + 1);
+    if (space == std::string::npos) break;
+    end = space;
+    if (text[space] == '\n') break;
+  }
+  return end > begin ? text.substr(begin, end - begin) : text;
+}
+
+/// The beginning of a document: all that the loss leaves out, or its first words.
 SamplePrompt document_prompt(const Tokenizer& tokenizer, const data::TokenSplit& split, int64_t document,
                              int64_t context) {
   const int64_t begin = split.document_begin(document), end = split.document_begin(document + 1);
-  int64_t count = std::min<int64_t>({8, end - begin, context / 2});
+  int64_t count = std::min<int64_t>({24, end - begin, context / 2});
   if (split.prompts())
     for (count = 0; begin + count < end && count < context / 2 && !split.in_loss(begin + count);) ++count;
   SamplePrompt prompt{{}, std::vector<int32_t>(static_cast<size_t>(count))};
@@ -55,14 +73,12 @@ SamplePrompt document_prompt(const Tokenizer& tokenizer, const data::TokenSplit&
   StreamDecoder decoder(tokenizer);
   for (const int32_t id : prompt.ids) prompt.text += decoder.push(id);
   if (split.prompts()) return prompt;
-  const size_t last_word = prompt.text.find_last_of(" \n");
-  if (last_word != std::string::npos && prompt.text.find_first_not_of(" \n") < last_word)
-    prompt.text.resize(last_word);
+  prompt.text = first_words(prompt.text);
   prompt.ids = tokenizer.encode(prompt.text);
   return prompt;
 }
 
-/// Not a heading, a table or code, as far as the first words show.
+/// Not a table or code, as far as the first words show.
 bool is_words(const std::string& text) {
   return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] < 0) &&
          text.find(' ') != std::string::npos && text.find('\n') == std::string::npos;
