@@ -88,7 +88,9 @@ void add_path(FileSystem& fs, const std::string& path, std::vector<SourceFile>& 
     return;
   }
   if (path.find_first_of("*?[") == std::string::npos)
-    throw Error(fmt::format("there is no file or folder '{}'", path), "check the path of the data source");
+    throw Error(
+        fmt::format("there is no file or folder '{}'", path),
+        "check the path of the data source; the first lines of a recipe say where its text comes from");
   glob_t found{};
   const int code = ::glob(path.c_str(), 0, nullptr, &found);
   std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + (code == 0 ? found.gl_pathc : 0));
