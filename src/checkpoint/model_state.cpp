@@ -102,6 +102,7 @@ void load_biases(const CheckpointReader& reader, Model& model) {
   if (model.config().moe.balance == BalanceRule::none) return;
   for (const int64_t layer : model.decoder().moe_layers())
     reader.read(Model::router_bias_name(layer), model.router_bias(layer));
+  model.pin_skip_class();
 }
 
 }  // namespace

@@ -4,24 +4,15 @@
 #include <algorithm>
 
 namespace ingot {
-namespace {
-
-int64_t classes_of(const ModelConfig& m) {
-  return m.moe.experts + (m.moe.skip_class ? 1 : 0);
-}
-
-}  // namespace
 
 Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement,
              Backing backing)
     : decoder_(config),
       weights_(decoder_.table(), placement, precision, backing),
-      biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * classes_of(config) * 4),
+      biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.classes() * 4),
       loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4
                            : 0) {
-  if (config.moe.skip_class)
-    for (const int64_t layer : decoder_.moe_layers())
-      router_bias(layer).as<float>()[config.moe.experts] = -1.0f;
+  pin_skip_class();
   if (keeps_loads())
     std::fill_n(static_cast<float*>(loads_.data()), loads_.bytes() / 4,
                 1.0f / static_cast<float>(config.moe.experts));
@@ -35,12 +26,18 @@ Tensor Model::router_row(const Buffer& buffer, int64_t layer, int64_t width) con
 }
 
 Tensor Model::router_bias(int64_t layer) const {
-  return router_row(biases_, layer, classes_of(config()));
+  return router_row(biases_, layer, config().moe.classes());
 }
 
 Tensor Model::router_load(int64_t layer) const {
   INGOT_CHECK(keeps_loads());
   return router_row(loads_, layer, config().moe.experts);
+}
+
+void Model::pin_skip_class() {
+  if (!config().moe.skip_class) return;
+  for (const int64_t layer : decoder_.moe_layers())
+    router_bias(layer).as<float>()[config().moe.experts] = -1.0f;
 }
 
 std::string Model::router_bias_name(int64_t layer) {
@@ -50,8 +47,7 @@ std::string Model::router_bias_name(int64_t layer) {
 void Model::equip(Context& c) const {
   if (groups_) groups_(c);
   for (const int64_t layer : decoder_.moe_layers()) {
-    if (config().moe.balance != BalanceRule::none)
-      c.routers[layer].bias_E = router_bias(layer).slice(0, config().moe.experts);
+    if (config().moe.balance != BalanceRule::none) c.routers[layer].bias = router_bias(layer);
     if (keeps_loads()) c.routers[layer].load_E = router_load(layer);
   }
 }

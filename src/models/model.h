@@ -24,6 +24,8 @@ class Model {
 
   /// Selection bias of a MoE layer, f32 [E + skip classes]; the skip class's is pinned at -1.
   Tensor router_bias(int64_t layer) const;
+  /// Sets it, whatever a file said, as transformers does.
+  void pin_skip_class();
   /// "layers.3.moe.router.balancing_bias": its name in checkpoints.
   static std::string router_bias_name(int64_t layer);
   /// What share of the last step's choices each expert of a MoE layer got, f32 [E]; even before the first

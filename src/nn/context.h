@@ -13,7 +13,7 @@ namespace ingot {
 
 /// Per-layer inputs of the routers. Undefined tensors: absent.
 struct RouterInputs {
-  Tensor bias_E;         ///< f32: selection bias
+  Tensor bias;           ///< f32: selection bias of the experts, or of all classes (ops/route/route.h)
   Tensor load_E;         ///< f32: last step's load fractions (step-lagged balance loss)
   Tensor forced_ids_TK;  ///< i32: routes to replay
 };

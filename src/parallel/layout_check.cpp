@@ -93,7 +93,7 @@ DryRunStage::DryRunStage(const Decoder& decoder, const DryRunRank& rank, int sta
   const MoeConfig& moe = decoder.config().moe;
   for (const int64_t layer : decoder.moe_layers()) {
     const Tensor per_expert{nullptr, {moe.experts}, DType::f32, DeviceKind::null};
-    c.routers[layer].bias_E = per_expert;
+    c.routers[layer].bias = per_expert;
     if (moe.aux_scope == AuxScope::last_step) c.routers[layer].load_E = per_expert;
   }
   std::vector<Value> leaves;

@@ -110,8 +110,7 @@ Result Fixture::run(const Precision& precision, HeadMode mode, const std::functi
   HeapArena arena;
   Tape tape(arena, {.sink = &gradients});
   Context c{tape, weights, &rows, tape.leaf(Tensor::of(positions.data(), {tokens}))};
-  for (auto& [layer, bias] : biases)
-    c.routers[layer].bias_E = bias.tensor.slice(0, decoder_.config().moe.experts);
+  for (auto& [layer, bias] : biases) c.routers[layer].bias = bias.tensor;
   DecoderOutput out = decoder_.forward(c, tape.leaf(ids.tensor));
   Result r;
   {

@@ -112,7 +112,7 @@ double worst_difference(const Block& b, const Precision& precision, double chang
   HeapArena arena;
   Tape tape(arena, {.sink = &gradients});
   Context c{tape, weights, &rows, {}};
-  if (!bias.empty()) c.routers[0].bias_E = Tensor::of(bias.data(), {config.moe.experts});
+  if (!bias.empty()) c.routers[0].bias = Tensor::of(bias.data(), {config.moe.experts});
   const Value leaf = tape.leaf(x_TD, true);
   const MoeOutput out = layer.forward(c, leaf, {}, 0);
   double worst = relative_difference(reference::load(out.y_TD.tensor()), b.values("y"));

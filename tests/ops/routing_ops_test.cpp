@@ -16,12 +16,13 @@
 
 namespace ingot::test::routing_ops_test {
 
-OpCase route_case(RouteAttr attr, int64_t rows, bool bias, bool load, bool forced) {
+/// `classes`: how many of them have a bias.
+OpCase route_case(RouteAttr attr, int64_t rows, int32_t classes, bool load, bool forced) {
   OpCase c;
   c.name =
       fmt::format("route E={} S={} k={} score={} normalize={} groups={}/{} rows={} bias={} load={} forced={}",
                   attr.experts, attr.skip_classes, attr.k, static_cast<int>(attr.score), attr.normalize,
-                  attr.groups_kept, attr.groups, rows, bias, load, forced);
+                  attr.groups_kept, attr.groups, rows, classes, load, forced);
   c.op = &route_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids;
@@ -32,7 +33,7 @@ OpCase route_case(RouteAttr attr, int64_t rows, bool bias, bool load, bool force
       {.meta = {Shape{rows, attr.experts + attr.skip_classes}, DType::f32},
        .scale = 1.5,
        .row_indexed = true},
-      {.meta = {Shape{attr.experts}, DType::f32}, .scale = 0.1, .present = bias},
+      {.meta = {Shape{classes}, DType::f32}, .scale = 0.1, .present = classes > 0},
       {.meta = {Shape{attr.experts}, DType::f32}, .scale = 0.05, .offset = 0.25, .present = load},
       {.meta = {Shape{rows, attr.k}, DType::i32}, .ints = ids, .present = forced, .row_indexed = true}};
   c.output_row_indexed = {true, true, false, false, false, false};
@@ -43,21 +44,26 @@ OpCase route_case(RouteAttr attr, int64_t rows, bool bias, bool load, bool force
 TEST(Route, Cases) {
   for (const int64_t rows : {9, 0, 1, 130})
     for (const bool extra : {false, true}) {
-      check_op(route_case({RouteScore::softmax_first, false, 4, 1, 1, 1.0}, rows, extra, extra, false));
-      check_op(route_case({RouteScore::softmax_first, extra, 6, 0, 3, 1.0}, rows, false, extra, extra));
-      check_op(route_case({RouteScore::softmax_last, false, 5, 0, 2, 2.5}, rows, extra, false, extra));
-      check_op(route_case({RouteScore::softmax_first, true, 37, 0, 8, 1.0}, rows, extra, false, false));
-      check_op(route_case({RouteScore::sigmoid, extra, 7, 0, 3, 2.5}, rows, extra, !extra, false));
-      check_op(route_case({RouteScore::sigmoid, !extra, 5, 0, 2, 1.0}, rows, false, extra, extra));
-      check_op(route_case({RouteScore::sigmoid, false, 3, 0, 1, 1.0}, rows, false, false, false));
-      check_op(route_case({RouteScore::sigmoid, true, 24, 0, 6, 2.5, 6, 3}, rows, extra, false, false));
+      const auto biases = [&](int32_t classes) { return extra ? classes : 0; };
+      check_op(route_case({RouteScore::softmax_first, false, 4, 1, 1, 1.0}, rows, biases(4), extra, false));
+      check_op(route_case({RouteScore::softmax_first, extra, 4, 1, 1, 1.0}, rows, 5, extra, false));
+      check_op(route_case({RouteScore::softmax_first, extra, 19, 2, 3, 1.5}, rows, 21, false, false));
+      check_op(route_case({RouteScore::softmax_first, extra, 6, 0, 3, 1.0}, rows, 0, extra, extra));
+      check_op(route_case({RouteScore::softmax_last, false, 5, 0, 2, 2.5}, rows, biases(5), false, extra));
+      check_op(route_case({RouteScore::softmax_first, true, 37, 0, 8, 1.0}, rows, biases(37), false, false));
+      check_op(route_case({RouteScore::sigmoid, extra, 7, 0, 3, 2.5}, rows, biases(7), !extra, false));
+      check_op(route_case({RouteScore::sigmoid, !extra, 5, 0, 2, 1.0}, rows, 0, extra, extra));
+      check_op(route_case({RouteScore::sigmoid, false, 3, 0, 1, 1.0}, rows, 0, false, false));
+      check_op(route_case({RouteScore::sigmoid, true, 24, 0, 6, 2.5, 6, 3}, rows, biases(24), false, false));
+      check_op(route_case({RouteScore::sigmoid, true, 6, 0, 4, 2.5, 3, 3}, rows, biases(6), false, false));
+      check_op(route_case({RouteScore::softmax_first, extra, 12, 0, 2, 1.0, 4, 2}, rows, biases(12), false,
+                          false));
       check_op(
-          route_case({RouteScore::softmax_first, extra, 12, 0, 2, 1.0, 4, 2}, rows, extra, false, false));
-      check_op(route_case({RouteScore::softmax_last, false, 12, 0, 4, 1.0, 3, 1}, rows, extra, false, false));
+          route_case({RouteScore::softmax_last, false, 12, 0, 4, 1.0, 3, 1}, rows, biases(12), false, false));
     }
 }
 
-TEST(Route, TiesGoToTheLowestIndexAndTheSkipClassNeverWins) {
+TEST(Route, TiesGoToTheLowestIndexAndWithoutABiasTheSkipClassNeverWins) {
   double logits[] = {1, 1, 1, 9, /*row*/ 0, 2, 2, 9}, probs[2];
   int32_t ids[2];
   float counts[3];
@@ -74,19 +80,21 @@ TEST(Route, TiesGoToTheLowestIndexAndTheSkipClassNeverWins) {
 
 /// One row through a kernel of route.
 struct Routed {
-  std::vector<float> logits, bias, probs;
+  std::vector<float> logits, bias, probs, counts;
   std::vector<int32_t> ids;
   Routed(const RouteAttr& attr, std::vector<float> l, std::vector<float> b, bool reference)
       : logits(std::move(l)),
         bias(std::move(b)),
         probs(static_cast<size_t>(attr.k)),
         ids(static_cast<size_t>(attr.k)) {
-    std::vector<float> counts(static_cast<size_t>(attr.experts)), scratch(4 * counts.size() + 8);
+    counts.resize(static_cast<size_t>(attr.experts));
+    std::vector<float> scratch(4 * counts.size() + 8);
     float aux, z, entropy;
-    const Tensor in[] = {Tensor::of(logits.data(), {1, attr.experts}),
-                         bias.empty() ? Tensor() : Tensor::of(bias.data(), {attr.experts}),
-                         {},
-                         {}};
+    const Tensor in[] = {
+        Tensor::of(logits.data(), {1, attr.experts + attr.skip_classes}),
+        bias.empty() ? Tensor() : Tensor::of(bias.data(), {static_cast<int64_t>(bias.size())}),
+        {},
+        {}};
     const Tensor out[] = {Tensor::of(probs.data(), {1, attr.k}),
                           Tensor::of(ids.data(), {1, attr.k}),
                           Tensor::of(counts.data(), {attr.experts}),
@@ -154,6 +162,23 @@ TEST(Route, NoNumberLosesAndGroupsOfEqualRatingGoByIndex) {
     EXPECT_EQ(Routed(plain, {0.0f, -0.0f, -0.0f, 0.0f}, {}, reference).ids, (std::vector<int32_t>{0, 1}));
     EXPECT_EQ(Routed(groups, {1, 1, 1, 1, 1, 1}, {}, reference).ids, (std::vector<int32_t>{0, 1}));
     EXPECT_EQ(Routed(groups, {5, 0, 2, 2, 3, 2}, {}, reference).ids, (std::vector<int32_t>{4, 5}));
+  }
+}
+
+/// p + b over all classes, the skip class's included: it wins where every expert's bias is low enough, and
+/// then the token has no expert. transformers' ZayaRouter: argmax, then weight 0.
+TEST(Route, TheSkipClassWinsWhereTheBiasesOfTheExpertsAreLow) {
+  const RouteAttr attr{RouteScore::softmax_first, false, 3, 1, 1, 1.0};
+  for (const bool reference : {true, false}) {
+    const Routed skips(attr, {0, 0, 0, 0}, {-1.4f, -1.1f, -1.2f, -1}, reference);
+    EXPECT_EQ(skips.ids, std::vector<int32_t>{-1});
+    EXPECT_EQ(skips.probs, std::vector<float>{0});
+    EXPECT_EQ(skips.counts, std::vector<float>(3));
+    const Routed stays(attr, {0, 0, 2, 0}, {-1.4f, -1.1f, -1.2f, -1}, reference);
+    EXPECT_EQ(stays.ids, std::vector<int32_t>{2});
+    EXPECT_EQ(Routed(attr, {0, 0, 0, 0}, {-1, -1, -1, -1}, reference).ids, std::vector<int32_t>{0})
+        << "a tie";
+    EXPECT_EQ(Routed(attr, {0, 0, 0, 9}, {-1.4f, -1.1f, -1.2f}, reference).ids, std::vector<int32_t>{1});
   }
 }
 

@@ -145,7 +145,7 @@ void ParityStep::feed_routers(int64_t first, const RankGroups* groups) {
   for (const auto& [layer, feed] : inputs_.routers) {
     RouterInputs& inputs = context_.routers[layer];
     if (!feed.load.empty()) inputs.load_E = Tensor::of(feed.load.data(), {moe.experts});
-    if (!feed.bias.empty()) inputs.bias_E = Tensor::of(feed.bias.data(), {moe.experts});
+    if (!feed.bias.empty()) inputs.bias = Tensor::of(feed.bias.data(), {moe.experts});
     if (feed.ids.empty()) continue;
     std::vector<int32_t>& routes = routes_[layer];
     for (int64_t row = from; row < from + own; ++row) {

@@ -101,15 +101,15 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
                      expert_choice ? config_.capacity_factor : 1.0},
                     logits_TE);
   if (expert_choice) attr.k = attr.experts;
-  const Value bias_E = c.leaf_or_absent(inputs.bias_E);
+  const Value bias = c.leaf_or_absent(inputs.bias);
   Value load_E = c.leaf_or_absent(inputs.load_E);
   if (config_.aux_coefficient != 0 && training && !load_E.defined() && ranks_sharing_rows(c) > 1) {
-    const RouteResult mine = route(c.tape, attr, logits_TE, bias_E, {}, ids_TK);
+    const RouteResult mine = route(c.tape, attr, logits_TE, bias, {}, ids_TK);
     load_E = sum_over_shared_rows(c, mine.counts_E);
     attr.load_tokens = logits_TE.dim(0) * ranks_sharing_rows(c);
     ids_TK = mine.ids_TK;
   }
-  RouteResult chosen = route(c.tape, attr, logits_TE, bias_E, load_E, ids_TK);
+  RouteResult chosen = route(c.tape, attr, logits_TE, bias, load_E, ids_TK);
   c.tape.metric("router_counts", layer, Reduce::sum, chosen.counts_E);
   c.tape.metric("router_entropy", layer, Reduce::mean, chosen.entropy);
   c.tape.metric("router_aux_loss", layer, Reduce::mean, chosen.aux_loss);

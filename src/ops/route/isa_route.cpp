@@ -15,17 +15,17 @@ INGOT_INLINE Vec entropy_of(const RouteRows& a, const Block& l, const Block& p, 
 
 /// Writes the ids of the block's rows; the scores become keys.
 INGOT_INLINE void select_experts(const RouteRows& a, int64_t t, int rows, Block& scores) {
-  for (int64_t e = 0; e < a.experts; ++e) {
+  for (int64_t e = 0; e < a.choices; ++e) {
     const Vec score = a.bias != nullptr ? scores[e] + set1(a.bias[e]) : scores[e];
     scores.set(e, as_float(key_of(score)));
   }
   if (a.groups_kept < a.groups) limit_groups(scores, a.experts, a.groups, a.groups_kept, a.k / a.groups_kept);
   Block ids;
-  choose(scores, a.experts, a.k, ids);
+  choose(scores, a.choices, a.k, ids);
   for (int64_t j = 0; j < a.k; ++j) {
     int32_t of_rows[kLanes];
     std::memcpy(of_rows, ids.x + j * kLanes, sizeof(of_rows));
-    for (int i = 0; i < rows; ++i) a.ids[(t + i) * a.k + j] = of_rows[i];
+    for (int i = 0; i < rows; ++i) a.ids[(t + i) * a.k + j] = of_rows[i] < a.experts ? of_rows[i] : -1;
   }
 }
 
@@ -60,7 +60,7 @@ INGOT_INLINE void forward_block(const RouteRows& a, int64_t t, int rows, const R
   if (a.forced != nullptr) {
     for (int64_t j = t * a.k; j < (t + rows) * a.k; ++j) a.ids[j] = a.forced[j];
   } else {
-    for (int64_t e = 0; e < a.experts && !a.logits_score; ++e) l.set(e, p[e]);
+    for (int64_t e = 0; e < a.choices && !a.logits_score; ++e) l.set(e, p[e]);
     select_experts(a, t, rows, l);
   }
   for (int i = 0; i < rows; ++i) weigh(a, t + i, i, p, sums);

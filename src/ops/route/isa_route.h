@@ -10,6 +10,7 @@ constexpr int64_t kMaxRouteClasses = 1024;  ///< E + S: a kernel keeps blocks of
 
 struct RouteRows {
   int64_t experts, classes, k;  ///< E, E + S
+  int64_t choices;              ///< classes that can be chosen: E, or E + S; from E on they mean no expert
   int64_t groups, groups_kept;  ///< of the experts; equal: no limit
   bool logits_score;            ///< the selection compares logits, else scores
   bool sigmoid;                 ///< scores are sigmoid(logits), else softmax
@@ -17,7 +18,7 @@ struct RouteRows {
   float epsilon;                ///< added to that sum
   float scale;
   const float* logits;    ///< [rows, E + S]
-  const float* bias;      ///< [E] or nullptr
+  const float* bias;      ///< [choices] or nullptr
   const int32_t* forced;  ///< [rows, k] or nullptr; -1: no choice
   float* probs;           ///< [rows, k] or nullptr
   int32_t* ids;           ///< [rows, k]; backward reads

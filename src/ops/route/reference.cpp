@@ -77,10 +77,12 @@ RouteScores route_scores(const RouteAttr& a, const double* logits) {
 
 std::vector<int32_t> route_choice(const RouteAttr& a, const RouteScores& s, const double* logits,
                                   const Array& bias) {
-  Array keys(static_cast<size_t>(a.experts));
+  Array keys(bias.empty() ? static_cast<size_t>(a.experts) : bias.size());
   for (size_t e = 0; e < keys.size(); ++e)
     keys[e] = (a.score == RouteScore::softmax_last ? logits[e] : s.scores[e]) + (bias.empty() ? 0 : bias[e]);
-  return largest(limited(a, std::move(keys)), static_cast<size_t>(a.k));
+  std::vector<int32_t> ids = largest(limited(a, std::move(keys)), static_cast<size_t>(a.k));
+  for (int32_t& id : ids) id = id < a.experts ? id : -1;
+  return ids;
 }
 
 Array route_scores_backward(const RouteAttr& a, const RouteScores& s, const Array& d_scores,

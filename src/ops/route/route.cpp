@@ -18,13 +18,17 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(logits.shape().rank() == 2 && logits.dim(1) == a.experts + a.skip_classes &&
                   is_floating(logits.dtype()) && logits.dtype() != DType::bf16,
               "logits {} for {}+{} classes", logits.meta.str(), a.experts, a.skip_classes);
-  INGOT_CHECK(a.groups >= a.groups_kept && a.groups_kept >= 1 && a.experts % a.groups == 0 &&
-                  a.k % a.groups_kept == 0 && a.k / a.groups_kept <= a.experts / a.groups,
+  INGOT_CHECK(a.groups_kept == a.groups ||
+                  (a.groups > a.groups_kept && a.groups_kept >= 1 && a.experts % a.groups == 0 &&
+                   a.k % a.groups_kept == 0 && a.k / a.groups_kept <= a.experts / a.groups),
               "{} of {} groups, {} experts, k = {}", a.groups_kept, a.groups, a.experts, a.k);
   INGOT_CHECK(1 <= a.k && a.k <= a.experts && !(a.score == RouteScore::softmax_last && a.k == 1), "k = {}",
               a.k);
-  for (const int i : {1, 2})
-    INGOT_CHECK(!call.in[i].defined() || call.in[i].shape() == Shape{a.experts}, "{}", call.in[i].meta.str());
+  const Tensor &bias = call.in[1], &load = call.in[2];
+  INGOT_CHECK(!bias.defined() || bias.shape() == Shape{a.experts} ||
+                  (bias.shape() == Shape{a.experts + a.skip_classes} && a.groups_kept == a.groups),
+              "{}", bias.meta.str());
+  INGOT_CHECK(!load.defined() || load.shape() == Shape{a.experts}, "{}", load.meta.str());
   const int64_t rows = logits.dim(0);
   INGOT_CHECK(!call.in[3].defined() || call.in[3].shape() == (Shape{rows, a.k}));
   out[0] = {Shape{rows, a.k}, logits.dtype()};
@@ -79,7 +83,7 @@ void forward(const OpCall& call) {
   const int64_t rows = call.in[0].dim(0), E = a.experts, width = sums_width(a),
                 chunks = parameter_chunks(rows);
   RouteRows r = arguments(call);
-  if (call.in[1].defined()) r.bias = call.in[1].as<float>();
+  if (call.in[1].defined()) r.bias = call.in[1].as<float>(), r.choices = call.in[1].numel();
   if (call.in[3].defined()) r.forced = call.in[3].as<int32_t>();
   r.probs = call.out[0].as<float>();
   auto* totals = static_cast<float*>(call.scratch);
@@ -142,7 +146,7 @@ int64_t scratch_bytes(const OpCall& call) {
 
 RouteRows route_rows(const RouteAttr& a) {
   RouteRows r{};
-  r.experts = a.experts, r.classes = a.experts + a.skip_classes, r.k = a.k;
+  r.experts = r.choices = a.experts, r.classes = a.experts + a.skip_classes, r.k = a.k;
   r.groups = a.groups, r.groups_kept = a.groups_kept;
   r.logits_score = a.score == RouteScore::softmax_last;
   r.sigmoid = a.score == RouteScore::sigmoid;
@@ -170,9 +174,9 @@ const Op& route_op() {
   return op;
 }
 
-RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias_E,
+RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias,
                   const Value& load_E, const Value& forced_ids_TK) {
-  auto o = tape.apply(route_op(), attr, {logits_TE, bias_E, load_E, forced_ids_TK});
+  auto o = tape.apply(route_op(), attr, {logits_TE, bias, load_E, forced_ids_TK});
   return {std::move(o[0]), std::move(o[1]), std::move(o[2]),
           std::move(o[3]), std::move(o[4]), std::move(o[5])};
 }

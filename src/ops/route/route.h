@@ -5,8 +5,10 @@
 //                   1)
 //   sigmoid         s = sigmoid(logits);  p = s on the chosen set                         (DeepSeek-V3)
 //   selection       top-k of (score + bias) over the E experts, ties to the lowest index, NaN last. The bias
-//                   decides the selection only, never p. The last S classes (ZAYA1's skip class, which its
-//                   bias of -1 keeps from being chosen) take part in the softmax but cannot be chosen.
+//                   decides the selection only, never p. The last S classes (ZAYA1's skip class) take part in
+//                   the softmax. With a bias for all E + S classes they can be chosen too: such a choice is
+//                   none (id -1, weight 0), so the token skips the experts. ZAYA1's bias of -1 for it loses
+//                   unless the biases of all experts are about as low. Otherwise they cannot be chosen.
 //   groups          with groups_kept < groups the experts form equal groups of neighbours. A group counts by
 //                   the sum of its k / groups_kept largest (score + bias); only the groups_kept best take
 //                   part. ([DeepSeek-V3] §2.1.2, node-limited routing)
@@ -20,10 +22,10 @@
 //                   how those tokens are divided.
 //   z_loss          mean over tokens of logsumexp(logits)^2   (Zoph et al. 2022)
 //
-// Shapes: logits [T, E + S] (f32, or f64), bias_E (f32, optional), load_E (f32, optional), forced_ids_TK
-//         (i32, optional: replaces the selection; -1: no choice, weight 0)
-//         -> probs_TK (logits' type), ids_TK (i32, ascending within a token), counts_E (f32: tokens per
-//            expert), aux_loss_1, z_loss_1, entropy_1 (mean entropy of P; no gradient).
+// Shapes: logits [T, E + S] (f32, or f64), bias [E] or [E + S] (f32, optional), load_E (f32, optional),
+//         forced_ids_TK (i32, optional: replaces the selection; -1: no choice, weight 0)
+//         -> probs_TK (logits' type), ids_TK (i32, ascending within a token but for -1), counts_E (f32:
+//            tokens per expert), aux_loss_1, z_loss_1, entropy_1 (mean entropy of P; no gradient).
 // The losses receive their coefficients as cotangents. Without tokens they are zero.
 #pragma once
 #include "base/enum.h"
@@ -44,7 +46,7 @@ struct RouteAttr {
   int32_t k = 1;
   double scale = 1.0;
   int32_t groups = 1;       ///< divides E
-  int32_t groups_kept = 1;  ///< divides k; groups_kept * (E / groups) >= k
+  int32_t groups_kept = 1;  ///< if below groups: divides k; groups_kept * (E / groups) >= k
   int64_t load_tokens = 0;  ///< `load` counts the choices of so many tokens; 0: it has fractions
 
   /// What `load` is divided by to make fractions of choices.
@@ -57,7 +59,7 @@ struct RouteResult {
   Value probs_TK, ids_TK, counts_E, aux_loss, z_loss, entropy;
 };
 
-RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias_E = {},
+RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias = {},
                   const Value& load_E = {}, const Value& forced_ids_TK = {});
 
 const Op& route_op();

@@ -21,7 +21,8 @@ struct RouteScores {
   double lse = 0, total = 1;
 };
 RouteScores route_scores(const RouteAttr& attr, const double* logits);
-/// The k largest (score + bias) within the best groups, ties to the lowest index, ascending.
+/// The k largest (score + bias) within the best groups, ties to the lowest index, ascending; -1 for a choice
+/// beyond the experts.
 std::vector<int32_t> route_choice(const RouteAttr& attr, const RouteScores& scores, const double* logits,
                                   const reference::Array& bias);
 /// d_logits of one row, from the cotangents of its scores and of its shares.
