@@ -8,16 +8,22 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/nfc.h"
 #include "tokenizer/tokenizer_impl.h"
 #include "tokenizer/utf8.h"
 
 namespace ingot {
 namespace {
 
+/// The added tokens that are found before normalization, or after it, as they read there.
 std::vector<AddedToken> select(const TokenizerSpec& spec, bool normalized) {
   std::vector<AddedToken> out;
-  for (const AddedToken& t : spec.added_tokens)
-    if (t.normalized == normalized) out.push_back(t);
+  for (const AddedToken& t : spec.added_tokens) {
+    if (t.normalized != normalized) continue;
+    out.push_back(t);
+    if (normalized && spec.nfc && utf8::valid_prefix(t.content) == t.content.size())
+      out.back().content = nfc::normalize(t.content).value_or(t.content);
+  }
   return out;
 }
 

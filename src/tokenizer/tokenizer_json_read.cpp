@@ -197,6 +197,7 @@ void Reader::read_added_tokens(const json& list) {
   if (list.is_null()) return;
   if (!list.is_array()) refuse("added_tokens", "expected a list, found " + show(list));
   const size_t limit = (id_of_.size() + list.size()) * 4 + 4096;
+  auto next = static_cast<int32_t>(id_of_.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string field = fmt::format("added_tokens[{}]", i);
     const json& item = list[i];
@@ -215,6 +216,11 @@ void Reader::read_added_tokens(const json& list) {
     const auto known = id_of_.find(token.content);
     if (known != id_of_.end() && known->second != token.id)
       refuse(field, fmt::format("'{}' has id {}, but {} elsewhere", token.content, token.id, known->second));
+    if (known == id_of_.end() && token.id != next && spec_.model == TokenizerSpec::Model::bpe)
+      refuse(field + ".id",
+             fmt::format("'{}' has id {}, but the tokenizers library counts on and gives it {}",
+                         token.content, token.id, next));
+    next = std::max(next, token.id + 1);
     id_of_.emplace(token.content, token.id);
     spec_.added_tokens.push_back(std::move(token));
   }
