@@ -319,7 +319,7 @@ std::string gguf_architecture(const ModelConfig& m) {
   refuse(m.window > 0, "it has a sliding window");
   refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouteScore::sigmoid,
          "its expert weights are not divided by their sum");
-  refuse(m.attention_bias && f != "gpt2" && f != "llama" && f != "mixtral", "it has biases in attention");
+  refuse(m.attention_bias && f != "gpt2" && f != "llama", "it has biases in attention");
   refuse(arch == "dots1" && m.kv_heads != m.heads,
          "there every query head has its own key head (kv_heads = heads)");
   if (m.is_mla()) {

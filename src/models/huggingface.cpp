@@ -9,7 +9,7 @@ namespace {
 /// Collects external tensors for one decoder.
 class Names {
  public:
-  explicit Names(const Decoder& d) : decoder_(d) {}
+  Names(const Decoder& d, const std::string& family) : decoder_(d), family_(family) {}
 
   /// A whole parameter as it is (shape may differ by unit dimensions).
   void whole(const std::string& external, const std::string& ours, Shape shape = {}) {
@@ -61,13 +61,16 @@ class Names {
   }
   int index(const std::string& ours) const {
     const int p = decoder_.table().find(ours);
-    INGOT_CHECK(p >= 0, "no parameter '{}'", ours);
+    if (p < 0)
+      throw Error(fmt::format("the family {} has a parameter '{}', this model has none", family_, ours),
+                  "train with the options of the family to export the model");
     return p;
   }
   void add(const std::string& external, Shape shape, int p, int64_t offset, std::vector<int64_t> stride) {
     tensors_.push_back({external, shape, p, -1, offset, std::move(stride)});
   }
   const Decoder& decoder_;
+  const std::string& family_;
   std::vector<ExternalTensor> tensors_;
 };
 
@@ -268,6 +271,108 @@ void zaya_names_in_sublayers(const Decoder& d, Names& n) {
   n.whole("model.final_norm.weight", "final_norm.weight");
 }
 
+/// The family whose kind of attention, experts and norms a model has, whatever its other options.
+std::string nearest_family(const ModelConfig& m) {
+  if (m.attention == AttentionKind::cca) return "zaya";
+  if (m.position == PositionKind::learned) return "gpt2";
+  if (m.is_mla()) return "deepseek_v3";
+  if (m.moe.experts > 0) {
+    if (m.moe.score == RouteScore::sigmoid) return "dots1";
+    return m.qk_norm ? "qwen3_moe" : "mixtral";
+  }
+  if (m.qk_norm) return "qwen3";
+  if (!m.rope_pattern.empty()) return "smollm3";
+  return m.window > 0 ? "mistral" : "llama";
+}
+
+/// The options of a model that change which parameters there are, or their shapes, in another way than in a
+/// family. Options beyond these are compared where config.json is written.
+class Misfits {
+ public:
+  Misfits(const ModelConfig& m, const std::string& family) {
+    const bool zaya = family == "zaya", gpt2 = family == "gpt2", llama = !zaya && !gpt2;
+    const bool sigmoid = family == "dots1" || (family == "deepseek_v3" && m.moe.experts > 0);
+    want("norm_weight = false", m.norm_weight);
+    want("a norm of the embedding", !m.embedding_norm);
+    want("mixed inputs (input_mix)", !m.input_mix);
+    want("skips between blocks (unet_skips)", !m.unet_skips);
+    want("value embeddings", m.value_embeddings == 0);
+    want("a padded head (head_multiple)", m.head_multiple == 1);
+    want("layers without attention (attention_pattern)", m.attention_pattern.find('N') == std::string::npos);
+    want("attention that was registered (custom_attention)", m.custom_attention.empty());
+    want(fmt::format("norm = {}", name_of(m.norm)), m.norm == (gpt2 ? NormKind::layer : NormKind::rms));
+    want(fmt::format("norm_bias = {}", m.norm_bias), m.norm_bias == gpt2);
+    want(fmt::format("position = {}", name_of(m.position)), gpt2 || m.position == PositionKind::rope);
+    want(fmt::format("residual = {}", name_of(m.residual)),
+         m.residual == (zaya ? ResidualKind::scaled : ResidualKind::plain));
+    want(fmt::format("mlp = {}", name_of(m.mlp)),
+         gpt2 ? m.mlp == ActivationKind::gelu_tanh : m.mlp == ActivationKind::swiglu);
+    want(fmt::format("mlp_bias = {}", m.mlp_bias), m.mlp_bias == gpt2);
+    want(
+        fmt::format("attention_bias = {}", m.attention_bias),
+        gpt2 ? m.attention_bias : !m.attention_bias || (!zaya && family != "mistral" && family != "mixtral"));
+    want("qk_norm = true", !m.qk_norm || llama);
+    want("qk_norm = false", m.qk_norm || (family != "dots1" && !family.starts_with("qwen3")));
+    want(fmt::format("rotary_fraction = {}", m.rotary_fraction), !llama || m.rotary_fraction == 1);
+    want("a head apart from the embedding (tied = false)", m.tied || llama);
+    experts(m, family, sigmoid);
+  }
+  std::vector<std::string> take() { return std::move(options_); }
+
+ private:
+  void want(const std::string& option, bool fits) {
+    if (!fits) options_.push_back(option);
+  }
+  void experts(const ModelConfig& m, const std::string& family, bool sigmoid) {
+    const bool zaya = family == "zaya";
+    want("experts", m.moe.experts == 0 || family != "gpt2");
+    want("layers without experts", m.moe.experts > 0 || !zaya);
+    if (m.moe.experts == 0) return;
+    want("latent experts (moe.latent)", m.moe.latent == 0);
+    want(fmt::format("moe.router = {}", name_of(m.moe.router)), (m.moe.router == RouterKind::zaya) == zaya);
+    want(fmt::format("moe.skip_class = {}", m.moe.skip_class), m.moe.skip_class == zaya);
+    want(fmt::format("moe.score = {}", name_of(m.moe.score)),
+         (m.moe.score == RouteScore::sigmoid) == sigmoid);
+    want(fmt::format("moe.shared_hidden = {}", m.moe.shared_hidden),
+         sigmoid ? m.moe.shared_hidden > 0 && m.moe.shared_hidden % m.moe.hidden == 0
+                 : m.moe.shared_hidden == 0);
+    want(fmt::format("dense layers (moe.first_dense = {})", m.moe.first_dense),
+         sigmoid || m.moe.first_dense == 0);
+  }
+  std::vector<std::string> options_;
+};
+
+/// Every element of every parameter lies in exactly as many external tensors as it should: one, or none for
+/// adapters, which are merged, and for multi-token prediction, which acts in training only.
+void require_every_parameter(const Decoder& d, const std::string& family,
+                             const std::vector<ExternalTensor>& tensors) {
+  const ParameterTable& table = d.table();
+  std::vector<int64_t> covered(static_cast<size_t>(table.size()));
+  for (const ExternalTensor& e : tensors) {
+    if (e.parameter < 0) continue;
+    int64_t last = e.offset;
+    for (int i = 0; i < e.shape.rank(); ++i) last += (e.shape[i] - 1) * e.stride[static_cast<size_t>(i)];
+    INGOT_CHECK(e.shape.numel() == 0 || last < table[e.parameter].shape.numel(), "'{}' ends beyond '{}'",
+                e.name, table[e.parameter].name);
+    covered[static_cast<size_t>(e.parameter)] += e.shape.numel();
+  }
+  const auto acts_in_training_only = [&](const std::string& name) {
+    for (int64_t k = 0; k < d.config().mtp.modules(); ++k)
+      if (name.starts_with(layer_prefix(d.config().layers + k))) return true;
+    return is_adapter(name);
+  };
+  std::string names;
+  for (int p = 0; p < table.size(); ++p) {
+    if (acts_in_training_only(table[p].name)) continue;
+    if (covered[static_cast<size_t>(p)] != table[p].shape.numel())
+      names += (names.empty() ? "'" : ", '") + table[p].name + "'";
+  }
+  if (!names.empty())
+    throw Error(
+        fmt::format("the family {} has no tensors for these parameters of the model: {}", family, names),
+        "train without the option that adds them to export the model");
+}
+
 }  // namespace
 
 const std::vector<std::string>& huggingface_families() {
@@ -283,42 +388,18 @@ std::string huggingface_families_hint() {
 }
 
 HuggingfaceLayout huggingface_layout(const ModelConfig& m) {
-  if (!m.norm_weight || m.embedding_norm || m.input_mix || m.unet_skips || m.value_embeddings > 0 ||
-      m.head_multiple > 1 || m.attention_pattern.find('N') != std::string::npos)
-    throw Error(
-        "no Hugging Face family describes this model: norms without weights, a norm of the embedding, mixed "
-        "inputs, "
-        "skips between blocks, value embeddings, a padded head and layers without attention have no "
-        "counterpart there",
-        huggingface_families_hint());
-  const bool zaya = m.attention == AttentionKind::cca && m.residual == ResidualKind::scaled &&
-                    m.moe.router == RouterKind::zaya && m.moe.experts > 0 && m.moe.first_dense == 0 &&
-                    m.moe.skip_class && m.tied && m.moe.shared_hidden == 0 && m.moe.latent == 0;
-  const bool gpt2 = m.position == PositionKind::learned && m.norm == NormKind::layer && m.norm_bias &&
-                    m.tied && m.attention_bias && m.mlp_bias && m.moe.experts == 0 && !m.qk_norm;
-  const bool llama = m.attention != AttentionKind::cca && m.position == PositionKind::rope &&
-                     m.norm == NormKind::rms && m.residual == ResidualKind::plain &&
-                     m.mlp == ActivationKind::swiglu && !m.mlp_bias && m.rotary_fraction == 1.0;
-  const bool linear = m.moe.router == RouterKind::linear && m.moe.latent == 0;
-  const bool sigmoid =
-      llama && linear && m.moe.experts > 0 && m.moe.score == RouteScore::sigmoid && m.moe.shared_hidden > 0;
-  if (zaya) return {.family = "zaya"};
-  if (gpt2) return {.family = "gpt2"};
-  if (llama && m.is_mla() && (sigmoid || m.moe.experts == 0)) return {.family = "deepseek_v3"};
-  if (sigmoid && m.qk_norm && !m.is_mla()) return {.family = "dots1"};
-  if (!llama || m.is_mla() ||
-      (m.moe.experts > 0 && (!linear || m.moe.shared_hidden > 0 || m.moe.first_dense > 0)))
-    throw Error("no Hugging Face family describes this model",
-                huggingface_families_hint() + "; options such as latent experts have no counterpart there");
-  if (m.moe.experts > 0) return {.family = m.qk_norm ? "qwen3_moe" : "mixtral"};
-  return {.family = m.qk_norm                 ? "qwen3"
-                    : !m.rope_pattern.empty() ? "smollm3"
-                    : m.window > 0            ? "mistral"
-                                              : "llama"};
+  const std::string family = nearest_family(m);
+  std::string options;
+  for (const std::string& option : Misfits(m, family).take())
+    options += (options.empty() ? "" : ", ") + option;
+  if (options.empty()) return {.family = family};
+  throw Error(fmt::format("no Hugging Face family describes this model: the nearest, {}, does not have {}",
+                          family, options),
+              huggingface_families_hint());
 }
 
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& d, const HuggingfaceLayout& layout) {
-  Names n(d);
+  Names n(d, layout.family);
   if (layout.family == "gpt2")
     gpt2_names(d, n, layout.gpt2_prefix ? "transformer." : "");
   else if (layout.family == "zaya" && layout.zaya_sublayers)
@@ -327,7 +408,9 @@ std::vector<ExternalTensor> huggingface_tensors(const Decoder& d, const Huggingf
     zaya_names(d, n);
   else
     llama_names(d, n, layout.family);
-  return n.take();
+  std::vector<ExternalTensor> tensors = n.take();
+  require_every_parameter(d, layout.family, tensors);
+  return tensors;
 }
 
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& d) {

@@ -22,8 +22,9 @@ struct HuggingfaceLayout {
   bool zaya_sublayers = false;  ///< ZAYA1-base and "-legacy": two sublayers per layer, experts one by one
 };
 
-/// The family whose tensors a model has; Error where there is none. What only a config can tell apart (a
-/// rotation that a family cannot have) is for huggingface_config() to refuse.
+/// The family whose tensors a model has; Error that names the options which stand in the way where there is
+/// none. What only a config can tell apart (a rotation that a family cannot have) is for huggingface_config()
+/// to refuse.
 HuggingfaceLayout huggingface_layout(const ModelConfig& model);
 
 /// One external tensor: element (i, j, k) of it is element `offset + i stride[0] + j stride[1] + k stride[2]`
@@ -37,7 +38,7 @@ struct ExternalTensor {
   std::vector<int64_t> stride;
 };
 
-/// All tensors of a layout, covering every parameter exactly once. Error for a model of no family.
+/// All tensors of a layout. Error that names the parameters which have none, or for a model of no family.
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& decoder, const HuggingfaceLayout& layout);
 std::vector<ExternalTensor> huggingface_tensors(const Decoder& decoder);
 
@@ -53,10 +54,10 @@ void gather_external(const ExternalTensor& e, void* external, const void* parame
 void copy_from_external(const ExternalTensor& e, const Tensor& external, const Tensor& parameter);
 void copy_to_external(const ExternalTensor& e, const Tensor& parameter, const Tensor& external);
 
-/// The model that a config.json (its text) describes, in either dialect; Error that names file and field for
-/// anything we would compute differently, for another model_type, for absurd sizes. `zaya_sublayers`: how
-/// many sublayers the checkpoint's names count, 0 where they are not of that layout (configs of that layout
-/// count either way).
+/// The model that a config.json (its text) describes, in either dialect, with the family's own defaults.
+/// Error that names file and field for anything we would compute differently, for fields that the family is
+/// not known to have, for another model_type, for absurd sizes. `zaya_sublayers`: how many sublayers the
+/// checkpoint's names count, 0 where they are not of that layout (configs of that layout count either way).
 ModelConfig model_from_huggingface(const std::string& config_json, const std::string& path,
                                    int64_t zaya_sublayers = 0);
 
@@ -68,8 +69,8 @@ struct HuggingfaceNotes {
   std::string original;
 };
 
-/// config.json of a model in both dialects. It is read back and compared: Error that lists every option which
-/// the family cannot express.
+/// config.json of a model in both dialects. It is read back as the family reads it and compared: Error that
+/// lists every option which the family cannot express.
 std::string huggingface_config(const ModelConfig& model, const HuggingfaceLayout& layout,
                                const HuggingfaceNotes& notes);
 

@@ -38,14 +38,21 @@ OrderedJson scaling_of(const RopeScalingConfig& s) {
   return j;
 }
 
-/// The older dialect beside the newer one: readers of either find what they know.
-void write_rope(OrderedJson& j, const ModelConfig& m) {
-  const bool scaled = m.rope_scaling.kind != RopeScalingKind::none;
-  OrderedJson rope = scaled ? scaling_of(m.rope_scaling) : OrderedJson{{"rope_type", "default"}};
-  j["rope_theta"] = m.rope_theta;
-  j["rope_scaling"] = scaled ? rope : OrderedJson(nullptr);
+OrderedJson rope_of(const ModelConfig& m) {
+  OrderedJson rope = m.rope_scaling.kind == RopeScalingKind::none ? OrderedJson{{"rope_type", "default"}}
+                                                                  : scaling_of(m.rope_scaling);
   rope["rope_theta"] = m.rope_theta;
-  j["rope_parameters"] = rope;
+  return rope;
+}
+
+/// The older dialect beside the newer one: readers of either find what they know. rope_scaling wins in the
+/// newer one, so it has all that rope_parameters has.
+void write_rope(OrderedJson& j, const ModelConfig& m) {
+  j["rope_theta"] = m.rope_theta;
+  j["rope_parameters"] = rope_of(m);
+  j["rope_scaling"] =
+      m.rope_scaling.kind == RopeScalingKind::none ? OrderedJson(nullptr) : scaling_of(m.rope_scaling);
+  j.erase("original_max_position_embeddings");  // it would win over the table's
 }
 
 /// Windows in the words of families whose layers have types.
@@ -167,10 +174,9 @@ void write_zaya(OrderedJson& j, const ModelConfig& m, bool sublayers) {
   j["moe_intermediate_size"] = m.moe.hidden;
   j["router_hidden_size"] = m.moe.router_width;
   j["layer_types"] = OrderedJson(std::vector<std::string>(static_cast<size_t>(m.layers), "hybrid"));
-  j["rope_parameters"] = {{"hybrid",
-                           {{"rope_type", "default"},
-                            {"rope_theta", m.rope_theta},
-                            {"partial_rotary_factor", m.rotary_fraction}}}};
+  OrderedJson rope = rope_of(m);
+  rope["partial_rotary_factor"] = m.rotary_fraction;
+  j["rope_parameters"] = {{"hybrid", rope}};
   for (const char* older : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) j.erase(older);
 }
 
@@ -195,6 +201,7 @@ ModelConfig canonical(ModelConfig m) {
     slides += m.window_of(l) == 0 ? 'F' : m.window_of(l) == m.window ? 'S' : 'H';
   m.hidden = m.moe.experts > 0 && m.moe.first_dense == 0 ? 0 : m.mlp_hidden();
   m.head_width = m.key_width();
+  if (m.position != PositionKind::rope) m.attention_scale = m.attention_scale_of();
   if (m.attention_scale == 1 / std::sqrt(static_cast<double>(m.key_width()))) m.attention_scale = 0;
   m.preset.clear();
   m.init_std = plain.init_std;
@@ -207,6 +214,9 @@ ModelConfig canonical(ModelConfig m) {
   else
     m.rope_theta = plain.rope_theta, m.rotary_fraction = plain.rotary_fraction, m.rope_scaling = {};
   m.window_pattern = m.window > 0 ? slides : "";
+  double magnitude = 1;
+  for (int64_t l = 0; l < m.layers; ++l)
+    if (m.rotary_of(l).dims > 0) magnitude = m.rotary_of(l).magnitude;
   RopeScalingConfig& s = m.rope_scaling;
   const RopeScalingConfig given = s;
   s = {.kind = given.kind};
@@ -218,9 +228,8 @@ ModelConfig canonical(ModelConfig m) {
   if (s.kind == RopeScalingKind::yarn) {
     s.beta_slow = given.beta_slow;
     s.beta_fast = given.beta_fast;
-    s.attention_factor = given.attention_factor;
-    s.mscale = given.mscale;
-    s.mscale_all_dim = given.mscale_all_dim;
+    s.attention_factor = magnitude;
+    s.mscale_all_dim = given.mscale_all_dim;  // in the attention scale
   }
   if (m.moe.experts == 0) {
     m.moe = {};
@@ -256,6 +265,19 @@ std::vector<std::string> architecture_differences(const ModelConfig& left, const
   return lines;
 }
 
+namespace {
+
+ModelConfig read_back(const std::string& text, const HuggingfaceLayout& layout, const ModelConfig& m) {
+  try {
+    return model_from_huggingface(text, "config.json", layout.zaya_sublayers ? 2 * m.layers : 0);
+  } catch (const Error& e) {
+    throw Error(fmt::format("the family {} cannot express this model: {}", layout.family, e.what()),
+                "train with options that the family knows to export the model");
+  }
+}
+
+}  // namespace
+
 std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& layout,
                                const HuggingfaceNotes& notes) {
   OrderedJson j =
@@ -279,8 +301,7 @@ std::string huggingface_config(const ModelConfig& m, const HuggingfaceLayout& la
   write_token(j, "pad_token_id", notes.pad);
   if (!j.contains("use_cache")) j["use_cache"] = true;
   const std::string text = j.dump(2) + "\n";
-  const ModelConfig back =
-      model_from_huggingface(text, "config.json", layout.zaya_sublayers ? 2 * m.layers : 0);
+  const ModelConfig back = read_back(text, layout, m);
   std::string message;
   for (const std::string& line : architecture_differences(m, back)) message += "\n  " + line;
   if (!message.empty())

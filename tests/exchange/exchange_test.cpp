@@ -222,6 +222,7 @@ TEST(HuggingfaceConfig, RefusesWhatAFamilyCannotSay) {
   expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }),
                {"llama cannot express", "logit_softcap: 30", "half_truncated_rope: true"});
   m = model_preset("llama-small");
+  m.vocab = 64;
   m.head_cap.kind = HeadCapKind::tanh;
   m.window = 8, m.window_block = 4;
   expect_parts(message_of([&] { huggingface_config(m, huggingface_layout(m), {}); }),
