@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
@@ -26,6 +28,22 @@ Words take_command(Words& words) {
   return command;
 }
 
+/// Headings of the commands in `ingot --help`.
+constexpr std::pair<const char*, std::string_view> kHeadings[] = {
+    {"Train", " run finetune data tokenizer launch "},
+    {"Use a model", " generate chat eval "},
+    {"Models and checkpoints", " model import export average upcycle checkpoint "},
+    {"Look at runs", " report diff debug "},
+    {"Measure", " doctor bench profile kernels "},
+    {"Shell", " completion man "}};
+
+void group_commands(CLI::App& app) {
+  const std::function<bool(CLI::App*)> all = [](CLI::App*) { return true; };
+  for (CLI::App* c : app.get_subcommands(all))
+    for (const auto& [heading, names] : kHeadings)
+      if (names.find(" " + c->get_name() + " ") != std::string_view::npos) c->group(heading);
+}
+
 int run_program(const std::string& called, Words words) {
   Words launched = take_command(words);
   CLI::App app{"Ingot trains and runs language models: tokenizer, data, training, generation.", "ingot"};
@@ -45,6 +63,7 @@ int run_program(const std::string& called, Words words) {
   add_bench_command(app, code);
   add_debug_command(app, code);
   add_shell_commands(app);
+  group_commands(app);
   // The commands would inherit it if it were set before them.
   app.footer(
       "Examples, in the folder of Ingot's source:\n"
