@@ -11,6 +11,13 @@
 
 namespace ingot {
 
+/// Op::reads of an op whose backward passes read the same whatever its attributes.
+template <BackwardReads what>
+BackwardReads always(const void*) {
+  return what;
+}
+inline constexpr auto reads_nothing = always<BackwardReads{}>;
+
 /// Type of sums and statistics over values of a type: f64 for f64, f32 for any other.
 constexpr DType statistic_of(DType type) {
   return type == DType::f64 ? DType::f64 : DType::f32;
@@ -69,6 +76,13 @@ inline int64_t column_grain(int64_t rows, int64_t columns) {
   return rows * columns < 1 << 16 ? std::max<int64_t>(columns, 1) : 128;
 }
 
+/// kernel(args, begin, end) over ranges of at most `grain` that cover [0, n); in parallel.
+template <class Args>
+void parallel_kernel(int64_t n, int64_t grain, void (*kernel)(const Args&, int64_t, int64_t),
+                     const Args& args) {
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
 /// to (+)= from, any of f32 and bf16, the same number of elements; in parallel.
 inline void copy_tensor(void* to, DType to_type, const void* from, DType from_type, int64_t n,
                         bool accumulate) {
@@ -119,9 +133,7 @@ inline void gather_tensor_rows(const GradSlot& to, const Tensor& from, const int
   const GatherArgs args{to.tensor.data, to.tensor.dtype(), from.data,     from_type, index, k,
                         from.dim(1),    to.accumulate,     from.rounded()};
   constexpr int64_t kElements = 1 << 15;
-  parallel_for(to.tensor.dim(0), row_grain(args.width * k, kElements), [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(gather_rows)(args, begin, end);
-  });
+  parallel_kernel(to.tensor.dim(0), row_grain(args.width * k, kElements), INGOT_ISA_CALL(gather_rows), args);
 }
 
 }  // namespace ingot

@@ -5,76 +5,58 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "ops/activation/activation.h"
-#include "ops/add/add.h"
-#include "ops/add_norm/add_norm.h"
-#include "ops/assign/assign.h"
-#include "ops/attention/attention.h"
-#include "ops/capacity/capacity.h"
-#include "ops/cca/cca.h"
-#include "ops/collective/collective.h"
-#include "ops/collective/exchange.h"
-#include "ops/collective/vocabulary.h"
-#include "ops/context/context_attention.h"
-#include "ops/context/heads.h"
-#include "ops/embedding/embedding.h"
-#include "ops/group_by_rank/group_by_rank.h"
-#include "ops/grouped_linear/grouped_linear.h"
-#include "ops/head/head.h"
-#include "ops/linear/linear.h"
-#include "ops/low_rank/low_rank.h"
-#include "ops/mix/mix.h"
-#include "ops/mla/mla.h"
-#include "ops/mla_cached/mla_cached.h"
-#include "ops/permute/permute.h"
-#include "ops/qk_prepare/qk_prepare.h"
-#include "ops/route/route.h"
-#include "ops/sequence_balance/sequence_balance.h"
-#include "ops/shard_index/shard_index.h"
 
 namespace ingot {
+
+/// The list, in the order of the fingerprint. The headers of the folders declare the same functions.
+// clang-format off
+#define INGOT_OPS(op)     \
+  op(activation)          \
+  op(add)                 \
+  op(add_norm)            \
+  op(attention)           \
+  op(cca)                 \
+  op(embedding)           \
+  op(grouped_linear)      \
+  op(head)                \
+  op(linear)              \
+  op(low_rank)            \
+  op(mix)                 \
+  op(mla_cached)          \
+  op(mla_latents)         \
+  op(mla_pack)            \
+  op(permute)             \
+  op(qk_prepare)          \
+  op(route)               \
+  op(sequence_balance)    \
+  op(capacity)            \
+  op(assign)              \
+  op(unpermute)           \
+  op(copy_to_axis)        \
+  op(reduce_from_axis)    \
+  op(all_gather_rows)     \
+  op(reduce_scatter_rows) \
+  op(group_by_rank)       \
+  op(exchange_rows)       \
+  op(return_rows)         \
+  op(merge_vocabulary)    \
+  op(shard_index)         \
+  op(shard_rows)          \
+  op(with_halo)           \
+  op(without_halo)        \
+  op(rows_to_heads)       \
+  op(heads_to_rows)       \
+  op(context_attention)
+// clang-format on
+
+#define INGOT_DECLARE_OP(name) const Op& name##_op();
+#define INGOT_ADDRESS_OF_OP(name) &name##_op(),
+INGOT_OPS(INGOT_DECLARE_OP)
 
 namespace {
 
 std::vector<const Op*>& list() {
-  static std::vector<const Op*> ops = {
-      &activation_op(),
-      &add_op(),
-      &add_norm_op(),
-      &attention_op(),
-      &cca_op(),
-      &embedding_op(),
-      &grouped_linear_op(),
-      &head_op(),
-      &linear_op(),
-      &low_rank_op(),
-      &mix_op(),
-      &mla_cached_op(),
-      &mla_latents_op(),
-      &mla_pack_op(),
-      &permute_op(),
-      &qk_prepare_op(),
-      &route_op(),
-      &sequence_balance_op(),
-      &capacity_op(),
-      &assign_op(),
-      &unpermute_op(),
-      &copy_to_axis_op(),
-      &reduce_from_axis_op(),
-      &all_gather_rows_op(),
-      &reduce_scatter_rows_op(),
-      &group_by_rank_op(),
-      &exchange_rows_op(),
-      &return_rows_op(),
-      &merge_vocabulary_op(),
-      &shard_index_op(),
-      &shard_rows_op(),
-      &with_halo_op(),
-      &without_halo_op(),
-      &rows_to_heads_op(),
-      &heads_to_rows_op(),
-      &context_attention_op(),
-  };
+  static std::vector<const Op*> ops = {INGOT_OPS(INGOT_ADDRESS_OF_OP)};
   return ops;
 }
 

@@ -22,12 +22,6 @@ OpCost cost(const OpCall& call) {
   return {10 * n, 20 * n, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(0) | slot_bit(1) | slot_bit(2);
-  return r;
-}
-
 LiveRows live_rows(const OpCall& call) {
   return {rows_before_end(call.in[2], call.in[0].dim(0)), slot_bit(0), slot_bit(0) | slot_bit(1)};
 }
@@ -72,11 +66,8 @@ ActivationRows arguments(const OpCall& call, int64_t width) {
 void forward(const OpCall& call) {
   ActivationRows a = arguments(call, call.out[0].dim(1));
   a.y = call.out[0].data;
-  parallel_for(rows_before_end(call.in[2], call.out[0].dim(0)), row_grain(a.width, kElements),
-               [&](int64_t begin, int64_t end) {
-                 INGOT_ISA_CALL(activation_forward)
-                 (a, begin, end);
-               });
+  parallel_kernel(rows_before_end(call.in[2], call.out[0].dim(0)), row_grain(a.width, kElements),
+                  INGOT_ISA_CALL(activation_forward), a);
 }
 
 void backward_input(const OpCall& call) {
@@ -85,11 +76,8 @@ void backward_input(const OpCall& call) {
   a.d_x = call.d_in[0].tensor.data, a.accumulate_x = call.d_in[0].accumulate;
   if (call.d_in[1].wanted())
     a.d_p = call.d_in[1].tensor.as<float>(), a.accumulate_p = call.d_in[1].accumulate;
-  parallel_for(rows_before_end(call.in[2], call.d_out[0].dim(0)), row_grain(a.width, kElements / 2),
-               [&](int64_t begin, int64_t end) {
-                 INGOT_ISA_CALL(activation_backward)
-                 (a, begin, end);
-               });
+  parallel_kernel(rows_before_end(call.in[2], call.d_out[0].dim(0)), row_grain(a.width, kElements / 2),
+                  INGOT_ISA_CALL(activation_backward), a);
 }
 
 const char* refuse(const OpCall& call) {
@@ -107,7 +95,7 @@ const Op& activation_op() {
       .name = "activation",
       .inputs = {{"x"}, {"p", InputKind::activation, true}, {"offsets", InputKind::data, true}},
       .outputs = {{"y"}},
-      .reads = reads,
+      .reads = always<BackwardReads{.input_in = slot_bit(0) | slot_bit(1) | slot_bit(2)}>,
       .infer = infer,
       .cost = cost,
       .print = print,

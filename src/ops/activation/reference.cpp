@@ -8,9 +8,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 struct ValueAndSlope {
   double f, df;
@@ -78,7 +76,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel activation_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

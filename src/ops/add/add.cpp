@@ -41,9 +41,7 @@ void forward(const OpCall& call) {
   p.b = b.data, p.b_type = b.dtype();
   if (gate.defined()) p.gate = gate.as<float>();
   p.y = y.data, p.y_type = y.dtype();
-  parallel_for(p.rows, row_grain(p.width, kElements), [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(add_forward)(p, begin, end);
-  });
+  parallel_kernel(p.rows, row_grain(p.width, kElements), INGOT_ISA_CALL(add_forward), p);
 }
 
 void backward_input(const OpCall& call) {
@@ -57,9 +55,7 @@ void backward_input(const OpCall& call) {
   p.d_y = d_y.data, p.y_type = d_y.dtype();
   if (d_b.wanted()) {
     p.d_b = d_b.tensor.data, p.b_type = d_b.tensor.dtype(), p.accumulate = d_b.accumulate;
-    parallel_for(p.rows, row_grain(p.width, kElements), [&](int64_t begin, int64_t end) {
-      INGOT_ISA_CALL(add_gated_gradient)(p, begin, end);
-    });
+    parallel_kernel(p.rows, row_grain(p.width, kElements), INGOT_ISA_CALL(add_gated_gradient), p);
   }
   if (d_gate.wanted()) {
     p.b = call.in[1].data, p.b_type = call.in[1].dtype();

@@ -6,9 +6,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 void forward(const OpCall& call) {
   const Array a = load(call.in[0]), b = load(call.in[1]), gate = load(call.in[2]);
@@ -34,7 +32,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel add_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

@@ -105,9 +105,7 @@ void forward(const OpCall& call) {
   AddNormRows p = arguments(call);
   p.h = call.out[kH].data;
   const int64_t grain = std::clamp<int64_t>(16384 / std::max<int64_t>(p.width, 1), 1, 64);
-  parallel_for(call.in[kX].dim(0), grain, [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(add_norm_forward)(p, begin, end);
-  });
+  parallel_kernel(call.in[kX].dim(0), grain, INGOT_ISA_CALL(add_norm_forward), p);
 }
 
 /// Multiplies n partial sums by a vector: the gradients of the merge's biases are scale times the sum over

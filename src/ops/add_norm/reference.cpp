@@ -7,9 +7,7 @@
 
 namespace ingot {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 namespace {
 
@@ -99,7 +97,7 @@ void add_norm_reference_backward(const OpCall& call) {
 }  // namespace
 
 Kernel add_norm_reference() {
-  return {"reference", reference::accept, add_norm_reference_forward, add_norm_reference_backward, nullptr};
+  return {"reference", accept, add_norm_reference_forward, add_norm_reference_backward, nullptr};
 }
 
 }  // namespace ingot

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "base/parallel.h"
 #include "ops/assign/isa_assign.h"
 #include "ops/capacity/capacity.h"
+#include "ops/common.h"
 #include "ops/parameter_chunks.h"
 #include "ops/route/isa_route.h"
 
@@ -27,10 +27,6 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 
 OpCost cost(const OpCall& call) {
   return {12 * static_cast<double>(call.in[0].numel()), 0, 0, tensor_bytes(call)};
-}
-
-BackwardReads reads(const void*) {
-  return {};
 }
 
 std::string print(const void* attr_data) {
@@ -145,7 +141,7 @@ const Op& assign_op() {
   static const Op op{.name = "assign",
                      .inputs = {{"logits", InputKind::data}},
                      .outputs = {{"ids", false}},
-                     .reads = reads,
+                     .reads = reads_nothing,
                      .infer = infer,
                      .cost = cost,
                      .scratch_bytes = scratch_bytes,

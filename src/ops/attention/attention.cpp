@@ -49,10 +49,6 @@ OpCost cost(const OpCall& call) {
   return {scores + sums, 3 * scores + 2 * sums, 0, bytes};
 }
 
-BackwardReads reads(const void*) {
-  return {0b1, 0b11, 0, 0};
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const AttentionAttr*>(attr_data);
   return fmt::format("heads={}/{}x{}/{} scale={} window={} softcap={} layer={}", a.heads, a.kv_heads,
@@ -169,7 +165,7 @@ const Op& attention_op() {
   static const Op op{.name = "attention",
                      .inputs = {{"qkv"}},
                      .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
-                     .reads = reads,
+                     .reads = always<BackwardReads{.input_in = 0b1, .input_out = 0b11}>,
                      .infer = infer,
                      .cost = cost,
                      .print = print,

@@ -10,9 +10,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 /// One head of one span: where its queries, keys and values are.
 struct Head {
@@ -143,7 +141,7 @@ void backward(const OpCall& call) {
 }  // namespace
 
 Kernel attention_reference() {
-  return {"reference", reference::accept, forward, backward, nullptr};
+  return {"reference", accept, forward, backward, nullptr};
 }
 
 }  // namespace ingot

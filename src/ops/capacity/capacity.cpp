@@ -26,12 +26,6 @@ OpCost cost(const OpCall& call) {
   return {0, 0, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_out = slot_bit(1);
-  return r;
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const CapacityAttr*>(attr_data);
   return fmt::format("{} experts, factor {} by {}", a.experts, a.factor, name_of(a.drop));
@@ -125,7 +119,7 @@ const Op& capacity_op() {
   static const Op op{.name = "capacity",
                      .inputs = {{"probs"}, {"ids", InputKind::data}},
                      .outputs = {{"kept_probs"}, {"kept_ids", false}, {"dropped", false}},
-                     .reads = reads,
+                     .reads = always<BackwardReads{.input_out = slot_bit(1)}>,
                      .infer = infer,
                      .cost = cost,
                      .print = print,

@@ -8,9 +8,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 /// Slot a comes before slot b in the same expert's order of preference.
 bool before(const Array& probs, size_t a, size_t b, DropRule drop) {
@@ -24,7 +22,7 @@ void forward(const OpCall& call) {
   const auto& a = call.attr<CapacityAttr>();
   Array probs = load(call.in[0]);
   const Array given = probs;
-  auto ids = reference::load_ints(call.in[1]);
+  auto ids = load_ints(call.in[1]);
   const auto chosen = ids;
   const auto limit =
       static_cast<size_t>(expert_capacity(call.in[1].dim(0), call.in[1].dim(1), a.experts, a.factor));
@@ -44,7 +42,7 @@ void forward(const OpCall& call) {
 
 void backward_input(const OpCall& call) {
   Array d_probs = load(call.d_out[0]);
-  const auto ids = reference::load_ints(call.out[1]);
+  const auto ids = load_ints(call.out[1]);
   d_probs.resize(ids.size());
   for (size_t s = 0; s < ids.size(); ++s)
     if (ids[s] < 0) d_probs[s] = 0;
@@ -54,7 +52,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel capacity_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

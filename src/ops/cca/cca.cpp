@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/parallel.h"
+#include "base/round.h"
 #include "device/gemm/gemm.h"
 #include "device/memory/scratch.h"
 #include "ops/cca/isa_cca.h"
@@ -166,7 +166,7 @@ class Problem {
   /// f(block), blocks in parallel.
   template <class F>
   void each_block(F&& f) const {
-    parallel_for((rows + kBlockRows - 1) / kBlockRows, 1, [&](int64_t first, int64_t last) {
+    parallel_for(ceil_div(rows, kBlockRows), 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const int64_t begin = i * kBlockRows, end = std::min(rows, begin + kBlockRows);
         const int64_t view = begin + static_cast<int64_t>(span_of(begin));

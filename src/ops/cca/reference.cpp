@@ -11,10 +11,7 @@ namespace ingot {
 namespace {
 
 using namespace cca_input;
-using reference::Array;
-using reference::load;
-using reference::load_ints;
-using reference::store;
+using namespace reference;
 
 size_t at(int64_t i) {
   return static_cast<size_t>(i);
@@ -248,7 +245,7 @@ void backward(const OpCall& call) {
 }  // namespace
 
 Kernel cca_reference() {
-  return {"reference", reference::accept, forward, backward, nullptr};
+  return {"reference", accept, forward, backward, nullptr};
 }
 
 }  // namespace ingot

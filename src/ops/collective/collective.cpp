@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/collective_work.h"
 #include "ops/collective/transfer.h"
+#include "ops/common.h"
 #include "ops/reference.h"
 
 namespace ingot {
@@ -14,21 +16,14 @@ Communicator& group_of(Communicator* comm) {
   return comm != nullptr ? *comm : *alone;
 }
 
-namespace {
-
-template <class T>
-void add(const Tensor& to, const Tensor& from) {
-  T* y = to.as<T>();
-  const T* x = from.as<T>();
-  for (int64_t i = 0; i < to.numel(); ++i) {
-    if constexpr (std::is_same_v<T, bf16>)
-      y[i] = to_bf16(to_float(y[i]) + to_float(x[i]));
-    else
-      y[i] += x[i];
-  }
+std::string describe_group(const Communicator* comm) {
+  return comm != nullptr ? fmt::format("{} of {} ranks", comm->name(), comm->size()) : "one rank";
 }
 
-}  // namespace
+std::vector<Kernel> transfer_kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&)) {
+  return {{"communicator", reference::accept, forward, backward, nullptr},
+          {"reference", reference::accept, forward, backward, nullptr}};
+}
 
 void finish(const OpCall& call, Pending pending) {
   if (call.pending != nullptr)
@@ -55,16 +50,8 @@ Pending all_of(std::vector<Pending> transfers, std::function<void()> then) {
 }
 
 void add_tensor(const Tensor& to, const Tensor& from) {
-  switch (to.dtype()) {
-    case DType::f32:
-      return add<float>(to, from);
-    case DType::f64:
-      return add<double>(to, from);
-    case DType::bf16:
-      return add<bf16>(to, from);
-    default:
-      INGOT_CHECK(false, "gradient {}", to.meta.str());
-  }
+  const void* const both[] = {to.data, from.data};
+  sum_in_rank_order(to.data, both, to.numel(), to.dtype());
 }
 
 namespace {
@@ -101,42 +88,34 @@ void backward(const OpCall& call) {
   receive_gradient(d_x, call.scratch, [&](const Tensor& to) { finish(call, adjoint(a, d_y, to)); });
 }
 
-enum class RowsChange { same, times, over };
-
-template <RowsChange change>
+template <Transfer transfer>
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor& x = call.in[0];
   const int64_t n = call.attr<CollectiveAttr>().size();
   INGOT_CHECK(x.shape().rank() >= 1, "{}", x.meta.str());
-  INGOT_CHECK(change != RowsChange::over || x.dim(0) % n == 0, "{} rows over {} ranks", x.dim(0), n);
+  INGOT_CHECK(transfer != scatter || x.dim(0) % n == 0, "{} rows over {} ranks", x.dim(0), n);
   Shape shape;
-  shape.push_back(change == RowsChange::same    ? x.dim(0)
-                  : change == RowsChange::times ? x.dim(0) * n
-                                                : x.dim(0) / n);
+  shape.push_back(transfer == gather ? x.dim(0) * n : transfer == scatter ? x.dim(0) / n : x.dim(0));
   for (int d = 1; d < x.shape().rank(); ++d) shape.push_back(x.dim(d));
   out[0] = {shape, x.dtype()};
 }
 
 /// Bytes that this rank sends (a ring): 2 (n-1)/n of the tensor for a sum, (n-1)/n of the larger side for the
 /// others.
-template <int forward_parts, int backward_parts>
+template <Transfer transfer, Transfer adjoint>
 OpCost cost(const OpCall& call) {
+  const auto parts = [](Transfer t) { return t == keep ? 0 : t == sum ? 2 : 1; };
   const double n = call.attr<CollectiveAttr>().size();
   const auto bytes = static_cast<double>(std::max(call.in[0].bytes(), call.out[0].bytes()));
   OpCost c{0, 0, 0, tensor_bytes(call)};
-  c.wire_bytes[0] = forward_parts * (n - 1) / n * bytes;
-  c.wire_bytes[1] = backward_parts * (n - 1) / n * bytes;
+  c.wire_bytes[0] = parts(transfer) * (n - 1) / n * bytes;
+  c.wire_bytes[1] = parts(adjoint) * (n - 1) / n * bytes;
   return c;
 }
 
-BackwardReads reads(const void*) {
-  return {};
-}
-
-template <bool forward_moves, bool backward_moves>
+template <Transfer transfer, Transfer adjoint>
 void dry_run(const OpCall& call, bool back) {
-  if (back ? backward_moves : forward_moves)
-    finish(call, group_of(call.attr<CollectiveAttr>().comm).dry_run());
+  if ((back ? adjoint : transfer) != keep) finish(call, group_of(call.attr<CollectiveAttr>().comm).dry_run());
 }
 
 int64_t first_local_row(const OpCall& call) {
@@ -148,15 +127,24 @@ int64_t scratch_bytes(const OpCall& call) {
 }
 
 std::string print(const void* attr) {
-  const auto& a = *static_cast<const CollectiveAttr*>(attr);
-  return a.comm != nullptr ? fmt::format("{} of {} ranks", a.comm->name(), a.comm->size()) : "one rank";
+  return describe_group(static_cast<const CollectiveAttr*>(attr)->comm);
 }
 
-/// One kernel under both names: a transfer is exact for every type, and its sums are the communicator's.
 template <Transfer transfer, Transfer adjoint>
-std::vector<Kernel> kernels() {
-  return {{"communicator", reference::accept, forward<transfer>, backward<adjoint>, nullptr},
-          {"reference", reference::accept, forward<transfer>, backward<adjoint>, nullptr}};
+Op transfer_op(const char* name, AxisType from, AxisType to) {
+  return {.name = name,
+          .inputs = {{"x"}},
+          .outputs = {{"y"}},
+          .reads = reads_nothing,
+          .infer = infer<transfer>,
+          .cost = cost<transfer, adjoint>,
+          .scratch_bytes = scratch_bytes,
+          .print = print,
+          .kernels = transfer_kernels(forward<transfer>, backward<adjoint>),
+          .transfers = true,
+          .first_local_row = transfer == gather ? first_local_row : nullptr,
+          .dry_run = dry_run<transfer, adjoint>,
+          .axis_rule = group_rule<CollectiveAttr>(kAnyAxisType, from, to)};
 }
 
 Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
@@ -164,78 +152,22 @@ Value record(Tape& tape, const Op& op, Communicator* axis, const Value& x) {
   return tape.apply(op, CollectiveAttr{axis}, {x}).front();
 }
 
-const Communicator* group(const void* attr) {
-  return static_cast<const CollectiveAttr*>(attr)->comm;
-}
-
-AxisRule collective(AxisChange change) {
-  return {.passes = kAnyAxisType, .on = AxisRule::On::group_axes, .change = change, .group = group};
-}
-
 }  // namespace
 
 const Op& copy_to_axis_op() {
-  static const Op op{.name = "copy_to_axis",
-                     .inputs = {{"x"}},
-                     .outputs = {{"y"}},
-                     .reads = reads,
-                     .infer = infer<RowsChange::same>,
-                     .cost = cost<0, 2>,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = kernels<keep, sum>(),
-                     .transfers = true,
-                     .dry_run = dry_run<false, true>,
-                     .axis_rule = collective({AxisType::replicate, AxisType::shared})};
+  static const Op op = transfer_op<keep, sum>("copy_to_axis", AxisType::replicate, AxisType::shared);
   return op;
 }
-
 const Op& reduce_from_axis_op() {
-  static const Op op{.name = "reduce_from_axis",
-                     .inputs = {{"x"}},
-                     .outputs = {{"y"}},
-                     .reads = reads,
-                     .infer = infer<RowsChange::same>,
-                     .cost = cost<2, 0>,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = kernels<sum, keep>(),
-                     .transfers = true,
-                     .dry_run = dry_run<true, false>,
-                     .axis_rule = collective({AxisType::partial, AxisType::replicate})};
+  static const Op op = transfer_op<sum, keep>("reduce_from_axis", AxisType::partial, AxisType::replicate);
   return op;
 }
-
 const Op& all_gather_rows_op() {
-  static const Op op{.name = "all_gather_rows",
-                     .inputs = {{"x"}},
-                     .outputs = {{"y"}},
-                     .reads = reads,
-                     .infer = infer<RowsChange::times>,
-                     .cost = cost<1, 1>,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = kernels<gather, scatter>(),
-                     .transfers = true,
-                     .first_local_row = first_local_row,
-                     .dry_run = dry_run<true, true>,
-                     .axis_rule = collective({AxisType::rows, AxisType::shared})};
+  static const Op op = transfer_op<gather, scatter>("all_gather_rows", AxisType::rows, AxisType::shared);
   return op;
 }
-
 const Op& reduce_scatter_rows_op() {
-  static const Op op{.name = "reduce_scatter_rows",
-                     .inputs = {{"x"}},
-                     .outputs = {{"y"}},
-                     .reads = reads,
-                     .infer = infer<RowsChange::over>,
-                     .cost = cost<1, 1>,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = kernels<scatter, gather>(),
-                     .transfers = true,
-                     .dry_run = dry_run<true, true>,
-                     .axis_rule = collective({AxisType::partial, AxisType::rows})};
+  static const Op op = transfer_op<scatter, gather>("reduce_scatter_rows", AxisType::partial, AxisType::rows);
   return op;
 }
 

@@ -24,6 +24,7 @@ namespace ingot {
 
 struct CollectiveAttr {
   Communicator* comm = nullptr;  ///< nullptr: one rank
+  const Communicator* group() const { return comm; }
   int size() const { return comm != nullptr ? comm->size() : 1; }
 };
 

@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "ops/collective/transfer.h"
+#include "ops/common.h"
 #include "ops/reference.h"
+#include "tensor/arena.h"
 
 namespace ingot {
 namespace {
@@ -75,17 +77,13 @@ void reorder(const Counts& c, Reorder direction, const Tensor& from, const Tenso
     std::memset(row_of(to, stored), 0, static_cast<size_t>(rest * width_of(to)));
 }
 
-constexpr int64_t aligned(int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
-
 /// Tensors in the memory of a call's scratch.
 class Scratch {
  public:
   explicit Scratch(void* memory) : next_(static_cast<std::byte*>(memory)) {}
   Tensor like(const TensorMeta& meta) {
     void* at = next_;
-    next_ += aligned(meta.bytes());
+    next_ += round_up_block(meta.bytes());
     return Tensor(at, meta.shape, meta.dtype);
   }
 
@@ -285,25 +283,12 @@ OpCost cost_return(const OpCall& call) {
   return c;
 }
 
-BackwardReads reads_exchange(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(3);
-  r.input_out = slot_bit(3);
-  return r;
-}
-
-BackwardReads reads_return(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(1) | slot_bit(2);
-  return r;
-}
-
 /// A move's memory at most: both sides' rows, where they are rounded or reordered.
 int64_t move_bytes(const ExchangeAttr& a, const TensorMeta& grouped, const TensorMeta& lying, bool blocks) {
   const DType wire = wire_type(a, lying.dtype);
   const bool rounded = wire != lying.dtype;
-  return (rounded ? aligned(TensorMeta{grouped.shape, wire}.bytes()) : 0) +
-         (rounded || blocks ? aligned(TensorMeta{lying.shape, wire}.bytes()) : 0);
+  return (rounded ? round_up_block(TensorMeta{grouped.shape, wire}.bytes()) : 0) +
+         (rounded || blocks ? round_up_block(TensorMeta{lying.shape, wire}.bytes()) : 0);
 }
 
 bool has_blocks(const ExchangeAttr& a, const Tensor& counts) {
@@ -319,7 +304,7 @@ int64_t scratch_exchange(const OpCall& call) {
       sum += move_bytes(a, call.in[i].meta, call.out[i].meta, blocks);
     } else if (call.d_in[i].wanted()) {
       const GradSlot& g = call.d_in[i];
-      most = std::max(most, (g.accumulate ? aligned(g.tensor.bytes()) : 0) +
+      most = std::max(most, (g.accumulate ? round_up_block(g.tensor.bytes()) : 0) +
                                 move_bytes(a, g.tensor.meta, call.d_out[i].meta, blocks));
     }
   }
@@ -331,15 +316,13 @@ int64_t scratch_return(const OpCall& call) {
   const bool blocks = has_blocks(a, call.in[1]);
   if (call.d_in.empty()) return move_bytes(a, call.out[0].meta, call.in[0].meta, blocks);
   const GradSlot& g = call.d_in[0];
-  return (g.accumulate ? aligned(g.tensor.bytes()) : 0) +
+  return (g.accumulate ? round_up_block(g.tensor.bytes()) : 0) +
          move_bytes(a, call.d_out[0].meta, g.tensor.meta, blocks);
 }
 
 std::string print(const void* attr) {
   const auto& a = *static_cast<const ExchangeAttr*>(attr);
-  return a.comm != nullptr
-             ? fmt::format("{} of {} ranks, capacity {}", a.comm->name(), a.comm->size(), a.capacity)
-             : "one rank";
+  return describe_group(a.comm) + (a.comm != nullptr ? fmt::format(", capacity {}", a.capacity) : "");
 }
 
 /// A move with no end in scratch may outlive its call (Move::direct).
@@ -370,34 +353,21 @@ void dry_run_return(const OpCall& call, bool) {
           is_direct(call.attr<ExchangeAttr>(), call.d_out.empty() ? call.out[0] : call.d_out[0], call.in[1]));
 }
 
-/// One kernel under both names, as in collective.cpp.
-std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&)) {
-  return {{"communicator", reference::accept, forward, backward, nullptr},
-          {"reference", reference::accept, forward, backward, nullptr}};
-}
-
-const Communicator* group(const void* attr) {
-  return static_cast<const ExchangeAttr*>(attr)->comm;
-}
-
 }  // namespace
 
 const Op& exchange_rows_op() {
   static const Op op{.name = "exchange_rows",
                      .inputs = {{"rows"}, {"probs"}, {"ids", InputKind::data}, {"sent", InputKind::data}},
                      .outputs = {{"rows"}, {"probs"}, {"ids", false}, {"received", false}},
-                     .reads = reads_exchange,
+                     .reads = always<BackwardReads{.input_in = slot_bit(3), .input_out = slot_bit(3)}>,
                      .infer = infer_exchange,
                      .cost = cost_exchange,
                      .scratch_bytes = scratch_exchange,
                      .print = print,
-                     .kernels = kernels(forward_exchange, backward_exchange),
+                     .kernels = transfer_kernels(forward_exchange, backward_exchange),
                      .transfers = true,
                      .dry_run = dry_run_exchange,
-                     .axis_rule = {.passes = kAnyAxisType,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::rows, AxisType::shared},
-                                   .group = group}};
+                     .axis_rule = group_rule<ExchangeAttr>(kAnyAxisType, AxisType::rows, AxisType::shared)};
   return op;
 }
 
@@ -405,18 +375,15 @@ const Op& return_rows_op() {
   static const Op op{.name = "return_rows",
                      .inputs = {{"y"}, {"sent", InputKind::data}, {"received", InputKind::data}},
                      .outputs = {{"y"}},
-                     .reads = reads_return,
+                     .reads = always<BackwardReads{.input_in = slot_bit(1) | slot_bit(2)}>,
                      .infer = infer_return,
                      .cost = cost_return,
                      .scratch_bytes = scratch_return,
                      .print = print,
-                     .kernels = kernels(forward_return, backward_return),
+                     .kernels = transfer_kernels(forward_return, backward_return),
                      .transfers = true,
                      .dry_run = dry_run_return,
-                     .axis_rule = {.passes = kAnyAxisType,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::partial, AxisType::rows},
-                                   .group = group}};
+                     .axis_rule = group_rule<ExchangeAttr>(kAnyAxisType, AxisType::partial, AxisType::rows)};
   return op;
 }
 

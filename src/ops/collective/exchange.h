@@ -25,6 +25,7 @@ struct ExchangeAttr {
       0;                ///< A, rows for what arrives (exchange_rows), or S, rows that were sent (return_rows)
   bool bf16 = false;    ///< rows in f32 (not their weights) are rounded to bf16 to be sent
   double rows_out = 0;  ///< expected number of rows that leave this rank, for the cost
+  const Communicator* group() const { return comm; }
 };
 
 struct Exchanged {

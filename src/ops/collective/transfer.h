@@ -2,6 +2,7 @@
 // gradients.
 #pragma once
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -11,6 +12,26 @@ namespace ingot {
 
 /// The communicator, or this thread's group of one rank.
 Communicator& group_of(Communicator* comm);
+
+/// "tensor of 4 ranks".
+std::string describe_group(const Communicator* comm);
+
+/// The kernels of an op that moves data: one function under both names, as it is exact for every type.
+std::vector<Kernel> transfer_kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&));
+
+template <class Attr>
+const Communicator* group_in(const void* attr) {
+  return static_cast<const Attr*>(attr)->group();
+}
+/// The axis rule of an op on the axes of the group that its attributes name (Attr::group()).
+template <class Attr>
+AxisRule group_rule(AxisTypeSet passes, AxisType from, AxisType to, bool along_sequence = false) {
+  return {.passes = passes,
+          .along_sequence = along_sequence,
+          .on = AxisRule::On::group_axes,
+          .change = {from, to},
+          .group = group_in<Attr>};
+}
 
 /// Leaves the transfer to the caller where the caller can wait (OpCall::pending), else waits.
 void finish(const OpCall& call, Pending pending);

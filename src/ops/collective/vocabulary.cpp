@@ -6,13 +6,13 @@
 #include <cmath>
 
 #include "ops/collective/transfer.h"
+#include "ops/common.h"
 #include "ops/reference.h"
 
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
+using namespace reference;
 
 enum : size_t { kLogprob, kLse, kEntropy, kLocal, kTargets };  // inputs; the first three are also the outputs
 
@@ -21,7 +21,7 @@ void forward(const OpCall& call) {
   const auto n = static_cast<size_t>(comm.size());
   const Array logprob_r = load(call.in[kLogprob]), lse_r = load(call.in[kLse]),
               entropy_r = load(call.in[kEntropy]);
-  const auto local = reference::load_ints(call.in[kLocal]), target = reference::load_ints(call.in[kTargets]);
+  const auto local = load_ints(call.in[kLocal]), target = load_ints(call.in[kTargets]);
   const size_t rows = target.size();
   Array own(3 * rows), all(3 * rows * n);
   for (size_t t = 0; t < rows; ++t) {
@@ -43,9 +43,9 @@ void forward(const OpCall& call) {
     logprob[t] = logit - lse[t];
     if (!entropy.empty()) entropy[t] = lse[t] - mean;
   }
-  reference::store(call.out[kLogprob], logprob);
-  reference::store(call.out[kLse], lse);
-  reference::store(call.out[kEntropy], entropy);
+  store(call.out[kLogprob], logprob);
+  store(call.out[kLse], lse);
+  store(call.out[kEntropy], entropy);
 }
 
 /// With w = exp(lse_r - lse), the part's mass: d lse / d lse_r = w, d entropy / d lse_r = w (mean - mean_r)
@@ -55,7 +55,7 @@ void backward(const OpCall& call) {
               entropy = load(call.out[kEntropy]);
   const Array d_logprob = load(call.d_out[kLogprob]), d_lse = load(call.d_out[kLse]),
               d_entropy = load(call.d_out[kEntropy]);
-  const auto local = reference::load_ints(call.in[kLocal]), target = reference::load_ints(call.in[kTargets]);
+  const auto local = load_ints(call.in[kLocal]), target = load_ints(call.in[kTargets]);
   Array to_logprob(target.size()), to_lse(target.size()), to_entropy(entropy_r.size());
   for (size_t t = 0; t < target.size(); ++t) {
     if (target[t] < 0) continue;
@@ -66,9 +66,9 @@ void backward(const OpCall& call) {
     to_lse[t] += d_entropy[t] * w * ((lse[t] - entropy[t]) - (lse_r[t] - entropy_r[t]));
     to_entropy[t] = d_entropy[t] * w;
   }
-  reference::store(call.d_in[kLogprob], to_logprob);
-  reference::store(call.d_in[kLse], to_lse);
-  reference::store(call.d_in[kEntropy], to_entropy);
+  store(call.d_in[kLogprob], to_logprob);
+  store(call.d_in[kLse], to_lse);
+  store(call.d_in[kEntropy], to_entropy);
 }
 
 void infer(const OpCall& call, std::span<TensorMeta> out) {
@@ -92,20 +92,8 @@ void dry_run(const OpCall& call, bool back) {
   if (!back) group_of(call.attr<CollectiveAttr>().comm).dry_run().wait();
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(kLse) | slot_bit(kEntropy) | slot_bit(kLocal) | slot_bit(kTargets);
-  r.input_out = slot_bit(kLse) | slot_bit(kEntropy);
-  return r;
-}
-
 std::string print(const void* attr) {
-  const auto& a = *static_cast<const CollectiveAttr*>(attr);
-  return a.comm != nullptr ? fmt::format("{} of {} ranks", a.comm->name(), a.comm->size()) : "one rank";
-}
-
-const Communicator* group(const void* attr) {
-  return static_cast<const CollectiveAttr*>(attr)->comm;
+  return describe_group(static_cast<const CollectiveAttr*>(attr)->comm);
 }
 
 }  // namespace
@@ -115,17 +103,15 @@ const Op& merge_vocabulary_op() {
       .name = "merge_vocabulary",
       .inputs = {{"logprob"}, {"lse"}, {"entropy"}, {"local", InputKind::data}, {"targets", InputKind::data}},
       .outputs = {{"logprob"}, {"lse"}, {"entropy"}},
-      .reads = reads,
+      .reads = always<BackwardReads{
+          .input_in = slot_bit(kLse) | slot_bit(kEntropy) | slot_bit(kLocal) | slot_bit(kTargets),
+          .input_out = slot_bit(kLse) | slot_bit(kEntropy)}>,
       .infer = infer,
       .cost = cost,
       .print = print,
-      .kernels = {{"communicator", reference::accept, forward, backward, nullptr},
-                  {"reference", reference::accept, forward, backward, nullptr}},
+      .kernels = transfer_kernels(forward, backward),
       .dry_run = dry_run,
-      .axis_rule = {.passes = kRowwise,
-                    .on = AxisRule::On::group_axes,
-                    .change = {AxisType::shards, AxisType::replicate},
-                    .group = group}};
+      .axis_rule = group_rule<CollectiveAttr>(kRowwise, AxisType::shards, AxisType::replicate)};
   return op;
 }
 

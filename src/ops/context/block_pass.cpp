@@ -5,6 +5,7 @@
 
 #include "ops/collective/transfer.h"
 #include "ops/common.h"
+#include "tensor/arena.h"
 
 namespace ingot {
 
@@ -106,7 +107,7 @@ ContextScratch ContextMemory::kernel(const ContextAttentionAttr& attr, bool back
 
 Tensor ContextMemory::take(int64_t rows, int64_t width, DType type) {
   const int64_t at = bytes_;
-  bytes_ += (rows * width * size_of(type) + 63) / 64 * 64;
+  bytes_ += round_up_block(rows * width * size_of(type));
   return {memory_ != nullptr ? memory_ + at : nullptr, {rows, width}, type};
 }
 

@@ -62,10 +62,6 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
-BackwardReads reads(const void*) {
-  return {0b1, 0b11, 0, 0};
-}
-
 void dry_run(const OpCall& call, bool back) {
   const auto& attr = call.attr<ContextAttentionAttr>();
   BlockPass::dry_run(group_of(attr.context.comm), attr.ring, back);
@@ -76,10 +72,6 @@ std::string print(const void* attr_data) {
   const AttentionAttr& a = attr.attention;
   return fmt::format("{} heads={}/{}x{}/{} scale={} window={} softcap={}", attr.ring ? "ring" : "gather",
                      a.heads, a.kv_heads, a.head_width, a.values(), a.score_scale(), a.window, a.softcap);
-}
-
-const Communicator* group(const void* attr) {
-  return static_cast<const ContextAttentionAttr*>(attr)->context.comm;
 }
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
@@ -258,21 +250,18 @@ const char* refuse(const OpCall& call) {
 }  // namespace
 
 const Op& context_attention_op() {
-  static const Op op{.name = "context_attention",
-                     .inputs = {{"qkv"}},
-                     .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
-                     .reads = reads,
-                     .infer = infer,
-                     .cost = cost,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = {{"cpu", refuse, forward, backward, nullptr}, context_attention_reference()},
-                     .dry_run = dry_run,
-                     .axis_rule = {.passes = kHeadwise,
-                                   .along_sequence = true,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::rows, AxisType::rows},
-                                   .group = group}};
+  static const Op op{
+      .name = "context_attention",
+      .inputs = {{"qkv"}},
+      .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
+      .reads = always<BackwardReads{.input_in = 0b1, .input_out = 0b11}>,
+      .infer = infer,
+      .cost = cost,
+      .scratch_bytes = scratch_bytes,
+      .print = print,
+      .kernels = {{"cpu", refuse, forward, backward, nullptr}, context_attention_reference()},
+      .dry_run = dry_run,
+      .axis_rule = group_rule<ContextAttentionAttr>(kHeadwise, AxisType::rows, AxisType::rows, true)};
   return op;
 }
 

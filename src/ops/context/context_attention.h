@@ -23,6 +23,7 @@ struct ContextAttentionAttr {
   AttentionAttr attention;  ///< its rows are not used
   ContextAttr context;
   bool ring = false;
+  const Communicator* group() const { return context.comm; }
 };
 
 AttentionResult context_attention(Tape& tape, const ContextAttentionAttr& attr, const Value& qkv_TW);

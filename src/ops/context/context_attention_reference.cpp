@@ -10,9 +10,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 struct Problem {
   explicit Problem(const OpCall& call)
@@ -144,7 +142,7 @@ void backward(const OpCall& call) {
 }  // namespace
 
 Kernel context_attention_reference() {
-  return {"reference", reference::accept, forward, backward, nullptr};
+  return {"reference", accept, forward, backward, nullptr};
 }
 
 }  // namespace ingot

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ops/collective/transfer.h"
-#include "ops/reference.h"
+#include "ops/common.h"
 
 namespace ingot {
 namespace {
@@ -151,10 +151,6 @@ OpCost cost_drop(const OpCall& call) {
   return {0, 0, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  return {};
-}
-
 int64_t gradient_bytes(const OpCall& call) {
   return !call.d_in.empty() && call.d_in[0].wanted() && call.d_in[0].accumulate ? call.d_in[0].tensor.bytes()
                                                                                 : 0;
@@ -175,50 +171,33 @@ void dry_run(const OpCall& call, bool) {
   group_of(call.attr<ContextAttr>().comm).dry_run().wait();
 }
 
-std::vector<Kernel> kernels(void (*forward)(const OpCall&), void (*backward)(const OpCall&)) {
-  return {{"communicator", reference::accept, forward, backward, nullptr},
-          {"reference", reference::accept, forward, backward, nullptr}};
-}
-
-const Communicator* group(const void* attr) {
-  return static_cast<const ContextAttr*>(attr)->comm;
-}
-
 }  // namespace
 
 const Op& with_halo_op() {
   static const Op op{.name = "with_halo",
                      .inputs = {{"x"}},
                      .outputs = {{"y"}},
-                     .reads = reads,
+                     .reads = reads_nothing,
                      .infer = infer<1>,
                      .cost = cost,
                      .scratch_bytes = scratch,
                      .print = print,
-                     .kernels = kernels(forward, backward),
+                     .kernels = transfer_kernels(forward, backward),
                      .dry_run = dry_run,
-                     .axis_rule = {.passes = kHeadwise,
-                                   .along_sequence = true,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::rows, AxisType::halo},
-                                   .group = group}};
+                     .axis_rule = group_rule<ContextAttr>(kHeadwise, AxisType::rows, AxisType::halo, true)};
   return op;
 }
 const Op& without_halo_op() {
   static const Op op{.name = "without_halo",
                      .inputs = {{"y"}},
                      .outputs = {{"x"}},
-                     .reads = reads,
+                     .reads = reads_nothing,
                      .infer = infer<-1>,
                      .cost = cost_drop,
                      .scratch_bytes = gradient_bytes,
                      .print = print,
-                     .kernels = kernels(forward_drop, backward_drop),
-                     .axis_rule = {.passes = kHeadwise,
-                                   .along_sequence = true,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::halo, AxisType::rows},
-                                   .group = group}};
+                     .kernels = transfer_kernels(forward_drop, backward_drop),
+                     .axis_rule = group_rule<ContextAttr>(kHeadwise, AxisType::halo, AxisType::rows, true)};
   return op;
 }
 

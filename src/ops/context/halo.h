@@ -15,6 +15,7 @@ namespace ingot {
 struct ContextAttr {
   Communicator* comm = nullptr;
   const ContextRows* rows = nullptr;  ///< must outlive the tape
+  const Communicator* group() const { return comm; }
 };
 
 Value with_halo(Tape& tape, const ContextAttr& attr, const Value& x_TW);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ops/collective/transfer.h"
-#include "ops/reference.h"
+#include "ops/common.h"
 
 namespace ingot {
 namespace {
@@ -102,10 +102,6 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
-BackwardReads reads(const void*) {
-  return {};
-}
-
 int64_t scratch_bytes(const OpCall& call) {
   const Tensor& x = call.d_in.empty() ? call.in[0] : call.d_out[0];
   const bool accumulate = !call.d_in.empty() && call.d_in[0].accumulate;
@@ -122,50 +118,29 @@ void dry_run(const OpCall& call, bool) {
   group_of(call.attr<HeadsAttr>().context.comm).dry_run().wait();
 }
 
-template <Move move, Move adjoint>
-std::vector<Kernel> kernels() {
-  return {{"communicator", reference::accept, forward<move>, backward<adjoint>, nullptr},
-          {"reference", reference::accept, forward<move>, backward<adjoint>, nullptr}};
-}
-
-const Communicator* group(const void* attr) {
-  return static_cast<const HeadsAttr*>(attr)->context.comm;
+template <Move move, Move adjoint, bool to_heads>
+Op heads_op(const char* name, AxisType from, AxisType to) {
+  return {.name = name,
+          .inputs = {{to_heads ? "x" : "y"}},
+          .outputs = {{to_heads ? "y" : "x"}},
+          .reads = reads_nothing,
+          .infer = infer<to_heads>,
+          .cost = cost,
+          .scratch_bytes = scratch_bytes,
+          .print = print,
+          .kernels = transfer_kernels(forward<move>, backward<adjoint>),
+          .dry_run = dry_run,
+          .axis_rule = group_rule<HeadsAttr>(kHeadwise, from, to)};
 }
 
 }  // namespace
 
 const Op& rows_to_heads_op() {
-  static const Op op{.name = "rows_to_heads",
-                     .inputs = {{"x"}},
-                     .outputs = {{"y"}},
-                     .reads = reads,
-                     .infer = infer<true>,
-                     .cost = cost,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = kernels<to_heads, to_rows>(),
-                     .dry_run = dry_run,
-                     .axis_rule = {.passes = kHeadwise,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::rows, AxisType::shards},
-                                   .group = group}};
+  static const Op op = heads_op<to_heads, to_rows, true>("rows_to_heads", AxisType::rows, AxisType::shards);
   return op;
 }
 const Op& heads_to_rows_op() {
-  static const Op op{.name = "heads_to_rows",
-                     .inputs = {{"y"}},
-                     .outputs = {{"x"}},
-                     .reads = reads,
-                     .infer = infer<false>,
-                     .cost = cost,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = kernels<to_rows, to_heads>(),
-                     .dry_run = dry_run,
-                     .axis_rule = {.passes = kHeadwise,
-                                   .on = AxisRule::On::group_axes,
-                                   .change = {AxisType::shards, AxisType::rows},
-                                   .group = group}};
+  static const Op op = heads_op<to_rows, to_heads, false>("heads_to_rows", AxisType::shards, AxisType::rows);
   return op;
 }
 

@@ -16,6 +16,7 @@ struct HeadsAttr {
   int64_t heads[3] = {0, 0, 0};  ///< of each kind, multiples of n
   int64_t width[3] = {0, 0, 0};  ///< of a head
 
+  const Communicator* group() const { return context.comm; }
   int64_t packed() const { return heads[0] * width[0] + heads[1] * width[1] + heads[2] * width[2]; }  ///< W
 };
 

@@ -27,12 +27,6 @@ OpCost cost(const OpCall& call) {
   return c;
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.weight_in = slot_bit(0);
-  return r;
-}
-
 std::string print(const void* attr) {
   const auto& a = *static_cast<const EmbeddingAttr*>(attr);
   return fmt::format("out={}{}", name_of(a.out), a.absent ? " absent ids" : "");
@@ -120,7 +114,7 @@ const Op& embedding_op() {
   static const Op op{.name = "embedding",
                      .inputs = {{"ids", InputKind::data}, {"table", InputKind::weight}},
                      .outputs = {{"y"}},
-                     .reads = reads,
+                     .reads = always<BackwardReads{.weight_in = slot_bit(0)}>,
                      .infer = infer,
                      .cost = cost,
                      .scratch_bytes = scratch_bytes,

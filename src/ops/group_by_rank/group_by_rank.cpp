@@ -34,13 +34,6 @@ OpCost cost(const OpCall& call) {
   return {0, static_cast<double>(call.out[0].numel() + call.in[1].numel()), 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(2);
-  r.input_out = slot_bit(5);
-  return r;
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const GroupByRankAttr*>(attr_data);
   return fmt::format("experts {}..{} on {} ranks, {} copies{}", a.first, a.first + a.experts - 1, a.ranks,
@@ -183,7 +176,7 @@ const Op& group_by_rank_op() {
                   {"token", false},
                   {"row", false},
                   {"dropped", false}},
-      .reads = reads,
+      .reads = always<BackwardReads{.input_in = slot_bit(2), .input_out = slot_bit(5)}>,
       .infer = infer,
       .cost = cost,
       .print = print,

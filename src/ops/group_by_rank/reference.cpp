@@ -6,15 +6,13 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 void forward(const OpCall& call) {
   build_rank_map(call);
   const Array x = load(call.in[0]), probs = load(call.in[1]);
   const auto width = static_cast<size_t>(call.in[0].dim(1)), k = static_cast<size_t>(call.in[2].dim(1));
-  const auto token = reference::load_ints(call.out[4]), ids = reference::load_ints(call.out[2]);
+  const auto token = load_ints(call.out[4]), ids = load_ints(call.out[2]);
   Array rows(token.size() * width), weights(token.size() * k);
   for (size_t s = 0; s < token.size(); ++s) {
     if (token[s] < 0) continue;
@@ -28,7 +26,7 @@ void forward(const OpCall& call) {
 
 void backward_input(const OpCall& call) {
   const Array d_rows = load(call.d_out[0]), d_weights = load(call.d_out[1]);
-  const auto row = reference::load_ints(call.out[5]);
+  const auto row = load_ints(call.out[5]);
   const auto tokens = static_cast<size_t>(call.out[5].dim(0)), most = static_cast<size_t>(call.out[5].dim(1)),
              k = static_cast<size_t>(call.in[2].dim(1));
   if (call.d_in[0].wanted()) {
@@ -50,7 +48,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel group_by_rank_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

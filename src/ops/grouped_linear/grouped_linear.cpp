@@ -25,13 +25,6 @@ OpCost cost(const OpCall& call) {
   return {product, product, product, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(1) | slot_bit(2);
-  r.weight_in = slot_bit(0) | slot_bit(2);
-  return r;
-}
-
 LiveRows live_rows(const OpCall& call) {
   return {rows_before_end(call.in[2], (call.d_out.empty() ? call.out[0] : call.d_out[0]).dim(0)), slot_bit(0),
           slot_bit(0)};
@@ -105,7 +98,8 @@ const Op& grouped_linear_op() {
   static const Op op{.name = "grouped_linear",
                      .inputs = {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
                      .outputs = {{"y"}},
-                     .reads = reads,
+                     .reads = always<BackwardReads{.input_in = slot_bit(1) | slot_bit(2),
+                                                   .weight_in = slot_bit(0) | slot_bit(2)}>,
                      .infer = infer,
                      .cost = cost,
                      .scratch_bytes = product_scratch_bytes,

@@ -6,9 +6,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 /// Calls body(expert, row) for every row that belongs to an expert.
 template <class Body>
@@ -21,7 +19,7 @@ void forward(const OpCall& call) {
   const Array x = load(call.in[0]), w = load(call.in[1]);
   const auto n_out = static_cast<size_t>(call.in[1].dim(1)), n_in = static_cast<size_t>(call.in[1].dim(2));
   Array y(static_cast<size_t>(call.out[0].numel()));
-  for_rows(reference::load_ints(call.in[2]), [&](size_t e, size_t r) {
+  for_rows(load_ints(call.in[2]), [&](size_t e, size_t r) {
     for (size_t n = 0; n < n_out; ++n)
       for (size_t k = 0; k < n_in; ++k) y[r * n_out + n] += x[r * n_in + k] * w[(e * n_out + n) * n_in + k];
   });
@@ -32,7 +30,7 @@ void backward_input(const OpCall& call) {
   const Array w = load(call.in[1]), d_y = load(call.d_out[0]);
   const auto n_out = static_cast<size_t>(call.in[1].dim(1)), n_in = static_cast<size_t>(call.in[1].dim(2));
   Array d_x(static_cast<size_t>(call.d_out[0].dim(0)) * n_in);
-  for_rows(reference::load_ints(call.in[2]), [&](size_t e, size_t r) {
+  for_rows(load_ints(call.in[2]), [&](size_t e, size_t r) {
     for (size_t n = 0; n < n_out; ++n)
       for (size_t k = 0; k < n_in; ++k)
         d_x[r * n_in + k] += d_y[r * n_out + n] * w[(e * n_out + n) * n_in + k];
@@ -45,7 +43,7 @@ void backward_weight(const OpCall& call) {
   const Tensor& weight = call.d_in[1].tensor;
   const auto n_out = static_cast<size_t>(weight.dim(1)), n_in = static_cast<size_t>(weight.dim(2));
   Array d_w(static_cast<size_t>(weight.numel()));
-  for_rows(reference::load_ints(call.in[2]), [&](size_t e, size_t r) {
+  for_rows(load_ints(call.in[2]), [&](size_t e, size_t r) {
     for (size_t n = 0; n < n_out; ++n)
       for (size_t k = 0; k < n_in; ++k)
         d_w[(e * n_out + n) * n_in + k] += d_y[r * n_out + n] * x[r * n_in + k];
@@ -56,7 +54,7 @@ void backward_weight(const OpCall& call) {
 }  // namespace
 
 Kernel grouped_linear_reference() {
-  return {"reference", reference::accept, forward, backward_input, backward_weight};
+  return {"reference", accept, forward, backward_input, backward_weight};
 }
 
 }  // namespace ingot

@@ -169,9 +169,7 @@ void statistics(const OpCall& call, Chunk c, LogitRows l, const HeadCotangents* 
 }
 
 void d_logits(HeadCotangents p, int64_t rows) {
-  parallel_for(rows, row_grain(p.vocabulary, kElements), [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(head_d_logits)(p, begin, end);
-  });
+  parallel_kernel(rows, row_grain(p.vocabulary, kElements), INGOT_ISA_CALL(head_d_logits), p);
 }
 
 /// The gradients of a chunk. `scratch` holds a chunk of d_x in fp32, for a bf16 slot that accumulates.

@@ -9,9 +9,7 @@ namespace ingot {
 namespace {
 
 using namespace head_slot;
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 Array logits_of_row(const SoftCap& cap, const Array& x_in, const Array& w, size_t t, size_t width) {
   const size_t vocabulary = w.size() / width;
@@ -43,7 +41,7 @@ void forward(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   const Array x_in = load(call.in[x]), w = load(call.in[weight]), q = load(call.in[teacher]),
               rw = load(call.in[row_weight]);
-  const auto target = reference::load_ints(call.in[targets]);
+  const auto target = load_ints(call.in[targets]);
   const size_t rows = target.size(), width = static_cast<size_t>(call.in[x].dim(1)),
                vocabulary = w.size() / width;
   Array logprob_T(rows), lse_T(rows), entropy_T(a.entropy ? rows : 0), kl_T(q.empty() ? 0 : rows), kept;
@@ -92,7 +90,7 @@ void backward_input(const OpCall& call) {
               lse_T = load(call.out[lse]), entropy_T = load(call.out[entropy]),
               d_logprob = load(call.d_out[logprob]), d_lse = load(call.d_out[lse]),
               d_entropy = load(call.d_out[entropy]), d_kl = load(call.d_out[kl]);
-  const auto target = reference::load_ints(call.in[targets]);
+  const auto target = load_ints(call.in[targets]);
   const size_t rows = target.size(), width = static_cast<size_t>(call.in[x].dim(1)),
                vocabulary = w.size() / width;
   Array grad_x(rows * width), grad_w(w.size());
@@ -117,7 +115,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel head_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

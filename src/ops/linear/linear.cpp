@@ -25,13 +25,6 @@ OpCost cost(const OpCall& call) {
   return {product, product, product, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(1);
-  r.weight_in = slot_bit(0);
-  return r;
-}
-
 std::string print(const void* attr) {
   return fmt::format("out={}", name_of(static_cast<const LinearAttr*>(attr)->out));
 }
@@ -95,7 +88,7 @@ const Op& linear_op() {
   static const Op op{.name = "linear",
                      .inputs = {{"x"}, {"weight", InputKind::weight}, {"bias", InputKind::parameter, true}},
                      .outputs = {{"y"}},
-                     .reads = reads,
+                     .reads = always<BackwardReads{.input_in = slot_bit(1), .weight_in = slot_bit(0)}>,
                      .infer = infer,
                      .cost = cost,
                      .scratch_bytes = product_scratch_bytes,

@@ -6,9 +6,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 void forward(const OpCall& call) {
   const Array x = load(call.in[0]), w = load(call.in[1]), b = load(call.in[2]);
@@ -52,7 +50,7 @@ void backward_weight(const OpCall& call) {
 }  // namespace
 
 Kernel linear_reference() {
-  return {"reference", reference::accept, forward, backward_input, backward_weight};
+  return {"reference", accept, forward, backward_input, backward_weight};
 }
 
 }  // namespace ingot

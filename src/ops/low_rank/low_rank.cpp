@@ -28,13 +28,6 @@ OpCost cost(const OpCall& call) {
   return {product, product, product, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(2);
-  r.weight_in = slot_bit(1);
-  return r;
-}
-
 std::string print(const void* attr) {
   const auto& a = *static_cast<const LowRankAttr*>(attr);
   return fmt::format("out={} scale={} blocks={}", name_of(a.out), a.scale, a.blocks);
@@ -154,7 +147,7 @@ const Op& low_rank_op() {
       .name = "low_rank",
       .inputs = {{"base"}, {"h"}, {"b", InputKind::weight}},
       .outputs = {{"y"}},
-      .reads = reads,
+      .reads = always<BackwardReads{.input_in = slot_bit(2), .weight_in = slot_bit(1)}>,
       .infer = infer,
       .cost = cost,
       .scratch_bytes = scratch_bytes,

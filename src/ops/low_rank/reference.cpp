@@ -6,9 +6,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 /// Calls body(t, n, index into h, index into b) for every term of every output.
 template <class Body>
@@ -60,7 +58,7 @@ void backward_weight(const OpCall& call) {
 }  // namespace
 
 Kernel low_rank_reference() {
-  return {"reference", reference::accept, forward, backward_input, backward_weight};
+  return {"reference", accept, forward, backward_input, backward_weight};
 }
 
 }  // namespace ingot

@@ -63,9 +63,7 @@ MixRows arguments(const OpCall& call, int64_t width) {
 void forward(const OpCall& call) {
   MixRows p = arguments(call, call.out[0].dim(1));
   p.y = call.out[0].data;
-  parallel_for(call.out[0].dim(0), row_grain(p.width, kElements), [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(mix_forward)(p, begin, end);
-  });
+  parallel_kernel(call.out[0].dim(0), row_grain(p.width, kElements), INGOT_ISA_CALL(mix_forward), p);
 }
 
 void scalar_gradients(const OpCall& call, const MixRows& p, int64_t rows) {
@@ -89,9 +87,7 @@ void backward_input(const OpCall& call) {
   p.d_b = d_b.tensor.data, p.accumulate_b = d_b.accumulate;
   if (d_a.wanted()) p.a_type = d_a.tensor.dtype();
   if (d_b.wanted()) p.b_type = d_b.tensor.dtype();
-  parallel_for(rows, row_grain(p.width, kElements), [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(mix_backward)(p, begin, end);
-  });
+  parallel_kernel(rows, row_grain(p.width, kElements), INGOT_ISA_CALL(mix_backward), p);
 }
 
 int64_t scratch_bytes(const OpCall& call) {

@@ -7,9 +7,7 @@ namespace ingot {
 namespace {
 
 using namespace mix_slot;
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 double scalar(const Tensor& t) {
   return t.defined() ? load(t)[0] : 1;
@@ -53,7 +51,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel mix_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

@@ -79,9 +79,7 @@ void forward(const OpCall& call) {
   MlaLatentRows p = arguments(call);
   check_positions(p.positions, call.in[kDown].dim(0));
   for (const size_t o : {0, 1, 2}) p.y[o] = call.out[o].data;
-  parallel_for(call.in[kDown].dim(0), 16, [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(mla_latents_forward)(p, begin, end);
-  });
+  parallel_kernel(call.in[kDown].dim(0), 16, INGOT_ISA_CALL(mla_latents_forward), p);
 }
 
 void backward(const OpCall& call) {
@@ -133,10 +131,6 @@ OpCost cost(const OpCall& call) {
   return {3 * rotated, 4 * rotated, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  return {slot_bit(kPositions), 0, 0, 0};
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const MlaPackAttr*>(attr_data);
   return fmt::format("heads={}x({}+{})/{} {} theta={}", a.heads, a.nope, a.rope, a.value,
@@ -165,9 +159,7 @@ void forward(const OpCall& call) {
   p.q = call.in[kQ].data, p.kv = call.in[kKv].data, p.k_rope = call.in[kKRope].data;
   p.queries_only = !call.in[kKv].defined();
   p.y = call.out[0].data;
-  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(mla_pack_forward)(p, begin, end);
-  });
+  parallel_kernel(rows, 16, INGOT_ISA_CALL(mla_pack_forward), p);
 }
 
 void backward(const OpCall& call) {
@@ -179,9 +171,7 @@ void backward(const OpCall& call) {
   p.d_q = call.d_in[kQ].tensor.data, p.accumulate_q = call.d_in[kQ].accumulate;
   p.d_kv = call.d_in[kKv].tensor.data, p.accumulate_kv = call.d_in[kKv].accumulate;
   p.d_k_rope = call.d_in[kKRope].tensor.data, p.accumulate_k_rope = call.d_in[kKRope].accumulate;
-  parallel_for(d_y.dim(0), 16, [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(mla_pack_backward)(p, begin, end);
-  });
+  parallel_kernel(d_y.dim(0), 16, INGOT_ISA_CALL(mla_pack_backward), p);
 }
 }  // namespace pack
 
@@ -213,7 +203,7 @@ const Op& mla_pack_op() {
                  {"kv", InputKind::activation, true},
                  {"k_rope", InputKind::activation, true}},
       .outputs = {{"qkv"}},
-      .reads = pack::reads,
+      .reads = always<BackwardReads{.input_in = slot_bit(mla_pack_slot::kPositions)}>,
       .infer = pack::infer,
       .cost = pack::cost,
       .print = pack::print,

@@ -9,10 +9,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::load_ints;
-using reference::store;
+using namespace reference;
 
 namespace latents {
 using namespace mla_latents_slot;
@@ -148,10 +145,10 @@ void backward(const OpCall& call) {
 }  // namespace
 
 Kernel mla_latents_reference() {
-  return {"reference", reference::accept, latents::forward, latents::backward, nullptr};
+  return {"reference", accept, latents::forward, latents::backward, nullptr};
 }
 Kernel mla_pack_reference() {
-  return {"reference", reference::accept, pack::forward, pack::backward, nullptr};
+  return {"reference", accept, pack::forward, pack::backward, nullptr};
 }
 
 }  // namespace ingot

@@ -48,10 +48,6 @@ OpCost cost(const OpCall& call) {
           0, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  return {};
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const MlaCachedAttr*>(attr_data);
   return fmt::format("heads={}x({}+{})/{} rank={} scale={} window={} softcap={} {} layer={}", a.heads, a.nope,
@@ -262,7 +258,7 @@ const Op& mla_cached_op() {
                                 {"k_rope", InputKind::data},
                                 {"kv_up", InputKind::data}},
                      .outputs = {{"o", false}, {"max_logit", false}},
-                     .reads = reads,
+                     .reads = reads_nothing,
                      .infer = infer,
                      .cost = cost,
                      .print = print,

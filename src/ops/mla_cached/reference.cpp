@@ -12,8 +12,7 @@ namespace ingot {
 namespace {
 
 using namespace mla_cached_slot;
-using reference::Array;
-using reference::load;
+using namespace reference;
 
 /// The cached rows [c ; k_rope] of all tokens of a span, this call's included.
 Array load_cache(const MlaCachedAttr& a, const SequenceSpan& span) {
@@ -38,7 +37,7 @@ void append(const MlaCachedAttr& a, const SequenceSpan& span, const OpCall& call
   const DType type = call.in[kC].dtype();
   std::vector<std::byte> memory(rows.size() * static_cast<size_t>(size_of(type)));
   const Tensor packed(memory.data(), {span.rows, a.rank + a.rope}, type);
-  reference::store(packed, rows);
+  store(packed, rows);
   span.state->append_kv(a.layer, span.past, packed);
 }
 
@@ -130,14 +129,14 @@ void forward(const OpCall& call) {
                    max_logit[static_cast<size_t>(h)]);
     }
   }
-  reference::store(call.out[0], o);
-  reference::store(call.out[1], max_logit);
+  store(call.out[0], o);
+  store(call.out[1], max_logit);
 }
 
 }  // namespace
 
 Kernel mla_cached_reference() {
-  return {"reference", reference::accept, forward, nullptr, nullptr};
+  return {"reference", accept, forward, nullptr, nullptr};
 }
 
 }  // namespace ingot

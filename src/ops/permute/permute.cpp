@@ -28,12 +28,6 @@ OpCost cost(const OpCall& call) {
   return {0, 2.0 * static_cast<double>(call.in[0].numel()), 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_out = slot_bit(4);
-  return r;
-}
-
 LiveRows live_rows(const OpCall& call) {
   if (!call.d_out.empty()) return {};
   return {rows_before_end(call.out[2], call.out[0].dim(0)), slot_bit(0), 0};
@@ -51,12 +45,6 @@ void infer_back(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(rows.shape().rank() == 2 && row.shape().rank() == 2 && token.shape() == Shape{rows.dim(0)},
               "rows {} map {}", rows.meta.str(), row.meta.str());
   out[0] = {Shape{row.dim(0), rows.dim(1)}, call.attr<UnpermuteAttr>().out};
-}
-
-BackwardReads reads_back(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(2) | slot_bit(3);
-  return r;
 }
 
 LiveRows live_rows_back(const OpCall& call) {
@@ -149,7 +137,7 @@ const Op& permute_op() {
       .name = "permute",
       .inputs = {{"x"}, {"probs"}, {"ids", InputKind::data}},
       .outputs = {{"rows"}, {"p"}, {"offsets", false}, {"token", false}, {"row", false}},
-      .reads = reads,
+      .reads = always<BackwardReads{.input_out = slot_bit(4)}>,
       .infer = infer,
       .cost = cost,
       .print = print,
@@ -168,7 +156,7 @@ const Op& unpermute_op() {
                  {"token", InputKind::data},
                  {"offsets", InputKind::data, true}},
       .outputs = {{"y"}},
-      .reads = reads_back,
+      .reads = always<BackwardReads{.input_in = slot_bit(2) | slot_bit(3)}>,
       .infer = infer_back,
       .cost = cost,
       .print = print_back,

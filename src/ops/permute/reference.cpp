@@ -6,9 +6,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 void forward(const OpCall& call) {
   const Tensor& ids = call.in[2];
@@ -16,7 +14,7 @@ void forward(const OpCall& call) {
              width = static_cast<size_t>(call.in[0].dim(1)), count = static_cast<size_t>(call.out[1].numel());
   build_row_map(call);
   const Array x = load(call.in[0]), probs = load(call.in[1]);
-  const auto row = reference::load_ints(call.out[4]);
+  const auto row = load_ints(call.out[4]);
   Array rows(count * width), p(count);
   for (size_t s = 0; s < slots; ++s) {
     if (row[s] < 0) continue;
@@ -30,7 +28,7 @@ void forward(const OpCall& call) {
 
 void backward_input(const OpCall& call) {
   const Array d_rows = load(call.d_out[0]), d_p = load(call.d_out[1]);
-  const auto row = reference::load_ints(call.out[4]);
+  const auto row = load_ints(call.out[4]);
   const auto k = static_cast<size_t>(call.out[4].dim(1));
   const size_t width = d_rows.empty() ? 0 : static_cast<size_t>(call.d_out[0].dim(1));
   const size_t x_width = call.d_in[0].wanted() ? static_cast<size_t>(call.d_in[0].tensor.dim(1)) : width;
@@ -47,7 +45,7 @@ void backward_input(const OpCall& call) {
 
 void forward_back(const OpCall& call) {
   const Array rows = load(call.in[0]);
-  const auto row = reference::load_ints(call.in[1]);
+  const auto row = load_ints(call.in[1]);
   const auto k = static_cast<size_t>(call.in[1].dim(1)), width = static_cast<size_t>(call.in[0].dim(1));
   Array y(row.size() / k * width);
   for (size_t s = 0; s < row.size(); ++s)
@@ -58,7 +56,7 @@ void forward_back(const OpCall& call) {
 
 void backward_back(const OpCall& call) {
   const Array d_y = load(call.d_out[0]);
-  const auto token = reference::load_ints(call.in[2]);
+  const auto token = load_ints(call.in[2]);
   const auto width = static_cast<size_t>(call.d_out[0].dim(1));
   Array d_rows(token.size() * width);
   for (size_t r = 0; r < token.size(); ++r)
@@ -70,10 +68,10 @@ void backward_back(const OpCall& call) {
 }  // namespace
 
 Kernel permute_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 Kernel unpermute_reference() {
-  return {"reference", reference::accept, forward_back, backward_back, nullptr};
+  return {"reference", accept, forward_back, backward_back, nullptr};
 }
 
 }  // namespace ingot

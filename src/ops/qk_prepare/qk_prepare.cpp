@@ -87,9 +87,7 @@ void forward(const OpCall& call) {
   const int64_t rows = call.in[1].dim(0);
   check_positions(p.positions, rows);
   p.y = call.out[0].data;
-  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(qk_prepare_forward)(p, begin, end);
-  });
+  parallel_kernel(rows, 16, INGOT_ISA_CALL(qk_prepare_forward), p);
 }
 
 void backward(const OpCall& call) {

@@ -9,10 +9,7 @@
 namespace ingot {
 namespace {
 
-using reference::Array;
-using reference::load;
-using reference::load_ints;
-using reference::store;
+using namespace reference;
 
 void forward(const OpCall& call) {
   const auto& a = call.attr<QkPrepareAttr>();
@@ -75,7 +72,7 @@ void backward(const OpCall& call) {
 }  // namespace
 
 Kernel qk_prepare_reference() {
-  return {"reference", reference::accept, forward, backward, nullptr};
+  return {"reference", accept, forward, backward, nullptr};
 }
 
 }  // namespace ingot

@@ -9,9 +9,7 @@
 
 namespace ingot {
 
-using reference::Array;
-using reference::load;
-using reference::store;
+using namespace reference;
 
 namespace {
 
@@ -125,7 +123,7 @@ double divisor(const RouteAttr& a, const RouteScores& s, const int32_t* ids) {
 void forward(const OpCall& call) {
   const auto& a = call.attr<RouteAttr>();
   const Array logits = load(call.in[0]), bias = load(call.in[1]), given = load(call.in[2]);
-  const auto forced = reference::load_ints(call.in[3]);
+  const auto forced = load_ints(call.in[3]);
   const auto [rows, experts, classes, k] = sizes_of(call);
   Array probs(rows * k), counts(experts), mass(experts);
   double z = 0, entropy = 0;
@@ -177,7 +175,7 @@ void backward_input(const OpCall& call) {
   const auto& a = call.attr<RouteAttr>();
   const Array logits = load(call.in[0]), given = load(call.in[2]), counts = load(call.out[2]),
               d_probs = load(call.d_out[0]), d_aux = load(call.d_out[3]), d_z = load(call.d_out[4]);
-  const auto ids = reference::load_ints(call.out[1]);
+  const auto ids = load_ints(call.out[1]);
   const auto [rows, experts, classes, k] = sizes_of(call);
   const double n = std::max<double>(1, static_cast<double>(rows));
   Array d_logits(logits.size());
@@ -200,7 +198,7 @@ void backward_input(const OpCall& call) {
 }  // namespace
 
 Kernel route_reference() {
-  return {"reference", reference::accept, forward, backward_input, nullptr};
+  return {"reference", accept, forward, backward_input, nullptr};
 }
 
 }  // namespace ingot

@@ -42,13 +42,6 @@ OpCost cost(const OpCall& call) {
   return {12 * n, 12 * n, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(0) | slot_bit(2);
-  r.input_out = slot_bit(1) | slot_bit(2);
-  return r;
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const RouteAttr*>(attr_data);
   constexpr const char* kScores[] = {"softmax_first", "softmax_last", "sigmoid"};
@@ -126,9 +119,7 @@ void backward_input(const OpCall& call) {
   }
   if (d_z.defined()) r.d_square = static_cast<float>(*d_z.as<float>() / n);
   r.d_logits = call.d_in[0].tensor.as<float>(), r.accumulate = call.d_in[0].accumulate;
-  parallel_for(rows, kParameterChunkRows, [&](int64_t begin, int64_t end) {
-    INGOT_ISA_CALL(route_backward)(r, begin, end);
-  });
+  parallel_kernel(rows, kParameterChunkRows, INGOT_ISA_CALL(route_backward), r);
 }
 
 const char* refuse(const OpCall& call) {
@@ -164,7 +155,8 @@ const Op& route_op() {
                  {"load", InputKind::data, true},
                  {"forced_ids", InputKind::data, true}},
       .outputs = {{"probs"}, {"ids", false}, {"counts", false}, {"aux_loss"}, {"z_loss"}, {"entropy", false}},
-      .reads = reads,
+      .reads = always<BackwardReads{.input_in = slot_bit(0) | slot_bit(2),
+                                    .input_out = slot_bit(1) | slot_bit(2)}>,
       .infer = infer,
       .cost = cost,
       .scratch_bytes = scratch_bytes,

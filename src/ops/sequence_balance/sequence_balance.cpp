@@ -81,13 +81,6 @@ OpCost cost(const OpCall& call) {
   return {12 * n, 12 * n, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  BackwardReads r;
-  r.input_in = slot_bit(0);
-  r.input_out = slot_bit(1);
-  return r;
-}
-
 int64_t scratch_bytes(const OpCall& call) {
   return (call.in[0].dim(0) + 1) * int64_t{sizeof(double)};
 }
@@ -123,7 +116,7 @@ const Op& sequence_balance_op() {
       .name = "sequence_balance",
       .inputs = {{"logits"}},
       .outputs = {{"loss"}, {"ids", false}},
-      .reads = reads,
+      .reads = always<BackwardReads{.input_in = slot_bit(0), .input_out = slot_bit(1)}>,
       .infer = infer,
       .cost = cost,
       .scratch_bytes = scratch_bytes,

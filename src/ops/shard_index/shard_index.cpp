@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/common.h"
 #include "ops/reference.h"
 
 namespace ingot {
@@ -44,10 +45,6 @@ OpCost cost(const OpCall& call) {
   return {0, 0, 0, tensor_bytes(call)};
 }
 
-BackwardReads reads(const void*) {
-  return {};
-}
-
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const ShardIndexAttr*>(attr_data);
   return fmt::format("{}..{}, else {}", a.first, a.first + a.count - 1, a.elsewhere);
@@ -60,7 +57,7 @@ const Op& shard_index_op() {
       .name = "shard_index",
       .inputs = {{"x", InputKind::data}},
       .outputs = {{"y", false}},
-      .reads = reads,
+      .reads = reads_nothing,
       .infer = infer,
       .cost = cost,
       .print = print,
@@ -76,7 +73,7 @@ const Op& shard_rows_op() {
       .name = "shard_rows",
       .inputs = {{"x", InputKind::data}},
       .outputs = {{"y", false}},
-      .reads = reads,
+      .reads = reads_nothing,
       .infer = infer_rows,
       .cost = cost,
       .print = print_rows,
