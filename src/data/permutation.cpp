@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/round.h"
 
 namespace ingot::data {
 namespace {
@@ -25,7 +26,7 @@ Permutation::Permutation(int64_t n, uint64_t seed, uint64_t stream)
   while (rows_ * rows_ < count)
     ++rows_;  // the square root of a large n is rounded: correct it to the exact ceiling
   while (rows_ > 1 && (rows_ - 1) * (rows_ - 1) >= count) --rows_;
-  columns_ = (count + rows_ - 1) / rows_;
+  columns_ = ceil_div(count, rows_);
 }
 
 uint64_t Permutation::scramble(uint64_t cell) const {

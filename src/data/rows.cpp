@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/round.h"
 
 namespace ingot::data {
 namespace {
@@ -124,19 +125,6 @@ void append_documents(const TokenSplit& split, std::span<const int64_t> document
   finish_row(begin, first_span, origin, batch);
 }
 
-Batch batch_at_offsets(const TokenSplit& split, std::span<const int64_t> offsets, int64_t sequence_length,
-                       const RowOptions& options) {
-  Batch batch = make_batch(static_cast<int64_t>(offsets.size()), sequence_length);
-  for (const int64_t offset : offsets) {
-    if (offset < 0 || offset + sequence_length >= split.tokens())
-      fail("offset {} with sequence length {} leaves the {} tokens of '{}'", offset, sequence_length,
-           split.tokens(), split.source());
-    const auto row = static_cast<int64_t>(batch.origins.size());
-    append_window(split, offset, options, {0, row, row, -1, offset}, batch);
-  }
-  return batch;
-}
-
 ValidationPass::ValidationPass(std::shared_ptr<const TokenSplit> split, int64_t sequence_length,
                                RowOptions options)
     : split_(std::move(split)), sequence_length_(sequence_length), options_(options) {
@@ -146,7 +134,7 @@ ValidationPass::ValidationPass(std::shared_ptr<const TokenSplit> split, int64_t 
                             split_->source(), split_->tokens()),
                 "hold out more text");
   const int64_t all = split_->tokens() - 1;
-  windows_ = (all + sequence_length - 1) / sequence_length;
+  windows_ = ceil_div(all, sequence_length);
   targets_ = all;
   for (int64_t t = 1; split_->prompts() && t <= all; ++t) targets_ -= split_->in_loss(t) ? 0 : 1;
   if (options_.masks_document_start()) {

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "data/batch.h"
 #include "data/dataset.h"
@@ -24,10 +23,6 @@ void append_window(const TokenSplit& split, int64_t first, const RowOptions& opt
 /// has no target. The rest of the row is padding.
 void append_documents(const TokenSplit& split, std::span<const int64_t> documents, const RowOptions& options,
                       RowOrigin origin, Batch& batch);
-
-/// A batch of windows at explicit offsets, for comparisons with other programs.
-Batch batch_at_offsets(const TokenSplit& split, std::span<const int64_t> offsets, int64_t sequence_length,
-                       const RowOptions& options);
 
 /// A complete pass over a split: windows of S without overlap, so that every token but the first is a target
 /// once (except those that the options mask). Divide the summed loss by targets() for a mean, or by ln 2 *

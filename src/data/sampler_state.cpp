@@ -1,5 +1,4 @@
 // The sampler's state as JSON, see sampler.h.
-#include <algorithm>
 #include <cmath>
 
 #include "data/json_fields.h"

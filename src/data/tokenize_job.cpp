@@ -2,7 +2,6 @@
 #include "data/tokenize_job.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/hash.h"

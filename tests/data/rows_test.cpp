@@ -1,4 +1,4 @@
-// data/rows, packing, view: what a batch row says about its documents, targets and masks.
+// data/rows, packing: what a batch row says about its documents, targets and masks.
 #include "data/rows.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/packing.h"
-#include "data/view.h"
 #include "support/data_support.h"
 
 namespace ingot::data::rows_test {
@@ -189,38 +188,6 @@ TEST_F(RowsTest, ValidationPassCoversEveryTargetOnce) {
       }
       EXPECT_EQ(pass.text_bytes(), 9);
     }
-}
-
-TEST_F(RowsTest, ExplicitOffsets) {
-  RowOptions plain;
-  plain.document_mask = false;
-  const std::vector<int64_t> offsets = {7, 0};
-  const Batch b = batch_at_offsets(*split_, offsets, 4, plain);
-  EXPECT_EQ(b.tokens, (Ints{'f', 'g', 'h', 'i', 'a', 'b', 'c', E}));
-  EXPECT_EQ(b.targets, (Ints{'g', 'h', 'i', E, 'b', 'c', E, 'd'}));
-  const std::vector<int64_t> beyond = {8};
-  EXPECT_THROW(batch_at_offsets(*split_, beyond, 4, plain), Error);
-}
-
-TEST_F(RowsTest, ViewerMarksBoundariesAndMasks) {
-  Batch b = make_batch(2, 4);
-  append_window(*split_, 2, {}, {0, 12, 5, 3, 0}, b);
-  append_window(*split_, 9, {}, {0, 13, 6, 4, 0}, b);
-  const auto decode = [](std::span<const int32_t> tokens) {
-    std::string text;
-    for (const int32_t t : tokens)
-      text += t == E ? std::string("<eos>") : std::string(1, static_cast<char>(t));
-    return text;
-  };
-  const std::vector<std::string> names = {"rows"};
-  EXPECT_EQ(describe(b, names, decode),
-            "batch: 2 rows of 4 tokens, 4 valid targets, 4 attention spans\n"
-            "row 0: sample 12, source 'rows' sample 5, sequence 3, first token 2\n"
-            "  document 0, positions 0 to 1: c[[<eos>]]\n"
-            "  document 1, positions 0 to 1: d[[<eos>]]\n"
-            "row 1: sample 13, source 'rows' sample 6, sequence 4, first token 9\n"
-            "  document 2, positions 0 to 1: hi\n"
-            "  padding: 2 tokens\n");
 }
 
 TEST_F(RowsTest, Diversity) {

@@ -90,19 +90,6 @@ TEST(Vmath, SpecialValues) {
     EXPECT_TRUE(std::isnan(f(nan)));
 }
 
-TEST(Vmath, SinCos) {
-  for (int i = 0; i < 20000; ++i) {
-    const double angle = (i % 3 == 0 ? 1e-3 : i % 3 == 1 ? 1.7 : 52345.678) * (i - 10000);
-    float s, c;
-    vmath::sin_cos(angle, &s, &c);
-    ASSERT_LE(ulps(s, std::sin(angle)), 0.51) << angle;
-    ASSERT_LE(ulps(c, std::cos(angle)), 0.51) << angle;
-  }
-  float s, c;
-  vmath::sin_cos(kInf, &s, &c);
-  EXPECT_TRUE(std::isnan(s) && std::isnan(c));
-}
-
 using ArrayFn = void (*)(float*, const float*, int64_t);
 
 TEST(Vmath, SameBitsInBodyTailScalarAndEverySet) {

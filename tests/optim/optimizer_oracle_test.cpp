@@ -6,9 +6,9 @@
 #include "optim/balance.h"
 #include "optim/clip.h"
 #include "optim/optimizer.h"
-#include "optim/reference.h"
 #include "optim/schedule.h"
 #include "support/optim_oracle.h"
+#include "support/optim_reference.h"
 
 namespace ingot::optimizer_oracle_test {
 

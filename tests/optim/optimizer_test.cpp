@@ -16,7 +16,7 @@
 #include "base/philox.h"
 #include "device/simd/isa.h"
 #include "optim/clip.h"
-#include "optim/reference.h"
+#include "support/optim_reference.h"
 
 namespace ingot::optimizer_test {
 

@@ -2,8 +2,8 @@
 // in double): 50 steps.
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
-#include "optim/reference.h"
 #include "support/optim_oracle.h"
+#include "support/optim_reference.h"
 
 namespace ingot::options_oracle_test {
 

@@ -8,8 +8,8 @@
 
 #include "comm/threads.h"
 #include "optim/balance.h"
-#include "optim/reference.h"
 #include "support/layout_parity.h"
+#include "support/optim_reference.h"
 
 namespace ingot::test::curve_ranks_test {
 

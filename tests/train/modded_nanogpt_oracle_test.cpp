@@ -1,8 +1,8 @@
 // A small version of modded-nanogpt against PyTorch (tools/oracle/modded_nanogpt.py):
 // recipes/sources/modded-nanogpt.toml with other extents, from the same weights on the same tokens. Logits
 // and every gradient of the first step, then the losses of 20 steps of the recipe's optimizers, in double
-// (with optim/reference.h) to 1e-9 and in fp32 to 1e-4; and the attention mask against the script's lists of
-// blocks.
+// (with support/optim_reference.h) to 1e-9 and in fp32 to 1e-4; and the attention mask against the script's
+// lists of blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include "data/rows.h"
 #include "device/attention/attention.h"
 #include "ops/reference.h"
-#include "optim/reference.h"
+#include "support/optim_reference.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "tape/backward.h"

@@ -13,11 +13,6 @@ float sigmoid(float x);
 float tanh(float x);
 float erf(float x);
 
-/// sin and cos of an angle in radians, for rotary tables: reduced and evaluated in double, rounded once to
-/// float (within 0.5001 units of the last place for |angle| < 2^30, still reduced beyond; NaN for inf and
-/// NaN).
-void sin_cos(double angle, float* sine, float* cosine);
-
 float row_sum(const float* x, int64_t n);
 float row_sum(const bf16* x, int64_t n);
 float row_dot(const float* a, const float* b, int64_t n);

@@ -1,5 +1,5 @@
-// See reference.h.
-#include "optim/reference.h"
+// See optim_reference.h.
+#include "support/optim_reference.h"
 
 #include <algorithm>
 #include <cmath>
