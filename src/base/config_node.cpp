@@ -146,21 +146,9 @@ ConfigNode* ConfigNode::find(std::string_view key) {
 }
 
 const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::boolean:
-      return "a boolean";
-    case Kind::integer:
-      return "an integer";
-    case Kind::real:
-      return "a number with a fraction";
-    case Kind::string:
-      return "a string";
-    case Kind::array:
-      return "a list";
-    case Kind::table:
-      return "a table";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"a boolean", "an integer", "a number with a fraction",
+                                    "a string",  "a list",     "a table"};
+  return kNames[static_cast<int>(kind)];
 }
 
 std::string describe_value(const ConfigNode& node) {

@@ -40,15 +40,7 @@ std::string key_of(const Piece& piece) {
 }
 
 const char* file_stem(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::weight:
-      return "weights";
-    case TensorKind::optimizer:
-      return "optimizer";
-    case TensorKind::buffer:
-      return "buffers";
-  }
-  return "?";
+  return kind == TensorKind::weight ? "weights" : kind == TensorKind::optimizer ? "optimizer" : "buffers";
 }
 
 /// Splits a piece along its first dimension into parts within the limit, but of at least one row.

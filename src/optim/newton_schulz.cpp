@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/round.h"
 #include "device/gemm/gemm.h"
 #include "optim/kernels.h"
 #include "optim/work.h"
@@ -17,14 +18,14 @@ namespace {
 /// body(begin, count) over chunks of an array of `count` elements.
 template <class Body>
 void for_chunks(int64_t count, Body&& body) {
-  parallel_for((count + kOptimChunk - 1) / kOptimChunk, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(ceil_div(count, kOptimChunk), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       body(i * kOptimChunk, std::min(kOptimChunk, count - i * kOptimChunk));
   });
 }
 
 double sum_squares(const float* x, int64_t count) {
-  std::vector<double> partial(static_cast<size_t>((count + kOptimChunk - 1) / kOptimChunk));
+  std::vector<double> partial(static_cast<size_t>(ceil_div(count, kOptimChunk)));
   for_chunks(count, [&](int64_t begin, int64_t n) {
     partial[static_cast<size_t>(begin / kOptimChunk)] = INGOT_ISA_CALL(sum_squares_chunk)(x + begin, n);
   });
@@ -94,7 +95,7 @@ int64_t steps_per_gram(int64_t rows, int64_t cols) {
 }
 
 int64_t passes_of(int64_t steps, int64_t stride) {
-  return (steps + stride - 1) / stride;
+  return ceil_div(steps, stride);
 }
 
 }  // namespace

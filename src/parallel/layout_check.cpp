@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/round.h"
 #include "parallel/gradient_reducer.h"
 
 namespace ingot {
@@ -22,7 +23,7 @@ GroupMaker maker(RecordingWorld& world) {
 /// Tokens of a sequence that context ranks divide into chunks and tensor ranks into rows.
 int64_t sequence_length(const Grid& grid) {
   const int64_t unit = int64_t{2} * grid.size(GridAxis::cp) * grid.size(GridAxis::tp);
-  return (kLeastLength + unit - 1) / unit * unit;
+  return round_up(kLeastLength, unit);
 }
 
 /// What each rank of a group (name, members) asks of it, in order.

@@ -1,8 +1,6 @@
 // See pipeline_layout.h.
 #include "parallel/pipeline_layout.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "nn/parameter.h"
 

@@ -20,11 +20,6 @@ constexpr std::array<unsigned, 5> kNext = {
 
 }  // namespace
 
-const char* name_of(Residency residency) {
-  static const char* const kNames[] = {"absent", "resident", "offloading", "offloaded", "prefetching"};
-  return kNames[static_cast<int>(residency)];
-}
-
 bool is_legal_move(Residency from, Residency to) {
   return (kNext[static_cast<size_t>(from)] & bit(to)) != 0;
 }

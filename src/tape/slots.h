@@ -30,7 +30,9 @@ enum class Residency : uint8_t {
   offloaded,   ///< only in the store
   prefetching  ///< has a buffer, into which it is being read from the store
 };
-const char* name_of(Residency residency);
+constexpr auto enum_names(Residency) {
+  return names_in_order<Residency>("absent", "resident", "offloading", "offloaded", "prefetching");
+}
 bool is_legal_move(Residency from, Residency to);
 
 /// The gradient of a value. Gradients of parameters are not here but in the GradientSink.

@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -16,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/round.h"
 
 namespace ingot {
 namespace {
@@ -104,7 +104,7 @@ class FileOffloadStore final : public OffloadStore {
 
   /// Every micro-batch has the same sizes, so freed extents are kept by capacity.
   Extent extent_for(int64_t bytes) {
-    const int64_t capacity = (bytes + kPage - 1) / kPage * kPage;
+    const int64_t capacity = round_up(bytes, kPage);
     auto& offsets = free_[capacity];
     if (!offsets.empty()) {
       const int64_t offset = offsets.back();

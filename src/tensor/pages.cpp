@@ -7,21 +7,18 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/round.h"
 
 namespace ingot {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{1} << 21;
 
-int64_t mapped_bytes(int64_t bytes) {
-  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
-}
-
 /// The mapping begins and ends at a multiple of a huge page: the system backs a huge page that lies in a
 /// mapping only in part with small ones, and these slow down whatever walks along columns. nullptr: the
 /// system refused.
 void* map_huge_pages(int64_t bytes) {
-  const auto size = static_cast<size_t>(mapped_bytes(bytes)), page = static_cast<size_t>(kHugePage);
+  const auto size = static_cast<size_t>(round_up(bytes, kHugePage)), page = static_cast<size_t>(kHugePage);
   void* p = ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   char* const first = static_cast<char*>(p);
@@ -59,7 +56,7 @@ void* system_allocate(int64_t bytes) {
 void system_release(void* memory, int64_t bytes) {
   if (memory == nullptr) return;
   if (is_mapped(bytes))
-    ::munmap(memory, static_cast<size_t>(mapped_bytes(bytes)));
+    ::munmap(memory, static_cast<size_t>(round_up(bytes, kHugePage)));
   else
     std::free(memory);
 }
