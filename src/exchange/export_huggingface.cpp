@@ -175,6 +175,7 @@ ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std:
   const Decoder decoder(m.config);
   const HuggingfaceLayout layout = layout_of(fs, m);
   const std::vector<ExternalTensor> externals = huggingface_tensors(decoder, layout);
+  huggingface_config(without_adapters(m.config), layout, {});  // refuses before anything is written
   std::vector<DType> types;
   int64_t total = 0;
   for (const ExternalTensor& e : externals) {

@@ -433,7 +433,7 @@ ModelConfig model_from_huggingface(const std::string& config_json, const std::st
   const ModelConfig m = read_family(f, type, zaya_sublayers);
   require_token_ids(f, m.vocab);
   if (m.layers * m.moe.experts > kMaxExpertsOfAllLayers)
-    fail("'{}' describes {} layers of {} experts, at most {} experts in all are read", path, m.layers,
+    fail("'{}' describes {} layers of {} experts, a total of at most {} is read", path, m.layers,
          m.moe.experts, kMaxExpertsOfAllLayers);
   try {
     return read_config(to_node(m), ModelConfig());  // for its complaints

@@ -492,7 +492,7 @@ def quiet():
 
 def all_cases(only, file):
     """The cases, in an order without order, with what transformers computes, kept in a file as they are made: a run that
-    was stopped goes on, and Ingot can be run again alone."""
+    was stopped resumes, and Ingot can be run again alone."""
     done = {c["name"]: c for c in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
     cases = [c for c in [*import_cases(), *export_cases()] if only in c["name"]]
     cases.sort(key=lambda c: fnv1a(c["name"]))
