@@ -6,8 +6,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 #include "apps/commands.h"
@@ -43,15 +45,25 @@ void catch_interrupts() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-void print_next(const std::string& folder) {
+/// A prompt that a shell takes between double quotes.
+std::string typed_prompt(const std::vector<Sample>& samples) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || (c != 0 && std::strchr(" ,.;:'-", c) != nullptr);
+  };
+  for (const Sample& s : samples)
+    if (!s.prompt.empty() && std::all_of(s.prompt.begin(), s.prompt.end(), plain)) return s.prompt;
+  return "The ";
+}
+
+void print_next(const std::string& folder, const std::vector<Sample>& samples = {}) {
   std::cout << as_typed(
       fmt::format("next:\n"
                   "  ingot chat --run {0}\n"
-                  "  ingot generate --run {0} --prompt \"The \"\n"
+                  "  ingot generate --run {0} --prompt \"{2}\"\n"
                   "  ingot eval --run {0}\n"
                   "  ingot run {0}/{1}   # resumes; does nothing if the run is finished\n"
                   "report, for a browser: {0}/report.html\n",
-                  folder, run_files::kConfig));
+                  folder, run_files::kConfig, typed_prompt(samples)));
 }
 
 int plan_recipe(const Recipe& recipe) {
@@ -132,7 +144,7 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
   for (const auto& [source, loss] : r.validation) log::info("  validation loss {} {:.4f}", source, loss);
   if (!trainer.leads()) return 0;
   print_samples(r.samples);
-  print_next(recipe.run.folder);
+  print_next(recipe.run.folder, r.samples);
   return 0;
 }
 

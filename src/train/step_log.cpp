@@ -136,7 +136,8 @@ std::string step_line(const MetricRow& row, int64_t total_steps, double left) {
                   format_bytes(*row.scalar("memory_bytes")));
   if (row.step < total_steps) line += fmt::format("  {} left", format_seconds(left));
   for (const auto& [name, value] : row.scalars)
-    if (name.rfind("val/", 0) == 0) line += fmt::format("  {} {:.4f}", name, value);
+    if (name.starts_with("val/") && (name.ends_with("/loss") || name.ends_with("/bits_per_byte")))
+      line += fmt::format("  {} {:.4f}", name, value);
   return line;
 }
 
