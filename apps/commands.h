@@ -14,7 +14,8 @@ void add_run_command(CLI::App& app, int& code);
 void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
 void add_eval_command(CLI::App& app, int& code);
 void add_model_command(CLI::App& app, int& code);
-void add_tool_commands(CLI::App& app, int& code);  ///< data, tokenizer, checkpoint, report, diff, kernels
+void add_tool_commands(CLI::App& app, int& code);  ///< data, checkpoint, report, diff, kernels
+void add_tokenizer_command(CLI::App& app, int& code);
 void add_bench_command(CLI::App& app, int& code);  ///< bench, profile, doctor
 /// command: what follows -- on the command line.
 void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command);

@@ -4,13 +4,18 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/inference.h"
+#include "apps/text_io.h"
 #include "base/file_system.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "data/rows.h"
-#include "exchange/stored_model.h"
+#include "exchange/control_tokens.h"
 #include "infer/packed_model.h"
 #include "report/run_record.h"
 #include "tape/op.h"
@@ -23,92 +28,161 @@ namespace {
 constexpr int64_t kTokens = 4096;  // per pass over the weights
 
 struct EvalArguments {
-  std::string run, checkpoint, tokenizer, weights, kernels = "strict";
+  std::string model, run, checkpoint, tokenizer, weights, kernels = "strict";
   std::vector<std::string> texts;
   int64_t sequence = 0;
+  bool special = false, no_begin = false;
+  JsonOption json;
 };
 
 /// Loss sums over a text, and its bytes per target in the loss.
 struct Score {
+  std::string name;
   HeadStats sums;
   double bytes_per_target = 0;
-  std::string line(const std::string& name) const {
-    return fmt::format("{}: loss {:.5f}, {:.5f} bits per byte ({} tokens)\n", name, sums.loss(),
-                       sums.loss() / std::log(2.0) / bytes_per_target, group_digits(sums.valid));
+  double bits_per_byte() const { return sums.loss() / std::log(2.0) / bytes_per_target; }
+  std::string line() const {
+    return fmt::format("{}: loss {:.5f}, {:.5f} bits per byte, perplexity {:.5g} ({} tokens)\n", name,
+                       sums.loss(), bits_per_byte(), std::exp(sums.loss()), group_digits(sums.valid));
+  }
+  nlohmann::ordered_json json() const {
+    return {{"name", name},
+            {"loss", sums.loss()},
+            {"bits_per_byte", bits_per_byte()},
+            {"perplexity", std::exp(sums.loss())},
+            {"tokens", sums.valid}};
+  }
+  void require_finite() const {
+    if (std::isfinite(sums.nll)) return;
+    throw Error(fmt::format("the loss on '{}' is {}", name, sums.nll),
+                "the weights have diverged or overflow in this precision: give an older checkpoint, or "
+                "--weights f32");
   }
 };
 
+/// Shows scores as they come: a line each, or one JSON object at the end.
+class Scores {
+ public:
+  explicit Scores(JsonOption json) : json_(std::move(json)) {}
+  void add(const Score& score) {
+    score.require_finite();
+    if (!json_.alone()) std::cout << score.line() << std::flush;
+    all_.push_back(score.json());
+  }
+  void finish(nlohmann::ordered_json about) const {
+    about["results"] = all_;
+    json_.print("", json_text(about, 2));
+  }
+
+ private:
+  JsonOption json_;
+  nlohmann::ordered_json all_ = nlohmann::ordered_json::array();
+};
+
 /// Scores the windows that validation during training uses.
-Score score_split(const Model& model, std::shared_ptr<const data::TokenSplit> split, int64_t sequence,
+Score score_split(const Model& model, const std::shared_ptr<const data::TokenSplit>& split, int64_t sequence,
                   const data::RowOptions& rows) {
-  const data::ValidationPass pass(std::move(split), sequence, rows);
+  const data::ValidationPass pass(split, sequence, rows);
   const int64_t many = std::max<int64_t>(1, kTokens / sequence);
-  Score score;
+  Score score{split->source(), {}, 0};
   for (int64_t first = 0; first < pass.windows(); first += many)
     evaluate(model, pass.batch(first, std::min(many, pass.windows() - first)), score.sums);
   score.bytes_per_target = static_cast<double>(pass.text_bytes()) / static_cast<double>(pass.targets());
   return score;
 }
 
-/// Scores a file as one document, in consecutive windows.
-Score score_file(const Model& model, const Tokenizer& tokenizer, const std::string& path, int64_t sequence) {
-  const std::string text = real_file_system().read(path);
-  const std::vector<int32_t> ids = tokenizer.encode(text);
+/// A text as ids, and the token that every window of it begins with.
+struct Encoded {
+  std::string name;
+  size_t bytes = 0;
+  std::vector<int32_t> ids;
+  std::optional<int32_t> begin;
+};
+
+Encoded encode_text(const EvalArguments& o, const Tokenizer& tokenizer, const std::string& path,
+                    std::optional<int32_t> begin) {
+  const std::string text = read_text_input(path);
+  Encoded e{path == "-" ? "standard input" : path, text.size(), {}, begin};
+  SpelledSpecials spelled;
+  tokenizer.encode_to(text, {.parse_special = o.special, .spelled = &spelled}, e.ids);
+  if (const std::string w = spelled.warning(tokenizer, "'" + e.name + "'", "--special"); !w.empty())
+    log::warn("{}", w);
+  const size_t least = begin ? 1 : 2;
+  if (e.ids.size() < least)
+    throw Error(fmt::format("'{}' has {} tokens", e.name, e.ids.size()),
+                fmt::format("give a text of at least {} tokens", least));
+  return e;
+}
+
+/// Scores a text as one document, in consecutive windows. Each begins with the begin token, where there is
+/// one, and then every token of the text is a target; else all but the first are.
+Score score_text(const Model& model, const Encoded& text, int64_t sequence) {
+  std::vector<int32_t> ids = text.ids;
+  if (text.begin) ids.insert(ids.begin(), *text.begin);
   const auto count = static_cast<int64_t>(ids.size());
-  if (count < 2)
-    throw Error(fmt::format("'{}' has {} tokens", path, count), "give a text of at least two tokens");
-  Score score;
+  Score score{text.name, {}, 0};
   for (int64_t first = 0; first + 1 < count; first += sequence) {
     const int64_t n = std::min(sequence, count - 1 - first);
     data::Batch b;
     b.rows = 1, b.sequence_length = b.valid_targets = n;
     b.tokens.assign(ids.begin() + first, ids.begin() + first + n);
+    if (text.begin) b.tokens.front() = *text.begin;
     b.targets.assign(ids.begin() + first + 1, ids.begin() + first + 1 + n);
     for (int32_t t = 0; t < n; ++t) b.positions.push_back(t);
     b.spans = {{0, static_cast<int32_t>(n)}};
     evaluate(model, b, score.sums);
   }
-  score.bytes_per_target = static_cast<double>(text.size()) / static_cast<double>(count);
+  score.bytes_per_target = static_cast<double>(text.bytes) / static_cast<double>(text.ids.size());
   return score;
 }
 
-int eval(const EvalArguments& o) {
-  if (o.run.empty() && o.checkpoint.empty())
-    throw Error("no model is named", "give --run FOLDER (a run folder) or --checkpoint FOLDER");
-  FileSystem& fs = real_file_system();
-  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
-  const std::string config = o.run + "/" + run_files::kConfig;
-  const bool own = o.texts.empty();
-  if (own && (o.run.empty() || !fs.exists(config)))
-    throw Error("no run is named whose validation text could be read",
-                "give --text FILE, or --run with the folder of a run");
-  const StoredModel stored = open_stored_model(fs, o.checkpoint.empty() ? o.run : o.checkpoint);
-  std::optional<WeightForm> form;
-  if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
-  const PackedModel packed(stored, form);
-  const Model& model = packed.model();
-  const int64_t most = model.config().context;
-  if (o.sequence > most)
-    throw Error(fmt::format("windows of {} tokens", o.sequence),
-                fmt::format("the model's context is {}", most));
-  if (!own) {
-    const Tokenizer tokenizer = load_tokenizer(stored, o.tokenizer);
-    for (const std::string& path : o.texts)
-      std::cout << score_file(model, tokenizer, path, o.sequence > 0 ? o.sequence : most).line(path)
-                << std::flush;
-    return 0;
-  }
+void score_texts(const EvalArguments& o, const StoredModel& stored, const Model& model, Scores& scores,
+                 nlohmann::ordered_json& about) {
+  const Tokenizer tokenizer = load_tokenizer(stored, o.tokenizer);
+  ControlTokens control = control_tokens(real_file_system(), stored, tokenizer);
+  if (o.no_begin) control.begin.reset();
+  about.update(control_json(tokenizer, control, o.special));
+  for (const std::string& path : o.texts)
+    scores.add(score_text(model, encode_text(o, tokenizer, path, control.begin),
+                          o.sequence > 0 ? o.sequence : model.config().context));
+}
+
+void score_own_text(const EvalArguments& o, const std::string& config, const Model& model, Scores& scores) {
   const Recipe recipe = load_recipe(config, {});
-  const PreparedData data = open_data(fs, recipe);
+  const PreparedData data = open_data(real_file_system(), recipe);
   bool any = false;
   for (const data::Dataset& source : data.sources) {
     if (!source.has_split("validation")) continue;
     const int64_t sequence = o.sequence > 0 ? o.sequence : recipe.phases.back().sequence;
-    std::cout << score_split(model, source.validation(), sequence, recipe.data.rows()).line(source.name())
-              << std::flush;
+    scores.add(score_split(model, source.validation(), sequence, recipe.data.rows()));
     any = true;
   }
   if (!any) throw Error(fmt::format("no source of '{}' has a validation split", config), "give --text FILE");
+}
+
+int eval(const EvalArguments& o) {
+  const std::string path = model_path(o.model, o.run, o.checkpoint);
+  FileSystem& fs = real_file_system();
+  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
+  const std::string config = (o.run.empty() ? path : o.run) + "/" + run_files::kConfig;
+  if (o.texts.empty() && !fs.exists(config))
+    throw Error("no run is named whose validation text could be read",
+                "give --text FILE, or the folder of a run");
+  const StoredModel stored = open_stored_model(fs, path);
+  std::optional<WeightForm> form;
+  if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
+  const PackedModel packed(stored, form);
+  const Model& model = packed.model();
+  if (o.sequence > model.config().context)
+    throw Error(fmt::format("windows of {} tokens", o.sequence),
+                fmt::format("the model's context is {}", model.config().context));
+  Scores scores(o.json);
+  nlohmann::ordered_json about = {{"model", stored.reader.path()}};
+  if (o.texts.empty())
+    score_own_text(o, config, model, scores);
+  else
+    score_texts(o, stored, model, scores, about);
+  scores.finish(std::move(about));
   return 0;
 }
 
@@ -118,14 +192,21 @@ void add_eval_command(CLI::App& app, int& code) {
   auto o = std::make_shared<EvalArguments>();
   CLI::App* c =
       app.add_subcommand("eval", "loss and bits per byte on a run's validation text, or on any text");
-  c->add_option("--run", o->run, "run folder, or the folder of an import");
-  c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the run's newest");
+  c->add_option("model", o->model, "run folder, import or checkpoint");
+  c->add_option("--run", o->run, "the same as MODEL");
+  c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the newest of --run");
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
-  c->add_option("--text", o->texts, "files to read instead of the run's validation text, each one document");
+  c->add_option("--text", o->texts,
+                "files to read instead of the run's validation text (-: standard input), each one document");
   c->add_option("--sequence", o->sequence,
                 "tokens per window; default: that of the last phase, or with --text the model's context")
       ->check(CLI::PositiveNumber);
+  c->add_flag("--special", o->special,
+              "special tokens that a --text spells become tokens; default: plain text");
+  c->add_flag("--no-begin-token", o->no_begin,
+              "with --text: leave out the token that the model's texts begin with");
+  add_json_option(*c, o->json);
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();
   c->callback([o, &code] { code = eval(*o); });

@@ -91,6 +91,9 @@ void add_finetune_command(CLI::App& app, int& code) {
   c->add_option("--lora-alpha", f.lora.alpha, "scale of the adapters is alpha / rank; default: the rank");
   c->add_option("--lora-targets", f.lora.targets,
                 "name pattern of matrices with adapters; may be repeated; default: all supported");
+  c->add_flag(
+      "--special", f.parse_special,
+      "special tokens that the text spells, such as <|im_start|>, become tokens; default: plain text");
   c->add_option("--tokenizer", f.tokenizer, "tokenizer folder or file; default: the model's");
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();

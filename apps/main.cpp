@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/invocation.h"
 #include "base/log.h"
+#include "base/terminal_text.h"
 
 namespace ingot {
 namespace {
@@ -56,6 +57,7 @@ int run_program(const std::string& called, Words words) {
   add_eval_command(app, code);
   add_model_command(app, code);
   add_tool_commands(app, code);
+  add_tokenizer_command(app, code);
   add_exchange_commands(app, code);
   add_finetune_command(app, code);
   add_derive_commands(app, code);
@@ -81,8 +83,8 @@ int run_program(const std::string& called, Words words) {
 /// On a line of its own, after a line of progress that stands without an end.
 void print_error(const std::string& message, const std::string& hint) {
   log::set_status("");
-  fmt::print(stderr, "error: {}\n", as_typed(message));
-  if (!hint.empty()) fmt::print(stderr, "hint: {}\n", as_typed(hint));
+  fmt::print(stderr, "error: {}\n", terminal_text(as_typed(message)));
+  if (!hint.empty()) fmt::print(stderr, "hint: {}\n", terminal_text(as_typed(hint)));
 }
 
 }  // namespace
@@ -99,7 +101,8 @@ int main(int argc, char** argv) {
     return 1;
   } catch (const std::exception& e) {
     ingot::log::set_status("");
-    fmt::print(stderr, "internal error (a bug in ingot, please report it): {}\n", e.what());
+    fmt::print(stderr, "internal error (a bug in ingot, please report it): {}\n",
+               ingot::terminal_text(e.what()));
     return 3;
   }
 }

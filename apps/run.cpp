@@ -16,6 +16,7 @@
 #include "base/invocation.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/terminal_text.h"
 #include "comm/launch.h"
 #include "comm/self_test.h"
 #include "tape/op.h"
@@ -109,11 +110,12 @@ void print_samples(const std::vector<Sample>& samples) {
   const char* term = std::getenv("TERM");
   const bool bold = ::isatty(STDOUT_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
   for (const Sample& s : samples) {
-    std::string name = s.prompt;
+    const std::string prompt = text_for(STDOUT_FILENO, s.prompt);
+    std::string name = prompt;
     std::replace(name.begin(), name.end(), '\n', ' ');
     std::cout << fmt::format("\nsample {} of {}, which continues \"{}\":\n{}{}{}{}\n",
-                             &s - samples.data() + 1, samples.size(), name, bold ? "\x1b[1m" : "", s.prompt,
-                             bold ? "\x1b[0m" : "", s.text);
+                             &s - samples.data() + 1, samples.size(), name, bold ? "\x1b[1m" : "", prompt,
+                             bold ? "\x1b[0m" : "", text_for(STDOUT_FILENO, s.text));
   }
   std::cout << "\n";
 }

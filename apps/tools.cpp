@@ -1,4 +1,4 @@
-// Small subcommands, each a few lines over a library: data, tokenizer, checkpoint, report, diff, kernels.
+// Small subcommands, each a few lines over a library: data, checkpoint, report, diff, kernels.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -15,7 +15,6 @@
 #include "report/report.h"
 #include "report/run_diff.h"
 #include "report/table.h"
-#include "tokenizer/tokenizer.h"
 #include "train/prepare.h"
 #include "train/recipe.h"
 #include "train/reshape.h"
@@ -39,7 +38,7 @@ std::shared_ptr<JsonOption> json_option(CLI::App* c) {
 }
 
 /// Writes each source's validation text, decoded from its tokens, to FOLDER/SOURCE.txt.
-void write_validation_text(const PreparedData& d, const std::string& folder) {
+void write_validation_text(const DataConfig& data, const PreparedData& d, const std::string& folder) {
   FileSystem& fs = real_file_system();
   fs.create_folders(folder);
   for (const data::Dataset& s : d.sources) {
@@ -48,6 +47,7 @@ void write_validation_text(const PreparedData& d, const std::string& folder) {
     std::vector<int32_t> ids(static_cast<size_t>(split->tokens()));
     split->read(0, ids);
     std::erase(ids, static_cast<int32_t>(split->eos()));
+    if (const auto begin = document_tokens(data, d.tokenizer).begin) std::erase(ids, *begin);
     write_file_atomically(fs, folder + "/" + s.name() + ".txt", d.tokenizer.decode(ids));
   }
 }
@@ -61,8 +61,9 @@ void add_data(CLI::App& app, int& code) {
   c->footer("Examples:\n  ingot data recipe.toml\n  ingot data recipe.toml --validation-text held-out");
   c->allow_extras();
   c->callback([=, &code] {
-    const PreparedData d = prepare_data(real_file_system(), load_recipe(*recipe, c->remaining()));
-    if (!texts->empty()) write_validation_text(d, *texts);
+    const Recipe r = load_recipe(*recipe, c->remaining());
+    const PreparedData d = prepare_data(real_file_system(), r);
+    if (!texts->empty()) write_validation_text(r.data, d, *texts);
     std::string text = fmt::format("tokenizer: {} tokens\n", d.vocab);
     Json j{{"vocabulary", d.vocab}};
     for (const auto& s : d.sources) {
@@ -71,27 +72,6 @@ void add_data(CLI::App& app, int& code) {
       j["sources"][s.name()] = {{"tokens", s.train()->tokens()}, {"documents", s.train()->documents()}};
     }
     json->print(text, j.dump(2));
-    code = 0;
-  });
-}
-
-void add_tokenizer(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("tokenizer", "inspect a tokenizer");
-  c->require_subcommand(1);
-  CLI::App* encode = c->add_subcommand("encode", "encode text: one id per line with its text");
-  const Text path = required(encode, "tokenizer", "folder or tokenizer.json"),
-             text = required(encode, "text", "text");
-  encode->callback([=, &code] {
-    const Tokenizer t = Tokenizer::load(*path);
-    for (const int32_t id : t.encode(*text)) std::cout << fmt::format("{}\t{}\n", id, t.decode({&id, 1}));
-    code = 0;
-  });
-  CLI::App* info = c->add_subcommand("info", "size, end-of-text token, hash");
-  const Text which = required(info, "tokenizer", "folder or tokenizer.json");
-  info->callback([=, &code] {
-    const Tokenizer t = Tokenizer::load(*which);
-    std::cout << fmt::format("tokens {}\neos {}\nhash {}\n", t.vocab_size(),
-                             t.roles().eos ? std::to_string(*t.roles().eos) : "none", t.content_hash());
     code = 0;
   });
 }
@@ -236,7 +216,6 @@ void add_kernels(CLI::App& app, int& code) {
 
 void add_tool_commands(CLI::App& app, int& code) {
   add_data(app, code);
-  add_tokenizer(app, code);
   add_checkpoint(app, code);
   add_report(app, code);
   add_diff(app, code);

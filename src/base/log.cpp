@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/invocation.h"
+#include "base/terminal_text.h"
 
 namespace ingot::log {
 namespace {
@@ -90,7 +91,7 @@ void set_rank(int rank) {
 void write(Level line_level, const std::string& line) {
   const int rank = current_rank();
   std::string text = line_level == Level::warn ? "warning: " : line_level == Level::error ? "error: " : "";
-  text += as_typed(line);
+  text += terminal_text(as_typed(line));
   text += '\n';
   const std::lock_guard lock(status().mutex);
   if (line_level >= std::min(level(), Level::info)) keep(text);

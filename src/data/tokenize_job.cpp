@@ -26,19 +26,23 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
     throw Error("a validation tail would cut a row between its prompt and its answer",
                 "hold out whole rows: tail_validation = false");
   INGOT_CHECK(t.encode && t.vocabulary >= 1 && t.vocabulary <= INT32_MAX && t.eos < t.vocabulary);
+  INGOT_CHECK(t.bos < t.vocabulary && !(t.bos >= 0 && t.eos_first));
   INGOT_CHECK(t.hash.size() == 32, "tokenizer hash '{}'", t.hash);
 }
 
-std::string describe(const TokenizeOptions& o) {
+std::string describe(const TokenizeOptions& o, const TokenizerView& t) {
   const char* splits[] = {"whole file", "blank line", "marker"};
   const char* sides[] = {"document hash", "tail"};
   const std::string prompt =
       o.source.prompt_field.empty() ? "" : fmt::format(" after the prompt '{}'", o.source.prompt_field);
-  return fmt::format("documents: {}{}; field '{}'{}; validation {} by {}; shards of {} tokens",
-                     splits[static_cast<int>(o.source.split)],
-                     o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "",
-                     o.source.field, prompt, o.validation_fraction, sides[static_cast<int>(o.validation)],
-                     o.shard_tokens);
+  std::string text =
+      fmt::format("documents: {}{}; field '{}'{}; validation {} by {}; shards of {} tokens",
+                  splits[static_cast<int>(o.source.split)],
+                  o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "", o.source.field,
+                  prompt, o.validation_fraction, sides[static_cast<int>(o.validation)], o.shard_tokens);
+  if (t.bos >= 0) text += fmt::format("; token {} before each", t.bos);
+  if (t.parses_special) text += "; special tokens parsed";
+  return text;
 }
 
 std::vector<InputInfo> hash_inputs(FileSystem& fs, const std::vector<SourceFile>& files) {
@@ -55,7 +59,7 @@ std::vector<InputInfo> hash_inputs(FileSystem& fs, const std::vector<SourceFile>
 std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std::vector<SourceFile>& files,
                      const std::vector<InputInfo>& inputs) {
   std::string text =
-      fmt::format("tokenize 1\n{}\n{}\n{} {} {}\n", o.name, describe(o), t.hash, t.vocabulary, t.eos);
+      fmt::format("tokenize 1\n{}\n{}\n{} {} {}\n", o.name, describe(o, t), t.hash, t.vocabulary, t.eos);
   if (t.eos_first) text += "eos first\n";
   for (size_t i = 0; i < files.size(); ++i)
     text += fmt::format("{} {}{}\n", files[i].json_lines, inputs[i].hash, files[i].format);
@@ -124,8 +128,9 @@ class Encoder {
     for (const Text& t : texts_) {
       std::vector<int32_t> document;
       const auto eos = static_cast<int32_t>(tokenizer_.eos);
+      const auto first = static_cast<int32_t>(tokenizer_.eos_first ? tokenizer_.eos : tokenizer_.bos);
       if (t.prompt > 0) document = std::move(*next++);
-      if (eos >= 0 && tokenizer_.eos_first) document.insert(document.begin(), eos);
+      if (first >= 0) document.insert(document.begin(), first);
       const auto prompt = t.prompt > 0 ? static_cast<int64_t>(document.size()) : 0;
       document.insert(document.end(), next->begin(), next->end());
       ++next;
@@ -246,7 +251,7 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   m.eos = std::max<int64_t>(tokenizer.eos, -1);
   m.prompts = !options.source.prompt_field.empty();
   m.tokenizer_hash = tokenizer.hash;
-  m.options = describe(options);
+  m.options = describe(options, tokenizer);
   m.inputs = hash_inputs(fs, files);
   m.job = job_hash(options, tokenizer, files, m.inputs);
   if (already_done(fs, folder, m.job)) return Dataset::open(fs, folder).manifest();

@@ -19,9 +19,11 @@ struct TokenizerView {
   std::function<void(std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens)>
       encode;
   int64_t vocabulary = 0;
-  int64_t eos = -1;        ///< appended to every document; -1: nothing is appended
-  bool eos_first = false;  ///< it stands before the document instead
-  std::string hash;        ///< 32 hex digits over everything that determines the encoding
+  int64_t eos = -1;             ///< appended to every document; -1: nothing is appended
+  bool eos_first = false;       ///< it stands before the document instead
+  int64_t bos = -1;             ///< put before every document; -1: nothing
+  bool parses_special = false;  ///< `encode` makes tokens of special tokens that the text spells
+  std::string hash;             ///< 32 hex digits over everything that determines the encoding
 };
 
 /// Which text is held out for validation.

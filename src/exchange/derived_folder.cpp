@@ -53,6 +53,7 @@ std::string write_derived_model(FileSystem& fs, const StoredModel& from, const M
                                 const HuggingfaceLayout& layout, std::vector<Piece> pieces,
                                 nlohmann::json origin, const std::string& out) {
   const std::string made_by = origin.at("made_by");
+  if (from.document_start) origin["document_start"] = name_of(*from.document_start);
   return write_new_model(fs,
                          {.config = config,
                           .layout = layout,

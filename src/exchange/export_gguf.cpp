@@ -74,11 +74,12 @@ void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, con
   w.add("tokenizer.ggml.tokens", tokens);
   w.add("tokenizer.ggml.token_type", types);
   w.add("tokenizer.ggml.merges", merges);
-  for (const auto& [name, id] : {std::pair<const char*, std::optional<int32_t>>{"bos", t.roles().bos},
+  const std::optional<int32_t> begin = t.begin_token() ? t.begin_token() : t.roles().bos;
+  for (const auto& [name, id] : {std::pair<const char*, std::optional<int32_t>>{"bos", begin},
                                  {"eos", t.roles().eos},
                                  {"padding", t.roles().pad}})
     if (id) w.add(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<uint32_t>(*id));
-  w.add_flag("tokenizer.ggml.add_bos_token", spec.template_bos >= 0);
+  w.add_flag("tokenizer.ggml.add_bos_token", t.begin_token().has_value());
   if (const std::string chat = chat_template(fs, m); !chat.empty()) w.add("tokenizer.chat_template", chat);
 }
 

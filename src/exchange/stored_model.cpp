@@ -17,12 +17,21 @@ std::string text_at(const ConfigNode& tree, const char* section, const char* key
   return v != nullptr && v->kind == ConfigNode::Kind::string ? v->string : "";
 }
 
+bool is_true(const ConfigNode& tree, const char* section, const char* key) {
+  const ConfigNode* s = tree.find(section);
+  const ConfigNode* v = s != nullptr ? s->find(key) : nullptr;
+  return v != nullptr && v->kind == ConfigNode::Kind::boolean && v->boolean;
+}
+
 void read_import(StoredModel& m) {
   const auto j = nlohmann::json::parse(m.reader.blob(kImportBlob), nullptr, false);
   try {
     const std::string dtype = j.at("dtype");
     m.precision = dtype == "bf16" ? Precision::bf16() : Precision::f32();
     m.layout = {j.at("family"), j.at("gpt2_prefix"), j.at("zaya_sublayers")};
+    if (j.contains("document_start"))  // made from a run
+      m.document_start =
+          enum_from<DocumentStart>(j.at("document_start").get<std::string>(), "document_start");
   } catch (const nlohmann::json::exception& e) {
     fail("'{}': the state '{}' is damaged: {}", m.reader.path(), kImportBlob, e.what());
   }
@@ -32,6 +41,9 @@ void read_import(StoredModel& m) {
 void read_recipe(StoredModel& m) {
   const ConfigNode recipe = parse_toml(config_of_blob(m.reader, "recipe"), m.reader.path() + ": recipe");
   m.precision = text_at(recipe, "run", "precision") == "bf16" ? Precision::bf16() : Precision::f32();
+  m.document_start = is_true(recipe, "data", "begin_of_text")       ? DocumentStart::begin_of_text
+                     : is_true(recipe, "data", "end_of_text_first") ? DocumentStart::end_of_text
+                                                                    : DocumentStart::nothing;
   const std::string path = text_at(recipe, "tokenizer", "path");
   m.tokenizer_folder = !path.empty() ? path : text_at(recipe, "data", "folder") + "/tokenizer";
 }

@@ -3,11 +3,17 @@
 #include <optional>
 #include <string>
 
+#include "base/enum.h"
 #include "checkpoint/reader.h"
 #include "models/huggingface.h"
 #include "tokenizer/tokenizer.h"
 
 namespace ingot {
+
+enum class DocumentStart : uint8_t { nothing, begin_of_text, end_of_text };
+constexpr auto enum_names(DocumentStart) {
+  return names_in_order<DocumentStart>("nothing", "begin_of_text", "end_of_text");
+}
 
 struct StoredModel {
   CheckpointReader reader;
@@ -16,6 +22,9 @@ struct StoredModel {
   std::string small_files;  ///< the folder of Hugging Face files that it came with; "" without
   std::string tokenizer_folder;  ///< "" if unknown
   bool imported = false;
+  /// What its training documents began with, by [data] of its recipe; unset for an import, whose tokenizer
+  /// says.
+  std::optional<DocumentStart> document_start;
   Precision precision;       ///< of its training; of an import, by the type of its weights
   HuggingfaceLayout layout;  ///< of an import; else without a family
 };

@@ -22,6 +22,13 @@ SequenceLayout sequence_layout(const Model& model) {
   return l;
 }
 
+static void require_fits(const ModelConfig& model, int64_t tokens) {
+  if (tokens > model.context)
+    throw Error(fmt::format("the sequence would have {} tokens, but the model's context is {}", tokens,
+                            model.context),
+                "use a shorter prompt or fewer new tokens");
+}
+
 /// Reads a tensor of any floating type.
 static void read_floats(const Tensor& t, std::vector<float>& values) {
   const auto n = static_cast<size_t>(t.numel());
@@ -74,10 +81,7 @@ const std::vector<std::vector<float>>& Generator::extend(std::span<SequenceState
     const auto n = static_cast<int64_t>(tokens[s].size());
     INGOT_CHECK(n > 0, "nothing to append to sequence {}", s);
     const int64_t past = sequences[s]->tokens();
-    if (past + n > model_.config().context)
-      throw Error(fmt::format("the sequence would have {} tokens, but the model's context is {}", past + n,
-                              model_.config().context),
-                  "use a shorter prompt or fewer new tokens");
+    require_fits(model_.config(), past + n);
     sequences[s]->reserve(n);
     call.rows.spans.push_back({call.rows.count, n, past, sequences[s]});
     call.rows.count += n;
@@ -119,11 +123,12 @@ std::vector<float> Generator::score(SequenceState& sequence, std::span<const int
   return logprobs;
 }
 
-std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
-                                     const GenerateOptions& options, const LogitsAfter& logits_after,
-                                     const std::function<bool(int32_t)>& on_token) {
+Continuation continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
+                             const GenerateOptions& options, const LogitsAfter& logits_after,
+                             const std::function<bool(int32_t)>& on_token) {
   validate(options.sampling);
   INGOT_CHECK(!prompt.empty(), "an empty prompt");
+  require_fits(model, past + static_cast<int64_t>(prompt.size()));
   std::span<const float> logits;
   for (size_t at = 0; at < prompt.size();) {
     const auto n = std::min(prompt.size() - at, static_cast<size_t>(options.prefill_chunk));
@@ -131,25 +136,28 @@ std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std
     at += n;
   }
   int64_t tokens = past + static_cast<int64_t>(prompt.size());
-  std::vector<int32_t> out;
-  while (static_cast<int64_t>(out.size()) < options.max_tokens) {
+  Continuation out;
+  while (static_cast<int64_t>(out.ids.size()) < options.max_tokens) {
     const auto drawn =
         static_cast<size_t>(options.vocab > 0 ? std::min(options.vocab, model.vocab) : model.vocab);
-    const int32_t id = sample_token(logits.first(drawn), options.sampling, 0, static_cast<uint64_t>(tokens));
-    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
-    out.push_back(id);
-    if (on_token && !on_token(id)) break;
-    if (tokens >= model.context) break;
-    if (static_cast<int64_t>(out.size()) == options.max_tokens) break;
+    logits = logits.first(drawn);
+    const int32_t id = sample_token(logits, options.sampling, options.stream, static_cast<uint64_t>(tokens));
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end())
+      return out.reason = EndReason::stop_id, out;
+    if (options.on_draw) options.on_draw(logits, id);
+    out.ids.push_back(id);
+    if (on_token && !on_token(id)) return out.reason = EndReason::caller, out;
+    if (static_cast<int64_t>(out.ids.size()) == options.max_tokens) break;
+    if (tokens >= model.context) return out.reason = EndReason::context, out;
     logits = logits_after({&id, 1});
     ++tokens;
   }
   return out;
 }
 
-std::vector<int32_t> Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
-                                         const GenerateOptions& options,
-                                         const std::function<bool(int32_t)>& on_token) {
+Continuation Generator::generate(SequenceState& sequence, std::span<const int32_t> prompt,
+                                 const GenerateOptions& options,
+                                 const std::function<bool(int32_t)>& on_token) {
   SequenceState* const one[] = {&sequence};
   const auto extend_one = [&](std::span<const int32_t> tokens) -> std::span<const float> {
     return extend(one, std::span(&tokens, 1)).front();

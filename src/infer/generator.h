@@ -14,10 +14,21 @@ namespace ingot {
 
 struct GenerateOptions {
   SamplingOptions sampling;
+  uint64_t stream = 0;  ///< of random numbers: continuations with other streams are independent
   int64_t max_tokens = 128;
   std::vector<int32_t> stop_ids;  ///< end the generation; they are not returned
   int64_t prefill_chunk = 256;    ///< tokens of the prompt per forward pass
   int64_t vocab = 0;              ///< sample only ids below it (the tokenizer's size); 0: all of the model's
+  /// Called with the logits that a token was drawn from, before on_token; not for a stop id.
+  std::function<void(std::span<const float> logits, int32_t id)> on_draw;
+};
+
+/// What ended a generation.
+enum class EndReason { stop_id, max_tokens, context, caller };
+
+struct Continuation {
+  std::vector<int32_t> ids;
+  EndReason reason = EndReason::max_tokens;
 };
 
 /// How latent attention (MLA) reads its cache of latents. materialised: recomputes keys and values, with the
@@ -29,10 +40,11 @@ enum class LatentDecoding { materialised, absorbed };
 using LogitsAfter = std::function<std::span<const float>(std::span<const int32_t> tokens)>;
 
 /// Continues a prompt that follows `past` tokens, and calls on_token for every new id. Stops at max_tokens,
-/// at a stop id, at the end of the model's context, or when on_token returns false.
-std::vector<int32_t> continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
-                                     const GenerateOptions& options, const LogitsAfter& logits_after,
-                                     const std::function<bool(int32_t)>& on_token = {});
+/// at a stop id, at the end of the model's context, or when on_token returns false. Throws Error for a prompt
+/// that the context cannot hold and for logits that are not finite.
+Continuation continue_prompt(const ModelConfig& model, int64_t past, std::span<const int32_t> prompt,
+                             const GenerateOptions& options, const LogitsAfter& logits_after,
+                             const std::function<bool(int32_t)>& on_token = {});
 
 /// The layout of a cached sequence of the model.
 SequenceLayout sequence_layout(const Model& model);
@@ -53,9 +65,8 @@ class Generator {
   std::vector<float> score(SequenceState& sequence, std::span<const int32_t> tokens,
                            std::span<const int32_t> targets);
   /// Continues a prompt in a cached sequence; see continue_prompt().
-  std::vector<int32_t> generate(SequenceState& sequence, std::span<const int32_t> prompt,
-                                const GenerateOptions& options,
-                                const std::function<bool(int32_t)>& on_token = {});
+  Continuation generate(SequenceState& sequence, std::span<const int32_t> prompt,
+                        const GenerateOptions& options, const std::function<bool(int32_t)>& on_token = {});
 
   const Model& model() const { return model_; }
   /// Adds the time of each op to `profile` from now on; nullptr: stops.

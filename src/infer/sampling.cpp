@@ -57,8 +57,18 @@ size_t most_likely(std::span<const float> logits) {
       top[lane] = top[lane] < logits[i + lane] ? logits[i + lane] : top[lane];
   float most = *std::max_element(top, top + kLanes);
   for (; i < logits.size(); ++i) most = std::max(most, logits[i]);
-  const auto first = std::find(logits.begin(), logits.end(), most);
-  return first == logits.end() ? 0 : static_cast<size_t>(first - logits.begin());  // end: NaN
+  return static_cast<size_t>(std::find(logits.begin(), logits.end(), most) - logits.begin());
+}
+
+/// In independent lanes too: x - x is 0 for a number, and NaN for an infinity or NaN.
+bool all_finite(std::span<const float> logits) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += logits[i + lane] - logits[i + lane];
+  for (; i < logits.size(); ++i) lanes[0] += logits[i] - logits[i];
+  return std::all_of(lanes, lanes + kLanes, [](float sum) { return sum == 0; });
 }
 
 }  // namespace
@@ -71,9 +81,20 @@ void validate(const SamplingOptions& o) {
   if (!(o.min_p >= 0 && o.min_p <= 1)) fail("min_p is {}, expected between 0 and 1", o.min_p);
 }
 
+void require_finite(std::span<const float> logits) {
+  if (all_finite(logits)) return;
+  const auto bad = [](float x) { return !std::isfinite(x); };
+  const auto first = std::find_if(logits.begin(), logits.end(), bad);
+  throw Error(
+      fmt::format("{} of the model's {} logits are not finite; the first, of token {}, is {}",
+                  std::count_if(first, logits.end(), bad), logits.size(), first - logits.begin(), *first),
+      "the weights have diverged or overflow in this precision: give an older checkpoint, or --weights f32");
+}
+
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, uint64_t stream,
                      uint64_t index) {
   INGOT_CHECK(!logits.empty());
+  require_finite(logits);
   const size_t best = most_likely(logits);
   if (o.temperature == 0) return static_cast<int32_t>(best);
   std::vector<Candidate> all(logits.size());
@@ -107,6 +128,22 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, ui
     if (u < 0) return ranking[i].id;
   }
   return ranking[kept - 1].id;
+}
+
+std::vector<TokenProbability> log_probabilities(std::span<const float> logits, int32_t id, int64_t k) {
+  const double most = logits[most_likely(logits)];
+  double sum = 0;
+  std::vector<Candidate> all(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    all[i] = {static_cast<int32_t>(i), logits[i]};
+    sum += std::exp(logits[i] - most);
+  }
+  const double log_sum = most + std::log(sum);
+  std::vector<TokenProbability> out{{id, logits[static_cast<size_t>(id)] - log_sum}};
+  Ranking ranking(std::move(all));
+  for (size_t i = 0; i < std::min(static_cast<size_t>(k), ranking.size()); ++i)
+    out.push_back({ranking[i].id, ranking[i].p - log_sum});
+  return out;
 }
 
 }  // namespace ingot

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace ingot {
 
@@ -16,9 +17,21 @@ struct SamplingOptions {
 /// Throws an Error that names the first option outside its range.
 void validate(const SamplingOptions& options);
 
+/// Throws an Error that says how many of the logits are NaN or infinite, and which is the first.
+void require_finite(std::span<const float> logits);
+
 /// The token for position `index` of sequence `stream`. Filters apply in the order temperature, top-k, top-p,
-/// min-p; what they keep is renormalised. The random number is Philox(seed, sampling, stream)[index].
+/// min-p; what they keep is renormalised. The random number is Philox(seed, sampling, stream)[index]. Throws
+/// require_finite()'s Error.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t stream,
                      uint64_t index);
+
+struct TokenProbability {
+  int32_t id;
+  double logprob;
+};
+/// The model's own log-probabilities, before temperature and filters: of `id`, then of the k most likely
+/// tokens, the most likely first (ties to the lowest id).
+std::vector<TokenProbability> log_probabilities(std::span<const float> logits, int32_t id, int64_t k);
 
 }  // namespace ingot

@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/utf8.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_impl.h"
-#include "tokenizer/utf8.h"
 
 namespace ingot {
 namespace {
@@ -18,9 +18,9 @@ constexpr size_t kMaxText = std::numeric_limits<int32_t>::max() / 2;
 /// One call of encode.
 class Encoding {
  public:
-  Encoding(const Tokenizer::Impl& tokenizer, bool parse_special, EncodeScratch& scratch,
+  Encoding(const Tokenizer::Impl& tokenizer, const EncodeOptions& options, EncodeScratch& scratch,
            std::vector<int32_t>& ids)
-      : t_(tokenizer), parse_special_(parse_special), scratch_(scratch), ids_(ids) {}
+      : t_(tokenizer), options_(options), scratch_(scratch), ids_(ids) {}
 
   void text(std::string_view text) {
     split_added(text, t_.before_finder, t_.before, [this](std::string_view plain) { this->plain(plain); });
@@ -37,7 +37,10 @@ class Encoding {
       if (found.index < 0) break;
       from = found.end;
       const AddedToken& token = tokens[static_cast<size_t>(found.index)];
-      if (token.special && !parse_special_) continue;
+      if (token.special && !options_.parse_special) {
+        if (options_.spelled != nullptr) options_.spelled->add(token.id);
+        continue;
+      }
       if (found.begin > covered) rest(text.substr(covered, found.begin - covered));
       ids_.push_back(token.id);
       covered = found.end;
@@ -99,7 +102,7 @@ class Encoding {
   }
 
   const Tokenizer::Impl& t_;
-  bool parse_special_;
+  const EncodeOptions& options_;
   EncodeScratch& scratch_;
   std::vector<int32_t>& ids_;
 };
@@ -116,7 +119,7 @@ void Tokenizer::encode_to(std::string_view text, EncodeOptions options, std::vec
   if (options.add_bos) ids.push_back(*impl_->roles.bos);
   auto scratch = impl_->borrow();
   scratch->regex.begin_text(text.size());
-  Encoding(*impl_, options.parse_special, *scratch, ids).text(text);
+  Encoding(*impl_, options, *scratch, ids).text(text);
   impl_->give_back(std::move(scratch));
   if (options.add_eos) ids.push_back(*impl_->roles.eos);
 }

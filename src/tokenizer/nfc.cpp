@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace ingot::nfc {
 namespace {

@@ -1,7 +1,7 @@
 // See pre_tokenizer.h.
 #include "tokenizer/pre_tokenizer.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace ingot {
 namespace {

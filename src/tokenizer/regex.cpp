@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace ingot {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/tokenizer_impl.h"
-#include "tokenizer/utf8.h"
 
 namespace ingot {
 namespace {
@@ -111,6 +111,7 @@ void Tokenizer::Impl::choose_roles() {
                        {"<|begin_of_text|>", "<|bos|>", "<s>", "<|startoftext|>", "<|endoftext|>"});
   roles.eos = first_of(spec.template_eos, {"<|endoftext|>", "<|end_of_text|>", "<|eos|>", "</s>"});
   roles.pad = first_of(-1, {"<|pad|>", "<pad>"});
+  if (spec.template_bos >= 0) begin = spec.template_bos;
 }
 
 std::unique_ptr<EncodeScratch> Tokenizer::Impl::borrow() const {
@@ -185,11 +186,30 @@ bool Tokenizer::is_special(int32_t id) const {
 const TokenRoles& Tokenizer::roles() const {
   return impl_->roles;
 }
+std::optional<int32_t> Tokenizer::begin_token() const {
+  return impl_->begin;
+}
 const std::string& Tokenizer::content_hash() const {
   return impl_->hash;
 }
 const TokenizerSpec& Tokenizer::spec() const {
   return impl_->spec;
+}
+
+void SpelledSpecials::add(int32_t id) {
+  ++count_;
+  int32_t lowest = lowest_id_;
+  while (id < lowest && !lowest_id_.compare_exchange_weak(lowest, id)) {
+  }
+}
+
+std::string SpelledSpecials::warning(const Tokenizer& tokenizer, std::string_view where,
+                                     std::string_view option) const {
+  if (count_ == 0) return "";
+  const int64_t n = count_;
+  return fmt::format(
+      "{} spells special tokens {}, e.g. {}; they are encoded as plain text, and {} makes them tokens", where,
+      n == 1 ? "once" : fmt::format("{} times", n), tokenizer.token_bytes(lowest_id_), option);
 }
 
 std::string StreamDecoder::push(int32_t id) {

@@ -3,6 +3,7 @@
 // copies share one set of tables; every const method may be called from many threads at once. Formats and
 // what is exact: docs/tokenizer.md.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,11 +18,27 @@
 namespace ingot {
 
 struct TokenizerSpec;
+class Tokenizer;
+
+/// Counts the special tokens that texts spell and that stay text. Any threads may count in one.
+class SpelledSpecials {
+ public:
+  void add(int32_t id);
+  int64_t count() const { return count_; }
+  /// "the prompt spells special tokens 3 times, e.g. <|im_end|>; they are text ...": a warning that names
+  /// `option`, which makes them tokens. "" if none were counted.
+  std::string warning(const Tokenizer& tokenizer, std::string_view where, std::string_view option) const;
+
+ private:
+  std::atomic<int64_t> count_{0};
+  std::atomic<int32_t> lowest_id_{INT32_MAX};
+};
 
 struct EncodeOptions {
   /// true: the text of a special token ("<|endoftext|>") becomes its id; false: it is text like any other, so
   /// a document cannot forge control tokens. Added tokens that are not special are always recognised.
   bool parse_special = false;
+  SpelledSpecials* spelled = nullptr;  ///< without parse_special: counts the special tokens that stay text
   bool add_bos = false;  ///< put the begin-of-text token first; an Error if the tokenizer has none
   bool add_eos = false;  ///< put the end-of-text token last; an Error if the tokenizer has none
 };
@@ -71,6 +88,10 @@ class Tokenizer {
   std::optional<int32_t> special_id(std::string_view content) const;
   bool is_special(int32_t id) const;
   const TokenRoles& roles() const;
+  /// The token to put before whatever begins a sequence: what the template (post_processor) puts before a
+  /// text. Where tokenizer_config.json says add_bos_token or add_eos_token, that counts instead, as in
+  /// transformers.
+  std::optional<int32_t> begin_token() const;
   /// 32 hex digits over the canonical tokenizer.json: equal for tokenizers that encode alike. Token shards
   /// record it.
   const std::string& content_hash() const;

@@ -44,6 +44,14 @@ void read_roles(const std::string& path, Tokenizer::Impl& t) {
   read_role(config, "bos_token", path, t, t.roles.bos);
   read_role(config, "eos_token", path, t, t.roles.eos);
   read_role(config, "pad_token", path, t, t.roles.pad);
+  // transformers replaces the template where the file says either (TokenizersBackend.update_post_processor).
+  if (config.contains("add_bos_token") || config.contains("add_eos_token")) {
+    const auto add = config.find("add_bos_token");
+    if (add != config.end() && !add->is_boolean() && !add->is_null())
+      fail("'{}': add_bos_token: expected true or false, found {}", path, add->dump());
+    const bool adds = add != config.end() && *add == ordered_json(true) && config.contains("bos_token");
+    t.begin = adds ? t.roles.bos : std::nullopt;
+  }
 }
 
 std::string write_config(const Tokenizer& tokenizer) {
@@ -55,6 +63,12 @@ std::string write_config(const Tokenizer& tokenizer) {
   role("bos_token", tokenizer.roles().bos);
   role("eos_token", tokenizer.roles().eos);
   role("pad_token", tokenizer.roles().pad);
+  const TokenizerSpec& spec = tokenizer.spec();
+  const std::optional<int32_t> begin = tokenizer.begin_token();
+  if (begin.value_or(-1) != spec.template_bos) {  // what the file said that it came from
+    config["add_bos_token"] = begin.has_value();
+    config["add_eos_token"] = spec.template_eos >= 0;
+  }
   return config.dump(2) + "\n";
 }
 

@@ -38,6 +38,7 @@ struct Tokenizer::Impl {
   std::vector<std::string> bytes;  // by id; "" for a hole
   std::vector<bool> special;       // by id
   TokenRoles roles;
+  std::optional<int32_t> begin;  // what Tokenizer::begin_token() says
   std::string hash;
 
   /// Borrowed by one call; the pool grows to the number of calls at once.

@@ -68,6 +68,11 @@ struct SourceConfig {
   }
 };
 
+enum class SpecialText { text, parse };
+constexpr auto enum_names(SpecialText) {
+  return names_in_order<SpecialText>("text", "parse");
+}
+
 struct DataConfig {
   std::string folder = "data";  ///< tokenizer and token shards
   data::SampleMode sampling = data::SampleMode::stream;
@@ -75,6 +80,8 @@ struct DataConfig {
   bool drop_too_long = false;
   bool end_of_text = true;
   bool end_of_text_first = false;
+  bool begin_of_text = false;
+  SpecialText special_tokens = SpecialText::text;
   std::vector<SourceConfig> sources;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -87,11 +94,19 @@ struct DataConfig {
     v.fixed("end_of_text", end_of_text, "append the end-of-text token to every document");
     v.fixed("end_of_text_first", end_of_text_first,
             "put end-of-text before each document instead (BOS style)");
+    v.fixed("begin_of_text", begin_of_text,
+            "put the tokenizer's begin-of-text token before every document, and before sample prompts");
+    v.fixed(
+        "special_tokens", special_tokens,
+        "special tokens that the text spells, such as <|im_start|>: text like any other, or parse: tokens");
     v("sources", sources, "text sources");
   }
   void validate(ConfigErrors& e) const {
     if (end_of_text_first && !end_of_text)
       e.add("end_of_text_first", "data.end_of_text is false: there is no token to stand first");
+    if (end_of_text_first && begin_of_text)
+      e.add("begin_of_text",
+            "data.end_of_text_first already puts a token before each document; choose one of both");
     if (drop_too_long && sampling != data::SampleMode::best_fit)
       e.add("drop_too_long", "only sampling = \"best_fit\" keeps documents whole, found {}",
             name_of(sampling));

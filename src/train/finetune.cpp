@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "data/sampler.h"
 #include "data/source.h"
+#include "exchange/control_tokens.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
 #include "train/prepare.h"
@@ -91,6 +92,9 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   }
   r.data.folder = o.run_folder + "/data";
   r.data.end_of_text = tokenizer.roles().eos.has_value();
+  r.data.end_of_text_first = m.document_start == DocumentStart::end_of_text && r.data.end_of_text;
+  r.data.begin_of_text = !r.data.end_of_text_first && control_tokens(fs, m, tokenizer).begin.has_value();
+  if (o.parse_special) r.data.special_tokens = SpecialText::parse;
   SourceConfig source;
   source.name = "finetune";
   source.path = o.data;

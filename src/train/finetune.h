@@ -18,6 +18,7 @@ struct FinetuneOptions {
   /// Field of a row that comes before it and is not in the loss; "": "prompt" in such rows, else none.
   std::string prompt_field;
   std::string tokenizer;            ///< "": the model's
+  bool parse_special = false;       ///< special tokens that the text spells become tokens
   std::vector<std::string> freeze;  ///< name patterns of parameters that do not change
   LoraConfig lora;                  ///< rank > 0: train adapters only
   double epochs = 1;
@@ -31,7 +32,8 @@ struct FinetuneOptions {
 /// Copies the model's small files into the run folder, tokenizes the data there, and returns the recipe:
 /// AdamW without decay at a linearly falling rate, for as many steps as the epochs need. Of rows with a
 /// prompt only the completion (and the end-of-text token) is in the loss; such rows are packed whole, with
-/// document masks. Error for conversations and preference pairs, and for a model without a tokenizer.
+/// document masks. Every document begins with what the model's sequences begin with (control_tokens()). Error
+/// for conversations and preference pairs, and for a model without a tokenizer.
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
 
 }  // namespace ingot

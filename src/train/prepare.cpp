@@ -90,7 +90,41 @@ Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
   return t;
 }
 
+/// Says what a person may not expect: text that spells special tokens, and a template that training leaves
+/// out.
+void warn_about_special_tokens(const Recipe& recipe, const Tokenizer& t, const SpelledSpecials& spelled) {
+  if (const std::string w =
+          spelled.warning(t, "the text", "data.special_tokens = \"parse\" (finetune: --special)");
+      !w.empty())
+    log::warn("{}", w);
+  if (t.begin_token() && !document_tokens(recipe.data, t).begin)
+    log::warn(
+        "the tokenizer's template begins every text with {}, these documents begin without it; "
+        "data.begin_of_text = true puts it there",
+        t.token_bytes(*t.begin_token()));
+}
+
 }  // namespace
+
+DocumentTokens document_tokens(const DataConfig& data, const Tokenizer& tokenizer) {
+  const TokenRoles& roles = tokenizer.roles();
+  DocumentTokens tokens;
+  if (data.end_of_text) tokens.end = roles.eos;
+  if (data.end_of_text && !tokens.end)
+    throw Error("the tokenizer names no end-of-text token",
+                "set data.end_of_text = false, or use a tokenizer with one");
+  if (data.end_of_text_first) tokens.begin = tokens.end, tokens.end.reset();
+  if (!data.begin_of_text) return tokens;
+  tokens.begin = tokenizer.begin_token() ? tokenizer.begin_token() : roles.bos;
+  if (!tokens.begin)
+    throw Error("the tokenizer names no begin-of-text token",
+                "set data.begin_of_text = false, or use a tokenizer with one");
+  return tokens;
+}
+
+EncodeOptions encode_options(const DataConfig& data) {
+  return {.parse_special = data.special_tokens == SpecialText::parse};
+}
 
 /// A dataset appears whole, and after its tokenizer.
 bool is_prepared(FileSystem& fs, const Recipe& recipe) {
@@ -109,17 +143,19 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
   PreparedData prepared{obtain_tokenizer(fs, recipe), {}, 0};
   const Tokenizer& tokenizer = prepared.tokenizer;
   prepared.vocab = tokenizer.vocab_size();
-  const int64_t eos = recipe.data.end_of_text && tokenizer.roles().eos ? *tokenizer.roles().eos : -1;
-  if (recipe.data.end_of_text && eos < 0)
-    throw Error(fmt::format("the tokenizer '{}' names no end-of-text token", tokenizer_folder(recipe)),
-                "set data.end_of_text = false, or use a tokenizer with one");
+  const DocumentTokens ends = document_tokens(recipe.data, tokenizer);
+  SpelledSpecials spelled;
+  EncodeOptions encoding = encode_options(recipe.data);
+  encoding.spelled = &spelled;
   data::TokenizerView view;
   view.encode = [&](std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens) {
-    tokens = tokenizer.encode_batch(texts);
+    tokens = tokenizer.encode_batch(texts, encoding);
   };
   view.vocabulary = tokenizer.vocab_size();
-  view.eos = eos;
   view.eos_first = recipe.data.end_of_text_first;
+  view.eos = (view.eos_first ? ends.begin : ends.end).value_or(-1);
+  view.bos = view.eos_first ? -1 : ends.begin.value_or(-1);
+  view.parses_special = encoding.parse_special;
   view.hash = tokenizer.content_hash();
   for (const SourceConfig& s : recipe.data.sources) {
     data::TokenizeOptions o;
@@ -136,6 +172,7 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
     prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s),
                                                    {.verify_hashes = true, .tokenizer_hash = view.hash}));
   }
+  if (lock) warn_about_special_tokens(recipe, tokenizer, spelled);
   return prepared;
 }
 

@@ -2,6 +2,7 @@
 // kept in the data folder and reused while inputs, options and tokenizer are the same.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "data/dataset.h"
@@ -15,6 +16,15 @@ struct PreparedData {
   std::vector<data::Dataset> sources;  ///< in the recipe's order
   int32_t vocab = 0;                   ///< what the model needs: the tokenizer's size
 };
+
+/// The tokens that stand before and after every document; the first also stands before prompts of samples.
+struct DocumentTokens {
+  std::optional<int32_t> begin, end;
+};
+/// Throws Error for a token that [data] asks for and the tokenizer does not name.
+DocumentTokens document_tokens(const DataConfig& data, const Tokenizer& tokenizer);
+/// How documents and prompts of samples are encoded.
+EncodeOptions encode_options(const DataConfig& data);
 
 /// Trains the tokenizer if the recipe names none and the folder has none, and tokenizes what is missing.
 /// Progress goes to standard error. Errors name the source, file or field. One process at a time writes a

@@ -15,7 +15,7 @@ std::vector<int32_t> sample_alone(const Model& model, std::span<const int32_t> p
                                   const GenerateOptions& options) {
   Generator generator(model);
   SequenceState sequence = generator.new_sequence();
-  return generator.generate(sequence, prompt, options);
+  return generator.generate(sequence, prompt, options).ids;
 }
 
 /// By the ranks that each hold a part of the model.
@@ -23,20 +23,22 @@ std::vector<int32_t> sample_together(const TrainEngine& engine, std::span<const 
                                      const GenerateOptions& options) {
   RankLogits logits(engine.model(), engine.step_ranks());
   std::vector<float> last;
-  return continue_prompt(
-      engine.model().config(), 0, prompt, options,
-      [&](std::span<const int32_t> tokens) -> std::span<const float> { return last = logits.after(tokens); });
+  const auto after = [&](std::span<const int32_t> tokens) -> std::span<const float> {
+    return last = logits.after(tokens);
+  };
+  return continue_prompt(engine.model().config(), 0, prompt, options, after).ids;
 }
 
 SamplePrompt given_prompt(const Recipe& recipe, const Tokenizer& tokenizer, size_t i) {
   SamplePrompt prompt{(*recipe.samples.prompts)[i], {}};
   try {
-    prompt.ids = tokenizer.encode(prompt.text);
+    prompt.ids = tokenizer.encode(prompt.text, encode_options(recipe.data));
   } catch (const Error& e) {
     throw Error(fmt::format("samples.prompts.{}: {}", i, e.what()),
                 "set samples.prompts to texts that the tokenizer knows");
   }
-  if (static_cast<int64_t>(prompt.ids.size()) >= recipe.model.context)
+  const int64_t begin = document_tokens(recipe.data, tokenizer).begin ? 1 : 0;
+  if (static_cast<int64_t>(prompt.ids.size()) + begin >= recipe.model.context)
     fail("samples.prompts.{} has {} tokens, which leaves no space in model.context = {}", i,
          prompt.ids.size(), recipe.model.context);
   return prompt;
@@ -61,20 +63,22 @@ std::string first_words(const std::string& text) {
 }
 
 /// The beginning of a document: all that the loss leaves out, or its first words.
-SamplePrompt document_prompt(const Tokenizer& tokenizer, const data::TokenSplit& split, int64_t document,
-                             int64_t context) {
+SamplePrompt document_prompt(const DataConfig& data, const Tokenizer& tokenizer,
+                             const data::TokenSplit& split, int64_t document, int64_t context) {
   const int64_t begin = split.document_begin(document), end = split.document_begin(document + 1);
   int64_t count = std::min<int64_t>({24, end - begin, context / 2});
   if (split.prompts())
     for (count = 0; begin + count < end && count < context / 2 && !split.in_loss(begin + count);) ++count;
   SamplePrompt prompt{{}, std::vector<int32_t>(static_cast<size_t>(count))};
   split.read(begin, prompt.ids);
+  const auto first = document_tokens(data, tokenizer).begin;  // continue_sample() puts it there
+  if (first && !prompt.ids.empty() && prompt.ids.front() == *first) prompt.ids.erase(prompt.ids.begin());
   if (!split.prompts()) std::erase(prompt.ids, static_cast<int32_t>(split.eos()));
   StreamDecoder decoder(tokenizer);
   for (const int32_t id : prompt.ids) prompt.text += decoder.push(id);
   if (split.prompts()) return prompt;
   prompt.text = first_words(prompt.text);
-  prompt.ids = tokenizer.encode(prompt.text);
+  prompt.ids = tokenizer.encode(prompt.text, encode_options(data));
   return prompt;
 }
 
@@ -104,7 +108,7 @@ std::vector<SamplePrompt> sample_prompts(const Recipe& recipe, const PreparedDat
     SamplePrompt prompt;
     for (int64_t d = split->documents() / part, tries = 16; tries > 0 && d < split->documents();
          ++d, --tries) {
-      prompt = document_prompt(data.tokenizer, *split, d, recipe.model.context);
+      prompt = document_prompt(recipe.data, data.tokenizer, *split, d, recipe.model.context);
       const bool again = std::any_of(prompts.begin(), prompts.end(),
                                      [&](const SamplePrompt& other) { return other.text == prompt.text; });
       if (!again && (split->prompts() || is_words(prompt.text))) break;
@@ -117,9 +121,9 @@ std::vector<SamplePrompt> sample_prompts(const Recipe& recipe, const PreparedDat
 std::optional<std::string> continue_sample(TrainEngine& engine, const PreparedData& data,
                                            const SamplePrompt& prompt, size_t i) {
   const Recipe& recipe = engine.recipe();
-  const auto eos = data.tokenizer.roles().eos;
+  const auto eos = data.tokenizer.roles().eos, begin = document_tokens(recipe.data, data.tokenizer).begin;
   std::vector<int32_t> ids = prompt.ids;
-  if ((ids.empty() || recipe.data.end_of_text_first) && eos) ids.insert(ids.begin(), *eos);
+  if (begin || (ids.empty() && eos)) ids.insert(ids.begin(), begin ? *begin : *eos);
   if (ids.empty()) return std::nullopt;
   GenerateOptions o;
   o.sampling.temperature = recipe.samples.temperature;

@@ -117,6 +117,13 @@ void Trainer::write_record() {
   }
   record.set("data", "tokenizer", data_->tokenizer.content_hash());
   record.set("data", "vocabulary", static_cast<int64_t>(data_->vocab));
+  const DocumentTokens ends = document_tokens(recipe().data, data_->tokenizer);
+  const auto text_of = [&](std::optional<int32_t> id) {
+    return id ? data_->tokenizer.decode({&*id, 1}) : std::string("none");
+  };
+  record.set("data", "token before documents", text_of(ends.begin));
+  record.set("data", "token after documents", text_of(ends.end));
+  record.set("data", "special tokens in text", std::string(name_of(recipe().data.special_tokens)));
   record.set("plan", "steps", recipe().total_steps());
   record.set("plan", "tokens", plan_.tokens);
   record.set("plan", "predicted bytes", plan_.predicted_bytes);

@@ -200,6 +200,7 @@ inline const Case kCases[] = {
     data_of("no_document_mask", "document_mask = false\n"),
     data_of("no_end_of_text", "end_of_text = false\n"),
     data_of("end_of_text_first", "end_of_text_first = true\n"),
+    data_of("begin_of_text", "begin_of_text = true\n"),
     source("whole_file", "path = \"{0}/text.txt\"\ndocuments = \"whole_file\"\ntail_validation = true\n"),
     source(
         "marker",

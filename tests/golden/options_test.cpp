@@ -22,6 +22,7 @@ const std::map<std::string, const char*> kElsewhere = {
     {"phases.*.decay_shape=hold", "refused: nothing would decay"},
     {"optimizer.others=muon", "refused: Muon needs matrices"},
     {"data.folder", "a place"},
+    {"data.special_tokens", "the text of these cases spells none: quick.DocumentTokensTest"},
     {"checkpoint", "leaves the weights alone"},
     {"evaluation", "leaves the weights alone"},
     {"samples", "leaves the weights alone"},

@@ -96,4 +96,41 @@ TEST(Sampling, OptionsOutsideTheirRangesAreNamed) {
     EXPECT_THROW(validate(o), Error);
 }
 
+TEST(Sampling, LogitsThatAreNotFiniteAreAnError) {
+  for (const size_t count : {1, 15, 16, 17, 300})
+    for (const size_t at : {size_t{0}, count / 2, count - 1})
+      for (const float bad : {NAN, -NAN, INFINITY, -INFINITY})
+        for (const double temperature : {0.0, 0.8}) {
+          std::vector<float> logits = logits_of(static_cast<int64_t>(count), 3, 6);
+          EXPECT_NO_THROW(sample_token(logits, {.temperature = temperature}, 0, 0));
+          logits[at] = bad;
+          try {
+            sample_token(logits, {.temperature = temperature}, 0, 0);
+            ADD_FAILURE() << count << " " << at << " " << bad;
+          } catch (const Error& e) {
+            EXPECT_NE(std::string(e.what()).find(fmt::format("of token {},", at)), std::string::npos)
+                << e.what();
+          }
+        }
+}
+
+TEST(Sampling, LogProbabilitiesAreTheModelsOwn) {
+  const std::vector<float> logits = logits_of(1000, 5, 6);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x));
+  const std::vector<TokenProbability> top = log_probabilities(logits, 7, 70);
+  ASSERT_EQ(top.size(), 71u);
+  EXPECT_EQ(top[0].id, 7);
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  for (size_t i = 0; i < top.size(); ++i) {
+    if (i > 0) {
+      EXPECT_EQ(static_cast<size_t>(top[i].id), order[i - 1]);
+    }
+    EXPECT_NEAR(top[i].logprob, logits[static_cast<size_t>(top[i].id)] - std::log(sum), 1e-12);
+  }
+  EXPECT_EQ(log_probabilities(std::vector<float>{1, 2}, 0, 9).size(), 3u) << "no more tokens than there are";
+}
+
 }  // namespace ingot::test::sampling_test

@@ -12,6 +12,7 @@
 #include "base/file_system.h"
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "base/utf8.h"
 #include "support/support.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/chat.h"
@@ -19,7 +20,6 @@
 #include "tokenizer/piece_counter.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/tokenizer_spec.h"
-#include "tokenizer/utf8.h"
 
 namespace ingot::tokenizer_test {
 

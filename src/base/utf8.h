@@ -1,4 +1,4 @@
-// UTF-8: one strict decoding step, and what the tokenizer builds on it (validation, lossy repair). Strict
+// UTF-8: one strict decoding step, and what is built on it (validation, lossy repair). Strict
 // means Unicode table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 #include <cstddef>

@@ -1,5 +1,5 @@
 // See utf8.h.
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #include <cstring>
 

@@ -1,0 +1,54 @@
+// What `generate` and `chat` share: options, and a model opened with its tokenizer.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "exchange/control_tokens.h"
+#include "infer/generator.h"
+#include "infer/packed_model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ingot {
+
+struct InferenceArguments {
+  std::string model, run, checkpoint, tokenizer, weights, kernels = "strict";
+  GenerateOptions generate;
+  int64_t seed = 1;
+  bool absorb = false, special = false, no_begin = false;
+};
+void add_inference_options(CLI::App* c, InferenceArguments& o);
+
+/// The path that names the model: MODEL, --run or --checkpoint. Error where none or several are given.
+std::string model_path(const std::string& model, const std::string& run, const std::string& checkpoint);
+
+/// A model, its tokenizer, what stands around its texts, and generation options completed from all three.
+struct Session {
+  std::string path;
+  PackedModel model;
+  Tokenizer tokenizer;
+  ControlTokens control;
+  GenerateOptions generate;
+  bool special = false;
+  LatentDecoding latents = LatentDecoding::materialised;
+
+  /// `text` as ids; `begins`: behind the begin token, if the model has one. Counts special tokens that stay
+  /// text.
+  std::vector<int32_t> encode(const std::string& text, bool begins, SpelledSpecials& spelled) const;
+  Generator generator() const { return Generator(model.model(), 0, latents); }
+};
+/// Opens the model; Ctrl-C ends the program meanwhile and afterwards: there is nothing to save.
+Session open_session(const InferenceArguments& o);
+
+/// {"begin_token": {"id", "text"} or null, "end_tokens": [...], "special_tokens": "text" or "parse"}.
+nlohmann::ordered_json control_json(const Tokenizer& tokenizer, const ControlTokens& control, bool special);
+
+void add_generate_command(CLI::App& app, int& code);
+void add_chat_command(CLI::App& app, int& code);
+
+}  // namespace ingot
