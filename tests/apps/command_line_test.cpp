@@ -50,7 +50,7 @@ TEST(CommandLine, WrongUsageIsNamedWithTheNearestName) {
   refuses({"model", "zaya1-8b", "--jsno"}, {"has no option '--jsno'", "did you mean '--json'?"});
   refuses({"generate", "--temprature", "1", "--run", "x"}, {"has no option '--temprature'", "--temperature"});
   refuses({"generate", "--temperature", "hot", "--run", "x"},
-          {"--temperature: expected a number, found 'hot'"});
+          {"--temperature: expected a number from 0 to", "found hot"});
   refuses({"model", "--context", "long"}, {"--context: expected an integer, found 'long'"});
   refuses({"model", "--context"}, {"--context needs a value"});
   refuses({"model", "gpt2", "more"}, {"does not take the argument 'more'"});
