@@ -11,8 +11,10 @@ namespace ingot::test {
 namespace fs = std::filesystem;
 
 Clone::Clone() {
-  for (const char* name : {"README.md", "bench", "docs", "recipes", "scripts", "tests", "tools"})
+  for (const char* name : {"README.md", "bench", "recipes", "scripts", "tests", "tools"})
     fs::create_symlink(fs::path(INGOT_SOURCE_DIR) / name, folder_ / name);
+  fs::copy(fs::path(INGOT_SOURCE_DIR) / "docs", folder_ / "docs",
+           fs::copy_options::recursive);  // a text to learn
   fs::create_directories(folder_ / "build/release");
   fs::create_symlink(INGOT_BINARY, folder_ / "build/release/ingot");
 }
