@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "report/json_lines.h"
 
 namespace ingot {
 namespace {
@@ -24,21 +25,6 @@ double to_number(const Json& json, const std::string& where) {
   if (json == "inf") return std::numeric_limits<double>::infinity();
   if (json == "-inf") return -std::numeric_limits<double>::infinity();
   fail("{}: expected a number, found a value of type {}", where, json.type_name());
-}
-
-struct Line {
-  std::string_view text;
-  bool complete = false;  ///< ends with a newline
-};
-
-std::vector<Line> split_lines(std::string_view content) {
-  std::vector<Line> lines;
-  while (!content.empty()) {
-    const size_t end = content.find('\n');
-    lines.push_back({content.substr(0, end), end != content.npos});
-    content = end == content.npos ? std::string_view{} : content.substr(end + 1);
-  }
-  return lines;
 }
 
 }  // namespace
@@ -101,29 +87,18 @@ MetricRow parse_metric_row(std::string_view line, const std::string& where) {
 }
 
 std::vector<MetricRow> read_metrics(FileSystem& fs, const std::string& path) {
-  const std::string content = fs.read(path);
   std::vector<MetricRow> rows;
-  const auto lines = split_lines(content);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (!lines[i].complete) break;  // a row counts once its newline is there
-    rows.push_back(parse_metric_row(lines[i].text, fmt::format("{}:{}", path, i + 1)));
-  }
+  read_lines(fs, path, [&](std::string_view line, const std::string& where) {
+    rows.push_back(parse_metric_row(line, where));
+  });
   return rows;
 }
 
 MetricsWriter::MetricsWriter(FileSystem& fs, const std::string& path, int64_t resume_step)
     : last_step_(resume_step) {
-  const std::string content = fs.exists(path) ? fs.read(path) : "";
-  size_t keep = 0;
-  int number = 0;
-  for (const Line& line : split_lines(content)) {
-    ++number;
-    if (!line.complete) break;
-    if (resume_step == 0) break;
-    if (parse_metric_row(line.text, fmt::format("{}:{}", path, number)).step > resume_step) break;
-    keep += line.text.size() + 1;
-  }
-  if (keep != content.size()) write_file_atomically(fs, path, std::string_view(content).substr(0, keep));
+  keep_lines_until(fs, path, resume_step, true, [](std::string_view line, const std::string& where) {
+    return parse_metric_row(line, where).step;
+  });
   file_ = fs.open_append(path);
 }
 

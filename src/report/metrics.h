@@ -58,12 +58,13 @@ std::string to_json_line(const MetricRow& row);
 /// Throws Error on a line that to_json_line cannot have written; `where` names the line in the message.
 MetricRow parse_metric_row(std::string_view line, const std::string& where);
 
-/// All rows of a file. Ignores a last line that a crash cut short; throws Error with the line of other
-/// damage.
+/// All rows of a file. Ignores a last line that a crash cut short; leaves out other damaged lines with a
+/// warning.
 std::vector<MetricRow> read_metrics(FileSystem& fs, const std::string& path);
 
 /// Appends rows. To resume at step s, the constructor atomically drops the rows after s and a torn last line,
-/// so that a killed and resumed run has the same steps as an uninterrupted one. s = 0 starts an empty file.
+/// so that a killed and resumed run has the same steps as an uninterrupted one, and sets damaged lines aside
+/// (json_lines.h). s = 0 starts an empty file.
 class MetricsWriter {
  public:
   MetricsWriter(FileSystem& fs, const std::string& path, int64_t resume_step);

@@ -7,6 +7,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "report/json_lines.h"
 
 namespace ingot {
 namespace {
@@ -41,6 +42,16 @@ std::string utc_time(double wall) {
 std::string sample_line(const Sample& sample) {
   const Json json = {{"step", sample.step}, {"prompt", sample.prompt}, {"text", sample.text}};
   return dump(json, -1) + "\n";
+}
+
+Sample parse_sample(std::string_view line, const std::string& where) {
+  const Json json = parse_json(line, where);
+  try {
+    return {json.at("step").get<int64_t>(), json.at("prompt").get<std::string>(),
+            json.at("text").get<std::string>()};
+  } catch (const Json::exception& error) {
+    fail("{}: not a sample: {}", where, error.what());
+  }
 }
 
 }  // namespace
@@ -134,27 +145,16 @@ void append_sample(FileSystem& fs, const std::string& path, const Sample& sample
 std::vector<Sample> read_samples(FileSystem& fs, const std::string& path) {
   std::vector<Sample> samples;
   if (!fs.exists(path)) return samples;
-  const std::string content = fs.read(path);
-  int line = 0;
-  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string where = fmt::format("{}:{}", path, ++line);
-    const Json json = parse_json(std::string_view(content).substr(begin, end - begin), where);
-    try {
-      samples.push_back({json.at("step").get<int64_t>(), json.at("prompt").get<std::string>(),
-                         json.at("text").get<std::string>()});
-    } catch (const Json::exception& error) {
-      fail("{}: not a sample: {}", where, error.what());
-    }
-  }
+  read_lines(fs, path, [&](std::string_view line, const std::string& where) {
+    samples.push_back(parse_sample(line, where));
+  });
   return samples;
 }
 
 void drop_samples_after(FileSystem& fs, const std::string& path, int64_t step) {
-  if (!fs.exists(path)) return;
-  std::string kept;
-  for (const Sample& sample : read_samples(fs, path))
-    if (sample.step <= step) kept += sample_line(sample);
-  write_file_atomically(fs, path, kept);
+  keep_lines_until(fs, path, step, false, [](std::string_view line, const std::string& where) {
+    return parse_sample(line, where).step;
+  });
 }
 
 void write_run_record(FileSystem& fs, const std::string& folder, const RunRecord& record) {

@@ -63,9 +63,10 @@ struct Sample {
   std::string prompt, text;  ///< `text` continues `prompt`; invalid UTF-8 becomes U+FFFD in the file
 };
 void append_sample(FileSystem& fs, const std::string& path, const Sample& sample);
-/// To resume at `step`: atomically removes later samples and a torn last line. The file may be absent.
+/// To resume at `step`: atomically removes later samples and a torn last line, and sets damaged lines aside
+/// (json_lines.h). The file may be absent.
 void drop_samples_after(FileSystem& fs, const std::string& path, int64_t step);
-/// Ignores a torn last line. Empty if the file is absent.
+/// Ignores a torn last line, and leaves out damaged ones with a warning. Empty if the file is absent.
 std::vector<Sample> read_samples(FileSystem& fs, const std::string& path);
 
 /// Writes run.json and config.toml into `folder` (made if absent), each atomically.

@@ -76,18 +76,6 @@ TEST(Metrics, ResumeDropsLaterStepsAndTheTornLine) {
   EXPECT_TRUE(read_metrics(fs, path).empty());
 }
 
-TEST(Metrics, DamageInTheMiddleIsNamed) {
-  test::TempDir folder;
-  const std::string path = folder / "metrics.jsonl";
-  std::ofstream(path) << "{\"step\":1}\n{\"step\":\n{\"step\":3}\n";
-  try {
-    read_metrics(real_file_system(), path);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2"), std::string::npos) << error.what();
-  }
-}
-
 TEST(TensorBoard, ChecksumsMatchPublishedVectors) {
   const std::string zeros(32, '\0');
   EXPECT_EQ(crc32c(zeros.data(), zeros.size()), 0x8a9136aau);
