@@ -1,11 +1,14 @@
 // The program `ingot`: subcommands, and the one place where errors become messages and exit codes.
 //   0 success   1 an error that the user can fix   2 wrong usage   3 a bug   130 interrupted (a run: saved)
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <string_view>
+#include <system_error>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
@@ -13,6 +16,7 @@
 #include "base/error.h"
 #include "base/invocation.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "base/terminal_text.h"
 
 namespace ingot {
@@ -80,29 +84,43 @@ int run_program(const std::string& called, Words words) {
   return code;
 }
 
-/// On a line of its own, after a line of progress that stands without an end.
-void print_error(const std::string& message, const std::string& hint) {
+/// On lines of their own, after a line of progress that stands without an end.
+void print_error(const std::string& message, const std::string& hint = "") {
   log::set_status("");
-  fmt::print(stderr, "error: {}\n", terminal_text(as_typed(message)));
-  if (!hint.empty()) fmt::print(stderr, "hint: {}\n", terminal_text(as_typed(hint)));
+  write_to_reader(STDERR_FILENO, terminal_text(as_typed(message)) + "\n");
+  if (!hint.empty()) write_to_reader(STDERR_FILENO, terminal_text(as_typed("hint: " + hint)) + "\n");
+}
+
+/// Runs the program; errors become messages and codes.
+int exit_code(int argc, char** argv) {
+  try {
+    return run_program(argv[0], {argv + 1, argv + argc});
+  } catch (const UsageError& e) {
+    print_error(fmt::format("error: {}", e.what()), e.hint());
+    return 2;
+  } catch (const Error& e) {
+    print_error(fmt::format("error: {}", e.what()), e.hint());
+    return 1;
+  } catch (const std::exception& e) {
+    // What could not be printed: end_with() says so.
+    if (std::ferror(stdout) != 0 && dynamic_cast<const std::system_error*>(&e) != nullptr) return 0;
+    print_error(fmt::format("internal error (a bug in ingot, please report it): {}", e.what()));
+    return 3;
+  }
+}
+
+/// What was printed must have arrived before a command counts as successful.
+int end_with(int code) {
+  std::string reason;
+  if (flush_standard_output(reason) || code != 0) return code;
+  print_error(fmt::format("error: cannot write to standard output: {}", reason));
+  return 1;
 }
 
 }  // namespace
 }  // namespace ingot
 
 int main(int argc, char** argv) {
-  try {
-    return ingot::run_program(argv[0], {argv + 1, argv + argc});
-  } catch (const ingot::UsageError& e) {
-    ingot::print_error(e.what(), e.hint());
-    return 2;
-  } catch (const ingot::Error& e) {
-    ingot::print_error(e.what(), e.hint());
-    return 1;
-  } catch (const std::exception& e) {
-    ingot::log::set_status("");
-    fmt::print(stderr, "internal error (a bug in ingot, please report it): {}\n",
-               ingot::terminal_text(e.what()));
-    return 3;
-  }
+  ingot::open_standard_streams();
+  return ingot::end_with(ingot::exit_code(argc, argv));
 }

@@ -2,7 +2,6 @@
 #include "base/file_system.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 
 namespace ingot {
 namespace {
@@ -67,25 +67,6 @@ class PosixWritableFile final : public WritableFile {
   Fd fd_;
 };
 
-class PosixMappedFile final : public MappedFile {
- public:
-  PosixMappedFile(void* data, size_t size) : data_(data), size_(size) {}
-  ~PosixMappedFile() override {
-    if (data_ != nullptr) ::munmap(data_, size_);
-  }
-  std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
-  void done_with(std::span<const std::byte> part) const override {
-    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-    const auto end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
-    if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-  }
-
- private:
-  void* data_;
-  size_t size_;
-};
-
 class PosixFileSystem final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path) override {
@@ -101,10 +82,9 @@ class PosixFileSystem final : public FileSystem {
     if (::fstat(fd.get(), &status) != 0) fail_errno("stat", path);
     if (S_ISDIR(status.st_mode)) fail("cannot read '{}': it is a folder", path);
     const auto size = static_cast<size_t>(status.st_size);
-    if (size == 0) return std::make_unique<PosixMappedFile>(nullptr, 0);
-    void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (data == MAP_FAILED) fail_errno("map", path);
-    return std::make_unique<PosixMappedFile>(data, size);
+    auto mapped = map_file(fd.get(), size, path);
+    if (!mapped) fail_errno("map", path);
+    return mapped;
   }
   std::string read(const std::string& path) override {
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,11 +33,11 @@ int lock(int fd, int how) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder, const std::string& use, Busy busy) {
-  const std::string path = fmt::format("{}/{}.lock", folder, use);
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+FolderLock::FolderLock(const std::string& folder, const std::string& use, Busy busy)
+    : path_(fmt::format("{}/{}.lock", folder, use)) {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0)
-    throw Error(fmt::format("cannot create '{}': {}", path, std::strerror(errno)),
+    throw Error(fmt::format("cannot create '{}': {}", path_, std::strerror(errno)),
                 "check that the folder exists and may be written");
   try {
     acquire(folder, use, busy);
@@ -45,7 +46,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& use, Busy b
     const std::string text = fmt::format("process {} on {}\n", ::getpid(), host);
     if (::ftruncate(fd_, 0) != 0 ||
         ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-      fail("cannot write '{}': {}", path, std::strerror(errno));
+      fail("cannot write '{}': {}", path_, std::strerror(errno));
   } catch (...) {
     ::close(fd_);
     throw;
@@ -70,6 +71,13 @@ bool FolderLock::held(const std::string& folder, const std::string& use) {
   const bool busy = lock(fd, LOCK_SH | LOCK_NB) == EWOULDBLOCK;
   ::close(fd);
   return busy;
+}
+
+bool FolderLock::in_place() const {
+  struct stat held {
+  }, found{};
+  return ::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &found) == 0 && held.st_dev == found.st_dev &&
+         held.st_ino == found.st_ino;
 }
 
 FolderLock::~FolderLock() {

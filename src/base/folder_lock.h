@@ -20,9 +20,12 @@ class FolderLock {
   static bool held(const std::string& folder, const std::string& use);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
+  /// Whether the file is still in the folder. Where it is not, another program may take the folder.
+  bool in_place() const;
 
  private:
   void acquire(const std::string& folder, const std::string& use, Busy busy);
+  std::string path_;
   int fd_ = -1;
 };
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/invocation.h"
+#include "base/standard_streams.h"
 #include "base/terminal_text.h"
 
 namespace ingot::log {
@@ -61,9 +62,8 @@ std::string cut_to_terminal(const std::string& line) {
   return line;
 }
 
-// One write per line keeps lines of several threads whole; a closed terminal is not an error of the job.
 void write_text(const std::string& text, int file = STDERR_FILENO) {
-  [[maybe_unused]] const ssize_t written = ::write(file, text.data(), text.size());
+  write_to_reader(file, text);
 }
 
 /// With the mutex held.

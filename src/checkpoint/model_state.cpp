@@ -1,34 +1,12 @@
 // See model_state.h.
 #include "checkpoint/model_state.h"
 
-#include <atomic>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/parallel.h"
+#include "base/finite.h"
 #include "checkpoint/parameter_part.h"
 
 namespace ingot {
-namespace {
-
-/// The first value that is NaN or infinite; 0 if there is none.
-template <class T>
-double first_not_finite(const T* values, int64_t count) {
-  std::atomic<int64_t> first = count;
-  parallel_for(count, int64_t{1} << 18, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (std::isfinite(values[i])) continue;
-      int64_t known = first;
-      while (i < known && !first.compare_exchange_weak(known, i)) {
-      }
-      return;
-    }
-  });
-  return first < count ? static_cast<double>(values[first]) : 0;
-}
-
-}  // namespace
-
 std::vector<Piece> model_pieces(Model& model) {
   std::vector<Piece> pieces;
   WeightSet& w = model.weights();
@@ -75,11 +53,9 @@ namespace {
 void load_weight(const CheckpointReader& reader, WeightSet& w, int i) {
   const Tensor local = w.master(i);
   read_part(reader, w.table()[i].name, {w.table()[i], w.placement(), local});
-  const double bad = local.dtype() == DType::f64 ? first_not_finite(local.as<double>(), local.numel())
-                                                 : first_not_finite(local.as<float>(), local.numel());
-  if (!std::isfinite(bad))
+  if (const int64_t bad = first_not_finite(local.data, local.numel(), local.dtype()); bad >= 0)
     throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite ({})", reader.path(),
-                            w.table()[i].name, bad),
+                            w.table()[i].name, value_at(local.data, bad, local.dtype())),
                 "this checkpoint cannot be used; go back to an older one");
 }
 
