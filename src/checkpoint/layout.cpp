@@ -52,18 +52,18 @@ Manifest inspect(FileSystem& fs, const std::string& folder) {
   return manifest;
 }
 
-std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder) {
+std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder, bool warns) {
   std::vector<Found> found;
   if (!fs.exists(folder)) return found;
   for (const std::string& name : fs.list(folder)) {
-    if (is_leftover_name(name)) log::warn("skipping '{}/{}': it was not finished", folder, name);
+    if (warns && is_leftover_name(name)) log::warn("skipping '{}/{}': it was not finished", folder, name);
     if (!is_checkpoint_name(name)) continue;
     try {
       found.push_back({name, inspect(fs, folder + "/" + name)});
     } catch (const NewerFormat&) {
       throw;
     } catch (const Error& error) {
-      log::warn("skipping a damaged checkpoint: {}", error.what());
+      if (warns) log::warn("skipping a damaged checkpoint: {}", error.what());
     }
   }
   std::stable_sort(found.begin(), found.end(),
@@ -72,20 +72,29 @@ std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folde
 }
 
 int64_t newest_sequence(FileSystem& fs, const std::string& folder) {
+  constexpr int64_t kMoreThanAnyRunSaves = int64_t{1} << 32;
   int64_t newest = 0;
+  bool unreadable = false;
   for (const std::string& name : fs.list(folder)) {
+    if (!is_checkpoint_name(name)) continue;
     const std::string path = fmt::format("{}/{}/{}", folder, name, kManifestFile);
-    if (!is_checkpoint_name(name) || !fs.exists(path)) continue;
-    const std::string text = fs.read(path);
+    std::string text;
+    try {
+      const std::vector<std::string> files = fs.list(folder + "/" + name);
+      if (std::find(files.begin(), files.end(), kManifestFile) == files.end()) continue;
+      text = fs.read(path);
+    } catch (const Error&) {
+      unreadable = true;
+      continue;
+    }
     try {
       newest = std::max(newest, parse_manifest(text, path).sequence);
     } catch (const NewerFormat&) {
       throw;
-    } catch (const Error& error) {
-      log::warn("ignoring a damaged checkpoint: {}", error.what());
+    } catch (const Error&) {  // damaged: complete_checkpoints() warns of it
     }
   }
-  return newest;
+  return newest + (unreadable ? kMoreThanAnyRunSaves : 0);
 }
 
 void remove_leftovers(FileSystem& fs, const std::string& folder) {

@@ -32,12 +32,12 @@ struct Found {
   Manifest manifest;
 };
 /// The complete checkpoints of a folder, newest first; none if the folder does not exist. Incomplete ones are
-/// skipped with a warning that says why. A checkpoint of a newer format throws NewerFormat.
-std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder);
+/// skipped, where `warns` with a warning that says why. A checkpoint of a newer format throws NewerFormat.
+std::vector<Found> complete_checkpoints(FileSystem& fs, const std::string& folder, bool warns = true);
 
-/// The highest sequence number of any manifest, including those of checkpoints that lost files; 0 if there is
-/// none. Throws Error if a manifest cannot be read from disk: a number chosen without it could make an older
-/// checkpoint the newest.
+/// A number that no manifest's sequence number exceeds, including those of checkpoints that lost files; 0 if
+/// there is none. It is the highest, unless a manifest cannot be read from disk, whose number must be feared
+/// to be higher: it may be readable another time.
 int64_t newest_sequence(FileSystem& fs, const std::string& folder);
 
 /// Deletes leftovers of crashes.

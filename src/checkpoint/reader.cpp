@@ -66,6 +66,13 @@ std::optional<CheckpointReader> CheckpointReader::open_newest(FileSystem& fs, co
   return std::nullopt;
 }
 
+std::vector<CheckpointPlace> list_checkpoints(FileSystem& fs, const std::string& folder) {
+  std::vector<CheckpointPlace> places;
+  for (const layout::Found& found : layout::complete_checkpoints(fs, folder, false))
+    places.push_back({folder + "/" + found.name, found.manifest.step});
+  return places;
+}
+
 CheckpointReader CheckpointReader::open(FileSystem& fs, const std::string& path, Verify verify) {
   if (!fs.exists(path)) fail("there is no checkpoint '{}'", path);
   const std::string name = path.substr(path.find_last_of('/') + 1);

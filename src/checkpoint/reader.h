@@ -59,6 +59,14 @@ class CheckpointReader {
   std::map<std::string, SafetensorsFile> files_;
 };
 
+struct CheckpointPlace {
+  std::string path;
+  int64_t step = 0;
+};
+/// The checkpoints of a folder that are complete by their manifests and sizes, newest first. None if the
+/// folder does not exist.
+std::vector<CheckpointPlace> list_checkpoints(FileSystem& fs, const std::string& folder);
+
 /// A tensor that a model needs.
 struct ExpectedTensor {
   std::string name;

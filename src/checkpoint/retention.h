@@ -8,11 +8,12 @@
 
 namespace ingot {
 
-/// Keeps the newest `keep_last` checkpoints, those whose step is a multiple of `keep_every`, and protected
-/// ones.
+/// Keeps the newest `keep_last` checkpoints, those whose step is a multiple of `keep_every`, protected ones,
+/// and the newest from before the step `keep_before`.
 struct RetentionPolicy {
-  int keep_last = 0;       ///< 0: keep all
-  int64_t keep_every = 0;  ///< steps; 0: none
+  int keep_last = 0;        ///< 0: keep all
+  int64_t keep_every = 0;   ///< steps; 0: none
+  int64_t keep_before = 0;  ///< step at which a spike of the loss began; 0: none
 };
 
 /// Deletes the complete checkpoints that the policy does not keep, and returns their names. Damaged

@@ -8,9 +8,11 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/finite.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "base/round.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/safetensors.h"
@@ -68,6 +70,16 @@ std::string temporary_folder(const std::string& folder, const std::string& name)
   return fmt::format("{}/{}{}", folder, name, layout::kTemporary);
 }
 
+/// `at`: where the bytes lie in the item.
+void require_finite(const SafetensorsItem& item, size_t at, const std::byte* data, size_t size,
+                    int64_t step) {
+  const int64_t width = size_of(item.dtype);
+  const int64_t bad = first_not_finite(data, static_cast<int64_t>(size) / width, item.dtype);
+  if (bad >= 0)
+    throw NotFinite(fmt::format("step {} is not saved: '{}' holds {} at element {}", step, item.name,
+                                value_at(data, bad, item.dtype), static_cast<int64_t>(at) / width + bad));
+}
+
 void check_piece(const Piece& piece) {
   if (!inside(piece.region, piece.global_shape))
     fail("tensor '{}': a piece at offset {} of shape {} is not inside {}", piece.name,
@@ -99,6 +111,7 @@ struct CheckpointWriter::Plan {
   Manifest manifest;
   std::vector<Shard> shards;
   int64_t bytes = 0;
+  int64_t keep_before = 0;
 };
 
 Piece Piece::whole(std::string name, TensorKind kind, const Tensor& tensor) {
@@ -140,6 +153,7 @@ CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) c
   plan.manifest.code_version = options_.code_version;
   plan.manifest.protection = request.protection;
   plan.manifest.blobs = request.blobs;
+  plan.keep_before = request.keep_before;
   std::vector<Piece> pieces;
   for (const Piece& piece : request.pieces) {
     check_piece(piece);
@@ -187,18 +201,44 @@ void CheckpointWriter::assign_files(Plan& plan, const std::vector<Piece>& pieces
   }
 }
 
-/// `manifest`: what all ranks will write. They share the disk.
-void CheckpointWriter::check_space(const Manifest& manifest) const {
-  constexpr int64_t kMargin = 16 << 20;  // for headers, the manifest and the file system itself
-  int64_t bytes = kMargin;
-  for (const auto& [name, tensor] : manifest.tensors) bytes += tensor.meta.bytes();
-  const uint64_t free = fs_.free_bytes(folder_), needed = static_cast<uint64_t>(bytes);
-  if (free < needed)
-    throw Error(
-        fmt::format("cannot save step {} in '{}': it needs {:.1f} MiB, the disk has {:.1f} MiB left",
-                    manifest.step, folder_, static_cast<double>(needed) * 0x1p-20,
-                    static_cast<double>(free) * 0x1p-20),
-        "free some space, keep fewer checkpoints, or choose another folder; older checkpoints are untouched");
+/// What a save takes of the disk. `manifests`: of all ranks, which share it. Beside the data there are the
+/// manifest, the headers of files, which repeat its names, and the blocks that files leave half empty.
+uint64_t CheckpointWriter::bytes_on_disk(const std::vector<std::string>& manifests) const {
+  constexpr size_t kBlock = 4096, kFolder = 16 * kBlock;
+  const Manifest all = merge_manifests(manifests);
+  size_t bytes = kFolder + all.files.size() * kBlock;
+  for (const auto& [name, tensor] : all.tensors) bytes += static_cast<size_t>(tensor.meta.bytes());
+  for (const std::string& text : manifests) bytes += 2 * text.size();
+  return bytes;
+}
+
+void CheckpointWriter::require_space(const SaveRequest& request, int64_t saves) {
+  Plan plan;
+  const auto contribute = [&] {
+    plan = make_plan(request);
+    return encode_manifest(plan.manifest);
+  };
+  agree(options_.group, contribute, [&](const auto& manifests) {
+    const int64_t keep = options_.retention.keep_last;
+    const auto there = static_cast<int64_t>(layout::complete_checkpoints(fs_, folder_, false).size());
+    const int64_t more =
+        keep > 0 ? std::min(keep + 1 - std::min(there, keep), saves) : std::min<int64_t>(1, saves);
+    const uint64_t one = bytes_on_disk(manifests), free = fs_.free_bytes(folder_),
+                   needed = one * static_cast<uint64_t>(std::max<int64_t>(0, more));
+    const auto text = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+    if (free < needed)
+      throw Error(
+          fmt::format("the disk of '{}' has {} left, but a checkpoint takes {} and {} more must lie there at "
+                      "once ({}): {}",
+                      folder_, text(free), text(one), more,
+                      keep > 0
+                          ? fmt::format("checkpoint.keep_last = {}, and the one that is being written", keep)
+                          : "every one is kept",
+                      text(needed)),
+          fmt::format("free {} of space, lower checkpoint.keep_last, or choose another run.folder",
+                      text(needed - free)));
+    return std::string();
+  });
 }
 
 void CheckpointWriter::take_snapshot(Plan& plan) {
@@ -270,7 +310,12 @@ std::shared_ptr<CheckpointWriter::Plan> CheckpointWriter::agree_on_plan(const Sa
 }
 
 std::string CheckpointWriter::choose_name(const std::vector<std::string>& manifests, int64_t step) {
-  check_space(merge_manifests(manifests));
+  const auto text = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  if (const uint64_t free = fs_.free_bytes(folder_), needed = bytes_on_disk(manifests); free < needed)
+    throw Error(
+        fmt::format("cannot save step {} in '{}': it needs {}, the disk has {} left", step, folder_,
+                    text(needed), text(free)),
+        "free some space, keep fewer checkpoints, or choose another folder; older checkpoints are untouched");
   int attempt = 1;
   while (fs_.exists(folder_ + "/" + layout::folder_name(step, attempt))) ++attempt;
   const std::string name = layout::folder_name(step, attempt);
@@ -313,7 +358,7 @@ void CheckpointWriter::agree_to_commit(const Plan& plan) {
         },
         [&](const auto& manifests) {
           const std::string name = commit(manifests);
-          apply_retention(fs_, folder_, options_.retention);
+          delete_old(plan);
           return name;
         });
   } catch (const Error&) {
@@ -328,7 +373,7 @@ void CheckpointWriter::run(Plan& plan, SaveReport report) noexcept {
   try {
     report.write_seconds = seconds_of([&] { write_files(plan); });
     report.path = folder_ + "/" + name_;
-    if (alone()) apply_retention(fs_, folder_, options_.retention);
+    if (alone()) delete_old(plan);
     finished_ = report;
   } catch (...) {
     failure_ = std::current_exception();
@@ -365,6 +410,12 @@ std::string CheckpointWriter::commit(const std::vector<std::string>& manifests) 
   return name_;
 }
 
+void CheckpointWriter::delete_old(const Plan& plan) {
+  RetentionPolicy policy = options_.retention;
+  policy.keep_before = plan.keep_before;
+  apply_retention(fs_, folder_, policy);
+}
+
 /// Frees the space of a failed save at once, because the disk may be full.
 void CheckpointWriter::remove_unfinished() {
   const std::string temporary = temporary_folder(folder_, name_);
@@ -394,6 +445,7 @@ void CheckpointWriter::write_shard(const std::string& folder, Shard& shard, Mani
     for (size_t at = 0; at < size; at += kWriteBytes) {
       const size_t n = std::min(kWriteBytes, size - at);
       hasher.update(data + at, n);
+      if (options_.require_finite) require_finite(shard.items[i], at, data + at, n, manifest.step);
       file->append(data + at, n);
       bytes_written_ += static_cast<int64_t>(n);
     }

@@ -55,6 +55,13 @@ struct SaveRequest {
   std::vector<Piece> pieces = {};
   std::map<std::string, std::string> blobs = {};  ///< name -> JSON text: sampler, trainer, config, ...
   std::string protection = {};  ///< why retention must keep the checkpoint; empty: it may delete it
+  int64_t keep_before = 0;      ///< see RetentionPolicy::keep_before
+};
+
+/// A save that was refused because a value is not finite: the state is lost, not the disk.
+class NotFinite : public Error {
+ public:
+  using Error::Error;
 };
 
 struct CheckpointWriterOptions {
@@ -62,6 +69,9 @@ struct CheckpointWriterOptions {
   bool asynchronous = true;  ///< false: no copy and no thread, save() returns when the checkpoint is on disk
   RetentionPolicy retention = {};
   std::string code_version = {};
+  /// Every value is looked at while it is written; one that is not finite ends the save with NotFinite,
+  /// before it counts and before an older checkpoint is deleted.
+  bool require_finite = false;
   Communicator* group = nullptr;  ///< ranks that save together; nullptr: this rank alone
 };
 
@@ -87,6 +97,9 @@ class CheckpointWriter {
   /// call tries again. Throws Error if the pieces leave holes or overlap, a blob is not JSON, or the disk has
   /// too little space.
   void save(const SaveRequest& request);
+  /// Throws Error, with the numbers, where the disk cannot hold what a run of `saves` more saves like this
+  /// has on it at once: the checkpoints that retention keeps, and the one that is being written. Collective.
+  void require_space(const SaveRequest& request, int64_t saves);
   /// Waits for the save in progress and returns the report of the last finished one. Throws the failure of
   /// the last save, once. With several ranks the save becomes a checkpoint here, so call it soon after all
   /// ranks have written().
@@ -107,7 +120,7 @@ class CheckpointWriter {
   Plan make_plan(const SaveRequest& request) const;
   void assign_files(Plan& plan, const std::vector<Piece>& pieces) const;
   std::string choose_name(const std::vector<std::string>& manifests, int64_t step);
-  void check_space(const Manifest& manifest) const;
+  uint64_t bytes_on_disk(const std::vector<std::string>& manifests) const;
   void take_snapshot(Plan& plan);
   void start_writing(const std::shared_ptr<Plan>& plan, const SaveReport& report);
   void run(Plan& plan, SaveReport report) noexcept;
@@ -115,6 +128,7 @@ class CheckpointWriter {
   void write_shard(const std::string& folder, Shard& shard, Manifest& manifest);
   void agree_to_commit(const Plan& plan);
   std::string commit(const std::vector<std::string>& manifests);
+  void delete_old(const Plan& plan);
   void remove_unfinished();
   void join();
 

@@ -203,9 +203,9 @@ TEST(Checkpoint, SaveRefusesWhatCannotBeLoaded) {
   EXPECT_MESSAGE(
       writer.save({.step = 1, .pieces = {}, .blobs = {{"rng", std::string(70, '[') + std::string(70, ']')}}}),
       "nested");
-  fs.set_free_bytes(1 << 20);
+  fs.set_free_bytes(50'000);
   EXPECT_MESSAGE(writer.save({.step = 1, .pieces = {piece("a", {4}, {{0}, {4}})}}),
-                 "the disk has 1.0 MiB left");
+                 "the disk has 50.0 kB left");
   EXPECT_EQ(fs.list(kFolder).size(), 0u);
 }
 

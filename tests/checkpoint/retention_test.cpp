@@ -1,6 +1,8 @@
 // checkpoint/: what is kept and deleted, whether a checkpoint fits a model.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "support/checkpoint_sample.h"
@@ -49,6 +51,55 @@ TEST(Retention, AFailedDeletionIsNotFatal) {
   EXPECT_TRUE(fs.exists(kFolder + "/step-00000001"));
   save_now(fs, sample_state(3).request, {.retention = {.keep_last = 1}});
   EXPECT_EQ(fs.list(kFolder), (std::vector<std::string>{"latest", "step-00000003"}));
+}
+
+TEST(Retention, KeepsTheLastFromBeforeASpike) {
+  FaultFs fs;
+  for (int64_t step = 10; step <= 60; step += 10) {
+    SampleState state = sample_state(step);
+    state.request.keep_before = step >= 40 ? 35 : 0;  // a spike began at step 35
+    save_now(fs, state.request, {.retention = {.keep_last = 1}});
+  }
+  EXPECT_EQ(fs.list(kFolder), (std::vector<std::string>{"latest", "step-00000030", "step-00000060"}));
+  save_now(fs, sample_state(70).request, {.retention = {.keep_last = 1}});
+  EXPECT_EQ(fs.list(kFolder), (std::vector<std::string>{"latest", "step-00000070"}));
+}
+
+TEST(Retention, AnUnreadableManifestNeitherStopsNorOutranks) {
+  const Quiet quiet;
+  const TempDir folder;
+  const auto save = [&](int64_t step) {
+    CheckpointWriter writer(real_file_system(), folder.path(), {});
+    writer.save(sample_state(step).request);
+    writer.wait();
+  };
+  const auto manifest = [&](int64_t step) { return folder / fmt::format("step-{:08}/manifest.json", step); };
+  for (const int64_t step : {1, 2, 3}) save(step);
+  std::filesystem::rename(manifest(3), folder / "kept");
+  std::filesystem::create_directory(manifest(3));  // reading it is an error of the system
+  save(4);
+  EXPECT_EQ(CheckpointReader::open_newest(real_file_system(), folder.path())->step(), 4);
+  std::filesystem::remove(manifest(3));
+  std::filesystem::rename(folder / "kept", manifest(3));  // readable again: still older
+  EXPECT_EQ(CheckpointReader::open_newest(real_file_system(), folder.path())->step(), 4);
+}
+
+TEST(Retention, TheDiskMustHoldWhatItKeeps) {
+  FaultFs fs;
+  CheckpointWriter writer(fs, kFolder, {.retention = {.keep_last = 2}});
+  const SampleState state = sample_state(1);
+  fs.set_free_bytes(1'000'000);
+  writer.require_space(state.request, 100);
+  fs.set_free_bytes(200'000);  // one takes some 90 kB, nearly all of it for folder and files
+  EXPECT_MESSAGE(writer.require_space(state.request, 100), "3 more must lie there at once");
+  writer.require_space(state.request, 1);
+  writer.save(state.request);
+  writer.wait();
+  fs.set_free_bytes(120'000);
+  EXPECT_MESSAGE(writer.require_space(state.request, 100), "2 more must lie there at once");
+  fs.set_free_bytes(50'000);
+  EXPECT_MESSAGE(writer.require_space(state.request, 1), "1 more must lie there at once");
+  writer.require_space(state.request, 0);
 }
 
 TEST(RequireTensors, ListsEverythingAtOnceWithTheNearestName) {
