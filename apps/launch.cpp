@@ -89,7 +89,7 @@ volatile sig_atomic_t mpirun_pid = 0;
 /// The first asks the ranks to save and end, the second ends them.
 void pass_on_signal(int number) {
   static volatile sig_atomic_t asked = 0;
-  ::kill(mpirun_pid, asked || number == SIGHUP ? SIGTERM : SIGUSR1);
+  ::kill(mpirun_pid, asked ? SIGTERM : SIGUSR1);
   if (number != SIGUSR1) asked = 1;
 }
 

@@ -28,6 +28,7 @@ namespace {
 struct RunArguments {
   std::string recipe;
   bool print_config = false, plan_only = false, fresh = false;
+  Rewind rewind;
   std::string kernels = "strict", memory;
 };
 
@@ -35,13 +36,17 @@ void interrupt_training(int) {
   Trainer::interrupt();
 }
 
-/// The first Ctrl-C asks for a save; the second ends the program at once. SIGTERM and SIGUSR1 always ask:
-/// schedulers may send them twice, and SIGKILL when their patience ends.
+/// Signals that ask a run to save and end. SIGINT (Ctrl-C) asks once; the second one ends the program at
+/// once. The others always ask: schedulers may send them twice, and SIGKILL when their patience ends. SIGHUP
+/// says that the terminal is gone, SIGPIPE that nobody reads what is printed; under nohup SIGHUP stays
+/// ignored.
 void catch_interrupts() {
-  struct sigaction action {};
+  struct sigaction action {
+  }, before{};
   action.sa_handler = interrupt_training;
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGUSR1, &action, nullptr);
+  for (const int number : {SIGTERM, SIGUSR1, SIGPIPE}) ::sigaction(number, &action, nullptr);
+  ::sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
 }
@@ -83,7 +88,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
   }
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   if (o.plan_only) return plan_recipe(recipe);
-  return run_recipe(recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start);
+  return run_recipe(recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start, o.rewind);
 }
 
 }  // namespace
@@ -121,9 +126,9 @@ void print_samples(const std::vector<Sample>& samples) {
 }
 
 /// One rank of a run; rank 0 prints.
-int run_rank(const Recipe& recipe, StartMode start, World& world) {
+int run_rank(const Recipe& recipe, StartMode start, const Rewind& rewind, World& world) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
-  Trainer trainer(real_file_system(), recipe, start, &world);
+  Trainer trainer(real_file_system(), recipe, start, &world, rewind);
   log::info("{}", trainer.plan().text);
   find_slow_ranks(recipe.parallel, world);
   if (trainer.leads())
@@ -139,7 +144,9 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
   catch_interrupts();
   const TrainResult r = trainer.run();
   if (!r.finished) {
-    log::info("interrupted at step {}, saved; run the same command to resume", r.step);
+    log::info("interrupted at step {}, saved; {}", r.step,
+              rewind.from ? fmt::format("to resume: ingot run {}/{}", recipe.run.folder, run_files::kConfig)
+                          : "run the same command to resume");
     return 130;
   }
   log::info("done: step {} after {}", r.step, format_seconds(r.seconds));
@@ -152,10 +159,10 @@ int run_rank(const Recipe& recipe, StartMode start, World& world) {
 
 }  // namespace
 
-int run_recipe(const Recipe& recipe, StartMode start) {
+int run_recipe(const Recipe& recipe, StartMode start, const Rewind& rewind) {
   const std::unique_ptr<World> world = launch_world();
   int code = 0;
-  world->run([&] { code = run_rank(recipe, start, *world); });
+  world->run([&] { code = run_rank(recipe, start, rewind, *world); });
   return code;
 }
 
@@ -172,6 +179,14 @@ void add_run_command(CLI::App& app, int& code) {
   c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and exit");
   c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");
   c->add_flag("--fresh", o->fresh, "start a new run; an error if the run folder already holds one");
+  CLI::Option* from = c->add_option(
+      "--from", o->rewind.from,
+      "go back to the checkpoint of this step and continue from it; what came after it is dropped");
+  from->check(CLI::PositiveNumber)->excludes("--fresh");
+  c->add_option("--skip-batches", o->rewind.skip_batches,
+                "with --from: leave out that many batches of data there")
+      ->check(CLI::PositiveNumber)
+      ->needs(from);
   c->add_option("--memory", o->memory, "memory limit, e.g. 16GiB: the same as --memory.limit");
   c->add_option("--kernels", o->kernels,
                 "strict: fast kernels only; any: allow the slow reference; reference")

@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-/// Runs or resumes a recipe; the exit code: 0, or 130 where it was interrupted and saved.
-int run_recipe(const Recipe& recipe, StartMode start);
+/// Runs, resumes or rewinds a recipe; the exit code: 0, or 130 where it was interrupted and saved.
+int run_recipe(const Recipe& recipe, StartMode start, const Rewind& rewind = {});
 
 }  // namespace ingot

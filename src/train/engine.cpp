@@ -1,10 +1,12 @@
 // See engine.h.
 #include "train/engine.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "base/build_info.h"
 #include "base/clock.h"
+#include "base/finite.h"
 #include "base/log.h"
 #include "checkpoint/model_state.h"
 #include "checkpoint/parameter_part.h"
@@ -237,6 +239,20 @@ std::string TrainEngine::describe_bad_norm(const GradNorm& norm) const {
   for (const ParamView& p : optimizer_->params())
     if (p.name == name) return describe_bad_gradient({&p, 1}, GradNorm{{}, norm.norm, 0});
   return fmt::format("the gradient of '{}', which other ranks hold, is not finite", name);
+}
+
+std::string TrainEngine::describe_bad_weight() const {
+  const std::span<const ParamView> params = optimizer_->params();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const UpdateStat& stat = optimizer_->update_stats()[i];
+    if (std::isfinite(stat.weight_rms) && std::isfinite(stat.update_rms)) continue;
+    // The square of a large finite value overflows too.
+    const int64_t bad = first_not_finite(params[i].master, params[i].numel(), DType::f32);
+    if (bad >= 0)
+      return fmt::format("'{}' ({} at element {})", params[i].name, params[i].master[bad],
+                         params[i].begin + bad);
+  }
+  return {};
 }
 
 int64_t TrainEngine::update(const StepStats& stats, const StepArgs& args) {

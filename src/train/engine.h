@@ -84,6 +84,9 @@ class TrainEngine {
   StepStats forward_backward(const data::Batch& batch, const StepOptions& options);
   /// Names the first gradient that is not finite.
   std::string describe_bad_norm(const GradNorm& norm) const;
+  /// "'head.weight' (nan at element 3)": the first weight of this rank that the last update left with a value
+  /// that is not finite; empty: all are finite. Costs nothing where they are: the optimizer has their norms.
+  std::string describe_bad_weight() const;
   /// Forward only; see StepRunner::evaluate().
   std::pair<double, int64_t> evaluate(const data::Batch& batch) { return runner_->evaluate(batch); }
   /// Blocks that the passes took from outside their planned memory so far.

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "checkpoint/model_state.h"
 
@@ -46,15 +47,16 @@ bool has_mixture(const data::SamplerState& state, const std::vector<data::Sample
 }  // namespace
 
 std::string SavedRun::json() const {
-  return nlohmann::json{
+  nlohmann::json j{
       {"step", step},
       {"stage", phase},
       {"tokens", tokens},
       {"tokenizer", tokenizer},
       {"kernels", kernels},
       {"batch",
-       {{"level", progress.level}, {"loss_sum", progress.loss_sum}, {"loss_weight", progress.loss_weight}}}}
-      .dump();
+       {{"level", progress.level}, {"loss_sum", progress.loss_sum}, {"loss_weight", progress.loss_weight}}}};
+  for (const Rewound& r : rewound) j["rewound"].push_back({r.to_step, r.skipped_batches});
+  return j.dump();
 }
 
 SavedRun SavedRun::of(const CheckpointReader& reader) {
@@ -63,7 +65,11 @@ SavedRun SavedRun::of(const CheckpointReader& reader) {
     BatchProgress progress;
     if (const auto batch = j.find("batch"); batch != j.end())
       progress = {batch->at("level"), 0, batch->at("loss_sum"), batch->at("loss_weight")};
-    return {j.at("step"), j.at("tokens"), j.at("stage"), j.at("tokenizer"), j.at("kernels"), progress};
+    std::vector<Rewound> rewound;
+    if (const auto list = j.find("rewound"); list != j.end())
+      for (const auto& r : *list) rewound.push_back({r.at(0), r.at(1)});
+    return {j.at("step"),    j.at("tokens"), j.at("stage"),     j.at("tokenizer"),
+            j.at("kernels"), progress,       std::move(rewound)};
   } catch (const nlohmann::json::exception& e) {
     fail("'{}': the state 'trainer' is damaged: {}", reader.path(), e.what());
   }
@@ -117,6 +123,11 @@ void PhaseSampler::change_batch(int64_t step) {
   level_ = progress_.level;
   level_step_ = step;
   level_samples_ = progress_.samples;
+}
+
+void PhaseSampler::skip(int64_t step, int64_t batches) {
+  progress_.samples += batches * config().batch_at(progress_.level);
+  change_batch(step);
 }
 
 void PhaseSampler::enter(size_t phase, const data::SamplerState* state) {

@@ -2,6 +2,8 @@
 // Training and dumps both read from here, so they see the same rows.
 #pragma once
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "checkpoint/reader.h"
 #include "data/sampler.h"
@@ -10,12 +12,18 @@
 
 namespace ingot {
 
+/// A return to an earlier checkpoint, after which batches of data were left out.
+struct Rewound {
+  int64_t to_step = 0, skipped_batches = 0;
+};
+
 /// The state "trainer" of a checkpoint.
 struct SavedRun {
   int64_t step = 0, tokens = 0;
   size_t phase = 0;
   std::string tokenizer, kernels;  ///< content hash and fingerprint
   BatchProgress progress;          ///< without its samples, which the sampler's state has
+  std::vector<Rewound> rewound;    ///< on the way to this checkpoint, in order
   std::string json() const;
   /// Error where the state is missing or damaged.
   static SavedRun of(const CheckpointReader& reader);
@@ -52,6 +60,9 @@ class PhaseSampler {
   void count_step(double loss) { config().after_step(progress_, loss); }
   /// True where the steps counted so far ask for another batch size.
   bool change_due() const { return progress_.level != level_; }
+  /// Leaves out the next `batches` batches of the present size: they count as consumed. No batch() may run in
+  /// another thread meanwhile.
+  void skip(int64_t step, int64_t batches);
   /// Takes that size from step `step` on. No batch() may run in another thread meanwhile.
   void change_batch(int64_t step);
 

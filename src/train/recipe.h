@@ -210,10 +210,12 @@ struct SampleConfig {
 struct HealthConfig {
   double spike_sigma = 8;
   int64_t spike_patience = 20;
+  int64_t dead_patience = 10;
   template <class Visitor>
   void visit(Visitor& v) {
     v("spike_sigma", spike_sigma, "a loss this many deviations above its recent mean is a spike; 0: off");
     v("spike_patience", spike_patience, "steps a spike may last before the run stops");
+    v("dead_patience", dead_patience, "steps with a gradient of 0 before the run stops; 0: off");
   }
 };
 

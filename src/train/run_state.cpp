@@ -12,7 +12,8 @@ namespace ingot {
 RunState::RunState(TrainEngine& engine, const PreparedData& data)
     : engine_(engine),
       data_(data),
-      watch_(engine.recipe().health.spike_sigma, engine.recipe().health.spike_patience) {}
+      watch_({engine.recipe().health.spike_sigma, engine.recipe().health.spike_patience,
+              engine.recipe().health.dead_patience}) {}
 
 void RunState::begin(FileSystem& fs) {
   if (!engine_.recipe().run.branch_from.empty()) return branch(fs);
@@ -45,14 +46,22 @@ void RunState::restore(const CheckpointReader& reader) {
   const SavedRun saved = SavedRun::of(reader);
   step_ = saved.step;
   tokens_ = saved.tokens;
+  rewound_ = saved.rewound;
   sampler_.emplace(engine_.recipe(), data_, reader);
   set_position();
+}
+
+void RunState::rewind(int64_t batches) {
+  enter_next_phase();  // where the checkpoint is a phase's last, the batches are the next phase's
+  sampler_->skip(step_, batches);
+  rewound_.push_back({step_, batches});
 }
 
 SaveRequest RunState::save_request(const std::string& protection) {
   SaveRequest request;
   request.step = step_;
   request.protection = protection;
+  request.keep_before = watch_.first_spike();
   Model& model = engine_.model();
   const WeightSet& weights = model.weights();
   // `values`: elements of the parameter from `begin` on.
@@ -85,7 +94,8 @@ SaveRequest RunState::save_request(const std::string& protection) {
                                       sampler_->phase(),
                                       data_.tokenizer.content_hash(),
                                       kernel_set_fingerprint(),
-                                      sampler_->progress()}
+                                      sampler_->progress(),
+                                      rewound_}
                                  .json();
   return request;
 }

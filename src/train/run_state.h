@@ -2,6 +2,7 @@
 // that is killed and resumed ends with the bits of an undisturbed one.
 #pragma once
 #include <optional>
+#include <vector>
 
 #include "checkpoint/writer.h"
 #include "train/engine.h"
@@ -20,6 +21,8 @@ class RunState {
   /// Where the checkpoint was saved. Error where something is missing or damaged, or where the recipe has no
   /// such phase.
   void restore(const CheckpointReader& reader);
+  /// After restore(): leaves out `batches` batches of data here, and records the return to this step.
+  void rewind(int64_t batches);
   /// All that this rank saves. The pieces point into the engine's memory. `protection`: see SaveRequest.
   SaveRequest save_request(const std::string& protection);
 
@@ -46,6 +49,7 @@ class RunState {
   LossWatch watch_;
   std::optional<PhaseSampler> sampler_;
   int64_t step_ = 0, tokens_ = 0;
+  std::vector<Rewound> rewound_;
   std::optional<int64_t> held_window_;
 };
 

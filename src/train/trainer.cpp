@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/standard_streams.h"
 #include "comm/agree.h"
 #include "ops/registry.h"
 #include "report/report.h"
@@ -30,11 +32,13 @@ std::string nothing() {
 
 void Trainer::interrupt() {
   interrupted = true;
+  drop_stalled(true);
 }
 
-Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* world)
+Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* world, const Rewind& rewind)
     : fs_(fs), ranks_(given, world) {
   interrupted = false;
+  drop_stalled(false);
   const Recipe recipe = ranks_.fitted(given);
   open_folder(recipe, start);
   ranks_.world().set_flight_folder(recipe.run.folder);
@@ -48,12 +52,7 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* wo
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
   prompts_ = sample_prompts(engine_->recipe(), *data_);
   state_ = std::make_unique<RunState>(*engine_, *data_);
-  if (const auto newest = newest_checkpoint()) {
-    require_same_run(*newest, engine_->recipe(), data_->tokenizer.content_hash(), leads());
-    state_->restore(*newest);
-  } else {
-    state_->begin(fs_);
-  }
+  restore(rewind);
 }
 
 Trainer::~Trainer() = default;
@@ -91,12 +90,68 @@ std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
   return newest;
 }
 
-void Trainer::open_outputs() {
-  const std::string& folder = recipe().run.folder;
+/// For --from: the newest checkpoint of the step, but not one that a return to that step made.
+CheckpointReader Trainer::checkpoint_of(int64_t step) const {
+  const std::string checkpoints = recipe().run.folder + "/" + run_files::kCheckpoints;
+  std::optional<CheckpointReader> found;
+  const std::string path = agree(&ranks_.groups().world(), nothing, [&](const auto&) {
+    std::string steps;
+    for (const CheckpointPlace& c : list_checkpoints(fs_, checkpoints)) {
+      steps += fmt::format("{}{}", steps.empty() ? "" : ", ", c.step);
+      if (c.step != step) continue;
+      CheckpointReader reader = CheckpointReader::open(fs_, c.path);
+      const std::vector<Rewound> rewound = SavedRun::of(reader).rewound;
+      if (!rewound.empty() && rewound.back().to_step == step) continue;
+      found.emplace(std::move(reader));
+      return found->path();
+    }
+    throw Error(fmt::format("'{}' has no complete checkpoint of step {}", checkpoints, step),
+                steps.empty() ? "it has none" : "it has those of steps " + steps);
+  });
+  return found ? std::move(*found) : CheckpointReader::open(fs_, path, Verify::structure);
+}
+
+void Trainer::restore(const Rewind& rewind) {
+  const int64_t total = recipe().total_steps();
+  if (rewind.from && *rewind.from >= total)
+    throw Error(fmt::format("--from {}: the run ends at step {}", *rewind.from, total),
+                "name the step of an earlier checkpoint");
+  const auto reader = rewind.from ? checkpoint_of(*rewind.from) : newest_checkpoint();
+  if (!reader) {
+    if (leads() && fs_.exists(recipe().run.folder + "/" + run_files::kRecord))
+      log::info("the run in '{}' has no checkpoint yet: starting again", recipe().run.folder);
+    return state_->begin(fs_);
+  }
+  require_same_run(*reader, engine_->recipe(), data_->tokenizer.content_hash(), leads());
+  state_->restore(*reader);
+  newest_ = {reader->path(), reader->step()};
+  if (!rewind.from) return;
+  state_->rewind(rewind.skip_batches);
+  rewound_ = true;
+  if (leads())
+    log::info("going back to '{}'{}", reader->path(),
+              rewind.skip_batches > 0 ? fmt::format(" and leaving out {} batches", rewind.skip_batches) : "");
+}
+
+void Trainer::open_checkpoints() {
   CheckpointWriterOptions options;
   options.retention.keep_last = static_cast<int>(recipe().checkpoint.keep_last);
+  options.require_finite = true;
   options.group = &ranks_.groups().world();
-  checkpoints_ = std::make_unique<CheckpointWriter>(fs_, folder + "/" + run_files::kCheckpoints, options);
+  checkpoints_ =
+      std::make_unique<CheckpointWriter>(fs_, recipe().run.folder + "/" + run_files::kCheckpoints, options);
+  checkpoints_->require_space(state_->save_request(""), saves_to_come());
+  if (!rewound_) return;
+  // Before the records of the steps that are given up go: a crash must leave one story or the other.
+  checkpoints_->save(state_->save_request(""));
+  const std::optional<SaveReport> saved = checkpoints_->wait();
+  newest_ = {saved.value().path, saved.value().step};
+  rewound_ = false;
+}
+
+void Trainer::open_outputs() {
+  const std::string& folder = recipe().run.folder;
+  open_checkpoints();
   if (!leads()) return;
   drop_samples_after(fs_, folder + "/" + run_files::kSamples, step());
   metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step());
@@ -210,6 +265,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   const double roofline_seconds = level_plan().roofline_seconds;
   const StepOutcome outcome = engine_->step(batch, call);
   const double seconds = monotonic_seconds() - begin + wait_seconds;
+  require_finite_weights(call.lr);
   enter(StepPart::records);
   state_->count_step(batch, outcome.stats.loss());
   std::vector<std::string> sources;
@@ -227,10 +283,10 @@ bool Trainer::after_step(MetricRow& row) {
     metrics_->write(row);
     events_->write(row);
     log_row(row);
-    live_report_->update();
   }
-  if (due(recipe().samples.every)) write_samples();
   const bool continues = agree_to_continue(interrupted);
+  if (leads()) live_report_->update();
+  if (due(recipe().samples.every)) write_samples();
   // Before the last save, after which the run counts as finished and is never touched again.
   if (last && leads()) {
     metrics_->sync();
@@ -251,7 +307,7 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
     diagnose(batch, fmt::format("the loss of step {} is {}", step, stats.loss()));
   if (!norm.finite()) diagnose(batch, fmt::format("step {}: {}", step, engine_->describe_bad_norm(norm)));
   LossWatch& watch = state_->watch();
-  switch (watch.observe(stats.loss())) {
+  switch (watch.observe(step, stats.loss(), norm.norm)) {
     case LossWatch::Verdict::fine:
       return;
     case LossWatch::Verdict::spike:
@@ -263,12 +319,45 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
             batch.origins.empty() ? 0 : batch.origins.front().sample);
       return;
     case LossWatch::Verdict::diverged:
+      stop_diverged(stats.loss());
+    case LossWatch::Verdict::dead:
       throw Error(
-          fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}",
-                      watch.mean(), watch.spike_steps(), stats.loss(), step),
-          "lower the learning rate or clip harder and resume from the last checkpoint, or raise "
-          "health.spike_patience");
+          fmt::format("the gradient has been 0 for {} steps, the loss is {:.4f} at step {}: the model "
+                      "does not learn any more",
+                      watch.dead_steps(), stats.loss(), step),
+          "weights were driven where nothing changes the loss, or start there; " + way_back());
   }
+}
+
+void Trainer::stop_diverged(double loss) {
+  const LossWatch& watch = state_->watch();
+  end_save();
+  const std::string checkpoints = recipe().run.folder + "/" + run_files::kCheckpoints;
+  const std::string from = agree(&ranks_.groups().world(), nothing, [&](const auto&) {
+    for (const CheckpointPlace& c : list_checkpoints(fs_, checkpoints))
+      if (c.step < watch.first_spike()) return std::to_string(c.step);
+    return nothing();
+  });
+  const std::string what =
+      fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}",
+                  watch.mean(), watch.spike_steps(), loss, step() + 1);
+  const std::string change = "lower the learning rate, clip harder or raise health.spike_patience";
+  if (from.empty()) throw Error(what, change + ", and start again: no checkpoint is from before");
+  throw Error(what, fmt::format("go back to before it and leave its batches out:\n  {}\nor {}, and resume",
+                                rewind_command(std::stoll(from)), change));
+}
+
+/// An update that overflows is named at its step, not at the next one's loss, and is never saved.
+void Trainer::require_finite_weights(double lr) {
+  const std::string bad = engine_->describe_bad_weight();
+  int32_t found = !bad.empty();
+  Communicator& world = ranks_.groups().world();
+  const Tensor t = Tensor::of(&found, {1});
+  if (world.size() > 1) world.all_reduce(t, t).wait();
+  if (found == 0) return;
+  throw Error(fmt::format("the update of step {} (learning rate {:.3g}) left weights that are not finite: {}",
+                          step() + 1, lr, bad.empty() ? "other ranks hold them" : bad),
+              way_back());
 }
 
 /// Repeats the passes with every op checked: the weights are still those that failed, and kernels are pure.
@@ -285,8 +374,7 @@ void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
   throw Error(
       fmt::format("{}\n{}\nbatch: samples {} .. {}, from source '{}'", what, cause, origin.sample,
                   batch.origins.back().sample, data_->sources[static_cast<size_t>(origin.source)].name()),
-      "the last checkpoint is intact: lower the learning rate, look at that batch, or change the seed, and "
-      "resume");
+      way_back());
 }
 
 void Trainer::validate_sources(MetricRow& row, bool complete) {
@@ -322,57 +410,28 @@ void Trainer::log_row(const MetricRow& row) {
 
 bool Trainer::agree_to_continue(bool stop) {
   Communicator& world = ranks_.groups().world();
-  if (world.size() == 1) return !stop;
-  int32_t votes[2] = {stop, checkpoints_->written()};
-  const Tensor t = Tensor::of(votes, {2});
-  world.all_reduce(t, t).wait();
-  if (votes[1] == world.size()) try_commit();
+  int32_t votes[3] = {stop, checkpoints_->written(), leads() && folder_is_gone()};
+  const Tensor t = Tensor::of(votes, {3});
+  if (world.size() > 1) world.all_reduce(t, t).wait();
+  if (votes[2] > 0)
+    throw Error(fmt::format("the run folder '{}' is gone: it was deleted or moved before the end of step {}",
+                            recipe().run.folder, step()),
+                "if it was moved, move it back; the same command then resumes");
+  if (world.size() > 1 && votes[1] == world.size()) end_save();
   return votes[0] == 0;
+}
+
+bool Trainer::folder_is_gone() {
+  if (lock_->in_place()) return false;
+  const std::string& folder = recipe().run.folder;
+  if (!fs_.exists(folder)) return true;
+  if (!std::exchange(lock_warned_, true))
+    log::warn("'{}/run.lock' was removed or replaced: another program may now write to the same run", folder);
+  return false;
 }
 
 std::string Trainer::end_of_phase() const {
   return fmt::format("end of phase '{}'", phase().name);
-}
-
-void Trainer::save(const std::string& protection) {
-  if (leads()) metrics_->sync();
-  enter(StepPart::save);
-  const double begin = monotonic_seconds();
-  try_to_save(protection);
-  save_seconds_ = monotonic_seconds() - begin;
-}
-
-void Trainer::try_to_save(const std::string& protection) {
-  const SaveRequest request = state_->save_request(protection);
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    try {
-      return checkpoints_->save(request);  // throws also for the save before this one
-    } catch (const Error& e) {
-      if (leads())
-        log::warn("step {}: {} checkpoint was not written: {}", step(), attempt == 0 ? "the last" : "this",
-                  e.what());
-    }
-  }
-}
-
-void Trainer::try_commit() {
-  try {
-    checkpoints_->wait();
-  } catch (const Error& e) {
-    if (leads()) log::warn("step {}: the last checkpoint was not written: {}", step(), e.what());
-  }
-}
-
-void Trainer::finish_save() {
-  try {
-    const auto report = checkpoints_->wait();
-    if (report && report->step == step()) return;
-  } catch (const Error& e) {
-    if (leads()) log::warn("step {}: the checkpoint was not written, trying again: {}", step(), e.what());
-  }
-  const bool ended = step() == state_->sampler().end_step();
-  checkpoints_->save(state_->save_request(ended ? end_of_phase() : ""));
-  checkpoints_->wait();
 }
 
 }  // namespace ingot

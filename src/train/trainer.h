@@ -27,6 +27,12 @@ enum class StartMode {
   fresh,            ///< refuses a folder that holds a run
 };
 
+/// A return to an earlier checkpoint of the run, for one that went wrong.
+struct Rewind {
+  std::optional<int64_t> from;  ///< step of the checkpoint; none: no return
+  int64_t skip_batches = 0;     ///< batches of data left out there
+};
+
 struct TrainResult {
   bool finished = false;  ///< false: interrupted (Ctrl-C), saved and ready to resume
   int64_t step = 0;
@@ -39,23 +45,28 @@ class Trainer {
  public:
   /// Locks the run folder, prepares data, builds the engine, restores the newest checkpoint if there is one,
   /// makes the preflight. Throws Error for anything that cannot work, before any step. `world`: the ranks of
-  /// the run, which must outlive it; nullptr: this one alone.
-  Trainer(FileSystem& fs, const Recipe& recipe, StartMode start, World* world = nullptr);
+  /// the run, which must outlive it; nullptr: this one alone. With `rewind` the run continues from that
+  /// checkpoint, which becomes the newest once run() begins: from then on it resumes without `rewind`.
+  Trainer(FileSystem& fs, const Recipe& recipe, StartMode start, World* world = nullptr,
+          const Rewind& rewind = {});
   ~Trainer();
 
   const Preflight& plan() const { return plan_; }
   bool leads() const { return ranks_.leads(); }
   /// Runs to the end, or until interrupt() (then saves). A run that is finished already stays as it is, every
-  /// file of it. Throws Error with a diagnosis where the loss is not finite or diverges; the folder then
-  /// holds the last good checkpoint. A checkpoint that cannot be written is tried again, then reported, and
-  /// the run continues to the next; the last one must succeed.
+  /// file of it. Throws Error with a diagnosis where loss, gradient or weights are not finite, the loss
+  /// diverges or the gradient stays 0, and with the command that goes back to before it. A checkpoint that
+  /// cannot be written is reported, and the run continues to the next; three in a row end it, and the last
+  /// one must succeed. Throws Error before the first step where the disk cannot hold the checkpoints, and
+  /// after any where the folder is gone.
   TrainResult run();
   /// Makes the next steps, at most to the end of the phase or of its batch size, and nothing else: no
   /// validation, samples, records or checkpoints. For profiles.
   void run_steps(int64_t steps);
   /// See RunState::hold_window().
   void hold_window(int64_t tokens) { state_->hold_window(tokens); }
-  /// Asks the loop to save and return after the current step; safe from a signal handler.
+  /// Asks the loop to save and return after the current step, and drops log lines whose reader stalls; safe
+  /// from a signal handler.
   static void interrupt();
   /// Tells `observer` (kept by the caller; nullptr: nobody) what run() does.
   void observe(RunObserver* observer) { observer_ = observer; }
@@ -66,7 +77,10 @@ class Trainer {
   void open_folder(const Recipe& recipe, StartMode start);
   /// Error where the ranks of this layout would miss or double a collective (train/rank_check.h).
   void check_layout(const Recipe& recipe) const;
+  void restore(const Rewind& rewind);
   std::optional<CheckpointReader> newest_checkpoint() const;
+  CheckpointReader checkpoint_of(int64_t step) const;
+  void open_checkpoints();
   void open_outputs();
   void write_record();
   /// The phase and the batch size of the next step.
@@ -77,16 +91,25 @@ class Trainer {
   /// What follows a step: validation, records, samples, a checkpoint. False where the run is to stop.
   bool after_step(MetricRow& row);
   void judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm);
+  [[noreturn]] void stop_diverged(double loss);
+  void require_finite_weights(double lr);
   [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
   void validate_sources(MetricRow& row, bool complete);
   void write_samples();
   void log_row(const MetricRow& row);
-  /// False if any rank wants to stop. Also makes a save that all ranks have written a checkpoint.
+  /// False if any rank wants to stop. Also makes a save that all ranks have written a checkpoint. Throws
+  /// Error where the run folder is gone.
   bool agree_to_continue(bool stop);
+  bool folder_is_gone();
+  // trainer_save.cpp:
+  int64_t saves_to_come() const;
   void save(const std::string& protection);
-  void try_to_save(const std::string& protection);
+  /// Waits for the save in progress and takes note of its end.
+  void end_save();
+  void count_failed_save(int64_t step, const Error& error);
   void finish_save();
-  void try_commit();
+  std::string way_back();
+  std::string rewind_command(int64_t from_step) const;
   std::string end_of_phase() const;
   StepOptions step_options() const;
   void enter(StepPart part) const {
@@ -113,6 +136,15 @@ class Trainer {
   Preflight plan_;
   TapeProfile profile_;
   TrainResult result_;
+  struct Place {
+    std::string path;
+    int64_t step = 0;
+  };
+  std::optional<Place> newest_;  ///< the newest complete checkpoint
+  bool rewound_ = false;         ///< and not saved yet
+  int64_t saving_step_ = 0;      ///< of the last save that began
+  int failed_saves_ = 0;         ///< in a row
+  bool lock_warned_ = false;
   std::optional<double> save_seconds_;  ///< of a checkpoint that no row has recorded yet
   double started_ = 0;
   std::vector<SamplePrompt> prompts_;

@@ -1,0 +1,106 @@
+// Saving in a run, and what there is to go back to when it fails. See trainer.h.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/trainer.h"
+
+namespace ingot {
+namespace {
+
+constexpr int kFailedSaves = 3;  // in a row, that end a run
+
+/// As one word of a shell's command line.
+std::string shell_word(const std::string& text) {
+  if (text.find_first_of(" \t\n'\"\\$&;|<>()*?[]#~`!{}") == text.npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+/// Saves from now to the end of the run.
+int64_t Trainer::saves_to_come() const {
+  const int64_t every = recipe().checkpoint.every;
+  int64_t saves = 0, end = 0;
+  for (const PhaseConfig& p : recipe().phases) {
+    end += p.steps;
+    if (end > step() && (every == 0 || end % every != 0)) ++saves;
+  }
+  return saves + (every > 0 ? end / every - step() / every : 0);
+}
+
+void Trainer::save(const std::string& protection) {
+  if (leads()) metrics_->sync();
+  enter(StepPart::save);
+  const double begin = monotonic_seconds();
+  end_save();
+  saving_step_ = step();
+  try {
+    checkpoints_->save(state_->save_request(protection));
+  } catch (const Error& e) {
+    count_failed_save(step(), e);
+  }
+  save_seconds_ = monotonic_seconds() - begin;
+}
+
+void Trainer::end_save() {
+  if (!checkpoints_) return;
+  try {
+    const std::optional<SaveReport> report = checkpoints_->wait();
+    if (!report || (newest_ && newest_->path == report->path)) return;
+    newest_ = {report->path, report->step};
+    failed_saves_ = 0;
+  } catch (const NotFinite& e) {
+    throw Error(e.what(), way_back());
+  } catch (const Error& e) {
+    count_failed_save(saving_step_, e);
+  }
+}
+
+/// A failure is the same on all ranks.
+void Trainer::count_failed_save(int64_t step, const Error& error) {
+  if (++failed_saves_ < kFailedSaves) {
+    if (leads())
+      log::warn("the checkpoint of step {} was not written: {}{}", step, error.what(),
+                error.hint().empty() ? "" : "; " + error.hint());
+    return;
+  }
+  throw Error(fmt::format("{} checkpoints in a row were not written, the last of step {}: {}", kFailedSaves,
+                          step, error.what()),
+              newest_ ? fmt::format("mend this and run the same command: it resumes from step {} ('{}')",
+                                    newest_->step, newest_->path)
+                      : "mend this and start again: no checkpoint was written");
+}
+
+void Trainer::finish_save() {
+  end_save();
+  if (newest_ && newest_->step == step()) return;
+  const bool ended = step() == state_->sampler().end_step();
+  checkpoints_->save(state_->save_request(ended ? end_of_phase() : ""));
+  checkpoints_->wait();
+}
+
+/// What there is to go back to, for hints.
+std::string Trainer::way_back() {
+  try {
+    end_save();
+  } catch (const Error&) {  // the error that asks is the one to show
+  }
+  if (!newest_) return "there is no checkpoint yet: lower the learning rate and start again";
+  return fmt::format(
+      "the newest checkpoint is '{}': lower the learning rate and resume, or leave the batches "
+      "since then out:\n  {}",
+      newest_->path, rewind_command(newest_->step));
+}
+
+std::string Trainer::rewind_command(int64_t from_step) const {
+  const int ranks = ranks_.world().ranks();
+  return fmt::format(
+      "ingot {}run {} --from {} --skip-batches {}", ranks > 1 ? fmt::format("launch -n {} -- ", ranks) : "",
+      shell_word(recipe().run.folder + "/" + run_files::kConfig), from_step, step() + 1 - from_step);
+}
+
+}  // namespace ingot
