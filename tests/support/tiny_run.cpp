@@ -111,7 +111,7 @@ std::vector<std::string> losses(const std::string& run_folder) {
     std::string line = std::to_string(row.step);
     for (const auto& [name, value] : row.scalars)
       if (name == "loss" || name == "grad_norm" || name == "lr" || name == "tokens" ||
-          name.rfind("val/", 0) == 0)
+          (name.starts_with("val/") && !name.ends_with("/tokens")))  // how many, not what they gave
         line += fmt::format(" {}={:a}", name, value);
     lines.push_back(line);
   }
