@@ -64,9 +64,10 @@ TEST_F(Streams, ClosedOnesAreNotTheRunsFiles) {
     const ProcessResult r = shell(run(name) + " " + closed);
     EXPECT_EQ(r.exit_code, 0) << closed << ": signal " << r.signal;
     EXPECT_EQ(difference(at("whole"), at(name)), "") << closed;
-    for (const auto& f : fs::recursive_directory_iterator(at(name)))
-      if (f.path().filename() == "run.lock" || f.path().extension() == ".jsonl")
-        EXPECT_EQ(read_text(f.path()).find("roofline  "), std::string::npos) << closed << ": " << f.path();
+    for (const auto& f : fs::recursive_directory_iterator(at(name))) {
+      if (f.path().filename() != "run.lock" && f.path().extension() != ".jsonl") continue;
+      EXPECT_EQ(read_text(f.path()).find("roofline  "), std::string::npos) << closed << ": " << f.path();
+    }
   }
 }
 

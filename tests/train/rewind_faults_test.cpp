@@ -162,7 +162,7 @@ TEST_F(Rewinding, OnePrintedCommandEndsWithTheBitsOfARunThatNeverSawTheBatches) 
 
 TEST_F(Rewinding, AReturnIsDurableAndCanBeRepeated) {
   const std::vector<std::string> back{
-      "--from", "10", "--skip-batches", "3", "--checkpoint.keep_last=0", "--health.spike_sigma=0"};
+      "--from", "12", "--skip-batches", "3", "--checkpoint.keep_last=0", "--health.spike_sigma=0"};
   ASSERT_EQ(ingot("twice", {"--checkpoint.keep_last=0", "--health.spike_sigma=0"}).exit_code, 0);
   ASSERT_EQ(ingot("twice", back).exit_code, 0);
   const auto once = checkpoint_content(at("twice"));
