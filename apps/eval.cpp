@@ -173,6 +173,10 @@ int eval(const EvalArguments& o) {
   if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   const PackedModel packed(stored, form);
   const Model& model = packed.model();
+  if (model.config().moe.sees_future_tokens())
+    log::warn(
+        "moe.selection = expert_choice: a token's experts depend on later tokens, so the losses below are "
+        "lower than a causal model's");
   if (o.sequence > model.config().context)
     throw Error(fmt::format("windows of {} tokens", o.sequence),
                 fmt::format("the model's context is {}", model.config().context));

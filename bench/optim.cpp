@@ -56,7 +56,7 @@ void element_wise() {
     parallel_for(n / kOptimChunk, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         float* x = copy.data() + i * kOptimChunk;
-        INGOT_ISA_CALL(scale_chunk)(x, x, kOptimChunk, 1.0f, false);
+        INGOT_ISA_CALL(scale_chunk)(x, x, kOptimChunk, 1.0f);
       }
     });
   };
@@ -92,14 +92,14 @@ void plain_newton_schulz(float* g, int64_t r, int64_t c, NewtonSchulzScratch& sc
     gemm(args);
   };
   const double norm = std::sqrt(INGOT_ISA_CALL(sum_squares_chunk)(g, r * c));
-  INGOT_ISA_CALL(scale_chunk)(g, g, r * c, static_cast<float>(1 / norm), false);
+  INGOT_ISA_CALL(scale_chunk)(g, g, r * c, static_cast<float>(1 / norm));
   float* x = g;
   float* y = scratch.x();
   for (int step = 0; step < 5; ++step) {
     product(scratch.square(0), x, x, true, r, c, r, false);
     product(scratch.square(1), scratch.square(0), scratch.square(0), true, r, r, r, false);
-    INGOT_ISA_CALL(combine_chunk)(scratch.square(1), scratch.square(0), r * r, -4.7750f, 2.0315f, false);
-    INGOT_ISA_CALL(scale_chunk)(y, x, r * c, 3.4445f, false);
+    INGOT_ISA_CALL(combine_chunk)(scratch.square(1), scratch.square(0), r * r, -4.7750f, 2.0315f);
+    INGOT_ISA_CALL(scale_chunk)(y, x, r * c, 3.4445f);
     product(y, scratch.square(1), x, false, r, r, c, true);
     std::swap(x, y);
   }
@@ -116,7 +116,9 @@ void muon() {
                {.title = "of P", .format = "{:.0f}%", .scale = 100},
                number("plain ms", 2, 1e3),
                number("plain / ours", 2),
-               number("step ms", 2, 1e3)});
+               number("step ms", 2, 1e3),
+               number("bf16 step ms", 2, 1e3),
+               number("bf16 step / plain", 2)});
   for (const Case& c : {Case{1, 384, 384}, Case{1, 384, 1536}, Case{1, 1536, 384}, Case{1, 1024, 1024},
                         Case{16, 256, 512}, Case{16, 64, 128}}) {
     const int64_t numel = c.rows * c.cols, n = c.matrices * numel;
@@ -128,6 +130,9 @@ void muon() {
                 w.data(),    g.data(),
                 copy.data(), DType::bf16};
     Optimizer optimizer({}, {p});
+    OptimizerConfig in_bf16;
+    in_bf16.muon.newton_schulz.precision = NewtonSchulzPrecision::bf16;
+    Optimizer fast(in_bf16, {p});
     std::vector<NewtonSchulzScratch> scratch(static_cast<size_t>(c.matrices));
     const auto each = [&](float* x, bool plain) {
       std::copy(g.data(), g.data() + n, x);
@@ -146,12 +151,13 @@ void muon() {
         });
     };
     const double before = fma_peak_gflops();
-    const std::vector<double> s = seconds({[&] { each(a.data(), false); }, [&] { each(b.data(), true); },
-                                           [&] { optimizer.step({.lr = 1e-3}); }});
+    const std::vector<double> s =
+        seconds({[&] { each(a.data(), false); }, [&] { each(b.data(), true); },
+                 [&] { optimizer.step({.lr = 1e-3}); }, [&] { fast.step({.lr = 1e-3}); }});
     const double peak = std::max(before, fma_peak_gflops());
     const double flops = static_cast<double>(c.matrices) * newton_schulz_flops(c.rows, c.cols, 5);
     table.add({fmt::format("{} x [{}, {}]", c.matrices, c.rows, c.cols), s[0], flops / s[0] * 1e-9 / peak,
-               s[1], s[1] / s[0], s[2]});
+               s[1], s[1] / s[0], s[2], s[3], s[3] / s[1]});
   }
   std::cout << text_of({table});
 }

@@ -24,6 +24,11 @@ int64_t total(const std::vector<int64_t>& rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
+/// Whether `rows` says what `in` and `out` rows are divided into.
+bool has_rows(const std::vector<int64_t>& rows, int size, int rank, int64_t in, int64_t out) {
+  return static_cast<int>(rows.size()) == size && total(rows) == in && rows[static_cast<size_t>(rank)] == out;
+}
+
 /// Block by block through a small buffer, so that the result may lie where an operand lies.
 template <class T>
 void sum(T* out, std::span<const void* const> in, int64_t n) {
@@ -104,6 +109,9 @@ void check_values(Requests rs) {
     check_same(0, rs[0], i, rs[static_cast<size_t>(i)]);
     check_fits(i, n, rs[static_cast<size_t>(i)]);
   }
+  if (rs[0].kind == CommKind::reduce_scatter)
+    for (const CommRequest& r : rs)
+      if (r.in_rows != rs[0].in_rows) fail("reduce_scatter: the ranks divide its rows differently");
   if (rs[0].kind != CommKind::all_to_all) return;
   for (size_t a = 0; a < rs.size(); ++a)
     for (size_t b = 0; b < rs.size(); ++b)
@@ -126,8 +134,9 @@ void check_same(int a, const CommRequest& x, int b, const CommRequest& y) {
   const bool same_kind = x.kind == y.kind && x.root == y.root;
   const bool same_type = x.in.dtype() == y.in.dtype() && x.out.dtype() == y.out.dtype() &&
                          row_bytes(x.in) == row_bytes(y.in) && row_bytes(x.out) == row_bytes(y.out);
-  const bool same_shape =
-      x.kind == CommKind::all_to_all || (x.in.shape() == y.in.shape() && x.out.shape() == y.out.shape());
+  const bool uneven = x.kind == CommKind::reduce_scatter && !(x.in_rows.empty() && y.in_rows.empty());
+  const bool same_shape = x.kind == CommKind::all_to_all ||
+                          (x.in.shape() == y.in.shape() && (uneven || x.out.shape() == y.out.shape()));
   if (same_kind && (x.kind == CommKind::barrier || (same_type && same_shape))) return;
   throw Error(
       fmt::format("the ranks do not do the same: rank {} does {}, rank {} does {}", a, x.str(), b, y.str()),
@@ -137,9 +146,11 @@ void check_same(int a, const CommRequest& x, int b, const CommRequest& y) {
 void check_fits(int rank, int size, const CommRequest& r) {
   if (r.kind == CommKind::barrier) return;
   const int64_t in = row_count(r.in), out = row_count(r.out);
-  const bool fits = r.kind == CommKind::reduce_scatter ? in == size * out
-                    : r.kind == CommKind::all_gather   ? out == size * in
-                                                       : r.kind == CommKind::all_to_all || in == out;
+  const bool uneven = r.kind == CommKind::reduce_scatter && !r.in_rows.empty();
+  const bool fits = uneven                               ? has_rows(r.in_rows, size, rank, in, out)
+                    : r.kind == CommKind::reduce_scatter ? in == size * out
+                    : r.kind == CommKind::all_gather     ? out == size * in
+                                                         : r.kind == CommKind::all_to_all || in == out;
   if (!fits || r.in.dtype() != r.out.dtype() || row_bytes(r.in) != row_bytes(r.out))
     fail("rank {} of {}: {} does not fit a group of {}", rank, size, r.str(), size);
   const auto n = static_cast<size_t>(size);

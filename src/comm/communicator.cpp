@@ -51,6 +51,9 @@ Pending Communicator::all_reduce(const Tensor& in, const Tensor& out) {
 Pending Communicator::reduce_scatter(const Tensor& in, const Tensor& out) {
   return start({CommKind::reduce_scatter, in, out, 0, {}, {}});
 }
+Pending Communicator::reduce_scatter(const Tensor& in, std::span<const int64_t> rows, const Tensor& out) {
+  return start({CommKind::reduce_scatter, in, out, 0, {rows.begin(), rows.end()}, {}});
+}
 Pending Communicator::all_gather(const Tensor& in, const Tensor& out) {
   return start({CommKind::all_gather, in, out, 0, {}, {}});
 }

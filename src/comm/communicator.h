@@ -39,9 +39,10 @@ constexpr auto enum_names(CommKind) {
 struct CommRequest {
   CommKind kind = CommKind::barrier;
   Tensor in, out;
-  int root = 0;                            ///< broadcast
-  std::vector<int64_t> in_rows, out_rows;  ///< all_to_all: per peer
-  std::string str() const;                 ///< "all_reduce f64[4] -> f64[4]"
+  int root = 0;  ///< broadcast
+  /// all_to_all: per peer. reduce_scatter: in_rows are each rank's; empty: the same for all.
+  std::vector<int64_t> in_rows, out_rows;
+  std::string str() const;  ///< "all_reduce f64[4] -> f64[4]"
 };
 
 /// Handle of an operation in flight. Dropping one that was not waited for withdraws it: if peers have not
@@ -92,6 +93,8 @@ class Communicator {
   [[nodiscard]] Pending all_reduce(const Tensor& in, const Tensor& out);
   /// in [size * r, ...]: out [r, ...] = this rank's rows of the sum.
   [[nodiscard]] Pending reduce_scatter(const Tensor& in, const Tensor& out);
+  /// The same with rows[p] rows for rank p, in rank order; all ranks give the same.
+  [[nodiscard]] Pending reduce_scatter(const Tensor& in, std::span<const int64_t> rows, const Tensor& out);
   /// in [r, ...]: out [size * r, ...] = all ranks' rows in rank order.
   [[nodiscard]] Pending all_gather(const Tensor& in, const Tensor& out);
   /// Every rank's tensor gets the values of the root's.

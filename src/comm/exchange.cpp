@@ -106,6 +106,12 @@ bool Exchange::sums_whole() const {
 Exchange::Range Exchange::piece_of(int rank) const {
   const int64_t n = request_.in.numel(), size = group_.size(), element = size_of(request_.in.dtype());
   if (sums_whole()) return {0, n * element};
+  if (request_.kind == CommKind::reduce_scatter && !request_.in_rows.empty()) {
+    const auto first = request_.in_rows.begin();
+    const int64_t width = row_bytes(request_.in);
+    return {std::accumulate(first, first + rank, int64_t{0}) * width,
+            request_.in_rows[static_cast<size_t>(rank)] * width};
+  }
   const int64_t begin = n * rank / size, end = n * (rank + 1) / size;
   return {begin * element, (end - begin) * element};
 }

@@ -246,6 +246,8 @@ ModelConfig canonical(ModelConfig m) {
   m.moe.router_init = plain.moe.router_init;
   m.moe.balance_rate = plain.moe.balance_rate;
   m.moe.aux_scope = plain.moe.aux_scope;
+  m.moe.router_precision = plain.moe.router_precision;
+  m.moe.allow_future_tokens = plain.moe.allow_future_tokens;
   m.moe.aux_coefficient = m.moe.sequence_aux_coefficient = m.moe.z_coefficient = 0;
   if (m.moe.groups_kept == m.moe.groups) m.moe.groups = m.moe.groups_kept = 1;
   if (m.moe.selection == AssignRule::expert_choice) return m;

@@ -16,6 +16,10 @@ struct RouterInputs {
   Tensor bias;           ///< f32: selection bias of the experts, or of all classes (ops/route/route.h)
   Tensor load_E;         ///< f32: last step's load fractions (step-lagged balance loss)
   Tensor forced_ids_TK;  ///< i32: routes to replay
+  /// AuxScope::global, f32: choices of each expert in the earlier micro-batches of the step, on all ranks,
+  /// and how many tokens made them.
+  Tensor earlier_E;
+  int64_t earlier_tokens = 0;
 };
 
 /// How tokens reach the ranks of their experts (nn/moe/dispatcher.h).
@@ -55,6 +59,8 @@ struct Context {
 
   /// Ranks that shard the products of a layer.
   Communicator* tensor = nullptr;
+  /// Ranks whose routers see other tokens of the step.
+  Communicator* tokens = nullptr;
   /// Ranks that shard the experts and, as neighbours, the width of each. Each has other tokens, equally many.
   Communicator* expert = nullptr;
   /// Hierarchical dispatch: the ranks of `expert` with the same position on other nodes, and those on this

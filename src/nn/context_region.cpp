@@ -61,8 +61,9 @@ Value prepare_cca(Context& c, CcaAttr attr, const Value& qkv_TW, const CcaParams
   const std::vector<int32_t>& positions = c.context_rows->halo_positions();
   const Value positions_T =
       c.tape.leaf(Tensor::of(positions.data(), {static_cast<int64_t>(positions.size())}));
+  const HaloAttr halo{context, (attr.heads + attr.kv_heads) * attr.head_width, attr.delayed_channels()};
   return without_halo(c.tape, context,
-                      cca(c.tape, attr, with_halo(c.tape, context, qkv_TW), positions_T, params));
+                      cca(c.tape, attr, with_halo(c.tape, halo, qkv_TW), positions_T, params));
 }
 
 }  // namespace ingot

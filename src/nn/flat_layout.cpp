@@ -33,13 +33,14 @@ bool has_copies(const Placement& placement, const ParameterSpec& spec) {
 }
 
 /// The parameters of a tensor group by bucket, in order. Gradients that tensor ranks sum first have buckets
-/// of their own, because they are reduced later.
+/// of their own, because they are reduced later, and so have matrices that are sent in full precision.
 std::vector<std::vector<int>> divide(const ParameterTable& table, const Placement& placement, FlatGroup group,
-                                     bool summed, const std::vector<int64_t>& bytes) {
+                                     bool summed, bool full_precision, const std::vector<int64_t>& bytes) {
   const FlatSharding& sharding = placement.sharding;
   std::vector<int> all;
   for (int i = 0; i < table.size(); ++i)
-    if (flat_group(table[i]) == group && summed_over_tensor_ranks(placement, table[i]) == summed)
+    if (flat_group(table[i]) == group && summed_over_tensor_ranks(placement, table[i]) == summed &&
+        (group == FlatGroup::matrices && table[i].full_precision) == full_precision)
       all.push_back(i);
   if (all.empty()) return {};
   if (sharding.buckets == FlatBuckets::tensor_group) return {all};
@@ -147,8 +148,9 @@ FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, 
   };
   for (const FlatGroup group : kFlatGroups)
     for (const bool summed : {false, true})
-      for (std::vector<int>& members : divide(table, placement, group, summed, bytes))
-        place(group, summed, std::move(members));
+      for (const bool full_precision : {false, true})
+        for (std::vector<int>& members : divide(table, placement, group, summed, full_precision, bytes))
+          place(group, summed, std::move(members));
   return layout;
 }
 

@@ -131,6 +131,7 @@ struct ParameterSpec {
   Adapter adapter = {};
   std::vector<int64_t> layer_groups = {};  ///< that read it; whoever holds the first one owns it
   ShardRule width_shard = {};              ///< a second cut, of another dimension (experts' widths)
+  bool full_precision = false;             ///< products read the master, whatever the compute type
 };
 
 /// Whether a rank holds a layer group.

@@ -14,7 +14,8 @@ namespace {
 
 /// Products and the embedding read matrices in the compute type; vectors stay in the type of the stream.
 bool is_operand(const ParameterSpec& spec) {
-  return spec.shape.rank() >= 2 && !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
+  return !spec.full_precision && spec.shape.rank() >= 2 &&
+         !(spec.role == ParamRole::conv && spec.shape.rank() == 2);
 }
 
 }  // namespace
@@ -286,14 +287,24 @@ Tensor GradientBuffer::bucket(int index) {
   const FlatBucket& b = layout_.buckets[static_cast<size_t>(index)];
   const Buffer& memory = uses_staging() ? staging_ : memory_;
   if (uses_staging()) begin_staging(index);
-  for (const int p : b.parameters) {
+  zero_unwritten(memory, b.parameters);
+  return range(memory, b.begin, b.end);
+}
+
+Tensor GradientBuffer::part(std::span<const int> parameters, int64_t begin, int64_t end) {
+  INGOT_CHECK(!uses_staging());
+  zero_unwritten(memory_, parameters);
+  return range(memory_, begin, end);
+}
+
+void GradientBuffer::zero_unwritten(const Buffer& memory, std::span<const int> parameters) {
+  for (const int p : parameters) {
     const auto i = static_cast<size_t>(p);
     if ((uses_staging() ? staged_ : written_)[i]) continue;
     std::memset(static_cast<char*>(memory.data()) + layout_.offsets[i], 0,
                 static_cast<size_t>(layout_.shapes[i].numel() * size_of(dtype_)));
     zeroed_[i] = true;
   }
-  return range(memory, b.begin, b.end);
 }
 
 namespace {

@@ -2,7 +2,8 @@
 //
 // A WeightSet holds masters (fp32, or f64 for parity runs). In bf16, products read the masters rounded to
 // bf16 (kRoundedWeight), so memory is that of fp32. Only sharded masters, and masters that are being
-// packed, have bf16 copies of every matrix. Vectors are always used in the type of the masters. Policy,
+// packed, have bf16 copies of every matrix. Vectors, and matrices whose spec says full_precision, are always
+// used in the type of the masters. Policy,
 // reference, teacher and average models are weight sets over one table. Gradients are sums over tokens in the
 // type of the masters, with a written bit per parameter and step.
 //
@@ -11,6 +12,7 @@
 // resharded. Not thread-safe.
 #pragma once
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "nn/flat_layout.h"
@@ -115,6 +117,9 @@ class GradientBuffer final : public GradientSink {
   ShardLevel level() const { return level_; }
   /// A bucket with its padding, ready to be summed over ranks: zeros where nobody wrote.
   Tensor bucket(int index);
+  /// Bytes [begin, end) of the flat buffer, which hold these parameters, ready to be summed likewise; not
+  /// under ShardLevel::full.
+  Tensor part(std::span<const int> parameters, int64_t begin, int64_t end);
   /// The part of a bucket that keeps the sum over ranks: under ShardLevel::full this rank's shard, else all
   /// of it.
   Tensor reduced(int bucket) const;
@@ -131,6 +136,7 @@ class GradientBuffer final : public GradientSink {
  private:
   bool uses_staging() const { return level_ == ShardLevel::full; }
   Tensor range(const Buffer& memory, int64_t begin, int64_t end) const;
+  void zero_unwritten(const Buffer& memory, std::span<const int> parameters);
   void begin_staging(int bucket);
 
   const ParameterTable& table_;

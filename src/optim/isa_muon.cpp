@@ -69,18 +69,26 @@ void momentum_chunk(const MomentumChunk& a) {
   }
 }
 
-void scale_chunk(float* y, const float* x, int64_t count, float s, bool round_bf16) {
-  if (round_bf16)
-    for (int64_t i = 0; i < count; ++i) y[i] = rounded(s * x[i]);
-  else
-    for (int64_t i = 0; i < count; ++i) y[i] = s * x[i];
+void scale_chunk(float* y, const float* x, int64_t count, float s) {
+  for (int64_t i = 0; i < count; ++i) y[i] = s * x[i];
 }
 
-void combine_chunk(float* y, const float* x, int64_t count, float b, float c, bool round_bf16) {
-  if (round_bf16)
-    for (int64_t i = 0; i < count; ++i) y[i] = rounded(rounded(b * x[i]) + rounded(c * y[i]));
-  else
-    for (int64_t i = 0; i < count; ++i) y[i] = b * x[i] + c * y[i];
+void combine_chunk(float* y, const float* x, int64_t count, float b, float c) {
+  for (int64_t i = 0; i < count; ++i) y[i] = b * x[i] + c * y[i];
+}
+
+void round_chunk(bf16* __restrict y, const float* __restrict x, int64_t count, float s) {
+  for (int64_t i = 0; i < count; ++i) y[i] = to_bf16(s * x[i]);
+}
+
+void widen_chunk(float* __restrict y, const bf16* __restrict x, int64_t count, float s) {
+  for (int64_t i = 0; i < count; ++i) y[i] = s * to_float(x[i]);
+}
+
+void combine_bf16_chunk(bf16* __restrict p, const bf16* __restrict x, const float* __restrict y,
+                        int64_t count, float b, float c) {
+  for (int64_t i = 0; i < count; ++i)
+    p[i] = to_bf16(rounded(b * to_float(x[i])) + rounded(c * rounded(y[i])));
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "device/simd/isa.h"
 
 namespace ingot {
@@ -80,10 +81,16 @@ INGOT_ISA_KERNEL(void, momentum_chunk, (const MomentumChunk& args))
 INGOT_ISA_KERNEL(UpdateSums, apply_chunk, (const ApplyChunk& args))
 /// Sum of squares in double; not finite exactly when an element is not finite.
 INGOT_ISA_KERNEL(double, sum_squares_chunk, (const float* x, int64_t count))
-/// y <- s * x, each rounded to bf16 if asked. y may be x.
-INGOT_ISA_KERNEL(void, scale_chunk, (float* y, const float* x, int64_t count, float s, bool round_bf16))
-/// y <- b * x + c * y, each operation rounded to bf16 if asked.
-INGOT_ISA_KERNEL(void, combine_chunk,
-                 (float* y, const float* x, int64_t count, float b, float c, bool round_bf16))
+/// y <- s * x. y may be x.
+INGOT_ISA_KERNEL(void, scale_chunk, (float* y, const float* x, int64_t count, float s))
+/// y <- b * x + c * y.
+INGOT_ISA_KERNEL(void, combine_chunk, (float* y, const float* x, int64_t count, float b, float c))
+/// y <- s * x, rounded to bf16.
+INGOT_ISA_KERNEL(void, round_chunk, (bf16 * y, const float* x, int64_t count, float s))
+/// y <- s * x.
+INGOT_ISA_KERNEL(void, widen_chunk, (float* y, const bf16* x, int64_t count, float s))
+/// p <- b * x + c * y, with y, each product and the sum rounded to bf16.
+INGOT_ISA_KERNEL(void, combine_bf16_chunk,
+                 (bf16 * p, const bf16* x, const float* y, int64_t count, float b, float c))
 
 }  // namespace ingot

@@ -62,6 +62,8 @@ struct MuonConfig {
     v("nesterov", nesterov, "Nesterov form");
     v("form", form, "sum or lerp");
     v("scale", scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
+    v("precision", newton_schulz.precision,
+      "operands of Newton-Schulz' products: f32, or bf16 with fp32 sums (half the time)");
     v("lr_multiplier", lr_multiplier, "factor on the learning rate of Muon's matrices");
   }
 };

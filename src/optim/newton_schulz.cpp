@@ -34,58 +34,53 @@ double sum_squares(const float* x, int64_t count) {
   return total;
 }
 
-void scale(float* y, const float* x, int64_t count, double s, bool round) {
+void scale(float* y, const float* x, int64_t count, double s) {
   for_chunks(count, [&](int64_t begin, int64_t n) {
-    INGOT_ISA_CALL(scale_chunk)(y + begin, x + begin, n, static_cast<float>(s), round);
+    INGOT_ISA_CALL(scale_chunk)(y + begin, x + begin, n, static_cast<float>(s));
   });
 }
 
-/// out <- a b, all [m, m], symmetric and with a b = b a.
-void symmetric_product(float* out, const float* a, const float* b, int64_t m) {
+/// out <- a b, all [m, m], symmetric and with a b = b a. T: float or bf16.
+template <class T>
+void symmetric_product(float* out, const T* a, const T* b, int64_t m) {
   GemmArgs args;
   args.m = m, args.k = m;
-  args.a = a, args.lda = m;
-  args.b = b, args.ldb = m;
+  args.a = a, args.a_type = DTypeOf<T>::value, args.lda = m;
+  args.b = b, args.b_type = DTypeOf<T>::value, args.ldb = m;
   args.c = out, args.ldc = m;
   gemm_symmetric(args);
 }
 
 /// out <- x x^T for a wide x, x^T x for a tall one: the smaller of the two, [m, m] with m = min(rows, cols).
-void gram_matrix(float* out, const float* x, int64_t rows, int64_t cols) {
+template <class T>
+void gram_matrix(float* out, const T* x, int64_t rows, int64_t cols) {
   GemmArgs args;
   args.m = std::min(rows, cols), args.k = std::max(rows, cols);
-  args.a = x, args.a_transposed = rows > cols, args.lda = cols;
+  args.a = x, args.a_type = DTypeOf<T>::value, args.a_transposed = rows > cols, args.lda = cols;
   args.c = out, args.ldc = args.m;
   gemm_symmetric(args);
 }
 
 /// out <- a b or, accumulating, out + a b, with a [rows, inner] and b [inner, cols].
-void multiply(float* out, const float* a, const float* b, int64_t rows, int64_t inner, int64_t cols,
+template <class T>
+void multiply(float* out, const T* a, const T* b, int64_t rows, int64_t inner, int64_t cols,
               bool accumulate) {
   GemmArgs args;
   args.m = rows, args.n = cols, args.k = inner;
-  args.a = a, args.lda = inner;
-  args.b = b, args.ldb = cols;
+  args.a = a, args.a_type = DTypeOf<T>::value, args.lda = inner;
+  args.b = b, args.b_type = DTypeOf<T>::value, args.ldb = cols;
   args.c = out, args.ldc = cols, args.accumulate = accumulate;
   gemm(args);
 }
 
-void round_if(bool round, float* x, int64_t count) {
-  if (round) scale(x, x, count, 1.0, true);
-}
-
-/// p <- a I + b A + c A A for the Gram matrix A; `round`: without a I, which bf16 would round away with B's
-/// digits.
-void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients,
-                bool round) {
+/// p <- a I + b A + c A A for the Gram matrix A.
+void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients) {
   const auto b = static_cast<float>(coefficients[1]), c = static_cast<float>(coefficients[2]);
   symmetric_product(p, gram, gram, m);
-  round_if(round, p, m * m);
   for_chunks(m * m, [&](int64_t begin, int64_t count) {
-    INGOT_ISA_CALL(combine_chunk)(p + begin, gram + begin, count, b, c, round);
+    INGOT_ISA_CALL(combine_chunk)(p + begin, gram + begin, count, b, c);
   });
-  if (!round)
-    for (int64_t i = 0; i < m; ++i) p[i * m + i] += static_cast<float>(coefficients[0]);
+  for (int64_t i = 0; i < m; ++i) p[i * m + i] += static_cast<float>(coefficients[0]);
 }
 
 /// Steps between two products with X, by which [rows, cols] is done soonest: each of them costs 3 m m n and
@@ -96,6 +91,43 @@ int64_t steps_per_gram(int64_t rows, int64_t cols) {
 
 int64_t passes_of(int64_t steps, int64_t stride) {
   return ceil_div(steps, stride);
+}
+
+const std::array<double, 3>& coefficients_of(const NewtonSchulzConfig& config, int64_t step) {
+  return config.coefficients[std::min(static_cast<size_t>(step), config.coefficients.size() - 1)];
+}
+
+/// y <- s x, rounded to bf16.
+void round(bf16* y, const float* x, int64_t count, double s) {
+  for_chunks(count, [&](int64_t begin, int64_t n) {
+    INGOT_ISA_CALL(round_chunk)(y + begin, x + begin, n, static_cast<float>(s));
+  });
+}
+
+/// Single steps with operands in bf16. B has no a I, which would round its digits away.
+void newton_schulz_bf16(float* g, int64_t rows, int64_t cols, double factor, const NewtonSchulzConfig& config,
+                        const NewtonSchulzScratch& scratch) {
+  const int64_t m = std::min(rows, cols), numel = rows * cols;
+  const bool tall = rows > cols;
+  auto *x = reinterpret_cast<bf16*>(scratch.x()), *gram = reinterpret_cast<bf16*>(scratch.square(1)),
+       *p = gram + m * m;
+  float* square = scratch.square(0);
+  round(x, g, numel, factor);
+  for (int64_t step = 0; step < config.steps; ++step) {
+    const auto& [a, b, c] = coefficients_of(config, step);
+    const auto af = static_cast<float>(a), bf = static_cast<float>(b), cf = static_cast<float>(c);
+    gram_matrix(square, x, rows, cols);
+    round(gram, square, m * m, 1);
+    symmetric_product(square, gram, gram, m);
+    for_chunks(m * m, [&, gram = gram, p = p](int64_t begin, int64_t n) {
+      INGOT_ISA_CALL(combine_bf16_chunk)(p + begin, gram + begin, square + begin, n, bf, cf);
+    });
+    for_chunks(numel, [&, x = x](int64_t begin, int64_t n) {
+      INGOT_ISA_CALL(widen_chunk)(g + begin, x + begin, n, af);
+    });
+    multiply(g, tall ? x : p, tall ? p : x, rows, m, cols, true);
+    if (step + 1 < config.steps) round(x, g, numel, 1);
+  }
 }
 
 }  // namespace
@@ -137,21 +169,20 @@ void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfi
   const int64_t m = std::min(rows, cols), numel = rows * cols;
   if (numel == 0) return;
   scratch.reserve(rows, cols);
-  const bool round = config.bf16_operands, tall = rows > cols;
-  const int64_t stride = round ? 1 : steps_per_gram(rows, cols);
+  const double factor = 1.0 / (config.norm_factor * std::sqrt(sum_squares(g, numel)) + config.eps);
+  if (config.precision == NewtonSchulzPrecision::bf16)
+    return newton_schulz_bf16(g, rows, cols, factor, config, scratch);
+  const bool tall = rows > cols;
+  const int64_t stride = steps_per_gram(rows, cols);
   float *x = scratch.x(), *y = g;
   if (passes_of(config.steps, stride) % 2 == 0) std::swap(x, y);  // so that the last pass writes g
-  scale(x, g, numel, 1.0 / (config.norm_factor * std::sqrt(sum_squares(g, numel)) + config.eps), round);
+  scale(x, g, numel, factor);
   for (int64_t step = 0; step < config.steps; std::swap(x, y)) {
     float *gram = scratch.square(0), *p = scratch.square(1), *q = scratch.square(2), *t = scratch.square(3);
     gram_matrix(gram, x, rows, cols);
-    round_if(round, gram, m * m);
     const int64_t first = step, end = std::min(config.steps, step + stride);
     for (; step < end; ++step) {
-      const auto& coefficients =
-          config.coefficients[std::min(static_cast<size_t>(step), config.coefficients.size() - 1)];
-      polynomial(p, gram, m, coefficients, round);
-      if (round) scale(y, x, numel, coefficients[0], true);
+      polynomial(p, gram, m, coefficients_of(config, step));
       if (step + 1 < end) {
         symmetric_product(t, p, gram, m);
         symmetric_product(gram, p, t, m);
@@ -163,15 +194,16 @@ void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfi
         std::swap(q, t);
       }
     }
-    multiply(y, tall ? x : q, tall ? q : x, rows, m, cols, round);
-    round_if(round, y, numel);
+    multiply(y, tall ? x : q, tall ? q : x, rows, m, cols, false);
   }
 }
 
-double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric) {
+double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric,
+                           NewtonSchulzPrecision precision) {
   const double m = static_cast<double>(std::min(rows, cols)), n = static_cast<double>(std::max(rows, cols));
   if (!symmetric) return static_cast<double>(steps) * (4 * m * m * n + 2 * m * m * m);
-  const int64_t passes = passes_of(steps, steps_per_gram(rows, cols));
+  const bool single = precision == NewtonSchulzPrecision::bf16;
+  const int64_t passes = passes_of(steps, single ? 1 : steps_per_gram(rows, cols));
   return static_cast<double>(passes) * 3 * m * m * n +
          static_cast<double>(4 * steps - 3 * passes) * m * m * m;
 }

@@ -15,16 +15,22 @@
 // (2024); Gram Newton-Schulz (Zhang, Amsel, Chen & Dao, 2026); docs/optimizers.md.
 //
 // Arithmetic is fp32 with the products of device/gemm/gemm.h: bit-identical for any number of threads and
-// instruction set. `bf16_operands` takes single steps X <- a X + B X, B = b A + c A A, and rounds X, A and B
-// to bf16 after each operation, as GPU implementations store them.
+// instruction set. `precision = bf16` takes single steps X <- a X + B X, B = b A + c A A, whose products
+// read X, A and B in bf16, as GPU implementations store them, at the rate of bf16 products; sums are fp32.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "base/enum.h"
 #include "optim/param.h"
 
 namespace ingot {
+
+enum class NewtonSchulzPrecision { f32, bf16 };
+constexpr auto enum_names(NewtonSchulzPrecision) {
+  return names_in_order<NewtonSchulzPrecision>("f32", "bf16");
+}
 
 struct NewtonSchulzConfig {
   int64_t steps = 5;
@@ -32,7 +38,7 @@ struct NewtonSchulzConfig {
   std::vector<std::array<double, 3>> coefficients = {{3.4445, -4.7750, 2.0315}};
   double norm_factor = 1.0;
   double eps = 1e-7;
-  bool bf16_operands = false;
+  NewtonSchulzPrecision precision = NewtonSchulzPrecision::f32;  ///< of products' operands
 };
 
 /// The five per-step coefficients of Polar Express (Amsel et al. 2025), in modded-nanogpt since record 38.
@@ -61,8 +67,10 @@ class NewtonSchulzScratch {
 void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config,
                    NewtonSchulzScratch& scratch);
 
-/// Floating-point operations of newton_schulz with m <= n the extents and p products with X: p 3 m^2 n + (4
-/// steps - 3 p) m^3; with symmetric == false the steps (4 m^2 n + 2 m^3) of single steps by plain products.
-double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric = true);
+/// Floating-point operations of newton_schulz with m <= n the extents and p products with X (in bf16 one a
+/// step): p 3 m^2 n + (4 steps - 3 p) m^3; with symmetric == false the steps (4 m^2 n + 2 m^3) of single
+/// steps by plain products.
+double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric = true,
+                           NewtonSchulzPrecision precision = NewtonSchulzPrecision::f32);
 
 }  // namespace ingot

@@ -56,8 +56,9 @@ class MuonRule final : public UpdateRule {
     double flops = 0;
     const std::vector<int64_t> whole{p.matrix_rows()};
     for (const int64_t rows : p.row_splits.empty() ? whole : p.row_splits)
-      flops += static_cast<double>(p.matrices) *
-               newton_schulz_flops(rows, p.matrix_cols(), muon_.config().newton_schulz.steps);
+      flops += static_cast<double>(p.matrices) * newton_schulz_flops(rows, p.matrix_cols(),
+                                                                     muon_.config().newton_schulz.steps, true,
+                                                                     muon_.config().newton_schulz.precision);
     const double share =
         static_cast<double>(p.numel()) / static_cast<double>(std::max<int64_t>(1, p.shape.numel()));
     return flops * share;

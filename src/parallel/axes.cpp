@@ -76,9 +76,10 @@ std::vector<Axis> axes_of_group(const Communicator& group, const Context& c, con
   if (is(c.expert_across)) return {Axis::nodes};
   if (is(c.expert_inside)) return experts({Axis::expert});
   if (is(&groups.data())) return {Axis::data, Axis::context, Axis::context_inner};
-  if (is(&groups.tokens()) && groups.options().sequence_parallel)
+  const bool tokens = is(c.tokens) || is(&groups.tokens());
+  if (tokens && groups.options().sequence_parallel)
     return {Axis::data, Axis::context, Axis::context_inner, Axis::tensor};
-  if (is(&groups.tokens())) return {Axis::data, Axis::context, Axis::context_inner};
+  if (tokens) return {Axis::data, Axis::context, Axis::context_inner};
   if (is(&groups.expert_data())) return {Axis::expert_data};
   fail("group '{}' of {} ranks lies over no axes of a model's values", group.name(), group.size());
 }

@@ -56,10 +56,9 @@ class Derivation {
     return std::find(rule_->counts.begin(), rule_->counts.end(), static_cast<int>(output)) !=
            rule_->counts.end();
   }
-  /// Counts of rows are partial sums where ranks have other rows of the same sequences. (Rows of other
-  /// sequences are other micro-batches.)
+  /// Counts of rows are partial sums where ranks have other rows.
   static ValueTypes partial_counts(ValueTypes v) {
-    for (const Axis a : {Axis::context, Axis::context_inner, Axis::tensor})
+    for (const Axis a : {Axis::data, Axis::context, Axis::context_inner, Axis::tensor})
       if (v.on(a) == rows) v.set(a, partial);
     return v;
   }
@@ -214,11 +213,13 @@ class Derivation {
   }
   void check_data(Axis a, AxisType all) const {
     for (size_t i = 0; i < inputs_.size(); ++i)
-      if (is_activation(i) && is_data(i) && !fits(inputs_[i].on(a), all))
+      if (is_activation(i) && is_data(i) && !fits(a, inputs_[i].on(a), all))
         refuse(a, mixture(all, inputs_[i].on(a)));
   }
-  /// Sharded data belong to rows that all ranks have; positions of a halo are those of the rows.
-  static bool fits(AxisType data, AxisType t) {
+  /// Sharded data belong to rows that all ranks have; positions of a halo are those of the rows. Counts of a
+  /// data rank's own sequences may stand for themselves: its micro-batches are whole.
+  static bool fits(Axis a, AxisType data, AxisType t) {
+    if (a == Axis::data && data == partial && t == rows) return true;
     return data == replicate || data == shared || data == t || (data == shards && t == shared) ||
            (data == rows && t == halo);
   }

@@ -2,12 +2,21 @@
 #include "parallel/gradient_reducer.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ingot {
 
 GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable& table,
                                  GradientBuffer& gradients, const PipelineGroups* pipe)
     : groups_(groups), table_(table), gradients_(gradients), pipe_(pipe) {
+  const std::vector<bool> late = reduced_late();
+  parts_ = reduction_parts(table, groups.placement(), gradients.layout(), late);
+  part_of_.resize(late.size());
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    for (const int i : parts_[k].parameters) part_of_[static_cast<size_t>(i)] = k;
+    at_end_.push_back(std::any_of(parts_[k].parameters.begin(), parts_[k].parameters.end(),
+                                  [&](int i) { return late[static_cast<size_t>(i)]; }));
+  }
   gradients_.on_finished = [this](int parameter) { finished(parameter); };
 }
 
@@ -15,17 +24,26 @@ GradientReducer::~GradientReducer() {
   gradients_.on_finished = nullptr;
 }
 
+std::vector<bool> GradientReducer::reduced_late() const {
+  std::vector<bool> late;
+  const FlatLayout& layout = gradients_.layout();
+  for (int i = 0; i < table_.size(); ++i) {
+    const auto bucket = static_cast<size_t>(layout.bucket_of[static_cast<size_t>(i)]);
+    late.push_back(layout.buckets[bucket].summed ||
+                   (!reduces_each_tape() && pipe_ != nullptr && pipe_->held_by_other_stages(i)));
+  }
+  return late;
+}
+
 GradientReducer::Expected GradientReducer::no_reports(bool started) const {
-  const size_t buckets = gradients_.layout().buckets.size();
-  return {std::vector<int64_t>(buckets, 0), std::vector<bool>(buckets, started)};
+  return {std::vector<int64_t>(parts_.size(), 0), std::vector<bool>(parts_.size(), started)};
 }
 
 GradientReducer::Expected GradientReducer::reports_of_step(int64_t micro_batches) const {
   Expected expected = no_reports(false);
   for (int i = 0; i < table_.size(); ++i)
     if (is_reported(i))
-      expected.reports[bucket_of(i)] +=
-          micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
+      expected.reports[part_of(i)] += micro_batches * (pipe_ != nullptr ? pipe_->chunks_with(table_[i]) : 1);
   return expected;
 }
 
@@ -33,7 +51,7 @@ GradientReducer::Expected GradientReducer::reports_of_tape(int chunk) const {
   Expected expected = no_reports(true);
   for (int i = 0; i < table_.size(); ++i)
     if (is_reported(i) && pipe_->uses(chunk, table_[i]))
-      ++expected.reports[bucket_of(i)], expected.started[bucket_of(i)] = false;
+      ++expected.reports[part_of(i)], expected.started[part_of(i)] = false;
   return expected;
 }
 
@@ -46,23 +64,17 @@ void GradientReducer::begin_step(int64_t micro_batches) {
   in_step_ = true;
 }
 
-bool GradientReducer::reduced_at_end(const FlatBucket& bucket) const {
-  if (bucket.summed || reduces_each_tape()) return bucket.summed;
-  return pipe_ != nullptr && std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
-                                         [&](int i) { return pipe_->held_by_other_stages(i); });
-}
-
 void GradientReducer::finished(int parameter) {
   if (!in_step_) return;
-  const size_t bucket = bucket_of(parameter);
-  if (--current_->reports[bucket] > 0 || reduced_at_end(gradients_.layout().buckets[bucket])) return;
-  start(static_cast<int>(bucket));
+  const size_t part = part_of(parameter);
+  if (--current_->reports[part] > 0 || at_end_[part]) return;
+  start(part);
   ++overlapped_;
 }
 
 void GradientReducer::start_remaining() {
   for (size_t u = 0; u < current_->started.size(); ++u)
-    if (!current_->started[u]) start(static_cast<int>(u));
+    if (!current_->started[u]) start(u);
 }
 
 void GradientReducer::end_micro_batch() {
@@ -111,34 +123,43 @@ void GradientReducer::finish() {
 
 /// Sums the parameters that tensor ranks replicate, but of whose gradient each of them has only a partial
 /// sum.
-void GradientReducer::sum_over_tensor_ranks(const FlatBucket& bucket, const Tensor& flat) const {
-  if (!bucket.summed) return;
+void GradientReducer::sum_over_tensor_ranks(const ReductionRange& range, const Tensor& flat) const {
+  if (!gradients_.layout().buckets[static_cast<size_t>(range.bucket)].summed) return;
   std::vector<Pending> sums;
-  for (const int i : bucket.parameters) {
+  for (const int i : range.parameters) {
     const int64_t begin =
-        (gradients_.layout().offsets[static_cast<size_t>(i)] - bucket.begin) / size_of(flat.dtype());
+        (gradients_.layout().offsets[static_cast<size_t>(i)] - range.begin) / size_of(flat.dtype());
     const Tensor g = flat.slice(begin, begin + gradients_.layout().shapes[static_cast<size_t>(i)].numel());
     if (g.numel() > 0) sums.push_back(groups_.tensor().all_reduce(g, g));
   }
   for (Pending& sum : sums) sum.wait();
 }
 
-void GradientReducer::start(int index) {
-  current_->started[static_cast<size_t>(index)] = true;
-  const FlatBucket& bucket = gradients_.layout().buckets[static_cast<size_t>(index)];
-  if (bucket.begin == bucket.end) return;
+void GradientReducer::start(size_t part) {
+  current_->started[part] = true;
+  if (on_start) on_start(part);
+  for (const ReductionRange& range : parts_[part].ranges)
+    if (range.begin < range.end) start(range);
+}
+
+void GradientReducer::start(const ReductionRange& range) {
+  const FlatBucket& bucket = gradients_.layout().buckets[static_cast<size_t>(range.bucket)];
   const ShardLevel level = groups_.placement().sharding.level;
   // Full sharding has memory for one bucket in flight and one that is being written.
   if (level == ShardLevel::full) wait_all();
-  const Tensor flat = gradients_.bucket(index);
-  sum_over_tensor_ranks(bucket, flat);
-  const int64_t size = flat.numel() / bucket.ranks;
-  PendingReduction r{index, flat.slice(bucket.rank * size, (bucket.rank + 1) * size), {}};
+  const Tensor flat = range.whole ? gradients_.bucket(range.bucket)
+                                  : gradients_.part(range.parameters, range.begin, range.end);
+  sum_over_tensor_ranks(range, flat);
+  const std::vector<int64_t> rows = range.rows(bucket, size_of(flat.dtype()));
+  const auto me = rows.begin() + bucket.rank;
+  const int64_t first = std::accumulate(rows.begin(), me, int64_t{0});
+  PendingReduction r{range.bucket, flat.slice(first, first + *me), {}};
   if (level == ShardLevel::none) {
     Communicator& group = groups_.data_group(bucket.group);
     if (group.size() > 1) r.sum = group.all_reduce(flat, flat);
   } else if (bucket.ranks > 1) {
-    r.sum = groups_.shard_group(bucket.group).reduce_scatter(flat, r.shard);
+    Communicator& group = groups_.shard_group(bucket.group);
+    r.sum = range.whole ? group.reduce_scatter(flat, r.shard) : group.reduce_scatter(flat, rows, r.shard);
   }
   in_flight_reductions_.push_back(std::move(r));
 }
@@ -149,7 +170,8 @@ void GradientReducer::wait(PendingReduction& reduction) {
   const ShardLevel level = groups_.placement().sharding.level;
   if (level == ShardLevel::none) return;
   Communicator& replicas = groups_.replica_group(bucket.group);
-  if (replicas.size() > 1) replicas.all_reduce(reduction.shard, reduction.shard).wait();
+  if (replicas.size() > 1 && reduction.shard.numel() > 0)
+    replicas.all_reduce(reduction.shard, reduction.shard).wait();
   if (level == ShardLevel::full) gradients_.accumulate_shard(reduction.bucket);
 }
 

@@ -1,18 +1,20 @@
-// Sums gradients over the ranks that have parts of them, bucket by bucket (nn/flat_layout.h), while backward
-// still runs.
+// Sums gradients over the ranks that have partial sums, part by part (reduction_parts.h: a bucket, or a
+// part of one), while backward still runs.
 //
-// The reduction of a bucket begins as soon as the last contribution to the last of its parameters has run: of
-// all micro-batches or, under ShardLevel::full, of each tape. Three kinds of buckets are reduced at the end:
+// The reduction of a part begins as soon as the last contribution to the last of its parameters has run: of
+// all micro-batches or, under ShardLevel::full, of each tape. Three kinds of parts are reduced at the end:
 // those that nobody contributed to, those that tensor ranks sum first (only one of them may contribute to
 // such a parameter), and those that other pipeline stages hold too (under ShardLevel::full these stages sum
-// their shards at the end). The tapes of data ranks are alike, so buckets begin in the same order everywhere.
-// The bits of the sums do not depend on when they begin.
+// their shards at the end). The tapes of data ranks are alike, so parts begin in the same order everywhere.
+// The bits of the sums depend neither on when they begin nor on the parts.
 #pragma once
+#include <functional>
 #include <map>
 #include <vector>
 
 #include "parallel/pipeline_groups.h"
 #include "parallel/pipeline_schedule.h"
+#include "parallel/reduction_parts.h"
 
 namespace ingot {
 
@@ -37,36 +39,39 @@ class GradientReducer final : public ScheduleObserver {
   /// shard of them.
   void finish();
 
-  /// Buckets of this step whose reduction began before their micro-batches had ended.
+  /// In the order in which backward completes them, where they are not whole buckets.
+  const std::vector<ReductionPart>& parts() const { return parts_; }
+  /// Called when the reduction of a part begins, with its index.
+  std::function<void(size_t)> on_start;
+  /// Parts of this step whose reduction began before their micro-batches had ended.
   int64_t overlapped() const { return overlapped_; }
 
  private:
   struct PendingReduction {
     int bucket;
-    Tensor shard;  ///< of this rank
+    Tensor shard;  ///< what this rank keeps
     Pending sum;
   };
   /// What one tape, or all tapes of a step, have not reported yet.
   struct Expected {
-    std::vector<int64_t> reports;  ///< by bucket: reports of its parameters to come
-    std::vector<bool> started;     ///< by bucket: its reduction has begun, or nothing of it is used
+    std::vector<int64_t> reports;  ///< by part: reports of its parameters to come
+    std::vector<bool> started;     ///< by part: its reduction has begun, or nothing of it is used
   };
   /// Whether tapes that use a parameter report it.
   bool is_reported(int parameter) const {
     return table_[parameter].trainable &&
            gradients_.layout().shapes[static_cast<size_t>(parameter)].numel() > 0;
   }
-  size_t bucket_of(int parameter) const {
-    return static_cast<size_t>(gradients_.layout().bucket_of[static_cast<size_t>(parameter)]);
-  }
+  size_t part_of(int parameter) const { return part_of_[static_cast<size_t>(parameter)]; }
+  std::vector<bool> reduced_late() const;
   Expected no_reports(bool started) const;
   Expected reports_of_step(int64_t micro_batches) const;
   Expected reports_of_tape(int chunk) const;
-  bool reduced_at_end(const FlatBucket& bucket) const;
   void start_remaining();
   void finished(int parameter);
-  void sum_over_tensor_ranks(const FlatBucket& bucket, const Tensor& flat) const;
-  void start(int bucket);
+  void sum_over_tensor_ranks(const ReductionRange& range, const Tensor& flat) const;
+  void start(size_t part);
+  void start(const ReductionRange& range);
   void wait(PendingReduction& reduction);
   void wait_all();
   bool reduces_each_tape() const { return groups_.placement().sharding.level == ShardLevel::full; }
@@ -75,6 +80,9 @@ class GradientReducer final : public ScheduleObserver {
   const ParameterTable& table_;
   GradientBuffer& gradients_;
   const PipelineGroups* pipe_;
+  std::vector<ReductionPart> parts_;
+  std::vector<size_t> part_of_;  ///< by parameter
+  std::vector<bool> at_end_;     ///< by part
   Expected step_;
   /// By micro-batch and chunk: the tapes whose backward has begun.
   std::map<std::pair<int, int>, Expected> tapes_;

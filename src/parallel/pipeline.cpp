@@ -208,8 +208,8 @@ class Run {
     f->inputs.wait();
     f->step = make_(f->tape, w.micro_batch);
     Context& c = f->step->context();
-    for (Communicator** group : {&c.tensor, &c.expert, &c.expert_across, &c.expert_inside, &c.context,
-                                 &c.context_inner, &c.context_outer})
+    for (Communicator** group : {&c.tensor, &c.tokens, &c.expert, &c.expert_across, &c.expert_inside,
+                                 &c.context, &c.context_inner, &c.context_outer})
       *group = passes_.yield_while_waiting(*group);
     for (const Tensor& t : f->inputs.tensors()) f->leaves.push_back(f->tape.leaf(t, true));
     std::vector<Value> live = f->step->forward(parts_of(f->stage), f->leaves);

@@ -92,6 +92,7 @@ class RankGroups {
   /// batch.
   void join(Context& c) const {
     c.tensor = tensor_.get();
+    c.tokens = tokens_.get();
     c.expert = expert_.get();
     c.expert_across = expert_across_.get();
     c.expert_inside = expert_inside_.get();

@@ -57,8 +57,15 @@ constexpr Figure kFigures[] = {
      .smooth = true},
 };
 // Shown elsewhere: the loss, the clocks, what tiles and tables say.
-constexpr const char* kShownElsewhere[] = {"loss",  "val/loss", "val/tokens",
-                                           "time/", "tokens",   "checkpoint/"};
+constexpr const char* kShownElsewhere[] = {"loss",
+                                           "val/loss",
+                                           "val/tokens",
+                                           "time/",
+                                           "tokens",
+                                           "training_seconds",
+                                           "checkpoint/",
+                                           "sees_future_tokens",
+                                           "target/training_seconds"};
 
 struct Name {
   std::string group, line;
@@ -227,15 +234,22 @@ class Plots {
   }
 
   LinePlot validation_plot(const std::vector<NamedCurve>& lines, const Figure& figure) const {
-    LinePlot plot = plot_over(figure.title, figure.subtitle);
+    LinePlot plot = plot_over(figure.title, figure.subtitle + mark());
     for (size_t i = 0; i < lines.size(); ++i)
       add_validation(plot, lines[i], name_of(lines[i], ""), figure.color + static_cast<int>(i));
     return plot;
   }
 
+  std::string mark() const {
+    std::string mark;
+    for (const LabelledRows& run : runs_)
+      if (mark.empty()) mark = mark_of_losses(run.rows);
+    return mark;
+  }
+
   // Training and validation in one figure.
   std::string loss_plot() const {
-    LinePlot plot = plot_over("Loss", "nats per token");
+    LinePlot plot = plot_over("Loss", "nats per token" + mark());
     plot.height = 330;
     plot.most_points = 720;
     int color = 0;
@@ -253,6 +267,11 @@ class Plots {
 };
 
 }  // namespace
+
+std::string mark_of_losses(const Rows& rows) {
+  const bool sees = !rows.empty() && rows.back().scalar("sees_future_tokens") != nullptr;
+  return sees ? ", later tokens seen (expert choice)" : "";
+}
 
 MetricCurve curve_of(const Rows& rows, const std::string& metric) {
   MetricCurve curve;

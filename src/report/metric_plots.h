@@ -27,6 +27,9 @@ MetricCurve curve_of(const std::vector<MetricRow>& rows, const std::string& metr
 std::vector<std::string> middles(const std::vector<MetricRow>& rows, const std::string& prefix,
                                  const std::string& suffix, bool lists = false);
 
+/// What must stand beside every loss of a run; "" for a causal model.
+std::string mark_of_losses(const std::vector<MetricRow>& rows);
+
 /// HTML of the figures; "" without rows.
 std::string metric_plots(std::span<const LabelledRows> runs);
 /// Tokens and hours of each run by step, as the page's script reads them.

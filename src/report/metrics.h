@@ -10,12 +10,16 @@
 //   tokens_per_second         tokens of this step / its wall time
 //   percent_of_roofline       100 x roofline time of the step / measured time (old: percent_of_light)
 //   step_seconds              wall time of the step
+//   training_seconds          sum of step_seconds; stands still during validation, samples and saves
+//   target/<phase>/training_seconds   in the row of the step at which the phase reached its target_loss
 //   memory_bytes              peak of device memory so far
 //   val/<source>/loss         validation loss, nats per token
 //   val/<source>/bits_per_byte
 //   val/<source>/tokens       validation targets that these two are means over
 //   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1
 //   router/<layer>/entropy    entropy of that list / log(number of experts): 1 is perfect balance
+//   sees_future_tokens        1 where the experts of a token depend on later ones (expert choice): the row's
+//                             losses, of validation too, are lower than a causal model's
 //   time/<op>                 seconds of the step inside ops of that kind
 //   router/dropped            share of all routed slots dropped by the capacity of experts or dispatch
 //   checkpoint/seconds        pause of training for the checkpoint after the previous step

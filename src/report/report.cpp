@@ -84,9 +84,11 @@ std::vector<Fact> facts_of(const ReportData& data) {
   };
   const auto values = [&](const char* metric) { return curve_of(rows, metric).values; };
   if (const auto loss = values("loss"); !loss.empty())
-    add(fmt::format("{:.3f}", mean_of_last(loss, 20)), "", "training loss", "mean of the last 20 steps");
+    add(fmt::format("{:.3f}", mean_of_last(loss, 20)), "", "training loss",
+        "mean of the last 20 steps" + mark_of_losses(rows));
   for (const Headline& h : headlines(rows))
-    add(fmt::format("{:.3f}", h.bits_per_byte), "", "bits per byte, validation of " + h.source, detail_of(h));
+    add(fmt::format("{:.3f}", h.bits_per_byte), "", "bits per byte, validation of " + h.source,
+        detail_of(h) + mark_of_losses(rows));
   if (const auto tokens = values("tokens"); !tokens.empty())
     add(format_count(tokens.back()), "", "training tokens");
   if (const auto speed = values("tokens_per_second"); !speed.empty())
@@ -99,6 +101,11 @@ std::vector<Fact> facts_of(const ReportData& data) {
       std::holds_alternative<int64_t>(*total))
     add(format_count(static_cast<double>(std::get<int64_t>(*total))), "", "parameters",
         format_count(static_cast<double>(std::get<int64_t>(*active))) + " active");
+  for (const auto& phase : middles(rows, "target/", "/training_seconds")) {
+    const MetricCurve time = curve_of(rows, "target/" + phase + "/training_seconds");
+    add(format_seconds(time.values.front()), "", "training time to the target of " + phase,
+        "step " + group_digits(static_cast<int64_t>(time.steps.front())));
+  }
   if (const auto time = values("step_seconds"); !time.empty()) {
     double sum = 0;
     for (const double value : time) sum += std::isfinite(value) ? value : 0;

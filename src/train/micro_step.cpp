@@ -70,14 +70,28 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t count,
   return m;
 }
 
+RunningCounts::RunningCounts(const Model& model) {
+  const MoeConfig& moe = model.config().moe;
+  if (moe.aux_coefficient == 0 || moe.aux_scope != AuxScope::global) return;
+  for (const int64_t layer : model.decoder().moe_layers())
+    layers_[layer].choices.resize(static_cast<size_t>(moe.experts));
+}
+
+void RunningCounts::add(int64_t layer, std::span<const double> choices, int64_t tokens) {
+  Layer& l = layers_.at(layer);
+  for (size_t e = 0; e < choices.size(); ++e) l.choices[e] += static_cast<float>(choices[e]);
+  l.tokens += tokens;
+}
+
 MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
-                     const StepTokens& step, StepStats* stats)
+                     const StepTokens& step, StepStats* stats, RunningCounts& running)
     : model_(model),
       tape_(tape),
       batch_(std::move(batch)),
       options_(options),
       step_(step),
       stats_(stats),
+      running_(running),
       context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
       ids_T_(tape.leaf(batch_.ids)),
       objectives_(1 + batch_.mtp.size()) {
@@ -90,7 +104,17 @@ int64_t MicroStep::router_rows() const {
   return context_.sequence_parallel && context_.tensor != nullptr ? rows / context_.tensor->size() : rows;
 }
 
+void MicroStep::take_running_counts() {
+  for (const auto& [layer, running] : running_.layers()) {
+    std::vector<float>& mine = earlier_[layer] = running.choices;
+    RouterInputs& inputs = context_.routers[layer];
+    inputs.earlier_E = Tensor::of(mine.data(), {static_cast<int64_t>(mine.size())});
+    inputs.earlier_tokens = running.tokens;
+  }
+}
+
 std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector<Value>& received) {
+  take_running_counts();
   StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
   for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
     Value hidden_TD =
@@ -180,6 +204,8 @@ void MicroStep::collect_metrics(StepStats& stats) const {
       for (const double r : values) stats.residual_square[layer] += 1 / (r * r) - model_.config().norm_eps;
     if (m.name == "residual_mean" && stats.residual_square.contains(layer))
       for (const double mean : values) stats.residual_square[layer] += mean * mean;
+    if (m.name == "router_counts_of_all" && running_.used())
+      running_.add(layer, values, router_rows() * (context_.tokens != nullptr ? context_.tokens->size() : 1));
     if (m.name == "router_dropped") stats.dropped_choices += static_cast<int64_t>(values[0]);
     if (m.name == "router_entropy")
       stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());

@@ -68,13 +68,33 @@ struct StepTokens {
   int64_t all = 1, valid = 1;
 };
 
+/// AuxScope::global: the choices of each expert in the micro-batches of a step so far, on all ranks. A
+/// layer's micro-batches run forward one after the other, so each takes what its predecessors left.
+class RunningCounts {
+ public:
+  struct Layer {
+    std::vector<float> choices;  ///< [E]; whole numbers, exact up to 2^24
+    int64_t tokens = 0;          ///< that made them
+  };
+  explicit RunningCounts(const Model& model);
+  /// Whether the model's balance loss needs any of this.
+  bool used() const { return !layers_.empty(); }
+  const std::map<int64_t, Layer>& layers() const { return layers_; }
+  /// Adds a micro-batch's choices, which so many tokens made.
+  void add(int64_t layer, std::span<const double> choices, int64_t tokens);
+
+ private:
+  std::map<int64_t, Layer> layers_;
+};
+
 /// Forward, objective and cotangents of a whole model or of a pipeline stage. The caller runs the backward
 /// pass, which this must outlive.
 class MicroStep final : public PipelineStep {
  public:
-  /// The micro-batch adds to `stats`, router entropies as sums over tokens; nullptr measures nothing.
+  /// The micro-batch adds to `stats`, router entropies as sums over tokens; nullptr measures nothing, and
+  /// `running` stays as it is.
   MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
-            const StepTokens& step, StepStats* stats);
+            const StepTokens& step, StepStats* stats, RunningCounts& running);
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
@@ -90,6 +110,8 @@ class MicroStep final : public PipelineStep {
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics(StepStats& stats) const;
   void count_by_source(StepStats& stats, int64_t layer, const Tensor& ids_TK) const;
+  /// Gives the routers what earlier micro-batches chose, as it is now.
+  void take_running_counts();
   /// Rows that this rank's routers see.
   int64_t router_rows() const;
 
@@ -99,6 +121,8 @@ class MicroStep final : public PipelineStep {
   const StepOptions& options_;
   StepTokens step_;
   StepStats* stats_;
+  RunningCounts& running_;
+  std::map<int64_t, std::vector<float>> earlier_;  ///< what this micro-batch found in running_
   Context context_;
   Value ids_T_;
   std::vector<Cotangents> objectives_;

@@ -85,6 +85,12 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
                   recipe.learning_rate(phase, s.continues ? 0 : std::min(s.warmup, s.steps - 1)),
                   recipe.learning_rate(phase, s.steps - 1),
                   name_of(recipe.phases[recipe.schedule_phase(phase)].schedule))};
+  if (!s.published_tokens.empty())
+    lines.push_back(fmt::format("  its source says {} tokens; these steps make {}",
+                                list_of(s.published_tokens), format_count(static_cast<double>(p.tokens))));
+  if (s.target_loss > 0)
+    lines.push_back(fmt::format("  target: validation loss of {} at most {}{}", s.target_source,
+                                s.target_loss, s.target_ends ? ", which ends the run" : ""));
   int64_t step = 0;
   for (int64_t i = 0; i < s.levels(); ++i) {
     const LevelPlan& l = p.levels[static_cast<size_t>(i)];

@@ -135,6 +135,17 @@ void validate_phase(const Recipe& r, size_t i, ConfigErrors& e) {
   else if (s.objective != "cross_entropy" && r.memory.head == HeadMode::gradient)
     e.add(at + "objective",
           "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
+  const auto is_target = [&](const SourceConfig& d) {
+    return d.name == s.target_source && d.validation_fraction > 0;
+  };
+  if (!(s.target_loss >= 0)) e.add(at + "target_loss", "must not be negative, found {}", s.target_loss);
+  if (s.target_loss > 0 && std::none_of(r.data.sources.begin(), r.data.sources.end(), is_target))
+    e.add(at + "target_source", "target_loss needs a source with validation text; '{}' is none",
+          s.target_source);
+  if (s.target_loss > 0 && r.evaluation.every <= 0)
+    e.add("evaluation.every", "0 validates at the end only, so the target of phase '{}' would not be seen",
+          s.name);
+  if (s.target_ends && s.target_loss == 0) e.add(at + "target_ends", "target_loss is 0: there is no target");
   if (s.continues && i == 0) e.add(at + "continues", "there is no phase before it");
   if (s.continues) return;
   try {
@@ -176,8 +187,13 @@ void Recipe::validate(ConfigErrors& e) const {
     e.add(
         "optimizer.qk_clip",
         "scales the projections of queries and keys, which are frozen; use logit_softcap or a smaller rate");
-  if (model.moe.experts > 0 && model.moe.selection == AssignRule::expert_choice && samples.prompts &&
-      !samples.prompts->empty())
+  if (model.moe.sees_future_tokens() && !model.moe.allow_future_tokens)
+    e.add("model.moe.selection",
+          "expert_choice lets a token's experts depend on later tokens: losses are lower than a causal "
+          "model's, "
+          "and the model cannot generate; use top_k or sinkhorn, or accept it with "
+          "model.moe.allow_future_tokens = true");
+  if (model.moe.sees_future_tokens() && samples.prompts && !samples.prompts->empty())
     e.add("samples.prompts",
           "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
 }

@@ -109,8 +109,11 @@ struct PhaseConfig {
   bool continues = false;
   double z_coefficient = 0;
   std::string objective = "cross_entropy";
-  double rope_theta = 0;
+  double rope_theta = 0, target_loss = 0;
   int64_t window_growth = 0;
+  std::string target_source;
+  bool target_ends = false;
+  std::vector<std::string> published_tokens;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the phase");
@@ -135,10 +138,12 @@ struct PhaseConfig {
     v("objective", objective,
       "what is minimised: cross_entropy, or what a program using the library has registered");
     v.fixed("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
-    v.fixed(
-        "window_growth", window_growth,
-        "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before (the "
-        "model's)");
+    v.fixed("window_growth", window_growth,
+            "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before");
+    v("target_source", target_source, "source whose validation loss has a target");
+    v("target_loss", target_loss, "step and training time are noted when that loss is at most this; 0: none");
+    v("target_ends", target_ends, "the run ends at the target, saved");
+    v("published_tokens", published_tokens, "token counts of the recipe's source, for the plan");
   }
   void validate(ConfigErrors& errors) const;
   /// Over `total_steps`: those of the phase and of the phases that continue it.

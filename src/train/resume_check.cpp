@@ -27,6 +27,20 @@ bool may_still_change(const std::string& path, size_t present_phase, bool refits
   return phase > present_phase || (phase == present_phase && k == "steps") || (refits && is_size);
 }
 
+/// The recipe that a checkpoint was written with. A key that it does not know is as the program then
+/// worked; a key without effect is as it is now.
+Recipe saved_recipe(const CheckpointReader& reader, const Recipe& now) {
+  const std::string toml = config_of_blob(reader, "recipe");
+  Recipe then = recipe_from_toml(toml, reader.path() + ": recipe");
+  MoeConfig& moe = then.model.moe;
+  if (toml.find("router_precision") == std::string::npos)
+    moe.router_precision = moe.experts > 0 && then.run.precision == PrecisionChoice::bf16
+                               ? RouterPrecision::bf16
+                               : now.model.moe.router_precision;
+  if (moe.aux_coefficient == 0 && now.model.moe.aux_coefficient == 0) moe.aux_scope = now.model.moe.aux_scope;
+  return then;
+}
+
 }  // namespace
 
 void require_same_run(const CheckpointReader& reader, const Recipe& recipe, const std::string& tokenizer,
@@ -46,9 +60,7 @@ void require_same_run(const CheckpointReader& reader, const Recipe& recipe, cons
     throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(),
                             then.tokenizer, tokenizer),
                 "restore the data folder of the run, or start a new run");
-  const ConfigNode recipe_then =
-      to_node(recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe"));
-  for (const ConfigDifference& d : diff_config(recipe_then, to_node(recipe))) {
+  for (const ConfigDifference& d : diff_config(to_node(saved_recipe(reader, recipe)), to_node(recipe))) {
     if (d.fixed && !may_still_change(d.path, then.phase, recipe.parallel.batch_fit != BatchFit::refuse))
       throw Error(fmt::format("the run in '{}' has {} = {}, the recipe says {}", recipe.run.folder, d.path,
                               d.left, d.right),

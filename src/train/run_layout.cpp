@@ -45,7 +45,8 @@ Grid grid_of(const ParallelConfig& p, int ranks) {
 
 namespace {
 
-/// Buckets as large as possible for Muon, so that few of its matrices lie in two shards.
+/// Buckets as large as possible for Muon, so that few of its matrices lie in two shards; they are reduced
+/// in parts (parallel/reduction_parts.h).
 ShardOptions shards_of(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   ShardOptions o{.level = p.shard,

@@ -138,9 +138,10 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   o.check_finite = false;
   const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
+  RunningCounts running(model);
   const PipelineStepMaker make = [&](Tape& tape, int) {
     return std::make_unique<MicroStep>(model, tape, micro_batch(batch, 0, sequences, mtp, ranks.groups), o,
-                                       StepTokens{}, nullptr);
+                                       StepTokens{}, nullptr, running);
   };
   if (ranks.pipe != nullptr) {
     plan.micro_batches = micro_batches;
@@ -169,7 +170,8 @@ void record_forward(const Model& model, const StepOptions& options, int64_t sequ
   const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model.config().mtp);
   CountingArena arena;
   Tape tape(arena, {.device = DeviceKind::null});
-  MicroStep step(model, tape, micro_batch(batch, 0, sequences, mtp), options, {}, nullptr);
+  RunningCounts running(model);
+  MicroStep step(model, tape, micro_batch(batch, 0, sequences, mtp), options, {}, nullptr, running);
   step.forward(whole_model(model.config()));
   show(tape);
 }
@@ -224,11 +226,13 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
       stats.source_expert_counts[layer].resize(n * static_cast<size_t>(model_.config().moe.experts));
   }
   for (int64_t layer = 0; layer < model_.config().layers; ++layer) stats.residual_square[layer] = 0;
+  RunningCounts running(model_);
   const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
   const PipelineStepMaker make = [&](Tape& tape, int b) {
     const int64_t first = (rank * count + b) * options.micro_batch;
-    return std::make_unique<MicroStep>(
-        model_, tape, micro_batch(batch, first, options.micro_batch, mtp, groups), options, tokens, &stats);
+    return std::make_unique<MicroStep>(model_, tape,
+                                       micro_batch(batch, first, options.micro_batch, mtp, groups), options,
+                                       tokens, &stats, running);
   };
   if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {

@@ -122,6 +122,7 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
   for (const auto& [layer, square] : stats.residual_square)
     if (square > 0) row.set(fmt::format("residual/{}/rms", layer), std::sqrt(square));
   add_router_metrics(row, stats, sources);
+  if (engine.recipe().model.moe.sees_future_tokens()) row.set("sees_future_tokens", 1.0);
   add_update_ratios(row, engine.optimizer());
   for (const auto& [op, p] : profile) row.set("time/" + op, p.seconds[0] + p.seconds[1] + p.seconds[2]);
   row.set("time/optimizer", outcome.update_seconds);
@@ -138,6 +139,7 @@ std::string step_line(const MetricRow& row, int64_t total_steps, double left) {
   for (const auto& [name, value] : row.scalars)
     if (name.starts_with("val/") && (name.ends_with("/loss") || name.ends_with("/bits_per_byte")))
       line += fmt::format("  {} {:.4f}", name, value);
+  if (row.scalar("sees_future_tokens") != nullptr) line += "  (losses see later tokens)";
   return line;
 }
 

@@ -51,6 +51,11 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* wo
   require_fit(plan_);
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
   prompts_ = sample_prompts(engine_->recipe(), *data_);
+  if (leads() && recipe.model.moe.sees_future_tokens())
+    log::warn(
+        "moe.selection = expert_choice: a token's experts depend on later tokens, so the losses of this run "
+        "are "
+        "lower than a causal model's; metrics, log and report mark them");
   state_ = std::make_unique<RunState>(*engine_, *data_);
   restore(rewind);
 }
@@ -195,7 +200,8 @@ TrainResult Trainer::run() {
   started_ = monotonic_seconds();
   const int64_t total = recipe().total_steps();
   result_.step = step();
-  result_.finished = step() >= total;
+  resume_clock();
+  result_.finished = step() >= total || clock_.ended_by(recipe().phases) != nullptr;
   if (result_.finished) return result_;
   open_outputs();
   if (step() > 0 && leads()) log::info("resuming at step {} of {}", step(), total);
@@ -208,11 +214,30 @@ TrainResult Trainer::run() {
   log::set_status("");
   finish_save();
   if (leads()) metrics_->sync();
-  if (leads() && step() < total) write_report(fs_, recipe().run.folder, false);
-  result_.finished = step() == total;
+  const bool ended = clock_.ended_by(recipe().phases) != nullptr;
+  if (leads() && step() < total && !ended) write_report(fs_, recipe().run.folder, false);
+  result_.finished = step() == total || ended;
   result_.step = step();
   result_.seconds = monotonic_seconds() - started_;
   return result_;
+}
+
+void Trainer::resume_clock() {
+  const std::string metrics = recipe().run.folder + "/" + run_files::kMetrics;
+  clock_.restore(agree(&ranks_.groups().world(), nothing, [&](const auto&) {
+    std::vector<MetricRow> rows;
+    if (step() > 0 && fs_.exists(metrics)) rows = read_metrics(fs_, metrics);
+    std::erase_if(rows, [&](const MetricRow& row) { return row.step > step(); });
+    return TrainingClock::state_of(rows);
+  }));
+}
+
+bool Trainer::ends_at_target(MetricRow& row) {
+  if (!clock_.reaches(phase(), row)) return false;
+  if (leads())
+    log::info("step {}: the validation loss of {} reached {} after {} of training", step(),
+              phase().target_source, phase().target_loss, format_seconds(clock_.seconds()));
+  return phase().target_ends;
 }
 
 void Trainer::begin_steps() {
@@ -270,25 +295,28 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   state_->count_step(batch, outcome.stats.loss());
   std::vector<std::string> sources;
   for (const data::Dataset& source : data_->sources) sources.push_back(source.name());
-  return step_row({step(), state_->tokens(), call.lr, seconds, wait_seconds, roofline_seconds,
-                   std::exchange(save_seconds_, std::nullopt)},
-                  batch, outcome, profile_, *engine_, sources);
+  MetricRow row = step_row({step(), state_->tokens(), call.lr, seconds, wait_seconds, roofline_seconds,
+                            std::exchange(save_seconds_, std::nullopt)},
+                           batch, outcome, profile_, *engine_, sources);
+  clock_.count(seconds, row);
+  return row;
 }
 
 bool Trainer::after_step(MetricRow& row) {
   const bool last = step() == recipe().total_steps();
   const auto due = [&](int64_t every) { return last || (every > 0 && step() % every == 0); };
   if (due(recipe().evaluation.every)) validate_sources(row, last);
+  const bool at_target = ends_at_target(row);
   if (leads()) {
     metrics_->write(row);
     events_->write(row);
     log_row(row);
   }
-  const bool continues = agree_to_continue(interrupted);
+  const bool continues = agree_to_continue(interrupted || at_target);
   if (leads()) live_report_->update();
   if (due(recipe().samples.every)) write_samples();
   // Before the last save, after which the run counts as finished and is never touched again.
-  if (last && leads()) {
+  if ((last || at_target) && leads()) {
     metrics_->sync();
     write_report(fs_, recipe().run.folder, false);
   }
@@ -296,7 +324,7 @@ bool Trainer::after_step(MetricRow& row) {
   if (step() == state_->sampler().end_step())
     save(end_of_phase());
   else if (!continues || (every > 0 && step() % every == 0))
-    save("");
+    save(at_target ? fmt::format("target of phase '{}'", phase().name) : "");
   return continues;
 }
 

@@ -19,6 +19,7 @@
 #include "train/run_samples.h"
 #include "train/run_state.h"
 #include "train/step_log.h"
+#include "train/training_clock.h"
 
 namespace ingot {
 
@@ -83,6 +84,10 @@ class Trainer {
   void open_checkpoints();
   void open_outputs();
   void write_record();
+  /// Reads the training clock from the metrics up to this step.
+  void resume_clock();
+  /// Whether this row's validations reach the target of the phase that ends the run there.
+  bool ends_at_target(MetricRow& row);
   /// The phase and the batch size of the next step.
   void begin_steps();
   /// Steps of one batch size. False where the run is to stop.
@@ -146,6 +151,7 @@ class Trainer {
   int failed_saves_ = 0;         ///< in a row
   bool lock_warned_ = false;
   std::optional<double> save_seconds_;  ///< of a checkpoint that no row has recorded yet
+  TrainingClock clock_;
   double started_ = 0;
   std::vector<SamplePrompt> prompts_;
   std::optional<StepLog> log_;  // of this call of run()

@@ -17,12 +17,15 @@
 namespace ingot::test::routing_ops_test {
 
 /// `classes`: how many of them have a bias.
-OpCase route_case(RouteAttr attr, int64_t rows, int32_t classes, bool load, bool forced) {
+OpCase route_case(RouteAttr attr, int64_t rows, int32_t classes, bool load, bool forced,
+                  bool earlier = false) {
   OpCase c;
-  c.name =
-      fmt::format("route E={} S={} k={} score={} normalize={} groups={}/{} rows={} bias={} load={} forced={}",
-                  attr.experts, attr.skip_classes, attr.k, static_cast<int>(attr.score), attr.normalize,
-                  attr.groups_kept, attr.groups, rows, classes, load, forced);
+  c.name = fmt::format(
+      "route E={} S={} k={} score={} normalize={} groups={}/{} rows={} bias={} load={} forced={} "
+      "earlier={}",
+      attr.experts, attr.skip_classes, attr.k, static_cast<int>(attr.score), attr.normalize, attr.groups_kept,
+      attr.groups, rows, classes, load, forced, earlier);
+  if (earlier) attr.load_tokens = rows + 40;
   c.op = &route_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids;
@@ -35,7 +38,8 @@ OpCase route_case(RouteAttr attr, int64_t rows, int32_t classes, bool load, bool
        .row_indexed = true},
       {.meta = {Shape{classes}, DType::f32}, .scale = 0.1, .present = classes > 0},
       {.meta = {Shape{attr.experts}, DType::f32}, .scale = 0.05, .offset = 0.25, .present = load},
-      {.meta = {Shape{rows, attr.k}, DType::i32}, .ints = ids, .present = forced, .row_indexed = true}};
+      {.meta = {Shape{rows, attr.k}, DType::i32}, .ints = ids, .present = forced, .row_indexed = true},
+      {.meta = {Shape{attr.experts}, DType::f32}, .scale = 4, .offset = 8, .present = earlier}};
   c.output_row_indexed = {true, true, false, false, false, false};
   c.finite_differences = rows <= 9;
   return c;
@@ -60,6 +64,8 @@ TEST(Route, Cases) {
                           false));
       check_op(
           route_case({RouteScore::softmax_last, false, 12, 0, 4, 1.0, 3, 1}, rows, biases(12), false, false));
+      check_op(route_case({RouteScore::softmax_first, true, 6, 0, 2, 1.0}, rows, 0, extra, false, true));
+      check_op(route_case({RouteScore::sigmoid, true, 7, 0, 3, 2.5}, rows, 7, extra, false, true));
     }
 }
 
@@ -69,7 +75,7 @@ TEST(Route, TiesGoToTheLowestIndexAndWithoutABiasTheSkipClassNeverWins) {
   float counts[3];
   double aux, z, entropy;
   const RouteAttr attr{RouteScore::softmax_first, false, 3, 1, 1, 1.0};
-  const Tensor in[] = {Tensor::of(logits, {2, 4}), {}, {}, {}};
+  const Tensor in[] = {Tensor::of(logits, {2, 4}), {}, {}, {}, {}};
   const Tensor out[] = {Tensor::of(probs, {2, 1}), Tensor::of(ids, {2, 1}), Tensor::of(counts, {3}),
                         Tensor::of(&aux, {1}),     Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
   route_op().kernels.back().forward({&attr, in, out, {}, {}});
@@ -93,6 +99,7 @@ struct Routed {
     const Tensor in[] = {
         Tensor::of(logits.data(), {1, attr.experts + attr.skip_classes}),
         bias.empty() ? Tensor() : Tensor::of(bias.data(), {static_cast<int64_t>(bias.size())}),
+        {},
         {},
         {}};
     const Tensor out[] = {Tensor::of(probs.data(), {1, attr.k}),
@@ -242,7 +249,7 @@ TEST(Route, BalanceLossClosedForms) {
     int32_t ids[8];
     float counts[4];
     const RouteAttr attr{RouteScore::softmax_first, false, 4, 0, 1, 1.0};
-    const Tensor in[] = {Tensor::of(logits.data(), {8, 4}), {}, {}, {}};
+    const Tensor in[] = {Tensor::of(logits.data(), {8, 4}), {}, {}, {}, {}};
     const Tensor out[] = {Tensor::of(probs, {8, 1}), Tensor::of(ids, {8, 1}), Tensor::of(counts, {4}),
                           Tensor::of(&aux, {1}),     Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
     route_op().kernels.back().forward({&attr, in, out, {}, {}});

@@ -129,6 +129,13 @@ TEST(NewtonSchulz, FollowsTheReference) {
       NewtonSchulzScratch scratch;
       newton_schulz(g.data(), r, c, config, scratch);
       EXPECT_LT(max_error(g.data(), expected), 2e-5) << r << " x " << c;
+      NewtonSchulzConfig in_bf16 = config;
+      in_bf16.precision = NewtonSchulzPrecision::bf16;
+      Floats h = normals(static_cast<size_t>(r * c), 5);
+      newton_schulz(h.data(), r, c, in_bf16, scratch);
+      const double error = max_error(h.data(), expected);
+      EXPECT_LT(error, 0.05) << r << " x " << c;
+      if (r > 1 && c > 1) EXPECT_GT(error, 1e-5) << "its operands are not bf16";
     }
   }
 }
@@ -148,7 +155,7 @@ std::pair<double, double> mapped(double s, const NewtonSchulzConfig& config) {
 TEST(NewtonSchulz, SingularValuesLandInTheBand) {
   double low = 10, high = 0, low16 = 10, high16 = 0;
   NewtonSchulzConfig rounded;
-  rounded.bf16_operands = true;
+  rounded.precision = NewtonSchulzPrecision::bf16;
   for (int i = 0; i <= 4000; ++i) {
     const double s = 0.003 * std::pow(1 / 0.003, i / 4000.0);  // logarithmic; s = 1 leaves a zero beside it
     const auto [a, b] = mapped(std::min(s, 1.0), {});
@@ -224,6 +231,7 @@ TEST(NewtonSchulz, ZeroAndEmpty) {
   EXPECT_DOUBLE_EQ(newton_schulz_flops(4, 10, 5),
                    2 * (160.0 + 320) + (5 + 3 + 3 + 3) * 64);  // squares, two for A, Q
   EXPECT_DOUBLE_EQ(newton_schulz_flops(10, 4, 5, false), 5 * (320.0 + 128 + 320));
+  EXPECT_DOUBLE_EQ(newton_schulz_flops(10, 4, 5, true, NewtonSchulzPrecision::bf16), 5 * (3 * 160.0 + 64));
 }
 
 struct MuonCase {

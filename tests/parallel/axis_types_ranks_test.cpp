@@ -212,7 +212,7 @@ TEST(AxisTypes, MistakesOnTheContextAxisAreFound) {
                  m.product(heads_to_rows(m.tape, {context(m), {2}, {4}}, of_one_head(m)), 2);
                  m.product(context_attention(m.tape, {attr(2), context(m), true}, m.product(m.h, 6)).o, 2);
                  const Value qkv = without_halo(
-                     m.tape, context(m), convolved(m, with_halo(m.tape, context(m), m.product(m.h, 6))));
+                     m.tape, context(m), convolved(m, with_halo(m.tape, {context(m)}, m.product(m.h, 6))));
                  context_attention(m.tape, {attr(2), context(m), false}, qkv);
                }),
       "");
@@ -229,7 +229,7 @@ TEST(AxisTypes, MistakesOnTheContextAxisAreFound) {
   expect(error_of(cp,
                   [&](Sublayer& m) {
                     attention(m.tape, attr(2),
-                              convolved(m, with_halo(m.tape, context(m), m.product(m.h, 6))));
+                              convolved(m, with_halo(m.tape, {context(m)}, m.product(m.h, 6))));
                   }),
          "on the context axis: op 'attention' of segment mlp in layer 3 (qkv varying by rows with halo): it "
          "cannot work on");

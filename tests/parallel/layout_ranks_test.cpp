@@ -113,13 +113,17 @@ std::vector<LayoutCase> starved_cases() {
   return all;
 }
 
-/// The balance loss of a micro-batch whose rows are sharded.
+/// The balance loss over all ranks of the step, whatever they share.
 std::vector<LayoutCase> load_cases() {
   std::vector<LayoutCase> all;
   for (const char* model : {"moe", "moe-shared"})
     for (const bool recompute : {false, true}) {
       const ParityProblem p{.model = model, .recompute = recompute, .own_load = true};
       for (const ContextForm form : kForms) all.push_back(whole(p, {.cp = 2}, {.context = form}));
+      all.push_back(whole(p, {.dp = 4}));
+      all.push_back(whole(p, {.dp = 4, .ep = 4}));
+      all.push_back(whole(p, {.dp = 2, .tp = 2}));
+      all.push_back(whole(p, {.dp = 2, .cp = 2, .ep = 2}, {.context = ContextForm::ring}));
       all.push_back(whole(p, {.tp = 2, .ep = 2, .etp = 1}, kSequenceParallel));
       all.push_back(whole(p, {.cp = 2, .tp = 2, .ep = 2, .etp = 1},
                           {.sequence_parallel = true, .context = ContextForm::ring}));

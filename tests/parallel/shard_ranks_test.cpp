@@ -29,6 +29,10 @@ std::vector<ShardCase> shard_cases() {
       .level = ShardLevel::optimizer, .buckets = FlatBuckets::bytes, .bucket_bytes = 4096};
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
   const ShardOptions zero_hybrid{.level = ShardLevel::optimizer, .ranks = 2};
+  const ShardOptions zero_parts{.level = ShardLevel::optimizer, .bucket_bytes = 4096};
+  const ShardOptions zero_parts_whole{
+      .level = ShardLevel::optimizer, .bucket_bytes = 4096, .whole_tensors = true};
+  const ShardOptions zero_parts_hybrid{.level = ShardLevel::optimizer, .ranks = 2, .bucket_bytes = 4096};
   const ShardOptions full{.level = ShardLevel::full, .buckets = FlatBuckets::layer_group};
   const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .buckets = FlatBuckets::layer_group};
   const ShardOptions full_whole{
@@ -41,6 +45,10 @@ std::vector<ShardCase> shard_cases() {
           {"zero_buckets_dp4", dp4, zero_buckets},
           {"zero_whole_dp4", dp4, zero_whole},
           {"zero_hybrid_dp4", dp4, zero_hybrid},
+          {"zero_parts_dp4", dp4, zero_parts},
+          {"zero_parts_dp2_tp2_sequence", {.dp = 2, .tp = 2}, zero_parts, true},
+          {"zero_parts_whole_dp4", dp4, zero_parts_whole},
+          {"zero_parts_hybrid_dp4", dp4, zero_parts_hybrid},
           {"full_dp2", dp2, full},
           {"full_dp4", dp4, full},
           {"full_hybrid_dp4", dp4, full_hybrid},
@@ -51,9 +59,11 @@ std::vector<ShardCase> shard_cases() {
 
 std::vector<ShardCase> expert_shard_cases() {
   const ShardOptions zero_whole{.level = ShardLevel::optimizer, .whole_tensors = true};
+  const ShardOptions zero_parts{.level = ShardLevel::optimizer, .bucket_bytes = 4096};
   const ShardOptions full{.level = ShardLevel::full, .buckets = FlatBuckets::layer_group};
   const ShardOptions full_hybrid{.level = ShardLevel::full, .ranks = 2, .buckets = FlatBuckets::layer_group};
-  return {{"zero_whole_dp4_ep2", {.dp = 4, .ep = 2}, zero_whole},
+  return {{"zero_parts_dp4_ep2", {.dp = 4, .ep = 2}, zero_parts},
+          {"zero_whole_dp4_ep2", {.dp = 4, .ep = 2}, zero_whole},
           {"full_dp4_ep2", {.dp = 4, .ep = 2}, full},
           {"full_dp2_ep2", {.dp = 2, .ep = 2}, full},
           {"full_hybrid_dp4_ep2", {.dp = 4, .ep = 2}, full_hybrid},

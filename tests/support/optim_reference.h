@@ -19,7 +19,7 @@ void adamw(Values& w, Values& m, Values& v, const Values& grad, const AdamWConfi
 void ademamix(Values& w, Values& m, Values& slow, Values& v, const Values& grad, const AdamWConfig& config,
               const AdEMAMixConfig& mix, double lr, double weight_decay, int64_t t, double grad_scale);
 
-/// The orthogonalised form of a row-major [rows, cols] matrix; see newton_schulz.h. bf16_operands is ignored.
+/// The orthogonalised form of a row-major [rows, cols] matrix; see newton_schulz.h. its precision is ignored.
 Values newton_schulz(const Values& g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config);
 
 /// One Muon update of one [rows, cols] matrix with momentum `beta`; see muon.h.

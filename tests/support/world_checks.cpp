@@ -52,6 +52,13 @@ void check_type(World& world, int64_t rows) {
   EXPECT_EQ(wrong(wide, [&](int64_t i) { return at(static_cast<int>(i / rows), i % rows); }), 0) << rows;
   c->reduce_scatter(tensor(wide), tensor(part)).wait();
   EXPECT_EQ(wrong(part, [&](int64_t i) { return n * mine(i); }), 0) << rows;
+  const auto cut = [&](int64_t p) { return rows * p * p / n; };  // uneven pieces, the first one the smallest
+  std::vector<int64_t> pieces;
+  for (int p = 0; p < n; ++p) pieces.push_back(cut(p + 1) - cut(p));
+  std::vector<T> uneven(static_cast<size_t>(pieces[static_cast<size_t>(me)]));
+  c->reduce_scatter(tensor(wide), pieces, tensor(uneven)).wait();
+  const auto whole = [&](int64_t i) { return n * at(static_cast<int>(i / rows), i % rows); };
+  EXPECT_EQ(wrong(uneven, [&](int64_t i) { return whole(cut(me) + i); }), 0) << rows;
   c->all_reduce(tensor(x), tensor(x)).wait();
   EXPECT_EQ(wrong(x, sum_of), 0) << rows;
   if (me == n - 1)

@@ -242,7 +242,8 @@ TEST_F(TrainerRanks, ContextRanks) {
       {});
 }
 
-/// Balance losses large enough to tell loads of other tokens apart.
+/// Balance losses large enough to tell loads of other tokens apart. Under the global scope one rank must
+/// cut the batch into micro-batches as many ranks together do.
 TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
   const std::string sequence = "--parallel.sequence=true", tensor = "--parallel.tensor=2",
                     context = "--parallel.context=2";
@@ -250,14 +251,15 @@ TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
       {"dp2", 2, {}},
       {"tp2_sequence", 2, {tensor, sequence}},
       {"cp2_ep2", 2, {context, "--parallel.context_form=ring", "--parallel.expert=2"}},
-      {"pp2_cp2", 4, pipeline("1f1b", {context})}};
+      {"pp2_cp2", 4, pipeline("1f1b", {context})},
+      {"pp2_merged", 2, pipeline("merged", {})}};
   std::vector<std::vector<double>> losses;
-  for (const std::string scope : {"micro_batch", "last_step"}) {
-    const std::vector<std::string> model = {"--model.moe.aux_coefficient=0.5",
-                                            "--model.moe.aux_scope=" + scope};
+  for (const std::string scope : {"micro_batch", "last_step", "global"}) {
+    std::vector<std::string> model = {"--model.moe.aux_coefficient=0.5", "--model.moe.aux_scope=" + scope};
     run({"one", 1, {}}, scope, -1, model);
     losses.push_back(losses_of(scope));
     for (const RunLayout& l : layouts) {
+      if (scope == "global" && &l == &layouts[0]) continue;
       const std::string name = scope + l.name;
       run(l, name, -1, model);
       EXPECT_LE(worst_difference(scope, name), kRounding) << name;
@@ -265,9 +267,19 @@ TEST_F(TrainerRanks, BalanceLossesSeeTheSameLoad) {
     run({"one", 1, {}}, scope + "_resumed", 10, model);
     run({"one", 1, {}}, scope + "_resumed", -1, model);
     EXPECT_EQ(losses_of(scope + "_resumed"), losses_of(scope));
+    if (scope != "global") continue;
+    model.push_back("--phases.0.micro_batch=0"), model.push_back("--phases.1.micro_batch=0");
+    run({"one", 1, {}}, "whole", -1, model);
+    for (const RunLayout& l : {layouts[0], RunLayout{"dp2_ep2", 2, {"--parallel.expert=2"}}}) {
+      const std::string name = std::string("whole_") + l.name;
+      run(l, name, -1, model);
+      EXPECT_LE(worst_difference("whole", name), kRounding) << name;
+    }
+    EXPECT_GT(std::abs(losses_of("whole").back() - losses_of(scope).back()), 100 * kRounding);
   }
   EXPECT_EQ(losses[0][0], losses[1][0]) << "the loss does not contain the balance loss";
   EXPECT_GT(std::abs(losses[0].back() - losses[1].back()), 100 * kRounding);
+  EXPECT_GT(std::abs(losses[0].back() - losses[2].back()), 100 * kRounding);
 }
 
 /// QK-clip by the largest logits of each head, where context ranks exchange heads and tensor ranks shard

@@ -48,8 +48,7 @@ void validate_selection(const MoeConfig& m, ConfigErrors& e) {
   const bool sinkhorn = m.selection == AssignRule::sinkhorn;
   const char* name = sinkhorn ? "sinkhorn" : "expert_choice";
   if (m.aux_coefficient != 0) e.add("moe.aux_coefficient", "{} balances the load itself; use 0", name);
-  if (m.aux_scope != AuxScope::micro_batch)
-    e.add("moe.aux_scope", "{} has no balance loss; use micro_batch", name);
+  if (m.aux_scope == AuxScope::last_step) e.add("moe.aux_scope", "{} has no balance loss; use global", name);
   if (m.sequence_aux_coefficient != 0)
     e.add("moe.sequence_aux_coefficient", "{} balances the load itself; use 0", name);
   if (m.balance != BalanceRule::none) e.add("moe.balance", "{} balances the load itself; use none", name);

@@ -18,9 +18,13 @@ enum class BalanceRule { none, adamw, sign };
 constexpr auto enum_names(BalanceRule) {
   return names_in_order<BalanceRule>("none", "adamw", "sign");
 }
-enum class AuxScope { micro_batch, last_step };
+enum class AuxScope { global, micro_batch, last_step };
 constexpr auto enum_names(AuxScope) {
-  return names_in_order<AuxScope>("micro_batch", "last_step");
+  return names_in_order<AuxScope>("global", "micro_batch", "last_step");
+}
+enum class RouterPrecision { f32, bf16 };
+constexpr auto enum_names(RouterPrecision) {
+  return names_in_order<RouterPrecision>("f32", "bf16");
 }
 enum class RouterInit { std, fan_in };
 constexpr auto enum_names(RouterInit) {
@@ -41,19 +45,23 @@ struct MoeConfig {
   int64_t groups = 1;
   int64_t groups_kept = 1;
   AssignRule selection = AssignRule::top_k;
+  bool allow_future_tokens = false;
   double capacity_factor = 0;
   DropRule drop = DropRule::weight;
   bool pad_to_capacity = false;
   int64_t router_width = 256;
   bool skip_class = false;
   RouterInit router_init = RouterInit::std;
+  RouterPrecision router_precision = RouterPrecision::f32;
   BalanceRule balance = BalanceRule::none;
   double balance_rate = 1e-3;
   double aux_coefficient = 0;
-  AuxScope aux_scope = AuxScope::micro_batch;
+  AuxScope aux_scope = AuxScope::global;
   double sequence_aux_coefficient = 0;
   double z_coefficient = 0;
 
+  /// A token's experts depend on later tokens, in evaluation too: losses are lower than a causal model's.
+  bool sees_future_tokens() const { return experts > 0 && selection == AssignRule::expert_choice; }
   /// What a router chooses among: the experts and, with skip_class, one more.
   int64_t classes() const { return experts + (skip_class ? 1 : 0); }
 
@@ -75,6 +83,9 @@ struct MoeConfig {
     v("selection", selection,
       "who chooses: each token its top_k, the same after sinkhorn's balancing, or each expert its tokens "
       "(expert_choice)");
+    v("allow_future_tokens", allow_future_tokens,
+      "accept selection = expert_choice, under which a token's experts depend on later tokens and losses "
+      "flatter");
     v("capacity_factor", capacity_factor,
       "an expert takes at most this times its even share of a micro-batch; 0: all");
     v("drop", drop, "beyond the capacity are dropped: the smallest weights, or the last positions");
@@ -84,11 +95,16 @@ struct MoeConfig {
     v("skip_class", skip_class, "zaya's pinned extra class in the softmax");
     v("router_init", router_init,
       "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
+    v("router_precision", router_precision,
+      "bf16 runs: the router's products read the weights' masters and values in f32, or both rounded to "
+      "bf16");
     v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
     v("balance_rate", balance_rate, "step of the selection bias");
     v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off");
     v("aux_scope", aux_scope,
-      "whose load that loss evens out: each micro-batch's, or the whole batch's (that of the last_step)");
+      "whose load that loss evens out: that of all ranks in the step so far (global), of each micro_batch, "
+      "or "
+      "of the whole last_step");
     v("sequence_aux_coefficient", sequence_aux_coefficient,
       "coefficient of the load-balance loss within each document (DeepSeek-V3); 0: off");
     v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");

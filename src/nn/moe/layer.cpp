@@ -36,18 +36,20 @@ void refuse_cut_documents(const Context& c) {
                 "set it to 0, or leave that parallelism off");
 }
 
-/// Sequence and context parallelism: the ranks whose routers see other rows of the same micro-batch.
-Communicator* sequence_sharers(const Context& c) {
-  return c.sequence_parallel ? c.tensor : nullptr;
-}
-int64_t ranks_sharing_rows(const Context& c) {
-  const auto size = [](const Communicator* g) { return g != nullptr ? g->size() : 1; };
-  return int64_t{size(sequence_sharers(c))} * size(c.context);
-}
-Value sum_over_shared_rows(const Context& c, Value counts_E) {
-  for (Communicator* g : {sequence_sharers(c), c.context})
-    if (g != nullptr && g->size() > 1) counts_E = reduce_from_axis(c.tape, g, counts_E);
-  return counts_E;
+/// The groups whose tokens the balance loss counts together: all ranks of the step, or those whose routers
+/// see other rows of the same micro-batch (sequence and context parallelism).
+std::vector<Communicator*> counted_together(const Context& c, AuxScope scope) {
+  std::vector<Communicator*> groups;
+  const auto add = [&](Communicator* g) {
+    if (g != nullptr && g->size() > 1) groups.push_back(g);
+  };
+  if (scope == AuxScope::global) {
+    add(c.tokens);
+  } else {
+    add(c.sequence_parallel ? c.tensor : nullptr);
+    add(c.context);
+  }
+  return groups;
 }
 
 }  // namespace
@@ -102,14 +104,25 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
                     logits_TE);
   if (expert_choice) attr.k = attr.experts;
   const Value bias = c.leaf_or_absent(inputs.bias);
-  Value load_E = c.leaf_or_absent(inputs.load_E);
-  if (config_.aux_coefficient != 0 && training && !load_E.defined() && ranks_sharing_rows(c) > 1) {
-    const RouteResult mine = route(c.tape, attr, logits_TE, bias, {}, ids_TK);
-    load_E = sum_over_shared_rows(c, mine.counts_E);
-    attr.load_tokens = logits_TE.dim(0) * ranks_sharing_rows(c);
-    ids_TK = mine.ids_TK;
+  Value load_E = c.leaf_or_absent(inputs.load_E), earlier_E;
+  const bool counts_own = config_.aux_coefficient != 0 && training && !load_E.defined();
+  if (counts_own) {
+    attr.load_tokens = logits_TE.dim(0);
+    const std::vector<Communicator*> groups = counted_together(c, config_.aux_scope);
+    if (!groups.empty()) {
+      const RouteResult mine = route(c.tape, attr, logits_TE, bias, {}, ids_TK);
+      load_E = mine.counts_E, ids_TK = mine.ids_TK;
+    }
+    for (Communicator* g : groups) {
+      load_E = reduce_from_axis(c.tape, g, load_E);
+      attr.load_tokens *= g->size();
+    }
+    earlier_E = c.leaf_or_absent(inputs.earlier_E);
+    if (earlier_E.defined()) attr.load_tokens += inputs.earlier_tokens;
   }
-  RouteResult chosen = route(c.tape, attr, logits_TE, bias, load_E, ids_TK);
+  RouteResult chosen = route(c.tape, attr, logits_TE, bias, load_E, ids_TK, earlier_E);
+  if (counts_own)
+    c.tape.metric("router_counts_of_all", layer, Reduce::sum, load_E.defined() ? load_E : chosen.counts_E);
   c.tape.metric("router_counts", layer, Reduce::sum, chosen.counts_E);
   c.tape.metric("router_entropy", layer, Reduce::mean, chosen.entropy);
   c.tape.metric("router_aux_loss", layer, Reduce::mean, chosen.aux_loss);

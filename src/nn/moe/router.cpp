@@ -11,13 +11,17 @@
 namespace ingot {
 
 Router::Router(ParameterTable& table, const std::string& prefix, const ModelConfig& model, bool first)
-    : zaya_(model.moe.router == RouterKind::zaya), eps_(model.norm_eps) {
+    : zaya_(model.moe.router == RouterKind::zaya),
+      full_precision_(model.moe.router_precision == RouterPrecision::f32),
+      eps_(model.norm_eps) {
   const MoeConfig& m = model.moe;
   const int64_t classes = m.classes(), hidden = m.router_width;
   const auto matrix = [&](const char* name, int64_t rows, int64_t cols) {
     const double std =
         m.router_init == RouterInit::fan_in ? 1 / std::sqrt(static_cast<double>(cols)) : model.init_std;
-    return table.add({prefix + name, {rows, cols}, ParamRole::router, Init::normal(std)});
+    ParameterSpec spec{prefix + name, {rows, cols}, ParamRole::router, Init::normal(std)};
+    spec.full_precision = full_precision_;
+    return table.add(std::move(spec));
   };
   const auto vector = [&](const char* name, double value) {
     return table.add({prefix + name, {hidden}, ParamRole::router, Init::constant(value)});
@@ -38,7 +42,7 @@ Router::Router(ParameterTable& table, const std::string& prefix, const ModelConf
 }
 
 RouterOutput Router::forward(Context& c, const Value& h_TD, const Value& state_below_TR, int layer) const {
-  const auto [compute, stream] = c.precision();
+  const DType stream = c.precision().stream, compute = full_precision_ ? stream : c.precision().compute;
   c.tape.begin_segment(zaya_ ? "stream" : "route", layer);
   if (!zaya_) return {linear(c.tape, stream, h_TD, c.param(weight_)), {}};
   Value r_TR = linear(c.tape, stream, h_TD, c.param(down_), c.param(down_bias_));

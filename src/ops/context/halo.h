@@ -2,6 +2,10 @@
 // preceding rows (ops/sequence/context_rows.h). They come from the ranks that have them; before a sequence
 // they are zeros.
 //
+// Of both rows the first `both` columns are sent, of the nearer one also the last `nearer`; the others are
+// zeros in y, and their cotangents there count for nothing. What cca needs: queries and keys of both rows,
+// delayed values of the nearer one.
+//
 // Shapes: x_TW (any float) -> y [T + 2 chunks, W], and back. Backward of with_halo returns the halo's
 // cotangents to the ranks that sent the rows, which add them; backward of without_halo gives the halo zeros.
 // The rules of ops/collective/collective.h hold.
@@ -18,7 +22,12 @@ struct ContextAttr {
   const Communicator* group() const { return comm; }
 };
 
-Value with_halo(Tape& tape, const ContextAttr& attr, const Value& x_TW);
+struct HaloAttr : ContextAttr {
+  int64_t both = -1;  ///< -1: all columns
+  int64_t nearer = 0;
+};
+
+Value with_halo(Tape& tape, const HaloAttr& attr, const Value& x_TW);
 Value without_halo(Tape& tape, const ContextAttr& attr, const Value& y_TW);
 
 const Op& with_halo_op();

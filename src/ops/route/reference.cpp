@@ -120,9 +120,19 @@ double divisor(const RouteAttr& a, const RouteScores& s, const int32_t* ids) {
   return sum;
 }
 
+/// The share of expert e in the choices that the balance loss counts.
+double balanced_share(const OpCall& call, const Array& given, const Array& earlier, const Array& counts,
+                      size_t e) {
+  const auto& a = call.attr<RouteAttr>();
+  const double counted = (given.empty() ? counts : given)[e] + (earlier.empty() ? 0 : earlier[e]);
+  if (!given.empty() || a.load_tokens > 0) return counted / a.load_choices();
+  return counted / (static_cast<double>(a.k) * std::max<double>(1, static_cast<double>(call.in[0].dim(0))));
+}
+
 void forward(const OpCall& call) {
   const auto& a = call.attr<RouteAttr>();
-  const Array logits = load(call.in[0]), bias = load(call.in[1]), given = load(call.in[2]);
+  const Array logits = load(call.in[0]), bias = load(call.in[1]), given = load(call.in[2]),
+              earlier = load(call.in[4]);
   const auto forced = load_ints(call.in[3]);
   const auto [rows, experts, classes, k] = sizes_of(call);
   Array probs(rows * k), counts(experts), mass(experts);
@@ -148,8 +158,7 @@ void forward(const OpCall& call) {
   const double n = std::max<double>(1, static_cast<double>(rows));
   double aux = 0;
   for (size_t e = 0; e < experts; ++e)
-    aux += static_cast<double>(a.experts) / n * mass[e] *
-           (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / a.load_choices());
+    aux += static_cast<double>(a.experts) / n * mass[e] * balanced_share(call, given, earlier, counts, e);
   store(call.out[0], probs);
   store(call.out[2], counts);
   store(call.out[3], {aux});
@@ -173,8 +182,9 @@ Array chosen_backward(const RouteAttr& a, const RouteScores& s, const int32_t* i
 
 void backward_input(const OpCall& call) {
   const auto& a = call.attr<RouteAttr>();
-  const Array logits = load(call.in[0]), given = load(call.in[2]), counts = load(call.out[2]),
-              d_probs = load(call.d_out[0]), d_aux = load(call.d_out[3]), d_z = load(call.d_out[4]);
+  const Array logits = load(call.in[0]), given = load(call.in[2]), earlier = load(call.in[4]),
+              counts = load(call.out[2]), d_probs = load(call.d_out[0]), d_aux = load(call.d_out[3]),
+              d_z = load(call.d_out[4]);
   const auto ids = load_ints(call.out[1]);
   const auto [rows, experts, classes, k] = sizes_of(call);
   const double n = std::max<double>(1, static_cast<double>(rows));
@@ -186,8 +196,7 @@ void backward_input(const OpCall& call) {
     Array d_shares(classes);
     for (size_t e = 0; e < experts && !d_aux.empty(); ++e)
       d_shares[e] =
-          d_aux[0] * static_cast<double>(a.experts) / n *
-          (given.empty() ? counts[e] / (static_cast<double>(a.k) * n) : given[e] / a.load_choices());
+          d_aux[0] * static_cast<double>(a.experts) / n * balanced_share(call, given, earlier, counts, e);
     const Array row = route_scores_backward(a, s, d_scores, d_shares);
     for (size_t e = 0; e < classes; ++e)
       d_logits[t * classes + e] = row[e] + (d_z.empty() ? 0 : d_z[0] * 2 * s.lse / n * s.softmax[e]);

@@ -24,11 +24,12 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
               "{} of {} groups, {} experts, k = {}", a.groups_kept, a.groups, a.experts, a.k);
   INGOT_CHECK(1 <= a.k && a.k <= a.experts && !(a.score == RouteScore::softmax_last && a.k == 1), "k = {}",
               a.k);
-  const Tensor &bias = call.in[1], &load = call.in[2];
+  const Tensor& bias = call.in[1];
   INGOT_CHECK(!bias.defined() || bias.shape() == Shape{a.experts} ||
                   (bias.shape() == Shape{a.experts + a.skip_classes} && a.groups_kept == a.groups),
               "{}", bias.meta.str());
-  INGOT_CHECK(!load.defined() || load.shape() == Shape{a.experts}, "{}", load.meta.str());
+  for (const int i : {2, 4})
+    INGOT_CHECK(!call.in[i].defined() || call.in[i].shape() == Shape{a.experts}, "{}", call.in[i].meta.str());
   const int64_t rows = logits.dim(0);
   INGOT_CHECK(!call.in[3].defined() || call.in[3].shape() == (Shape{rows, a.k}));
   out[0] = {Shape{rows, a.k}, logits.dtype()};
@@ -58,12 +59,15 @@ RouteRows arguments(const OpCall& call) {
   return r;
 }
 
-/// E/n times the expert's share of the choices (or of the load given), which multiplies its mass in the
-/// balance loss.
-double balance_weight(const RouteAttr& a, const Tensor& load, const float* counts, int32_t e, double n) {
-  const double share =
-      load.defined() ? load.as<float>()[e] / a.load_choices() : counts[e] / (static_cast<double>(a.k) * n);
-  return static_cast<double>(a.experts) / n * share;
+/// E/n times the expert's share of the choices that the balance loss counts, which multiplies its mass there.
+double balance_weight(const OpCall& call, const float* counts, int32_t e, double n) {
+  const auto& a = call.attr<RouteAttr>();
+  const Tensor &load = call.in[2], &earlier = call.in[4];
+  const double counted = (load.defined() ? load.as<float>()[e] : counts[e]) +
+                         (earlier.defined() ? static_cast<double>(earlier.as<float>()[e]) : 0.0);
+  const bool own = a.load_tokens == 0 && !load.defined();
+  return static_cast<double>(a.experts) / n *
+         (counted / (own ? static_cast<double>(a.k) * n : a.load_choices()));
 }
 
 /// Sums of one chunk, as they lie in scratch: counts [E], mass [E], square, entropy.
@@ -95,7 +99,7 @@ void forward(const OpCall& call) {
   double aux = 0;
   for (int32_t e = 0; e < a.experts; ++e) {
     call.out[2].as<float>()[e] = totals[e];
-    aux += balance_weight(a, call.in[2], totals, e, n) * totals[E + e];
+    aux += balance_weight(call, totals, e, n) * totals[E + e];
   }
   *call.out[3].as<float>() = static_cast<float>(aux);
   *call.out[4].as<float>() = static_cast<float>(totals[2 * E] / n);
@@ -113,8 +117,8 @@ void backward_input(const OpCall& call) {
   if (d_aux.defined()) {
     auto* d_mass = static_cast<float*>(call.scratch);
     for (int32_t e = 0; e < a.experts; ++e)
-      d_mass[e] = static_cast<float>(*d_aux.as<float>() *
-                                     balance_weight(a, call.in[2], call.out[2].as<float>(), e, n));
+      d_mass[e] =
+          static_cast<float>(*d_aux.as<float>() * balance_weight(call, call.out[2].as<float>(), e, n));
     r.d_mass = d_mass;
   }
   if (d_z.defined()) r.d_square = static_cast<float>(*d_z.as<float>() / n);
@@ -153,9 +157,10 @@ const Op& route_op() {
       .inputs = {{"logits"},
                  {"bias", InputKind::data, true},
                  {"load", InputKind::data, true},
-                 {"forced_ids", InputKind::data, true}},
+                 {"forced_ids", InputKind::data, true},
+                 {"earlier", InputKind::data, true}},
       .outputs = {{"probs"}, {"ids", false}, {"counts", false}, {"aux_loss"}, {"z_loss"}, {"entropy", false}},
-      .reads = always<BackwardReads{.input_in = slot_bit(0) | slot_bit(2),
+      .reads = always<BackwardReads{.input_in = slot_bit(0) | slot_bit(2) | slot_bit(4),
                                     .input_out = slot_bit(1) | slot_bit(2)}>,
       .infer = infer,
       .cost = cost,
@@ -167,8 +172,8 @@ const Op& route_op() {
 }
 
 RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias,
-                  const Value& load_E, const Value& forced_ids_TK) {
-  auto o = tape.apply(route_op(), attr, {logits_TE, bias, load_E, forced_ids_TK});
+                  const Value& load_E, const Value& forced_ids_TK, const Value& earlier_E) {
+  auto o = tape.apply(route_op(), attr, {logits_TE, bias, load_E, forced_ids_TK, earlier_E});
   return {std::move(o[0]), std::move(o[1]), std::move(o[2]),
           std::move(o[3]), std::move(o[4]), std::move(o[5])};
 }
