@@ -45,7 +45,7 @@ TEST(Recipes, FullOnesPrintTheSourcesNumbers) {
         "192 micro-batches of 3", "65536 tokens (2,359,296) = 50.0B", "lr 0.0002"}},
       {"ablation-1b",
        {"1,235,814,400", "20,000 steps of 384 sequences x 4096 tokens (1,572,864) = 31.5B",
-        "lr 0.0005 to 5e-05 (cosine)", "16 micro-batches of 3",
+        "lr 0.0005 to 5e-05 (cosine)", "128 micro-batches of 3",
         "its source says 45B in the text, 30B in its configuration's comment, 31.46B by its steps and batch "
         "tokens; these steps make 31.5B"}},
       {"modded-nanogpt",
