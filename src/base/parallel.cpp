@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/prefetch_hint.h"
+#include "base/range.h"
 #include "base/round.h"
 #include "base/work_ranges.h"
 
@@ -46,10 +47,8 @@ inline void cpu_relax() {
 }
 
 int available_cores() {
-  if (const char* text = std::getenv("INGOT_THREADS")) {
-    const int n = std::atoi(text);
-    if (n >= 1) return n;
-  }
+  if (const char* text = std::getenv("INGOT_THREADS"); text != nullptr && *text != '\0')
+    return static_cast<int>(parse_integer(text, between(1, 1024, "threads"), "INGOT_THREADS"));
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace ingot::data {
 namespace {
@@ -66,23 +67,37 @@ void add_file(FileSystem& fs, const std::string& path, std::vector<SourceFile>& 
   files.push_back(std::move(file));
 }
 
-void add_folder(FileSystem& fs, const std::string& folder, std::vector<SourceFile>& files) {
+/// The files below a folder. `around`: the folders that it lies in and that were entered, as real paths.
+void add_folder(FileSystem& fs, const std::string& folder, std::vector<stdfs::path>& around,
+                std::vector<SourceFile>& files) {
+  std::error_code code;
+  const stdfs::path real = stdfs::canonical(folder, code);
+  if (code) fail("cannot open the folder '{}': {}", folder, code.message());
+  if (std::find(around.begin(), around.end(), real) != around.end())
+    return log::warn("skipped '{}': it is a link to a folder that it lies in, '{}'", folder, real.string());
+  around.push_back(real);
   for (const std::string& name : fs.list(folder)) {
     if (name.starts_with('.')) continue;
     const std::string path = folder.ends_with('/') ? folder + name : folder + "/" + name;
-    if (stdfs::is_directory(path)) {
-      add_folder(fs, path, files);
-    } else if (stdfs::is_regular_file(path)) {
+    const stdfs::file_status status = stdfs::status(path, code);
+    if (stdfs::is_directory(status)) {
+      add_folder(fs, path, around, files);
+    } else if (stdfs::is_regular_file(status)) {
       add_file(fs, path, files);
+    } else {
+      log::warn("skipped '{}': it is no file ({})", path, code ? code.message() : "a FIFO, device or socket");
     }
   }
+  around.pop_back();
 }
 
 void add_path(FileSystem& fs, const std::string& path, std::vector<SourceFile>& files) {
   const size_t before = files.size();
   if (fs.exists(path)) {
-    if (!stdfs::is_directory(path)) return add_file(fs, path, files);
-    add_folder(fs, path, files);
+    std::error_code code;
+    if (!stdfs::is_directory(path, code)) return add_file(fs, path, files);
+    std::vector<stdfs::path> around;
+    add_folder(fs, path, around, files);
     if (files.size() == before) throw Error(fmt::format("the folder '{}' holds no files", path));
     return;
   }
@@ -94,11 +109,19 @@ void add_path(FileSystem& fs, const std::string& path, std::vector<SourceFile>& 
   const int code = ::glob(path.c_str(), 0, nullptr, &found);
   std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + (code == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
+  std::error_code ignored;
   for (const std::string& match : matches)
-    if (!stdfs::is_directory(match)) add_file(fs, match, files);
+    if (!stdfs::is_directory(match, ignored)) add_file(fs, match, files);
   if (files.size() == before)
     throw Error(fmt::format("no file matches '{}'", path),
                 "'*' does not cross folders; name a folder to take all below it");
+}
+
+/// The start of a text that may be long, for messages.
+std::string excerpt(const std::string& text, size_t most = 40) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  return fmt::format("{}...", text.substr(0, most));
 }
 
 std::string known_keys(const json& row) {
@@ -106,7 +129,7 @@ std::string known_keys(const json& row) {
   int shown = 0;
   for (const auto& item : row.items()) {
     if (++shown > 8) return keys + ", ...";
-    keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", item.key());
+    keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", excerpt(item.key()));
   }
   return keys.empty() ? "none" : keys;
 }
@@ -116,8 +139,14 @@ json parse_row(std::string_view line, const std::string& where) {
   try {
     row = json::parse(line);
   } catch (const json::exception& e) {
-    const std::string reason = e.what();
-    throw Error(fmt::format("{}: not valid JSON: {}", where, reason.substr(reason.find("] ") + 2)),
+    std::string reason = e.what();
+    reason.erase(0, reason.find("] ") + 2);
+    if (const size_t read = reason.find("; last read: "); read != std::string::npos) {
+      const std::string last = reason.substr(read);  // may hold all of the line: its end is what matters
+      reason = excerpt(reason.substr(0, read), 200) +
+               (last.size() <= 60 ? last : "; last read: '..." + excerpt(last.substr(last.size() - 40), 60));
+    }
+    throw Error(fmt::format("{}: not valid JSON: {}", where, excerpt(reason, 300)),
                 "every line of a JSONL file must be one complete JSON object in UTF-8");
   }
   if (!row.is_object()) fail("{}: expected a JSON object, found {}", where, row.type_name());
