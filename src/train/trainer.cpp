@@ -452,7 +452,8 @@ bool Trainer::agree_to_continue(bool stop) {
 bool Trainer::folder_is_gone() {
   if (lock_->in_place()) return false;
   const std::string& folder = recipe().run.folder;
-  if (!fs_.exists(folder)) return true;
+  // A save that was under way may have made a folder of that name again.
+  if (!fs_.exists(folder + "/" + run_files::kRecord)) return true;
   if (!std::exchange(lock_warned_, true))
     log::warn("'{}/run.lock' was removed or replaced: another program may now write to the same run", folder);
   return false;

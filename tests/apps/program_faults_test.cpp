@@ -348,8 +348,10 @@ TEST_F(Program, TwoDataJobsInOneFolder) {
 }
 
 TEST_F(Program, DivergenceStopsWithADiagnosis) {
-  refuses(run({"--phases.0.lr=1e38", "--phases.0.warmup=0", "--optimizer.clip=0"}, "diverged"),
-          {"the loss of step 2", "embed.embedding#0", "forward", "batch"});
+  refuses(run({"--phases.0.lr=1e38", "--phases.0.warmup=0", "--optimizer.clip=0"}, "overflowed"),
+          {"the update of step 1", "not finite", "embed.weight"});
+  refuses(run({"--phases.0.lr=1e30", "--phases.0.warmup=0", "--optimizer.clip=0"}, "diverged"),
+          {"the loss of step 2", "add_norm", "forward", "batch"});
 }
 
 }  // namespace ingot::test::program_faults_test

@@ -286,11 +286,13 @@ TEST(Checkpoint, NewestIsTheLastSavedAlsoAfterARewind) {
   EXPECT_EQ(CheckpointReader::open(fs, kFolder).path(), kFolder + "/step-00000200");
 }
 
-TEST(Checkpoint, AWriterThatCannotNumberItsSavesRefuses) {
+TEST(Checkpoint, ASaveOutranksOneThatCannotBeReadNowButLater) {
+  const Quiet quiet;
   FaultFs fs;
-  save_now(fs, sample_state(1).request);
+  save_now(fs, sample_state(2).request);
   fs.fail_call(FileOp::read, 0, "Input/output error");
-  EXPECT_MESSAGE(CheckpointWriter(fs, kFolder), "step-00000001/manifest.json': Input/output error");
+  CheckpointWriter(fs, kFolder).save(sample_state(1).request);
+  EXPECT_EQ(CheckpointReader::open(fs, kFolder).step(), 1);
 }
 
 /// Replaces text in a manifest and repairs its checksum.

@@ -39,6 +39,7 @@ class FirstSteps : public FirstStepTest {
       s.documents = data::DocumentSplit::blank_line;
       s.validation_fraction = 0.1;
     }
+    r.run.start_from.clear();  // of a run that is not there
     r.tokenizer = {};
     r.tokenizer.kind = TokenizerKind::characters;
     PhaseConfig& phase = r.phases[0];
