@@ -40,6 +40,7 @@ class FirstSteps : public FirstStepTest {
       s.validation_fraction = 0.1;
     }
     r.run.start_from.clear();  // of a run that is not there
+    r.parallel = {};           // one rank
     r.tokenizer = {};
     r.tokenizer.kind = TokenizerKind::characters;
     PhaseConfig& phase = r.phases[0];
