@@ -41,6 +41,7 @@ class FirstSteps : public FirstStepTest {
     }
     r.run.start_from.clear();  // of a run that is not there
     r.parallel = {};           // one rank
+    for (PhaseConfig& p : r.phases) p.target_source.clear(), p.target_loss = {}, p.target_ends = {};
     r.tokenizer = {};
     r.tokenizer.kind = TokenizerKind::characters;
     PhaseConfig& phase = r.phases[0];
