@@ -184,7 +184,6 @@ class Plots {
     return line.name.empty() ? run : run + ": " + line.name;
   }
 
-  // Several runs: a colour a run, where there is one line of each; else a colour a line.
   void add(LinePlot& plot, const NamedCurve& line, const std::string& name, int color, bool smooth,
            bool markers) const {
     PlotSeries series;
@@ -198,6 +197,7 @@ class Plots {
     plot.series.push_back(std::move(series));
   }
 
+  // A colour a line: where each of several runs has one line, a run has the same colour in every figure.
   LinePlot plot_of(const std::vector<NamedCurve>& all, const Figure& figure) const {
     LinePlot plot = plot_over(figure.title, figure.subtitle);
     plot.from_zero = figure.from_zero;
