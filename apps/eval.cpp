@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kTokens = 4096;  // per pass over the weights
 
 struct EvalArguments {
-  std::string model, run, checkpoint, tokenizer, weights, kernels = "strict";
+  std::string model, run, checkpoint, tokenizer, weights, rope_scaling, kernels = "strict";
   std::vector<std::string> texts;
   int64_t sequence = 0;
   bool special = false, no_begin = false;
@@ -168,7 +168,7 @@ int eval(const EvalArguments& o) {
   if (o.texts.empty() && !fs.exists(config))
     throw Error("no run is named whose validation text could be read",
                 "give --text FILE, or the folder of a run");
-  const StoredModel stored = open_stored_model(fs, path);
+  const StoredModel stored = open_model(path, o.rope_scaling);
   std::optional<WeightForm> form;
   if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   const PackedModel packed(stored, form);
@@ -182,6 +182,7 @@ int eval(const EvalArguments& o) {
                 fmt::format("the model's context is {}", model.config().context));
   Scores scores(o.json);
   nlohmann::ordered_json about = {{"model", stored.reader.path()}};
+  if (!o.rope_scaling.empty()) about["rope_scaling"] = o.rope_scaling;
   if (o.texts.empty())
     score_own_text(o, config, model, scores);
   else
@@ -201,6 +202,7 @@ void add_eval_command(CLI::App& app, int& code) {
   c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the newest of --run");
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
+  add_rope_scaling_option(c, o->rope_scaling);
   c->add_option("--text", o->texts,
                 "files to read instead of the run's validation text (-: standard input), each one document");
   c->add_option("--sequence", o->sequence,

@@ -162,6 +162,7 @@ int generate(const GenerateArguments& o) {
     samples.push_back(sample.json());
   }
   Json all = {{"model", s.path}};
+  if (!o.rope_scaling.empty()) all["rope_scaling"] = o.rope_scaling;
   all.update(control_json(s.tokenizer, s.control, s.special));
   all["seed"] = o.seed;
   all["prompt"] = prompt;

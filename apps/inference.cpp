@@ -10,6 +10,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "exchange/rope_stretch.h"
 #include "tape/op.h"
 
 namespace ingot {
@@ -43,12 +44,25 @@ std::string model_path(const std::string& model, const std::string& run, const s
   return named;
 }
 
+void add_rope_scaling_option(CLI::App* c, std::string& option) {
+  c->add_option(
+      "--rope-scaling", option,
+      "stretch rotary positions over a longer context than the model was trained with: yarn:4 for 4 "
+      "times as long (also linear:4, llama3:4); none: as if the model had no such scaling");
+}
+
+StoredModel open_model(const std::string& path, const std::string& rope_scaling) {
+  StoredModel stored = open_stored_model(real_file_system(), path);
+  if (!rope_scaling.empty()) stretch_rope(stored, rope_scaling);
+  return stored;
+}
+
 Session open_session(const InferenceArguments& o) {
   const std::string path = model_path(o.model, o.run, o.checkpoint);
   validate(o.generate.sampling);
   end_on_interrupt();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
-  const StoredModel stored = open_stored_model(real_file_system(), path);
+  const StoredModel stored = open_model(path, o.rope_scaling);
   std::optional<WeightForm> form;
   if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   Tokenizer tokenizer = load_tokenizer(stored, o.tokenizer);
@@ -95,6 +109,7 @@ void add_inference_options(CLI::App* c, InferenceArguments& o) {
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
   c->add_option("--weights", o.weights,
                 "f32, bf16 or int8 (a quarter of the memory and time of f32); default: as trained");
+  add_rope_scaling_option(c, o.rope_scaling);
   c->add_option("--max-tokens", o.generate.max_tokens, "maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, kMany));

@@ -17,7 +17,7 @@ class App;
 namespace ingot {
 
 struct InferenceArguments {
-  std::string model, run, checkpoint, tokenizer, weights, kernels = "strict";
+  std::string model, run, checkpoint, tokenizer, weights, rope_scaling, kernels = "strict";
   GenerateOptions generate;
   int64_t seed = 1;
   bool absorb = false, special = false, no_begin = false;
@@ -26,6 +26,10 @@ void add_inference_options(CLI::App* c, InferenceArguments& o);
 
 /// The path that names the model: MODEL, --run or --checkpoint. Error where none or several are given.
 std::string model_path(const std::string& model, const std::string& run, const std::string& checkpoint);
+
+void add_rope_scaling_option(CLI::App* c, std::string& option);
+/// Opens a model; "" for `rope_scaling` leaves its positions as they are.
+StoredModel open_model(const std::string& path, const std::string& rope_scaling);
 
 /// A model, its tokenizer, what stands around its texts, and generation options completed from all three.
 struct Session {
