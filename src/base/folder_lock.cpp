@@ -35,7 +35,15 @@ int lock(int fd, int how) {
 
 FolderLock::FolderLock(const std::string& folder, const std::string& use, Busy busy)
     : path_(fmt::format("{}/{}.lock", folder, use)) {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  struct stat status {};
+  const int code = errno;
+  if ((fd_ < 0 && code == ELOOP) || (fd_ >= 0 && (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)))) {
+    if (fd_ >= 0) ::close(fd_);
+    throw Error(fmt::format("'{}' leads to another file, or is none: a lock is written there", path_),
+                "remove it, and start again");
+  }
+  errno = code;
   if (fd_ < 0)
     throw Error(fmt::format("cannot create '{}': {}", path_, std::strerror(errno)),
                 "check that the folder exists and may be written");

@@ -26,8 +26,7 @@ bool ends_with_any(std::string name, std::initializer_list<std::string_view> end
 
 /// Refuses what cannot be text, by its first bytes: packed files by their signature, others by a zero byte.
 void refuse_binary(FileSystem& fs, const SourceFile& file) {
-  if (file.bytes == 0) return;
-  const auto map = fs.map(file.path);
+  const auto map = fs.map(file.path);  // refuses what is no file
   const std::string_view head(reinterpret_cast<const char*>(map->bytes().data()),
                               std::min<size_t>(map->bytes().size(), 4096));
   using namespace std::string_view_literals;
