@@ -25,9 +25,10 @@ Progress::Sink terminal_or_log() {
   return sink;
 }
 
-std::string scaled(double value, const char* const* units, int count) {
+/// With three digits, in the largest unit of which there is at least one; each is `base` of the one before.
+std::string scaled(double value, const char* const* units, int count, double base) {
   int unit = 0;
-  while (value >= 999.5 && unit + 1 < count) value /= 1000, ++unit;
+  while (value >= base - 0.5 && unit + 1 < count) value /= base, ++unit;
   const char* format = unit == 0 || value >= 99.95 ? "{:.0f}{}" : value >= 9.995 ? "{:.1f}{}" : "{:.2f}{}";
   return fmt::format(fmt::runtime(format), value, units[unit]);
 }
@@ -35,13 +36,13 @@ std::string scaled(double value, const char* const* units, int count) {
 }  // namespace
 
 std::string format_bytes(double bytes) {
-  static const char* const units[] = {" B", " kB", " MB", " GB", " TB", " PB"};
-  return scaled(bytes, units, 6);
+  static const char* const units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+  return scaled(bytes, units, 6, 1024);
 }
 
 std::string format_count(double count) {
   static const char* const units[] = {"", "k", "M", "B", "T"};
-  return scaled(count, units, 5);
+  return scaled(count, units, 5, 1000);
 }
 
 std::string group_digits(int64_t value) {
@@ -52,7 +53,10 @@ std::string group_digits(int64_t value) {
 }
 
 std::string format_seconds(double seconds) {
-  if (!(seconds < 1e9)) return "a long time";
+  constexpr double kYear = 365.25 * 86400;
+  if (!std::isfinite(seconds)) return "a time that is not known";
+  if (seconds >= 2e4 * kYear) return fmt::format("{:.2g} years", seconds / kYear);
+  if (seconds >= 2 * kYear) return group_digits(std::llround(seconds / kYear)) + " years";
   if (seconds < 0.0995) return fmt::format("{:.0f} ms", 1000 * std::max(seconds, 0.0));
   if (seconds < 10) return fmt::format("{:.1f} s", seconds);
   const auto whole = static_cast<int64_t>(seconds + 0.5);

@@ -99,7 +99,7 @@ TEST(Doctor, ReadsWhatTheSystemTells) {
   plant(root, "proc/meminfo",
         "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\nHugePages_Free:       12");
   EXPECT_NE(look(root.path(), folder.path(), "huge pages").text.find("12 free"), std::string::npos);
-  EXPECT_EQ(look(root.path(), folder.path(), "memory").text, "8.19 GB of 16.4 GB are free");
+  EXPECT_EQ(look(root.path(), folder.path(), "memory").text, "7.63 GiB of 15.3 GiB are free");
   plant(root, "proc/self/cgroup", "0::/");
   plant(root, "sys/fs/cgroup/memory.max", "300000000");
   EXPECT_EQ(look(root.path(), folder.path(), "memory").level, Finding::Level::note);

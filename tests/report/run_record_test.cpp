@@ -201,11 +201,11 @@ TEST(Progress, LinesAreLimitedAndSayTimeLeft) {
       progress.update(second * 20000);
     }
     ASSERT_EQ(lines.size(), 5u);
-    EXPECT_EQ(lines[1], "tokenizing: 24 %, 240 kB of 1.00 MB, 20.0 kB/s, 38 s left");
+    EXPECT_EQ(lines[1], "tokenizing: 24 %, 234 KiB of 977 KiB, 19.5 KiB/s, 38 s left");
     now = 50;
     progress.update(1000000);
     progress.finish();
-    EXPECT_EQ(lines.back(), "tokenizing: 1.00 MB in 50 s (20.0 kB/s)");
+    EXPECT_EQ(lines.back(), "tokenizing: 977 KiB in 50 s (19.5 KiB/s)");
   }
   const size_t before = lines.size();
   { Progress progress("counting", 0, Progress::Unit::items, sink()); }
@@ -215,7 +215,9 @@ TEST(Progress, LinesAreLimitedAndSayTimeLeft) {
   EXPECT_EQ(lines.back(), "tokenizing words: up to date");
   EXPECT_EQ(format_seconds(7205), "2 h 00 m");
   EXPECT_EQ(format_seconds(200), "3 m 20 s");
-  EXPECT_EQ(format_bytes(1.5e9), "1.50 GB");
+  EXPECT_EQ(format_bytes(1.5e9), "1.40 GiB");
+  EXPECT_EQ(format_seconds(3e11), "9,506 years");
+  EXPECT_EQ(format_seconds(6.4e7), "2 years");
   EXPECT_EQ(format_count(8840488784.0), "8.84B");
 }
 
