@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/range.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
 #include "exchange/derived_folder.h"
@@ -57,8 +58,8 @@ void normalize(std::vector<double>& weights, size_t models) {
   if (weights.size() != models) fail("{} weights for {} models", weights.size(), models);
   double sum = 0;
   for (const double w : weights) {
-    if (!(w > 0) || !std::isfinite(w))
-      throw Error(fmt::format("the weight {} is not positive", w), "leave that model out");
+    if (const std::string problem = positive(bounds::kWeight).problem(w); !problem.empty())
+      throw Error("the weight of a model " + problem, "give smaller numbers, or leave that model out");
     sum += w;
   }
   for (double& w : weights) w /= sum;

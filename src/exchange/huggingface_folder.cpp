@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -91,6 +92,20 @@ int64_t layer_of(const std::string& name) {
   const char* end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, n);
   return error == std::errc() && rest < end && *rest == '.' ? n : -1;
+}
+
+/// A link in a folder from elsewhere may lead to any file of this machine, which a copy would give away. The
+/// files of Hugging Face's cache are links to the folder "blobs" beside "snapshots".
+void refuse_link_outside(const std::string& folder, const std::string& name) {
+  namespace stdfs = std::filesystem;
+  std::error_code code;
+  const stdfs::path real = stdfs::canonical(stdfs::path(folder) / name, code);
+  if (code) return;  // not of this machine's disk
+  const stdfs::path inside = stdfs::canonical(folder, code);
+  for (const stdfs::path& around : {inside, inside.parent_path().parent_path() / "blobs"})
+    if (std::mismatch(around.begin(), around.end(), real.begin(), real.end()).first == around.end()) return;
+  throw Error(fmt::format("'{}/{}' is a link out of its folder, to '{}'", folder, name, real.string()),
+              "put the file itself there, if it belongs to the model");
 }
 
 }  // namespace
@@ -193,8 +208,11 @@ const std::vector<std::string>& huggingface_small_files() {
 
 void copy_small_files(FileSystem& fs, const std::string& from, const std::string& to) {
   fs.create_folders(to);
-  for (const std::string& name : huggingface_small_files())
-    if (fs.exists(from + "/" + name)) write_file_atomically(fs, to + "/" + name, fs.read(from + "/" + name));
+  for (const std::string& name : huggingface_small_files()) {
+    if (!fs.exists(from + "/" + name)) continue;
+    refuse_link_outside(from, name);
+    write_file_atomically(fs, to + "/" + name, fs.read(from + "/" + name));
+  }
 }
 
 }  // namespace ingot

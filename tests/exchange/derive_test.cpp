@@ -154,7 +154,10 @@ TEST_F(Derive, WhatCannotBeAveraged) {
        "-o", dir_ / "x"},
       {"vocab"});
   refuses({"average", base, other, base, "--weights", "1,2", "-o", dir_ / "x"}, {"2 weights for 3 models"});
-  refuses({"average", base, base, "--weights", "1,-2", "-o", dir_ / "x"}, {"-2", "not positive"});
+  refuses({"average", base, base, "--weights", "1,-2", "-o", dir_ / "x"},
+          {"-2", "must be positive, found -2"});
+  refuses({"average", base, base, "--weights", "1e308,1e308", "-o", dir_ / "x"},
+          {"must be at most 1000000000"});
   refuses({"average", base, base, "--ema", "1", "-o", dir_ / "x"}, {"decay", "below 1"});
   refuses({"average", base, "--last", "9", "-o", dir_ / "x"},
           {"3 complete checkpoints", "at least 9", "keep_last"});
