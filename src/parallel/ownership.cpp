@@ -34,9 +34,10 @@ Ownership::Ownership(const RankGroups& groups, const PipelineGroups& pipe, const
   std::vector<int> order(owned_.size());
   std::iota(order.begin(), order.end(), 0);
   const Placement placement = pipe.placement(groups.placement());
-  const auto local_elements = [&](int i) {
-    return pipe.owns(table[i]) ? local_shape(table[i], placement).numel() : 0;
-  };
+  std::vector<int64_t> elements;
+  for (int i = 0; i < table.size(); ++i)
+    elements.push_back(pipe.owns(table[i]) ? local_shape(table[i], placement).numel() : 0);
+  const auto local_elements = [&](int i) { return elements[static_cast<size_t>(i)]; };
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return local_elements(a) > local_elements(b); });
   std::map<ShardAxis, std::vector<int64_t>> loads;

@@ -21,11 +21,13 @@ PipelineGroups::PipelineGroups(const Grid& grid, int rank, const GroupMaker& mak
   forward_ = make("pipeline forward", members);
   backward_ = make("pipeline backward", members);
   layer_groups_ = layout_.layer_groups_of(stage());
+  if (stages() == 1) return;  // which holds everything
+  std::vector<Placement> held;
+  for (int s = 0; s < stages(); ++s) held.push_back({.layer_groups = layout_.layer_groups_of(s)});
   for (int i = 0; i < table.size(); ++i) {
     std::vector<int> holders;
     for (int s = 0; s < stages(); ++s)
-      if (holds({.layer_groups = layout_.layer_groups_of(s)}, table[i]))
-        holders.push_back(members[static_cast<size_t>(s)]);
+      if (holds(held[static_cast<size_t>(s)], table[i])) holders.push_back(members[static_cast<size_t>(s)]);
     const bool here = std::find(holders.begin(), holders.end(), rank) != holders.end();
     if (here && holders.size() > 1)
       held_by_several_.emplace_back(i, make("pipeline copies of " + table[i].name, holders));
@@ -38,8 +40,8 @@ Placement PipelineGroups::placement(Placement other_axes) const {
 }
 
 bool PipelineGroups::owns(const ParameterSpec& spec) const {
-  return std::find(layer_groups_.begin(), layer_groups_.end(), spec.layer_groups.front()) !=
-         layer_groups_.end();
+  return stages() == 1 || std::find(layer_groups_.begin(), layer_groups_.end(), spec.layer_groups.front()) !=
+                              layer_groups_.end();
 }
 
 bool PipelineGroups::held_by_other_stages(int parameter) const {

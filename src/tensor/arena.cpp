@@ -2,6 +2,9 @@
 #include "tensor/arena.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -11,6 +14,54 @@ namespace ingot {
 namespace {
 
 constexpr int64_t kOverflow = -2;  // Block::id of a PlannedArena's block on the heap
+
+/// What is free between the buffers of a slab. The slab ends with its last buffer.
+class FreeGaps {
+ public:
+  /// The offset of `bytes` in the smallest gap that holds them (the first of several), else at the end.
+  int64_t take(int64_t bytes) {
+    if (bytes == 0) return 0;
+    const auto best = by_size_.lower_bound({bytes, 0});
+    if (best == by_size_.end()) return std::exchange(end_, end_ + bytes);
+    const auto [size, offset] = *best;
+    remove(by_offset_.find(offset));
+    if (size > bytes) add(offset + bytes, size - bytes);
+    return offset;
+  }
+  void give_back(int64_t offset, int64_t bytes) {
+    if (bytes == 0) return;
+    int64_t begin = offset, end = offset + bytes;
+    const auto after = by_offset_.lower_bound(offset);
+    if (after != by_offset_.begin())
+      if (const auto before = std::prev(after); before->first + before->second == begin) {
+        begin = before->first;
+        remove(before);
+      }
+    if (const auto next = by_offset_.find(end); next != by_offset_.end()) {
+      end += next->second;
+      remove(next);
+    }
+    if (end == end_)
+      end_ = begin;
+    else
+      add(begin, end - begin);
+  }
+
+ private:
+  void add(int64_t offset, int64_t size) {
+    by_offset_.emplace(offset, size);
+    by_size_.emplace(size, offset);
+  }
+  void remove(std::map<int64_t, int64_t>::iterator gap) {
+    by_size_.erase({gap->second, gap->first});
+    by_offset_.erase(gap);
+  }
+  std::map<int64_t, int64_t> by_offset_;           // offset, size
+  std::set<std::pair<int64_t, int64_t>> by_size_;  // size, offset
+  int64_t end_ = 0;
+};
+
+constexpr int64_t kMostBytes = int64_t{1} << 60;  // of all buffers of an arena that counts
 
 }  // namespace
 
@@ -40,6 +91,9 @@ Block CountingArena::allocate(int64_t bytes, const char* category) {
   const int64_t size = round_up_block(bytes);
   const int64_t before = peak_bytes();
   count(size);
+  if (live_bytes() > kMostBytes)
+    throw Error(fmt::format("a step would need more than {} bytes of memory", kMostBytes),
+                "use a smaller micro_batch, sequence or model");
   live_by_category_[category] += size;
   if (peak_bytes() > before) peak_by_category_ = live_by_category_;
   allocations_.push_back({size, events_++, -1, category});
@@ -58,24 +112,20 @@ MemoryPlan plan_memory(const std::vector<Allocation>& allocations) {
   MemoryPlan plan;
   plan.bytes.reserve(allocations.size());
   plan.offsets.assign(allocations.size(), 0);
-  std::vector<size_t> live;  // allocations that are not released yet, by offset
+  std::vector<size_t> released;  // allocations that end, in the order of their ends
+  for (size_t i = 0; i < allocations.size(); ++i)
+    if (allocations[i].released >= 0) released.push_back(i);
+  std::sort(released.begin(), released.end(),
+            [&](size_t i, size_t j) { return allocations[i].released < allocations[j].released; });
+  auto next = released.begin();
+  FreeGaps gaps;
   for (size_t i = 0; i < allocations.size(); ++i) {
     const Allocation& a = allocations[i];
     plan.bytes.push_back(a.bytes);
-    std::erase_if(live, [&](size_t j) {
-      return allocations[j].released >= 0 && allocations[j].released < a.allocated;
-    });
-    int64_t best_offset = -1, best_gap = INT64_MAX, end = 0;
-    for (const size_t j : live) {
-      const int64_t gap = plan.offsets[j] - end;
-      if (gap >= a.bytes && gap < best_gap) best_gap = gap, best_offset = end;
-      end = std::max(end, plan.offsets[j] + plan.bytes[j]);
-    }
-    plan.offsets[i] = best_offset >= 0 ? best_offset : end;
+    for (; next != released.end() && allocations[*next].released < a.allocated; ++next)
+      gaps.give_back(plan.offsets[*next], plan.bytes[*next]);
+    plan.offsets[i] = gaps.take(a.bytes);
     plan.slab_bytes = std::max(plan.slab_bytes, plan.offsets[i] + a.bytes);
-    live.insert(std::upper_bound(live.begin(), live.end(), i,
-                                 [&](size_t x, size_t y) { return plan.offsets[x] < plan.offsets[y]; }),
-                i);
   }
   return plan;
 }

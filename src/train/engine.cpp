@@ -2,7 +2,9 @@
 #include "train/engine.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+#include <set>
 
 #include "base/build_info.h"
 #include "base/clock.h"
@@ -31,12 +33,15 @@ HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& 
   return logits <= std::min<int64_t>(memory / 8, int64_t{512} << 20) ? HeadMode::store : HeadMode::recompute;
 }
 
-/// A selection bias is frozen with its router.
-bool router_trains(const ParameterTable& table, int64_t layer) {
-  const std::string prefix = layer_prefix(layer) + "moe.router.";
+/// The layers whose router trains; elsewhere the selection bias is frozen with its router.
+std::set<int64_t> training_routers(const ParameterTable& table) {
+  std::set<int64_t> layers;
   for (int i = 0; i < table.size(); ++i)
-    if (table[i].trainable && table[i].name.starts_with(prefix)) return true;
-  return false;
+    if (const ParameterSpec& p = table[i]; p.trainable && p.name.starts_with("layers.")) {
+      const int64_t layer = std::atoll(p.name.c_str() + 7);
+      if (p.name.starts_with(layer_prefix(layer) + "moe.router.")) layers.insert(layer);
+    }
+  return layers;
 }
 
 /// What the balance losses of the next step take for the load of the batch.
@@ -120,11 +125,11 @@ void TrainEngine::build_optimizer(Backing backing) {
 void TrainEngine::build_balance() {
   const MoeConfig& moe = recipe_.model.moe;
   std::vector<BalanceView> views;
+  const std::set<int64_t> trains = training_routers(model_->decoder().table());
   if (moe.balance != BalanceRule::none)
     for (const int64_t layer : model_->decoder().moe_layers())
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
-                       model_->router_bias(layer).as<float>(),
-                       !router_trains(model_->decoder().table(), layer)});
+                       model_->router_bias(layer).as<float>(), !trains.contains(layer)});
   const BalanceConfig config{.rule = moe.balance, .rate = moe.balance_rate};
   balance_ = std::make_unique<BalanceController>(config, std::move(views));
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "data/mixture.h"
+#include "data/source.h"
 #include "device/machine/peak.h"
 #include "train/memory_policy.h"
 #include "train/rank_check.h"
@@ -26,8 +28,17 @@ int64_t updated_elements(const Optimizer& optimizer) {
   return n;
 }
 
-double gib(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 30);
+std::string amount(int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+/// A forward pass numbers its tokens with 32 bits, and a plan takes a few bytes for each.
+void require_countable(const PhaseConfig& phase, int64_t micro_batch) {
+  constexpr int64_t kMost = int64_t{1} << 26;
+  if (micro_batch * phase.sequence > kMost)
+    throw Error(fmt::format("phase '{}': a forward pass of {} sequences of {} tokens has more than {} tokens",
+                            phase.name, micro_batch, phase.sequence, group_digits(kMost)),
+                "set micro_batch of the phase to a smaller divisor of its batch, or choose a smaller batch");
 }
 
 /// `recipe`: the engine's, or a variant of it with other micro-batches.
@@ -47,6 +58,7 @@ PhasePlan plan_phase(const Recipe& recipe, const TrainEngine& engine, const Phas
     LevelPlan l{.batch = phase.batch_at(level),
                 .micro_batch = phase.micro_at(level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
+    require_countable(phase, l.micro_batch);
     StepOptions o = step_options(recipe, engine.model(), phase, l.micro_batch);
     o.policy = policy;
     p.head = o.head;
@@ -108,26 +120,49 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
     if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
     const int64_t parts = l.batch / (l.micro_batch * recipe.data_ranks());
     line += fmt::format(
-        "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {:.2f} GiB (head "
-        "{})",
+        "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}; activations {} (head {})",
         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
-        format_flops(p.optimizer_flops), format_seconds(l.roofline_seconds), gib(l.micro.memory.slab_bytes),
-        name_of(p.head));
+        format_flops(p.optimizer_flops), format_seconds(l.roofline_seconds),
+        amount(l.micro.memory.slab_bytes), name_of(p.head));
     step += l.steps;
     lines.push_back(std::move(line));
   }
   return lines;
 }
 
-/// What a checkpoint holds, in decimal bytes as for disks; papers add the bf16 weights that a run computes
-/// with.
+/// What a checkpoint holds; papers count in decimal gigabytes, and some add the bf16 weights that a run
+/// computes with.
 std::string describe_checkpoint(const Recipe& recipe, int64_t parameters, const Preflight& f) {
-  const auto gb = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
-  std::string text = fmt::format("{:.4g} GB: weights {:.4g} (f32), optimizer {:.4g}", gb(f.snapshot_bytes),
-                                 gb(f.snapshot_bytes - f.optimizer_bytes), gb(f.optimizer_bytes));
+  const auto decimal = [](int64_t bytes) {
+    return fmt::format("{:.4g} GB", static_cast<double>(bytes) * 1e-9);
+  };
+  std::string text = fmt::format("{} ({}): weights {} (f32), optimizer {}", amount(f.snapshot_bytes),
+                                 decimal(f.snapshot_bytes), amount(f.snapshot_bytes - f.optimizer_bytes),
+                                 amount(f.optimizer_bytes));
   if (recipe.run.precision == PrecisionChoice::bf16)
-    text += fmt::format("; {:.4g} GB counted with the bf16 copies", gb(f.snapshot_bytes + 2 * parameters));
+    text += fmt::format("; {} counted with the bf16 copies", decimal(f.snapshot_bytes + 2 * parameters));
   return text;
+}
+
+/// The size of the vocabulary that preparing the data will make.
+int64_t planned_vocabulary(const Recipe& recipe) {
+  if (!recipe.tokenizer.path.empty()) return Tokenizer::load(recipe.tokenizer.path).vocab_size();
+  if (recipe.tokenizer.kind == TokenizerKind::bpe) return recipe.tokenizer.vocab;
+  throw Error(
+      "a plan needs the size of the vocabulary, and the text, whose characters it counts, is not read yet",
+      "add --model.vocab=N, e.g. 65 for English characters; or start the run, which prepares the data");
+}
+
+/// What a plan knows of a source whose tokens are not there yet.
+std::string unprepared(const SourceConfig& source) {
+  try {
+    double bytes = 0;
+    for (const data::SourceFile& file : data::find_source_files(real_file_system(), {source.path}))
+      bytes += static_cast<double>(file.bytes);
+    return fmt::format("not prepared yet, {} of text", format_bytes(bytes));
+  } catch (const Error& error) {
+    return fmt::format("not prepared yet, and {}", error.what());
+  }
 }
 
 std::string describe(const Recipe& recipe, const Model& model, const PreparedData* data, const Preflight& f) {
@@ -145,7 +180,8 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
     line("frozen",
          fmt::format("all but {} parameters ({:.2f} %)", format_count(static_cast<double>(trainable)),
                      100 * static_cast<double>(trainable) / static_cast<double>(n.total)));
-  if (data == nullptr) line("data", "not prepared yet");
+  if (data == nullptr)
+    for (const SourceConfig& s : recipe.data.sources) line("data", s.name + ": " + unprepared(s));
   if (data != nullptr)
     for (const auto& s : data->sources)
       line("data",
@@ -166,15 +202,15 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
                              bf16 ? "f32, read as bf16" : "f32", name_of(recipe.optimizer.first_moment),
                              name_of(recipe.optimizer.second_moment)));
   line("memory",
-       fmt::format("{:.2f} GiB: weights {:.2f}, gradients {:.2f},{} optimizer {:.2f} ({:.1f} bytes per "
-                   "parameter), checkpoint copy {:.2f}, activations {:.2f}",
-                   gib(f.predicted_bytes), gib(f.weight_bytes), gib(f.gradient_bytes),
-                   f.transient_bytes > 0 ? fmt::format(" in flight {:.2f},", gib(f.transient_bytes)) : "",
-                   gib(f.optimizer_bytes),
-                   static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total),
-                   gib(f.snapshot_bytes),
-                   gib(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
-                       f.optimizer_bytes - f.snapshot_bytes)));
+       fmt::format(
+           "{}: weights {}, gradients {},{} optimizer {} ({:.1f} bytes per parameter), checkpoint copy "
+           "{}, activations {}",
+           amount(f.predicted_bytes), amount(f.weight_bytes), amount(f.gradient_bytes),
+           f.transient_bytes > 0 ? fmt::format(" in flight {},", amount(f.transient_bytes)) : "",
+           amount(f.optimizer_bytes), static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total),
+           amount(f.snapshot_bytes),
+           amount(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
+                  f.optimizer_bytes - f.snapshot_bytes)));
   if (!f.recompute.empty()) line("policy", fmt::format("recomputed: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty())
@@ -229,17 +265,30 @@ void fit_memory(const Recipe& recipe, const TrainEngine& engine, int64_t limit, 
   }
 }
 
-/// The largest micro-batch below the recipe's with which the run fits; 0: none.
-int64_t fitting_micro_batch(Recipe recipe, const TrainEngine& engine, int64_t limit, Preflight f) {
-  const int64_t data = recipe.data_ranks(), most = recipe.phases[0].micro(data);
-  for (int64_t m = most - 1; m > 0; --m) {
-    if (!recipe.phases[0].divides(m * data)) continue;
-    for (PhaseConfig& s : recipe.phases)
+/// The sizes below the recipe's largest that are micro-batches of its first phase, ascending.
+std::vector<int64_t> smaller_micro_batches(const Recipe& recipe) {
+  const int64_t data = recipe.data_ranks(), share = recipe.phases[0].batch / data;
+  std::vector<int64_t> sizes;
+  for (int64_t d = 1; d * d <= share; ++d)
+    if (share % d == 0)
+      for (const int64_t m : {d, share / d})
+        if (m < recipe.phases[0].micro(data) && recipe.phases[0].divides(m * data)) sizes.push_back(m);
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+/// The largest micro-batch below the recipe's with which the run fits; 0: none. Memory grows with it.
+int64_t fitting_micro_batch(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight f) {
+  const int64_t data = recipe.data_ranks();
+  const std::vector<int64_t> sizes = smaller_micro_batches(recipe);
+  const auto end = std::partition_point(sizes.begin(), sizes.end(), [&](int64_t m) {
+    Recipe smaller = recipe;
+    for (PhaseConfig& s : smaller.phases)
       if (s.divides(m * data)) s.micro_batch = std::min(s.micro(data), m);
-    plan_phases(recipe, engine, f);
-    if (f.predicted_bytes <= limit) return m;
-  }
-  return 0;
+    plan_phases(smaller, engine, f);
+    return f.predicted_bytes <= limit;
+  });
+  return end == sizes.begin() ? 0 : *std::prev(end);
 }
 
 /// Warns where the run reads a source too often.
@@ -263,15 +312,15 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
 
 void explain_shortfall(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight& f) {
   const std::string bound = recipe.memory.limit.empty()
-                                ? fmt::format("this machine has {:.2f} GiB", gib(limit))
+                                ? fmt::format("this machine has {}", amount(limit))
                                 : fmt::format("memory.limit is {}", recipe.memory.limit);
   const int64_t micro = fitting_micro_batch(recipe, engine, limit, f);
   f.remedy = micro > 0 ? fmt::format("micro_batch = {} fits", micro) : "use a smaller sequence or model";
   if (recipe.memory.limit.empty())
     f.remedy += fmt::format(
         "; or set memory.limit = \"{:.0f}GiB\" and activations are recomputed or moved to disk until it fits",
-        std::floor(gib(limit)));
-  f.shortfall = fmt::format("the run needs {:.2f} GiB, but {}", gib(f.predicted_bytes), bound);
+        std::floor(static_cast<double>(limit) / (1 << 30)));
+  f.shortfall = fmt::format("the run needs {}, but {}", amount(f.predicted_bytes), bound);
 }
 
 /// Of as many threads as the kernels use, measured once: all ranks and runs of one process plan with the same
@@ -319,12 +368,7 @@ void require_fit(const Preflight& f) {
 Preflight plan_run(FileSystem& fs, Recipe recipe) {
   const std::optional<PreparedData> data =
       is_prepared(fs, recipe) ? std::optional(open_data(fs, recipe)) : std::nullopt;
-  if (recipe.model.vocab == 0) {
-    if (!data && recipe.tokenizer.kind != TokenizerKind::bpe)
-      throw Error("a plan needs the size of the vocabulary, and the text has not been read yet",
-                  "set model.vocab");
-    recipe.model.vocab = data ? data->vocab : recipe.tokenizer.vocab;
-  }
+  if (recipe.model.vocab == 0) recipe.model.vocab = data ? data->vocab : planned_vocabulary(recipe);
   const int ranks = planned_ranks(recipe);
   const std::string unchecked = check_ranks(recipe, ranks);
   const bool many = recipe.data_ranks() * recipe.parallel.tensor * recipe.parallel.expert > 1;
