@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-/// "1.5 GB", "320 kB", "17 B": sizes for people (decimal units).
+/// "1.50 GiB", "320 KiB", "17 B": sizes for people, in units of 1024.
 std::string format_bytes(double bytes);
 /// "1.2M", "340k", "17": counts for people.
 std::string format_count(double count);

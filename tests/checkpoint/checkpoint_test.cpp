@@ -205,7 +205,7 @@ TEST(Checkpoint, SaveRefusesWhatCannotBeLoaded) {
       "nested");
   fs.set_free_bytes(50'000);
   EXPECT_MESSAGE(writer.save({.step = 1, .pieces = {piece("a", {4}, {{0}, {4}})}}),
-                 "the disk has 50.0 kB left");
+                 "the disk has 48.8 KiB left");
   EXPECT_EQ(fs.list(kFolder).size(), 0u);
 }
 
