@@ -7,19 +7,24 @@
 
 namespace ingot {
 
-SequenceLayout sequence_layout(const Model& model) {
-  const ModelConfig& m = model.config();
-  SequenceLayout l;
-  l.layers = m.cache_layer(m.layers);
-  l.kv_heads = m.is_mla() ? 1 : m.kv_heads;
-  l.head_width = m.is_mla() ? m.cache_width() : m.key_width();
-  if (m.is_mla()) l.value_width = 0;  // the latent and the rotated key are one row
-  l.dtype = model.weights().precision().compute;
-  if (m.attention == AttentionKind::cca) {
-    l.conv_channels = (m.heads + m.kv_heads) * m.key_width();
-    l.delayed_channels = m.kv_heads * m.key_width() / 2;
-  }
-  return l;
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t stream,
+                     uint64_t index) {
+  RowDraw d;
+  d.logits = logits, d.vocab = static_cast<int64_t>(logits.size());
+  d.sampling = options, d.stream = stream, d.position = index;
+  const DrawnToken drawn = draw_token(d);
+  if (drawn.error) throw *drawn.error;
+  return drawn.id;
+}
+
+std::vector<TokenProbability> log_probabilities(std::span<const float> logits, int32_t id, int64_t k) {
+  RowDraw d;
+  d.logits = logits, d.vocab = static_cast<int64_t>(logits.size());
+  d.sampling.temperature = 0, d.top = k, d.chosen = id;
+  const DrawnToken drawn = draw_token(d);
+  std::vector<TokenProbability> all{{id, drawn.logprob}};
+  all.insert(all.end(), drawn.top.begin(), drawn.top.end());
+  return all;
 }
 
 static void require_fits(const ModelConfig& model, int64_t tokens) {

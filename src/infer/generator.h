@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "infer/engine.h"
 #include "infer/sampling.h"
 #include "models/model.h"
 #include "ops/sequence/sequence_store.h"
@@ -31,11 +32,6 @@ struct Continuation {
   EndReason reason = EndReason::max_tokens;
 };
 
-/// How latent attention (MLA) reads its cache of latents. materialised: recomputes keys and values, with the
-/// bits of training. absorbed: attends in the latent space, with much less work per cached token and other
-/// roundings.
-enum class LatentDecoding { materialised, absorbed };
-
 /// Appends tokens to a sequence and returns the logits after the last of them, valid until the next call.
 using LogitsAfter = std::function<std::span<const float>(std::span<const int32_t> tokens)>;
 
@@ -46,8 +42,11 @@ Continuation continue_prompt(const ModelConfig& model, int64_t past, std::span<c
                              const GenerateOptions& options, const LogitsAfter& logits_after,
                              const std::function<bool(int32_t)>& on_token = {});
 
-/// The layout of a cached sequence of the model.
-SequenceLayout sequence_layout(const Model& model);
+/// draw_token() of one row; throws its error.
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t stream,
+                     uint64_t index);
+/// The model's own log-probabilities: of `id`, then of the k most likely tokens.
+std::vector<TokenProbability> log_probabilities(std::span<const float> logits, int32_t id, int64_t k);
 
 class Generator {
  public:

@@ -16,8 +16,14 @@ class Model {
 
   const Decoder& decoder() const { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }
-  void set_rope_theta(double theta) { decoder_.set_rope_theta(theta); }
-  void set_window(int64_t tokens) { decoder_.set_window(tokens); }
+  void set_rope_theta(double theta) {
+    decoder_.set_rope_theta(theta);
+    weights_.changed();
+  }
+  void set_window(int64_t tokens) {
+    decoder_.set_window(tokens);
+    weights_.changed();
+  }
   void freeze(const std::vector<std::string>& patterns) { decoder_.freeze(patterns); }
   WeightSet& weights() { return weights_; }
   const WeightSet& weights() const { return weights_; }

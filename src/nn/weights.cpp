@@ -101,6 +101,7 @@ void keep_shard(Buffer& memory, const FlatBucket& b, int64_t size, int64_t layou
 }  // namespace
 
 void WeightSet::masters_written(int bucket) {
+  changed();
   const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
   for (const int i : b.parameters) refresh_compute(i);
   const int64_t size = size_of(precision_.stream);
@@ -161,6 +162,7 @@ void WeightSet::initialize(uint64_t seed) {
 }
 
 void WeightSet::refresh_compute() {
+  changed();
   for (int i = 0; i < size(); ++i) refresh_compute(i);
 }
 

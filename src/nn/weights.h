@@ -61,7 +61,9 @@ class WeightSet {
   /// What kernels read: the copy where there is one, else the master; of a matrix in bf16 as kRoundedWeight.
   Tensor compute(int index) const;
   /// Gives the compute value a format (packed panels), which must outlive the set.
-  void set_format(int index, const WeightFormat* format) { formats_[static_cast<size_t>(index)] = format; }
+  void set_format(int index, const WeightFormat* format) {
+    formats_[static_cast<size_t>(index)] = format, changed();
+  }
   bool has_copy(int index) const;
   /// Bytes that are allocated all the time.
   int64_t bytes() const;
@@ -70,6 +72,11 @@ class WeightSet {
   /// Peak of transient_bytes without a pipeline: the largest sum over three neighbouring layer groups (the
   /// current one, the previous one and the prefetched one). In a pipeline: WeightGatherer::plan().
   int64_t transient_bytes() const;
+
+  /// Grows whenever the weights may have changed: caches of what they computed are valid while it stays.
+  /// Whoever writes masters through master() calls changed().
+  uint64_t version() const { return version_; }
+  void changed() { ++version_; }
 
   /// `gatherer` is called before an op reads a compute value. It must outlive the set, or be reset to
   /// nullptr.
@@ -85,6 +92,7 @@ class WeightSet {
   Buffer masters_, copies_;
   std::vector<const WeightFormat*> formats_;  ///< by parameter, see set_format()
   ParameterGatherer* gatherer_ = nullptr;
+  uint64_t version_ = 0;
 
   bool gathers_copies(const FlatBucket& bucket) const;
 };

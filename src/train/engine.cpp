@@ -270,6 +270,7 @@ int64_t TrainEngine::update(const StepStats& stats, const StepArgs& args) {
   clipped = sum_over_model(clipped);
   if (shards_ && !gatherer_) shards_->gather(model_->weights());
   update_routers(stats);
+  model_->weights().changed();
   return clipped;
 }
 

@@ -1,6 +1,4 @@
 // From logits to a token: filters against sorting everything, frequencies against probabilities, bad options.
-#include "infer/sampling.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "infer/generator.h"
 
 namespace ingot::test::sampling_test {
 
@@ -128,7 +127,7 @@ TEST(Sampling, LogProbabilitiesAreTheModelsOwn) {
     if (i > 0) {
       EXPECT_EQ(static_cast<size_t>(top[i].id), order[i - 1]);
     }
-    EXPECT_NEAR(top[i].logprob, logits[static_cast<size_t>(top[i].id)] - std::log(sum), 1e-12);
+    EXPECT_NEAR(top[i].logprob, logits[static_cast<size_t>(top[i].id)] - std::log(sum), 1e-5);
   }
   EXPECT_EQ(log_probabilities(std::vector<float>{1, 2}, 0, 9).size(), 3u) << "no more tokens than there are";
 }

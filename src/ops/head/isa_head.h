@@ -38,6 +38,9 @@ struct HeadCotangents {
 
 /// Caps n logits in place.
 INGOT_ISA_KERNEL(void, head_soft_cap, (const SoftCapFactors& cap, float* logits, int64_t n));
+/// weights = exp(x - max x) of x = scale * logits, n >= 1; returns log sum exp x, with scale 1 in the bits of
+/// head_statistics.
+INGOT_ISA_KERNEL(float, head_softmax, (float* weights, const float* logits, float scale, int64_t n));
 INGOT_ISA_KERNEL(void, head_statistics, (const HeadStatistics& args, int64_t begin, int64_t end));
 INGOT_ISA_KERNEL(void, head_d_logits, (const HeadCotangents& args, int64_t begin, int64_t end));
 

@@ -9,6 +9,23 @@
 #include "device/memory/dense_pages.h"
 
 namespace ingot {
+namespace {
+
+int64_t ring_slots(const SequenceLayout& l) {
+  return l.rollback_tokens + 2;
+}
+int64_t conv_row_elements(const SequenceLayout& l) {
+  return l.conv_channels + l.delayed_channels;
+}
+int64_t conv_row_bytes(const SequenceLayout& l) {
+  return conv_row_elements(l) * size_of(l.conv_dtype());
+}
+
+/// Tokens before a page's end whose convolution inputs lie in the page.
+constexpr int64_t kBorderRows = 2;
+
+}  // namespace
+
 namespace detail {
 
 /// Pages of equal size with a limit. A page goes back when the last sequence that holds it lets go; pages
@@ -38,7 +55,10 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   /// Keys of one layer in a page, and its values.
   int64_t key_bytes() const { return block_bytes(layout_.head_width); }
   int64_t value_bytes() const { return block_bytes(layout_.values()); }
-  int64_t page_bytes() const { return layout_.layers * (key_bytes() + value_bytes()); }
+  /// Keys and values of all layers; behind them per layer the rows of the page's last two tokens that
+  /// convolutions keep.
+  int64_t page_bytes() const { return conv_begin() + layout_.layers * kBorderRows * conv_row_bytes(layout_); }
+  int64_t conv_begin() const { return layout_.layers * (key_bytes() + value_bytes()); }
   int64_t in_use() const {
     const std::lock_guard lock(mutex_);
     return in_use_;
@@ -113,16 +133,6 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
 
 namespace {
 
-int64_t ring_slots(const SequenceLayout& l) {
-  return l.rollback_tokens + 2;
-}
-int64_t conv_row_elements(const SequenceLayout& l) {
-  return l.conv_channels + l.delayed_channels;
-}
-int64_t conv_row_bytes(const SequenceLayout& l) {
-  return conv_row_elements(l) * size_of(l.conv_dtype());
-}
-
 /// Widens `count` elements; both types are floating and `to` is f32 or f64.
 void widen(std::byte* to, DType to_type, const std::byte* from, DType from_type, int64_t count) {
   INGOT_CHECK((to_type == DType::f64) == (from_type == DType::f64), "{} state of {} rows", name_of(to_type),
@@ -189,16 +199,53 @@ void SequenceState::rollback(int64_t length) {
   pages_.resize(static_cast<size_t>(SequenceStore::pages_for(length)));
 }
 
+SequenceState::Page SequenceState::full_page(int64_t page) const {
+  INGOT_CHECK(page >= 0 && (page + 1) * kPageTokens <= tokens(), "page {} of {} tokens", page, tokens());
+  return pages_[static_cast<size_t>(page)];
+}
+
+void SequenceState::replace_page(int64_t page, Page same) {
+  INGOT_CHECK(page >= 0 && (page + 1) * kPageTokens <= tokens(), "page {} of {} tokens", page, tokens());
+  pages_[static_cast<size_t>(page)] = std::move(same);
+}
+
+void SequenceState::adopt(std::span<const Page> pages) {
+  INGOT_CHECK(pages_.empty() && tokens() == 0, "a sequence of {} tokens adopts pages", tokens());
+  if (pages.empty()) return;
+  const SequenceLayout& l = layout();
+  const int64_t length = static_cast<int64_t>(pages.size()) * kPageTokens;
+  pages_.assign(pages.begin(), pages.end());
+  std::fill(kv_tokens_.begin(), kv_tokens_.end(), length);
+  if (!l.has_conv()) return;
+  std::fill(conv_tokens_.begin(), conv_tokens_.end(), length);
+  for (int64_t layer = 0; layer < l.layers; ++layer)
+    for (int64_t p = length - kBorderRows; p < length; ++p)
+      std::memcpy(conv_slot(layer, p), border_row(layer, p), static_cast<size_t>(conv_row_bytes(l)));
+}
+
+/// Pages from `first` on that a fork or a cache holds too.
+std::vector<int64_t> SequenceState::shared_pages(int64_t first) const {
+  std::vector<int64_t> shared;
+  for (int64_t p = first; p < pages(); ++p)
+    if (pages_[static_cast<size_t>(p)].use_count() > 1) shared.push_back(p);
+  return shared;
+}
+
+int64_t SequenceState::pages_to_reserve(int64_t rows) const {
+  if (rows == 0) return 0;
+  const int64_t have = tokens();
+  return std::max<int64_t>(0, SequenceStore::pages_for(have + rows) - pages()) +
+         static_cast<int64_t>(shared_pages(have / kPageTokens).size());
+}
+
 void SequenceState::reserve(int64_t rows) {
   INGOT_CHECK(rows >= 0);
   const int64_t have = tokens();
   if (rows == 0) return;
-  const auto held = static_cast<int64_t>(pages_.size());
-  const int64_t grow = std::max<int64_t>(0, SequenceStore::pages_for(have + rows) - held);
+  const int64_t grow = std::max<int64_t>(0, SequenceStore::pages_for(have + rows) - pages());
   // The page that is written first may be shared with a fork; so may later ones after a rollback elsewhere.
-  std::vector<int64_t> shared;
-  for (int64_t p = have / kPageTokens; p < held; ++p)
-    if (pages_[static_cast<size_t>(p)].use_count() > 1) shared.push_back(p);
+  const std::vector<int64_t> shared = shared_pages(have / kPageTokens);
+  if (grow == 0 && shared.empty()) return;
   auto fresh = pool_->take(grow + static_cast<int64_t>(shared.size()));
   for (const int64_t p : shared) {
     std::memcpy(fresh.back().get(), pages_[static_cast<size_t>(p)].get(),
@@ -252,6 +299,13 @@ std::byte* SequenceState::conv_slot(int64_t layer, int64_t position) {
   return conv_.data() + (layer * ring_slots(l) + position % ring_slots(l)) * conv_row_bytes(l);
 }
 
+/// Where a page keeps the row of one of its last two tokens.
+std::byte* SequenceState::border_row(int64_t layer, int64_t position) const {
+  const int64_t row = position % kPageTokens - (kPageTokens - kBorderRows);
+  return pages_[static_cast<size_t>(position / kPageTokens)].get() + pool_->conv_begin() +
+         (layer * kBorderRows + row) * conv_row_bytes(layout());
+}
+
 void SequenceState::append_conv(int64_t layer, int64_t position, const Tensor& packed) {
   const SequenceLayout& l = layout();
   const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(packed.dtype());
@@ -260,13 +314,18 @@ void SequenceState::append_conv(int64_t layer, int64_t position, const Tensor& p
   auto& have = conv_tokens_.at(static_cast<size_t>(layer));
   INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
   reserve(position + rows - tokens());  // a full pool is found here, before anything has changed
-  for (int64_t r = std::max<int64_t>(0, rows - ring_slots(l)); r < rows; ++r) {
+  const auto keep = [&](int64_t r, std::byte* slot) {
     const auto* row = static_cast<const std::byte*>(packed.data) + r * width * size;
-    std::byte* slot = conv_slot(layer, position + r);
     widen(slot, l.conv_dtype(), row, packed.dtype(), l.conv_channels);
     widen(slot + l.conv_channels * size_of(l.conv_dtype()), l.conv_dtype(),
           row + (width - l.delayed_channels) * size, packed.dtype(), l.delayed_channels);
-  }
+  };
+  for (int64_t r = std::max<int64_t>(0, rows - ring_slots(l)); r < rows; ++r)
+    keep(r, conv_slot(layer, position + r));
+  for (int64_t end = (position / kPageTokens + 1) * kPageTokens; end - kBorderRows < position + rows;
+       end += kPageTokens)
+    for (int64_t p = std::max(position, end - kBorderRows); p < std::min(end, position + rows); ++p)
+      keep(p - position, border_row(layer, p));
   have += rows;
 }
 

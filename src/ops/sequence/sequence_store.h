@@ -5,7 +5,8 @@
 // Keys and values lie in pages of 64 tokens. A page holds all layers, so that space for a call is found or
 // refused once, before anything has changed. Pages are shared between forks and copied when a fork writes to
 // a shared one. The pool has a limit; a full pool is an Error that names the sizes, and leaves every sequence
-// as it was.
+// as it was. A full page also has what the convolutions keep at its end, so that a sequence can begin with
+// the pages of another one.
 //
 // Operations: append (the only mutation of what is remembered; attention and cca do it), fork, rollback. A
 // snapshot is a fork that is kept; restoring it is `state = snapshot.fork()`. Thread-safety: the store may be
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -66,6 +68,18 @@ class SequenceState {
   /// first and restore the fork. Also mends a state whose call failed between two layers.
   void rollback(int64_t length);
 
+  /// A page as others may hold it. Its memory goes back to the pool with the last holder.
+  using Page = std::shared_ptr<std::byte>;
+  /// The tokens 64 page .. 64 page + 63, all of which every layer has.
+  Page full_page(int64_t page) const;
+  /// Holds another page with the same values instead.
+  void replace_page(int64_t page, Page same);
+  /// Begins an empty sequence with full pages of the same pool.
+  void adopt(std::span<const Page> pages);
+  /// Pages that the pool gives up in reserve(rows).
+  int64_t pages_to_reserve(int64_t rows) const;
+  int64_t pages() const { return static_cast<int64_t>(pages_.size()); }
+
   /// Reserves space for `rows` tokens after tokens(). Error when the pool is full (nothing has changed then).
   void reserve(int64_t rows);
 
@@ -89,11 +103,13 @@ class SequenceState {
  private:
   friend class SequenceStore;
   explicit SequenceState(std::shared_ptr<detail::PagePool> pool);
+  std::vector<int64_t> shared_pages(int64_t first) const;
   std::byte* layer_of_page(int64_t layer, int64_t page) const;
   std::byte* conv_slot(int64_t layer, int64_t position);
+  std::byte* border_row(int64_t layer, int64_t position) const;
 
   std::shared_ptr<detail::PagePool> pool_;
-  std::vector<std::shared_ptr<std::byte>> pages_;
+  std::vector<Page> pages_;
   std::vector<int64_t> kv_tokens_, conv_tokens_;  ///< per layer
   std::vector<std::byte> conv_;  ///< [layers][rollback_tokens + 2][channels], a ring over tokens
 };
