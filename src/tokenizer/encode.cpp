@@ -23,13 +23,29 @@ class Encoding {
       : t_(tokenizer), options_(options), scratch_(scratch), ids_(ids) {}
 
   void text(std::string_view text) {
-    split_added(text, t_.before_finder, t_.before, [this](std::string_view plain) { this->plain(plain); });
+    whole_ = text;
+    split_added(text, text, t_.before_finder, t_.before,
+                [this](std::string_view plain) { this->plain(plain); });
   }
 
  private:
+  /// The special token in bytes [begin, end) of `text` counts; `written` is the part of the whole text that
+  /// became it.
+  bool may_be_special(std::string_view written, std::string_view text, size_t begin, size_t end) const {
+    if (!options_.parse_special) return false;
+    if (options_.special_ranges == nullptr) return true;
+    const auto base = static_cast<size_t>(written.data() - whole_.data());
+    // Positions in composed text are not those of the whole: then all of it must lie in a range.
+    const size_t first = written == text ? base + begin : base;
+    const size_t last = written == text ? base + end : base + written.size();
+    for (const SpecialRange& r : *options_.special_ranges)
+      if (r.begin <= first && last <= r.end) return true;
+    return false;
+  }
+
   /// Emits added tokens and passes on the text between them.
   template <class Rest>
-  void split_added(std::string_view text, const AddedTokenFinder& finder,
+  void split_added(std::string_view written, std::string_view text, const AddedTokenFinder& finder,
                    const std::vector<AddedToken>& tokens, Rest&& rest) {
     size_t covered = 0;
     for (size_t from = 0; !finder.empty();) {
@@ -37,7 +53,7 @@ class Encoding {
       if (found.index < 0) break;
       from = found.end;
       const AddedToken& token = tokens[static_cast<size_t>(found.index)];
-      if (token.special && !options_.parse_special) {
+      if (token.special && !may_be_special(written, text, found.begin, found.end)) {
         if (options_.spelled != nullptr) options_.spelled->add(token.id);
         continue;
       }
@@ -68,7 +84,7 @@ class Encoding {
   void normalized(std::string_view text) {
     std::optional<std::string> composed;
     if (t_.spec.nfc) composed = nfc::normalize(text);
-    split_added(composed ? std::string_view(*composed) : text, t_.after_finder, t_.after,
+    split_added(text, composed ? std::string_view(*composed) : text, t_.after_finder, t_.after,
                 [this](std::string_view rest) { pieces(rest); });
   }
 
@@ -105,6 +121,7 @@ class Encoding {
   const EncodeOptions& options_;
   EncodeScratch& scratch_;
   std::vector<int32_t>& ids_;
+  std::string_view whole_;
 };
 
 }  // namespace

@@ -34,10 +34,18 @@ class SpelledSpecials {
   std::atomic<int32_t> lowest_id_{INT32_MAX};
 };
 
+/// Bytes of a text.
+struct SpecialRange {
+  size_t begin, end;
+};
+
 struct EncodeOptions {
   /// true: the text of a special token ("<|endoftext|>") becomes its id; false: it is text like any other, so
   /// a document cannot forge control tokens. Added tokens that are not special are always recognised.
   bool parse_special = false;
+  /// With parse_special: only special tokens that lie wholly in one of these ranges become ids; elsewhere
+  /// they are text, so a message inside a chat template cannot forge them. Null: the whole text.
+  const std::vector<SpecialRange>* special_ranges = nullptr;
   SpelledSpecials* spelled = nullptr;  ///< without parse_special: counts the special tokens that stay text
   bool add_bos = false;  ///< put the begin-of-text token first; an Error if the tokenizer has none
   bool add_eos = false;  ///< put the end-of-text token last; an Error if the tokenizer has none
