@@ -7,6 +7,7 @@
 #include "apps/command_line.h"
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "measure/decode_batch.h"
 #include "measure/decode_bench.h"
 #include "measure/step_bench.h"
 
@@ -39,11 +40,16 @@ void add_bench_decode(CLI::App& bench, int& code) {
       "Examples:\n"
       "  ingot bench decode zaya-tiny --prompt=16 --new=4 --trials=2 --model.layers=2   # any field can be "
       "set\n"
+      "  ingot bench decode zaya-mini --prompt=32 --new=32 --batch=1,16,64\n"
       "Weights are random. P and the memory bandwidth are measured directly before and after every trial.");
   c->add_option("preset", o->of.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--weights", o->weights, "f32, bf16 or int8")->capture_default_str();
   c->add_option("--prompt", o->options.prompt, "tokens of the prompt")->capture_default_str();
   c->add_option("--new", o->options.fresh, "tokens to generate after the prompt")->capture_default_str();
+  c->add_option("--batch", o->options.batch,
+                "sequences at a time, as in 1,16,64: rates of prompts and of decoding with sampling instead")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   c->add_option("--vocab", o->of.vocab, "vocabulary size; default: that of the preset, or 8192");
   c->add_option("--trials", o->options.trials, "number of measured trials")
       ->capture_default_str()
@@ -59,6 +65,12 @@ void add_bench_decode(CLI::App& bench, int& code) {
     o->options.ops = !o->quiet;
     const double begin = monotonic_seconds();
     PackedModel model = opened(*o, c->remaining());
+    if (!o->options.batch.empty()) {
+      const std::vector<BatchRates> rates = bench_batches(model, o->options);
+      o->json.print(to_text(rates, o->options), to_json(rates, o->options));
+      code = 0;
+      return;
+    }
     const double load_seconds = monotonic_seconds() - begin;
     DecodeBenchReport report = bench_decode(model, o->options);
     report.load_seconds = load_seconds;

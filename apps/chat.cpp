@@ -69,8 +69,7 @@ class Lines {
 
 class Chat {
  public:
-  explicit Chat(Session session)
-      : s_(std::move(session)), generator_(s_.generator()), sequence_(generator_.new_sequence()) {}
+  explicit Chat(Session session) : s_(std::move(session)), engine_(s_.engine()) {}
 
   int run() {
     note_interrupts();
@@ -103,7 +102,7 @@ class Chat {
     (::isatty(STDOUT_FILENO) == 1 ? std::cout : std::cerr) << terminal_text(text) << std::flush;
   }
   int64_t context() const { return s_.model.model().config().context; }
-  void reset() { sequence_ = generator_.new_sequence(); }
+  void reset() { text_.clear(); }
 
   /// False: the session ends.
   bool obey(const std::string& line) {
@@ -130,7 +129,7 @@ class Chat {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
     if (error != std::errc{} || end != text.data() + text.size())
       return note("(/seed takes a whole number, 0 or more, as in: /seed 7)\n");
-    s_.generate.sampling.seed = seed;
+    s_.request.sampling.seed = seed;
     note(fmt::format("(seed {})\n", seed));
   }
 
@@ -149,12 +148,13 @@ class Chat {
   }
 
   void answer(const std::string& line) {
-    std::vector<int32_t> ids = ids_of(line, sequence_.tokens() == 0);
+    std::vector<int32_t> ids = ids_of(line, text_.empty());
     if (ids.empty()) return;
     const auto count = [&] { return static_cast<int64_t>(ids.size()); };
+    const auto before = [&] { return static_cast<int64_t>(text_.size()); };
     // An answer that is cut short is worth less than one without the text before it.
-    const int64_t least = std::min(s_.generate.max_tokens, context() / 4);
-    if (sequence_.tokens() > 0 && sequence_.tokens() + count() + least > context()) {
+    const int64_t least = std::min(s_.request.max_tokens, context() / 4);
+    if (before() > 0 && before() + count() + least > context()) {
       reset();
       note("(context full: conversation reset)\n");
       ids = ids_of(line, true);
@@ -162,39 +162,61 @@ class Chat {
     if (count() >= context())
       return note(fmt::format("(not added: the line has {} tokens, and the model's context is {})\n", count(),
                               context()));
-    StreamDecoder decoder(s_.tokenizer);
+    text_.insert(text_.end(), ids.begin(), ids.end());
+    const Finished end = continue_text();
+    note(end_of(end));
+    interrupts = 0;
+  }
+
+  /// Shows an answer while it is made, and adds it to the text.
+  Finished continue_text() {
+    Request request = s_.request;
+    request.prompt = text_;
+    Finished end;
     bool any = false;
     const auto say = [&](const std::string& text) {
       any |= !text.empty();
       std::cout << text_for(STDOUT_FILENO, text) << std::flush;
     };
-    const Continuation made = generator_.generate(sequence_, ids, s_.generate, [&](int32_t id) {
-      say(decoder.push(id));
-      return interrupts == 0;
-    });
-    say(decoder.finish());
+    const RequestId id = engine_->submit(std::move(request), {.token =
+                                                                  [&](const TokenEvent& e) {
+                                                                    if (!e.stop) text_.push_back(e.id);
+                                                                    say(e.text);
+                                                                  },
+                                                              .finished =
+                                                                  [&](const Finished& f) {
+                                                                    say(f.text);
+                                                                    end = f;
+                                                                  }});
+    while (engine_->step())
+      if (interrupts != 0) engine_->cancel(id);
     if (any) std::cout << "\n" << std::flush;
-    note(end_of(made, any));
-    interrupts = 0;
+    if (end.reason == FinishReason::failed) throw Error(end.error, end.hint);
+    any_ = any;
+    return end;
   }
 
-  std::string end_of(const Continuation& made, bool any) const {
-    switch (made.reason) {
-      case EndReason::stop_id:
-        return any ? "(end of text)\n" : "(empty answer: the model ends the text here)\n";
-      case EndReason::max_tokens:
-        return fmt::format("(budget reached: {} tokens; --max-tokens changes it)\n", s_.generate.max_tokens);
-      case EndReason::context:
+  std::string end_of(const Finished& end) const {
+    switch (end.reason) {
+      case FinishReason::stop_id:
+        return any_ ? "(end of text)\n" : "(empty answer: the model ends the text here)\n";
+      case FinishReason::max_tokens:
+        return fmt::format("(budget reached: {} tokens; --max-tokens changes it)\n", s_.request.max_tokens);
+      case FinishReason::context:
         return fmt::format("(context full: {} tokens)\n", context());
-      case EndReason::caller:
+      case FinishReason::cancelled:
         return "(interrupted)\n";
+      case FinishReason::stop_string:
+      case FinishReason::failed:
+        break;
     }
     return "";
   }
 
   Session s_;
-  Generator generator_;
-  SequenceState sequence_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<int32_t> text_;  ///< all ids so far
+  bool any_ = false;           ///< the last answer had text
   SpelledSpecials spelled_;
 };
 

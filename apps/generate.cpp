@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -35,74 +36,97 @@ std::string prompt_of(const GenerateArguments& o) {
   return text;
 }
 
-const char* reason_name(EndReason reason, bool stopped) {
-  if (stopped) return "stop";
-  switch (reason) {
-    case EndReason::stop_id:
-      return "end_token";
-    case EndReason::max_tokens:
-      return "max_tokens";
-    case EndReason::context:
-      return "context";
-    case EndReason::caller:
-      return "stop";
-  }
-  return "";
-}
-
-/// One continuation, made while it is shown.
-class ShownSample {
+/// Samples while they are made; the first that has not ended is shown as it grows, the others wait.
+class ShownSamples {
  public:
-  ShownSample(const Session& s, const GenerateArguments& o)
-      : session_(s), o_(o), decoder_(s.tokenizer), stop_(o.stop) {}
+  ShownSamples(const Session& s, const GenerateArguments& o, const std::string& prompt)
+      : session_(s), o_(o), prompt_(prompt), samples_(static_cast<size_t>(o.samples)) {}
 
-  void generate(Generator& generator, SequenceState& sequence, std::span<const int32_t> prompt,
-                uint64_t stream) {
-    GenerateOptions options = session_.generate;
-    options.stream = stream;
-    if (o_.logprobs >= 0)
-      options.on_draw = [&](std::span<const float> logits, int32_t id) {
-        draws_.push_back(log_probabilities(logits, id, o_.logprobs));
-      };
-    made_ = generator.generate(sequence, prompt, options, [&](int32_t id) {
-      show(stop_.push(decoder_.push(id)));
-      return !stop_.found();
-    });
-    show(stop_.push(decoder_.finish()));
-    show(stop_.finish());
+  Sink sink() {
+    return {.token =
+                [this](const TokenEvent& e) {
+                  Sample& s = samples_[static_cast<size_t>(e.sample)];
+                  if (e.stop) return;
+                  s.ids.push_back(e.id);
+                  s.text += e.text;
+                  if (o_.logprobs >= 0) s.draws.push_back({{e.id, e.logprob}, {e.top.begin(), e.top.end()}});
+                  show();
+                },
+            .finished =
+                [this](const Finished& f) {
+                  Sample& s = samples_[static_cast<size_t>(f.sample)];
+                  s.text += f.text;
+                  s.end = f;
+                  if (f.reason == FinishReason::failed && !error_) error_ = Error(f.error, f.hint);
+                  show();
+                }};
   }
-  void show_end() const {
+  void rethrow() const {
+    if (error_) throw *error_;
+  }
+  Json json() const {
+    Json all = Json::array();
+    for (const Sample& s : samples_) all.push_back(json_of(s));
+    return all;
+  }
+
+ private:
+  struct Draw {
+    TokenProbability token;
+    std::vector<TokenProbability> top;
+  };
+  struct Sample {
+    std::string text;
+    std::vector<int32_t> ids;
+    std::vector<Draw> draws;
+    std::optional<Finished> end;
+    size_t shown = 0;  ///< bytes of the text
+    bool begun = false;
+  };
+
+  void show() {
+    for (; !o_.json.alone() && current_ < samples_.size(); ++current_) {
+      Sample& s = samples_[current_];
+      if (!s.begun && s.ids.empty() && !s.end) return;
+      if (!s.begun) show_begin();
+      s.begun = true;
+      std::cout << text_for(STDOUT_FILENO, s.text.substr(s.shown)) << std::flush;
+      s.shown = s.text.size();
+      if (!s.end) return;
+      if (s.end->reason != FinishReason::failed) show_end(s);
+    }
+  }
+  void show_begin() const {
+    if (o_.samples > 1)
+      std::cout << fmt::format("{}== sample {} of {}\n", current_ > 0 ? "\n" : "", current_ + 1, o_.samples);
+    if (!o_.quiet) std::cout << text_for(STDOUT_FILENO, prompt_);
+  }
+  void show_end(const Sample& s) const {
     std::cout << "\n";
-    for (const auto& draw : draws_) {
-      std::cout << fmt::format("{}\t{}\t{:.6f}", draw[0].id, text_of(draw[0].id), draw[0].logprob);
-      for (size_t i = 1; i < draw.size(); ++i)
-        std::cout << fmt::format("\t{} {} {:.6f}", draw[i].id, text_of(draw[i].id), draw[i].logprob);
+    for (const Draw& draw : s.draws) {
+      std::cout << fmt::format("{}\t{}\t{:.6f}", draw.token.id, text_of(draw.token.id), draw.token.logprob);
+      for (const TokenProbability& t : draw.top)
+        std::cout << fmt::format("\t{} {} {:.6f}", t.id, text_of(t.id), t.logprob);
       std::cout << "\n";
     }
     std::cout << std::flush;
-    if (made_.reason == EndReason::context)
+    if (s.end->reason == FinishReason::context)
       log::info("(the model's context of {} tokens is full)", session_.model.model().config().context);
   }
-  Json json() const {
-    Json all = {{"text", text_}, {"ended_by", reason_name(made_.reason, stop_.found())}, {"ids", made_.ids}};
+  Json json_of(const Sample& s) const {
+    Json all = {{"text", s.text}, {"ended_by", name_of(s.end->reason)}, {"ids", s.ids}};
     const auto one = [&](const TokenProbability& t) {
       return Json{{"id", t.id}, {"text", session_.tokenizer.decode({&t.id, 1})}, {"logprob", t.logprob}};
     };
     if (o_.logprobs < 0) return all;
     all["logprobs"] = Json::array();
-    for (const auto& draw : draws_) {
-      Json token = one(draw[0]);
+    for (const Draw& draw : s.draws) {
+      Json token = one(draw.token);
       token["top"] = Json::array();
-      for (size_t i = 1; i < draw.size(); ++i) token["top"].push_back(one(draw[i]));
+      for (const TokenProbability& t : draw.top) token["top"].push_back(one(t));
       all["logprobs"].push_back(std::move(token));
     }
     return all;
-  }
-
- private:
-  void show(const std::string& text) {
-    text_ += text;
-    if (!o_.json.alone()) std::cout << text_for(STDOUT_FILENO, text) << std::flush;
   }
   /// A token on a line of its own: quoted, control characters escaped.
   std::string text_of(int32_t id) const {
@@ -111,24 +135,11 @@ class ShownSample {
 
   const Session& session_;
   const GenerateArguments& o_;
-  StreamDecoder decoder_;
-  StopStrings stop_;
-  Continuation made_;
-  std::string text_;
-  std::vector<std::vector<TokenProbability>> draws_;
+  const std::string& prompt_;
+  std::vector<Sample> samples_;
+  size_t current_ = 0;
+  std::optional<Error> error_;
 };
-
-/// All of the prompt but its last token, which each sample appends by itself.
-SequenceState shared_prompt(Generator& generator, const GenerateOptions& o, std::span<const int32_t> ids) {
-  SequenceState sequence = generator.new_sequence();
-  SequenceState* const one[] = {&sequence};
-  for (size_t at = 0; at + 1 < ids.size();) {
-    const auto piece = ids.subspan(at, std::min(ids.size() - 1 - at, static_cast<size_t>(o.prefill_chunk)));
-    generator.extend(one, std::span(&piece, 1));
-    at += piece.size();
-  }
-  return sequence;
-}
 
 int generate(const GenerateArguments& o) {
   if (!o.prompt_file.empty() && o.prompt != GenerateArguments{}.prompt)
@@ -143,23 +154,17 @@ int generate(const GenerateArguments& o) {
   if (ids.empty())
     throw Error("the prompt is empty, and the model has no token that begins a text",
                 "give --prompt \"some text\"");
-  const int64_t context = s.model.model().config().context;
-  if (static_cast<int64_t>(ids.size()) > context)
-    throw Error(fmt::format("the prompt has {} tokens, but the model's context is {}", ids.size(), context),
-                "give a shorter prompt");
-  Generator generator = s.generator();
-  SequenceState start = o.samples > 1 ? shared_prompt(generator, s.generate, ids) : generator.new_sequence();
-  const auto rest = std::span(ids).subspan(static_cast<size_t>(start.tokens()));
-  Json samples = Json::array();
-  for (int64_t i = 0; i < o.samples; ++i) {
-    if (!o.json.alone() && o.samples > 1)
-      std::cout << fmt::format("{}== sample {} of {}\n", i > 0 ? "\n" : "", i + 1, o.samples);
-    if (!o.json.alone() && !o.quiet) std::cout << text_for(STDOUT_FILENO, prompt);
-    SequenceState sequence = start.fork();
-    ShownSample sample(s, o);
-    sample.generate(generator, sequence, rest, static_cast<uint64_t>(i));
-    if (!o.json.alone()) sample.show_end();
-    samples.push_back(sample.json());
+  const auto engine = s.engine();
+  ShownSamples shown(s, o, prompt);
+  Request request = s.request;
+  request.prompt = ids, request.stop_strings = o.stop;
+  request.report.top = std::max<int64_t>(o.logprobs, 0);
+  constexpr int64_t kTogether = 256;
+  for (int64_t first = 0; first < o.samples; first += kTogether) {
+    request.first_sample = first, request.n = std::min(kTogether, o.samples - first);
+    engine->submit(request, shown.sink());
+    engine->run_until_idle();
+    shown.rethrow();
   }
   Json all = {{"model", s.path}};
   if (!o.rope_scaling.empty()) all["rope_scaling"] = o.rope_scaling;
@@ -167,7 +172,7 @@ int generate(const GenerateArguments& o) {
   all["seed"] = o.seed;
   all["prompt"] = prompt;
   all["prompt_ids"] = ids;
-  all["samples"] = std::move(samples);
+  all["samples"] = shown.json();
   o.json.print("", json_text(all, 2));
   return 0;
 }

@@ -59,7 +59,7 @@ StoredModel open_model(const std::string& path, const std::string& rope_scaling)
 
 Session open_session(const InferenceArguments& o) {
   const std::string path = model_path(o.model, o.run, o.checkpoint);
-  validate(o.generate.sampling);
+  validate(o.request.sampling);
   end_on_interrupt();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const StoredModel stored = open_model(path, o.rope_scaling);
@@ -69,13 +69,19 @@ Session open_session(const InferenceArguments& o) {
   ControlTokens control = control_tokens(real_file_system(), stored, tokenizer);
   if (o.no_begin) control.begin.reset();
   Session s{stored.reader.path(), PackedModel(stored, form), std::move(tokenizer), std::move(control),
-            o.generate};
+            o.request};
   s.special = o.special;
   s.latents = o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised;
-  s.generate.vocab = s.tokenizer.vocab_size();
-  s.generate.sampling.seed = static_cast<uint64_t>(o.seed);
-  s.generate.stop_ids = s.control.end;
+  s.request.sampling.seed = static_cast<uint64_t>(o.seed);
+  s.request.stop_ids = s.control.end;
   return s;
+}
+
+std::unique_ptr<Engine> Session::engine() const {
+  EngineOptions options;
+  options.token_budget = 1024;  // rows per pass over the weights
+  options.latents = latents;
+  return std::make_unique<Engine>(model.model(), tokenizer, options);
 }
 
 std::vector<int32_t> Session::encode(const std::string& text, bool begins, SpelledSpecials& spelled) const {
@@ -99,8 +105,7 @@ nlohmann::ordered_json control_json(const Tokenizer& tokenizer, const ControlTok
 
 void add_inference_options(CLI::App* c, InferenceArguments& o) {
   constexpr int64_t kMany = int64_t{1} << 40;
-  SamplingOptions& s = o.generate.sampling;
-  o.generate.prefill_chunk = 1024;  // rows per pass over the weights
+  SamplingOptions& s = o.request.sampling;
   s.temperature = 0.8;
   s.top_p = 0.95;
   c->add_option("model", o.model, "run folder, import or checkpoint");
@@ -110,7 +115,7 @@ void add_inference_options(CLI::App* c, InferenceArguments& o) {
   c->add_option("--weights", o.weights,
                 "f32, bf16 or int8 (a quarter of the memory and time of f32); default: as trained");
   add_rope_scaling_option(c, o.rope_scaling);
-  c->add_option("--max-tokens", o.generate.max_tokens, "maximum number of new tokens")
+  c->add_option("--max-tokens", o.request.max_tokens, "maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, kMany));
   c->add_option("--temperature", s.temperature, "sampling temperature; 0: always the most likely token")

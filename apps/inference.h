@@ -1,12 +1,13 @@
 // What `generate` and `chat` share: options, and a model opened with its tokenizer.
 #pragma once
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "exchange/control_tokens.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "infer/packed_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -18,7 +19,7 @@ namespace ingot {
 
 struct InferenceArguments {
   std::string model, run, checkpoint, tokenizer, weights, rope_scaling, kernels = "strict";
-  GenerateOptions generate;
+  Request request;  ///< sampling and max_tokens
   int64_t seed = 1;
   bool absorb = false, special = false, no_begin = false;
 };
@@ -31,20 +32,22 @@ void add_rope_scaling_option(CLI::App* c, std::string& option);
 /// Opens a model; "" for `rope_scaling` leaves its positions as they are.
 StoredModel open_model(const std::string& path, const std::string& rope_scaling);
 
-/// A model, its tokenizer, what stands around its texts, and generation options completed from all three.
+/// A model, its tokenizer, what stands around its texts, and a request without a prompt, completed from all
+/// three.
 struct Session {
   std::string path;
   PackedModel model;
   Tokenizer tokenizer;
   ControlTokens control;
-  GenerateOptions generate;
+  Request request;
   bool special = false;
   LatentDecoding latents = LatentDecoding::materialised;
 
   /// `text` as ids; `begins`: behind the begin token, if the model has one. Counts special tokens that stay
   /// text.
   std::vector<int32_t> encode(const std::string& text, bool begins, SpelledSpecials& spelled) const;
-  Generator generator() const { return Generator(model.model(), 0, latents); }
+  /// Must not outlive the session.
+  std::unique_ptr<Engine> engine() const;
 };
 /// Opens the model; Ctrl-C ends the program meanwhile and afterwards: there is nothing to save.
 Session open_session(const InferenceArguments& o);

@@ -80,6 +80,8 @@ void Engine::check(const Request& r) const {
   if (r.report.top < 0) fail("the {} most likely tokens, expected 0 or more", r.report.top);
   if (r.report.prompt_from < -1 || r.report.prompt_from > count)
     fail("log-probabilities of the prompt from token {} of {}", r.report.prompt_from, count);
+  if (r.report.routes && m.moe.experts == 0)
+    throw Error("routes are asked for, but the model has no experts", "leave routes out of the report");
   if (!r.stop_strings.empty() && !tokenizer_)
     throw Error("stop strings need a tokenizer, and the engine has none", "give stop ids instead");
   const StopStrings valid(r.stop_strings);
@@ -147,7 +149,10 @@ void Engine::receive() {
   }
   for (auto& request : arrived) {
     counts_.prompt_tokens += static_cast<int64_t>(request->request.prompt.size());
-    samples_.push_back(std::make_unique<Sample>(std::move(request), tokenizer_));
+    Sample& s = *samples_.emplace_back(std::make_unique<Sample>(std::move(request), tokenizer_));
+    if (s.pending() > 0) continue;
+    if (!s.scored) send_scores(s);  // of a text of one token, which has none
+    finish(s, FinishReason::max_tokens);
   }
   for (const RequestId id : cancelled)
     for (const auto& s : samples_)

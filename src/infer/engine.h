@@ -105,6 +105,7 @@ class Engine {
   struct Sample;
   struct Member;
   struct Call;
+  class RouteRecorder;
   using Samples = std::vector<std::unique_ptr<Sample>>;
 
   void check(const Request& request) const;
@@ -114,6 +115,7 @@ class Engine {
   void plan(Call& call);
   void preempt(Sample& sample);
   void forward(Call& call);
+  void note_routes(const Member& member, const RouteRecorder& recorder);
   void score_prompts(Call& call, Context& c, const Value& hidden_TD);
   void draw(Call& call, Context& c, const Value& hidden_TD);
   void accept(Sample& sample, const DrawnToken& drawn);

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <iterator>
 
-#include "base/philox.h"
 #include "infer/engine_samples.h"
 #include "tensor/convert.h"
 
@@ -20,11 +19,42 @@ std::span<const float> floats_of(const Tensor& t, std::vector<float>& copy) {
   return copy;
 }
 
-uint64_t stream_of(uint64_t key, int64_t sample) {
-  return Random(key, RandomPurpose::sampling, static_cast<uint64_t>(sample)).bits64(0);
-}
-
 }  // namespace
+
+/// Sees the experts that the layers of a call choose.
+class Engine::RouteRecorder final : public TapeObserver {
+ public:
+  bool wants_tensors() const override { return false; }
+  void tensor(const std::string&, const Tensor&) override {}
+  void ran(const OpRun& run) override {
+    if (std::string_view(run.op.name) != "route") return;
+    const Tensor& ids_TK = run.call.out[1];
+    const auto* ids = ids_TK.as<int32_t>();
+    top_k_ = ids_TK.dim(1);
+    layers_.emplace_back(ids, ids + ids_TK.numel());
+  }
+  /// Appends the routes of a row.
+  void add_row(int64_t row, std::vector<uint16_t>& to) const {
+    for (const auto& ids : layers_)
+      for (int64_t k = 0; k < top_k_; ++k)
+        to.push_back(static_cast<uint16_t>(ids[static_cast<size_t>(row * top_k_ + k)]));
+  }
+
+ private:
+  std::vector<std::vector<int32_t>> layers_;
+  int64_t top_k_ = 0;
+};
+
+void Engine::note_routes(const Member& m, const RouteRecorder& recorder) {
+  Sample& s = *samples_[m.sample];
+  if (!s.asked().report.routes) return;
+  for (int64_t i = std::max<int64_t>(0, s.routed - m.past); i < m.rows; ++i, ++s.routed) {
+    s.last_routes.clear();
+    recorder.add_row(m.first_row + i, s.last_routes);
+    if (m.past + i + 1 < s.prompt_tokens())
+      s.routes.insert(s.routes.end(), s.last_routes.begin(), s.last_routes.end());
+  }
+}
 
 /// Rows of x as one tensor: a slice of x if they are consecutive, else a copy that lives until the next call.
 Tensor Engine::gather(const Tensor& x, std::span<const int64_t> rows) {
@@ -48,7 +78,10 @@ void Engine::forward(Call& call) {
     const auto first = s.ids.begin() + m.past;
     call.ids.insert(call.ids.end(), first, first + m.rows);
   }
-  Tape tape(arena_, {.record = false, .profile = profile_});
+  RouteRecorder recorder;
+  const bool routes = std::any_of(call.members.begin(), call.members.end(),
+                                  [&](const Member& m) { return samples_[m.sample]->asked().report.routes; });
+  Tape tape(arena_, {.record = false, .observer = routes ? &recorder : nullptr, .profile = profile_});
   Context c{tape, model_.weights(), &call.rows,
             tape.leaf(Tensor::of(call.positions.data(), {call.rows.count}))};
   c.absorb_latents = options_.latents == LatentDecoding::absorbed;
@@ -59,6 +92,7 @@ void Engine::forward(Call& call) {
   for (const Member& m : call.members) {
     Sample& s = *samples_[m.sample];
     s.own_rows += m.rows;
+    note_routes(m, recorder);
     keep_pages(s);
   }
   score_prompts(call, c, hidden_TD);
@@ -124,7 +158,7 @@ void Engine::send_scores(Sample& s) {
   PromptScores scores;
   scores.request = s.request->id;
   scores.from = std::max<int64_t>(1, s.asked().report.prompt_from);
-  scores.logprob = s.logprobs, scores.top = s.tops;
+  scores.logprob = s.logprobs, scores.top = s.tops, scores.routes = s.routes;
   if (s.request->sink.prompt) s.request->sink.prompt(scores);
 }
 
@@ -139,7 +173,7 @@ void Engine::draw(Call& call, Context& c, const Value& hidden_TD) {
     RowDraw d;
     d.vocab = drawn_vocab_;
     d.sampling = s.asked().sampling;
-    d.stream = stream_of(s.asked().key, s.number), d.position = static_cast<uint64_t>(s.tokens());
+    d.stream = sampling_stream(s.asked().key, s.number), d.position = static_cast<uint64_t>(s.tokens());
     d.top = s.asked().report.top, d.kept = s.asked().report.kept;
     d.chosen = s.thinking.forced();
     draws.push_back(d), who.push_back(&s), row_of_draw.push_back(rows.size() - 1);
@@ -175,7 +209,7 @@ void Engine::accept(Sample& s, const DrawnToken& drawn) {
   TokenEvent e;
   e.request = s.request->id, e.sample = s.number, e.position = s.tokens(), e.id = drawn.id;
   e.logprob = drawn.logprob, e.sampled_logprob = drawn.sampled_logprob;
-  e.top = drawn.top, e.kept = drawn.kept, e.weights = weights_;
+  e.top = drawn.top, e.kept = drawn.kept, e.routes = s.last_routes, e.weights = weights_;
   e.forced = s.thinking.forced().has_value();
   e.stop = !e.forced && std::find(r.stop_ids.begin(), r.stop_ids.end(), e.id) != r.stop_ids.end();
   bool budget_left = true;

@@ -52,7 +52,9 @@ struct Engine::Sample {
   ThinkingState thinking;
   std::optional<SampleText> text;
   Usage usage;
-  std::vector<float> logprobs;  ///< of the prompt, as far as it is computed
+  std::vector<float> logprobs;                ///< of the prompt, as far as it is computed
+  std::vector<uint16_t> routes, last_routes;  ///< of the prompt's rows; of the last row
+  int64_t routed = 0;                         ///< rows whose routes were seen
   std::vector<std::vector<TokenProbability>> tops;
 
   Sample(std::shared_ptr<RequestState> of, const std::optional<Tokenizer>& tokenizer)
@@ -62,7 +64,7 @@ struct Engine::Sample {
         thinking(asked().thinking) {
     if (tokenizer) text.emplace(*tokenizer, asked().stop_strings);
     forked = asked().n == 1 || asked().max_tokens == 0;
-    scored = asked().report.prompt_from < 0;
+    scored = asked().report.prompt_from < 0 && !asked().report.routes;
     usage.prompt_tokens = prompt_tokens();
   }
   /// Sample i of the request, before any token was drawn.
@@ -71,6 +73,7 @@ struct Engine::Sample {
     copy->number += i;
     copy->forked = copy->scored = copy->counted = true;
     copy->usage = usage;
+    copy->last_routes = last_routes, copy->routed = routed;
     copy->weights = weights, copy->kept_pages = kept_pages, copy->own_rows = own_rows;
     if (state) copy->state.emplace(state->fork());
     return copy;
@@ -84,15 +87,21 @@ struct Engine::Sample {
   int64_t wanted() const { return tokens() - (asked().max_tokens == 0 ? 1 : 0); }
   int64_t pending() const { return done ? 0 : wanted() - (state ? state->tokens() : 0); }
   /// First token of the prompt that is still to be scored; the number of tokens if none is.
-  int64_t score_from() const { return scored ? tokens() : std::max<int64_t>(1, asked().report.prompt_from); }
+  int64_t score_from() const {
+    const int64_t from = asked().report.prompt_from;
+    return scored || from < 0 ? tokens() : std::max<int64_t>(1, from);
+  }
   /// Tokens whose rows nobody needs: at most all but the one before the next token.
-  int64_t reusable_tokens() const { return std::min(tokens(), score_from()) - 1; }
+  int64_t reusable_tokens() const {
+    const int64_t needed = std::min(tokens(), score_from()) - 1;
+    return asked().report.routes ? std::min(needed, routed) : needed;
+  }
   int64_t output() const { return tokens() - prompt_tokens(); }
   /// What was computed is forgotten, and recomputed later.
   void drop_state() {
     state.reset();
     kept_pages = own_rows = 0;
-    if (!scored) logprobs.clear(), tops.clear();
+    if (!scored) logprobs.clear(), tops.clear(), routes.clear(), routed = 0;
   }
 };
 

@@ -5,7 +5,7 @@
 
 #include "checkpoint/model_state.h"
 #include "exchange/random_model.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "nn/lora.h"
 #include "ops/cca/cca.h"
 #include "tensor/pages.h"
@@ -81,6 +81,17 @@ PackedModel::PackedModel(const Model& from, WeightForm form)
                   : form == WeightForm::bf16 ? Precision::bf16()
                                              : from.weights().precision(),
                   form == WeightForm::int8) {
+  copy_from(from);
+}
+
+void PackedModel::refresh(const Model& from) {
+  INGOT_CHECK(from.weights().size() == model_->weights().size(), "another model");
+  bytes_ = bytes_per_token_ = 0;
+  copy_from(from);
+  model_->weights().changed();
+}
+
+void PackedModel::copy_from(const Model& from) {
   for (int i = 0; i < model_->weights().size(); ++i) {
     const Tensor to = model_->weights().master(i), values = from.weights().master(i);
     std::memcpy(to.data, values.data, static_cast<size_t>(to.bytes()));
@@ -112,7 +123,7 @@ void PackedModel::store(int i) {
     return give_back_pages(w.master(i));  // read in training only
   int64_t bytes = w.compute(i).bytes();
   if (use.packs()) {
-    bytes = pack(i, int8_ && may_be_int8(spec));
+    bytes = pack(i);
   } else if (w.has_copy(i)) {
     w.refresh_compute(i);
     give_back_pages(w.master(i));
@@ -124,16 +135,22 @@ void PackedModel::store(int i) {
 }
 
 /// Returns the bytes of the panels.
-int64_t PackedModel::pack(int i, bool int8) {
+int64_t PackedModel::pack(int i) {
   WeightSet& w = model_->weights();
   const Tensor master = w.master(i);
   const DType compute = w.compute(i).dtype();
   const Shape& s = master.shape();
   const int64_t experts = s.rank() == 3 ? s[0] : 1, n = s[-2], k = s[-1];
-  const bool round = !int8 && compute == DType::bf16;
+  const bool int8 = int8_ && may_be_int8(w.table()[i]), round = !int8 && compute == DType::bf16;
   const DType stored = int8 ? DType::u8 : uses_[static_cast<size_t>(i)].f32_rows ? DType::f32 : compute;
   const PackedWeights::Source source{master.data, master.dtype(), round, true, k, n, k, experts, n * k};
-  PackedParameter& p = packed_.emplace_back(PackedParameter{PackedWeights(source, stored), {}});
+  const auto known = packed_.find(i);
+  if (known != packed_.end()) {
+    known->second.weights.fill(source);
+    give_back_pages(master);
+    return known->second.weights.bytes();
+  }
+  PackedParameter& p = packed_.emplace(i, PackedParameter{PackedWeights(source, stored), {}}).first->second;
   p.format = {int8 ? "packed int8" : stored == DType::bf16 ? "packed bf16" : "packed f32", &p.weights};
   w.set_format(i, &p.format);
   give_back_pages(master);

@@ -7,7 +7,7 @@
 // the ones that were rounded to int8 (docs/numerics.md rule 9). Not thread-safe while it opens; const methods
 // are thread-safe.
 #pragma once
-#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -37,6 +37,10 @@ class PackedModel {
   /// faster to make. With int8 the model computes in f32.
   PackedModel(const ModelConfig& config, WeightForm form, uint64_t seed);
 
+  /// Takes over the weights of a model of the same configuration, an update of the one it was made from: into
+  /// the same memory. Not while a forward pass runs.
+  void refresh(const Model& from);
+
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
   /// Memory of all weights.
@@ -58,13 +62,14 @@ class PackedModel {
   };
   PackedModel(const ModelConfig& config, const Precision& precision, bool int8);
   static std::vector<Use> uses_of(const Model& model);
+  void copy_from(const Model& from);
   void store(int i);
-  int64_t pack(int i, bool int8);
+  int64_t pack(int i);
 
   std::unique_ptr<Model> model_;
   bool int8_ = false;
-  std::vector<Use> uses_;               ///< by parameter
-  std::deque<PackedParameter> packed_;  ///< a deque, because tensors point to its formats
+  std::vector<Use> uses_;                  ///< by parameter
+  std::map<int, PackedParameter> packed_;  ///< by parameter; tensors point to its formats
   int64_t bytes_ = 0, bytes_per_token_ = 0;
 };
 

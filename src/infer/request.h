@@ -19,8 +19,9 @@ struct ReportOptions {
   /// First token of the prompt whose log-probability is reported; -1: none. The first token of a text has
   /// none: 0 is the same as 1. A cached prefix before it is used; one after it is recomputed.
   int64_t prompt_from = -1;
-  int64_t top = 0;    ///< most likely ids in a token's place, of the prompt (as far as reported) and output
-  bool kept = false;  ///< the ids that top-k, top-p and min-p kept
+  int64_t top = 0;      ///< most likely ids in a token's place, of the prompt (as far as reported) and output
+  bool kept = false;    ///< the ids that top-k, top-p and min-p kept
+  bool routes = false;  ///< the experts of each token's row, the prompt's included, which is computed whole
 };
 
 struct Request {
@@ -63,18 +64,22 @@ struct TokenEvent {
   float sampled_logprob = 0;
   std::span<const TokenProbability> top;  ///< by the model itself, the most likely first
   std::span<const int32_t> kept;          ///< ascending; empty where nothing filters
-  bool forced = false;                    ///< a closing id of the thinking budget: chosen by rule, not drawn
-  bool stop = false;                      ///< one of the stop ids: the sample's last token, without text
-  bool thinking = false;                  ///< inside the thinking, its marks included
-  uint64_t weights = 0;                   ///< version of the weights that it was drawn by
+  std::span<const uint16_t>
+      routes;             ///< [MoE layers][top_k]: the experts of the row that the id was drawn after
+  bool forced = false;    ///< a closing id of the thinking budget: chosen by rule, not drawn
+  bool stop = false;      ///< one of the stop ids: the sample's last token, without text
+  bool thinking = false;  ///< inside the thinking, its marks included
+  uint64_t weights = 0;   ///< version of the weights that it was drawn by
 };
 
-/// Log-probabilities of the prompt's tokens, once all are there. Spans live until the sink returns.
+/// What was asked for of the prompt's tokens, once all are there. Spans live until the sink returns.
 struct PromptScores {
   RequestId request = 0;
   int64_t from = 0;                ///< first token of the prompt that has one
   std::span<const float> logprob;  ///< of the tokens from .. end, with the bits of training
   std::span<const std::vector<TokenProbability>> top;  ///< as many, where asked for
+  std::span<const uint16_t>
+      routes;  ///< [tokens of the prompt but its last][MoE layers][top_k], where asked for
 };
 
 struct Usage {

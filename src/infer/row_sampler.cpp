@@ -138,6 +138,10 @@ void list_top(DrawnToken& out, const RowDraw& d, float lse) {
 
 }  // namespace
 
+uint64_t sampling_stream(uint64_t key, int64_t sample) {
+  return Random(key, RandomPurpose::sampling, static_cast<uint64_t>(sample)).bits64(0);
+}
+
 DrawnToken draw_token(const RowDraw& d) {
   DrawnToken out;
   const auto rows = static_cast<int64_t>(d.logits.size());

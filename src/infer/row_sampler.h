@@ -40,6 +40,9 @@ struct DrawnToken {
   std::optional<Error> error;         ///< logits that are not finite: nothing was drawn
 };
 
+/// The stream of random numbers of a request's sample.
+uint64_t sampling_stream(uint64_t key, int64_t sample);
+
 DrawnToken draw_token(const RowDraw& draw);
 /// In parallel.
 void draw_tokens(std::span<const RowDraw> draws, std::span<DrawnToken> drawn);

@@ -13,7 +13,7 @@
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "measure/read_rate.h"
 #include "report/table.h"
 
@@ -38,27 +38,25 @@ int64_t peak_resident_bytes() {
 }
 
 /// One prompt and its new tokens; with `ops` the time of each op.
-DecodeTrial generate_once(Generator& generator, const DecodeBenchOptions& o, uint64_t stream,
+DecodeTrial generate_once(Engine& engine, const DecodeBenchOptions& o, uint64_t stream,
                           DecodeOps* ops = nullptr) {
   DecodeTrial t;
-  SequenceState sequence = generator.new_sequence();
-  SequenceState* const one[] = {&sequence};
-  const auto extend = [&](std::span<const int32_t> tokens) -> std::span<const float> {
-    return generator.extend(one, std::span(&tokens, 1)).front();
-  };
-  const std::vector<int32_t> prompt = random_ids(o.prompt, generator.model().config().vocab, stream);
-  generator.set_profile(ops != nullptr ? &ops->prefill : nullptr);
+  Request r;
+  r.prompt = random_ids(o.prompt, engine.model().config().vocab, stream);
+  r.max_tokens = o.fresh + 1;
+  r.sampling.temperature = 0;
+  engine.submit(r, {});
+  engine.set_profile(ops != nullptr ? &ops->prefill : nullptr);
   double begin = monotonic_seconds();
-  std::span<const float> logits = extend(prompt);
+  engine.step();
   t.prefill_seconds = monotonic_seconds() - begin;
-  generator.set_profile(ops != nullptr ? &ops->decode : nullptr);
-  for (int64_t i = 0; i < o.fresh; ++i) {
+  engine.set_profile(ops != nullptr ? &ops->decode : nullptr);
+  for (bool more = true; more;) {
     begin = monotonic_seconds();
-    const int32_t id = sample_token(logits, {.temperature = 0}, 0, static_cast<uint64_t>(i));
-    logits = extend({&id, 1});
-    t.token_seconds.push_back(monotonic_seconds() - begin);
+    more = engine.step();
+    if (more) t.token_seconds.push_back(monotonic_seconds() - begin);
   }
-  generator.set_profile(nullptr);
+  engine.set_profile(nullptr);
   return t;
 }
 
@@ -140,19 +138,21 @@ DecodeBenchReport bench_decode(PackedModel& model, const DecodeBenchOptions& o) 
   r.weight_bytes = model.bytes();
   r.bytes_per_token = model.bytes_per_token() + cached_bytes(model.model(), o.prompt + (o.fresh + 1) / 2);
   r.prefill_flops = prefill_flops(model.model().decoder(), o.prompt);
-  Generator generator(model.model());
-  generate_once(generator, o, 0);            // warms up memory and threads
+  EngineOptions options;
+  options.token_budget = o.prompt, options.prefix_cache = false;
+  Engine engine(model.model(), {}, options);
+  generate_once(engine, o, 0);               // warms up memory and threads
   r.resident_bytes = peak_resident_bytes();  // before the buffers that measure memory
   ReadRate read(r.threads);
   for (int i = 1; i <= o.trials; ++i) {
     const double peak = fma_peak_gflops(), rate = read();
-    DecodeTrial t = generate_once(generator, o, static_cast<uint64_t>(i));
+    DecodeTrial t = generate_once(engine, o, static_cast<uint64_t>(i));
     t.peak_gflops = (peak + fma_peak_gflops()) / 2, t.read_bytes = (rate + read()) / 2;
     r.trials.push_back(std::move(t));
   }
   if (o.ops) {  // apart: timing costs time
     r.ops.emplace();
-    r.ops->trial = generate_once(generator, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
+    r.ops->trial = generate_once(engine, o, static_cast<uint64_t>(o.trials) + 1, &*r.ops);
   }
   return r;
 }

@@ -17,7 +17,8 @@ struct DecodeBenchOptions {
   int64_t prompt = 512;  ///< tokens of the prompt, in one forward pass
   int64_t fresh = 64;    ///< tokens to generate after it
   int trials = 5;
-  bool ops = true;  ///< also time each op, in one more trial
+  bool ops = true;             ///< also time each op, in one more trial
+  std::vector<int64_t> batch;  ///< sequences at a time (decode_batch.h); empty: one
 };
 
 struct DecodeTrial {

@@ -3,30 +3,54 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "train/rank_logits.h"
 
 namespace ingot {
 namespace {
 
 /// With a cache.
-std::vector<int32_t> sample_alone(const Model& model, std::span<const int32_t> prompt,
-                                  const GenerateOptions& options) {
-  Generator generator(model);
-  SequenceState sequence = generator.new_sequence();
-  return generator.generate(sequence, prompt, options).ids;
+std::vector<int32_t> sample_alone(const Model& model, int64_t vocab, const Request& request) {
+  EngineOptions options;
+  options.vocab = vocab;
+  Engine engine(model, {}, options);
+  std::vector<int32_t> ids;
+  std::optional<Error> error;
+  engine.submit(request, {.token =
+                              [&](const TokenEvent& e) {
+                                if (!e.stop) ids.push_back(e.id);
+                              },
+                          .finished =
+                              [&](const Finished& f) {
+                                if (f.reason == FinishReason::failed) error = Error(f.error, f.hint);
+                              }});
+  engine.run_until_idle();
+  if (error) throw *error;
+  return ids;
 }
 
 /// By the ranks that each hold a part of the model.
-std::vector<int32_t> sample_together(const TrainEngine& engine, std::span<const int32_t> prompt,
-                                     const GenerateOptions& options) {
+std::vector<int32_t> sample_together(const TrainEngine& engine, int64_t vocab, const Request& request) {
   RankLogits logits(engine.model(), engine.step_ranks());
-  std::vector<float> last;
-  const auto after = [&](std::span<const int32_t> tokens) -> std::span<const float> {
-    return last = logits.after(tokens);
-  };
-  return continue_prompt(engine.model().config(), 0, prompt, options, after).ids;
+  std::vector<int32_t> ids;
+  RowDraw draw;
+  draw.sampling = request.sampling, draw.vocab = vocab;
+  draw.stream = sampling_stream(request.key, 0);
+  std::vector<float> last = logits.after(request.prompt);
+  for (draw.position = request.prompt.size(); static_cast<int64_t>(ids.size()) < request.max_tokens;
+       ++draw.position) {
+    draw.logits = last;
+    const DrawnToken drawn = draw_token(draw);
+    if (drawn.error) throw *drawn.error;
+    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), drawn.id) != request.stop_ids.end())
+      break;
+    ids.push_back(drawn.id);
+    if (static_cast<int64_t>(draw.position) >= engine.model().config().context) break;
+    if (static_cast<int64_t>(ids.size()) < request.max_tokens) last = logits.after({&drawn.id, 1});
+  }
+  return ids;
 }
 
 SamplePrompt given_prompt(const Recipe& recipe, const Tokenizer& tokenizer, size_t i) {
@@ -125,17 +149,17 @@ std::optional<std::string> continue_sample(TrainEngine& engine, const PreparedDa
   std::vector<int32_t> ids = prompt.ids;
   if (begin || (ids.empty() && eos)) ids.insert(ids.begin(), begin ? *begin : *eos);
   if (ids.empty()) return std::nullopt;
-  GenerateOptions o;
-  o.sampling.temperature = recipe.samples.temperature;
-  o.sampling.top_p = recipe.samples.top_p;
-  o.sampling.seed = static_cast<uint64_t>(recipe.run.seed) + i;
-  o.vocab = data.vocab;
-  o.max_tokens =
+  Request r;
+  r.sampling.temperature = recipe.samples.temperature;
+  r.sampling.top_p = recipe.samples.top_p;
+  r.sampling.seed = static_cast<uint64_t>(recipe.run.seed) + i;
+  r.max_tokens =
       std::min(recipe.samples.tokens, engine.model().config().context - static_cast<int64_t>(ids.size()));
-  if (eos) o.stop_ids = {*eos};
+  if (eos) r.stop_ids = {*eos};
+  r.prompt = std::move(ids);
   const bool alone = engine.ranks().groups().tensor().size() * engine.pipeline().stages() == 1;
-  return data.tokenizer.decode(alone ? sample_alone(engine.model(), ids, o)
-                                     : sample_together(engine, ids, o));
+  return data.tokenizer.decode(alone ? sample_alone(engine.model(), data.vocab, r)
+                                     : sample_together(engine, data.vocab, r));
 }
 
 }  // namespace ingot

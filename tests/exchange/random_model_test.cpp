@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "exchange/stored_model.h"
-#include "infer/generator.h"
 #include "infer/packed_model.h"
 #include "models/presets.h"
+#include "support/cached_sequences.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
@@ -49,8 +49,8 @@ TEST(RandomValues, FollowFromSeedNameAndElement) {
 }
 
 std::vector<float> scores(const PackedModel& packed) {
-  Generator generator(packed.model());
-  SequenceState sequence = generator.new_sequence();
+  CachedSequences generator(packed.model());
+  SequenceState sequence = generator.create();
   const std::vector<int32_t> tokens = {1, 5, 3, 2, 8, 1, 0, 4, 49}, targets = {5, 3, 2, 8, 1, 0, 4, 49, 7};
   return generator.score(sequence, tokens, targets);
 }

@@ -6,7 +6,8 @@
 #include <cmath>
 
 #include "base/parallel.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
+#include "support/cached_sequences.h"
 #include "support/small_models.h"
 #include "tape/op.h"
 
@@ -17,8 +18,8 @@ using Values = std::vector<float>;
 /// Logits after every `chunk` tokens of a sequence.
 std::vector<Values> logits_of(const Model& model, const std::vector<int32_t>& tokens, size_t chunk,
                               LatentDecoding latents) {
-  Generator g(model, 0, latents);
-  SequenceState state = g.new_sequence();
+  CachedSequences g(model, 1000, latents);
+  SequenceState state = g.create();
   SequenceState* const states[] = {&state};
   std::vector<Values> all;
   for (size_t at = 0; at < tokens.size(); at += chunk) {
@@ -81,8 +82,8 @@ TEST(LatentDecoding, CacheHasTheBytesOfTheFormula) {
   for (const auto& [precision, size] : {std::pair{Precision::f32(), 4}, {Precision::bf16(), 2}}) {
     const auto model = small_model("mla", precision);
     const MlaConfig& a = model->config().mla;
-    Generator g(*model, 0, LatentDecoding::absorbed);
-    SequenceState state = g.new_sequence();
+    CachedSequences g(*model, 1000, LatentDecoding::absorbed);
+    SequenceState state = g.create();
     const auto tokens = tokens_of(*model);
     SequenceState* const states[] = {&state};
     const std::span<const int32_t> all[] = {tokens};

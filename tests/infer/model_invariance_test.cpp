@@ -9,8 +9,8 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
-#include "infer/generator.h"
 #include "infer/packed_model.h"
+#include "support/cached_sequences.h"
 #include "support/small_models.h"
 #include "tape/op.h"
 #include "train/step.h"
@@ -63,8 +63,8 @@ Bits part(const Bits& all, int64_t begin, size_t count) {
 }
 
 /// Scores one document in chunks.
-Bits scored(Generator& g, const Document& d, size_t chunk) {
-  SequenceState state = g.new_sequence();
+Bits scored(CachedSequences& g, const Document& d, size_t chunk) {
+  SequenceState state = g.create();
   Bits out;
   for (size_t at = 0; at < d.tokens.size(); at += chunk) {
     const size_t n = std::min(chunk, d.tokens.size() - at);
@@ -96,7 +96,7 @@ TEST_P(ModelInvariance, TrainingEqualsScoringInAnyChunks) {
     const ScopedThreads one(1);
     EXPECT_TRUE(same(training, training_logprobs(*model, batch, HeadMode::store))) << "one thread";
   }
-  Generator generator(*model);
+  CachedSequences generator(*model);
   for (const Document& d : documents_of(batch))
     for (const size_t chunk : {1, 7, 64, 1000})
       EXPECT_TRUE(same(part(training, d.begin, d.tokens.size()), scored(generator, d, chunk)))
@@ -111,7 +111,7 @@ TEST_P(ModelInvariance, PackedWeightsHaveTheBitsOfTraining) {
   PackedModel packed(*model, narrow ? WeightForm::bf16 : WeightForm::f32);
   EXPECT_TRUE(same(training, training_logprobs(packed.model(), batch, HeadMode::recompute)))
       << "whole documents";
-  Generator generator(packed.model());
+  CachedSequences generator(packed.model());
   for (const Document& d : documents_of(batch))
     for (const size_t chunk : {1, 3, 64, 1000})
       EXPECT_TRUE(same(part(training, d.begin, d.tokens.size()), scored(generator, d, chunk)))
@@ -123,7 +123,7 @@ TEST_P(ModelInvariance, Int8IsTheModelOfItsRoundedMatrices) {
   const data::Batch batch = packed_batch(2, kRow, kDocuments, model->config().vocab);
   PackedModel packed(*model, WeightForm::int8);
   const Bits whole = training_logprobs(packed.model(), batch, HeadMode::store);
-  Generator generator(packed.model());
+  CachedSequences generator(packed.model());
   for (const Document& d : documents_of(batch))
     for (const size_t chunk : {1, 3, 1000})
       EXPECT_TRUE(same(part(whole, d.begin, d.tokens.size()), scored(generator, d, chunk)))
@@ -179,9 +179,9 @@ TEST_P(ModelInvariance, NeighboursInThePackingDoNotMatter) {
 /// by up to `most` tokens a call.
 std::vector<Bits> decoded(const Model& model, const std::vector<int32_t>& tokens, size_t chunk, size_t others,
                           bool first, size_t most = 4) {
-  Generator g(model, 1000);
+  CachedSequences g(model, 1000);
   std::vector<SequenceState> states;
-  for (size_t s = 0; s <= others; ++s) states.push_back(g.new_sequence());
+  for (size_t s = 0; s <= others; ++s) states.push_back(g.create());
   const size_t mine = first ? 0 : others;
   const Random random(77, RandomPurpose::test);
   std::vector<Bits> out;
@@ -254,7 +254,7 @@ TEST_P(ModelInvariance, AnotherOrderOfSummationIsNoticed) {
   const data::Batch batch = packed_batch(1, 64, {64}, model->config().vocab);
   const Bits fast = training_logprobs(*model, batch, HeadMode::store);
   set_kernel_policy(KernelPolicy::reference);
-  Generator generator(*model);
+  CachedSequences generator(*model);
   const Bits reference = scored(generator, documents_of(batch).front(), 7);
   EXPECT_FALSE(same(fast, reference));
   const double tolerance = std::get<1>(GetParam()) ? 0.3 : 1e-4;

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "base/philox.h"
-#include "infer/generator.h"
+#include "infer/row_sampler.h"
 
 namespace ingot::test::sampling_test {
 
@@ -19,6 +20,16 @@ std::vector<float> logits_of(int64_t count, uint64_t seed, double scale) {
     logits.push_back(static_cast<float>(
         scale * static_cast<double>(random.bits64(static_cast<uint64_t>(i)) % 1000) / 1000));
   return logits;
+}
+
+int32_t sample_token(const std::vector<float>& logits, const SamplingOptions& o, uint64_t stream,
+                     uint64_t position) {
+  RowDraw d;
+  d.logits = logits, d.vocab = static_cast<int64_t>(logits.size());
+  d.sampling = o, d.stream = stream, d.position = position;
+  const DrawnToken drawn = draw_token(d);
+  if (drawn.error) throw *drawn.error;
+  return drawn.id;
 }
 
 /// Probabilities after the filters, by sorting all tokens.
@@ -42,7 +53,7 @@ std::vector<double> filtered(const std::vector<float>& logits, const SamplingOpt
 }
 
 TEST(Sampling, DrawsWhatTheFiltersLeave) {
-  for (const int64_t count : {1, 5, 300, 5000}) {
+  for (const int64_t count : {1, 5, 300, 1500}) {
     const std::vector<float> logits = logits_of(count, 3, 6);
     for (const SamplingOptions& o :
          {SamplingOptions{.temperature = 0.8}, SamplingOptions{.top_k = 3},
@@ -117,19 +128,72 @@ TEST(Sampling, LogProbabilitiesAreTheModelsOwn) {
   const std::vector<float> logits = logits_of(1000, 5, 6);
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x));
-  const std::vector<TokenProbability> top = log_probabilities(logits, 7, 70);
-  ASSERT_EQ(top.size(), 71u);
-  EXPECT_EQ(top[0].id, 7);
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
-  for (size_t i = 0; i < top.size(); ++i) {
-    if (i > 0) {
-      EXPECT_EQ(static_cast<size_t>(top[i].id), order[i - 1]);
+  for (const int64_t k : {1, 20, 70, 2000}) {
+    RowDraw d;
+    d.logits = logits, d.vocab = 1000, d.chosen = 7, d.top = k, d.sampling.top_k = 3;
+    const DrawnToken drawn = draw_token(d);
+    EXPECT_EQ(drawn.id, 7);
+    EXPECT_NEAR(drawn.logprob, logits[7] - std::log(sum), 1e-5);
+    ASSERT_EQ(drawn.top.size(), static_cast<size_t>(std::min<int64_t>(k, 1000)));
+    for (size_t i = 0; i < drawn.top.size(); ++i) {
+      EXPECT_EQ(static_cast<size_t>(drawn.top[i].id), order[i]);
+      EXPECT_NEAR(drawn.top[i].logprob, logits[order[i]] - std::log(sum), 1e-5);
     }
-    EXPECT_NEAR(top[i].logprob, logits[static_cast<size_t>(top[i].id)] - std::log(sum), 1e-5);
   }
-  EXPECT_EQ(log_probabilities(std::vector<float>{1, 2}, 0, 9).size(), 3u) << "no more tokens than there are";
+}
+
+TEST(Sampling, WhatWasKeptAndItsLogProbabilityAreReported) {
+  const std::vector<float> logits = logits_of(700, 6, 8);
+  for (const SamplingOptions& o :
+       {SamplingOptions{.temperature = 0.7}, SamplingOptions{.top_k = 9}, SamplingOptions{.top_p = 0.6},
+        SamplingOptions{.temperature = 1.5, .min_p = 0.2}}) {
+    const std::vector<double> p = filtered(logits, o);
+    RowDraw d;
+    d.logits = logits, d.vocab = 700, d.sampling = o, d.kept = true;
+    for (d.position = 0; d.position < 20; ++d.position) {
+      const DrawnToken drawn = draw_token(d);
+      EXPECT_NEAR(drawn.sampled_logprob, std::log(p[static_cast<size_t>(drawn.id)]), 1e-4);
+      if (!o.filters()) {
+        EXPECT_TRUE(drawn.kept.empty());
+        continue;
+      }
+      std::vector<int32_t> kept;
+      for (size_t i = 0; i < p.size(); ++i)
+        if (p[i] > 0) kept.push_back(static_cast<int32_t>(i));
+      EXPECT_EQ(drawn.kept, kept);
+    }
+  }
+}
+
+TEST(Sampling, TiesKeepTheLowestIds) {
+  const std::vector<float> logits(40, 1.0f);
+  RowDraw d;
+  d.logits = logits, d.vocab = 30, d.kept = true;
+  d.sampling.top_k = 3;
+  EXPECT_EQ(draw_token(d).kept, (std::vector<int32_t>{0, 1, 2}));
+  d.sampling = {.top_p = 0.1};
+  EXPECT_EQ(draw_token(d).kept, (std::vector<int32_t>{0, 1, 2})) << "of the ids that can be drawn";
+}
+
+TEST(Sampling, RowsDoNotDependOnThreads) {
+  std::vector<std::vector<float>> rows;
+  std::vector<RowDraw> draws(50);
+  for (size_t i = 0; i < draws.size(); ++i) rows.push_back(logits_of(3000, i + 1, 7));
+  for (size_t i = 0; i < draws.size(); ++i) {
+    draws[i].logits = rows[i], draws[i].vocab = 2990, draws[i].position = i;
+    if (i % 2 == 0) draws[i].sampling.top_p = 0.9;
+  }
+  std::vector<DrawnToken> two(draws.size()), one(draws.size());
+  draw_tokens(draws, two);
+  const ScopedThreads alone(1);
+  draw_tokens(draws, one);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    EXPECT_EQ(one[i].id, two[i].id);
+    EXPECT_EQ(one[i].sampled_logprob, two[i].sampled_logprob);
+  }
 }
 
 }  // namespace ingot::test::sampling_test

@@ -38,7 +38,8 @@ void expect_tokens(const SequenceState& s, int64_t begin, int64_t end, int64_t v
     for (int64_t t = begin; t < end; ++t)
       for (int64_t i = 0; i < kHeads * kWidth; ++i) {
         const int64_t at = (i / kWidth * 64 + t % 64) * kWidth + i % kWidth;
-        ASSERT_EQ(static_cast<const float*>(s.keys(layer, t / 64))[at],
+        const int64_t turned = i / kWidth * 64 * kWidth + i % kWidth * 64 + t % 64;
+        ASSERT_EQ(static_cast<const float*>(s.keys(layer, t / 64))[turned],
                   value_at(layer, t, kRow - 2 * kHeads * kWidth + i, variant));
         ASSERT_EQ(static_cast<const float*>(s.values(layer, t / 64))[at],
                   value_at(layer, t, kRow - kHeads * kWidth + i, variant));
@@ -67,7 +68,8 @@ TEST(SequenceStore, KeepsWhatIsAppended) {
     EXPECT_EQ(s.tokens(), 200);
     EXPECT_EQ(store.pages_in_use(), 4);
     EXPECT_EQ(store.bytes(), 4 * store.page_bytes());
-    EXPECT_EQ(store.page_bytes(), kLayers * 2 * 64 * kHeads * kWidth * 4);
+    EXPECT_EQ(store.page_bytes(),
+              kLayers * (2 * 64 * kHeads * kWidth + (conv ? 2 * (kConv + kDelayed) : 0)) * 4);
     EXPECT_GE(s.bytes(), store.bytes());
     expect_tokens(s, 0, 200, 0);
   }
@@ -138,6 +140,29 @@ TEST(SequenceStore, RollbackDoesNotDisturbAFork) {
   expect_tokens(b, 0, 130, 0);
   expect_tokens(a, 0, 3, 0);
   expect_tokens(a, 3, 143, 1);
+}
+
+TEST(SequenceStore, FullPagesBeginOtherSequences) {
+  for (const bool conv : {false, true})
+    for (const int64_t chunk : {1, 7, 63, 64, 65, 150}) {
+      SequenceStore store(layout(DType::f32, conv), 20);
+      SequenceState a = store.create();
+      while (a.tokens() < 150) append(a, std::min(chunk, 150 - a.tokens()));
+      const std::vector<SequenceState::Page> pages = {a.full_page(0), a.full_page(1)};
+      EXPECT_THROW(a.full_page(2), InternalError);
+      for (const size_t count : {1, 2}) {
+        SequenceState b = store.create();
+        b.adopt(std::span(pages).first(count));
+        const auto tokens = static_cast<int64_t>(count) * 64;
+        EXPECT_EQ(b.tokens(), tokens);
+        if (conv) expect_conv(b, 0);
+        EXPECT_EQ(b.pages_to_reserve(70), 2);
+        append(b, 70);
+        expect_tokens(b, 0, tokens + 70, 0);
+        if (conv) expect_conv(b, 0);
+      }
+      EXPECT_EQ(store.pages_in_use(), 3);
+    }
 }
 
 TEST(SequenceStore, AFullPoolIsAnErrorThatChangesNothing) {

@@ -55,7 +55,8 @@ struct AttentionSpan {
   int64_t rows = 0;       ///< 0 is legal
   int64_t past = 0;
   /// Block b holds the keys (values) 64 b .. 64 b + 63 of the document: pointer to its first row, key-value
-  /// head 0; the other heads follow k_head (v_head) elements apart. nullptr: the keys and values are the rows
+  /// head 0; the other heads follow k_head (v_head) elements apart. With args.turned_keys a head's keys are
+  /// [K][64], as scores read them, and those beyond key_count() may be anything. nullptr: the keys and values are the rows
   /// of args.k and args.v that start at key_row, or at first_row (past must be 0).
   const void* const* k_blocks = nullptr;
   const void* const* v_blocks = nullptr;
@@ -85,8 +86,9 @@ struct AttentionArgs {
   int64_t k_stride = 0;
   const void* v = nullptr;
   int64_t v_stride = 0;
-  int64_t k_head = 0;  ///< from head to head of a block; 0: K, adjacent
-  int64_t v_head = 0;  ///< 0: V
+  int64_t k_head = 0;        ///< from head to head of a block; 0: K, adjacent
+  int64_t v_head = 0;        ///< 0: V
+  bool turned_keys = false;  ///< of spans with blocks
   DType o_type = DType::f32;
   void* o = nullptr;  ///< [rows, H * V]
   int64_t o_stride = 0;

@@ -67,7 +67,10 @@ struct PrefetchPlan {
     const int64_t key0 = (block + 1) * kAttentionBlock;
     const int64_t keys = min64(kAttentionBlock, min64(s->span->past + s->row1, s->span->key_count()) - key0);
     if (keys <= 0) return;
-    k = prefetch_rows_of(block_of(a, *s, block + 1, false), a.type, 0, a.k_stride, keys, a.width);
+    if (a.turned_keys && s->span->k_blocks != nullptr)
+      k = prefetch_rows_of(block_of(a, *s, block + 1, false), a.type, 0, kAttentionBlock, a.width, keys);
+    else
+      k = prefetch_rows_of(block_of(a, *s, block + 1, false), a.type, 0, a.k_stride, keys, a.width);
     v = prefetch_rows_of(block_of(a, *s, block + 1, true), a.type, 0, a.v_stride, keys, a.values());
     block_rows_per_call = kAttentionBlock * kAttentionTile / max64(1, pairs) + 1;
   }

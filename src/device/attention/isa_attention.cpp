@@ -1,7 +1,7 @@
 // The forward of attention.h for one task: see attention_kernels.h. For each block of 64 keys, keys are
 // transposed and values copied once, then tiles of 6 rows go through scores, online softmax and P V while in
 // registers and the level 1 cache. A single tile (decoding) is bound by reading memory: keys are transposed
-// in registers, and values are read in place.
+// in registers, or read as they are where a cache holds them turned, and values are read in place.
 #include "device/attention/attention_prefetch.h"
 #include "device/attention/attention_tile.h"
 
@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr int kBlockVecs = kBlock / kLanes;
+constexpr int64_t kTurnedStep = 1;  // channels of turned keys between prefetches
 
 /// A task's scratch. Rows are (query row, head of the group), the head running fastest.
 struct Buffers {
@@ -118,11 +119,18 @@ void softmax_tile(const Buffers& w, int64_t row0, int64_t rows, int vecs, int64_
              : softmax_rows<false, false>(w, row0, rows, vecs, key0);
 }
 
+INGOT_INLINE bool turned(const AttentionArgs& a, const AttentionRange& range) {
+  return a.turned_keys && range.span->k_blocks != nullptr;
+}
+
 template <class T>
 void load_block(const Buffers& w, const AttentionTask& t, int64_t block, int64_t keys) {
   const AttentionArgs& a = *w.args;
-  transpose_rows(static_cast<const T*>(block_of(a, t.range, block, false)), a.k_stride, keys, a.width,
-                 w.k_transposed);
+  const T* k = static_cast<const T*>(block_of(a, t.range, block, false));
+  if (turned(a, t.range))
+    copy_rows(k, kBlock, a.width, kBlock, w.k_transposed, kBlock);
+  else
+    transpose_rows(k, a.k_stride, keys, a.width, w.k_transposed);
   copy_rows(static_cast<const T*>(block_of(a, t.range, block, true)), a.v_stride, keys, a.values(), w.v,
             w.v_padded);
 }
@@ -200,6 +208,63 @@ void transposed_scores(const Buffers& w, const T* k, int64_t keys, int64_t row_b
   }
 }
 
+/// Scores of MR rows and NV vectors of keys that lie turned. Values and the next block are prefetched as in
+/// transposed_scores().
+template <class T, int MR, int NV>
+INGOT_INLINE void turned_scores(const Buffers& w, const T* k, int vec, int64_t row_begin,
+                                PrefetchRows& values, PrefetchPlan& prefetch) {
+  const float* q = w.q + row_begin * w.padded;
+  Vec sum[MR][NV];
+#pragma GCC unroll 6
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) sum[m][v] = zero();
+  k += vec * kLanes;
+  for (int64_t j = 0; j < w.args->width; ++j, k += kBlock) {
+    if (j % kTurnedStep == 0) values.advance(1), prefetch.advance();
+    Vec kv[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) kv[v] = load(k + v * kLanes);
+#pragma GCC unroll 6
+    for (int m = 0; m < MR; ++m) {
+      const Vec x = set1(q[m * w.padded + j]);
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) sum[m][v] = fma(x, kv[v], sum[m][v]);
+    }
+  }
+  for (int m = 0; m < MR; ++m)
+    for (int v = 0; v < NV; ++v) store(w.s + m * kBlock + (vec + v) * kLanes, sum[m][v]);
+}
+
+template <class T, int MR>
+void turned_scores(const Buffers& w, const T* k, int vecs, int64_t row_begin, PrefetchRows& values,
+                   PrefetchPlan& prefetch) {
+  int vec = 0;
+  if constexpr (kTileVecs == 4)
+    for (; vec + 4 <= vecs; vec += 4) turned_scores<T, MR, 4>(w, k, vec, row_begin, values, prefetch);
+  for (; vec + 2 <= vecs; vec += 2) turned_scores<T, MR, 2>(w, k, vec, row_begin, values, prefetch);
+  if (vec < vecs) turned_scores<T, MR, 1>(w, k, vec, row_begin, values, prefetch);
+}
+
+template <class T>
+void turned_scores(const Buffers& w, const T* k, int vecs, int64_t row_begin, int64_t rows,
+                   PrefetchRows& values, PrefetchPlan& prefetch) {
+  switch (rows) {
+    case 1:
+      return turned_scores<T, 1>(w, k, vecs, row_begin, values, prefetch);
+    case 2:
+      return turned_scores<T, 2>(w, k, vecs, row_begin, values, prefetch);
+    case 3:
+      return turned_scores<T, 3>(w, k, vecs, row_begin, values, prefetch);
+    case 4:
+      return turned_scores<T, 4>(w, k, vecs, row_begin, values, prefetch);
+    case 5:
+      return turned_scores<T, 5>(w, k, vecs, row_begin, values, prefetch);
+    default:
+      return turned_scores<T, 6>(w, k, vecs, row_begin, values, prefetch);
+  }
+}
+
 /// A block that at most one tile of rows sees.
 template <class T>
 void run_tile(const Buffers& w, const AttentionTask& t, PrefetchPlan& prefetch, int64_t block, int64_t row,
@@ -207,10 +272,16 @@ void run_tile(const Buffers& w, const AttentionTask& t, PrefetchPlan& prefetch, 
   const AttentionArgs& a = *w.args;
   const T* v = static_cast<const T*>(block_of(a, t.range, block, true));
   PrefetchRows values = prefetch_rows_of(v, a.type, 0, a.v_stride, keys, a.values());
-  prefetch.spread((keys + kLanes - 1) / kLanes * ((a.width + kLanes - 1) / kLanes));
-  transposed_scores(w, static_cast<const T*>(block_of(a, t.range, block, false)), keys, row, rows, values,
-                    prefetch);
-  softmax_tile(w, row, rows, static_cast<int>((keys + kLanes - 1) / kLanes), block * kBlock);
+  const T* k = static_cast<const T*>(block_of(a, t.range, block, false));
+  const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
+  if (turned(a, t.range)) {
+    prefetch.spread((vecs + kTileVecs - 1) / kTileVecs * ((a.width + kTurnedStep - 1) / kTurnedStep));
+    turned_scores(w, k, vecs, row, rows, values, prefetch);
+  } else {
+    prefetch.spread(vecs * ((a.width + kLanes - 1) / kLanes));
+    transposed_scores(w, k, keys, row, rows, values, prefetch);
+  }
+  softmax_tile(w, row, rows, vecs, block * kBlock);
   const auto weigh = [&]<class V>(const V* values, int64_t stride) {
     product<false, V>({rows, w.v_padded / kLanes, keys, w.s, kBlock, 1, values, stride,
                        w.o + row * w.v_padded, w.v_padded, true, w.factor});

@@ -108,6 +108,8 @@ class PackedWeights {
     int64_t experts = 1, b_stride = 0;
   };
   PackedWeights(const Source& source, DType stored);
+  /// Packs other values of the same shape and type into the same memory.
+  void fill(const Source& source);
   ~PackedWeights();
   PackedWeights(const PackedWeights&) = delete;
   PackedWeights& operator=(const PackedWeights&) = delete;

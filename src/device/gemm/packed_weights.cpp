@@ -35,11 +35,19 @@ PackedWeights::PackedWeights(const Source& source, DType stored)
                   k_ >= 0 && n_ >= 0 && experts_ >= 1,
               "{} as {}, k {} n {}", name_of(values), name_of(stored), k_, n_);
   const GemmTileShape tile = INGOT_ISA_CALL(gemm_tile_shape)();
-  const bool pairs = stored == DType::bf16;
   const int64_t column = column_size(stored, k_), size = size_of(stored);
   panel_ = tile.nr, lanes_ = tile.lanes;
   stride_ = round_up(column * round_up(n_, tile.lanes), 64 / size);
   data_ = map_densely(bytes());
+  fill(source);
+}
+
+void PackedWeights::fill(const Source& source) {
+  INGOT_CHECK(source.k == k_ && source.n == n_ && source.experts == experts_, "k {} n {} into k {} n {}",
+              source.k, source.n, k_, n_);
+  const DType type = source.b_type;
+  const bool pairs = type_ == DType::bf16;
+  const int64_t column = column_size(type_, k_), size = size_of(type_);
   const int64_t panels = ceil_div(n_, panel_);
   parallel_for(experts_ * panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -56,7 +64,7 @@ PackedWeights::PackedWeights(const Source& source, DType stored)
                            .col0 = col0,
                            .cols = std::min(panel_, n_ - col0),
                            .out = reinterpret_cast<float*>(out)};
-      if (stored == DType::u8)
+      if (type_ == DType::u8)
         INGOT_ISA_CALL(int8_pack)(part, out);
       else
         INGOT_ISA_CALL(gemm_pack_b)(part);

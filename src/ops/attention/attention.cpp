@@ -86,34 +86,50 @@ AttentionArgs arguments(const OpCall& call) {
 }
 
 /// Spans whose keys lie in the call's rows, and spans whose keys lie in pages (this call's included, once
-/// appended).
+/// appended). One per thread is kept: a call should not ask for memory.
 struct SpanLists {
   std::vector<AttentionSpan> in_place, paged;
-  std::vector<std::vector<const void*>> blocks;  ///< per paged span: keys, then values
+  std::vector<KvRows> fresh;
+  std::vector<const void*> blocks;  ///< of each paged span: keys, then values
 
-  SpanLists(const AttentionAttr& a, const Tensor& qkv) {
+  static const SpanLists& of(const AttentionAttr& a, const Tensor& qkv) {
+    thread_local SpanLists lists;
+    lists.fill(a, qkv);
+    return lists;
+  }
+
+ private:
+  void fill(const AttentionAttr& a, const Tensor& qkv) {
     SequenceSpan whole;
     const auto spans = spans_of(a.rows, qkv.dim(0), whole);
-    blocks.reserve(spans.size());
+    in_place.clear(), paged.clear(), fresh.clear(), blocks.clear();
     for (const SequenceSpan& s : spans) {
       if (s.rows == 0) continue;
-      if (s.state == nullptr) {
+      if (s.state == nullptr)
         in_place.push_back({s.row_begin, s.rows, 0, nullptr, nullptr, s.phase});
-        continue;
-      }
-      s.state->append_kv(a.layer, s.past, qkv.slice(s.row_begin, s.row_begin + s.rows));
+      else
+        fresh.push_back({s.state, s.past, qkv.slice(s.row_begin, s.row_begin + s.rows)});
+    }
+    if (fresh.empty()) return;
+    SequenceState::append_kv(a.layer, fresh);
+    for (const KvRows& f : fresh) {
+      const int64_t pages = SequenceStore::pages_for(f.position + f.packed.dim(0));
+      for (int64_t p = 0; p < pages; ++p) blocks.push_back(f.state->keys(a.layer, p));
+      for (int64_t p = 0; p < pages; ++p) blocks.push_back(f.state->values(a.layer, p));
+    }
+    const void* const* at = blocks.data();
+    for (const SequenceSpan& s : spans) {
+      if (s.rows == 0 || s.state == nullptr) continue;
       const int64_t pages = SequenceStore::pages_for(s.past + s.rows);
-      auto& list = blocks.emplace_back();
-      for (int64_t p = 0; p < pages; ++p) list.push_back(s.state->keys(a.layer, p));
-      for (int64_t p = 0; p < pages; ++p) list.push_back(s.state->values(a.layer, p));
-      paged.push_back({s.row_begin, s.rows, s.past, list.data(), list.data() + pages, s.phase});
+      paged.push_back({s.row_begin, s.rows, s.past, at, at + pages, s.phase});
+      at += 2 * pages;
     }
   }
 };
 
 void forward(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
-  const SpanLists lists(a, call.in[0]);
+  const SpanLists& lists = SpanLists::of(a, call.in[0]);
   auto* max_logit = call.out[2].as<float>();
   std::vector<float> second(static_cast<size_t>(a.heads));
   AttentionArgs args = arguments(call);
@@ -123,7 +139,7 @@ void forward(const OpCall& call) {
   if (!lists.paged.empty()) {
     args.spans = lists.paged.data(), args.span_count = static_cast<int64_t>(lists.paged.size());
     args.max_logit = lists.in_place.empty() ? max_logit : second.data();
-    args.k_stride = a.head_width, args.v_stride = a.values();
+    args.k_stride = a.head_width, args.v_stride = a.values(), args.turned_keys = true;
     args.k_head = kAttentionBlock * a.head_width, args.v_head = kAttentionBlock * a.values();
     attention_forward(args);
     for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
@@ -139,7 +155,7 @@ void backward(const OpCall& call) {
   SequenceSpan whole;
   for (const SequenceSpan& s : spans_of(a.rows, qkv.dim(0), whole))
     INGOT_CHECK(s.state == nullptr, "attention has no backward through a cached sequence");
-  const SpanLists lists(a, qkv);
+  const SpanLists& lists = SpanLists::of(a, qkv);
   // The kernel overwrites; a second consumer of qkv is rare enough for a buffer of its own.
   std::vector<std::byte> buffer(slot.accumulate ? static_cast<size_t>(qkv.bytes()) : 0);
   auto* d_qkv = slot.accumulate ? buffer.data() : static_cast<std::byte*>(slot.tensor.data);

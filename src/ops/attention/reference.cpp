@@ -59,12 +59,12 @@ Array load_past(const AttentionAttr& a, const SequenceSpan& span) {
           value ? span.state->values(a.layer, j / page_tokens) : span.state->keys(a.layer, j / page_tokens);
       const int64_t width = value ? a.values() : a.head_width;
       const DType type = span.state->layout().dtype;
-      for (int64_t g = 0; g < a.kv_heads; ++g) {
-        const int64_t at = (g * page_tokens + j % page_tokens) * width;
-        const Array row = load(
-            Tensor(static_cast<std::byte*>(const_cast<void*>(page)) + at * size_of(type), {width}, type));
-        past.insert(past.end(), row.begin(), row.end());
-      }
+      const Array all = load(Tensor(const_cast<void*>(page), {a.kv_heads * page_tokens * width}, type));
+      for (int64_t g = 0; g < a.kv_heads; ++g)
+        for (int64_t i = 0; i < width; ++i) {
+          const int64_t at = value ? j % page_tokens * width + i : i * page_tokens + j % page_tokens;
+          past.push_back(all[static_cast<size_t>(g * page_tokens * width + at)]);
+        }
     }
   return past;
 }

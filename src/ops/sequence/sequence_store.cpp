@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 
+#include "base/parallel.h"
 #include "device/memory/dense_pages.h"
 
 namespace ingot {
@@ -271,27 +272,61 @@ const void* SequenceState::values(int64_t layer, int64_t page) const {
 }
 
 void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& packed) {
+  const KvRows one{this, position, packed};
+  append_kv(layer, {&one, 1});
+}
+
+void SequenceState::append_kv(int64_t layer, std::span<const KvRows> all) {
+  if (all.empty()) return;
+  const SequenceLayout& l = all[0].state->layout();
+  for (const KvRows& k : all) {
+    const int64_t width = k.packed.dim(1), needed = l.kv_heads * (l.head_width + l.values());
+    INGOT_CHECK(k.packed.dtype() == l.dtype && width >= needed, "the cache holds {} rows of {}, got {}",
+                name_of(l.dtype), needed, k.packed.meta.str());
+    const int64_t have = k.state->kv_tokens_.at(static_cast<size_t>(layer));
+    INGOT_CHECK(have == k.position, "layer {} has {} tokens, append at {}", layer, have, k.position);
+    // Does nothing for all layers of a call but the first.
+    k.state->reserve(k.position + k.packed.dim(0) - k.state->tokens());
+  }
+  const int64_t heads = l.kv_heads;
+  parallel_for(static_cast<int64_t>(all.size()) * heads, heads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const KvRows& k = all[static_cast<size_t>(i / heads)];
+      k.state->write_kv(layer, k.position, k.packed, i % heads);
+    }
+  });
+  for (const KvRows& k : all) k.state->kv_tokens_[static_cast<size_t>(layer)] += k.packed.dim(0);
+}
+
+/// Copies `count` elements to every 64th.
+template <class T>
+void scatter(std::byte* to, const std::byte* from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    reinterpret_cast<T*>(to)[i * SequenceState::kPageTokens] = reinterpret_cast<const T*>(from)[i];
+}
+
+void SequenceState::write_kv(int64_t layer, int64_t position, const Tensor& packed, int64_t head) {
   const SequenceLayout& l = layout();
   const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(l.dtype);
   const int64_t key_bytes = l.head_width * size, value_bytes = l.values() * size,
                 row_bytes = l.kv_heads * (key_bytes + value_bytes);
-  INGOT_CHECK(packed.dtype() == l.dtype && width * size >= row_bytes,
-              "the cache holds {} rows of {} bytes, got {}", name_of(l.dtype), row_bytes, packed.meta.str());
-  auto& have = kv_tokens_.at(static_cast<size_t>(layer));
-  INGOT_CHECK(have == position, "layer {} has {} tokens, append at {}", layer, have, position);
-  reserve(position + rows - tokens());  // does nothing for all layers of a call but the first
   for (int64_t r = 0; r < rows; ++r) {
-    const auto* key = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - row_bytes;
-    const auto* value = key + l.kv_heads * key_bytes;
+    const auto* keys = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - row_bytes;
+    const auto *key = keys + head * key_bytes, *value = keys + l.kv_heads * key_bytes + head * value_bytes;
     std::byte* page = layer_of_page(layer, (position + r) / kPageTokens);
-    for (int64_t g = 0; g < l.kv_heads; ++g) {
-      const int64_t slot = g * kPageTokens + (position + r) % kPageTokens;
-      std::memcpy(page + slot * key_bytes, key + g * key_bytes, static_cast<size_t>(key_bytes));
-      std::memcpy(page + pool_->key_bytes() + slot * value_bytes, value + g * value_bytes,
-                  static_cast<size_t>(value_bytes));
-    }
+    const int64_t slot = (position + r) % kPageTokens;
+    std::byte* to = page + head * kPageTokens * key_bytes;
+    if (!l.turned_keys())
+      std::memcpy(to + slot * key_bytes, key, static_cast<size_t>(key_bytes));
+    else if (size == 2)
+      scatter<uint16_t>(to + slot * size, key, l.head_width);
+    else if (size == 4)
+      scatter<uint32_t>(to + slot * size, key, l.head_width);
+    else
+      scatter<uint64_t>(to + slot * size, key, l.head_width);
+    std::memcpy(page + pool_->key_bytes() + (head * kPageTokens + slot) * value_bytes, value,
+                static_cast<size_t>(value_bytes));
   }
-  have += rows;
 }
 
 std::byte* SequenceState::conv_slot(int64_t layer, int64_t position) {

@@ -39,13 +39,23 @@ struct SequenceLayout {
 
   int64_t values() const { return value_width < 0 ? head_width : value_width; }
   bool has_conv() const { return conv_channels > 0; }
+  bool turned_keys() const { return values() > 0; }
   /// f32, holding the rounded projections; f64 in double runs.
   DType conv_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 
+class SequenceState;
+
 namespace detail {
 class PagePool;
 }
+
+/// Keys and values for append_kv().
+struct KvRows {
+  SequenceState* state = nullptr;
+  int64_t position = 0;
+  Tensor packed;
+};
 
 class SequenceState {
  public:
@@ -88,8 +98,11 @@ class SequenceState {
   /// Appends keys and values: the last G (K + V) columns of the packed rows [rows, width], of the layout's
   /// dtype.
   void append_kv(int64_t layer, int64_t position, const Tensor& packed);
-  /// Keys as [G, 64, K] (or values as [G, 64, V]) of the tokens 64 page .. 64 page + 63; those not appended
-  /// yet are undefined. What a head reads lies together.
+  /// The same for many states of one layout, in parallel.
+  static void append_kv(int64_t layer, std::span<const KvRows> all);
+  /// Keys as [G, K, 64] (turned, as attention's scores read them; [G, 64, K] without values) or values as [G,
+  /// 64, V] of the tokens 64 page .. 64 page + 63; those not appended yet are undefined. What a head reads
+  /// lies together.
   const void* keys(int64_t layer, int64_t page) const;
   const void* values(int64_t layer, int64_t page) const;
   /// Appends the first conv_channels and the last delayed_channels columns of the packed rows.
@@ -104,6 +117,7 @@ class SequenceState {
   friend class SequenceStore;
   explicit SequenceState(std::shared_ptr<detail::PagePool> pool);
   std::vector<int64_t> shared_pages(int64_t first) const;
+  void write_kv(int64_t layer, int64_t position, const Tensor& packed, int64_t head);
   std::byte* layer_of_page(int64_t layer, int64_t page) const;
   std::byte* conv_slot(int64_t layer, int64_t position);
   std::byte* border_row(int64_t layer, int64_t position) const;

@@ -1,0 +1,342 @@
+// An answer is a function of (weights, prompt, sampling, key, number of the sample), bit for bit: whatever
+// else runs, however prompts are divided, with prefixes, as forks, after pre-emptions, on any number of
+// threads; and what is recorded of each token is what training's forward computes for it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/parallel.h"
+#include "base/philox.h"
+#include "infer/packed_model.h"
+#include "ops/head/isa_head.h"
+#include "support/engine_answers.h"
+#include "support/small_models.h"
+#include "tape/op.h"
+#include "train/step.h"
+
+namespace ingot::test::engine_invariance_test {
+
+constexpr int64_t kRequests = 23;
+
+/// Mixed requests: lengths, sampling, samples, reports, budgets; half of the prompts begin alike.
+std::vector<Request> mixed_requests(const ModelConfig& m, int64_t count = kRequests, uint64_t seed = 1) {
+  const Random random(seed, RandomPurpose::test);
+  uint64_t next = 0;
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random.below(next++, static_cast<uint64_t>(n)));
+  };
+  std::vector<int32_t> common(100);
+  for (int32_t& id : common) id = static_cast<int32_t>(below(m.vocab));
+  std::vector<Request> all(static_cast<size_t>(count));
+  for (size_t i = 0; i < all.size(); ++i) {
+    Request& r = all[i];
+    if (i % 2 == 0) r.prompt.assign(common.begin(), common.begin() + 20 + below(81));
+    const int64_t own = 1 + below(i % 3 == 0 ? 100 : 12);
+    for (int64_t k = 0; k < own; ++k) r.prompt.push_back(static_cast<int32_t>(below(m.vocab)));
+    r.max_tokens = i % 9 == 4 ? 0 : 1 + below(24);
+    r.n = 1 + (i % 4 == 1 ? below(3) : 0);
+    r.key = static_cast<uint64_t>(below(1000));
+    r.sampling.seed = static_cast<uint64_t>(below(3));
+    r.sampling.temperature = std::array{1.0, 0.0, 0.7, 1.3}[i % 4];
+    if (i % 5 == 1) r.sampling.top_k = 1 + below(20);
+    if (i % 5 == 2) r.sampling.top_p = 0.3 + 0.1 * static_cast<double>(below(7));
+    if (i % 5 == 3) r.sampling.min_p = 0.05;
+    if (i % 3 == 2 || r.max_tokens == 0) r.report.prompt_from = below(static_cast<int64_t>(r.prompt.size()));
+    r.report.top = i % 6 == 2 ? 3 : 0;
+    r.report.kept = true;
+    r.report.routes = m.moe.experts > 0 && i % 4 == 3;
+    if (i % 7 == 3) r.stop_ids = {static_cast<int32_t>(below(m.vocab)), static_cast<int32_t>(below(m.vocab))};
+    if (i % 7 == 5)
+      r.thinking = {.open = {5}, .close = {6, 7}, .max_tokens = 4, .closing = {9, 6, 7}, .opened = true};
+  }
+  return all;
+}
+
+enum class Form { f32, bf16, int8 };
+
+/// A model as the engine reads it: the trainer's own weights in fp32, packed ones in bf16 and int8.
+struct Case {
+  Case(const std::string& name, Form form)
+      : shared(small_model(name, form == Form::bf16 ? Precision::bf16() : Precision::f32())) {
+    if (form != Form::f32) packed.emplace(*shared, form == Form::int8 ? WeightForm::int8 : WeightForm::bf16);
+  }
+  const Model& model() const { return packed ? packed->model() : *shared; }
+  Model& model() { return packed ? packed->model() : *shared; }
+  std::unique_ptr<Model> shared;
+  std::optional<PackedModel> packed;
+};
+
+class EngineInvariance : public ::testing::TestWithParam<std::tuple<std::string, Form>> {
+ protected:
+  EngineInvariance() : before_(kernel_policy()), it_(std::get<0>(GetParam()), std::get<1>(GetParam())) {
+    set_kernel_policy(KernelPolicy::any);
+  }
+  ~EngineInvariance() override { set_kernel_policy(before_); }
+  std::vector<Answer> alone(const std::vector<Request>& requests) const {
+    std::vector<Answer> answers;
+    for (const Request& r : requests) {
+      EngineOptions o;
+      o.prefix_cache = false;
+      Engine engine(it_.model(), {}, o);
+      answers.push_back(answer_of(engine, r));
+    }
+    return answers;
+  }
+  KernelPolicy before_;
+  Case it_;
+};
+
+void expect_equal(const std::vector<Answer>& a, const std::vector<Answer>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i] == b[i]) << what << ", request " << i;
+}
+
+TEST_P(EngineInvariance, AnswersAreThoseOfRequestsThatRunAlone) {
+  const std::vector<Request> requests = mixed_requests(it_.model().config());
+  const std::vector<Answer> expected = alone(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Request& r = requests[i];
+    EXPECT_EQ(expected[i].last, 1);
+    EXPECT_EQ(expected[i].scored, r.report.prompt_from >= 0 || r.report.routes ? 1 : 0);
+    EXPECT_EQ(expected[i].samples.size(), static_cast<size_t>(r.max_tokens == 0 ? 1 : r.n));
+    if (r.report.prompt_from >= 0) {
+      EXPECT_EQ(static_cast<int64_t>(expected[i].prompt.size()) + expected[i].from,
+                static_cast<int64_t>(r.prompt.size()));
+    }
+  }
+  for (const int64_t budget : {1, 7, 64, 512}) {
+    EngineOptions o;
+    o.token_budget = budget, o.prefix_cache = budget != 64;
+    Engine engine(it_.model(), {}, o);
+    expect_equal(answers_of(engine, requests), expected, fmt::format("{} rows a call", budget));
+    if (!o.prefix_cache) continue;
+    const int64_t before = engine.stats().cached_tokens;
+    expect_equal(answers_of(engine, requests), expected, "again, with prefixes");
+    EXPECT_GT(engine.stats().cached_tokens, before);
+  }
+}
+
+TEST_P(EngineInvariance, PreemptedAnswersAreTheSame) {
+  std::vector<Request> requests = mixed_requests(it_.model().config());
+  for (Request& r : requests) {  // short prompts that begin together and grow at the same time
+    r.prompt.resize(std::min<size_t>(r.prompt.size(), 40));
+    r.report.prompt_from = std::min<int64_t>(r.report.prompt_from, 10);
+    if (r.max_tokens > 0) r.max_tokens += 90, r.stop_ids.clear();
+  }
+  const std::vector<Answer> expected = alone(requests);
+  for (const bool prefixes : {true, false}) {
+    EngineOptions o;
+    o.max_pages = 7, o.prefix_cache = prefixes;
+    Engine engine(it_.model(), {}, o);
+    const std::vector<Answer> answers = answers_of(engine, requests);
+    expect_equal(answers, expected, "pre-empted");
+    int64_t most = 0;
+    for (const Answer& a : answers)
+      for (const auto& [number, s] : a.samples) most = std::max(most, s.end.usage.preemptions);
+    EXPECT_GE(most, 3);
+    EXPECT_EQ(engine.stats().pages - engine.stats().cached_pages, 0) << "pages that nobody uses";
+  }
+}
+
+TEST_P(EngineInvariance, ThreadsDoNotMatter) {
+  const std::vector<Request> requests = mixed_requests(it_.model().config());
+  EngineOptions o;
+  o.token_budget = 40;
+  Engine two(it_.model(), {}, o);
+  const std::vector<Answer> expected = answers_of(two, requests);
+  const ScopedThreads one(1);
+  Engine single(it_.model(), {}, o);
+  expect_equal(answers_of(single, requests), expected, "one thread");
+}
+
+/// Log-probabilities and logits of the training forward (recorded, packed with others) over documents.
+struct Training {
+  std::vector<float> logprobs, logits;
+  size_t width = 0;
+
+  Training(const Model& model, const std::vector<std::vector<int32_t>>& documents) {
+    data::Batch b;
+    b.rows = 1;
+    for (const auto& d : documents) {
+      const auto at = static_cast<int32_t>(b.tokens.size());
+      b.spans.push_back({at, at + static_cast<int32_t>(d.size())});
+      b.tokens.insert(b.tokens.end(), d.begin(), d.end());
+      b.targets.insert(b.targets.end(), d.begin() + 1, d.end());
+      b.targets.push_back(-1);
+      for (size_t p = 0; p < d.size(); ++p) b.positions.push_back(static_cast<int32_t>(p));
+    }
+    b.sequence_length = static_cast<int64_t>(b.tokens.size());
+    HeapArena arena;
+    GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
+    Tape tape(arena, {.sink = &gradients});
+    MicroBatch mb = micro_batch(b, 0, 1);
+    for (SequenceSpan& s : mb.rows.spans) s.phase = 0;
+    Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
+    model.equip(c);
+    const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
+    const Tensor l = model.decoder().logits(c, hidden_TD).tensor();
+    logits.assign(l.as<float>(), l.as<float>() + l.numel());
+    width = static_cast<size_t>(l.dim(1));
+    const HeadResult h =
+        model.decoder().head(c, {.mode = HeadMode::recompute}, hidden_TD, tape.leaf(mb.targets));
+    const auto* p = h.logprob_T.tensor().as<float>();
+    logprobs.assign(p, p + b.sequence_length);
+  }
+  /// Of a token after row `row`, with the temperature and over the kept ids, by the statistics of the head.
+  float sampled(size_t row, int32_t id, const SamplingOptions& o, const std::vector<int32_t>& kept) const {
+    const auto scale = static_cast<float>(1 / o.temperature);
+    std::vector<float> x;
+    int32_t target = -1;
+    const float* l = logits.data() + row * width;
+    for (size_t i = 0; i < (kept.empty() ? width : kept.size()); ++i) {
+      const auto column = kept.empty() ? static_cast<int32_t>(i) : kept[i];
+      if (column == id) target = static_cast<int32_t>(i);
+      x.push_back(l[column] * scale);
+    }
+    float logprob = 0, lse = 0;
+    int32_t best = 0;
+    HeadStatistics s{};
+    s.vocabulary = static_cast<int64_t>(x.size()), s.logits = x.data(), s.stride = s.vocabulary;
+    s.targets = &target, s.logprob = &logprob, s.lse = &lse, s.best = &best;
+    INGOT_ISA_CALL(head_statistics)(s, 0, 1);
+    return logprob;
+  }
+};
+
+struct Compared {
+  int64_t tokens = 0, unequal = 0, sampled_unequal = 0;
+};
+
+/// What was recorded against the training forward of `model`.
+Compared compare(const Model& model, const std::vector<Request>& requests,
+                 const std::vector<Answer>& answers) {
+  std::vector<std::vector<int32_t>> documents;
+  for (size_t i = 0; i < requests.size(); ++i)
+    for (const auto& [number, s] : answers[i].samples) {
+      auto& d = documents.emplace_back(requests[i].prompt);
+      d.insert(d.end(), s.ids.begin(), s.ids.end());
+    }
+  const Training training(model, documents);
+  Compared all;
+  size_t row = 0, document = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto prompt = requests[i].prompt.size();
+    for (const auto& [number, s] : answers[i].samples) {
+      for (size_t p = 0; p < answers[i].prompt.size(); ++p, ++all.tokens)
+        all.unequal +=
+            answers[i].prompt[p] != training.logprobs[row + static_cast<size_t>(answers[i].from) + p - 1];
+      for (size_t k = 0; k < s.ids.size(); ++k, ++all.tokens) {
+        const size_t at = row + prompt + k - 1;
+        all.unequal += s.logprobs[k] != training.logprobs[at];
+        if (requests[i].sampling.temperature > 0 && !s.forced[k])
+          all.sampled_unequal +=
+              s.sampled[k] != training.sampled(at, s.ids[k], requests[i].sampling, s.kept[k]);
+      }
+      row += documents[document++].size();
+    }
+  }
+  return all;
+}
+
+TEST_P(EngineInvariance, WhatIsRecordedIsWhatTrainingComputes) {
+  // A million with INGOT_LONG_TESTS, over all models.
+  const int64_t rounds = std::getenv("INGOT_LONG_TESTS") != nullptr ? 200 : 1;
+  Compared all;
+  for (int64_t round = 0; round < rounds; ++round) {
+    std::vector<Request> requests =
+        mixed_requests(it_.model().config(), kRequests, static_cast<uint64_t>(round) + 2);
+    if (rounds > 1)
+      for (Request& r : requests) r.max_tokens = 100;
+    Engine engine(it_.model(), {});
+    const Compared c = compare(it_.model(), requests, answers_of(engine, requests));
+    all.tokens += c.tokens, all.unequal += c.unequal, all.sampled_unequal += c.sampled_unequal;
+  }
+  EXPECT_GT(all.tokens, 300 * rounds);
+  EXPECT_EQ(all.unequal, 0) << "of " << all.tokens;
+  EXPECT_EQ(all.sampled_unequal, 0) << "of " << all.tokens;
+  RecordProperty("tokens", static_cast<int>(all.tokens));
+}
+
+TEST_P(EngineInvariance, AWeightThatMovedByOneUnitIsSeen) {
+  if (std::get<1>(GetParam()) != Form::f32) GTEST_SKIP() << "of the trainer's own weights";
+  const std::vector<Request> requests = mixed_requests(it_.model().config());
+  Engine engine(it_.model(), {});
+  const std::vector<Answer> answers = answers_of(engine, requests);
+  EXPECT_EQ(compare(it_.model(), requests, answers).unequal, 0);
+  const Tensor w = it_.shared->weights().master(it_.shared->decoder().head_index());
+  float& one = w.as<float>()[w.dim(1) * 5 + 3];
+  one = std::nextafter(one, 10.0f);
+  EXPECT_GT(compare(it_.model(), requests, answers).unequal, 0);
+}
+
+TEST_P(EngineInvariance, APrefixDoesNotOutliveTheWeightsThatMadeIt) {
+  const Form form = std::get<1>(GetParam());
+  std::vector<Request> requests = mixed_requests(it_.model().config());
+  Engine engine(it_.model(), {});
+  answers_of(engine, requests);
+  const auto update = [&](float by) {
+    WeightSet& w = it_.shared->weights();
+    for (int i = 0; i < w.size(); ++i)
+      for (int64_t k = 0; k < w.master(i).numel(); k += 3) w.master(i).as<float>()[k] *= by;
+    w.changed();
+    if (it_.packed) it_.packed->refresh(*it_.shared);
+  };
+  update(1.01f);
+  const std::vector<Answer> fresh = alone(requests);
+  expect_equal(answers_of(engine, requests), fresh, "after an update");
+  EXPECT_EQ(compare(it_.model(), requests, fresh).unequal, 0);
+  if (form == Form::int8) return;
+  // The same without notice: the old prefixes meet the new weights, and the comparison sees it.
+  if (form == Form::bf16) return;
+  WeightSet& w = it_.shared->weights();
+  for (int i = 0; i < w.size(); ++i)
+    for (int64_t k = 0; k < w.master(i).numel(); k += 3) w.master(i).as<float>()[k] *= 1.01f;
+  EXPECT_GT(compare(it_.model(), requests, answers_of(engine, requests)).unequal, 0);
+}
+
+TEST_P(EngineInvariance, LiveSamplesAreRecomputedByNewWeightsOrKept) {
+  if (std::get<1>(GetParam()) != Form::f32) GTEST_SKIP() << "of the trainer's own weights";
+  Request r;
+  r.prompt = {1, 2, 3, 4, 5, 6, 7};
+  r.max_tokens = 20;
+  for (const OnNewWeights way : {OnNewWeights::recompute, OnNewWeights::keep}) {
+    EngineOptions o;
+    o.on_new_weights = way;
+    Engine engine(it_.model(), {}, o);
+    Answer a;
+    engine.submit(r, into(a));
+    for (int i = 0; i < 8; ++i) engine.step();
+    WeightSet& w = it_.shared->weights();
+    for (int i = 0; i < w.size(); ++i)
+      for (int64_t k = 0; k < w.master(i).numel(); k += 3) w.master(i).as<float>()[k] *= 1.02f;
+    w.changed();
+    engine.run_until_idle();
+    const Sampled& s = a.samples.at(0);
+    ASSERT_EQ(s.ids.size(), 20u);
+    EXPECT_EQ(s.weights[7] + 1, s.weights[8]);
+    EXPECT_EQ(s.weights[8], w.version());
+    std::vector<int32_t> document = r.prompt;
+    document.insert(document.end(), s.ids.begin(), s.ids.end());
+    const Training training(it_.model(), {document});
+    int64_t unequal = 0;
+    for (size_t k = 8; k < 20; ++k) unequal += s.logprobs[k] != training.logprobs[r.prompt.size() + k - 1];
+    if (way == OnNewWeights::recompute)
+      EXPECT_EQ(unequal, 0);
+    else
+      EXPECT_GT(unequal, 0) << "old keys and values under new weights";
+  }
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, Form>>& info) {
+  static constexpr const char* kForms[] = {"f32", "bf16", "int8"};
+  return std::get<0>(info.param) + "_" + kForms[static_cast<size_t>(std::get<1>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineInvariance,
+                         ::testing::Combine(::testing::Values("llama", "zaya", "mla"),
+                                            ::testing::Values(Form::f32, Form::bf16, Form::int8)),
+                         name_of_case);
+
+}  // namespace ingot::test::engine_invariance_test
