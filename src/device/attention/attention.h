@@ -56,8 +56,8 @@ struct AttentionSpan {
   int64_t past = 0;
   /// Block b holds the keys (values) 64 b .. 64 b + 63 of the document: pointer to its first row, key-value
   /// head 0; the other heads follow k_head (v_head) elements apart. With args.turned_keys a head's keys are
-  /// [K][64], as scores read them, and those beyond key_count() may be anything. nullptr: the keys and values are the rows
-  /// of args.k and args.v that start at key_row, or at first_row (past must be 0).
+  /// [K][64], as scores read them, and those beyond key_count() may be anything. nullptr: the keys and values
+  /// are the rows of args.k and args.v that start at key_row, or at first_row (past must be 0).
   const void* const* k_blocks = nullptr;
   const void* const* v_blocks = nullptr;
   int64_t phase = 0;     ///< see AttentionWindow
