@@ -57,7 +57,9 @@ int upcycle(const UpcycleCommand& o) {
 void add_derive_commands(CLI::App& app, int& code) {
   auto a = std::make_shared<AverageCommand>();
   CLI::App* c = app.add_subcommand("average", "average the weights of several models");
-  c->add_option("models", a->models, "checkpoints, run folders or imports; with --last one run folder")
+  c->add_option(
+       "models", a->models,
+       "models, each a run folder, import, checkpoint or Hugging Face folder; with --last one run folder")
       ->required();
   c->add_option("-o,--out", a->out, "new folder")->required();
   c->add_option("--weights", a->weights, "weight of each model, e.g. 1,2,3; default: equal")->delimiter(',');

@@ -17,10 +17,9 @@
 #include "data/rows.h"
 #include "exchange/control_tokens.h"
 #include "infer/packed_model.h"
-#include "report/run_record.h"
 #include "tape/op.h"
 #include "train/head_stats.h"
-#include "train/prepare.h"
+#include "train/run_folder.h"
 
 namespace ingot {
 namespace {
@@ -147,9 +146,9 @@ void score_texts(const EvalArguments& o, const StoredModel& stored, const Model&
                           o.sequence > 0 ? o.sequence : model.config().context));
 }
 
-void score_own_text(const EvalArguments& o, const std::string& config, const Model& model, Scores& scores) {
-  const Recipe recipe = load_recipe(config, {});
-  const PreparedData data = open_data(real_file_system(), recipe);
+void score_own_text(const EvalArguments& o, const std::string& run, const Model& model, Scores& scores) {
+  const Recipe recipe = load_run(real_file_system(), run, {});
+  const PreparedData data = open_validation_data(real_file_system(), recipe);
   bool any = false;
   for (const data::Dataset& source : data.sources) {
     if (!source.has_split("validation")) continue;
@@ -157,18 +156,19 @@ void score_own_text(const EvalArguments& o, const std::string& config, const Mod
     scores.add(score_split(model, source.validation(), sequence, recipe.data.rows()));
     any = true;
   }
-  if (!any) throw Error(fmt::format("no source of '{}' has a validation split", config), "give --text FILE");
+  if (!any) throw Error(fmt::format("no source of '{}' has a validation split", run), "give --text FILE");
 }
 
 int eval(const EvalArguments& o) {
   const std::string path = model_path(o.model, o.run, o.checkpoint);
   FileSystem& fs = real_file_system();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
-  const std::string config = (o.run.empty() ? path : o.run) + "/" + run_files::kConfig;
-  if (o.texts.empty() && !fs.exists(config))
-    throw Error("no run is named whose validation text could be read",
-                "give --text FILE, or the folder of a run");
   const StoredModel stored = open_model(path, o.rope_scaling);
+  const std::string run = o.checkpoint.empty() || o.run.empty() ? stored.folder : o.run;
+  if (o.texts.empty() && (run.empty() || stored.imported))
+    throw Error(fmt::format("no run is named whose validation text could be read: '{}' belongs to none",
+                            stored.reader.path()),
+                "give --text FILE, or the folder of a run");
   std::optional<WeightForm> form;
   if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   const PackedModel packed(stored, form);
@@ -184,7 +184,7 @@ int eval(const EvalArguments& o) {
   nlohmann::ordered_json about = {{"model", stored.reader.path()}};
   if (!o.rope_scaling.empty()) about["rope_scaling"] = o.rope_scaling;
   if (o.texts.empty())
-    score_own_text(o, config, model, scores);
+    score_own_text(o, run, model, scores);
   else
     score_texts(o, stored, model, scores, about);
   scores.finish(std::move(about));
@@ -197,7 +197,8 @@ void add_eval_command(CLI::App& app, int& code) {
   auto o = std::make_shared<EvalArguments>();
   CLI::App* c =
       app.add_subcommand("eval", "loss and bits per byte on a run's validation text, or on any text");
-  c->add_option("model", o->model, "run folder, import or checkpoint");
+  c->add_option("model", o->model,
+                "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder");
   c->add_option("--run", o->run, "the same as MODEL");
   c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the newest of --run");
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");

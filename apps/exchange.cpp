@@ -102,7 +102,10 @@ void add_exchange_commands(CLI::App& app, int& code) {
   import_app->callback([i, &code] { code = import_model(*i); });
   auto o = std::make_shared<ExchangeArguments>();
   CLI::App* export_app = app.add_subcommand("export", "export a model to Hugging Face format or GGUF");
-  export_app->add_option("model", o->from, "run folder, imported folder, or checkpoint")->required();
+  export_app
+      ->add_option("model", o->from,
+                   "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder")
+      ->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
   export_app->add_option(
       "--format", o->format,

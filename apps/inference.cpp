@@ -108,7 +108,8 @@ void add_inference_options(CLI::App* c, InferenceArguments& o) {
   SamplingOptions& s = o.request.sampling;
   s.temperature = 0.8;
   s.top_p = 0.95;
-  c->add_option("model", o.model, "run folder, import or checkpoint");
+  c->add_option("model", o.model,
+                "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder");
   c->add_option("--run", o.run, "the same as MODEL");
   c->add_option("--checkpoint", o.checkpoint, "the same; one checkpoint instead of the newest of --run");
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");

@@ -21,13 +21,14 @@
 #include "comm/self_test.h"
 #include "tape/op.h"
 #include "train/memory_policy.h"
+#include "train/run_folder.h"
 
 namespace ingot {
 namespace {
 
 struct RunArguments {
   std::string recipe;
-  bool print_config = false, plan_only = false, fresh = false;
+  bool print_config = false, plan_only = false, fresh = false, verify_data = false, accept_kernels = false;
   Rewind rewind;
   std::string kernels = "strict", memory;
 };
@@ -65,11 +66,11 @@ void print_next(const std::string& folder, const std::vector<Sample>& samples = 
   std::cout << as_typed(
       fmt::format("next:\n"
                   "  ingot chat --run {0}\n"
-                  "  ingot generate --run {0} --prompt \"{2}\"\n"
+                  "  ingot generate --run {0} --prompt \"{1}\"\n"
                   "  ingot eval --run {0}\n"
-                  "  ingot run {0}/{1}   # resumes; does nothing if the run is finished\n"
+                  "  ingot run {0}   # resumes; does nothing if the run is finished\n"
                   "report, for a browser: {0}/report.html\n",
-                  folder, run_files::kConfig, typed_prompt(samples)));
+                  folder, typed_prompt(samples)));
 }
 
 int plan_recipe(const Recipe& recipe) {
@@ -81,14 +82,17 @@ int plan_recipe(const Recipe& recipe) {
 }
 
 int run(const RunArguments& o, const std::vector<std::string>& overrides) {
-  const Recipe recipe = load_recipe(o.recipe, overrides);
+  const Recipe recipe = load_run(real_file_system(), o.recipe, overrides);
   if (o.print_config) {
     std::cout << print_config(recipe);
     return 0;
   }
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   if (o.plan_only) return plan_recipe(recipe);
-  return run_recipe(recipe, o.fresh ? StartMode::fresh : StartMode::resume_or_start, o.rewind);
+  StartOptions start(o.fresh ? StartMode::fresh : StartMode::resume_or_start);
+  start.data = o.verify_data ? DataCheck::everything : DataCheck::changed;
+  start.accept_kernels = o.accept_kernels;
+  return run_recipe(recipe, start, o.rewind);
 }
 
 }  // namespace
@@ -126,7 +130,7 @@ void print_samples(const std::vector<Sample>& samples) {
 }
 
 /// One rank of a run; rank 0 prints.
-int run_rank(const Recipe& recipe, StartMode start, const Rewind& rewind, World& world) {
+int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
   Trainer trainer(real_file_system(), recipe, start, &world, rewind);
   log::info("{}", trainer.plan().text);
@@ -159,7 +163,7 @@ int run_rank(const Recipe& recipe, StartMode start, const Rewind& rewind, World&
 
 }  // namespace
 
-int run_recipe(const Recipe& recipe, StartMode start, const Rewind& rewind) {
+int run_recipe(const Recipe& recipe, const StartOptions& start, const Rewind& rewind) {
   const std::unique_ptr<World> world = launch_world();
   int code = 0;
   world->run([&] { code = run_rank(recipe, start, rewind, *world); });
@@ -175,7 +179,7 @@ void add_run_command(CLI::App& app, int& code) {
       "  ingot run recipe.toml --plan                           # what it will cost\n"
       "  ingot run recipe.toml --print-config                   # all fields with their meaning\n"
       "  ingot run recipe.toml --phases.0.lr=2e-3 --run.folder=runs/b   # any field can be set");
-  c->add_option("recipe", o->recipe, "recipe file (TOML)")->required();
+  c->add_option("recipe", o->recipe, "recipe file (TOML), or the folder of a run to resume")->required();
   c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and exit");
   c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");
   c->add_flag("--fresh", o->fresh, "start a new run; an error if the run folder already holds one");
@@ -187,6 +191,10 @@ void add_run_command(CLI::App& app, int& code) {
                 "with --from: leave out that many batches of data there")
       ->check(CLI::PositiveNumber)
       ->needs(from);
+  c->add_flag("--verify-data", o->verify_data,
+              "read all text and token shards again, also those that look unchanged");
+  c->add_flag("--accept-kernels", o->accept_kernels,
+              "resume a run of a program with other kernels; the rest is then not bit for bit the same");
   c->add_option("--memory", o->memory, "memory limit, e.g. 16GiB: the same as --memory.limit");
   c->add_option("--kernels", o->kernels,
                 "strict: fast kernels only; any: allow the slow reference; reference")

@@ -8,6 +8,6 @@
 namespace ingot {
 
 /// Runs, resumes or rewinds a recipe; the exit code: 0, or 130 where it was interrupted and saved.
-int run_recipe(const Recipe& recipe, StartMode start, const Rewind& rewind = {});
+int run_recipe(const Recipe& recipe, const StartOptions& start, const Rewind& rewind = {});
 
 }  // namespace ingot

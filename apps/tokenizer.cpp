@@ -17,11 +17,19 @@
 #include "base/progress.h"
 #include "base/terminal_text.h"
 #include "data/source.h"
+#include "exchange/stored_model.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace ingot {
 namespace {
+
+/// Of a tokenizer's folder or file, or of a model.
+Tokenizer tokenizer_of(const std::string& path) {
+  FileSystem& fs = real_file_system();
+  const bool own = path.ends_with(".json") || fs.exists(path + "/tokenizer.json");
+  return own ? Tokenizer::load(path) : load_tokenizer(open_stored_model(fs, path, Verify::structure));
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -46,7 +54,7 @@ Json token_json(const Tokenizer& t, int32_t id) {
 }
 
 int encode(const TokenizerArguments& o) {
-  const Tokenizer t = Tokenizer::load(o.tokenizer);
+  const Tokenizer t = tokenizer_of(o.tokenizer);
   const std::string text = given_text(o, "TEXT");
   std::vector<int32_t> ids;
   if (o.begin && t.begin_token()) ids.push_back(*t.begin_token());
@@ -88,7 +96,7 @@ std::vector<int32_t> parse_ids(std::string_view text) {
 }
 
 int decode(TokenizerArguments& o) {
-  const Tokenizer t = Tokenizer::load(o.tokenizer);
+  const Tokenizer t = tokenizer_of(o.tokenizer);
   for (const std::string& id : o.ids) o.text += (o.text.empty() ? "" : " ") + id;
   const std::vector<int32_t> ids = parse_ids(given_text(o, "IDS"));
   Json tokens = Json::array();
@@ -100,7 +108,7 @@ int decode(TokenizerArguments& o) {
 }
 
 int info(const TokenizerArguments& o) {
-  const Tokenizer t = Tokenizer::load(o.tokenizer);
+  const Tokenizer t = tokenizer_of(o.tokenizer);
   const TokenizerSpec& spec = t.spec();
   Json special = Json::array();
   for (const AddedToken& a : spec.added_tokens)

@@ -9,8 +9,8 @@
 #include "apps/commands.h"
 #include "base/folder_lock.h"
 #include "base/progress.h"
-#include "checkpoint/reader.h"
 #include "device/simd/isa.h"
+#include "exchange/stored_model.h"
 #include "ops/registry.h"
 #include "report/report.h"
 #include "report/run_diff.h"
@@ -24,6 +24,9 @@ namespace {
 
 using Text = std::shared_ptr<std::string>;
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kModel =
+    "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder";
 
 Text required(CLI::App* c, const char* name, const char* help) {
   auto text = std::make_shared<std::string>();
@@ -110,17 +113,17 @@ void add_checkpoint(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("checkpoint", "inspect, verify or reshape a checkpoint");
   c->require_subcommand(1);
   CLI::App* verify = c->add_subcommand("verify", "verify every byte against its checksum");
-  const Text path = required(verify, "path", "checkpoint, or a folder of checkpoints (the newest is taken)");
+  const Text path = required(verify, "model", kModel);
   verify->callback([=, &code] {
-    const CheckpointReader r = CheckpointReader::open(real_file_system(), *path, Verify::bytes);
+    const CheckpointReader r = open_stored_model(real_file_system(), *path, Verify::bytes).reader;
     std::cout << fmt::format("{}: complete and undamaged, step {}\n", r.path(), r.step());
     code = 0;
   });
   CLI::App* show = c->add_subcommand("show", "list its tensors");
-  const Text which = required(show, "path", "checkpoint, or a folder of checkpoints (the newest is taken)");
+  const Text which = required(show, "model", kModel);
   const auto json = json_option(show);
   show->callback([=, &code] {
-    const CheckpointReader r = CheckpointReader::open(real_file_system(), *which, Verify::structure);
+    const CheckpointReader r = open_stored_model(real_file_system(), *which, Verify::structure).reader;
     Table table({words(""), words(""), words("")});
     Json j{{"path", r.path()}, {"step", r.step()}};
     for (const auto& [name, t] : r.tensors()) {

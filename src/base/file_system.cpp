@@ -157,6 +157,12 @@ class PosixFileSystem final : public FileSystem {
     if (::stat(system_path(path), &status) != 0) fail_errno("stat", path);
     return static_cast<uint64_t>(status.st_size);
   }
+  std::optional<FileStamp> stamp(const std::string& path) override {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    return FileStamp{static_cast<uint64_t>(status.st_size),
+                     int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec, status.st_ino};
+  }
   std::vector<std::string> list(const std::string& folder) override {
     std::error_code code;
     std::vector<std::string> names;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,15 @@ class MappedFile {
   virtual void done_with(std::span<const std::byte>) const {}
 };
 
+/// What an unchanged file keeps: two equal stamps of a path mean the same bytes, unless someone set the clock
+/// back to change them.
+struct FileStamp {
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  ///< since 1970
+  uint64_t inode = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -40,6 +50,8 @@ class FileSystem {
   virtual std::string read(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual uint64_t size(const std::string& path) = 0;
+  /// Nothing where there is no such file, or where the file system cannot tell.
+  virtual std::optional<FileStamp> stamp(const std::string&) { return std::nullopt; }
   virtual std::vector<std::string> list(const std::string& folder) = 0;  ///< names, sorted; no "." and ".."
   virtual void create_folders(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;  ///< atomic, replaces a file

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file_system.h"
@@ -33,6 +34,8 @@ class CheckpointReader {
                                                      Verify verify = Verify::bytes);
 
   const std::string& path() const { return path_; }
+  /// Another name for path() and messages: of a checkpoint that lies where no person knows it.
+  void set_name(std::string name) { path_ = std::move(name); }
   const Manifest& manifest() const { return manifest_; }
   int64_t step() const { return manifest_.step; }
   const std::map<std::string, StoredTensor>& tensors() const { return manifest_.tensors; }

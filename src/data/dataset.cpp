@@ -13,6 +13,18 @@ size_t part_of(const std::vector<int64_t>& bounds, int64_t value) {
   return static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), value) - bounds.begin()) - 1;
 }
 
+std::unique_ptr<Shard> open_shard(FileSystem& fs, const std::string& folder, const ShardInfo& info,
+                                  const DatasetManifest& manifest, const OpenOptions& options) {
+  const std::string path = folder + "/" + info.file;
+  CheckedFiles* checked = options.checked;
+  const bool known = checked != nullptr && checked->knows(path, info.hash);
+  const bool verify = options.verify_hashes && !known;
+  const auto before = checked != nullptr ? checked->stamp(path) : std::nullopt;
+  auto shard = std::make_unique<Shard>(fs, folder, info, manifest, verify);
+  if (verify && checked != nullptr) checked->remember(path, info.hash, before);
+  return shard;
+}
+
 }  // namespace
 
 TokenSplit::TokenSplit(std::string source, const SplitInfo& info, std::string content_hash, int64_t eos,
@@ -79,8 +91,7 @@ Dataset Dataset::open(FileSystem& fs, const std::string& folder, const OpenOptio
                 "use the tokenizer that made the dataset, or tokenize the source again");
   for (const SplitInfo& split : m.splits) {
     std::vector<std::unique_ptr<Shard>> shards;
-    for (const ShardInfo& info : split.shards)
-      shards.push_back(std::make_unique<Shard>(fs, folder, info, m, options.verify_hashes));
+    for (const ShardInfo& info : split.shards) shards.push_back(open_shard(fs, folder, info, m, options));
     dataset.splits_.push_back(std::make_shared<TokenSplit>(m.name, split, m.content_hash(split), m.eos,
                                                            m.prompts, std::move(shards)));
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/checked_files.h"
 #include "data/manifest.h"
 #include "data/token_shard.h"
 
@@ -51,6 +52,8 @@ class TokenSplit {
 struct OpenOptions {
   bool verify_hashes = false;  ///< read and hash every byte; sizes and headers are checked always
   std::string tokenizer_hash;  ///< if not empty: the dataset must have been made with this tokenizer
+  /// With verify_hashes: only of shards that have changed since they were read last.
+  CheckedFiles* checked = nullptr;
 };
 
 class Dataset {
@@ -61,6 +64,7 @@ class Dataset {
   static Dataset open(FileSystem& fs, const std::string& folder, const OpenOptions& options = {});
   const DatasetManifest& manifest() const { return manifest_; }
   const std::string& name() const { return manifest_.name; }
+  const std::string& folder() const { return folder_; }
   bool has_split(std::string_view name) const;
   /// Error where the dataset has no such split, naming those it has.
   std::shared_ptr<const TokenSplit> split(std::string_view name) const;

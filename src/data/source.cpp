@@ -61,7 +61,8 @@ std::string format_of(const std::string& path) {
 }
 
 void add_file(FileSystem& fs, const std::string& path, std::vector<SourceFile>& files) {
-  SourceFile file{path, fs.size(path), ends_with_any(path, {".jsonl", ".ndjson"}), format_of(path)};
+  SourceFile file = source_file(path);
+  file.bytes = fs.size(path);
   if (file.format.empty()) refuse_binary(fs, file);
   files.push_back(std::move(file));
 }
@@ -181,6 +182,10 @@ void register_file_format(const std::string& ending, FileReaderMaker make) {
         "'{}' cannot be registered as the ending of a file format: it is taken, or no ending such as "
         "\".csv\"",
         ending);
+}
+
+SourceFile source_file(const std::string& path) {
+  return {path, 0, ends_with_any(path, {".jsonl", ".ndjson"}), format_of(path)};
 }
 
 std::vector<SourceFile> find_source_files(FileSystem& fs, const std::vector<std::string>& paths) {

@@ -53,6 +53,8 @@ using FileReaderMaker =
 /// thread-safe. Error for an ending that is taken.
 void register_file_format(const std::string& ending, FileReaderMaker make);
 
+/// What a file of this name would be, without looking for it.
+SourceFile source_file(const std::string& path);
 /// Files behind the given paths, in the given order: a file stands for itself; a folder for all files below
 /// it in order of name (hidden ones are left out); a pattern (* ? [..], as in a shell) for its matches in
 /// order of name. Error: nothing there, a folder or pattern without files, a file reached twice, an archive

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/dataset.h"
+#include "data/prepared_text.h"
 #include "data/token_shard.h"
 
 namespace ingot::data {
@@ -45,24 +46,15 @@ std::string describe(const TokenizeOptions& o, const TokenizerView& t) {
   return text;
 }
 
-std::vector<InputInfo> hash_inputs(FileSystem& fs, const std::vector<SourceFile>& files) {
-  std::vector<InputInfo> inputs;
-  for (const SourceFile& file : files) {
-    const auto map = fs.map(file.path);
-    inputs.push_back({file.path, static_cast<int64_t>(map->bytes().size()),
-                      hash128_hex(map->bytes().data(), map->bytes().size())});
-  }
-  return inputs;
-}
-
 /// Hash of all that determines the dataset. Paths are left out: moved files are the same text.
-std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std::vector<SourceFile>& files,
-                     const std::vector<InputInfo>& inputs) {
+std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std::vector<InputInfo>& inputs) {
   std::string text =
       fmt::format("tokenize 1\n{}\n{}\n{} {} {}\n", o.name, describe(o, t), t.hash, t.vocabulary, t.eos);
   if (t.eos_first) text += "eos first\n";
-  for (size_t i = 0; i < files.size(); ++i)
-    text += fmt::format("{} {}{}\n", files[i].json_lines, inputs[i].hash, files[i].format);
+  for (const InputInfo& input : inputs) {
+    const SourceFile file = source_file(input.path);
+    text += fmt::format("{} {}{}\n", file.json_lines, input.hash, file.format);
+  }
   return hash128_hex(text.data(), text.size());
 }
 
@@ -224,15 +216,45 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// True if `folder` already holds the result of the same job.
-bool already_done(FileSystem& fs, const std::string& folder, const std::string& job) {
-  if (!fs.exists(folder)) return false;
-  const bool dataset = fs.exists(folder + "/" + kManifestName);
-  if (dataset && Dataset::open(fs, folder).manifest().job == job) return true;
-  if (!dataset && fs.list(folder).empty()) return false;
-  throw Error(dataset ? fmt::format("'{}' holds a dataset made of other text, options or tokenizer", folder)
-                      : fmt::format("'{}' exists and is no dataset", folder),
-              "remove that folder or choose another one");
+/// The parts of a description that differ: "validation 0.1 by tail, now 0.2 by tail".
+void compare_options(std::string_view then, std::string_view now, std::vector<std::string>& lines) {
+  const auto next = [](std::string_view& text) {
+    const size_t end = text.find("; ");
+    const std::string_view part = text.substr(0, end);
+    text = end == text.npos ? "" : text.substr(end + 2);
+    return part;
+  };
+  while (!then.empty() || !now.empty()) {
+    const std::string_view a = next(then), b = next(now);
+    if (a != b) lines.push_back(fmt::format("options: {}; the recipe says: {}", a, b));
+  }
+}
+
+/// Throws Error, with each difference, where `folder` holds the result of another job than this one.
+void require_same_job(FileSystem& fs, const std::string& folder, const DatasetManifest& m,
+                      const TokenizeOptions& o, const TokenizerView& t) {
+  std::vector<std::string> lines;
+  if (m.tokenizer_hash != t.hash)
+    lines.push_back(fmt::format("tokenizer: {} ({} tokens); the recipe's is {} ({} tokens)", m.tokenizer_hash,
+                                m.vocabulary, t.hash, t.vocabulary));
+  else if (m.eos != std::max<int64_t>(t.eos, -1))
+    lines.push_back(fmt::format("end-of-text token: {}; the recipe says {}", m.eos, t.eos));
+  compare_options(m.options, describe(o, t), lines);
+  CheckedFiles checked(fs, folder, o.trust_checked);
+  for (const std::string& line : changed_text(fs, m.inputs, o.inputs, checked))
+    lines.push_back("text: " + line);
+  checked.save();
+  if (lines.empty() && job_hash(o, t, m.inputs) != m.job)
+    lines.push_back(fmt::format("the end-of-text token {} documents; the recipe says {}",
+                                t.eos_first ? "ends" : "begins", t.eos_first ? "begins" : "ends"));
+  if (lines.empty()) return;
+  std::string message = fmt::format("'{}' holds a dataset made of other text, options or tokenizer:", folder);
+  for (const std::string& line : lines) message += "\n  " + line;
+  throw Error(
+      message,
+      fmt::format("undo the change; or prepare the text anew in another place, with --data.folder=NEW; or "
+                  "delete '{}' if no run needs it any more",
+                  folder));
 }
 
 }  // namespace
@@ -243,7 +265,16 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   check_options(options, tokenizer);
   std::string folder = folder_name;
   while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  if (fs.exists(folder + "/" + kManifestName)) {
+    const DatasetManifest m = Dataset::open(fs, folder).manifest();
+    require_same_job(fs, folder, m, options, tokenizer);
+    return m;
+  }
+  if (fs.exists(folder) && !fs.list(folder).empty())
+    throw Error(fmt::format("'{}' exists and is no dataset", folder),
+                "remove that folder or choose another one");
   const std::vector<SourceFile> files = find_source_files(fs, options.inputs);
+  CheckedFiles checked(fs, folder, options.trust_checked);
   DatasetManifest m;
   m.name = options.name;
   m.token_bytes = token_bytes_for(tokenizer.vocabulary);
@@ -252,9 +283,8 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   m.prompts = !options.source.prompt_field.empty();
   m.tokenizer_hash = tokenizer.hash;
   m.options = describe(options, tokenizer);
-  m.inputs = hash_inputs(fs, files);
-  m.job = job_hash(options, tokenizer, files, m.inputs);
-  if (already_done(fs, folder, m.job)) return Dataset::open(fs, folder).manifest();
+  m.inputs = describe_inputs(files, checked);
+  m.job = job_hash(options, tokenizer, m.inputs);
 
   const std::string partial = folder + ".partial";
   fs.remove_all(partial);
@@ -275,6 +305,7 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   fs.remove_all(folder);  // absent, or an empty folder
   fs.rename(partial, folder);
   fs.sync_folder(parent_of(folder));
+  checked.save();
   return m;
 }
 

@@ -39,6 +39,7 @@ struct TokenizeOptions {
   double validation_fraction = 0.01;  ///< 0: no validation split
   ValidationSplit validation = ValidationSplit::document_hash;
   int64_t shard_tokens = int64_t{1} << 25;  ///< a shard closes after the document that reaches this
+  bool trust_checked = true;                ///< false: reads text that is unchanged by its stamp, too
 };
 
 struct TokenizeProgress {
@@ -51,8 +52,10 @@ struct TokenizeProgress {
 /// Tokenizes into `folder`. Everything is written beside it, in "<folder>.partial", synced, and renamed into
 /// place at the end, so an interruption at any moment leaves no dataset or a whole one; the next call starts
 /// over. If `folder` already holds the result of the same inputs, options and tokenizer, it is
-/// checked and kept. Memory: one document and a few megabytes, plus two shards. Errors: those of the reader;
-/// no document at all; an empty split; a folder that holds something else; the disk.
+/// checked and kept; the text may be gone by then, and is read only where it has changed since it was read
+/// last (checked_files.h). Memory: one document and a few megabytes, plus two shards. Errors: those of the
+/// reader; no document at all; an empty split; a folder that holds the result of another job, with each
+/// difference, or something else; the disk.
 DatasetManifest tokenize(FileSystem& fs, const std::string& folder, const TokenizeOptions& options,
                          const TokenizerView& tokenizer,
                          const std::function<void(const TokenizeProgress&)>& progress = {});

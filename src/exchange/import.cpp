@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/memory_files.h"
 #include "base/progress.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
@@ -220,20 +221,14 @@ std::string tokenizer_hash(FileSystem& fs, const std::string& from, const ModelC
       fail("'{}/tokenizer.json' has {} tokens, the model {}", from, t.vocab_size(), m.vocab);
     return t.content_hash();
   } catch (const Error& e) {
-    throw Error(e.what(), "to import the weights without it: --without-tokenizer");
+    throw Error(e.what(),
+                fmt::format("`ingot import {} OUT --without-tokenizer` imports the weights alone", from));
   }
 }
 
-}  // namespace
-
-ImportReport import_huggingface(FileSystem& fs, const std::string& from, const std::string& out,
-                                const ImportOptions& options) {
-  const std::string checkpoints = out + "/checkpoints";
-  if (fs.exists(checkpoints))
-    for (const std::string& name : fs.list(checkpoints))
-      if (checkpoint_layout::is_checkpoint_name(name))
-        throw Error(fmt::format("'{}' holds checkpoints already", checkpoints),
-                    "choose another folder, or delete this one");
+/// Reads `from`, and writes the checkpoint to `out` of another file system.
+ImportReport import_weights(FileSystem& fs, const std::string& from, FileSystem& to, const std::string& out,
+                            const ImportOptions& options) {
   const HuggingfaceFolder folder(fs, from);
   ImportReport report;
   report.model = folder.model();
@@ -247,8 +242,8 @@ ImportReport import_huggingface(FileSystem& fs, const std::string& from, const s
   importer.fill(statistics);
   report.statistics = statistics.text();
   report.suspicions = statistics.suspicions();
-  copy_small_files(fs, from, out + "/" + kSmallFiles);
-  report.checkpoint = write_new_model(fs,
+  if (&fs == &to) copy_small_files(fs, from, out + "/" + kSmallFiles);
+  report.checkpoint = write_new_model(to,
                                       {.config = report.model,
                                        .layout = report.layout,
                                        .dtype = importer.main_type(),
@@ -262,6 +257,28 @@ ImportReport import_huggingface(FileSystem& fs, const std::string& from, const s
   report.tensors = externals.size();
   report.files = folder.files();
   return report;
+}
+
+}  // namespace
+
+ImportReport import_huggingface(FileSystem& fs, const std::string& from, const std::string& out,
+                                const ImportOptions& options) {
+  const std::string checkpoints = out + "/checkpoints";
+  if (fs.exists(checkpoints))
+    for (const std::string& name : fs.list(checkpoints))
+      if (checkpoint_layout::is_checkpoint_name(name))
+        throw Error(fmt::format("'{}' holds checkpoints already", checkpoints),
+                    "choose another folder, or delete this one");
+  return import_weights(fs, from, fs, out, options);
+}
+
+CheckpointReader import_in_memory(FileSystem& fs, const std::string& from) {
+  const std::unique_ptr<FileSystem> memory = memory_file_system();
+  const ImportReport report = import_weights(fs, from, *memory, "import", {});
+  for (const std::string& line : report.suspicions) log::warn("{}", line);
+  CheckpointReader reader = CheckpointReader::open(*memory, report.checkpoint, Verify::structure);
+  reader.set_name(from);
+  return reader;
 }
 
 }  // namespace ingot

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/file_system.h"
+#include "checkpoint/reader.h"
 #include "models/huggingface.h"
 
 namespace ingot {
@@ -31,6 +32,10 @@ struct ImportReport {
 /// for an unknown model_type; and one if `out` holds checkpoints already.
 ImportReport import_huggingface(FileSystem& fs, const std::string& from, const std::string& out,
                                 const ImportOptions& options = {});
+
+/// The same without writing anything: the checkpoint lies in memory while the reader lives, and bears the
+/// name of the folder. Takes the memory of two copies of the weights at first, of one later.
+CheckpointReader import_in_memory(FileSystem& fs, const std::string& from);
 
 /// The blob of an imported checkpoint that records where it came from.
 inline constexpr const char* kImportBlob = "import";

@@ -1,7 +1,8 @@
-// Opens a model on disk, from a run or an import: its checkpoint, its config, and where its tokenizer is.
+// Opens a model, whatever names it: the one way in which every command takes a MODEL.
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/enum.h"
 #include "checkpoint/reader.h"
@@ -18,9 +19,10 @@ constexpr auto enum_names(DocumentStart) {
 struct StoredModel {
   CheckpointReader reader;
   ModelConfig config;
-  std::string folder;       ///< of the run or import, which holds `checkpoints`; "" for a checkpoint alone
-  std::string small_files;  ///< the folder of Hugging Face files that it came with; "" without
-  std::string tokenizer_folder;  ///< "" if unknown
+  std::string folder;            ///< of the run, import or Hugging Face model; "" for a checkpoint alone
+  std::string small_files;       ///< the folder of Hugging Face files that it came with; "" without
+  std::string tokenizer_folder;  ///< "" where it is in none of `tokenizer_places`
+  std::vector<std::string> tokenizer_places;  ///< with the model, then where the recipe had it
   bool imported = false;
   /// What its training documents began with, by [data] of its recipe; unset for an import, whose tokenizer
   /// says.
@@ -29,13 +31,14 @@ struct StoredModel {
   HuggingfaceLayout layout;  ///< of an import; else without a family
 };
 
-/// Opens a run folder, an imported folder, a folder of checkpoints (the newest one is opened) or one
-/// checkpoint.
+/// Opens a run folder or an import (its newest checkpoint), a folder of checkpoints (the newest one), one
+/// checkpoint, or a folder in Hugging Face's layout, which is imported in memory. Throws Error where `path`
+/// is none of these, saying what was looked for, or is a run that has saved nothing yet.
 StoredModel open_stored_model(FileSystem& fs, const std::string& path, Verify verify = Verify::bytes);
 
 /// Loads the tokenizer that the model was trained with, from the folder `given`, or if that is empty from
-/// where the model names it. Throws Error if there is none, if it is another tokenizer, or if it has more
-/// tokens than the model.
+/// tokenizer_folder. Throws Error if there is none, if it is another tokenizer, or if it has more tokens than
+/// the model.
 Tokenizer load_tokenizer(const StoredModel& model, const std::string& given = {});
 
 }  // namespace ingot

@@ -190,7 +190,10 @@ std::string record_tables(const ReportData& data) {
       table.add({readable_name(entry.name), shown_value(entry.name, entry.value)});
     out += table.html();
   }
-  return "<h2>Details</h2><div class=columns>" + out + checkpoint_table(data.rows) + "</div>";
+  std::string starts;
+  for (const std::string& line : describe_starts(data.record)) starts += "<p>" + escape_html(line) + "</p>";
+  if (!starts.empty()) starts = "<h2>Starts</h2><div class=card>" + starts + "</div>";
+  return starts + "<h2>Details</h2><div class=columns>" + out + checkpoint_table(data.rows) + "</div>";
 }
 
 std::string config_section(const std::string& toml) {

@@ -39,6 +39,7 @@ ConfigNode record_tree(const RunRecord& record) {
 
 struct Run {
   ConfigNode config, record;
+  std::vector<std::string> starts;
   std::vector<MetricRow> rows;
 };
 
@@ -47,7 +48,7 @@ Run load(FileSystem& fs, const std::string& folder, std::span<const RenamedKey> 
   const std::string metrics = folder + "/" + run_files::kMetrics;
   ConfigNode config = parse_toml(record.config_toml(), folder + "/" + run_files::kConfig);
   move_renamed_keys(config, renamed);
-  return {std::move(config), record_tree(record),
+  return {std::move(config), record_tree(record), describe_starts(record),
           fs.exists(metrics) ? read_metrics(fs, metrics) : std::vector<MetricRow>{}};
 }
 
@@ -77,6 +78,8 @@ RunDifference compare_runs(FileSystem& fs, const std::string& left_folder, const
   RunDifference difference;
   difference.config = diff_config(left.config, right.config);
   difference.record = diff_config(left.record, right.record);
+  difference.left_starts = left.starts;
+  difference.right_starts = right.starts;
   difference.left_steps = left.rows.empty() ? 0 : left.rows.back().step;
   difference.right_steps = right.rows.empty() ? 0 : right.rows.back().step;
   const auto common = common_rows(left, right);
@@ -105,6 +108,9 @@ std::string to_text(const RunDifference& difference, const std::string& left, co
                                 right, difference.right_steps);
   out += difference_text("recipe", difference.config);
   out += difference_text("build, machine and model", difference.record);
+  for (const auto& [name, starts] :
+       {std::pair(&left, &difference.left_starts), {&right, &difference.right_starts}})
+    for (const std::string& line : *starts) out += fmt::format("{}: {}\n", *name, line);
   const int64_t common = std::min(difference.left_steps, difference.right_steps);
   if (difference.first_loss_difference) {
     out += fmt::format("loss: differs from step {} on\n", *difference.first_loss_difference);

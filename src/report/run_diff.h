@@ -20,6 +20,7 @@ struct MetricDifference {
 struct RunDifference {
   std::vector<ConfigDifference> config;  ///< by recipe path
   std::vector<ConfigDifference> record;  ///< run.json, by "group.name", without the run's name and times
+  std::vector<std::string> left_starts, right_starts;  ///< describe_starts()
   int64_t left_steps = 0, right_steps = 0;
   /// The first common step whose losses differ in a bit; none if all are equal.
   std::optional<int64_t> first_loss_difference;

@@ -1,12 +1,17 @@
 // See run_record.h.
 #include "report/run_record.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "report/json_lines.h"
 
 namespace ingot {
@@ -54,7 +59,145 @@ Sample parse_sample(std::string_view line, const std::string& where) {
   }
 }
 
+RunRecord::Value read_value(const Json& value, const std::string& where) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number()) fail("{}: expected a string or a number, found {}", where, value.type_name());
+  return value.get<double>();
+}
+
+void require_known_format(const Json& json, const std::string& where) {
+  const auto format = json.find("format");
+  if (format == json.end()) return;
+  if (!format->is_number_integer())
+    fail("{}: \"format\": expected a number, found {}", where, format->type_name());
+  if (*format <= kRecordFormat) return;
+  std::string writer = "a newer version of ingot";
+  if (const auto build = json.find("build"); build != json.end() && build->is_object())
+    writer = "ingot " + build->value("ingot", std::string("of a newer version"));
+  throw NewerRun(fmt::format("'{}' has format {}, this program reads up to {}: {} wrote it", where,
+                             format->dump(), kRecordFormat, writer),
+                 "use that version for this run folder");
+}
+
+std::vector<RunRecord::Start> read_starts(const Json& list, const std::string& where) {
+  std::vector<RunRecord::Start> starts;
+  if (!list.is_array()) fail("{}: \"starts\": expected a list, found {}", where, list.type_name());
+  for (const Json& entry : list) {
+    const std::string here = fmt::format("{}: start {}", where, starts.size() + 1);
+    if (!entry.is_object()) fail("{}: expected an object, found {}", here, entry.type_name());
+    RunRecord::Start& start = starts.emplace_back();
+    try {
+      for (const auto& [name, value] : entry.items()) {
+        if (name == "environment")
+          for (const auto& [variable, text] : value.items())
+            start.environment.emplace_back(variable, text.get<std::string>());
+        else if (name == "changes")
+          for (const Json& c : value) start.changes.push_back({c.at("key"), c.at("before"), c.at("now")});
+        else
+          start.facts.push_back({name, read_value(value, here + ": " + name)});
+      }
+    } catch (const Json::exception& error) {
+      fail("{}: {}", here, error.what());
+    }
+  }
+  return starts;
+}
+
+Json start_json(const RunRecord::Start& start) {
+  Json json = Json::object();
+  for (const auto& fact : start.facts)
+    std::visit([&](const auto& value) { json[fact.name] = value; }, fact.value);
+  json["environment"] = Json::object();
+  for (const auto& [name, text] : start.environment) json["environment"][name] = text;
+  json["changes"] = Json::array();
+  for (const ConfigDifference& c : start.changes)
+    json["changes"].push_back({{"key", c.path}, {"before", c.left}, {"now", c.right}});
+  return json;
+}
+
+/// The start of a record that has no list of them.
+RunRecord::Start start_of_groups(const RunRecord& record) {
+  RunRecord::Start start;
+  const auto take = [&](const char* name, const char* group, const char* entry) {
+    if (const auto* value = record.find(group, entry)) start.set(name, *value);
+  };
+  take("time", "run", "started");
+  take("program", "build", "ingot");
+  take("commit", "build", "commit");
+  take("kernels", "kernels", "fingerprint");
+  return start;
+}
+
+constexpr const char* kVariablePrefixes[] = {"OMP_", "INGOT_"};
+constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",
+                                      "LD_PRELOAD",           "MALLOC_ARENA_MAX",
+                                      "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                      "SLURM_CLUSTER_NAME",   "SLURM_CPUS_PER_TASK",
+                                      "SLURM_JOB_ID",         "SLURM_JOB_NODELIST",
+                                      "SLURM_JOB_NUM_NODES",  "SLURM_NTASKS",
+                                      "SLURM_RESTART_COUNT",  "TMPDIR"};
+
+std::vector<std::pair<std::string, std::string>> named_environment() {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    const std::string_view entry = *e;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    const bool wanted = std::any_of(std::begin(kVariablePrefixes), std::end(kVariablePrefixes),
+                                    [&](const char* prefix) { return name.starts_with(prefix); }) ||
+                        std::find(std::begin(kVariables), std::end(kVariables), name) != std::end(kVariables);
+    if (wanted && name.size() < entry.size()) found.emplace_back(name, entry.substr(name.size() + 1));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// The command line of this process, quoted where a shell would need it.
+std::string command_line() {
+  std::string text;
+  const std::string raw = real_file_system().read("/proc/self/cmdline");
+  for (size_t begin = 0, end; (end = raw.find('\0', begin)) != raw.npos; begin = end + 1) {
+    const std::string word = raw.substr(begin, end - begin);
+    const bool plain = !word.empty() && word.find_first_of(" \t\n\"'\\$`*?[](){}<>|&;#!~") == word.npos;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += (text.empty() ? "" : " ") + (plain ? word : quoted + "'");
+  }
+  return text;
+}
+
 }  // namespace
+
+const RunRecord::Value* RunRecord::Start::find(const std::string& name) const {
+  for (const Entry& fact : facts)
+    if (fact.name == name) return &fact.value;
+  return nullptr;
+}
+
+void RunRecord::Start::set(const std::string& name, Value value) {
+  for (Entry& fact : facts)
+    if (fact.name == name) {
+      fact.value = std::move(value);
+      return;
+    }
+  facts.push_back({name, std::move(value)});
+}
+
+std::string RunRecord::working_folder() const {
+  const Value* value = starts_.empty() ? nullptr : starts_.back().find("working folder");
+  return value != nullptr ? value_text(*value) : "";
+}
+
+RunRecord::Start start_of_this_program(double wall) {
+  RunRecord::Start start;
+  start.set("time", utc_time(wall));
+  start.set("program", build_info().version);
+  start.set("commit", build_info().commit);
+  start.set("command", command_line());
+  start.set("working folder", std::filesystem::current_path().string());
+  start.environment = named_environment();
+  return start;
+}
 
 RunRecord RunRecord::of_this_machine(const std::string& run_name, double wall) {
   RunRecord record;
@@ -78,26 +221,22 @@ RunRecord RunRecord::of_this_machine(const std::string& run_name, double wall) {
 RunRecord RunRecord::parse(const std::string& text, const std::string& where) {
   const Json json = parse_json(text, where);
   if (!json.is_object()) fail("{}: expected an object of groups", where);
+  require_known_format(json, where);
   RunRecord record;
   for (const auto& [group, entries] : json.items()) {
     if (group == "config") {
       record.config_json_ = dump(entries, 2);
       continue;
     }
+    if (group == "format") continue;
+    if (group == "starts") {
+      record.starts_ = read_starts(entries, where);
+      continue;
+    }
     if (!entries.is_object())
       fail("{}: \"{}\": expected an object, found {}", where, group, entries.type_name());
-    for (const auto& [name, value] : entries.items()) {
-      if (value.is_string()) {
-        record.set(group, name, value.get<std::string>());
-      } else if (value.is_number_integer()) {
-        record.set(group, name, value.get<int64_t>());
-      } else if (value.is_number()) {
-        record.set(group, name, value.get<double>());
-      } else {
-        fail("{}: \"{}\": \"{}\": expected a string or a number, found {}", where, group, name,
-             value.type_name());
-      }
-    }
+    for (const auto& [name, value] : entries.items())
+      record.set(group, name, read_value(value, fmt::format("{}: \"{}\": \"{}\"", where, group, name)));
   }
   return record;
 }
@@ -128,9 +267,12 @@ void RunRecord::set_config(const ConfigNode& config) {
 
 std::string RunRecord::json() const {
   Json json = Json::object();
+  json["format"] = kRecordFormat;
   for (const Group& group : groups_)
     for (const Entry& entry : group.entries)
       std::visit([&](const auto& value) { json[group.name][entry.name] = value; }, entry.value);
+  json["starts"] = Json::array();
+  for (const Start& start : starts_) json["starts"].push_back(start_json(start));
   json["config"] = Json::parse(config_json_);
   return dump(json, 2) + "\n";
 }
@@ -169,6 +311,75 @@ RunRecord read_run_record(FileSystem& fs, const std::string& folder) {
   const std::string config = folder + "/" + run_files::kConfig;
   if (fs.exists(config)) record.config_toml_ = fs.read(config);
   return record;
+}
+
+void record_start(FileSystem& fs, const std::string& folder, RunRecord record, RunRecord::Start start,
+                  std::span<const RenamedKey> renamed) {
+  const std::string path = folder + "/" + run_files::kRecord, config = folder + "/" + run_files::kConfig;
+  if (fs.exists(path)) {
+    try {
+      const RunRecord before = RunRecord::parse(fs.read(path), path);
+      record.starts_ = before.starts();
+      if (record.starts_.empty()) record.starts_.push_back(start_of_groups(before));
+      if (const auto* started = before.find("run", "started")) record.set("run", "started", *started);
+    } catch (const NewerRun&) {
+      throw;
+    } catch (const Error& e) {
+      log::warn("{}; it is kept as '{}.damaged'", e.what(), path);
+      fs.rename(path, path + ".damaged");
+    }
+  }
+  if (fs.exists(config)) {
+    if (record.starts_.empty()) record.starts_.emplace_back().set("time", "unknown");
+    const std::string text = fs.read(config);
+    bool differs = true;
+    try {
+      ConfigNode old = parse_toml(text, config);
+      move_renamed_keys(old, renamed);
+      start.changes = diff_config(old, parse_toml(record.config_toml(), config));
+      differs = !start.changes.empty();
+    } catch (const Error& e) {
+      log::warn("what changed in the recipe is unknown: {}", e.what());
+    }
+    if (differs) {
+      const std::string kept = fmt::format("config.{}.toml", record.starts_.size());
+      write_file_atomically(fs, folder + "/" + kept, text);
+      record.starts_.back().set("recipe", kept);
+    }
+  }
+  record.starts_.push_back(std::move(start));
+  write_run_record(fs, folder, record);
+}
+
+void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<RunRecord::Entry>& facts) {
+  const std::string path = folder + "/" + run_files::kRecord;
+  RunRecord record = RunRecord::parse(fs.read(path), path);
+  if (record.starts_.empty()) return;
+  for (const RunRecord::Entry& fact : facts) record.starts_.back().set(fact.name, fact.value);
+  write_file_atomically(fs, path, record.json());
+}
+
+std::vector<std::string> describe_starts(const RunRecord& record) {
+  std::vector<std::string> lines;
+  for (size_t i = 1; i < record.starts().size(); ++i) {
+    const RunRecord::Start &start = record.starts()[i], &before = record.starts()[i - 1];
+    const auto text = [](const RunRecord::Start& s, const char* name) {
+      return s.find(name) != nullptr ? value_text(*s.find(name)) : std::string("unknown");
+    };
+    std::string line =
+        fmt::format("start {} at step {}, {}:", i + 1, text(start, "first step"), text(start, "time"));
+    const auto add = [&](const std::string& name, const std::string& then, const std::string& now) {
+      line += fmt::format("{} {} {} -> {}", line.ends_with(':') ? "" : ",", name, then, now);
+    };
+    for (const ConfigDifference& c : start.changes) add(c.path, c.left, c.right);
+    for (const char* name :
+         {"program", "commit", "kernels", "instruction set", "threads", "ranks", "mpi", "layout"})
+      if (before.find(name) != nullptr && text(before, name) != text(start, name))
+        add(name, text(before, name), text(start, name));
+    if (line.ends_with(':')) line += " nothing changed";
+    lines.push_back(line);
+  }
+  return lines;
 }
 
 std::string value_text(const RunRecord::Value& value) {

@@ -1,21 +1,27 @@
 // run.json: the description of a run besides its metrics. Groups of named values in display
 // order: "build" and "machine" are filled here, "model", "data", "plan", "kernels" and others by the trainer,
-// "config" is the resolved recipe. Also the names of the files of a run folder, in one place.
+// "config" is the resolved recipe, "starts" has an entry for each start of the run. Also the names of the
+// files of a run folder, in one place.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/config_node.h"
+#include "base/error.h"
 #include "base/file_system.h"
 
 namespace ingot {
 
 namespace run_files {
 inline constexpr const char* kRecord = "run.json";
-inline constexpr const char* kConfig = "config.toml";       ///< resolved recipe, a valid recipe itself
+/// Resolved recipe, a valid recipe itself. Those of earlier starts that differed are config.<start>.toml.
+inline constexpr const char* kConfig = "config.toml";
+inline constexpr const char* kTokenizer = "tokenizer";      ///< folder: the tokenizer of the run
+inline constexpr const char* kValidation = "validation";    ///< folder: the sources' validation splits
 inline constexpr const char* kMetrics = "metrics.jsonl";    ///< see metrics.h
 inline constexpr const char* kSamples = "samples.jsonl";    ///< see Sample
 inline constexpr const char* kEvents = "events";            ///< folder of TensorBoard files
@@ -24,6 +30,15 @@ inline constexpr const char* kProfile = "profile.json";     ///< optional, from 
 inline constexpr const char* kReport = "report.html";
 inline constexpr const char* kLogs = "logs";  ///< folder of rank-<r>.log files, if several ranks
 }  // namespace run_files
+
+/// The format of run.json that this program writes; it reads this one and earlier ones.
+inline constexpr int64_t kRecordFormat = 2;
+
+/// A run folder that a newer program wrote.
+class NewerRun : public Error {
+ public:
+  using Error::Error;
+};
 
 class RunRecord {
  public:
@@ -35,6 +50,15 @@ class RunRecord {
   struct Group {
     std::string name;
     std::vector<Entry> entries;
+  };
+
+  /// A start of the run, or a resume.
+  struct Start {
+    std::vector<Entry> facts;  ///< time, step, program, ..., in display order
+    std::vector<std::pair<std::string, std::string>> environment;
+    std::vector<ConfigDifference> changes;  ///< of the recipe since the start before
+    const Value* find(const std::string& name) const;
+    void set(const std::string& name, Value value);
   };
 
   /// A record of this program on this machine: groups "run" (name, time), "build" and "machine".
@@ -49,11 +73,20 @@ class RunRecord {
   void set_config(const ConfigNode& config);
   const std::string& config_toml() const { return config_toml_; }
 
+  /// Oldest first.
+  const std::vector<Start>& starts() const { return starts_; }
+  /// The folder in which the last start ran; "" if it is unknown.
+  std::string working_folder() const;
+
   std::string json() const;
 
  private:
+  friend void record_start(FileSystem& fs, const std::string& folder, RunRecord record, Start start,
+                           std::span<const RenamedKey> renamed);
+  friend void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<Entry>& facts);
   friend RunRecord read_run_record(FileSystem& fs, const std::string& folder);
   std::vector<Group> groups_;
+  std::vector<Start> starts_;
   std::string config_toml_, config_json_ = "{}";
 };
 
@@ -72,6 +105,21 @@ std::vector<Sample> read_samples(FileSystem& fs, const std::string& path);
 /// Writes run.json and config.toml into `folder` (made if absent), each atomically.
 void write_run_record(FileSystem& fs, const std::string& folder, const RunRecord& record);
 RunRecord read_run_record(FileSystem& fs, const std::string& folder);
+
+/// A start of this program now: its time, version, commit and working folder, and those variables of the
+/// environment that can change what a run does (OMP_*, INGOT_*, and a fixed list).
+RunRecord::Start start_of_this_program(double wall);
+/// Writes the record of a run that starts or resumes, with the starts so far and `start`, whose changes are
+/// those between the folder's config.toml and that of `record`. Where they differ, the old file stays as
+/// config.<n>.toml, n the number of the last start that had it. A run.json that cannot be read is kept as
+/// run.json.damaged. `renamed`: keys that the old config.toml may name as they were. Throws NewerRun.
+void record_start(FileSystem& fs, const std::string& folder, RunRecord record, RunRecord::Start start,
+                  std::span<const RenamedKey> renamed);
+
+/// Adds facts to the last start in a folder's run.json: what is known only when it ends.
+void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<RunRecord::Entry>& facts);
+/// The starts after the first in a line each, with what had changed: "start 2 at step 13, 2026-01-31 ...".
+std::vector<std::string> describe_starts(const RunRecord& record);
 
 /// The value as text; numbers in the shortest exact form.
 std::string value_text(const RunRecord::Value& value);

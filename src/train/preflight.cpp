@@ -137,8 +137,8 @@ std::string describe_checkpoint(const Recipe& recipe, int64_t parameters, const 
     return fmt::format("{:.4g} GB", static_cast<double>(bytes) * 1e-9);
   };
   std::string text = fmt::format("{} ({}): weights {} (f32), optimizer {}", amount(f.snapshot_bytes),
-                                 decimal(f.snapshot_bytes), amount(f.snapshot_bytes - f.optimizer_bytes),
-                                 amount(f.optimizer_bytes));
+                                 decimal(f.snapshot_bytes), amount(f.saved_weight_bytes),
+                                 amount(f.snapshot_bytes - f.saved_weight_bytes));
   if (recipe.run.precision == PrecisionChoice::bf16)
     text += fmt::format("; {} counted with the bf16 copies", decimal(f.snapshot_bytes + 2 * parameters));
   return text;
@@ -163,6 +163,21 @@ std::string unprepared(const SourceConfig& source) {
   } catch (const Error& error) {
     return fmt::format("not prepared yet, and {}", error.what());
   }
+}
+
+/// What the buffers of the largest micro-batch are for, at their peak.
+std::string describe_activations(const Preflight& f) {
+  const StepPlan* largest = nullptr;
+  for (const PhasePlan& phase : f.phases)
+    for (const LevelPlan& level : phase.levels)
+      if (largest == nullptr || level.micro.peak_bytes > largest->peak_bytes) largest = &level.micro;
+  std::string text;
+  if (largest == nullptr || largest->peak_bytes == 0) return text;
+  for (const auto& [category, bytes] : largest->categories)
+    if (bytes > 0)
+      text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", category,
+                          100 * static_cast<double>(bytes) / static_cast<double>(largest->peak_bytes));
+  return "activations at their peak: " + text;
 }
 
 std::string describe(const Recipe& recipe, const Model& model, const PreparedData* data, const Preflight& f) {
@@ -211,6 +226,8 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
            amount(f.snapshot_bytes),
            amount(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
                   f.optimizer_bytes - f.snapshot_bytes)));
+  if (const std::string parts = describe_activations(f); !parts.empty()) line("", parts);
+  if (f.process_bytes > 0) line("", fmt::format("and {} of the program itself", amount(f.process_bytes)));
   if (!f.recompute.empty()) line("policy", fmt::format("recomputed: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty())
@@ -335,19 +352,22 @@ MachinePeak measured_peak() {
 
 }  // namespace
 
-Preflight preflight(const TrainEngine& engine, const PreparedData* data) {
+Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t process_bytes) {
   const Recipe& recipe = engine.recipe();
   const int64_t saved = engine.owned_elements(), updated = updated_elements(engine.optimizer());
   Preflight f;
   const MachinePeak peak = measured_peak();
   f.peak_gflops = recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops;
   f.read_gbs = peak.read_gbs;
+  f.process_bytes = process_bytes;
   f.weight_bytes = engine.model().bytes();
   f.gradient_bytes = engine.gradients().bytes();
   f.optimizer_bytes = engine.optimizer().state_bytes();
   const double share =
       std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, updated)));
-  f.snapshot_bytes = 4 * saved + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
+  f.saved_weight_bytes = 4 * saved;
+  f.snapshot_bytes =
+      f.saved_weight_bytes + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
   for (const PhaseConfig& s : recipe.phases) f.tokens += s.tokens();
@@ -356,7 +376,7 @@ Preflight preflight(const TrainEngine& engine, const PreparedData* data) {
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
   if (chosen > 0) fit_memory(recipe, engine, chosen, f);
   f.text = describe(recipe, engine.model(), data, f);
-  const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes;
+  const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes - f.process_bytes;
   if (f.predicted_bytes > limit) explain_shortfall(recipe, engine, limit, f);
   return f;
 }

@@ -31,10 +31,12 @@ struct Preflight {
   double read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t transient_bytes = 0;  ///< most of other ranks' weights and of unsharded gradients (full sharding)
-  int64_t snapshot_bytes = 0;   ///< a checkpoint's copy of masters and optimizer state, kept once made
+  int64_t saved_weight_bytes = 0;  ///< masters in a checkpoint, of this rank
+  int64_t snapshot_bytes = 0;      ///< a checkpoint's copy of masters and optimizer state, kept once made
   std::vector<PhasePlan> phases;
   int64_t tokens = 0;
   int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
+  int64_t process_bytes = 0;    ///< beside them: what the program had in memory before it built the model
   double roofline_seconds = 0;  ///< of the whole run
   /// Names of the policy (memory_policy.h): the recipe's, and those chosen for its memory.limit.
   std::vector<std::string> recompute, offload;
@@ -45,9 +47,10 @@ struct Preflight {
 };
 
 /// Plans every phase. Under memory.limit, activations are recomputed or offloaded, cheapest first, until the
-/// run fits. `data` may be nullptr: not prepared yet. Throws Error where a source cannot fill a sequence. The
-/// machine is measured once a process (and number of threads), in about 0.1 s.
-Preflight preflight(const TrainEngine& engine, const PreparedData* data);
+/// run fits. `data` may be nullptr: not prepared yet. `process_bytes`: see Preflight. Throws Error where a
+/// source cannot fill a sequence. The machine is measured once a process (and number of threads), in about
+/// 0.1 s.
+Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t process_bytes = 0);
 
 /// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the
 /// limit or the machine has.

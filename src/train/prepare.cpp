@@ -1,6 +1,7 @@
 // See prepare.h.
 #include "train/prepare.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/folder_lock.h"
@@ -8,16 +9,14 @@
 #include "base/progress.h"
 #include "data/source.h"
 #include "data/tokenize_job.h"
+#include "report/run_record.h"
 #include "tokenizer/bpe_trainer.h"
+#include "train/tokenizer_origin.h"
 
 namespace ingot {
 namespace {
 
 constexpr const char* kEndOfText = "<|endoftext|>";
-
-data::SourceOptions source_options(const SourceConfig& s) {
-  return {s.documents, s.marker, s.field, s.prompt_field};
-}
 
 /// Calls body for batches of documents of all sources.
 template <class Body>
@@ -74,16 +73,25 @@ Tokenizer train_characters(FileSystem& fs, const Recipe& recipe) {
   return Tokenizer::from_characters(text, specials);
 }
 
-std::string tokenizer_folder(const Recipe& r) {
-  return r.tokenizer.path.empty() ? r.data.folder + "/tokenizer" : r.tokenizer.path;
-}
-std::string dataset_folder(const Recipe& r, const SourceConfig& s) {
-  return r.data.folder + "/" + s.name;
+bool holds_tokenizer(FileSystem& fs, const std::string& place) {
+  return fs.exists(place.ends_with(".json") ? place : place + "/tokenizer.json");
 }
 
-Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe) {
-  const std::string folder = tokenizer_folder(recipe);
-  if (!recipe.tokenizer.path.empty() || fs.exists(folder + "/tokenizer.json")) return Tokenizer::load(folder);
+bool holds_datasets(FileSystem& fs, const Recipe& recipe) {
+  return std::all_of(recipe.data.sources.begin(), recipe.data.sources.end(), [&](const SourceConfig& s) {
+    return fs.exists(dataset_folder(recipe, s) + "/" + data::kManifestName);
+  });
+}
+
+Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe, bool trust) {
+  const std::string folder = tokenizer_folder(fs, recipe);
+  if (!recipe.tokenizer.path.empty()) return Tokenizer::load(folder);
+  if (holds_tokenizer(fs, folder)) {
+    Tokenizer t = Tokenizer::load(folder);
+    if (folder.starts_with(recipe.data.folder + "/")) require_tokenizer_origin(fs, folder, recipe, t, trust);
+    return t;
+  }
+  record_tokenizer_origin(fs, folder, recipe);
   Tokenizer t =
       recipe.tokenizer.kind == TokenizerKind::bpe ? train_bpe(fs, recipe) : train_characters(fs, recipe);
   t.save(folder, fs);
@@ -126,21 +134,36 @@ EncodeOptions encode_options(const DataConfig& data) {
   return {.parse_special = data.special_tokens == SpecialText::parse};
 }
 
-/// A dataset appears whole, and after its tokenizer.
-bool is_prepared(FileSystem& fs, const Recipe& recipe) {
-  if (recipe.tokenizer.path.empty() && !fs.exists(tokenizer_folder(recipe) + "/tokenizer.json")) return false;
-  for (const SourceConfig& s : recipe.data.sources)
-    if (!fs.exists(dataset_folder(recipe, s) + "/" + data::kManifestName)) return false;
-  return true;
+std::string tokenizer_folder(FileSystem& fs, const Recipe& recipe) {
+  const std::string& path = recipe.tokenizer.path;
+  const std::string place = path.empty() ? recipe.data.folder + "/tokenizer" : path;
+  const std::string own = recipe.run.folder + "/" + run_files::kTokenizer;
+  // A tokenizer that would be trained anew is the run's only as long as its tokens are.
+  const bool gone = !holds_tokenizer(fs, place) && (!path.empty() || holds_datasets(fs, recipe));
+  return gone && holds_tokenizer(fs, own) ? own : place;
 }
 
-PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
-  std::optional<FolderLock> lock;
-  if (!is_prepared(fs, recipe)) {
-    fs.create_folders(recipe.data.folder);
+std::string dataset_folder(const Recipe& recipe, const SourceConfig& source) {
+  return recipe.data.folder + "/" + source.name;
+}
+
+/// A dataset appears whole, and after its tokenizer.
+bool is_prepared(FileSystem& fs, const Recipe& recipe) {
+  const bool tokenizer = !recipe.tokenizer.path.empty() || holds_tokenizer(fs, tokenizer_folder(fs, recipe));
+  return tokenizer && holds_datasets(fs, recipe);
+}
+
+PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check) {
+  const bool trust = check == DataCheck::changed;
+  const bool complete = is_prepared(fs, recipe);
+  if (!complete) fs.create_folders(recipe.data.folder);
+  std::optional<FolderLock> lock;  // the first rank or run reads and checks, others find what it remembered
+  try {
     lock.emplace(recipe.data.folder, "data", FolderLock::Busy::wait);
+  } catch (const Error&) {  // from a disk that is read-only
+    if (!complete) throw;
   }
-  PreparedData prepared{obtain_tokenizer(fs, recipe), {}, 0};
+  PreparedData prepared{obtain_tokenizer(fs, recipe, trust), {}, 0};
   const Tokenizer& tokenizer = prepared.tokenizer;
   prepared.vocab = tokenizer.vocab_size();
   const DocumentTokens ends = document_tokens(recipe.data, tokenizer);
@@ -164,20 +187,25 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe) {
     o.source = source_options(s);
     o.validation_fraction = s.validation_fraction;
     o.validation = s.tail_validation ? data::ValidationSplit::tail : data::ValidationSplit::document_hash;
-    Progress progress("tokenizing " + s.name, 0, Progress::Unit::bytes);
+    o.trust_checked = trust;
+    std::optional<Progress> progress;
     data::tokenize(fs, dataset_folder(recipe, s), o, view, [&](const data::TokenizeProgress& p) {
-      progress.update(static_cast<int64_t>(p.bytes_done));
+      if (!progress) progress.emplace("tokenizing " + s.name, 0, Progress::Unit::bytes);
+      progress->update(static_cast<int64_t>(p.bytes_done));
     });
-    progress.finish();
-    prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s),
-                                                   {.verify_hashes = true, .tokenizer_hash = view.hash}));
+    if (progress) progress->finish();
+    data::CheckedFiles checked(fs, dataset_folder(recipe, s), trust);
+    prepared.sources.push_back(
+        data::Dataset::open(fs, dataset_folder(recipe, s),
+                            {.verify_hashes = true, .tokenizer_hash = view.hash, .checked = &checked}));
+    checked.save();
   }
-  if (lock) warn_about_special_tokens(recipe, tokenizer, spelled);
+  if (!complete) warn_about_special_tokens(recipe, tokenizer, spelled);
   return prepared;
 }
 
 PreparedData open_data(FileSystem& fs, const Recipe& recipe) {
-  PreparedData prepared{Tokenizer::load(tokenizer_folder(recipe)), {}, 0};
+  PreparedData prepared{Tokenizer::load(tokenizer_folder(fs, recipe)), {}, 0};
   prepared.vocab = prepared.tokenizer.vocab_size();
   for (const SourceConfig& s : recipe.data.sources)
     prepared.sources.push_back(data::Dataset::open(fs, dataset_folder(recipe, s),

@@ -26,13 +26,27 @@ DocumentTokens document_tokens(const DataConfig& data, const Tokenizer& tokenize
 /// How documents and prompts of samples are encoded.
 EncodeOptions encode_options(const DataConfig& data);
 
+/// What is read to see whether it is still the same.
+enum class DataCheck {
+  changed,     ///< text and shards whose size, time or inode has changed since they were read last
+  everything,  ///< all text and all shards
+};
+
 /// Trains the tokenizer if the recipe names none and the folder has none, and tokenizes what is missing.
-/// Progress goes to standard error. Errors name the source, file or field. One process at a time writes a
-/// data folder; a second one waits for it, says so, and then uses what the first one made.
-PreparedData prepare_data(FileSystem& fs, const Recipe& recipe);
+/// Progress goes to standard error. Errors name the source, file or field; where the folder was prepared with
+/// another tokenizer, text or options than the recipe says, they name each difference. Text may be gone
+/// once it is tokenized. One process at a time prepares a data folder; a second one waits for it, says so,
+/// and then uses what the first one made.
+PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check = DataCheck::changed);
 
 /// True where tokenizer and datasets exist: prepare_data() will check them and write nothing.
 bool is_prepared(FileSystem& fs, const Recipe& recipe);
+
+/// Where the recipe's tokenizer lies: tokenizer.path, or in the data folder; where that is gone, with the run
+/// if it has started.
+std::string tokenizer_folder(FileSystem& fs, const Recipe& recipe);
+/// Where a source's tokens lie.
+std::string dataset_folder(const Recipe& recipe, const SourceConfig& source);
 
 /// The recipe with the tokenizer's size where model.vocab is 0. Error where the model has fewer tokens.
 Recipe with_vocabulary(Recipe recipe, const PreparedData& data);

@@ -286,7 +286,11 @@ std::span<const RenamedKey> renamed_recipe_keys() {
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  return read_with_preset(path.empty() ? ConfigNode{} : load_toml(path), overrides, true);
+  return recipe_from_tree(path.empty() ? ConfigNode{} : load_toml(path), overrides);
+}
+
+Recipe recipe_from_tree(ConfigNode tree, const std::vector<std::string>& overrides) {
+  return read_with_preset(std::move(tree), overrides, true);
 }
 
 Recipe recipe_from_toml(const std::string& text, const std::string& where) {

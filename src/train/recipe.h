@@ -8,10 +8,10 @@
 
 #include "nn/config.h"
 #include "nn/weights.h"
-#include "ops/head/head.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/data_recipe.h"
+#include "train/memory_recipe.h"
 #include "train/parallel_recipe.h"
 
 namespace ingot {
@@ -224,24 +224,6 @@ struct HealthConfig {
   }
 };
 
-struct MemoryConfig {
-  HeadMode head = HeadMode::automatic;
-  std::string limit;
-  std::vector<std::string> recompute, offload;
-  std::string offload_folder;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("head", head, "logits for backward: auto, store, recompute or gradient");
-    v("limit", limit,
-      "memory of the run, e.g. 16GiB: activations are recomputed or moved to disk until it fits; empty: "
-      "the machine's");
-    v("recompute", recompute,
-      "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/");
-    v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
-    v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
-  }
-};
-
 struct Recipe {
   RunConfig run;
   ModelConfig model;
@@ -294,6 +276,8 @@ struct Recipe {
 std::span<const RenamedKey> renamed_recipe_keys();
 /// File (may be empty) and overrides. The model's preset comes first, then the fields that the recipe names.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+/// The same from a tree of values.
+Recipe recipe_from_tree(ConfigNode tree, const std::vector<std::string>& overrides);
 /// A recipe from its JSON or TOML text as a run recorded it.
 Recipe recipe_from_toml(const std::string& text, const std::string& where);
 

@@ -1,6 +1,7 @@
 // See resume_check.h.
 #include "train/resume_check.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 
@@ -9,6 +10,8 @@
 #include "checkpoint/model_state.h"
 #include "exchange/import.h"
 #include "ops/registry.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
 #include "train/phase_sampler.h"
 
 namespace ingot {
@@ -41,21 +44,35 @@ Recipe saved_recipe(const CheckpointReader& reader, const Recipe& now) {
   return then;
 }
 
+/// The first step after `step` at which a run saves.
+int64_t next_save(const Recipe& recipe, int64_t step) {
+  int64_t end = 0;
+  for (const PhaseConfig& phase : recipe.phases)
+    if ((end += phase.steps) > step) break;
+  const int64_t every = recipe.checkpoint.every;
+  return every > 0 ? std::min(end, (step / every + 1) * every) : end;
+}
+
 }  // namespace
 
 void require_same_run(const CheckpointReader& reader, const Recipe& recipe, const std::string& tokenizer,
-                      bool warns) {
+                      bool accept_kernels, bool warns) {
   if (reader.manifest().blobs.contains(kImportBlob))
     throw Error(fmt::format("'{}' holds an imported model, not a run", recipe.run.folder),
                 fmt::format("set run.start_from = \"{}\" and another run.folder, or use `ingot finetune`",
                             recipe.run.folder));
   const SavedRun then = SavedRun::of(reader);
   const std::string& kernels = then.kernels;
-  if (kernels != kernel_set_fingerprint())
-    throw Error(fmt::format("'{}' was written with kernel set {}, this program has {}: the run would not "
-                            "continue bit for bit",
-                            reader.path(), kernels, kernel_set_fingerprint()),
-                "resume with the program that started the run, or start a new run from these weights");
+  if (kernels != kernel_set_fingerprint()) {
+    const std::string what = fmt::format("'{}' was written with kernel set {}, this program has {}",
+                                         reader.path(), kernels, kernel_set_fingerprint());
+    if (!accept_kernels)
+      throw Error(
+          what + ": the run would not continue bit for bit",
+          "--accept-kernels resumes it all the same, which run.json records; or resume with the program "
+          "that started the run");
+    if (warns) log::warn("{}: accepted, the run does not continue bit for bit", what);
+  }
   if (then.tokenizer != tokenizer)
     throw Error(fmt::format("'{}' was trained with tokenizer {}, the recipe's is {}", reader.path(),
                             then.tokenizer, tokenizer),
@@ -69,13 +86,33 @@ void require_same_run(const CheckpointReader& reader, const Recipe& recipe, cons
   }
 }
 
-void require_no_checkpoints(FileSystem& fs, const std::string& folder) {
-  if (!fs.exists(folder)) return;
-  for (const std::string& name : fs.list(folder))
-    if (checkpoint_layout::is_checkpoint_name(name))
-      throw Error(fmt::format("'{}' holds checkpoints, but none of them is complete and undamaged", folder),
-                  "starting anew would overwrite this run: restore a checkpoint, choose another run.folder, "
-                  "or delete the folder");
+void require_new_run(FileSystem& fs, const Recipe& recipe) {
+  const std::string &run = recipe.run.folder, folder = run + "/" + run_files::kCheckpoints;
+  const bool has_folder = fs.exists(folder);
+  if (has_folder)
+    for (const std::string& name : fs.list(folder))
+      if (checkpoint_layout::is_checkpoint_name(name))
+        throw Error(
+            fmt::format("'{}' holds checkpoints, but none of them is complete and undamaged", folder),
+            "starting anew would overwrite this run: restore a checkpoint, choose another run.folder, "
+            "or delete the folder");
+  const std::string metrics = run + "/" + run_files::kMetrics;
+  std::vector<MetricRow> rows;
+  if (fs.exists(metrics)) rows = read_metrics(fs, metrics);
+  // A run makes the folder before its first step, also where no checkpoint could be written.
+  const int64_t first = rows.empty() ? 0 : next_save(recipe, rows.front().step - 1);
+  if (!has_folder && !rows.empty() && rows.back().step > first)
+    throw Error(
+        fmt::format("'{}' has metrics up to step {} and no checkpoint, though the first was due at step {}",
+                    run, rows.back().step, first),
+        fmt::format("starting anew would overwrite this run: if it is a copy, copy '{}' too; else choose "
+                    "another run.folder, or delete the folder",
+                    run_files::kCheckpoints));
+  if (!rows.empty())
+    log::info("the run in '{}' has no checkpoint yet: starting again (it had come to step {})", run,
+              rows.back().step);
+  else if (fs.exists(run + "/" + run_files::kRecord))
+    log::info("the run in '{}' has no checkpoint yet: starting again", run);
 }
 
 }  // namespace ingot

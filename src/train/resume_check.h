@@ -7,12 +7,15 @@
 
 namespace ingot {
 
-/// Throws Error where the kernels or the tokenizer (by content hash) are others, or the recipe has other
-/// values of what has decided the weights so far. Other changes of the recipe are warned of where `warns`.
+/// Throws Error where the kernels (unless `accept_kernels`) or the tokenizer (by content hash) are others, or
+/// the recipe has other values of what has decided the weights so far. Other changes of the recipe, and
+/// accepted kernels, are warned of where `warns`.
 void require_same_run(const CheckpointReader& reader, const Recipe& recipe, const std::string& tokenizer,
-                      bool warns);
+                      bool accept_kernels, bool warns);
 
-/// Throws Error where the folder holds checkpoints, none of which can be restored.
-void require_no_checkpoints(FileSystem& fs, const std::string& folder);
+/// For a run folder without a checkpoint that can be restored. Throws Error where it holds checkpoints, or
+/// lacks their folder and has metrics of steps at which one was due: part of a run, which starting anew would
+/// overwrite. Says in the log that a run which was recorded starts again.
+void require_new_run(FileSystem& fs, const Recipe& recipe);
 
 }  // namespace ingot

@@ -1,23 +1,16 @@
 // See step_log.h.
 #include "train/step_log.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/process_memory.h"
 
 namespace ingot {
 namespace {
-
-int64_t peak_memory_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
-}
 
 void add_router_metrics(MetricRow& row, const StepStats& stats, std::span<const std::string> sources) {
   double dead = 0;
@@ -110,7 +103,7 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
   row.set("step_seconds", done.seconds);
   row.set("data_wait_seconds", done.wait_seconds);
   if (done.save_seconds) row.set("checkpoint/seconds", *done.save_seconds);
-  row.set("memory_bytes", static_cast<double>(peak_memory_bytes()));
+  row.set("memory_bytes", static_cast<double>(peak_resident_bytes()));
   row.set("memory_plan_misses", static_cast<double>(engine.plan_misses()));
   for (size_t k = 0; k < stats.mtp.size(); ++k)
     row.set(fmt::format("loss_ahead_{}", k + 1), stats.mtp[k].loss());

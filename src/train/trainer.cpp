@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/standard_streams.h"
 #include "comm/agree.h"
@@ -15,6 +16,7 @@
 #include "train/group_check.h"
 #include "train/rank_check.h"
 #include "train/resume_check.h"
+#include "train/run_folder.h"
 #include "train/run_samples.h"
 #include "train/step_log.h"
 #include "train/validation.h"
@@ -35,19 +37,21 @@ void Trainer::interrupt() {
   drop_stalled(true);
 }
 
-Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* world, const Rewind& rewind)
+Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start, World* world,
+                 const Rewind& rewind)
     : fs_(fs), ranks_(given, world) {
   interrupted = false;
   drop_stalled(false);
+  const int64_t process_bytes = resident_bytes();
   const Recipe recipe = ranks_.fitted(given);
-  open_folder(recipe, start);
+  open_folder(recipe, start.mode);
   ranks_.world().set_flight_folder(recipe.run.folder);
-  data_.emplace(prepare_data(fs_, recipe));
+  data_.emplace(prepare_data(fs_, recipe, start.data));
   require_same_data(ranks_.groups().world(), *data_);
   const Recipe complete = with_vocabulary(recipe, *data_);
   check_layout(complete);
   engine_ = std::make_unique<TrainEngine>(complete, ranks_);
-  plan_ = preflight(*engine_, &*data_);
+  plan_ = preflight(*engine_, &*data_, process_bytes);
   require_fit(plan_);
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
   prompts_ = sample_prompts(engine_->recipe(), *data_);
@@ -57,7 +61,7 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, StartMode start, World* wo
         "are "
         "lower than a causal model's; metrics, log and report mark them");
   state_ = std::make_unique<RunState>(*engine_, *data_);
-  restore(rewind);
+  restore(rewind, start.accept_kernels);
 }
 
 Trainer::~Trainer() = default;
@@ -88,7 +92,7 @@ std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
   std::optional<CheckpointReader> newest;
   const std::string path = agree(&ranks_.groups().world(), nothing, [&](const auto&) {
     newest = CheckpointReader::open_newest(fs_, checkpoints);
-    if (!newest) require_no_checkpoints(fs_, checkpoints);
+    if (!newest) require_new_run(fs_, recipe());
     return newest ? newest->path() : nothing();
   });
   if (!leads() && !path.empty()) newest = CheckpointReader::open(fs_, path, Verify::structure);
@@ -116,18 +120,16 @@ CheckpointReader Trainer::checkpoint_of(int64_t step) const {
   return found ? std::move(*found) : CheckpointReader::open(fs_, path, Verify::structure);
 }
 
-void Trainer::restore(const Rewind& rewind) {
+void Trainer::restore(const Rewind& rewind, bool accept_kernels) {
   const int64_t total = recipe().total_steps();
   if (rewind.from && *rewind.from >= total)
     throw Error(fmt::format("--from {}: the run ends at step {}", *rewind.from, total),
                 "name the step of an earlier checkpoint");
   const auto reader = rewind.from ? checkpoint_of(*rewind.from) : newest_checkpoint();
-  if (!reader) {
-    if (leads() && fs_.exists(recipe().run.folder + "/" + run_files::kRecord))
-      log::info("the run in '{}' has no checkpoint yet: starting again", recipe().run.folder);
-    return state_->begin(fs_);
-  }
-  require_same_run(*reader, engine_->recipe(), data_->tokenizer.content_hash(), leads());
+  if (!reader) return state_->begin(fs_);
+  require_same_run(*reader, recipe(), data_->tokenizer.content_hash(), accept_kernels, leads());
+  if (const std::string then = SavedRun::of(*reader).kernels; then != kernel_set_fingerprint())
+    accepted_kernels_ = then;
   state_->restore(*reader);
   newest_ = {reader->path(), reader->step()};
   if (!rewind.from) return;
@@ -158,42 +160,12 @@ void Trainer::open_outputs() {
   const std::string& folder = recipe().run.folder;
   open_checkpoints();
   if (!leads()) return;
+  keep_with_run(fs_, recipe(), *data_);
   drop_samples_after(fs_, folder + "/" + run_files::kSamples, step());
   metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step());
   events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step(), wall_seconds());
   live_report_ = std::make_unique<LiveReport>(fs_, folder);
   write_record();
-}
-
-void Trainer::write_record() {
-  RunRecord record = RunRecord::of_this_machine(recipe().run.folder, wall_seconds());
-  const ParameterCounts n = count_parameters(model().decoder());
-  record.set("model", "parameters", n.total);
-  record.set("model", "active parameters", n.active);
-  record.set("model", "without embedding", n.without_embedding);
-  for (const data::Dataset& s : data_->sources) {
-    record.set("data", s.name() + " train tokens", s.train()->tokens());
-    record.set("data", s.name() + " content", s.train()->content_hash());
-  }
-  record.set("data", "tokenizer", data_->tokenizer.content_hash());
-  record.set("data", "vocabulary", static_cast<int64_t>(data_->vocab));
-  const DocumentTokens ends = document_tokens(recipe().data, data_->tokenizer);
-  const auto text_of = [&](std::optional<int32_t> id) {
-    return id ? data_->tokenizer.decode({&*id, 1}) : std::string("none");
-  };
-  record.set("data", "token before documents", text_of(ends.begin));
-  record.set("data", "token after documents", text_of(ends.end));
-  record.set("data", "special tokens in text", std::string(name_of(recipe().data.special_tokens)));
-  record.set("plan", "steps", recipe().total_steps());
-  record.set("plan", "tokens", plan_.tokens);
-  record.set("plan", "predicted bytes", plan_.predicted_bytes);
-  record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
-  record.set("plan", "machine GB/s", plan_.read_gbs);
-  for (const PhasePlan& s : plan_.phases)
-    record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
-  record.set("kernels", "fingerprint", kernel_set_fingerprint());
-  record.set_config(to_node(recipe()));
-  write_run_record(fs_, recipe().run.folder, record);
 }
 
 TrainResult Trainer::run() {
@@ -215,7 +187,10 @@ TrainResult Trainer::run() {
   finish_save();
   if (leads()) metrics_->sync();
   const bool ended = clock_.ended_by(recipe().phases) != nullptr;
-  if (leads() && step() < total && !ended) write_report(fs_, recipe().run.folder, false);
+  if (leads() && step() < total && !ended) {
+    record_memory();
+    write_report(fs_, recipe().run.folder, false);
+  }
   result_.finished = step() == total || ended;
   result_.step = step();
   result_.seconds = monotonic_seconds() - started_;
@@ -318,6 +293,7 @@ bool Trainer::after_step(MetricRow& row) {
   // Before the last save, after which the run counts as finished and is never touched again.
   if ((last || at_target) && leads()) {
     metrics_->sync();
+    record_memory();
     write_report(fs_, recipe().run.folder, false);
   }
   const int64_t every = recipe().checkpoint.every;

@@ -28,6 +28,13 @@ enum class StartMode {
   fresh,            ///< refuses a folder that holds a run
 };
 
+struct StartOptions {
+  StartOptions(StartMode start_mode = StartMode::resume_or_start) : mode(start_mode) {}
+  StartMode mode;
+  DataCheck data = DataCheck::changed;
+  bool accept_kernels = false;  ///< resumes with another kernel set than the run had: not bit for bit
+};
+
 /// A return to an earlier checkpoint of the run, for one that went wrong.
 struct Rewind {
   std::optional<int64_t> from;  ///< step of the checkpoint; none: no return
@@ -48,7 +55,7 @@ class Trainer {
   /// makes the preflight. Throws Error for anything that cannot work, before any step. `world`: the ranks of
   /// the run, which must outlive it; nullptr: this one alone. With `rewind` the run continues from that
   /// checkpoint, which becomes the newest once run() begins: from then on it resumes without `rewind`.
-  Trainer(FileSystem& fs, const Recipe& recipe, StartMode start, World* world = nullptr,
+  Trainer(FileSystem& fs, const Recipe& recipe, const StartOptions& start, World* world = nullptr,
           const Rewind& rewind = {});
   ~Trainer();
 
@@ -78,12 +85,12 @@ class Trainer {
   void open_folder(const Recipe& recipe, StartMode start);
   /// Error where the ranks of this layout would miss or double a collective (train/rank_check.h).
   void check_layout(const Recipe& recipe) const;
-  void restore(const Rewind& rewind);
+  /// The newest checkpoint or that of `rewind`, or the start of the run.
+  void restore(const Rewind& rewind, bool accept_kernels);
   std::optional<CheckpointReader> newest_checkpoint() const;
   CheckpointReader checkpoint_of(int64_t step) const;
   void open_checkpoints();
   void open_outputs();
-  void write_record();
   /// Reads the training clock from the metrics up to this step.
   void resume_clock();
   /// Whether this row's validations reach the target of the phase that ends the run there.
@@ -106,6 +113,11 @@ class Trainer {
   /// Error where the run folder is gone.
   bool agree_to_continue(bool stop);
   bool folder_is_gone();
+  // trainer_record.cpp:
+  RunRecord::Start this_start() const;
+  void write_record();
+  /// What was predicted beside what was measured, in the log and in run.json.
+  void record_memory();
   // trainer_save.cpp:
   int64_t saves_to_come() const;
   void save(const std::string& protection);
@@ -139,6 +151,7 @@ class Trainer {
   std::unique_ptr<LiveReport> live_report_;
   RunObserver* observer_ = nullptr;
   Preflight plan_;
+  std::string accepted_kernels_;  ///< the kernel set that the checkpoint was written with, if it is another
   TapeProfile profile_;
   TrainResult result_;
   struct Place {

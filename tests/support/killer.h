@@ -68,6 +68,7 @@ class KillFs final : public FileSystem {
   std::string read(const std::string& path) override { return real_file_system().read(path); }
   bool exists(const std::string& path) override { return real_file_system().exists(path); }
   uint64_t size(const std::string& path) override { return real_file_system().size(path); }
+  std::optional<FileStamp> stamp(const std::string& path) override { return real_file_system().stamp(path); }
   std::vector<std::string> list(const std::string& folder) override {
     return real_file_system().list(folder);
   }

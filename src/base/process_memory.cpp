@@ -1,0 +1,26 @@
+// See process_memory.h.
+#include "base/process_memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace ingot {
+
+int64_t resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  long long all = 0, resident = 0;
+  const bool read = std::fscanf(file, "%lld %lld", &all, &resident) == 2;
+  std::fclose(file);
+  return read ? int64_t{resident} * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace ingot

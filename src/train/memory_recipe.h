@@ -1,0 +1,29 @@
+// The recipe's section [memory]: what is kept for backward and what is not.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "ops/head/head.h"
+
+namespace ingot {
+
+struct MemoryConfig {
+  HeadMode head = HeadMode::automatic;
+  std::string limit;
+  std::vector<std::string> recompute, offload;
+  std::string offload_folder;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("head", head, "logits for backward: auto, store, recompute or gradient");
+    v("limit", limit,
+      "memory of the run, e.g. 16GiB: activations are recomputed or moved to disk until it fits; empty: "
+      "the machine's");
+    v("recompute", recompute,
+      "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/");
+    v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
+    v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
+  }
+};
+
+}  // namespace ingot

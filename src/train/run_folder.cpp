@@ -1,0 +1,168 @@
+// See run_folder.h.
+#include "train/run_folder.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "checkpoint/model_state.h"
+#include "exchange/huggingface_folder.h"
+#include "exchange/import.h"
+#include "report/run_paths.h"
+#include "report/run_record.h"
+
+namespace ingot {
+namespace {
+
+namespace stdfs = std::filesystem;
+
+constexpr int64_t kMostKeptBytes = int64_t{64} << 20;  // of a validation split
+
+/// Where a run lies, and its recipe; no file: that of its newest checkpoint.
+struct RunPlace {
+  std::string folder, file;
+};
+
+std::optional<RunPlace> find_run(FileSystem& fs, const std::string& path) {
+  const bool folder = stdfs::is_directory(path);
+  RunPlace place{path, path};
+  if (!folder) place.folder = stdfs::path(path).parent_path().string();
+  while (place.folder.size() > 1 && place.folder.ends_with('/')) place.folder.pop_back();
+  const auto holds = [&](const char* name) {
+    return fs.exists((place.folder.empty() ? "." : place.folder) + "/" + name);
+  };
+  const bool run = holds(run_files::kRecord) || (holds(run_files::kConfig) && holds(run_files::kCheckpoints));
+  if (folder) {
+    place.file = holds(run_files::kConfig) ? place.folder + "/" + run_files::kConfig : "";
+    if (place.file.empty() && !holds(run_files::kCheckpoints))
+      throw Error(fmt::format("'{}' is a folder without a run: it holds neither {} nor {}", path,
+                              run_files::kConfig, run_files::kCheckpoints),
+                  "name a recipe (TOML), or the folder of a run that has started");
+  } else if (!run || !path.ends_with(".toml")) {
+    return std::nullopt;
+  }
+  if (place.folder.empty() || place.folder == ".") place.folder = stdfs::current_path().string();
+  return place;
+}
+
+ConfigNode recorded_recipe(FileSystem& fs, const RunPlace& place) {
+  if (!place.file.empty()) return load_toml(place.file);
+  const std::string checkpoints = place.folder + "/" + run_files::kCheckpoints;
+  const CheckpointReader newest = CheckpointReader::open(fs, checkpoints, Verify::structure);
+  if (newest.manifest().blobs.contains(kImportBlob))
+    throw Error(fmt::format("'{}' holds an imported model, not a run", place.folder),
+                fmt::format("`ingot finetune {} data.jsonl` trains it", place.folder));
+  log::warn("'{}' has no {}: taking the recipe of '{}'", place.folder, run_files::kConfig, newest.path());
+  return parse_toml(config_of_blob(newest, "recipe"), newest.path() + ": recipe");
+}
+
+/// Makes the paths of a recipe lead where they led.
+void relocate(ConfigNode& recipe, const RunPaths& paths) {
+  const auto relocate_text = [&](ConfigNode* section, const char* key) {
+    ConfigNode* value = section != nullptr ? section->find(key) : nullptr;
+    if (value != nullptr && value->kind == ConfigNode::Kind::string)
+      value->string = paths.find(value->string);
+  };
+  relocate_text(recipe.find("run"), "start_from");
+  relocate_text(recipe.find("run"), "branch_from");
+  relocate_text(recipe.find("tokenizer"), "path");
+  relocate_text(recipe.find("memory"), "offload_folder");
+  ConfigNode* data = recipe.find("data");
+  relocate_text(data, "folder");
+  if (ConfigNode* sources = data != nullptr ? data->find("sources") : nullptr)
+    for (ConfigNode& source : sources->items) relocate_text(&source, "path");
+}
+
+void keep_tokenizer(FileSystem& fs, const Recipe& recipe, const Tokenizer& tokenizer) {
+  const std::string to = recipe.run.folder + "/" + run_files::kTokenizer, from = tokenizer_folder(fs, recipe);
+  const auto is_kept = [&] {
+    try {
+      return fs.exists(to + "/tokenizer.json") &&
+             Tokenizer::load(to).content_hash() == tokenizer.content_hash();
+    } catch (const Error&) {  // written again
+      return false;
+    }
+  };
+  if (is_kept()) return;
+  if (stdfs::is_directory(from)) {
+    fs.create_folders(to);
+    const auto copy = [&](const std::string& name) {
+      if (fs.exists(from + "/" + name))
+        write_file_atomically(fs, to + "/" + name, fs.read(from + "/" + name));
+    };
+    for (const std::string& name : huggingface_small_files())
+      if (name != "config.json" && name != "tokenizer.json") copy(name);
+    copy("tokenizer.json");  // last: a folder with this file holds a tokenizer
+  }
+  if (!is_kept()) tokenizer.save(to, fs);
+}
+
+std::string kept_validation(const Recipe& recipe, const std::string& source) {
+  return recipe.run.folder + "/" + run_files::kValidation + "/" + source;
+}
+
+void copy_file(FileSystem& fs, const std::string& from, const std::string& to) {
+  const auto bytes = fs.map(from);
+  const auto file = fs.create(to);
+  file->append(bytes->bytes().data(), bytes->bytes().size());
+  file->sync();
+  file->close();
+}
+
+void keep_validation(FileSystem& fs, const Recipe& recipe, const data::Dataset& source) {
+  if (!source.has_split("validation")) return;
+  data::DatasetManifest m = source.manifest();
+  std::erase_if(m.splits, [](const data::SplitInfo& split) { return split.name != "validation"; });
+  const std::string to = kept_validation(recipe, source.name()), partial = to + ".partial";
+  const std::string manifest = to + "/" + data::kManifestName, text = to_json(m);
+  if (fs.exists(manifest) && fs.read(manifest) == text) return;
+  int64_t bytes = 0;
+  for (const data::ShardInfo& shard : m.splits.front().shards) bytes += shard.file_bytes;
+  if (bytes > kMostKeptBytes)
+    return log::info("the validation split of '{}' stays in '{}': {} are too many to keep with the run",
+                     source.name(), source.folder(), format_bytes(static_cast<double>(bytes)));
+  fs.remove_all(partial);
+  fs.create_folders(partial);
+  for (const data::ShardInfo& shard : m.splits.front().shards)
+    copy_file(fs, source.folder() + "/" + shard.file, partial + "/" + shard.file);
+  write_file_atomically(fs, partial + "/" + data::kManifestName, text);
+  fs.remove_all(to);
+  fs.rename(partial, to);
+}
+
+}  // namespace
+
+Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::string>& overrides) {
+  const std::optional<RunPlace> place = find_run(fs, path);
+  if (!place) return load_recipe(path, overrides);
+  ConfigNode recipe = recorded_recipe(fs, *place);
+  const RunPaths paths(fs, place->folder, recipe);
+  relocate(recipe, paths);
+  if (!paths.leads_here()) apply_override(recipe, to_node(Recipe{}), "--run.folder=" + place->folder);
+  if (paths.moved())
+    log::info("the run in '{}' was moved or copied: it was recorded in '{}'", place->folder,
+              paths.recorded());
+  return recipe_from_tree(std::move(recipe), overrides);
+}
+
+void keep_with_run(FileSystem& fs, const Recipe& recipe, const PreparedData& data) {
+  keep_tokenizer(fs, recipe, data.tokenizer);
+  for (const data::Dataset& source : data.sources) keep_validation(fs, recipe, source);
+}
+
+PreparedData open_validation_data(FileSystem& fs, const Recipe& recipe) {
+  const std::string own = recipe.run.folder + "/" + run_files::kTokenizer;
+  PreparedData data{
+      Tokenizer::load(fs.exists(own + "/tokenizer.json") ? own : tokenizer_folder(fs, recipe)), {}, 0};
+  data.vocab = data.tokenizer.vocab_size();
+  for (const SourceConfig& s : recipe.data.sources) {
+    const std::string kept = kept_validation(recipe, s.name);
+    const bool here = fs.exists(kept + "/" + data::kManifestName);
+    data.sources.push_back(data::Dataset::open(fs, here ? kept : dataset_folder(recipe, s),
+                                               {.tokenizer_hash = data.tokenizer.content_hash()}));
+  }
+  return data;
+}
+
+}  // namespace ingot

@@ -1,0 +1,70 @@
+// What a run writes about itself: run.json, with an entry for this start. See trainer.h.
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/process_memory.h"
+#include "comm/launch.h"
+#include "device/simd/isa.h"
+#include "ops/registry.h"
+#include "train/run_layout.h"
+#include "train/trainer.h"
+
+namespace ingot {
+
+RunRecord::Start Trainer::this_start() const {
+  RunRecord::Start start = start_of_this_program(wall_seconds());
+  start.set("first step", step() + 1);
+  start.set("kernels", kernel_set_fingerprint());
+  if (!accepted_kernels_.empty()) start.set("accepted kernels of the checkpoint", accepted_kernels_);
+  start.set("instruction set", isa_name(active_isa()));
+  start.set("threads", static_cast<int64_t>(num_threads()));
+  start.set("ranks", static_cast<int64_t>(ranks_.world().ranks()));
+  if (const std::string mpi = mpi_name(); !mpi.empty()) start.set("mpi", mpi);
+  if (ranks_.world().ranks() > 1) {
+    std::string layout;
+    for (const std::string& line : describe_layout(recipe())) layout += (layout.empty() ? "" : "; ") + line;
+    start.set("layout", layout);
+  }
+  return start;
+}
+
+void Trainer::write_record() {
+  RunRecord record = RunRecord::of_this_machine(recipe().run.folder, wall_seconds());
+  const ParameterCounts n = count_parameters(model().decoder());
+  record.set("model", "parameters", n.total);
+  record.set("model", "active parameters", n.active);
+  record.set("model", "without embedding", n.without_embedding);
+  for (const data::Dataset& s : data_->sources) {
+    record.set("data", s.name() + " train tokens", s.train()->tokens());
+    record.set("data", s.name() + " content", s.train()->content_hash());
+  }
+  record.set("data", "tokenizer", data_->tokenizer.content_hash());
+  record.set("data", "vocabulary", static_cast<int64_t>(data_->vocab));
+  const DocumentTokens ends = document_tokens(recipe().data, data_->tokenizer);
+  const auto text_of = [&](std::optional<int32_t> id) {
+    return id ? data_->tokenizer.decode({&*id, 1}) : std::string("none");
+  };
+  record.set("data", "token before documents", text_of(ends.begin));
+  record.set("data", "token after documents", text_of(ends.end));
+  record.set("data", "special tokens in text", std::string(name_of(recipe().data.special_tokens)));
+  record.set("plan", "steps", recipe().total_steps());
+  record.set("plan", "tokens", plan_.tokens);
+  record.set("plan", "predicted bytes", plan_.predicted_bytes);
+  record.set("plan", "machine GFLOP/s", plan_.peak_gflops);
+  record.set("plan", "machine GB/s", plan_.read_gbs);
+  for (const PhasePlan& s : plan_.phases)
+    record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
+  record.set("kernels", "fingerprint", kernel_set_fingerprint());
+  record.set_config(to_node(recipe()));
+  record_start(fs_, recipe().run.folder, record, this_start(), renamed_recipe_keys());
+}
+
+void Trainer::record_memory() {
+  const int64_t predicted = plan_.predicted_bytes + plan_.process_bytes, measured = peak_resident_bytes();
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  log::info("memory: {:.2f} GiB predicted ({:.2f} of the program itself), {:.2f} GiB measured at most",
+            gib(predicted), gib(plan_.process_bytes), gib(measured));
+  set_start_facts(fs_, recipe().run.folder, {{"predicted bytes", predicted}, {"measured bytes", measured}});
+}
+
+}  // namespace ingot
