@@ -1,10 +1,11 @@
-// `ingot bench decode PRESET`: speed of prefill and decode, as shares of the fp32 peak and the memory
+// `ingot bench decode MODEL`: speed of prefill and decode, as shares of the fp32 peak and the memory
 // bandwidth.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "apps/bench.h"
 #include "apps/command_line.h"
+#include "apps/model_argument.h"
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "measure/decode_batch.h"
@@ -17,15 +18,19 @@ namespace {
 struct DecodeArguments {
   PresetStep of{.batch = 1};
   DecodeBenchOptions options;
-  std::string weights = "f32", checkpoint;
+  std::string weights = "f32", checkpoint;  ///< checkpoint: as MODEL was named before
   JsonOption json;
   bool quiet = false;
 };
 
 PackedModel opened(const DecodeArguments& o, const std::vector<std::string>& fields) {
-  if (!o.checkpoint.empty())
-    return PackedModel(open_stored_model(real_file_system(), o.checkpoint, Verify::structure),
-                       o.options.weights);
+  const std::string& stored = o.checkpoint.empty() ? o.of.preset : o.checkpoint;
+  if (real_file_system().exists(stored)) {
+    if (!fields.empty())
+      throw Error(fmt::format("'{}' is set, but the model in '{}' is what it is", fields.front(), stored),
+                  "fields of a recipe change presets");
+    return PackedModel(open_stored_model(real_file_system(), stored, Verify::structure), o.options.weights);
+  }
   return PackedModel(preset_recipe(o.of, fields).model, o.options.weights, 1);
 }
 
@@ -41,8 +46,10 @@ void add_bench_decode(CLI::App& bench, int& code) {
       "  ingot bench decode zaya-tiny --prompt=16 --new=4 --trials=2 --model.layers=2   # any field can be "
       "set\n"
       "  ingot bench decode zaya-mini --prompt=32 --new=32 --batch=1,16,64\n"
-      "Weights are random. P and the memory bandwidth are measured directly before and after every trial.");
-  c->add_option("preset", o->of.preset, "preset of the model; `ingot model` lists them")->required();
+      "Weights of a preset are random. P and the memory bandwidth are measured directly before and after "
+      "every trial.");
+  c->add_option("model", o->of.preset, fmt::format("preset (`ingot model` lists them), or {}", kModelHelp))
+      ->required();
   c->add_option("--weights", o->weights, "f32, bf16 or int8")->capture_default_str();
   c->add_option("--prompt", o->options.prompt, "tokens of the prompt")->capture_default_str();
   c->add_option("--new", o->options.fresh, "tokens to generate after the prompt")->capture_default_str();
@@ -54,8 +61,7 @@ void add_bench_decode(CLI::App& bench, int& code) {
   c->add_option("--trials", o->options.trials, "number of measured trials")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
-  c->add_option("--checkpoint", o->checkpoint,
-                "weights of this run, import or checkpoint instead of random ones");
+  c->add_option("--checkpoint", o->checkpoint, "the same as a MODEL with weights")->group("");
   c->add_flag("--quiet", o->quiet, "omit the tables of ops");
   add_json_option(*c, o->json);
   c->allow_extras();

@@ -9,8 +9,8 @@
 #include "base/file_system.h"
 #include "measure/gemm_bench.h"
 #include "measure/step_bench.h"
-#include "report/run_record.h"
 #include "train/memory_policy.h"
+#include "train/run_folder.h"
 
 namespace ingot {
 namespace {
@@ -30,7 +30,7 @@ Recipe recipe_of(GemmArguments& o, std::vector<std::string> fields) {
     return preset_recipe(o.step, fields);
   }
   if (o.step.vocab > 0) fields.push_back(fmt::format("--model.vocab={}", o.step.vocab));
-  return load_recipe(std::filesystem::is_directory(o.of) ? o.of + "/" + run_files::kConfig : o.of, fields);
+  return load_run(real_file_system(), o.of, fields);
 }
 
 void measure(GemmArguments& o, const std::vector<std::string>& fields) {

@@ -12,6 +12,7 @@
 #include "report/metrics.h"
 #include "report/run_record.h"
 #include "train/memory_policy.h"
+#include "train/run_folder.h"
 
 namespace ingot {
 namespace {
@@ -57,8 +58,7 @@ double measured_step(FileSystem& fs, const std::string& folder) {
 
 LoaderDemand demand_of(const MachineArguments& o, const MachineReport& report) {
   FileSystem& fs = real_file_system();
-  const bool folder = std::filesystem::is_directory(o.run);
-  const Recipe recipe = load_recipe(folder ? o.run + "/" + run_files::kConfig : o.run, {});
+  const Recipe recipe = load_run(fs, o.run, {});
   LoaderDemand d = loader_demand(recipe, prepare_data(fs, recipe));
   d.of = o.run;
   d.step_seconds = o.step_seconds > 0 ? o.step_seconds : measured_step(fs, recipe.run.folder);

@@ -8,14 +8,13 @@
 #include <optional>
 
 #include "apps/commands.h"
-#include "base/invocation.h"
+#include "apps/model_argument.h"
 
 namespace ingot {
 namespace {
 
 void print_created(const std::string& checkpoint, const std::string& out) {
-  std::cout << as_typed(
-      fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n", checkpoint, out));
+  std::cout << checkpoint << "\n" << next_command(out);
 }
 
 struct AverageCommand {
@@ -57,9 +56,7 @@ int upcycle(const UpcycleCommand& o) {
 void add_derive_commands(CLI::App& app, int& code) {
   auto a = std::make_shared<AverageCommand>();
   CLI::App* c = app.add_subcommand("average", "average the weights of several models");
-  c->add_option(
-       "models", a->models,
-       "models, each a run folder, import, checkpoint or Hugging Face folder; with --last one run folder")
+  c->add_option("models", a->models, fmt::format("models, each a {}; with --last one run folder", kModelHelp))
       ->required();
   c->add_option("-o,--out", a->out, "new folder")->required();
   c->add_option("--weights", a->weights, "weight of each model, e.g. 1,2,3; default: equal")->delimiter(',');
@@ -70,7 +67,7 @@ void add_derive_commands(CLI::App& app, int& code) {
   auto u = std::make_shared<UpcycleCommand>();
   c = app.add_subcommand("upcycle",
                          "turn a dense model into a mixture of experts that computes the same function");
-  c->add_option("model", u->dense, "dense model: run folder, import or checkpoint")->required();
+  c->add_option("model", u->dense, fmt::format("dense model: {}", kModelHelp))->required();
   c->add_option("out", u->out, "new folder")->required();
   c->add_option("--granularity", u->options.granularity, "number of experts that each MLP is split into")
       ->capture_default_str();

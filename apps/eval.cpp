@@ -27,7 +27,8 @@ namespace {
 constexpr int64_t kTokens = 4096;  // per pass over the weights
 
 struct EvalArguments {
-  std::string model, run, checkpoint, tokenizer, weights, rope_scaling, kernels = "strict";
+  ModelArgument model;
+  std::string tokenizer, weights, rope_scaling, kernels = "strict";
   std::vector<std::string> texts;
   int64_t sequence = 0;
   bool special = false, no_begin = false;
@@ -160,11 +161,11 @@ void score_own_text(const EvalArguments& o, const std::string& run, const Model&
 }
 
 int eval(const EvalArguments& o) {
-  const std::string path = model_path(o.model, o.run, o.checkpoint);
+  const std::string path = o.model.path();
   FileSystem& fs = real_file_system();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const StoredModel stored = open_model(path, o.rope_scaling);
-  const std::string run = o.checkpoint.empty() || o.run.empty() ? stored.folder : o.run;
+  const std::string run = !o.model.checkpoint.empty() && !o.model.run.empty() ? o.model.run : stored.folder;
   if (o.texts.empty() && (run.empty() || stored.imported))
     throw Error(fmt::format("no run is named whose validation text could be read: '{}' belongs to none",
                             stored.reader.path()),
@@ -197,10 +198,7 @@ void add_eval_command(CLI::App& app, int& code) {
   auto o = std::make_shared<EvalArguments>();
   CLI::App* c =
       app.add_subcommand("eval", "loss and bits per byte on a run's validation text, or on any text");
-  c->add_option("model", o->model,
-                "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder");
-  c->add_option("--run", o->run, "the same as MODEL");
-  c->add_option("--checkpoint", o->checkpoint, "one checkpoint instead of the newest of --run");
+  add_model_argument(*c, o->model);
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
   add_rope_scaling_option(c, o->rope_scaling);

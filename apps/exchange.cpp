@@ -6,7 +6,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "base/invocation.h"
+#include "apps/model_argument.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "exchange/export.h"
@@ -25,8 +25,7 @@ struct ExchangeArguments {
 
 int import_model(const ExchangeArguments& o) {
   if (!o.base.empty()) {
-    std::cout << as_typed(fmt::format("{}\nnext:\n  ingot generate --run {} --prompt \"The \"\n",
-                                      import_peft(real_file_system(), o.from, o.base, o.to), o.to));
+    std::cout << import_peft(real_file_system(), o.from, o.base, o.to) << "\n" << next_command(o.to);
     return 0;
   }
   const ImportReport r =
@@ -39,7 +38,7 @@ int import_model(const ExchangeArguments& o) {
                            count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
                            format_bytes(static_cast<double>(r.bytes)), r.checkpoint);
   if (!o.without_tokenizer && real_file_system().exists(o.to + "/huggingface/tokenizer.json"))
-    std::cout << as_typed(fmt::format("next:\n  ingot generate --run {} --prompt \"The \"\n", o.to));
+    std::cout << next_command(o.to);
   return 0;
 }
 
@@ -102,10 +101,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
   import_app->callback([i, &code] { code = import_model(*i); });
   auto o = std::make_shared<ExchangeArguments>();
   CLI::App* export_app = app.add_subcommand("export", "export a model to Hugging Face format or GGUF");
-  export_app
-      ->add_option("model", o->from,
-                   "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder")
-      ->required();
+  export_app->add_option("model", o->from, kModelHelp)->required();
   export_app->add_option("out", o->to, "new folder, or new .gguf file")->required();
   export_app->add_option(
       "--format", o->format,

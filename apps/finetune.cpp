@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "apps/commands.h"
+#include "apps/model_argument.h"
 #include "apps/run.h"
 #include "base/invocation.h"
 #include "base/log.h"
@@ -69,7 +70,7 @@ void add_finetune_command(CLI::App& app, int& code) {
       "It writes a recipe and runs it. Any field of the recipe can be set too.\n"
       "Examples:\n"
       "  ingot finetune runs/first data.jsonl --run runs/tuned --epochs 2 --run.seed=7");
-  c->add_option("model", o->model, "Hugging Face folder, import, run folder or checkpoint")->required();
+  c->add_option("model", o->model, kModelHelp)->required();
   c->add_option("data", f.data, "text or .jsonl file, folder, or pattern")->required();
   c->add_option("--run", f.run_folder, "run folder; default: runs/finetune-MODEL");
   c->add_option("--field", f.field,

@@ -31,19 +31,6 @@ void end_on_interrupt() {
 
 }  // namespace
 
-std::string model_path(const std::string& model, const std::string& run, const std::string& checkpoint) {
-  const std::string& named = !model.empty() ? model : !checkpoint.empty() ? checkpoint : run;
-  if (named.empty())
-    throw UsageError(
-        "no model is named",
-        "give a run folder, an import or a checkpoint: MODEL, --run FOLDER or --checkpoint FOLDER");
-  if (!model.empty() && !(run.empty() && checkpoint.empty()))
-    throw UsageError(
-        fmt::format("the model is named twice: '{}' and '{}'", model, run.empty() ? checkpoint : run),
-        "give one of the two");
-  return named;
-}
-
 void add_rope_scaling_option(CLI::App* c, std::string& option) {
   c->add_option(
       "--rope-scaling", option,
@@ -58,7 +45,7 @@ StoredModel open_model(const std::string& path, const std::string& rope_scaling)
 }
 
 Session open_session(const InferenceArguments& o) {
-  const std::string path = model_path(o.model, o.run, o.checkpoint);
+  const std::string path = o.model.path();
   validate(o.request.sampling);
   end_on_interrupt();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
@@ -108,10 +95,7 @@ void add_inference_options(CLI::App* c, InferenceArguments& o) {
   SamplingOptions& s = o.request.sampling;
   s.temperature = 0.8;
   s.top_p = 0.95;
-  c->add_option("model", o.model,
-                "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder");
-  c->add_option("--run", o.run, "the same as MODEL");
-  c->add_option("--checkpoint", o.checkpoint, "the same; one checkpoint instead of the newest of --run");
+  add_model_argument(*c, o.model);
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
   c->add_option("--weights", o.weights,
                 "f32, bf16 or int8 (a quarter of the memory and time of f32); default: as trained");

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/model_argument.h"
 #include "exchange/control_tokens.h"
 #include "infer/engine.h"
 #include "infer/packed_model.h"
@@ -18,15 +19,13 @@ class App;
 namespace ingot {
 
 struct InferenceArguments {
-  std::string model, run, checkpoint, tokenizer, weights, rope_scaling, kernels = "strict";
+  ModelArgument model;
+  std::string tokenizer, weights, rope_scaling, kernels = "strict";
   Request request;  ///< sampling and max_tokens
   int64_t seed = 1;
   bool absorb = false, special = false, no_begin = false;
 };
 void add_inference_options(CLI::App* c, InferenceArguments& o);
-
-/// The path that names the model: MODEL, --run or --checkpoint. Error where none or several are given.
-std::string model_path(const std::string& model, const std::string& run, const std::string& checkpoint);
 
 void add_rope_scaling_option(CLI::App* c, std::string& option);
 /// Opens a model; "" for `rope_scaling` leaves its positions as they are.

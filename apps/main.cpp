@@ -74,7 +74,7 @@ int run_program(const std::string& called, Words words) {
   app.footer(
       "Examples, in the folder of Ingot's source:\n"
       "  ingot run recipes/first.toml                    # train a tiny model in seconds; again: resumes\n"
-      "  ingot generate --run runs/first --prompt \"The \"  # let it write\n"
+      "  ingot generate runs/first --prompt \"The \"      # let it write\n"
       "  ingot model zaya1-8b                            # exact parameter counts of a preset\n"
       "  ingot help finetune                             # options and examples of a command");
   Words names = command_names(app);

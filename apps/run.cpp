@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/invocation.h"
 #include "base/log.h"
@@ -31,6 +32,7 @@ struct RunArguments {
   bool print_config = false, plan_only = false, fresh = false, verify_data = false, accept_kernels = false;
   Rewind rewind;
   std::string kernels = "strict", memory;
+  JsonOption json;
 };
 
 void interrupt_training(int) {
@@ -65,30 +67,33 @@ std::string typed_prompt(const std::vector<Sample>& samples) {
 void print_next(const std::string& folder, const std::vector<Sample>& samples = {}) {
   std::cout << as_typed(
       fmt::format("next:\n"
-                  "  ingot chat --run {0}\n"
-                  "  ingot generate --run {0} --prompt \"{1}\"\n"
-                  "  ingot eval --run {0}\n"
+                  "  ingot chat {0}\n"
+                  "  ingot generate {0} --prompt \"{1}\"\n"
+                  "  ingot eval {0}\n"
                   "  ingot run {0}   # resumes; does nothing if the run is finished\n"
-                  "report, for a browser: {0}/report.html\n",
-                  folder, typed_prompt(samples)));
+                  "report, for a browser: {2}/report.html\n",
+                  shell_word(folder), typed_prompt(samples), folder));
 }
 
-int plan_recipe(const Recipe& recipe) {
+int plan_recipe(const Recipe& recipe, const JsonOption& json) {
   const Preflight plan = plan_run(real_file_system(), recipe);
-  std::cout << plan.text;
+  json.print(plan.text, to_json(plan));
   for (const std::string& w : plan.warnings) log::warn("{}", w);
   if (!plan.shortfall.empty()) log::warn("{}; {}", plan.shortfall, plan.remedy);
   return 0;
 }
 
 int run(const RunArguments& o, const std::vector<std::string>& overrides) {
-  const Recipe recipe = load_run(real_file_system(), o.recipe, overrides);
+  std::string moved_from;
+  const Recipe recipe = load_run(real_file_system(), o.recipe, overrides, &moved_from);
+  if (!moved_from.empty())
+    log::info("the run in '{}' was moved or copied: it was recorded in '{}'", recipe.run.folder, moved_from);
   if (o.print_config) {
     std::cout << print_config(recipe);
     return 0;
   }
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
-  if (o.plan_only) return plan_recipe(recipe);
+  if (o.plan_only) return plan_recipe(recipe, o.json);
   StartOptions start(o.fresh ? StartMode::fresh : StartMode::resume_or_start);
   start.data = o.verify_data ? DataCheck::everything : DataCheck::changed;
   start.accept_kernels = o.accept_kernels;
@@ -149,7 +154,7 @@ int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewi
   const TrainResult r = trainer.run();
   if (!r.finished) {
     log::info("interrupted at step {}, saved; {}", r.step,
-              rewind.from ? fmt::format("to resume: ingot run {}/{}", recipe.run.folder, run_files::kConfig)
+              rewind.from ? fmt::format("to resume: ingot run {}", shell_word(recipe.run.folder))
                           : "run the same command to resume");
     return 130;
   }
@@ -181,7 +186,9 @@ void add_run_command(CLI::App& app, int& code) {
       "  ingot run recipe.toml --phases.0.lr=2e-3 --run.folder=runs/b   # any field can be set");
   c->add_option("recipe", o->recipe, "recipe file (TOML), or the folder of a run to resume")->required();
   c->add_flag("--print-config", o->print_config, "print the complete resolved recipe and exit");
-  c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");
+  CLI::Option* plan =
+      c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");
+  add_json_option(*c, o->json)->needs(plan);
   c->add_flag("--fresh", o->fresh, "start a new run; an error if the run folder already holds one");
   CLI::Option* from = c->add_option(
       "--from", o->rewind.from,

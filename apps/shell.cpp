@@ -8,6 +8,7 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/build_info.h"
+#include "base/invocation.h"
 
 namespace ingot {
 namespace {
@@ -53,13 +54,6 @@ void for_each(const CommandText& command, const Visit& visit) {
 
 std::string last_word(const std::string& path) {
   return path.substr(path.find_last_of(' ') + 1);
-}
-
-/// The words of a shell script between single quotes.
-std::string shell_word(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
 }
 
 std::string first_line(const std::string& text) {

@@ -7,6 +7,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/model_argument.h"
 #include "base/folder_lock.h"
 #include "base/progress.h"
 #include "device/simd/isa.h"
@@ -18,15 +19,13 @@
 #include "train/prepare.h"
 #include "train/recipe.h"
 #include "train/reshape.h"
+#include "train/run_folder.h"
 
 namespace ingot {
 namespace {
 
 using Text = std::shared_ptr<std::string>;
 using Json = nlohmann::ordered_json;
-
-constexpr const char* kModel =
-    "run folder, import, checkpoint, folder of checkpoints, or Hugging Face folder";
 
 Text required(CLI::App* c, const char* name, const char* help) {
   auto text = std::make_shared<std::string>();
@@ -57,14 +56,15 @@ void write_validation_text(const DataConfig& data, const PreparedData& d, const 
 
 void add_data(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("data", "prepare a recipe's tokenizer and token shards without training");
-  const Text recipe = required(c, "recipe", "recipe file (TOML)"), texts = std::make_shared<std::string>();
+  const Text recipe = required(c, "recipe", "recipe file (TOML), or run folder"),
+             texts = std::make_shared<std::string>();
   c->add_option("--validation-text", *texts,
                 "write the validation text of each source to a file of this folder, e.g. to compress it");
   const auto json = json_option(c);
   c->footer("Examples:\n  ingot data recipe.toml\n  ingot data recipe.toml --validation-text held-out");
   c->allow_extras();
   c->callback([=, &code] {
-    const Recipe r = load_recipe(*recipe, c->remaining());
+    const Recipe r = load_run(real_file_system(), *recipe, c->remaining());
     const PreparedData d = prepare_data(real_file_system(), r);
     if (!texts->empty()) write_validation_text(r.data, d, *texts);
     std::string text = fmt::format("tokenizer: {} tokens\n", d.vocab);
@@ -113,14 +113,14 @@ void add_checkpoint(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("checkpoint", "inspect, verify or reshape a checkpoint");
   c->require_subcommand(1);
   CLI::App* verify = c->add_subcommand("verify", "verify every byte against its checksum");
-  const Text path = required(verify, "model", kModel);
+  const Text path = required(verify, "model", kModelHelp);
   verify->callback([=, &code] {
     const CheckpointReader r = open_stored_model(real_file_system(), *path, Verify::bytes).reader;
     std::cout << fmt::format("{}: complete and undamaged, step {}\n", r.path(), r.step());
     code = 0;
   });
   CLI::App* show = c->add_subcommand("show", "list its tensors");
-  const Text which = required(show, "model", kModel);
+  const Text which = required(show, "model", kModelHelp);
   const auto json = json_option(show);
   show->callback([=, &code] {
     const CheckpointReader r = open_stored_model(real_file_system(), *which, Verify::structure).reader;

@@ -34,14 +34,6 @@ bool found_on_path() {
   return false;
 }
 
-std::string quoted_for_shell(const std::string& word) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) || c >= 0x80 ||
-           std::string_view("/._-+,:@%").find(static_cast<char>(c)) != std::string::npos;
-  };
-  return std::all_of(word.begin(), word.end(), plain) ? word : "'" + word + "'";
-}
-
 bool ends_a_word(std::string_view text, size_t at) {
   return at >= text.size() || !(std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
 }
@@ -57,9 +49,20 @@ bool command_at(std::string_view text, size_t at) {
 
 }  // namespace
 
+std::string shell_word(std::string_view text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("/._-+,:@%=").find(static_cast<char>(c)) != std::string::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return std::string(text);
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 void set_invocation(const std::string& called, std::vector<std::string> subcommands) {
   const bool by_path = called.find('/') == std::string::npos || found_on_path();
-  invocation() = {by_path ? std::string(kName) : quoted_for_shell(called), std::move(subcommands)};
+  invocation() = {by_path ? std::string(kName) : shell_word(called), std::move(subcommands)};
 }
 
 std::string as_typed(std::string_view text) {

@@ -12,6 +12,9 @@ namespace ingot {
 /// starts.
 void set_invocation(const std::string& called, std::vector<std::string> subcommands);
 
+/// `text` as one word of a POSIX shell's command line: in quotes where it needs them.
+std::string shell_word(std::string_view text);
+
 /// `text` with "ingot" before the name of a subcommand, or before an option, replaced by the name as called,
 /// e.g. "build/release/ingot". Text without commands is unchanged.
 std::string as_typed(std::string_view text);

@@ -26,7 +26,7 @@ bool may_mean(const std::string& path, const std::string& file) {
   });
 }
 
-std::string name_of(const std::string& path) {
+std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
@@ -60,12 +60,12 @@ std::vector<std::string> changed_text(FileSystem& fs, const std::vector<InputInf
   if (!files) return {};
   std::vector<std::string> lines;
   std::set<std::string> names_then, names_now;
-  for (const InputInfo& input : then) names_then.insert(name_of(input.path));
-  for (const SourceFile& file : *files) names_now.insert(name_of(file.path));
+  for (const InputInfo& input : then) names_then.insert(file_name(input.path));
+  for (const SourceFile& file : *files) names_now.insert(file_name(file.path));
   for (const SourceFile& file : *files)
-    if (!names_then.contains(name_of(file.path))) lines.push_back(fmt::format("'{}' is new", file.path));
+    if (!names_then.contains(file_name(file.path))) lines.push_back(fmt::format("'{}' is new", file.path));
   for (const InputInfo& input : then)
-    if (!names_now.contains(name_of(input.path))) lines.push_back(fmt::format("'{}' is gone", input.path));
+    if (!names_now.contains(file_name(input.path))) lines.push_back(fmt::format("'{}' is gone", input.path));
   if (lines.empty() && files->size() != then.size())
     lines.push_back(fmt::format("{} files instead of {}", files->size(), then.size()));
   if (files->size() == then.size()) {

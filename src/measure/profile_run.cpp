@@ -13,6 +13,7 @@
 #include "device/simd/isa.h"
 #include "exchange/stored_model.h"
 #include "train/phase_sampler.h"
+#include "train/run_folder.h"
 
 namespace ingot {
 namespace {
@@ -104,7 +105,7 @@ ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std:
   if (o.steps < 1 || o.warm_up < 0)
     throw Error(fmt::format("{} steps after {} of warm-up", o.steps, o.warm_up), "give at least one step");
   const bool run = std::filesystem::is_directory(path);
-  Recipe r = load_recipe(run ? path + "/" + run_files::kConfig : path, fields);
+  Recipe r = load_run(fs, path, fields);
   RunPosition at;
   if (run) {
     const auto newest =

@@ -11,6 +11,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "report/json_lines.h"
 
@@ -157,11 +158,7 @@ std::string command_line() {
   std::string text;
   const std::string raw = real_file_system().read("/proc/self/cmdline");
   for (size_t begin = 0, end; (end = raw.find('\0', begin)) != raw.npos; begin = end + 1) {
-    const std::string word = raw.substr(begin, end - begin);
-    const bool plain = !word.empty() && word.find_first_of(" \t\n\"'\\$`*?[](){}<>|&;#!~") == word.npos;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    text += (text.empty() ? "" : " ") + (plain ? word : quoted + "'");
+    text += (text.empty() ? "" : " ") + shell_word(raw.substr(begin, end - begin));
   }
   return text;
 }

@@ -52,6 +52,9 @@ struct Preflight {
 /// 0.1 s.
 Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t process_bytes = 0);
 
+/// All of its numbers, in bytes, seconds, FLOPs and GFLOP/s.
+std::string to_json(const Preflight& plan);
+
 /// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the
 /// limit or the machine has.
 void require_fit(const Preflight& plan);

@@ -133,16 +133,15 @@ void keep_validation(FileSystem& fs, const Recipe& recipe, const data::Dataset& 
 
 }  // namespace
 
-Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::string>& overrides) {
+Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::string>& overrides,
+                std::string* moved_from) {
   const std::optional<RunPlace> place = find_run(fs, path);
   if (!place) return load_recipe(path, overrides);
   ConfigNode recipe = recorded_recipe(fs, *place);
   const RunPaths paths(fs, place->folder, recipe);
   relocate(recipe, paths);
   if (!paths.leads_here()) apply_override(recipe, to_node(Recipe{}), "--run.folder=" + place->folder);
-  if (paths.moved())
-    log::info("the run in '{}' was moved or copied: it was recorded in '{}'", place->folder,
-              paths.recorded());
+  if (moved_from != nullptr && paths.moved()) *moved_from = paths.recorded();
   return recipe_from_tree(std::move(recipe), overrides);
 }
 

@@ -11,9 +11,10 @@ namespace ingot {
 /// The recipe of `ingot run PATH`. `path` is a recipe, a run folder, or a recipe that lies in a run folder.
 /// Of a run it is the recipe of its last start (config.toml; where that is missing, that of the newest
 /// checkpoint), with run.folder where the folder lies now and all other paths as report/run_paths.h finds
-/// them. `overrides` come last, so --run.folder starts another run. Throws Error where a folder holds no
-/// run; NewerRun.
-Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::string>& overrides);
+/// them. `overrides` come last, so --run.folder starts another run. `moved_from`: set to where the run was
+/// recorded as lying, if that was elsewhere. Throws Error where a folder holds no run; NewerRun.
+Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::string>& overrides,
+                std::string* moved_from = nullptr);
 
 /// Copies what the model needs besides its weights into the run folder, unless it is there: the tokenizer
 /// (`tokenizer/`, with the chat template and other small files that lie beside it), and the validation

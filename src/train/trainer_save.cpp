@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "train/trainer.h"
 
@@ -10,14 +11,6 @@ namespace ingot {
 namespace {
 
 constexpr int kFailedSaves = 3;  // in a row, that end a run
-
-/// As one word of a shell's command line.
-std::string shell_word(const std::string& text) {
-  if (text.find_first_of(" \t\n'\"\\$&;|<>()*?[]#~`!{}") == text.npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 }  // namespace
 
@@ -98,9 +91,9 @@ std::string Trainer::way_back() {
 
 std::string Trainer::rewind_command(int64_t from_step) const {
   const int ranks = ranks_.world().ranks();
-  return fmt::format(
-      "ingot {}run {} --from {} --skip-batches {}", ranks > 1 ? fmt::format("launch -n {} -- ", ranks) : "",
-      shell_word(recipe().run.folder + "/" + run_files::kConfig), from_step, step() + 1 - from_step);
+  return fmt::format("ingot {}run {} --from {} --skip-batches {}",
+                     ranks > 1 ? fmt::format("launch -n {} -- ", ranks) : "", shell_word(recipe().run.folder),
+                     from_step, step() + 1 - from_step);
 }
 
 }  // namespace ingot

@@ -73,7 +73,7 @@ TEST_F(ChatTest, CharactersThatTheVocabularyLacks) {
   write_text(dir / "recipe.toml", tiny_recipe(dir / "run", dir / "data", dir / "text.txt"));
   ASSERT_EQ(shell(dir, "$INGOT run $DIR/recipe.toml").exit_code, 0);
   write_text(dir / "lines", "the sea\nWhat is a Quark?\n\xff\nthe river\n");
-  const ShellResult r = shell(dir, "$INGOT chat --run $DIR/run --max-tokens 4 <$DIR/lines");
+  const ShellResult r = shell(dir, "$INGOT chat $DIR/run --max-tokens 4 <$DIR/lines");
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_TRUE(has(r.err, "(not added: character U+0057 is not in the character vocabulary")) << r.err;
   EXPECT_TRUE(has(r.err, "not valid UTF-8")) << r.err;

@@ -51,9 +51,12 @@ TEST(Eval, ScoresARunsValidationTextAndAnyOther) {
 TEST(Eval, SaysWhatIsMissing) {
   const ProcessResult nothing = eval({});
   EXPECT_NE(nothing.exit_code, 0);
-  EXPECT_NE(nothing.output.find("--run"), std::string::npos) << nothing.output;
+  EXPECT_NE(nothing.output.find("give MODEL"), std::string::npos) << nothing.output;
   const TempDir folder;
-  const ProcessResult no_run = eval({"--run", folder.path()});
+  const ProcessResult no_model = eval({folder.path()});
+  EXPECT_NE(no_model.exit_code, 0);
+  EXPECT_NE(no_model.output.find("is no model"), std::string::npos) << no_model.output;
+  const ProcessResult no_run = eval({fixture("exchange/llama_text")});
   EXPECT_NE(no_run.exit_code, 0);
   EXPECT_NE(no_run.output.find("--text"), std::string::npos) << no_run.output;
 }

@@ -342,6 +342,7 @@ TEST_F(Program, TwoDataJobsInOneFolder) {
       << a.output << b.output;
   for (const auto& f : fs::recursive_directory_iterator(at("data"))) {
     if (!f.is_regular_file() || f.path().extension() == ".lock") continue;
+    if (f.path().filename() == "checked.json") continue;  // times and inodes
     EXPECT_TRUE(read_text(f.path()) == read_text(at("shared") + f.path().string().substr(at("data").size())))
         << f.path();
   }

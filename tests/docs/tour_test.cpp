@@ -81,9 +81,9 @@ TEST(Tour, TrainInterruptResumeGenerateEvalReport) {
   EXPECT_EQ(count(seen, "step 20/20"), 1) << seen;
 
   screen.clear();
-  screen.type("ingot generate --run runs/short --prompt \"The tape\" --max-tokens 8; echo code $?");
+  screen.type("ingot generate runs/short --prompt \"The tape\" --max-tokens 8; echo code $?");
   EXPECT_EQ(count(screen.wait_for("code 0"), "The tape"), 2);
-  screen.type("ingot eval --run runs/short");
+  screen.type("ingot eval runs/short");
   screen.wait_for("bits per byte");
   screen.type("ingot report runs/short; echo report $?");
   screen.wait_for("report 0");

@@ -99,7 +99,7 @@ TEST_F(DocumentTokensTest, ShardsBeginWithTheTokenWhereAskedFor) {
   EXPECT_EQ(says("token after documents"), "<|end_of_text|>");
   EXPECT_EQ(says("special tokens in text"), "parse");
   // Generation begins as its documents did.
-  const nlohmann::json made = shell(dir_, "$INGOT generate --run $DIR/run --max-tokens 1 --json").json();
+  const nlohmann::json made = shell(dir_, "$INGOT generate $DIR/run --max-tokens 1 --json").json();
   EXPECT_EQ(made["prompt_ids"][0], 300);
   EXPECT_EQ(made["end_tokens"][0]["id"], 301);
   // So does what is made from it.
@@ -110,7 +110,7 @@ TEST_F(DocumentTokensTest, ShardsBeginWithTheTokenWhereAskedFor) {
 
 TEST_F(DocumentTokensTest, ARunWithoutTheTokenGeneratesWithoutIt) {
   ASSERT_EQ(run("run", "").exit_code, 0);
-  const nlohmann::json made = shell(dir_, "$INGOT generate --run $DIR/run --max-tokens 1 --json").json();
+  const nlohmann::json made = shell(dir_, "$INGOT generate $DIR/run --max-tokens 1 --json").json();
   EXPECT_TRUE(made["begin_token"].is_null());
   EXPECT_NE(made["prompt_ids"][0], 300);
   ASSERT_EQ(shell(dir_, "$INGOT upcycle $DIR/run $DIR/mixture").exit_code, 0);
