@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/process_memory.h"
+#include "base/progress.h"
 #include "comm/launch.h"
 #include "device/simd/isa.h"
 #include "ops/registry.h"
@@ -61,9 +62,9 @@ void Trainer::write_record() {
 
 void Trainer::record_memory() {
   const int64_t predicted = plan_.predicted_bytes + plan_.process_bytes, measured = peak_resident_bytes();
-  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
-  log::info("memory: {:.2f} GiB predicted ({:.2f} of the program itself), {:.2f} GiB measured at most",
-            gib(predicted), gib(plan_.process_bytes), gib(measured));
+  const auto amount = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  log::info("memory: {} predicted ({} of the program itself), {} measured at most", amount(predicted),
+            amount(plan_.process_bytes), amount(measured));
   set_start_facts(fs_, recipe().run.folder, {{"predicted bytes", predicted}, {"measured bytes", measured}});
 }
 
