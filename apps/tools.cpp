@@ -167,6 +167,7 @@ Json difference_json(const RunDifference& d) {
   for (const auto& [name, list] : {std::pair{"config", &d.config}, {"record", &d.record}})
     for (const ConfigDifference& c : *list)
       j[name].push_back({{"path", c.path}, {"left", c.left}, {"right", c.right}});
+  j["left_starts"] = d.left_starts, j["right_starts"] = d.right_starts;
   for (const MetricDifference& m : d.metrics)
     j["metrics"].push_back({{"name", m.name}, {"step", m.step}, {"left", m.left}, {"right", m.right}});
   return j;

@@ -31,9 +31,8 @@ std::string absolute_path(const std::string& path) {
 
 }  // namespace
 
-CheckedFiles::CheckedFiles(FileSystem& fs, std::string folder, bool trust)
-    : fs_(fs), folder_(std::move(folder)) {
-  if (!trust) return;
+CheckedFiles::CheckedFiles(FileSystem& fs, std::string folder, double since)
+    : fs_(fs), folder_(std::move(folder)), since_(since) {
   try {
     load();
   } catch (const std::exception& e) {
@@ -48,7 +47,8 @@ void CheckedFiles::load() {
   const auto json = nlohmann::json::parse(fs_.read(path));
   if (json.at("version") != kVersion) return;
   for (const auto& [name, file] : json.at("files").items())
-    known_[name] = {{file.at("bytes"), file.at("modified_ns"), file.at("inode")}, file.at("hash")};
+    known_[name] = {
+        {file.at("bytes"), file.at("modified_ns"), file.at("inode")}, file.at("hash"), file.at("time")};
 }
 
 std::string CheckedFiles::name_of(const std::string& path) const {
@@ -58,7 +58,7 @@ std::string CheckedFiles::name_of(const std::string& path) const {
 
 bool CheckedFiles::knows(const std::string& path, const std::string& hash) const {
   const auto it = known_.find(name_of(path));
-  if (it == known_.end() || it->second.hash != hash) return false;
+  if (it == known_.end() || it->second.hash != hash || it->second.time < since_) return false;
   const auto stamp = fs_.stamp(path);
   return stamp && *stamp == it->second.stamp;
 }
@@ -77,7 +77,7 @@ std::string CheckedFiles::hash(const std::string& path) {
 void CheckedFiles::remember(const std::string& path, const std::string& hash,
                             const std::optional<FileStamp>& before) {
   if (!before || too_recent(*before) || fs_.stamp(path) != before) return;
-  known_[name_of(path)] = {*before, hash};
+  known_[name_of(path)] = {*before, hash, wall_seconds()};
   changed_ = true;
 }
 
@@ -88,7 +88,8 @@ void CheckedFiles::save() {
     files[name] = {{"bytes", known.stamp.bytes},
                    {"modified_ns", known.stamp.modified_ns},
                    {"inode", known.stamp.inode},
-                   {"hash", known.hash}};
+                   {"hash", known.hash},
+                   {"time", known.time}};
   const std::string text = nlohmann::json{{"version", kVersion}, {"files", files}}.dump(
       1, ' ', false, nlohmann::json::error_handler_t::replace);
   // Runs that share the folder may write at the same time, so each has a temporary file of its own.

@@ -240,7 +240,7 @@ void require_same_job(FileSystem& fs, const std::string& folder, const DatasetMa
   else if (m.eos != std::max<int64_t>(t.eos, -1))
     lines.push_back(fmt::format("end-of-text token: {}; the recipe says {}", m.eos, t.eos));
   compare_options(m.options, describe(o, t), lines);
-  CheckedFiles checked(fs, folder, o.trust_checked);
+  CheckedFiles checked(fs, folder, o.checked_since);
   for (const std::string& line : changed_text(fs, m.inputs, o.inputs, checked))
     lines.push_back("text: " + line);
   checked.save();
@@ -274,7 +274,7 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
     throw Error(fmt::format("'{}' exists and is no dataset", folder),
                 "remove that folder or choose another one");
   const std::vector<SourceFile> files = find_source_files(fs, options.inputs);
-  CheckedFiles checked(fs, folder, options.trust_checked);
+  CheckedFiles checked(fs, folder, options.checked_since);
   DatasetManifest m;
   m.name = options.name;
   m.token_bytes = token_bytes_for(tokenizer.vocabulary);

@@ -39,7 +39,7 @@ struct TokenizeOptions {
   double validation_fraction = 0.01;  ///< 0: no validation split
   ValidationSplit validation = ValidationSplit::document_hash;
   int64_t shard_tokens = int64_t{1} << 25;  ///< a shard closes after the document that reaches this
-  bool trust_checked = true;                ///< false: reads text that is unchanged by its stamp, too
+  double checked_since = 0;                 ///< see CheckedFiles
 };
 
 struct TokenizeProgress {

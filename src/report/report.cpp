@@ -190,10 +190,20 @@ std::string record_tables(const ReportData& data) {
       table.add({readable_name(entry.name), shown_value(entry.name, entry.value)});
     out += table.html();
   }
-  std::string starts;
-  for (const std::string& line : describe_starts(data.record)) starts += "<p>" + escape_html(line) + "</p>";
-  if (!starts.empty()) starts = "<h2>Starts</h2><div class=card>" + starts + "</div>";
-  return starts + "<h2>Details</h2><div class=columns>" + out + checkpoint_table(data.rows) + "</div>";
+  return "<h2>Details</h2><div class=columns>" + out + checkpoint_table(data.rows) + "</div>";
+}
+
+/// How the run was started and resumed: the commands, and what each changed.
+std::string start_section(const RunRecord& record) {
+  if (record.starts().empty()) return "";
+  Table table({words("start"), words("at step"), words("time"), words("command"), words("what it changed")});
+  const std::vector<std::string> changes = start_changes(record);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const RunRecord::Start& start = record.starts()[i];
+    table.add({std::to_string(i + 1), start.text("first step"), start.text("time"), start.text("command"),
+               i > 0 && changes[i].empty() ? "nothing" : changes[i]});
+  }
+  return "<h2>Starts</h2><div class=scroll>" + table.html() + "</div>";
 }
 
 std::string config_section(const std::string& toml) {
@@ -329,7 +339,7 @@ std::string render_report(const ReportData& data) {
     body += tiles(data) + controls({&rows, 1}) + kNoScript + metric_plots({&rows, 1}) + "<div class=stack>" +
             time_bars(data.rows) + "</div>" + router_section(data.rows);
   body += data.profile + sample_section(data.samples);
-  body += record_tables(data) + config_section(data.record.config_toml());
+  body += start_section(data.record) + record_tables(data) + config_section(data.record.config_toml());
   return render_page(text_of(data.record, "run", "name"), facts + state_of(data),
                      text_of(data.record, "build", "ingot"), body);
 }

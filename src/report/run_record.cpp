@@ -171,6 +171,11 @@ const RunRecord::Value* RunRecord::Start::find(const std::string& name) const {
   return nullptr;
 }
 
+std::string RunRecord::Start::text(const std::string& name) const {
+  const Value* value = find(name);
+  return value != nullptr ? value_text(*value) : "unknown";
+}
+
 void RunRecord::Start::set(const std::string& name, Value value) {
   for (Entry& fact : facts)
     if (fact.name == name) {
@@ -356,25 +361,29 @@ void set_start_facts(FileSystem& fs, const std::string& folder, const std::vecto
   write_file_atomically(fs, path, record.json());
 }
 
-std::vector<std::string> describe_starts(const RunRecord& record) {
-  std::vector<std::string> lines;
-  for (size_t i = 1; i < record.starts().size(); ++i) {
+std::vector<std::string> start_changes(const RunRecord& record) {
+  std::vector<std::string> changes(record.starts().size());
+  for (size_t i = 1; i < changes.size(); ++i) {
     const RunRecord::Start &start = record.starts()[i], &before = record.starts()[i - 1];
-    const auto text = [](const RunRecord::Start& s, const char* name) {
-      return s.find(name) != nullptr ? value_text(*s.find(name)) : std::string("unknown");
-    };
-    std::string line =
-        fmt::format("start {} at step {}, {}:", i + 1, text(start, "first step"), text(start, "time"));
     const auto add = [&](const std::string& name, const std::string& then, const std::string& now) {
-      line += fmt::format("{} {} {} -> {}", line.ends_with(':') ? "" : ",", name, then, now);
+      changes[i] += fmt::format("{}{} {} -> {}", changes[i].empty() ? "" : ", ", name, then, now);
     };
     for (const ConfigDifference& c : start.changes) add(c.path, c.left, c.right);
     for (const char* name :
          {"program", "commit", "kernels", "instruction set", "threads", "ranks", "mpi", "layout"})
-      if (before.find(name) != nullptr && text(before, name) != text(start, name))
-        add(name, text(before, name), text(start, name));
-    if (line.ends_with(':')) line += " nothing changed";
-    lines.push_back(line);
+      if (before.find(name) != nullptr && before.text(name) != start.text(name))
+        add(name, before.text(name), start.text(name));
+  }
+  return changes;
+}
+
+std::vector<std::string> describe_starts(const RunRecord& record) {
+  const std::vector<std::string> changes = start_changes(record);
+  std::vector<std::string> lines;
+  for (size_t i = 1; i < changes.size(); ++i) {
+    const RunRecord::Start& start = record.starts()[i];
+    lines.push_back(fmt::format("start {} at step {}, {}: {}", i + 1, start.text("first step"),
+                                start.text("time"), changes[i].empty() ? "nothing changed" : changes[i]));
   }
   return lines;
 }

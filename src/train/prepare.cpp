@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/folder_lock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -83,12 +84,13 @@ bool holds_datasets(FileSystem& fs, const Recipe& recipe) {
   });
 }
 
-Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe, bool trust) {
+Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe, double checked_since) {
   const std::string folder = tokenizer_folder(fs, recipe);
   if (!recipe.tokenizer.path.empty()) return Tokenizer::load(folder);
   if (holds_tokenizer(fs, folder)) {
     Tokenizer t = Tokenizer::load(folder);
-    if (folder.starts_with(recipe.data.folder + "/")) require_tokenizer_origin(fs, folder, recipe, t, trust);
+    if (folder.starts_with(recipe.data.folder + "/"))
+      require_tokenizer_origin(fs, folder, recipe, t, checked_since);
     return t;
   }
   record_tokenizer_origin(fs, folder, recipe);
@@ -154,7 +156,7 @@ bool is_prepared(FileSystem& fs, const Recipe& recipe) {
 }
 
 PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check) {
-  const bool trust = check == DataCheck::changed;
+  const double since = check == DataCheck::everything ? wall_seconds() : 0;
   const bool complete = is_prepared(fs, recipe);
   if (!complete) fs.create_folders(recipe.data.folder);
   std::optional<FolderLock> lock;  // the first rank or run reads and checks, others find what it remembered
@@ -163,7 +165,7 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check)
   } catch (const Error&) {  // from a disk that is read-only
     if (!complete) throw;
   }
-  PreparedData prepared{obtain_tokenizer(fs, recipe, trust), {}, 0};
+  PreparedData prepared{obtain_tokenizer(fs, recipe, since), {}, 0};
   const Tokenizer& tokenizer = prepared.tokenizer;
   prepared.vocab = tokenizer.vocab_size();
   const DocumentTokens ends = document_tokens(recipe.data, tokenizer);
@@ -187,14 +189,14 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check)
     o.source = source_options(s);
     o.validation_fraction = s.validation_fraction;
     o.validation = s.tail_validation ? data::ValidationSplit::tail : data::ValidationSplit::document_hash;
-    o.trust_checked = trust;
+    o.checked_since = since;
     std::optional<Progress> progress;
     data::tokenize(fs, dataset_folder(recipe, s), o, view, [&](const data::TokenizeProgress& p) {
       if (!progress) progress.emplace("tokenizing " + s.name, 0, Progress::Unit::bytes);
       progress->update(static_cast<int64_t>(p.bytes_done));
     });
     if (progress) progress->finish();
-    data::CheckedFiles checked(fs, dataset_folder(recipe, s), trust);
+    data::CheckedFiles checked(fs, dataset_folder(recipe, s), since);
     prepared.sources.push_back(
         data::Dataset::open(fs, dataset_folder(recipe, s),
                             {.verify_hashes = true, .tokenizer_hash = view.hash, .checked = &checked}));

@@ -29,7 +29,7 @@ EncodeOptions encode_options(const DataConfig& data);
 /// What is read to see whether it is still the same.
 enum class DataCheck {
   changed,     ///< text and shards whose size, time or inode has changed since they were read last
-  everything,  ///< all text and all shards
+  everything,  ///< all text and all shards, by one rank of a node
 };
 
 /// Trains the tokenizer if the recipe names none and the folder has none, and tokenizes what is missing.

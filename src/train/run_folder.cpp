@@ -1,6 +1,7 @@
 // See run_folder.h.
 #include "train/run_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -55,6 +56,28 @@ ConfigNode recorded_recipe(FileSystem& fs, const RunPlace& place) {
                 fmt::format("`ingot finetune {} data.jsonl` trains it", place.folder));
   log::warn("'{}' has no {}: taking the recipe of '{}'", place.folder, run_files::kConfig, newest.path());
   return parse_toml(config_of_blob(newest, "recipe"), newest.path() + ": recipe");
+}
+
+/// Throws Error for the recipe of another run than the one in whose folder it lies. `recorded`: its run.folder.
+/// A run that was moved has its old place in its recipe and in its record.
+void require_own_recipe(FileSystem& fs, const RunPlace& place, const std::string& recorded) {
+  std::string own;
+  try {
+    const std::string path = place.folder + "/" + run_files::kRecord;
+    const RunRecord record =
+        fs.exists(path) ? RunRecord::parse(fs.read(path), path) : RunRecord::parse("{}", path);
+    if (const RunRecord::Value* name = record.find("run", "name")) own = value_text(*name);
+  } catch (const NewerRun&) {
+    throw;
+  } catch (const Error&) {  // the record is damaged: nothing speaks against the recipe
+  }
+  if (own.empty() || own == recorded) return;
+  throw Error(
+      fmt::format("'{}' is the recipe of the run '{}', but lies in the folder of the run '{}'", place.file,
+                  recorded, place.folder),
+      fmt::format("to resume the run in that folder name the folder; for the other run move the recipe "
+                  "elsewhere, or say --run.folder={}",
+                  recorded));
 }
 
 /// Makes the paths of a recipe lead where they led.
@@ -139,6 +162,10 @@ Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::
   if (!place) return load_recipe(path, overrides);
   ConfigNode recipe = recorded_recipe(fs, *place);
   const RunPaths paths(fs, place->folder, recipe);
+  const bool named = std::any_of(overrides.begin(), overrides.end(),
+                                 [](const std::string& o) { return o.starts_with("--run.folder"); });
+  if (!named && !paths.leads_here() && !place->file.empty() && !paths.recorded().empty())
+    require_own_recipe(fs, *place, paths.recorded());
   relocate(recipe, paths);
   if (!paths.leads_here()) apply_override(recipe, to_node(Recipe{}), "--run.folder=" + place->folder);
   if (moved_from != nullptr && paths.moved()) *moved_from = paths.recorded();

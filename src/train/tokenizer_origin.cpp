@@ -58,14 +58,14 @@ void compare_text(FileSystem& fs, const Json& sources, const Recipe& recipe, dat
 }
 
 void compare_origin(FileSystem& fs, const std::string& folder, const Json& then, const Recipe& recipe,
-                    bool trust, std::vector<std::string>& lines) {
+                    double checked_since, std::vector<std::string>& lines) {
   const TokenizerConfig& now = recipe.tokenizer;
   compare(lines, "tokenizer.kind", then.at("kind").get<std::string>(), std::string(name_of(now.kind)));
   if (now.kind == TokenizerKind::bpe && lines.empty()) {
     compare(lines, "tokenizer.vocab", then.at("vocab").get<int64_t>(), now.vocab);
     compare(lines, "tokenizer.pattern", then.at("pattern").get<std::string>(), now.pattern);
   }
-  data::CheckedFiles checked(fs, folder, trust);
+  data::CheckedFiles checked(fs, folder, checked_since);
   compare_text(fs, then.at("sources"), recipe, checked, lines);
   checked.save();
 }
@@ -118,12 +118,12 @@ void record_tokenizer_origin(FileSystem& fs, const std::string& folder, const Re
 }
 
 void require_tokenizer_origin(FileSystem& fs, const std::string& folder, const Recipe& recipe,
-                              const Tokenizer& tokenizer, bool trust) {
+                              const Tokenizer& tokenizer, double checked_since) {
   std::vector<std::string> lines;
   const std::string path = folder + "/" + kOriginFile;
   if (fs.exists(path)) {
     try {
-      compare_origin(fs, folder, Json::parse(fs.read(path)), recipe, trust, lines);
+      compare_origin(fs, folder, Json::parse(fs.read(path)), recipe, checked_since, lines);
     } catch (const Json::exception& e) {
       throw Error(fmt::format("'{}' is damaged: {}", path, e.what()),
                   "prepare the data anew, with --data.folder=NEW, or set --tokenizer.path=" + folder);

@@ -18,8 +18,8 @@ void record_tokenizer_origin(FileSystem& fs, const std::string& folder, const Re
 /// Throws Error, with each difference, where the recipe describes another tokenizer: another kind,
 /// vocabulary, pattern or text. Of a tokenizer without the file (of an earlier version) kind, pattern and
 /// vocabulary are compared; that it has fewer tokens is a warning, because a short text has no more.
-/// `trust`: see data/checked_files.h.
+/// `checked_since`: see data/checked_files.h.
 void require_tokenizer_origin(FileSystem& fs, const std::string& folder, const Recipe& recipe,
-                              const Tokenizer& tokenizer, bool trust);
+                              const Tokenizer& tokenizer, double checked_since);
 
 }  // namespace ingot

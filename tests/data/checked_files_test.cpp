@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "data/prepared_text.h"
 #include "support/data_support.h"
@@ -38,19 +39,23 @@ TEST(CheckedFiles, EachFileIsReadOnceUntilItChanges) {
     EXPECT_EQ(checked.bytes_read(), 10);
     checked.save();
   }
-  const auto bytes_read = [&](const std::string& folder, bool trust = true) {
-    CheckedFiles checked(fs, folder, trust);
+  const auto bytes_read = [&](const std::string& folder, double since = 0) {
+    CheckedFiles checked(fs, folder, since);
     EXPECT_EQ(checked.hash(folder + "/a"), hash);
+    checked.save();
     return checked.bytes_read();
   };
   EXPECT_EQ(bytes_read(dir / "set"), 0);
-  EXPECT_EQ(bytes_read(dir / "set", false), 10) << "--verify-data";
+  const double now = wall_seconds();
+  EXPECT_EQ(bytes_read(dir / "set", now), 10) << "--verify-data";
+  EXPECT_EQ(bytes_read(dir / "set", now), 0) << "--verify-data of another rank that began with it";
   stdfs::rename(dir / "set", dir / "moved");
   EXPECT_EQ(bytes_read(dir / "moved"), 0) << "the memory moves with the folder";
   stdfs::copy(dir / "moved", dir / "copied");
   EXPECT_EQ(bytes_read(dir / "copied"), 10) << "another inode";
   write_old(dir / "moved/a", "first text", 1'000'000'001);
   EXPECT_EQ(bytes_read(dir / "moved"), 10) << "another time";
+  EXPECT_EQ(bytes_read(dir / "moved"), 0);
   write_text(dir / "moved/checked.json", "{\"version\":1,\"files\":3}");
   EXPECT_EQ(bytes_read(dir / "moved"), 10) << "a damaged memory says nothing";
   write_old(dir / "moved/a", "other text");
