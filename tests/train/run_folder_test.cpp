@@ -3,14 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "checkpoint/manifest.h"
+#include "comm/threads.h"
 #include "report/metrics.h"
 #include "report/run_paths.h"
 #include "report/run_record.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/resume_check.h"
+#include "train/trainer.h"
 
 namespace ingot::test::run_folder_test {
 
@@ -175,7 +179,9 @@ TEST_F(RunFolder, EveryStartIsRecordedWithWhatChanged) {
     EXPECT_NE(name, "SECRET_TOKEN");
   }
   EXPECT_TRUE(job);
-  EXPECT_NE(read_text(in_project("runs/first/report.html")).find("phases.1.lr"), std::string::npos);
+  const std::string page = read_text(in_project("runs/first/report.html"));
+  EXPECT_NE(page.find("phases.1.lr 0.005 -&gt; 0.001"), std::string::npos) << "what the start changed";
+  EXPECT_NE(page.find("run runs/first --phases.1.lr=1e-3"), std::string::npos) << "its command";
   const ProcessResult diff = ingot_in(project(), "diff runs/first '" + finished_run() + "'");
   expect_says(diff, "start 2 at step 13");
   expect_says(diff, "phases.1.lr");
@@ -261,6 +267,108 @@ TEST_F(RunFolder, ANewerProgramsRunIsRefused) {
   for (const char* command :
        {"run runs/first", "run runs/first/config.toml", "generate runs/first", "report runs/first"})
     expect_fails(ingot_in(project(), command), {"format 1000", "use that version"});
+}
+
+TEST_F(RunFolder, TheRecipeOfAnotherRunInItsFolderIsRefused) {
+  std::string recipe = read_text(in_project("recipe.toml"));
+  const std::string folder = "runs/first";
+  write_text(in_project("runs/first/next.toml"),
+             recipe.replace(recipe.find(folder), folder.size(), "runs/next"));
+  expect_fails(ingot_in(project(), "run runs/first/next.toml"),
+               {"is the recipe of the run 'runs/next'", "lies in the folder of the run 'runs/first'",
+                "--run.folder=runs/next"});
+  expect_says(ingot_in(project(), "run runs/first/next.toml --run.folder=runs/next --plan"), "parameters");
+  EXPECT_EQ(losses(in_project("runs/first")), losses(finished_run()));
+}
+
+TEST_F(RunFolder, AFolderThatCannotBeWrittenIsReadAllTheSame) {
+  const std::string run = in_project("runs/first");
+  // Root may write everywhere, so the folder is made immutable by a read-only mount of its own, where that is
+  // allowed; else by its permissions.
+  const auto read_only = [&](const std::string& command) {
+    return run_process({"/bin/bash", "-c",
+                        "if [ $(id -u) = 0 ]; then unshare -m bash -c 'mount --bind " + project() + " " +
+                            project() + " && mount -o remount,bind,ro " + project() + " && cd " + project() +
+                            " && \"" INGOT_BINARY "\" " + command + "' || exit; else chmod -R a-w " +
+                            project() + " && cd " + project() + " && '" INGOT_BINARY "' " + command +
+                            "; code=$?; chmod -R u+w " + project() + "; exit $code; fi"});
+  };
+  if (run_process({"/usr/bin/unshare", "-m", "/bin/true"}).exit_code != 0) GTEST_SKIP() << "no mounts here";
+  for (const char* command :
+       {"generate runs/first --prompt \"the \"", "eval runs/first", "tokenizer info runs/first",
+        "checkpoint verify runs/first", "diff runs/first runs/first"}) {
+    const ProcessResult r = read_only(command);
+    EXPECT_EQ(r.exit_code, 0) << command << "\n" << r.output;
+  }
+  take_back(run);
+  expect_fails(read_only("run runs/first"), {"Read-only file system"});
+  EXPECT_EQ(read_only("report runs/first --out " + (dir_ / "page.html")).exit_code, 0);
+}
+
+TEST_F(RunFolder, AStartOfSeveralRanksIsOneEntry) {
+  const log::Level level = log::level();
+  log::set_level(log::Level::error);
+  write_text(dir_ / "two.toml", tiny_recipe(dir_ / "two", in_project("data"), in_project("text.txt")));
+  const Recipe recipe = load_recipe(dir_ / "two.toml", {"--checkpoint.keep_last=0", "--phases.0.batch=4",
+                                                        "--phases.0.micro_batch=1", "--phases.1.batch=4"});
+  const auto train = [&] {
+    run_ranks(2, [&](ThreadRank& self) {
+      set_kernel_policy(KernelPolicy::any);
+      Trainer(real_file_system(), recipe, StartMode::resume_or_start, &self).run();
+    });
+  };
+  train();
+  take_back(dir_ / "two");
+  train();
+  log::set_level(level);
+  const RunRecord record = read_run_record(real_file_system(), dir_ / "two");
+  ASSERT_EQ(record.starts().size(), 2u);
+  EXPECT_EQ(record.starts()[0].text("ranks"), "2");
+  EXPECT_NE(record.starts()[0].text("layout"), "unknown");
+  EXPECT_EQ(record.starts()[1].text("first step"), "13");
+  EXPECT_EQ(start_changes(record)[1], "");
+  EXPECT_NE(record.starts()[0].find("measured bytes"), nullptr);
+}
+
+TEST_F(RunFolder, ARunSaysWhatMemoryWasPredictedAndMeasured) {
+  const ProcessResult r =
+      ingot_in(project(), "run recipe.toml --run.folder=runs/short --phases.0.steps=2 --phases.1.steps=2");
+  expect_says(r, "activations at their peak: ");
+  expect_says(r, "of the program itself");
+  expect_says(r, " measured at most");
+  const size_t line = r.output.find("\nmemory: ");
+  ASSERT_NE(line, std::string::npos) << r.output;
+  const RunRecord record = read_run_record(real_file_system(), in_project("runs/short"));
+  const RunRecord::Start& start = record.starts().at(0);
+  ASSERT_NE(start.find("measured bytes"), nullptr);
+  const auto predicted = std::get<int64_t>(*start.find("predicted bytes")),
+             measured = std::get<int64_t>(*start.find("measured bytes"));
+  EXPECT_GT(predicted, 0);
+  EXPECT_GT(measured, predicted / 2) << "a program this small is most of its memory";
+}
+
+TEST_F(RunFolder, APlanHasItsNumbersAsJson) {
+  const ProcessResult r = run_process(
+      {"/bin/bash", "-c",
+       "cd '" + project() + "' && INGOT_LOG=error '" INGOT_BINARY "' run recipe.toml --plan --json"});
+  const auto plan = nlohmann::json::parse(r.output);
+  ASSERT_EQ(plan.at("phases").size(), 2u);
+  EXPECT_EQ(plan["phases"][0]["name"], "first");
+  EXPECT_EQ(plan["phases"][0]["levels"][0]["steps"], 14);
+  EXPECT_TRUE(plan.at("fits").get<bool>());
+  int64_t parts = 0;
+  for (const auto& [name, bytes] : plan["phases"][0]["levels"][0]["activation_bytes_at_peak"].items())
+    parts += bytes.get<int64_t>();
+  EXPECT_EQ(parts, plan["phases"][0]["levels"][0]["activation_peak_bytes"]);
+  // The copy for a checkpoint is the masters and the optimizer's state of this rank, whose files hold no more.
+  uintmax_t files = 0;
+  for (const auto& f : stdfs::directory_iterator(in_project("runs/first/checkpoints/step-00000024")))
+    if (f.path().extension() == ".safetensors") files += f.file_size();
+  const double predicted = plan.at("checkpoint_bytes").get<double>();
+  EXPECT_NEAR(static_cast<double>(files), predicted, 0.1 * predicted);
+  expect_says(ingot_in(project(), "run recipe.toml --plan --json=plan.json"), "lower bound");
+  EXPECT_EQ(nlohmann::json::parse(read_text(in_project("plan.json"))).at("tokens"), plan.at("tokens"));
+  EXPECT_EQ(ingot_in(project(), "run recipe.toml --json").exit_code, 2) << "only a plan is numbers";
 }
 
 TEST_F(RunFolder, WhatIsNoRunIsNamed) {
