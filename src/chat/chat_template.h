@@ -43,10 +43,10 @@ struct ByteSpan {
 
 /// What the template cannot say itself.
 struct RenderOptions {
-  bool add_generation_prompt = false;   ///< the text ends where the assistant begins to write
-  std::optional<bool> enable_thinking;  ///< absent: the template's default
-  std::string kwargs;                   ///< JSON text of an object: further variables; "" if none
-  std::optional<int64_t> now;           ///< Unix seconds for strftime_now; absent: the clock
+  bool add_generation_prompt = false;                  ///< the text ends where the assistant begins to write
+  std::optional<bool> enable_thinking = std::nullopt;  ///< absent: the template's default
+  std::string kwargs = {};                    ///< JSON text of an object: further variables; "" if none
+  std::optional<int64_t> now = std::nullopt;  ///< Unix seconds for strftime_now; absent: the clock
 };
 
 struct Rendered {
@@ -107,6 +107,17 @@ class ChatTemplate {
   explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
 };
+
+/// The template that `given` names: a folder (from_folder), a .jinja file, or a shipped one. Error if there
+/// is none.
+ChatTemplate open_template(FileSystem& fs, const std::string& given);
+
+/// Error if the tokenizer lacks the token that ends a turn, or one that a message begins with; it names them.
+void require_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+/// render() of a row of training data: errors name `where`, and a row of which nothing is in the loss is one.
+Rendered render_row(const ChatTemplate& chat_template, const Conversation& conversation,
+                    const std::string& where);
 
 /// bos_token, eos_token, pad_token, unk_token and the like of the text of a tokenizer_config.json.
 NamedTokens named_tokens(std::string_view tokenizer_config_json, const std::string& name);

@@ -252,6 +252,17 @@ Conversation read_conversation(std::string_view row, const std::string& where) {
   return out;
 }
 
+std::vector<std::string> texts_of(const Conversation& conversation) {
+  std::vector<std::string> out;
+  for (const Message& m : conversation.messages) {
+    if (m.reasoning_content) out.push_back(*m.reasoning_content);
+    if (m.content) out.push_back(*m.content);
+    for (const ToolCall& c : m.tool_calls) out.push_back(c.name + " " + c.arguments);
+  }
+  std::erase(out, "");
+  return out;
+}
+
 bool is_conversation(std::string_view row) {
   try {
     require_shallow_json(row, "row");

@@ -50,6 +50,9 @@ Message text_message(std::string role, std::string content);
 /// content of a user, parts that are not text, tools without a name, invalid or deep JSON, no message.
 Conversation read_conversation(std::string_view row, const std::string& where);
 
+/// What its messages say, for a tokenizer to learn from.
+std::vector<std::string> texts_of(const Conversation& conversation);
+
 /// True if a row with these bytes seems to be a conversation: an object with "messages", "conversations", or
 /// a "prompt" that is a list. Bytes that are not JSON are none.
 bool is_conversation(std::string_view row);

@@ -86,4 +86,52 @@ ChatTemplate ChatTemplate::shipped(const std::string& name) {
   throw Error(fmt::format("no chat template '{}' is shipped", name), "shipped templates: " + names);
 }
 
+ChatTemplate open_template(FileSystem& fs, const std::string& given) {
+  for (const ShippedTemplate& t : shipped_templates())
+    if (t.name == given) return ChatTemplate::shipped(given);
+  if (given.ends_with(".jinja")) {
+    const size_t slash = given.rfind('/');
+    const std::string config =
+        (slash == std::string::npos ? "." : given.substr(0, slash)) + "/tokenizer_config.json";
+    return ChatTemplate::from_text(
+        fs.read(given), fs.exists(config) ? named_tokens(fs.read(config), config) : NamedTokens{}, given);
+  }
+  if (auto found = ChatTemplate::from_folder(fs, given)) return *found;
+  throw Error(
+      fmt::format("'{}' has no chat template: no chat_template.jinja, and none in tokenizer_config.json",
+                  given),
+      "name one: a .jinja file, a folder that has one, or chatml-think, which is shipped");
+}
+
+void require_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  const std::string& end = chat_template.end_of_turn();
+  if (end.empty())
+    throw Error(
+        fmt::format("'{}' writes no control token behind the assistant's text", chat_template.name()),
+        "a model could not learn where its turn ends; write one into the template, such as eos_token");
+  std::string missing;
+  for (const std::string& token : {end, std::string(end == "<|im_end|>" ? "<|im_start|>" : "")})
+    if (!token.empty() && !tokenizer.special_id(token)) missing += (missing.empty() ? "" : ", ") + token;
+  if (!missing.empty())
+    throw Error(
+        fmt::format("the chat template '{}' writes {}, which the tokenizer does not have as special tokens",
+                    chat_template.name(), missing),
+        "use a tokenizer that has them, or another template");
+}
+
+Rendered render_row(const ChatTemplate& chat_template, const Conversation& conversation,
+                    const std::string& where) {
+  Rendered r = [&] {
+    try {
+      return chat_template.render(conversation);
+    } catch (const Error& e) {
+      throw Error(fmt::format("{}: {}", where, e.what()), e.hint());
+    }
+  }();
+  if (r.loss_spans.empty())
+    throw Error(fmt::format("{}: nothing of the conversation is in the loss", where),
+                "it needs a message of the assistant whose weight is not 0; remove the row otherwise");
+  return r;
+}
+
 }  // namespace ingot::chat

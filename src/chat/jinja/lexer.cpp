@@ -105,7 +105,7 @@ class TemplateLexer {
     if (kind == '#') return comment(tag);
     if (kind == '%' && raw_block(tag)) return;
     push(kind == '{' ? Token::Kind::print_begin : Token::Kind::block_begin, "", tag);
-    words(kind, tag);
+    words(kind);
   }
 
   void emit_text(size_t begin, size_t end) {
@@ -171,12 +171,14 @@ class TemplateLexer {
   }
 
   /// The words of a tag up to its end. Brackets hide what looks like an end.
-  void words(char kind, size_t tag) {
+  void words(char kind) {
     const char* const close = kind == '{' ? "}}" : "%}";
+    const Place opened = tokens_.back().place;
     std::string open;  // brackets that wait for their end
     for (;;) {
       while (at_ < source_.size() && is_blank(source_[at_])) ++at_;
-      if (at_ >= source_.size()) fault(tag, fmt::format("the tag has no end '{}'", close));
+      if (at_ >= source_.size())
+        fail_in_template(name_, opened, fmt::format("the tag has no end '{}'", close));
       const char c = source_[at_];
       if (open.empty()) {
         const bool marked =
