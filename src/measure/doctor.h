@@ -27,6 +27,7 @@ constexpr auto enum_names(Finding::Level) {
 struct DoctorOptions {
   std::string folder = ".";                ///< of future runs; its nearest existing parent is examined
   int64_t disk_bytes = int64_t{64} << 20;  ///< written and synced there three times; 0: no measurement
+  bool rates = true;                       ///< measures what the processor's instructions reach
   std::string root = "/";                  ///< replaces "/" in paths of /proc and /sys, for tests
 };
 

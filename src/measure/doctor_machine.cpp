@@ -42,7 +42,7 @@ std::string processor_text(const std::string& root) {
   return text + (any ? "" : " none of the vector instructions that Ingot uses");
 }
 
-Finding instruction_set() {
+Finding instruction_set(bool rates) {
   const Isa isa = active_isa();
   Isa best = Isa::generic;
   for (const Isa each : kEveryIsa)
@@ -55,7 +55,7 @@ Finding instruction_set() {
   if (isa == Isa::generic)
     return fact("instruction set", "generic kernels, several times slower than AVX2's",
                 "run on a processor with AVX2 and FMA");
-  if (isa != Isa::avx512bf16) return fact("instruction set", name + " kernels");
+  if (isa != Isa::avx512bf16 || !rates) return fact("instruction set", name + " kernels");
   double ratios[3];
   for (double& r : ratios) r = dot_peak_gflops(1) / fma_peak_gflops(1);
   std::sort(ratios, ratios + 3);
@@ -210,7 +210,7 @@ Finding shared_memory(const std::string& root) {
 
 void examine_processor(const DoctorOptions& o, Findings& out) {
   out.push_back(fact("processor", processor_text(o.root)));
-  out.push_back(instruction_set());
+  out.push_back(instruction_set(o.rates));
   out.push_back(cores_and_threads(o.root));
   numa(o.root, out);
   out.push_back(load(o.root));

@@ -393,8 +393,9 @@ ParameterCounts count_parameters(const Decoder& decoder) {
   n.active_without_embedding =
       n.without_embedding - (m.moe.experts > 0 ? experts / m.moe.experts * (m.moe.experts - m.moe.top_k) : 0);
   n.active = n.active_without_embedding + t[decoder.head_index()].shape.numel();
-  n.buffers =
-      static_cast<int64_t>(decoder.moe_layers().size()) * (m.moe.experts + (m.moe.skip_class ? 1 : 0));
+  if (m.moe.balance != BalanceRule::none)
+    n.buffers =
+        static_cast<int64_t>(decoder.moe_layers().size()) * (m.moe.experts + (m.moe.skip_class ? 1 : 0));
   return n;
 }
 

@@ -112,13 +112,19 @@ FlatGroup flat_group(const ParameterSpec& spec) {
 
 FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype,
                        bool trainable_only) {
+  return flat_layout(
+      table, placement, [dtype](const ParameterSpec&) { return dtype; }, trainable_only);
+}
+
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement,
+                       const std::function<DType(const ParameterSpec&)>& dtype, bool trainable_only) {
   const FlatSharding& sharding = placement.sharding;
   FlatLayout layout;
   std::vector<int64_t> bytes;
   for (int i = 0; i < table.size(); ++i) {
     layout.shapes.push_back(trainable_only && !table[i].trainable ? Shape{0}
                                                                   : local_shape(table[i], placement));
-    bytes.push_back(round_up(layout.shapes.back().numel() * size_of(dtype), kBlock));
+    bytes.push_back(round_up(layout.shapes.back().numel() * size_of(dtype(table[i])), kBlock));
   }
   layout.offsets.assign(bytes.size(), 0);
   layout.bucket_of.assign(bytes.size(), -1);

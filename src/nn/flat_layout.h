@@ -9,6 +9,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "nn/parameter.h"
@@ -54,5 +55,8 @@ struct FlatLayout {
 /// `trainable_only`: frozen tensors are empty.
 FlatLayout flat_layout(const ParameterTable& table, const Placement& placement, DType dtype,
                        bool trainable_only = false);
+/// Tensors of several types; not where ranks shard the buffer.
+FlatLayout flat_layout(const ParameterTable& table, const Placement& placement,
+                       const std::function<DType(const ParameterSpec&)>& dtype, bool trainable_only = false);
 
 }  // namespace ingot

@@ -201,6 +201,8 @@ void initialize(const ParameterSpec& spec, const Placement& placement, uint64_t 
     const auto v = static_cast<float>(value(from));
     if (local.dtype() == DType::f64)
       local.as<double>()[to] = v;
+    else if (local.dtype() == DType::bf16)
+      local.as<bf16>()[to] = to_bf16(v);
     else
       local.as<float>()[to] = v;
   };

@@ -25,8 +25,14 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
     : table_(table),
       placement_(placement),
       precision_(precision),
-      layout_(flat_layout(table, placement, precision.stream)),
+      layout_(flat_layout(table, placement,
+                          [&](const ParameterSpec& spec) {
+                            return precision.bf16_masters && is_operand(spec) ? DType::bf16
+                                                                              : precision.stream;
+                          })),
       formats_(static_cast<size_t>(table.size())) {
+  INGOT_CHECK(!precision.bf16_masters ||
+              (placement.sharding.level == ShardLevel::none && precision.compute == DType::bf16));
   if (backing == Backing::memory && placement.sharding.level != ShardLevel::none) backing = Backing::sparse;
   masters_ = Buffer(layout_.bytes, backing);
   if (precision.compute == precision.stream ||
@@ -39,10 +45,14 @@ bool WeightSet::has_copy(int index) const {
   return copies_.data() != nullptr && is_operand(table_[index]) && holds(placement_, table_[index]);
 }
 
+DType WeightSet::master_type(int index) const {
+  return precision_.bf16_masters && is_operand(table_[index]) ? DType::bf16 : precision_.stream;
+}
+
 Tensor WeightSet::master(int index) const {
   const auto i = static_cast<size_t>(index);
   return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i],
-                precision_.stream);
+                master_type(index));
 }
 
 Tensor WeightSet::compute(int index) const {
@@ -51,7 +61,7 @@ Tensor WeightSet::compute(int index) const {
   if (formats_[i] != nullptr) return Tensor(nullptr, {layout_.shapes[i], dtype, formats_[i]});
   if (!has_copy(index))
     return Tensor(master(index).data,
-                  {layout_.shapes[i], dtype, dtype == precision_.stream ? nullptr : &kRoundedWeight});
+                  {layout_.shapes[i], dtype, dtype == master_type(index) ? nullptr : &kRoundedWeight});
   const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
 }
@@ -178,8 +188,13 @@ void WeightSet::refresh_compute(int index) {
 
 GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
                                Backing backing)
+    : GradientBuffer(table, placement, dtype, dtype, backing) {}
+
+GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
+                               DType stored, Backing backing)
     : table_(table),
       dtype_(dtype),
+      stored_(stored),
       level_(placement.sharding.level),
       layout_(flat_layout(table, placement, dtype, true)),
       written_(static_cast<size_t>(table.size())),
@@ -187,8 +202,10 @@ GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& pla
       staged_(written_),
       accumulated_(layout_.buckets.size()),
       has_staging_(accumulated_) {
+  INGOT_CHECK(stored == dtype ||
+              (stored == DType::bf16 && dtype == DType::f32 && level_ != ShardLevel::optimizer));
   if (uses_staging() && backing == Backing::memory) backing = Backing::sparse;
-  memory_ = Buffer(layout_.bytes, backing);
+  memory_ = Buffer(layout_.bytes / size_of(dtype) * size_of(stored), backing);
   if (uses_staging()) staging_ = Buffer(layout_.bytes, backing);
 }
 
@@ -216,20 +233,26 @@ Tensor GradientBuffer::range(const Buffer& memory, int64_t begin, int64_t end) c
   return Tensor(static_cast<char*>(memory.data()) + begin, {(end - begin) / size_of(dtype_)}, dtype_);
 }
 
+/// Bytes [begin, end) of the layout, as they are stored.
+Tensor GradientBuffer::kept(int64_t begin, int64_t end) const {
+  return Tensor(static_cast<char*>(memory_.data()) + begin / size_of(dtype_) * size_of(stored_),
+                {(end - begin) / size_of(dtype_)}, stored_);
+}
+
 Tensor GradientBuffer::gradient(int index) const {
   const auto i = static_cast<size_t>(index);
-  return Tensor(static_cast<char*>(memory_.data()) + layout_.offsets[i], layout_.shapes[i], dtype_);
+  return Tensor(kept(layout_.offsets[i], layout_.offsets[i]).data, layout_.shapes[i], stored_);
 }
 
 Tensor GradientBuffer::reduced(int bucket) const {
   const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
-  return uses_staging() ? range(memory_, b.own_begin(), b.own_end()) : range(memory_, b.begin, b.end);
+  return uses_staging() ? kept(b.own_begin(), b.own_end()) : range(memory_, b.begin, b.end);
 }
 
 int64_t GradientBuffer::bytes() const {
   if (!uses_staging()) return memory_.bytes();
   int64_t bytes = 0;
-  for (const FlatBucket& b : layout_.buckets) bytes += b.shard_bytes();
+  for (const FlatBucket& b : layout_.buckets) bytes += b.shard_bytes() / size_of(dtype_) * size_of(stored_);
   return bytes;
 }
 
@@ -318,14 +341,23 @@ void add(const T* from, T* to, int64_t count) {
   });
 }
 
+/// `first`: to has no values yet.
+void add_rounded(const float* from, bf16* to, int64_t count, bool first) {
+  parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = to_bf16(first ? from[i] : to_float(to[i]) + from[i]);
+  });
+}
+
 }  // namespace
 
 void GradientBuffer::accumulate_shard(int bucket) {
   INGOT_CHECK(uses_staging());
   const FlatBucket& b = layout_.buckets[static_cast<size_t>(bucket)];
-  const Tensor from = range(staging_, b.own_begin(), b.own_end()),
-               to = range(memory_, b.own_begin(), b.own_end());
-  if (!accumulated_[static_cast<size_t>(bucket)]) {
+  const Tensor from = range(staging_, b.own_begin(), b.own_end()), to = kept(b.own_begin(), b.own_end());
+  const bool first = !accumulated_[static_cast<size_t>(bucket)];
+  if (stored_ != dtype_) {
+    add_rounded(from.as<float>(), to.as<bf16>(), to.numel(), first);
+  } else if (first) {
     std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes()));
   } else {
     dtype_ == DType::f64 ? add(from.as<double>(), to.as<double>(), to.numel())

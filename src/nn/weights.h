@@ -1,11 +1,11 @@
 // Weight sets and gradients: the memory behind a parameter table, in flat buffers with named views.
 //
-// A WeightSet holds masters (fp32, or f64 for parity runs). In bf16, products read the masters rounded to
-// bf16 (kRoundedWeight), so memory is that of fp32. Only sharded masters, and masters that are being
-// packed, have bf16 copies of every matrix. Vectors, and matrices whose spec says full_precision, are always
-// used in the type of the masters. Policy,
-// reference, teacher and average models are weight sets over one table. Gradients are sums over tokens in the
-// type of the masters, with a written bit per parameter and step.
+// A WeightSet holds masters (fp32, or f64 for parity runs; those of operands in bf16 by choice). In bf16,
+// products read the masters rounded to bf16 (kRoundedWeight), so memory is that of fp32. Only sharded
+// masters, and masters that are being packed, have bf16 copies of every matrix. Vectors, and matrices whose
+// spec says full_precision, are always used in the type of the masters. Policy, reference, teacher and
+// average models are weight sets over one table. Gradients are sums over tokens, with a written bit per
+// parameter and step.
 //
 // Where ranks shard the weights (Placement::sharding), every tensor keeps its address, but only this rank's
 // shards always have memory; the rest of a bucket gets memory when it is gathered and loses it when it is
@@ -26,6 +26,9 @@ namespace ingot {
 struct Precision {
   DType compute = DType::f32;
   DType stream = DType::f32;
+  /// Masters of products' operands and embeddings are bf16: what products read, with no more digits behind
+  /// it. Not where ranks shard weights.
+  bool bf16_masters = false;
   static Precision f32() { return {DType::f32, DType::f32}; }
   static Precision bf16() { return {DType::bf16, DType::f32}; }
   static Precision f64() { return {DType::f64, DType::f64}; }
@@ -94,27 +97,34 @@ class WeightSet {
   ParameterGatherer* gatherer_ = nullptr;
   uint64_t version_ = 0;
 
+  DType master_type(int index) const;
   bool gathers_copies(const FlatBucket& bucket) const;
 };
 
 /// Gradients of the trainable parameters. Frozen parameters have no memory and an empty tensor.
 ///
 /// Under ShardLevel::full the buffer keeps only this rank's shards. Contributions go to a staging buffer,
-/// whose memory a bucket takes when it is first written and frees when its reduced shard is accumulated.
+/// whose memory a bucket takes when it is first written and frees when its reduced shard is accumulated. So
+/// they do where gradients are stored in bf16: contributions of a tape and sums over ranks are in `dtype`,
+/// and each sum that is kept is rounded once.
 class GradientBuffer final : public GradientSink {
  public:
   GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
                  Backing backing = Backing::memory);
+  /// Stored as `stored`: dtype, or bf16 for fp32 sums. The latter needs a GradientReducer, and buckets that
+  /// are layer groups to save memory; not for ShardLevel::optimizer.
+  GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, DType stored,
+                 Backing backing);
   /// Clears all written bits; memory is not touched (the first contribution overwrites).
   void begin_step();
   /// Zeroes the gradients that nobody wrote and returns their names; call before the optimizer.
   std::vector<std::string> finish_step();
-  /// What the optimizer reads. Under ShardLevel::full only this rank's shard has values.
+  /// What the optimizer reads, as it is stored. Under ShardLevel::full only this rank's shard has values.
   Tensor gradient(int index) const;
   bool written(int index) const { return written_[static_cast<size_t>(index)]; }
   /// Bytes that are allocated all the time.
   int64_t bytes() const;
-  /// Bytes of staging at most, without a pipeline (ShardLevel::full): the buckets of the largest layer group,
+  /// Bytes of staging at most, without a pipeline: the buckets of the largest layer group,
   /// the bucket of the layer group above it that is reduced last, and the buckets that are reduced at the end
   /// of the step. `split`: weight gradients run at the end of a stage, so vectors stay staged until then.
   int64_t transient_bytes(bool split = false) const;
@@ -123,16 +133,16 @@ class GradientBuffer final : public GradientSink {
 
   const FlatLayout& layout() const { return layout_; }
   ShardLevel level() const { return level_; }
+  /// Sums of each tape are reduced and kept by themselves.
+  bool uses_staging() const { return level_ == ShardLevel::full || stored_ != dtype_; }
   /// A bucket with its padding, ready to be summed over ranks: zeros where nobody wrote.
   Tensor bucket(int index);
   /// Bytes [begin, end) of the flat buffer, which hold these parameters, ready to be summed likewise; not
   /// under ShardLevel::full.
   Tensor part(std::span<const int> parameters, int64_t begin, int64_t end);
-  /// The part of a bucket that keeps the sum over ranks: under ShardLevel::full this rank's shard, else all
-  /// of it.
+  /// The part of a bucket that keeps the sum over ranks: with staging this rank's shard, else all of it.
   Tensor reduced(int bucket) const;
-  /// ShardLevel::full: adds the reduced shard of a staged bucket to the step's sum and frees its staging
-  /// memory.
+  /// Adds the reduced shard of a staged bucket to the step's sum and frees its staging memory.
   void accumulate_shard(int bucket);
 
   bool wants(int parameter) override { return table_[parameter].trainable; }
@@ -142,13 +152,13 @@ class GradientBuffer final : public GradientSink {
   std::function<void(int)> on_finished;
 
  private:
-  bool uses_staging() const { return level_ == ShardLevel::full; }
+  Tensor kept(int64_t begin, int64_t end) const;
   Tensor range(const Buffer& memory, int64_t begin, int64_t end) const;
   void zero_unwritten(const Buffer& memory, std::span<const int> parameters);
   void begin_staging(int bucket);
 
   const ParameterTable& table_;
-  DType dtype_;
+  DType dtype_, stored_;
   ShardLevel level_;
   FlatLayout layout_;
   Buffer memory_;

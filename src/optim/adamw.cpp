@@ -74,8 +74,8 @@ std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const A
       const Chunk& c = chunks[static_cast<size_t>(i)];
       const AdamWTensor& tensor = tensors[static_cast<size_t>(c.tensor)];
       AdamWChunk a = base[static_cast<size_t>(c.tensor)];
-      a.master = tensor.param->master + c.begin;
-      a.grad = tensor.param->grad + c.begin;
+      a.master = part_of(tensor.param->master, c.begin);
+      a.grad = part_of(tensor.param->grad, c.begin);
       a.exp_avg = part_of(tensor.exp_avg, c.begin);
       a.exp_avg_sq = part_of(tensor.exp_avg_sq, c.begin);
       a.exp_avg_slow = part_of(tensor.exp_avg_slow, c.begin);

@@ -9,7 +9,7 @@
 //   alpha(t) = alpha min(t / T, 1)               the half-life of beta3(t) grows linearly from beta1's to
 //                                                beta3's over T steps
 //
-// Moments are fp32 or bf16 (MomentStorage). With fp32 a step reads w, m, v and g and writes w, m, v and the
+// Moments are fp32 or bf16 (ValueStorage). With fp32 a step reads w, m, v and g and writes w, m, v and the
 // compute copy: 28 bytes per element, plus the copy. The bits are the same for any thread count and
 // instruction set. Not thread-safe (one caller). Sources: docs/optimizers.md.
 #pragma once
@@ -50,11 +50,11 @@ struct AdEMAMixConfig {
 /// One tensor of an AdamW step.
 struct AdamWTensor {
   const ParamView* param;
-  Moment exp_avg;
-  Moment exp_avg_sq;
+  StoredValues exp_avg;
+  StoredValues exp_avg_sq;
   double lr;  ///< of this tensor: schedule times the group's multiplier
   double weight_decay;
-  Moment exp_avg_slow = {};  ///< AdEMAMix; absent: AdamW
+  StoredValues exp_avg_slow = {};  ///< AdEMAMix; absent: AdamW
 };
 
 /// Throws Error for betas outside [0, 1) or eps <= 0.

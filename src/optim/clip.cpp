@@ -19,8 +19,8 @@ GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale) {
   parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& c = chunks[static_cast<size_t>(i)];
-      const float* grad = params[static_cast<size_t>(c.tensor)].grad;
-      partial[static_cast<size_t>(i)] = INGOT_ISA_CALL(sum_squares_chunk)(grad + c.begin, c.count);
+      const StoredPart grad = part_of(params[static_cast<size_t>(c.tensor)].grad, c.begin);
+      partial[static_cast<size_t>(i)] = INGOT_ISA_CALL(sum_squares_of_stored)(grad, c.count);
     }
   });
   GradNorm result;
@@ -49,14 +49,14 @@ double clip_factor(double norm, double max_norm) {
 std::string describe_bad_gradient(std::span<const ParamView> params, const GradNorm& norm) {
   if (norm.finite()) return "all gradients are finite";
   const ParamView& p = params[static_cast<size_t>(norm.first_bad)];
-  int64_t first = -1, bad = 0;
-  for (int64_t i = 0; i < p.numel(); ++i)
-    if (!std::isfinite(p.grad[i])) {
-      if (first < 0) first = i;
-      ++bad;
-    }
+  std::vector<float> grad(static_cast<size_t>(p.numel()));
+  INGOT_ISA_CALL(load_values)(grad.data(), part_of(p.grad, 0), p.numel());
+  const auto is_bad = [](float g) { return !std::isfinite(g); };
+  const auto bad = std::count_if(grad.begin(), grad.end(), is_bad);
+  const auto at = std::find_if(grad.begin(), grad.end(), is_bad);
+  const bool any = at != grad.end();
   return fmt::format("the gradient of '{}' {} is not finite: {} of {} elements, the first at index {} is {}",
-                     p.name, p.shape.str(), bad, p.numel(), first, first < 0 ? 0.0f : p.grad[first]);
+                     p.name, p.shape.str(), bad, p.numel(), any ? at - grad.begin() : -1, any ? *at : 0.0f);
 }
 
 }  // namespace ingot

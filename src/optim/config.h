@@ -17,20 +17,26 @@ struct OptimizerConfig {
   AdamWConfig adamw;
   AdEMAMixConfig ademamix;
   MuonConfig muon;
-  MomentStorage first_moment = MomentStorage::f32;   ///< exp_avg, exp_avg_slow, momentum
-  MomentStorage second_moment = MomentStorage::f32;  ///< exp_avg_sq
+  ValueStorage master = ValueStorage::f32;         ///< of products' operands; f32 or bf16_stochastic
+  ValueStorage gradient = ValueStorage::f32;       ///< f32 or bf16
+  ValueStorage first_moment = ValueStorage::f32;   ///< exp_avg, exp_avg_slow, momentum
+  ValueStorage second_moment = ValueStorage::f32;  ///< exp_avg_sq
   double clip = 1.0;
   QkClipConfig qk_clip;
   std::vector<std::string> freeze;
 
   template <class Visitor>
   void visit(Visitor& v) {
-    v.fixed("matrices", groups.matrices, "optimizer of weight matrices");
+    v.fixed("matrices", groups.matrices,
+            "optimizer of weight matrices: adamw, ademamix, muon, or one that a program has registered");
     v.fixed("others", groups.others, "optimizer of all else: embeddings, head, norms, biases; not muon");
     v("weight_decay", weight_decay, "decoupled weight decay");
     v("adamw", adamw, "AdamW; AdEMAMix takes these too");
     v("ademamix", ademamix, "AdEMAMix's slow average");
     v("muon", muon, "Muon");
+    v("master", master,
+      "storage of matrices: f32, or bf16_stochastic (2 bytes a weight; bf16 runs without sharded weights)");
+    v("gradient", gradient, "storage of gradients: f32, or bf16 (rounded once a micro-batch; sums are fp32)");
     v("first_moment", first_moment, "storage of momenta and first moments; updates are always fp32");
     v("second_moment", second_moment, "storage of AdamW's second moment");
     v("clip", clip, "largest global gradient norm; 0: no clipping");

@@ -1,8 +1,11 @@
 // See groups.h.
 #include "optim/groups.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <array>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/glob.h"
@@ -37,16 +40,16 @@ void apply_rule(const GroupRule& rule, const ParamView& param, ParamGroup& group
   if (rule.optimizer) group.optimizer = *rule.optimizer;
   if (rule.lr_multiplier) group.lr_multiplier = *rule.lr_multiplier;
   if (rule.decay_multiplier) group.decay_multiplier = *rule.decay_multiplier;
-  if (rule.optimizer == OptimizerKind::muon && !param.is_matrix())
+  if (rule.optimizer && require_optimizer(*rule.optimizer).needs_matrices() && !param.is_matrix())
     throw Error(
-        fmt::format("the rule '{}' gives '{}' {} to Muon, expected a matrix [r, c] or a stack of matrices",
-                    rule.pattern, param.name, param.shape.str()),
+        fmt::format("the rule '{}' gives '{}' {} to {}, expected a matrix [r, c] or a stack of matrices",
+                    rule.pattern, param.name, param.shape.str(), *rule.optimizer),
         "narrow the pattern, or use adamw");
 }
 
 std::string shape_text(const ParamView& p, const ParamGroup& group) {
   std::string text = p.shape.str();
-  if (group.optimizer != OptimizerKind::muon || p.row_splits.empty()) return text;
+  if (!require_optimizer(group.optimizer).needs_matrices() || p.row_splits.empty()) return text;
   text += " rows";
   for (size_t i = 0; i < p.row_splits.size(); ++i)
     text += fmt::format("{}{}", i ? "|" : " ", p.row_splits[i]);
@@ -62,11 +65,19 @@ std::vector<std::string> GroupConfig::default_no_decay() {
   return {"*norm*", "*ln_*", "*bias*", "*scale*", "*temp*", "*embed*", "*wte*", "*wpe*"};
 }
 
+const RegisteredOptimizer& require_optimizer(const std::string& name) {
+  if (const RegisteredOptimizer* found = find_optimizer(name)) return *found;
+  throw Error(fmt::format("no optimizer '{}' is registered", name),
+              fmt::format("there are {}; others are added by programs that use the library",
+                          fmt::join(optimizer_names(), ", ")));
+}
+
 std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const GroupConfig& config) {
-  if (config.others == OptimizerKind::muon)
-    throw Error(
-        "Muon cannot update all parameters: norms, biases and embeddings have no matrix to orthogonalise",
-        "give others = adamw or ademamix; muon is for matrices");
+  require_optimizer(config.matrices);
+  if (require_optimizer(config.others).needs_matrices())
+    throw Error(fmt::format("{} cannot update all parameters: norms, biases and embeddings are no matrices",
+                            config.others),
+                "give others = adamw or ademamix");
   require_matches(config.not_muon, GroupConfig::default_not_muon(), params, "not_muon");
   require_matches(config.no_decay, GroupConfig::default_no_decay(), params, "no_decay");
   for (const GroupRule& rule : config.rules) {
@@ -78,7 +89,8 @@ std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const 
   }
   std::vector<ParamGroup> groups;
   for (const ParamView& p : params) {
-    ParamGroup group{config.others};
+    ParamGroup group;
+    group.optimizer = config.others;
     if (p.is_matrix() && !matches_any(config.not_muon, p.name)) group.optimizer = config.matrices;
     if (matches_any(config.no_decay, p.name)) group.decay_multiplier = 0;
     for (const GroupRule& rule : config.rules) apply_rule(rule, p, group);
@@ -96,14 +108,17 @@ std::string describe_groups(std::span<const ParamView> params, std::span<const P
   }
   std::string text =
       fmt::format("{:<{}}  {:<{}}  optimizer  lr x   decay x\n", "name", names, "shape", shapes);
-  int64_t count[3] = {0, 0, 0};
+  std::map<std::string, int64_t> count;
+  for (const std::string& name : optimizer_names()) count[name] = 0;
   for (size_t i = 0; i < params.size(); ++i) {
     text += fmt::format("{:<{}}  {:<{}}  {:<9}  {:<5g}  {:g}\n", params[i].name, names,
-                        shape_text(params[i], groups[i]), shapes, name_of(groups[i].optimizer),
+                        shape_text(params[i], groups[i]), shapes, groups[i].optimizer,
                         groups[i].lr_multiplier, groups[i].decay_multiplier);
-    count[static_cast<int>(groups[i].optimizer)] += params[i].numel();
+    count[groups[i].optimizer] += params[i].numel();
   }
-  return text + fmt::format("adamw: {} parameters, ademamix: {}, muon: {}\n", count[0], count[2], count[1]);
+  const char* unit = " parameters";
+  for (const auto& [name, n] : count) text += fmt::format("{}: {}{}, ", name, n, std::exchange(unit, ""));
+  return text.replace(text.size() - 2, 2, "\n");
 }
 
 }  // namespace ingot

@@ -14,20 +14,15 @@
 #include <string_view>
 #include <vector>
 
-#include "base/enum.h"
 #include "optim/param.h"
+#include "optim/update_rule.h"
 
 namespace ingot {
-
-enum class OptimizerKind { adamw, muon, ademamix };
-constexpr auto enum_names(OptimizerKind) {
-  return names_in_order<OptimizerKind>("adamw", "muon", "ademamix");
-}
 
 /// [[optimizer.rules]]: changes of single parameters. Fields that are absent keep what they were.
 struct GroupRule {
   std::string pattern;
-  std::optional<OptimizerKind> optimizer;  ///< muon needs a matrix
+  std::optional<std::string> optimizer;  ///< a registered name; muon needs a matrix
   std::optional<double> lr_multiplier;
   std::optional<double> decay_multiplier;  ///< of weight_decay; also where no_decay said 0
   template <class Visitor>
@@ -40,8 +35,8 @@ struct GroupRule {
 };
 
 struct GroupConfig {
-  OptimizerKind matrices = OptimizerKind::muon;  ///< another: no Muon at all unless a rule asks for it
-  OptimizerKind others = OptimizerKind::adamw;   ///< of all else; not muon
+  std::string matrices = "muon";  ///< another: no Muon at all unless a rule asks for it
+  std::string others = "adamw";   ///< of all else; not muon
   std::vector<std::string> not_muon = default_not_muon();  ///< matrices that count as all else
   std::vector<std::string> no_decay = default_no_decay();
   std::vector<GroupRule> rules;
@@ -52,10 +47,13 @@ struct GroupConfig {
 
 /// What one parameter got.
 struct ParamGroup {
-  OptimizerKind optimizer = OptimizerKind::adamw;
+  std::string optimizer = "adamw";
   double lr_multiplier = 1.0;
   double decay_multiplier = 1.0;  ///< 0: no weight decay
 };
+
+/// Throws Error, which lists the names, where no optimizer of that name is registered.
+const RegisteredOptimizer& require_optimizer(const std::string& name);
 
 /// One entry per parameter.
 std::vector<ParamGroup> resolve_groups(std::span<const ParamView> params, const GroupConfig& config);

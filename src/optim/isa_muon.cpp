@@ -2,7 +2,7 @@
 // kernels.h.
 #include "optim/kernel_parts.h"
 #include "optim/kernels.h"
-#include "optim/moment_parts.h"
+#include "optim/stored_parts.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
@@ -12,29 +12,29 @@ inline float rounded(float x) {
 }
 
 template <class Copy>
-UpdateSums apply(const ApplyChunk& a, Copy* __restrict copy) {
-  float* __restrict w = a.master;
-  const float* __restrict o = a.update;
+UpdateSums apply(const ApplyChunk& a, int64_t begin, int64_t count, float* __restrict w,
+                 Copy* __restrict copy) {
+  const float* __restrict o = a.update + begin;
   const float decay = a.decay, step = a.step_size;
   float update_sq[kLanes] = {}, weight_sq[kLanes] = {};
   const auto element = [&](int64_t i, float& u, float& s) __attribute__((always_inline)) {
     const float before = w[i];
     const float after = before * decay - step * o[i];
     w[i] = after;
-    store(copy, i, after);
+    store(copy, begin + i, after);
     const float d = after - before;
     u += d * d;
     s += after * after;
   };
   int64_t i = 0;
-  for (; i + kLanes <= a.count; i += kLanes)
+  for (; i + kLanes <= count; i += kLanes)
     for (int64_t l = 0; l < kLanes; ++l) element(i + l, update_sq[l], weight_sq[l]);
-  for (int64_t l = 0; i + l < a.count; ++l) element(i + l, update_sq[l], weight_sq[l]);
+  for (int64_t l = 0; i + l < count; ++l) element(i + l, update_sq[l], weight_sq[l]);
   return {sum_lanes(update_sq), sum_lanes(weight_sq)};
 }
 
-void momentum_block(const MomentumChunk& a, int64_t begin, int64_t count, float* __restrict m) {
-  const float* __restrict grad = a.grad + begin;
+void momentum_block(const MomentumChunk& a, int64_t begin, int64_t count, float* __restrict m,
+                    const float* __restrict grad) {
   float* __restrict input = a.input + begin;
   const float scale = a.grad_scale, beta = a.beta, weight = a.grad_weight;
   if (!m) {
@@ -56,15 +56,26 @@ void momentum_block(const MomentumChunk& a, int64_t begin, int64_t count, float*
 }  // namespace
 
 UpdateSums apply_chunk(const ApplyChunk& a) {
-  return with_copy(a, [&](auto* copy) { return apply(a, copy); });
+  const int64_t block = a.master.is_bf16 ? kStoredBlock : a.count;
+  UpdateSums sums;
+  StoredBlock weight;
+  for (int64_t at = 0; at < a.count; at += block) {
+    const int64_t count = at + block < a.count ? block : a.count - at;
+    float* w = weight.open(a.master, at, count);
+    const UpdateSums s = with_copy(a, [&](auto* copy) { return apply(a, at, count, w, copy); });
+    weight.close(a.master, at, count);
+    sums.update_sq += s.update_sq;
+    sums.weight_sq += s.weight_sq;
+  }
+  return sums;
 }
 
 void momentum_chunk(const MomentumChunk& a) {
-  const int64_t block = a.momentum.is_bf16 ? kMomentBlock : a.count;
-  MomentBlock momentum;
+  const int64_t block = a.momentum.is_bf16 || a.grad.is_bf16 ? kStoredBlock : a.count;
+  StoredBlock momentum, grad;
   for (int64_t at = 0; at < a.count; at += block) {
     const int64_t count = at + block < a.count ? block : a.count - at;
-    momentum_block(a, at, count, momentum.open(a.momentum, at, count));
+    momentum_block(a, at, count, momentum.open(a.momentum, at, count), grad.open(a.grad, at, count));
     momentum.close(a.momentum, at, count);
   }
 }

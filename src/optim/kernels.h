@@ -20,8 +20,8 @@ struct UpdateSums {
   float weight_sq = 0;
 };
 
-/// Part of a moment: float, or bf16 with the key of its stochastic rounding (base/philox.h).
-struct MomentPart {
+/// Part of stored values: float, or bf16 with the key of its stochastic rounding (base/philox.h).
+struct StoredPart {
   void* data = nullptr;  ///< of the chunk's first element; null: there is none
   bool is_bf16 = false;
   bool stochastic = false;
@@ -31,11 +31,11 @@ struct MomentPart {
 
 /// One fused AdamW pass over `count` elements; see adamw.h for the formula.
 struct AdamWChunk {
-  float* master;
-  const float* grad;
-  MomentPart exp_avg;
-  MomentPart exp_avg_sq;
-  MomentPart exp_avg_slow;  ///< AdEMAMix; absent: AdamW
+  StoredPart master;
+  StoredPart grad;
+  StoredPart exp_avg;
+  StoredPart exp_avg_sq;
+  StoredPart exp_avg_slow;  ///< AdEMAMix; absent: AdamW
   void* compute;            ///< compute copy to write, or null
   bool compute_bf16;        ///< else f32
   int64_t count;
@@ -55,8 +55,8 @@ struct AdamWChunk {
 /// input <- nesterov ? grad_weight * (grad_scale * grad) + beta * momentum : momentum.
 /// `momentum` may be absent: input <- grad_scale * grad.
 struct MomentumChunk {
-  MomentPart momentum;
-  const float* grad;
+  StoredPart momentum;
+  StoredPart grad;
   float* input;
   int64_t count;
   float grad_scale;
@@ -67,7 +67,7 @@ struct MomentumChunk {
 
 /// master <- decay * master - step_size * update, and the compute copy.
 struct ApplyChunk {
-  float* master;
+  StoredPart master;
   const float* update;
   void* compute;
   bool compute_bf16;
@@ -81,6 +81,11 @@ INGOT_ISA_KERNEL(void, momentum_chunk, (const MomentumChunk& args))
 INGOT_ISA_KERNEL(UpdateSums, apply_chunk, (const ApplyChunk& args))
 /// Sum of squares in double; not finite exactly when an element is not finite.
 INGOT_ISA_KERNEL(double, sum_squares_chunk, (const float* x, int64_t count))
+/// The same of stored values.
+INGOT_ISA_KERNEL(double, sum_squares_of_stored, (const StoredPart& x, int64_t count))
+/// Stored values as floats, and back with their rounding.
+INGOT_ISA_KERNEL(void, load_values, (float* to, const StoredPart& from, int64_t count))
+INGOT_ISA_KERNEL(void, store_values, (const StoredPart& to, const float* from, int64_t count))
 /// y <- s * x. y may be x.
 INGOT_ISA_KERNEL(void, scale_chunk, (float* y, const float* x, int64_t count, float s))
 /// y <- b * x + c * y.

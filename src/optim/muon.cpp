@@ -171,7 +171,7 @@ void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot,
       const int64_t at = block.begin - p.begin + c.begin;
       const double weight = config_.form == MomentumForm::lerp ? 1.0 - factors.momentum : 1.0;
       INGOT_ISA_CALL(momentum_chunk)
-      ({part_of(tensor.momentum, at), p.grad + at, input + c.begin, c.count,
+      ({part_of(tensor.momentum, at), part_of(p.grad, at), input + c.begin, c.count,
         static_cast<float>(factors.grad_scale), static_cast<float>(factors.momentum),
         static_cast<float>(weight), config_.nesterov});
     }
@@ -294,7 +294,7 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
       const Chunk& c = chunks[static_cast<size_t>(i)];
       const int64_t at = band.begin - p.begin + c.begin;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
-          {p.master + at, update + c.begin, ingot::at(p.compute, p.compute_dtype, at),
+          {part_of(p.master, at), update + c.begin, ingot::at(p.compute, p.compute_dtype, at),
            p.compute_dtype == DType::bf16, c.count, static_cast<float>(1.0 - tensor.lr * tensor.weight_decay),
            static_cast<float>(step_size)});
     }

@@ -71,7 +71,7 @@ struct MuonConfig {
 /// One parameter of a Muon step; is_matrix() must hold.
 struct MuonTensor {
   const ParamView* param;
-  Moment momentum;  ///< absent only where the momentum is 0
+  StoredValues momentum;  ///< absent only where the momentum is 0
   double lr;
   double weight_decay;
 };

@@ -1,9 +1,8 @@
 // The optimizer of a training run: parameters with their groups, flat state, one step over all of them.
 //
-// Rules (update_rule.h) say how a parameter is updated and which state that needs: AdamW, AdEMAMix, Muon. The
-// state lies in one flat buffer, in parameter order, and is exposed as named tensors for checkpoints: writing
-// the same bytes back resumes exactly. The order of a step is fixed: AdamW tensors, Muon tensors, AdEMAMix
-// tensors. Not thread-safe.
+// Rules (update_rule.h) say how a parameter is updated and which state that needs. The state lies in one flat
+// buffer, in parameter order, and is exposed as named tensors for checkpoints: writing the same bytes back
+// resumes exactly. A step runs the rules in alphabetical order. Not thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -37,9 +36,10 @@ struct StepArgs {
 class Optimizer {
  public:
   /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern,
-  /// for two parameters of one name, and for a bf16 moment that would stall. `make` may replace rules.
+  /// for two parameters of one name, for a bf16 moment that would stall, and for a matrix in parts whose rule
+  /// takes whole matrices.
   Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run = {},
-            const RuleMaker& make = make_rule, Backing backing = Backing::memory);
+            Backing backing = Backing::memory);
 
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
@@ -71,19 +71,19 @@ class Optimizer {
   /// State of one parameter.
   struct State {
     std::vector<StateSlot> slots;
-    std::vector<Moment> moments;
+    std::vector<StoredValues> moments;
   };
   void check_params() const;
-  void check_moments() const;
+  void check_whole() const;
   void lay_out_state(uint64_t seed, Backing backing);
-  std::vector<UpdateStat> step_rule(OptimizerKind kind, const StepArgs& args);
+  std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args);
 
   OptimizerConfig config_;
   std::vector<ParamView> params_;
   std::vector<ParamGroup> groups_;
   std::vector<UpdateStat> stats_;
-  std::map<OptimizerKind, std::unique_ptr<UpdateRule>> rules_;
-  std::vector<State> state_;  // per parameter, in memory_
+  std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  ///< those that some group has
+  std::vector<State> state_;                                  // per parameter, in memory_
   Buffer memory_;
   int64_t steps_ = 0;
 };

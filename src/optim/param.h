@@ -12,6 +12,30 @@
 
 namespace ingot {
 
+/// How values are stored; arithmetic is always fp32. bf16 halves the memory. Rounded to nearest, a value
+/// stalls where it changes by less than half a unit of bf16 (0.4 %); stochastic rounding is right on average.
+enum class ValueStorage : uint8_t { f32, bf16, bf16_stochastic };
+constexpr auto enum_names(ValueStorage) {
+  return names_in_order<ValueStorage>("f32", "bf16", "bf16_stochastic");
+}
+
+constexpr DType dtype_of(ValueStorage s) {
+  return s == ValueStorage::f32 ? DType::f32 : DType::bf16;
+}
+
+/// Weights, the gradient or a moment of one tensor, or of a part of it. The rounding of element i is a pure
+/// function of (seed, stream, i); the stream must differ between tensors, kinds of values and steps.
+struct StoredValues {
+  void* data = nullptr;  ///< null: there are none
+  ValueStorage storage = ValueStorage::f32;
+  uint64_t seed = 0;
+  uint64_t stream = 0;
+  int64_t first = 0;  ///< place of the first value in the tensor: a part rounds as the whole would
+  StoredValues() = default;
+  StoredValues(float* values) : data(values) {}  // NOLINT: fp32 values are stored as they are
+  StoredValues(void* values, ValueStorage storage_) : data(values), storage(storage_) {}
+};
+
 /// One trainable tensor, or the part [begin, begin + numel()) of its elements that this rank updates.
 /// Parameters that one matrix optimizer update must treat separately are described here, not guessed: experts
 /// [E, r, c] are `matrices` = E independent [r, c] matrices; a packed q|k|v is one matrix whose row blocks
@@ -21,10 +45,10 @@ struct ParamView {
   Shape shape = {};
   int64_t matrices = 1;  ///< independent equal matrices along the first dimension
   std::vector<int64_t> row_splits =
-      {};                   ///< heights of the row blocks of each matrix, in order; empty: one block
-  float* master = nullptr;  ///< fp32 weights, read and written
-  float* grad = nullptr;    ///< fp32 gradient (a sum over tokens), read
-  void* compute = nullptr;  ///< copy in compute_dtype written after each update; null: none
+      {};                    ///< heights of the row blocks of each matrix, in order; empty: one block
+  StoredValues master = {};  ///< weights, read and written
+  StoredValues grad = {};    ///< gradient (a sum over tokens), read
+  void* compute = nullptr;   ///< copy in compute_dtype written after each update; null: none
   DType compute_dtype = DType::bf16;     ///< bf16 or f32
   double width_multiple = 1;             ///< muP: how many times the base model's fan-in (nn/parameter.h)
   int64_t begin = 0;                     ///< first element of the part; the pointers are to it
@@ -48,30 +72,6 @@ struct UpdateStat {
   double weight_rms = 0;
   /// 0 for an all-zero weight.
   double ratio() const { return weight_rms > 0 ? update_rms / weight_rms : 0; }
-};
-
-/// How a moment is stored; arithmetic is always fp32. bf16 halves the memory. Rounded to nearest, a moment
-/// stalls where 1 - beta is below half a unit of bf16 (0.4 %); stochastic rounding is right on average.
-enum class MomentStorage : uint8_t { f32, bf16, bf16_stochastic };
-constexpr auto enum_names(MomentStorage) {
-  return names_in_order<MomentStorage>("f32", "bf16", "bf16_stochastic");
-}
-
-constexpr DType dtype_of(MomentStorage s) {
-  return s == MomentStorage::f32 ? DType::f32 : DType::bf16;
-}
-
-/// A moment of one tensor. The rounding of element i is a pure function of (seed, stream, i); the stream must
-/// differ between tensors, moments and steps.
-struct Moment {
-  void* data = nullptr;  ///< null: there is none
-  MomentStorage storage = MomentStorage::f32;
-  uint64_t seed = 0;
-  uint64_t stream = 0;
-  int64_t first = 0;  ///< place of the first value in the tensor: a part rounds as the whole would
-  Moment() = default;
-  Moment(float* values) : data(values) {}  // NOLINT: fp32 values are a moment as they are
-  Moment(void* values, MomentStorage storage_) : data(values), storage(storage_) {}
 };
 
 /// Zeroed floats that never move. Optimizer state is a few of these.

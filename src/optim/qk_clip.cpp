@@ -18,11 +18,13 @@ void scale_head(const QkRows& rows, int64_t head, double factor) {
   const int64_t stride = rows.stride > 0 ? rows.stride : rows.rows_per_head;
   const int64_t begin = (rows.first_row + head * stride) * cols, count = rows.rows_per_head * cols;
   INGOT_CHECK(begin + count <= p.shape.numel(), "'{}' {}: rows of head {}", p.name, p.shape.str(), head);
+  INGOT_CHECK(p.master.storage == ValueStorage::f32);
+  auto* weights = static_cast<float*>(p.master.data);
   const auto f = static_cast<float>(factor);
   const int64_t first = std::max(begin, p.begin) - p.begin, end = std::min(begin + count, p.end()) - p.begin;
   for (int64_t i = first; i < end; ++i) {
-    const float w = p.master[i] * f;
-    p.master[i] = w;
+    const float w = weights[i] * f;
+    weights[i] = w;
     if (!p.compute) continue;
     if (p.compute_dtype == DType::bf16)
       static_cast<bf16*>(p.compute)[i] = to_bf16(w);

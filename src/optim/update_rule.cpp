@@ -2,12 +2,24 @@
 #include "optim/update_rule.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "optim/optimizer.h"
 
 namespace ingot {
 namespace {
+
+/// Rounded to nearest, a bf16 moment that decays by less than half a unit never moves again.
+void require_moves(const char* name, double beta, ValueStorage storage) {
+  if (storage != ValueStorage::bf16 || 1 - beta >= 0x1p-8) return;
+  throw Error(
+      fmt::format(
+          "{} = {} decays a moment by {:.2g} per step, which bf16 rounds away (half a unit is {:.2g})", name,
+          beta, 1 - beta, 0x1p-8),
+      "store the moment as bf16_stochastic or f32");
+}
 
 class AdamRule final : public UpdateRule {
  public:
@@ -16,6 +28,9 @@ class AdamRule final : public UpdateRule {
     if (config_.ademamix.warmup == 0) config_.ademamix.warmup = total_steps;
     validate(config.adamw);
     if (mixing) validate(config.ademamix);
+    require_moves("beta1", config.adamw.beta1, config.first_moment);
+    require_moves("beta2", config.adamw.beta2, config.second_moment);
+    if (mixing) require_moves("beta3", config.ademamix.beta3, config.first_moment);
   }
   std::vector<StateSlot> slots(const ParamView& p) const override {
     std::vector<StateSlot> slots = {{"exp_avg", p.part_shape(), config_.first_moment},
@@ -28,7 +43,7 @@ class AdamRule final : public UpdateRule {
     std::vector<AdamWTensor> list;
     for (const RuleTensor& t : tensors)
       list.push_back(
-          {t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : Moment()});
+          {t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : StoredValues()});
     return adamw_step(list, config_.adamw, step + 1, grad_scale, config_.ademamix);
   }
 
@@ -40,7 +55,9 @@ class AdamRule final : public UpdateRule {
 class MuonRule final : public UpdateRule {
  public:
   MuonRule(const OptimizerConfig& config, int64_t total_steps)
-      : storage_(config.first_moment), muon_(config.muon, total_steps) {}
+      : storage_(config.first_moment), muon_(config.muon, total_steps) {
+    require_moves("muon's momentum", config.muon.momentum, config.first_moment);
+  }
   std::vector<StateSlot> slots(const ParamView& p) const override {
     if (!needs_momentum(muon_.config())) return {};
     return {{"momentum", p.part_shape(), storage_}};
@@ -49,7 +66,7 @@ class MuonRule final : public UpdateRule {
                                double grad_scale) override {
     std::vector<MuonTensor> list;
     for (const RuleTensor& t : tensors)
-      list.push_back({t.param, t.state.empty() ? Moment() : t.state[0], t.lr, t.weight_decay});
+      list.push_back({t.param, t.state.empty() ? StoredValues() : t.state[0], t.lr, t.weight_decay});
     return muon_.step(list, step, grad_scale);
   }
   double flops(const ParamView& p) const override {
@@ -63,18 +80,49 @@ class MuonRule final : public UpdateRule {
         static_cast<double>(p.numel()) / static_cast<double>(std::max<int64_t>(1, p.shape.numel()));
     return flops * share;
   }
+  double rate_factor() const override { return muon_.config().lr_multiplier; }
+  /// Its update has a fixed spectral norm, unless match_rms lets that grow with sqrt(m).
+  double width_factor(double m) const override {
+    return muon_.config().scale == MuonScale::match_rms ? 1 / std::sqrt(m) : 1.0;
+  }
 
  private:
-  MomentStorage storage_;
+  ValueStorage storage_;
   Muon muon_;
 };
 
+template <class Rule, auto... args>
+RuleMaker maker() {
+  return [](const OptimizerConfig& config, int64_t total_steps) {
+    return std::make_unique<Rule>(config, args..., total_steps);
+  };
+}
+
+std::map<std::string, RegisteredOptimizer>& registered() {
+  static std::map<std::string, RegisteredOptimizer> all{
+      {"adamw", {RuleTakes::elements, maker<AdamRule, false>()}},
+      {"ademamix", {RuleTakes::elements, maker<AdamRule, true>()}},
+      {"muon", {RuleTakes::matrices, maker<MuonRule>()}}};
+  return all;
+}
+
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_rule(OptimizerKind kind, const OptimizerConfig& config,
-                                      int64_t total_steps) {
-  if (kind == OptimizerKind::muon) return std::make_unique<MuonRule>(config, total_steps);
-  return std::make_unique<AdamRule>(config, kind == OptimizerKind::ademamix, total_steps);
+void register_optimizer(const std::string& name, RuleTakes takes, RuleMaker make) {
+  if (name.empty() || name == "none") fail("an optimizer cannot be named '{}'", name);
+  if (!registered().emplace(name, RegisteredOptimizer{takes, std::move(make)}).second)
+    fail("an optimizer named '{}' exists already", name);
+}
+
+const RegisteredOptimizer* find_optimizer(const std::string& name) {
+  const auto found = registered().find(name);
+  return found == registered().end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : registered()) names.push_back(name);
+  return names;
 }
 
 }  // namespace ingot

@@ -2,7 +2,10 @@
 //
 // State may have any shape and number per parameter: moments like the weights, a row's second moment, the two
 // factors of a matrix preconditioner. The optimizer (optimizer.h) owns the memory, names it in checkpoints
-// and counts it; a rule keeps none of its own besides scratch.
+// and counts it; a rule keeps none of its own besides scratch. (Runs save state of one value per element.)
+//
+// Recipes choose rules by name: "adamw", "ademamix", "muon", and those that a program registers
+// (docs/extend-optimizer.md).
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "optim/groups.h"
 #include "optim/param.h"
 
 namespace ingot {
@@ -21,13 +23,13 @@ struct OptimizerConfig;
 struct StateSlot {
   std::string name;  ///< "exp_avg"; the checkpoint has it as "PARAMETER.exp_avg"
   Shape shape;
-  MomentStorage storage = MomentStorage::f32;
+  ValueStorage storage = ValueStorage::f32;
 };
 
 /// One parameter of an update; `state` holds its slots in order.
 struct RuleTensor {
   const ParamView* param;
-  std::span<const Moment> state;
+  std::span<const StoredValues> state;
   double lr;
   double weight_decay;
 };
@@ -41,11 +43,32 @@ class UpdateRule {
                                        double grad_scale) = 0;
   /// Floating-point operations of one update; element-wise work is not counted.
   virtual double flops(const ParamView&) const { return 0; }
+  /// Factor on the learning rate, besides the schedule's and the group's.
+  virtual double rate_factor() const { return 1; }
+  /// muP's factor on the learning rate of a matrix whose fan-in is m times the base model's. An update of a
+  /// fixed size per element must shrink by m.
+  virtual double width_factor(double m) const { return 1 / m; }
 };
 
-/// The rule of a kind, for a run of `total_steps`. Throws Error for a bad config.
-std::unique_ptr<UpdateRule> make_rule(OptimizerKind kind, const OptimizerConfig& config, int64_t total_steps);
-using RuleMaker =
-    std::function<std::unique_ptr<UpdateRule>(OptimizerKind, const OptimizerConfig&, int64_t total_steps)>;
+/// What a rule can update. elements: any tensor and any part of one. matrices: [r, c] and stacks of them;
+/// where ranks divide a matrix, it exchanges the parts itself. whole_matrices: the same, and layouts that
+/// divide its matrices are refused.
+enum class RuleTakes : uint8_t { elements, matrices, whole_matrices };
+
+/// Makes a rule for a run of `total_steps`. Throws Error for a bad config.
+using RuleMaker = std::function<std::unique_ptr<UpdateRule>(const OptimizerConfig&, int64_t total_steps)>;
+
+struct RegisteredOptimizer {
+  RuleTakes takes;
+  RuleMaker make;
+  bool needs_matrices() const { return takes != RuleTakes::elements; }
+};
+
+/// Before any recipe is read; not thread-safe. Error for a name that is taken, or that no key can hold.
+void register_optimizer(const std::string& name, RuleTakes takes, RuleMaker make);
+/// nullptr where there is none.
+const RegisteredOptimizer* find_optimizer(const std::string& name);
+/// In alphabetical order.
+std::vector<std::string> optimizer_names();
 
 }  // namespace ingot

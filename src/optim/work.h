@@ -34,11 +34,11 @@ inline void* at(void* compute, DType dtype, int64_t index) {
 }
 
 /// Elements from `first` on of a moment, for a kernel. The key is that of Random(seed, rounding, stream).
-inline MomentPart part_of(const Moment& m, int64_t first) {
-  MomentPart p;
+inline StoredPart part_of(const StoredValues& m, int64_t first) {
+  StoredPart p;
   p.data = at(m.data, dtype_of(m.storage), first);
-  p.is_bf16 = m.storage != MomentStorage::f32;
-  p.stochastic = m.storage == MomentStorage::bf16_stochastic;
+  p.is_bf16 = m.storage != ValueStorage::f32;
+  p.stochastic = m.storage == ValueStorage::bf16_stochastic;
   p.first = m.first + first;
   constexpr auto kPurpose = static_cast<uint32_t>(RandomPurpose::rounding);
   p.key0 = static_cast<uint32_t>(m.seed) ^ (kPurpose * 0x85EBCA6Bu);

@@ -145,8 +145,8 @@ void GradientReducer::start(size_t part) {
 void GradientReducer::start(const ReductionRange& range) {
   const FlatBucket& bucket = gradients_.layout().buckets[static_cast<size_t>(range.bucket)];
   const ShardLevel level = groups_.placement().sharding.level;
-  // Full sharding has memory for one bucket in flight and one that is being written.
-  if (level == ShardLevel::full) wait_all();
+  // Staging has memory for one bucket in flight and one that is being written.
+  if (gradients_.uses_staging()) wait_all();
   const Tensor flat = range.whole ? gradients_.bucket(range.bucket)
                                   : gradients_.part(range.parameters, range.begin, range.end);
   sum_over_tensor_ranks(range, flat);
@@ -167,12 +167,12 @@ void GradientReducer::start(const ReductionRange& range) {
 void GradientReducer::wait(PendingReduction& reduction) {
   reduction.sum.wait();
   const FlatBucket& bucket = gradients_.layout().buckets[static_cast<size_t>(reduction.bucket)];
-  const ShardLevel level = groups_.placement().sharding.level;
-  if (level == ShardLevel::none) return;
-  Communicator& replicas = groups_.replica_group(bucket.group);
-  if (replicas.size() > 1 && reduction.shard.numel() > 0)
-    replicas.all_reduce(reduction.shard, reduction.shard).wait();
-  if (level == ShardLevel::full) gradients_.accumulate_shard(reduction.bucket);
+  if (groups_.placement().sharding.level != ShardLevel::none) {
+    Communicator& replicas = groups_.replica_group(bucket.group);
+    if (replicas.size() > 1 && reduction.shard.numel() > 0)
+      replicas.all_reduce(reduction.shard, reduction.shard).wait();
+  }
+  if (gradients_.uses_staging()) gradients_.accumulate_shard(reduction.bucket);
 }
 
 void GradientReducer::wait_all() {

@@ -2,11 +2,11 @@
 // part of one), while backward still runs.
 //
 // The reduction of a part begins as soon as the last contribution to the last of its parameters has run: of
-// all micro-batches or, under ShardLevel::full, of each tape. Three kinds of parts are reduced at the end:
-// those that nobody contributed to, those that tensor ranks sum first (only one of them may contribute to
-// such a parameter), and those that other pipeline stages hold too (under ShardLevel::full these stages sum
-// their shards at the end). The tapes of data ranks are alike, so parts begin in the same order everywhere.
-// The bits of the sums depend neither on when they begin nor on the parts.
+// all micro-batches or, where the sums are staged (GradientBuffer), of each tape. Three kinds of parts are
+// reduced at the end: those that nobody contributed to, those that tensor ranks sum first (only one of them
+// may contribute to such a parameter), and those that other pipeline stages hold too (under ShardLevel::full
+// these stages sum their shards at the end). The tapes of data ranks are alike, so parts begin in the same
+// order everywhere. The bits of the sums depend neither on when they begin nor on the parts.
 #pragma once
 #include <functional>
 #include <map>
@@ -74,7 +74,7 @@ class GradientReducer final : public ScheduleObserver {
   void start(const ReductionRange& range);
   void wait(PendingReduction& reduction);
   void wait_all();
-  bool reduces_each_tape() const { return groups_.placement().sharding.level == ShardLevel::full; }
+  bool reduces_each_tape() const { return gradients_.uses_staging(); }
 
   const RankGroups& groups_;
   const ParameterTable& table_;

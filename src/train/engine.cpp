@@ -88,7 +88,7 @@ void TrainEngine::build_model(Backing backing) {
   const Decoder whole(recipe_.model);
   pipeline_ = std::make_unique<PipelineGroups>(groups.grid(), groups.rank(), ranks_->group_maker(),
                                                layout_of(recipe_.parallel, recipe_.model), whole.table());
-  model_ = std::make_unique<Model>(recipe_.model, recipe_.run.model_precision(),
+  model_ = std::make_unique<Model>(recipe_.model, recipe_.model_precision(),
                                    pipeline_->placement(groups.placement()), backing);
   model_->join([&groups](Context& c) {
     groups.join(c);
@@ -104,7 +104,8 @@ void TrainEngine::build_model(Backing backing) {
     gatherer_ = std::make_unique<WeightGatherer>(groups, model_->weights(), pipeline_.get());
   ownership_ = shards_ ? std::make_unique<Ownership>(groups, *pipeline_, table, *shards_)
                        : std::make_unique<Ownership>(groups, *pipeline_, table);
-  gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32, backing);
+  gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32,
+                                                dtype_of(recipe_.optimizer.gradient), backing);
 }
 
 void TrainEngine::build_optimizer(Backing backing) {
@@ -118,8 +119,15 @@ void TrainEngine::build_optimizer(Backing backing) {
   }
   OptimizerConfig config = recipe_.optimizer;
   config.groups = groups_of_stage(std::move(config.groups), model_->decoder().table(), views);
-  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run(),
-                                           make_rule, backing);
+  optimizer_ =
+      std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run(), backing);
+  optimizer_->for_each_slot([](const ParamView& p, const std::string& slot, const Tensor& t) {
+    if (t.numel() != p.numel())
+      throw Error(fmt::format("the optimizer of '{}' wants state '{}' {}; a run saves one value for each of "
+                              "its {} elements",
+                              p.name, slot, t.shape().str(), p.numel()),
+                  "choose another optimizer");
+  });
 }
 
 void TrainEngine::build_balance() {
@@ -252,10 +260,11 @@ std::string TrainEngine::describe_bad_weight() const {
     const UpdateStat& stat = optimizer_->update_stats()[i];
     if (std::isfinite(stat.weight_rms) && std::isfinite(stat.update_rms)) continue;
     // The square of a large finite value overflows too.
-    const int64_t bad = first_not_finite(params[i].master, params[i].numel(), DType::f32);
+    const StoredValues& w = params[i].master;
+    const int64_t bad = first_not_finite(w.data, params[i].numel(), dtype_of(w.storage));
     if (bad >= 0)
-      return fmt::format("'{}' ({} at element {})", params[i].name, params[i].master[bad],
-                         params[i].begin + bad);
+      return fmt::format("'{}' ({} at element {})", params[i].name,
+                         value_at(w.data, bad, dtype_of(w.storage)), params[i].begin + bad);
   }
   return {};
 }

@@ -104,7 +104,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   r.data.sources = {source};
   if (!fields.prompt_field.empty()) r.data.sampling = data::SampleMode::best_fit;
   r.data.drop_too_long = o.drop_too_long && !fields.prompt_field.empty();
-  r.optimizer.groups.matrices = OptimizerKind::adamw;
+  r.optimizer.groups.matrices = "adamw";
   r.optimizer.weight_decay = 0;
   r.optimizer.adamw.beta2 = 0.999;
   PhaseConfig& phase = r.phases.front();

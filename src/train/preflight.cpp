@@ -350,6 +350,15 @@ MachinePeak measured_peak() {
   return known != peaks.end() ? known->second : peaks[num_threads()] = machine_peak();
 }
 
+/// What a save copies of this rank's masters.
+int64_t saved_weight_bytes(const TrainEngine& engine) {
+  const WeightSet& weights = engine.model().weights();
+  int64_t bytes = 0;
+  for (int i = 0; i < weights.size(); ++i)
+    bytes += engine.owned(i).count() * size_of(weights.master(i).dtype());
+  return bytes;
+}
+
 }  // namespace
 
 Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t process_bytes) {
@@ -365,7 +374,7 @@ Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t
   f.optimizer_bytes = engine.optimizer().state_bytes();
   const double share =
       std::min(1.0, static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(1, updated)));
-  f.saved_weight_bytes = 4 * saved;
+  f.saved_weight_bytes = saved_weight_bytes(engine);
   f.snapshot_bytes =
       f.saved_weight_bytes + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;

@@ -170,6 +170,28 @@ void PhaseConfig::validate(ConfigErrors& e) const {
   if (window_growth < 0) e.add("window_growth", "must not be negative, found {}", window_growth);
 }
 
+namespace {
+
+/// Where masters or gradients in bf16 cannot be.
+void validate_storage(const Recipe& r, ConfigErrors& e) {
+  const bool masters = r.optimizer.master != ValueStorage::f32,
+             gradients = r.optimizer.gradient != ValueStorage::f32;
+  if (masters && r.run.precision == PrecisionChoice::f32)
+    e.add("optimizer.master", "products of an f32 run read masters in f32; use run.precision = \"bf16\"");
+  if (masters && r.parallel.shard != ShardLevel::none)
+    e.add("optimizer.master",
+          "masters in bf16 are not sharded; use parallel.shard = \"none\", or master = \"f32\"");
+  if (gradients && r.parallel.shard == ShardLevel::optimizer)
+    e.add("optimizer.gradient",
+          "parallel.shard = \"optimizer\" sums gradients in place, in fp32; use \"full\" or \"none\", or "
+          "gradient = "
+          "\"f32\"");
+  if (gradients && r.parallel.pipeline * r.parallel.chunks > 1)
+    e.add("optimizer.gradient", "the stages of a pipeline sum gradients in fp32; use gradient = \"f32\"");
+}
+
+}  // namespace
+
 void Recipe::validate(ConfigErrors& e) const {
   if (!run.start_from.empty() && !run.branch_from.empty())
     e.add("run.branch_from", "a run begins from one of start_from and branch_from");
@@ -183,6 +205,7 @@ void Recipe::validate(ConfigErrors& e) const {
   } catch (const Error& error) {
     e.add("optimizer.muon.momentum_cooldown", "{}", error.what());
   }
+  validate_storage(*this, e);
   if (optimizer.qk_clip.threshold > 0 && (model.lora.rank > 0 || !optimizer.freeze.empty()))
     e.add(
         "optimizer.qk_clip",
@@ -196,6 +219,13 @@ void Recipe::validate(ConfigErrors& e) const {
   if (model.moe.sees_future_tokens() && samples.prompts && !samples.prompts->empty())
     e.add("samples.prompts",
           "moe.selection is expert_choice, which cannot generate; use [], or selection = top_k");
+}
+
+Precision Recipe::model_precision() const {
+  if (run.precision == PrecisionChoice::f32) return Precision::f32();
+  Precision p = Precision::bf16();
+  p.bf16_masters = optimizer.master != ValueStorage::f32;
+  return p;
 }
 
 int64_t Recipe::total_steps() const {

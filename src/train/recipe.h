@@ -34,9 +34,6 @@ struct RunConfig {
   std::string start_from, branch_from;
   BranchOptimizer branch_optimizer = BranchOptimizer::keep;
   int64_t log_every = 0;
-  Precision model_precision() const {
-    return precision == PrecisionChoice::f32 ? Precision::f32() : Precision::bf16();
-  }
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
@@ -258,6 +255,8 @@ struct Recipe {
   std::vector<std::string> fit_batches();
   int64_t total_steps() const;
   OptimizerRun optimizer_run() const { return {total_steps(), static_cast<uint64_t>(run.seed)}; }
+  /// Types of the model that is trained, its masters included.
+  Precision model_precision() const;
   /// Ranks with different sequences; before ranks have started as many as the recipe names.
   int64_t data_ranks() const { return std::max<int64_t>(1, parallel.data); }
   /// Learning rate of step `step` (0-based) of a phase, without the batch's factor.

@@ -48,7 +48,7 @@ class Share {
     if (recipe.parallel.shard == ShardLevel::none) {
       ownership_.emplace(groups(), pipe, table);
     } else {
-      const WeightSet shapes(table, placement_, recipe.run.model_precision(), Backing::nothing);
+      const WeightSet shapes(table, placement_, recipe.model_precision(), Backing::nothing);
       ownership_.emplace(groups(), pipe, table, Shards(groups(), shapes));
     }
   }

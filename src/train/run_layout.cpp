@@ -53,9 +53,9 @@ ShardOptions shards_of(const Recipe& recipe) {
                  .ranks = static_cast<int>(p.shard_ranks),
                  .bucket_bytes = parse_memory(p.bucket, "parallel.bucket"),
                  .whole_tensors = p.whole_matrices};
-  const bool together =
-      p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == OptimizerKind::muon;
-  o.buckets = p.shard == ShardLevel::full       ? FlatBuckets::layer_group
+  const bool together = p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == "muon";
+  const bool staged = p.shard == ShardLevel::full || recipe.optimizer.gradient != ValueStorage::f32;
+  o.buckets = staged                            ? FlatBuckets::layer_group
               : together || o.bucket_bytes == 0 ? FlatBuckets::tensor_group
                                                 : FlatBuckets::bytes;
   return o;

@@ -25,6 +25,12 @@ MatrixSharding sharding_of(const ParameterSpec& spec, Placement placement, const
   return sharding;
 }
 
+/// The values of a tensor from element `begin` on. A weight in bf16 is rounded stochastically.
+StoredValues part_from(const Tensor& t, int64_t begin) {
+  return {static_cast<std::byte*>(t.data) + begin * size_of(t.dtype()),
+          t.dtype() == DType::bf16 ? ValueStorage::bf16_stochastic : ValueStorage::f32};
+}
+
 }  // namespace
 
 std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer& gradients,
@@ -46,8 +52,8 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
       p.count = p.shards->begins[r + 1] - p.begin;
     }
     if (groups != nullptr) p.sharding = sharding_of(spec, w.placement(), *groups);
-    p.master = w.master(i).as<float>() + p.begin;
-    p.grad = gradients.gradient(i).as<float>() + p.begin;
+    p.master = part_from(w.master(i), p.begin);
+    p.grad = part_from(gradients.gradient(i), p.begin);
     if (w.has_copy(i)) {
       p.compute_dtype = w.compute(i).dtype();
       p.compute = static_cast<std::byte*>(w.compute(i).data) + p.begin * size_of(p.compute_dtype);
@@ -96,7 +102,7 @@ class NullSink final : public GradientSink {
   bool wants(int p) override { return weights_.table()[p].trainable; }
   GradSlot slot(int p) override {
     const Tensor m = weights_.master(p);
-    return {Tensor(nullptr, m.shape(), m.dtype(), DeviceKind::null), false};
+    return {Tensor(nullptr, m.shape(), weights_.precision().stream, DeviceKind::null), false};
   }
   void finished(int) override {}
 

@@ -46,12 +46,12 @@ void add_router_metrics(MetricRow& row, const StepStats& stats, std::span<const 
 
 /// Mean update-to-weight ratio by optimizer.
 void add_update_ratios(MetricRow& row, const Optimizer& optimizer) {
-  for (const OptimizerKind kind : {OptimizerKind::muon, OptimizerKind::adamw, OptimizerKind::ademamix}) {
+  for (const std::string& name : optimizer_names()) {
     double sum = 0, count = 0;
     for (size_t i = 0; i < optimizer.groups().size(); ++i)
-      if (optimizer.groups()[i].optimizer == kind && optimizer.update_stats()[i].weight_rms > 0)
+      if (optimizer.groups()[i].optimizer == name && optimizer.update_stats()[i].weight_rms > 0)
         sum += optimizer.update_stats()[i].ratio(), ++count;
-    if (count > 0) row.set(fmt::format("update_ratio/{}", name_of(kind)), sum / count);
+    if (count > 0) row.set("update_ratio/" + name, sum / count);
   }
 }
 

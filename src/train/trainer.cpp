@@ -268,11 +268,20 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
   require_finite_weights(call.lr);
   enter(StepPart::records);
   state_->count_step(batch, outcome.stats.loss());
-  std::vector<std::string> sources;
-  for (const data::Dataset& source : data_->sources) sources.push_back(source.name());
-  MetricRow row = step_row({step(), state_->tokens(), call.lr, seconds, wait_seconds, roofline_seconds,
-                            std::exchange(save_seconds_, std::nullopt)},
-                           batch, outcome, profile_, *engine_, sources);
+  const DoneStep done{step(),
+                      state_->tokens(),
+                      call.lr,
+                      seconds,
+                      wait_seconds,
+                      roofline_seconds,
+                      std::exchange(save_seconds_, std::nullopt)};
+  MetricRow row;
+  row.step = step();
+  if (leads()) {  // who alone writes it
+    std::vector<std::string> sources;
+    for (const data::Dataset& source : data_->sources) sources.push_back(source.name());
+    row = step_row(done, batch, outcome, profile_, *engine_, sources);
+  }
   clock_.count(seconds, row);
   return row;
 }

@@ -108,8 +108,8 @@ TEST(Docs, ExtensionsBuildAgainstTheInstalledLibrary) {
   GTEST_SKIP() << "a sanitized library needs its sanitizer in every program";
 #endif
   const test::TempDir dir;
-  for (const char* page :
-       {"extend.md", "extend-op.md", "extend-layer.md", "extend-objective.md", "extend-data.md"})
+  for (const char* page : {"extend.md", "extend-op.md", "extend-layer.md", "extend-objective.md",
+                           "extend-optimizer.md", "extend-data.md"})
     write_blocks(read(fs::path(INGOT_SOURCE_DIR) / "docs" / page), dir.path());
   std::ofstream(dir / "sayings.fortune")
       << "a stone is a stone\n%\na river runs under a bridge\n%\n%\na sea carries salt over a hill\n";
@@ -124,7 +124,8 @@ TEST(Docs, ExtensionsBuildAgainstTheInstalledLibrary) {
       << "! installed/bin/ingot run recipe.toml >refused 2>&1\n"
       << "grep -q \"no attention 'gated' is registered\" refused\n"
       << "! installed/bin/ingot run recipe.toml '--model.custom_attention=\"\"' >refused 2>&1\n"
-      << "grep -q \"'focal' is no objective; there are: cross_entropy\" refused\n";
+      << "grep -q \"'focal' is no objective; there are: cross_entropy\" refused\n"
+      << "grep -q \"no optimizer 'lion' is registered; there are adamw, ademamix, muon\" refused\n";
   const std::string command = "bash '" + (dir / "script.sh") + "' >'" + (dir / "output") + "' 2>&1";
   EXPECT_EQ(std::system(command.c_str()), 0) << read(dir / "output");
 }

@@ -35,7 +35,7 @@ const Finding* find(const std::vector<Finding>& findings, const std::string& top
 
 Finding look(const std::string& root, const std::string& folder, const std::string& topic) {
   DoctorOptions o;
-  o.root = root, o.folder = folder, o.disk_bytes = 0;
+  o.root = root, o.folder = folder, o.disk_bytes = 0, o.rates = false;
   const std::vector<Finding> findings = examine(o);
   const Finding* f = find(findings, topic);
   EXPECT_NE(f, nullptr) << topic;

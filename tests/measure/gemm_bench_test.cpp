@@ -39,7 +39,7 @@ TEST(GemmBench, ProductsAreThoseOfTheModel) {
   }
   double flops = 0;  // what ops count, forward
   for (const Product& p : all) flops += 2.0 * static_cast<double>(p.count * p.rows * p.n * p.k);
-  const Model model(dense.model, dense.run.model_precision(), {}, Backing::nothing);
+  const Model model(dense.model, dense.model_precision(), {}, Backing::nothing);
   const StepPlan plan = plan_step(model, {.micro_batch = 2}, 2, 128);
   EXPECT_DOUBLE_EQ(flops, plan.work.at("linear").flops[0] + plan.work.at("head").flops[0]);
 }

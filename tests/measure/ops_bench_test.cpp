@@ -17,7 +17,7 @@ using nlohmann::json;
 TEST(OpsBench, CountsEveryExecutionAndMeasuresEachKindOnce) {
   const Recipe recipe = preset_recipe({.preset = "zaya-tiny", .batch = 2, .length = 16, .vocab = 64}, {});
   const OpsBenchReport r = bench_ops(recipe, {.only = {}, .trials = 1, .seconds = 1e-6});
-  const Model model(recipe.model, recipe.run.model_precision(), {}, Backing::nothing);
+  const Model model(recipe.model, recipe.model_precision(), {}, Backing::nothing);
   const StepPlan plan = plan_step(model, {.micro_batch = 2}, 2, 16);
   std::map<std::string, int64_t> calls;
   std::map<std::string, double> flops;

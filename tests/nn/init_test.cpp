@@ -162,7 +162,7 @@ TEST(Mup, TableThreeOfThePaper) {
 }
 
 /// RMS change of the log-probabilities of a batch by `steps` steps at a rate.
-double change_of_logprob(const ModelConfig& config, OptimizerKind matrices) {
+double change_of_logprob(const ModelConfig& config, const std::string& matrices) {
   Model model(config, Precision::f32());
   model.weights().initialize(1);
   WeightSet& w = model.weights();
@@ -191,12 +191,11 @@ double change_of_logprob(const ModelConfig& config, OptimizerKind matrices) {
 // With muP one learning rate changes the output by about the same at every width. Without it, sixteen times
 // the width changes it several times as much.
 TEST(Mup, OneRateMovesEveryWidthAlike) {
-  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+  for (const char* kind : {"adamw", "muon"}) {
     const double narrow = change_of_logprob(mup_model(32, 32), kind);
     const double wide = change_of_logprob(mup_model(512, 32), kind);
     const double standard = change_of_logprob(mup_model(512, 0), kind);
-    RecordProperty(name_of(kind),
-                   fmt::format("muP {:.4f} -> {:.4f}, standard {:.4f}", narrow, wide, standard));
+    RecordProperty(kind, fmt::format("muP {:.4f} -> {:.4f}, standard {:.4f}", narrow, wide, standard));
     EXPECT_GT(wide / narrow, 0.5);
     EXPECT_LT(wide / narrow, 2.0);
     EXPECT_GT(standard / narrow, 3.0);

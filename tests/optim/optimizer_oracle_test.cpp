@@ -55,7 +55,7 @@ TEST(OracleOptim, AdamWWithClipping) {
     const std::string prefix = name + ".";
     Parameters p(oracle, prefix, {"matrix", "vector", "scalar"});
     OptimizerConfig config;
-    config.groups.matrices = OptimizerKind::adamw;
+    config.groups.matrices = "adamw";
     config.groups.no_decay = {"vector", "scalar"};
     config.adamw = {.beta1 = c["betas"][0], .beta2 = c["betas"][1], .eps = c["eps"]};
     config.weight_decay = c["weight_decay"];

@@ -431,7 +431,7 @@ TEST(Optimizer, GroupsReachTheUpdate) {
   Model model({{"a.weight", {4, 4}}, {"b.weight", {4, 4}}, {"c.bias", {4}}});
   model.make_gradients(0);
   OptimizerConfig config;
-  config.groups.matrices = OptimizerKind::adamw;
+  config.groups.matrices = "adamw";
   config.groups.rules = {{.pattern = "b.*", .optimizer = {}, .lr_multiplier = 0.0, .decay_multiplier = {}}};
   config.weight_decay = 0.5;
   const Floats b = model.master[1], c = model.master[2];

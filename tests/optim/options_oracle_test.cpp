@@ -25,7 +25,7 @@ struct OneMatrix {
   }
 };
 
-OptimizerConfig adam_config(OptimizerKind kind, double weight_decay) {
+OptimizerConfig adam_config(const std::string& kind, double weight_decay) {
   OptimizerConfig config;
   config.groups.matrices = kind;
   config.weight_decay = weight_decay;
@@ -37,7 +37,7 @@ TEST(OracleOptim, AdEMAMix) {
   const Values lr = oracle.values("lr");
   for (const auto& [name, c] : oracle.notes["cases"].items()) {
     OneMatrix p(oracle, "init.w", "grad.w");
-    OptimizerConfig config = adam_config(OptimizerKind::ademamix, c["weight_decay"]);
+    OptimizerConfig config = adam_config("ademamix", c["weight_decay"]);
     config.adamw = {c["betas"][0], c["betas"][1], c["eps"]};
     config.ademamix = {c["betas"][2], c["alpha"], c["warmup"]};
     Optimizer optimizer(config, {p.view});
@@ -72,9 +72,9 @@ TEST(OracleOptim, Bf16Moments) {
   const Oracle oracle("ademamix");
   const Values lr = oracle.values("lr"), expected = oracle.values("bf16_adamw");
   OneMatrix p(oracle, "init.w", "grad.w"), exact(oracle, "init.w", "grad.w");
-  OptimizerConfig config = adam_config(OptimizerKind::adamw, 0.1);
+  OptimizerConfig config = adam_config("adamw", 0.1);
   Optimizer full(config, {exact.view});
-  config.first_moment = config.second_moment = MomentStorage::bf16;
+  config.first_moment = config.second_moment = ValueStorage::bf16;
   Optimizer half(config, {p.view});
   for (int64_t t = 0; t < 50; ++t) {
     p.set_gradient(t);

@@ -70,7 +70,7 @@ struct Trained {
   }
 };
 
-OptimizerConfig config_of(OptimizerKind others, MomentStorage first, MomentStorage second) {
+OptimizerConfig config_of(const std::string& others, ValueStorage first, ValueStorage second) {
   OptimizerConfig c;
   c.groups.others = others;
   c.first_moment = first;
@@ -81,13 +81,13 @@ OptimizerConfig config_of(OptimizerKind others, MomentStorage first, MomentStora
 // From bf16 state, one step must store the fp32 result rounded: to nearest, or by the bits of the tensor's
 // stream.
 TEST(Moments, Bf16StoresTheRoundedFp32Result) {
-  for (const MomentStorage storage : {MomentStorage::bf16, MomentStorage::bf16_stochastic}) {
-    OptimizerConfig c = config_of(OptimizerKind::ademamix, storage, storage);
+  for (const ValueStorage storage : {ValueStorage::bf16, ValueStorage::bf16_stochastic}) {
+    OptimizerConfig c = config_of("ademamix", storage, storage);
     c.adamw.beta1 = 0.75;
     c.ademamix = {0.95, 3, 1};
     Trained half(c);
     for (int64_t t = 0; t < 3; ++t) half.step(t);
-    c.first_moment = c.second_moment = MomentStorage::f32;
+    c.first_moment = c.second_moment = ValueStorage::f32;
     Trained full(c);
     half.optimizer->for_each_state([&](const std::string& name, const Tensor& from) {
       const Tensor to = full.state(name);
@@ -109,7 +109,7 @@ TEST(Moments, Bf16StoresTheRoundedFp32Result) {
         const uint32_t half_word =
             random.bits(static_cast<uint64_t>(i / 2)) >> (i % 2 == 0 ? 0 : 16) & 0xFFFFu;
         const auto cut = static_cast<uint16_t>((std::bit_cast<uint32_t>(x) + half_word) >> 16);
-        const uint16_t expected = storage == MomentStorage::bf16 ? to_bf16(x).bits : cut;
+        const uint16_t expected = storage == ValueStorage::bf16 ? to_bf16(x).bits : cut;
         wrong += stored.as<bf16>()[i].bits != expected;
       }
       EXPECT_EQ(wrong, 0) << name << " " << name_of(storage);
@@ -119,7 +119,7 @@ TEST(Moments, Bf16StoresTheRoundedFp32Result) {
 
 TEST(Moments, SameBitsForAnyThreadsAndInstructionSetAndResume) {
   const OptimizerConfig c =
-      config_of(OptimizerKind::ademamix, MomentStorage::bf16_stochastic, MomentStorage::bf16_stochastic);
+      config_of("ademamix", ValueStorage::bf16_stochastic, ValueStorage::bf16_stochastic);
   const int threads = num_threads();
   const Isa isa = active_isa();
   const auto trained = [&] {
@@ -151,7 +151,7 @@ TEST(Moments, SameBitsForAnyThreadsAndInstructionSetAndResume) {
 // A moment that decays by 0.1 % a step: rounding to nearest would hold it for ever, stochastic rounding
 // decays it.
 TEST(Moments, StochasticRoundingIsRightOnAverage) {
-  OptimizerConfig c = config_of(OptimizerKind::adamw, MomentStorage::f32, MomentStorage::bf16_stochastic);
+  OptimizerConfig c = config_of("adamw", ValueStorage::f32, ValueStorage::bf16_stochastic);
   c.adamw.beta2 = 0.999;
   Trained t(c);
   const Tensor v = t.state("b.exp_avg_sq");
@@ -166,15 +166,15 @@ TEST(Moments, StochasticRoundingIsRightOnAverage) {
   }
   const double error = std::sqrt((square - mean * mean) / static_cast<double>(v.numel()));
   EXPECT_NEAR(mean, start * std::pow(0.999, 100), 4 * error);
-  c.second_moment = MomentStorage::bf16;
+  c.second_moment = ValueStorage::bf16;
   const std::string text = message_of([&] { Trained stalls(c); });
   EXPECT_NE(text.find("beta2 = 0.999"), std::string::npos) << text;
   EXPECT_NE(text.find("bf16_stochastic"), std::string::npos) << text;
 }
 
 TEST(Moments, HalfTheBytes) {
-  Trained full(config_of(OptimizerKind::adamw, MomentStorage::f32, MomentStorage::f32));
-  Trained half(config_of(OptimizerKind::adamw, MomentStorage::bf16, MomentStorage::bf16));
+  Trained full(config_of("adamw", ValueStorage::f32, ValueStorage::f32));
+  Trained half(config_of("adamw", ValueStorage::bf16, ValueStorage::bf16));
   const double ratio =
       static_cast<double>(half.optimizer->state_bytes()) / static_cast<double>(full.optimizer->state_bytes());
   EXPECT_NEAR(ratio, 0.5, 0.002);
@@ -223,22 +223,29 @@ class FactoredRule final : public UpdateRule {
         for (int64_t j = 0; j < cols; ++j) {
           row[i] += 1;
           column[j] += 2;
-          t.param->master[i * cols + j] -= static_cast<float>(t.lr);
+          static_cast<float*>(t.param->master.data)[i * cols + j] -= static_cast<float>(t.lr);
         }
     }
     return std::vector<UpdateStat>(tensors.size());
   }
 };
 
+/// Its name in the registry, where it lies from the first call on.
+const char* factored() {
+  static const bool once = [] {
+    register_optimizer("factored", RuleTakes::whole_matrices,
+                       [](const OptimizerConfig&, int64_t) { return std::make_unique<FactoredRule>(); });
+    return true;
+  }();
+  return once ? "factored" : "";
+}
+
 TEST(UpdateRule, StateMayHaveItsOwnShape) {
   Floats w(12, 1.0f), g(12), b(3, 1.0f);
-  const RuleMaker make = [](OptimizerKind kind, const OptimizerConfig& c,
-                            int64_t total) -> std::unique_ptr<UpdateRule> {
-    if (kind == OptimizerKind::muon) return std::make_unique<FactoredRule>();
-    return make_rule(kind, c, total);
-  };
-  Optimizer optimizer({}, {{"w", {3, 4}, 1, {}, w.data(), g.data()}, {"b", {3}, 1, {}, b.data(), g.data()}},
-                      {}, make);
+  OptimizerConfig config;
+  config.groups.matrices = factored();
+  Optimizer optimizer(config,
+                      {{"w", {3, 4}, 1, {}, w.data(), g.data()}, {"b", {3}, 1, {}, b.data(), g.data()}});
   optimizer.step({.lr = 0.5});
   EXPECT_EQ(w, Floats(12, 0.5f));
   std::map<std::string, Tensor> state;
@@ -276,7 +283,8 @@ TEST(QkClip, LogitsOfTheSameInputLandOnTheThreshold) {
         if (p.name.find("qkv") != std::string::npos || p.name.find("_up.weight") != std::string::npos ||
             p.name.find("temperature") != std::string::npos)
           for (int64_t i = 0; i < p.numel(); ++i)
-            p.master[i] += static_cast<float>(0.3 * random.normal(static_cast<uint64_t>(i)));
+            static_cast<float*>(p.master.data)[i] +=
+                static_cast<float>(0.3 * random.normal(static_cast<uint64_t>(i)));
       model.weights().refresh_compute();
       const std::vector<QkClipLayer> layers = qk_clip_layers(config, params);
       const data::Batch batch = test::packed_batch(2, 16, {16, 16}, 9);

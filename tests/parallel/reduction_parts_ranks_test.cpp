@@ -16,7 +16,7 @@ namespace ingot::test::reduction_parts_ranks_test {
 /// ZAYA1's set-up: Muon, the optimizer sharded. Error where the recipe's defaults are others.
 ShardOptions zaya1_shards(int64_t bucket_bytes) {
   Recipe recipe;
-  recipe.optimizer.groups.matrices = OptimizerKind::muon;
+  recipe.optimizer.groups.matrices = "muon";
   recipe.parallel.shard = ShardLevel::optimizer;
   recipe.parallel.bucket = fmt::format("{}", bucket_bytes);
   return rank_options(recipe).shards;

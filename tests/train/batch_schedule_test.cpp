@@ -120,13 +120,13 @@ TEST(OptimizerConfig, RulesAndErrorsReachTheOptimizer) {
   const Recipe r = recipe_from_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n" + rules, "test");
   const OptimizerConfig& c = r.optimizer;
   ASSERT_EQ(c.groups.rules.size(), 2u);
-  EXPECT_EQ(c.groups.rules[0].optimizer, OptimizerKind::adamw);
+  EXPECT_EQ(c.groups.rules[0].optimizer, "adamw");
   EXPECT_EQ(c.groups.rules[0].lr_multiplier, 0.5);
   EXPECT_FALSE(c.groups.rules[0].decay_multiplier.has_value());
   EXPECT_EQ(c.groups.rules[1].decay_multiplier, 2.0);
-  EXPECT_EQ(c.groups.others, OptimizerKind::ademamix);
+  EXPECT_EQ(c.groups.others, "ademamix");
   EXPECT_EQ(c.muon.momentum_cooldown, 4);
-  EXPECT_EQ(c.first_moment, MomentStorage::bf16);
+  EXPECT_EQ(c.first_moment, ValueStorage::bf16);
   const std::string printed = print_config(r);
   for (const char* word : {"[optimizer.ademamix]", "qk_clip", "decay_multiplier", "bf16_stochastic"})
     EXPECT_NE(printed.find(word), std::string::npos) << word;

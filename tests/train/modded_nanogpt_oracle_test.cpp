@@ -219,7 +219,7 @@ class DoubleOptimizer {
       Array w = reference::load(master), g = record_.gradient(static_cast<int>(i));
       first_[i].resize(w.size()), second_[i].resize(w.size());
       const double lr = record_.rate(step) * groups_[i].lr_multiplier;
-      if (groups_[i].optimizer == OptimizerKind::adamw)
+      if (groups_[i].optimizer == "adamw")
         reference::adamw(w, first_[i], second_[i], g, config_.adamw, lr, 0, step + 1, 1);
       else
         muon(params_[i], w, first_[i], g, step, lr);

@@ -110,7 +110,7 @@ class NanoGpt {
                         .grad = gradients_.gradient(i).as<float>()});
     }
     OptimizerConfig config;
-    config.groups.matrices = OptimizerKind::adamw;
+    config.groups.matrices = "adamw";
     config.groups.no_decay = {"*norm*"};
     config.adamw = {0.9, 0.99, 1e-8};
     config.weight_decay = 0.1;

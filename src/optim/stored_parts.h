@@ -1,4 +1,4 @@
-// Moments of any storage for the optimizers' kernels: blocks of them as floats, and back with rounding.
+// Values of any storage for the optimizers' kernels: blocks of them as floats, and back with rounding.
 // Included only by isa_*.cpp files: everything lives in an anonymous namespace, so each instruction set keeps
 // its own code.
 #pragma once
@@ -10,11 +10,11 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-constexpr int64_t kMomentBlock = 1024;
+constexpr int64_t kStoredBlock = 1024;
 
 /// Four random words for each of 16 consecutive Philox 4x32-10 counters from `counter` on: out[4 l + word].
 /// The numbers of base/philox.h, written so that lanes vectorise.
-inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const MomentPart& m) {
+inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const StoredPart& m) {
   uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
   for (int64_t l = 0; l < kLanes; ++l) {
     const uint64_t c = counter + static_cast<uint64_t>(l);
@@ -52,13 +52,13 @@ inline bf16 to_bf16_stochastic(float x, uint32_t random16) {
 }
 
 /// Elements [at, at + count) of the chunk as floats.
-inline void load_moment(float* to, const MomentPart& m, int64_t at, int64_t count) {
+inline void load_stored(float* to, const StoredPart& m, int64_t at, int64_t count) {
   const bf16* from = static_cast<const bf16*>(m.data) + at;
   for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 
 /// Element i of the tensor takes half i % 2 of random word i / 2.
-inline void store_moment(const MomentPart& m, int64_t at, int64_t count, const float* from) {
+inline void store_stored(const StoredPart& m, int64_t at, int64_t count, const float* from) {
   bf16* to = static_cast<bf16*>(m.data) + at;
   if (!m.stochastic) {
     for (int64_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
@@ -78,22 +78,21 @@ inline void store_moment(const MomentPart& m, int64_t at, int64_t count, const f
   }
 }
 
-/// A block of a moment as floats: in place where it is stored as floats, else a copy that close() writes
-/// back.
-class MomentBlock {
+/// A block of values as floats: in place where they are stored so, else a copy that close() writes back.
+class StoredBlock {
  public:
-  float* open(const MomentPart& m, int64_t at, int64_t count) {
+  float* open(const StoredPart& m, int64_t at, int64_t count) {
     if (!m.data) return nullptr;
     if (!m.is_bf16) return static_cast<float*>(m.data) + at;
-    load_moment(values_, m, at, count);
+    load_stored(values_, m, at, count);
     return values_;
   }
-  void close(const MomentPart& m, int64_t at, int64_t count) {
-    if (m.data && m.is_bf16) store_moment(m, at, count, values_);
+  void close(const StoredPart& m, int64_t at, int64_t count) {
+    if (m.data && m.is_bf16) store_stored(m, at, count, values_);
   }
 
  private:
-  float values_[kMomentBlock];
+  float values_[kStoredBlock];
 };
 
 }  // namespace
