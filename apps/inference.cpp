@@ -29,6 +29,25 @@ void end_on_interrupt() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
+/// The chat template that is named, or the one beside the model's tokenizer; nothing for "none" or where
+/// there is none.
+std::optional<chat::ChatTemplate> template_of(const StoredModel& stored, const std::string& named) {
+  FileSystem& fs = real_file_system();
+  if (named == "none") return std::nullopt;
+  if (named.empty()) {
+    for (const std::string& folder : {stored.small_files, stored.tokenizer_folder})
+      if (!folder.empty())
+        if (auto found = chat::ChatTemplate::from_folder(fs, folder)) return found;
+    return std::nullopt;
+  }
+  if (!fs.exists(named)) return chat::ChatTemplate::shipped(named);
+  chat::NamedTokens tokens;
+  const std::string config = stored.tokenizer_folder + "/tokenizer_config.json";
+  if (!stored.tokenizer_folder.empty() && fs.exists(config))
+    tokens = chat::named_tokens(fs.read(config), config);
+  return chat::ChatTemplate::from_text(fs.read(named), std::move(tokens), named);
+}
+
 }  // namespace
 
 void add_rope_scaling_option(CLI::App* c, std::string& option) {
@@ -61,6 +80,7 @@ Session open_session(const InferenceArguments& o) {
   s.latents = o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised;
   s.request.sampling.seed = static_cast<uint64_t>(o.seed);
   s.request.stop_ids = s.control.end;
+  s.chat_template = template_of(stored, o.chat_template);
   return s;
 }
 
@@ -90,16 +110,33 @@ nlohmann::ordered_json control_json(const Tokenizer& tokenizer, const ControlTok
           {"special_tokens", special ? "parse" : "text"}};
 }
 
-void add_inference_options(CLI::App* c, InferenceArguments& o) {
-  constexpr int64_t kMany = int64_t{1} << 40;
-  SamplingOptions& s = o.request.sampling;
-  s.temperature = 0.8;
-  s.top_p = 0.95;
+void add_model_options(CLI::App* c, InferenceArguments& o) {
   add_model_argument(*c, o.model);
   c->add_option("--tokenizer", o.tokenizer, "tokenizer folder or file; default: the run's");
   c->add_option("--weights", o.weights,
                 "f32, bf16 or int8 (a quarter of the memory and time of f32); default: as trained");
   add_rope_scaling_option(c, o.rope_scaling);
+  c->add_flag("--no-begin-token", o.no_begin,
+              "leave out the token that the tokenizer's template or the run's documents begin with");
+  c->add_flag(
+      "--absorb", o.absorb,
+      "latent attention: attend in the latent space; faster, log-probabilities not bit for bit training's");
+  c->add_option("--kernels", o.kernels, "strict, or any: allow slow reference kernels")
+      ->capture_default_str();
+}
+
+void add_chat_template_option(CLI::App* c, InferenceArguments& o) {
+  c->add_option(
+      "--chat-template", o.chat_template,
+      "file of a chat template, the name of a shipped one (chatml-think), or none; default: the model's");
+}
+
+void add_inference_options(CLI::App* c, InferenceArguments& o) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  SamplingOptions& s = o.request.sampling;
+  s.temperature = 0.8;
+  s.top_p = 0.95;
+  add_model_options(c, o);
   c->add_option("--max-tokens", o.request.max_tokens, "maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, kMany));
@@ -121,18 +158,12 @@ void add_inference_options(CLI::App* c, InferenceArguments& o) {
   c->add_flag(
       "--special", o.special,
       "special tokens that the text spells, such as <|im_start|>, become tokens; default: plain text");
-  c->add_flag("--no-begin-token", o.no_begin,
-              "leave out the token that the tokenizer's template or the run's documents begin with");
-  c->add_flag(
-      "--absorb", o.absorb,
-      "latent attention: attend in the latent space; faster, log-probabilities not bit for bit training's");
-  c->add_option("--kernels", o.kernels, "strict, or any: allow slow reference kernels")
-      ->capture_default_str();
 }
 
 void add_inference_commands(CLI::App& app, int& code) {
   add_generate_command(app, code);
   add_chat_command(app, code);
+  add_serve_command(app, code);
 }
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// What `generate` and `chat` share: options, and a model opened with its tokenizer.
+// What `generate`, `chat` and `serve` share: options, and a model opened with its tokenizer.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/model_argument.h"
+#include "chat/chat_template.h"
 #include "exchange/control_tokens.h"
 #include "infer/engine.h"
 #include "infer/packed_model.h"
@@ -20,11 +21,16 @@ namespace ingot {
 
 struct InferenceArguments {
   ModelArgument model;
-  std::string tokenizer, weights, rope_scaling, kernels = "strict";
+  std::string tokenizer, weights, chat_template, rope_scaling, kernels = "strict";
   Request request;  ///< sampling and max_tokens
   int64_t seed = 1;
   bool absorb = false, special = false, no_begin = false;
 };
+/// Which model, and how it is opened.
+void add_model_options(CLI::App* c, InferenceArguments& o);
+/// --chat-template, for commands that hold conversations.
+void add_chat_template_option(CLI::App* c, InferenceArguments& o);
+/// The same, and how it is sampled.
 void add_inference_options(CLI::App* c, InferenceArguments& o);
 
 void add_rope_scaling_option(CLI::App* c, std::string& option);
@@ -39,6 +45,7 @@ struct Session {
   Tokenizer tokenizer;
   ControlTokens control;
   Request request;
+  std::optional<chat::ChatTemplate> chat_template = {};
   bool special = false;
   LatentDecoding latents = LatentDecoding::materialised;
 
@@ -56,5 +63,6 @@ nlohmann::ordered_json control_json(const Tokenizer& tokenizer, const ControlTok
 
 void add_generate_command(CLI::App& app, int& code);
 void add_chat_command(CLI::App& app, int& code);
+void add_serve_command(CLI::App& app, int& code);
 
 }  // namespace ingot

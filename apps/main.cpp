@@ -36,7 +36,7 @@ Words take_command(Words& words) {
 /// Headings of the commands in `ingot --help`.
 constexpr std::pair<const char*, std::string_view> kHeadings[] = {
     {"Train", " run finetune data tokenizer launch "},
-    {"Use a model", " generate chat eval "},
+    {"Use a model", " generate chat serve eval "},
     {"Models and checkpoints", " model import export average upcycle checkpoint "},
     {"Look at runs", " report diff debug "},
     {"Measure", " doctor bench profile kernels "},
