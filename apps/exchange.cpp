@@ -37,7 +37,7 @@ int import_model(const ExchangeArguments& o) {
   std::cout << fmt::format("{}: {} tensors of {}, {} parameters, {}\n{}\n", r.layout.family, r.tensors,
                            count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
                            format_bytes(static_cast<double>(r.bytes)), r.checkpoint);
-  if (!o.without_tokenizer && real_file_system().exists(o.to + "/huggingface/tokenizer.json"))
+  if (!o.without_tokenizer && Tokenizer::holds_tokenizer(real_file_system(), o.to + "/huggingface"))
     std::cout << next_command(o.to);
   return 0;
 }

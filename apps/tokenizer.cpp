@@ -1,4 +1,4 @@
-// `ingot tokenizer`: train, encode, decode, info.
+// `ingot tokenizer`: train, encode, decode, info, report, add.
 #include "tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
@@ -13,12 +13,15 @@
 #include "apps/commands.h"
 #include "apps/text_io.h"
 #include "base/error.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/terminal_text.h"
 #include "data/source.h"
+#include "exchange/add_tokens.h"
 #include "exchange/stored_model.h"
 #include "tokenizer/bpe_trainer.h"
+#include "tokenizer/tokenizer_report.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace ingot {
@@ -27,7 +30,8 @@ namespace {
 /// Of a tokenizer's folder or file, or of a model.
 Tokenizer tokenizer_of(const std::string& path) {
   FileSystem& fs = real_file_system();
-  const bool own = path.ends_with(".json") || fs.exists(path + "/tokenizer.json");
+  const bool own =
+      path.ends_with(".json") || path.ends_with(".model") || Tokenizer::holds_tokenizer(fs, path);
   return own ? Tokenizer::load(path) : load_tokenizer(open_stored_model(fs, path, Verify::structure));
 }
 
@@ -107,6 +111,20 @@ int decode(TokenizerArguments& o) {
   return 0;
 }
 
+std::string kind_of(const TokenizerSpec& spec) {
+  switch (spec.model) {
+    case TokenizerSpec::Model::bpe:
+      return "bpe";
+    case TokenizerSpec::Model::character_bpe:
+      return "bpe with byte fallback";
+    case TokenizerSpec::Model::unigram:
+      return "unigram with byte fallback";
+    case TokenizerSpec::Model::chars:
+      break;
+  }
+  return "characters";
+}
+
 int info(const TokenizerArguments& o) {
   const Tokenizer t = tokenizer_of(o.tokenizer);
   const TokenizerSpec& spec = t.spec();
@@ -114,7 +132,7 @@ int info(const TokenizerArguments& o) {
   for (const AddedToken& a : spec.added_tokens)
     if (a.special) special.push_back(token_json(t, a.id));
   const auto token = [&](std::optional<int32_t> id) { return id ? token_json(t, *id) : Json(nullptr); };
-  const char* kind = spec.model == TokenizerSpec::Model::bpe ? "bpe" : "characters";
+  const std::string kind = kind_of(spec);
   const auto text = [&](std::optional<int32_t> id) {
     return id ? fmt::format("{} {}", *id, terminal_text(t.decode({&*id, 1}))) : std::string("none");
   };
@@ -131,6 +149,77 @@ int info(const TokenizerArguments& o) {
                            kind, t.vocab_size(), text(t.roles().bos), text(t.roles().eos),
                            text(t.roles().pad), text(t.begin_token()), special.size(), t.content_hash()),
                json_text(json, 2));
+  return 0;
+}
+
+std::string shown_token(const Tokenizer& t, int32_t id) {
+  return fmt::format("{} {}", id,
+                     Json(t.decode({&id, 1})).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+/// The first few of a list of ids, on one line.
+std::string first_tokens(const Tokenizer& t, const std::vector<int32_t>& ids, size_t most) {
+  std::string line;
+  for (size_t i = 0; i < std::min(ids.size(), most); ++i)
+    line += (i == 0 ? "" : ", ") + shown_token(t, ids[i]);
+  return line + (ids.size() > most ? ", ..." : "");
+}
+
+int report(const TokenizerArguments& o) {
+  const Tokenizer t = tokenizer_of(o.tokenizer);
+  std::vector<NamedText> given;
+  for (const std::string& path : o.files) given.push_back({path, read_text_input(path)});
+  const TokenizerReport r = report_on(t, given);
+  std::string text = fmt::format("{} tokens, {}\n", t.vocab_size(), kind_of(t.spec()));
+  Json texts = Json::array();
+  for (const TokenizerReport::Text& m : r.texts) {
+    const double rate = m.tokens > 0 ? static_cast<double>(m.bytes) / static_cast<double>(m.tokens) : 0;
+    text += fmt::format("{:<24} {:5.2f} bytes a token, {} bytes{}\n", m.name, rate, m.bytes,
+                        m.comes_back ? "" : ", does not come back");
+    texts.push_back({{"name", m.name},
+                     {"bytes", m.bytes},
+                     {"tokens", m.tokens},
+                     {"bytes_per_token", rate},
+                     {"comes_back", m.comes_back}});
+  }
+  if (!given.empty())
+    text += fmt::format("unused by these texts    {}: {}\n", r.unused.size(), first_tokens(t, r.unused, 8));
+  text += fmt::format("ids without a token      {}\n", r.holes);
+  text += fmt::format("never made from text     {}{}{}\n", r.unreachable.size(),
+                      r.unreachable.empty() ? "" : ": ", first_tokens(t, r.unreachable, 8));
+  text += fmt::format("special tokens           {}{}{}\n", r.special.size(), r.special.empty() ? "" : ": ",
+                      first_tokens(t, r.special, 8));
+  text += "longest tokens\n";
+  for (const int32_t id : r.longest)
+    text += fmt::format("  {:3} bytes  {}\n", t.token_bytes(id).size(), shown_token(t, id));
+  text += fmt::format("random texts             {} of {} come back\n", r.random_back, r.random_texts);
+  o.json.print(text_for(STDOUT_FILENO, text), json_text({{"kind", kind_of(t.spec())},
+                                                         {"tokens", t.vocab_size()},
+                                                         {"texts", std::move(texts)},
+                                                         {"unused", r.unused},
+                                                         {"holes", r.holes},
+                                                         {"unreachable", r.unreachable},
+                                                         {"special", r.special},
+                                                         {"longest", r.longest},
+                                                         {"random_texts", r.random_texts},
+                                                         {"random_back", r.random_back}}));
+  return 0;
+}
+
+int add(const TokenizerArguments& o) {
+  const AddedTokens r = add_special_tokens(real_file_system(), o.tokenizer, o.special_tokens, o.out);
+  std::string text;
+  for (size_t i = 0; i < r.ids.size(); ++i) text += fmt::format("{} {}\n", r.ids[i], o.special_tokens[i]);
+  text +=
+      r.vocab_before == r.vocab_after
+          ? fmt::format("{} rows of the embedding and the head, of which padding held the new ones\n",
+                        r.vocab_after)
+          : fmt::format("{} rows of the embedding and the head, before {}\n", r.vocab_after, r.vocab_before);
+  text += as_typed(fmt::format("{}\nnext:\n  ingot finetune {} DATA.jsonl --special\n", r.checkpoint, o.out));
+  o.json.print(text, json_text({{"checkpoint", r.checkpoint},
+                                {"ids", r.ids},
+                                {"vocab_before", r.vocab_before},
+                                {"vocab_after", r.vocab_after}}));
   return 0;
 }
 
@@ -212,7 +301,7 @@ void add_tokenizer_command(CLI::App& app, int& code) {
   CLI::App* parent =
       app.add_subcommand("tokenizer", "train a tokenizer, encode and decode with one, inspect it");
   parent->require_subcommand(1);
-  const char* kWhich = "folder or tokenizer.json";
+  const char* kWhich = "folder, tokenizer.json or SentencePiece model";
   const char* kFile = "read it from this file, byte for byte (-: standard input)";
 
   CLI::App* t = add_subcommand(parent, "train", "learn a vocabulary from text", o, code, train);
@@ -223,7 +312,7 @@ void add_tokenizer_command(CLI::App& app, int& code) {
       ->check(CLI::Range(int64_t{256}, int64_t{1} << 24));
   t->add_option("--kind", o->kind, "bpe (byte-level), or characters")->capture_default_str();
   t->add_option("--pattern", o->pattern,
-                "bpe: gpt2, llama3, qwen2, o200k, nanochat, deepseek-v3, or a regular expression")
+                "bpe: gpt2, llama3, qwen2, o200k, nanochat, deepseek-v3, digits, or a regular expression")
       ->capture_default_str();
   t->add_option("--special-token", o->special_tokens, "text of a special token; may be repeated; \"\": none")
       ->capture_default_str()
@@ -248,6 +337,19 @@ void add_tokenizer_command(CLI::App& app, int& code) {
   CLI::App* i = add_subcommand(parent, "info", "size, special tokens, hash", o, code,
                                [](TokenizerArguments& a) { return info(a); });
   i->add_option("tokenizer", o->tokenizer, kWhich)->required();
+
+  CLI::App* r = add_subcommand(parent, "report", "bytes per token by kind of text, unused ids, round trip", o,
+                               code, [](TokenizerArguments& a) { return report(a); });
+  r->add_option("tokenizer", o->tokenizer, kWhich)->required();
+  CLI::App* m = add_subcommand(parent, "add", "give a model new special tokens", o, code,
+                               [](TokenizerArguments& a) { return add(a); });
+  m->add_option("model", o->tokenizer, "run folder, import or checkpoint")->required();
+  m->add_option("-o,--out", o->out, "new folder: a model like an import")->required();
+  m->add_option("--special-token", o->special_tokens, "text of a new token; may be repeated")
+      ->required()
+      ->allow_extra_args(false);
+
+  r->add_option("files", o->files, "texts to measure; default: short samples of ten kinds");
 }
 
 }  // namespace ingot

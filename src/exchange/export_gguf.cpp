@@ -19,6 +19,7 @@ std::string pre_tokenizer_of(const TokenizerSpec& spec) {
                                      {"llama3", "llama-bpe"},
                                      {"qwen2", "qwen2"},
                                      {"o200k", "gpt-4o"},
+                                     {"digits", "smollm"},
                                      {"deepseek-v3", "deepseek-v3"}}) {
     TokenizerSpec known;
     set_pattern(known, ours);
@@ -26,7 +27,7 @@ std::string pre_tokenizer_of(const TokenizerSpec& spec) {
       return theirs;
   }
   throw Error("llama.cpp does not know how this tokenizer splits text, and a GGUF file cannot say it",
-              "it knows the patterns gpt2, llama3, qwen2, o200k and deepseek-v3");
+              "it knows the patterns gpt2, llama3, qwen2, o200k, digits and deepseek-v3");
 }
 
 std::string chat_template(FileSystem& fs, const StoredModel& m) {
@@ -43,6 +44,9 @@ std::string chat_template(FileSystem& fs, const StoredModel& m) {
 void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, const Tokenizer& t,
                         ExportReport& report) {
   const TokenizerSpec& spec = t.spec();
+  if (spec.over_characters())
+    throw Error("tokenizers with byte fallback are not written to GGUF files",
+                "export with --format=hf and convert with llama.cpp's own script");
   if (spec.model != TokenizerSpec::Model::bpe)
     throw Error("a character tokenizer has no counterpart in llama.cpp",
                 "train with tokenizer.kind = \"bpe\"");

@@ -308,7 +308,9 @@ std::string gguf_architecture(const ModelConfig& m) {
     std::string known;
     for (const auto& [family, arch] : kArchitectures)
       known += (known.empty() ? "" : ", ") + std::string(family);
-    throw Error(fmt::format("GGUF export knows no model of family {}", f), "families: " + known);
+    throw Error(f == "zaya" ? "llama.cpp has no architecture for the family zaya"
+                            : fmt::format("GGUF export knows no model of family {}", f),
+                "families: " + known);
   }
   const std::string arch = found->second;
   const Refuse refuse = [&](bool bad, const char* what) {
@@ -320,6 +322,7 @@ std::string gguf_architecture(const ModelConfig& m) {
   refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouteScore::sigmoid,
          "its expert weights are not divided by their sum");
   refuse(m.attention_bias && f != "gpt2" && f != "llama", "it has biases in attention");
+  refuse(m.mlp_bias && f != "gpt2", "it has biases in its MLP");
   refuse(arch == "dots1" && m.kv_heads != m.heads,
          "there every query head has its own key head (kv_heads = heads)");
   if (m.is_mla()) {

@@ -209,16 +209,17 @@ class Importer {
 /// The hash of the model's tokenizer, "" without one. Throws Error if it cannot be read or has too many
 /// tokens.
 std::string tokenizer_hash(FileSystem& fs, const std::string& from, const ModelConfig& m) {
-  if (!fs.exists(from + "/tokenizer.json")) {
+  if (!Tokenizer::holds_tokenizer(fs, from)) {
     log::warn(
-        "'{}' has no tokenizer.json: the model can be trained on tokens and exported, but not be given text",
+        "'{}' has no tokenizer.json and no tokenizer.model: the model can be trained on tokens and exported, "
+        "but not be given text",
         from);
     return "";
   }
   try {
     const Tokenizer t = Tokenizer::load(from);
     if (t.vocab_size() > m.vocab)
-      fail("'{}/tokenizer.json' has {} tokens, the model {}", from, t.vocab_size(), m.vocab);
+      fail("the tokenizer of '{}' has {} tokens, the model {}", from, t.vocab_size(), m.vocab);
     return t.content_hash();
   } catch (const Error& e) {
     throw Error(e.what(),

@@ -167,8 +167,7 @@ StoredModel open_stored_model(FileSystem& fs, const std::string& given, Verify v
   else
     read_recipe(fs, m);
   for (const std::string& place : m.tokenizer_places)
-    if (m.tokenizer_folder.empty() && fs.exists(place.ends_with(".json") ? place : place + "/tokenizer.json"))
-      m.tokenizer_folder = place;
+    if (m.tokenizer_folder.empty() && Tokenizer::holds_tokenizer(fs, place)) m.tokenizer_folder = place;
   return m;
 }
 

@@ -93,7 +93,8 @@ void Decoder::share_parameters() {
 Decoder::Norm Decoder::add_norm_params(const std::string& prefix) {
   Norm n;
   if (!config_.norm_weight) return n;
-  n.weight = table_.add({prefix + ".weight", {config_.width}, ParamRole::norm, Init::constant(1)});
+  n.weight = table_.add(
+      {prefix + ".weight", {config_.width}, ParamRole::norm, Init::constant(1 - config_.norm_offset)});
   if (config_.norm_bias)
     n.bias = table_.add({prefix + ".bias", {config_.width}, ParamRole::norm, Init::constant(0)});
   return n;
@@ -162,15 +163,17 @@ Decoder::Block Decoder::make_block(int64_t layer) {
   if (config_.input_mix)
     b.input_mix = {add_scalar(prefix + ".mix_scale.stream", 1), add_scalar(prefix + ".mix_scale.origin", 0)};
   if (config_.attends(like)) {
-    b.attention_norm = add_norm_params(prefix + ".attention_norm");
+    if (config_.norms_before()) b.attention_norm = add_norm_params(prefix + ".attention_norm");
     b.attention = make_attention(prefix + ".attention", like);
+    if (config_.norms_after()) b.attention_after = add_norm_params(prefix + ".attention_after");
     b.attention_merge = add_merge_params(prefix + ".attention_merge", layer);
   }
-  b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
+  if (config_.norms_before()) b.mlp_norm = add_norm_params(prefix + ".mlp_norm");
   if (config_.is_moe(like))
     b.moe = std::make_unique<MoeLayer>(table_, prefix + ".moe", config_, layer);
   else
     b.mlp = std::make_unique<Mlp>(table_, prefix + ".mlp", config_, config_.mlp_hidden(), config_.mlp_bias);
+  if (config_.norms_after()) b.mlp_after = add_norm_params(prefix + ".mlp_after");
   b.mlp_merge = add_merge_params(prefix + ".mlp_merge", behind);
   return b;
 }
@@ -193,7 +196,7 @@ Decoder::MtpModule Decoder::make_mtp_module(int64_t layer) {
 }
 
 Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type, int measured_layer) const {
-  const AddNormAttr attr{config_.norm, s.merge, type, config_.norm_eps};
+  const AddNormAttr attr{config_.norm, s.merge, type, config_.norm_eps, config_.norm_offset};
   const MergeIndices& m = s.merge_params;
   const MergeParams params{c.param(m.stream_scale), c.param(m.stream_bias), c.param(m.y_scale),
                            c.param(m.y_bias)};
@@ -210,13 +213,37 @@ Value Decoder::merge_and_norm(Context& c, Stream& s, const Norm& norm, DType typ
   return std::move(r.h);
 }
 
+namespace {
+
+Value in_type(Context& c, const Value& x_TD, DType type) {
+  return x_TD.dtype() == type ? x_TD : scale(c.tape, type, x_TD, 1);
+}
+
+}  // namespace
+
 Value Decoder::normed(Context& c, const Value& x_TD, const Norm& norm) const {
   Stream s;
-  s.x_TD = x_TD;
+  s.x_TD = in_type(c, x_TD, c.precision().stream);
   return merge_and_norm(c, s, norm, c.precision().compute);
 }
 
-void Decoder::set_deferred(Stream& s, Value y_TD, const MergeIndices& merge) const {
+Value Decoder::sublayer_input(Context& c, Stream& s, const Norm& norm, int measured_layer) const {
+  const DType type = c.precision().compute;
+  if (config_.norms_before()) return merge_and_norm(c, s, norm, type, measured_layer);
+  merge_residual(c, s);
+  return in_type(c, s.x_TD, type);
+}
+
+Value Decoder::head_input(Context& c, Stream& s, const Norm& norm) const {
+  const DType type = c.precision().compute;
+  Value h_TD = merge_and_norm(c, s, norm, type);
+  return config_.logit_divisor == 1 ? h_TD : scale(c.tape, type, h_TD, 1 / config_.logit_divisor);
+}
+
+void Decoder::set_deferred(Context& c, Stream& s, Value y_TD, const Norm& after,
+                           const MergeIndices& merge) const {
+  if (config_.norms_after()) y_TD = normed(c, y_TD, after);
+  if (config_.sublayer_scale != 1) y_TD = scale(c.tape, c.precision().compute, y_TD, config_.sublayer_scale);
   s.deferred_TD = std::move(y_TD);
   s.merge = config_.residual == ResidualKind::scaled ? MergeKind::scaled : MergeKind::add;
   s.merge_params = merge;
@@ -245,9 +272,14 @@ ShardIndexAttr rows_here(const Context& c, int index) {
 
 Value Decoder::look_up(Context& c, const Value& ids_T) const {
   const DType type = c.precision().stream;
-  if (tensor_ranks(c) == 1) return embedding(c.tape, type, ids_T, c.param(embed_));
-  const Value local_T = shard_index(c.tape, rows_here(c, embed_), ids_T);
-  return leave_tensor_region(c, embedding(c.tape, EmbeddingAttr{type, true}, local_T, c.param(embed_)));
+  Value x_TD;
+  if (tensor_ranks(c) == 1) {
+    x_TD = embedding(c.tape, type, ids_T, c.param(embed_));
+  } else {
+    const Value local_T = shard_index(c.tape, rows_here(c, embed_), ids_T);
+    x_TD = leave_tensor_region(c, embedding(c.tape, EmbeddingAttr{type, true}, local_T, c.param(embed_)));
+  }
+  return config_.embedding_scale == 1 ? x_TD : scale(c.tape, type, x_TD, config_.embedding_scale);
 }
 
 Stream Decoder::embed(Context& c, const Value& ids_T) const {
@@ -292,23 +324,22 @@ void Decoder::mix_input(Context& c, Stream& s, const Block& b, int64_t layer) co
 void Decoder::attend(Context& c, Stream& s, const Block& b, int64_t layer) const {
   if (!b.attention) return;
   const DType type = c.precision().compute;
-  const Value h_TD = merge_and_norm(c, s, b.attention_norm, type, static_cast<int>(layer));
+  const Value h_TD = sublayer_input(c, s, b.attention_norm, static_cast<int>(layer));
   const int64_t table = config_.value_table(layer);
   const Value ve_TV =
       table < 0 ? Value()
                 : embedding(c.tape, type, s.ids_T, c.param(value_embeds_[static_cast<size_t>(table)]));
-  set_deferred(s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_merge);
+  set_deferred(c, s, b.attention->forward(c, h_TD, ve_TV, layer), b.attention_after, b.attention_merge);
 }
 
 void Decoder::feed_forward(Context& c, Stream& s, const Block& b, int64_t layer,
                            std::vector<BalanceLosses>& balance) const {
-  const Value h_TD =
-      merge_and_norm(c, s, b.mlp_norm, c.precision().compute, b.attention ? -1 : static_cast<int>(layer));
-  if (b.mlp) return set_deferred(s, b.mlp->forward(c, h_TD), b.mlp_merge);
+  const Value h_TD = sublayer_input(c, s, b.mlp_norm, b.attention ? -1 : static_cast<int>(layer));
+  if (b.mlp) return set_deferred(c, s, b.mlp->forward(c, h_TD), b.mlp_after, b.mlp_merge);
   MoeOutput m = b.moe->forward(c, h_TD, s.router_state_TR, layer);
   s.router_state_TR = std::move(m.router_state_TR);
   balance.push_back(std::move(m.losses));
-  set_deferred(s, std::move(m.y_TD), b.mlp_merge);
+  set_deferred(c, s, std::move(m.y_TD), b.mlp_after, b.mlp_merge);
 }
 
 void Decoder::leave_skip(Context& c, Stream& s, int64_t layer) const {
@@ -336,7 +367,7 @@ void Decoder::blocks(Context& c, Stream& s, int64_t first, int64_t last,
 
 void Decoder::finish(Context& c, Stream& s) const {
   c.tape.begin_segment("head", -1);
-  Value hidden_TD = merge_and_norm(c, s, final_norm_, c.precision().compute);
+  Value hidden_TD = head_input(c, s, final_norm_);
   Stream end;
   if (!mtp_modules_.empty()) end.x_TD = std::move(s.x_TD);
   end.hidden_TD.push_back(std::move(hidden_TD));
@@ -358,7 +389,7 @@ void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
   block(c, s, a.block, layer, balance);
   s.router_state_TR = {};
   c.tape.begin_segment("head", static_cast<int>(layer));
-  s.hidden_TD.push_back(merge_and_norm(c, s, a.final_norm, c.precision().compute));
+  s.hidden_TD.push_back(head_input(c, s, a.final_norm));
 }
 
 HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,

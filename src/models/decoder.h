@@ -126,7 +126,8 @@ class Decoder {
   struct Block {
     int skip_scale = -1;
     InputMix input_mix;
-    Norm attention_norm, mlp_norm;
+    Norm attention_norm, mlp_norm;         ///< of what a sublayer reads; absent where norms stand after it
+    Norm attention_after, mlp_after;       ///< of what it adds; absent where norms stand before it
     std::unique_ptr<Attention> attention;  ///< absent: the layer does not attend
     std::unique_ptr<Mlp> mlp;
     std::unique_ptr<MoeLayer> moe;
@@ -153,10 +154,15 @@ class Decoder {
   MtpModule make_mtp_module(int64_t layer);
   std::unique_ptr<Attention> make_attention(const std::string& prefix, int64_t layer);
   Value normed(Context& c, const Value& x_TD, const Norm& norm) const;
+  /// What a sublayer reads: the merged stream, normed where norms stand before it, in the compute type.
+  Value sublayer_input(Context& c, Stream& s, const Norm& norm, int measured_layer) const;
+  /// The head's input: the merged stream, normed, divided by logit_divisor.
+  Value head_input(Context& c, Stream& s, const Norm& norm) const;
   /// Merges the deferred output and normalises; returns h of `type` and leaves the merged stream.
   /// `measured_layer`: the metrics have the residual stream's statistics under it; -1: not.
   Value merge_and_norm(Context& c, Stream& s, const Norm& norm, DType type, int measured_layer = -1) const;
-  void set_deferred(Stream& s, Value y_TD, const MergeIndices& merge) const;
+  /// Leaves a sublayer's output for the next merge: normed where norms stand after it, times sublayer_scale.
+  void set_deferred(Context& c, Stream& s, Value y_TD, const Norm& after, const MergeIndices& merge) const;
   /// Merges the deferred output, without a norm.
   void merge_residual(Context& c, Stream& s) const;
   /// Rows of the vocabulary's matrix, which tensor ranks have in parts, for the rows outside of tensor

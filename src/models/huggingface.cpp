@@ -103,7 +103,8 @@ void grouped_attention_names(const ModelConfig& m, Names& n, const std::string& 
     n.rows(e + "self_attn.q_proj." + part, o + "attention.qkv." + part, 0, q);
     n.rows(e + "self_attn.k_proj." + part, o + "attention.qkv." + part, q, kv);
     n.rows(e + "self_attn.v_proj." + part, o + "attention.qkv." + part, q + kv, kv);
-    n.whole(e + "self_attn.o_proj." + part, o + "attention.out." + part);
+    if (part[0] == 'w' || m.attention_out_bias)
+      n.whole(e + "self_attn.o_proj." + part, o + "attention.out." + part);
   }
   if (!m.qk_norm) return;
   n.whole(e + "self_attn.q_norm.weight", o + "attention.q_norm.weight");
@@ -148,25 +149,53 @@ void moe_names(const ModelConfig& m, Names& n, const std::string& e, const std::
   n.whole(moe + "shared_experts.down_proj.weight", o + "moe.shared.down.weight");
 }
 
-/// deepseek_v3, dots1, llama, mistral, mixtral, qwen3, qwen3_moe, smollm3: one naming but for the experts.
+/// The norms of a layer: of what its sublayers read, of what they add, or of both.
+void norm_names(const ModelConfig& m, Names& n, const std::string& e, const std::string& o) {
+  const bool before = m.norms_before(), after = m.norms_after();
+  if (before) n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
+  if (after) n.whole(e + "post_attention_layernorm.weight", o + "attention_after.weight");
+  if (before)
+    n.whole(e + (after ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight"),
+            o + "mlp_norm.weight");
+  if (after) n.whole(e + "post_feedforward_layernorm.weight", o + "mlp_after.weight");
+}
+
+void mlp_names(const ModelConfig& m, Names& n, const std::string& e, const std::string& o) {
+  for (const std::string part : {"weight", "bias"}) {
+    if (part == "bias" && !m.mlp_bias) continue;
+    n.rows(e + "mlp.gate_proj." + part, o + "mlp.gate_up." + part, 0, m.mlp_hidden());
+    n.rows(e + "mlp.up_proj." + part, o + "mlp.gate_up." + part, m.mlp_hidden(), m.mlp_hidden());
+    n.whole(e + "mlp.down_proj." + part, o + "mlp.down." + part);
+  }
+}
+
+/// phi3: q, k, v are one tensor, as are gate and up.
+void phi3_layer_names(Names& n, const std::string& e, const std::string& o) {
+  n.whole(e + "self_attn.qkv_proj.weight", o + "attention.qkv.weight");
+  n.whole(e + "self_attn.o_proj.weight", o + "attention.out.weight");
+  n.whole(e + "mlp.gate_up_proj.weight", o + "mlp.gate_up.weight");
+  n.whole(e + "mlp.down_proj.weight", o + "mlp.down.weight");
+}
+
+/// All families but gpt2 and zaya: one naming but for the experts and phi3's packed matrices.
 void llama_names(const Decoder& d, Names& n, const std::string& family) {
   const ModelConfig& m = d.config();
   n.whole("model.embed_tokens.weight", "embed.weight");
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string e = fmt::format("model.layers.{}.", l), o = layer_prefix(l);
-    n.whole(e + "input_layernorm.weight", o + "attention_norm.weight");
+    norm_names(m, n, e, o);
+    if (family == "phi3") {
+      phi3_layer_names(n, e, o);
+      continue;
+    }
     if (m.is_mla())
       latent_attention_names(m, n, e, o);
     else
       grouped_attention_names(m, n, e, o);
-    n.whole(e + "post_attention_layernorm.weight", o + "mlp_norm.weight");
-    if (!m.is_moe(l)) {
-      n.rows(e + "mlp.gate_proj.weight", o + "mlp.gate_up.weight", 0, m.mlp_hidden());
-      n.rows(e + "mlp.up_proj.weight", o + "mlp.gate_up.weight", m.mlp_hidden(), m.mlp_hidden());
-      n.whole(e + "mlp.down_proj.weight", o + "mlp.down.weight");
-      continue;
-    }
-    moe_names(m, n, e, o, l, family);
+    if (m.is_moe(l))
+      moe_names(m, n, e, o, l, family);
+    else
+      mlp_names(m, n, e, o);
   }
   n.whole("model.norm.weight", "final_norm.weight");
   if (!m.tied) n.whole("lm_head.weight", "lm_head.weight");
@@ -280,7 +309,13 @@ std::string nearest_family(const ModelConfig& m) {
     if (m.moe.score == RouteScore::sigmoid) return "dots1";
     return m.qk_norm ? "qwen3_moe" : "mixtral";
   }
+  if (m.norm_position == NormPosition::after) return m.window > 0 ? "olmo3" : "olmo2";
+  if (m.norm_position == NormPosition::both) return m.qk_norm ? "gemma3_text" : "gemma2";
+  if (m.norm_offset != 0) return "gemma";
+  if (m.sublayer_scale != 1 || m.embedding_scale != 1 || m.logit_divisor != 1) return "granite";
   if (m.qk_norm) return "qwen3";
+  if (m.attention_bias && !m.attention_out_bias) return "qwen2";
+  if (m.rotary_fraction != 1) return "phi3";
   if (!m.rope_pattern.empty()) return "smollm3";
   return m.window > 0 ? "mistral" : "llama";
 }
@@ -291,6 +326,7 @@ class Misfits {
  public:
   Misfits(const ModelConfig& m, const std::string& family) {
     const bool zaya = family == "zaya", gpt2 = family == "gpt2", llama = !zaya && !gpt2;
+    const bool gemma = family.starts_with("gemma"), olmo = family.starts_with("olmo");
     const bool sigmoid = family == "dots1" || (family == "deepseek_v3" && m.moe.experts > 0);
     want("norm_weight = false", m.norm_weight);
     want("a norm of the embedding", !m.embedding_norm);
@@ -305,15 +341,27 @@ class Misfits {
     want(fmt::format("position = {}", name_of(m.position)), gpt2 || m.position == PositionKind::rope);
     want(fmt::format("residual = {}", name_of(m.residual)),
          m.residual == (zaya ? ResidualKind::scaled : ResidualKind::plain));
-    want(fmt::format("mlp = {}", name_of(m.mlp)),
-         gpt2 ? m.mlp == ActivationKind::gelu_tanh : m.mlp == ActivationKind::swiglu);
-    want(fmt::format("mlp_bias = {}", m.mlp_bias), m.mlp_bias == gpt2);
-    want(
-        fmt::format("attention_bias = {}", m.attention_bias),
-        gpt2 ? m.attention_bias : !m.attention_bias || (!zaya && family != "mistral" && family != "mixtral"));
+    want(fmt::format("mlp = {}", name_of(m.mlp)), m.mlp == (gpt2    ? ActivationKind::gelu_tanh
+                                                            : gemma ? ActivationKind::geglu
+                                                                    : ActivationKind::swiglu));
+    want(fmt::format("mlp_bias = {}", m.mlp_bias),
+         m.mlp_bias == gpt2 || family == "llama" || family == "smollm3" || family == "granite");
+    want(fmt::format("attention_bias = {}", m.attention_bias),
+         gpt2 || family == "qwen2" ? m.attention_bias
+                                   : !m.attention_bias || (!zaya && family != "mistral" &&
+                                                           family != "mixtral" && family != "phi3"));
+    want(fmt::format("attention_out_bias = {}", m.attention_out_bias),
+         !m.attention_bias || m.attention_out_bias == (family != "qwen2"));
+    const NormPosition position = olmo                                            ? NormPosition::after
+                                  : family == "gemma2" || family == "gemma3_text" ? NormPosition::both
+                                                                                  : NormPosition::before;
+    want(fmt::format("norm_position = {}", name_of(m.norm_position)), m.norm_position == position);
     want("qk_norm = true", !m.qk_norm || llama);
-    want("qk_norm = false", m.qk_norm || (family != "dots1" && !family.starts_with("qwen3")));
-    want(fmt::format("rotary_fraction = {}", m.rotary_fraction), !llama || m.rotary_fraction == 1);
+    want("qk_norm = false", m.qk_norm || (family != "dots1" && family != "gemma3_text" && !olmo &&
+                                          !family.starts_with("qwen3")));
+    want(fmt::format("qk_norm_joint = {}", m.qk_norm_joint), !m.qk_norm || m.qk_norm_joint == olmo);
+    want(fmt::format("rotary_fraction = {}", m.rotary_fraction),
+         !llama || family == "phi3" || m.rotary_fraction == 1);
     want("a head apart from the embedding (tied = false)", m.tied || llama);
     experts(m, family, sigmoid);
   }
@@ -376,8 +424,9 @@ void require_every_parameter(const Decoder& d, const std::string& family,
 }  // namespace
 
 const std::vector<std::string>& huggingface_families() {
-  static const std::vector<std::string> names = {"deepseek_v3", "dots1", "gpt2",      "llama",   "mistral",
-                                                 "mixtral",     "qwen3", "qwen3_moe", "smollm3", "zaya"};
+  static const std::vector<std::string> names = {
+      "deepseek_v3", "dots1", "gemma", "gemma2", "gemma3_text", "gpt2",  "granite",   "llama",   "mistral",
+      "mixtral",     "olmo2", "olmo3", "phi3",   "qwen2",       "qwen3", "qwen3_moe", "smollm3", "zaya"};
   return names;
 }
 

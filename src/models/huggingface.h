@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-/// `model_type` of every family: dots1, gpt2, llama, mistral, mixtral, qwen3, qwen3_moe, smollm3, zaya.
+/// `model_type` of every family, in the order of the alphabet.
 const std::vector<std::string>& huggingface_families();
 /// "families: gpt2, llama, ...": the hint of messages.
 std::string huggingface_families_hint();

@@ -1,14 +1,12 @@
-// See huggingface.h: reading config.json. What each family's fields are and default to is in
-// huggingface_families.cpp.
+// See huggingface.h: reading config.json; here the families with experts. What each family's fields are and
+// default to is in huggingface_families.cpp, the dense families are in huggingface_dense.cpp.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "models/huggingface.h"
-#include "models/huggingface_fields.h"
-#include "models/presets.h"
+#include "models/huggingface_read.h"
 
 namespace ingot {
 namespace {
@@ -16,167 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
-constexpr int64_t kMaxLayers = 4096, kMaxHeads = 1 << 16, kMaxExperts = 1 << 12, kMaxVocab = 1 << 28;
+constexpr int64_t kMaxExperts = 1 << 12;
 constexpr int64_t kMaxExpertsOfAllLayers = 1 << 18;  // each has tensors of its own
-constexpr double kTiny = 1e-30, kHuge = 1e18;
-
-/// The scaling of the rotation. The original context stands beside the table, in it, or is the model's.
-void read_rope_scaling(const Fields& f, const Fields& rope, ModelConfig& m) {
-  m.rope_scaling = {};
-  RopeScalingConfig& s = m.rope_scaling;
-  const char* const name = rope.is_null("rope_type") ? "type" : "rope_type";
-  const std::string kind = rope.text(name);
-  if (kind == "default") return;
-  if (kind == "linear")
-    s.kind = RopeScalingKind::linear;
-  else if (kind == "llama3")
-    s.kind = RopeScalingKind::llama3;
-  else if (kind == "yarn")
-    s.kind = RopeScalingKind::yarn;
-  else
-    rope.refuse(name, "rotations are default, linear, llama3 or yarn");
-  const bool yarn = s.kind == RopeScalingKind::yarn, latent = m.is_mla();
-  const double squared = rope.is_null("mscale_all_dim") ? 0 : rope.number("mscale_all_dim", 0, kHuge);
-  rope.require(yarn || !latent || squared == 0, "mscale_all_dim",
-               "latent attention multiplies by it here only where the rotation is yarn's");
-  if (s.kind != RopeScalingKind::linear)
-    s.original_context = f.integer_or("original_max_position_embeddings",
-                                      rope.integer_or("original_max_position_embeddings", m.context));
-  s.factor = yarn && rope.is_null("factor")
-                 ? static_cast<double>(m.context) / static_cast<double>(s.original_context)
-                 : rope.number("factor", 1, kHuge);
-  if (s.kind == RopeScalingKind::llama3) {
-    s.low_freq_factor = rope.number("low_freq_factor", kTiny, kHuge);
-    s.high_freq_factor = rope.number("high_freq_factor", kTiny, kHuge);
-  }
-  if (!yarn) return;
-  const auto positive_or = [&](const char* field, double otherwise) {
-    return rope.is_null(field) ? otherwise : rope.number(field, kTiny, kHuge);
-  };
-  s.beta_slow = positive_or("beta_slow", 1);
-  s.beta_fast = positive_or("beta_fast", 32);
-  s.attention_factor = positive_or("attention_factor", 0);
-  s.mscale = rope.is_null("mscale") ? 0 : rope.number("mscale", 0, kHuge);
-  s.mscale_all_dim = squared;
-  if (latent) return;
-  // Only DeepSeek's attention has mscale_all_dim in its scale; elsewhere the two make up one factor.
-  if (s.attention_factor == 0 && s.mscale != 0 && squared != 0)
-    s.attention_factor = s.yarn_magnitude(s.mscale) / s.yarn_magnitude(squared);
-  s.mscale = s.mscale_all_dim = 0;
-}
-
-/// Both dialects: rope_scaling (older), which wins where it says something, or rope_parameters. The base
-/// stands in the table, or beside it.
-void read_rope(const Fields& f, ModelConfig& m) {
-  const bool older = f.value("rope_scaling").is_object() && !f.value("rope_scaling").empty();
-  const char* const name = older ? "rope_scaling" : "rope_parameters";
-  f.require(m.is_mla() || (m.key_width() > 0 && m.key_width() % 2 == 0), "head_dim",
-            fmt::format("channels turn in pairs, a head has {}", m.key_width()));
-  m.rope_theta = f.number("rope_theta", 1, kHuge);
-  if (!older)
-    f.require(f.is_null("rope_scaling") || f.value("rope_scaling").is_object(), "rope_scaling",
-              "expected a table");
-  if (f.is_null(name)) return;
-  const Fields rope = f.table(name, huggingface_rope_fields());
-  rope.require(rope.is_null("partial_rotary_factor") || rope.number("partial_rotary_factor", 0, 1) == 1,
-               "partial_rotary_factor", "in this family the whole head rotates");
-  if (!rope.is_null("rope_theta")) m.rope_theta = rope.number("rope_theta", 1, kHuge);
-  read_rope_scaling(f, rope, m);
-}
-
-/// The pattern of a list with one entry per layer; empty where all layers have the letter `all`.
-std::string pattern_of(const Fields& f, const char* name, const ModelConfig& m, char all, bool exact,
-                       const std::function<char(const Json&)>& letter) {
-  const Json& list = f.value(name);
-  const auto size = static_cast<int64_t>(list.size());
-  f.require(list.is_array() && (exact ? size == m.layers : size >= m.layers), name,
-            "expected one entry per layer");
-  std::string pattern;
-  for (size_t l = 0; l < static_cast<size_t>(m.layers); ++l) pattern += letter(list[l]);
-  return pattern.find_first_not_of(all) == std::string::npos ? "" : pattern;
-}
-
-/// S slides, F sees all.
-std::string pattern_of_types(const Fields& f, const ModelConfig& m) {
-  return pattern_of(f, "layer_types", m, 'S', true, [&](const Json& type) {
-    f.require(type == "sliding_attention" || type == "full_attention", "layer_types",
-              "expected sliding_attention or full_attention");
-    return type == "sliding_attention" ? 'S' : 'F';
-  });
-}
-
-/// Windows of families whose layers are all alike: these heed no list of types, so one must say the same.
-void read_one_window(const Fields& f, ModelConfig& m, bool use = true) {
-  m.window = use ? f.integer_or("sliding_window", 0) : 0;
-  if (f.is_null("layer_types")) return;
-  const std::string pattern = pattern_of_types(f, m);
-  f.require(pattern == (m.window > 0 ? "" : std::string(static_cast<size_t>(m.layers), 'F')), "layer_types",
-            m.window > 0 ? "in this family all layers slide" : "no layer of this model slides");
-}
-
-/// Windows of families whose layers have types: the list, or what `slides` says.
-void read_windows(const Fields& f, ModelConfig& m, bool use, const std::function<bool(int64_t)>& slides) {
-  const int64_t window = use ? f.integer_or("sliding_window", 0) : 0;
-  std::string pattern;
-  if (f.is_null("layer_types"))
-    for (int64_t l = 0; l < m.layers; ++l) pattern += window > 0 && slides(l) ? 'S' : 'F';
-  else
-    pattern = pattern_of_types(f, m);
-  const bool any = pattern.empty() || pattern.find('S') != std::string::npos;
-  f.require(!any || window > 0, "layer_types",
-            "layers slide, but the file gives no window (sliding_window, use_sliding_window)");
-  if (!any) return;
-  m.window = window;
-  m.window_pattern = pattern.find('F') == std::string::npos ? "" : pattern;
-}
-
-/// The fields of Llama that its relatives share.
-ModelConfig common(const Fields& f) {
-  ModelConfig m;
-  m.vocab = f.integer("vocab_size", 1, kMaxVocab);
-  m.width = f.integer("hidden_size");
-  m.layers = f.integer("num_hidden_layers", 1, kMaxLayers);
-  m.heads = f.integer("num_attention_heads", 1, kMaxHeads);
-  m.kv_heads = f.integer_or("num_key_value_heads", m.heads, kMaxHeads);
-  m.head_width = f.integer_or("head_dim", 0, int64_t{1} << 16);
-  m.context = f.integer("max_position_embeddings", 1, int64_t{1} << 40);
-  m.norm_eps = f.number("rms_norm_eps", kTiny, 1);
-  m.tied = f.flag("tie_word_embeddings");
-  m.attention_bias = f.flag("attention_bias");
-  return m;
-}
-
-ModelConfig from_gpt2(const Fields& f) {
-  ModelConfig m = model_preset("gpt2");
-  m.preset.clear();
-  m.vocab = f.integer("vocab_size", 1, kMaxVocab);
-  m.width = f.integer("n_embd");
-  m.layers = f.integer("n_layer", 1, kMaxLayers);
-  m.heads = m.kv_heads = f.integer("n_head", 1, kMaxHeads);
-  m.context = f.integer("n_positions");
-  m.hidden = f.integer_or("n_inner", 0);
-  m.norm_eps = f.number("layer_norm_epsilon", kTiny, 1);
-  return m;
-}
-
-/// llama, mistral: dense, all layers alike.
-ModelConfig from_llama(const Fields& f) {
-  ModelConfig m = common(f);
-  m.hidden = f.integer("intermediate_size");
-  read_rope(f, m);
-  read_one_window(f, m);
-  return m;
-}
-
-ModelConfig from_qwen3(const Fields& f) {
-  ModelConfig m = common(f);
-  m.qk_norm = true;
-  m.hidden = f.integer("intermediate_size");
-  read_rope(f, m);
-  const int64_t full = f.integer("max_window_layers", 0);
-  read_windows(f, m, f.flag("use_sliding_window"), [&](int64_t l) { return l >= full; });
-  return m;
-}
 
 void require_several_experts(const Fields& f, const ModelConfig& m) {
   f.require(!m.moe.normalize || m.moe.top_k > 1, "num_experts_per_tok",
@@ -184,7 +23,7 @@ void require_several_experts(const Fields& f, const ModelConfig& m) {
 }
 
 ModelConfig from_qwen3_moe(const Fields& f) {
-  ModelConfig m = common(f);
+  ModelConfig m = common_fields(f);
   m.qk_norm = true;
   m.hidden = f.integer("intermediate_size");
   read_rope(f, m);
@@ -198,26 +37,9 @@ ModelConfig from_qwen3_moe(const Fields& f) {
   return m;
 }
 
-/// SmolLM3: every n-th layer does not rotate; where windows are on, those slide.
-ModelConfig from_smollm3(const Fields& f) {
-  ModelConfig m = common(f);
-  m.hidden = f.integer("intermediate_size");
-  read_rope(f, m);
-  const int64_t interval = f.integer("no_rope_layer_interval");
-  if (!f.is_null("no_rope_layers"))
-    m.rope_pattern = pattern_of(f, "no_rope_layers", m, 'R', false, [&](const Json& rotates) {
-      f.require(rotates == 0 || rotates == 1, "no_rope_layers", "expected zeros and ones");
-      return rotates == 1 ? 'R' : 'N';
-    });
-  else if (interval <= m.layers)
-    m.rope_pattern = std::string(static_cast<size_t>(interval) - 1, 'R') + "N";
-  read_windows(f, m, f.flag("use_sliding_window"), [&](int64_t l) { return m.rotary_of(l).dims == 0; });
-  return m;
-}
-
 /// Mixtral: the chosen experts' weights are divided by their sum; `intermediate_size` is an expert's.
 ModelConfig from_mixtral(const Fields& f) {
-  ModelConfig m = common(f);
+  ModelConfig m = common_fields(f);
   read_rope(f, m);
   read_one_window(f, m);
   m.moe.experts = f.integer("num_local_experts", 1, kMaxExperts);
@@ -253,7 +75,7 @@ void read_sigmoid_experts(const Fields& f, ModelConfig& m) {
 
 /// dots.llm1: Qwen3's attention, DeepSeek-V3's experts.
 ModelConfig from_dots1(const Fields& f) {
-  ModelConfig m = common(f);
+  ModelConfig m = common_fields(f);
   m.qk_norm = true;
   m.hidden = f.integer("intermediate_size");
   read_rope(f, m);
@@ -267,7 +89,7 @@ ModelConfig from_dots1(const Fields& f) {
 /// DeepSeek-V3: latent attention; dense layers, then sigmoid experts. With as many dense layers as layers it
 /// is dense.
 ModelConfig from_deepseek_v3(const Fields& f) {
-  ModelConfig m = common(f);
+  ModelConfig m = common_fields(f);
   m.hidden = f.integer("intermediate_size");
   m.attention = AttentionKind::mla;
   m.mla.q_rank = f.integer_or("q_lora_rank", 0);
@@ -367,7 +189,7 @@ void read_zaya_rope(const Fields& f, ModelConfig& m, bool sublayers) {
 }
 
 ModelConfig from_zaya(const Fields& f, int64_t sublayers) {
-  ModelConfig m = common(f);
+  ModelConfig m = common_fields(f);
   m.attention = AttentionKind::cca;
   m.residual = ResidualKind::scaled;
   m.moe.experts = f.integer("num_experts", 1, kMaxExperts);
@@ -396,15 +218,12 @@ Json parse(const std::string& text, const std::string& path) {
 }
 
 ModelConfig read_family(const Fields& f, const std::string& type, int64_t zaya_sublayers) {
-  if (type == "gpt2") return from_gpt2(f);
   if (type == "dots1") return from_dots1(f);
   if (type == "deepseek_v3") return from_deepseek_v3(f);
   if (type == "mixtral") return from_mixtral(f);
-  if (type == "smollm3") return from_smollm3(f);
-  if (type == "qwen3") return from_qwen3(f);
   if (type == "qwen3_moe") return from_qwen3_moe(f);
   if (type == "zaya") return from_zaya(f, zaya_sublayers);
-  return from_llama(f);
+  return read_dense_family(f, type);
 }
 
 /// Ids of tokens: none, one, or (of those that end generation) several.

@@ -120,6 +120,90 @@ constexpr FieldRule kLlamaLike[] = {
 
 constexpr FieldRule kNoBias = {"attention_bias", one_of, "[false]", "this family has no biases"};
 
+/// llama, granite and smollm3: biases in the MLP too.
+constexpr FieldRule kMlpBias = {"mlp_bias", read, "false"};
+constexpr FieldRule kLlama[] = {kMlpBias};
+
+constexpr FieldRule kGranite[] = {
+    kMlpBias,
+    {"embedding_multiplier", read, "1.0"},
+    {"logits_scaling", read, "1.0"},
+    {"residual_multiplier", read, "1.0"},
+    {"attention_multiplier", read, "1.0"},
+};
+
+constexpr FieldRule kQwen2[] = {
+    {"attention_bias", read, "true"},  // q, k and v have biases, the output has none, whatever it says
+    {"intermediate_size", read, "22016"},       {"num_key_value_heads", read, "32"},
+    {"max_position_embeddings", read, "32768"}, {"use_sliding_window", read, "false"},
+    {"sliding_window", read, "4096"},           {"max_window_layers", read, "28"},
+};
+
+constexpr FieldRule kOlmo2[] = {
+    {"rms_norm_eps", read, "1e-5"},
+};
+
+constexpr FieldRule kOlmo3[] = {
+    {"rms_norm_eps", read, "1e-5"},
+    {"rope_theta", read, "null"},
+    {"sliding_window", read, "4096"},
+    {"use_sliding_window"},
+};
+
+constexpr FieldRule kPhi3[] = {
+    kNoBias,
+    {"max_position_embeddings", read, "4096"},
+    {"original_max_position_embeddings"},  // of longrope, which is refused
+    {"rms_norm_eps", read, "1e-5"},
+    {"partial_rotary_factor", read, "1.0"},
+    {"sliding_window", read, "null"},
+    {"use_sliding_window"},
+    {"resid_pdrop"},
+    {"embd_pdrop"},
+    {"lm_head_bias", one_of, "[false]"},
+};
+
+/// What the Gemma families share.
+constexpr FieldRule kGemmaLike[] = {
+    {"head_dim", read, "256"},
+    {"tie_word_embeddings", read, "true"},
+    {"use_bidirectional_attention", one_of, "[false, null]"},
+    {"cache_implementation"},
+};
+
+constexpr FieldRule kGemma[] = {
+    {"num_key_value_heads", read, "16"},
+    {"max_position_embeddings", read, "8192"},
+    {"hidden_act", one_of, "[\"gelu_pytorch_tanh\", \"gelu\"]"},  // both mean the first
+    {"hidden_activation"},
+};
+
+constexpr FieldRule kGemma2And3[] = {
+    {"num_key_value_heads", read, "4"},
+    {"hidden_activation", one_of, "[\"gelu_pytorch_tanh\"]"},
+    {"hidden_act"},
+    {"query_pre_attn_scalar", read, "256"},
+    {"sliding_window", read, "4096"},
+    {"use_sliding_window"},
+};
+
+constexpr FieldRule kGemma2[] = {
+    {"max_position_embeddings", read, "8192"},
+    {"final_logit_softcapping", read, "30.0"},
+    {"attn_logit_softcapping", read, "50.0"},
+    {"sliding_window_size", alias, "sliding_window"},
+};
+
+constexpr FieldRule kGemma3[] = {
+    {"max_position_embeddings", read, "131072"},
+    {"final_logit_softcapping", read, "null"},
+    {"attn_logit_softcapping", one_of, "[null]", "this family has no such cap in transformers"},
+    {"sliding_window_pattern", read, "6"},
+    {"_sliding_window_pattern", alias, "sliding_window_pattern"},
+    {"rope_theta", read, "null"},
+    {"rope_local_base_freq", read, "null"},
+};
+
 constexpr FieldRule kMistral[] = {
     kNoBias,
     {"num_key_value_heads", read, "8"},
@@ -169,6 +253,7 @@ constexpr FieldRule kQwen3Moe[] = {
 };
 
 constexpr FieldRule kSmolLm3[] = {
+    kMlpBias,
     {"num_key_value_heads", read, "4"},
     {"max_position_embeddings", read, "32768"},
     {"tie_word_embeddings", read, "true"},
@@ -323,7 +408,15 @@ constexpr FieldRule kRope[] = {
 
 FieldTable huggingface_fields(const std::string& type, const std::string& path) {
   if (type == "gpt2") return {kGpt2, kEveryFamily};
-  if (type == "llama") return {kLlamaLike, kEveryFamily};
+  if (type == "llama") return {kLlama, kLlamaLike, kEveryFamily};
+  if (type == "granite") return {kGranite, kLlamaLike, kEveryFamily};
+  if (type == "qwen2") return {kQwen2, kLlamaLike, kEveryFamily};
+  if (type == "olmo2") return {kOlmo2, kLlamaLike, kEveryFamily};
+  if (type == "olmo3") return {kOlmo3, kLlamaLike, kEveryFamily};
+  if (type == "phi3") return {kPhi3, kLlamaLike, kEveryFamily};
+  if (type == "gemma") return {kGemma, kGemmaLike, kLlamaLike, kEveryFamily};
+  if (type == "gemma2") return {kGemma2, kGemma2And3, kGemmaLike, kLlamaLike, kEveryFamily};
+  if (type == "gemma3_text") return {kGemma3, kGemma2And3, kGemmaLike, kLlamaLike, kEveryFamily};
   if (type == "mistral") return {kMistral, kLlamaLike, kEveryFamily};
   if (type == "mixtral") return {kMixtral, kLlamaLike, kEveryFamily};
   if (type == "qwen3") return {kQwen3, kLlamaLike, kEveryFamily};

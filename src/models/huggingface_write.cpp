@@ -13,6 +13,14 @@ const char* architecture_of(const std::string& family) {
   if (family == "deepseek_v3") return "DeepseekV3ForCausalLM";
   if (family == "dots1") return "Dots1ForCausalLM";
   if (family == "gpt2") return "GPT2LMHeadModel";
+  if (family == "gemma") return "GemmaForCausalLM";
+  if (family == "gemma2") return "Gemma2ForCausalLM";
+  if (family == "gemma3_text") return "Gemma3ForCausalLM";
+  if (family == "granite") return "GraniteForCausalLM";
+  if (family == "olmo2") return "Olmo2ForCausalLM";
+  if (family == "olmo3") return "Olmo3ForCausalLM";
+  if (family == "phi3") return "Phi3ForCausalLM";
+  if (family == "qwen2") return "Qwen2ForCausalLM";
   if (family == "mistral") return "MistralForCausalLM";
   if (family == "mixtral") return "MixtralForCausalLM";
   if (family == "qwen3") return "Qwen3ForCausalLM";
@@ -55,6 +63,16 @@ void write_rope(OrderedJson& j, const ModelConfig& m) {
   j.erase("original_max_position_embeddings");  // it would win over the table's
 }
 
+/// Rotations of families that have one for layers that slide: the newer dialect alone, which says all.
+void write_two_ropes(OrderedJson& j, const ModelConfig& m) {
+  OrderedJson full = rope_of(m), sliding{{"rope_type", "default"}};
+  sliding["rope_theta"] = m.window_rope_theta != 0 ? m.window_rope_theta : m.rope_theta;
+  j["rope_parameters"] = {{"full_attention", full}, {"sliding_attention", sliding}};
+  for (const char* older :
+       {"rope_theta", "rope_scaling", "rope_local_base_freq", "original_max_position_embeddings"})
+    j.erase(older);
+}
+
 /// Windows in the words of families whose layers have types.
 void write_layer_types(OrderedJson& j, const ModelConfig& m) {
   OrderedJson types = OrderedJson::array();
@@ -63,6 +81,12 @@ void write_layer_types(OrderedJson& j, const ModelConfig& m) {
   j["use_sliding_window"] = m.window > 0;
   j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
   j["layer_types"] = types;
+}
+
+/// For families that want the width of a window also where no layer slides.
+void write_some_window(OrderedJson& j, const ModelConfig& m) {
+  j.erase("use_sliding_window");
+  if (m.window == 0) j["sliding_window"] = m.context;
 }
 
 void write_common(OrderedJson& j, const ModelConfig& m) {
@@ -92,21 +116,63 @@ void write_sigmoid_experts(OrderedJson& j, const ModelConfig& m) {
   j["topk_group"] = m.moe.groups_kept;
 }
 
+/// granite's multipliers; phi3's share of a head that rotates.
+void write_factors(OrderedJson& j, const ModelConfig& m, const std::string& family) {
+  if (family == "phi3") {
+    j["partial_rotary_factor"] = j["rope_parameters"]["partial_rotary_factor"] = m.rotary_fraction;
+    j["original_max_position_embeddings"] = m.context;
+  }
+  if (family != "granite") return;
+  j["embedding_multiplier"] = m.embedding_scale;
+  j["logits_scaling"] = m.logit_divisor;
+  j["residual_multiplier"] = m.sublayer_scale;
+  j["attention_multiplier"] = m.attention_scale_of();
+}
+
+OrderedJson cap_or_null(double cap) {
+  return cap > 0 ? OrderedJson(cap) : OrderedJson(nullptr);
+}
+
+void write_gemma(OrderedJson& j, const ModelConfig& m, const std::string& family) {
+  const char* const activation = "gelu_pytorch_tanh";
+  if (family == "gemma") {
+    j["hidden_act"] = activation;
+    return;
+  }
+  j.erase("hidden_act");
+  j["hidden_activation"] = activation;
+  const double scale = m.attention_scale_of();
+  j["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
+  write_layer_types(j, m);
+  write_some_window(j, m);
+  j["final_logit_softcapping"] = cap_or_null(m.head_cap.kind == HeadCapKind::tanh ? m.head_cap.cap : 0);
+  j["attn_logit_softcapping"] = cap_or_null(family == "gemma2" ? m.logit_softcap : 0);
+  if (family == "gemma3_text") write_two_ropes(j, m);
+  for (const char* pattern : {"sliding_window_pattern", "_sliding_window_pattern"}) j.erase(pattern);
+}
+
 void write_llama(OrderedJson& j, const ModelConfig& m, const std::string& family) {
   write_common(j, m);
   write_rope(j, m);
   j["intermediate_size"] = family == "mixtral" ? m.moe.hidden : m.mlp_hidden();
-  if (family == "llama" || family == "smollm3") j["mlp_bias"] = false;
-  if (family == "mistral" || family == "mixtral")
+  if (family == "llama" || family == "smollm3" || family == "granite") j["mlp_bias"] = m.mlp_bias;
+  if (family == "mistral" || family == "mixtral" || family == "phi3")
     j["sliding_window"] = m.window > 0 ? OrderedJson(m.window) : OrderedJson(nullptr);
   if (family == "smollm3") {
     OrderedJson rotates = OrderedJson::array();
     for (int64_t l = 0; l < m.layers; ++l) rotates.push_back(m.rotary_of(l).dims > 0 ? 1 : 0);
     j["no_rope_layers"] = rotates;
   }
-  if (family == "dots1" || family == "smollm3" || family == "qwen3" || family == "qwen3_moe")
+  if (family == "dots1" || family == "smollm3" || family == "olmo3" || family.starts_with("qwen"))
     write_layer_types(j, m);
-  if (family == "dots1" || family == "qwen3" || family == "qwen3_moe") j["max_window_layers"] = m.layers;
+  if (family == "olmo3") {
+    write_two_ropes(j, m);
+    write_some_window(j, m);
+  }
+  if (family == "qwen2") j.erase("attention_bias");
+  if (family == "dots1" || family.starts_with("qwen")) j["max_window_layers"] = m.layers;
+  write_factors(j, m, family);
+  if (family.starts_with("gemma")) write_gemma(j, m, family);
   if (m.moe.experts == 0) return;
   if (family == "dots1" || family == "deepseek_v3") return write_sigmoid_experts(j, m);
   j[family == "mixtral" ? "num_local_experts" : "num_experts"] = m.moe.experts;
@@ -214,6 +280,8 @@ ModelConfig canonical(ModelConfig m) {
   else
     m.rope_theta = plain.rope_theta, m.rotary_fraction = plain.rotary_fraction, m.rope_scaling = {};
   m.window_pattern = m.window > 0 ? slides : "";
+  if (m.window == 0 || m.window_rope_theta == m.rope_theta) m.window_rope_theta = 0;
+  if (m.window == 0 || m.rope_scaling.kind == RopeScalingKind::none) m.window_rope_scaling = true;
   double magnitude = 1;
   for (int64_t l = 0; l < m.layers; ++l)
     if (m.rotary_of(l).dims > 0) magnitude = m.rotary_of(l).magnitude;

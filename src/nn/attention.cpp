@@ -38,22 +38,18 @@ GroupedAttention::GroupedAttention(ParameterTable& table, const std::string& pre
                            {},
                            {ShardAxis::tensor, 0, blocks}});
   if (m.qk_norm && m.norm_weight) {
-    q_norm_ = table.add({prefix + ".q_norm.weight",
-                         {head},
-                         ParamRole::norm,
-                         Init::constant(1),
-                         1,
-                         {},
-                         {},
-                         TensorGradient::partial});
-    k_norm_ = table.add({prefix + ".k_norm.weight",
-                         {head},
-                         ParamRole::norm,
-                         Init::constant(1),
-                         1,
-                         {},
-                         {},
-                         TensorGradient::partial});
+    const auto norm = [&](const char* name, int64_t joint) {
+      return table.add({prefix + name,
+                        {m.qk_norm_joint ? joint : head},
+                        ParamRole::norm,
+                        Init::constant(1 - m.norm_offset),
+                        1,
+                        {},
+                        {},
+                        TensorGradient::partial});
+    };
+    q_norm_ = norm(".q_norm.weight", q);
+    k_norm_ = norm(".k_norm.weight", kv);
   }
   if (is_cca()) {
     const int64_t heads = m.heads + m.kv_heads, channels = heads * head;
@@ -90,7 +86,7 @@ GroupedAttention::GroupedAttention(ParameterTable& table, const std::string& pre
                     1,
                     {},
                     {ShardAxis::tensor, 1, {}}});
-  if (m.attention_bias)
+  if (m.attention_bias && m.attention_out_bias)
     out_bias_ = table.add({prefix + ".out.bias",
                            {m.width},
                            ParamRole::bias,
@@ -114,7 +110,15 @@ Value GroupedAttention::prepare(Context& c, Value qkv_TW, const Value& ve_TV) co
                          {c.param(depthwise_), c.param(depthwise_bias_), c.param(grouped_),
                           c.param(grouped_bias_), c.param(temperature_)});
   } else if (rotary_.dims > 0 || model_.qk_norm) {
-    const QkPrepareAttr attr{heads, kv_heads, width, rotary_, model_.qk_norm, model_.norm_eps, type};
+    const QkPrepareAttr attr{heads,
+                             kv_heads,
+                             width,
+                             rotary_,
+                             model_.qk_norm,
+                             model_.norm_eps,
+                             type,
+                             model_.qk_norm_joint,
+                             model_.norm_offset};
     qkv_TW = qk_prepare(c.tape, attr, qkv_TW, c.positions_T, c.param(q_norm_), c.param(k_norm_));
   }
   if (model_.value_embeddings == 0) return qkv_TW;
@@ -129,6 +133,9 @@ Value GroupedAttention::forward(Context& c, const Value& h_TD, const Value& ve_T
         fmt::format("attention with {} query and {} key-value heads do not divide among {} tensor ranks",
                     model_.heads, model_.kv_heads, tp),
         "tensor ranks shard whole heads: their number must divide both");
+  if (tp > 1 && model_.qk_norm_joint)
+    throw Error("qk_norm_joint norms all query heads at once, of which tensor ranks have parts",
+                "take tp = 1");
   c.tape.begin_segment("attention", static_cast<int>(layer));
   const Value qkv_TW = prepare(c, project(c, enter_tensor_region(c, h_TD), qkv_, c.param(qkv_bias_)), ve_TV);
   AttentionAttr attr{model_.heads / tp,

@@ -97,6 +97,8 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
     e.add("window_rope_theta", "no layer has a window; set window");
   if (m.window_rope_theta != 0 && !(m.window_rope_theta >= 1))
     e.add("window_rope_theta", "must be at least 1, found {}", m.window_rope_theta);
+  if (!m.window_rope_scaling && (m.window == 0 || m.rope_scaling.kind == RopeScalingKind::none))
+    e.add("window_rope_scaling", "false is for models with window and rope_scaling");
   if (!(m.logit_softcap >= 0)) e.add("logit_softcap", "must not be negative, found {}", m.logit_softcap);
   if (!(m.attention_scale >= 0))
     e.add("attention_scale", "must not be negative, found {}", m.attention_scale);
@@ -123,6 +125,7 @@ void validate_mla(ConfigErrors& e, const ModelConfig& m) {
   if (m.rotary_fraction != 1)
     e.add("rotary_fraction", "latent attention rotates mla.rope_width channels; leave it out");
   if (m.qk_norm) e.add("qk_norm", "latent attention norms its latents instead");
+  if (m.norm_offset != 0) e.add("norm_offset", "the norms of latent attention's latents have none");
   if (m.attention_bias) e.add("attention_bias", "latent attention has no biases");
   if (!m.norm_weight) e.add("norm_weight", "the norms of latent attention's latents have weights");
   if (m.window_block > 0) e.add("window_block", "latent attention has windows of tokens; leave it out");
@@ -141,6 +144,15 @@ void validate_stream(ConfigErrors& e, const ModelConfig& m) {
     e.add("residual",
           "{} merges outputs in another way than input_mix and unet_skips, which need residual = \"plain\"",
           name_of(m.residual));
+  if (m.residual != ResidualKind::plain && m.norm_position == NormPosition::after)
+    e.add("norm_position", "\"after\" needs residual = \"plain\", found {}", name_of(m.residual));
+  for (const auto& [name, factor] : {std::pair<const char*, double>{"sublayer_scale", m.sublayer_scale},
+                                     {"embedding_scale", m.embedding_scale},
+                                     {"logit_divisor", m.logit_divisor}})
+    if (!(factor > 0 && factor <= 1e6)) e.add(name, "must lie above 0 and be at most 1e6, found {}", factor);
+  if (!(std::abs(m.norm_offset) <= 1e3))
+    e.add("norm_offset", "must lie between -1e3 and 1e3, found {}", m.norm_offset);
+  if (m.norm_offset != 0 && !m.norm_weight) e.add("norm_offset", "needs norm_weight = true");
   if (m.mtp.depths > 0 && (m.input_mix || m.unet_skips || m.value_embeddings > 0 || !m.attends(m.layers - 1)))
     e.add("mtp.depths", "its modules know neither input_mix, unet_skips nor value_embeddings, and attend");
   if (m.unet_skips && m.layers % 2 != 0)
@@ -214,8 +226,9 @@ RotaryRule ModelConfig::rotary_of(int64_t layer) const {
   r.dims = rotary_dims();
   r.interleaved = interleaved_rope;
   r.theta = window_rope_theta != 0 && window_of(layer) > 0 ? window_rope_theta : rope_theta;
-  r.kind = half_truncated_rope ? RotaryKind::half_truncated : kind_of(s.kind);
-  if (s.kind == RopeScalingKind::none) return r;
+  const bool scales = window_rope_scaling || window_of(layer) == 0;
+  r.kind = half_truncated_rope ? RotaryKind::half_truncated : scales ? kind_of(s.kind) : RotaryKind::plain;
+  if (r.kind == RotaryKind::plain || half_truncated_rope) return r;
   r.factor = s.factor;
   if (s.kind == RopeScalingKind::linear) return r;
   const bool yarn = s.kind == RopeScalingKind::yarn;
@@ -272,6 +285,8 @@ void ModelConfig::validate(ConfigErrors& e) const {
     if (position != PositionKind::rope) e.add("position", "cca rotates queries and keys; use rope");
     if (qk_norm) e.add("qk_norm", "cca normalises queries and keys itself");
   }
+  if (qk_norm_joint && !qk_norm) e.add("qk_norm_joint", "needs qk_norm = true");
+  if (!attention_out_bias && !attention_bias) e.add("attention_out_bias", "needs attention_bias = true");
   validate_stream(e, *this);
   if (mlp == ActivationKind::silu || mlp == ActivationKind::soft_cap)
     e.add("mlp", "{} is no nonlinearity of an MLP; use gelu, gelu_tanh, relu2, swiglu or geglu",

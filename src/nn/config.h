@@ -29,6 +29,11 @@ enum class RopeScalingKind { none, linear, llama3, yarn };
 constexpr auto enum_names(RopeScalingKind) {
   return names_in_order<RopeScalingKind>("none", "linear", "llama3", "yarn");
 }
+/// Where a block norms: what a sublayer reads, what it adds to the stream (OLMo 2), or both (Gemma 3).
+enum class NormPosition { before, after, both };
+constexpr auto enum_names(NormPosition) {
+  return names_in_order<NormPosition>("before", "after", "both");
+}
 enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
   return names_in_order<ResidualKind>("plain", "scaled");
@@ -135,8 +140,10 @@ struct ModelConfig {
   bool interleaved_rope = false;
   std::string rope_pattern;
   double window_rope_theta = 0;
+  bool window_rope_scaling = true;
   RopeScalingConfig rope_scaling;
   bool qk_norm = false;
+  bool qk_norm_joint = false;
   int64_t window = 0;
   std::string window_pattern;
   int64_t window_block = 0;
@@ -147,10 +154,16 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   bool norm_weight = true;
   bool norm_bias = false;
+  double norm_offset = 0;
+  NormPosition norm_position = NormPosition::before;
   ActivationKind mlp = ActivationKind::swiglu;
   bool attention_bias = false;
+  bool attention_out_bias = true;
   bool mlp_bias = false;
   ResidualKind residual = ResidualKind::plain;
+  double sublayer_scale = 1;
+  double embedding_scale = 1;
+  double logit_divisor = 1;
   bool embedding_norm = false;
   bool input_mix = false;
   bool unet_skips = false;
@@ -175,6 +188,8 @@ struct ModelConfig {
   int64_t cache_width() const;
   int64_t mlp_hidden() const { return hidden > 0 ? hidden : 4 * width; }
   int64_t rotary_dims() const;
+  bool norms_before() const { return norm_position != NormPosition::after; }
+  bool norms_after() const { return norm_position != NormPosition::before; }
   /// A layer's sliding window in tokens, 0: none.
   int64_t window_of(int64_t layer) const;
   bool attends(int64_t layer) const;
@@ -218,8 +233,11 @@ struct ModelConfig {
     v("rope_pattern", rope_pattern,
       "a letter per layer, repeated: R rotates, N does not (RRRN: every 4th is NoPE); empty: all R");
     v("window_rope_theta", window_rope_theta, "base of the rotation in layers with a window; 0: rope_theta");
+    v("window_rope_scaling", window_rope_scaling, "rope_scaling counts in layers with a window too");
     v("rope_scaling", rope_scaling, "rotation for a longer context");
     v("qk_norm", qk_norm, "RMS norm on each query and key head");
+    v("qk_norm_joint", qk_norm_joint,
+      "qk_norm: one norm over all query heads and one over all key heads (OLMo 2)");
     v("window", window, "sliding window: a token sees this many latest tokens, itself included; 0: none");
     v("window_pattern", window_pattern,
       "a letter per layer, repeated: S slides, H by half the window, F sees all (SSSSSF: every 6th); empty: "
@@ -234,10 +252,19 @@ struct ModelConfig {
     v("norm_eps", norm_eps, "epsilon of norms");
     v("norm_weight", norm_weight, "learned weights in norms, those of queries and keys included");
     v("norm_bias", norm_bias, "bias in layer norms");
+    v("norm_offset", norm_offset, "added to the weights of norms, queries' and keys' included (Gemma: 1)");
+    v("norm_position", norm_position,
+      "before: a sublayer reads normed values; after: what it adds to the stream is normed (OLMo 2); both "
+      "(Gemma 3)");
     v("mlp", mlp, "nonlinearity of MLP and experts");
     v("attention_bias", attention_bias, "biases in attention projections");
+    v("attention_out_bias", attention_out_bias,
+      "attention_bias: the output projection has one too (Qwen2: not)");
     v("mlp_bias", mlp_bias, "biases in the dense MLP");
     v("residual", residual, "plain, or scaled: ZAYA1's learned scales and biases");
+    v("sublayer_scale", sublayer_scale, "factor on what a sublayer adds to the stream (Granite)");
+    v("embedding_scale", embedding_scale, "factor on the embedding (Gemma: the root of width)");
+    v("logit_divisor", logit_divisor, "what the output logits are divided by, before head_cap (Granite)");
     v("embedding_norm", embedding_norm, "norm on the embedding");
     v("input_mix", input_mix,
       "a block starts from a x + b x0: learned scalars (1, 0), x0 the embedding (modded-nanogpt)");

@@ -23,6 +23,10 @@ class AddedTokenFinder {
   Found find(std::string_view text, size_t from) const;
   bool empty() const { return nodes_.size() <= 1; }
 
+  /// What a found token takes: white space beside it as its flags say, but none before `covered`. index -1:
+  /// it is part of a word, and the token wants to be one alone.
+  static Found extent(const AddedToken& token, std::string_view text, Found found, size_t covered);
+
  private:
   struct Node {
     int32_t token = -1;  // index of the token that ends here

@@ -15,6 +15,17 @@ namespace {
 
 constexpr size_t kMaxText = std::numeric_limits<int32_t>::max() / 2;
 
+/// Length of the bytes in front that are not UTF-8.
+size_t ill_formed_prefix(std::string_view text) {
+  size_t bad = 0;
+  while (bad < text.size()) {
+    const utf8::Step step = utf8::decode(text.substr(bad));
+    if (step.status == utf8::Status::valid) break;
+    bad += step.length;
+  }
+  return bad;
+}
+
 /// One call of encode.
 class Encoding {
  public:
@@ -49,7 +60,7 @@ class Encoding {
                    const std::vector<AddedToken>& tokens, Rest&& rest) {
     size_t covered = 0;
     for (size_t from = 0; !finder.empty();) {
-      const AddedTokenFinder::Found found = finder.find(text, from);
+      AddedTokenFinder::Found found = finder.find(text, from);
       if (found.index < 0) break;
       from = found.end;
       const AddedToken& token = tokens[static_cast<size_t>(found.index)];
@@ -57,6 +68,8 @@ class Encoding {
         if (options_.spelled != nullptr) options_.spelled->add(token.id);
         continue;
       }
+      found = AddedTokenFinder::extent(token, text, found, covered);
+      if (found.index < 0) continue;
       if (found.begin > covered) rest(text.substr(covered, found.begin - covered));
       ids_.push_back(token.id);
       covered = found.end;
@@ -65,17 +78,13 @@ class Encoding {
   }
 
   void plain(std::string_view text) {
-    if (t_.bpe == nullptr) return characters(text);
+    if (t_.pre_tokenizer == nullptr) return characters(text);
+    if (t_.spec.over_characters()) return over_characters(text);
     while (!text.empty()) {
       const size_t good = utf8::valid_prefix(text);
       if (good > 0) normalized(text.substr(0, good));
       text.remove_prefix(good);
-      size_t bad = 0;
-      while (bad < text.size()) {
-        const utf8::Step step = utf8::decode(text.substr(bad));
-        if (step.status == utf8::Status::valid) break;
-        bad += step.length;
-      }
+      const size_t bad = ill_formed_prefix(text);
       if (bad > 0) t_.bpe->encode(text.substr(0, bad), scratch_.bpe, ids_);
       text.remove_prefix(bad);
     }
@@ -98,6 +107,53 @@ class Encoding {
                             [this](std::string_view piece) { t_.bpe->encode(piece, scratch_.bpe, ids_); });
   }
 
+  /// Text between added tokens, for a model over characters. Bytes that are no text become their own tokens.
+  void over_characters(std::string_view text) {
+    const bool at_start = text.data() == whole_.data();
+    for (bool first = true; !text.empty(); first = false) {
+      const size_t good = utf8::valid_prefix(text);
+      if (good > 0 || first) marked(text.substr(0, good), first, at_start && first);
+      text.remove_prefix(good);
+      const size_t bad = ill_formed_prefix(text);
+      if (bad > 0 && t_.unigram != nullptr) t_.unigram->encode_bytes(text.substr(0, bad), ids_);
+      if (bad > 0 && t_.bpe != nullptr) t_.bpe->encode(text.substr(0, bad), scratch_.bpe, ids_);
+      text.remove_prefix(bad);
+    }
+  }
+
+  /// Marks spaces, in the normalizer's place or in the pre-tokenizer's. Only the first run of such a text
+  /// gets a mark in front; it may be empty.
+  void marked(std::string_view text, bool first, bool at_start) {
+    const SpaceRule rule = t_.spec.spaces;
+    const auto mark = [&](std::string_view part, bool front) {
+      return mark_spaces(front ? rule : SpaceRule::replace, part, at_start && front);
+    };
+    if (text.empty()) return marked_pieces(mark(text, true));
+    if (rule == SpaceRule::replace || rule == SpaceRule::prepend) {
+      const std::string normal = mark(text, first);
+      return split_added(text, normal, t_.after_finder, t_.after,
+                         [this](std::string_view rest) { marked_pieces(rest); });
+    }
+    split_added(text, text, t_.after_finder, t_.after, [&](std::string_view rest) {
+      const bool begins = rest.data() == text.data();
+      const SpaceRule here = begins && first                                 ? rule
+                             : begins || rule != SpaceRule::metaspace_always ? SpaceRule::replace
+                                                                             : rule;
+      marked_pieces(mark_spaces(here, rest, at_start && begins));
+    });
+  }
+
+  void marked_pieces(std::string_view text) {
+    t_.pre_tokenizer->split(text, scratch_.regex, [this](std::string_view piece) {
+      if (t_.unigram != nullptr)
+        t_.unigram->encode(piece, scratch_.unigram, ids_);
+      else if (t_.spec.ignore_merges)
+        t_.bpe->encode(piece, scratch_.bpe, ids_);
+      else
+        t_.bpe->encode_characters(piece, scratch_.bpe, ids_);
+    });
+  }
+
   void characters(std::string_view text) {
     for (size_t at = 0; at < text.size();) {
       const utf8::Step step = utf8::decode(text.substr(at));
@@ -117,11 +173,11 @@ class Encoding {
     return utf8::repair(text.substr(begin, at - begin + 4));
   }
 
+  std::string_view whole_;
   const Tokenizer::Impl& t_;
   const EncodeOptions& options_;
   EncodeScratch& scratch_;
   std::vector<int32_t>& ids_;
-  std::string_view whole_;
 };
 
 }  // namespace

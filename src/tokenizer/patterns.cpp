@@ -49,7 +49,9 @@ std::string_view gpt2_pattern() {
 
 void set_pattern(TokenizerSpec& spec, std::string_view name_or_regex) {
   spec.splits.clear();
-  spec.gpt2_split = name_or_regex == "gpt2";
+  const bool digits = name_or_regex == "digits";
+  if (digits) spec.splits.push_back({SplitRule::Kind::digits, "", SplitBehavior::isolated, false});
+  spec.gpt2_split = digits || name_or_regex == "gpt2";
   if (spec.gpt2_split) return;
   SplitRule rule;
   for (const NamedPattern& known : named_patterns())

@@ -23,6 +23,21 @@ std::vector<AddedToken> select(const TokenizerSpec& spec, bool normalized) {
     out.push_back(t);
     if (normalized && spec.nfc && utf8::valid_prefix(t.content) == t.content.size())
       out.back().content = nfc::normalize(t.content).value_or(t.content);
+    if (normalized && (spec.spaces == SpaceRule::prepend || spec.spaces == SpaceRule::replace) &&
+        spec.over_characters())
+      out.back().content = mark_spaces(spec.spaces, t.content, false);
+  }
+  return out;
+}
+
+/// What a token of a model over characters stands for.
+std::string bytes_of_character_token(const std::string& token) {
+  if (const int byte = fallback_byte(token); byte >= 0) return std::string(1, static_cast<char>(byte));
+  std::string out;
+  for (size_t at = 0; at < token.size();) {
+    const bool mark = std::string_view(token).substr(at).starts_with(kSpaceMark);
+    out += mark ? ' ' : token[at];
+    at += mark ? kSpaceMark.size() : 1;
   }
   return out;
 }
@@ -51,6 +66,32 @@ void check_spec(const TokenizerSpec& spec) {
 
 }  // namespace
 
+int fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int value = 0;
+  for (const char c : token.substr(3, 2)) {
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    if (digit < 0) return -1;
+    value = 16 * value + digit;
+  }
+  return value;
+}
+
+std::string mark_spaces(SpaceRule rule, std::string_view text, bool at_start) {
+  const bool marked = text.starts_with(' ') || text.starts_with(kSpaceMark);
+  const bool prefix =
+      rule == SpaceRule::prepend ||
+      (!marked && (rule == SpaceRule::metaspace_always || (rule == SpaceRule::metaspace_first && at_start)));
+  std::string out(prefix ? kSpaceMark : "");
+  out.reserve(text.size() + text.size() / 2);
+  for (const char c : text)
+    if (c == ' ')
+      out += kSpaceMark;
+    else
+      out += c;
+  return out;
+}
+
 Tokenizer::Impl::Impl(TokenizerSpec s)
     : spec(std::move(s)),
       before(select(spec, false)),
@@ -58,9 +99,12 @@ Tokenizer::Impl::Impl(TokenizerSpec s)
       before_finder(before),
       after_finder(after) {
   check_spec(spec);
-  if (spec.model == TokenizerSpec::Model::bpe) {
+  if (spec.model != TokenizerSpec::Model::chars) {
     pre_tokenizer = std::make_unique<PreTokenizer>(spec);
-    bpe = std::make_unique<BpeModel>(spec);
+    if (spec.model == TokenizerSpec::Model::unigram)
+      unigram = std::make_unique<UnigramModel>(spec);
+    else
+      bpe = std::make_unique<BpeModel>(spec);
   } else {
     for (size_t id = 0; id < spec.vocabulary.size(); ++id) {
       const std::string& c = spec.vocabulary[id];
@@ -84,8 +128,9 @@ void Tokenizer::Impl::build_tokens() {
   special.resize(count);
   for (size_t id = 0; id < spec.vocabulary.size(); ++id) {
     const std::string& token = spec.vocabulary[id];
-    bytes[id] =
-        spec.model == TokenizerSpec::Model::bpe ? byte_level::from_alphabet(token).value_or(token) : token;
+    bytes[id] = spec.over_characters()                    ? bytes_of_character_token(token)
+                : spec.model == TokenizerSpec::Model::bpe ? byte_level::from_alphabet(token).value_or(token)
+                                                          : token;
   }
   for (const AddedToken& t : spec.added_tokens) {
     bytes[static_cast<size_t>(t.id)] = t.content;
@@ -168,6 +213,7 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
 std::string Tokenizer::decode_bytes(std::span<const int32_t> ids) const {
   std::string out;
   for (const int32_t id : ids) out += token_bytes(id);
+  if (impl_->spec.strip_space && out.starts_with(' ')) out.erase(0, 1);
   return out;
 }
 

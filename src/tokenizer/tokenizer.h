@@ -1,5 +1,6 @@
-// Text to token ids and back: byte-level BPE as Hugging Face's tokenizers library does it (same ids, checked
-// against it), and a character tokenizer for small experiments. A Tokenizer never changes after it is made;
+// Text to token ids and back: BPE over bytes or with byte fallback, and unigram models, as Hugging Face's
+// tokenizers library does it (same ids, checked against it), and a character tokenizer for small
+// experiments. A Tokenizer never changes after it is made;
 // copies share one set of tables; every const method may be called from many threads at once. Formats and
 // what is exact: docs/tokenizer.md.
 #pragma once
@@ -58,13 +59,17 @@ struct TokenRoles {
 
 class Tokenizer {
  public:
-  /// Reads a tokenizer.json, or a folder with tokenizer.json and, if there, tokenizer_config.json (which
-  /// names the roles; without it they follow from the template and from usual names, see docs/tokenizer.md).
+  /// Reads a tokenizer.json, a SentencePiece model (*.model), or a folder with tokenizer.json (else
+  /// tokenizer.model) and, if there, tokenizer_config.json (which names the roles; without it they follow
+  /// from the template and from usual names, see docs/tokenizer.md).
   /// Errors name the file, the field, what was expected and found.
   static Tokenizer load(const std::string& path);
   /// The same from memory; `name` stands for the path in messages.
   static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
+  static Tokenizer from_sentencepiece(std::string_view bytes, const std::string& name = "tokenizer.model");
   static Tokenizer from_spec(TokenizerSpec spec);
+  /// Whether load() finds a file there: a path to one, or a folder with one.
+  static bool holds_tokenizer(FileSystem& fs, const std::string& path);
   /// Character tokenizer over the distinct characters of `text` (valid UTF-8), ids in order of code points,
   /// then the special tokens. Encoding a character that is not among them is an Error.
   static Tokenizer from_characters(std::string_view text, std::span<const std::string> special_tokens = {});
@@ -83,7 +88,9 @@ class Tokenizer {
                                                  EncodeOptions options = {}) const;
 
   /// The exact bytes: decode_bytes(encode(x)) == x for any bytes x, unless the tokenizer normalizes, drops or
-  /// adds text (NFC, a "Removed" split, add_prefix_space). An unknown id is an Error.
+  /// adds text (NFC, a "Removed" split, add_prefix_space, tokens that strip white space; over characters, a
+  /// text with U+2581, which is their space). Where the tokenizer puts a space before a text, it is taken off
+  /// again. An unknown id is an Error.
   std::string decode_bytes(std::span<const int32_t> ids) const;
   /// The same as text: ill-formed UTF-8 (a token cut in the middle of a character) is replaced by U+FFFD.
   std::string decode(std::span<const int32_t> ids) const;
@@ -109,11 +116,13 @@ class Tokenizer {
 
  private:
   explicit Tokenizer(std::shared_ptr<const Impl> impl);
+  /// from_spec(), whose errors name the file.
+  static Tokenizer compiled(TokenizerSpec spec, const std::string& name);
   std::shared_ptr<const Impl> impl_;
 };
 
 /// Turns ids into text as they are generated: only whole characters come out, bytes of an unfinished one wait
-/// for the next id. The pieces joined are decode() of all ids.
+/// for the next id. The pieces joined are decode() of all ids, which continue a text: a space in front stays.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}

@@ -1,4 +1,5 @@
-// Tokenizer::load and save: tokenizer.json, and tokenizer_config.json for the roles of tokens.
+// Tokenizer::load and save: tokenizer.json or tokenizer.model, and tokenizer_config.json for the roles of
+// tokens.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kMainFile = "tokenizer.json";
+constexpr const char* kSentencePieceFile = "tokenizer.model";
 constexpr const char* kConfigFile = "tokenizer_config.json";
 
 /// The id that tokenizer_config.json gives to a role ("text" or {"content": "text"}); unset where it is
@@ -75,7 +77,14 @@ std::string write_config(const Tokenizer& tokenizer) {
 }  // namespace
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
-  TokenizerSpec spec = parse_tokenizer_json(text, name);
+  return compiled(parse_tokenizer_json(text, name), name);
+}
+
+Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::string& name) {
+  return compiled(parse_sentencepiece(bytes, name), name);
+}
+
+Tokenizer Tokenizer::compiled(TokenizerSpec spec, const std::string& name) {
   try {
     return from_spec(std::move(spec));
   } catch (const Error& e) {  // the tables' builders know the field, not the file
@@ -85,12 +94,21 @@ Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
 
 Tokenizer Tokenizer::load(const std::string& path) {
   const bool folder = std::filesystem::is_directory(path);
-  const std::string main = folder ? path + "/" + kMainFile : path;
-  Tokenizer tokenizer = from_json(real_file_system().read(main), main);
+  std::string main = folder ? path + "/" + kMainFile : path;
+  if (folder && !real_file_system().exists(main) && holds_tokenizer(real_file_system(), path))
+    main = path + "/" + kSentencePieceFile;
+  const std::string content = real_file_system().read(main);
+  Tokenizer tokenizer =
+      main.ends_with(".model") ? from_sentencepiece(content, main) : from_json(content, main);
   const std::string config = path + "/" + kConfigFile;
   // Nobody else has seen these tables yet.
   if (folder && real_file_system().exists(config)) read_roles(config, const_cast<Impl&>(*tokenizer.impl_));
   return tokenizer;
+}
+
+bool Tokenizer::holds_tokenizer(FileSystem& fs, const std::string& path) {
+  if (path.ends_with(".json") || path.ends_with(".model")) return fs.exists(path);
+  return fs.exists(path + "/" + kMainFile) || fs.exists(path + "/" + kSentencePieceFile);
 }
 
 void Tokenizer::save(const std::string& path, FileSystem& fs) const {

@@ -11,14 +11,19 @@
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_spec.h"
+#include "tokenizer/unigram_model.h"
 
 namespace ingot {
 
 struct EncodeScratch {
   RegexScratch regex;
   BpeScratch bpe;
+  UnigramScratch unigram;
   std::string prefixed;
 };
+
+/// Text between added tokens as a model over characters sees it; `at_start`: the whole text begins here.
+std::string mark_spaces(SpaceRule rule, std::string_view text, bool at_start);
 
 struct Tokenizer::Impl {
   explicit Impl(TokenizerSpec s);
@@ -32,8 +37,9 @@ struct Tokenizer::Impl {
   std::vector<AddedToken> after;   // found after it
   AddedTokenFinder before_finder;
   AddedTokenFinder after_finder;
-  std::unique_ptr<PreTokenizer> pre_tokenizer;  // BPE only
-  std::unique_ptr<BpeModel> bpe;                // BPE only
+  std::unique_ptr<PreTokenizer> pre_tokenizer;  // not of characters
+  std::unique_ptr<BpeModel> bpe;                // over bytes or characters
+  std::unique_ptr<UnigramModel> unigram;
   std::unordered_map<uint32_t, int32_t> id_of_character;
   std::vector<std::string> bytes;  // by id; "" for a hole
   std::vector<bool> special;       // by id

@@ -27,8 +27,9 @@ class Reader {
  private:
   [[noreturn]] void refuse(const std::string& field, const std::string& what) const {
     throw Error(fmt::format("'{}': {}: {}", name_, field, what),
-                "Ingot reads byte-level BPE tokenizers as Hugging Face's tokenizers library writes them; "
-                "see docs/tokenizer.md for the settings it knows");
+                "Ingot reads BPE tokenizers, over bytes or with byte fallback, and unigram ones with byte "
+                "fallback, as Hugging Face's tokenizers library writes them; see docs/tokenizer.md for the "
+                "settings it knows");
   }
   static std::string show(const json& value) {
     const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -75,9 +76,14 @@ class Reader {
   void read_vocabulary(const json& vocab);
   void read_merges(const json& merges);
   void read_characters(const json& vocab);
+  void read_unigram(const json& model);
   void read_added_tokens(const json& list);
   void read_normalizer(const json& normalizer, const std::string& field, int depth);
+  void read_space_normalizer(const json& normalizer, const std::string& field, const std::string& type);
   void read_pre_tokenizer(const json& step, const std::string& field, int depth);
+  void read_metaspace(const json& step, const std::string& field);
+  void read_decoder(const json& decoder);
+  void read_character_decoder(const json& step, const std::string& field, int depth);
   void read_split(const json& step, const std::string& field);
   void read_byte_level(const json& step, const std::string& field);
   void read_post_processor(const json& step, const std::string& field, int depth);
@@ -90,6 +96,8 @@ class Reader {
   TokenizerSpec spec_;
   std::unordered_map<std::string, int32_t> id_of_;
   bool byte_level_seen_ = false;
+  bool prepends_ = false, replaces_ = false, metaspace_ = false;  // over characters: what makes the marks
+  bool fuses_ = false;
 };
 
 TokenizerSpec Reader::read() {
@@ -104,22 +112,60 @@ TokenizerSpec Reader::read() {
   read_added_tokens(member(root_, "added_tokens"));
   read_normalizer(member(root_, "normalizer"), "normalizer", 0);
   const bool bpe = spec_.model == TokenizerSpec::Model::bpe;
+  const json& pre_tokenizer = member(root_, "pre_tokenizer");
   if (bpe) {
-    read_pre_tokenizer(member(root_, "pre_tokenizer"), "pre_tokenizer", 0);
+    read_pre_tokenizer(pre_tokenizer, "pre_tokenizer", 0);
     if (!byte_level_seen_) refuse("pre_tokenizer", "no ByteLevel step: not a byte-level tokenizer");
+  } else if (spec_.over_characters()) {
+    if (!pre_tokenizer.is_null()) read_pre_tokenizer(pre_tokenizer, "pre_tokenizer", 0);
+    if (replaces_ == metaspace_)
+      refuse("normalizer", "expected spaces to become U+2581, by Replace or by a Metaspace pre-tokenizer");
   } else {
     must_be_off(root_, "tokenizer", "pre_tokenizer");
   }
   read_post_processor(member(root_, "post_processor"), "post_processor", 0);
-  const json& decoder = member(root_, "decoder");
-  if (bpe) {
-    keys(decoder, "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    if (text(decoder, "decoder", "type") != "ByteLevel")
-      refuse("decoder.type", "expected \"ByteLevel\", found " + show(decoder["type"]));
-  } else {
-    must_be_off(root_, "tokenizer", "decoder");
-  }
+  read_decoder(member(root_, "decoder"));
   return std::move(spec_);
+}
+
+void Reader::read_decoder(const json& decoder) {
+  if (spec_.model == TokenizerSpec::Model::chars) return must_be_off(root_, "tokenizer", "decoder");
+  if (spec_.over_characters()) {
+    read_character_decoder(decoder, "decoder", 0);
+    if (!fuses_) refuse("decoder", "expected Replace, ByteFallback and Fuse, found " + show(decoder));
+    return;
+  }
+  keys(decoder, "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  if (text(decoder, "decoder", "type") != "ByteLevel")
+    refuse("decoder.type", "expected \"ByteLevel\", found " + show(decoder["type"]));
+}
+
+/// U+2581 to spaces, tokens of bytes to bytes, all in one text, of which one space in front may be taken.
+void Reader::read_character_decoder(const json& step, const std::string& field, int depth) {
+  if (depth > 1 || !step.is_object()) refuse(field, "expected a decoder, found " + show(step));
+  const std::string type = text(step, field, "type");
+  if (type == "Sequence") {
+    keys(step, field, {"type", "decoders"});
+    const json& list = member(step, "decoders");
+    for (size_t i = 0; i < list.size() && list.is_array(); ++i)
+      read_character_decoder(list[i], fmt::format("{}.decoders[{}]", field, i), depth + 1);
+  } else if (type == "Replace") {
+    keys(step, field, {"type", "pattern", "content"});
+    if (member(step, "pattern") != json({{"String", kSpaceMark}}) || text(step, field, "content") != " ")
+      refuse(field, "expected U+2581 to become a space, found " + show(step));
+  } else if (type == "Metaspace") {
+    keys(step, field, {"type", "replacement", "prepend_scheme", "split", "add_prefix_space"});
+    fuses_ = true;
+    spec_.strip_space = member(step, "prepend_scheme") != json("never");
+  } else if (type == "Strip") {
+    if (!fuses_ || step != json({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}))
+      refuse(field, "expected one space to be taken from the front of the text, found " + show(step));
+    spec_.strip_space = true;
+  } else if (type == "Fuse") {
+    fuses_ = true;
+  } else if (type != "ByteFallback") {
+    refuse(field + ".type", "is " + show(step["type"]) + ", which Ingot does not do");
+  }
 }
 
 void Reader::read_model(const json& model) {
@@ -130,14 +176,16 @@ void Reader::read_model(const json& model) {
     spec_.model = TokenizerSpec::Model::chars;
     return read_characters(member(model, "vocab"));
   }
+  if (type == json("Unigram")) return read_unigram(model);
   if (!type.is_null() && type != json("BPE"))
-    refuse("model.type", "expected \"BPE\" or \"char\", found " + show(type));
+    refuse("model.type", "expected \"BPE\", \"Unigram\" or \"char\", found " + show(type));
   keys(model, "model",
        {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
         "byte_fallback", "ignore_merges", "vocab", "merges"});
   // unk_token and fuse_unk cannot act: every byte has a token.
-  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"})
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
     must_be_off(model, "model", key);
+  if (boolean(model, "model", "byte_fallback", false)) spec_.model = TokenizerSpec::Model::character_bpe;
   spec_.ignore_merges = boolean(model, "model", "ignore_merges", false);
   read_vocabulary(member(model, "vocab"));
   read_merges(member(model, "merges"));
@@ -183,6 +231,30 @@ void Reader::read_merges(const json& merges) {
   }
 }
 
+void Reader::read_unigram(const json& model) {
+  keys(model, "model", {"type", "unk_id", "vocab", "byte_fallback"});
+  spec_.model = TokenizerSpec::Model::unigram;
+  if (!boolean(model, "model", "byte_fallback", false))
+    refuse("model.byte_fallback",
+           "is false: characters without a token would become one unknown token, which loses text");
+  const json& vocab = member(model, "vocab");
+  if (!vocab.is_array() || vocab.size() >= static_cast<size_t>(kMaxId))
+    refuse("model.vocab", "expected a list, found " + show(vocab));
+  for (size_t i = 0; i < vocab.size(); ++i) {
+    const json& item = vocab[i];
+    if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number() ||
+        item[0].get_ref<const std::string&>().empty())
+      refuse(fmt::format("model.vocab[{}]", i), "expected [\"token\", score], found " + show(item));
+    spec_.vocabulary.push_back(item[0].get<std::string>());
+    spec_.scores.push_back(item[1].get<double>());
+    if (!id_of_.emplace(spec_.vocabulary.back(), static_cast<int32_t>(i)).second)
+      refuse(fmt::format("model.vocab[{}]", i), "'" + spec_.vocabulary.back() + "' occurs twice");
+  }
+  if (const json& unknown = member(model, "unk_id"); !unknown.is_null())
+    spec_.unknown = id(unknown, "model.unk_id");
+  if (spec_.unknown >= static_cast<int32_t>(vocab.size())) refuse("model.unk_id", "is no token");
+}
+
 void Reader::read_characters(const json& vocab) {
   if (!vocab.is_array()) refuse("model.vocab", "expected a list of characters, found " + show(vocab));
   for (size_t i = 0; i < vocab.size(); ++i) {
@@ -202,8 +274,10 @@ void Reader::read_added_tokens(const json& list) {
     const std::string field = fmt::format("added_tokens[{}]", i);
     const json& item = list[i];
     keys(item, field, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) must_be_off(item, field, key);
     AddedToken token;
+    token.single_word = boolean(item, field, "single_word", false);
+    token.strip_left = boolean(item, field, "lstrip", false);
+    token.strip_right = boolean(item, field, "rstrip", false);
     token.id = id(member(item, "id"), field + ".id");
     if (static_cast<size_t>(token.id) >= limit)
       refuse(field + ".id", fmt::format("{} leaves a huge hole", token.id));
@@ -216,7 +290,7 @@ void Reader::read_added_tokens(const json& list) {
     const auto known = id_of_.find(token.content);
     if (known != id_of_.end() && known->second != token.id)
       refuse(field, fmt::format("'{}' has id {}, but {} elsewhere", token.content, token.id, known->second));
-    if (known == id_of_.end() && token.id != next && spec_.model == TokenizerSpec::Model::bpe)
+    if (known == id_of_.end() && token.id != next && spec_.model != TokenizerSpec::Model::chars)
       refuse(field + ".id",
              fmt::format("'{}' has id {}, but the tokenizers library counts on and gives it {}",
                          token.content, token.id, next));
@@ -239,10 +313,53 @@ void Reader::read_normalizer(const json& normalizer, const std::string& field, i
       read_normalizer(n, field + ".normalizers", depth + 1);
     return;
   }
+  if (spec_.over_characters()) return read_space_normalizer(normalizer, field, type);
   if (type != "NFC" || spec_.model != TokenizerSpec::Model::bpe)
     refuse(field + ".type", "is " + show(normalizer["type"]) + ", which Ingot does not do");
   keys(normalizer, field, {"type"});
   spec_.nfc = true;
+}
+
+/// The marks of spaces: Prepend, then Replace, or Replace alone.
+void Reader::read_space_normalizer(const json& normalizer, const std::string& field,
+                                   const std::string& type) {
+  if (type == "Prepend" && !prepends_ && !replaces_) {
+    keys(normalizer, field, {"type", "prepend"});
+    if (text(normalizer, field, "prepend") != kSpaceMark)
+      refuse(field + ".prepend", "expected U+2581, found " + show(normalizer["prepend"]));
+    prepends_ = true;
+    return;
+  }
+  if (type != "Replace" || replaces_)
+    refuse(field + ".type", "is " + show(normalizer["type"]) + ", which Ingot does not do here");
+  keys(normalizer, field, {"type", "pattern", "content"});
+  if (member(normalizer, "pattern") != json({{"String", " "}}) ||
+      text(normalizer, field, "content") != kSpaceMark)
+    refuse(field, "expected spaces to become U+2581, found " + show(normalizer));
+  replaces_ = true;
+  spec_.spaces = prepends_ ? SpaceRule::prepend : SpaceRule::replace;
+}
+
+/// The same as a pre-tokenizer.
+void Reader::read_metaspace(const json& step, const std::string& field) {
+  keys(step, field, {"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+  if (!spec_.over_characters() || metaspace_ || replaces_ || prepends_ || !spec_.splits.empty())
+    refuse(field, "a Metaspace step that is not the only one to mark spaces, before splits");
+  if (text(step, field, "replacement") != kSpaceMark)
+    refuse(field + ".replacement", "expected U+2581, found " + show(step["replacement"]));
+  const json& scheme = member(step, "prepend_scheme");
+  if (scheme == json("never"))
+    spec_.spaces = SpaceRule::metaspace_never;
+  else if (scheme == json("first"))
+    spec_.spaces = SpaceRule::metaspace_first;
+  else if (scheme == json("always") || (scheme.is_null() && member(step, "add_prefix_space") != json(false)))
+    spec_.spaces = SpaceRule::metaspace_always;
+  else
+    refuse(field + ".prepend_scheme", "expected never, first or always, found " + show(scheme));
+  metaspace_ = true;
+  if (boolean(step, field, "split", true))
+    spec_.splits.push_back(
+        {SplitRule::Kind::literal, std::string(kSpaceMark), SplitBehavior::merged_with_next, false});
 }
 
 void Reader::read_pre_tokenizer(const json& step, const std::string& field, int depth) {
@@ -258,7 +375,8 @@ void Reader::read_pre_tokenizer(const json& step, const std::string& field, int 
     return;
   }
   if (byte_level_seen_) refuse(field, "a step after ByteLevel");
-  if (type == "ByteLevel") return read_byte_level(step, field);
+  if (type == "Metaspace") return read_metaspace(step, field);
+  if (type == "ByteLevel" && !spec_.over_characters()) return read_byte_level(step, field);
   if (type == "Split") return read_split(step, field);
   if (type != "Digits") refuse(field + ".type", "is " + show(step["type"]) + ", which Ingot does not do");
   keys(step, field, {"type", "individual_digits"});
@@ -291,6 +409,8 @@ void Reader::read_split(const json& step, const std::string& field) {
     refuse(field + ".behavior", "unknown behavior " + show(step["behavior"]));
   rule.behavior = known->second;
   rule.invert = boolean(step, field, "invert", false);
+  if (replaces_ && rule.kind == SplitRule::Kind::literal && rule.pattern == " " && !rule.invert)
+    return;  // Gemma's: no space is left to split at
   spec_.splits.push_back(std::move(rule));
 }
 

@@ -27,7 +27,54 @@ Json split_step(const SplitRule& rule) {
           {"invert", rule.invert}};
 }
 
+bool is_metaspace(SpaceRule rule) {
+  return rule != SpaceRule::replace && rule != SpaceRule::prepend;
+}
+
+Json replace_step(std::string_view from, std::string_view to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+Json normalizer(const TokenizerSpec& spec) {
+  if (!spec.over_characters()) return spec.nfc ? Json{{"type", "NFC"}} : Json(nullptr);
+  if (is_metaspace(spec.spaces)) return nullptr;
+  Json replace = replace_step(" ", kSpaceMark);
+  if (spec.spaces == SpaceRule::replace) return replace;
+  return {{"type", "Sequence"},
+          {"normalizers", Json::array({Json{{"type", "Prepend"}, {"prepend", kSpaceMark}}, replace})}};
+}
+
+Json character_pre_tokenizer(const TokenizerSpec& spec) {
+  Json steps = Json::array();
+  size_t first = 0;
+  if (is_metaspace(spec.spaces)) {
+    first = !spec.splits.empty() && spec.splits[0].kind == SplitRule::Kind::literal &&
+                    spec.splits[0].pattern == kSpaceMark
+                ? 1
+                : 0;
+    const char* scheme = spec.spaces == SpaceRule::metaspace_never   ? "never"
+                         : spec.spaces == SpaceRule::metaspace_first ? "first"
+                                                                     : "always";
+    steps.push_back({{"type", "Metaspace"},
+                     {"replacement", kSpaceMark},
+                     {"prepend_scheme", scheme},
+                     {"split", first == 1}});
+  }
+  for (size_t i = first; i < spec.splits.size(); ++i) steps.push_back(split_step(spec.splits[i]));
+  if (steps.empty()) return nullptr;
+  if (steps.size() == 1) return steps[0];
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+Json character_decoder(const TokenizerSpec& spec) {
+  Json steps =
+      Json::array({replace_step(kSpaceMark, " "), Json{{"type", "ByteFallback"}}, Json{{"type", "Fuse"}}});
+  if (spec.strip_space) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
+}
+
 Json pre_tokenizer(const TokenizerSpec& spec) {
+  if (spec.over_characters()) return character_pre_tokenizer(spec);
   Json last = byte_level_step(spec.add_prefix_space, spec.gpt2_split);
   if (spec.splits.empty()) return last;
   Json steps = Json::array();
@@ -71,6 +118,16 @@ Json post_processor(const TokenizerSpec& spec) {
 
 Json model(const TokenizerSpec& spec) {
   if (spec.model == TokenizerSpec::Model::chars) return {{"type", "char"}, {"vocab", spec.vocabulary}};
+  if (spec.model == TokenizerSpec::Model::unigram) {
+    Json vocab = Json::array();
+    for (size_t id = 0; id < spec.vocabulary.size(); ++id)
+      vocab.push_back(Json::array({spec.vocabulary[id], spec.scores[id]}));
+    return {{"type", "Unigram"},
+            {"unk_id", spec.unknown >= 0 ? Json(spec.unknown) : Json(nullptr)},
+            {"vocab", std::move(vocab)},
+            {"byte_fallback", true}};
+  }
+  const bool fallback = spec.model == TokenizerSpec::Model::character_bpe;
   // HF reads an object in any order and writes it by id; so do we.
   Json vocab = Json::object();
   auto& members = vocab.get_ref<Json::object_t&>();
@@ -86,8 +143,8 @@ Json model(const TokenizerSpec& spec) {
           {"unk_token", nullptr},
           {"continuing_subword_prefix", nullptr},
           {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
+          {"fuse_unk", fallback},
+          {"byte_fallback", fallback},
           {"ignore_merges", spec.ignore_merges},
           {"vocab", std::move(vocab)},
           {"merges", std::move(merges)}};
@@ -96,22 +153,24 @@ Json model(const TokenizerSpec& spec) {
 }  // namespace
 
 std::string write_tokenizer_json(const TokenizerSpec& spec) {
-  const bool bpe = spec.model == TokenizerSpec::Model::bpe;
+  const bool chars = spec.model == TokenizerSpec::Model::chars;
   Json added = Json::array();
   for (const AddedToken& t : spec.added_tokens)
     added.push_back({{"id", t.id},
                      {"content", t.content},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
+                     {"single_word", t.single_word},
+                     {"lstrip", t.strip_left},
+                     {"rstrip", t.strip_right},
                      {"normalized", t.normalized},
                      {"special", t.special}});
   Json root = {
       {"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", std::move(added)}};
-  root["normalizer"] = spec.nfc ? Json{{"type", "NFC"}} : Json(nullptr);
-  root["pre_tokenizer"] = bpe ? pre_tokenizer(spec) : Json(nullptr);
+  root["normalizer"] = normalizer(spec);
+  root["pre_tokenizer"] = chars ? Json(nullptr) : pre_tokenizer(spec);
   root["post_processor"] = post_processor(spec);
-  root["decoder"] = bpe ? byte_level_step(true, true) : Json(nullptr);
+  root["decoder"] = chars                    ? Json(nullptr)
+                    : spec.over_characters() ? character_decoder(spec)
+                                             : byte_level_step(true, true);
   root["model"] = model(spec);
   return root.dump(2);
 }

@@ -32,21 +32,45 @@ struct SplitRule {
 struct AddedToken {
   int32_t id = -1;
   std::string content;
-  bool special = true;      ///< control token: absent from plain text, may be left out of decoded text
-  bool normalized = false;  ///< looked for after normalization instead of before
+  bool special = true;       ///< control token: absent from plain text, may be left out of decoded text
+  bool normalized = false;   ///< looked for after normalization instead of before
+  bool single_word = false;  ///< only where no letter, digit or underscore touches it
+  bool strip_left = false;   ///< takes the white space before it
+  bool strip_right = false;  ///< takes the white space behind it
   bool operator==(const AddedToken&) const = default;
 };
 
+/// How spaces reach the vocabulary of a model over characters, in which a space is U+2581.
+enum class SpaceRule {
+  replace,           ///< each becomes the mark (Gemma)
+  prepend,           ///< and the text between added tokens gets one more in front (Llama 2)
+  metaspace_never,   ///< as replace, written as a pre-tokenizer
+  metaspace_first,   ///< and the whole text gets one in front, unless there is one
+  metaspace_always,  ///< and the text between added tokens, unless there is one
+};
+/// U+2581, which stands for a space in vocabularies over characters.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
 struct TokenizerSpec {
-  enum class Model { bpe, chars };
+  /// bpe: over bytes; character_bpe: over characters, with tokens for the bytes of others (SentencePiece's
+  /// BPE); unigram: the likeliest sequence of tokens, with such tokens too; chars: characters alone.
+  enum class Model { bpe, character_bpe, unigram, chars };
   Model model = Model::bpe;
+  bool over_characters() const { return model == Model::character_bpe || model == Model::unigram; }
 
   std::vector<AddedToken> added_tokens;  ///< ascending ids
-  /// Token text by id; "" where the id belongs to an added token only. BPE: written in the byte alphabet.
-  /// Characters: one character each, ascending code points.
+  /// Token text by id; "" where the id belongs to an added token only. Byte-level BPE: written in the byte
+  /// alphabet. Over characters: as it is, spaces as kSpaceMark, the token of a byte "<0x0A>". Characters: one
+  /// character each, ascending code points.
   std::vector<std::string> vocabulary;
 
-  // Byte-level BPE only.
+  // Models over characters only.
+  SpaceRule spaces = SpaceRule::replace;
+  bool strip_space = false;    ///< decoding takes one space from the front of the text
+  std::vector<double> scores;  ///< unigram: log-probabilities by id
+  int32_t unknown = -1;        ///< unigram: the token that the format asks for; is never made
+
+  // BPE, and splits for models over characters too.
   std::vector<std::array<int32_t, 2>> merges;  ///< rank = position
   bool ignore_merges = false;     ///< a piece that is a token is that token, whatever the merges say
   bool nfc = false;               ///< Unicode normalization form C before splitting
@@ -67,9 +91,17 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& nam
 /// as pairs.
 std::string write_tokenizer_json(const TokenizerSpec& spec);
 
+/// Reads a SentencePiece model file ("tokenizer.model") of type BPE or unigram with byte fallback, as
+/// transformers converts it. Other types, normalisation rules and files without byte fallback are refused by
+/// name.
+TokenizerSpec parse_sentencepiece(std::string_view bytes, const std::string& name);
+
+/// The byte of "<0x0A>", or -1 for any other text.
+int fallback_byte(std::string_view token);
+
 /// The splitting that a well-known tokenizer uses: "gpt2", "llama3" (the same as "cl100k"), "qwen2", "o200k",
-/// "nanochat", "deepseek-v3"; any other text is taken as one regular expression. Source: each
-/// published tokenizer.json.
+/// "nanochat", "deepseek-v3", "digits" (SmolLM's: digits one by one, then gpt2); any other text is taken as
+/// one regular expression. Source: each published tokenizer.json.
 void set_pattern(TokenizerSpec& spec, std::string_view name_or_regex);
 /// The pattern that a `ByteLevel` pre-tokenizer with use_regex applies.
 std::string_view gpt2_pattern();

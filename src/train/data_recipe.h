@@ -1,5 +1,6 @@
 // The recipe's sections [tokenizer] and [data]: text sources and how they become rows of batches.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,17 +21,34 @@ struct TokenizerConfig {
   std::string path;  ///< empty: trained on the sources, kept in the data folder
   int64_t vocab = 8192;
   std::string pattern = "gpt2";
+  std::vector<std::string> special_tokens;
   template <class Visitor>
   void visit(Visitor& v) {
     v("kind", kind, "bpe (byte-level), or characters");
     v("path", path, "an existing tokenizer (folder or tokenizer.json); empty: train one on the sources");
     v("vocab", vocab, "bpe: tokens to learn");
-    v("pattern", pattern, "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, or a regular expression)");
+    v("pattern", pattern,
+      "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, digits: each digit alone, ..., or a regular "
+      "expression)");
+    v("special_tokens", special_tokens,
+      "control tokens beside <|endoftext|>, which come first in the vocabulary, for example <|im_start|>");
   }
   void validate(ConfigErrors& e) const {
     if (kind == TokenizerKind::bpe && path.empty() && vocab < 257)
       e.add("vocab",
             "a byte-level vocabulary needs at least 257 tokens (256 bytes and end-of-text), found {}", vocab);
+    else if (kind == TokenizerKind::bpe && path.empty() &&
+             vocab < 257 + static_cast<int64_t>(special_tokens.size()))
+      e.add("vocab", "256 bytes, end-of-text and {} special tokens need at least {} tokens, found {}",
+            special_tokens.size(), 257 + special_tokens.size(), vocab);
+    if (!path.empty() && !special_tokens.empty())
+      e.add("special_tokens",
+            "are for a tokenizer that is trained; an existing one gets more by `ingot tokenizer add`");
+    for (size_t i = 0; i < special_tokens.size(); ++i)
+      if (special_tokens[i].empty() ||
+          std::find(special_tokens.begin(), special_tokens.begin() + static_cast<std::ptrdiff_t>(i),
+                    special_tokens[i]) != special_tokens.begin() + static_cast<std::ptrdiff_t>(i))
+        e.add("special_tokens", "\"{}\" is empty or occurs twice", special_tokens[i]);
   }
 };
 

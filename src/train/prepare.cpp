@@ -50,11 +50,19 @@ void for_documents(FileSystem& fs, const Recipe& recipe, Body&& body) {
   progress.finish();
 }
 
+/// Those of the recipe, after end-of-text.
+std::vector<std::string> special_tokens(const Recipe& recipe, bool end_of_text) {
+  std::vector<std::string> all = recipe.tokenizer.special_tokens;
+  if (end_of_text && std::find(all.begin(), all.end(), kEndOfText) == all.end())
+    all.insert(all.begin(), kEndOfText);
+  return all;
+}
+
 Tokenizer train_bpe(FileSystem& fs, const Recipe& recipe) {
   BpeTrainOptions o;
   o.vocab_size = static_cast<int32_t>(recipe.tokenizer.vocab);
   o.pattern = recipe.tokenizer.pattern;
-  o.special_tokens = {kEndOfText};
+  o.special_tokens = special_tokens(recipe, true);
   Progress progress("learning the vocabulary", o.vocab_size);
   o.progress = [&](int32_t tokens, int32_t) { progress.update(tokens); };
   BpeTrainer trainer(o);
@@ -69,13 +77,7 @@ Tokenizer train_characters(FileSystem& fs, const Recipe& recipe) {
   for_documents(fs, recipe, [&](std::span<const std::string_view> documents) {
     for (const std::string_view d : documents) text += d;
   });
-  const std::vector<std::string> specials =
-      recipe.data.end_of_text ? std::vector<std::string>{kEndOfText} : std::vector<std::string>{};
-  return Tokenizer::from_characters(text, specials);
-}
-
-bool holds_tokenizer(FileSystem& fs, const std::string& place) {
-  return fs.exists(place.ends_with(".json") ? place : place + "/tokenizer.json");
+  return Tokenizer::from_characters(text, special_tokens(recipe, recipe.data.end_of_text));
 }
 
 bool holds_datasets(FileSystem& fs, const Recipe& recipe) {
@@ -87,7 +89,7 @@ bool holds_datasets(FileSystem& fs, const Recipe& recipe) {
 Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe, double checked_since) {
   const std::string folder = tokenizer_folder(fs, recipe);
   if (!recipe.tokenizer.path.empty()) return Tokenizer::load(folder);
-  if (holds_tokenizer(fs, folder)) {
+  if (Tokenizer::holds_tokenizer(fs, folder)) {
     Tokenizer t = Tokenizer::load(folder);
     if (folder.starts_with(recipe.data.folder + "/"))
       require_tokenizer_origin(fs, folder, recipe, t, checked_since);
@@ -141,8 +143,8 @@ std::string tokenizer_folder(FileSystem& fs, const Recipe& recipe) {
   const std::string place = path.empty() ? recipe.data.folder + "/tokenizer" : path;
   const std::string own = recipe.run.folder + "/" + run_files::kTokenizer;
   // A tokenizer that would be trained anew is the run's only as long as its tokens are.
-  const bool gone = !holds_tokenizer(fs, place) && (!path.empty() || holds_datasets(fs, recipe));
-  return gone && holds_tokenizer(fs, own) ? own : place;
+  const bool gone = !Tokenizer::holds_tokenizer(fs, place) && (!path.empty() || holds_datasets(fs, recipe));
+  return gone && Tokenizer::holds_tokenizer(fs, own) ? own : place;
 }
 
 std::string dataset_folder(const Recipe& recipe, const SourceConfig& source) {
@@ -151,7 +153,8 @@ std::string dataset_folder(const Recipe& recipe, const SourceConfig& source) {
 
 /// A dataset appears whole, and after its tokenizer.
 bool is_prepared(FileSystem& fs, const Recipe& recipe) {
-  const bool tokenizer = !recipe.tokenizer.path.empty() || holds_tokenizer(fs, tokenizer_folder(fs, recipe));
+  const bool tokenizer =
+      !recipe.tokenizer.path.empty() || Tokenizer::holds_tokenizer(fs, tokenizer_folder(fs, recipe));
   return tokenizer && holds_datasets(fs, recipe);
 }
 

@@ -89,7 +89,8 @@ INSTANTIATE_TEST_SUITE_P(Oracle, Exchange,
                          ::testing::Values("gpt2", "gpt2_bf16", "llama", "llama_tied", "llama_text",
                                            "mistral", "mixtral", "qwen3", "qwen3_moe", "smollm3", "zaya",
                                            "zaya_sublayers", "dots1", "deepseek_v3", "deepseek_v3_yarn",
-                                           "llama_yarn"),
+                                           "llama_yarn", "qwen2", "olmo2", "olmo3", "phi3", "granite",
+                                           "gemma", "gemma2", "gemma3_text"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ExchangeFiles, OneFileHasTheBytesThatTransformersWrote) {

@@ -65,7 +65,7 @@ class Import : public ::testing::Test {
 TEST_F(Import, AnotherFamilyOrNone) {
   const std::string f = copy("llama_tied");
   change(f + "/config.json", "\"model_type\": \"llama\"", "\"model_type\": \"gemma3\"");
-  refuses(f, {"gemma3", "families: deepseek_v3, dots1, gpt2, llama", "zaya"});
+  refuses(f, {"gemma3", "families: deepseek_v3, dots1, gemma, gemma2, gemma3_text, gpt2", "zaya"});
   refuses(dir_ / "nowhere", {"nowhere", "config.json"});
   stdfs::remove(f + "/model.safetensors");
   write_text(f + "/pytorch_model.bin", "x");

@@ -1,5 +1,6 @@
 // Fuzzes the tokenizer. The first byte chooses: a tokenizer.json to read and use; text to encode with a good
-// one, whose bytes must come back; or a split pattern, up to the first zero byte, and a text for it.
+// one, whose bytes must come back; a split pattern, up to the first zero byte, and a text for it; or a
+// SentencePiece model. tests/tokenizer/tokenizer_fuzz_test.cpp replays tests/fuzz/corpus/tokenizer.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -26,6 +27,13 @@ Tokenizer learn(const char* pattern) {
 void read_json(std::string_view text) {
   const Tokenizer tokenizer = Tokenizer::from_json(text);
   tokenizer.decode(tokenizer.encode("the 12 <|end|>\n x\xFFy", {.parse_special = true}));
+  const Tokenizer again = Tokenizer::from_json(write_tokenizer_json(tokenizer.spec()));
+  if (again.content_hash() != tokenizer.content_hash()) std::abort();
+}
+
+void read_sentencepiece(std::string_view bytes) {
+  const Tokenizer tokenizer = Tokenizer::from_sentencepiece(bytes);
+  tokenizer.decode(tokenizer.encode("the 12 <s>\n x\xFFy", {.parse_special = true}));
   const Tokenizer again = Tokenizer::from_json(write_tokenizer_json(tokenizer.spec()));
   if (again.content_hash() != tokenizer.content_hash()) std::abort();
 }
@@ -59,12 +67,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
       case 0:
         read_json(input);
         break;
       case 1:
         encode_text(input);
+        break;
+      case 3:
+        read_sentencepiece(input);
         break;
       default:
         split_by_pattern(input);

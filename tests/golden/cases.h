@@ -101,6 +101,13 @@ inline const Case kCases[] = {
     model("interleaved", "interleaved_rope = true\n"),
     model("window", "window = 7\nwindow_pattern = \"SF\"\nwindow_rope_theta = 100.0\n"),
     model("softcap", "logit_softcap = 2.0\nattention_scale = 0.5\n"),
+    model("norms_after", "norm_position = \"after\"\nqk_norm = true\nqk_norm_joint = true\n"),
+    model(
+        "norms_both",
+        "norm_position = \"both\"\nnorm_offset = 1.0\nmlp = \"geglu\"\nwindow = 7\nwindow_pattern = \"SF\"\n"
+        "window_rope_scaling = false\nrope_scaling.kind = \"linear\"\nrope_scaling.factor = 2.0\n"),
+    model("factors", "embedding_scale = 3.0\nsublayer_scale = 0.5\nlogit_divisor = 2.0\n"),
+    model("qkv_bias", "attention_bias = true\nattention_out_bias = false\n"),
     model("nope", "rope_pattern = \"RN\"\n"),
     model("half_truncated", "half_truncated_rope = true\nrope_theta = 1024.0\nqk_norm = true\n"),
     model("rope_linear", "rope_scaling.kind = \"linear\"\nrope_scaling.factor = 4.0\n"),
@@ -223,6 +230,8 @@ inline const Case kCases[] = {
            "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\nvalidation_fraction = 0.3\n"),
     source("completions", "path = \"{0}/rows.jsonl\"\nfield = \"answer\"\nprompt_field = \"ask\"\n"),
     {.name = "bpe", .tokenizer = "vocab = 300\npattern = \"llama3\"\n"},
+    {.name = "special_tokens",
+     .tokenizer = "vocab = 300\npattern = \"digits\"\nspecial_tokens = [\"<|a|>\", \"<|b|>\"]\n"},
     {.name = "tokenizer_path", .tokenizer = "path = \"{0}/../exchange/llama_text\"\n"},
 };
 

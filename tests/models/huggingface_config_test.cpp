@@ -195,9 +195,9 @@ TEST(HuggingfaceFields, ExportNamesTheOptionOrTheParameterThatHasNoPlace) {
   // Whatever option adds a parameter, the table of parameters tells.
   ModelConfig plain = read(config_of("llama"));
   const HuggingfaceLayout llama{.family = "llama"};
-  plain.attention_bias = plain.mlp_bias = true;
+  plain.attention_bias = plain.embedding_norm = true;
   expect_parts(message_of([&] { huggingface_tensors(Decoder(plain), llama); }),
-               {"llama has no tensors", "'layers.0.mlp.gate_up.bias'"});
+               {"llama has no tensors", "'embedding_norm.weight'"});
 }
 
 }  // namespace ingot::test::huggingface_config_test

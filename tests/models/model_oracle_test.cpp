@@ -3,8 +3,12 @@
 // |difference| / max |reference|. A weight changed by 1e-2 must be detected.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/file_system.h"
 #include "base/philox.h"
@@ -47,20 +51,33 @@ ModelConfig family_of(const std::string& folder) {
   return model_from_huggingface(real_file_system().read(folder + "/config.json"), folder + "/config.json");
 }
 
+/// Of the family that config.json names: several may have a model's tensors.
+HuggingfaceLayout layout_of(const std::string& folder) {
+  HuggingfaceLayout layout = huggingface_layout(family_of(folder));
+  layout.family = nlohmann::json::parse(real_file_system().read(folder + "/config.json")).at("model_type");
+  return layout;
+}
+
 /// With the options that its family does not have from options.toml; they change no parameter.
 ModelConfig config_of(const std::string& folder) {
   if (!real_file_system().exists(folder + "/options.toml")) return family_of(folder);
   return read_config(load_toml(folder + "/options.toml"), family_of(folder));
 }
 
+/// $INGOT_MODEL_FIXTURES names another folder of models, all of which are tested (make_models.py --draws).
+std::string models_folder() {
+  const char* other = std::getenv("INGOT_MODEL_FIXTURES");
+  return other != nullptr ? std::string(other) + "/" : test::fixture("models/");
+}
+
 class Fixture {
  public:
   explicit Fixture(const std::string& name)
-      : folder_(test::fixture("models/" + name)),
+      : folder_(models_folder() + name),
         weights_file_(real_file_system(), folder_ + "/model.safetensors"),
         reference_file_(real_file_system(), folder_ + "/reference.safetensors"),
         decoder_(config_of(folder_)),
-        externals_(huggingface_tensors(Decoder(family_of(folder_)))) {}
+        externals_(huggingface_tensors(Decoder(family_of(folder_)), layout_of(folder_))) {}
 
   const Decoder& decoder() const { return decoder_; }
   const std::vector<ExternalTensor>& externals() const { return externals_; }
@@ -232,6 +249,13 @@ TEST_P(Families, AChangedWeightIsNoticed) {
 
 /// Every fixture: those of families and options, and two random configurations of each family.
 std::vector<std::string> names() {
+  if (std::getenv("INGOT_MODEL_FIXTURES") != nullptr) {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(models_folder()))
+      all.push_back(entry.path().filename());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
   std::vector<std::string> all = {"gpt2",
                                   "gpt2_gelu",
                                   "llama",
@@ -260,8 +284,9 @@ std::vector<std::string> names() {
                                   "window_pattern",
                                   "smollm3",
                                   "smollm3_window"};
-  for (const char* family : {"gpt2", "llama", "mistral", "smollm3", "qwen3", "qwen3_moe", "mixtral", "dots1",
-                             "deepseek_v3", "zaya"})
+  for (const char* family :
+       {"gpt2", "llama", "mistral", "smollm3", "qwen3", "qwen3_moe", "mixtral", "dots1", "deepseek_v3",
+        "zaya", "qwen2", "olmo2", "olmo3", "phi3", "granite", "gemma", "gemma2", "gemma3_text"})
     for (const char* kind : {"narrow", "wide"}) all.push_back(fmt::format("{}_random_{}", family, kind));
   return all;
 }

@@ -17,27 +17,35 @@ struct PrepareOptions {
   bool norm = false, weights = false;
   double theta = 10000;
   RotaryRule rule = {};  ///< theta and dims are taken from above
+  bool joint = false;
+  double weight_offset = 0;
 };
 
 void check(const PrepareOptions& o, int64_t rows, DType type, DType out) {
   OpCase c;
-  c.name = fmt::format("qk_prepare {}/{}x{} rotary={} {} norm={} weights={} rows={} {} to {}", o.heads,
-                       o.kv_heads, o.width, o.rotary, name_of(o.rule.kind), o.norm, o.weights, rows,
-                       name_of(type), name_of(out));
+  c.name =
+      fmt::format("qk_prepare {}/{}x{} rotary={} {} norm={} joint={} offset={} weights={} rows={} {} to {}",
+                  o.heads, o.kv_heads, o.width, o.rotary, name_of(o.rule.kind), o.norm, o.joint,
+                  o.weight_offset, o.weights, rows, name_of(type), name_of(out));
   c.op = &qk_prepare_op();
   RotaryRule rule = o.rule;
   rule.theta = o.theta, rule.dims = o.rotary;
-  QkPrepareAttr attr{o.heads, o.kv_heads, o.width, rule, o.norm, 1e-6, out};
+  QkPrepareAttr attr{o.heads, o.kv_heads, o.width, rule, o.norm, 1e-6, out, o.joint, o.weight_offset};
   c.attr = AttrBox(attr);
   attr.out = DType::f64;
   c.attr_double = AttrBox(attr);
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   for (size_t t = 0; t < positions.size(); ++t) positions[t] = static_cast<int32_t>(t * t * 37 % 900001);
-  const CaseInput weight{.meta = {{o.width}, DType::f32}, .scale = 0.3, .offset = 1, .present = o.weights};
+  const auto weight = [&](int64_t of) {
+    return CaseInput{.meta = {{attr.weight_width(of)}, DType::f32},
+                     .scale = 0.3,
+                     .offset = 1 - o.weight_offset,
+                     .present = o.weights};
+  };
   c.inputs = {{.meta = {{rows, (o.heads + 2 * o.kv_heads) * o.width}, type}, .row_indexed = true},
               {.meta = {{rows}, DType::i32}, .ints = positions, .row_indexed = true},
-              weight,
-              weight};
+              weight(0),
+              weight(1)};
   c.output_row_indexed = {true, true};
   c.finite_differences = rows * o.width * o.heads <= 600;
   check_op(c);
@@ -54,6 +62,18 @@ TEST(QkPrepare, NormsRotationsAndTypes) {
         check({3, 3, 128, 64, norm, weights, 5e6}, 70, type, out);
         check({1, 1, 7, 6, norm, weights}, 200, type, out);
         check({2, 2, 64, 64, norm, weights, 1e6}, 0, type, out);
+      }
+}
+
+TEST(QkPrepare, JointNormsAndWeightsWithAnOffset) {
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const bool joint : {false, true})
+      for (const bool weights : {false, true}) {
+        const double offset = weights ? 1 : 0;
+        check({4, 2, 8, 6, true, weights, 1e4, {}, joint, offset}, 5, type, type);
+        check({3, 1, 21, 20, true, weights, 1e4, {}, joint, 0}, 70, type, type);
+        check({1, 1, 7, 0, true, weights, 1e4, {}, joint, offset}, 200, type, type);
+        check({2, 2, 16, 16, true, weights, 1e4, {}, joint, offset}, 0, type, type);
       }
 }
 

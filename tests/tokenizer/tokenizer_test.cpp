@@ -275,9 +275,9 @@ TEST(TokenizerJson, RefusesByName) {
       {"/decoder", json{{"type", "Metaspace"}}},
       {"/decoder", nullptr},
       {"/model", 3},
-      {"/model/type", "Unigram"},
+      {"/model/type", "WordPiece"},
       {"/model/dropout", 0.1},
-      {"/model/byte_fallback", true},
+      {"/model/byte_fallback", "yes"},
       {"/model/end_of_word_suffix", "</w>"},
       {"/model/vocab/the", -1},
       {"/model/vocab/the", 1.5},
@@ -286,7 +286,7 @@ TEST(TokenizerJson, RefusesByName) {
       {"/model/merges/3", "onlyone"},
       {"/model/merges/3", json::array({"a", "nothing like it"})},
       {"/model/merges/3", json::array({"z", "~"})},
-      {"/added_tokens/0/lstrip", true},
+      {"/added_tokens/0/lstrip", "yes"},
       {"/added_tokens/0/id", 2},
       {"/added_tokens/0/content", ""},
   };
@@ -301,6 +301,9 @@ TEST(TokenizerJson, RefusesByName) {
     if (std::isdigit(static_cast<unsigned char>(field[0]))) field = "[" + field + "]";
     EXPECT_NE(message.find(field), std::string::npos) << pointer << ": " << message;
   }
+  json mixed = good;  // bytes by a pre-tokenizer, and by tokens of their own
+  mixed["model"]["byte_fallback"] = true;
+  EXPECT_NE(message_of([&] { Tokenizer::from_json(mixed.dump()); }).find("\"ByteLevel\""), std::string::npos);
   json no_byte = good;
   no_byte["model"]["vocab"].erase("a");
   no_byte["model"]["merges"] = json::array();

@@ -26,6 +26,14 @@ FAMILIES = {
     "gpt2": 'preset = "gpt-10m"\nwidth = 64\nlayers = 3\nheads = 4\nkv_heads = 4\n',
     "llama": 'preset = "llama-small"\n' + SMALL,
     "qwen3": 'preset = "llama-small"\nqk_norm = true\n' + SMALL,
+    "qwen2": 'preset = "llama-small"\nattention_bias = true\nattention_out_bias = false\n' + SMALL,
+    "olmo2": 'preset = "llama-small"\nnorm_position = "after"\nqk_norm = true\nqk_norm_joint = true\n' + SMALL,
+    "phi3": 'preset = "llama-small"\nrotary_fraction = 0.5\n' + SMALL,
+    "granite": 'preset = "llama-small"\nembedding_scale = 3.0\nsublayer_scale = 0.5\nlogit_divisor = 2.0\nattention_scale = 0.2\n' + SMALL,
+    "gemma3_text": (
+        'preset = "llama-small"\nmlp = "geglu"\ntied = true\nnorm_offset = 1.0\nnorm_position = "both"\nqk_norm = true\n'
+        'embedding_scale = 8.0\nwindow = 24\nwindow_pattern = "SSF"\nwindow_rope_theta = 1000.0\nrope_theta = 50000.0\n' + SMALL
+    ),
     "qwen3_moe": 'preset = "moe-small"\nmoe.hidden = 64\n' + SMALL,
     "mixtral": 'preset = "moe-small"\nqk_norm = false\nmoe.hidden = 64\n' + SMALL,
     "mistral": 'preset = "llama-small"\nwindow = 24\n' + SMALL,
@@ -61,9 +69,11 @@ every = 0
 """
 
 
-def train(ingot, folder):
+def train(ingot, folder, names):
     runs = []
     for name, model in FAMILIES.items():
+        if names and name not in names:
+            continue
         run = folder / name
         recipe = folder / f"{name}.toml"
         recipe.write_text(RECIPE.format(run=run, folder=folder, root=ROOT, model=model))
@@ -101,12 +111,13 @@ def main():
     parser.add_argument("ingot")
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--train", type=Path)
+    parser.add_argument("--families", nargs="*", help="with --train: these alone")
     parser.add_argument("--prompt", default="The recipe")
     parser.add_argument("--tokens", type=int, default=200)
     o = parser.parse_args()
     if o.train:
         o.train.mkdir(parents=True, exist_ok=True)
-        o.runs += train(o.ingot, o.train)
+        o.runs += train(o.ingot, o.train, o.families)
     good = True
     for run in o.runs:
         text, ok = check(o.ingot, run, o.prompt, o.tokens)

@@ -31,6 +31,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+import dense_models
 from attention_models import deepseek_v3, family, mistral, qwen3, scaled, smollm3
 from common import FIXTURES, double_precision, max_rel, save_tensors
 from gguf_models import variants
@@ -116,6 +117,34 @@ MODELS = {
         "5GB",
     ),
 }
+
+
+TWO_ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": scaled("linear", factor=8.0),
+}
+SLIDING = dict(sliding_window=7, layer_types=["sliding_attention", "full_attention"])
+DENSE = {
+    "qwen2": dict(tie_word_embeddings=True),
+    "olmo2": {},
+    "olmo3": dict(rope_parameters=TWO_ROPES, **SLIDING),
+    "phi3": dict(rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "granite": dict(
+        attention_bias=True,
+        mlp_bias=True,
+        embedding_multiplier=12.0,
+        logits_scaling=8.0,
+        residual_multiplier=0.22,
+        attention_multiplier=0.015625,
+    ),
+    "gemma": dict(tie_word_embeddings=True),
+    "gemma2": dict(tie_word_embeddings=True, query_pre_attn_scalar=12, **SLIDING),
+    "gemma3_text": dict(tie_word_embeddings=True, query_pre_attn_scalar=12, rope_parameters=TWO_ROPES, **SLIDING),
+}
+MODELS.update(
+    (name, (dense_models.FAMILIES[name], over, torch.bfloat16 if i % 2 else torch.float32, "12KB" if i % 3 else "5GB"))
+    for i, (name, over) in enumerate(DENSE.items())
+)
 
 
 def logits_of(model, ids):

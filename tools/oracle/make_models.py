@@ -9,6 +9,7 @@ contents."""
 import argparse
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -174,6 +175,15 @@ MODELS = {
 
 FURTHER_MODELS = {**ATTENTION_MODELS, **MOE_MODELS, **option_models(gpt2), **random_models(gpt2, qwen3_moe, zaya)}
 MODELS.update((name, entry[:2]) for name, entry in FURTHER_MODELS.items())
+
+
+def add_draws(count):
+    """`count` more random configurations of every family and width, named "llama_random_narrow7"."""
+    kinds = [f"{kind}{i}" for kind in ("narrow", "wide") for i in range(count)]
+    more = random_models(gpt2, qwen3_moe, zaya, kinds)
+    FURTHER_MODELS.update(more)
+    MODELS.update((name, entry[:2]) for name, entry in more.items())
+    return list(more)
 
 
 def extras(name):
@@ -453,15 +463,21 @@ def minimal_config(config):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(MODELS), help="models to make (default: all)")
-    for name in parser.parse_args().names:
+    parser.add_argument("names", nargs="*", help="models to make, or with --draws families (default: all)")
+    parser.add_argument("--draws", type=int, default=0, help="make so many more random configurations of each family and width")
+    parser.add_argument("--folder", type=Path, default=FIXTURES / "models", help="where to write (default: the fixtures)")
+    arguments = parser.parse_args()
+    names = add_draws(arguments.draws) if arguments.draws else arguments.names or list(MODELS)
+    if arguments.draws and arguments.names:
+        names = [n for n in names if n.split("_random_")[0] in arguments.names]
+    for name in names:
         seed = 1
         while (result := generate(name, seed)) is None:
             seed += 1
         reference, weights, config, notes = result
         if extras(name).get("brief"):
             reference = {k: v for k, v in reference.items() if not k.startswith(BETWEEN)}
-        folder = FIXTURES / "models" / name
+        folder = arguments.folder / name
         save_tensors(folder / "model.safetensors", weights)
         save_tensors(folder / "reference.safetensors", reference)
         content = minimal_config(config)

@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import torch
 
+import dense_models
 from attention_models import deepseek_v3, llama, mistral, qwen3, scaled, smollm3
 from moe_models import dots1, mixtral
 
@@ -167,6 +168,7 @@ SETTINGS = {
     "dots1": lambda d: dict(sizes(d), attention_bias=d.coin(), sliding_window=None, **sigmoid_experts(d)),
     "deepseek_v3": deepseek_settings,
     "zaya": zaya_settings,
+    **dense_models.settings(sizes, plain_rope, any_rope, some_windows),
 }
 
 
@@ -176,7 +178,8 @@ def parameters(make, settings):
         return sum(p.numel() for p in cls(config).parameters())
 
 
-def random_models(gpt2, qwen3_moe, zaya):
+def random_models(gpt2, qwen3_moe, zaya, kinds=WIDTHS):
+    """`kinds`: names of further draws, by the widths that each begins with."""
     makers = dict(
         gpt2=gpt2,
         llama=llama,
@@ -188,13 +191,14 @@ def random_models(gpt2, qwen3_moe, zaya):
         dots1=dots1,
         deepseek_v3=deepseek_v3,
         zaya=zaya,
+        **dense_models.FAMILIES,
     )
     models = {}
     for family, make in makers.items():
-        for kind, widths in WIDTHS.items():
-            name = f"{family}_random_{kind}"
-            d = Draw(name, widths)
-            while parameters(make, settings := SETTINGS[family](d)) > MOST_PARAMETERS[kind]:
+        for kind in kinds:
+            name, like = f"{family}_random_{kind}", kind.rstrip("0123456789")
+            d = Draw(name, WIDTHS[like])
+            while parameters(make, settings := SETTINGS[family](d)) > MOST_PARAMETERS[like]:
                 pass
             models[name] = (make, settings, dict(whole_row=not settings.get("sliding_window"), brief=True))
     return models

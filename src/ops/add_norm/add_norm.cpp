@@ -69,8 +69,8 @@ std::optional<PartialRecompute> partial_recompute(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const AddNormAttr*>(attr_data);
-  return fmt::format("norm={} merge={} eps={} h={}", name_of(a.norm), name_of(a.merge), a.eps,
-                     name_of(a.h_dtype));
+  return fmt::format("norm={} merge={} eps={} offset={} h={}", name_of(a.norm), name_of(a.merge), a.eps,
+                     a.weight_offset, name_of(a.h_dtype));
 }
 
 constexpr int64_t kSums = 5;  // of AddNormSums
@@ -89,7 +89,7 @@ AddNormRows arguments(const OpCall& call) {
   p.width = add_norm_width(call);
   p.merge = a.merge;
   p.layer = a.norm == NormKind::layer;
-  p.eps = static_cast<float>(a.eps);
+  p.eps = static_cast<float>(a.eps), p.weight_offset = static_cast<float>(a.weight_offset);
   p.x = call.in[kX].as<float>();
   p.y = call.in[kY].data, p.y_type = call.in[kY].dtype();
   p.stream_scale = call.in[kStreamScale].as<float>(), p.stream_bias = call.in[kStreamBias].as<float>();

@@ -7,7 +7,7 @@
 //           scaled  s = (y + b_y) s_y + (x + b_x) s_x       (residual scaling, [ZAYA1-AMD] §IV-A3)
 //   norm    rms     h = s r w,            r = 1 / sqrt(mean(s^2) + eps)
 //           layer   h = (s - m) r w + b,  r = 1 / sqrt(mean((s - m)^2) + eps),  m = mean(s)
-//           w and b may be absent: 1 and 0
+//           w is the weight + attr.weight_offset; weight and b may be absent: w = 1, b = 0
 //
 // Shapes: x_TD (the stream: f32, or f64), y_TD (any float type), vectors [D] of the stream's type
 //         -> s_TD (the stream's type), h_TD (attr.h_dtype), rstd_T and mean_T (the stream's type; mean: empty
@@ -30,6 +30,7 @@ struct AddNormAttr {
   MergeKind merge = MergeKind::none;
   DType h_dtype = DType::f32;
   double eps = 1e-5;
+  double weight_offset = 0;
 };
 
 /// Slots, in order.

@@ -24,7 +24,7 @@ INGOT_INLINE T* row(T* first, int64_t t, int64_t width) {
 
 /// The norm's weight; multiplying by an absent one's 1 is exact.
 INGOT_INLINE Vec weight_n(const AddNormRows& p, int64_t i, int n) {
-  return p.weight != nullptr ? load_n(p.weight + i, n) : set1(1.0f);
+  return p.weight != nullptr ? load_n(p.weight + i, n) + set1(p.weight_offset) : set1(1.0f);
 }
 
 template <MergeKind M, class Y>

@@ -12,7 +12,7 @@ struct AddNormRows {
   int64_t width;
   MergeKind merge;
   bool layer;  ///< layer norm, else rms
-  float eps;
+  float eps, weight_offset;
   const float* x;
   const void* y;
   DType y_type;

@@ -37,7 +37,8 @@ void add_norm_reference_forward(const OpCall& call) {
     rstd[t] = 1 / std::sqrt(square / static_cast<double>(width) + attr.eps);
     for (size_t d = 0; d < width; ++d)
       h[t * width + d] =
-          (s[t * width + d] - mean[t]) * rstd[t] * (w.empty() ? 1 : w[d]) + (b.empty() ? 0 : b[d]);
+          (s[t * width + d] - mean[t]) * rstd[t] * (w.empty() ? 1 : w[d] + attr.weight_offset) +
+          (b.empty() ? 0 : b[d]);
   }
   store(call.out[1], h);
   store(call.out[2], rstd);
@@ -51,7 +52,7 @@ void add_norm_reference_backward(const OpCall& call) {
               sy = load(call.in[4]), by = load(call.in[5]), w = load(call.in[6]), rstd = load(call.out[2]),
               mean = load(call.out[3]), d_s = load(call.d_out[0]), d_h = load(call.d_out[1]);
   const size_t rows = rstd.size(), width = static_cast<size_t>(add_norm_width(call));
-  const auto weight = [&](size_t d) { return w.empty() ? 1.0 : w[d]; };
+  const auto weight = [&](size_t d) { return w.empty() ? 1.0 : w[d] + attr.weight_offset; };
   Array g(s.size()), d_y(s.size()), d_w(width), d_b(width), d_sx(width), d_bx(width), d_sy(width),
       d_by(width);
   for (size_t t = 0; t < rows; ++t) {

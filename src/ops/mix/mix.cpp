@@ -18,7 +18,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
               a.meta.str(), attr.first);
   INGOT_CHECK(!b.defined() || b.shape() == Shape({a.dim(0), a.dim(1) - attr.first}), "{} + {} from column {}",
               a.meta.str(), b.meta.str(), attr.first);
-  INGOT_CHECK(call.in[kAlpha].defined() == attr.alpha && call.in[kBeta].defined() == attr.beta);
+  INGOT_CHECK(call.in[kAlpha].defined() == attr.alpha && call.in[kBeta].defined() == attr.beta &&
+              (!attr.alpha || attr.factor == 1));
   for (const uint32_t i : {kAlpha, kBeta})
     INGOT_CHECK(!call.in[i].defined() || call.in[i].shape() == Shape{1}, "a scalar is {}",
                 call.in[i].meta.str());
@@ -40,13 +41,13 @@ BackwardReads reads(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& attr = *static_cast<const MixAttr*>(attr_data);
-  return fmt::format("first={} out={}", attr.first, name_of(attr.out));
+  return fmt::format("first={} factor={} out={}", attr.first, attr.factor, name_of(attr.out));
 }
 
 constexpr int64_t kElements = 1 << 15;  // per piece of work
 
-float scalar(const Tensor& t) {
-  return t.defined() ? *t.as<float>() : 1.0f;
+float scalar(const Tensor& t, double otherwise) {
+  return t.defined() ? *t.as<float>() : static_cast<float>(otherwise);
 }
 
 /// What forward and backward share; absent tensors become nullptr.
@@ -55,7 +56,7 @@ MixRows arguments(const OpCall& call, int64_t width) {
   p.width = width, p.first = call.attr<MixAttr>().first;
   p.a = call.in[kA].data, p.a_type = call.in[kA].dtype();
   p.b = call.in[kB].data, p.b_type = call.in[kB].dtype();
-  p.alpha = scalar(call.in[kAlpha]), p.beta = scalar(call.in[kBeta]);
+  p.alpha = scalar(call.in[kAlpha], call.attr<MixAttr>().factor), p.beta = scalar(call.in[kBeta], 1);
   p.y_type = call.attr<MixAttr>().out;
   return p;
 }
@@ -120,6 +121,13 @@ Value mix(Tape& tape, DType out, const Value& a_TW, const Value& b_TN, const Val
           const Value& beta_1, int64_t first) {
   const MixAttr attr{out, first, alpha_1.defined(), beta_1.defined()};
   return tape.apply(mix_op(), attr, {a_TW, b_TN, alpha_1, beta_1}).front();
+}
+
+Value scale(Tape& tape, DType out, const Value& a_TW, double factor) {
+  MixAttr attr;
+  attr.out = out;
+  attr.factor = factor;
+  return tape.apply(mix_op(), attr, {a_TW, {}, {}, {}}).front();
 }
 
 }  // namespace ingot

@@ -9,8 +9,8 @@ namespace {
 using namespace mix_slot;
 using namespace reference;
 
-double scalar(const Tensor& t) {
-  return t.defined() ? load(t)[0] : 1;
+double scalar(const Tensor& t, double otherwise) {
+  return t.defined() ? load(t)[0] : otherwise;
 }
 
 /// f(element of a and y, element of b) for every mixed element.
@@ -23,7 +23,7 @@ void each_mixed(int64_t rows, int64_t width, int64_t first, F&& f) {
 
 void forward(const OpCall& call) {
   const Array a = load(call.in[kA]), b = load(call.in[kB]);
-  const double alpha = scalar(call.in[kAlpha]), beta = scalar(call.in[kBeta]);
+  const double alpha = scalar(call.in[kAlpha], call.attr<MixAttr>().factor), beta = scalar(call.in[kBeta], 1);
   Array y(a);
   each_mixed(call.in[kA].dim(0), call.in[kA].dim(1), call.attr<MixAttr>().first,
              [&](size_t i, size_t j) { y[i] = alpha * a[i] + (b.empty() ? 0 : beta * b[j]); });
@@ -32,7 +32,7 @@ void forward(const OpCall& call) {
 
 void backward_input(const OpCall& call) {
   const Array a = load(call.in[kA]), b = load(call.in[kB]), d_y = load(call.d_out[0]);
-  const double alpha = scalar(call.in[kAlpha]), beta = scalar(call.in[kBeta]);
+  const double alpha = scalar(call.in[kAlpha], call.attr<MixAttr>().factor), beta = scalar(call.in[kBeta], 1);
   const int64_t rows = call.d_out[0].dim(0), width = call.d_out[0].dim(1), first = call.attr<MixAttr>().first;
   Array d_a(d_y), d_b(static_cast<size_t>(rows * (width - first)));
   double d_alpha = 0, d_beta = 0;

@@ -7,6 +7,29 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
+INGOT_INLINE bool is_key(const QkPrepareRows& p, int64_t h) {
+  return h >= p.heads;
+}
+/// Heads that share a norm with head h, and the first of them.
+INGOT_INLINE int64_t sharing(const QkPrepareRows& p, int64_t h) {
+  return !p.joint ? 1 : is_key(p, h) ? p.kv_heads : p.heads;
+}
+INGOT_INLINE int64_t first_sharing(const QkPrepareRows& p, int64_t h) {
+  return !p.joint ? h : is_key(p, h) ? p.heads : 0;
+}
+/// Where head h's norm begins in the weights of q and k, one behind the other.
+INGOT_INLINE int64_t weight_begin(const QkPrepareRows& p, int64_t h) {
+  return p.joint ? h * p.width : is_key(p, h) ? p.width : 0;
+}
+/// Head h's part of its norm's weight; nullptr: none.
+INGOT_INLINE const float* weight_of(const QkPrepareRows& p, int64_t h) {
+  const float* w = p.weights[is_key(p, h)];
+  return w == nullptr ? w : w + (h - first_sharing(p, h)) * p.width;
+}
+INGOT_INLINE float& rstd_of(const QkPrepareRows& p, int64_t t, int64_t h) {
+  return p.joint ? p.rstd[t * 2 + is_key(p, h)] : p.rstd[t * (p.heads + p.kv_heads) + h];
+}
+
 template <class X, class Y>
 void forward_rows(const QkPrepareRows& p, int64_t begin, int64_t end) {
   const int64_t K = p.width, heads = p.heads + p.kv_heads, row_width = (heads + p.kv_heads) * K;
@@ -16,14 +39,18 @@ void forward_rows(const QkPrepareRows& p, int64_t begin, int64_t end) {
     rotary_row(p.rotary, p.positions[t], angles.cosine, angles.sine);
     const X* x = static_cast<const X*>(p.x) + t * row_width;
     Y* y = static_cast<Y*>(p.y) + t * row_width;
+    float r = 1;
     for (int64_t h = 0; h < heads; ++h, x += K, y += K) {
       if (p.norm) {
-        const float* w = p.weights[h >= p.heads];
-        const float r = 1.0f / __builtin_sqrtf(row_sum_squares(x, K) / static_cast<float>(K) + p.eps);
-        p.rstd[t * heads + h] = r;
+        const float* w = weight_of(p, h);
+        if (h == first_sharing(p, h)) {
+          const int64_t shared = sharing(p, h) * K;
+          r = 1.0f / __builtin_sqrtf(row_sum_squares(x, shared) / static_cast<float>(shared) + p.eps);
+          rstd_of(p, t, h) = r;
+        }
         each_vector(K, [&](int64_t i, int n) {
           const Vec v = load_n(x + i, n) * set1(r);
-          store_n(head + i, w != nullptr ? v * load_n(w + i, n) : v, n);
+          store_n(head + i, w != nullptr ? v * (load_n(w + i, n) + set1(p.weight_offset)) : v, n);
         });
       } else {
         copy_n(head, x, K);
@@ -35,43 +62,65 @@ void forward_rows(const QkPrepareRows& p, int64_t begin, int64_t end) {
   }
 }
 
-/// The norm's backward of one head: `grad` (rotated back) becomes the gradient of x.
+/// From the gradient of a normed head to that of x r, in place; adds to the weight's gradient. Returns its
+/// dot product with x r, which is written to `normed`.
 template <class X>
-void norm_backward(const X* x, float* grad, const float* w, float r, int64_t K, float* d_w) {
-  float normed[kMaxHeadWidth];
-  each_vector(K, [&](int64_t i, int n) {
+float weigh(const QkPrepareRows& p, const X* x, float* grad, float* normed, const float* w, float r,
+            float* d_w) {
+  each_vector(p.width, [&](int64_t i, int n) {
     const Vec v = load_n(x + i, n) * set1(r), g = load_n(grad + i, n);
     store_n(normed + i, v, n);
     if (d_w != nullptr) store_n(d_w + i, fma(g, v, load_n(d_w + i, n)), n);
-    if (w != nullptr) store_n(grad + i, g * load_n(w + i, n), n);
+    if (w != nullptr) store_n(grad + i, g * (load_n(w + i, n) + set1(p.weight_offset)), n);
   });
-  const float mean = row_dot(grad, normed, K) / static_cast<float>(K);
-  each_vector(K, [&](int64_t i, int n) {
-    const Vec centred = fma(load_n(normed + i, n), set1(-mean), load_n(grad + i, n));
-    store_n(grad + i, centred * set1(r), n);
-  });
+  return row_dot(grad, normed, p.width);
+}
+
+/// Heads that share a norm: the first pass has the dot product that the second subtracts. One head alone
+/// needs one pass.
+template <class X, class Y>
+void backward_heads(const QkPrepareRows& p, int64_t t, int64_t first, const RowAngles& angles,
+                    float* d_weights) {
+  const int64_t K = p.width, row = t * (p.heads + 2 * p.kv_heads) * K, shared = sharing(p, first);
+  const Y* d_y = static_cast<const Y*>(p.d_y) + row;
+  float grad[kMaxHeadWidth], normed[kMaxHeadWidth];
+  const auto turned_back = [&](int64_t h) {
+    copy_n(grad, d_y + h * K, K);
+    rotate_head(grad, angles, p.rotary, true);
+  };
+  const float r = p.norm ? rstd_of(p, t, first) : 1;
+  const auto weighed = [&](int64_t h, float* d_w) {
+    return weigh(p, static_cast<const X*>(p.x) + row + h * K, grad, normed, weight_of(p, h), r, d_w);
+  };
+  float dot = 0;
+  for (int64_t h = first; h < first + shared && p.norm; ++h) {
+    turned_back(h);
+    dot += weighed(h, d_weights != nullptr ? d_weights + weight_begin(p, h) : nullptr);
+  }
+  if (p.d_x == nullptr) return;
+  const float mean = dot / static_cast<float>(shared * K);
+  for (int64_t h = first; h < first + shared; ++h) {
+    if (!p.norm || shared > 1) turned_back(h);
+    if (p.norm && shared > 1) weighed(h, nullptr);
+    if (p.norm)
+      each_vector(K, [&](int64_t i, int n) {
+        const Vec centred = fma(load_n(normed + i, n), set1(-mean), load_n(grad + i, n));
+        store_n(grad + i, centred * set1(r), n);
+      });
+    copy_n(static_cast<X*>(p.d_x) + row + h * K, grad, K, p.accumulate);
+  }
 }
 
 template <class X, class Y>
 void backward_rows(const QkPrepareRows& p, int64_t begin, int64_t end, float* d_weights) {
   const int64_t K = p.width, heads = p.heads + p.kv_heads, row_width = (heads + p.kv_heads) * K;
   RowAngles angles;
-  float grad[kMaxHeadWidth];
   for (int64_t t = begin; t < end; ++t) {
     rotary_row(p.rotary, p.positions[t], angles.cosine, angles.sine);
-    const Y* d_y = static_cast<const Y*>(p.d_y) + t * row_width;
-    for (int64_t h = 0; h < heads; ++h) {
-      const bool key = h >= p.heads;
-      copy_n(grad, d_y + h * K, K);
-      rotate_head(grad, angles, p.rotary, true);
-      if (p.norm)
-        norm_backward(static_cast<const X*>(p.x) + t * row_width + h * K, grad, p.weights[key],
-                      p.rstd[t * heads + h], K, d_weights != nullptr ? d_weights + key * K : nullptr);
-      if (p.d_x != nullptr) copy_n(static_cast<X*>(p.d_x) + t * row_width + h * K, grad, K, p.accumulate);
-    }
+    for (int64_t h = 0; h < heads; h += sharing(p, h)) backward_heads<X, Y>(p, t, h, angles, d_weights);
     if (p.d_x != nullptr)
-      copy_n(static_cast<X*>(p.d_x) + t * row_width + heads * K, d_y + heads * K, p.kv_heads * K,
-             p.accumulate);
+      copy_n(static_cast<X*>(p.d_x) + t * row_width + heads * K,
+             static_cast<const Y*>(p.d_y) + t * row_width + heads * K, p.kv_heads * K, p.accumulate);
   }
 }
 

@@ -26,11 +26,12 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
       "positions are {}", call.in[kPositions].meta.str());
   const DType statistic = statistic_of(qkv);
   for (const uint32_t i : {kQWeight, kKWeight})
-    INGOT_CHECK(!call.in[i].defined() || (a.norm && call.in[i].meta.shape == Shape{a.head_width} &&
-                                          call.in[i].dtype() == statistic),
-                "norm {}, weight is {}", a.norm, call.in[i].meta.str());
+    INGOT_CHECK(
+        !call.in[i].defined() || (a.norm && call.in[i].meta.shape == Shape{a.weight_width(i - kQWeight)} &&
+                                  call.in[i].dtype() == statistic),
+        "norm {}, weight is {}", a.norm, call.in[i].meta.str());
   out[0] = {qkv.shape(), a.out};
-  out[1] = {Shape{a.norm ? qkv.dim(0) : 0, a.heads + a.kv_heads}, statistic};
+  out[1] = {Shape{a.norm ? qkv.dim(0) : 0, a.norms()}, statistic};
 }
 
 OpCost cost(const OpCall& call) {
@@ -50,9 +51,9 @@ BackwardReads reads(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const QkPrepareAttr*>(attr_data);
-  return fmt::format("heads={}/{}x{} rotary={} {} theta={} norm={} eps={} out={}", a.heads, a.kv_heads,
-                     a.head_width, a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, a.norm, a.eps,
-                     name_of(a.out));
+  return fmt::format("heads={}/{}x{} rotary={} {} theta={} norm={} joint={} offset={} eps={} out={}", a.heads,
+                     a.kv_heads, a.head_width, a.rotary.dims, name_of(a.rotary.kind), a.rotary.theta, a.norm,
+                     a.joint, a.weight_offset, a.eps, name_of(a.out));
 }
 
 bool is_16_or_32(DType t) {
@@ -72,7 +73,8 @@ QkPrepareRows arguments(const OpCall& call) {
   const auto& a = call.attr<QkPrepareAttr>();
   QkPrepareRows p{};
   p.heads = a.heads, p.kv_heads = a.kv_heads, p.width = a.head_width;
-  p.norm = a.norm, p.eps = static_cast<float>(a.eps);
+  p.norm = a.norm, p.joint = a.joint;
+  p.eps = static_cast<float>(a.eps), p.weight_offset = static_cast<float>(a.weight_offset);
   p.rotary = rotary_table(a.rotary);
   p.positions = call.in[1].as<int32_t>();
   p.x = call.in[0].data, p.x_type = call.in[0].dtype();
@@ -92,7 +94,8 @@ void forward(const OpCall& call) {
 
 void backward(const OpCall& call) {
   QkPrepareRows p = arguments(call);
-  const int64_t rows = call.in[1].dim(0), width = p.width;
+  const auto& a = call.attr<QkPrepareAttr>();
+  const int64_t rows = call.in[1].dim(0), q_width = a.weight_width(0), width = q_width + a.weight_width(1);
   p.d_y = call.d_out[0].data;
   p.d_x = call.d_in[0].tensor.data, p.accumulate = call.d_in[0].accumulate;
   if (call.d_in[0].wanted()) p.x_type = call.d_in[0].tensor.dtype();
@@ -100,20 +103,21 @@ void backward(const OpCall& call) {
   auto* partials = static_cast<float*>(call.scratch);
   parallel_for(parameter_chunks(rows), 1, [&](int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; ++chunk) {
-      float* d_weights = weights ? partials + chunk * 2 * width : nullptr;
-      if (weights) std::memset(d_weights, 0, static_cast<size_t>(2 * width) * sizeof(float));
+      float* d_weights = weights ? partials + chunk * width : nullptr;
+      if (weights) std::memset(d_weights, 0, static_cast<size_t>(width) * sizeof(float));
       const int64_t begin = chunk * kParameterChunkRows;
       INGOT_ISA_CALL(qk_prepare_backward)(p, begin, std::min(rows, begin + kParameterChunkRows), d_weights);
     }
   });
-  for (int64_t k = 0; k < 2; ++k)
-    combine_parameter_chunks(partials + k * width, parameter_chunks(rows), 2 * width, width,
-                             call.d_in[static_cast<size_t>(2 + k)]);
+  combine_parameter_chunks(partials, parameter_chunks(rows), width, q_width, call.d_in[kQWeight]);
+  combine_parameter_chunks(partials + q_width, parameter_chunks(rows), width, width - q_width,
+                           call.d_in[kKWeight]);
 }
 
 int64_t scratch_bytes(const OpCall& call) {
-  const bool weights = call.in[2].defined() || call.in[3].defined();
-  return weights ? parameter_chunks(call.in[1].dim(0)) * 2 * call.attr<QkPrepareAttr>().head_width * 4 : 0;
+  const auto& a = call.attr<QkPrepareAttr>();
+  if (!call.in[kQWeight].defined() && !call.in[kKWeight].defined()) return 0;
+  return parameter_chunks(call.in[1].dim(0)) * (a.weight_width(0) + a.weight_width(1)) * 4;
 }
 
 }  // namespace
@@ -136,8 +140,8 @@ const Op& qk_prepare_op() {
 }
 
 Value qk_prepare(Tape& tape, const QkPrepareAttr& attr, const Value& qkv_TW, const Value& positions_T,
-                 const Value& q_weight_K, const Value& k_weight_K) {
-  return tape.apply(qk_prepare_op(), attr, {qkv_TW, positions_T, q_weight_K, k_weight_K})[0];
+                 const Value& q_weight, const Value& k_weight) {
+  return tape.apply(qk_prepare_op(), attr, {qkv_TW, positions_T, q_weight, k_weight})[0];
 }
 
 }  // namespace ingot
