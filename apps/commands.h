@@ -13,6 +13,7 @@ namespace ingot {
 void add_run_command(CLI::App& app, int& code);
 void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
 void add_eval_command(CLI::App& app, int& code);
+void add_eval_tools(CLI::App& eval, int& code);  ///< eval quality, eval compare
 void add_model_command(CLI::App& app, int& code);
 void add_tool_commands(CLI::App& app, int& code);  ///< data, checkpoint, report, diff, kernels
 void add_tokenizer_command(CLI::App& app, int& code);

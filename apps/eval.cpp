@@ -9,6 +9,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/eval_tasks.h"
 #include "apps/inference.h"
 #include "apps/text_io.h"
 #include "base/file_system.h"
@@ -33,6 +34,7 @@ struct EvalArguments {
   int64_t sequence = 0;
   bool special = false, no_begin = false;
   JsonOption json;
+  TaskArguments task;
 };
 
 /// Loss sums over a text, and its bytes per target in the loss.
@@ -161,12 +163,18 @@ void score_own_text(const EvalArguments& o, const std::string& run, const Model&
 }
 
 int eval(const EvalArguments& o) {
+  if (o.task.list) return list_tasks(o.task), 0;
+  if (!o.task.harness.empty()) {
+    if (o.task.tasks.empty()) throw UsageError("no tasks are named", "give --tasks a,b");
+    return export_tasks(o.task), 0;
+  }
+  if (!o.texts.empty() && !o.task.tasks.empty())
+    throw UsageError("--text and --tasks are named", "give one of the two");
   const std::string path = o.model.path();
-  FileSystem& fs = real_file_system();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
   const StoredModel stored = open_model(path, o.rope_scaling);
   const std::string run = !o.model.checkpoint.empty() && !o.model.run.empty() ? o.model.run : stored.folder;
-  if (o.texts.empty() && (run.empty() || stored.imported))
+  if (o.texts.empty() && o.task.tasks.empty() && (run.empty() || stored.imported))
     throw Error(fmt::format("no run is named whose validation text could be read: '{}' belongs to none",
                             stored.reader.path()),
                 "give --text FILE, or the folder of a run");
@@ -181,6 +189,7 @@ int eval(const EvalArguments& o) {
   if (o.sequence > model.config().context)
     throw Error(fmt::format("windows of {} tokens", o.sequence),
                 fmt::format("the model's context is {}", model.config().context));
+  if (!o.task.tasks.empty()) return eval_tasks(o.task, stored, packed, o.tokenizer, o.no_begin, o.json), 0;
   Scores scores(o.json);
   nlohmann::ordered_json about = {{"model", stored.reader.path()}};
   if (!o.rope_scaling.empty()) about["rope_scaling"] = o.rope_scaling;
@@ -196,8 +205,8 @@ int eval(const EvalArguments& o) {
 
 void add_eval_command(CLI::App& app, int& code) {
   auto o = std::make_shared<EvalArguments>();
-  CLI::App* c =
-      app.add_subcommand("eval", "loss and bits per byte on a run's validation text, or on any text");
+  CLI::App* c = app.add_subcommand(
+      "eval", "loss and bits per byte on a run's validation text or any text; tasks and their scores");
   add_model_argument(*c, o->model);
   c->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file, for --text; default: the run's");
   c->add_option("--weights", o->weights, "f32, bf16 or int8; default: as the model was trained");
@@ -211,10 +220,24 @@ void add_eval_command(CLI::App& app, int& code) {
               "special tokens that a --text spells become tokens; default: plain text");
   c->add_flag("--no-begin-token", o->no_begin,
               "with --text: leave out the token that the model's texts begin with");
+  c->add_option("--tasks", o->task.tasks, "tasks to run instead, as a,b: names, or paths of task files");
+  c->add_option("--tasks-folder", o->task.folder, "where tasks are looked for by name; default: tasks");
+  c->add_option("--task-data", o->task.data, "folder in which the tasks' rows are looked for first");
+  c->add_option("--limit", o->task.limit, "the first so many rows of each task only")
+      ->check(CLI::PositiveNumber);
+  c->add_option("--output", o->task.output,
+                "folder for results and samples as lm-evaluation-harness writes them");
+  c->add_option(
+      "--export-harness", o->task.harness,
+      "write the --tasks to this folder for lm-evaluation-harness's --include_path; needs no model");
+  c->add_flag("--list-tasks", o->task.list, "what tasks there are; needs no model");
   add_json_option(*c, o->json);
   c->add_option("--kernels", o->kernels, "strict, or any: allow slow reference kernels")
       ->capture_default_str();
-  c->callback([o, &code] { code = eval(*o); });
+  add_eval_tools(*c, code);
+  c->callback([o, c, &code] {
+    if (c->get_subcommands().empty()) code = eval(*o);
+  });
 }
 
 }  // namespace ingot

@@ -140,7 +140,9 @@ class Plots {
       if (const auto* lines = find(figure.group))
         figures += draw(figure.validation ? validation_plot(*lines, figure) : plot_of(*lines, figure));
     for (const auto& [group, lines] : groups_)
-      if (!known(group))
+      if (is_task(group)) {
+        if (!group.ends_with("_stderr")) figures += draw(task_plot(lines, group.substr(5)));
+      } else if (!known(group))
         others += draw(plot_of(
             lines,
             {.group = "", .title = group.c_str(), .subtitle = "", .smooth = true, .from_zero = false}));
@@ -156,6 +158,15 @@ class Plots {
     for (const auto& [name, lines] : groups_)
       if (name == group) return &lines;
     return nullptr;
+  }
+
+  static bool is_task(const std::string& group) { return group.starts_with("task/") && group.size() > 5; }
+  /// Of each task that has the metric a line, with a mark where it ran.
+  LinePlot task_plot(const std::vector<NamedCurve>& lines, const std::string& metric) const {
+    LinePlot plot = plot_over("Tasks", metric);
+    for (size_t i = 0; i < lines.size(); ++i)
+      add(plot, lines[i], name_of(lines[i], ""), static_cast<int>(i), false, true);
+    return plot;
   }
 
   static bool known(const std::string& group) {

@@ -16,6 +16,8 @@
 //   val/<source>/loss         validation loss, nats per token
 //   val/<source>/bits_per_byte
 //   val/<source>/tokens       validation targets that these two are means over
+//   task/<name>/<metric>      score of a task (docs/evaluate.md); <metric>,<filter> where it has several
+//   task/<name>/<metric>_stderr   its standard error
 //   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1
 //   router/<layer>/entropy    entropy of that list / log(number of experts): 1 is perfect balance
 //   sees_future_tokens        1 where the experts of a token depend on later ones (expert choice): the row's

@@ -199,6 +199,10 @@ void Recipe::validate(ConfigErrors& e) const {
   if (data.sources.empty())
     e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
   if (run.log_every < 0) e.add("run.log_every", "must be 0 or more");
+  if (evaluation.tasks_every < 0)
+    e.add("evaluation.tasks_every", "must not be negative, found {}", evaluation.tasks_every);
+  if (evaluation.tasks_limit < 0)
+    e.add("evaluation.tasks_limit", "must not be negative, found {}", evaluation.tasks_limit);
   for (size_t i = 0; i < phases.size(); ++i) validate_phase(*this, i, e);
   try {
     require_fit(optimizer.muon, total_steps());

@@ -11,6 +11,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/data_recipe.h"
+#include "train/evaluation_recipe.h"
 #include "train/memory_recipe.h"
 #include "train/parallel_recipe.h"
 
@@ -179,33 +180,6 @@ struct CheckpointConfig {
   void visit(Visitor& v) {
     v("every", every, "steps between checkpoints; 0: only at the end of phases");
     v("keep_last", keep_last, "older ones are deleted; 0: keep all");
-  }
-};
-
-struct EvaluationConfig {
-  int64_t every = 100;
-  int64_t max_tokens = 65536;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("every", every, "steps between validations; 0: only at the end");
-    v("max_tokens", max_tokens,
-      "validation tokens per source during the run; the end uses all. 0: always all");
-  }
-};
-
-struct SampleConfig {
-  int64_t every = 200;
-  std::optional<std::vector<std::string>> prompts;
-  int64_t tokens = 96;
-  double temperature = 0.8, top_p = 0.95;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("every", every, "steps between samples; 0: only at the end");
-    v("prompts", prompts,
-      "texts that the samples continue; none: the beginnings of three documents of the text; []: no samples");
-    v("tokens", tokens, "tokens per sample");
-    v("temperature", temperature, "of the samples");
-    v("top_p", top_p, "of the samples");
   }
 };
 

@@ -55,6 +55,7 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start,
   require_fit(plan_);
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
   prompts_ = sample_prompts(engine_->recipe(), *data_);
+  tasks_ = std::make_unique<RunTasks>(fs_, *engine_);
   if (leads() && recipe.model.moe.sees_future_tokens())
     log::warn(
         "moe.selection = expert_choice: a token's experts depend on later tokens, so the losses of this run "
@@ -290,6 +291,11 @@ bool Trainer::after_step(MetricRow& row) {
   const bool last = step() == recipe().total_steps();
   const auto due = [&](int64_t every) { return last || (every > 0 && step() % every == 0); };
   if (due(recipe().evaluation.every)) validate_sources(row, last);
+  const bool saves = step() == state_->sampler().end_step() || due(recipe().checkpoint.every);
+  if (tasks_->due(step(), saves, last)) {
+    const std::string scores = tasks_->run(*engine_, *data_, row);
+    if (leads()) log::info("step {}: {}", step(), scores);
+  }
   const bool at_target = ends_at_target(row);
   if (leads()) {
     metrics_->write(row);

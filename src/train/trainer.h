@@ -18,6 +18,7 @@
 #include "train/preflight.h"
 #include "train/run_samples.h"
 #include "train/run_state.h"
+#include "train/run_tasks.h"
 #include "train/step_log.h"
 #include "train/training_clock.h"
 
@@ -145,6 +146,7 @@ class Trainer {
   std::optional<PreparedData> data_;
   std::unique_ptr<TrainEngine> engine_;
   std::unique_ptr<RunState> state_;
+  std::unique_ptr<RunTasks> tasks_;
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
