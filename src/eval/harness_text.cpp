@@ -28,17 +28,17 @@ const char* output_type(TaskKind kind) {
 }
 
 /// The harness's function for a step; nothing where it has none.
-std::optional<Json> harness_step(const FilterStep& step) {
+std::optional<TaskJson> harness_step(const FilterStep& step) {
   switch (step.function) {
     case FilterFunction::strip:
-      return Json{{"function", "remove_whitespace"}};
+      return TaskJson{{"function", "remove_whitespace"}};
     case FilterFunction::lower:
-      return Json{{"function", "lowercase"}};
+      return TaskJson{{"function", "lowercase"}};
     case FilterFunction::regex:
-      return Json{{"function", "regex"},
-                  {"regex_pattern", step.pattern},
-                  {"group_select", step.select},
-                  {"fallback", step.fallback}};
+      return TaskJson{{"function", "regex"},
+                      {"regex_pattern", step.pattern},
+                      {"group_select", step.select},
+                      {"fallback", step.fallback}};
     default:
       return {};
   }
@@ -49,7 +49,7 @@ class HarnessTask {
   HarnessTask(const Task& task, bool require_equal)
       : task_(task), c_(task.config()), require_(require_equal) {}
 
-  Json json() {
+  TaskJson json() {
     data();
     texts();
     if (c_.kind == TaskKind::generation) generation();
@@ -69,7 +69,7 @@ class HarnessTask {
   }
 
   void data() {
-    Json files = {{"test", absolute(task_.data_path())}};
+    TaskJson files = {{"test", absolute(task_.data_path())}};
     if (!task_.fewshot_path().empty()) files["train"] = absolute(task_.fewshot_path());
     out_ = {{"task", task_.name()},
             {"dataset_path", "json"},
@@ -103,10 +103,10 @@ class HarnessTask {
 
   void generation() {
     const TaskSampling& s = c_.sampling;
-    Json kwargs = {{"until", s.stop},
-                   {"do_sample", s.temperature > 0},
-                   {"temperature", s.temperature},
-                   {"max_gen_toks", s.max_tokens}};
+    TaskJson kwargs = {{"until", s.stop},
+                       {"do_sample", s.temperature > 0},
+                       {"temperature", s.temperature},
+                       {"max_gen_toks", s.max_tokens}};
     if (s.top_p < 1) kwargs["top_p"] = s.top_p;
     if (s.top_k > 0) kwargs["top_k"] = s.top_k;
     if (s.min_p > 0) kwargs["min_p"] = s.min_p;
@@ -116,9 +116,9 @@ class HarnessTask {
     if (s.thinking_tokens > 0) lacks("a budget of the reasoning");
     if (c_.chat.enabled && (c_.chat.thinking != ThinkingMode::automatic || !c_.chat.messages.empty()))
       lacks("thinking that is switched, or messages of a row");
-    Json list = Json::array();
+    TaskJson list = TaskJson::array();
     for (const FilterConfig& f : c_.filters) {
-      Json steps = Json::array();
+      TaskJson steps = TaskJson::array();
       for (const FilterStep& step : f.steps) {
         if (const auto one = harness_step(step))
           steps.push_back(*one);
@@ -132,14 +132,15 @@ class HarnessTask {
   }
 
   void metrics() {
-    Json list = Json::array();
+    TaskJson list = TaskJson::array();
     for (const std::string& name : c_.metrics) {
       const std::string base = metric_name(name).base;
       const char* aggregation = base == "perplexity" && c_.kind == TaskKind::cloze ? "perplexity"
                                 : base == "bits_per_byte"                          ? "bits_per_byte"
                                 : c_.kind == TaskKind::perplexity                  ? "weighted_perplexity"
                                                                                    : "mean";
-      Json m = {{"metric", name}, {"aggregation", aggregation}, {"higher_is_better", higher_is_better(name)}};
+      TaskJson m = {
+          {"metric", name}, {"aggregation", aggregation}, {"higher_is_better", higher_is_better(name)}};
       if (base == "exact_match") {
         m["ignore_case"] = c_.ignore_case;
         m["ignore_punctuation"] = c_.ignore_punctuation;
@@ -155,7 +156,7 @@ class HarnessTask {
   const Task& task_;
   const TaskConfig& c_;
   bool require_;
-  Json out_;
+  TaskJson out_;
 };
 
 std::string padded(const std::string& text, size_t width, int align) {  // -1 left, 0 centre, 1 right
@@ -166,7 +167,7 @@ std::string padded(const std::string& text, size_t width, int align) {  // -1 le
 
 }  // namespace
 
-Json harness_config(const Task& task, bool require_equal) {
+TaskJson harness_config(const Task& task, bool require_equal) {
   return HarnessTask(task, require_equal).json();
 }
 

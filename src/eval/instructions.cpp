@@ -13,7 +13,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-const Json& row_list(const Json& row, const char* key, const std::string& where) {
+const TaskJson& row_list(const TaskJson& row, const char* key, const std::string& where) {
   if (row.contains(key) && row[key].is_array()) return row[key];
   throw Error(fmt::format("{}: '{}' is {}, expected a list", where, key,
                           row.contains(key) ? row[key].type_name() : "missing"),
@@ -42,16 +42,16 @@ Texts split_by(const std::string& text, const std::string& mark) {
 /// The answer to check and the arguments of the instruction, each read by its name and type.
 struct Instruction {
   const std::string& name;
-  const Json& arguments;
+  const TaskJson& arguments;
   const std::string& answer;
   const std::string& where;
 
-  const Json& argument(const char* key) const {
+  const TaskJson& argument(const char* key) const {
     if (arguments.is_object() && arguments.contains(key) && !arguments[key].is_null()) return arguments[key];
     fail("{}: the instruction '{}' lacks '{}' in its kwargs", where, name, key);
   }
   int64_t number(const char* key) const {
-    const Json& v = argument(key);
+    const TaskJson& v = argument(key);
     if (v.is_number_float() && v.get<double>() == static_cast<double>(static_cast<int64_t>(v.get<double>())))
       return static_cast<int64_t>(v.get<double>());  // tables of numbers with gaps hold floats
     if (!v.is_number_integer())
@@ -59,15 +59,15 @@ struct Instruction {
     return v.get<int64_t>();
   }
   std::string text(const char* key) const {
-    const Json& v = argument(key);
+    const TaskJson& v = argument(key);
     if (!v.is_string()) fail("{}: '{}' of '{}' is {}, expected a text", where, key, name, v.type_name());
     return v.get<std::string>();
   }
   Texts texts(const char* key) const {
-    const Json& v = argument(key);
+    const TaskJson& v = argument(key);
     Texts out;
     if (v.is_array())
-      for (const Json& t : v)
+      for (const TaskJson& t : v)
         if (t.is_string()) out.push_back(t.get<std::string>());
     if (!v.is_array() || out.size() != v.size())
       fail("{}: '{}' of '{}' must be a list of texts", where, key, name);
@@ -149,10 +149,10 @@ bool two_responses(const Instruction& i) {
 
 bool is_json(const Instruction& i) {
   std::string text = stripped(i.answer);
-  for (const char* fence : {"```json", "```Json", "```JSON", "```"})
+  for (const char* fence : {"```json", "```TaskJson", "```JSON", "```"})
     if (text.starts_with(fence)) text.erase(0, std::string_view(fence).size());
   if (text.ends_with("```")) text.resize(text.size() - 3);
-  return Json::accept(stripped(text));
+  return TaskJson::accept(stripped(text));
 }
 
 bool postscript(const Instruction& i) {
@@ -289,7 +289,7 @@ std::vector<std::string> instruction_names() {
   return names;
 }
 
-bool follows_instruction(const std::string& name, const Json& arguments, const std::string& answer,
+bool follows_instruction(const std::string& name, const TaskJson& arguments, const std::string& answer,
                          const std::string& where) {
   const auto found = instruction_checkers().find(name);
   if (found == instruction_checkers().end()) {
@@ -303,14 +303,14 @@ bool follows_instruction(const std::string& name, const Json& arguments, const s
   return follows && !stripped(answer).empty();
 }
 
-Json instruction_metrics(const Json& row, const std::string& answer, const std::string& where) {
-  const Json& names = row_list(row, "instruction_id_list", where);
-  const Json& arguments = row_list(row, "kwargs", where);
+TaskJson instruction_metrics(const TaskJson& row, const std::string& answer, const std::string& where) {
+  const TaskJson& names = row_list(row, "instruction_id_list", where);
+  const TaskJson& arguments = row_list(row, "kwargs", where);
   if (names.size() != arguments.size() || names.empty())
     fail("{}: instruction_id_list has {} entries and kwargs {}, expected as many, at least one", where,
          names.size(), arguments.size());
   const Texts forms = loose_forms(answer);
-  Json strict = Json::array(), loose = Json::array();
+  TaskJson strict = TaskJson::array(), loose = TaskJson::array();
   for (size_t i = 0; i < names.size(); ++i) {
     if (!names[i].is_string())
       fail("{}: instruction_id_list holds {}, expected names", where, names[i].type_name());
@@ -320,7 +320,9 @@ Json instruction_metrics(const Json& row, const std::string& answer, const std::
     strict.push_back(follows(answer));
     loose.push_back(std::any_of(forms.begin(), forms.end(), follows));
   }
-  const auto all = [](const Json& list) { return std::find(list.begin(), list.end(), false) == list.end(); };
+  const auto all = [](const TaskJson& list) {
+    return std::find(list.begin(), list.end(), false) == list.end();
+  };
   return {{"prompt_level_strict_acc", all(strict)},
           {"inst_level_strict_acc", strict},
           {"prompt_level_loose_acc", all(loose)},

@@ -14,12 +14,12 @@ std::vector<std::string> instruction_names();
 
 /// Whether `answer` follows one instruction. `arguments` is an object; null values are absent. Error for a
 /// name that is unknown or an argument that is missing or of another type; `where` names the row.
-bool follows_instruction(const std::string& name, const Json& arguments, const std::string& answer,
+bool follows_instruction(const std::string& name, const TaskJson& arguments, const std::string& answer,
                          const std::string& where);
 
 /// {"prompt_level_strict_acc": bool, "inst_level_strict_acc": [bool], "prompt_level_loose_acc": ...}. The
 /// row has "instruction_id_list" and "kwargs", two lists of one length. Loose: one of eight forms of the
 /// answer, without its first or last line or its asterisks, follows.
-Json instruction_metrics(const Json& row, const std::string& answer, const std::string& where);
+TaskJson instruction_metrics(const TaskJson& row, const std::string& answer, const std::string& where);
 
 }  // namespace ingot

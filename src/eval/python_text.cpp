@@ -51,7 +51,7 @@ void append_json_string(std::string& out, std::string_view bytes) {
   out += '"';
 }
 
-void append_python_json(std::string& out, const Json& v, int indent, int depth) {
+void append_python_json(std::string& out, const TaskJson& v, int indent, int depth) {
   const auto line = [&](int d) {
     if (indent > 0) out += '\n', out.append(static_cast<size_t>(indent * d), ' ');
   };
@@ -98,7 +98,7 @@ std::string python_repr(const std::string& text) {
   return out + quote;
 }
 
-std::string python_inside(const Json& v) {
+std::string python_inside(const TaskJson& v) {
   return v.is_string() ? python_repr(v.get_ref<const std::string&>()) : python_str(v);
 }
 
@@ -118,7 +118,7 @@ std::string python_float(double x) {
   return text.find('.') == text.npos ? text + ".0" : text;
 }
 
-std::string python_str(const Json& v) {
+std::string python_str(const TaskJson& v) {
   if (v.is_string()) return v.get<std::string>();
   if (v.is_boolean()) return v.get<bool>() ? "True" : "False";
   if (v.is_null()) return "None";
@@ -135,7 +135,7 @@ std::string python_str(const Json& v) {
   return out + (v.is_array() ? ']' : '}');
 }
 
-std::string python_json(const Json& value, int indent) {
+std::string python_json(const TaskJson& value, int indent) {
   std::string out;
   append_python_json(out, value, indent, 0);
   return out;

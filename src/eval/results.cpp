@@ -36,19 +36,19 @@ std::string file_name_of(const std::string& model) {
   return out.empty() ? "model" : out;
 }
 
-Json values_json(const TaskEvaluation& e) {
-  Json v = {{"name", e.task->name()}, {"alias", e.task->name()}, {"sample_len", e.result.rows}};
+TaskJson values_json(const TaskEvaluation& e) {
+  TaskJson v = {{"name", e.task->name()}, {"alias", e.task->name()}, {"sample_len", e.result.rows}};
   for (const MetricValue& m : e.result.values) {
     v[m.metric + "," + m.filter] = m.value;
-    v[m.metric + "_stderr," + m.filter] = m.error ? Json(*m.error) : Json("N/A");
+    v[m.metric + "_stderr," + m.filter] = m.error ? TaskJson(*m.error) : TaskJson("N/A");
   }
   return v;
 }
 
-Json own_json(const std::vector<TaskEvaluation>& evaluations) {
-  Json own = Json::object();
+TaskJson own_json(const std::vector<TaskEvaluation>& evaluations) {
+  TaskJson own = TaskJson::object();
   for (const TaskEvaluation& e : evaluations) {
-    Json t = {{"chance", e.task->chance()}, {"cut_prompts", e.result.cut_prompts}};
+    TaskJson t = {{"chance", e.task->chance()}, {"cut_prompts", e.result.cut_prompts}};
     if (const auto& l = e.result.lengths)
       t["answer_tokens"] = {{"answers", l->answers},     {"tokens", l->tokens},   {"median", l->median},
                             {"quantile_0.9", l->ninety}, {"longest", l->longest}, {"cut", l->cut}};
@@ -59,30 +59,31 @@ Json own_json(const std::vector<TaskEvaluation>& evaluations) {
 
 std::string hash_of_samples(const TaskEvaluation& e) {
   std::string all;
-  for (const Json& s : e.result.samples)
+  for (const TaskJson& s : e.result.samples)
     for (const char* key : {"doc_hash", "prompt_hash", "target_hash"}) all += s.at(key).get<std::string>();
   return sha256_hex(all);
 }
 
-Json sorted(const Json& object) {
+TaskJson sorted(const TaskJson& object) {
   std::vector<std::string> keys;
   for (auto it = object.begin(); it != object.end(); ++it) keys.push_back(it.key());
   std::sort(keys.begin(), keys.end());
-  Json out = Json::object();
+  TaskJson out = TaskJson::object();
   for (const std::string& k : keys) out[k] = object[k];
   return out;
 }
 
 }  // namespace
 
-Json results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>& evaluations, double started,
-                  double seconds) {
-  Json results = Json::object(), tasks = Json::object(), configs = Json::object(), versions = Json::object(),
-       shots = Json::object(), better = Json::object(), counts = Json::object(), hashes = Json::object();
+TaskJson results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>& evaluations,
+                      double started, double seconds) {
+  TaskJson results = TaskJson::object(), tasks = TaskJson::object(), configs = TaskJson::object(),
+           versions = TaskJson::object(), shots = TaskJson::object(), better = TaskJson::object(),
+           counts = TaskJson::object(), hashes = TaskJson::object();
   for (const TaskEvaluation& e : evaluations) {
     const std::string& name = e.task->name();
     results[name] = values_json(e);
-    tasks[name] = Json::array();
+    tasks[name] = TaskJson::array();
     configs[name] = harness_config(*e.task, false);
     versions[name] = e.task->config().version;
     shots[name] = e.task->config().fewshot.count;
@@ -91,9 +92,9 @@ Json results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>
     hashes[name] = hash_of_samples(e);
   }
   const auto named = [](const std::string& text, std::optional<int32_t> id) {
-    return Json::array({text, id ? std::to_string(*id) : "None"});
+    return TaskJson::array({text, id ? std::to_string(*id) : "None"});
   };
-  const Json chat = model.chat_template.empty() ? Json() : Json(model.chat_template);
+  const TaskJson chat = model.chat_template.empty() ? TaskJson() : TaskJson(model.chat_template);
   return {{"results", results},
           {"group_subtasks", tasks},
           {"configs", sorted(configs)},
@@ -107,12 +108,12 @@ Json results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>
             {"model_num_parameters", model.parameters},
             {"model_dtype", model.dtype},
             {"batch_size", nullptr},
-            {"batch_sizes", Json::array()},
+            {"batch_sizes", TaskJson::array()},
             {"device", "cpu"},
             {"use_cache", nullptr},
             {"limit", nullptr},
             {"bootstrap_iters", 100000},
-            {"gen_kwargs", Json::object()},
+            {"gen_kwargs", TaskJson::object()},
             {"random_seed", 0},
             {"numpy_seed", 1234},
             {"torch_seed", 1234},
@@ -127,7 +128,7 @@ Json results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>
           {"tokenizer_pad_token", named(model.end_text, model.end_id)},
           {"tokenizer_eos_token", named(model.end_text, model.end_id)},
           {"tokenizer_bos_token", named(model.begin_text, model.begin_id)},
-          {"eot_token_id", model.end_id ? Json(*model.end_id) : Json()},
+          {"eot_token_id", model.end_id ? TaskJson(*model.end_id) : TaskJson()},
           {"max_length", model.context},
           {"task_hashes", hashes},
           {"model_source", "ingot"},
@@ -137,7 +138,7 @@ Json results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>
           {"system_instruction_sha", nullptr},
           {"fewshot_as_multiturn", false},
           {"chat_template", chat},
-          {"chat_template_sha", chat.is_null() ? Json() : Json(sha256_hex(model.chat_template))},
+          {"chat_template_sha", chat.is_null() ? TaskJson() : TaskJson(sha256_hex(model.chat_template))},
           {"total_evaluation_time_seconds", python_float(seconds)},
           {"ingot", own_json(evaluations)}};
 }
@@ -148,7 +149,7 @@ std::string write_results(FileSystem& fs, const std::string& folder, const Evalu
   fs.create_folders(place);
   for (const TaskEvaluation& e : evaluations) {
     std::string lines;
-    for (const Json& s : e.result.samples) lines += python_json(s) + "\n";
+    for (const TaskJson& s : e.result.samples) lines += python_json(s) + "\n";
     write_file_atomically(fs, fmt::format("{}/samples_{}_{}.jsonl", place, e.task->name(), date), lines);
   }
   const std::string path = fmt::format("{}/results_{}.json", place, date);

@@ -27,7 +27,7 @@ struct TaskEvaluation {
 /// The configuration of the harness's task that asks and scores the same: a YAML file (JSON is YAML) for
 /// --include_path. Error where the harness has no such thing, naming it; `require_equal` false: leaves it
 /// out.
-Json harness_config(const Task& task, bool require_equal);
+TaskJson harness_config(const Task& task, bool require_equal);
 
 /// The table that the harness prints.
 std::string results_table(const std::vector<TaskEvaluation>& evaluations);
@@ -35,8 +35,8 @@ std::string results_table(const std::vector<TaskEvaluation>& evaluations);
 std::string results_notes(const std::vector<TaskEvaluation>& evaluations);
 
 /// The content of results_*.json.
-Json results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>& evaluations, double started,
-                  double seconds);
+TaskJson results_json(const EvaluatedModel& model, const std::vector<TaskEvaluation>& evaluations,
+                      double started, double seconds);
 /// Writes FOLDER/MODEL/results_DATE.json and a file of samples a task; returns the first's path. `started`:
 /// seconds since 1970.
 std::string write_results(FileSystem& fs, const std::string& folder, const EvaluatedModel& model,

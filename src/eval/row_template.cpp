@@ -22,7 +22,7 @@ std::vector<std::string> path_of(const std::string& name, const std::string& tex
   return path;
 }
 
-std::string names_of_fields(const Json& row) {
+std::string names_of_fields(const TaskJson& row) {
   std::string names;
   for (auto it = row.begin(); it != row.end(); ++it) names += (names.empty() ? "" : ", ") + it.key();
   return names.empty() ? "none" : names;
@@ -45,11 +45,12 @@ RowTemplate::RowTemplate(const std::string& text) {
   if (at < text.size()) parts_.push_back({text.substr(at), {}});
 }
 
-const Json& row_field(const Json& row, const std::vector<std::string>& path, const std::string& where) {
-  const Json* value = &row;
+const TaskJson& row_field(const TaskJson& row, const std::vector<std::string>& path,
+                          const std::string& where) {
+  const TaskJson* value = &row;
   std::string so_far;
   for (const std::string& name : path) {
-    const Json* next = nullptr;
+    const TaskJson* next = nullptr;
     if (value->is_object() && value->contains(name)) next = &(*value)[name];
     if (value->is_array() && !name.empty() && name.size() < 10 &&
         name.find_first_not_of("0123456789") == name.npos && std::stoul(name) < value->size())
@@ -68,7 +69,7 @@ const Json& row_field(const Json& row, const std::vector<std::string>& path, con
   return *value;
 }
 
-std::string RowTemplate::render(const Json& row, const std::string& where) const {
+std::string RowTemplate::render(const TaskJson& row, const std::string& where) const {
   std::string out;
   for (const Part& part : parts_)
     out += part.path.empty() ? part.text : python_str(row_field(row, part.path, where));

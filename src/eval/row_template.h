@@ -15,7 +15,7 @@ class RowTemplate {
   /// Throws Error for a brace pair that is not closed, or that holds more than a name.
   explicit RowTemplate(const std::string& text);
   /// Throws Error that names the field which `row` lacks, and the fields it has; `where` names the row.
-  std::string render(const Json& row, const std::string& where) const;
+  std::string render(const TaskJson& row, const std::string& where) const;
 
  private:
   struct Part {
@@ -26,6 +26,7 @@ class RowTemplate {
 };
 
 /// A field of a row by its path; Error as render()'s.
-const Json& row_field(const Json& row, const std::vector<std::string>& path, const std::string& where);
+const TaskJson& row_field(const TaskJson& row, const std::vector<std::string>& path,
+                          const std::string& where);
 
 }  // namespace ingot

@@ -61,34 +61,34 @@ class ScoreBook {
 };
 
 /// The parts of a record that all kinds have, in the harness's order.
-Json record_of(const Task& task, size_t row, const std::string& target, Json arguments, Json answers,
-               Json filtered, const std::string& filter, const Json& metrics) {
-  Json names = Json::array();
+TaskJson record_of(const Task& task, size_t row, const std::string& target, TaskJson arguments,
+                   TaskJson answers, TaskJson filtered, const std::string& filter, const TaskJson& metrics) {
+  TaskJson names = TaskJson::array();
   for (auto it = metrics.begin(); it != metrics.end(); ++it) names.push_back(it.key());
-  Json numbered = Json::object();
+  TaskJson numbered = TaskJson::object();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    Json one = Json::object();
+    TaskJson one = TaskJson::object();
     for (size_t j = 0; j < arguments[i].size(); ++j) one[fmt::format("arg_{}", j)] = arguments[i][j];
     numbered[fmt::format("gen_args_{}", i)] = std::move(one);
   }
   const std::string prompt = arguments.at(0).at(0).get<std::string>();
-  Json record = {{"doc_id", row},
-                 {"doc", task.rows()[row]},
-                 {"target", target},
-                 {"arguments", std::move(numbered)},
-                 {"resps", std::move(answers)},
-                 {"filtered_resps", std::move(filtered)},
-                 {"filter", filter},
-                 {"metrics", std::move(names)},
-                 {"doc_hash", sha256_hex(python_json(task.rows()[row], 2))},
-                 {"prompt_hash", sha256_hex(prompt)},
-                 {"target_hash", sha256_hex(target)}};
+  TaskJson record = {{"doc_id", row},
+                     {"doc", task.rows()[row]},
+                     {"target", target},
+                     {"arguments", std::move(numbered)},
+                     {"resps", std::move(answers)},
+                     {"filtered_resps", std::move(filtered)},
+                     {"filter", filter},
+                     {"metrics", std::move(names)},
+                     {"doc_hash", sha256_hex(python_json(task.rows()[row], 2))},
+                     {"prompt_hash", sha256_hex(prompt)},
+                     {"target_hash", sha256_hex(target)}};
   record.update(metrics);
   return record;
 }
 
-Json score_text(const ContinuationScore& s) {
-  return Json::array({python_float(s.logprob), s.greedy ? "True" : "False"});
+TaskJson score_text(const ContinuationScore& s) {
+  return TaskJson::array({python_float(s.logprob), s.greedy ? "True" : "False"});
 }
 
 class TaskRun {
@@ -128,9 +128,9 @@ class TaskRun {
   bool wants(const char* metric) const {
     return std::find(config_.metrics.begin(), config_.metrics.end(), metric) != config_.metrics.end();
   }
-  void count(const Json& metrics, const std::string& filter = "none") {
+  void count(const TaskJson& metrics, const std::string& filter = "none") {
     for (auto it = metrics.begin(); it != metrics.end(); ++it)
-      for (const Json& v : it->is_array() ? *it : Json::array({*it}))
+      for (const TaskJson& v : it->is_array() ? *it : TaskJson::array({*it}))
         book_.add(it.key(), filter, v.is_boolean() ? (v.get<bool>() ? 1.0 : 0.0) : v.get<double>());
   }
 
@@ -166,7 +166,7 @@ class TaskRun {
         if (value(c) > value(found)) found = c;
       return found == gold ? 1.0 : 0.0;
     };
-    Json metrics = Json::object();
+    TaskJson metrics = TaskJson::object();
     for (const std::string& name : config_.metrics) {
       if (name == "acc") metrics[name] = best([&](size_t c) { return scores[c].logprob; });
       if (name == "acc_norm")
@@ -178,10 +178,10 @@ class TaskRun {
       if (name == "acc_mutual_info")
         metrics[name] = best([&](size_t c) { return scores[c].logprob - scores[n + c].logprob; });
     }
-    Json arguments = Json::array(), answers = Json::array(), filtered = Json::array();
+    TaskJson arguments = TaskJson::array(), answers = TaskJson::array(), filtered = TaskJson::array();
     for (size_t c = 0; c < scores.size(); ++c) {
       arguments.push_back({c < n ? context : "", config_.delimiter + choices[c % n]});
-      answers.push_back(Json::array({score_text(scores[c])}));
+      answers.push_back(TaskJson::array({score_text(scores[c])}));
       filtered.push_back(score_text(scores[c]));
     }
     count(metrics);
@@ -196,14 +196,15 @@ class TaskRun {
     const std::vector<ContinuationScore> scores = model_.score(requests);
     for (size_t i = first; i < end; ++i) {
       const ContinuationScore& s = scores[i - first];
-      Json metrics = Json::object();
+      TaskJson metrics = TaskJson::object();
       if (wants("perplexity")) metrics["perplexity"] = s.logprob;
       if (wants("acc")) metrics["acc"] = s.greedy ? 1 : 0;
       count(metrics);
       const std::string target = config_.delimiter + task_.target_text(i);
-      result_.samples.push_back(record_of(
-          task_, i, target, Json::array({Json::array({task_.context(i), target})}),
-          Json::array({Json::array({score_text(s)})}), Json::array({score_text(s)}), "none", metrics));
+      result_.samples.push_back(record_of(task_, i, target,
+                                          TaskJson::array({TaskJson::array({task_.context(i), target})}),
+                                          TaskJson::array({TaskJson::array({score_text(s)})}),
+                                          TaskJson::array({score_text(s)}), "none", metrics));
     }
   }
 
@@ -222,16 +223,16 @@ class TaskRun {
     for (size_t i = first; i < end; ++i) {
       const std::string text = task_.target_text(i);
       const double sum = sums[i - first];
-      Json metrics = Json::object();
+      TaskJson metrics = TaskJson::object();
       for (const std::string& name : config_.metrics) {
         const double units = name == "word_perplexity" ? static_cast<double>(spaces.split(text).size())
                                                        : static_cast<double>(text.size());
-        metrics[name] = Json::array({sum, static_cast<int64_t>(units)});
+        metrics[name] = TaskJson::array({sum, static_cast<int64_t>(units)});
         book_.add_weighted(name, sum, units);
       }
-      result_.samples.push_back(record_of(task_, i, text, Json::array({Json::array({text})}),
-                                          Json::array({Json::array({python_float(sum)})}),
-                                          Json::array({python_float(sum)}), "none", metrics));
+      result_.samples.push_back(record_of(task_, i, text, TaskJson::array({TaskJson::array({text})}),
+                                          TaskJson::array({TaskJson::array({python_float(sum)})}),
+                                          TaskJson::array({python_float(sum)}), "none", metrics));
     }
   }
 
@@ -281,27 +282,29 @@ class TaskRun {
   void generation_row(size_t row, const std::string& prompt, const std::vector<std::string>& texts) {
     const std::string target = task_.target_text(row);
     const TaskSampling& s = config_.sampling;
-    const Json arguments = Json::array({Json::array({prompt, Json{{"until", s.stop},
-                                                                  {"do_sample", s.temperature > 0},
-                                                                  {"temperature", s.temperature},
-                                                                  {"max_gen_toks", s.max_tokens}}})});
+    const TaskJson arguments =
+        TaskJson::array({TaskJson::array({prompt, TaskJson{{"until", s.stop},
+                                                           {"do_sample", s.temperature > 0},
+                                                           {"temperature", s.temperature},
+                                                           {"max_gen_toks", s.max_tokens}}})});
     for (const Filter& filter : filters_) {
       std::vector<std::string> answers;
       for (const std::string& text : texts) answers.push_back(filter.apply(text));
-      const Json metrics = generation_metrics(row, filter.name(), answers, target);
+      const TaskJson metrics = generation_metrics(row, filter.name(), answers, target);
       count(metrics, filter.name());
-      result_.samples.push_back(record_of(task_, row, target, arguments, Json::array({texts}),
-                                          s.samples == 1 ? Json::array({answers[0]}) : Json::array({answers}),
-                                          filter.name(), metrics));
+      result_.samples.push_back(
+          record_of(task_, row, target, arguments, TaskJson::array({texts}),
+                    s.samples == 1 ? TaskJson::array({answers[0]}) : TaskJson::array({answers}),
+                    filter.name(), metrics));
     }
   }
 
-  Json generation_metrics(size_t row, const std::string& filter, const std::vector<std::string>& answers,
-                          const std::string& target) {
+  TaskJson generation_metrics(size_t row, const std::string& filter, const std::vector<std::string>& answers,
+                              const std::string& target) {
     std::vector<double> right;
     for (const std::string& a : answers) right.push_back(comparison_.equal(a, target) ? 1 : 0);
     if (right.size() > 1) rights_[filter].push_back(right);
-    Json metrics = Json::object();
+    TaskJson metrics = TaskJson::object();
     for (const std::string& name : config_.metrics) {
       const MetricName m = metric_name(name);
       const auto k = static_cast<size_t>(std::max<int64_t>(1, m.k));
@@ -323,7 +326,7 @@ class TaskRun {
   void switched_row(size_t row) {
     const SwitchOutcome outcome = run_think_switch(task_, row, model_);
     for (const Answer& a : outcome.answers) count_length(a);
-    const Json metrics = {{"think_follow", outcome.share()}};
+    const TaskJson metrics = {{"think_follow", outcome.share()}};
     count(metrics);
     result_.samples.push_back(record_of(task_, row, task_.target_text(row), outcome.arguments(),
                                         outcome.texts(), outcome.modes(), "none", metrics));

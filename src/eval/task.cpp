@@ -34,8 +34,8 @@ std::vector<std::string> usual_metrics(TaskKind kind) {
   return metrics_of(kind);
 }
 
-std::vector<Json> read_rows(const std::string& text, const std::string& path) {
-  std::vector<Json> rows;
+std::vector<TaskJson> read_rows(const std::string& text, const std::string& path) {
+  std::vector<TaskJson> rows;
   size_t line = 0;
   for (size_t at = 0; at < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -47,7 +47,7 @@ std::vector<Json> read_rows(const std::string& text, const std::string& path) {
       fail("{} has {} bytes, expected at most {}", where, row.size(), kLongestRow);
     require_shallow_json(row, where);
     try {
-      rows.push_back(Json::parse(row));
+      rows.push_back(TaskJson::parse(row));
     } catch (const nlohmann::json::exception& e) {
       throw Error(fmt::format("{} is not valid JSON: {}", where, e.what()),
                   "write one JSON object a line, as {\"question\": \"...\", \"answer\": \"...\"}");
@@ -224,7 +224,7 @@ void Task::check_rows() const {
     if ((config_.kind == TaskKind::cloze || config_.kind == TaskKind::perplexity) && target.empty())
       fail("{}: the target is empty, so there is nothing to predict", where(i));
   }
-  for (const Json& row : examples_)
+  for (const TaskJson& row : examples_)
     example(row, "'" + (fewshot_path_.empty() ? data_path_ : fewshot_path_) + "', an example");
 }
 
@@ -232,14 +232,14 @@ std::string Task::where(size_t row) const {
   return fmt::format("'{}' row {}", data_path_, row + 1);
 }
 
-std::vector<std::string> Task::choices_of(const Json& row, const std::string& where) const {
+std::vector<std::string> Task::choices_of(const TaskJson& row, const std::string& where) const {
   if (config_.choices_field.empty()) return config_.choices;
-  const Json& list = row_field(row, {config_.choices_field}, where);
+  const TaskJson& list = row_field(row, {config_.choices_field}, where);
   if (!list.is_array() || list.size() < 2)
     fail("{}: '{}' is {}, expected a list of at least two texts", where, config_.choices_field,
          list.is_array() ? fmt::format("a list of {}", list.size()) : std::string(list.type_name()));
   std::vector<std::string> texts;
-  for (const Json& text : list) {
+  for (const TaskJson& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty())
       fail("{}: '{}' holds {}, expected texts that are not empty", where, config_.choices_field,
            text.is_string() ? "an empty text" : text.type_name());
@@ -248,7 +248,7 @@ std::vector<std::string> Task::choices_of(const Json& row, const std::string& wh
   return texts;
 }
 
-size_t Task::gold_of(const Json& row, const std::string& where) const {
+size_t Task::gold_of(const TaskJson& row, const std::string& where) const {
   const std::vector<std::string> texts = choices_of(row, where);
   const std::string target = target_.render(row, where);
   if (all_digits(target)) {
@@ -264,7 +264,7 @@ size_t Task::gold_of(const Json& row, const std::string& where) const {
   return static_cast<size_t>(found - texts.begin());
 }
 
-std::string Task::example(const Json& row, const std::string& where) const {
+std::string Task::example(const TaskJson& row, const std::string& where) const {
   const std::string answer = config_.kind == TaskKind::choice ? choices_of(row, where)[gold_of(row, where)]
                                                               : target_.render(row, where);
   return prompt_.render(row, where) + config_.delimiter + answer + config_.fewshot.delimiter;

@@ -133,7 +133,7 @@ class Task {
 
   const TaskConfig& config() const { return config_; }
   const std::string& name() const { return config_.name; }
-  const std::vector<Json>& rows() const { return rows_; }
+  const std::vector<TaskJson>& rows() const { return rows_; }
   int64_t original_rows() const { return original_rows_; }
   const std::string& data_path() const { return data_path_; }
   const std::string& fewshot_path() const { return fewshot_path_; }
@@ -152,14 +152,14 @@ class Task {
   double chance() const;
 
  private:
-  std::vector<std::string> choices_of(const Json& row, const std::string& where) const;
-  size_t gold_of(const Json& row, const std::string& where) const;
-  std::string example(const Json& row, const std::string& where) const;
+  std::vector<std::string> choices_of(const TaskJson& row, const std::string& where) const;
+  size_t gold_of(const TaskJson& row, const std::string& where) const;
+  std::string example(const TaskJson& row, const std::string& where) const;
   void check_rows() const;
 
   TaskConfig config_;
   std::string data_path_, fewshot_path_;
-  std::vector<Json> rows_, examples_;
+  std::vector<TaskJson> rows_, examples_;
   int64_t original_rows_ = 0;
   RowTemplate prompt_, target_;
 };

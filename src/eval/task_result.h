@@ -23,7 +23,7 @@ struct AnswerLengths {
 
 struct TaskResult {
   std::vector<MetricValue> values;
-  std::vector<Json> samples;  ///< lines of samples_NAME_*.jsonl
+  std::vector<TaskJson> samples;  ///< lines of samples_NAME_*.jsonl
   int64_t rows = 0;
   int64_t cut_prompts = 0;  ///< prompts that the context did not hold, cut on the left
   std::optional<AnswerLengths> lengths;

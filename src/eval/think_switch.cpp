@@ -17,13 +17,13 @@ std::vector<ChatTurn> chat_turns(const Task& task, size_t row) {
     turns.push_back({"user", task.context(row)});
     return turns;
   }
-  const Json& list = row_field(task.rows()[row], {chat.messages}, task.where(row));
+  const TaskJson& list = row_field(task.rows()[row], {chat.messages}, task.where(row));
   const auto wrong = [&](const std::string& what) {
     throw Error(fmt::format("{}: '{}' {}", task.where(row), chat.messages, what),
                 "write a list of texts, which the user says in turn, or of {\"role\", \"content\"}");
   };
   if (!list.is_array() || list.empty()) wrong("is no list, or an empty one");
-  for (const Json& m : list) {
+  for (const TaskJson& m : list) {
     if (m.is_string())
       turns.push_back({"user", m.get<std::string>()});
     else if (m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() &&
@@ -39,18 +39,18 @@ double SwitchOutcome::share() const {
   return static_cast<double>(std::count(followed.begin(), followed.end(), true)) /
          static_cast<double>(followed.size());
 }
-Json SwitchOutcome::arguments() const {
-  Json list = Json::array();
-  for (const std::string& p : prompts) list.push_back(Json::array({p}));
+TaskJson SwitchOutcome::arguments() const {
+  TaskJson list = TaskJson::array();
+  for (const std::string& p : prompts) list.push_back(TaskJson::array({p}));
   return list;
 }
-Json SwitchOutcome::texts() const {
-  Json list = Json::array();
-  for (const std::string& r : replies) list.push_back(Json::array({r}));
+TaskJson SwitchOutcome::texts() const {
+  TaskJson list = TaskJson::array();
+  for (const std::string& r : replies) list.push_back(TaskJson::array({r}));
   return list;
 }
-Json SwitchOutcome::modes() const {
-  Json list = Json::array();
+TaskJson SwitchOutcome::modes() const {
+  TaskJson list = TaskJson::array();
   for (size_t t = 0; t < thinks.size(); ++t)
     list.push_back(
         fmt::format("{}: {}", thinks[t] ? "/think" : "/no_think", followed[t] ? "followed" : "ignored"));

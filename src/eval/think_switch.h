@@ -13,9 +13,9 @@ struct SwitchOutcome {
   std::vector<bool> thinks, followed;  ///< by turn of the user: what was asked, whether it was done
   std::vector<Answer> answers;
   double share() const;  ///< of turns that followed
-  Json arguments() const;
-  Json texts() const;
-  Json modes() const;
+  TaskJson arguments() const;
+  TaskJson texts() const;
+  TaskJson modes() const;
 };
 
 /// Asks turn by turn; earlier replies stay in the conversation without their reasoning. Which turns think

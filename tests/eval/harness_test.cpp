@@ -20,27 +20,27 @@ TaskResult run_fixture(const Task& task) {
 }
 
 TEST(Harness, NumbersAndLinesAreEqual) {
-  const Json expected = Json::parse(read_text(fixture("eval/harness.json")));
+  const TaskJson expected = TaskJson::parse(read_text(fixture("eval/harness.json")));
   int values = 0, lines = 0;
   for (const char* name : {"claims", "last_word", "sums", "texts", "words", "words_3shot"}) {
     const Task task = fixture_task(name);
     const TaskResult result = run_fixture(task);
-    const Json& numbers = expected["results"][name];
+    const TaskJson& numbers = expected["results"][name];
     for (const MetricValue& v : result.values) {
       EXPECT_EQ(v.value, numbers.at(v.metric + "," + v.filter).get<double>()) << name << " " << v.metric;
-      const Json& error = numbers.at(v.metric + "_stderr," + v.filter);
-      EXPECT_EQ(v.error ? Json(*v.error) : Json("N/A"), error) << name << " " << v.metric;
+      const TaskJson& error = numbers.at(v.metric + "_stderr," + v.filter);
+      EXPECT_EQ(v.error ? TaskJson(*v.error) : TaskJson("N/A"), error) << name << " " << v.metric;
       ++values;
     }
     EXPECT_EQ(numbers.size(), 3 + 2 * result.values.size()) << name;
     // The harness writes a task's filters one after the other, this program a row's filters together.
     std::vector<std::string> ours;
     for (const FilterConfig& f : task.config().filters)
-      for (const Json& s : result.samples)
+      for (const TaskJson& s : result.samples)
         if (s["filter"] == f.name) ours.push_back(python_json(s));
     if (ours.empty())
-      for (const Json& s : result.samples) ours.push_back(python_json(s));
-    const Json& theirs = expected["samples"][name];
+      for (const TaskJson& s : result.samples) ours.push_back(python_json(s));
+    const TaskJson& theirs = expected["samples"][name];
     ASSERT_EQ(ours.size(), theirs.size()) << name;
     for (size_t i = 0; i < ours.size(); ++i, ++lines)
       EXPECT_EQ(ours[i], theirs[i].get<std::string>()) << name;
@@ -72,7 +72,7 @@ TEST(Harness, ResultFilesHaveEveryKeyAndNamesSortByTime) {
   const EvaluatedModel model{.path = "runs/a:b", .parameters = 5, .context = 64, .dtype = "f32"};
   const std::string path = write_results(real_file_system(), folder.path(), model, done, 1.75e9, 2.5);
   EXPECT_TRUE(path.starts_with(folder / "runs__a__b/results_20")) << path;
-  const Json r = Json::parse(read_text(path));
+  const TaskJson r = TaskJson::parse(read_text(path));
   for (const char* key : {"results",
                           "group_subtasks",
                           "configs",
@@ -113,7 +113,7 @@ TEST(Harness, ResultFilesHaveEveryKeyAndNamesSortByTime) {
 }
 
 TEST(Harness, ConfigurationsAreTasksOfTheHarnessOrRefused) {
-  const Json c = harness_config(fixture_task("sums"), true);
+  const TaskJson c = harness_config(fixture_task("sums"), true);
   EXPECT_EQ(c["output_type"], "generate_until");
   EXPECT_EQ(c["filter_list"][1]["filter"][0]["group_select"], -1);
   Task own = Task::parse("kind = \"generation\"\ndata = \"d\"\ntarget = \"1\"\nmetrics = [\"pass@1\"]\n",

@@ -54,7 +54,7 @@ TEST(Metrics, TextsOfPython) {
   EXPECT_EQ(python_float(0.0001), "0.0001");
   EXPECT_EQ(python_float(-1.5e-7), "-1.5e-07");
   EXPECT_EQ(python_float(-INFINITY), "-inf");
-  EXPECT_EQ(python_json({{"a", {1, 2.5, "é\n\x01"}}, {"b", Json::array()}, {"c", Json::object()}}),
+  EXPECT_EQ(python_json({{"a", {1, 2.5, "é\n\x01"}}, {"b", TaskJson::array()}, {"c", TaskJson::object()}}),
             "{\"a\": [1, 2.5, \"é\\n\\u0001\"], \"b\": [], \"c\": {}}");
   EXPECT_EQ(python_json({{"a", {1}}}, 2), "{\n  \"a\": [\n    1\n  ]\n}");
   EXPECT_EQ(python_strip("\u00a0 \t a b \u2003\n"), "a b");

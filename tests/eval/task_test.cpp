@@ -47,7 +47,8 @@ TEST(Task, TextsOfARow) {
 }
 
 TEST(Task, TemplatesReachIntoRows) {
-  const Json row = Json::parse(R"({"n": 3, "x": 0.1, "list": ["a", {"k": "b"}], "no": null, "yes": true})");
+  const TaskJson row =
+      TaskJson::parse(R"({"n": 3, "x": 0.1, "list": ["a", {"k": "b"}], "no": null, "yes": true})");
   EXPECT_EQ(RowTemplate("{{n}} {{ x }} {{list.1.k}} {{yes}} {{no}} {{list}} {one}").render(row, "r"),
             "3 0.1 b True None ['a', {'k': 'b'}] {one}");
   EXPECT_NE(message_of([&] {
@@ -177,9 +178,9 @@ TEST(Task, SeveralAnswersARow) {
       "{\"q\": \"a\"}\n{\"q\": \"b\"}\n");
   FormulaModel model;
   const TaskResult r = run_task(t, model);
-  const Json& first = r.samples[0];
+  const TaskJson& first = r.samples[0];
   double right = 0;  // of the six answers of the first row
-  for (const Json& a : first["filtered_resps"][0]) right += a == "3" ? 1 : 0;
+  for (const TaskJson& a : first["filtered_resps"][0]) right += a == "3" ? 1 : 0;
   EXPECT_EQ(first["avg@6"], right / 6);
   EXPECT_NEAR(first["pass@1"].get<double>(), right / 6, 1e-15);
   ASSERT_TRUE(r.find("seed_noise"));
