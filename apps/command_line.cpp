@@ -83,6 +83,7 @@ const CLI::App& find_command(const CLI::App& app, const Words& words) {
   for (const std::string& word : words) {
     if (is_option(word) || command_names(*command).empty()) break;
     const auto named = command->get_subcommands([&](const CLI::App* c) { return c->get_name() == word; });
+    if (named.empty() && command->get_require_subcommand_min() == 0) break;  // an argument of its own
     if (named.empty()) unknown_command(*command, word);
     command = named.front();
   }
