@@ -119,8 +119,8 @@ void record_start(FileSystem& fs, const std::string& folder, RunRecord record, R
 
 /// Adds facts to the last start in a folder's run.json: what is known only when it ends.
 void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<RunRecord::Entry>& facts);
-/// What differed from the start before, for each start: "phases.0.lr 0.005 -> 0.001, threads 2 -> 1"; empty for
-/// the first one, and where nothing did.
+/// What differed from the start before, for each start: "phases.0.lr 0.005 -> 0.001, threads 2 -> 1"; empty
+/// for the first one, and where nothing did.
 std::vector<std::string> start_changes(const RunRecord& record);
 /// The starts after the first in a line each: "start 2 at step 13, 2026-01-31 ...: phases.0.lr ...".
 std::vector<std::string> describe_starts(const RunRecord& record);

@@ -58,8 +58,8 @@ ConfigNode recorded_recipe(FileSystem& fs, const RunPlace& place) {
   return parse_toml(config_of_blob(newest, "recipe"), newest.path() + ": recipe");
 }
 
-/// Throws Error for the recipe of another run than the one in whose folder it lies. `recorded`: its run.folder.
-/// A run that was moved has its old place in its recipe and in its record.
+/// Throws Error for the recipe of another run than the one in whose folder it lies. `recorded`: its
+/// run.folder. A run that was moved has its old place in its recipe and in its record.
 void require_own_recipe(FileSystem& fs, const RunPlace& place, const std::string& recorded) {
   std::string own;
   try {

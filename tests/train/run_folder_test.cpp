@@ -332,7 +332,7 @@ TEST_F(RunFolder, AStartOfSeveralRanksIsOneEntry) {
 
 TEST_F(RunFolder, ARunSaysWhatMemoryWasPredictedAndMeasured) {
   const ProcessResult r =
-      ingot_in(project(), "run recipe.toml --run.folder=runs/short --phases.0.steps=2 --phases.1.steps=2");
+      ingot_in(project(), "run recipe.toml --run.folder=runs/short --phases.0.steps=4 --phases.1.steps=2");
   expect_says(r, "activations at their peak: ");
   expect_says(r, "of the program itself");
   expect_says(r, " measured at most");
@@ -360,12 +360,13 @@ TEST_F(RunFolder, APlanHasItsNumbersAsJson) {
   for (const auto& [name, bytes] : plan["phases"][0]["levels"][0]["activation_bytes_at_peak"].items())
     parts += bytes.get<int64_t>();
   EXPECT_EQ(parts, plan["phases"][0]["levels"][0]["activation_peak_bytes"]);
-  // The copy for a checkpoint is the masters and the optimizer's state of this rank, whose files hold no more.
+  // The copy for a checkpoint is the masters and the optimizer state of this rank; its files hold no more.
   uintmax_t files = 0;
   for (const auto& f : stdfs::directory_iterator(in_project("runs/first/checkpoints/step-00000024")))
     if (f.path().extension() == ".safetensors") files += f.file_size();
   const double predicted = plan.at("checkpoint_bytes").get<double>();
-  EXPECT_NEAR(static_cast<double>(files), predicted, 0.1 * predicted);
+  EXPECT_GE(static_cast<double>(files), predicted);
+  EXPECT_LT(static_cast<double>(files), 1.3 * predicted) << "the headers of files this small";
   expect_says(ingot_in(project(), "run recipe.toml --plan --json=plan.json"), "lower bound");
   EXPECT_EQ(nlohmann::json::parse(read_text(in_project("plan.json"))).at("tokens"), plan.at("tokens"));
   EXPECT_EQ(ingot_in(project(), "run recipe.toml --json").exit_code, 2) << "only a plan is numbers";
