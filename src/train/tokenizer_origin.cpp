@@ -61,6 +61,8 @@ void compare_origin(FileSystem& fs, const std::string& folder, const Json& then,
                     double checked_since, std::vector<std::string>& lines) {
   const TokenizerConfig& now = recipe.tokenizer;
   compare(lines, "tokenizer.kind", then.at("kind").get<std::string>(), std::string(name_of(now.kind)));
+  const Json tokens = then.value("special_tokens", Json::array());
+  compare(lines, "tokenizer.special_tokens", tokens.dump(), Json(now.special_tokens).dump());
   if (now.kind == TokenizerKind::bpe && lines.empty()) {
     compare(lines, "tokenizer.vocab", then.at("vocab").get<int64_t>(), now.vocab);
     compare(lines, "tokenizer.pattern", then.at("pattern").get<std::string>(), now.pattern);
@@ -78,6 +80,9 @@ void compare_spec(const std::string& folder, const Recipe& recipe, const Tokeniz
   const TokenizerKind kind =
       spec.model == TokenizerSpec::Model::bpe ? TokenizerKind::bpe : TokenizerKind::characters;
   compare(lines, "tokenizer.kind", std::string(name_of(kind)), std::string(name_of(now.kind)));
+  for (const std::string& token : now.special_tokens)
+    if (!tokenizer.special_id(token))
+      lines.push_back(fmt::format("tokenizer.special_tokens: without {}", token));
   if (kind != TokenizerKind::bpe || !lines.empty()) return;
   TokenizerSpec wanted;
   set_pattern(wanted, now.pattern);
@@ -111,6 +116,7 @@ void record_tokenizer_origin(FileSystem& fs, const std::string& folder, const Re
   const Json origin{{"kind", name_of(recipe.tokenizer.kind)},
                     {"vocab", recipe.tokenizer.vocab},
                     {"pattern", recipe.tokenizer.pattern},
+                    {"special_tokens", recipe.tokenizer.special_tokens},
                     {"sources", sources}};
   write_file_atomically(fs, folder + "/" + kOriginFile,
                         origin.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");

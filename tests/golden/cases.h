@@ -230,8 +230,6 @@ inline const Case kCases[] = {
            "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\nvalidation_fraction = 0.3\n"),
     source("completions", "path = \"{0}/rows.jsonl\"\nfield = \"answer\"\nprompt_field = \"ask\"\n"),
     {.name = "bpe", .tokenizer = "vocab = 300\npattern = \"llama3\"\n"},
-    {.name = "special_tokens",
-     .tokenizer = "vocab = 300\npattern = \"digits\"\nspecial_tokens = [\"<|a|>\", \"<|b|>\"]\n"},
     {.name = "tokenizer_path", .tokenizer = "path = \"{0}/../exchange/llama_text\"\n"},
 };
 

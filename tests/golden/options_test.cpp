@@ -25,6 +25,7 @@ const std::map<std::string, const char*> kElsewhere = {
     {"run.branch_optimizer", "begins from another run: quick.Branch"},
     {"run.log_every", "what is printed"},
     {"data.folder", "a place"},
+    {"tokenizer.special_tokens", "the text of these cases spells none: quick.RecipeTokens"},
     {"data.special_tokens", "the text of these cases spells none: quick.DocumentTokensTest"},
     {"phases.*.target_source", "ends a run, at most: quick.TrainingTarget"},
     {"phases.*.target_loss", "ends a run, at most: quick.TrainingTarget"},
