@@ -77,6 +77,10 @@ void add_finetune_command(CLI::App& app, int& code) {
                 "field of a .jsonl row in the loss; default: completion beside prompt, else text");
   c->add_option("--prompt-field", f.prompt_field,
                 "field of a .jsonl row that comes before it and is masked from the loss");
+  c->add_option("--chat-template", f.chat_template,
+                "of rows with messages: a folder or .jinja file, or chatml-think; default: the model's");
+  c->add_flag("--trust-text", f.trust_text,
+              "special tokens that messages spell become tokens, as in transformers; default: plain text");
   c->add_flag("--drop-too-long", f.drop_too_long,
               "skip rows that are longer than a sequence (default: an error)");
   c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();

@@ -29,6 +29,7 @@ struct SourceOptions {
   std::string marker = "<|endoftext|>";
   std::string field = "text";  ///< of a JSONL row; must hold a string
   std::string prompt_field;    ///< of a JSONL row: text before it that is not in the loss; empty: none
+  bool conversations = false;  ///< a document is a row of a JSONL file as it stands: messages, tools
 };
 
 /// A file, its size in bytes and whether its rows are JSON (names ending in .jsonl or .ndjson) or plain text.
@@ -74,6 +75,8 @@ class DocumentReader {
   bool next(std::string_view& document);
   /// Bytes at the start of the document that next() gave which are its prompt.
   size_t prompt_bytes() const;
+  /// File and line of the row that next() gave, "data.jsonl:12"; of a JSONL file.
+  std::string where() const;
   /// Bytes of all files read so far: for progress.
   uint64_t bytes_done() const;
 

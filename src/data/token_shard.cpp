@@ -79,14 +79,23 @@ int64_t ShardWriter::tokens() const {
 
 void ShardWriter::add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt) {
   INGOT_CHECK(prompt == 0 || prompts_, "a prompt of {} tokens in a shard without prompts", prompt);
+  std::vector<bool> in_loss(prompts_ ? tokens.size() : 0, true);
+  std::fill_n(in_loss.begin(), prompt, false);
+  add(tokens, text_bytes, in_loss);
+}
+
+void ShardWriter::add(std::span<const int32_t> tokens, int64_t text_bytes, const std::vector<bool>& in_loss) {
+  INGOT_CHECK(in_loss.size() == (prompts_ ? tokens.size() : 0), "{} tokens, {} bits", tokens.size(),
+              in_loss.size());
   for (const int32_t token : tokens)
     if (token < 0 || token >= vocabulary_)
       fail("the tokenizer gave token {}, expected 0 to {} (its vocabulary)", token, vocabulary_ - 1);
   const int64_t first = this->tokens(), end = first + static_cast<int64_t>(tokens.size());
   starts_.push_back(static_cast<uint64_t>(first));
   in_loss_.resize(static_cast<size_t>(bitmap_bytes(end, prompts_)));
-  for (int64_t t = first + prompt; prompts_ && t < end; ++t)
-    in_loss_[static_cast<size_t>(t / 8)] |= std::byte{1} << static_cast<int>(t % 8);
+  for (int64_t t = first; prompts_ && t < end; ++t)
+    if (in_loss[static_cast<size_t>(t - first)])
+      in_loss_[static_cast<size_t>(t / 8)] |= std::byte{1} << static_cast<int>(t % 8);
   token_bytes_ == 2 ? append_tokens<uint16_t>(tokens, data_) : append_tokens<uint32_t>(tokens, data_);
   text_bytes_ += text_bytes;
 }

@@ -30,6 +30,8 @@ class ShardWriter {
   /// Adds a document whose first `prompt` tokens are not in the loss. Error on a token outside [0,
   /// vocabulary).
   void add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt = 0);
+  /// The same with a bit for every token: in the loss or not.
+  void add(std::span<const int32_t> tokens, int64_t text_bytes, const std::vector<bool>& in_loss);
   int64_t tokens() const;
   int64_t documents() const { return static_cast<int64_t>(starts_.size()); }
   /// Writes and syncs folder/file, then starts empty again. Returns what the manifest says about it.

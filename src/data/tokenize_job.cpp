@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "data/dataset.h"
 #include "data/prepared_text.h"
 #include "data/token_shard.h"
@@ -26,6 +27,9 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
   if (!o.source.prompt_field.empty() && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
     throw Error("a validation tail would cut a row between its prompt and its answer",
                 "hold out whole rows: tail_validation = false");
+  if (o.source.conversations && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
+    throw Error("a validation tail would cut a conversation", "hold out whole rows: tail_validation = false");
+  INGOT_CHECK(!o.source.conversations || t.encode_conversation);
   INGOT_CHECK(t.encode && t.vocabulary >= 1 && t.vocabulary <= INT32_MAX && t.eos < t.vocabulary);
   INGOT_CHECK(t.bos < t.vocabulary && !(t.bos >= 0 && t.eos_first));
   INGOT_CHECK(t.hash.size() == 32, "tokenizer hash '{}'", t.hash);
@@ -41,6 +45,7 @@ std::string describe(const TokenizeOptions& o, const TokenizerView& t) {
                   splits[static_cast<int>(o.source.split)],
                   o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "", o.source.field,
                   prompt, o.validation_fraction, sides[static_cast<int>(o.validation)], o.shard_tokens);
+  if (o.source.conversations) return text + "; conversations by " + t.conversation_hash;
   if (t.bos >= 0) text += fmt::format("; token {} before each", t.bos);
   if (t.parses_special) text += "; special tokens parsed";
   return text;
@@ -58,6 +63,11 @@ std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std
   return hash128_hex(text.data(), text.size());
 }
 
+/// The dataset says for every token whether it is in the loss.
+bool has_mask(const SourceOptions& o) {
+  return !o.prompt_field.empty() || o.conversations;
+}
+
 /// The shards of one split, written as documents arrive.
 class SplitWriter {
  public:
@@ -67,11 +77,15 @@ class SplitWriter {
         folder_(std::move(folder)),
         dataset_(options.name),
         shard_tokens_(options.shard_tokens),
-        shard_(tokenizer.vocabulary, tokenizer.hash, !options.source.prompt_field.empty()) {
+        shard_(tokenizer.vocabulary, tokenizer.hash, has_mask(options.source)) {
     info_.name = std::move(split);
   }
   void add(std::span<const int32_t> tokens, int64_t text_bytes, int64_t prompt) {
     shard_.add(tokens, text_bytes, prompt);
+    if (shard_.tokens() >= shard_tokens_) flush();
+  }
+  void add(const ConversationTokens& row) {
+    shard_.add(row.ids, row.loss_bytes, row.in_loss);
     if (shard_.tokens() >= shard_tokens_) flush();
   }
   SplitInfo finish() {
@@ -107,7 +121,27 @@ class Encoder {
     bytes_.append(text);
     if (bytes_.size() >= kBatchBytes) flush();
   }
+  void add_row(std::string_view row, std::string where, bool validation) {
+    rows_.push_back({std::string(row), std::move(where), validation});
+    row_bytes_ += row.size();
+    if (row_bytes_ >= kBatchBytes) flush_rows();
+  }
+  void flush_rows() {
+    std::vector<ConversationTokens> tokens(rows_.size());
+    parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+        tokenizer_.encode_conversation(rows_[i].text, rows_[i].where, tokens[i]);
+    });
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      writers_[rows_[i].validation ? 1 : 0]->add(tokens[i]);
+      tokens_ += static_cast<int64_t>(tokens[i].ids.size());
+    }
+    documents_ += static_cast<int64_t>(rows_.size());
+    rows_.clear();
+    row_bytes_ = 0;
+  }
   void flush() {
+    flush_rows();
     std::vector<std::string_view> views;
     for (const Text& t : texts_) {
       if (t.prompt > 0) views.push_back(std::string_view(bytes_).substr(t.begin, t.prompt));
@@ -144,8 +178,14 @@ class Encoder {
     size_t prompt;  // its first bytes
     bool validation;
   };
+  struct Row {
+    std::string text, where;
+    bool validation;
+  };
   const TokenizerView& tokenizer_;
   SplitWriter* writers_[2];
+  std::vector<Row> rows_;  // conversations
+  size_t row_bytes_ = 0;
   std::vector<Text> texts_;
   std::string bytes_;
   int64_t documents_ = 0;
@@ -182,7 +222,9 @@ void encode_all(FileSystem& fs, const std::vector<SourceFile>& files, const Toke
   uint64_t begin = 0;
   int64_t reported = -1;
   while (reader.next(document)) {
-    if (!tail) {
+    if (o.source.conversations) {
+      encoder.add_row(document, reader.where(), hashes_to_validation(document, o.validation_fraction));
+    } else if (!tail) {
       encoder.add(document, reader.prompt_bytes(), hashes_to_validation(document, o.validation_fraction));
     } else {
       const size_t here = cut <= begin ? 0 : std::min<uint64_t>(cut - begin, document.size());
@@ -280,7 +322,7 @@ DatasetManifest tokenize(FileSystem& fs, const std::string& folder_name, const T
   m.token_bytes = token_bytes_for(tokenizer.vocabulary);
   m.vocabulary = tokenizer.vocabulary;
   m.eos = std::max<int64_t>(tokenizer.eos, -1);
-  m.prompts = !options.source.prompt_field.empty();
+  m.prompts = has_mask(options.source);
   m.tokenizer_hash = tokenizer.hash;
   m.options = describe(options, tokenizer);
   m.inputs = describe_inputs(files, checked);

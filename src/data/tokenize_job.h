@@ -13,11 +13,22 @@
 
 namespace ingot::data {
 
+struct ConversationTokens {
+  std::vector<int32_t> ids;
+  std::vector<bool> in_loss;
+  int64_t loss_bytes = 0;
+};
+
 /// The tokenizer as the job sees it, so that this folder does not depend on src/tokenizer.
 struct TokenizerView {
   /// Sets tokens[i] to those of texts[i], for all i. May use threads; must be deterministic.
   std::function<void(std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens)>
       encode;
+  /// Of SourceOptions::conversations: a row becomes ids, a bit for each (in the loss or not), and the number
+  /// of bytes in the loss. `where` is the row's file and line. May be called from many threads.
+  std::function<void(std::string_view row, const std::string& where, ConversationTokens& tokens)>
+      encode_conversation;
+  std::string conversation_hash;  ///< over everything that determines it
   int64_t vocabulary = 0;
   int64_t eos = -1;             ///< appended to every document; -1: nothing is appended
   bool eos_first = false;       ///< it stands before the document instead

@@ -59,6 +59,7 @@ struct SourceConfig {
   std::string marker = "<|endoftext|>";
   std::string field = "text";
   std::string prompt_field;
+  bool conversations = false;
   bool tail_validation = false;
   double validation_fraction = 0.02;
   double weight = 1.0;
@@ -71,6 +72,9 @@ struct SourceConfig {
     v("field", field, "field of a .jsonl row that holds the text");
     v("prompt_field", prompt_field,
       "field of a .jsonl row with text that comes first and is not in the loss; empty: none");
+    v("conversations", conversations,
+      "rows of a .jsonl file are conversations; what the assistant writes is in the loss "
+      "(data.chat_template)");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation");
     v("weight", weight, "share in the mixture (relative); phases may override it");
@@ -81,6 +85,10 @@ struct SourceConfig {
     if (!(validation_fraction >= 0 && validation_fraction < 1))
       e.add("validation_fraction", "must be at least 0 and below 1, found {}", validation_fraction);
     if (!(weight >= 0)) e.add("weight", "must not be negative, found {}", weight);
+    if (conversations && !prompt_field.empty())
+      e.add("prompt_field", "belongs to rows with text, but conversations is true; remove one of both");
+    if (conversations && tail_validation)
+      e.add("tail_validation", "would cut a conversation; hold out whole rows");
     if (tail_validation && !prompt_field.empty())
       e.add("tail_validation", "would split a row between its prompt and its answer; hold out whole rows");
   }
@@ -100,6 +108,8 @@ struct DataConfig {
   bool end_of_text_first = false;
   bool begin_of_text = false;
   SpecialText special_tokens = SpecialText::text;
+  std::string chat_template;
+  bool trust_text = false;
   std::vector<SourceConfig> sources;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -117,6 +127,12 @@ struct DataConfig {
     v.fixed(
         "special_tokens", special_tokens,
         "special tokens that the text spells, such as <|im_start|>: text like any other, or parse: tokens");
+    v.fixed("chat_template", chat_template,
+            "of conversations: a folder or file with the template, or a shipped one; empty: the tokenizer's "
+            "folder");
+    v.fixed(
+        "trust_text", trust_text,
+        "special tokens that messages spell become tokens, as transformers reads them; else they stay text");
     v("sources", sources, "text sources");
   }
   void validate(ConfigErrors& e) const {

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/log.h"
+#include "chat/chat_template.h"
 #include "data/sampler.h"
 #include "data/source.h"
 #include "exchange/control_tokens.h"
@@ -28,18 +30,47 @@ data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFil
   const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size());
   const auto row = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, false);
   if (!row.is_object() || row.contains("text")) return fields;
+  fields.conversations = chat::is_conversation(text.substr(0, text.find('\n')));
+  if (fields.conversations) return fields;
   if (row.contains("completion")) {
     fields.field = "completion";
     if (o.prompt_field.empty() && row.contains("prompt")) fields.prompt_field = "prompt";
     return fields;
   }
-  for (const char* other : {"messages", "chosen"})
-    if (row.contains(other))
-      throw Error(
-          fmt::format("'{}' has rows with '{}' and no 'text'", files.front().path, other),
-          "finetune trains on \"text\", or on the \"completion\" behind a \"prompt\": write each example "
-          "so, or name its fields with --field and --prompt-field");
+  if (row.contains("chosen"))
+    throw Error(
+        fmt::format("'{}' has rows with 'chosen' and no 'text'", files.front().path),
+        "finetune trains on \"messages\", on \"text\", or on the \"completion\" behind a \"prompt\": write "
+        "each example so, or name its fields with --field and --prompt-field");
   return fields;
+}
+
+/// Puts the chat template, the tokenizer and the ids that end a reply into `folder`, from where the run and
+/// an export take them.
+void write_chat_files(FileSystem& fs, const StoredModel& m, const FinetuneOptions& o,
+                      const Tokenizer& tokenizer, const std::string& folder) {
+  fs.create_folders(folder);
+  if (m.small_files.empty() || !o.tokenizer.empty()) tokenizer.save(folder, fs);
+  if (!o.chat_template.empty())
+    write_file_atomically(fs, folder + "/chat_template.jinja",
+                          chat::open_template(fs, o.chat_template).source());
+  const auto found = chat::ChatTemplate::from_folder(fs, folder);
+  if (!found)
+    throw Error(
+        fmt::format("the model '{}' has no chat template, which conversations need", m.reader.path()),
+        "choose one with --chat-template: a .jinja file, a folder that has one, or chatml-think, which is "
+        "shipped");
+  chat::require_tokens(*found, tokenizer);
+  const std::string path = folder + "/generation_config.json";
+  auto config = nlohmann::ordered_json::parse(fs.exists(path) ? fs.read(path) : "{}", nullptr, false);
+  if (!config.is_object()) config = nlohmann::ordered_json::object();
+  std::set<int32_t> ends = {*tokenizer.special_id(found->end_of_turn())};
+  if (const auto eos = tokenizer.roles().eos) ends.insert(*eos);
+  const auto ids = config.value("eos_token_id", nlohmann::ordered_json());
+  for (const auto& id : ids.is_array() ? ids : nlohmann::ordered_json::array({ids}))
+    if (id.is_number_integer()) ends.insert(id.get<int32_t>());
+  config["eos_token_id"] = ends;
+  write_file_atomically(fs, path, config.dump(2) + "\n");
 }
 
 int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& files,
@@ -90,6 +121,12 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
     copy_small_files(fs, m.small_files, own);
     if (o.tokenizer.empty()) r.tokenizer.path = own;
   }
+  if (fields.conversations) {
+    const std::string own = o.run_folder + "/" + kSmallFiles;
+    write_chat_files(fs, m, o, tokenizer, own);
+    r.tokenizer.path = own;
+    r.data.trust_text = o.trust_text;
+  }
   r.data.folder = o.run_folder + "/data";
   r.data.end_of_text = tokenizer.roles().eos.has_value();
   r.data.end_of_text_first = m.document_start == DocumentStart::end_of_text && r.data.end_of_text;
@@ -100,10 +137,12 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   source.path = o.data;
   source.field = fields.field;
   source.prompt_field = fields.prompt_field;
+  source.conversations = fields.conversations;
   source.validation_fraction = count_documents(fs, files, fields) < kFewDocuments ? 0 : o.validation_fraction;
   r.data.sources = {source};
-  if (!fields.prompt_field.empty()) r.data.sampling = data::SampleMode::best_fit;
-  r.data.drop_too_long = o.drop_too_long && !fields.prompt_field.empty();
+  const bool whole_rows = !fields.prompt_field.empty() || fields.conversations;
+  if (whole_rows) r.data.sampling = data::SampleMode::best_fit;
+  r.data.drop_too_long = o.drop_too_long && whole_rows;
   r.optimizer.groups.matrices = "adamw";
   r.optimizer.weight_decay = 0;
   r.optimizer.adamw.beta2 = 0.999;

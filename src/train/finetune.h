@@ -17,8 +17,10 @@ struct FinetuneOptions {
   std::string field;
   /// Field of a row that comes before it and is not in the loss; "": "prompt" in such rows, else none.
   std::string prompt_field;
-  std::string tokenizer;            ///< "": the model's
-  bool parse_special = false;       ///< special tokens that the text spells become tokens
+  std::string tokenizer;       ///< "": the model's
+  std::string chat_template;   ///< of conversations: folder, .jinja file or shipped name; "": the model's
+  bool trust_text = false;     ///< special tokens that messages spell become tokens
+  bool parse_special = false;  ///< special tokens that the text spells become tokens
   std::vector<std::string> freeze;  ///< name patterns of parameters that do not change
   LoraConfig lora;                  ///< rank > 0: train adapters only
   double epochs = 1;
@@ -32,8 +34,11 @@ struct FinetuneOptions {
 /// Copies the model's small files into the run folder, tokenizes the data there, and returns the recipe:
 /// AdamW without decay at a linearly falling rate, for as many steps as the epochs need. Of rows with a
 /// prompt only the completion (and the end-of-text token) is in the loss; such rows are packed whole, with
-/// document masks. Every document begins with what the model's sequences begin with (control_tokens()). Error
-/// for conversations and preference pairs, and for a model without a tokenizer.
+/// document masks. Every document begins with what the model's sequences begin with (control_tokens()). Rows
+/// that are conversations (chat/conversation.h) become text by the model's chat template, and what the
+/// assistant writes is in the loss; the template and the id that ends a turn go into the run's folder, so
+/// that an export has them. Error for preference pairs, for a model without a tokenizer, and for
+/// conversations without a template.
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
 
 }  // namespace ingot

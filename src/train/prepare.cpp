@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/folder_lock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "chat/chat_template.h"
 #include "data/source.h"
 #include "data/tokenize_job.h"
 #include "report/run_record.h"
@@ -39,7 +41,11 @@ void for_documents(FileSystem& fs, const Recipe& recipe, Body&& body) {
     };
     std::string_view document;
     while (reader.next(document)) {
-      held.emplace_back(document);
+      if (s.conversations)
+        for (const std::string& text : chat::texts_of(chat::read_conversation(document, reader.where())))
+          held.push_back(text);
+      else
+        held.emplace_back(document);
       bytes += document.size();
       if (bytes > (size_t{4} << 20)) flush();
       progress.update(static_cast<int64_t>(before + reader.bytes_done()));
@@ -100,6 +106,27 @@ Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe, double checked_
       recipe.tokenizer.kind == TokenizerKind::bpe ? train_bpe(fs, recipe) : train_characters(fs, recipe);
   t.save(folder, fs);
   return t;
+}
+
+/// Conversations of a source as ids, in the recipe's chat template.
+void add_conversations(FileSystem& fs, const Recipe& recipe, const Tokenizer& tokenizer,
+                       data::TokenizerView& view) {
+  const std::string& given = recipe.data.chat_template;
+  const chat::ChatTemplate chat_template =
+      chat::open_template(fs, given.empty() ? tokenizer_folder(fs, recipe) : given);
+  chat::require_tokens(chat_template, tokenizer);
+  const bool trust = recipe.data.trust_text;
+  const std::string all = chat_template.source() + (trust ? "\ntrusted" : "");
+  view.conversation_hash = hash128_hex(all.data(), all.size());
+  view.encode_conversation = [&tokenizer, chat_template, trust](std::string_view row,
+                                                                const std::string& where,
+                                                                data::ConversationTokens& out) {
+    const chat::Rendered r = chat::render_row(chat_template, chat::read_conversation(row, where), where);
+    chat::Encoded e = chat_template.encode(r, tokenizer, trust ? chat::Trust::messages : chat::Trust::own);
+    out.ids = std::move(e.ids);
+    out.in_loss = std::move(e.in_loss);
+    for (const chat::ByteSpan& s : r.loss_spans) out.loss_bytes += static_cast<int64_t>(s.end - s.begin);
+  };
 }
 
 /// Says what a person may not expect: text that spells special tokens, and a template that training leaves
@@ -185,6 +212,9 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check)
   view.bos = view.eos_first ? -1 : ends.begin.value_or(-1);
   view.parses_special = encoding.parse_special;
   view.hash = tokenizer.content_hash();
+  if (std::any_of(recipe.data.sources.begin(), recipe.data.sources.end(),
+                  [](const auto& s) { return s.conversations; }))
+    add_conversations(fs, recipe, tokenizer, view);
   for (const SourceConfig& s : recipe.data.sources) {
     data::TokenizeOptions o;
     o.name = s.name;

@@ -18,6 +18,7 @@ constexpr const char* kOriginFile = "trained_from.json";
 std::string reading_of(const SourceConfig& s) {
   std::string text = fmt::format("documents {}", name_of(s.documents));
   if (s.documents == data::DocumentSplit::marker) text += fmt::format(" '{}'", s.marker);
+  if (s.conversations) return text + ", conversations";
   return text + fmt::format(", field '{}', prompt field '{}'", s.field, s.prompt_field);
 }
 
@@ -100,7 +101,7 @@ void compare_spec(const std::string& folder, const Recipe& recipe, const Tokeniz
 }  // namespace
 
 data::SourceOptions source_options(const SourceConfig& s) {
-  return {s.documents, s.marker, s.field, s.prompt_field};
+  return {s.documents, s.marker, s.field, s.prompt_field, s.conversations};
 }
 
 void record_tokenizer_origin(FileSystem& fs, const std::string& folder, const Recipe& recipe) {
