@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/file_system.h"
@@ -58,6 +59,10 @@ void bench_comm(const CommArguments& o) {
     return;
   }
   const int ranks = o.ranks.empty() ? 2 : *std::max_element(o.ranks.begin(), o.ranks.end());
+  constexpr int kMostThreads = 1024;
+  if (ranks > kMostThreads)
+    throw Error(fmt::format("--ranks={}: ranks of one process are threads, at most {}", ranks, kMostThreads),
+                "start processes: ingot launch -n N -- bench comm");
   const CommMeasureOptions options = measure_options(o, ranks);
   run_ranks(ranks, [&](ThreadRank& self) {
     const CommReport report = measure_comm(self, options);
@@ -86,13 +91,14 @@ void add_bench_command(CLI::App& app, int& code) {
       "  ingot bench comm --seconds=0.01                       # ranks that are threads of this process\n"
       "  ingot launch -n 2 -- bench comm --seconds=0.01        # ranks that are processes");
   c->add_option("--ranks", o->ranks, "sizes of groups to measure, e.g. 2,4; default: powers of two up to all")
+      ->check(in(between(1, bounds::kRanks)))
       ->delimiter(',');
   c->add_option("--smallest", o->smallest, "smallest tensor")->capture_default_str();
   c->add_option("--largest", o->largest, "largest tensor; each next one has four times the bytes")
       ->capture_default_str();
   c->add_option("--seconds", o->seconds, "approximate seconds per measurement")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(in(positive(1e6)));
   add_json_option(*c, o->json);
   c->add_option("--html", o->html, "write plots to this file: a self-contained HTML page");
   c->callback([o, &code] {

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/model_argument.h"
 #include "base/clock.h"
@@ -51,16 +52,21 @@ void add_bench_decode(CLI::App& bench, int& code) {
   c->add_option("model", o->of.preset, fmt::format("preset (`ingot model` lists them), or {}", kModelHelp))
       ->required();
   c->add_option("--weights", o->weights, "f32, bf16 or int8")->capture_default_str();
-  c->add_option("--prompt", o->options.prompt, "tokens of the prompt")->capture_default_str();
-  c->add_option("--new", o->options.fresh, "tokens to generate after the prompt")->capture_default_str();
+  c->add_option("--prompt", o->options.prompt, "tokens of the prompt")
+      ->check(in(between(1, bounds::kSequence)))
+      ->capture_default_str();
+  c->add_option("--new", o->options.fresh, "tokens to generate after the prompt")
+      ->check(in(between(1, bounds::kSequence)))
+      ->capture_default_str();
   c->add_option("--batch", o->options.batch,
                 "sequences at a time, as in 1,16,64: rates of prompts and of decoding with sampling instead")
       ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-  c->add_option("--vocab", o->of.vocab, "vocabulary size; default: that of the preset, or 8192");
+      ->check(in(between(1, 4096)));
+  c->add_option("--vocab", o->of.vocab, "vocabulary size; default: that of the preset, or 8192")
+      ->check(in(between(1, bounds::kVocabulary)));
   c->add_option("--trials", o->options.trials, "number of measured trials")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+      ->check(in(between(1, 100000)));
   c->add_option("--checkpoint", o->checkpoint, "the same as a MODEL with weights")->group("");
   c->add_flag("--quiet", o->quiet, "omit the tables of ops");
   add_json_option(*c, o->json);

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/gemm_bench.h"
@@ -62,16 +63,17 @@ void add_bench_gemm(CLI::App& bench, int& code) {
       "can be set\n"
       "The fp32 peak P is measured directly before and after every trial; shares are of it, for bf16 "
       "operands too.");
-  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
+  const CLI::Validator size = in(between(1, 0x1p30));
   c->add_option("model", o->of, "preset (`ingot model` lists them), recipe file or run folder")->required();
   c->add_option("--batch", o->step.batch, "sequences per forward pass (for a preset)")
-      ->capture_default_str()
-      ->check(positive);
+      ->check(in(between(1, bounds::kBatch)))
+      ->capture_default_str();
   c->add_option("--length", o->step.length, "tokens per sequence (for a preset)")
-      ->capture_default_str()
-      ->check(positive);
+      ->check(in(between(1, bounds::kSequence)))
+      ->capture_default_str();
   c->add_option("--vocab", o->step.vocab,
-                "vocabulary size; default: that of the model, or 8192 for presets without one");
+                "vocabulary size; default: that of the model, or 8192 for presets without one")
+      ->check(in(between(1, bounds::kVocabulary)));
   c->add_option("--parts", o->parts, "what to measure")
       ->delimiter(',')
       ->capture_default_str()
@@ -83,28 +85,28 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   c->add_option("--band", o->bench.band, "experts: rows per expert")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(positive);
+      ->check(size);
   c->add_option("--sizes", o->bench.sizes, "map: rows m and columns n")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(positive);
+      ->check(size);
   c->add_option("--depths", o->bench.depths, "map: inner sizes k")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(positive);
+      ->check(size);
   c->add_option("--rows", o->bench.decode_rows, "decode: numbers of rows")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(positive);
+      ->check(size);
   c->add_option("--largest", o->largest,
                 "maximum size of the operands and the result; larger products are left out")
       ->capture_default_str();
   c->add_option("--trials", o->bench.trials, "number of trials")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(in(between(1, 1000)));
   c->add_option("--seconds", o->bench.seconds, "minimum seconds of a trial")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(in(positive(1e6)));
   add_json_option(*c, o->json);
   c->add_option("--html", o->html, "write heat maps and tables to this file: a self-contained HTML page");
   c->allow_extras();

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/machine.h"
@@ -85,26 +86,30 @@ void add_bench_machine(CLI::App& bench, int& code) {
       ->capture_default_str()
       ->check(CLI::IsMember({"arithmetic", "memory", "storage"}));
   c->add_option("--threads", o->threads, "numbers of threads; default: powers of two up to all")
+      ->check(in(between(1, 1024)))
       ->delimiter(',');
-  c->add_option("--trials", o->trials, "number of trials")->capture_default_str()->check(CLI::Range(1, 1000));
+  c->add_option("--trials", o->trials, "number of trials")
+      ->capture_default_str()
+      ->check(in(between(1, 1000)));
   c->add_option("--seconds", o->seconds, "approximate seconds of a memory trial")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(in(positive(1e6)));
   c->add_option("--largest", o->largest,
                 "largest working set of a thread; default: many times the last cache, if memory allows");
   c->add_option("--folder", o->folder, "folder on the storage to measure")->capture_default_str();
   c->add_option("--file", o->file, "size of the test file there")->capture_default_str();
   c->add_option("--io-sizes", o->io_sizes, "sizes of transfers")->delimiter(',')->capture_default_str();
   c->add_option("--io-threads", o->io_threads, "numbers of concurrent threads")
+      ->check(in(between(1, 1024)))
       ->delimiter(',')
       ->capture_default_str();
   c->add_option("--io-seconds", o->io_seconds, "seconds of a storage trial")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(in(positive(1e6)));
   c->add_option("--run", o->run,
                 "recipe or run folder: compare the storage with what reading its samples needs");
   c->add_option("--step-seconds", o->step_seconds, "seconds of its step; default: the median of the run")
-      ->check(CLI::PositiveNumber);
+      ->check(in(positive(1e9)));
   add_json_option(*c, o->json);
   c->add_option("--html", o->html, "write plots to this file: a self-contained HTML page");
   c->callback([o, &code] {

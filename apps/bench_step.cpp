@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "apps/bench.h"
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/step_bench.h"
@@ -42,16 +43,23 @@ void add_bench_step(CLI::App& bench, int& code) {
       "field can be set\n"
       "The fp32 peak is measured directly before and after every trial.");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
-  c->add_option("--batch", o->step.batch, "sequences per step")->capture_default_str();
-  c->add_option("--length", o->step.length, "tokens per sequence")->capture_default_str();
-  c->add_option("--micro", o->step.micro, "sequences per micro-batch; 0: all")->capture_default_str();
-  c->add_option("--vocab", o->step.vocab, "vocabulary size; default: that of the preset, or 8192");
+  c->add_option("--batch", o->step.batch, "sequences per step")
+      ->check(in(between(1, bounds::kBatch)))
+      ->capture_default_str();
+  c->add_option("--length", o->step.length, "tokens per sequence")
+      ->check(in(between(1, bounds::kSequence)))
+      ->capture_default_str();
+  c->add_option("--micro", o->step.micro, "sequences per micro-batch; 0: all")
+      ->check(in(up_to(bounds::kBatch)))
+      ->capture_default_str();
+  c->add_option("--vocab", o->step.vocab, "vocabulary size; default: that of the preset, or 8192")
+      ->check(in(between(1, bounds::kVocabulary)));
   c->add_option("--trials", o->trials, "number of measured steps")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+      ->check(in(between(1, 100000)));
   c->add_option("--warm-up", o->warm_up, "unmeasured steps before them")
       ->capture_default_str()
-      ->check(CLI::Range(0, 100000));
+      ->check(in(up_to(100000)));
   c->add_flag("--bf16", o->step.bf16, "bf16 operands, fp32 accumulation and master weights");
   c->add_flag("--quiet", o->quiet, "omit the table of ops");
   c->add_flag("--paced", o->paced,

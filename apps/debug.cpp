@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/checks.h"
 #include "apps/commands.h"
 #include "tape/op.h"
 #include "train/dump.h"
@@ -34,6 +35,7 @@ void add_debug_command(CLI::App& app, int& code) {
   compare
       ->add_option("--tolerance", o->tolerance,
                    "largest |difference| / max |value| that counts as equal; 0: bits")
+      ->check(in(up_to(1e30)))
       ->capture_default_str();
   compare->callback([=, &code] {
     const DumpComparison result = compare_dumps(real_file_system(), o->left, o->right, o->tolerance);

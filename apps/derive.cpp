@@ -7,6 +7,7 @@
 #include <iostream>
 #include <optional>
 
+#include "apps/checks.h"
 #include "apps/commands.h"
 #include "apps/model_argument.h"
 
@@ -59,9 +60,13 @@ void add_derive_commands(CLI::App& app, int& code) {
   c->add_option("models", a->models, fmt::format("models, each a {}; with --last one run folder", kModelHelp))
       ->required();
   c->add_option("-o,--out", a->out, "new folder")->required();
-  c->add_option("--weights", a->weights, "weight of each model, e.g. 1,2,3; default: equal")->delimiter(',');
-  c->add_option("--ema", a->ema, "exponential moving average over the models in order, with this decay");
-  c->add_option("--last", a->last, "the last N checkpoints of the run, oldest first");
+  c->add_option("--weights", a->weights, "weight of each model, e.g. 1,2,3; default: equal")
+      ->check(in(positive(bounds::kWeight)))
+      ->delimiter(',');
+  c->add_option("--ema", a->ema, "exponential moving average over the models in order, with this decay")
+      ->check(in(below_one()));
+  c->add_option("--last", a->last, "the last N checkpoints of the run, oldest first")
+      ->check(in(between(1, 1e6)));
   c->footer("Examples:\n  ingot average runs/first imported -o mean");
   c->callback([a, &code] { code = average(*a); });
   auto u = std::make_shared<UpcycleCommand>();
@@ -70,13 +75,18 @@ void add_derive_commands(CLI::App& app, int& code) {
   c->add_option("model", u->dense, fmt::format("dense model: {}", kModelHelp))->required();
   c->add_option("out", u->out, "new folder")->required();
   c->add_option("--granularity", u->options.granularity, "number of experts that each MLP is split into")
+      ->check(in(between(1, bounds::kExperts)))
       ->capture_default_str();
   c->add_option("--expansion", u->options.expansion,
                 "copies of each of them: granularity x expansion experts")
+      ->check(in(between(1, bounds::kExperts)))
       ->capture_default_str();
   c->add_option("--top-k", u->options.top_k, "experts per token, a multiple of granularity")
+      ->check(in(between(1, bounds::kExperts)))
       ->capture_default_str();
-  c->add_option("--seed", u->seed, "seed of the routers' initial weights")->capture_default_str();
+  c->add_option("--seed", u->seed, "seed of the routers' initial weights")
+      ->check(in(between(0, 0x1p63)))
+      ->capture_default_str();
   c->callback([u, &code] { code = upcycle(*u); });
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/eval_tasks.h"
@@ -215,7 +216,7 @@ void add_eval_command(CLI::App& app, int& code) {
                 "files to read instead of the run's validation text (-: standard input), each one document");
   c->add_option("--sequence", o->sequence,
                 "tokens per window; default: that of the last phase, or with --text the model's context")
-      ->check(CLI::PositiveNumber);
+      ->check(in(between(1, bounds::kSequence)));
   c->add_flag("--special", o->special,
               "special tokens that a --text spells become tokens; default: plain text");
   c->add_flag("--no-begin-token", o->no_begin,

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_argument.h"
@@ -111,6 +112,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
                          "hf: f32 or bf16, default as stored; gguf: f32, f16 (default), bf16 or q8_0");
   export_app->add_option("--tokenizer", o->tokenizer, "tokenizer folder or file; default: the model's");
   export_app->add_option("--max-shard-mib", o->shard_mib, "hf: maximum size of a weight file")
+      ->check(in(between(1, 0x1p30)))
       ->capture_default_str();
   export_app->add_option("--name", o->name, "gguf: general.name; default: the folder's");
   export_app->add_flag("--statistics", o->statistics,

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/checks.h"
 #include "apps/commands.h"
 #include "apps/model_argument.h"
 #include "apps/run.h"
@@ -83,17 +84,27 @@ void add_finetune_command(CLI::App& app, int& code) {
               "special tokens that messages spell become tokens, as in transformers; default: plain text");
   c->add_flag("--drop-too-long", f.drop_too_long,
               "skip rows that are longer than a sequence (default: an error)");
-  c->add_option("--epochs", f.epochs, "passes over the data")->capture_default_str();
-  c->add_option("--lr", f.lr, "peak learning rate; it decays linearly to 0")->capture_default_str();
-  c->add_option("--batch", f.batch, "sequences per step")->capture_default_str();
+  c->add_option("--epochs", f.epochs, "passes over the data")
+      ->check(in(positive(1e6)))
+      ->capture_default_str();
+  c->add_option("--lr", f.lr, "peak learning rate; it decays linearly to 0")
+      ->check(in(positive(1e6)))
+      ->capture_default_str();
+  c->add_option("--batch", f.batch, "sequences per step")
+      ->check(in(between(1, bounds::kBatch)))
+      ->capture_default_str();
   c->add_option("--sequence", f.sequence, "tokens per sequence; 0: the model's context, at most 1024")
+      ->check(in(up_to(bounds::kSequence)))
       ->capture_default_str();
   c->add_option("--validation", f.validation_fraction,
                 "fraction of documents held out for validation, if there are 200 or more")
+      ->check(in(below_one()))
       ->capture_default_str();
   c->add_option("--freeze", f.freeze, "name pattern of frozen parameters, e.g. 'embed.*'; may be repeated");
-  c->add_option("--lora", f.lora.rank, "train low-rank adapters of this rank beside the frozen weights");
-  c->add_option("--lora-alpha", f.lora.alpha, "scale of the adapters is alpha / rank; default: the rank");
+  c->add_option("--lora", f.lora.rank, "train low-rank adapters of this rank beside the frozen weights")
+      ->check(in(between(1, 0x1p16)));
+  c->add_option("--lora-alpha", f.lora.alpha, "scale of the adapters is alpha / rank; default: the rank")
+      ->check(in(positive(1e6)));
   c->add_option("--lora-targets", f.lora.targets,
                 "name pattern of matrices with adapters; may be repeated; default: all supported");
   c->add_flag(

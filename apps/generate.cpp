@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/inference.h"
 #include "apps/text_io.h"
@@ -189,10 +190,10 @@ void add_generate_command(CLI::App& app, int& code) {
   c->add_option("--stop", o->stop, "end before this text; may be repeated")->allow_extra_args(false);
   c->add_option("-n,--samples", o->samples, "number of independent continuations")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      ->check(in(between(1, 0x1p30)));
   c->add_option("--logprobs", o->logprobs,
                 "print the log-probability of each new token, and of the K most likely ones in its place")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+      ->check(in(up_to(0x1p20)));
   c->add_flag("--quiet", o->quiet, "print the continuation only");
   add_json_option(*c, o->json);
   c->callback([o, &code] { code = generate(*o); });

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "exchange/rope_stretch.h"
@@ -139,22 +140,20 @@ void add_inference_options(CLI::App* c, InferenceArguments& o) {
   add_model_options(c, o);
   c->add_option("--max-tokens", o.request.max_tokens, "maximum number of new tokens")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMany));
+      ->check(in(between(1, 0x1p40)));
   c->add_option("--temperature", s.temperature, "sampling temperature; 0: always the most likely token")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(in(up_to(1e6)));
   c->add_option("--top-k", s.top_k, "sample from the k most likely tokens; 0: all")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, kMany));
+      ->check(in(up_to(0x1p40)));
   c->add_option("--top-p", s.top_p, "sample from the smallest set of tokens with this total probability")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(in(up_to(1)));
   c->add_option("--min-p", s.min_p, "drop tokens below this fraction of the largest probability")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
-  c->add_option("--seed", o.seed, "seed of the sampling")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
+      ->check(in(up_to(1)));
+  c->add_option("--seed", o.seed, "seed of the sampling")->capture_default_str()->check(in(up_to(0x1p63)));
   c->add_flag(
       "--special", o.special,
       "special tokens that the text spells, such as <|im_start|>, become tokens; default: plain text");

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/error.h"
@@ -190,7 +191,7 @@ void add_launch_command(CLI::App& app, int& code, std::vector<std::string> comma
       "other\n"
       "Ctrl-C saves and ends the run, the second one ends it at once. Under Slurm start ingot with srun "
       "itself.");
-  c->add_option("-n,--ranks", o->ranks, "number of ranks")->required()->check(CLI::PositiveNumber);
+  c->add_option("-n,--ranks", o->ranks, "number of ranks")->required()->check(in(between(1, bounds::kRanks)));
   c->add_option("--topology", o->topology,
                 "file that describes nodes, NUMA domains and rails; places and binds the ranks");
   c->add_option("--mpirun", o->mpirun, "the launcher to use")->capture_default_str();

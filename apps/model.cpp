@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/progress.h"
@@ -111,11 +112,14 @@ void add_model_command(CLI::App& app, int& code) {
   add_json_option(*c, o->json);
   c->add_flag("--tensors", o->tensors, "list every tensor with its count");
   c->add_option("--context", o->context, "sequence length in tokens, for the FLOPs of attention")
+      ->check(in(between(1, bounds::kSequence)))
       ->capture_default_str();
   c->add_option("--random", o->random,
                 "write a checkpoint of random weights to this new folder, for benchmarks");
   c->add_option("--dtype", o->dtype, "dtype of the random weights: bf16 or f32")->capture_default_str();
-  c->add_option("--seed", o->seed, "seed of the random weights")->capture_default_str();
+  c->add_option("--seed", o->seed, "seed of the random weights")
+      ->check(in(any_integer()))
+      ->capture_default_str();
   c->footer("Examples:\n  ingot model                  # the presets\n  ingot model zaya1-8b --json");
   c->callback([o, &code] { code = show(*o); });
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "apps/bench.h"
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "base/file_system.h"
 #include "base/log.h"
@@ -61,14 +62,14 @@ void add_profile_command(CLI::App& app, int& code) {
       ->required();
   c->add_option("--steps", o->profile.steps, "number of recorded steps")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+      ->check(in(between(1, 100000)));
   c->add_option("--warm-up", o->profile.warm_up, "unrecorded steps before them")
       ->capture_default_str()
-      ->check(CLI::Range(0, 100000));
+      ->check(in(up_to(100000)));
   c->add_option("--phase,--stage", o->profile.phase,
                 "phase of the recipe, by name; default: the current phase of the run, or the first");
   c->add_option("--ranks", o->ranks, "number of ranks, as threads of this program")
-      ->check(CLI::Range(1, 1024));
+      ->check(in(between(1, 1024)));
   c->add_flag("--layers", o->layers, "also print a table by layer");
   c->add_option("--trace", o->trace, "write a trace to this file, for ui.perfetto.dev");
   add_json_option(*c, o->json);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "base/invocation.h"
@@ -193,10 +194,10 @@ void add_run_command(CLI::App& app, int& code) {
   CLI::Option* from = c->add_option(
       "--from", o->rewind.from,
       "go back to the checkpoint of this step and continue from it; what came after it is dropped");
-  from->check(CLI::PositiveNumber)->excludes("--fresh");
+  from->check(in(between(1, bounds::kSteps)))->excludes("--fresh");
   c->add_option("--skip-batches", o->rewind.skip_batches,
                 "with --from: leave out that many batches of data there")
-      ->check(CLI::PositiveNumber)
+      ->check(in(between(1, bounds::kSteps)))
       ->needs(from);
   c->add_flag("--verify-data", o->verify_data,
               "read all text and token shards again, also those that look unchanged");

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/text_io.h"
@@ -309,7 +310,7 @@ void add_tokenizer_command(CLI::App& app, int& code) {
   t->add_option("--out", o->out, "folder (or file ending in .json) to write")->required();
   t->add_option("--vocab", o->vocab, "bpe: tokens to learn, special tokens and bytes included")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{256}, int64_t{1} << 24));
+      ->check(in(between(256, 0x1p24)));
   t->add_option("--kind", o->kind, "bpe (byte-level), or characters")->capture_default_str();
   t->add_option("--pattern", o->pattern,
                 "bpe: gpt2, llama3, qwen2, o200k, nanochat, deepseek-v3, digits, or a regular expression")

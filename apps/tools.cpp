@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_argument.h"
@@ -97,7 +98,7 @@ void add_reshape(CLI::App& checkpoint, int& code) {
       "Examples:\n"
       "  ingot checkpoint reshape runs/first/checkpoints reshaped --ranks 2 --parallel.tensor=2");
   const auto ranks = std::make_shared<int>(1);
-  c->add_option("--ranks", *ranks, "number of ranks of the new layout")->check(CLI::Range(1, 65536));
+  c->add_option("--ranks", *ranks, "number of ranks of the new layout")->check(in(between(1, 65536)));
   c->allow_extras();
   c->callback([=, &code] {
     const Layout layout = load_config<Layout>("", c->remaining());
