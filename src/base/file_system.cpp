@@ -105,6 +105,12 @@ bool check_target(const std::string& path, bool follow) {
   return true;
 }
 
+void refuse_longer(const std::string& path, uint64_t bytes, uint64_t most) {
+  if (bytes > most)
+    throw Error(fmt::format("'{}' has {} bytes, at most {} are read", path, bytes, most),
+                "check that it is the file that is meant");
+}
+
 class PosixFileSystem final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path) override {
@@ -138,10 +144,7 @@ class PosixFileSystem final : public FileSystem {
     std::string content;
     char block[1 << 16];
     for (;;) {
-      if (std::max(size, content.size()) > kMost)  // a file of /proc says 0
-        throw Error(fmt::format("'{}' has {} bytes, at most {} are read", path,
-                                std::max(size, content.size()), kMost),
-                    "check that it is the file that is meant");
+      refuse_longer(path, std::max(size, content.size()), kMost);  // a file of /proc says 0
       const ssize_t n = ::read(fd.get(), block, sizeof block);
       if (n < 0) {
         if (errno == EINTR) continue;
@@ -151,7 +154,11 @@ class PosixFileSystem final : public FileSystem {
       content.append(block, static_cast<size_t>(n));
     }
   }
-  bool exists(const std::string& path) override { return ::access(system_path(path), F_OK) == 0; }
+  bool exists(const std::string& path) override {
+    struct stat status {};
+    return ::access(system_path(path), F_OK) == 0 ||
+           (::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode));
+  }
   uint64_t size(const std::string& path) override {
     struct stat status {};
     if (::stat(system_path(path), &status) != 0) fail_errno("stat", path);
@@ -205,14 +212,29 @@ FileSystem& real_file_system() {
   return instance;
 }
 
+std::string read_at_most(FileSystem& fs, const std::string& path, uint64_t most) {
+  if (fs.exists(path)) refuse_longer(path, fs.size(path), most);
+  return fs.read(path);
+}
+
+Unfinished::~Unfinished() {
+  if (kept_) return;
+  try {
+    fs_.remove_all(path_);
+  } catch (...) {  // the failure that led here is the one to tell
+  }
+}
+
 void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content) {
   check_target(path, true);
   const std::string temporary = path + ".tmp";
+  Unfinished unfinished(fs, temporary);
   const auto file = fs.create(temporary);
   file->append(content.data(), content.size());
   file->sync();
   file->close();
   fs.rename(temporary, path);
+  unfinished.keep();
   const auto slash = path.rfind('/');
   fs.sync_folder(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
 }

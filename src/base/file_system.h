@@ -1,5 +1,7 @@
 // An interface to the operating system's files that a test can break (fail or cut the power at any call).
-// All paths are UTF-8. Every failure is an Error that names the path, the operation and the system's reason.
+// All paths are UTF-8 without a zero byte. Every failure is an Error that names the path, the operation and
+// the system's reason. Only regular files are read and written: a folder, FIFO, device or socket is refused
+// by its kind, at once.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ingot {
@@ -22,7 +25,8 @@ class WritableFile {
   virtual void close() = 0;
 };
 
-/// A whole file mapped read-only; the bytes stay valid while the object lives.
+/// A whole file mapped read-only; the bytes stay valid while the object lives. A file that becomes shorter in
+/// this time ends the program with a message (mapped_file.h).
 class MappedFile {
  public:
   virtual ~MappedFile() = default;
@@ -44,10 +48,11 @@ struct FileStamp {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;  ///< truncates an existing file
+  /// A new file. A file or link of that name goes first, so that nothing it leads to is written.
+  virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;
   virtual std::unique_ptr<WritableFile> open_append(const std::string& path) = 0;
   virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
-  virtual std::string read(const std::string& path) = 0;
+  virtual std::string read(const std::string& path) = 0;  ///< the whole file, of at most 4 GiB
   virtual bool exists(const std::string& path) = 0;
   virtual uint64_t size(const std::string& path) = 0;
   /// Nothing where there is no such file, or where the file system cannot tell.
@@ -62,6 +67,25 @@ class FileSystem {
 
 /// The real one (POSIX); a process-wide object.
 FileSystem& real_file_system();
+
+/// The whole file; Error where it has more than `most` bytes, before they are read.
+std::string read_at_most(FileSystem& fs, const std::string& path, uint64_t most);
+
+/// A file or folder that is being made: removed at the end of the scope unless kept, so that a job which
+/// fails leaves nothing behind.
+class Unfinished {
+ public:
+  Unfinished(FileSystem& fs, std::string path) : fs_(fs), path_(std::move(path)) {}
+  ~Unfinished();
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  FileSystem& fs_;
+  std::string path_;
+  bool kept_ = false;
+};
 
 /// Writes `content` so that `path` is always either the old or the new file: it writes and syncs a file of a
 /// temporary name, renames it, and syncs the folder.

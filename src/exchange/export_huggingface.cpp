@@ -187,6 +187,7 @@ ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std:
   const std::string partial = out + ".partial";
   fs.remove_all(partial);
   fs.create_folders(partial);
+  Unfinished unfinished(fs, partial);
   const TokenRoles roles = write_tokenizer(fs, m, options.tokenizer, partial, report);
   HuggingfaceNotes notes;
   notes.dtype = main_type(externals, types);
@@ -211,6 +212,7 @@ ExportReport export_huggingface(FileSystem& fs, const StoredModel& m, const std:
     write_file_atomically(fs, partial + "/model.safetensors.index.json", index_of(files, total));
   fs.sync_folder(partial);
   fs.rename(partial, out);
+  unfinished.keep();
   report.tensors = externals.size();
   report.bytes = total;
   report.statistics = statistics.text();

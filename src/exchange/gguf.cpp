@@ -123,6 +123,7 @@ void GgufWriter::write(FileSystem& fs, const std::string& path,
   }
   head.resize(padded(head.size()), '\0');
   const std::string temporary = path + ".partial";
+  Unfinished unfinished(fs, temporary);
   const auto file = fs.create(temporary);
   file->append(head.data(), head.size());
   const std::string zeros(kAlignment, '\0');
@@ -136,6 +137,7 @@ void GgufWriter::write(FileSystem& fs, const std::string& path,
   file->sync();
   file->close();
   fs.rename(temporary, path);
+  unfinished.keep();
 }
 
 }  // namespace ingot

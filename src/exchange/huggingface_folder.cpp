@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr size_t kMaxIndexBytes = size_t{64} << 20;
+constexpr size_t kMaxIndexBytes = size_t{64} << 20, kMaxSmallBytes = size_t{512} << 20;
 
 /// Parses an index event by event, so that a hostile file costs no more than its size and duplicate names are
 /// found.
@@ -207,12 +207,14 @@ const std::vector<std::string>& huggingface_small_files() {
 }
 
 void copy_small_files(FileSystem& fs, const std::string& from, const std::string& to) {
-  fs.create_folders(to);
+  std::vector<std::pair<std::string, std::string>> files;  // all are read before the first is written
   for (const std::string& name : huggingface_small_files()) {
     if (!fs.exists(from + "/" + name)) continue;
     refuse_link_outside(from, name);
-    write_file_atomically(fs, to + "/" + name, fs.read(from + "/" + name));
+    files.emplace_back(name, read_at_most(fs, from + "/" + name, kMaxSmallBytes));
   }
+  fs.create_folders(to);
+  for (const auto& [name, content] : files) write_file_atomically(fs, to + "/" + name, content);
 }
 
 }  // namespace ingot

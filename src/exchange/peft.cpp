@@ -179,11 +179,13 @@ ExportReport export_peft(FileSystem& fs, const StoredModel& m, const std::string
   const std::string partial = out + ".partial";
   fs.remove_all(partial);
   fs.create_folders(partial);
+  Unfinished unfinished(fs, partial);
   write_safetensors(fs, partial + "/adapter_model.safetensors", items, {{"format", "pt"}});
   write_file_atomically(fs, partial + "/adapter_config.json",
                         adapter_config(m.config.lora, modules, m.small_files));
   fs.sync_folder(partial);
   fs.rename(partial, out);
+  unfinished.keep();
   report.tensors = items.size();
   return report;
 }

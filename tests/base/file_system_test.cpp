@@ -64,7 +64,10 @@ TEST(FileSystem, OnlyFilesAreReadAndOthersAreNamedAtOnce) {
 TEST(FileSystem, ALimitHoldsBeforeReading) {
   const TempDir dir;
   write_text(dir / "file", "12345");
-  EXPECT_EQ(real_file_system().read(dir / "file"), "12345");
+  EXPECT_EQ(read_at_most(real_file_system(), dir / "file", 5), "12345");
+  EXPECT_NE(
+      error_of([&] { read_at_most(real_file_system(), dir / "file", 4); }).find("has 5 bytes, at most 4"),
+      std::string::npos);
   std::filesystem::resize_file(dir / "file", uint64_t{1} << 40);  // a hole
   EXPECT_NE(error_of([&] { real_file_system().read(dir / "file"); }).find("has 1099511627776 bytes"),
             std::string::npos);
@@ -85,6 +88,25 @@ TEST(FileSystem, NoLinkRedirectsWhatIsWritten) {
   EXPECT_EQ(read_text(dir / "victim"), "keep me");
   EXPECT_EQ(read_text(dir / "out"), "text");
   EXPECT_FALSE(std::filesystem::exists(dir / "out.tmp"));
+}
+
+TEST(FileSystem, AFailedJobLeavesNothingBehind) {
+  const TempDir dir;
+  FileSystem& fs = real_file_system();
+  try {
+    fs.create_folders(dir / "made");
+    Unfinished unfinished(fs, dir / "made");
+    write_text(dir / "made/file", "x");
+    fail("no more");
+  } catch (const Error&) {
+  }
+  EXPECT_FALSE(fs.exists(dir / "made"));
+  fs.create_folders(dir / "kept");
+  {
+    Unfinished unfinished(fs, dir / "kept");
+    unfinished.keep();
+  }
+  EXPECT_TRUE(fs.exists(dir / "kept"));
 }
 
 }  // namespace
