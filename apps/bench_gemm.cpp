@@ -26,7 +26,8 @@ struct GemmArguments {
 
 /// A preset, a recipe file or a run folder.
 Recipe recipe_of(GemmArguments& o, std::vector<std::string> fields) {
-  if (!std::filesystem::exists(o.of)) {
+  std::error_code broken;
+  if (!std::filesystem::exists(o.of, broken)) {
     o.step.preset = o.of;
     return preset_recipe(o.step, fields);
   }

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <regex>
 
 #include "base/config_node.h"
 #include "base/file_system.h"
@@ -172,6 +173,17 @@ UsageError usage_error(const CLI::App& command, const CLI::ParseError& e) {
   }
   if (const size_t missing = said.find(": 1 required "); missing != std::string::npos)
     return UsageError(said.substr(0, missing) + " needs a value", hint);
+  constexpr std::string_view kRange = ": Value ", kNotIn = " not in range ";
+  const size_t value = said.find(kRange), range = said.find(kNotIn);
+  if (value != std::string::npos && range != std::string::npos) {
+    // CLI11 prints numbers with six decimals.
+    const std::string bounds =
+        std::regex_replace(said.substr(range + kNotIn.size()), std::regex(R"(\.0+(?=\s|$))"), "");
+    return UsageError(fmt::format("{}: expected {}, found {}", said.substr(0, value),
+                                  bounds.size() > 100 ? "a positive number" : "a number from " + bounds,
+                                  said.substr(value + kRange.size(), range - value - kRange.size())),
+                      hint);
+  }
   return UsageError(said, hint);
 }
 

@@ -138,7 +138,9 @@ CheckpointReader find_checkpoint(FileSystem& fs, const std::string& path, Verify
     log::info("reading '{}' from Hugging Face's layout (`ingot import` does it once)", path);
     return import_in_memory(fs, path);
   }
-  if (!one && (!std::filesystem::is_directory(path) || !holds_checkpoints(fs, path))) refuse_path(fs, path);
+  std::error_code broken;  // links in circles are no folder
+  if (!one && (!std::filesystem::is_directory(path, broken) || !holds_checkpoints(fs, path)))
+    refuse_path(fs, path);
   CheckpointReader reader = CheckpointReader::open(fs, path, verify);
   const std::string checkpoints = checkpoint_layout::parent_of(reader.path());
   const std::string parent = checkpoint_layout::parent_of(checkpoints);

@@ -104,7 +104,8 @@ ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std:
                              const ProfileOptions& o) {
   if (o.steps < 1 || o.warm_up < 0)
     throw Error(fmt::format("{} steps after {} of warm-up", o.steps, o.warm_up), "give at least one step");
-  const bool run = std::filesystem::is_directory(path);
+  std::error_code broken;
+  const bool run = std::filesystem::is_directory(path, broken);
   Recipe r = load_run(fs, path, fields);
   RunPosition at;
   if (run) {

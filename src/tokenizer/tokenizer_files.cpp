@@ -93,7 +93,8 @@ Tokenizer Tokenizer::compiled(TokenizerSpec spec, const std::string& name) {
 }
 
 Tokenizer Tokenizer::load(const std::string& path) {
-  const bool folder = std::filesystem::is_directory(path);
+  std::error_code broken;  // links in circles are no folder
+  const bool folder = std::filesystem::is_directory(path, broken);
   std::string main = folder ? path + "/" + kMainFile : path;
   if (folder && !real_file_system().exists(main) && holds_tokenizer(real_file_system(), path))
     main = path + "/" + kSentencePieceFile;

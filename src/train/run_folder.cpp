@@ -26,7 +26,8 @@ struct RunPlace {
 };
 
 std::optional<RunPlace> find_run(FileSystem& fs, const std::string& path) {
-  const bool folder = stdfs::is_directory(path);
+  std::error_code broken;  // links in circles are no folder
+  const bool folder = stdfs::is_directory(path, broken);
   RunPlace place{path, path};
   if (!folder) place.folder = stdfs::path(path).parent_path().string();
   while (place.folder.size() > 1 && place.folder.ends_with('/')) place.folder.pop_back();
@@ -108,7 +109,8 @@ void keep_tokenizer(FileSystem& fs, const Recipe& recipe, const Tokenizer& token
     }
   };
   if (is_kept()) return;
-  if (stdfs::is_directory(from)) {
+  std::error_code broken;
+  if (stdfs::is_directory(from, broken)) {
     fs.create_folders(to);
     const auto copy = [&](const std::string& name) {
       if (fs.exists(from + "/" + name))

@@ -161,10 +161,10 @@ TEST(BenchMachine, PartsAreChosen) {
 TEST(BenchMachine, RefusesWhatCannotBeMeasured) {
   EXPECT_EQ(bench({"--parts=storage", "--io-sizes=1000"}).exit_code, 1);
   EXPECT_EQ(bench({"--parts=storage", "--io-sizes=2MiB", "--file=1MiB"}).exit_code, 1);
-  EXPECT_EQ(bench({"--parts=storage", "--io-threads=0", "--file=1MiB"}).exit_code, 1);
+  EXPECT_EQ(bench({"--parts=storage", "--io-threads=0", "--file=1MiB"}).exit_code, 2);
   EXPECT_EQ(bench({"--parts=storage", "--folder=/nowhere"}).exit_code, 1);
   EXPECT_EQ(bench({"--parts=memory", "--largest=1KiB"}).exit_code, 1);
-  EXPECT_EQ(bench({"--parts=arithmetic", "--threads=0"}).exit_code, 1);
+  EXPECT_EQ(bench({"--parts=arithmetic", "--threads=0"}).exit_code, 2);
   EXPECT_EQ(bench({"--parts=ears"}).exit_code, 2);
 }
 
