@@ -130,6 +130,7 @@ class Chat {
       } catch (const Error& e) {  // of the template: what it refuses
         note(fmt::format("(no answer: {})\n", e.what()));
       }
+    if (failed_) throw *failed_;
     return true;
   }
 
@@ -218,7 +219,7 @@ class Chat {
     return end;
   }
 
-  void note_end(const Finished& end, bool any) const {
+  void note_end(const Finished& end, bool any) {
     switch (end.reason) {
       case FinishReason::stop_id:
       case FinishReason::stop_string:
@@ -237,7 +238,7 @@ class Chat {
         note("(interrupted)\n");
         break;
       case FinishReason::failed:
-        note(fmt::format("(no answer: {})\n", end.error));
+        failed_ = Error(end.error, end.hint);
         break;
     }
   }
@@ -378,7 +379,8 @@ class Chat {
   std::vector<int32_t> text_;  ///< without a chat template
   chat::Conversation said_;    ///< with one
   std::optional<std::string> system_;
-  std::optional<bool> thinks_;  ///< absent: the template's default
+  std::optional<Error> failed_;  ///< of the model, which would fail again
+  std::optional<bool> thinks_;   ///< absent: the template's default
   int64_t budget_ = -1;
 };
 

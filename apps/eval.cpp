@@ -225,7 +225,7 @@ void add_eval_command(CLI::App& app, int& code) {
   c->add_option("--tasks-folder", o->task.folder, "where tasks are looked for by name; default: tasks");
   c->add_option("--task-data", o->task.data, "folder in which the tasks' rows are looked for first");
   c->add_option("--limit", o->task.limit, "the first so many rows of each task only")
-      ->check(CLI::PositiveNumber);
+      ->check(in(between(1, 0x1p40, "rows")));
   c->add_option("--output", o->task.output,
                 "folder for results and samples as lm-evaluation-harness writes them");
   c->add_option(

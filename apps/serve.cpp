@@ -10,6 +10,7 @@
 #include <iostream>
 #include <thread>
 
+#include "apps/checks.h"
 #include "apps/inference.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -142,7 +143,9 @@ void add_serve_command(CLI::App& app, int& code) {
   add_chat_template_option(c, *o);
   c->add_option("--host", o->host, "address to listen on; others than loopback let the network in")
       ->capture_default_str();
-  c->add_option("--port", o->port, "port; 0: any free one")->capture_default_str();
+  c->add_option("--port", o->port, "port; 0: any free one")
+      ->capture_default_str()
+      ->check(in(between(0, 65535)));
   c->add_option("--name", o->name, "the model's name for clients; default: its folder's");
   c->add_option(
       "--api-key-file", o->key_file,
@@ -151,13 +154,13 @@ void add_serve_command(CLI::App& app, int& code) {
                 "memory of cached sequences, e.g. 2GiB; default: 8 sequences of the context, at most 2GiB");
   c->add_option("--token-budget", o->token_budget, "rows of one call of the model")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(in(between(1, 0x1p20)));
   c->add_option("--queue", o->queue, "answers under way at most; further requests get 429")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(in(between(1, 0x1p20)));
   c->add_option("--deadline", o->deadline, "seconds that a request may take")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      ->check(in(between(1, 0x1p30, "seconds")));
   c->footer(
       "Examples:\n"
       "  ingot serve runs/first                       # then open http://127.0.0.1:8000/\n"

@@ -78,14 +78,14 @@ std::string layer_prefix(int64_t layer) {
 int ParameterTable::add(ParameterSpec spec) {
   INGOT_CHECK(find(spec.name) < 0, "parameter '{}' exists already", spec.name);
   if (spec.layer_groups.empty()) spec.layer_groups = {layer_group_};
+  index_.emplace(spec.name, size());
   specs_.push_back(std::move(spec));
   return size() - 1;
 }
 
 int ParameterTable::find(std::string_view name) const {
-  for (int i = 0; i < size(); ++i)
-    if (specs_[static_cast<size_t>(i)].name == name) return i;
-  return -1;
+  const auto it = index_.find(std::string(name));
+  return it == index_.end() ? -1 : it->second;
 }
 
 void ParameterTable::freeze(const std::vector<std::string>& patterns) {

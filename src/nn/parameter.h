@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/enum.h"
@@ -176,6 +177,7 @@ class ParameterTable {
 
  private:
   std::vector<ParameterSpec> specs_;
+  std::unordered_map<std::string, int> index_;  ///< by name
   int64_t layer_group_ = kEmbeddingGroup;
 };
 

@@ -1,6 +1,8 @@
 // See http.h: sockets and the protocol. http_reply.h is what a handler sees of a connection.
 #include "serve/http.h"
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <boost/asio.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -8,6 +10,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <cerrno>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -99,6 +102,8 @@ class Connection : public Wire, public std::enable_shared_from_this<Connection> 
   void have_body(Failure failure, size_t);
   void read_body();
   void hand_over();
+  enum class Peer { sends, silent, closed };
+  Peer peer();  // what the client does now, without waiting
   void watch();
   void enqueue(std::string bytes);
   void write_next();
@@ -220,14 +225,27 @@ void Connection::hand_over() {
   shared_->handler(std::move(request), reply);
 }
 
+Connection::Peer Connection::peer() {
+  char byte;
+  const ssize_t n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n > 0) return Peer::sends;
+  return n < 0 && (errno == EAGAIN || errno == EINTR) ? Peer::silent : Peer::closed;
+}
+
 /// Waits for the client to close, or to send its next request, which is not read before the reply's end.
 void Connection::watch() {
   if (buffer_.size() > 0) return;
   stream_.socket().async_wait(tcp::socket::wait_read,
                               [self = shared_from_this(), of = sending_](Failure failure) {
                                 if (failure || of != self->sending_) return;
-                                Failure none;
-                                if (self->stream_.socket().available(none) == 0 || none) self->lose();
+                                switch (self->peer()) {
+                                  case Peer::closed:
+                                    return self->lose();
+                                  case Peer::silent:  // asio may wake for bytes that were read before
+                                    return self->watch();
+                                  case Peer::sends:
+                                    return;
+                                }
                               });
 }
 

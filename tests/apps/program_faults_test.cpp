@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -302,21 +303,22 @@ TEST_F(Program, TwoRunsInOneFolder) {
   EXPECT_EQ(first.wait().exit_code, 130);
 }
 
-/// A pipe that nobody writes to stops the program where it reads the tokenizer, while the model opens.
-TEST_F(Program, CtrlCEndsTheOpeningOfAModel) {
-  const std::string pipe = at("tokenizer.json");
+/// A prompt that never ends: the program has begun to read it when the pipe is empty.
+TEST_F(Program, CtrlCEndsTheWaitForAPrompt) {
+  const std::string pipe = at("prompt");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const char* command : {"chat", "generate"}) {
-    Process p({INGOT_BINARY, command, "--run", at("run"), "--kernels=any", "--tokenizer", pipe});
-    int fd = -1;  // opens when the program reads
-    while (p.running() && (fd = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    p.signal(SIGINT);
-    const ProcessResult r = p.wait();
-    EXPECT_EQ(r.exit_code, 130) << r.output;
-    EXPECT_NE(r.output.find("interrupted"), std::string::npos) << r.output;
-    ::close(fd);
-  }
+  const int fd = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::write(fd, "x", 1), 1);
+  Process p({"/bin/bash", "-c",
+             "exec '" INGOT_BINARY "' generate \"$RUN\" --kernels any --prompt-file - <\"$PIPE\""},
+            {"RUN=" + at("run"), "PIPE=" + pipe});
+  for (int unread = 1; p.running() && unread > 0; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+    ASSERT_EQ(::ioctl(fd, FIONREAD, &unread), 0);
+  p.signal(SIGINT);
+  const ProcessResult r = p.wait();
+  EXPECT_EQ(r.signal, SIGINT) << "nothing has begun that would have to be ended: " << r.output;
+  ::close(fd);
 }
 
 TEST_F(Program, TwoDataJobsInOneFolder) {

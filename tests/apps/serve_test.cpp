@@ -170,15 +170,19 @@ TEST_F(ServeTest, AnswersAreEqualUnderLoadAndRudeClientsCostNobody) {
           client.some(1);
         } else if (c % 4 == 1 && i % 2 == 1) {  // malformed
           client.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n");
-          if (client.receive().status != 413) ++wrong;
+          const HttpAnswer a = client.receive();
+          EXPECT_EQ(a.status, 413) << a.body;
+          if (a.status != 413) ++wrong;
         } else {
           const HttpAnswer a = client.post("/v1/completions", body);
           if (a.status == 200)
             ++answered;
           else if (a.status == 429 && a.fields.contains("retry-after"))
             ++refused;
-          else
+          else {
+            ADD_FAILURE() << c << " got " << a.status << a.body;
             ++wrong;
+          }
         }
       }
     });

@@ -26,9 +26,10 @@ TEST(TaskCorpus, FilesAndChangedFilesAreReadOrRefused) {
       for (uint64_t n = 1 + random.below(at++, 3); n > 0; --n) {
         const size_t where = random.below(at++, changed.size());
         if (random.below(at++, 2) == 0)
-          changed[where] = static_cast<char>(random.below(at++, 256));
+          changed[where] = static_cast<char>(random.below(at, 256));
         else
-          changed.insert(where, changed.substr(random.below(at++, changed.size()), random.below(at++, 24)));
+          changed.insert(where, changed.substr(random.below(at, changed.size()), random.below(at + 1, 24)));
+        at += 2;
       }
       task_input(reinterpret_cast<const uint8_t*>(changed.data()), changed.size());
     }

@@ -186,14 +186,14 @@ TEST(Finetune, AnImportedModelLearnsAndGoesBack) {
   EXPECT_EQ(check.exit_code, 0) << check.output;
 }
 
-TEST(Finetune, RefusesConversations) {
+TEST(Finetune, ConversationsNeedAChatTemplate) {
   const TempDir dir;
   import_huggingface(real_file_system(), source("llama_text"), dir / "in");
   write_text(dir / "rows.jsonl", "{\"messages\": []}\n");
   const ProcessResult r =
       run_process({INGOT_BINARY, "finetune", dir / "in", dir / "rows.jsonl", "--run", dir / "run"});
   EXPECT_EQ(r.exit_code, 1);
-  for (const char* part : {"rows.jsonl", "messages", "--prompt-field"})
+  for (const char* part : {"no chat template", "--chat-template", "chatml-think"})
     EXPECT_NE(r.output.find(part), std::string::npos) << r.output;
 }
 

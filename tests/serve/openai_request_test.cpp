@@ -156,7 +156,7 @@ TEST(OpenaiRequest, ChatsAreRead) {
       R"({"messages":[{"role":"system","content":"s"},
                       {"role":"user","content":[{"type":"text","text":"hi"}]}],
           "max_completion_tokens":5,"max_tokens":9,"logprobs":true,"top_logprobs":3,"thinking_budget":0,
-          "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}],
+          "tools":[{"type":"function","function":{"name":"f","parameters":{}}}],
           "tool_choice":"auto","parallel_tool_calls":true,"response_format":{"type":"text"},
           "chat_template_kwargs":{"enable_thinking":false,"x":1}})"));
   ASSERT_EQ(r.conversation.messages.size(), 2u);

@@ -57,12 +57,14 @@ std::vector<Fence> fences_of(const std::string& page) {
 }
 
 std::vector<std::string> all_commands() {
-  // A line of the completion per command:    'tokenizer encode') commands=...
+  // A line of the completion per command:    'tokenizer encode') commands=... or    run) commands=...
   std::istringstream script(run_process({INGOT_BINARY, "completion", "bash"}).output);
   std::vector<std::string> commands;
   for (std::string line; std::getline(script, line);)
-    if (const size_t end = line.find("') commands="); line.starts_with("    '") && end != std::string::npos)
-      commands.push_back(line.substr(5, end - 5));
+    if (const size_t end = line.find(") commands="); line.starts_with("    ") && end != std::string::npos) {
+      const std::string word = line.substr(4, end - 4);
+      commands.push_back(word[0] == '\'' ? word.substr(1, word.size() - 2) : word);
+    }
   EXPECT_GE(commands.size(), 30u);
   return commands;
 }

@@ -14,7 +14,7 @@ Recipe recipe_in(const TempDir& dir, const std::string& tokenizer) {
   write_text(dir / "recipe.toml",
              "[run]\nfolder = \"" + (dir / "run") + "\"\n[tokenizer]\n" + tokenizer + "[data]\nfolder = \"" +
                  (dir / "data") + "\"\n[[data.sources]]\nname = \"words\"\npath = \"" + (dir / "text.txt") +
-                 "\"\ndocuments = \"blank_line\"\n[samples]\nprompts = []\n");
+                 "\"\ndocuments = \"blank_line\"\nvalidation_fraction = 0.1\n[samples]\nprompts = []\n");
   return load_recipe(dir / "recipe.toml", {});
 }
 
