@@ -87,15 +87,6 @@ bool holds_checkpoints(FileSystem& fs, const std::string& folder) {
       fmt::format("`ingot run {}` trains on, or copy the folder 'checkpoints' too if this is a copy", path));
 }
 
-bool is_folder(FileSystem& fs, const std::string& path) {
-  try {
-    fs.list(path);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 [[noreturn]] void refuse_path(FileSystem& fs, const std::string& path) {
   const char* kinds =
       "a model is a run folder, an import, a checkpoint, a folder of checkpoints, or a folder "
@@ -120,7 +111,9 @@ bool is_folder(FileSystem& fs, const std::string& path) {
   if (ends_with(".safetensors") || ends_with(".json") || ends_with(".bin"))
     throw Error(fmt::format("'{}' is a file of a model, expected its folder", path),
                 fmt::format("name '{}'", checkpoint_layout::parent_of(path)));
-  if (!is_folder(fs, path)) fs.map(path);  // says what stands there where it is no file either
+  std::error_code broken;
+  if (!std::filesystem::is_directory(path, broken))
+    fs.map(path);  // says what stands there where it is no file either
   throw Error(
       fmt::format("'{}' is no model: no run or import (it has no folder 'checkpoints'), no checkpoint "
                   "(no manifest.json), no folder of checkpoints (nothing in it is called "

@@ -34,6 +34,37 @@ std::string tiny_text(int64_t words, uint64_t seed) {
   return text + "\n";
 }
 
+std::string base_recipe(const std::string& folder, int64_t context, const std::string& tokenizer) {
+  return fmt::format(R"([run]
+folder = "{0}/base"
+[model]
+preset = "llama-small"
+width = 16
+layers = 1
+heads = 2
+kv_heads = 1
+head_width = 8
+hidden = 24
+context = {1}
+[tokenizer]
+{2}
+[data]
+folder = "{0}/data"
+[[data.sources]]
+name = "words"
+path = "{0}/text.txt"
+tail_validation = true
+[[phases]]
+steps = 2
+warmup = 0
+batch = 2
+sequence = 16
+[samples]
+prompts = []
+)",
+                     folder, context, tokenizer);
+}
+
 std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder,
                         const std::string& text_path) {
   return fmt::format(R"([run]

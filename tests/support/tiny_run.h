@@ -17,6 +17,10 @@ std::string tiny_text(int64_t words, uint64_t seed = 1);
 std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder,
                         const std::string& text_path);
 
+/// TOML of a two-step run `base` of a dense model of one layer, on `text.txt`, all in `folder`. `tokenizer`
+/// is the line of that table.
+std::string base_recipe(const std::string& folder, int64_t context, const std::string& tokenizer);
+
 /// Bytes of every tensor of the newest checkpoint by name, and its states ("blob:<name>").
 std::map<std::string, std::string> checkpoint_content(const std::string& run_folder);
 

@@ -19,34 +19,7 @@ TEST(ChatFinetune, TrainsOnTheAssistantsTurns) {
   const Tokenizer tokenizer =
       Tokenizer::from_characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,'<>|_\n", specials);
   tokenizer.save(dir / "tokenizer");
-  write_text(dir / "base.toml", fmt::format(R"([run]
-folder = "{0}/base"
-[model]
-preset = "llama-small"
-width = 16
-layers = 1
-heads = 2
-kv_heads = 1
-head_width = 8
-hidden = 24
-context = 64
-[tokenizer]
-path = "{0}/tokenizer"
-[data]
-folder = "{0}/data"
-[[data.sources]]
-name = "words"
-path = "{0}/text.txt"
-tail_validation = true
-[[phases]]
-steps = 2
-warmup = 0
-batch = 2
-sequence = 16
-[samples]
-prompts = []
-)",
-                                            dir.path()));
+  write_text(dir / "base.toml", base_recipe(dir.path(), 64, "path = \"" + (dir / "tokenizer") + "\""));
   const ProcessResult base = run_process({INGOT_BINARY, "run", dir / "base.toml"});
   ASSERT_EQ(base.exit_code, 0) << base.output;
   std::string rows;

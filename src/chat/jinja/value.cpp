@@ -104,74 +104,41 @@ void Arguments::refuse_others(std::string_view callee) const {
 }
 
 Value Value::undefined(std::string what) {
-  Value v;
-  v.data_ = std::make_shared<const std::string>(std::move(what));
-  return v;
+  return Value(Kind::undefined, std::make_shared<const std::string>(std::move(what)));
 }
 Value Value::none(Origin origin) {
-  Value v;
-  v.kind_ = Kind::none;
-  v.origin_ = origin;
-  return v;
+  return Value(Kind::none, std::monostate(), origin);
 }
 Value Value::boolean(bool b, Origin origin) {
-  Value v = none(origin);
-  v.kind_ = Kind::boolean;
-  v.data_ = b;
-  return v;
+  return Value(Kind::boolean, b, origin);
 }
 Value Value::integer(int64_t i, Origin origin) {
-  Value v = none(origin);
-  v.kind_ = Kind::integer;
-  v.data_ = i;
-  return v;
+  return Value(Kind::integer, i, origin);
 }
 Value Value::number(double d, Origin origin) {
-  Value v = none(origin);
-  v.kind_ = Kind::number;
-  v.data_ = d;
-  return v;
+  return Value(Kind::number, d, origin);
 }
 Value Value::text(Text t) {
-  Value v = none(t.origin_at(0));
-  v.kind_ = Kind::text;
-  v.data_ = std::make_shared<const Text>(std::move(t));
-  return v;
+  const Origin origin = t.origin_at(0);
+  return Value(Kind::text, std::make_shared<const Text>(std::move(t)), origin);
 }
 Value Value::list(List items, Origin origin) {
-  Value v = none(origin);
-  v.kind_ = Kind::list;
-  v.data_ = std::make_shared<const List>(std::move(items));
-  return v;
+  return Value(Kind::list, std::make_shared<const List>(std::move(items)), origin);
 }
 Value Value::tuple(List items, Origin origin) {
-  Value v = list(std::move(items), origin);
-  v.kind_ = Kind::tuple;
-  return v;
+  return Value(Kind::tuple, std::make_shared<const List>(std::move(items)), origin);
 }
 Value Value::dict(Dict items, Origin origin) {
-  Value v = none(origin);
-  v.kind_ = Kind::dict;
-  v.data_ = std::make_shared<Dict>(std::move(items));
-  return v;
+  return Value(Kind::dict, std::make_shared<Dict>(std::move(items)), origin);
 }
 Value Value::name_space(std::shared_ptr<Dict> variables) {
-  Value v = none();
-  v.kind_ = Kind::name_space;
-  v.data_ = std::move(variables);
-  return v;
+  return Value(Kind::name_space, std::move(variables));
 }
 Value Value::function(std::string name, std::function<Value(Interpreter&, Arguments&)> call) {
-  Value v = none();
-  v.kind_ = Kind::function;
-  v.data_ = std::make_shared<const Function>(Function{std::move(name), std::move(call)});
-  return v;
+  return Value(Kind::function, std::make_shared<const Function>(Function{std::move(name), std::move(call)}));
 }
 Value Value::loop(std::shared_ptr<LoopState> state) {
-  Value v = none();
-  v.kind_ = Kind::loop;
-  v.data_ = std::move(state);
-  return v;
+  return Value(Kind::loop, std::move(state));
 }
 
 Value Value::from_json(const nlohmann::ordered_json& json, Origin origin) {

@@ -118,12 +118,14 @@ class Value {
   List items() const;
 
  private:
+  using Data = std::variant<std::monostate, bool, int64_t, double, std::shared_ptr<const std::string>,
+                            std::shared_ptr<const Text>, std::shared_ptr<const List>, std::shared_ptr<Dict>,
+                            std::shared_ptr<const Function>, std::shared_ptr<LoopState>>;
+  Value(Kind kind, Data data, Origin origin = 0) : kind_(kind), origin_(origin), data_(std::move(data)) {}
+
   Kind kind_ = Kind::undefined;
   Origin origin_ = 0;
-  std::variant<std::monostate, bool, int64_t, double, std::shared_ptr<const std::string>,
-               std::shared_ptr<const Text>, std::shared_ptr<const List>, std::shared_ptr<Dict>,
-               std::shared_ptr<const Function>, std::shared_ptr<LoopState>>
-      data_;
+  Data data_;
 };
 
 /// Keys in their order of insertion.
