@@ -319,16 +319,6 @@ class Chat {
     return std::nullopt;
   }
 
-  ThinkingBudget thinking(const chat::ReplyFormat& format, bool opened) const {
-    ThinkingBudget b;
-    if (format.think_close.empty()) return b;
-    b.open = s_.tokenizer.encode(format.think_open, {.parse_special = true});
-    b.close = s_.tokenizer.encode(format.think_close, {.parse_special = true});
-    b.opened = opened;
-    b.max_tokens = budget_;
-    return b;
-  }
-
   void answer_message(const std::string& line) {
     said_.messages.push_back(chat::text_message("user", line));
     chat::Rendered text;
@@ -344,7 +334,7 @@ class Chat {
     chat::ReplyFormat format = s_.chat_template->reply_format();
     format.tools = chat::ToolStyle::none;
     Request request = request_of(std::move(*ids));
-    request.thinking = thinking(format, text.ends_in_thinking);
+    request.thinking = thinking_budget(format, s_.tokenizer, budget_, text.ends_in_thinking);
     stop_at_turn(request);
     chat::ReplyParser parser(format, text.ends_in_thinking);
     ShownAnswer shown;

@@ -79,7 +79,7 @@ std::vector<std::vector<Answer>> EngineModel::answer(std::span<const AnswerReque
     q.max_tokens = sampling.max_tokens;
     q.stop_ids = options_.control.end;
     q.stop_strings = sampling.stop;
-    q.thinking = thinking_budget(sampling.thinking_tokens, requests[i].in_thinking);
+    q.thinking = budget_of(sampling.thinking_tokens, requests[i].in_thinking);
     Sink sink;
     sink.token = [&mine = answers[i]](const TokenEvent& e) {
       Answer& a = mine[static_cast<size_t>(e.sample)];
@@ -122,19 +122,14 @@ ParsedAnswer EngineModel::parse_answer(const std::string& text, bool in_thinking
   return {m.reasoning_content.value_or(""), m.content.value_or("")};
 }
 
-ThinkingBudget EngineModel::thinking_budget(int64_t tokens, bool opened) const {
-  ThinkingBudget budget;
-  if (tokens == 0) return budget;
+ThinkingBudget EngineModel::budget_of(int64_t tokens, bool opened) const {
+  if (tokens == 0) return {};
   require_chat(options_.chat.has_value());
   const chat::ReplyFormat format = options_.chat->reply_format();
   if (format.think_close.empty())
     throw Error("sampling.thinking_tokens: the model's chat template has no reasoning",
                 "leave it out of the task");
-  budget.open = tokenizer_.encode(format.think_open, {.parse_special = true});
-  budget.close = tokenizer_.encode(format.think_close, {.parse_special = true});
-  budget.max_tokens = tokens;
-  budget.opened = opened;
-  return budget;
+  return thinking_budget(format, tokenizer_, tokens, opened);
 }
 
 }  // namespace ingot

@@ -33,7 +33,7 @@ class EngineModel : public TaskModel {
   ParsedAnswer parse_answer(const std::string& text, bool in_thinking) const override;
 
  private:
-  ThinkingBudget thinking_budget(int64_t tokens, bool opened) const;
+  ThinkingBudget budget_of(int64_t tokens, bool opened) const;
   Tokenizer tokenizer_;
   EngineModelOptions options_;
   Engine engine_;

@@ -14,6 +14,17 @@ const std::vector<int32_t>& closing_ids(const ThinkingBudget& b) {
 
 }  // namespace
 
+ThinkingBudget thinking_budget(const chat::ReplyFormat& format, const Tokenizer& tokenizer,
+                               int64_t max_tokens, bool opened) {
+  ThinkingBudget budget;
+  if (format.think_close.empty()) return budget;
+  budget.open = tokenizer.encode(format.think_open, {.parse_special = true});
+  budget.close = tokenizer.encode(format.think_close, {.parse_special = true});
+  budget.max_tokens = max_tokens;
+  budget.opened = opened;
+  return budget;
+}
+
 void validate(const ThinkingBudget& b) {
   if (b.close.empty()) {
     if (b.max_tokens >= 0 || !b.open.empty() || !b.closing.empty() || b.opened)

@@ -7,6 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "chat/reply_parser.h"
+#include "tokenizer/tokenizer.h"
+
 namespace ingot {
 
 struct ThinkingBudget {
@@ -18,6 +21,9 @@ struct ThinkingBudget {
   bool opened = false;           ///< the prompt has begun the thinking
 };
 
+/// The budget of a reply in `format`, whose marks are special tokens; no thinking where the format has none.
+ThinkingBudget thinking_budget(const chat::ReplyFormat& format, const Tokenizer& tokenizer,
+                               int64_t max_tokens, bool opened);
 /// Throws an Error that names the first field that contradicts another.
 void validate(const ThinkingBudget& budget);
 

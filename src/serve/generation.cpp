@@ -100,15 +100,10 @@ void Service::chat(const nlohmann::json& body, const HttpRequest& request,
         o.stop_ids.push_back(*id);
     }
   }
-  if (!o.format->think_close.empty()) {
-    o.thinking.open = tokenizer_.encode(o.format->think_open, {.parse_special = true});
-    o.thinking.close = tokenizer_.encode(o.format->think_close, {.parse_special = true});
-    o.thinking.opened = o.in_thinking;
-    o.thinking.max_tokens = r.thinking_budget.value_or(-1);
-  } else if (r.thinking_budget) {
+  o.thinking = thinking_budget(*o.format, tokenizer_, r.thinking_budget.value_or(-1), o.in_thinking);
+  if (o.format->think_close.empty() && r.thinking_budget)
     throw ApiError("'thinking_budget' is given, but the model's template has no thinking", 400,
                    "thinking_budget");
-  }
   start(std::move(o), std::move(prompts), request, reply);
 }
 
