@@ -16,7 +16,8 @@ enum class RandomPurpose : uint32_t {
   sampling = 4,
   test = 5,
   dropout = 6,
-  rounding = 7
+  rounding = 7,
+  environment = 8
 };
 
 using Philox4 = std::array<uint32_t, 4>;
