@@ -69,7 +69,8 @@ class FamilyEnvironment : public Environment {
 
 std::vector<Family> built_in_families() {
   std::vector<Family> all;
-  for (const auto& families : {number_families(), search_families()})
+  for (const auto& families : {number_families(), search_families(), puzzle_families(), string_families(),
+                               structure_families(), stack_families()})
     all.insert(all.end(), families.begin(), families.end());
   return all;
 }

@@ -34,6 +34,10 @@ struct Family {
 
 std::span<const Family> number_families();
 std::span<const Family> search_families();
+std::span<const Family> puzzle_families();
+std::span<const Family> string_families();
+std::span<const Family> structure_families();
+std::span<const Family> stack_families();
 
 /// Every built-in one.
 std::vector<Family> built_in_families();
