@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/file_system.h"
 #include "base/invocation.h"
 #include "base/log.h"
+#include "base/terminal_text.h"
 
 namespace ingot {
 namespace {
@@ -213,8 +215,12 @@ void run_command_line(CLI::App& app, Words words) {
   }
 }
 
+void print_text(std::string_view text) {
+  std::cout << text_for(STDOUT_FILENO, text) << std::flush;
+}
+
 void JsonOption::print(const std::string& text, const std::string& json) const {
-  std::cout << (alone() ? json : text);
+  print_text(alone() ? json : text);
   if (alone() && !json.ends_with('\n')) std::cout << "\n";
   if (!file.empty() && !alone()) write_file_atomically(real_file_system(), file, json);
 }

@@ -2,6 +2,7 @@
 // one style of errors, with the nearest names.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -25,6 +26,10 @@ std::vector<std::string> command_names(const CLI::App& app);
 /// Parses the words after the program's name and runs the command that they name, or prints help or version.
 /// `help X` is `X --help`, `version` is `--version`. Throws UsageError, and what the command throws.
 void run_command_line(CLI::App& app, std::vector<std::string> words);
+
+/// Prints text with parts that come from files or models; where a terminal reads it, what it would obey is
+/// escaped.
+void print_text(std::string_view text);
 
 /// --json of a command: prints the numbers as JSON instead of the text; --json=FILE writes them to a file,
 /// beside the text ("-": standard output).

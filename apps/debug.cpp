@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "apps/checks.h"
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "tape/op.h"
 #include "train/dump.h"
@@ -39,7 +40,7 @@ void add_debug_command(CLI::App& app, int& code) {
       ->capture_default_str();
   compare->callback([=, &code] {
     const DumpComparison result = compare_dumps(real_file_system(), o->left, o->right, o->tolerance);
-    std::cout << result.text;
+    print_text(result.text);
     code = result.equal ? 0 : 1;
   });
 }

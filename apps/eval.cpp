@@ -69,7 +69,7 @@ class Scores {
   explicit Scores(JsonOption json) : json_(std::move(json)) {}
   void add(const Score& score) {
     score.require_finite();
-    if (!json_.alone()) std::cout << score.line() << std::flush;
+    if (!json_.alone()) print_text(score.line());
     all_.push_back(score.json());
   }
   void finish(nlohmann::ordered_json about) const {

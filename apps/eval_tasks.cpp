@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "apps/command_line.h"
 #include "apps/text_io.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -106,7 +107,7 @@ void list_tasks(const TaskArguments& o) {
       }
     }
   }
-  std::cout << table.text();
+  print_text(table.text());
 }
 
 }  // namespace ingot

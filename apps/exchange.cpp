@@ -31,7 +31,7 @@ int import_model(const ExchangeArguments& o) {
   }
   const ImportReport r =
       import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
-  if (o.statistics) std::cout << r.statistics;
+  if (o.statistics) print_text(r.statistics);
   for (const std::string& name : r.notes)
     log::info("'{}' is a copy or a constant: checked and left out", name);
   for (const std::string& line : r.suspicions) log::warn("{}", line);
@@ -77,7 +77,7 @@ int export_model(const ExchangeArguments& o) {
                                 .max_shard_bytes = o.shard_mib << 20,
                                 .tokenizer = o.tokenizer})
           : export_gguf(fs, m, o.to, {.type = gguf_type(o.dtype), .tokenizer = o.tokenizer, .name = o.name});
-  if (o.statistics) std::cout << r.statistics;
+  if (o.statistics) print_text(r.statistics);
   for (const std::string& note : r.notes) log::warn("{}", note);
   std::cout << fmt::format("{}: {}, {} tensors, {} from step {} of {}\n", o.to, r.family, r.tensors,
                            format_bytes(static_cast<double>(r.bytes)), m.reader.step(), m.reader.path());

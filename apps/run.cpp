@@ -90,7 +90,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
   if (!moved_from.empty())
     log::info("the run in '{}' was moved or copied: it was recorded in '{}'", recipe.run.folder, moved_from);
   if (o.print_config) {
-    std::cout << print_config(recipe);
+    print_text(print_config(recipe));
     return 0;
   }
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));

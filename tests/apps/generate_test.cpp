@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "support/imported.h"
 
@@ -170,26 +172,38 @@ TEST_F(Generate, LogitsThatAreNotFiniteAreAnError) {
   }
 }
 
-TEST_F(Generate, ATerminalGetsNoControlCharacter) {
+/// What a terminal gets on standard output.
+std::string on_terminal(const std::string& command, const std::string& folder) {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_GE(master, 0);
-  ASSERT_EQ(::grantpt(master) + ::unlockpt(master), 0);
+  EXPECT_GE(master, 0);
+  EXPECT_EQ(::grantpt(master) + ::unlockpt(master), 0);
   const std::string slave = ::ptsname(master);
   const int held = ::open(slave.c_str(), O_RDWR | O_NOCTTY);  // what is written stays readable
-  const std::string command =
-      "$INGOT generate $DIR/in --max-tokens 1 --temperature 0 --prompt $'a\\e[31mb\\u009bc' ";
-  ASSERT_EQ(run_process({"/bin/bash", "-c", command + ">" + slave},
-                        {"INGOT=" INGOT_BINARY, "DIR=" + dir_->path(), "LC_ALL=C.UTF-8"})
+  EXPECT_EQ(run_process({"/bin/bash", "-c", command + ">" + slave},
+                        {"INGOT=" INGOT_BINARY, "DIR=" + folder, "LC_ALL=C.UTF-8"})
                 .exit_code,
             0);
   char buffer[4096];
   const ssize_t n = ::read(master, buffer, sizeof buffer);
-  ASSERT_GT(n, 0);
-  const std::string shown(buffer, static_cast<size_t>(n));
-  EXPECT_NE(shown.find("a\\x1b[31mb\\u{9b}c"), std::string::npos) << shown;
-  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
   ::close(held);
   ::close(master);
+  return {buffer, static_cast<size_t>(std::max<ssize_t>(n, 0))};
+}
+
+TEST_F(Generate, ATerminalGetsNoControlCharacter) {
+  const std::string command =
+      "$INGOT generate $DIR/in --max-tokens 1 --temperature 0 --prompt $'a\\e[31mb\\u009bc' ";
+  const std::string shown = on_terminal(command, dir_->path());
+  EXPECT_NE(shown.find("a\\x1b[31mb\\u{9b}c"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
+  // What a report takes from files: here a path.
+  const std::string link = dir_->path() +
+                           "/a\xc2\x9b"
+                           "b";
+  std::filesystem::create_symlink("in", link);
+  const std::string listed = on_terminal("$INGOT checkpoint show $DIR/a*b", dir_->path());
+  EXPECT_NE(listed.find("/a\\u{9b}b"), std::string::npos) << listed;
+  EXPECT_EQ(listed.find("\xc2\x9b"), std::string::npos) << listed;
   EXPECT_NE(sh(command).out.find("a\x1b[31mb"), std::string::npos) << "a pipe gets every byte";
   // Messages quote what they are given.
   const ShellResult r = sh("$INGOT generate $DIR/in --prompt-file $'no\\e[31mwhere'");
