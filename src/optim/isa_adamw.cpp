@@ -27,7 +27,7 @@ UpdateSums adamw(const AdamWChunk& a, int64_t begin, int64_t count, const Values
               c2 = a.one_minus_beta2;
   const float correction = a.inv_sqrt_correction2, eps = a.eps, step = a.step_size;
   const float c3 = a.one_minus_beta3, alpha = a.alpha;
-  float update_sq[kLanes] = {}, weight_sq[kLanes] = {};
+  float update_sq[kSumLanes] = {}, weight_sq[kSumLanes] = {};
   const auto element = [&](int64_t i, float& u, float& s) __attribute__((always_inline)) {
     const float g = grad[i] * scale;
     const float m1 = m[i] + c1 * (g - m[i]);
@@ -49,8 +49,8 @@ UpdateSums adamw(const AdamWChunk& a, int64_t begin, int64_t count, const Values
     s += after * after;
   };
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) element(i + l, update_sq[l], weight_sq[l]);
+  for (; i + kSumLanes <= count; i += kSumLanes)
+    for (int64_t l = 0; l < kSumLanes; ++l) element(i + l, update_sq[l], weight_sq[l]);
   for (int64_t l = 0; i + l < count; ++l) element(i + l, update_sq[l], weight_sq[l]);
   return {sum_lanes(update_sq), sum_lanes(weight_sq)};
 }
@@ -87,10 +87,10 @@ UpdateSums adamw_chunk(const AdamWChunk& a) {
 }
 
 double sum_squares_chunk(const float* x, int64_t count) {
-  double lanes[kLanes] = {};
+  double lanes[kSumLanes] = {};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) {
+  for (; i + kSumLanes <= count; i += kSumLanes)
+    for (int64_t l = 0; l < kSumLanes; ++l) {
       const double value = x[i + l];
       lanes[l] += value * value;
     }

@@ -16,7 +16,7 @@ UpdateSums apply(const ApplyChunk& a, int64_t begin, int64_t count, float* __res
                  Copy* __restrict copy) {
   const float* __restrict o = a.update + begin;
   const float decay = a.decay, step = a.step_size;
-  float update_sq[kLanes] = {}, weight_sq[kLanes] = {};
+  float update_sq[kSumLanes] = {}, weight_sq[kSumLanes] = {};
   const auto element = [&](int64_t i, float& u, float& s) __attribute__((always_inline)) {
     const float before = w[i];
     const float after = before * decay - step * o[i];
@@ -27,8 +27,8 @@ UpdateSums apply(const ApplyChunk& a, int64_t begin, int64_t count, float* __res
     s += after * after;
   };
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) element(i + l, update_sq[l], weight_sq[l]);
+  for (; i + kSumLanes <= count; i += kSumLanes)
+    for (int64_t l = 0; l < kSumLanes; ++l) element(i + l, update_sq[l], weight_sq[l]);
   for (int64_t l = 0; i + l < count; ++l) element(i + l, update_sq[l], weight_sq[l]);
   return {sum_lanes(update_sq), sum_lanes(weight_sq)};
 }

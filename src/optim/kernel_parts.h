@@ -8,14 +8,14 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-constexpr int64_t kLanes = 16;
+constexpr int64_t kSumLanes = 16;
 
 /// Pairwise tree over the lanes: (l, l + 8), then (l, l + 4), (l, l + 2), (0, 1).
 template <class T>
-inline T sum_lanes(const T (&lanes)[kLanes]) {
-  T t[kLanes];
-  for (int64_t l = 0; l < kLanes; ++l) t[l] = lanes[l];
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
+inline T sum_lanes(const T (&lanes)[kSumLanes]) {
+  T t[kSumLanes];
+  for (int64_t l = 0; l < kSumLanes; ++l) t[l] = lanes[l];
+  for (int64_t width = kSumLanes / 2; width > 0; width /= 2)
     for (int64_t l = 0; l < width; ++l) t[l] += t[l + width];
   return t[0];
 }

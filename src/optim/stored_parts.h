@@ -14,9 +14,9 @@ constexpr int64_t kStoredBlock = 1024;
 
 /// Four random words for each of 16 consecutive Philox 4x32-10 counters from `counter` on: out[4 l + word].
 /// The numbers of base/philox.h, written so that lanes vectorise.
-inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const StoredPart& m) {
-  uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-  for (int64_t l = 0; l < kLanes; ++l) {
+inline void philox_words(uint32_t (&out)[4 * kSumLanes], uint64_t counter, const StoredPart& m) {
+  uint32_t c0[kSumLanes], c1[kSumLanes], c2[kSumLanes], c3[kSumLanes];
+  for (int64_t l = 0; l < kSumLanes; ++l) {
     const uint64_t c = counter + static_cast<uint64_t>(l);
     c0[l] = static_cast<uint32_t>(c);
     c1[l] = static_cast<uint32_t>(c >> 32);
@@ -25,7 +25,7 @@ inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const St
   }
   uint32_t k0 = m.key0, k1 = m.key1;
   for (int round = 0; round < 10; ++round) {
-    for (int64_t l = 0; l < kLanes; ++l) {
+    for (int64_t l = 0; l < kSumLanes; ++l) {
       const uint64_t p0 = uint64_t{0xD2511F53u} * c0[l], p1 = uint64_t{0xCD9E8D57u} * c2[l];
       c0[l] = static_cast<uint32_t>(p1 >> 32) ^ c1[l] ^ k0;
       c1[l] = static_cast<uint32_t>(p1);
@@ -35,7 +35,7 @@ inline void philox_words(uint32_t (&out)[4 * kLanes], uint64_t counter, const St
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  for (int64_t l = 0; l < kLanes; ++l) {
+  for (int64_t l = 0; l < kSumLanes; ++l) {
     out[4 * l] = c0[l];
     out[4 * l + 1] = c1[l];
     out[4 * l + 2] = c2[l];
@@ -64,10 +64,10 @@ inline void store_stored(const StoredPart& m, int64_t at, int64_t count, const f
     for (int64_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
     return;
   }
-  constexpr int64_t kGroup = 8 * kLanes;  // elements of one philox_words
+  constexpr int64_t kGroup = 8 * kSumLanes;  // elements of one philox_words
   const int64_t first = m.first + at;
   for (int64_t group = first / kGroup * kGroup; group < first + count; group += kGroup) {
-    uint32_t words[4 * kLanes];
+    uint32_t words[4 * kSumLanes];
     philox_words(words, static_cast<uint64_t>(group / 8), m);
     const int64_t begin = group > first ? group : first;
     const int64_t end = group + kGroup < first + count ? group + kGroup : first + count;
