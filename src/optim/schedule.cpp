@@ -130,9 +130,10 @@ std::vector<MarkedStep> marked_steps(const ScheduleConfig& c) {
 }
 
 std::string describe_schedule(const ScheduleConfig& c, double peak_lr) {
-  std::string text = fmt::format("schedule {}, peak {:g}\n", name_of(c.kind), peak_lr);
+  std::string text;
   for (const MarkedStep& m : marked_steps(c))
-    text += fmt::format("  step {:>9}  lr {:<11.5g} {}\n", m.step, m.multiplier * peak_lr, m.label);
+    text += fmt::format("{}{:.4g} at step {} ({})", text.empty() ? "" : ", ", m.multiplier * peak_lr, m.step,
+                        m.label);
   return text;
 }
 

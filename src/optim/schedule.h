@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/enum.h"
+#include "base/range.h"
 
 namespace ingot {
 
@@ -36,8 +37,8 @@ struct ScheduleSegment {
   DecayShape shape = DecayShape::hold;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("until", until, "end of the segment, as a fraction of the phase");
-    v("to", to, "multiplier at its end");
+    v("until", until, "end of the segment, as a fraction of the phase", positive(1));
+    v("to", to, "multiplier at its end", up_to(1e6));
     v("shape", shape, "how it gets there");
   }
 };
@@ -68,7 +69,8 @@ double schedule_multiplier(const ScheduleConfig& config, int64_t step);
 
 /// First step, end of warm-up, starts of decays, last step; ascending.
 std::vector<MarkedStep> marked_steps(const ScheduleConfig& config);
-/// marked_steps() as lines of text, with the learning rate at each for the given peak.
+/// marked_steps() as a line of text with the learning rates for the given peak: "3e-05 at step 0 (warm-up
+/// starts), 0.0003 at step 10 (peak), ...".
 std::string describe_schedule(const ScheduleConfig& config, double peak_lr);
 
 /// Muon's momentum: linear from `start` to `end` over `steps` updates, then `end` (modded-nanogpt: 0.85 to

@@ -97,6 +97,9 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
                   recipe.learning_rate(phase, s.continues ? 0 : std::min(s.warmup, s.steps - 1)),
                   recipe.learning_rate(phase, s.steps - 1),
                   name_of(recipe.phases[recipe.schedule_phase(phase)].schedule))};
+  const ScheduleConfig schedule = s.resolved_schedule(recipe.schedule_steps(phase));
+  if (!s.continues && marked_steps(schedule).size() > 2)
+    lines.push_back("  learning rate: " + describe_schedule(schedule, s.lr));
   if (!s.published_tokens.empty())
     lines.push_back(fmt::format("  its source says {} tokens; these steps make {}",
                                 list_of(s.published_tokens), format_count(static_cast<double>(p.tokens))));

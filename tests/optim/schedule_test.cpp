@@ -109,7 +109,10 @@ TEST(Schedule, MarkedSteps) {
   std::vector<int64_t> steps;
   for (const MarkedStep& m : marked_steps(c)) steps.push_back(m.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{0, 10, 800, 999}));
-  EXPECT_NE(describe_schedule(c, 3e-4).find("decay starts"), std::string::npos);
+  EXPECT_EQ(
+      describe_schedule(c, 3e-4),
+      "2.727e-05 at step 0 (warm-up starts), 0.0003 at step 10 (peak), 0.0003 at step 800 (decay starts), "
+      "1.5e-06 at step 999 (last step)");
 }
 
 TEST(Schedule, MomentumWarmup) {
