@@ -24,6 +24,12 @@ ConfigErrors ConfigErrors::child(const ConfigNode& node, std::string_view name) 
   return {&node, path_.empty() ? std::string(name) : path_ + "." + std::string(name), list_};
 }
 
+ConfigErrors ConfigErrors::child(std::string_view name) const {
+  static const ConfigNode absent;
+  const ConfigNode* node = node_->find(name);
+  return child(node != nullptr ? *node : absent, name);
+}
+
 size_t ConfigErrors::count() const {
   return list_->messages.size();
 }

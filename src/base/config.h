@@ -9,18 +9,19 @@
 //     double lr = 3e-4;
 //     Decay decay = Decay::cosine;
 //     template <class Visitor> void visit(Visitor& v) {
-//       v("lr", lr, "peak learning rate");
-//       v.fixed("decay", decay, "shape of the decay");  // may not change when a run resumes
+//       v("lr", lr, "peak learning rate", positive(1e6));  // a number states its range (base/range.h)
+//       v.fixed("decay", decay, "shape of the decay");     // may not change when a run resumes
 //     }
-//     void validate(ConfigErrors& errors) const {  // optional; called once all fields are read without error
-//       if (!(lr > 0)) errors.add("lr", "must be positive, found {}", lr);
+//     void validate(ConfigErrors& errors) const {  // optional: what ranges cannot say, once all are right
+//       if (decay == Decay::linear && lr > 1) errors.add("lr", "{} is too much for linear decay", lr);
 //     }
 //   };
 //   auto config = load_config<OptimizerConfig>("recipe.toml", {"--lr=1e-3"});
 //
 // Field types: bool, int64_t, double, std::string, an enum with enum_names, a config struct, std::vector of
 // those (of structs: [[name]] tables), std::optional of those (unset reads and prints as "none"). A field
-// that the file does not name keeps the value its struct was made with.
+// that the file does not name keeps the value its struct was made with. A field with numbers does not compile
+// without a range; what lies outside it is an error with the file's line, key, bound and value.
 #pragma once
 #include <fmt/core.h>
 
@@ -34,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/config_key.h"
 #include "base/config_node.h"
 #include "base/enum.h"
 
@@ -52,6 +54,8 @@ class ConfigErrors {
   }
   void add_text(std::string_view field, const std::string& message);
   ConfigErrors child(const ConfigNode& node, std::string_view name) const;
+  /// Of a field that may not stand in the tree.
+  ConfigErrors child(std::string_view name) const;
   size_t count() const;
   /// Throws one Error that lists every message.
   void throw_if_any() const;
@@ -67,31 +71,12 @@ class ConfigErrors {
   std::shared_ptr<List> list_;
 };
 
-/// Base of every visitor. A field that is fixed at resume is visited like others, unless a visitor overrides
-/// this.
-template <class Self>
-struct FieldVisitor {
-  template <class T>
-  void fixed(const char* name, T& field, const char* doc) {
-    static_cast<Self&> (*this)(name, field, doc);
-  }
-};
-
 namespace config_detail {
-
-template <class T>
-inline constexpr bool is_vector = false;
-template <class T>
-inline constexpr bool is_vector<std::vector<T>> = true;
-template <class T>
-inline constexpr bool is_optional = false;
-template <class T>
-inline constexpr bool is_optional<std::optional<T>> = true;
 
 template <class T>
 struct NullVisitor : FieldVisitor<NullVisitor<T>> {
   template <class F>
-  void operator()(const char*, F&, const char*) {}
+  void field(const ConfigKey&, F&) {}
 };
 template <class T>
 concept Struct = requires(T& t, NullVisitor<T>& v) {
@@ -100,7 +85,7 @@ concept Struct = requires(T& t, NullVisitor<T>& v) {
 
 // Leaves: false after adding a message.
 bool read_leaf(const ConfigNode& node, bool& out, ConfigErrors& errors);
-bool read_leaf(const ConfigNode& node, int64_t& out, ConfigErrors& errors);
+bool read_leaf(const ConfigNode& node, int64_t& out, ConfigErrors& errors);  // any value, as the next one
 bool read_leaf(const ConfigNode& node, double& out, ConfigErrors& errors);
 bool read_leaf(const ConfigNode& node, std::string& out, ConfigErrors& errors);
 int read_enum(const ConfigNode& node, const std::vector<std::string>& names,
@@ -113,7 +98,38 @@ bool is_none(const ConfigNode& node);
 const std::vector<ConfigNode>& elements(const ConfigNode& node, ConfigErrors& errors);
 
 template <class T>
-bool read_value(const ConfigNode& node, T& out, ConfigErrors errors);
+void check_value(T& value, const Range& range, ConfigErrors errors);
+
+// Adds what is wrong with the fields of one struct that no tree gave.
+struct Checker : FieldVisitor<Checker> {
+  const ConfigErrors& errors;
+  explicit Checker(const ConfigErrors& list) : errors(list) {}
+  template <class T>
+  void field(const ConfigKey& key, T& field) {
+    check_value(field, key.range, errors.child(key.name));
+  }
+};
+
+template <class T>
+void check_value(T& value, const Range& range, ConfigErrors errors) {
+  if constexpr (is_optional<T>) {
+    if (value) check_value(*value, range, errors);
+  } else if constexpr (is_vector<T>) {
+    if constexpr (is_number<T> || Struct<typename T::value_type>)
+      for (size_t i = 0; i < value.size(); ++i) check_value(value[i], range, errors.child(std::to_string(i)));
+  } else if constexpr (Struct<T>) {
+    const size_t before = errors.count();
+    Checker checker(errors);
+    value.visit(checker);
+    if constexpr (requires { value.validate(errors); })
+      if (errors.count() == before) value.validate(errors);
+  } else if constexpr (is_number<T>) {
+    if (const std::string problem = range.problem(value); !problem.empty()) errors.add_text("", problem);
+  }
+}
+
+template <class T>
+bool read_value(const ConfigNode& node, const Range& range, T& out, ConfigErrors errors);
 
 // Reads the fields of one struct from a table.
 struct Reader : FieldVisitor<Reader> {
@@ -121,9 +137,10 @@ struct Reader : FieldVisitor<Reader> {
   ConfigErrors& errors;
   std::vector<std::string> known;
   template <class T>
-  void operator()(const char* name, T& field, const char*) {
-    known.emplace_back(name);
-    if (const ConfigNode* node = table.find(name)) read_value(*node, field, errors.child(*node, name));
+  void field(const ConfigKey& key, T& field) {
+    known.emplace_back(key.name);
+    if (const ConfigNode* node = table.find(key.name))
+      read_value(*node, key.range, field, errors.child(*node, key.name));
   }
 };
 
@@ -135,7 +152,7 @@ std::vector<std::string> names_of() {
 }
 
 template <class T>
-bool read_value(const ConfigNode& node, T& out, ConfigErrors errors) {
+bool read_value(const ConfigNode& node, const Range& range, T& out, ConfigErrors errors) {
   const size_t before = errors.count();
   if constexpr (is_optional<T>) {
     if (is_none(node)) {
@@ -143,14 +160,14 @@ bool read_value(const ConfigNode& node, T& out, ConfigErrors errors) {
     } else {
       typename T::value_type value{};
       if (out) value = *out;
-      if (read_value(node, value, errors)) out = std::move(value);
+      if (read_value(node, range, value, errors)) out = std::move(value);
     }
   } else if constexpr (is_vector<T>) {
     out.clear();
     const std::vector<ConfigNode>& items = elements(node, errors);
     for (size_t i = 0; i < items.size(); ++i) {
       typename T::value_type value{};
-      read_value(items[i], value, errors.child(items[i], std::to_string(i)));
+      read_value(items[i], range, value, errors.child(items[i], std::to_string(i)));
       out.push_back(std::move(value));
     }
   } else if constexpr (Struct<T>) {
@@ -167,7 +184,7 @@ bool read_value(const ConfigNode& node, T& out, ConfigErrors errors) {
     const int index = read_enum(node, names_of<T>(), errors);
     if (index >= 0) out = enum_names(T{})[static_cast<size_t>(index)].value;
   } else {
-    return read_leaf(node, out, errors);
+    if (read_leaf(node, out, errors)) check_value(out, range, errors);
   }
   return errors.count() == before;
 }
@@ -179,15 +196,12 @@ ConfigNode write_value(T& value);
 struct Writer : FieldVisitor<Writer> {
   ConfigNode table;
   template <class T>
-  void fixed(const char* name, T& field, const char* doc) {
-    (*this)(name, field, doc);
-    table.items.back().fixed = true;
-  }
-  template <class T>
-  void operator()(const char* name, T& field, const char* doc) {
+  void field(const ConfigKey& key, T& field) {
     ConfigNode node = write_value(field);
-    node.name = name;
-    node.doc = node.doc.empty() ? doc : std::string(doc) + node.doc;
+    node.name = key.name;
+    node.doc = key.doc + node.doc;
+    if (is_number<T>) node.doc += " (" + key.range.str() + ")";
+    node.fixed = key.fixed;
     table.items.push_back(std::move(node));
   }
 };
@@ -238,13 +252,20 @@ ConfigNode to_node(T config) {
 template <class T>
 T read_config(const ConfigNode& tree, T defaults) {
   ConfigErrors errors(tree);
-  config_detail::read_value(tree, defaults, errors);
+  config_detail::read_value(tree, {}, defaults, errors);
   errors.throw_if_any();
   return defaults;
 }
 template <class T>
 T read_config(const ConfigNode& tree) {
   return read_config(tree, T());
+}
+
+/// Adds what is wrong with a config that no tree gave: fields outside their ranges, at any depth, and, where
+/// there are none, what validate() objects to.
+template <class T>
+void check_config(T config, const ConfigErrors& errors) {
+  config_detail::check_value(config, {}, errors);
 }
 
 /// Recipe file (none when `path` is empty), then overrides in order ("--section.key=value"), then

@@ -61,7 +61,7 @@ namespace bounds {
 inline constexpr double kSteps = 1e12, kTokens = 1e16, kSequence = 0x1p26, kBatch = 0x1p30;
 inline constexpr double kLayers = 10000, kWidth = 0x1p20, kHidden = 0x1p24, kHeads = 0x1p16,
                         kExperts = 0x1p16;
-inline constexpr double kVocabulary = 0x1p31 - 1, kRanks = 0x1p20, kWeight = 1e9;
+inline constexpr double kVocabulary = 0x1p31 - 1, kRanks = 0x1p20, kWeight = 1e9, kTheta = 1e15;
 }  // namespace bounds
 
 /// The number that `text` holds, of the option or variable `name`. Error for anything else, naming both.

@@ -74,7 +74,6 @@ void NodeKind::validate(ConfigErrors& errors) const {
   if (domains.empty()) errors.add("domains", "names no NUMA domain");
   if (!rails.empty() && rails.size() != domains.size())
     errors.add("rails", "has {} names for {} domains", rails.size(), domains.size());
-  if (ranks_per_domain < 1) errors.add("ranks_per_domain", "must be positive, found {}", ranks_per_domain);
   for (const std::string& domain : domains)
     if (static_cast<int64_t>(parse_cores(domain, "domains").size()) < ranks_per_domain)
       errors.add("ranks_per_domain", "{} ranks cannot share the cores {}", ranks_per_domain, domain);

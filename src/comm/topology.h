@@ -26,7 +26,7 @@ struct NodeKind {
     v("hosts", hosts, "names, also as node[01-04,7]");
     v("domains", domains, "cores of each NUMA domain");
     v("rails", rails, "the network adapter near each domain");
-    v("ranks_per_domain", ranks_per_domain, "ranks that share a domain's cores");
+    v("ranks_per_domain", ranks_per_domain, "ranks that share a domain's cores", between(1, bounds::kRanks));
   }
   void validate(ConfigErrors& errors) const;
 };

@@ -26,7 +26,7 @@ struct FilterStep {
   void visit(Visitor& v) {
     v("function", function, "strip_reasoning, regex, last_number, strip (white space) or lower");
     v("pattern", pattern, "regex: what is looked for; its group, where it has one, is what is taken");
-    v("select", select, "regex: which of the matches; 0 is the first, -1 the last");
+    v("select", select, "regex: which of the matches; 0 is the first, -1 the last", between(-1e9, 1e9));
     v("fallback", fallback, "regex, last_number: what an answer without a match becomes");
     v("open", open, "strip_reasoning: what begins the reasoning");
     v("close", close, "strip_reasoning: what ends it; an answer that never ends it is empty");

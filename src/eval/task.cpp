@@ -100,27 +100,9 @@ void TaskConfig::validate(ConfigErrors& errors) const {
     errors.add("prompt", "perplexity takes the text of `target` alone");
   if (window != 0 && (kind != TaskKind::perplexity || window < 2))
     errors.add("window", "must be at least 2, for kind = \"perplexity\" only, found {}", window);
-  for (const auto& [field, value] :
-       std::map<std::string, int64_t>{{"rows", rows},
-                                      {"fewshot.count", fewshot.count},
-                                      {"sampling.thinking_tokens", sampling.thinking_tokens},
-                                      {"sampling.seed", sampling.seed},
-                                      {"sampling.top_k", sampling.top_k}})
-    if (value < 0) errors.add(field, "must not be negative, found {}", value);
-  if (fewshot.count > 1000) errors.add("fewshot.count", "must be at most 1000, found {}", fewshot.count);
   if (!generates &&
       (!filters.empty() || !ignore.empty() || ignore_case || ignore_punctuation || chat.enabled))
     errors.add("filters", "filters, ignore and chat are for kind = \"generation\" only");
-  if (sampling.max_tokens < 1 || sampling.max_tokens > (int64_t{1} << 24))
-    errors.add("sampling.max_tokens", "must be 1 to 2^24, found {}", sampling.max_tokens);
-  if (sampling.samples < 1 || sampling.samples > 10000)
-    errors.add("sampling.samples", "must be 1 to 10000, found {}", sampling.samples);
-  if (!(sampling.temperature >= 0 && sampling.temperature <= 1e6))
-    errors.add("sampling.temperature", "must be 0 to 1e6, found {}", sampling.temperature);
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    errors.add("sampling.top_p", "must be above 0, at most 1, found {}", sampling.top_p);
-  if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
-    errors.add("sampling.min_p", "must be 0 to 1, found {}", sampling.min_p);
   if (std::find(sampling.stop.begin(), sampling.stop.end(), "") != sampling.stop.end())
     errors.add("sampling.stop", "must not hold an empty text");
   if (!chat.enabled &&

@@ -29,7 +29,7 @@ struct FewshotConfig {
   std::string delimiter = "\n\n";
   template <class Visitor>
   void visit(Visitor& v) {
-    v("count", count, "solved examples before the question: the first rows of their file");
+    v("count", count, "solved examples before the question: the first rows of their file", up_to(1000));
     v("data", data, "their file; empty: the task's own, whose row itself is left out");
     v("delimiter", delimiter, "text behind each example");
   }
@@ -43,15 +43,16 @@ struct TaskSampling {
   int64_t top_k = 0, seed = 1234, samples = 1, thinking_tokens = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("max_tokens", max_tokens, "new tokens at most");
+    v("max_tokens", max_tokens, "new tokens at most", between(1, 0x1p24));
     v("stop", stop, "texts that end an answer; they are not part of it");
-    v("temperature", temperature, "0: always the most likely token");
-    v("top_k", top_k, "sample from the k most likely tokens; 0: all");
-    v("top_p", top_p, "sample from the smallest set of tokens with this total probability");
-    v("min_p", min_p, "drop tokens below this fraction of the largest probability");
-    v("seed", seed, "of the random numbers; a row's number and the sample's are mixed in");
-    v("samples", samples, "answers to each row");
-    v("thinking_tokens", thinking_tokens, "budget of the reasoning, which is then closed; 0: none");
+    v("temperature", temperature, "0: always the most likely token", up_to(1e6));
+    v("top_k", top_k, "sample from the k most likely tokens; 0: all", up_to(bounds::kVocabulary));
+    v("top_p", top_p, "sample from the smallest set of tokens with this total probability", positive(1));
+    v("min_p", min_p, "drop tokens below this fraction of the largest probability", up_to(1));
+    v("seed", seed, "of the random numbers; a row's number and the sample's are mixed in", up_to(0x1p63));
+    v("samples", samples, "answers to each row", between(1, 10000));
+    v("thinking_tokens", thinking_tokens, "budget of the reasoning, which is then closed; 0: none",
+      up_to(bounds::kSequence));
   }
 };
 
@@ -84,10 +85,10 @@ struct TaskConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "empty: the file's");
-    v("version", version, "counts changes that move scores");
+    v("version", version, "counts changes that move scores", up_to(1e9));
     v("kind", kind, "what is asked of the model");
     v("data", data, "file of rows, beside this file");
-    v("rows", rows, "how many of them, the first; 0: all");
+    v("rows", rows, "how many of them, the first; 0: all", up_to(1e12));
     v("description", description, "text before everything");
     v("prompt", prompt, "text of the question, with {{fields}} of the row");
     v("target", target,
@@ -97,8 +98,10 @@ struct TaskConfig {
     v("choices_field", choices_field, "choice: field of the row that holds a list of texts instead");
     v("delimiter", delimiter, "text between prompt and choice or target");
     v("metrics", metrics, "what is computed; empty: what is usual for the kind");
-    v("chance", chance, "score of a guess, for the quality report; 0 for choices: one by their number");
-    v("window", window, "perplexity: tokens of a window; 0: as many as the model's context holds");
+    v("chance", chance, "score of a guess, for the quality report; 0 for choices: one by their number",
+      up_to(1));
+    v("window", window, "perplexity: tokens of a window; 0: as many as the model's context holds",
+      up_to(bounds::kSequence));
     v("ignore", ignore, "generation: patterns that are removed from answer and target before comparison");
     v("ignore_case", ignore_case, "generation: compare in lower case");
     v("ignore_punctuation", ignore_punctuation, "generation: compare without punctuation");

@@ -82,7 +82,7 @@ void stretch_rope(StoredModel& m, const std::string& option) {
   }
   const ConfigNode root;
   ConfigErrors errors(root);
-  config.validate(errors);
+  check_config(config, errors);
   errors.throw_if_any();
   log::info("rope scaling {} of factor {:g}: trained with {} tokens, the context is now {}", name_of(s.kind),
             s.factor, trained, config.context);

@@ -26,7 +26,7 @@ int64_t final_norm_part(const ModelConfig& m) {
 Decoder::Decoder(const ModelConfig& config) : config_(config) {
   const ConfigNode tree = to_node(config_);
   ConfigErrors errors(tree);
-  config_.validate(errors);
+  check_config(config_, errors);
   errors.throw_if_any();
   if (config.vocab < 1)
     fail("the model's vocab is {}; it must be set, or come from a tokenizer", config.vocab);

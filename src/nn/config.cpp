@@ -55,20 +55,17 @@ RotaryKind kind_of(RopeScalingKind kind) {
 
 void validate_scaling(ConfigErrors& e, const RopeScalingConfig& s) {
   if (s.kind == RopeScalingKind::none) return;
-  if (!(s.factor >= 1)) e.add("rope_scaling.factor", "must be at least 1, found {}", s.factor);
   if (s.kind == RopeScalingKind::linear) return;
   if (s.original_context < 1)
     e.add("rope_scaling.original_context",
           "{} needs the context that the model was trained with before, found {}", name_of(s.kind),
           s.original_context);
-  if (s.kind == RopeScalingKind::llama3 && !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
+  if (s.kind == RopeScalingKind::llama3 && s.low_freq_factor >= s.high_freq_factor)
     e.add("rope_scaling.low_freq_factor", "must lie between 0 and high_freq_factor = {}, found {}",
           s.high_freq_factor, s.low_freq_factor);
-  if (s.kind == RopeScalingKind::yarn && !(s.beta_slow > 0 && s.beta_slow < s.beta_fast))
+  if (s.kind == RopeScalingKind::yarn && s.beta_slow >= s.beta_fast)
     e.add("rope_scaling.beta_slow", "must lie between 0 and beta_fast = {}, found {}", s.beta_fast,
           s.beta_slow);
-  if (!(s.attention_factor >= 0 && s.mscale >= 0 && s.mscale_all_dim >= 0))
-    e.add("rope_scaling.mscale", "attention_factor, mscale and mscale_all_dim must not be negative");
 }
 
 void validate_positions(ConfigErrors& e, const ModelConfig& m) {
@@ -76,7 +73,6 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
     e.add("rotary_fraction", "gives {} rotated channels of {}; it must be even and at most the head's width",
           m.rotary_dims(), m.key_width());
   const bool rope = m.position == PositionKind::rope;
-  if (rope && !(m.rope_theta >= 1)) e.add("rope_theta", "must be at least 1, found {}", m.rope_theta);
   validate_pattern(e, "rope_pattern", m.rope_pattern, "RN", m.layers);
   validate_pattern(e, "window_pattern", m.window_pattern, "SHF", m.layers);
   if (!rope && !m.rope_pattern.empty())
@@ -87,21 +83,14 @@ void validate_positions(ConfigErrors& e, const ModelConfig& m) {
           name_of(m.position), m.rotary_dims());
   if (m.half_truncated_rope && m.rope_scaling.kind != RopeScalingKind::none)
     e.add("rope_scaling.kind", "half_truncated_rope has frequencies of its own; choose one of the two");
-  if (m.window < 0) e.add("window", "must not be negative, found {}", m.window);
   if (m.window == 0 && !m.window_pattern.empty())
     e.add("window_pattern", "chooses layers that slide, but window is 0; set window to its width in tokens");
-  if (m.window_block < 0) e.add("window_block", "must not be negative, found {}", m.window_block);
   if (m.window_block > 0 && (m.window == 0 || m.window % m.window_block != 0))
     e.add("window_block", "window = {} must be a multiple of it, found {}", m.window, m.window_block);
   if (m.window_rope_theta != 0 && m.window == 0)
     e.add("window_rope_theta", "no layer has a window; set window");
-  if (m.window_rope_theta != 0 && !(m.window_rope_theta >= 1))
-    e.add("window_rope_theta", "must be at least 1, found {}", m.window_rope_theta);
   if (!m.window_rope_scaling && (m.window == 0 || m.rope_scaling.kind == RopeScalingKind::none))
     e.add("window_rope_scaling", "false is for models with window and rope_scaling");
-  if (!(m.logit_softcap >= 0)) e.add("logit_softcap", "must not be negative, found {}", m.logit_softcap);
-  if (!(m.attention_scale >= 0))
-    e.add("attention_scale", "must not be negative, found {}", m.attention_scale);
   validate_scaling(e, m.rope_scaling);
 }
 
@@ -116,7 +105,6 @@ void validate_mla(ConfigErrors& e, const ModelConfig& m) {
             "attention = \"mla\" needs it: DeepSeek-V3 has kv_rank 512, nope_width 128, rope_width 64, "
             "value_width 128; found {}",
             value);
-  if (a.q_rank < 0) e.add("mla.q_rank", "must not be negative, found {}", a.q_rank);
   if (a.rope_width % 2 != 0) e.add("mla.rope_width", "channels turn in pairs, found {}", a.rope_width);
   if (m.kv_heads != m.heads)
     e.add("kv_heads", "latent attention makes keys for each of heads = {}; set kv_heads to it, found {}",
@@ -146,18 +134,12 @@ void validate_stream(ConfigErrors& e, const ModelConfig& m) {
           name_of(m.residual));
   if (m.residual != ResidualKind::plain && m.norm_position == NormPosition::after)
     e.add("norm_position", "\"after\" needs residual = \"plain\", found {}", name_of(m.residual));
-  for (const auto& [name, factor] : {std::pair<const char*, double>{"sublayer_scale", m.sublayer_scale},
-                                     {"embedding_scale", m.embedding_scale},
-                                     {"logit_divisor", m.logit_divisor}})
-    if (!(factor > 0 && factor <= 1e6)) e.add(name, "must lie above 0 and be at most 1e6, found {}", factor);
-  if (!(std::abs(m.norm_offset) <= 1e3))
-    e.add("norm_offset", "must lie between -1e3 and 1e3, found {}", m.norm_offset);
   if (m.norm_offset != 0 && !m.norm_weight) e.add("norm_offset", "needs norm_weight = true");
   if (m.mtp.depths > 0 && (m.input_mix || m.unet_skips || m.value_embeddings > 0 || !m.attends(m.layers - 1)))
     e.add("mtp.depths", "its modules know neither input_mix, unet_skips nor value_embeddings, and attend");
   if (m.unet_skips && m.layers % 2 != 0)
     e.add("unet_skips", "needs an even number of layers, found {}", m.layers);
-  if (m.value_embeddings < 0 || 2 * m.value_embeddings > m.layers)
+  if (2 * m.value_embeddings > m.layers)
     return e.add("value_embeddings", "the first and last {} of {} layers must be different ones",
                  m.value_embeddings, m.layers);
   for (int64_t i = 0; i < std::min(m.value_embeddings, static_cast<int64_t>(m.attention_pattern.size()));
@@ -165,16 +147,6 @@ void validate_stream(ConfigErrors& e, const ModelConfig& m) {
     for (const int64_t l : {i, m.layers - 1 - i})
       if (!m.attends(l))
         e.add("value_embeddings", "layer {} reads a table, but attention_pattern gives it no attention", l);
-}
-
-void validate_head(ConfigErrors& e, const ModelConfig& m) {
-  constexpr int64_t kMost = 1 << 16;
-  if (m.head_multiple < 1 || m.head_multiple > kMost)
-    e.add("head_multiple", "must be between 1 and {}, found {}", kMost, m.head_multiple);
-  if (m.head_cap.kind == HeadCapKind::none) return;
-  if (!(m.head_cap.cap > 0)) e.add("head_cap.cap", "must be positive, found {}", m.head_cap.cap);
-  if (!(m.head_cap.divisor >= 0))
-    e.add("head_cap.divisor", "must not be negative, found {}", m.head_cap.divisor);
 }
 
 }  // namespace
@@ -261,14 +233,9 @@ ModelConfig without_adapters(ModelConfig model) {
 }
 
 void ModelConfig::validate(ConfigErrors& e) const {
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"width", width},
-                                    {"layers", layers},
-                                    {"heads", heads},
-                                    {"kv_heads", kv_heads},
-                                    {"context", context}})
-    if (value < 1) e.add(name, "must be at least 1, found {}", value);
-  if (e.count() > 0) return;
-  if (vocab < 0) e.add("vocab", "must not be negative, found {}", vocab);
+  if (!is_mla() && static_cast<double>(heads * key_width()) > bounds::kHidden)
+    return e.add("heads", "{} heads of {} channels are more than {:g} channels", heads, key_width(),
+                 bounds::kHidden);
   if (heads % kv_heads != 0)
     e.add("kv_heads", "heads = {} must be a multiple of kv_heads = {}", heads, kv_heads);
   if (is_mla())
@@ -291,12 +258,9 @@ void ModelConfig::validate(ConfigErrors& e) const {
   if (mlp == ActivationKind::silu || mlp == ActivationKind::soft_cap)
     e.add("mlp", "{} is no nonlinearity of an MLP; use gelu, gelu_tanh, relu2, swiglu or geglu",
           name_of(mlp));
-  validate_head(e, *this);
   validate_init(*this, e);
   if (norm_bias && !norm_weight) e.add("norm_bias", "needs norm_weight = true");
   if (norm_bias && norm == NormKind::rms) e.add("norm_bias", "rms norm has no bias");
-  if (mtp.depths < 0) e.add("mtp.depths", "must not be negative, found {}", mtp.depths);
-  if (!(mtp.coefficient >= 0)) e.add("mtp.coefficient", "must not be negative, found {}", mtp.coefficient);
   validate_moe(moe, layers, e);
   validate_lora(lora, e);
   if (!custom_attention.empty() && find_attention(custom_attention) == nullptr)

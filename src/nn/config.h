@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "device/simd/soft_cap.h"
+#include "nn/config_sections.h"
 #include "nn/init.h"
 #include "nn/lora.h"
 #include "nn/moe/config.h"
@@ -25,10 +26,6 @@ enum class PositionKind { rope, learned, none };
 constexpr auto enum_names(PositionKind) {
   return names_in_order<PositionKind>("rope", "learned", "none");
 }
-enum class RopeScalingKind { none, linear, llama3, yarn };
-constexpr auto enum_names(RopeScalingKind) {
-  return names_in_order<RopeScalingKind>("none", "linear", "llama3", "yarn");
-}
 /// Where a block norms: what a sublayer reads, what it adds to the stream (OLMo 2), or both (Gemma 3).
 enum class NormPosition { before, after, both };
 constexpr auto enum_names(NormPosition) {
@@ -38,88 +35,6 @@ enum class ResidualKind { plain, scaled };
 constexpr auto enum_names(ResidualKind) {
   return names_in_order<ResidualKind>("plain", "scaled");
 }
-enum class HeadCapKind { none, tanh, sigmoid };
-constexpr auto enum_names(HeadCapKind) {
-  return names_in_order<HeadCapKind>("none", "tanh", "sigmoid");
-}
-/// Bound of the output logits z: cap tanh(z / divisor) (Gemma 2) or cap sigmoid(z / divisor)
-/// (modded-nanogpt).
-struct HeadCapConfig {
-  HeadCapKind kind = HeadCapKind::none;
-  double cap = 30;
-  double divisor = 0;
-
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("kind", kind, "none, tanh: cap tanh(z / divisor), or sigmoid: cap sigmoid(z / divisor)");
-    v("cap", cap, "largest output logit");
-    v("divisor", divisor, "scale of the logits z; 0: cap for tanh, cap sqrt(width) / 4 for sigmoid");
-  }
-};
-
-/// How the rotation's frequencies change for a longer context; formulas in ops/sequence/rotary.h.
-struct RopeScalingConfig {
-  RopeScalingKind kind = RopeScalingKind::none;
-  double factor = 1;
-  int64_t original_context = 0;
-  double low_freq_factor = 1, high_freq_factor = 4;
-  double beta_slow = 1, beta_fast = 32;
-  double attention_factor = 0;
-  double mscale = 0, mscale_all_dim = 0;
-
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("kind", kind, "none, linear, llama3 (Llama 3.1) or yarn");
-    v("factor", factor, "how much longer the context becomes");
-    v("original_context", original_context, "llama3, yarn: tokens that the model was trained with before");
-    v("low_freq_factor", low_freq_factor,
-      "llama3: pairs that turn less often in the original context are slowed fully");
-    v("high_freq_factor", high_freq_factor, "llama3: pairs that turn more often stay");
-    v("beta_slow", beta_slow, "yarn: pairs that turn less often in the original context are slowed fully");
-    v("beta_fast", beta_fast, "yarn: pairs that turn more often stay");
-    v("attention_factor", attention_factor,
-      "yarn: factor on rotated vectors; 0: from factor, mscale, mscale_all_dim");
-    v("mscale", mscale, "yarn, DeepSeek: weight of ln(factor) in attention_factor; 0: 1");
-    v("mscale_all_dim", mscale_all_dim, "yarn, DeepSeek: the same in the attention scale, squared; 0: off");
-  }
-  /// 0.1 weight ln(factor) + 1.
-  double yarn_magnitude(double weight) const;
-};
-
-/// Multi-head latent attention (attention = "mla"): ranks of the latents and channels of a head.
-struct MlaConfig {
-  int64_t q_rank = 0;
-  int64_t kv_rank = 0;
-  int64_t nope_width = 0, rope_width = 0, value_width = 0;
-  double norm_eps = 1e-6;
-
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("q_rank", q_rank, "width of the queries' latent; 0: queries come from the stream");
-    v("kv_rank", kv_rank, "width of the latent that keys and values are made from");
-    v("nope_width", nope_width, "channels of a query or key head that are not rotated");
-    v("rope_width", rope_width, "rotated channels; all heads share one such key");
-    v("value_width", value_width, "channels of a value head");
-    v("norm_eps", norm_eps, "epsilon of the latents' norms");
-  }
-};
-
-/// Multi-token prediction (DeepSeek-V3 report, §2.2): modules after the decoder that predict further tokens
-/// in training.
-struct MtpConfig {
-  int64_t depths = 0;
-  bool shared = false;
-  double coefficient = 0.1;
-
-  int64_t modules() const { return shared && depths > 0 ? 1 : depths; }
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("depths", depths, "tokens predicted beyond the next one, by one module each; 0: off");
-    v("shared", shared, "one module serves all depths");
-    v("coefficient", coefficient, "weight of their mean loss beside the next token's");
-  }
-};
-
 struct ModelConfig {
   std::string preset;  ///< where the other fields started; informative
   int64_t vocab = 0;   ///< 0: the tokenizer's
@@ -211,48 +126,53 @@ struct ModelConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("preset", preset, "preset that the other fields start from; see `ingot model`");
-    v("vocab", vocab, "vocabulary; 0: the tokenizer's");
-    v("width", width, "residual width");
-    v("layers", layers, "layers");
-    v("heads", heads, "query heads");
-    v("kv_heads", kv_heads, "key-value heads (heads: MHA, 1: MQA)");
-    v("head_width", head_width, "width of a head; 0: width / heads");
-    v("hidden", hidden, "dense MLP width after the gate; 0: 4 width");
-    v("context", context, "longest sequence");
+    v("vocab", vocab, "vocabulary; 0: the tokenizer's", up_to(bounds::kVocabulary));
+    v("width", width, "residual width", between(1, bounds::kWidth));
+    v("layers", layers, "layers", between(1, bounds::kLayers));
+    v("heads", heads, "query heads", between(1, bounds::kHeads));
+    v("kv_heads", kv_heads, "key-value heads (heads: MHA, 1: MQA)", between(1, bounds::kHeads));
+    v("head_width", head_width, "width of a head; 0: width / heads", up_to(bounds::kWidth));
+    v("hidden", hidden, "dense MLP width after the gate; 0: 4 width", up_to(bounds::kHidden));
+    v("context", context, "longest sequence", between(1, bounds::kSequence));
     v("attention", attention,
       "gqa, cca (ZAYA1's compressed convolutional attention) or mla (DeepSeek's latent attention)");
     v("custom_attention", custom_attention,
       "attention that a program using the library has registered under this name; empty: none");
     v("mla", mla, "latent attention");
     v("position", position, "rope, learned or none");
-    v("rope_theta", rope_theta, "base of the rotation");
-    v("rotary_fraction", rotary_fraction, "share of each head that is rotated");
+    v("rope_theta", rope_theta, "base of the rotation", between(1, bounds::kTheta));
+    v("rotary_fraction", rotary_fraction, "share of each head that is rotated", up_to(1));
     v("half_truncated_rope", half_truncated_rope, "half of the rotated pairs stand still (modded-nanogpt)");
     v("interleaved_rope", interleaved_rope,
       "rotated pairs are neighbours (DeepSeek), not the two halves of a head");
     v("rope_pattern", rope_pattern,
       "a letter per layer, repeated: R rotates, N does not (RRRN: every 4th is NoPE); empty: all R");
-    v("window_rope_theta", window_rope_theta, "base of the rotation in layers with a window; 0: rope_theta");
+    v("window_rope_theta", window_rope_theta, "base of the rotation in layers with a window; 0: rope_theta",
+      zero_or(1, bounds::kTheta));
     v("window_rope_scaling", window_rope_scaling, "rope_scaling counts in layers with a window too");
     v("rope_scaling", rope_scaling, "rotation for a longer context");
     v("qk_norm", qk_norm, "RMS norm on each query and key head");
     v("qk_norm_joint", qk_norm_joint,
       "qk_norm: one norm over all query heads and one over all key heads (OLMo 2)");
-    v("window", window, "sliding window: a token sees this many latest tokens, itself included; 0: none");
+    v("window", window, "sliding window: a token sees this many latest tokens, itself included; 0: none",
+      up_to(bounds::kSequence));
     v("window_pattern", window_pattern,
       "a letter per layer, repeated: S slides, H by half the window, F sees all (SSSSSF: every 6th); empty: "
       "all S");
     v("window_block", window_block,
-      "the window counts blocks of this many tokens from the start of a row; 0: it counts tokens");
+      "the window counts blocks of this many tokens from the start of a row; 0: it counts tokens",
+      up_to(bounds::kSequence));
     v("attention_pattern", attention_pattern,
       "a letter per layer, repeated: A attends, N has no attention; empty: all A");
-    v("logit_softcap", logit_softcap, "attention logits become cap tanh(logit / cap); 0: no cap");
-    v("attention_scale", attention_scale, "factor on q . k before softmax; 0: 1/sqrt(head_width)");
+    v("logit_softcap", logit_softcap, "attention logits become cap tanh(logit / cap); 0: no cap", up_to(1e6));
+    v("attention_scale", attention_scale, "factor on q . k before softmax; 0: 1/sqrt(head_width)",
+      up_to(1e6));
     v("norm", norm, "rms or layer");
-    v("norm_eps", norm_eps, "epsilon of norms");
+    v("norm_eps", norm_eps, "epsilon of norms", positive(1));
     v("norm_weight", norm_weight, "learned weights in norms, those of queries and keys included");
     v("norm_bias", norm_bias, "bias in layer norms");
-    v("norm_offset", norm_offset, "added to the weights of norms, queries' and keys' included (Gemma: 1)");
+    v("norm_offset", norm_offset, "added to the weights of norms, queries' and keys' included (Gemma: 1)",
+      between(-1e3, 1e3));
     v("norm_position", norm_position,
       "before: a sublayer reads normed values; after: what it adds to the stream is normed (OLMo 2); both "
       "(Gemma 3)");
@@ -262,9 +182,12 @@ struct ModelConfig {
       "attention_bias: the output projection has one too (Qwen2: not)");
     v("mlp_bias", mlp_bias, "biases in the dense MLP");
     v("residual", residual, "plain, or scaled: ZAYA1's learned scales and biases");
-    v("sublayer_scale", sublayer_scale, "factor on what a sublayer adds to the stream (Granite)");
-    v("embedding_scale", embedding_scale, "factor on the embedding (Gemma: the root of width)");
-    v("logit_divisor", logit_divisor, "what the output logits are divided by, before head_cap (Granite)");
+    v("sublayer_scale", sublayer_scale, "factor on what a sublayer adds to the stream (Granite)",
+      positive(1e6));
+    v("embedding_scale", embedding_scale, "factor on the embedding (Gemma: the root of width)",
+      positive(1e6));
+    v("logit_divisor", logit_divisor, "what the output logits are divided by, before head_cap (Granite)",
+      positive(1e6));
     v("embedding_norm", embedding_norm, "norm on the embedding");
     v("input_mix", input_mix,
       "a block starts from a x + b x0: learned scalars (1, 0), x0 the embedding (modded-nanogpt)");
@@ -273,17 +196,19 @@ struct ModelConfig {
       "first");
     v("value_embeddings", value_embeddings,
       "tables of n embeddings that first and last n layers mix into their values by learned scalars (1/2, "
-      "1/2)");
+      "1/2)",
+      up_to(bounds::kLayers));
     v("tied", tied, "one matrix for embedding and head");
     v("head_cap", head_cap, "bound of the output logits");
     v("head_multiple", head_multiple,
       "the head's rows are padded to a multiple of this; padded logits take part in the softmax, no target "
-      "names them");
-    v("init_std", init_std, "standard deviation of initial matrices");
+      "names them",
+      between(1, 0x1p16));
+    v("init_std", init_std, "standard deviation of initial matrices", up_to(100));
     v("scale_output_init", scale_output_init, "output projections start with std / sqrt(2 layers)");
     v("init", init, "initialisation by name pattern, later over earlier");
     v("mup_base_width", mup_base_width,
-      "muP: width that init_std and learning rates are meant for; 0: standard");
+      "muP: width that init_std and learning rates are meant for; 0: standard", up_to(bounds::kWidth));
     v("mtp", mtp, "multi-token prediction");
     v("moe", moe, "mixture of experts");
     v("lora", lora, "low-rank adapters; all other weights are frozen");

@@ -61,10 +61,7 @@ void validate_init(const ModelConfig& m, ConfigErrors& e) {
     if (r.pattern.empty()) e.add(at + "pattern", "must not be empty");
     if (r.std && !spread) e.add(at + "std", "{} has no std{}", name_of(r.kind), gain ? "; use gain" : "");
     if (r.gain && !gain) e.add(at + "gain", "{} has no gain{}", name_of(r.kind), spread ? "; use std" : "");
-    if (r.std.value_or(0) < 0 || r.gain.value_or(0) < 0)
-      e.add(at + "std", "std and gain must not be negative");
   }
-  if (m.mup_base_width < 0) e.add("mup_base_width", "must not be negative, found {}", m.mup_base_width);
   if (m.mup_base_width > 0 && m.tied)
     e.add("mup_base_width", "muP needs another scale for the head than for the embedding; set tied = false");
 }

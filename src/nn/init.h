@@ -28,8 +28,8 @@ struct InitRule {
     v("kind", kind,
       "normal; truncated at 3 std; uniform within sqrt(3) gain / sqrt(in); fan_in: normal, gain / sqrt(in); "
       "zero");
-    v("std", std, "normal, truncated: standard deviation; none: init_std");
-    v("gain", gain, "uniform (none: 0.5), fan_in (none: 1)");
+    v("std", std, "normal, truncated: standard deviation; none: init_std", up_to(100));
+    v("gain", gain, "uniform (none: 0.5), fan_in (none: 1)", up_to(1e6));
     v("residual_scaled", residual_scaled,
       "divided by sqrt(2 layers), for matrices that write to the residual stream");
   }

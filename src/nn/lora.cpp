@@ -48,8 +48,6 @@ void add_pair(const LoraConfig& lora, ParameterTable& table, int w) {
 }  // namespace
 
 void validate_lora(const LoraConfig& lora, ConfigErrors& e) {
-  if (lora.rank < 0) e.add("lora.rank", "must not be negative, found {}", lora.rank);
-  if (!(lora.alpha >= 0)) e.add("lora.alpha", "must not be negative, found {}", lora.alpha);
   if (lora.rank == 0 && (lora.alpha != 0 || !lora.targets.empty()))
     e.add("lora.rank", "is 0, so there are no adapters; set it, e.g. to 16");
 }

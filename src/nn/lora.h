@@ -20,8 +20,8 @@ struct LoraConfig {
   std::vector<std::string> targets;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("rank", rank, "of the adapters; 0: none");
-    v("alpha", alpha, "adapters count alpha / rank; 0: as rank");
+    v("rank", rank, "of the adapters; 0: none", up_to(0x1p16));
+    v("alpha", alpha, "adapters count alpha / rank; 0: as rank", up_to(1e6));
     v("targets", targets,
       "name patterns of matrices with adapters, e.g. \"*.attention.*\"; empty: all that can have one");
   }

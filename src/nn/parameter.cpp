@@ -78,6 +78,11 @@ std::string layer_prefix(int64_t layer) {
 int ParameterTable::add(ParameterSpec spec) {
   INGOT_CHECK(find(spec.name) < 0, "parameter '{}' exists already", spec.name);
   if (spec.layer_groups.empty()) spec.layer_groups = {layer_group_};
+  elements_ += spec.shape.numel();
+  if (elements_ > Shape::kMostElements)
+    throw Error(fmt::format("with '{}' {} the model has more than {:g} parameters", spec.name,
+                            spec.shape.str(), static_cast<double>(Shape::kMostElements)),
+                "check the sizes in [model]: width, hidden, layers, vocab, moe.experts, moe.hidden");
   index_.emplace(spec.name, size());
   specs_.push_back(std::move(spec));
   return size() - 1;

@@ -178,6 +178,7 @@ class ParameterTable {
  private:
   std::vector<ParameterSpec> specs_;
   std::unordered_map<std::string, int> index_;  ///< by name
+  int64_t elements_ = 0;
   int64_t layer_group_ = kEmbeddingGroup;
 };
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/range.h"
 #include "optim/param.h"
 
 namespace ingot {
@@ -27,9 +28,9 @@ struct AdamWConfig {
   double eps = 1e-8;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("beta1", beta1, "decay of the first moment");
-    v("beta2", beta2, "decay of the second moment");
-    v("eps", eps, "added to the root of the second moment");
+    v("beta1", beta1, "decay of the first moment", below_one());
+    v("beta2", beta2, "decay of the second moment", below_one());
+    v("eps", eps, "added to the root of the second moment", positive(1e3));
   }
 };
 
@@ -41,9 +42,9 @@ struct AdEMAMixConfig {
   int64_t warmup = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("beta3", beta3, "decay of the slow average");
-    v("alpha", alpha, "weight of the slow average");
-    v("warmup", warmup, "steps over which beta3 and alpha rise; 0: the whole run");
+    v("beta3", beta3, "decay of the slow average", below_one());
+    v("alpha", alpha, "weight of the slow average", up_to(1e6));
+    v("warmup", warmup, "steps over which beta3 and alpha rise; 0: the whole run", up_to(bounds::kSteps));
   }
 };
 

@@ -45,8 +45,6 @@ void OptimizerConfig::validate(ConfigErrors& e) const {
     e.add("gradient", "gradients are rounded to nearest; use bf16, or f32");
   if (master != ValueStorage::f32 && qk_clip.threshold > 0)
     e.add("master", "qk_clip scales masters in f32; use master = \"f32\", or qk_clip = 0");
-  if (!(weight_decay >= 0)) e.add("weight_decay", "must not be negative, found {}", weight_decay);
-  if (!(clip >= 0)) e.add("clip", "must not be negative, found {}", clip);
 }
 
 }  // namespace ingot

@@ -30,7 +30,7 @@ struct OptimizerConfig {
     v.fixed("matrices", groups.matrices,
             "optimizer of weight matrices: adamw, ademamix, muon, or one that a program has registered");
     v.fixed("others", groups.others, "optimizer of all else: embeddings, head, norms, biases; not muon");
-    v("weight_decay", weight_decay, "decoupled weight decay");
+    v("weight_decay", weight_decay, "decoupled weight decay", up_to(1e6));
     v("adamw", adamw, "AdamW; AdEMAMix takes these too");
     v("ademamix", ademamix, "AdEMAMix's slow average");
     v("muon", muon, "Muon");
@@ -39,10 +39,10 @@ struct OptimizerConfig {
     v("gradient", gradient, "storage of gradients: f32, or bf16 (rounded once a micro-batch; sums are fp32)");
     v("first_moment", first_moment, "storage of momenta and first moments; updates are always fp32");
     v("second_moment", second_moment, "storage of AdamW's second moment");
-    v("clip", clip, "largest global gradient norm; 0: no clipping");
+    v("clip", clip, "largest global gradient norm; 0: no clipping", up_to(1e30));
     v("qk_clip", qk_clip.threshold,
-      "largest attention logit a head may have before its q and k shrink (MuonClip); 0: off");
-    v("qk_clip_alpha", qk_clip.alpha, "share of that shrinking that q takes, from 0 to 1");
+      "largest attention logit a head may have before its q and k shrink (MuonClip); 0: off", up_to(1e6));
+    v("qk_clip_alpha", qk_clip.alpha, "share of that shrinking that q takes, from 0 to 1", up_to(1));
     v("no_decay", groups.no_decay, "name patterns without weight decay");
     v.fixed("not_muon", groups.not_muon, "name patterns of matrices that count as all else");
     v("rules", groups.rules, "changes for single parameters, later over earlier");

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/range.h"
 #include "optim/param.h"
 #include "optim/update_rule.h"
 
@@ -29,8 +30,8 @@ struct GroupRule {
   void visit(Visitor& v) {
     v.fixed("pattern", pattern, "parameters whose names match (* and ?)");
     v.fixed("optimizer", optimizer, "none: as it would be");
-    v("lr_multiplier", lr_multiplier, "factor on the learning rate");
-    v("decay_multiplier", decay_multiplier, "factor on weight_decay; 0: no decay");
+    v("lr_multiplier", lr_multiplier, "factor on the learning rate", up_to(1e6));
+    v("decay_multiplier", decay_multiplier, "factor on weight_decay; 0: no decay", up_to(1e6));
   }
 };
 

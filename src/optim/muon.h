@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/enum.h"
+#include "base/range.h"
 #include "optim/newton_schulz.h"
 #include "optim/param.h"
 
@@ -53,18 +54,18 @@ struct MuonConfig {
   NewtonSchulzConfig newton_schulz;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("momentum", momentum, "momentum; 0: none");
-    v("momentum_start", momentum_start, "momentum at the first step, while warming up");
-    v("momentum_warmup", momentum_warmup, "steps of the momentum's warm-up; 0: none");
-    v("momentum_end", momentum_end, "momentum after the last step, while cooling down");
+    v("momentum", momentum, "momentum; 0: none", below_one());
+    v("momentum_start", momentum_start, "momentum at the first step, while warming up", below_one());
+    v("momentum_warmup", momentum_warmup, "steps of the momentum's warm-up; 0: none", up_to(bounds::kSteps));
+    v("momentum_end", momentum_end, "momentum after the last step, while cooling down", below_one());
     v("momentum_cooldown", momentum_cooldown,
-      "last steps of the run, in which the momentum cools down; 0: none");
+      "last steps of the run, in which the momentum cools down; 0: none", up_to(bounds::kSteps));
     v("nesterov", nesterov, "Nesterov form");
     v("form", form, "sum or lerp");
     v("scale", scale, "match_rms (0.2 sqrt(max(r, c))), spectral or none");
     v("precision", newton_schulz.precision,
       "operands of Newton-Schulz' products: f32, or bf16 with fp32 sums (half the time)");
-    v("lr_multiplier", lr_multiplier, "factor on the learning rate of Muon's matrices");
+    v("lr_multiplier", lr_multiplier, "factor on the learning rate of Muon's matrices", up_to(1e6));
   }
 };
 

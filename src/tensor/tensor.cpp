@@ -1,7 +1,17 @@
 // See tensor.h.
 #include "tensor/tensor.h"
 
+#include <algorithm>
+
 namespace ingot {
+
+int64_t Shape::numel_of_many() const {
+  const auto end = extent_.begin() + rank_;
+  if (std::find(extent_.begin(), end, 0) != end) return 0;
+  throw Error(fmt::format("a tensor of shape {} has more than {:g} elements", str(),
+                          static_cast<double>(kMostElements)),
+              "choose smaller sizes of the model, or fewer or shorter sequences in a forward pass");
+}
 
 std::string Shape::str() const {
   std::string text = "[";

@@ -18,6 +18,7 @@ enum class DeviceKind : uint8_t { cpu = 0, null = 1, cuda = 2, hip = 3 };
 class Shape {
  public:
   static constexpr int kMaxRank = 5;
+  static constexpr int64_t kMostElements = int64_t{1} << 56;
   Shape() = default;
   Shape(std::initializer_list<int64_t> extents) {
     INGOT_CHECK(extents.size() <= kMaxRank);
@@ -30,9 +31,13 @@ class Shape {
   int rank() const { return rank_; }
   /// Extent of a dimension; negative counts from the last.
   int64_t operator[](int dim) const { return extent_[static_cast<size_t>(dim < 0 ? dim + rank_ : dim)]; }
+  /// Error for more than kMostElements, so that no size in bytes overflows.
   int64_t numel() const {
     int64_t n = 1;
-    for (int i = 0; i < rank_; ++i) n *= extent_[static_cast<size_t>(i)];
+    bool fits = true;
+    for (int i = 0; i < rank_; ++i) fits &= !__builtin_mul_overflow(n, extent_[static_cast<size_t>(i)], &n);
+    if (!fits || n > kMostElements) [[unlikely]]
+      return numel_of_many();
     return n;
   }
   /// Product of all extents but the last; 1 for rank 0.
@@ -51,6 +56,7 @@ class Shape {
   std::string str() const;
 
  private:
+  int64_t numel_of_many() const;  // 0 where an extent is; else the Error
   std::array<int64_t, kMaxRank> extent_{};
   int rank_ = 0;
 };

@@ -26,7 +26,7 @@ struct TokenizerConfig {
   void visit(Visitor& v) {
     v("kind", kind, "bpe (byte-level), or characters");
     v("path", path, "an existing tokenizer (folder or tokenizer.json); empty: train one on the sources");
-    v("vocab", vocab, "bpe: tokens to learn");
+    v("vocab", vocab, "bpe: tokens to learn", between(1, bounds::kVocabulary));
     v("pattern", pattern,
       "bpe: pre-tokenizer pattern (gpt2, llama3, qwen2, digits: each digit alone, ..., or a regular "
       "expression)");
@@ -76,15 +76,12 @@ struct SourceConfig {
       "rows of a .jsonl file are conversations; what the assistant writes is in the loss "
       "(data.chat_template)");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
-    v("validation_fraction", validation_fraction, "share held out for validation");
-    v("weight", weight, "share in the mixture (relative); phases may override it");
+    v("validation_fraction", validation_fraction, "share held out for validation", below_one());
+    v("weight", weight, "share in the mixture (relative); phases may override it", up_to(bounds::kWeight));
   }
   void validate(ConfigErrors& e) const {
     if (name.empty()) e.add("name", "must not be empty");
     if (path.empty()) e.add("path", "must not be empty");
-    if (!(validation_fraction >= 0 && validation_fraction < 1))
-      e.add("validation_fraction", "must be at least 0 and below 1, found {}", validation_fraction);
-    if (!(weight >= 0)) e.add("weight", "must not be negative, found {}", weight);
     if (conversations && !prompt_field.empty())
       e.add("prompt_field", "belongs to rows with text, but conversations is true; remove one of both");
     if (conversations && tail_validation)

@@ -1,8 +1,7 @@
 // See parallel_recipe.h.
 #include "train/parallel_recipe.h"
 
-#include <cmath>
-#include <tuple>
+#include <algorithm>
 
 namespace ingot {
 namespace {
@@ -31,9 +30,6 @@ void validate_dispatch(const ParallelConfig& p, ConfigErrors& e) {
           p.node_ranks);
   if (!by_node && p.node_ranks != 0)
     e.add("node_ranks", "is for dispatch = hierarchical only; leave it at 0");
-  if (!(p.dispatch_capacity == 0 || (p.dispatch_capacity >= 1 && std::isfinite(p.dispatch_capacity))))
-    e.add("dispatch_capacity", "must be 0 or at least 1, found {}: an even routing must fit",
-          p.dispatch_capacity);
   if (p.dispatch_drop && p.dispatch_capacity == 0)
     e.add("dispatch_drop",
           "a capacity for any routing drops nothing: set dispatch_capacity, or this to false");
@@ -65,17 +61,11 @@ void validate_pipeline(const ParallelConfig& p, ConfigErrors& e) {
 }  // namespace
 
 void ParallelConfig::validate(ConfigErrors& e) const {
-  for (const auto& [name, value, least] : {std::tuple<const char*, int64_t, int64_t>{"data", data, 0},
-                                           {"tensor", tensor, 1},
-                                           {"context", context, 1},
-                                           {"context_inner", context_inner, 1},
-                                           {"pipeline", pipeline, 1},
-                                           {"chunks", chunks, 1},
-                                           {"expert", expert, 1},
-                                           {"expert_tensor", expert_tensor, 1}})
-    if (value < least) e.add(name, "must be at least {}, found {}", least, value);
-  if (!(slowest_rank >= 0 && slowest_rank < 1))
-    e.add("slowest_rank", "must lie in [0, 1), found {}", slowest_rank);
+  int64_t ranks = 0;
+  if (!multiply({std::max<int64_t>(1, data), tensor, context, pipeline}, ranks) ||
+      static_cast<double>(ranks) > bounds::kRanks)
+    return e.add("data", "data x tensor x context x pipeline = {} x {} x {} x {} are more than {:.0f} ranks",
+                 data, tensor, context, pipeline, bounds::kRanks);
   if (sequence && tensor == 1)
     e.add("sequence", "there are no tensor ranks: set tensor to 2 or more, or sequence to false");
   if (expert_tensor > 1 && tensor > 1 && !sequence)

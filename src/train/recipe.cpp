@@ -94,9 +94,6 @@ namespace {
 void validate_batches(const PhaseConfig& s, ConfigErrors& e) {
   int64_t tokens = 0;
   bool by_loss = false;
-  for (size_t i = 0; i < s.batches.size(); ++i)
-    if (s.batches[i].batch < 1)
-      return e.add(fmt::format("batches.{}.batch", i), "must be at least 1, found {}", s.batches[i].batch);
   for (size_t i = 0; i < s.batches.size(); ++i) {
     const BatchChange& c = s.batches[i];
     const std::string here = fmt::format("batches.{}.", i);
@@ -104,7 +101,6 @@ void validate_batches(const PhaseConfig& s, ConfigErrors& e) {
       e.add(here + "batch", "{} is not a multiple of micro_batch = {}", c.batch, s.micro_batch);
     if (c.tokens.has_value() == c.loss.has_value())
       e.add(here + "tokens", "give either tokens or loss, found {}", c.tokens ? "both" : "neither");
-    if (c.loss && !(*c.loss > 0)) e.add(here + "loss", "must be positive, found {}", *c.loss);
     by_loss |= c.loss.has_value();
     if (!c.tokens) continue;
     if (*c.tokens <= tokens)
@@ -138,7 +134,6 @@ void validate_phase(const Recipe& r, size_t i, ConfigErrors& e) {
   const auto is_target = [&](const SourceConfig& d) {
     return d.name == s.target_source && d.validation_fraction > 0;
   };
-  if (!(s.target_loss >= 0)) e.add(at + "target_loss", "must not be negative, found {}", s.target_loss);
   if (s.target_loss > 0 && std::none_of(r.data.sources.begin(), r.data.sources.end(), is_target))
     e.add(at + "target_source", "target_loss needs a source with validation text; '{}' is none",
           s.target_source);
@@ -158,16 +153,15 @@ void validate_phase(const Recipe& r, size_t i, ConfigErrors& e) {
 }  // namespace
 
 void PhaseConfig::validate(ConfigErrors& e) const {
-  for (const auto& [key, value] :
-       {std::pair<const char*, int64_t>{"steps", steps}, {"batch", batch}, {"sequence", sequence}})
-    if (value < 1) e.add(key, "must be at least 1, found {}", value);
-  if (micro_batch < 0 || (micro_batch > 0 && batch % micro_batch != 0))
+  if (micro_batch > 0 && batch % micro_batch != 0)
     e.add("micro_batch", "batch = {} is not a multiple of micro_batch = {}: {} would be left over", batch,
-          micro_batch, micro_batch > 0 ? batch % micro_batch : 0);
-  if (steps >= 1 && batch >= 1 && sequence >= 1) validate_batches(*this, e);
-  if (!(lr > 0)) e.add("lr", "must be positive, found {}", lr);
-  if (rope_theta != 0 && !(rope_theta >= 1)) e.add("rope_theta", "must be at least 1, found {}", rope_theta);
-  if (window_growth < 0) e.add("window_growth", "must not be negative, found {}", window_growth);
+          micro_batch, batch % micro_batch);
+  int64_t largest = batch, product = 0;
+  for (const BatchChange& c : batches) largest = std::max(largest, c.batch);
+  if (!multiply({steps, largest, sequence}, product) || product > static_cast<int64_t>(bounds::kTokens))
+    return e.add("steps", "{} steps of {} sequences of {} tokens are more than {:g} tokens", steps, largest,
+                 sequence, bounds::kTokens);
+  validate_batches(*this, e);
 }
 
 namespace {
@@ -198,11 +192,6 @@ void Recipe::validate(ConfigErrors& e) const {
   if (phases.empty()) e.add("phases", "a run needs at least one phase");
   if (data.sources.empty())
     e.add("data.sources", "name at least one text source ([[data.sources]] with name and path)");
-  if (run.log_every < 0) e.add("run.log_every", "must be 0 or more");
-  if (evaluation.tasks_every < 0)
-    e.add("evaluation.tasks_every", "must not be negative, found {}", evaluation.tasks_every);
-  if (evaluation.tasks_limit < 0)
-    e.add("evaluation.tasks_limit", "must not be negative, found {}", evaluation.tasks_limit);
   for (size_t i = 0; i < phases.size(); ++i) validate_phase(*this, i, e);
   try {
     require_fit(optimizer.muon, total_steps());
@@ -327,8 +316,24 @@ Recipe recipe_from_tree(ConfigNode tree, const std::vector<std::string>& overrid
   return read_with_preset(std::move(tree), overrides, true);
 }
 
+void add_later_keys(ConfigNode& recorded) {
+  const ConfigNode* run = recorded.find("run");
+  const ConfigNode* precision = run != nullptr ? run->find("precision") : nullptr;
+  ConfigNode* model = recorded.find("model");
+  ConfigNode* moe = model != nullptr ? model->find("moe") : nullptr;
+  if (moe == nullptr || precision == nullptr || precision->string != "bf16") return;
+  const ConfigNode* experts = moe->find("experts");
+  if (experts == nullptr || experts->integer == 0 || moe->find("router_precision") != nullptr) return;
+  ConfigNode key;  // routers of bf16 runs rounded to bf16
+  key.kind = ConfigNode::Kind::string;
+  key.name = "router_precision", key.string = "bf16", key.where = recorded.where;
+  moe->items.push_back(std::move(key));
+}
+
 Recipe recipe_from_toml(const std::string& text, const std::string& where) {
-  return read_with_preset(parse_toml(text, where), {}, false);
+  ConfigNode tree = parse_toml(text, where);
+  add_later_keys(tree);
+  return read_with_preset(std::move(tree), {}, false);
 }
 
 }  // namespace ingot

@@ -38,7 +38,7 @@ struct RunConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("folder", folder, "where the run lives: config, metrics, samples, checkpoints, report");
-    v.fixed("seed", seed, "initial weights, data order and samples follow from it");
+    v.fixed("seed", seed, "initial weights, data order and samples follow from it", any_integer());
     v.fixed("precision", precision, "type of products: f32, or bf16 operands with fp32 sums");
     v("start_from", start_from,
       "first weights: those of this run, import or checkpoint; empty: initial ones from the seed");
@@ -47,7 +47,8 @@ struct RunConfig {
     v("branch_optimizer", branch_optimizer, "its optimizer's state: keep it, reset it, or convert it");
     v("log_every", log_every,
       "steps between lines of the log; 0: each of up to 100 steps, about a hundred of more, and one a "
-      "minute");
+      "minute",
+      up_to(bounds::kSteps));
   }
 };
 
@@ -57,7 +58,7 @@ struct SourceWeight {
   template <class Visitor>
   void visit(Visitor& v) {
     v("source", source, "name of a source");
-    v("weight", weight, "its share in this phase (0: none)");
+    v("weight", weight, "its share in this phase (0: none)", up_to(bounds::kWeight));
   }
 };
 
@@ -68,9 +69,9 @@ struct BatchChange {
   int64_t batch = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("tokens", tokens, "from this many tokens of the phase on");
-    v("loss", loss, "or once the mean loss of the last steps is at most this");
-    v("batch", batch, "sequences per step from then on");
+    v("tokens", tokens, "from this many tokens of the phase on", between(1, bounds::kTokens));
+    v("loss", loss, "or once the mean loss of the last steps is at most this", positive(1e6));
+    v("batch", batch, "sequences per step from then on", between(1, bounds::kBatch));
   }
 };
 
@@ -115,31 +116,35 @@ struct PhaseConfig {
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the phase");
-    v.fixed("steps", steps, "optimizer steps");
-    v.fixed("batch", batch, "sequences per step");
-    v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch");
-    v.fixed("sequence", sequence, "tokens per sequence");
+    v.fixed("steps", steps, "optimizer steps", between(1, bounds::kSteps));
+    v.fixed("batch", batch, "sequences per step", between(1, bounds::kBatch));
+    v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch",
+      up_to(bounds::kBatch));
+    v.fixed("sequence", sequence, "tokens per sequence", between(1, bounds::kSequence));
     v.fixed("batches", batches, "changes of the batch size, in order");
     v.fixed("batch_rate", batch_rate,
             "learning rate after a change: the same, or times sqrt(new batch / first batch)");
-    v("lr", lr, "peak learning rate");
+    v("lr", lr, "peak learning rate", positive(1e38));
     v("schedule", schedule, "constant, cosine, wsd, linear or piecewise");
-    v("warmup", warmup, "steps of linear warm-up");
-    v("min_lr_ratio", min_lr_ratio, "last learning rate as a fraction of the peak");
-    v("decay_fraction", decay_fraction, "wsd: share of the phase in which the rate decays");
+    v("warmup", warmup, "steps of linear warm-up", up_to(bounds::kSteps));
+    v("min_lr_ratio", min_lr_ratio, "last learning rate as a fraction of the peak", up_to(1e6));
+    v("decay_fraction", decay_fraction, "wsd: share of the phase in which the rate decays", up_to(1));
     v("decay_shape", decay_shape, "wsd: linear, cosine or sqrt");
     v("segments", segments, "piecewise: segments");
     v("continues", continues,
       "learning rate: the schedule of the phase before spans this one too; lr and schedule here are ignored");
     v("weights", weights, "mixture of this phase; empty: the sources' weights");
-    v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2");
+    v("z_coefficient", z_coefficient, "output z-loss: coefficient of logsumexp^2", up_to(1e6));
     v("objective", objective,
       "what is minimised: cross_entropy, or what a program using the library has registered");
-    v.fixed("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)");
+    v.fixed("rope_theta", rope_theta, "base of the rotation from this phase on; 0: as before (the model's)",
+            zero_or(1, bounds::kTheta));
     v.fixed("window_growth", window_growth,
-            "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before");
+            "the window grows linearly to this many tokens over the phase, in whole blocks; 0: as before",
+            up_to(bounds::kSequence));
     v("target_source", target_source, "source whose validation loss has a target");
-    v("target_loss", target_loss, "step and training time are noted when that loss is at most this; 0: none");
+    v("target_loss", target_loss, "step and training time are noted when that loss is at most this; 0: none",
+      up_to(1e6));
     v("target_ends", target_ends, "the run ends at the target, saved");
     v("published_tokens", published_tokens, "token counts of the recipe's source, for the plan");
   }
@@ -178,8 +183,8 @@ struct CheckpointConfig {
   int64_t keep_last = 2;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("every", every, "steps between checkpoints; 0: only at the end of phases");
-    v("keep_last", keep_last, "older ones are deleted; 0: keep all");
+    v("every", every, "steps between checkpoints; 0: only at the end of phases", up_to(bounds::kSteps));
+    v("keep_last", keep_last, "older ones are deleted; 0: keep all", up_to(1e9));
   }
 };
 
@@ -189,9 +194,11 @@ struct HealthConfig {
   int64_t dead_patience = 10;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("spike_sigma", spike_sigma, "a loss this many deviations above its recent mean is a spike; 0: off");
-    v("spike_patience", spike_patience, "steps a spike may last before the run stops");
-    v("dead_patience", dead_patience, "steps with a gradient of 0 before the run stops; 0: off");
+    v("spike_sigma", spike_sigma, "a loss this many deviations above its recent mean is a spike; 0: off",
+      up_to(1e6));
+    v("spike_patience", spike_patience, "steps a spike may last before the run stops", up_to(bounds::kSteps));
+    v("dead_patience", dead_patience, "steps with a gradient of 0 before the run stops; 0: off",
+      up_to(bounds::kSteps));
   }
 };
 
@@ -251,7 +258,10 @@ std::span<const RenamedKey> renamed_recipe_keys();
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 /// The same from a tree of values.
 Recipe recipe_from_tree(ConfigNode tree, const std::vector<std::string>& overrides);
-/// A recipe from its JSON or TOML text as a run recorded it.
+/// Adds to a recorded recipe, which names every key that its program knew, those that came later and whose
+/// default is another than what that program did.
+void add_later_keys(ConfigNode& recorded);
+/// A recipe from its JSON or TOML text as a run recorded it, with those keys.
 Recipe recipe_from_toml(const std::string& text, const std::string& where);
 
 }  // namespace ingot

@@ -30,16 +30,12 @@ bool may_still_change(const std::string& path, size_t present_phase, bool refits
   return phase > present_phase || (phase == present_phase && k == "steps") || (refits && is_size);
 }
 
-/// The recipe that a checkpoint was written with. A key that it does not know is as the program then
-/// worked; a key without effect is as it is now.
+/// The recipe that a checkpoint was written with. A key without effect is as it is now.
 Recipe saved_recipe(const CheckpointReader& reader, const Recipe& now) {
-  const std::string toml = config_of_blob(reader, "recipe");
-  Recipe then = recipe_from_toml(toml, reader.path() + ": recipe");
+  Recipe then = recipe_from_toml(config_of_blob(reader, "recipe"), reader.path() + ": recipe");
   MoeConfig& moe = then.model.moe;
-  if (toml.find("router_precision") == std::string::npos)
-    moe.router_precision = moe.experts > 0 && then.run.precision == PrecisionChoice::bf16
-                               ? RouterPrecision::bf16
-                               : now.model.moe.router_precision;
+  if (moe.experts == 0 || then.run.precision == PrecisionChoice::f32)
+    moe.router_precision = now.model.moe.router_precision;
   if (moe.aux_coefficient == 0 && now.model.moe.aux_coefficient == 0) moe.aux_scope = now.model.moe.aux_scope;
   return then;
 }

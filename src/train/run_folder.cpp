@@ -163,6 +163,7 @@ Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::
   const std::optional<RunPlace> place = find_run(fs, path);
   if (!place) return load_recipe(path, overrides);
   ConfigNode recipe = recorded_recipe(fs, *place);
+  add_later_keys(recipe);
   const RunPaths paths(fs, place->folder, recipe);
   const bool named = std::any_of(overrides.begin(), overrides.end(),
                                  [](const std::string& o) { return o.starts_with("--run.folder"); });

@@ -24,7 +24,7 @@ struct Source {
   template <class Visitor>
   void visit(Visitor& v) {
     v("path", path, "folder of token shards");
-    v("weight", weight, "share in the mixture");
+    v("weight", weight, "share in the mixture", up_to(1e300));
   }
 };
 
@@ -36,12 +36,9 @@ struct Stage {
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "name in the log");
-    v("steps", steps, "optimizer steps");
+    v("steps", steps, "optimizer steps", between(1, bounds::kSteps));
     v("decay", decay, "shape of the decay");
     v("sources", sources, "mixture of this stage");
-  }
-  void validate(ConfigErrors& errors) const {
-    if (steps < 1) errors.add("steps", "must be at least 1, found {}", steps);
   }
 };
 
@@ -52,10 +49,10 @@ struct Optimizer {
   std::vector<double> betas = {0.9, 0.95};
   template <class Visitor>
   void visit(Visitor& v) {
-    v("lr", lr, "peak learning rate");
-    v("clip", clip, "largest global gradient norm");
+    v("lr", lr, "peak learning rate", positive(1e6));
+    v("clip", clip, "largest global gradient norm", up_to(1e30));
     v("shape", shape, "decay of the momentum");
-    v("betas", betas, "decay of the moments");
+    v("betas", betas, "decay of the moments", below_one());
   }
 };
 
@@ -71,7 +68,7 @@ struct Recipe {
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "name of the run");
-    v("seed", seed, "seed of everything random");
+    v("seed", seed, "seed of everything random", any_integer());
     v("strict", strict, "refuse what would be slow");
     v("tags", tags, "free words");
     v("flags", flags, "switches");
@@ -180,12 +177,40 @@ TEST(Config, MessagesNamePlaceExpectedAndFound) {
             "recipe.toml:2: stages.0.steps: must be at least 1, found 0");
   EXPECT_EQ(message_of("[optimizer]\nbetas = [0.9]"),
             "recipe.toml:2: optimizer.betas: needs 2 numbers, found 1");
+  EXPECT_EQ(message_of("[optimizer]\nbetas = [0.9, 1]"),
+            "recipe.toml:2: optimizer.betas.1: must be below 1, found 1");
+  EXPECT_EQ(message_of("[optimizer]\nclip = nan"),
+            "recipe.toml:2: optimizer.clip: must be a number (0 to 1e+30), found nan");
+  EXPECT_EQ(message_of("[[stages]]\nsteps = 9223372036854775807"),
+            "recipe.toml:2: stages.0.steps: must be at most 1e+12, found 9223372036854775807");
   EXPECT_EQ(message_of("stages = []"), "recipe.toml:1: stages: needs at least one stage");
   const std::string several = message_of("seed = true\nnmae = \"x\"");
   EXPECT_NE(several.find("2 errors"), std::string::npos) << several;
   EXPECT_NE(several.find("seed: expected an integer, found the boolean true"), std::string::npos) << several;
   EXPECT_NE(message_of("a = [1,").find("recipe.toml:1:"), std::string::npos);
   EXPECT_NE(message_of("seed = 1979-05-27").find("dates"), std::string::npos);
+}
+
+TEST(Config, ChecksAStructThatNoTreeGave) {
+  Recipe r;
+  r.optimizer.betas = {0.5, -1};
+  r.stages[0].steps = 0;
+  const ConfigNode root;
+  ConfigErrors errors(root);
+  check_config(r, errors);
+  EXPECT_EQ(errors.count(), 2u);
+  try {
+    errors.throw_if_any();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "2 errors in the configuration:\n  optimizer.betas.1: must not be negative, found -1\n  "
+                 "stages.0.steps: must be at least 1, found 0");
+  }
+  r = Recipe{};
+  r.stages.clear();  // and what validate() says
+  check_config(r, errors);
+  EXPECT_EQ(errors.count(), 3u);
 }
 
 TEST(Config, RefusesMalformedOverrides) {
@@ -209,7 +234,7 @@ TEST(Config, PrintedTextReadsBackToTheSameConfig) {
   EXPECT_EQ(back.optimizer.lr, r.optimizer.lr);
   EXPECT_FALSE(back.optimizer.clip);
   EXPECT_EQ(back.stages[0].sources[1].weight, 5e-324);
-  EXPECT_NE(text.find("# peak learning rate"), std::string::npos);
+  EXPECT_NE(text.find("# peak learning rate (above 0, at most 1000000)\n"), std::string::npos);
   EXPECT_NE(text.find("# shape of the decay (cosine | linear | wsd)"), std::string::npos);
   const std::string plain = print_config(Recipe{});
   EXPECT_EQ(print_config(parse(plain)), plain);

@@ -61,8 +61,8 @@ struct Values : FieldVisitor<Values> {
   std::string prefix;
 
   template <class T>
-  void operator()(const char* name, T& field, const char*) {
-    add((prefix.empty() ? "" : prefix + ".") + name, field);
+  void field(const ConfigKey& key, T& field) {
+    add((prefix.empty() ? "" : prefix + ".") + key.name, field);
   }
   template <class T>
   void add(const std::string& path, T& value) {
@@ -96,8 +96,8 @@ struct Wanted : FieldVisitor<Wanted> {
   std::string prefix;
 
   template <class T>
-  void operator()(const char* name, T& field, const char*) {
-    add((prefix.empty() ? "" : prefix + ".") + name, field);
+  void field(const ConfigKey& key, T& field) {
+    add((prefix.empty() ? "" : prefix + ".") + key.name, field);
   }
   template <class T>
   void add(const std::string& path, T& value) {

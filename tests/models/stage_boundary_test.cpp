@@ -94,7 +94,7 @@ TEST(StageBoundary, CombinationsOfOptionsSendWhatTheyImply) {
         m.residual = m.residual == ResidualKind::scaled ? ResidualKind::plain : ResidualKind::scaled;
       const ConfigNode tree = to_node(m);
       ConfigErrors errors(tree);
-      m.validate(errors);
+      check_config(m, errors);
       try {
         errors.throw_if_any();
       } catch (const Error&) {

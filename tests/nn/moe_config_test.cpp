@@ -44,7 +44,7 @@ TEST(MoeConfig, ErrorsSayWhatToDo) {
 }
 
 TEST(MoeConfig, SelectionsThatSeeTheBatchSayWhatTheyExclude) {
-  expect_message([](MoeConfig& m) { m.capacity_factor = -1; }, "0 drops nothing");
+  expect_message([](MoeConfig& m) { m.capacity_factor = -1; }, "must not be negative, found -1");
   expect_message([](MoeConfig& m) { m.pad_to_capacity = true; }, "capacity_factor is 0; set it");
   const auto sinkhorn = [](const std::function<void(MoeConfig&)>& change) {
     return [change](MoeConfig& m) {

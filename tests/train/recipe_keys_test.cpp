@@ -14,13 +14,13 @@ struct Keys : FieldVisitor<Keys> {
   std::string path, line, inner;
 
   template <class T>
-  void fixed(const char* name, T&, const char*) {
-    line += std::string(" ") + name + "!";
-  }
-  template <class T>
-  void operator()(const char* name, T& field, const char*) {
-    line += std::string(" ") + name;
-    const std::string here = path.empty() ? name : path + "." + name;
+  void field(const ConfigKey& key, T& field) {
+    line += std::string(" ") + key.name;
+    if (key.fixed) {
+      line += "!";
+      return;
+    }
+    const std::string here = path.empty() ? key.name : path + "." + key.name;
     if constexpr (config_detail::is_vector<T>) {
       if constexpr (config_detail::Struct<typename T::value_type>) {
         typename T::value_type element{};

@@ -101,6 +101,29 @@ TEST_F(RunFolder, MovedItResumesToTheSameBitsWithoutText) {
   EXPECT_FALSE(stdfs::exists(in_project("runs/first")));
 }
 
+/// Routers of bf16 runs rounded to bf16 before there was a key for it; its default is f32.
+TEST_F(RunFolder, AnOlderRunInBf16ResumesWithItsRouters) {
+  const std::string old = in_project("runs/old");
+  const ProcessResult first = ingot_in(
+      project(),
+      "run recipe.toml --run.folder=runs/old --run.precision=bf16 --model.moe.router_precision=bf16");
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  stdfs::copy(old, in_project("runs/undisturbed"), stdfs::copy_options::recursive);
+  take_back(old);
+  std::string config = read_text(old + "/config.toml");
+  const size_t at = config.find("router_precision = \"bf16\"");
+  ASSERT_NE(at, std::string::npos);
+  write_text(old + "/config.toml", config.erase(at, config.find('\n', at) - at));
+  const ProcessResult r = ingot_in(project(), "run runs/old");
+  expect_says(r, "resuming at step 12 of 24");
+  EXPECT_EQ(difference(in_project("runs/undisturbed"), old), "") << r.output;
+  // What the checkpoint itself recorded is read alike.
+  const Recipe then = recipe_from_toml(config, "config.toml");
+  EXPECT_EQ(then.model.moe.router_precision, RouterPrecision::bf16);
+  const Recipe f32 = recipe_from_toml(read_text(finished_run() + "/config.toml"), "config.toml");
+  EXPECT_EQ(f32.model.moe.router_precision, RouterPrecision::f32);
+}
+
 TEST_F(RunFolder, AConfigInAMovedRunMeansThatRun) {
   stdfs::rename(in_project("runs/first"), in_project("runs/moved"));
   take_back(in_project("runs/moved"));

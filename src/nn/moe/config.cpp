@@ -13,15 +13,14 @@ void validate_score(const MoeConfig& m, ConfigErrors& e) {
           "one weight divided by itself is always 1, so the router would learn nothing; use false");
   if (m.score == RouteScore::sigmoid && m.skip_class)
     e.add("moe.skip_class", "the skip class takes its share of a softmax; sigmoid scores have none to take");
-  if (m.scale <= 0) e.add("moe.scale", "must be positive, found {}", m.scale);
 }
 
 void validate_groups(const MoeConfig& m, ConfigErrors& e) {
-  if (m.groups < 1 || m.experts % m.groups != 0) {
+  if (m.experts % m.groups != 0) {
     e.add("moe.groups", "experts = {} cannot be cut into {} equal groups", m.experts, m.groups);
     return;
   }
-  if (m.groups_kept < 1 || m.groups_kept > m.groups) {
+  if (m.groups_kept > m.groups) {
     e.add("moe.groups_kept", "must be between 1 and groups = {}, found {}", m.groups, m.groups_kept);
     return;
   }
@@ -36,8 +35,6 @@ void validate_groups(const MoeConfig& m, ConfigErrors& e) {
 }
 
 void validate_capacity(const MoeConfig& m, ConfigErrors& e) {
-  if (m.capacity_factor < 0)
-    e.add("moe.capacity_factor", "must not be negative, found {}; 0 drops nothing", m.capacity_factor);
   if (m.pad_to_capacity && m.capacity_factor == 0)
     e.add("moe.pad_to_capacity", "capacity_factor is 0; set it, for example 1.25");
 }
@@ -72,15 +69,10 @@ void validate_selection(const MoeConfig& m, ConfigErrors& e) {
 
 void validate_moe(const MoeConfig& m, int64_t layers, ConfigErrors& e) {
   if (m.experts == 0) return;
-  if (m.experts < 0) return e.add("moe.experts", "must not be negative, found {}", m.experts);
-  if (m.top_k < 1 || m.top_k > m.experts)
+  if (m.top_k > m.experts)
     return e.add("moe.top_k", "must be between 1 and experts = {}, found {}", m.experts, m.top_k);
   if (m.hidden < 1) e.add("moe.hidden", "must be at least 1, found {}", m.hidden);
-  if (m.shared_hidden < 0) e.add("moe.shared_hidden", "must not be negative, found {}", m.shared_hidden);
-  if (m.latent < 0) e.add("moe.latent", "must not be negative, found {}", m.latent);
-  if (m.router == RouterKind::zaya && m.router_width < 1)
-    e.add("moe.router_width", "must be at least 1, found {}", m.router_width);
-  if (m.first_dense < 0 || m.first_dense > layers)
+  if (m.first_dense > layers)
     e.add("moe.first_dense", "must be between 0 and layers = {}, found {}", layers, m.first_dense);
   validate_score(m, e);
   validate_groups(m, e);

@@ -67,19 +67,22 @@ struct MoeConfig {
 
   template <class Visitor>
   void visit(Visitor& v) {
-    v("experts", experts, "routed experts per MoE layer; 0: dense model");
-    v("top_k", top_k, "experts per token");
-    v("hidden", hidden, "width of one expert (after the gate)");
-    v("shared_hidden", shared_hidden, "width of the shared expert on all tokens; 0: none");
+    v("experts", experts, "routed experts per MoE layer; 0: dense model", up_to(bounds::kExperts));
+    v("top_k", top_k, "experts per token", between(1, bounds::kExperts));
+    v("hidden", hidden, "width of one expert (after the gate)", up_to(bounds::kHidden));
+    v("shared_hidden", shared_hidden, "width of the shared expert on all tokens; 0: none",
+      up_to(bounds::kHidden));
     v("latent", latent,
-      "experts work in this width, between a shared down- and up-projection; 0: the model's width");
-    v("first_dense", first_dense, "layers at the start that keep the dense MLP");
+      "experts work in this width, between a shared down- and up-projection; 0: the model's width",
+      up_to(bounds::kWidth));
+    v("first_dense", first_dense, "layers at the start that keep the dense MLP", up_to(bounds::kLayers));
     v("router", router, "linear, or zaya: down-projection, depth averaging, three-layer MLP");
     v("score", score, "softmax before or after the choice of top_k, or sigmoid (DeepSeek-V3)");
     v("normalize", normalize, "divide the chosen weights by their sum");
-    v("scale", scale, "factor on the chosen weights");
-    v("groups", groups, "groups of neighbouring experts, for groups_kept");
-    v("groups_kept", groups_kept, "a token's experts come from this many groups; equal to groups: no limit");
+    v("scale", scale, "factor on the chosen weights", positive(1e6));
+    v("groups", groups, "groups of neighbouring experts, for groups_kept", between(1, bounds::kExperts));
+    v("groups_kept", groups_kept, "a token's experts come from this many groups; equal to groups: no limit",
+      between(1, bounds::kExperts));
     v("selection", selection,
       "who chooses: each token its top_k, the same after sinkhorn's balancing, or each expert its tokens "
       "(expert_choice)");
@@ -87,11 +90,11 @@ struct MoeConfig {
       "accept selection = expert_choice, under which a token's experts depend on later tokens and losses "
       "flatter");
     v("capacity_factor", capacity_factor,
-      "an expert takes at most this times its even share of a micro-batch; 0: all");
+      "an expert takes at most this times its even share of a micro-batch; 0: all", up_to(bounds::kExperts));
     v("drop", drop, "beyond the capacity are dropped: the smallest weights, or the last positions");
     v("pad_to_capacity", pad_to_capacity,
       "every expert computes exactly its capacity, so that no shape depends on routing");
-    v("router_width", router_width, "width of zaya's router");
+    v("router_width", router_width, "width of zaya's router", between(1, bounds::kWidth));
     v("skip_class", skip_class, "zaya's pinned extra class in the softmax");
     v("router_init", router_init,
       "zaya router's initial std: init_std, or 1/sqrt(fan_in) (needed when small)");
@@ -99,15 +102,15 @@ struct MoeConfig {
       "bf16 runs: the router's products read the weights' masters and values in f32, or both rounded to "
       "bf16");
     v("balance", balance, "selection bias per expert: none, adamw (ZAYA1), sign (loss-free)");
-    v("balance_rate", balance_rate, "step of the selection bias");
-    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off");
+    v("balance_rate", balance_rate, "step of the selection bias", up_to(1e6));
+    v("aux_coefficient", aux_coefficient, "coefficient of the load-balance loss; 0: off", up_to(1e6));
     v("aux_scope", aux_scope,
       "whose load that loss evens out: that of all ranks in the step so far (global), of each micro_batch, "
       "or "
       "of the whole last_step");
     v("sequence_aux_coefficient", sequence_aux_coefficient,
-      "coefficient of the load-balance loss within each document (DeepSeek-V3); 0: off");
-    v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off");
+      "coefficient of the load-balance loss within each document (DeepSeek-V3); 0: off", up_to(1e6));
+    v("z_coefficient", z_coefficient, "coefficient of the router z-loss; 0: off", up_to(1e6));
   }
 };
 
