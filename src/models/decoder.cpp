@@ -393,14 +393,15 @@ void Decoder::predict_ahead(Context& c, Stream& s, const Value& ids_ahead_T,
 }
 
 HeadResult Decoder::head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
-                         const Value& teacher_TV, const Value& weight_T) const {
+                         const Value& teacher_TV, const Value& weight_T, const HeadAllowed& allowed) const {
   attr.cap = config_.head_cap_of();
   if (tensor_ranks(c) == 1)
-    return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T);
-  if (attr.mode == HeadMode::gradient || teacher_TV.defined())
+    return ingot::head(c.tape, attr, hidden_TD, c.param(head_), targets_T, teacher_TV, weight_T, allowed);
+  if (attr.mode == HeadMode::gradient || teacher_TV.defined() || allowed.rows_T2.defined())
     throw Error(
-        "the head's mode gradient and a teacher need whole rows of logits, of which tensor ranks have parts",
-        "take the head mode recompute or store, or tp = 1");
+        "the head's mode gradient, a teacher and the ids that top-k, top-p or min-p kept need whole rows of "
+        "logits, of which tensor ranks have parts",
+        "take the head mode recompute or store without them, or tp = 1");
   ShardIndexAttr rows = rows_here(c, head_);
   const Value local_T = shard_index(c.tape, rows, targets_T);
   rows.elsewhere = 0;  // a stand-in, so that the part has statistics of every row

@@ -104,9 +104,10 @@ class Decoder {
   const StageBoundaries& boundaries(const Precision& precision, int64_t depths) const;
   /// Statistics of the next-token distribution (see ops/head); the cap is the model's. Of all rows of the
   /// call's targets, and equal on all tensor ranks, which shard the vocabulary: then best_T is absent, and a
-  /// teacher and the mode gradient, which need whole rows of logits, are Errors.
+  /// teacher, allowed ids and the mode gradient, which need whole rows of logits, are Errors.
   HeadResult head(Context& c, HeadAttr attr, const Value& hidden_TD, const Value& targets_T,
-                  const Value& teacher_TV = {}, const Value& weight_T = {}) const;
+                  const Value& teacher_TV = {}, const Value& weight_T = {},
+                  const HeadAllowed& allowed = {}) const;
   /// Logits [T, head_rows], for sampling; ids from the vocabulary's size on are padding. A tensor rank gets
   /// those of the rows of the head that it has.
   Value logits(Context& c, const Value& hidden_TD) const;

@@ -179,14 +179,36 @@ std::vector<double> distributions(int64_t rows, int64_t n) {
   return q;
 }
 
+/// Ids that rows allow: every third row all of them, the others their target and about a third of the rest.
+struct AllowedIds {
+  AllowedIds(const std::vector<int32_t>& targets, int32_t vocabulary) {
+    const Random random(8, RandomPurpose::test, 1);
+    for (size_t t = 0; t < targets.size(); ++t) {
+      ranges.push_back(static_cast<int32_t>(ids.size()));
+      for (int32_t id = 0; id < vocabulary && t % 3 != 2; ++id)
+        if (id == targets[t] || random.below(t * 1000 + static_cast<size_t>(id), 3) == 0) ids.push_back(id);
+      ranges.push_back(static_cast<int32_t>(ids.size()));
+    }
+  }
+  std::vector<int32_t> ranges, ids;
+};
+
+/// How the distribution differs from the softmax of the product.
+struct HeadForm {
+  SoftCap cap = {};
+  float scale = 1;
+  bool allowed = false;
+};
+
 OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary, const Stored& weights,
-                 bool entropy, bool teacher, SoftCap cap = {}) {
+                 bool entropy, bool teacher, const HeadForm& form = {}) {
   const DType type = weights.type;
   OpCase c;
-  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={}", static_cast<int>(mode),
-                       rows, width, vocabulary, weights.name(), entropy, teacher, cap.cap);
+  c.name = fmt::format("head mode={} {}x{} V={} {} entropy={} teacher={} cap={} scale={} allowed={}",
+                       static_cast<int>(mode), rows, width, vocabulary, weights.name(), entropy, teacher,
+                       form.cap.cap, form.scale, form.allowed);
   c.op = &head_op();
-  c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, cap});
+  c.attr = c.attr_double = AttrBox(HeadAttr{mode, entropy, 16, 0, form.cap, form.scale});
   auto targets = random_ids(rows, vocabulary, 4);
   for (size_t t = 0; t < targets.size(); t += 5) targets[t] = -1;
   c.inputs = {{.meta = {Shape{rows, width}, type}, .row_indexed = true},
@@ -197,6 +219,14 @@ OpCase head_case(HeadMode mode, int64_t rows, int64_t width, int32_t vocabulary,
                .row_indexed = true,
                .values = distributions(rows, vocabulary)},
               {.meta = {Shape{rows}, DType::f32}, .present = false, .row_indexed = true}};
+  const AllowedIds allowed(targets, vocabulary);
+  c.inputs.push_back({.meta = {Shape{rows, 2}, DType::i32},
+                      .ints = allowed.ranges,
+                      .present = form.allowed,
+                      .row_indexed = true});
+  c.inputs.push_back({.meta = {Shape{static_cast<int64_t>(allowed.ids.size())}, DType::i32},
+                      .ints = allowed.ids,
+                      .present = form.allowed});
   c.output_row_indexed = {true, true, entropy, teacher, true, false, false};
   // Cotangents of logits are rounded to bf16, 2^-9 of each term at most, and terms cancel: as for results in
   // bf16.
@@ -212,9 +242,42 @@ TEST(Head, StoreAndRecompute) {
         check_op(head_case(mode, 6, 5, 11, type, extra, extra));
         check_op(head_case(mode, 0, 8, 7, type, extra, extra));
         check_op(head_case(mode, 70, 33, 130, type, extra, extra));
-        check_op(head_case(mode, 6, 5, 11, type, extra, extra, {2, 1.5, 2}));
-        check_op(head_case(mode, 70, 33, 130, type, extra, extra, {3, 3, 0}));
+        check_op(head_case(mode, 6, 5, 11, type, extra, extra, {{2, 1.5, 2}}));
+        check_op(head_case(mode, 70, 33, 130, type, extra, extra, {{3, 3, 0}}));
       }
+}
+
+TEST(Head, OfTheDistributionThatATokenWasDrawnFrom) {
+  for (const HeadMode mode : {HeadMode::store, HeadMode::recompute})
+    for (const Stored& type : kStored)
+      for (const bool entropy : {false, true}) {
+        check_op(head_case(mode, 6, 5, 11, type, entropy, true, {{}, 1.5f}));
+        check_op(head_case(mode, 6, 5, 11, type, entropy, false, {{2, 1.5, 2}, 0.7f, true}));
+        check_op(head_case(mode, 0, 8, 7, type, entropy, false, {{}, 0.7f, true}));
+        check_op(head_case(mode, 70, 33, 130, type, entropy, false, {{}, 1.5f, true}));
+      }
+}
+
+TEST(Head, RefusesATargetThatItsRowDoesNotAllow) {
+  const std::vector<float> x = {1, 2}, w = {1, 0, 0, 1, 1, 1};
+  const std::vector<int32_t> target = {1};
+  const auto run = [&](std::vector<int32_t> range, std::vector<int32_t> ids) {
+    HeapArena arena;
+    Tape tape(arena, {.record = false});
+    const HeadAllowed allowed{tape.leaf(Tensor::of(range.data(), {1, 2})),
+                              tape.leaf(Tensor::of(ids.data(), {static_cast<int64_t>(ids.size())}))};
+    const HeadResult h =
+        head(tape, {}, tape.leaf(Tensor::of(x.data(), {1, 2})), tape.leaf(Tensor::of(w.data(), {3, 2})),
+             tape.leaf(Tensor::of(target.data(), {1})), {}, {}, allowed);
+    return std::pair{h.logprob_T.tensor().as<float>()[0], h.best_T.tensor().as<int32_t>()[0]};
+  };
+  EXPECT_EQ(run({0, 1}, {1, 2}), std::pair(0.0f, 1));  // the only id: certain
+  EXPECT_EQ(run({0, 2}, {1, 2}).second, 2);
+  EXPECT_EQ(run({1, 1}, {1, 2}).second, 2);
+  EXPECT_THROW(run({0, 2}, {0, 2}), InternalError);  // not the target
+  EXPECT_THROW(run({0, 2}, {2, 1}), InternalError);  // not ascending
+  EXPECT_THROW(run({0, 2}, {1, 3}), InternalError);  // outside the vocabulary
+  EXPECT_THROW(run({0, 3}, {1, 2}), InternalError);  // outside the list
 }
 
 struct HeadSizes {
@@ -226,14 +289,14 @@ struct HeadProblem {
   HeadSizes sizes;
   std::vector<float> x, w;
   float z_coefficient;
-  SoftCap cap;
+  HeadForm form;
   float other = 0.25f;  ///< the contribution that the weight's gradient is added to
 };
 
-HeadProblem head_problem(HeadSizes s, float z_coefficient, const SoftCap& cap) {
+HeadProblem head_problem(HeadSizes s, float z_coefficient, const HeadForm& form) {
   const Random random(6, RandomPurpose::test, 1);
   HeadProblem p{s, std::vector<float>(s.rows * s.width), std::vector<float>(s.vocabulary * s.width),
-                z_coefficient, cap};
+                z_coefficient, form};
   for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = to_float(to_bf16(static_cast<float>(random.normal(i))));
   for (size_t i = 0; i < p.w.size(); ++i)
     p.w[i] = to_float(to_bf16(static_cast<float>(random.normal(9000 + i))));
@@ -254,11 +317,17 @@ struct HeadGradients {
     auto targets = random_ids(rows, static_cast<int32_t>(vocabulary), 4);
     targets[3] = -1;
     const bool gradient = mode == HeadMode::gradient;
-    const HeadAttr attr{mode, false, kChunk, gradient ? p.z_coefficient : 0.0, p.cap};
+    const HeadAttr attr{mode, false, kChunk, gradient ? p.z_coefficient : 0.0, p.form.cap, p.form.scale};
+    AllowedIds allowed(targets, static_cast<int32_t>(vocabulary));
+    const auto allowed_ids = static_cast<int64_t>(allowed.ids.size());
     std::vector<int32_t> best(rows);
-    const Tensor in[] = {Tensor::of(x.data(), {rows, width}), Tensor::of(w.data(), {vocabulary, width}),
-                         Tensor::of(targets.data(), {rows}), Tensor(),
-                         gradient ? Tensor::of(row_weight.data(), {rows}) : Tensor()};
+    const Tensor in[] = {Tensor::of(x.data(), {rows, width}),
+                         Tensor::of(w.data(), {vocabulary, width}),
+                         Tensor::of(targets.data(), {rows}),
+                         Tensor(),
+                         gradient ? Tensor::of(row_weight.data(), {rows}) : Tensor(),
+                         p.form.allowed ? Tensor::of(allowed.ranges.data(), {rows, 2}) : Tensor(),
+                         p.form.allowed ? Tensor::of(allowed.ids.data(), {allowed_ids}) : Tensor()};
     const Tensor none = Tensor::of(logprob.data(), {0});
     const Tensor out[] = {Tensor::of(logprob.data(), {rows}),
                           Tensor::of(lse.data(), {rows}),
@@ -271,13 +340,13 @@ struct HeadGradients {
     d_w.assign(w.size(), p.other);
     const GradSlot to_x{Tensor::of(grad_x.data(), {rows, width})},
         to_w{Tensor::of(d_w.data(), {vocabulary, width}), true};
-    const GradSlot early[] = {{}, to_w, {}, {}, {}};
+    const GradSlot early[] = {{}, to_w, {}, {}, {}, {}, {}};
     kernel.forward(
         {&attr, in, out, {}, gradient ? std::span(early) : std::span<const GradSlot>(), scratch.data()});
     for (size_t t = 0; t < lse.size(); ++t) d_lse[t] = 2 * p.z_coefficient * lse[t] * row_weight[t];
     std::vector<Tensor> d_out(7);
     d_out[0] = Tensor::of(row_weight.data(), {rows}), d_out[1] = Tensor::of(d_lse.data(), {rows});
-    const GradSlot d_in[] = {to_x, gradient ? GradSlot{} : to_w, {}, {}, {}};
+    const GradSlot d_in[] = {to_x, gradient ? GradSlot{} : to_w, {}, {}, {}, {}, {}};
     kernel.backward_input({&attr, in, out, d_out, d_in, scratch.data()});
     for (const T v : grad_x) d_x.push_back(to_float(v));
   }
@@ -295,12 +364,16 @@ struct HeadGradients {
   std::vector<float> d_x, d_w;
 };
 
-const std::pair<float, SoftCap> kHeadLosses[] = {{0.0f, {}}, {0.25f, {}}, {0.25f, {3, 2, 3}}};
+const std::pair<float, HeadForm> kHeadLosses[] = {{0.0f, {}},
+                                                  {0.25f, {}},
+                                                  {0.25f, {{3, 2, 3}}},
+                                                  {0.0f, {{}, 1.5f, true}},
+                                                  {0.25f, {{3, 2, 3}, 0.7f, true}}};
 
 TEST(Head, ModesGiveTheSameBits) {
   const Kernel &fast = head_op().kernels.front(), &reference = head_op().kernels.back();
-  for (const auto& [z, cap] : kHeadLosses) {
-    const HeadProblem p = head_problem({70, 33, 130}, z, cap);
+  for (const auto& [z, form] : kHeadLosses) {
+    const HeadProblem p = head_problem({70, 33, 130}, z, form);
     const HeadGradients<float> expected(p, HeadMode::recompute, fast),
         exact(p, HeadMode::gradient, reference);
     const HeadGradients<bf16> expected_bf16(p, HeadMode::recompute, fast);
@@ -320,8 +393,8 @@ TEST(Head, ModesGiveTheSameBits) {
 /// If x is the unit matrix, the weight's gradient consists of the cotangents of the logits.
 TEST(Head, CotangentsOfBf16OperandsAreThoseOfF32RoundedOnce) {
   const Kernel& fast = head_op().kernels.front();
-  for (const auto& [z, cap] : kHeadLosses) {
-    HeadProblem p = head_problem({70, 70, 130}, z, cap);
+  for (const auto& [z, form] : kHeadLosses) {
+    HeadProblem p = head_problem({70, 70, 130}, z, form);
     p.other = 0;
     for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = i % 71 == 0 ? 1.0f : 0.0f;
     for (const HeadMode mode : {HeadMode::store, HeadMode::recompute, HeadMode::gradient}) {

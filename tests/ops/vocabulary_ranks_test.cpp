@@ -56,7 +56,7 @@ Outcome run_head(HeadMode mode, Communicator* comm, int64_t first, int64_t end) 
   const Value x_TD = tape.leaf(Tensor::of(x.data(), {kRows, kWidth}), true),
               t = tape.leaf(Tensor::of(targets.data(), {kRows}));
   const Value w_VD = tape.parameter(0, Tensor::of(w.data() + first * kWidth, {end - first, kWidth}));
-  const HeadAttr attr{.mode = mode, .entropy = true, .chunk = 3, .cap = {.cap = 4}};
+  const HeadAttr attr{.mode = mode, .entropy = true, .chunk = 3, .cap = {.cap = 4}, .scale = 0.7f};
   HeadResult h;
   if (comm == nullptr) {
     h = head(tape, attr, x_TD, w_VD, t);

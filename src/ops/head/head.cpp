@@ -3,6 +3,11 @@
 // weight gradient runs on through the chunks.
 #include "ops/head/head.h"
 
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <vector>
+
 #include "device/gemm/gemm.h"
 #include "ops/activation/activation.h"
 #include "ops/common.h"
@@ -42,6 +47,13 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(call.in[row_weight].defined() == (a.mode == HeadMode::gradient));
   INGOT_CHECK(a.mode != HeadMode::gradient || (!a.entropy && !call.in[teacher].defined()),
               "mode gradient knows the cotangents of logprob and lse only");
+  INGOT_CHECK(a.scale > 0, "scale {}", a.scale);
+  const Tensor &ranges = call.in[allowed], &ids = call.in[allowed_ids];
+  INGOT_CHECK(ranges.defined() == ids.defined() && !(ranges.defined() && call.in[teacher].defined()),
+              "allowed ids need their ranges, and no teacher, whose probabilities are over all ids");
+  INGOT_CHECK(!ranges.defined() || (ranges.dtype() == DType::i32 && ids.dtype() == DType::i32 &&
+                                    ranges.shape() == Shape{x_in.dim(0), 2} && ids.shape().rank() == 1),
+              "allowed {} of {}", ranges.meta.str(), ids.meta.str());
   const int64_t rows = x_in.dim(0), vocabulary = w.dim(0);
   const DType statistic = statistic_of(x_in);
   out[logprob] = out[lse] = {Shape{rows}, statistic};
@@ -70,7 +82,8 @@ BackwardReads reads(const void* attr_data) {
     r.input_out = slot_bit(d_x);
     return r;
   }
-  r.input_in = slot_bit(x) | slot_bit(weight) | slot_bit(targets) | slot_bit(teacher);
+  r.input_in = slot_bit(x) | slot_bit(weight) | slot_bit(targets) | slot_bit(teacher) | slot_bit(allowed) |
+               slot_bit(allowed_ids);
   r.input_out = slot_bit(lse) | slot_bit(entropy);
   if (a.mode == HeadMode::store) r.input_out |= slot_bit(logits);
   return r;
@@ -91,8 +104,9 @@ uint32_t early_gradients(const void* attr_data) {
 
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const HeadAttr*>(attr_data);
-  return fmt::format("{} chunk={}{}{}", name_of(a.mode), a.chunk, a.entropy ? " entropy" : "",
-                     a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "");
+  return fmt::format("{} chunk={}{}{}{}", name_of(a.mode), a.chunk, a.entropy ? " entropy" : "",
+                     a.cap.on() ? fmt::format(" cap={}", a.cap.cap) : "",
+                     a.scale != 1 ? fmt::format(" scale={}", a.scale) : "");
 }
 
 constexpr int64_t kElements = 1 << 15;  // of the logits, per piece of work
@@ -142,12 +156,69 @@ void form_logits(const OpCall& call, Chunk c, LogitRows to) {
   g.c = to.data, g.ldc = to.stride;
   gemm(g);
   const SoftCap& cap = call.attr<HeadAttr>().cap;
-  if (!cap.on()) return;
+  const float scale = call.attr<HeadAttr>().scale;
+  if (!cap.on() && scale == 1) return;
   parallel_for(c.count, row_grain(g.n, kElements), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t)
-      INGOT_ISA_CALL(head_soft_cap)(cap.factors(), to.data + t * to.stride, g.n);
+    for (int64_t t = begin; t < end; ++t) {
+      float* row = to.data + t * to.stride;
+      if (cap.on()) INGOT_ISA_CALL(head_soft_cap)(cap.factors(), row, g.n);
+      if (scale != 1) INGOT_ISA_CALL(head_scale)(scale, row, g.n);
+    }
   });
 }
+
+/// The ids that a row of the call allows; none: every id.
+std::span<const int32_t> allowed_of(const OpCall& call, int64_t row) {
+  if (!call.in[allowed].defined()) return {};
+  const auto* range = call.in[allowed].as<int32_t>() + 2 * row;
+  return {call.in[allowed_ids].as<int32_t>() + range[0], static_cast<size_t>(range[1] - range[0])};
+}
+
+/// A row's allowed logits side by side, as if there were no others: in the order of the ids, so that sums
+/// have the bits of the sampler's.
+class AllowedRow {
+ public:
+  AllowedRow(std::span<const int32_t> ids, const float* logits, int32_t target) : ids_(ids) {
+    thread_local std::vector<float> buffer;
+    buffer.resize(2 * ids.size());
+    logits_ = buffer.data();
+    for (size_t i = 0; i < ids.size(); ++i) logits_[i] = logits[ids[i]];
+    if (target >= 0)
+      target_ = static_cast<int32_t>(std::lower_bound(ids.begin(), ids.end(), target) - ids.begin());
+  }
+
+  void statistics(HeadStatistics p, int64_t t) {
+    p.vocabulary = p.stride = size();
+    p.logits = logits_, p.targets = &target_;
+    for (float** column : {&p.logprob, &p.lse, &p.entropy})
+      if (*column != nullptr) *column += t;
+    p.best += t;
+    INGOT_ISA_CALL(head_statistics)(p, 0, 1);
+    *p.best = ids_[static_cast<size_t>(*p.best)];
+  }
+
+  void d_logits(HeadCotangents p, int64_t t) {
+    const int64_t row_bytes = p.vocabulary * size_of(p.d_type);
+    auto* row = static_cast<std::byte*>(p.d_logits) + t * p.d_stride * size_of(p.d_type);
+    p.vocabulary = p.stride = p.d_stride = size();
+    p.logits = logits_, p.targets = &target_;
+    for (const float** column : {&p.lse, &p.entropy, &p.d_logprob, &p.d_lse, &p.d_entropy})
+      if (*column != nullptr) *column += t;
+    p.d_logits = logits_ + size();
+    INGOT_ISA_CALL(head_d_logits)(p, 0, 1);
+    std::memset(row, 0, static_cast<size_t>(row_bytes));
+    const auto width = static_cast<size_t>(size_of(p.d_type));
+    for (size_t i = 0; i < ids_.size(); ++i)
+      std::memcpy(row + static_cast<size_t>(ids_[i]) * width,
+                  static_cast<const std::byte*>(p.d_logits) + i * width, width);
+  }
+
+ private:
+  int64_t size() const { return static_cast<int64_t>(ids_.size()); }
+  std::span<const int32_t> ids_;
+  float* logits_;  ///< and space for as many cotangents behind them
+  int32_t target_ = -1;
+};
 
 /// The statistics of a chunk's rows and, where `d` says how, the cotangents of its logits: in one pass over
 /// memory.
@@ -162,14 +233,27 @@ void statistics(const OpCall& call, Chunk c, LogitRows l, const HeadCotangents* 
   p.best = at<int32_t>(call.out[best], c.first);
   parallel_for(c.count, row_grain(p.vocabulary, kElements), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
+      if (const auto ids = allowed_of(call, c.first + t); !ids.empty()) {
+        AllowedRow row(ids, p.logits + t * p.stride, p.targets[t]);
+        row.statistics(p, t);
+        if (d != nullptr) row.d_logits(*d, t);
+        continue;
+      }
       INGOT_ISA_CALL(head_statistics)(p, t, t + 1);
       if (d != nullptr) INGOT_ISA_CALL(head_d_logits)(*d, t, t + 1);
     }
   });
 }
 
-void d_logits(HeadCotangents p, int64_t rows) {
-  parallel_kernel(rows, row_grain(p.vocabulary, kElements), INGOT_ISA_CALL(head_d_logits), p);
+void d_logits(const OpCall& call, Chunk c, const HeadCotangents& p) {
+  parallel_for(c.count, row_grain(p.vocabulary, kElements), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      if (const auto ids = allowed_of(call, c.first + t); !ids.empty())
+        AllowedRow(ids, p.logits + t * p.stride, p.targets[t]).d_logits(p, t);
+      else
+        INGOT_ISA_CALL(head_d_logits)(p, t, t + 1);
+    }
+  });
 }
 
 /// The gradients of a chunk. `scratch` holds a chunk of d_x in fp32, for a bf16 slot that accumulates.
@@ -215,10 +299,29 @@ void check_targets(const Tensor& t, int64_t vocabulary) {
     INGOT_CHECK(t.as<int32_t>()[i] < vocabulary, "target {} of {}", t.as<int32_t>()[i], vocabulary);
 }
 
+void check_allowed(const OpCall& call, int64_t vocabulary) {
+  if (!call.in[allowed].defined()) return;
+  const int64_t all = call.in[allowed_ids].numel();
+  for (int64_t t = 0; t < call.in[allowed].dim(0); ++t) {
+    const auto* range = call.in[allowed].as<int32_t>() + 2 * t;
+    INGOT_CHECK(0 <= range[0] && range[0] <= range[1] && range[1] <= all, "row {} allows ids {} .. {} of {}",
+                t, range[0], range[1], all);
+    const auto ids = allowed_of(call, t);
+    if (ids.empty()) continue;
+    const bool ascend = std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
+    INGOT_CHECK(ascend && ids.front() >= 0 && ids.back() < vocabulary, "row {}: {} allowed ids of {}", t,
+                ids.size(), vocabulary);
+    const int32_t target = call.in[targets].as<int32_t>()[t];
+    INGOT_CHECK(target < 0 || std::binary_search(ids.begin(), ids.end(), target),
+                "row {} does not allow its target {}", t, target);
+  }
+}
+
 void forward(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0);
   check_targets(call.in[targets], vocabulary);
+  check_allowed(call, vocabulary);
   if (a.mode == HeadMode::store) {
     if (rows == 0) return;
     const LogitRows all{call.out[logits].as<float>(), vocabulary};
@@ -233,7 +336,7 @@ void forward(const OpCall& call) {
     if (a.mode != HeadMode::gradient) return statistics(call, c, l);
     HeadCotangents p{};
     p.vocabulary = vocabulary;
-    p.cap = a.cap.factors();
+    p.cap = a.cap.factors(), p.scale = a.scale;
     p.logits = l.data, p.stride = l.stride;
     p.d_logits = d_l.data, p.d_type = d_l.type, p.d_stride = d_l.stride;
     p.targets = at<int32_t>(call.in[targets], c.first);
@@ -259,7 +362,7 @@ void backward_input(const OpCall& call) {
   each_chunk(rows, chunk, [&](Chunk c) {
     HeadCotangents p{};
     p.vocabulary = vocabulary;
-    p.cap = a.cap.factors();
+    p.cap = a.cap.factors(), p.scale = a.scale;
     p.logits = l.data, p.stride = l.stride;
     p.d_logits = d_l.data, p.d_type = d_l.type, p.d_stride = d_l.stride;
     if (a.mode == HeadMode::store)
@@ -271,7 +374,7 @@ void backward_input(const OpCall& call) {
     p.lse = at<float>(call.out[lse], c.first), p.entropy = at<float>(call.out[entropy], c.first);
     p.d_logprob = at<float>(call.d_out[logprob], c.first), p.d_lse = at<float>(call.d_out[lse], c.first);
     p.d_entropy = at<float>(call.d_out[entropy], c.first), p.d_kl = at<float>(call.d_out[kl], c.first);
-    d_logits(p, c.count);
+    d_logits(call, c, p);
     gradient_products(call, c, d_l, call.d_in[x], call.d_in[weight], l.data + chunk * l.stride);
   });
 }
@@ -295,7 +398,9 @@ const Op& head_op() {
                  {"weight", InputKind::parameter},
                  {"targets", InputKind::data},
                  {"teacher", InputKind::data, true},
-                 {"row_weight", InputKind::data, true}},
+                 {"row_weight", InputKind::data, true},
+                 {"allowed", InputKind::data, true},
+                 {"allowed_ids", InputKind::data, true}},
       .outputs = {{"logprob"},
                   {"lse"},
                   {"entropy"},
@@ -321,8 +426,10 @@ const Op& head_op() {
 }
 
 HeadResult head(Tape& tape, const HeadAttr& attr, const Value& x_TD, const Value& weight_VD,
-                const Value& targets_T, const Value& teacher_TV, const Value& weight_T) {
-  auto o = tape.apply(head_op(), attr, {x_TD, weight_VD, targets_T, teacher_TV, weight_T});
+                const Value& targets_T, const Value& teacher_TV, const Value& weight_T,
+                const HeadAllowed& allowed) {
+  auto o = tape.apply(head_op(), attr,
+                      {x_TD, weight_VD, targets_T, teacher_TV, weight_T, allowed.rows_T2, allowed.ids_N});
   return {std::move(o[logprob]), std::move(o[lse]), std::move(o[entropy]), std::move(o[kl]),
           std::move(o[best])};
 }

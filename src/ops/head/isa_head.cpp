@@ -82,7 +82,10 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, T* d, int64_t t) {
   const Vec weight = set1(d_lse - d_logprob + d_kl);  // of p
   const float entropy = p.d_entropy != nullptr ? p.entropy[t] : 0.0f;
   const float* q = p.d_kl != nullptr ? p.teacher + t * n : nullptr;
-  const auto capped = [&](Vec w, Vec logit) { return p.cap.cap > 0 ? w * soft_cap_slope(p.cap, logit) : w; };
+  const Vec scale = set1(p.scale), unscale = set1(1.0f / p.scale);
+  const auto capped = [&](Vec w, Vec logit) {
+    return (p.cap.cap > 0 ? w * soft_cap_slope(p.cap, logit * unscale) : w) * scale;
+  };
   const auto of_any_token = [&](Vec logit, Vec teacher) {
     const Vec x = logit - set1(lse);
     Vec w = weight;
@@ -103,6 +106,11 @@ INGOT_INLINE void d_logits_row(const HeadCotangents& p, T* d, int64_t t) {
 void head_soft_cap(const SoftCapFactors& cap, float* logits, int64_t n) {
   each_vector(
       n, [&](int64_t i, int count) { store_n(logits + i, soft_cap(cap, load_n(logits + i, count)), count); });
+}
+
+void head_scale(float scale, float* logits, int64_t n) {
+  each_vector(
+      n, [&](int64_t i, int count) { store_n(logits + i, load_n(logits + i, count) * set1(scale), count); });
 }
 
 float head_softmax(float* weights, const float* logits, float scale, int64_t n) {

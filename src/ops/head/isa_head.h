@@ -24,7 +24,8 @@ struct HeadStatistics {
 struct HeadCotangents {
   int64_t vocabulary;
   SoftCapFactors cap;
-  const float* logits;  ///< capped ones
+  float scale;          ///< of the logits
+  const float* logits;  ///< capped and scaled ones
   int64_t stride;       ///< from row to row of the logits
   const int32_t* targets;
   const float* teacher;
@@ -38,6 +39,8 @@ struct HeadCotangents {
 
 /// Caps n logits in place.
 INGOT_ISA_KERNEL(void, head_soft_cap, (const SoftCapFactors& cap, float* logits, int64_t n));
+/// Multiplies n logits in place.
+INGOT_ISA_KERNEL(void, head_scale, (float scale, float* logits, int64_t n));
 /// weights = exp(x - max x) of x = scale * logits, n >= 1; returns log sum exp x, with scale 1 in the bits of
 /// head_statistics.
 INGOT_ISA_KERNEL(float, head_softmax, (float* weights, const float* logits, float scale, int64_t n));

@@ -2,6 +2,7 @@
 #include "ops/reference.h"
 
 #include <cmath>
+#include <limits>
 
 #include "ops/head/head.h"
 
@@ -11,13 +12,36 @@ namespace {
 using namespace head_slot;
 using namespace reference;
 
-Array logits_of_row(const SoftCap& cap, const Array& x_in, const Array& w, size_t t, size_t width) {
+/// Capped and scaled.
+Array logits_of_row(const HeadAttr& a, const Array& x_in, const Array& w, size_t t, size_t width) {
   const size_t vocabulary = w.size() / width;
   Array l(vocabulary);
   for (size_t v = 0; v < vocabulary; ++v)
     for (size_t d = 0; d < width; ++d) l[v] += x_in[t * width + d] * w[v * width + d];
-  for (double& z : l) z = cap.value(z);
+  for (double& z : l) z = static_cast<double>(a.scale) * a.cap.value(z);
   return l;
+}
+
+/// With -inf in place of the logits that the row does not allow.
+Array allowed_logits(const OpCall& call, size_t t, const Array& l) {
+  if (!call.in[allowed].defined()) return l;
+  const int32_t *range = call.in[allowed].as<int32_t>() + 2 * t, *ids = call.in[allowed_ids].as<int32_t>();
+  if (range[0] == range[1]) return l;
+  Array only(l.size(), -std::numeric_limits<double>::infinity());
+  for (int32_t i = range[0]; i < range[1]; ++i)
+    only[static_cast<size_t>(ids[i])] = l[static_cast<size_t>(ids[i])];
+  return only;
+}
+
+/// dl/dz at a logit, scaled and capped; 0 where the row does not allow it.
+double slope(const HeadAttr& a, double l) {
+  const auto scale = static_cast<double>(a.scale);
+  return std::isinf(l) ? 0 : scale * a.cap.slope(l / scale);
+}
+
+/// p (l - lse): 0 for an id that is not allowed.
+double p_log_p(double l, double lse) {
+  return std::isinf(l) ? 0 : std::exp(l - lse) * (l - lse);
 }
 
 double log_sum_exp(const Array& l) {
@@ -47,8 +71,8 @@ void forward(const OpCall& call) {
   Array logprob_T(rows), lse_T(rows), entropy_T(a.entropy ? rows : 0), kl_T(q.empty() ? 0 : rows), kept;
   Array grad_x(rows * width), grad_w(w.size());
   for (size_t t = 0; t < rows; ++t) {
-    const Array l = logits_of_row(a.cap, x_in, w, t, width);
-    if (a.mode == HeadMode::store) kept.insert(kept.end(), l.begin(), l.end());
+    const Array all = logits_of_row(a, x_in, w, t, width), l = allowed_logits(call, t, all);
+    if (a.mode == HeadMode::store) kept.insert(kept.end(), all.begin(), all.end());
     size_t top = 0;
     for (size_t v = 1; v < vocabulary; ++v)
       if (l[v] > l[top]) top = v;
@@ -61,12 +85,12 @@ void forward(const OpCall& call) {
     Array d_l(vocabulary);
     for (size_t v = 0; v < vocabulary; ++v) {
       const double p = std::exp(l[v] - z);
-      if (a.entropy) entropy_T[t] -= p * (l[v] - z);
+      if (a.entropy) entropy_T[t] -= p_log_p(l[v], z);
       if (!q.empty() && q[t * vocabulary + v] > 0)
         kl_T[t] += q[t * vocabulary + v] * (std::log(q[t * vocabulary + v]) - l[v] + z);
       if (a.mode == HeadMode::gradient)
         d_l[v] = rw[t] * ((v == static_cast<size_t>(target[t])) - p + 2 * a.z_coefficient * z * p) *
-                 a.cap.slope(l[v]);
+                 slope(a, l[v]);
     }
     if (a.mode == HeadMode::gradient) back_product(d_l, x_in, w, t, width, grad_x, grad_w);
   }
@@ -96,15 +120,16 @@ void backward_input(const OpCall& call) {
   Array grad_x(rows * width), grad_w(w.size());
   for (size_t t = 0; t < rows; ++t) {
     if (target[t] < 0) continue;
-    const Array l = logits_of_row(a.cap, x_in, w, t, width);
+    const Array l = allowed_logits(call, t, logits_of_row(a, x_in, w, t, width));
     Array d_l(vocabulary);
     for (size_t v = 0; v < vocabulary; ++v) {
       const double p = std::exp(l[v] - lse_T[t]);
       if (!d_logprob.empty()) d_l[v] += d_logprob[t] * ((v == static_cast<size_t>(target[t])) - p);
       if (!d_lse.empty()) d_l[v] += d_lse[t] * p;
-      if (!d_entropy.empty() && a.entropy) d_l[v] -= d_entropy[t] * p * (l[v] - lse_T[t] + entropy_T[t]);
+      if (!d_entropy.empty() && a.entropy)
+        d_l[v] -= d_entropy[t] * (p_log_p(l[v], lse_T[t]) + p * entropy_T[t]);
       if (!d_kl.empty() && !q.empty()) d_l[v] += d_kl[t] * (p - q[t * vocabulary + v]);
-      d_l[v] *= a.cap.slope(l[v]);
+      d_l[v] *= slope(a, l[v]);
     }
     back_product(d_l, x_in, w, t, width, grad_x, grad_w);
   }
