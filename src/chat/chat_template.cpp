@@ -126,6 +126,27 @@ std::string opening_of(const ChatTemplate::Impl& t, const Conversation& c, Rende
   }
 }
 
+/// What the template writes behind the last message before message `i`, where generation of it starts;
+/// nothing if it refuses the messages before.
+std::optional<std::string> prompt_tail(const ChatTemplate::Impl& t, const Conversation& c, int32_t i,
+                                       RenderOptions options) {
+  if (i == 0) return std::nullopt;
+  try {
+    Conversation before = c;
+    before.messages.resize(static_cast<size_t>(i));
+    options.add_generation_prompt = true;
+    const jinja::Text prompt = render_text(t, before, options);
+    size_t begin = 0, end = 0;
+    for (const auto& run : prompt.runs()) {
+      if ((run.origin & 15) != static_cast<Origin>(Source::template_text)) begin = run.end;
+      end = run.end;
+    }
+    return prompt.bytes().substr(begin, end - begin);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 /// Texts that end a turn in formats that are in use; the template's own is found by a probe.
 constexpr const char* kTurnEnds[] = {
     "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>", "<end_of_turn>",
@@ -153,6 +174,21 @@ std::string end_in(std::string_view behind, const NamedTokens& tokens) {
   return "";
 }
 
+/// Of a template that writes no generation prompt: what it writes behind the last message, where generation
+/// starts. "" if that is not what `before` the assistant's text begins with.
+std::string end_of_prompt(const ChatTemplate::Impl& t, const Conversation& question, std::string_view message,
+                          std::string_view before) {
+  try {
+    const std::string text = render_text(t, question, {}).bytes();
+    const size_t at = text.find(message);
+    if (at == std::string::npos) return "";
+    std::string tail = text.substr(at + message.size());
+    return before.starts_with(tail) ? tail : "";
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 /// Finds the borders of turns from a small conversation.
 void probe(ChatTemplate::Impl& t) {
   Conversation c;
@@ -169,6 +205,7 @@ void probe(ChatTemplate::Impl& t) {
   const size_t user = text.find("7f3a"), reply = text.find("b91c");
   if (user == std::string::npos || reply == std::string::npos || reply < user) return;
   const std::string_view before = std::string_view(text).substr(user + 4, reply - user - 4);
+  if (t.opening.empty()) t.opening = t.header = end_of_prompt(t, question, "7f3a", before);
   for (size_t n = t.opening.size(); n > 0 && t.header.empty(); --n)
     if (before.ends_with(std::string_view(t.opening).substr(0, n)) ||
         (n == t.opening.size() && before.find(t.opening) != std::string_view::npos))
@@ -227,7 +264,8 @@ Rendered ChatTemplate::render(const Conversation& conversation, const RenderOpti
     TurnBorders borders{
         before.messages.empty() || !generated.empty() ? impl_->opening : opening_of(*impl_, before, options),
         impl_->header,
-        {}};
+        {},
+        [&](int32_t message) { return prompt_tail(*impl_, conversation, message, options); }};
     if (borders.opening.empty()) borders.opening = impl_->opening;
     borders.ends.assign(std::begin(kTurnEnds), std::end(kTurnEnds));
     borders.ends.push_back(impl_->end_of_turn);
@@ -241,6 +279,28 @@ Rendered ChatTemplate::render(const Conversation& conversation, const RenderOpti
     out.ends_in_thinking =
         open != std::string_view::npos && (close == std::string_view::npos || close < open);
   }
+  return out;
+}
+
+ReplyText ChatTemplate::reply_text(const Rendered& rendered, const ByteSpan& span) const {
+  std::string_view s = std::string_view(rendered.text).substr(span.begin, span.end - span.begin);
+  ReplyText out;
+  for (const std::string* opening : {&impl_->opening, &impl_->header})
+    if (!opening->empty() && s.starts_with(*opening)) {
+      s.remove_prefix(opening->size());
+      break;
+    }
+  const std::string_view before = std::string_view(rendered.text).substr(0, span.end - s.size());
+  const std::string_view whole = s.substr(0, s.find_last_not_of(" \n\r\t") + 1);
+  const auto ends_with = [&](std::string_view end) {
+    if (!end.empty() && end.size() > out.end_of_turn.size() && whole.ends_with(end))
+      out.end_of_turn = whole.substr(whole.size() - end.size());
+  };
+  for (const char* end : kTurnEnds) ends_with(end);
+  ends_with(impl_->end_of_turn);
+  out.text = out.end_of_turn.empty() ? s : whole.substr(0, whole.size() - out.end_of_turn.size());
+  const std::string think = reply_format().think_open;
+  out.in_thinking = !think.empty() && before.substr(0, before.find_last_not_of('\n') + 1).ends_with(think);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "base/file_system.h"
 #include "chat/conversation.h"
 #include "chat/reply_parser.h"
@@ -29,6 +30,10 @@ enum class Source : uint8_t {
   tools,          ///< the schemas of the tools
   option,         ///< template arguments of the caller or of the row
 };
+constexpr auto enum_names(Source) {
+  return names_in_order<Source>("template", "system", "user", "tool", "reasoning", "content", "tool_call",
+                                "tools", "option");
+}
 
 struct Run {
   size_t begin, end;  ///< bytes of Rendered::text
@@ -57,6 +62,13 @@ struct Rendered {
   bool ends_in_thinking = false;     ///< the generation prompt opened the reasoning: replies start inside it
 };
 
+/// A span in the loss as generation would make it.
+struct ReplyText {
+  std::string_view text;  ///< without what opens the turn, which {% generation %} may hold, and its end
+  std::string_view end_of_turn;  ///< "" where the span does not hold it
+  bool in_thinking = false;      ///< what opens the turn has opened the reasoning
+};
+
 struct Encoded {
   std::vector<int32_t> ids;
   std::vector<bool> in_loss;  ///< by id
@@ -83,6 +95,8 @@ class ChatTemplate {
   /// Errors: no message; what the template refuses (raise_exception); its faults and limits, with line and
   /// column.
   Rendered render(const Conversation& conversation, const RenderOptions& options = {}) const;
+  /// Views into `rendered`, which outlives them.
+  ReplyText reply_text(const Rendered& rendered, const ByteSpan& span) const;
   /// The rendering as ids. A span in the loss begins with an id of its own, because generation starts there.
   Encoded encode(const Rendered& rendered, const Tokenizer& tokenizer, Trust trust = Trust::own) const;
   /// The ids that generation continues.

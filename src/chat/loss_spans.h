@@ -1,5 +1,7 @@
 // Which bytes of a rendered conversation the assistant wrote, for any template. Internal to this folder.
 #pragma once
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,8 @@ struct TurnBorders {
   std::string opening;  ///< the generation prompt of this conversation, behind which generation starts
   std::string header;   ///< the part of it that also opens turns of the past; "" if it is not known
   std::vector<std::string> ends;  ///< control texts that end a turn
+  /// What the template writes last in a prompt for this message; nothing if it refuses that prompt.
+  std::function<std::optional<std::string>(int32_t message)> prompt_tail;
 };
 
 /// The spans of all assistants' messages in the loss. A turn is everything between the first and the last

@@ -35,6 +35,20 @@ struct RowOrigin {
   bool operator==(const RowOrigin&) const = default;
 };
 
+/// What a kind of phase (train/phase_kind.h) says of every position beside the ids. A column is empty or has
+/// B*S values; value t belongs to targets[t], the token at t + 1, and is 0 (ids: -1) where nothing is to be
+/// said.
+struct TokenColumns {
+  std::vector<float> weight;      ///< factor on the token's loss; empty: 1
+  std::vector<float> advantage;   ///< of the token, in reinforcement learning
+  std::vector<float> recorded;    ///< log-probability that the sampler noted when it drew the token
+  std::vector<float> reference;   ///< log-probability under the reference model
+  std::vector<float> cotangent;   ///< d loss / d log-probability, where it is known before the forward pass
+  std::vector<int32_t> sequence;  ///< number of the sequence within the batch; -1: none
+  std::vector<int32_t> version;   ///< of the weights that drew the token
+  bool operator==(const TokenColumns&) const = default;
+};
+
 struct Batch {
   int64_t rows = 0;                ///< B
   int64_t sequence_length = 0;     ///< S
@@ -45,6 +59,13 @@ struct Batch {
   std::vector<DocumentPiece> pieces;  ///< tile [0, B*S) in order: the documents, whatever the spans are
   std::vector<RowOrigin> origins;     ///< [B]
   int64_t valid_targets = 0;          ///< targets that are not masked
+  /// Experts that the routers must choose, where they are replayed: by MoE layer in their order, [B*S][top_k];
+  /// -1: no choice. Empty: they choose.
+  std::vector<std::vector<int32_t>> routes;
+  TokenColumns columns;               ///< of kinds of phases other than text
+  double divisor = 0;                 ///< what the summed loss is divided by; 0: valid_targets
+  double baseline = 0;                ///< what the objective compares sequences with (KTO's z)
+  double loss_divisor() const { return divisor > 0 ? divisor : static_cast<double>(valid_targets); }
   bool operator==(const Batch&) const = default;
 };
 

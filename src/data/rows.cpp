@@ -96,7 +96,7 @@ void append_window(const TokenSplit& split, int64_t first, const RowOptions& opt
 }
 
 void append_documents(const TokenSplit& split, std::span<const int64_t> documents, const RowOptions& options,
-                      RowOrigin origin, Batch& batch) {
+                      RowOrigin origin, Batch& batch, const std::map<int64_t, Trimmed>& trimmed) {
   const int32_t begin = row_begin(batch);
   const size_t first_span = batch.spans.size();
   const auto row_end = begin + static_cast<int32_t>(batch.sequence_length);
@@ -104,20 +104,28 @@ void append_documents(const TokenSplit& split, std::span<const int64_t> document
   int32_t span_begin = begin;
   for (const int64_t document : documents) {
     const int64_t first = split.document_begin(document);
-    const int64_t size = split.document_begin(document + 1) - first;
-    INGOT_CHECK(size <= row_end - at, "document {} of {} tokens does not fit", document, size);
-    if (size == 0) continue;
-    split.read(first, std::span(batch.tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(size)));
-    const int32_t end = at + static_cast<int32_t>(size);
-    for (int32_t i = at; i + 1 < end; ++i)
-      batch.targets[static_cast<size_t>(i)] = batch.tokens[static_cast<size_t>(i) + 1];
-    mask_prompts(split, first + 1,
-                 std::span(batch.targets).subspan(static_cast<size_t>(at), static_cast<size_t>(size) - 1));
-    // Without a mask the documents are one text, as in a window: the next document's start is a target.
-    if (at > begin && !options.masks_document_start() && split.in_loss(first))
-      batch.targets[static_cast<size_t>(at) - 1] = batch.tokens[static_cast<size_t>(at)];
-    batch.pieces.push_back({at, end, document});
-    at = end;
+    const auto cut = trimmed.find(document);
+    const std::vector<Trimmed::Range> whole = {{0, split.document_begin(document + 1) - first}};
+    const std::vector<Trimmed::Range>& ranges = cut == trimmed.end() ? whole : cut->second.kept;
+    const int32_t start = at;
+    for (const Trimmed::Range& range : ranges) {
+      const int64_t size = range.end - range.begin, token = first + range.begin;
+      INGOT_CHECK(size <= row_end - at, "document {} of {} tokens does not fit", document, size);
+      if (size == 0) continue;
+      split.read(token, std::span(batch.tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(size)));
+      // Each token is the target of the position before it. Without a mask the documents are one text, as in
+      // a window: the next document's start is a target too.
+      for (int64_t i = 0; i < size; ++i) {
+        const int32_t here = at + static_cast<int32_t>(i);
+        const bool starts = here == start;
+        if (here == begin || (starts && options.masks_document_start()) || !split.in_loss(token + i))
+          continue;
+        batch.targets[static_cast<size_t>(here) - 1] = batch.tokens[static_cast<size_t>(here)];
+      }
+      at += static_cast<int32_t>(size);
+    }
+    if (at == start) continue;
+    batch.pieces.push_back({start, at, document});
     if (options.document_mask) close_span(span_begin, at, batch);
   }
   close_span(span_begin, at, batch);

@@ -1,10 +1,12 @@
 // Filling batch rows: a window of a split's token stream, or whole documents side by side.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <span>
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/trim.h"
 
 namespace ingot::data {
 
@@ -19,10 +21,10 @@ Batch make_batch(int64_t rows, int64_t sequence_length);
 void append_window(const TokenSplit& split, int64_t first, const RowOptions& options, RowOrigin origin,
                    Batch& batch);
 
-/// Appends whole documents one after another, in order; their tokens must fit S. The last token of a document
-/// has no target. The rest of the row is padding.
+/// Appends whole documents one after another, in order, of those in `trimmed` what is kept of them; their
+/// tokens must fit S. The last token of a document has no target. The rest of the row is padding.
 void append_documents(const TokenSplit& split, std::span<const int64_t> documents, const RowOptions& options,
-                      RowOrigin origin, Batch& batch);
+                      RowOrigin origin, Batch& batch, const std::map<int64_t, Trimmed>& trimmed = {});
 
 /// A complete pass over a split: windows of S without overlap, so that every token but the first is a target
 /// once (except those that the options mask). Divide the summed loss by targets() for a mean, or by ln 2 *

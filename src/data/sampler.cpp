@@ -15,12 +15,36 @@ namespace {
 
 constexpr uint64_t kEpochStep = 0xD1342543DE82EF95u;  // odd: the streams of a source's epochs never meet
 
-std::vector<int64_t> document_lengths(const TokenSplit& split) {
-  std::vector<int64_t> lengths(static_cast<size_t>(split.documents()));
+/// The documents that do not fit, trimmed.
+std::map<int64_t, Trimmed> trim_documents(const TokenSplit& split, const ReasoningMarks& marks,
+                                          int64_t capacity) {
+  std::map<int64_t, Trimmed> all;
+  std::vector<int32_t> tokens;
+  std::vector<bool> in_loss;
+  for (int64_t d = 0; d < split.documents(); ++d) {
+    const int64_t begin = split.document_begin(d), n = split.document_begin(d + 1) - begin;
+    if (n <= capacity) continue;
+    tokens.resize(static_cast<size_t>(n));
+    in_loss.assign(static_cast<size_t>(n), true);
+    split.read(begin, tokens);
+    for (int64_t i = 0; split.prompts() && i < n; ++i)
+      in_loss[static_cast<size_t>(i)] = split.in_loss(begin + i);
+    all.emplace(d, trim(tokens, in_loss, marks, capacity));
+  }
+  return all;
+}
+
+/// Tokens of each group of documents that follow each other; 0: nothing of it is left.
+std::vector<int64_t> group_lengths(const TokenSplit& split, int64_t group,
+                                   const std::map<int64_t, Trimmed>& trimmed) {
+  INGOT_CHECK(group >= 1 && split.documents() % group == 0, "{} documents in groups of {}", split.documents(),
+              group);
+  std::vector<int64_t> lengths(static_cast<size_t>(split.documents() / group));
   int64_t begin = 0;
   for (int64_t d = 0; d < split.documents(); ++d) {
     const int64_t end = split.document_begin(d + 1);
-    lengths[static_cast<size_t>(d)] = end - begin;
+    const auto found = trimmed.find(d);
+    lengths[static_cast<size_t>(d / group)] += found == trimmed.end() ? end - begin : found->second.tokens;
     begin = end;
   }
   return lengths;
@@ -62,8 +86,11 @@ void Sampler::prepare(Source& source) const {
   const int64_t S = options_.sequence_length;
   const TokenSplit& split = *source.split;
   if (options_.mode == SampleMode::best_fit) {
-    source.packed = pack_best_fit(document_lengths(split), S, options_.drop_too_long);
+    if (options_.marks) source.trimmed = trim_documents(split, *options_.marks, S);
+    const std::vector<int64_t> lengths = group_lengths(split, options_.group, source.trimmed);
+    source.packed = pack_best_fit(lengths, S, options_.drop_too_long);
     source.sequences = source.packed.rows();
+    for (const int64_t g : source.packed.examples) source.packed_tokens += lengths[static_cast<size_t>(g)];
   } else {
     source.sequences = (split.tokens() - 1) / S;
   }
@@ -130,8 +157,26 @@ void Sampler::append_row(size_t s, RowOrigin origin, Batch& batch) const {
   if (options_.mode == SampleMode::stream) {
     append_window(*source.split, origin.sequence * S, options_.rows, origin, batch);
   } else {
-    append_documents(*source.split, source.packed.row(origin.sequence), options_.rows, origin, batch);
+    std::vector<int64_t> documents;
+    for (const int64_t g : source.packed.row(origin.sequence))
+      for (int64_t d = 0; d < options_.group; ++d) documents.push_back(g * options_.group + d);
+    append_documents(*source.split, documents, options_.rows, origin, batch, source.trimmed);
   }
+}
+
+Sampler::PackedSource Sampler::packed(size_t s) const {
+  const Source& source = sources_[s];
+  PackedSource p{.documents = source.split->documents(), .dropped = source.packed.dropped * options_.group};
+  for (const auto& [document, t] : source.trimmed) {
+    p.shortened += t.rule == TrimRule::shortened;
+    p.earlier_removed += t.rule == TrimRule::earlier_removed;
+    p.dropped += t.rule == TrimRule::dropped;
+    p.reasoning += t.reasoning;
+    p.reasoning_left += t.left;
+  }
+  const int64_t positions = source.packed.rows() * options_.sequence_length;
+  if (positions > 0) p.fill = static_cast<double>(source.packed_tokens) / static_cast<double>(positions);
+  return p;
 }
 
 SamplerState Sampler::state_at(int64_t samples) const {
@@ -162,6 +207,12 @@ SamplerState next_phase(const SamplerState& state, int64_t sequence_length) {
     source.phase_begin = source.consumed;
     source.weight = 0;
   }
+  return next;
+}
+
+SamplerState next_phase(const SamplerState& state, int64_t sequence_length, SampleMode mode) {
+  SamplerState next = next_phase(state, sequence_length);
+  next.mode = mode;
   return next;
 }
 

@@ -6,7 +6,9 @@
 // numbers.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "data/dataset.h"
 #include "data/mixture.h"
 #include "data/packing.h"
+#include "data/trim.h"
 
 namespace ingot::data {
 
@@ -40,6 +43,9 @@ struct SamplerOptions {
   SampleMode mode = SampleMode::stream;
   RowOptions rows;
   bool drop_too_long = false;  ///< best_fit: leave out documents longer than a row, instead of refusing them
+  std::optional<ReasoningMarks>
+      marks;          ///< best_fit: trim documents longer than a row, or leave them out (trim.h)
+  int64_t group = 1;  ///< best_fit: documents i group, ..., (i + 1) group - 1 stand in one row
 };
 
 /// Progress of one source. It stays in the state while the source has no weight, so a set that comes back in
@@ -71,6 +77,8 @@ SamplerState parse_sampler_state(std::string_view text, const std::string& origi
 /// length changes, each source's count is converted by tokens and rounded up: windows of another length
 /// cannot continue an epoch exactly.
 SamplerState next_phase(const SamplerState& state, int64_t sequence_length);
+/// The same where the new phase may draw in another mode; counts are rows of about as many tokens.
+SamplerState next_phase(const SamplerState& state, int64_t sequence_length, SampleMode mode);
 
 class Sampler {
  public:
@@ -93,6 +101,14 @@ class Sampler {
   int64_t epoch_samples(size_t s) const { return sources_[s].sequences; }
   /// Documents that best_fit left out as too long.
   int64_t dropped_documents(size_t s) const { return sources_[s].packed.dropped; }
+  /// What trimming did to a source, and how full its rows are.
+  struct PackedSource {
+    int64_t documents = 0, shortened = 0, earlier_removed = 0, dropped = 0;
+    int64_t reasoning = 0, reasoning_left = 0;  ///< tokens of the documents that were too long
+    double fill = 0;                            ///< share of positions that hold tokens
+  };
+  /// Mode best_fit.
+  PackedSource packed(size_t s) const;
 
  private:
   struct Source {
@@ -101,7 +117,9 @@ class Sampler {
     uint64_t key = 0;  // hash of the name
     int64_t sequences = 0;
     int64_t phase_begin = 0;
-    PackedRows packed;  // mode best_fit
+    PackedRows packed;                   // mode best_fit
+    std::map<int64_t, Trimmed> trimmed;  // documents that are too long
+    int64_t packed_tokens = 0;
   };
   void prepare(Source& source) const;
   void restore(const SamplerState& from);

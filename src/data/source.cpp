@@ -233,7 +233,7 @@ struct DocumentReader::State {
   std::string_view next_row() {
     const std::string_view text = take_line();
     ++line;
-    if (is_blank(text) || options.conversations) return is_blank(text) ? std::string_view() : text;
+    if (is_blank(text) || options.whole_rows()) return is_blank(text) ? std::string_view() : text;
     const std::string where = fmt::format("{}:{}", files[file].path, line);
     const json fields = parse_row(text, where);
     row = options.prompt_field.empty() ? "" : text_of_row(fields, options.prompt_field, where);
@@ -281,10 +281,10 @@ DocumentReader::DocumentReader(FileSystem& fs, std::vector<SourceFile> files, So
     throw Error("the document marker is empty", "set 'marker' to the text that stands between documents");
   if (state_->options.field.empty()) throw Error("the JSONL field name is empty");
   for (const SourceFile& f : state_->files) {
-    if (state_->options.conversations && !f.json_lines)
-      throw Error(
-          fmt::format("'{}' is plain text, but conversations = true takes rows of JSONL files", f.path),
-          "give plain text and conversations as two sources");
+    if (state_->options.whole_rows() && !f.json_lines)
+      throw Error(fmt::format("'{}' is plain text, but {} = true takes rows of JSONL files", f.path,
+                              state_->options.preferences ? "preferences" : "conversations"),
+                  "give plain text and such rows as two sources");
     if (!state_->options.prompt_field.empty() && !f.json_lines)
       throw Error(fmt::format("'{}' is plain text, but prompt_field = \"{}\" takes prompts from JSONL rows",
                               f.path, state_->options.prompt_field),

@@ -30,6 +30,8 @@ struct SourceOptions {
   std::string field = "text";  ///< of a JSONL row; must hold a string
   std::string prompt_field;    ///< of a JSONL row: text before it that is not in the loss; empty: none
   bool conversations = false;  ///< a document is a row of a JSONL file as it stands: messages, tools
+  bool preferences = false;    ///< the same, of preferences: chosen, rejected
+  bool whole_rows() const { return conversations || preferences; }
 };
 
 /// A file, its size in bytes and whether its rows are JSON (names ending in .jsonl or .ndjson) or plain text.

@@ -27,9 +27,9 @@ void check_options(const TokenizeOptions& o, const TokenizerView& t) {
   if (!o.source.prompt_field.empty() && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
     throw Error("a validation tail would cut a row between its prompt and its answer",
                 "hold out whole rows: tail_validation = false");
-  if (o.source.conversations && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
+  if (o.source.whole_rows() && o.validation == ValidationSplit::tail && o.validation_fraction > 0)
     throw Error("a validation tail would cut a conversation", "hold out whole rows: tail_validation = false");
-  INGOT_CHECK(!o.source.conversations || t.encode_conversation);
+  INGOT_CHECK(!o.source.whole_rows() || t.encode_row);
   INGOT_CHECK(t.encode && t.vocabulary >= 1 && t.vocabulary <= INT32_MAX && t.eos < t.vocabulary);
   INGOT_CHECK(t.bos < t.vocabulary && !(t.bos >= 0 && t.eos_first));
   INGOT_CHECK(t.hash.size() == 32, "tokenizer hash '{}'", t.hash);
@@ -46,6 +46,7 @@ std::string describe(const TokenizeOptions& o, const TokenizerView& t) {
                   o.source.split == DocumentSplit::marker ? " '" + o.source.marker + "'" : "", o.source.field,
                   prompt, o.validation_fraction, sides[static_cast<int>(o.validation)], o.shard_tokens);
   if (o.source.conversations) return text + "; conversations by " + t.conversation_hash;
+  if (o.source.preferences) return text + "; preferences by " + t.conversation_hash;
   if (t.bos >= 0) text += fmt::format("; token {} before each", t.bos);
   if (t.parses_special) text += "; special tokens parsed";
   return text;
@@ -65,7 +66,7 @@ std::string job_hash(const TokenizeOptions& o, const TokenizerView& t, const std
 
 /// The dataset says for every token whether it is in the loss.
 bool has_mask(const SourceOptions& o) {
-  return !o.prompt_field.empty() || o.conversations;
+  return !o.prompt_field.empty() || o.whole_rows();
 }
 
 /// The shards of one split, written as documents arrive.
@@ -127,15 +128,16 @@ class Encoder {
     if (row_bytes_ >= kBatchBytes) flush_rows();
   }
   void flush_rows() {
-    std::vector<ConversationTokens> tokens(rows_.size());
+    std::vector<std::vector<ConversationTokens>> tokens(rows_.size());
     parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-        tokenizer_.encode_conversation(rows_[i].text, rows_[i].where, tokens[i]);
+        tokenizer_.encode_row(rows_[i].text, rows_[i].where, tokens[i]);
     });
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      writers_[rows_[i].validation ? 1 : 0]->add(tokens[i]);
-      tokens_ += static_cast<int64_t>(tokens[i].ids.size());
-    }
+    for (size_t i = 0; i < rows_.size(); ++i)
+      for (const ConversationTokens& document : tokens[i]) {
+        writers_[rows_[i].validation ? 1 : 0]->add(document);
+        tokens_ += static_cast<int64_t>(document.ids.size());
+      }
     documents_ += static_cast<int64_t>(rows_.size());
     rows_.clear();
     row_bytes_ = 0;
@@ -222,7 +224,7 @@ void encode_all(FileSystem& fs, const std::vector<SourceFile>& files, const Toke
   uint64_t begin = 0;
   int64_t reported = -1;
   while (reader.next(document)) {
-    if (o.source.conversations) {
+    if (o.source.whole_rows()) {
       encoder.add_row(document, reader.where(), hashes_to_validation(document, o.validation_fraction));
     } else if (!tail) {
       encoder.add(document, reader.prompt_bytes(), hashes_to_validation(document, o.validation_fraction));

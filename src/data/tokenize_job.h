@@ -24,10 +24,12 @@ struct TokenizerView {
   /// Sets tokens[i] to those of texts[i], for all i. May use threads; must be deterministic.
   std::function<void(std::span<const std::string_view> texts, std::vector<std::vector<int32_t>>& tokens)>
       encode;
-  /// Of SourceOptions::conversations: a row becomes ids, a bit for each (in the loss or not), and the number
-  /// of bytes in the loss. `where` is the row's file and line. May be called from many threads.
-  std::function<void(std::string_view row, const std::string& where, ConversationTokens& tokens)>
-      encode_conversation;
+  /// Of rows that are documents as they stand (SourceOptions::whole_rows()): a row becomes documents, of each
+  /// ids, a bit for each (in the loss or not), and the number of bytes in the loss; a preference is two, the
+  /// chosen and the rejected sequence, of which one may be empty. `where` is the row's file and line. May be
+  /// called from many threads.
+  std::function<void(std::string_view row, const std::string& where, std::vector<ConversationTokens>& tokens)>
+      encode_row;
   std::string conversation_hash;  ///< over everything that determines it
   int64_t vocabulary = 0;
   int64_t eos = -1;             ///< appended to every document; -1: nothing is appended

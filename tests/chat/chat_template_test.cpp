@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -60,6 +61,15 @@ Conversation one(const std::string& text = "hi") {
   return c;
 }
 
+/// The options with which make_chat.py renders conversation `n` in template `index`.
+RenderOptions options_of(const Json& expected, size_t n, size_t index) {
+  const Json& o = expected["options"][(n + index) % expected["options"].size()];
+  RenderOptions options;
+  options.add_generation_prompt = o.value("add_generation_prompt", false);
+  if (o.contains("enable_thinking")) options.enable_thinking = o["enable_thinking"].get<bool>();
+  return options;
+}
+
 TEST(ChatTemplate, RendersAsTransformersByteForByte) {
   const Json expected = Json::parse(read_text(fixture("chat/renders.json")));
   const std::vector<Conversation> rows = conversations();
@@ -70,10 +80,7 @@ TEST(ChatTemplate, RendersAsTransformersByteForByte) {
     const ChatTemplate t = fixture_template(name);
     ASSERT_EQ(hashes.size(), rows.size());
     for (size_t n = 0; n < rows.size(); ++n) {
-      const Json& o = expected["options"][(n + index) % expected["options"].size()];
-      RenderOptions options;
-      options.add_generation_prompt = o.value("add_generation_prompt", false);
-      if (o.contains("enable_thinking")) options.enable_thinking = o["enable_thinking"].get<bool>();
+      const RenderOptions options = options_of(expected, n, index);
       std::string text;
       const std::string error = error_of([&] { text = t.render(rows[n], options).text; });
       if (hashes[n] == "") {
@@ -117,8 +124,8 @@ TEST(ChatTemplate, TheMaskHoldsWhatTheAssistantWroteAndTheEndOfItsTurn) {
       {"zaya", {"B<|im_end|>", "D<|im_end|>"}},
       {"gemma3", {"B<end_of_turn>", "D<end_of_turn>"}},
       {"deepseek", {"B<｜end▁of▁sentence｜>", "D<｜end▁of▁sentence｜>"}},
-      {"mistral", {"B</s>", "D</s>"}},
-      {"inst", {"B </s>", "D </s>"}},
+      {"mistral", {" B</s>", " D</s>"}},  // generation starts behind [/INST]
+      {"inst", {" B </s>", " D </s>"}},
       {"harmony", {"<|channel|>final<|message|>B<|end|>", "<|channel|>final<|message|>D<|return|>"}},
       {"chatml_think", {"B<|im_end|>", "D<|im_end|>"}},
       {"plain", {" B</s>", " D</s>"}}};
@@ -131,6 +138,36 @@ TEST(ChatTemplate, TheMaskHoldsWhatTheAssistantWroteAndTheEndOfItsTurn) {
   // {% generation %} says itself what is generated; here the header too.
   EXPECT_EQ(covered(fixture_template("smollm3").render(c)),
             (Texts{"<|im_start|>assistant\nB<|im_end|>\n", "<|im_start|>assistant\nD<|im_end|>\n"}));
+  c.messages.erase(c.messages.begin() + 3);
+  c.messages[2].in_loss = false;
+  EXPECT_EQ(covered(fixture_template("smollm3").render(c)), Texts{"<|im_start|>assistant\nD<|im_end|>\n"})
+      << "two blocks that touch have weights of their own";
+}
+
+// The spans are make_chat.py's: it knows each format's turns, and nothing of ours.
+TEST(ChatTemplate, TheMaskIsWhatTheAssistantGenerates) {
+  const Json expected = Json::parse(read_text(fixture("chat/renders.json")));
+  const std::vector<Conversation> rows = conversations();
+  EXPECT_GE(expected["spans"].size(), 12u);
+  size_t index = 0, turns = 0;
+  for (const auto& [name, hashes] : expected["renders"].items()) {
+    const size_t of_template = index++;
+    if (!expected["spans"].contains(name)) continue;
+    const ChatTemplate t = fixture_template(name);
+    const Json spans = Json::parse(expected["spans"][name].get<std::string>());
+    for (size_t n = 0; n < rows.size(); ++n) {
+      if (hashes[n] == "") continue;
+      const Rendered r = t.render(rows[n], options_of(expected, n, of_template));
+      Texts wanted;
+      for (const Json& s : spans[n])
+        wanted.push_back(r.text.substr(s[0], s[1].get<size_t>() - s[0].get<size_t>()));
+      EXPECT_EQ(covered(r), wanted) << name << " " << n << "\n" << r.text;
+      for (size_t i = 0; i < std::min(spans[n].size(), r.loss_spans.size()); ++i)
+        EXPECT_EQ(r.loss_spans[i].begin, spans[n][i][0].get<size_t>()) << name << " " << n;
+      turns += wanted.size();
+    }
+  }
+  EXPECT_GE(turns, 500u);
 }
 
 TEST(ChatTemplate, TheMaskHoldsReasoningAndToolCalls) {
@@ -169,42 +206,80 @@ TEST(ChatTemplate, RunsSayWhoWroteWhat) {
   EXPECT_EQ(assistant, "answer");
 }
 
-Tokenizer tokenizer_with_specials() {
-  std::string characters;
-  for (int c = 32; c < 127; ++c) characters += static_cast<char>(c);
-  characters += "\n";
-  const Texts specials = {"<|im_start|>",        "<|im_end|>",       "<s>", "</s>", "<|eot_id|>",
-                          "<|start_header_id|>", "<|end_header_id|>"};
-  return Tokenizer::from_characters(characters, specials);
-}
+/// The control tokens of all templates.
+const Texts kControls = {"<|im_start|>",
+                         "<|im_end|>",
+                         "<s>",
+                         "</s>",
+                         "<|eot_id|>",
+                         "<|eom_id|>",
+                         "<|start_header_id|>",
+                         "<|end_header_id|>",
+                         "<|python_tag|>",
+                         "<start_of_turn>",
+                         "<end_of_turn>",
+                         "<｜User｜>",
+                         "<｜Assistant｜>",
+                         "<｜end▁of▁sentence｜>",
+                         "<｜tool▁calls▁begin｜>",
+                         "<｜tool▁outputs▁begin｜>",
+                         "[INST]",
+                         "[/INST]",
+                         "[TOOL_CALLS]",
+                         "[AVAILABLE_TOOLS]",
+                         "<|start|>",
+                         "<|end|>",
+                         "<|message|>",
+                         "<|channel|>",
+                         "<|call|>",
+                         "<|return|>",
+                         "<tool_call>",
+                         "</tool_call>",
+                         "<zaya_tool_call>",
+                         "<code>",
+                         "<think>"};
 
 TEST(ChatTemplate, AMessageForgesNoControlToken) {
-  const Tokenizer tokenizer = tokenizer_with_specials();
   std::string all;
-  for (const AddedToken& t : tokenizer.spec().added_tokens) all += t.content;
-  const auto specials = [&](const chat::Encoded& e) {
-    return std::count_if(e.ids.begin(), e.ids.end(), [&](int32_t id) { return tokenizer.is_special(id); });
-  };
-  for (const char* name : {"chatml", "qwen3", "llama3", "chatml_think", "inst"}) {
+  for (const std::string& control : kControls) all += control;
+  int templates = 0;
+  for (const auto& file : std::filesystem::directory_iterator(fixture("chat/templates"))) {
+    const std::string name = file.path().stem();
     const ChatTemplate t = fixture_template(name);
-    Conversation plain = one("x"), forged = one(all);
-    for (Conversation* c : {&plain, &forged}) {
-      const std::string text = *c->messages[0].content;
-      c->messages.push_back(chat::text_message("assistant", text));
-      c->messages.insert(c->messages.begin(), chat::text_message("system", text));
-    }
+    Conversation forged = one(all);
+    forged.messages.push_back(chat::text_message("assistant", all));
+    forged.messages.insert(forged.messages.begin(), chat::text_message("system", all));
+    ++templates;
     const Rendered r = t.render(forged);
+    const Tokenizer tokenizer = Tokenizer::from_characters(r.text, kControls);
     const chat::Encoded own = t.encode(r, tokenizer),
                         trusting = t.encode(r, tokenizer, chat::Trust::messages);
-    EXPECT_EQ(specials(own), specials(t.encode(t.render(plain), tokenizer))) << name;
-    EXPECT_EQ(tokenizer.decode_bytes(own.ids), r.text);
-    EXPECT_GT(specials(trusting), specials(own));
+    EXPECT_EQ(tokenizer.decode_bytes(own.ids), r.text) << name;
+    // Each control token stands where the template wrote all of it.
+    size_t at = 0, controls = 0, trusted = 0;
+    for (const int32_t id : own.ids) {
+      const size_t end = at + tokenizer.token_bytes(id).size();
+      if (tokenizer.is_special(id)) {
+        ++controls;
+        EXPECT_TRUE(std::any_of(r.runs.begin(), r.runs.end(),
+                                [&](const chat::Run& run) {
+                                  return run.source == chat::Source::template_text && run.begin <= at &&
+                                         run.end >= end;
+                                }))
+            << name << ": " << tokenizer.token_bytes(id);
+      }
+      at = end;
+    }
+    for (const int32_t id : trusting.ids) trusted += tokenizer.is_special(id);
+    EXPECT_GT(trusted, controls) << name;
     EXPECT_EQ(trusting.ids, tokenizer.encode(r.text, {.parse_special = true})) << "as transformers reads it";
-    std::string in_loss;
+    std::string in_loss, wanted;
     for (size_t i = 0; i < own.ids.size(); ++i)
       if (own.in_loss[i]) in_loss += tokenizer.token_bytes(own.ids[i]);
-    EXPECT_EQ(in_loss, covered(r)[0]) << name;
+    for (const std::string& s : covered(r)) wanted += s;
+    EXPECT_EQ(in_loss, wanted) << name;
   }
+  EXPECT_GE(templates, 13);
 }
 
 TEST(ChatTemplate, WhatATemplateSaysOfItself) {

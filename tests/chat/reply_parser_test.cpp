@@ -105,6 +105,70 @@ TEST(ReplyParser, ReadsWhatTemplatesRender) {
 const ReplyFormat kHermes{ToolStyle::hermes, "<think>", "</think>", "<tool_call>", "</tool_call>"};
 const ReplyFormat kPython{ToolStyle::smollm_python, "<think>", "</think>", "<code>", "</code>"};
 
+// SmolLM3's template prints an assistant's content as it is, so its calls stand there as the model wrote
+// them: as JSON between tags for tools and xml_tools, as Python for python_tools.
+TEST(ReplyParser, ReadsSmolLM3sTwoStyles) {
+  const auto t = chat::ChatTemplate::from_text(test::read_text(test::fixture("chat/templates/smollm3.jinja")),
+                                               {}, "smollm3");
+  const struct {
+    const char* kwargs;
+    ToolStyle style;
+    std::string written;
+  } cases[] = {{"", ToolStyle::hermes,
+                "\n<tool_call>\n{\"name\": \"get\", \"arguments\": " + kArguments +
+                    "}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"},
+               {R"({"python_tools": ["get"]})", ToolStyle::smollm_python,
+                "\n<code>\nget(city=\"Zürich </tool_call> \\\"x\\\"\", days=3, list=[1.5, None, True, {'a': "
+                "'b\\n'}])\nnow()\n</code>"}};
+  for (const auto& c : cases) {
+    const ReplyFormat format = t.reply_format(c.kwargs);
+    ASSERT_EQ(format.tools, c.style);
+    for (const std::string reasoning : {"", "why\n\nso"}) {
+      chat::Conversation conversation;
+      conversation.kwargs = c.kwargs;
+      conversation.messages = {
+          chat::text_message("user", "q"),
+          chat::text_message(
+              "assistant",
+              (reasoning.empty() ? "" : "<think>\n" + reasoning + "\n</think>\n\n") + "Look." + c.written)};
+      const chat::Rendered r = t.render(conversation);
+      ASSERT_EQ(r.loss_spans.size(), 1u);
+      const chat::ReplyText reply = t.reply_text(r, r.loss_spans[0]);
+      EXPECT_EQ(reply.end_of_turn, "<|im_end|>");
+      check_all_splits(
+          format, std::string(reply.text),
+          assistant("Look.", reasoning.empty() ? std::nullopt : std::optional<std::string>(reasoning),
+                    {{"", "get", kArguments}, {"", "now", "{}"}}));
+    }
+  }
+}
+
+// Every template: a reply of text alone comes back from the rendering of a whole conversation, wherever the
+// template lets the assistant's turn begin.
+TEST(ReplyParser, TextComesBackFromEveryTemplate) {
+  const std::string text = "Two lines,\nof which one < other {x} & \"é\" 🙂";
+  for (const char* name : {"chatml", "chatml_think", "qwen3", "zaya", "llama3", "gemma3", "deepseek",
+                           "mistral", "inst", "plain", "smollm3"}) {
+    const auto t = chat::ChatTemplate::from_text(
+        test::read_text(test::fixture(std::string("chat/templates/") + name + ".jinja")),
+        {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, name);
+    chat::Conversation c;
+    c.messages = {chat::text_message("user", "q"), chat::text_message("assistant", text),
+                  chat::text_message("user", "r"), chat::text_message("assistant", text)};
+    const chat::Rendered r = t.render(c);
+    ASSERT_EQ(r.loss_spans.size(), 2u) << name;
+    for (const chat::ByteSpan& s : r.loss_spans) {
+      const chat::ReplyText reply = t.reply_text(r, s);
+      EXPECT_FALSE(reply.end_of_turn.empty()) << name;
+      // Mistral, Llama 2 and the plain format put a blank around a reply, which belongs to it.
+      std::string wanted(reply.text.substr(0, reply.text.find(text[0])));
+      wanted = wanted.find_first_not_of(' ') == std::string::npos ? wanted + text : text;
+      if (reply.text.ends_with(' ')) wanted += ' ';
+      check_all_splits(t.reply_format(), std::string(reply.text), assistant(wanted), reply.in_thinking);
+    }
+  }
+}
+
 TEST(ReplyParser, ReadsPythonCalls) {
   check_all_splits(
       kPython,

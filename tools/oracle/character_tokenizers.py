@@ -256,28 +256,70 @@ def corpus(folder, megabytes=20):
         (folder / f"{n:03}.txt").write_bytes("".join(parts).encode())
 
 
-def compare(ingot, folder):
+PATTERNS = "gpt2 llama3 qwen2 o200k nanochat deepseek-v3 digits".split()
+
+
+def compared_tokenizers(ingot, temporary):
+    """(name, file for Ingot, function from text to ids): all fixtures, a vocabulary that Ingot learns for each of its patterns, and
+    SentencePiece's models."""
+    def theirs(path):
+        tokenizer = Tokenizer.from_file(str(path))
+        return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+    for fixture in sorted(FOLDER.glob("*.json")):
+        path = temporary / f"{fixture.stem}.json"
+        path.write_text(json.dumps(json.loads(fixture.read_text())["tokenizer"]))
+        yield fixture.stem, path, theirs(path)
+    for pattern in PATTERNS:
+        path = temporary / f"own-{pattern}.json"
+        command = [ingot, "tokenizer", "train", *sorted((FOLDER.parents[2] / "docs").glob("*.md")), "--vocab", "2000", "--pattern", pattern]
+        subprocess.run([*command, "--special-token", "<|endoftext|>", "--special-token", "<|im_start|>", "--out", path], check=True, capture_output=True)
+        yield f"own-{pattern}", path, theirs(path)
+    import sentencepiece
+
+    for path in sorted((FOLDER / "sentencepiece").glob("*.model")):
+        yield f"sentencepiece-{path.stem}", path, sentencepiece.SentencePieceProcessor(model_file=str(path)).encode
+
+
+def odd_bytes():
+    """Bytes of which most are no UTF-8: random ones, and text with random bytes in it."""
+    rng = random.Random(2)
+    text = bytearray((FOLDER / "unicode.txt").read_bytes()[:200000])
+    for _ in range(len(text) // 20):
+        text[rng.randrange(len(text))] = rng.randrange(256)
+    return rng.randbytes(200000) + bytes(text)
+
+
+def compare(ingot, folder, only):
     corpus(folder)
     files = sorted(folder.glob("*.txt"))
+    odd = folder / "odd_bytes"
+    odd.write_bytes(odd_bytes())
     bad = 0
-    for fixture in sorted(FOLDER.glob("*.json")):
-        specification = json.dumps(json.loads(fixture.read_text())["tokenizer"])
-        tokenizer = Tokenizer.from_str(specification)
-        with tempfile.TemporaryDirectory() as temporary:
-            path = temporary + "/tokenizer.json"
-            pathlib.Path(path).write_text(specification)
-            equal = total = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, path, theirs in compared_tokenizers(ingot, pathlib.Path(temporary)):
+            if only and name not in only:
+                continue
+            # A SentencePiece processor does not look for control tokens in a text, and knows no begin token here.
+            special = [] if path.suffix == ".model" else ["--special"]
+            equal = total = size = 0
             for file in files:
-                theirs = tokenizer.encode(file.read_bytes().decode(), add_special_tokens=False).ids
-                command = [ingot, "tokenizer", "encode", path, "--file", file, "--ids", "--special"]
+                text = file.read_bytes()
+                wanted = theirs(text.decode())
+                command = [ingot, "tokenizer", "encode", path, "--file", file, "--ids", *special]
                 ours = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-                same = [int(i) for i in ours] == theirs
+                same = [int(i) for i in ours] == wanted
                 equal += same
-                total += len(theirs)
+                total += len(wanted)
+                size += len(text)
                 if not same:
-                    print(f"{fixture.stem}: {file} differs")
-        bad += equal != len(files)
-        print(f"{fixture.stem}: {equal} of {len(files)} files equal, {total} ids", flush=True)
+                    print(f"{name}: {file} differs")
+            ids = subprocess.run([ingot, "tokenizer", "encode", path, "--file", odd, "--ids"], check=True, capture_output=True).stdout
+            back = subprocess.run([ingot, "tokenizer", "decode", path, "-"], input=ids, check=True, capture_output=True).stdout
+            round_trip = back == odd.read_bytes()
+            bad += equal != len(files)
+            print(f"{name}: {equal} of {len(files)} files equal, {size} bytes, {total} ids; "
+                  f"{odd.stat().st_size} odd bytes {'come back' if round_trip else 'DO NOT COME BACK'}", flush=True)
     sys.exit(bad > 0)
 
 
@@ -286,8 +328,9 @@ def main():
     parser.add_argument("mode", choices=["fixtures", "compare"])
     parser.add_argument("ingot", nargs="?")
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("--only", nargs="*", help="compare: these tokenizers alone")
     o = parser.parse_args()
-    fixtures() if o.mode == "fixtures" else compare(o.ingot, o.folder)
+    fixtures() if o.mode == "fixtures" else compare(o.ingot, o.folder, o.only)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Greedy generation against transformers: exports trained runs with `ingot export`, continues a prompt by 200 tokens in both
-programs (fp32), and compares. Where they part, the two best logits there must be closer than 1e-4, at most once per run.
+programs (fp32), special tokens on, and compares. Where they part, the two best logits there must be closer than 1e-4, at most once per run.
 
   check_greedy.py INGOT RUN_FOLDER... [--prompt TEXT] [--tokens N]
 
@@ -28,8 +28,16 @@ FAMILIES = {
     "qwen3": 'preset = "llama-small"\nqk_norm = true\n' + SMALL,
     "qwen2": 'preset = "llama-small"\nattention_bias = true\nattention_out_bias = false\n' + SMALL,
     "olmo2": 'preset = "llama-small"\nnorm_position = "after"\nqk_norm = true\nqk_norm_joint = true\n' + SMALL,
+    "olmo3": (
+        'preset = "llama-small"\nnorm_position = "after"\nqk_norm = true\nqk_norm_joint = true\nwindow = 24\nwindow_pattern = "SSF"\n' + SMALL
+    ),
     "phi3": 'preset = "llama-small"\nrotary_fraction = 0.5\n' + SMALL,
     "granite": 'preset = "llama-small"\nembedding_scale = 3.0\nsublayer_scale = 0.5\nlogit_divisor = 2.0\nattention_scale = 0.2\n' + SMALL,
+    "gemma": 'preset = "llama-small"\nmlp = "geglu"\ntied = true\nnorm_offset = 1.0\nembedding_scale = 8.0\n' + SMALL,
+    "gemma2": (
+        'preset = "llama-small"\nmlp = "geglu"\ntied = true\nnorm_offset = 1.0\nnorm_position = "both"\nembedding_scale = 8.0\n'
+        'window = 24\nwindow_pattern = "SF"\nlogit_softcap = 20.0\nhead_cap.kind = "tanh"\nhead_cap.cap = 15.0\n' + SMALL
+    ),
     "gemma3_text": (
         'preset = "llama-small"\nmlp = "geglu"\ntied = true\nnorm_offset = 1.0\nnorm_position = "both"\nqk_norm = true\n'
         'embedding_scale = 8.0\nwindow = 24\nwindow_pattern = "SSF"\nwindow_rope_theta = 1000.0\nrope_theta = 50000.0\n' + SMALL
@@ -49,9 +57,11 @@ folder = "{run}"
 {model}
 [tokenizer]
 vocab = 512
+special_tokens = ["<|im_start|>", "<|im_end|>"]
 [data]
 folder = "{folder}/data"
 end_of_text = false
+special_tokens = "parse"
 [[data.sources]]
 name = "manual"
 path = "{root}/docs/*.md"
@@ -84,7 +94,8 @@ def train(ingot, folder, names):
 
 def check(ingot, run, prompt, tokens):
     ours = subprocess.run(
-        [ingot, "generate", "--run", run, "--prompt", prompt, "--temperature", "0", "--max-tokens", str(tokens), "--quiet"],
+        [ingot, "generate", "--run", run, "--prompt", prompt, "--temperature", "0", "--max-tokens", str(tokens), "--quiet",
+         "--special"],
         check=True,
         capture_output=True,
     ).stdout.decode(errors="replace")
@@ -92,7 +103,7 @@ def check(ingot, run, prompt, tokens):
         subprocess.run([ingot, "export", run, out + "/hf", "--dtype", "f32"], check=True, capture_output=True)
         model = AutoModelForCausalLM.from_pretrained(out + "/hf", dtype=torch.float32, attn_implementation="eager").eval()
         tokenizer = AutoTokenizer.from_pretrained(out + "/hf")
-    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
+    ids = tokenizer(prompt, return_tensors="pt").input_ids  # with special tokens, as it does by default
     gaps, start = [], ids.shape[1]
     with torch.no_grad():
         for _ in range(tokens):  # without a cache: every logit from a forward pass over the whole text
@@ -112,7 +123,7 @@ def main():
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--train", type=Path)
     parser.add_argument("--families", nargs="*", help="with --train: these alone")
-    parser.add_argument("--prompt", default="The recipe")
+    parser.add_argument("--prompt", default="<|im_start|>The recipe")
     parser.add_argument("--tokens", type=int, default=200)
     o = parser.parse_args()
     if o.train:

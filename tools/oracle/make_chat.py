@@ -10,6 +10,7 @@ options in turn; renders.json has the XXH3 of each text, or "" where the templat
 """
 import json
 import pathlib
+import re
 import sys
 
 import xxhash
@@ -94,6 +95,65 @@ def render(source, row, options):
         return e
 
 
+# Each format's turns: what an assistant's turn begins with, what ends it, and what roles' turns begin with, so that
+# nothing else is taken for one. Where no mark names the assistant (Mistral, Llama 2), its turn is what follows a mark
+# and is none of the others'.
+CHATML = (r"<\|im_start\|>assistant\n", r"<\|im_end\|>", "")
+TURNS = {
+    "chatml": CHATML, "chatml_think": CHATML, "qwen3": CHATML, "zaya": CHATML,
+    "llama3": (r"<\|start_header_id\|>assistant<\|end_header_id\|>\n\n", r"<\|eot_id\|>|<\|eom_id\|>", ""),
+    "gemma3": (r"<start_of_turn>model\n", r"<end_of_turn>", ""),
+    "deepseek": (r"<｜Assistant｜>|<｜tool▁outputs▁end｜>(?!<｜Assistant｜>)", r"<｜end▁of▁sentence｜>", ""),
+    "mistral": (r"(?:\[/INST\]|\[/TOOL_RESULTS\]|</s>)(?!\[INST\]|\[AVAILABLE_TOOLS\]|\[TOOL_RESULTS\])", r"</s>", ""),
+    "inst": (r"(?: \[/INST\]|<</SYS>>\n\n(?!(?:(?!</s>).)*\[/INST\])|</s>|^)(?!<s>|<<SYS>>)", r"</s>", r"^ (?=.)"),
+    "harmony": (r"<\|start\|>assistant", r"<\|end\|>|<\|return\|>|<\|call\|>", ""),
+    "plain": (r"(?:(?<=\n)|(?<=^<s>))A:", r"</s>", ""),
+}
+MARKS = ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>", "<s>", "[INST]", "[/INST]"]  # that messages of conversations() spell
+DISGUISE = str.maketrans("<|>[]/", "‹¦›⟦⟧⁄")
+
+
+def disguised(value):
+    """The same value, of as many characters, in which no text spells a mark."""
+    if isinstance(value, str):
+        return re.sub("|".join(map(re.escape, MARKS)), lambda m: m[0].translate(DISGUISE), value)
+    if isinstance(value, dict): return {k: disguised(v) for k, v in value.items()}
+    if isinstance(value, list): return [disguised(v) for v in value]
+    return value
+
+
+def generated_spans(name, source, row, options, text):
+    """[begin, end) in bytes of what the assistant generates; a turn without a byte of the assistant's is none."""
+    def in_bytes(a, b): return [len(text[:a].encode()), len(text[:b].encode())]
+    said = [any([m.get("content"), m.get("reasoning_content"), m.get("tool_calls")]) for m in row["messages"] if m["role"] == "assistant"]
+    if "{% generation %}" in source:
+        _, indices = render_jinja_template([row["messages"]], tools=row.get("tools"), chat_template=source,
+                                           return_assistant_tokens_mask=True, **{**TOKENS, **options})
+        return [in_bytes(a, b) for a, b in indices[0]]
+    opening, ending, skipped = TURNS[name]
+    plain = render(source, {**row, "messages": disguised(row["messages"])}, options)
+    assert plain == text or len(plain) == len(text) and all(a == b or a == b.translate(DISGUISE) for a, b in zip(plain, text)), (name, row)
+    first = [m["role"] for m in row["messages"]].index("assistant") if said else 0
+    prompt = ""  # what generation finds behind the beginning of a turn, such as thinking that is open or closed
+    if first > 0:
+        before = {**row, "messages": row["messages"][:first]}
+        shown = [render(source, before, {**options, "add_generation_prompt": g}) for g in (False, True)]
+        if all(isinstance(s, str) for s in shown) and shown[1].startswith(shown[0]):
+            prompt = re.sub(f"^.*?(?:{opening})", "", shown[1][len(shown[0]):], flags=re.S) if shown[1] != shown[0] else ""
+    spans, at = [], 0
+    while begin := re.compile(opening, re.S).search(plain, at):
+        start = begin.end()
+        thought = re.compile(r"<\|channel\|>analysis.*?<\|end\|>", re.S).match(plain, start)  # the turn resumes behind it
+        end = re.compile(ending, re.S).search(plain, thought.end() if thought else start)
+        if not end: break  # the generation prompt
+        if prompt and plain.startswith(prompt, start): start += len(prompt)
+        if skipped and (m := re.compile(skipped, re.S).match(plain, start)): start = m.end()
+        spans.append(in_bytes(start, end.end()) if plain[start : end.start()].strip() else None)
+        at = end.end() - len(end[0]) if name in ("mistral", "inst") else end.end()  # there it also precedes the next turn
+    assert len(spans) <= len(said), (name, row, spans)
+    return [s for s, some in zip(spans, said if len(spans) == len(said) else [True] * len(spans)) if some and s]  # else turns are left out
+
+
 def main():
     templates = {p.stem: p.read_text() for p in sorted((FOLDER / "templates").glob("*.jinja"))}
     rows = conversations()
@@ -102,17 +162,21 @@ def main():
         print(render(templates[name], rows[n], OPTIONS[(n + list(templates).index(name)) % len(OPTIONS)]), end="")
         return
     (FOLDER / "conversations.jsonl").write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
-    out = {"tokens": TOKENS, "options": OPTIONS, "renders": {}}
-    refused = 0
+    out = {"tokens": TOKENS, "options": OPTIONS, "renders": {}, "spans": {}}
+    refused = turns = 0
     for i, (name, source) in enumerate(templates.items()):
-        hashes = []
+        hashes, spans = [], []
         for n, row in enumerate(rows):
             text = render(source, row, OPTIONS[(n + i) % len(OPTIONS)])
             refused += not isinstance(text, str)
+            spans.append(generated_spans(name, source, row, OPTIONS[(n + i) % len(OPTIONS)], text)
+                         if isinstance(text, str) and name != "blocks" else [])
+            turns += len(spans[-1])
             hashes.append(xxhash.xxh3_128_hexdigest(text.encode()) if isinstance(text, str) else "")
         out["renders"][name] = hashes
+        if name != "blocks": out["spans"][name] = json.dumps(spans, separators=(",", ":"))  # blocks.jinja has no turns
     (FOLDER / "renders.json").write_text(json.dumps(out, indent=0) + "\n")
-    print(f"{len(templates)} templates, {len(rows)} conversations, {refused} refused")
+    print(f"{len(templates)} templates, {len(rows)} conversations, {refused} refused, {turns} turns of the assistant")
 
 
 if __name__ == "__main__":
