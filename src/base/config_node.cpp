@@ -198,6 +198,10 @@ void apply_override(ConfigNode& tree, const ConfigNode& defaults, const std::str
       }
       node = next;
     }
+    if (!last && node->kind == Kind::string && node->string == "none") {  // a section that is not set
+      node->kind = Kind::table;
+      node->string.clear();
+    }
     if (!last && node->kind != Kind::table && node->kind != Kind::array)
       fail("'{}': '{}' is {}, it has no keys", argument, part, describe_value(*node));
   }

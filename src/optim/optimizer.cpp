@@ -2,6 +2,7 @@
 #include "optim/optimizer.h"
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <set>
 
@@ -12,7 +13,10 @@
 namespace ingot {
 Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run,
                      Backing backing)
-    : config_(std::move(config)), params_(std::move(params)), stats_(params_.size()) {
+    : config_(std::move(config)),
+      total_steps_(run.total_steps),
+      params_(std::move(params)),
+      stats_(params_.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
   check_params();
   groups_ = resolve_groups(params_, config_.groups);
@@ -74,6 +78,26 @@ void Optimizer::lay_out_state(uint64_t seed, Backing backing) {
       m.seed = seed;
       m.first = params_[i].begin;
     }
+}
+
+void Optimizer::change(const OptimizerConfig& config) {
+  std::map<std::string, std::unique_ptr<UpdateRule>> rules;
+  for (const auto& [name, rule] : rules_) rules[name] = require_optimizer(name).make(config, total_steps_);
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (rules.at(groups_[i].optimizer)->slots(params_[i]).size() > state_[i].slots.size())
+      throw Error(fmt::format("'{}' has no state for the momentum that {} is to have from now on",
+                              params_[i].name, groups_[i].optimizer),
+                  "give [optimizer] a momentum, and 0 to the phases that want none");
+  rules_ = std::move(rules);
+  config_.weight_decay = config.weight_decay;
+  config_.adamw = config.adamw;
+  config_.muon = config.muon;
+  config_.clip = config.clip;
+}
+
+void Optimizer::reset() {
+  if (memory_.bytes() > 0) std::memset(memory_.data(), 0, static_cast<size_t>(memory_.bytes()));
+  steps_ = 0;
 }
 
 std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const StepArgs& args) {

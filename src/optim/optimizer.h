@@ -44,6 +44,12 @@ class Optimizer {
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
 
+  /// Rates, decays and momenta of the steps from now on; groups and state stay as they are. Error where a
+  /// rule would want state that there is none for.
+  void change(const OptimizerConfig& config);
+  /// All state is zero again, as before the first step.
+  void reset();
+
   const OptimizerConfig& config() const { return config_; }
   std::span<const ParamView> params() const { return params_; }
   std::span<const ParamGroup> groups() const { return groups_; }
@@ -79,6 +85,7 @@ class Optimizer {
   std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args);
 
   OptimizerConfig config_;
+  int64_t total_steps_ = 0;
   std::vector<ParamView> params_;
   std::vector<ParamGroup> groups_;
   std::vector<UpdateStat> stats_;

@@ -4,6 +4,9 @@
 //
 // Names and units (a run writes those that apply; other names are kept, and plotted as they are):
 //   loss                      mean cross entropy of the step's training tokens, nats per token
+//   objective                 what the step minimised, per unit of its divisor (phases of another kind than
+//   text)
+//   unequal                   tokens whose log-probability has other bits than the one recorded for them
 //   lr                        learning rate of the first parameter group
 //   grad_norm                 global norm of the gradient before clipping
 //   tokens                    training tokens consumed since the start of the run
@@ -16,6 +19,9 @@
 //   val/<source>/loss         validation loss, nats per token
 //   val/<source>/bits_per_byte
 //   val/<source>/tokens       validation targets that these two are means over
+//   preference/<name>         of phases of kind preference (docs/posttraining.md): accuracy, margin, ...
+//   val/<source>/accuracy     share of held-out pairs whose chosen answer has the larger implicit reward;
+//                             preference_loss, margin likewise
 //   task/<name>/<metric>      score of a task (docs/evaluate.md); <metric>,<filter> where it has several
 //   task/<name>/<metric>_stderr   its standard error
 //   router/<layer>/load       list: share of routed token slots each expert got in the step; sums to 1

@@ -52,6 +52,12 @@ struct TokenizerConfig {
   }
 };
 
+/// Whether rows with reasoning also count without it.
+enum class ThinkingRows : uint8_t { as_written, both };
+constexpr auto enum_names(ThinkingRows) {
+  return names_in_order<ThinkingRows>("as_written", "both");
+}
+
 struct SourceConfig {
   std::string name;
   std::string path;
@@ -59,7 +65,8 @@ struct SourceConfig {
   std::string marker = "<|endoftext|>";
   std::string field = "text";
   std::string prompt_field;
-  bool conversations = false;
+  bool conversations = false, preferences = false, each_turn = false;
+  ThinkingRows thinking = ThinkingRows::as_written;
   bool tail_validation = false;
   double validation_fraction = 0.02;
   double weight = 1.0;
@@ -75,6 +82,12 @@ struct SourceConfig {
     v("conversations", conversations,
       "rows of a .jsonl file are conversations; what the assistant writes is in the loss "
       "(data.chat_template)");
+    v("each_turn", each_turn,
+      "conversations: a turn whose reasoning the template leaves out later is a row of its own");
+    v("thinking", thinking,
+      "conversations: as_written, or both: rows with reasoning also as rows without it, not thinking");
+    v("preferences", preferences,
+      "rows of a .jsonl file are preferences (chosen, rejected): of phases of that kind only");
     v("tail_validation", tail_validation, "hold out the last part of the text instead of documents by hash");
     v("validation_fraction", validation_fraction, "share held out for validation", below_one());
     v("weight", weight, "share in the mixture (relative); phases may override it", up_to(bounds::kWeight));
@@ -84,7 +97,11 @@ struct SourceConfig {
     if (path.empty()) e.add("path", "must not be empty");
     if (conversations && !prompt_field.empty())
       e.add("prompt_field", "belongs to rows with text, but conversations is true; remove one of both");
-    if (conversations && tail_validation)
+    if (preferences && (conversations || !prompt_field.empty()))
+      e.add("preferences", "rows are one of preferences, conversations, and text behind a prompt_field");
+    if (!conversations && (each_turn || thinking != ThinkingRows::as_written))
+      e.add(each_turn ? "each_turn" : "thinking", "is of conversations");
+    if ((conversations || preferences) && tail_validation)
       e.add("tail_validation", "would cut a conversation; hold out whole rows");
     if (tail_validation && !prompt_field.empty())
       e.add("tail_validation", "would split a row between its prompt and its answer; hold out whole rows");

@@ -64,7 +64,7 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
   TrainEngine engine(with_vocabulary(recipe, data));
   const Preflight plan = preflight(engine, &data);
   engine.set_memory_policy(plan.recompute, plan.offload, std::filesystem::temp_directory_path().string());
-  RunState state(engine, data);
+  RunState state(fs, engine, data);
   const std::string& folder = recipe.run.folder;
   if (const auto newest = CheckpointReader::open_newest(fs, folder + "/" + run_files::kCheckpoints)) {
     if (newest->step() >= recipe.total_steps())
@@ -74,13 +74,13 @@ void dump_step(FileSystem& fs, const Recipe& given, const std::string& path) {
     state.restore(*newest);
     state.enter_next_phase();
   } else {
-    state.begin(fs);
+    state.begin();
   }
   const PhaseSampler& sampler = state.sampler();
   Recorder recorder;
   StepOptions options = engine.options(sampler.phase(), sampler.micro_batch());
   options.observer = &recorder;
-  engine.forward_backward(sampler.batch(state.step()), options);
+  engine.forward_backward(state.source().next(state.step()), options);
   recorder.write(fs, path);
 }
 

@@ -1,6 +1,7 @@
 // See engine.h.
 #include "train/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -14,17 +15,20 @@
 #include "checkpoint/parameter_part.h"
 #include "exchange/import.h"
 #include "exchange/stored_model.h"
+#include "train/phase_kind.h"
 #include "train/run_layout.h"
 
 namespace ingot {
 namespace {
 
 /// Which head mode a phase runs: the recipe's. `automatic` is gradient where it can be (whole rows of logits,
-/// cross entropy), which takes the least memory and is as fast as store; else store while the logits of the
-/// largest micro-batch take at most an eighth of the machine's memory and 512 MiB; else recompute.
-HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase) {
+/// cotangents that are known), which takes the least memory and is as fast as store; else store while the
+/// logits of the largest micro-batch take at most an eighth of the machine's memory and 512 MiB; else
+/// recompute.
+HeadMode head_mode(const Recipe& recipe, const Model& model, const PhaseConfig& phase,
+                   const Objective& objective) {
   if (recipe.memory.head != HeadMode::automatic) return recipe.memory.head;
-  if (phase.objective == "cross_entropy" && recipe.parallel.tensor == 1) return HeadMode::gradient;
+  if (objective.known_cotangent && recipe.parallel.tensor == 1) return HeadMode::gradient;
   int64_t micro = 0;
   for (int64_t level = 0; level < phase.levels(); ++level)
     micro = std::max(micro, phase.micro_at(level, recipe.data_ranks()));
@@ -59,10 +63,10 @@ void keep_loads(const StepStats& stats, const Model& model) {
 StepOptions step_options(const Recipe& recipe, const Model& model, const PhaseConfig& phase,
                          int64_t micro_batch) {
   StepOptions o;
-  o.head = head_mode(recipe, model, phase);
+  o.objective = kind_of(phase).objective(phase);
+  o.head = head_mode(recipe, model, phase, *o.objective);
   o.micro_batch = micro_batch;
   o.z_coefficient = phase.z_coefficient;
-  o.objective = find_objective(phase.objective);
   return o;
 }
 
@@ -192,6 +196,12 @@ void TrainEngine::load_start(FileSystem& fs, const std::string& tokenizer) {
 void TrainEngine::enter(size_t phase, int64_t steps) {
   model_->set_rope_theta(recipe_.rope_theta_of(phase));
   model_->set_window(recipe_.window_at(phase, steps));
+  if (phase_ == phase) return;
+  // Where no phase has settings of its own, rules keep what they have.
+  const bool changes = std::any_of(recipe_.phases.begin(), recipe_.phases.end(),
+                                   [](const PhaseConfig& p) { return p.optimizer.changes(); });
+  if (changes) optimizer_->change(recipe_.phases[phase].optimizer.over(recipe_.optimizer));
+  phase_ = phase;
 }
 
 StepOptions TrainEngine::options(size_t phase, int64_t micro_batch) const {
@@ -219,13 +229,13 @@ StepOutcome TrainEngine::step(const data::Batch& batch, const StepCall& call) {
   enters(StepPart::optimizer);
   gradients_->finish_step();
   const double middle = monotonic_seconds();
-  const double scale = o.stats.valid > 0 ? 1.0 / static_cast<double>(o.stats.valid) : 0.0;
+  const double scale = o.stats.valid > 0 ? 1.0 / o.stats.divisor : 0.0;
   o.norm = norm_over_ranks(scale);
   if (call.judge) call.judge(o.stats, o.norm);
   enters(StepPart::update);
-  o.clipped_heads = update(
-      o.stats,
-      {.lr = call.lr, .grad_scale = scale, .clip_factor = clip_factor(o.norm.norm, recipe_.optimizer.clip)});
+  o.clipped_heads = update(o.stats, {.lr = call.lr,
+                                     .grad_scale = scale,
+                                     .clip_factor = clip_factor(o.norm.norm, optimizer_->config().clip)});
   o.passes_seconds = middle - begin;
   o.update_seconds = monotonic_seconds() - middle;
   return o;
@@ -285,7 +295,7 @@ int64_t TrainEngine::update(const StepStats& stats, const StepArgs& args) {
 
 void TrainEngine::update_routers(const StepStats& stats) {
   if (model_->keeps_loads()) keep_loads(stats, *model_);
-  if (balance_->layers() == 0) return;
+  if (balance_->layers() == 0 || (phase_ && recipe_.phases[*phase_].freeze_balance)) return;
   size_t index = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {
     std::vector<int64_t> classes(counts);

@@ -5,6 +5,8 @@
 // A step: forward and backward of all micro-batches -> gradient norm over all ranks -> clip -> optimizer ->
 // QK-clip -> copies of the new weights to the ranks that share them -> router loads and selection biases.
 #pragma once
+#include <optional>
+
 #include "checkpoint/reader.h"
 #include "optim/balance.h"
 #include "optim/clip.h"
@@ -73,8 +75,10 @@ class TrainEngine {
   /// `tokenizer`: content hash of the recipe's tokenizer, "" where there is none. Error where the stored
   /// model is another one.
   void load_start(FileSystem& fs, const std::string& tokenizer);
-  /// Rotation and window of the step that follows `steps` steps of a phase.
+  /// Rotation, window and the optimizer's settings of the step that follows `steps` steps of a phase.
   void enter(size_t phase, int64_t steps);
+  /// The optimizer's state is as before the first step.
+  void reset_optimizer() { optimizer_->reset(); }
   /// How steps of a phase run.
   StepOptions options(size_t phase, int64_t micro_batch) const;
 
@@ -89,6 +93,10 @@ class TrainEngine {
   std::string describe_bad_weight() const;
   /// Forward only; see StepRunner::evaluate().
   std::pair<double, int64_t> evaluate(const data::Batch& batch) { return runner_->evaluate(batch); }
+  /// Forward only; see StepRunner::logprobs().
+  std::vector<float> logprobs(const data::Batch& batch, int64_t micro_batch) {
+    return runner_->logprobs(batch, micro_batch);
+  }
   /// Blocks that the passes took from outside their planned memory so far.
   int64_t plan_misses() const { return runner_->plan_misses(); }
 
@@ -117,6 +125,7 @@ class TrainEngine {
   int64_t sum_over_model(int64_t value) const;
 
   const Recipe recipe_;
+  std::optional<size_t> phase_;  ///< entered
   std::unique_ptr<RunRanks> alone_;
   const RunRanks* ranks_;
   std::unique_ptr<PipelineGroups> pipeline_;

@@ -8,17 +8,20 @@
 
 #include "base/log.h"
 #include "chat/chat_template.h"
+#include "chat/preference_row.h"
 #include "data/sampler.h"
 #include "data/source.h"
 #include "exchange/control_tokens.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
+#include "train/phase_sampler.h"
 #include "train/prepare.h"
 
 namespace ingot {
 namespace {
 
 constexpr int64_t kDefaultSequence = 1024;
+constexpr double kRate = 2e-5;
 constexpr int64_t kFewDocuments = 200;  // of fewer, 5 % could be none
 
 /// The fields of text and prompt, from the first row where the options do not name them.
@@ -30,19 +33,22 @@ data::SourceOptions row_fields(FileSystem& fs, const std::vector<data::SourceFil
   const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size());
   const auto row = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, false);
   if (!row.is_object() || row.contains("text")) return fields;
-  fields.conversations = chat::is_conversation(text.substr(0, text.find('\n')));
-  if (fields.conversations) return fields;
+  fields.preferences = chat::is_preference(text.substr(0, text.find('\n')));
+  fields.conversations = !fields.preferences && chat::is_conversation(text.substr(0, text.find('\n')));
+  if (fields.whole_rows()) return fields;
   if (row.contains("completion")) {
     fields.field = "completion";
     if (o.prompt_field.empty() && row.contains("prompt")) fields.prompt_field = "prompt";
     return fields;
   }
-  if (row.contains("chosen"))
-    throw Error(
-        fmt::format("'{}' has rows with 'chosen' and no 'text'", files.front().path),
-        "finetune trains on \"messages\", on \"text\", or on the \"completion\" behind a \"prompt\": write "
-        "each example so, or name its fields with --field and --prompt-field");
   return fields;
+}
+
+/// Whether the first row of preferences has messages, not texts.
+bool wants_template(FileSystem& fs, const std::vector<data::SourceFile>& files) {
+  data::DocumentReader reader(fs, files, {.preferences = true});
+  std::string_view row;
+  return reader.next(row) && !chat::read_preference(row, reader.where()).plain;
 }
 
 /// Puts the chat template, the tokenizer and the ids that end a reply into `folder`, from where the run and
@@ -83,17 +89,16 @@ int64_t count_documents(FileSystem& fs, const std::vector<data::SourceFile>& fil
 }
 
 /// Sequences of one pass over the training text: packed rows, or windows of the token stream.
-double sequences_per_epoch(const Recipe& r, const std::shared_ptr<const data::TokenSplit>& split) {
-  const int64_t sequence = r.phases.front().sequence;
-  if (r.data.sampling != data::SampleMode::best_fit)
-    return static_cast<double>(split->tokens()) / static_cast<double>(sequence);
-  data::SamplerOptions o;
-  o.sequence_length = sequence;
-  o.mode = data::SampleMode::best_fit;
-  o.drop_too_long = r.data.drop_too_long;
-  const data::Sampler sampler({{split, 1.0}}, o);
-  if (const int64_t dropped = sampler.dropped_documents(0); dropped > 0)
-    log::warn("{} of {} rows are longer than {} tokens and left out", dropped, split->documents(), sequence);
+double sequences_per_epoch(const Recipe& r, const PreparedData& data) {
+  const PhaseConfig& phase = r.phases.front();
+  const auto split = data.sources.front().train();
+  if (phase.kind == "text" && r.data.sampling != data::SampleMode::best_fit)
+    return static_cast<double>(split->tokens()) / static_cast<double>(phase.sequence);
+  const PhaseSampler rows(r, data);
+  const data::Sampler& sampler = rows.rows();
+  if (const int64_t dropped = sampler.packed(0).dropped; dropped > 0)
+    log::warn("{} of {} rows are longer than {} tokens and left out", dropped, split->documents(),
+              phase.sequence);
   return static_cast<double>(sampler.epoch_samples(0));
 }
 
@@ -121,7 +126,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
     copy_small_files(fs, m.small_files, own);
     if (o.tokenizer.empty()) r.tokenizer.path = own;
   }
-  if (fields.conversations) {
+  if (fields.conversations || (fields.preferences && wants_template(fs, files))) {
     const std::string own = o.run_folder + "/" + kSmallFiles;
     write_chat_files(fs, m, o, tokenizer, own);
     r.tokenizer.path = own;
@@ -138,6 +143,7 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   source.field = fields.field;
   source.prompt_field = fields.prompt_field;
   source.conversations = fields.conversations;
+  source.preferences = fields.preferences;
   source.validation_fraction = count_documents(fs, files, fields) < kFewDocuments ? 0 : o.validation_fraction;
   r.data.sources = {source};
   const bool whole_rows = !fields.prompt_field.empty() || fields.conversations;
@@ -150,13 +156,22 @@ Recipe finetune_recipe(FileSystem& fs, const StoredModel& m, const FinetuneOptio
   phase.name = "finetune";
   phase.sequence = o.sequence > 0 ? o.sequence : std::min(m.config.context, kDefaultSequence);
   phase.batch = o.batch;
-  phase.lr = o.lr;
+  phase.lr = o.lr.value_or(fields.preferences ? kRate / 10 : kRate);
+  if (fields.conversations) {
+    phase.kind = "chat";
+    phase.chat.emplace();
+  }
+  if (fields.preferences) {
+    phase.kind = "preference";
+    phase.preference = o.preference;
+    phase.preference->drop_too_long = o.drop_too_long;
+  }
   phase.schedule = ScheduleKind::linear;
   phase.warmup = 0;
   phase.steps = 1;
   r.checkpoint.every = 0;
   read_config(to_node(r), Recipe{});  // refuses a bad recipe before any work
-  const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r).sources.front().train());
+  const double rows = o.epochs * sequences_per_epoch(r, prepare_data(fs, r));
   phase.batch =
       std::clamp<int64_t>(static_cast<int64_t>(std::ceil(rows)), 1, o.batch);  // no more rows than there are
   phase.steps = std::max<int64_t>(1, std::llround(rows / static_cast<double>(phase.batch)));

@@ -1,6 +1,7 @@
 // The recipe of a fine-tuning: composed from a stored model and a person's own text, then run by the same
 // trainer as any other recipe (docs/exchange.md).
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,13 @@ struct FinetuneOptions {
   std::vector<std::string> freeze;  ///< name patterns of parameters that do not change
   LoraConfig lora;                  ///< rank > 0: train adapters only
   double epochs = 1;
-  double lr = 2e-5;
+  std::optional<double> lr;     ///< none: 2e-5; of preferences a tenth
+  PreferenceConfig preference;  ///< of rows that are preferences
   int64_t batch = 8;
-  int64_t sequence = 0;               ///< 0: the model's context, at most 1024
-  bool drop_too_long = false;         ///< leaves out rows with prompts longer than a sequence; else an Error
+  int64_t sequence = 0;  ///< 0: the model's context, at most 1024
+  /// Leaves out rows longer than a sequence: with prompts, preferences. Without it they are an Error.
+  /// Conversations lose reasoning instead (data/trim.h), and those whose answers do not fit are left out.
+  bool drop_too_long = false;
   double validation_fraction = 0.05;  ///< of the documents; of fewer than 200 none
 };
 
@@ -37,8 +41,9 @@ struct FinetuneOptions {
 /// document masks. Every document begins with what the model's sequences begin with (control_tokens()). Rows
 /// that are conversations (chat/conversation.h) become text by the model's chat template, and what the
 /// assistant writes is in the loss; the template and the id that ends a turn go into the run's folder, so
-/// that an export has them. Error for preference pairs, for a model without a tokenizer, and for
-/// conversations without a template.
+/// that an export has them. Rows that are preferences (chat/preference_row.h) make a phase of kind
+/// "preference", whose reference is the model. Error for a model without a tokenizer, and for messages
+/// without a template.
 Recipe finetune_recipe(FileSystem& fs, const StoredModel& model, const FinetuneOptions& options);
 
 }  // namespace ingot

@@ -26,6 +26,8 @@ class LossWatch {
   /// plateau would count.
   Verdict observe(int64_t step, double loss, double gradient_norm);
 
+  /// The next losses are of something else: starts anew.
+  void forget() { *this = LossWatch(limits_); }
   double mean() const { return mean_; }
   double deviation() const;
   int64_t spike_steps() const { return spike_steps_; }  ///< spikes in a row up to now

@@ -2,6 +2,7 @@
 #include "train/micro_step.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "tensor/convert.h"
 
@@ -11,6 +12,17 @@ namespace {
 void scale(std::vector<float>& values, double weight) {
   if (weight != 1)
     for (float& v : values) v *= static_cast<float>(weight);
+}
+
+/// Of an objective that knows them, times `weight`.
+std::vector<float> known_cotangents(const ColumnSpans& columns, size_t tokens, double weight) {
+  std::vector<float> d(tokens, -1.0F);
+  if (!columns.cotangent.empty())
+    d.assign(columns.cotangent.begin(), columns.cotangent.end());
+  else
+    for (size_t t = 0; t < columns.weight.size(); ++t) d[t] = -columns.weight[t];
+  scale(d, weight);
+  return d;
 }
 
 void collect(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
@@ -38,6 +50,14 @@ void keep_chunks(MicroBatch& m, int64_t sequence_length, const RankGroups& group
     column = Tensor::of(m.columns.back().data(), {m.chunks->count()});
   };
   for (Tensor* column : {&m.ids, &m.targets, &m.positions, &m.sources}) keep(*column);
+  const auto keep_given = [&]<class T>(std::span<const T>& column) {
+    if (column.empty()) return;
+    m.columns.push_back(m.chunks->share_of(reinterpret_cast<const int32_t*>(column.data())));
+    column = {reinterpret_cast<const T*>(m.columns.back().data()), m.columns.back().size()};
+  };
+  ColumnSpans& g = m.given;
+  for (auto* column : {&g.weight, &g.advantage, &g.recorded, &g.reference, &g.cotangent}) keep_given(*column);
+  for (auto* column : {&g.sequence, &g.version}) keep_given(*column);
   for (MtpInputs& inputs : m.mtp) {
     keep(inputs.ids);
     keep(inputs.targets);
@@ -60,11 +80,28 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t count,
   m.ids = column(batch.tokens);
   m.targets = column(batch.targets);
   m.positions = column(batch.positions);
+  const auto given = [&]<class T>(const std::vector<T>& values) {
+    INGOT_CHECK(values.empty() || values.size() == batch.tokens.size(), "a column of {} values for {} tokens",
+                values.size(), batch.tokens.size());
+    return values.empty()
+               ? std::span<const T>()
+               : std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(tokens));
+  };
+  m.baseline = batch.baseline;
+  const data::TokenColumns& c = batch.columns;
+  m.given = {given(c.weight),    given(c.advantage), given(c.recorded), given(c.reference),
+             given(c.cotangent), given(c.sequence),  given(c.version)};
   std::vector<int32_t>& sources = m.columns.emplace_back();
   for (int64_t row = first; row < first + count; ++row)
     sources.insert(sources.end(), static_cast<size_t>(batch.sequence_length),
                    batch.origins.empty() ? 0 : batch.origins[static_cast<size_t>(row)].source);
   m.sources = Tensor::of(sources.data(), {tokens});
+  for (const std::vector<int32_t>& layer : batch.routes) {
+    const int64_t k = static_cast<int64_t>(layer.size()) / (batch.rows * batch.sequence_length);
+    m.routes.push_back(Tensor::of(layer.data() + begin * k, {tokens, k}));
+  }
+  INGOT_CHECK(batch.routes.empty() || groups == nullptr || groups->context().size() == 1,
+              "routes are replayed for whole sequences");
   for (const ShiftedTargets& s : mtp) m.mtp.push_back({column(s.ids), column(s.targets), s.weight});
   if (groups != nullptr && groups->context().size() > 1) keep_chunks(m, batch.sequence_length, *groups);
   return m;
@@ -97,6 +134,11 @@ MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const Ste
       objectives_(1 + batch_.mtp.size()) {
   context_.context_rows = batch_.chunks.get();
   model.equip(context_);
+  const std::vector<int64_t>& layers = model.decoder().moe_layers();
+  INGOT_CHECK(batch_.routes.empty() || batch_.routes.size() == layers.size(), "routes of {} layers, {} have experts",
+              batch_.routes.size(), layers.size());
+  for (size_t i = 0; i < batch_.routes.size(); ++i)
+    context_.routers[layers[i]].forced_ids_TK = batch_.routes[i];
 }
 
 int64_t MicroStep::router_rows() const {
@@ -127,49 +169,78 @@ std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector
 }
 
 void MicroStep::predict(int64_t depth, Value hidden_TD) {
-  if (depth == 0) return run_head(std::move(hidden_TD), batch_.targets, 1, objectives_[0], stats_);
+  if (depth == 0)
+    return run_head(std::move(hidden_TD), {batch_.targets, 1, batch_.given}, objectives_[0], stats_);
   const auto k = static_cast<size_t>(depth) - 1;
   const MtpInputs& inputs = batch_.mtp.at(k);
   if (stats_ != nullptr) stats_->mtp.resize(batch_.mtp.size());
-  run_head(std::move(hidden_TD), inputs.targets, inputs.weight, objectives_[k + 1],
+  run_head(std::move(hidden_TD), {inputs.targets, inputs.weight}, objectives_[k + 1],
            stats_ != nullptr ? &stats_->mtp[k] : nullptr);
 }
 
-void MicroStep::run_head(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c,
-                         HeadStats* stats) {
-  const int64_t rows = targets.numel();
+void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c, HeadStats* stats) {
+  const int64_t rows = what.targets.numel();
   const auto tokens = static_cast<size_t>(rows);
+  const Objective& objective = *options_.objective;
+  if (objective.known_cotangent) c.row_weight = known_cotangents(what.columns, tokens, what.weight);
   Value row_weight;
-  if (options_.head == HeadMode::gradient) {
-    c.row_weight.assign(tokens, static_cast<float>(-weight));
-    row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
-  }
+  if (options_.head == HeadMode::gradient) row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
   // In mode gradient the head takes the z-loss cotangent relative to the row weight, which is negative.
-  const HeadAttr attr{.mode = options_.head, .z_coefficient = -options_.z_coefficient};
-  const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(targets), {}, row_weight);
+  const HeadAttr attr{
+      .mode = options_.head, .entropy = objective.entropy, .z_coefficient = -options_.z_coefficient};
+  const HeadResult h =
+      model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(what.targets), {}, row_weight);
   hidden_TD = {};  // the tape may free it
   if (tape_.options().device == DeviceKind::cpu) {
-    const std::span<const float> logprob(h.logprob_T.tensor().as<float>(), tokens),
-        lse(h.lse_T.tensor().as<float>(), tokens);
-    const std::span<const int32_t> ids(targets.as<int32_t>(), tokens);
-    c.objective = (*options_.objective)({logprob, lse, ids, options_.z_coefficient});
-    if (stats != nullptr) collect(logprob, lse, ids, c.objective, *stats);
-    scale(c.objective.d_logprob, weight);
-    scale(c.objective.d_lse, weight);
+    const auto statistic = [](const Value& v) {
+      const Tensor t = v.tensor();
+      return std::span(t.as<const float>(), static_cast<size_t>(t.numel()));
+    };
+    const std::span<const float> logprob = statistic(h.logprob_T), lse = statistic(h.lse_T);
+    const std::span<const int32_t> ids(what.targets.as<int32_t>(), tokens);
+    c.objective = objective.evaluate({logprob, lse, ids, options_.z_coefficient,
+                                      objective.entropy ? statistic(h.entropy_T) : std::span<const float>(),
+                                      what.columns, batch_.baseline});
+    if (stats != nullptr) {
+      collect(logprob, lse, ids, c.objective, *stats);
+      if (stats == stats_) count_columns(logprob, c.objective);
+    }
+    scale(c.objective.d_logprob, what.weight);
+    scale(c.objective.d_lse, what.weight);
+    scale(c.objective.d_entropy, what.weight);
+    if (objective.known_cotangent) c.objective.d_logprob = c.row_weight;
   } else {
     c.objective.d_logprob.assign(tokens, 0);
     if (options_.z_coefficient != 0) c.objective.d_lse.assign(tokens, 0);
+    if (objective.entropy) c.objective.d_entropy.assign(tokens, 0);
   }
-  tape_.seed(h.logprob_T, Tensor::of(c.objective.d_logprob.data(), {rows}));
-  if (!c.objective.d_lse.empty()) tape_.seed(h.lse_T, Tensor::of(c.objective.d_lse.data(), {rows}));
+  const auto seed = [&](const Value& statistic, const std::vector<float>& cotangent) {
+    if (!cotangent.empty()) tape_.seed(statistic, Tensor::of(cotangent.data(), {rows}));
+  };
+  seed(h.logprob_T, c.objective.d_logprob);
+  seed(h.lse_T, c.objective.d_lse);
+  seed(h.entropy_T, c.objective.d_entropy);
 }
 
-/// A router's losses are means; each counts as often as the step has valid tokens, times the share of the
+void MicroStep::count_columns(std::span<const float> logprob, const ObjectiveResult& objective) const {
+  stats_->sums.resize(options_.objective->sums.size());
+  INGOT_CHECK(objective.sums.size() == stats_->sums.size(), "an objective names {} sums and returns {}",
+              stats_->sums.size(), objective.sums.size());
+  for (size_t i = 0; i < objective.sums.size(); ++i) stats_->sums[i] += objective.sums[i];
+  const std::span<const float> recorded = batch_.given.recorded;
+  const auto* targets = batch_.targets.as<int32_t>();
+  for (size_t t = 0; t < recorded.size(); ++t) {
+    if (targets[t] < 0) continue;
+    ++stats_->compared;
+    stats_->unequal += std::bit_cast<uint32_t>(recorded[t]) != std::bit_cast<uint32_t>(logprob[t]);
+  }
+}
+
+/// A router's losses are means; each counts as much as the step's loss is divided by, times the share of the
 /// step's rows that this router sees.
 void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
   const MoeConfig& moe = model_.config().moe;
-  const double weight = static_cast<double>(step_.valid) *
-                        (static_cast<double>(router_rows()) / static_cast<double>(step_.all));
+  const double weight = step_.divisor * (static_cast<double>(router_rows()) / static_cast<double>(step_.all));
   d_aux_ = static_cast<float>(moe.aux_coefficient * weight);
   d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * weight);
   d_z_ = static_cast<float>(moe.z_coefficient * weight);
@@ -228,11 +299,13 @@ void MicroStep::count_by_source(StepStats& stats, int64_t layer, const Tensor& i
   }
 }
 
-EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats)
+EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,
+                               std::span<float> logprobs)
     : model_(model),
       tape_(tape),
       batch_(std::move(batch)),
       stats_(stats),
+      logprobs_(logprobs),
       context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
       ids_T_(tape.leaf(batch_.ids)) {
   context_.context_rows = batch_.chunks.get();
@@ -246,8 +319,11 @@ std::vector<Value> EvaluationStep::forward(const StageParts& parts, const std::v
   const HeadResult h =
       model_.decoder().head(context_, {.mode = HeadMode::recompute}, hidden_TD, tape_.leaf(batch_.targets));
   const auto* logprob = h.logprob_T.tensor().as<float>();
-  for (int64_t t = 0; t < batch_.targets.numel(); ++t)
-    if (batch_.targets.as<int32_t>()[t] >= 0) stats_.nll -= logprob[t], ++stats_.valid;
+  for (int64_t t = 0; t < batch_.targets.numel(); ++t) {
+    if (batch_.targets.as<int32_t>()[t] < 0) continue;
+    stats_.nll -= logprob[t], ++stats_.valid;
+    if (!logprobs_.empty()) logprobs_[static_cast<size_t>(t)] = logprob[t];
+  }
   return {};
 }
 

@@ -25,11 +25,15 @@ struct MtpInputs {
 /// Sequences of a batch as the tape takes them.
 struct MicroBatch {
   BatchLayout rows;
-  Tensor ids, targets, positions;                  ///< i32 [T], views into the batch or into `columns`
-  Tensor sources;                                  ///< i32 [T], of each row's sequence
-  std::vector<MtpInputs> mtp;                      ///< by depth, 1 first
-  std::unique_ptr<ContextRows> chunks = {};        ///< where context ranks share each sequence
-  std::vector<std::vector<int32_t>> columns = {};  ///< this rank's chunks of the columns
+  Tensor ids, targets, positions;            ///< i32 [T], views into the batch or into `columns`
+  Tensor sources;                            ///< i32 [T], of each row's sequence
+  ColumnSpans given = {};                    ///< the batch's columns of these tokens
+  double baseline = 0;                       ///< Batch::baseline
+  std::vector<Tensor> routes = {};           ///< i32 [T, top_k] by MoE layer, where they are replayed
+  std::vector<MtpInputs> mtp;                ///< by depth, 1 first
+  std::unique_ptr<ContextRows> chunks = {};  ///< where context ranks share each sequence
+  std::vector<std::vector<int32_t>> columns =
+      {};  ///< this rank's chunks of the columns, floats by their bits
 };
 /// `count` sequences of a batch from the `first` on; where `groups` has several context ranks, this rank's
 /// chunks of each. Keeps views into `batch` and `mtp`.
@@ -41,9 +45,10 @@ struct StepOptions {
   HeadMode head = HeadMode::store;
   int64_t micro_batch = 1;  ///< sequences
   double z_coefficient = 0;
-  const Objective* objective = find_objective("cross_entropy");  ///< HeadMode::gradient knows no other
-  const SlotPolicy* policy = nullptr;                            ///< nullptr keeps every activation
-  OffloadStore* offload_store = nullptr;                         ///< needed where the policy offloads
+  /// HeadMode::gradient takes those whose cotangents are known.
+  std::shared_ptr<const Objective> objective = find_objective("cross_entropy");
+  const SlotPolicy* policy = nullptr;     ///< nullptr keeps every activation
+  OffloadStore* offload_store = nullptr;  ///< needed where the policy offloads
   TapeProfile* profile = nullptr;
   bool check_finite = false;  ///< Error that names the first op with a NaN or infinity
   TapeObserver* observer = nullptr;
@@ -61,11 +66,17 @@ struct StepStats : HeadStats {
   std::map<int64_t, double>
       residual_square;          ///< by layer: mean over tokens and channels of the stream's square
   int64_t dropped_choices = 0;  ///< of experts, by capacities
+  double divisor = 1;           ///< of the summed loss: Batch::loss_divisor()
+  std::vector<double> sums;     ///< as the objective names them (Objective::sums)
+  /// Valid targets with a recorded log-probability (TokenColumns::recorded), and those of them whose own one
+  /// has other bits.
+  int64_t compared = 0, unequal = 0;
 };
 
-/// Tokens of a whole step, on all ranks.
+/// A whole step, on all ranks: its tokens, and what its summed loss is divided by.
 struct StepTokens {
-  int64_t all = 1, valid = 1;
+  int64_t all = 1;
+  double divisor = 1;
 };
 
 /// AuxScope::global: the choices of each expert in the micro-batches of a step so far, on all ranks. A
@@ -104,9 +115,17 @@ class MicroStep final : public PipelineStep {
     std::vector<float> row_weight;
     ObjectiveResult objective;
   };
+  /// What one head predicts. Of the modules of multi-token prediction `columns` is empty.
+  struct Prediction {
+    Tensor targets;
+    double weight = 1;  ///< of its loss
+    ColumnSpans columns = {};
+  };
   void predict(int64_t depth, Value hidden_TD);
-  /// One head: statistics, objective times `weight`, cotangents. Releases the hidden states.
-  void run_head(Value hidden_TD, const Tensor& targets, double weight, Cotangents& c, HeadStats* stats);
+  /// One head: statistics, objective, cotangents. Releases the hidden states.
+  void run_head(Value hidden_TD, const Prediction& what, Cotangents& c, HeadStats* stats);
+  /// Counts of the next token's head that other heads do not have.
+  void count_columns(std::span<const float> logprob, const ObjectiveResult& objective) const;
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics(StepStats& stats) const;
   void count_by_source(StepStats& stats, int64_t layer, const Tensor& ids_TK) const;
@@ -129,10 +148,12 @@ class MicroStep final : public PipelineStep {
   float d_aux_ = 0, d_sequence_ = 0, d_z_ = 0;
 };
 
-/// A micro-batch without a backward pass: sums of -logprob over valid targets.
+/// A micro-batch without a backward pass: sums of -logprob over valid targets, and each of them where
+/// `logprobs` has a place for every token.
 class EvaluationStep final : public PipelineStep {
  public:
-  EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats);
+  EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,
+                 std::span<float> logprobs = {});
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
@@ -141,6 +162,7 @@ class EvaluationStep final : public PipelineStep {
   Tape& tape_;
   const MicroBatch batch_;
   HeadStats& stats_;
+  std::span<float> logprobs_;
   Context context_;
   Value ids_T_;
 };

@@ -10,23 +10,27 @@
 namespace ingot {
 namespace {
 
-std::map<std::string, Objective>& objectives() {
-  static std::map<std::string, Objective> all = {
-      {"cross_entropy",
-       [](const ObjectiveInputs& i) { return cross_entropy(i.logprob, i.lse, i.targets, i.z_coefficient); }}};
+std::map<std::string, std::shared_ptr<const Objective>>& objectives() {
+  static std::map<std::string, std::shared_ptr<const Objective>> all = {
+      {"cross_entropy", std::make_shared<const Objective>(Objective{[](const ObjectiveInputs& i) {
+                                                                      return cross_entropy(
+                                                                          i.logprob, i.lse, i.targets,
+                                                                          i.z_coefficient, i.columns.weight);
+                                                                    },
+                                                                    true})}};
   return all;
 }
 
 }  // namespace
 
-void register_objective(const std::string& name, Objective objective) {
-  if (!objectives().emplace(name, std::move(objective)).second)
+void register_objective(const std::string& name, ObjectiveFunction evaluate) {
+  if (!objectives().emplace(name, std::make_shared<const Objective>(Objective{std::move(evaluate)})).second)
     fail("an objective named '{}' exists already", name);
 }
 
-const Objective* find_objective(const std::string& name) {
+std::shared_ptr<const Objective> find_objective(const std::string& name) {
   const auto found = objectives().find(name);
-  return found == objectives().end() ? nullptr : &found->second;
+  return found == objectives().end() ? nullptr : found->second;
 }
 
 std::string objective_names() {
@@ -36,16 +40,19 @@ std::string objective_names() {
 }
 
 ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse,
-                              std::span<const int32_t> targets, double z_coefficient) {
+                              std::span<const int32_t> targets, double z_coefficient,
+                              std::span<const float> weight) {
   INGOT_CHECK(logprob.size() == targets.size() && lse.size() == targets.size());
+  INGOT_CHECK(weight.empty() || weight.size() == targets.size());
   ObjectiveResult r;
   r.d_logprob.assign(targets.size(), 0);
   if (z_coefficient != 0) r.d_lse.assign(targets.size(), 0);
   for (size_t t = 0; t < targets.size(); ++t) {
     if (targets[t] < 0) continue;
-    r.loss += -static_cast<double>(logprob[t]) + z_coefficient * lse[t] * lse[t];
-    r.d_logprob[t] = -1;
-    if (z_coefficient != 0) r.d_lse[t] = static_cast<float>(2 * z_coefficient * lse[t]);
+    const double w = weight.empty() ? 1.0 : weight[t];
+    r.loss += w * (-static_cast<double>(logprob[t]) + z_coefficient * lse[t] * lse[t]);
+    r.d_logprob[t] = static_cast<float>(-w);
+    if (z_coefficient != 0) r.d_lse[t] = static_cast<float>(w * (2 * z_coefficient * lse[t]));
   }
   return r;
 }

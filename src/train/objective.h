@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,27 +13,51 @@ namespace ingot {
 
 /// What an objective returns for T tokens. The cotangents of statistics that it does not use are empty.
 struct ObjectiveResult {
-  double loss = 0;                            ///< what is minimised, a sum over tokens (or over pairs)
-  std::vector<float> d_logprob, d_lse, d_kl;  ///< [T]
+  double loss = 0;  ///< what is minimised, a sum over tokens (or over sequences, or pairs)
+  std::vector<float> d_logprob, d_lse, d_kl, d_entropy;  ///< [T]
+  std::vector<double> sums;                              ///< as Objective::sums names them
 };
 
-/// Next-token cross entropy plus z-loss: sum over valid tokens of -logprob + z lse^2. valid: target >= 0.
+/// Next-token cross entropy plus z-loss: sum over valid tokens of weight (-logprob + z lse^2). valid: target
+/// >= 0. `weight` may be empty: 1.
 ObjectiveResult cross_entropy(std::span<const float> logprob, std::span<const float> lse,
-                              std::span<const int32_t> targets, double z_coefficient);
+                              std::span<const int32_t> targets, double z_coefficient,
+                              std::span<const float> weight = {});
 
-/// What the objective of a phase sees of T tokens.
+/// The columns of a batch (data::TokenColumns) for T tokens; those that it does not have are empty.
+struct ColumnSpans {
+  std::span<const float> weight, advantage, recorded, reference, cotangent;
+  std::span<const int32_t> sequence, version;
+};
+
+/// What the objective of a phase sees of T tokens: all tokens of a micro-batch, so whole sequences, where
+/// ranks do not share them.
 struct ObjectiveInputs {
   std::span<const float> logprob, lse;  ///< of the target; logsumexp of the logits
   std::span<const int32_t> targets;     ///< below 0: does not count
   double z_coefficient = 0;
+  std::span<const float> entropy = {};  ///< of the next token's distribution; empty unless asked for
+  ColumnSpans columns = {};
+  double baseline = 0;  ///< Batch::baseline
 };
-using Objective = std::function<ObjectiveResult(const ObjectiveInputs& inputs)>;
+using ObjectiveFunction = std::function<ObjectiveResult(const ObjectiveInputs& inputs)>;
+
+/// What the steps of a phase minimise.
+struct Objective {
+  ObjectiveFunction evaluate;
+  /// d_logprob is known before the forward pass: the column `cotangent`, or -weight where the batch has none.
+  /// The head may then form its gradients in forward (mode gradient): no logits are kept, no second pass. The
+  /// bits are those of the other modes, which take the same cotangents; evaluate()'s d_logprob is not used.
+  bool known_cotangent = false;
+  bool entropy = false;                ///< evaluate() wants entropies; not with known_cotangent
+  std::vector<std::string> sums = {};  ///< names of ObjectiveResult::sums: added up over a step, for metrics
+};
 
 /// Adds an objective that recipes may name (docs/extend-objective.md). Call before any recipe is read; not
 /// thread-safe. Error for a name that is taken. "cross_entropy" exists from the start.
-void register_objective(const std::string& name, Objective objective);
+void register_objective(const std::string& name, ObjectiveFunction evaluate);
 /// nullptr where there is none of that name.
-const Objective* find_objective(const std::string& name);
+std::shared_ptr<const Objective> find_objective(const std::string& name);
 /// "cross_entropy, ...".
 std::string objective_names();
 

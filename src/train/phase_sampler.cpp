@@ -1,11 +1,13 @@
 // See phase_sampler.h.
 #include "train/phase_sampler.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "checkpoint/model_state.h"
+#include "train/phase_kind.h"
 
 namespace ingot {
 namespace {
@@ -16,7 +18,8 @@ std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const Prepa
   std::vector<data::SamplerSource> sources;
   for (size_t i = 0; i < data.sources.size(); ++i) {
     const SourceConfig& c = recipe.data.sources[i];
-    double weight = phase.weights.empty() ? c.weight : 0;
+    const PhaseKind& kind = kind_of(phase);
+    double weight = phase.weights.empty() && (!kind.reads || kind.reads(c)) ? c.weight : 0;
     for (const SourceWeight& w : phase.weights)
       if (w.source == c.name) weight = w.weight;
     sources.push_back({data.sources[i].train(), weight});
@@ -34,6 +37,21 @@ data::SamplerState sampler_state(const CheckpointReader& reader) {
   return data::parse_sampler_state(reader.blob("sampler"), reader.path() + ": sampler");
 }
 
+/// What stands around reasoning; nothing where the tags are no tokens: then too long rows are refused.
+std::optional<data::ReasoningMarks> reasoning_marks(const ChatConfig& chat, const Tokenizer& tokenizer) {
+  const auto id_of = [&](const std::string& tag) {
+    const std::vector<int32_t> ids = tokenizer.encode(tag, {.parse_special = true});
+    return ids.size() == 1 ? ids[0] : -1;
+  };
+  data::ReasoningMarks marks{id_of(chat.think_open), id_of(chat.think_close), {}};
+  if (marks.open < 0 || marks.close < 0) return std::nullopt;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    marks.space.push_back(!bytes.empty() && bytes.find_first_not_of(" \t\r\n") == std::string::npos);
+  }
+  return marks;
+}
+
 /// Whether the sources have the weights that they have in the state's phase.
 bool has_mixture(const data::SamplerState& state, const std::vector<data::SamplerSource>& sources) {
   std::map<std::string, double> then, now;
@@ -45,6 +63,59 @@ bool has_mixture(const data::SamplerState& state, const std::vector<data::Sample
 }
 
 }  // namespace
+
+data::Sampler sampler_of_phase(const Recipe& recipe, const PreparedData& data, size_t phase,
+                               const data::SamplerState* state) {
+  const PhaseConfig& config = recipe.phases[phase];
+  const KindSampling how = kind_of(config).sampling(recipe, config);
+  data::SamplerOptions o;
+  o.seed = static_cast<uint64_t>(recipe.run.seed);
+  o.sequence_length = config.sequence;
+  o.mode = how.mode;
+  o.rows = how.rows;
+  o.drop_too_long = how.drop_too_long;
+  o.group = how.group;
+  if (how.trims) o.marks = reasoning_marks(*config.chat, data.tokenizer);
+  return {phase_sources(recipe, data, config), o, state};
+}
+
+RowPlan plan_rows(const Recipe& recipe, const PreparedData& data, size_t phase) {
+  constexpr int64_t kFewSteps = 30;
+  const PhaseConfig& config = recipe.phases[phase];
+  RowPlan plan;
+  if (!kind_of(config).sampling || config.kind == "text") return plan;
+  const data::Sampler sampler = sampler_of_phase(recipe, data, phase);
+  std::vector<data::SamplerSource> sources = phase_sources(recipe, data, config);
+  std::sort(sources.begin(), sources.end(),
+            [](const auto& a, const auto& b) { return a.split->source() < b.split->source(); });
+  double weights = 0, documents = 0;
+  for (const data::SamplerSource& s : sources) weights += s.weight;
+  const auto rows = static_cast<double>(config.tokens() / config.sequence);
+  for (size_t s = 0; s < sources.size(); ++s) {
+    if (sources[s].weight <= 0) continue;
+    const data::Sampler::PackedSource p = sampler.packed(s);
+    const double share = sources[s].weight / weights, packed = static_cast<double>(sampler.epoch_samples(s));
+    documents += share * static_cast<double>(p.documents) / packed;
+    std::string line =
+        fmt::format("{}: {} documents in {} rows, {:.0f} % full; {:.0f} % of the phase, {:.2f} epochs",
+                    sources[s].split->source(), p.documents, sampler.epoch_samples(s), 100 * p.fill,
+                    100 * share, rows * share / packed);
+    if (const int64_t cut = p.shortened + p.earlier_removed; cut > 0)
+      line += fmt::format("; {} longer than a row keep {:.0f} % of their reasoning", cut,
+                          100 * static_cast<double>(p.reasoning_left) / static_cast<double>(p.reasoning));
+    if (p.dropped > 0)
+      plan.warnings.push_back(
+          fmt::format("phase '{}': {} of {} documents of '{}' do not fit a row of {} tokens", config.name,
+                      p.dropped, p.documents, sources[s].split->source(), config.sequence));
+    plan.lines.push_back(std::move(line));
+  }
+  if (config.steps < kFewSteps)
+    plan.warnings.push_back(
+        fmt::format("phase '{}' makes {} steps: packing puts {:.0f} documents into each; a smaller batch "
+                    "makes more updates",
+                    config.name, config.steps, documents * static_cast<double>(config.batch)));
+  return plan;
+}
 
 std::string SavedRun::json() const {
   nlohmann::json j{
@@ -101,7 +172,7 @@ PhaseSampler PhaseSampler::branch(const Recipe& recipe, const PreparedData& data
       state.sequence_length == now.sequence && has_mixture(state, phase_sources(recipe, data, now))) {
     sampler.resume(phase, state, saved, trunk.path());
   } else {
-    const data::SamplerState next = data::next_phase(state, now.sequence);
+    const data::SamplerState next = sampler.following(state, phase);
     sampler.enter(phase, &next);
     sampler.change_batch(saved.step);
   }
@@ -115,7 +186,7 @@ void PhaseSampler::resume(size_t phase, const data::SamplerState& state, const S
     fail("'{}' is at batch size {} of phase '{}', which has {}", where, saved.progress.level + 1,
          config().name, config().levels());
   progress_ = saved.progress;
-  progress_.samples = state.samples - state.phase_begin;
+  if (sampler_) progress_.samples = state.samples - state.phase_begin;
   change_batch(saved.step);
 }
 
@@ -130,27 +201,45 @@ void PhaseSampler::skip(int64_t step, int64_t batches) {
   change_batch(step);
 }
 
+int64_t PhaseSampler::micro_batch() const {
+  return micro_rows(config(), level_, recipe_->data_ranks());
+}
+
+data::SamplerState PhaseSampler::state() const {
+  return sampler_ ? sampler_->state_at(sampler_->phase_begin() + progress_.samples) : carried_;
+}
+
+/// With which state a phase begins where another one, of another kind or not, has ended with `state`.
+data::SamplerState PhaseSampler::following(const data::SamplerState& state, size_t phase) const {
+  const PhaseConfig& next = recipe_->phases[phase];
+  const PhaseKind& kind = kind_of(next);
+  if (!kind.sampling) return data::next_phase(state, state.sequence_length);
+  return data::next_phase(state, next.sequence, kind.sampling(*recipe_, next).mode);
+}
+
 void PhaseSampler::enter(size_t phase, const data::SamplerState* state) {
   phase_ = phase;
   first_step_ = first_step_of(*recipe_, phase);
-  data::SamplerOptions o;
-  o.seed = static_cast<uint64_t>(recipe_->run.seed);
-  o.sequence_length = config().sequence;
-  o.mode = recipe_->data.sampling;
-  o.rows = recipe_->data.rows();
-  o.drop_too_long = recipe_->data.drop_too_long;
-  sampler_.emplace(phase_sources(*recipe_, *data_, config()), o, state);
+  if (kind_of(config()).sampling) {
+    sampler_.emplace(sampler_of_phase(*recipe_, *data_, phase, state));
+  } else {
+    sampler_.reset();
+    carried_ = state != nullptr ? *state
+                                : data::SamplerState{.seed = static_cast<uint64_t>(recipe_->run.seed),
+                                                     .sequence_length = config().sequence};
+  }
   progress_ = {};
   change_batch(first_step_);
 }
 
 void PhaseSampler::advance() {
   INGOT_CHECK(phase_ + 1 < recipe_->phases.size(), "phase {} is the last", phase_);
-  const data::SamplerState next = data::next_phase(state(), recipe_->phases[phase_ + 1].sequence);
+  const data::SamplerState next = following(state(), phase_ + 1);
   enter(phase_ + 1, &next);
 }
 
 data::Batch PhaseSampler::batch(int64_t step) const {
+  INGOT_CHECK(sampler_, "phases of kind '{}' do not sample", config().kind);
   const int64_t rows = config().batch_at(level_);
   return sampler_->batch(sampler_->phase_begin() + level_samples_ + (step - level_step_) * rows, rows);
 }

@@ -29,6 +29,17 @@ struct SavedRun {
   static SavedRun of(const CheckpointReader& reader);
 };
 
+/// How the rows of a phase are drawn where it begins, or continues from `state`. The kind must sample.
+data::Sampler sampler_of_phase(const Recipe& recipe, const PreparedData& data, size_t phase,
+                               const data::SamplerState* state = nullptr);
+
+/// What packing makes of the sources of a phase whose rows hold whole documents: a line for each, and
+/// warnings where documents are left out or the phase makes few steps. Empty for other phases.
+struct RowPlan {
+  std::vector<std::string> lines, warnings;
+};
+RowPlan plan_rows(const Recipe& recipe, const PreparedData& data, size_t phase);
+
 class PhaseSampler {
  public:
   /// The first phase of a new run. The recipe and the data must outlive this object.
@@ -51,10 +62,13 @@ class PhaseSampler {
 
   /// What step `step` (0-based, of this phase) trains on, as long as the batch size is the one of now: from
   /// the first step done with it until change_batch(). Pure; thread-safe.
+  /// Of a kind that samples.
   data::Batch batch(int64_t step) const;
+  /// Of such a kind: how rows are drawn.
+  const data::Sampler& rows() const { return *sampler_; }
   /// Position in the phase's list of batch sizes: what batch() uses, and the plan's level.
   int64_t level() const { return level_; }
-  int64_t micro_batch() const { return config().micro_at(level_, recipe_->data_ranks()); }
+  int64_t micro_batch() const;
 
   /// Counts a step of this phase that was done with batch(), and its loss.
   void count_step(double loss) { config().after_step(progress_, loss); }
@@ -67,7 +81,7 @@ class PhaseSampler {
   void change_batch(int64_t step);
 
   /// What to save when the steps counted so far are done.
-  data::SamplerState state() const { return sampler_->state_at(sampler_->phase_begin() + progress_.samples); }
+  data::SamplerState state() const;
   const BatchProgress& progress() const { return progress_; }
 
  private:
@@ -76,11 +90,13 @@ class PhaseSampler {
   /// Continues inside phase `phase`, at `state`.
   void resume(size_t phase, const data::SamplerState& state, const SavedRun& saved, const std::string& where);
   void enter(size_t phase, const data::SamplerState* state);
+  data::SamplerState following(const data::SamplerState& state, size_t phase) const;
   const Recipe* recipe_;
   const PreparedData* data_;
   size_t phase_ = 0;
   int64_t first_step_ = 0;
-  std::optional<data::Sampler> sampler_;
+  std::optional<data::Sampler> sampler_;  ///< of kinds that sample
+  data::SamplerState carried_;            ///< through phases of other kinds, for those after them
   BatchProgress progress_;
   // What batch() reads; changed by enter() and change_batch() only.
   int64_t level_ = 0, level_step_ = 0, level_samples_ = 0;

@@ -15,6 +15,8 @@
 #include "data/source.h"
 #include "device/machine/peak.h"
 #include "train/memory_policy.h"
+#include "train/phase_kind.h"
+#include "train/phase_sampler.h"
 #include "train/rank_check.h"
 #include "train/run_layout.h"
 
@@ -55,8 +57,8 @@ PhasePlan plan_phase(const Recipe& recipe, const TrainEngine& engine, const Phas
                                  2.0 * static_cast<double>(optimizer.state_bytes());
   const std::vector<int64_t> steps = phase.planned_steps();
   for (int64_t level = 0; level < phase.levels(); ++level) {
-    LevelPlan l{.batch = phase.batch_at(level),
-                .micro_batch = phase.micro_at(level, recipe.data_ranks()),
+    LevelPlan l{.batch = planned_rows(phase, level, recipe.data_ranks()),
+                .micro_batch = micro_rows(phase, level, recipe.data_ranks()),
                 .steps = steps[static_cast<size_t>(level)]};
     require_countable(phase, l.micro_batch);
     StepOptions o = step_options(recipe, engine.model(), phase, l.micro_batch);
@@ -214,6 +216,8 @@ std::string describe(const Recipe& recipe, const Model& model, const PreparedDat
       line(name, text);
       name = "";
     }
+    if (data != nullptr)
+      for (const std::string& text : plan_rows(recipe, *data, i).lines) line("", "  " + text);
   }
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
   line("dtypes", fmt::format("weights {}, gradients f32, accumulation f32, first moments {}, second {}",
@@ -317,9 +321,10 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
   std::vector<data::PlannedPhase> planned;
   for (const PhaseConfig& s : recipe.phases) {
-    data::PlannedPhase phase{s.name, s.tokens(), {}};
+    const PhaseKind& kind = kind_of(s);
+    data::PlannedPhase phase{s.name, kind.sampling ? s.tokens() : 0, {}};
     for (const SourceConfig& c : recipe.data.sources) {
-      double weight = s.weights.empty() ? c.weight : 0;
+      double weight = s.weights.empty() && (!kind.reads || kind.reads(c)) ? c.weight : 0;
       for (const SourceWeight& w : s.weights)
         if (w.source == c.name) weight = w.weight;
       phase.weights.push_back(weight);
@@ -328,6 +333,8 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   }
   const std::string repeats = data::repetition_warning(data::planned_use(sources, planned));
   if (!repeats.empty()) f.warnings.push_back(repeats);
+  for (size_t i = 0; i < recipe.phases.size(); ++i)
+    for (const std::string& warning : plan_rows(recipe, data, i).warnings) f.warnings.push_back(warning);
 }
 
 void explain_shortfall(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight& f) {

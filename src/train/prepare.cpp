@@ -9,17 +9,25 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "chat/chat_template.h"
+#include "chat/preference_row.h"
 #include "data/source.h"
 #include "data/tokenize_job.h"
 #include "report/run_record.h"
 #include "tokenizer/bpe_trainer.h"
+#include "train/encode_rows.h"
 #include "train/tokenizer_origin.h"
 
 namespace ingot {
 namespace {
 
 constexpr const char* kEndOfText = "<|endoftext|>";
+
+std::vector<chat::Conversation> sides_of(const chat::PreferenceRow& row) {
+  std::vector<chat::Conversation> sides;
+  for (const auto* side : {&row.chosen, &row.rejected})
+    if (*side) sides.push_back(**side);
+  return sides;
+}
 
 /// Calls body for batches of documents of all sources.
 template <class Body>
@@ -44,6 +52,9 @@ void for_documents(FileSystem& fs, const Recipe& recipe, Body&& body) {
       if (s.conversations)
         for (const std::string& text : chat::texts_of(chat::read_conversation(document, reader.where())))
           held.push_back(text);
+      else if (s.preferences)
+        for (const auto& side : sides_of(chat::read_preference(document, reader.where())))
+          for (const std::string& text : chat::texts_of(side)) held.push_back(text);
       else
         held.emplace_back(document);
       bytes += document.size();
@@ -108,27 +119,6 @@ Tokenizer obtain_tokenizer(FileSystem& fs, const Recipe& recipe, double checked_
   return t;
 }
 
-/// Conversations of a source as ids, in the recipe's chat template.
-void add_conversations(FileSystem& fs, const Recipe& recipe, const Tokenizer& tokenizer,
-                       data::TokenizerView& view) {
-  const std::string& given = recipe.data.chat_template;
-  const chat::ChatTemplate chat_template =
-      chat::open_template(fs, given.empty() ? tokenizer_folder(fs, recipe) : given);
-  chat::require_tokens(chat_template, tokenizer);
-  const bool trust = recipe.data.trust_text;
-  const std::string all = chat_template.source() + (trust ? "\ntrusted" : "");
-  view.conversation_hash = hash128_hex(all.data(), all.size());
-  view.encode_conversation = [&tokenizer, chat_template, trust](std::string_view row,
-                                                                const std::string& where,
-                                                                data::ConversationTokens& out) {
-    const chat::Rendered r = chat::render_row(chat_template, chat::read_conversation(row, where), where);
-    chat::Encoded e = chat_template.encode(r, tokenizer, trust ? chat::Trust::messages : chat::Trust::own);
-    out.ids = std::move(e.ids);
-    out.in_loss = std::move(e.in_loss);
-    for (const chat::ByteSpan& s : r.loss_spans) out.loss_bytes += static_cast<int64_t>(s.end - s.begin);
-  };
-}
-
 /// Says what a person may not expect: text that spells special tokens, and a template that training leaves
 /// out.
 void warn_about_special_tokens(const Recipe& recipe, const Tokenizer& t, const SpelledSpecials& spelled) {
@@ -174,6 +164,17 @@ std::string tokenizer_folder(FileSystem& fs, const Recipe& recipe) {
   return gone && Tokenizer::holds_tokenizer(fs, own) ? own : place;
 }
 
+std::optional<chat::ChatTemplate> find_chat_template(FileSystem& fs, const Recipe& recipe) {
+  const std::string& given = recipe.data.chat_template;
+  if (!given.empty()) return chat::open_template(fs, given);
+  return chat::ChatTemplate::from_folder(fs, tokenizer_folder(fs, recipe));
+}
+
+chat::ChatTemplate require_chat_template(FileSystem& fs, const Recipe& recipe) {
+  const std::string& given = recipe.data.chat_template;
+  return chat::open_template(fs, given.empty() ? tokenizer_folder(fs, recipe) : given);
+}
+
 std::string dataset_folder(const Recipe& recipe, const SourceConfig& source) {
   return recipe.data.folder + "/" + source.name;
 }
@@ -212,10 +213,9 @@ PreparedData prepare_data(FileSystem& fs, const Recipe& recipe, DataCheck check)
   view.bos = view.eos_first ? -1 : ends.begin.value_or(-1);
   view.parses_special = encoding.parse_special;
   view.hash = tokenizer.content_hash();
-  if (std::any_of(recipe.data.sources.begin(), recipe.data.sources.end(),
-                  [](const auto& s) { return s.conversations; }))
-    add_conversations(fs, recipe, tokenizer, view);
+  const RowEncoder rows(fs, recipe, tokenizer, tokenizer_folder(fs, recipe));
   for (const SourceConfig& s : recipe.data.sources) {
+    rows.describe(s, view);
     data::TokenizeOptions o;
     o.name = s.name;
     o.inputs = {s.path};

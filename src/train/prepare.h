@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "chat/chat_template.h"
 #include "data/dataset.h"
 #include "tokenizer/tokenizer.h"
 #include "train/recipe.h"
@@ -45,6 +46,11 @@ bool is_prepared(FileSystem& fs, const Recipe& recipe);
 /// Where the recipe's tokenizer lies: tokenizer.path, or in the data folder; where that is gone, with the run
 /// if it has started.
 std::string tokenizer_folder(FileSystem& fs, const Recipe& recipe);
+/// The chat template of the recipe's conversations: data.chat_template, else that of the tokenizer's folder.
+/// Error where the former cannot be opened; nothing where there is neither.
+std::optional<chat::ChatTemplate> find_chat_template(FileSystem& fs, const Recipe& recipe);
+/// The same; Error where there is none.
+chat::ChatTemplate require_chat_template(FileSystem& fs, const Recipe& recipe);
 /// Where a source's tokens lie.
 std::string dataset_folder(const Recipe& recipe, const SourceConfig& source);
 

@@ -18,6 +18,9 @@ void for_each_loss_sum(StepStats& s, const F& f) {
   };
   head(s);
   for (HeadStats& h : s.mtp) head(h);
+  for (double& sum : s.sums) f(sum);
+  f(s.compared);
+  f(s.unequal);
 }
 
 /// Calls f for every number that layers sum over their tokens.

@@ -6,7 +6,8 @@
 
 #include "base/log.h"
 #include "models/presets.h"
-#include "train/objective.h"
+#include "train/phase_kind.h"
+#include "train/run_tasks.h"
 
 namespace ingot {
 
@@ -75,8 +76,9 @@ int64_t PhaseConfig::tokens() const {
   int64_t samples = 0;
   const std::vector<int64_t> at_level = planned_steps();
   for (int64_t level = 0; level < levels(); ++level)
-    samples += at_level[static_cast<size_t>(level)] * batch_at(level);
-  return samples * sequence;
+    samples += checked_product({at_level[static_cast<size_t>(level)], batch_at(level)},
+                               "sequences of phase '" + name + "' (steps x batch)");
+  return checked_product({samples, sequence}, "tokens of phase '" + name + "' (sequences x sequence)");
 }
 
 ScheduleConfig PhaseConfig::resolved_schedule(int64_t total_steps) const {
@@ -126,11 +128,20 @@ void validate_phase(const Recipe& r, size_t i, ConfigErrors& e) {
     if (std::none_of(r.data.sources.begin(), r.data.sources.end(), is_it))
       e.add(fmt::format("{}weights.{}.source", at, w), "'{}' is no source", s.weights[w].source);
   }
-  if (find_objective(s.objective) == nullptr)
-    e.add(at + "objective", "'{}' is no objective; there are: {}", s.objective, objective_names());
-  else if (s.objective != "cross_entropy" && r.memory.head == HeadMode::gradient)
-    e.add(at + "objective",
-          "memory.head = \"gradient\" forms the gradient of cross_entropy only; use store or recompute");
+  const PhaseKind* kind = find_phase_kind(s.kind);
+  if (kind != nullptr) kind->validate(r, i, e);
+  if (kind != nullptr && !kind->sampling && !s.batches.empty())
+    e.add(at + "batches", "a phase of kind {} has one batch size", s.kind);
+  if (s.chat && s.kind != "chat") e.add(at + "chat", "is of kind chat, and this phase is of kind {}", s.kind);
+  if (s.preference && s.kind != "preference")
+    e.add(at + "preference", "is of kind preference, and this phase is of kind {}", s.kind);
+  if (kind == nullptr)
+    e.add(at + "kind", "'{}' is no kind of phases; there are: {}", s.kind, phase_kind_names());
+  try {
+    if (!s.gate.empty()) TaskGate::parse(s.gate);
+  } catch (const Error& error) {
+    e.add(at + "gate", "{}; {}", error.what(), error.hint());
+  }
   const auto is_target = [&](const SourceConfig& d) {
     return d.name == s.target_source && d.validation_fraction > 0;
   };

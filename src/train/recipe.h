@@ -14,6 +14,8 @@
 #include "train/evaluation_recipe.h"
 #include "train/memory_recipe.h"
 #include "train/parallel_recipe.h"
+#include "train/post_recipe.h"
+#include "train/rl_recipe.h"
 
 namespace ingot {
 
@@ -91,6 +93,7 @@ constexpr auto enum_names(BatchRate) {
 
 struct PhaseConfig {
   std::string name = "pretrain";
+  std::string kind = "text";
   int64_t steps = 1000;
   int64_t batch = 16;       ///< sequences per step
   int64_t micro_batch = 0;  ///< sequences per forward of a data rank; 0: all of its share
@@ -113,9 +116,18 @@ struct PhaseConfig {
   std::string target_source;
   bool target_ends = false;
   std::vector<std::string> published_tokens;
+  std::optional<ChatConfig> chat;
+  std::optional<PreferenceConfig> preference;
+  std::optional<RlConfig> rl;
+  PhaseOptimizerConfig optimizer;
+  bool freeze_balance = false;
+  std::vector<std::string> tasks;
+  std::string gate;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the phase");
+    v.fixed("kind", kind,
+            "what it trains on and minimises: text, or a kind of post-training (docs/posttraining.md)");
     v.fixed("steps", steps, "optimizer steps", between(1, bounds::kSteps));
     v.fixed("batch", batch, "sequences per step", between(1, bounds::kBatch));
     v("micro_batch", micro_batch, "sequences per forward pass of a rank; 0: its whole share of the batch",
@@ -147,6 +159,14 @@ struct PhaseConfig {
       up_to(1e6));
     v("target_ends", target_ends, "the run ends at the target, saved");
     v("published_tokens", published_tokens, "token counts of the recipe's source, for the plan");
+    v.fixed("chat", chat, "settings of kind chat");
+    v.fixed("preference", preference, "settings of kind preference");
+    v.fixed("rl", rl, "settings of kind rl");
+    v("optimizer", optimizer, "what is other than in the recipe's [optimizer]");
+    v("freeze_balance", freeze_balance, "the selection biases of routers stay as they are");
+    v("tasks", tasks, "tasks during this phase, as evaluation.tasks; empty: those");
+    v("gate", gate,
+      "the phase begins only if a task says so, e.g. \"arithmetic.exact >= 0.8\"; empty: always");
   }
   void validate(ConfigErrors& errors) const;
   /// Over `total_steps`: those of the phase and of the phases that continue it.

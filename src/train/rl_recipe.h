@@ -1,7 +1,11 @@
-// The choices of reinforcement learning with verifiable rewards. What they mean is in src/post/rl.
+// [phases.rl] of a phase of kind "rl": reinforcement learning with verifiable rewards. Plain data; what it
+// means is in src/post/rl. docs/rl.md explains it by example.
 #pragma once
-#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "base/config.h"
 #include "base/enum.h"
 
 namespace ingot {
@@ -35,5 +39,154 @@ enum class RolloutThinking : uint8_t { any, on, off, mixed };
 constexpr auto enum_names(RolloutThinking) {
   return names_in_order<RolloutThinking>("any", "on", "off", "mixed");
 }
+
+/// [[phases.rl.environments]]
+struct RlEnvironmentConfig {
+  std::string name;
+  double weight = 1;
+  std::optional<int64_t> difficulty, least, most;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "of an environment (`ingot environment list`), or a .jsonl file of problems");
+    v("weight", weight, "its share of the prompts, relative to the others'", positive(bounds::kWeight));
+    v("difficulty", difficulty, "first difficulty of the frontier; none: the least", any_integer());
+    v("least", least, "smallest difficulty; none: the environment's", any_integer());
+    v("most", most, "largest difficulty; none: the environment's", any_integer());
+  }
+  void validate(ConfigErrors& e) const {
+    if (name.empty()) e.add("name", "must not be empty");
+  }
+};
+
+/// [phases.rl.curriculum]
+struct RlCurriculumConfig {
+  bool moves = true;
+  int64_t window = 4;
+  double raise = 0.7;
+  int64_t calibrate = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("moves", moves, "difficulty follows what the policy solves; false: all difficulties, evenly");
+    v("window", window, "difficulties below the frontier that are drawn too; 0: the frontier alone",
+      up_to(bounds::kSteps));
+    v("raise", raise,
+      "a group at the frontier with a higher pass rate moves it up; one without any success, down",
+      below_one());
+    v("calibrate", calibrate,
+      "groups per environment, before the first step, that find the difficulty of which half is solved: the "
+      "first frontier; 0: none",
+      up_to(10000));
+  }
+};
+
+/// [phases.rl.length]
+struct RlLengthConfig {
+  double reward = 0;
+  int64_t ramp = 0;
+  int64_t tolerance = 0;
+  double accuracy_tolerance = 0.05;
+  int64_t overlong = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("reward", reward, "coefficient of the bonus for short correct replies; 0: none",
+      up_to(bounds::kWeight));
+    v("ramp", ramp, "steps over which the coefficient grows from a tenth to its value",
+      up_to(bounds::kSteps));
+    v("tolerance", tolerance, "tokens above the shortest correct reply that cost nothing",
+      up_to(bounds::kSequence));
+    v("accuracy_tolerance", accuracy_tolerance,
+      "no bonus where the group's pass rate is this much below its environment's best", up_to(1));
+    v("overlong", overlong, "last tokens before max_tokens over which the reward falls by up to 1; 0: none",
+      up_to(bounds::kSequence));
+  }
+};
+
+/// [phases.rl.loss]
+struct RlLossConfig {
+  PolicyLossKind kind = PolicyLossKind::dppo;
+  Aggregation aggregation = Aggregation::constant;
+  int64_t constant = 0;
+  double clip_low = 0.2, clip_high = 0.2, dual_clip = 0;
+  double cispo_cap = 5, delta = 0.1, ratio_cap = 20;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("kind", kind,
+      "reinforce, clip (PPO, GRPO, DAPO), cispo or dppo; all are the same in a batch's first update");
+    v("aggregation", aggregation,
+      "constant: mean over sequences of token sums / constant; token: mean over tokens; sequence: mean of "
+      "means");
+    v("constant", constant, "tokens that a sequence's sum is divided by; 0: max_tokens",
+      up_to(bounds::kTokens));
+    v("clip_low", clip_low, "clip: ratios below 1 - this of bad tokens have no gradient", below_one());
+    v("clip_high", clip_high, "clip: ratios above 1 + this of good tokens have no gradient; DAPO: 0.28",
+      positive(bounds::kWeight));
+    v("dual_clip", dual_clip, "clip: largest loss of a bad token, in units of its advantage; 0: none",
+      zero_or(1, bounds::kWeight));
+    v("cispo_cap", cispo_cap, "cispo: largest weight of a token", positive(bounds::kWeight));
+    v("delta", delta, "dppo: change of a token's probability beyond which it is not driven further",
+      positive(1));
+    v("ratio_cap", ratio_cap, "reinforce, dppo: largest weight of a token", between(1, bounds::kWeight));
+  }
+};
+
+/// [phases.rl]
+struct RlConfig {
+  std::vector<RlEnvironmentConfig> environments;
+  int64_t prompts = 16, samples = 16;
+  int64_t max_tokens = 128;
+  int64_t thinking_tokens = -1, answer_tokens = -1;
+  RolloutThinking thinking = RolloutThinking::any;
+  AdvantageKind advantage = AdvantageKind::maxrl;
+  RlLossConfig loss;
+  RlLengthConfig length;
+  RlCurriculumConfig curriculum;
+  bool need_signal = true;
+  int64_t resample = 4;
+  int64_t updates_per_batch = 1;
+  Exactness exact = Exactness::require;
+  double repetition = 0.05;
+  int64_t repetition_chunk = 1024;
+  int64_t cache_mib = 512;
+  int64_t record_groups = 2;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("environments", environments, "what is asked");
+    v("prompts", prompts, "groups of a batch, one prompt each", between(1, 65536));
+    v("samples", samples, "replies to each prompt", between(1, 4096));
+    v("max_tokens", max_tokens, "of a reply", between(1, bounds::kSequence));
+    v("thinking_tokens", thinking_tokens,
+      "of a reply's reasoning, after which its end is forced (and never trained on); -1: no limit",
+      between(-1, bounds::kSequence));
+    v("answer_tokens", answer_tokens, "of a reply after its reasoning; -1: no limit",
+      between(-1, bounds::kSequence));
+    v("thinking", thinking,
+      "whether replies reason: any (as the template does), on, off, mixed (every other prompt)");
+    v("advantage", advantage, "reinforce, rloo, grpo (with deviation), dr_grpo (without), maxrl");
+    v("loss", loss, "loss of a token, and how tokens add up");
+    v("length", length, "rewards for length");
+    v("curriculum", curriculum, "difficulty of the prompts");
+    v("need_signal", need_signal,
+      "groups whose rewards are all equal are left out and replaced (dynamic sampling)");
+    v("resample", resample, "times that missing groups are sampled again, at most", up_to(1000));
+    v("updates_per_batch", updates_per_batch, "optimizer steps on the same replies", between(1, 1000));
+    v("exact", exact,
+      "require: the run stops where a recorded log-probability is not the one that the first update "
+      "computes; report: it counts them");
+    v("repetition", repetition,
+      "a reply with a stretch that compresses to less than this share has reward 0; 0: off", below_one());
+    v("repetition_chunk", repetition_chunk, "tokens of such a stretch", between(16, bounds::kSequence));
+    v("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
+      between(1, 0x1p30, "MiB"));
+    v("record_groups", record_groups, "groups of each step that are kept in rollouts.jsonl", up_to(65536));
+  }
+  void validate(ConfigErrors& e) const {
+    if (environments.empty()) e.add("environments", "at least one is needed");
+    if (samples < 2 && advantage != AdvantageKind::reinforce)
+      e.add("samples", "advantage {} compares the replies to a prompt: at least 2, found {}",
+            name_of(advantage), samples);
+    if (length.overlong >= max_tokens)
+      e.add("length.overlong", "must be below max_tokens = {}, found {}", max_tokens, length.overlong);
+  }
+};
 
 }  // namespace ingot

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "chat/chat_template.h"
 #include "checkpoint/model_state.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
@@ -123,6 +124,14 @@ void keep_tokenizer(FileSystem& fs, const Recipe& recipe, const Tokenizer& token
   if (!is_kept()) tokenizer.save(to, fs);
 }
 
+/// Beside the tokenizer, where chat, serve, eval and export look for it.
+void keep_chat_template(FileSystem& fs, const Recipe& recipe) {
+  if (recipe.data.chat_template.empty()) return;
+  const std::string to = recipe.run.folder + "/" + run_files::kTokenizer + "/chat_template.jinja",
+                    text = chat::open_template(fs, recipe.data.chat_template).source();
+  if (!fs.exists(to) || fs.read(to) != text) write_file_atomically(fs, to, text);
+}
+
 std::string kept_validation(const Recipe& recipe, const std::string& source) {
   return recipe.run.folder + "/" + run_files::kValidation + "/" + source;
 }
@@ -177,6 +186,7 @@ Recipe load_run(FileSystem& fs, const std::string& path, const std::vector<std::
 
 void keep_with_run(FileSystem& fs, const Recipe& recipe, const PreparedData& data) {
   keep_tokenizer(fs, recipe, data.tokenizer);
+  keep_chat_template(fs, recipe);
   for (const data::Dataset& source : data.sources) keep_validation(fs, recipe, source);
 }
 

@@ -1,29 +1,33 @@
 // See run_state.h.
 #include "train/run_state.h"
 
+#include <utility>
+
 #include "base/log.h"
 #include "checkpoint/model_state.h"
 #include "checkpoint/parameter_part.h"
 #include "ops/registry.h"
 #include "train/branch.h"
+#include "train/phase_kind.h"
 
 namespace ingot {
 
-RunState::RunState(TrainEngine& engine, const PreparedData& data)
-    : engine_(engine),
+RunState::RunState(FileSystem& fs, TrainEngine& engine, const PreparedData& data)
+    : fs_(fs),
+      engine_(engine),
       data_(data),
       watch_({engine.recipe().health.spike_sigma, engine.recipe().health.spike_patience,
               engine.recipe().health.dead_patience}) {}
 
-void RunState::begin(FileSystem& fs) {
-  if (!engine_.recipe().run.branch_from.empty()) return branch(fs);
-  engine_.load_start(fs, data_.tokenizer.content_hash());
+void RunState::begin() {
+  if (!engine_.recipe().run.branch_from.empty()) return branch();
+  engine_.load_start(fs_, data_.tokenizer.content_hash());
   sampler_.emplace(engine_.recipe(), data_);
   set_position();
 }
 
-void RunState::branch(FileSystem& fs) {
-  const StoredModel trunk = open_trunk(fs, engine_.recipe(), data_.tokenizer.content_hash());
+void RunState::branch() {
+  const StoredModel trunk = open_trunk(fs_, engine_.recipe(), data_.tokenizer.content_hash());
   load_model(trunk.reader, engine_.model());
   restore_trunk_optimizer(trunk, engine_);
   watch_.restore(trunk.reader.blob("watch"));
@@ -48,11 +52,28 @@ void RunState::restore(const CheckpointReader& reader) {
   tokens_ = saved.tokens;
   rewound_ = saved.rewound;
   sampler_.emplace(engine_.recipe(), data_, reader);
+  if (reader.manifest().blobs.contains("source")) saved_source_ = reader.blob("source");
+  saved_where_ = reader.path();
   set_position();
+}
+
+BatchSource& RunState::source() {
+  if (source_) return *source_;
+  const PhaseKind& kind = kind_of(phase());
+  if (kind.source)
+    source_ = kind.source({fs_, engine_, data_, *sampler_});
+  else
+    source_ = std::make_unique<SampledSource>(*sampler_);
+  if (!saved_source_.empty()) source_->restore(std::exchange(saved_source_, {}), saved_where_);
+  return *source_;
 }
 
 void RunState::rewind(int64_t batches) {
   enter_next_phase();  // where the checkpoint is a phase's last, the batches are the next phase's
+  if (batches > 0 && kind_of(phase()).source)
+    throw Error(fmt::format("--skip-batches: phase '{}' is of kind {}, whose batches are made for their steps",
+                            phase().name, phase().kind),
+                "go back without it, and change a setting such as the learning rate");
   sampler_->skip(step_, batches);
   rewound_.push_back({step_, batches});
 }
@@ -89,6 +110,8 @@ SaveRequest RunState::save_request(const std::string& protection) {
   request.blobs["model"] = config_blob(print_config(model.config()));
   request.blobs["recipe"] = config_blob(print_config(engine_.recipe()));
   request.blobs["watch"] = watch_.json();
+  if (const std::string source = source_ ? source_->state() : saved_source_; !source.empty())
+    request.blobs["source"] = source;
   request.blobs["trainer"] = SavedRun{step_,
                                       tokens_,
                                       sampler_->phase(),
@@ -107,8 +130,21 @@ double RunState::learning_rate() const {
 
 bool RunState::enter_next_phase() {
   if (step_ < sampler_->end_step()) return false;
+  source_.reset();
+  saved_source_.clear();
+  const std::string kind = phase().kind;
   sampler_->advance();
+  if (phase().kind != kind) watch_.forget();
   set_position();
+  if (phase().optimizer.state == PhaseOptimizerState::reset) engine_.reset_optimizer();
+  return true;
+}
+
+bool RunState::change_batch() {
+  if (!sampler_->change_due()) return false;
+  if (source_ != nullptr) saved_source_ = source_->state();
+  source_.reset();
+  sampler_->change_batch(step_);
   return true;
 }
 

@@ -1,10 +1,13 @@
 // What a run saves and restores. With the recipe and the data it decides every weight that is to come: a run
 // that is killed and resumed ends with the bits of an undisturbed one.
 #pragma once
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "checkpoint/writer.h"
+#include "train/batch_source.h"
 #include "train/engine.h"
 #include "train/health.h"
 #include "train/phase_sampler.h"
@@ -13,11 +16,11 @@ namespace ingot {
 
 class RunState {
  public:
-  /// Both must outlive this. Before begin() or restore() there is no sampler.
-  RunState(TrainEngine& engine, const PreparedData& data);
+  /// All must outlive this. Before begin() or restore() there is no sampler.
+  RunState(FileSystem& fs, TrainEngine& engine, const PreparedData& data);
 
   /// The start of a run: first weights, first phase; of a branch: where its trunk stands.
-  void begin(FileSystem& fs);
+  void begin();
   /// Where the checkpoint was saved. Error where something is missing or damaged, or where the recipe has no
   /// such phase.
   void restore(const CheckpointReader& reader);
@@ -28,7 +31,9 @@ class RunState {
 
   int64_t step() const { return step_; }      ///< steps done
   int64_t tokens() const { return tokens_; }  ///< consumed by them
-  PhaseSampler& sampler() { return *sampler_; }
+  const PhaseSampler& sampler() const { return *sampler_; }
+  /// Of the present phase; made where it is first asked for.
+  BatchSource& source();
   const PhaseConfig& phase() const { return sampler_->config(); }
   LossWatch& watch() { return watch_; }
   /// Learning rate of the next step.
@@ -37,17 +42,22 @@ class RunState {
   void hold_window(int64_t tokens);
   /// Enters the next phase where all steps of this one are done; false where it continues.
   bool enter_next_phase();
+  /// Takes the batch size that is due; false where none is.
+  bool change_batch();
   /// A step on `batch` is done.
   void count_step(const data::Batch& batch, double loss);
 
  private:
-  void branch(FileSystem& fs);
+  void branch();
   /// Rotation and window of the next step.
   void set_position();
+  FileSystem& fs_;
   TrainEngine& engine_;
   const PreparedData& data_;
   LossWatch watch_;
   std::optional<PhaseSampler> sampler_;
+  std::string saved_source_, saved_where_;  ///< state of the source that is not made yet, and its checkpoint
+  std::unique_ptr<BatchSource> source_;     ///< of this phase and batch size; reads sampler_
   int64_t step_ = 0, tokens_ = 0;
   std::vector<Rewound> rewound_;
   std::optional<int64_t> held_window_;

@@ -26,8 +26,8 @@ std::vector<ShiftedTargets> shifted_targets(const data::Batch& batch, const MtpC
     ShiftedTargets a = shifted(batch, depth);
     const auto valid = std::count_if(a.targets.begin(), a.targets.end(), [](int32_t t) { return t >= 0; });
     if (valid > 0)
-      a.weight = mtp.coefficient / static_cast<double>(mtp.depths) *
-                 static_cast<double>(batch.valid_targets) / static_cast<double>(valid);
+      a.weight = mtp.coefficient / static_cast<double>(mtp.depths) * batch.loss_divisor() /
+                 static_cast<double>(valid);
     all.push_back(std::move(a));
   }
   return all;

@@ -13,8 +13,8 @@ struct ShiftedTargets {
   std::vector<int32_t> ids;  ///< [B*S]; 0 in the last k positions of a span, on which no valid target depends
   std::vector<int32_t> targets;  ///< [B*S]; masked in the last k positions of a span
   /// Factor on the summed loss of this depth beside the next token's: coefficient / depths, times the ratio
-  /// of the next token's valid targets to this depth's, so that dividing by the next token's count gives the
-  /// mean of this depth.
+  /// of the batch's divisor (the next token's valid targets) to this depth's, so that dividing by it gives
+  /// the mean of this depth.
   double weight = 0;
 };
 

@@ -191,8 +191,8 @@ StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks&
 
 PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
   const ArenaKey key{
-      ranks_.pipe != nullptr ? count : 1, options.micro_batch, batch.sequence_length, options.head,
-      options.z_coefficient != 0,         options.policy};
+      ranks_.pipe != nullptr ? count : 1, options.micro_batch,        batch.sequence_length, options.head,
+      options.z_coefficient != 0,         options.objective->entropy, options.policy};
   if (arena_ && key == arena_key_) return *arena_;
   arena_.reset();  // frees the old memory first
   arena_ = std::make_unique<PlannedArena>(
@@ -222,8 +222,10 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   PlannedArena& arena = prepare_arena(batch, options, count);
   gradients_.begin_step();
   const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model_.config().mtp);
-  const StepTokens tokens{batch.rows * batch.sequence_length, batch.valid_targets};
+  const StepTokens tokens{batch.rows * batch.sequence_length, batch.loss_divisor()};
   StepStats stats;
+  stats.divisor = tokens.divisor;
+  stats.sums.resize(options.objective->sums.size());
   stats.mtp.resize(mtp.size());
   for (const int64_t layer : model_.decoder().moe_layers()) {  // those of other stages too
     stats.expert_counts[layer].resize(static_cast<size_t>(model_.config().moe.experts));
@@ -277,6 +279,40 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
     step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};
+}
+
+std::vector<float> StepRunner::logprobs(const data::Batch& batch, int64_t micro_batch_rows) {
+  const RankGroups* groups = ranks_.groups;
+  const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
+                rank = groups != nullptr ? groups->batch_rank() : 0;
+  INGOT_CHECK(micro_batch_rows > 0 && batch.rows % (micro_batch_rows * ranks) == 0,
+              "{} rows in micro-batches of {} on {} ranks", batch.rows, micro_batch_rows, ranks);
+  INGOT_CHECK(groups == nullptr || groups->context().size() == 1, "context ranks share sequences");
+  const int64_t count = batch.rows / (ranks * micro_batch_rows),
+                tokens = micro_batch_rows * batch.sequence_length, first = rank * count * micro_batch_rows;
+  std::vector<float> all(batch.tokens.size(), 0.0F);
+  HeadStats stats;
+  const auto step = [&](Tape& tape, int64_t b) {
+    const int64_t row = first + b * micro_batch_rows;
+    const std::span<float> place =
+        std::span(all).subspan(static_cast<size_t>(row * batch.sequence_length), static_cast<size_t>(tokens));
+    return std::make_unique<EvaluationStep>(
+        model_, tape, micro_batch(batch, row, micro_batch_rows, {}, groups), stats, place);
+  };
+  if (ranks_.pipe != nullptr) {
+    run_pipeline(
+        model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, count)),
+        [&](Tape& tape, int b) { return step(tape, b); }, tokens, {.record = false}, heap_);
+  } else {
+    for (int64_t b = 0; b < count; ++b) {
+      Tape tape(heap_, {.record = false});
+      step(tape, b)->forward(whole_model(model_.config()), {});
+    }
+  }
+  const Tensor t = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
+  if (groups != nullptr && groups->data().size() > 1) groups->data().all_reduce(t, t).wait();
+  if (ranks_.pipe != nullptr) ranks_.pipe->forward().all_reduce(t, t).wait();
+  return all;
 }
 
 }  // namespace ingot

@@ -62,6 +62,10 @@ class StepRunner {
   /// Forward only: the sum of -logprob over the valid targets that this rank has of these sequences, and
   /// their number. In a pipeline the last stage has them, the others have zeros.
   std::pair<double, int64_t> evaluate(const data::Batch& batch);
+  /// Forward only: the log-probability of every target of a batch, which is the whole one on every rank, in
+  /// the bits of run(); [B*S], 0 where there is no target. Rows are run `micro_batch` at a time. All ranks
+  /// return the same. Not for context ranks, which share sequences.
+  std::vector<float> logprobs(const data::Batch& batch, int64_t micro_batch);
   /// Planned activation memory of the step; 0 before the first run.
   int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
   /// Buffers that did not fit the plan, in the present memory.
@@ -72,7 +76,7 @@ class StepRunner {
   struct ArenaKey {
     int64_t micro_batches = 1, sequences = 0, length = 0;
     HeadMode head = HeadMode::store;
-    bool z_loss = false;
+    bool z_loss = false, entropy = false;
     const SlotPolicy* policy = nullptr;  ///< by identity
     bool operator==(const ArenaKey&) const = default;
   };

@@ -94,6 +94,8 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
   row.step = done.step;
   row.wall = wall_seconds();
   row.set("loss", stats.loss());
+  if (batch.divisor > 0) row.set("objective", stats.objective / batch.divisor);
+  if (stats.compared > 0) row.set("unequal", static_cast<double>(stats.unequal));
   row.set("lr", done.lr);
   row.set("batch", static_cast<double>(batch.rows));
   row.set("grad_norm", outcome.norm.norm);
@@ -111,7 +113,7 @@ MetricRow step_row(const DoneStep& done, const data::Batch& batch, const StepOut
   row.set("attention_logit_max", stats.max_attention_logit);
   if (engine.clips_attention()) row.set("qk_clipped_heads", static_cast<double>(outcome.clipped_heads));
   add_module_metrics(row, outcome.norm, engine);
-  add_batch_metrics(row, batch);
+  if (!batch.origins.empty()) add_batch_metrics(row, batch);
   for (const auto& [layer, square] : stats.residual_square)
     if (square > 0) row.set(fmt::format("residual/{}/rms", layer), std::sqrt(square));
   add_router_metrics(row, stats, sources);
@@ -128,6 +130,8 @@ std::string step_line(const MetricRow& row, int64_t total_steps, double left) {
                   row.step, total_steps, *row.scalar("loss"), *row.scalar("grad_norm"), *row.scalar("lr"),
                   format_count(*row.scalar("tokens_per_second")), *row.scalar("percent_of_roofline"),
                   format_bytes(*row.scalar("memory_bytes")));
+  if (const double* reward = row.scalar("rl/reward"))
+    line += fmt::format("  reward {:.3f}  length {:.0f}", *reward, *row.scalar("rl/length"));
   if (row.step < total_steps) line += fmt::format("  {} left", format_seconds(left));
   for (const auto& [name, value] : row.scalars)
     if (name.starts_with("val/") && (name.ends_with("/loss") || name.ends_with("/bits_per_byte")))

@@ -19,6 +19,7 @@ std::string reading_of(const SourceConfig& s) {
   std::string text = fmt::format("documents {}", name_of(s.documents));
   if (s.documents == data::DocumentSplit::marker) text += fmt::format(" '{}'", s.marker);
   if (s.conversations) return text + ", conversations";
+  if (s.preferences) return text + ", preferences";
   return text + fmt::format(", field '{}', prompt field '{}'", s.field, s.prompt_field);
 }
 
@@ -101,7 +102,7 @@ void compare_spec(const std::string& folder, const Recipe& recipe, const Tokeniz
 }  // namespace
 
 data::SourceOptions source_options(const SourceConfig& s) {
-  return {s.documents, s.marker, s.field, s.prompt_field, s.conversations};
+  return {s.documents, s.marker, s.field, s.prompt_field, s.conversations, s.preferences};
 }
 
 void record_tokenizer_origin(FileSystem& fs, const std::string& folder, const Recipe& recipe) {

@@ -14,6 +14,7 @@
 #include "ops/registry.h"
 #include "report/report.h"
 #include "train/group_check.h"
+#include "train/phase_kind.h"
 #include "train/rank_check.h"
 #include "train/resume_check.h"
 #include "train/run_folder.h"
@@ -61,7 +62,7 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start,
         "moe.selection = expert_choice: a token's experts depend on later tokens, so the losses of this run "
         "are "
         "lower than a causal model's; metrics, log and report mark them");
-  state_ = std::make_unique<RunState>(*engine_, *data_);
+  state_ = std::make_unique<RunState>(fs_, *engine_, *data_);
   restore(rewind, start.accept_kernels);
 }
 
@@ -127,7 +128,7 @@ void Trainer::restore(const Rewind& rewind, bool accept_kernels) {
     throw Error(fmt::format("--from {}: the run ends at step {}", *rewind.from, total),
                 "name the step of an earlier checkpoint");
   const auto reader = rewind.from ? checkpoint_of(*rewind.from) : newest_checkpoint();
-  if (!reader) return state_->begin(fs_);
+  if (!reader) return state_->begin();
   require_same_run(*reader, recipe(), data_->tokenizer.content_hash(), accept_kernels, leads());
   if (const std::string then = SavedRun::of(*reader).kernels; then != kernel_set_fingerprint())
     accepted_kernels_ = then;
@@ -218,23 +219,20 @@ bool Trainer::ends_at_target(MetricRow& row) {
 
 void Trainer::begin_steps() {
   if (state_->enter_next_phase() && leads()) log::info("phase '{}'", phase().name);
-  PhaseSampler& sampler = state_->sampler();
-  if (!sampler.change_due()) return;
-  sampler.change_batch(step());
-  if (leads())
-    log::info("step {}: {} sequences per step from now on", step(), phase().batch_at(sampler.level()));
+  if (step() == state_->sampler().first_step()) {
+    const std::string measured = tasks_->require_gate(*engine_, *data_, state_->sampler().phase());
+    if (leads() && !measured.empty()) log::info("phase '{}' begins: {}", phase().name, measured);
+  }
+  if (state_->change_batch() && leads())
+    log::info("step {}: {} sequences per step from now on", step(),
+              phase().batch_at(state_->sampler().level()));
 }
 
 bool Trainer::run_batch_size() {
   const PhaseSampler& sampler = state_->sampler();
-  // What a loader prefetches must have the batch size of the step that takes it.
-  data::PrefetchLoader loader([&](int64_t step) { return sampler.batch(step); }, step());
   bool continues = true;
   while (step() < sampler.end_step() && !sampler.change_due() && continues) {
-    enter(StepPart::data);
-    const double waited = loader.waited_seconds();
-    const data::Batch batch = loader.next();
-    MetricRow row = train_step(batch, loader.waited_seconds() - waited);
+    MetricRow row = train_step();
     continues = after_step(row);
   }
   return continues;
@@ -242,13 +240,7 @@ bool Trainer::run_batch_size() {
 
 void Trainer::run_steps(int64_t steps) {
   const PhaseSampler& sampler = state_->sampler();
-  data::PrefetchLoader loader([&](int64_t step) { return sampler.batch(step); }, step());
-  for (; steps > 0 && step() < sampler.end_step() && !sampler.change_due(); --steps) {
-    enter(StepPart::data);
-    const double waited = loader.waited_seconds();
-    const data::Batch batch = loader.next();
-    train_step(batch, loader.waited_seconds() - waited);
-  }
+  for (; steps > 0 && step() < sampler.end_step() && !sampler.change_due(); --steps) train_step();
 }
 
 StepOptions Trainer::step_options() const {
@@ -256,8 +248,11 @@ StepOptions Trainer::step_options() const {
   return engine_->options(sampler.phase(), sampler.micro_batch());
 }
 
-MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
-  const double begin = monotonic_seconds();
+MetricRow Trainer::train_step() {
+  enter(StepPart::data);
+  const double asked = monotonic_seconds();
+  const data::Batch batch = state_->source().next(step());
+  const double begin = monotonic_seconds(), wait_seconds = begin - asked;
   ranks_.world().set_step(step() + 1);
   profile_.clear();
   StepCall call{.options = step_options(), .lr = state_->learning_rate(), .observer = observer_};
@@ -283,6 +278,7 @@ MetricRow Trainer::train_step(const data::Batch& batch, double wait_seconds) {
     for (const data::Dataset& source : data_->sources) sources.push_back(source.name());
     row = step_row(done, batch, outcome, profile_, *engine_, sources);
   }
+  state_->source().observe(outcome, row);
   clock_.count(seconds, row);
   return row;
 }
@@ -292,8 +288,9 @@ bool Trainer::after_step(MetricRow& row) {
   const auto due = [&](int64_t every) { return last || (every > 0 && step() % every == 0); };
   if (due(recipe().evaluation.every)) validate_sources(row, last);
   const bool saves = step() == state_->sampler().end_step() || due(recipe().checkpoint.every);
-  if (tasks_->due(step(), saves, last)) {
-    const std::string scores = tasks_->run(*engine_, *data_, row);
+  const size_t index = state_->sampler().phase();
+  if (tasks_->due(index, step(), saves, last)) {
+    const std::string scores = tasks_->run(*engine_, *data_, index, row);
     if (leads()) log::info("step {}: {}", step(), scores);
   }
   const bool at_target = ends_at_target(row);
@@ -325,6 +322,7 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
   if (!std::isfinite(stats.loss()))
     diagnose(batch, fmt::format("the loss of step {} is {}", step, stats.loss()));
   if (!norm.finite()) diagnose(batch, fmt::format("step {}: {}", step, engine_->describe_bad_norm(norm)));
+  if (!kind_of(phase()).watches_loss) return;
   LossWatch& watch = state_->watch();
   switch (watch.observe(step, stats.loss(), norm.norm)) {
     case LossWatch::Verdict::fine:
@@ -389,16 +387,20 @@ void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
   } catch (const Error& e) {
     cause = e.what();
   }
-  const auto& origin = batch.origins.front();
-  throw Error(
-      fmt::format("{}\n{}\nbatch: samples {} .. {}, from source '{}'", what, cause, origin.sample,
-                  batch.origins.back().sample, data_->sources[static_cast<size_t>(origin.source)].name()),
-      way_back());
+  std::string rows = fmt::format("{} rows of phase '{}'", batch.rows, phase().name);
+  if (!batch.origins.empty()) {
+    const auto& origin = batch.origins.front();
+    rows = fmt::format("samples {} .. {}, from source '{}'", origin.sample, batch.origins.back().sample,
+                       data_->sources[static_cast<size_t>(origin.source)].name());
+  }
+  throw Error(fmt::format("{}\n{}\nbatch: {}", what, cause, rows), way_back());
 }
 
 void Trainer::validate_sources(MetricRow& row, bool complete) {
-  for (const data::Dataset& source : data_->sources) {
-    if (!source.has_split("validation")) continue;
+  state_->source().validate(row, complete);
+  for (size_t i = 0; i < data_->sources.size(); ++i) {
+    const data::Dataset& source = data_->sources[i];
+    if (!source.has_split("validation") || recipe().data.sources[i].preferences) continue;
     const ValidationScore score =
         validate(*engine_, source, phase(), complete ? 0 : recipe().evaluation.max_tokens);
     row.set(fmt::format("val/{}/loss", source.name()), score.loss);

@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "base/folder_lock.h"
-#include "data/loader.h"
 #include "report/metrics.h"
 #include "report/report.h"
 #include "report/run_record.h"
@@ -100,7 +99,8 @@ class Trainer {
   void begin_steps();
   /// Steps of one batch size. False where the run is to stop.
   bool run_batch_size();
-  MetricRow train_step(const data::Batch& batch, double wait_seconds);
+  /// The next step, its batch included.
+  MetricRow train_step();
   /// What follows a step: validation, records, samples, a checkpoint. False where the run is to stop.
   bool after_step(MetricRow& row);
   void judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm);

@@ -152,6 +152,7 @@ TEST(Config, OverridesReachEveryPlace) {
   EXPECT_EQ(r.seed, -3);
   EXPECT_EQ(r.optimizer.shape, Shape::linear);
   EXPECT_EQ(r.teacher->weight, 2.0);
+  EXPECT_EQ(parse("teacher = \"none\"", {"--teacher.weight=2"}).teacher->weight, 2.0);
   // An array that only the defaults have.
   EXPECT_EQ(parse("", {"--stages.0.steps=7"}).stages.at(0).steps, 7);
   EXPECT_EQ(parse("", {"--name=x = 1\ny = 2"}).name, "x = 1\ny = 2");

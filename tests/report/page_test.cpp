@@ -7,6 +7,7 @@
 
 #include "report/plot.h"
 #include "report/synthetic_run.h"
+#include "support/browser.h"
 #include "support/support.h"
 
 namespace ingot::page_test {
@@ -33,12 +34,6 @@ frame.addEventListener('load', () => setTimeout(() => {
   }, 500);
 }, 500));
 )js";
-
-std::string browser() {
-  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
-    if (std::system((std::string("command -v ") + name + " > /dev/null").c_str()) == 0) return name;
-  return "";
-}
 
 nlohmann::json measured(const std::string& program, const std::string& html, int width) {
   test::TempDir folder;
@@ -72,7 +67,7 @@ void expect_readable(const std::string& program, const std::string& html) {
 }
 
 TEST(Page, IsReadableOnAPhoneAndOnADesktop) {
-  const std::string program = browser();
+  const std::string program = test::Browser::program();
   if (program.empty()) GTEST_SKIP() << "no Chromium here: scripts/setup --tests installs it";
   ReportData run = test::synthetic_run(600);
   for (MetricRow& row : run.rows) row.set("a_metric_with_a_name_that_is_rather_long/and_a_line", 1.0);

@@ -45,6 +45,7 @@ class Process {
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
+  int pid() const { return pid_; }
   void signal(int number) const;
   bool running();
   ProcessResult wait();

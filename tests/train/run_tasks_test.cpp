@@ -103,6 +103,30 @@ TEST_F(RunTasks, OftenerOrFewerRows) {
   EXPECT_EQ(steps, (std::vector<int64_t>{5, 10, 15, 20, 24}));
 }
 
+TEST_F(RunTasks, APhaseHasItsOwnTasksAndBeginsIfItsGateHolds) {
+  const std::string gate = "--phases.1.gate=words.bits_per_byte <= ";
+  const ProcessResult held =
+      run({"--evaluation.tasks=[\"pick\"]", "--phases.1.tasks=[\"words\"]", gate + "0.01"});
+  EXPECT_EQ(held.exit_code, 1) << held.output;
+  EXPECT_NE(held.output.find("phase 'second' does not begin: it asks for words.bits_per_byte <= 0.01"),
+            std::string::npos)
+      << held.output;
+  const ProcessResult begun =
+      run({"--evaluation.tasks=[\"pick\"]", "--phases.1.tasks=[\"words\"]", gate + "50"});
+  ASSERT_EQ(begun.exit_code, 0) << begun.output;
+  EXPECT_NE(begun.output.find("phase 'second' begins: words.bits_per_byte is "), std::string::npos);
+  for (const MetricRow& row : read_metrics(real_file_system(), folder / "run/metrics.jsonl")) {
+    EXPECT_TRUE(row.step <= 14 || row.scalar("task/pick/acc") == nullptr) << row.step;
+    EXPECT_TRUE(row.step > 14 || row.scalar("task/words/bits_per_byte") == nullptr) << row.step;
+    if (row.step == 24) EXPECT_NE(row.scalar("task/words/bits_per_byte"), nullptr);
+  }
+  const ProcessResult wrong = run({"--phases.1.gate=words"});
+  EXPECT_NE(wrong.output.find("'words' is no gate"), std::string::npos) << wrong.output;
+  const ProcessResult none =
+      run({"--phases.0.gate=words.accuracy >= 0.1", "--run.folder=" + (folder / "none")});
+  EXPECT_NE(none.output.find("has no metric 'accuracy'"), std::string::npos) << none.output;
+}
+
 TEST_F(RunTasks, FaultsComeBeforeTheFirstStep) {
   const ProcessResult unknown = run({"--evaluation.tasks=[\"pikc\"]"});
   EXPECT_EQ(unknown.exit_code, 1) << unknown.output;

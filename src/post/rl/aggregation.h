@@ -2,7 +2,7 @@
 // batch, both known before the forward pass, so results do not depend on micro-batches or ranks. N sequences
 // with n_i tokens in the loss:
 //
-//   constant  weight 1,      divisor N Z   sequence mean of token sums over a constant Z (Dr. GRPO; [ZAYA1-8B])
+//   constant  weight 1,      divisor N Z   sequence mean of token sums over a constant Z ([Dr-GRPO])
 //   token     weight 1,      divisor sum n_i                                             (DAPO)
 //   sequence  weight 1/n_i,  divisor N                                                   (GRPO)
 #pragma once

@@ -1,6 +1,6 @@
 // Which environment and difficulty the next prompts have: environments that were drawn least come first,
-// difficulties follow what the policy solves (RLVE; [ZAYA1-8B] §IV-B2). A pure state machine: draws are functions
-// of the state and of random numbers given by the caller. Not thread-safe.
+// difficulties follow what the policy solves ([RLVE]; [ZAYA1-8B] §IV-B2). A pure state machine: draws are
+// functions of the state and of random numbers given by the caller. Not thread-safe.
 //
 // Per environment there is a difficulty d, the frontier. A prompt has a difficulty drawn evenly from
 // [d - window, d], no lower than the environment's lowest. A group at d itself moves it: + 1 if its pass

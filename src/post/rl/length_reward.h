@@ -1,6 +1,5 @@
-// Rewards for the length of a reply: ZAYA1's bonus for short correct answers of easy prompts ([ZAYA1-8B] §IV eq.
-// 8-10, a mixture of ALP and ShortRL), and DAPO's penalty near the limit (Yu et al. 2025, eq. 13). Pure
-// functions in double; lengths in tokens.
+// Rewards for the length of a reply: ZAYA1's bonus for short correct answers of easy prompts ([ZAYA1-8B] §IV
+// eq. 8-10), and DAPO's penalty near the limit ([DAPO] eq. 13). Pure functions in double; lengths in tokens.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -7,7 +7,7 @@
 //              (Schulman et al. 2017; clip-higher: Yu et al. 2025; dual clip: Ye et al. 2020)
 //   cispo      -A sg(min(rho, cispo)) l         (MiniMax-M1 2025)
 //   dppo       as reinforce where the token is kept, else 0. Kept: e^l - e^m <= delta for A > 0, >= -delta
-//              else: steps back towards the recorded policy are never blocked ([ZAYA1-8B] §IV-B; Qi et al. 2026)
+//              else: steps back towards the recorded policy are never blocked ([ZAYA1-8B] §IV-B)
 //
 // On-policy (l = m) all have loss value up to constants and the derivative -A.
 #pragma once

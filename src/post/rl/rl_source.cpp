@@ -1,0 +1,334 @@
+// See rl_source.h.
+#include "post/rl/rl_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "comm/agree.h"
+#include "post/rl/calibration.h"
+#include "post/rl/policy_objective.h"
+#include "post/rl/rollout_metrics.h"
+#include "report/json_lines.h"
+#include "report/run_record.h"
+#include "train/prepare.h"
+
+namespace ingot {
+namespace {
+
+/// Problems of a step at most; calibration uses a block of its own.
+constexpr int64_t kProblemsPerStep = int64_t{1} << 20;
+
+std::vector<environments::EnvironmentPointer> environments_of(const RlConfig& config) {
+  std::vector<environments::EnvironmentPointer> list;
+  for (const RlEnvironmentConfig& e : config.environments)
+    list.push_back(environments::find_environment(e.name));
+  return list;
+}
+
+Curriculum curriculum_of(const RlConfig& config,
+                         const std::vector<environments::EnvironmentPointer>& environments) {
+  std::vector<CurriculumEnvironment> list;
+  for (size_t e = 0; e < environments.size(); ++e) {
+    const RlEnvironmentConfig& c = config.environments[e];
+    const environments::DifficultyRange all = environments[e]->difficulty();
+    CurriculumEnvironment& one = list.emplace_back();
+    one.name = c.name, one.weight = c.weight;
+    one.lowest = c.least.value_or(all.least), one.highest = c.most.value_or(all.most);
+    one.start = c.difficulty.value_or(one.lowest);
+    if (one.lowest < all.least || one.highest > all.most)
+      throw Error(fmt::format("rl.environments: '{}' has difficulties {} to {}, the recipe asks for {} to {}",
+                              c.name, all.least, all.most, one.lowest, one.highest),
+                  "narrow `least` and `most`");
+  }
+  return Curriculum(std::move(list),
+                    {config.curriculum.moves, config.curriculum.window, config.curriculum.raise});
+}
+
+RolloutOptions rollout_options(const SourceContext& context) {
+  const RlConfig& c = *context.config().rl;
+  RolloutOptions o;
+  o.samples = c.samples, o.max_tokens = c.max_tokens;
+  o.thinking_tokens = c.thinking_tokens, o.answer_tokens = c.answer_tokens;
+  o.seed = static_cast<uint64_t>(context.recipe().run.seed);
+  o.positions = std::min(context.config().sequence, context.engine.model().config().context);
+  o.cache_bytes = c.cache_mib << 20;
+  o.routes = c.updates_per_batch > 1 && !context.engine.model().decoder().moe_layers().empty();
+  o.repetition = c.repetition, o.repetition_chunk = c.repetition_chunk;
+  return o;
+}
+
+}  // namespace
+
+RlSource::RlSource(const SourceContext& context)
+    : context_(context),
+      template_(require_chat_template(context.fs, context.recipe())),
+      environments_(environments_of(config())),
+      curriculum_(curriculum_of(config(), environments_)),
+      sampler_(context.engine.model(), context.data.tokenizer, template_, rollout_options(context)) {}
+
+RlSource::~RlSource() = default;
+
+int64_t RlSource::update_of(int64_t step) const {
+  return (step - context_.sampler.first_step()) % config().updates_per_batch;
+}
+
+data::Batch RlSource::next(int64_t step) {
+  const RlConfig& c = config();
+  if (!calibrated_) calibrate(step);
+  if (update_of(step) == 0) collect(step);
+  step_ = step;
+  PolicyBatchShape shape;
+  shape.sequence = context_.config().sequence;
+  shape.multiple = context_.recipe().data_ranks();
+  shape.aggregation = c.loss.aggregation;
+  shape.constant = static_cast<double>(c.loss.constant > 0 ? c.loss.constant : c.max_tokens);
+  data::Batch batch = policy_batch(groups_, shape);
+  // Weights have moved since the replies were drawn.
+  if (rollout_options(context_).routes && update_of(step) > 0)
+    replay_routes(groups_, static_cast<int64_t>(context_.engine.model().decoder().moe_layers().size()),
+                  batch);
+  tally_.fill = fill_of(batch);
+  return batch;
+}
+
+RolloutGroup RlSource::new_group(int64_t step, int64_t ordinal, const Curriculum::Draw& draw) const {
+  RolloutGroup g;
+  g.draw = draw;
+  const auto number = static_cast<uint64_t>(step * kProblemsPerStep + ordinal);
+  g.key = hash64(fmt::format("rl {} {}", context_.sampler.phase(), number));
+  g.problem =
+      environments_[draw.environment]->make(seed() % environments::kHeldOutSeeds, number, draw.difficulty);
+  std::optional<bool> thinking;
+  switch (config().thinking) {
+    case RolloutThinking::any:
+      break;
+    case RolloutThinking::on:
+    case RolloutThinking::off:
+      thinking = config().thinking == RolloutThinking::on;
+      break;
+    case RolloutThinking::mixed:
+      thinking = ordinal % 2 == 0;
+      break;
+  }
+  sampler_.ask(g, thinking);
+  return g;
+}
+
+void RlSource::add_bonuses(RolloutGroup& group, int64_t step) const {
+  const RlLengthConfig& l = config().length;
+  const auto done = static_cast<double>(step - context_.sampler.first_step());
+  LengthReward rule;
+  rule.coefficient =
+      l.ramp == 0 ? l.reward : l.reward * std::min(1.0, 0.1 + 0.9 * done / static_cast<double>(l.ramp));
+  rule.longest = config().max_tokens, rule.tolerance = l.tolerance;
+  rule.accuracy_tolerance = l.accuracy_tolerance;
+  std::vector<int64_t> lengths;
+  for (const Rollout& r : group.rollouts)
+    if (!r.left_out) lengths.push_back(r.length());
+  const std::vector<double> bonuses =
+      length_bonuses(rule, group.rewards(), lengths, curriculum_.best(group.draw.environment).best());
+  size_t next = 0;
+  for (Rollout& r : group.rollouts)
+    if (!r.left_out)
+      r.bonus = bonuses[next++] + overlong_penalty(r.length(), config().max_tokens, l.overlong);
+}
+
+void RlSource::collect(int64_t step) {
+  const RlConfig& c = config();
+  const Random random(seed(), RandomPurpose::mixture, hash64("rl " + context_.config().name));
+  groups_.clear();
+  tally_ = {};
+  int64_t ordinal = 0;
+  const auto wanted = static_cast<size_t>(c.prompts);
+  // A batch without any signal would stop the run, so the search for the first group is longer.
+  const int64_t most_rounds = 1 + c.resample;
+  while (groups_.size() < wanted && tally_.rounds < (groups_.empty() ? 4 * most_rounds : most_rounds)) {
+    ++tally_.rounds;
+    std::vector<RolloutGroup> asked;
+    for (size_t i = groups_.size(); i < wanted; ++i, ++ordinal) {
+      const auto index = static_cast<uint64_t>(step * kProblemsPerStep + ordinal);
+      asked.push_back(new_group(step, ordinal, curriculum_.draw(random, index)));
+    }
+    sample(asked, tally_.cost);
+    for (RolloutGroup& g : asked) {
+      ++tally_.groups;
+      judged_ += static_cast<int64_t>(g.rollouts.size());
+      failed_ += static_cast<int64_t>(g.rollouts.size() - g.rewards().size());
+      add_bonuses(g, step);
+      set_advantages(g, c.advantage);
+      if (!g.rewards().empty()) curriculum_.report(g.draw, g.pass_rate());
+      tally_.with_signal += g.signal() ? 1 : 0;
+      (g.signal() || !c.need_signal ? groups_ : tally_.left_out).push_back(std::move(g));
+    }
+    require_sound_verifiers();
+  }
+  if (groups_.empty()) fail_without_signal();
+}
+
+void RlSource::sample(std::vector<RolloutGroup>& groups, RolloutCost& cost) const {
+  const RankGroups& ranks = context_.engine.ranks().groups();
+  // Forward passes of experts may exchange counts among the ranks, which then must all run the same ones.
+  if (ranks.batch_ranks() == 1 || context_.engine.model().config().moe.experts > 0)
+    return sampler_.sample(groups, cost);
+  const auto count = static_cast<size_t>(ranks.batch_ranks()), own = static_cast<size_t>(ranks.batch_rank());
+  std::vector<RolloutGroup> mine;
+  for (size_t i = own; i < groups.size(); i += count) mine.push_back(groups[i]);
+  const std::string all = agree(
+      &ranks.world(),
+      [&] {
+        if (!mine.empty()) sampler_.sample(mine, cost);
+        return groups_json(mine);
+      },
+      [](const std::vector<std::string>& texts) { return nlohmann::json(texts).dump(); });
+  const auto texts = nlohmann::json::parse(all).get<std::vector<std::string>>();
+  for (size_t rank = 0; rank < count; ++rank) {
+    std::vector<RolloutGroup> theirs = parse_groups(texts[rank], fmt::format("rank {}", rank));
+    for (size_t i = 0; i < theirs.size(); ++i)
+      groups[rank + i * count].rollouts = std::move(theirs[i].rollouts);
+  }
+}
+
+void RlSource::require_sound_verifiers() const {
+  if (failed_ * 100 <= judged_) return;
+  std::string note, which;
+  for (const auto* list : {&groups_, &tally_.left_out})
+    for (const RolloutGroup& g : *list)
+      for (const Rollout& r : g.rollouts)
+        if (r.left_out && note.empty()) note = r.note, which = g.problem.id();
+  throw Error(
+      fmt::format("rl: verifiers failed for {} of {} replies of phase '{}', more than one in a hundred; "
+                  "the last was problem '{}': {}",
+                  failed_, judged_, context_.config().name, which, note),
+      "mend the environment's verifier; replies that it cannot judge are left out of their groups");
+}
+
+void RlSource::fail_without_signal() const {
+  std::map<std::string, std::pair<double, int64_t>> rates;
+  for (const RolloutGroup& g : tally_.left_out) {
+    auto& [sum, count] = rates[fmt::format("{} at difficulty {}", g.problem.environment, g.draw.difficulty)];
+    sum += g.pass_rate(), ++count;
+  }
+  std::string text;
+  for (const auto& [name, rate] : rates)
+    text += fmt::format("\n  {}: pass rate {:.3f} over {} groups", name,
+                        rate.first / static_cast<double>(rate.second), rate.second);
+  throw Error(
+      fmt::format("rl: none of {} groups of phase '{}' has replies of different reward, so there is nothing "
+                  "to learn from:{}",
+                  tally_.groups, context_.config().name, text),
+      "where nothing is solved begin easier, or train longer before; where all is solved begin harder; "
+      "or raise rl.samples");
+}
+
+void RlSource::calibrate(int64_t step) {
+  calibrated_ = true;
+  if (config().curriculum.calibrate == 0) return;
+  std::vector<DifficultyCalibration> found;
+  for (size_t e = 0; e < environments_.size(); ++e)
+    found.emplace_back(Random(seed(), RandomPurpose::mixture,
+                              hash64(fmt::format("calibrate {} {}", context_.config().name, e))));
+  int64_t ordinal = kProblemsPerStep / 2;
+  RolloutCost cost;
+  for (int64_t round = 0; round < config().curriculum.calibrate; ++round) {
+    std::vector<RolloutGroup> asked;
+    for (size_t e = 0; e < environments_.size(); ++e) {
+      const CurriculumEnvironment& c = curriculum_.environments()[e];
+      asked.push_back(new_group(step, ordinal++, {e, found[e].propose(c.lowest, c.highest)}));
+    }
+    sample(asked, cost);
+    for (const RolloutGroup& g : asked) {
+      const std::vector<double> rewards = g.rewards();
+      const auto solved = std::count_if(rewards.begin(), rewards.end(), [](double r) { return r >= 1; });
+      if (!rewards.empty())
+        found[g.draw.environment].observe(g.draw.difficulty, solved, static_cast<int64_t>(rewards.size()));
+    }
+  }
+  for (size_t e = 0; e < environments_.size(); ++e)
+    curriculum_.set_difficulty(
+        e, static_cast<int64_t>(std::lround(std::clamp(found[e].half_point(), -1e9, 1e9))));
+}
+
+void RlSource::observe(const StepOutcome& outcome, MetricRow& row) {
+  const PolicyShift shift = PolicyShift::of(outcome.stats.sums);
+  row.set("rl/kl", shift.kl);
+  row.set("rl/ratio", shift.ratio);
+  row.set("rl/r", shift.correlation);
+  row.set("rl/masked", shift.masked);
+  row.set("rl/fill", tally_.fill);
+  if (update_of(step_) != 0) return;
+  row.set("rl/compared", static_cast<double>(outcome.stats.compared));
+  row.set("rl/unequal", static_cast<double>(outcome.stats.unequal));
+  if (outcome.stats.unequal > 0 && config().exact == Exactness::require)
+    throw Error(
+        fmt::format(
+            "rl: {} of {} recorded log-probabilities are not those that training computes (step {}, KL "
+            "{:.3g}): replies were drawn by other weights, or by other kernels",
+            outcome.stats.unequal, outcome.stats.compared, step_ + 1, shift.kl),
+        "this is a defect of the program, or of memory; rl.exact = \"report\" counts them and continues");
+  write_metrics(row);
+  if (context_.engine.ranks().leads()) write_lines();
+}
+
+void RlSource::write_metrics(MetricRow& row) const {
+  std::vector<const RolloutGroup*> all;
+  for (const auto* list : {&groups_, &tally_.left_out})
+    for (const RolloutGroup& g : *list) all.push_back(&g);
+  add_rollout_metrics(all, context_.data.tokenizer.vocab_size(), config().repetition, row);
+  const auto groups = static_cast<double>(tally_.groups);
+  row.set("rl/groups", groups);
+  row.set("rl/groups_trained", static_cast<double>(groups_.size()));
+  row.set("rl/signal", static_cast<double>(tally_.with_signal) / groups);
+  row.set("rl/rounds", static_cast<double>(tally_.rounds));
+  row.set("rl/sample_seconds", tally_.cost.sample_seconds);
+  row.set("rl/judge_seconds", tally_.cost.judge_seconds);
+  for (size_t e = 0; e < environments_.size(); ++e)
+    row.set("rl/difficulty/" + curriculum_.environments()[e].name,
+            static_cast<double>(curriculum_.difficulty(e)));
+}
+
+void RlSource::write_lines() {
+  const std::string path = context_.recipe().run.folder + "/" + kRolloutsFile;
+  if (!file_) {
+    // What a run that was killed after its last checkpoint has written comes again.
+    keep_lines_until(context_.fs, path, step_, false, [](std::string_view line, const std::string& where) {
+      return parse_rollout_line(line, where).step;
+    });
+    file_ = context_.fs.open_append(path);
+  }
+  std::string text;
+  const auto count = std::min(groups_.size(), static_cast<size_t>(config().record_groups));
+  for (size_t g = 0; g < count; ++g)
+    for (size_t i = 0; i < groups_[g].rollouts.size(); ++i)
+      text +=
+          to_json_line(line_of(groups_[g], i, static_cast<int64_t>(g), step_ + 1, context_.data.tokenizer)) +
+          "\n";
+  file_->append(text.data(), text.size());
+}
+
+std::string RlSource::state() const {
+  nlohmann::ordered_json j = {{"curriculum", curriculum_.json()},
+                              {"calibrated", calibrated_},
+                              {"judged", judged_},
+                              {"failed", failed_},
+                              {"step", step_}};
+  // Between two updates on one batch its replies come from weights that are gone.
+  if (step_ >= 0 && update_of(step_ + 1) != 0) j["groups"] = groups_json(groups_);
+  return j.dump();
+}
+
+void RlSource::restore(const std::string& state, const std::string& where) {
+  try {
+    const auto j = nlohmann::json::parse(state);
+    curriculum_.restore(j.at("curriculum"), where);
+    calibrated_ = j.at("calibrated");
+    judged_ = j.at("judged"), failed_ = j.at("failed"), step_ = j.at("step");
+    if (const auto groups = j.find("groups"); groups != j.end()) groups_ = parse_groups(*groups, where);
+  } catch (const nlohmann::json::exception& e) {
+    fail("'{}': the state 'source' of a phase of kind rl is damaged: {}", where, e.what());
+  }
+}
+
+}  // namespace ingot

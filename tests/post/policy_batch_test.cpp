@@ -1,0 +1,151 @@
+// From judged replies to a batch: what is in the loss, with which weights; no result depends on how sequences
+// are packed or divided.
+#include "post/rl/policy_batch.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "post/rl/policy_objective.h"
+
+namespace ingot::policy_batch_test {
+namespace {
+
+/// Two groups of two replies: of the second, one is left out, and one has a forced token.
+std::vector<RolloutGroup> small_groups() {
+  std::vector<RolloutGroup> groups(2);
+  const auto add = [](RolloutGroup& g, std::vector<int32_t> ids, double reward) -> Rollout& {
+    Rollout& r = g.rollouts.emplace_back();
+    for (size_t i = 0; i < ids.size(); ++i) r.recorded.push_back(-0.5F * static_cast<float>(ids[i] % 3 + 1));
+    r.ids = std::move(ids), r.forced.assign(r.ids.size(), false), r.reward = reward, r.weights = 7;
+    return r;
+  };
+  groups[0].prompt = {1, 2, 3};
+  add(groups[0], {10, 11}, 1);
+  add(groups[0], {12, 13, 14}, 0);
+  groups[1].prompt = {4, 5};
+  add(groups[1], {15, 16, 17}, 1).forced[1] = true;
+  add(groups[1], {18}, 0).left_out = true;
+  add(groups[1], {19, 20}, 0);
+  for (RolloutGroup& g : groups) set_advantages(g, AdvantageKind::dr_grpo);
+  return groups;
+}
+
+TEST(PolicyBatch, DrawnTokensAreInTheLoss) {
+  const data::Batch b = policy_batch(small_groups(), {.sequence = 16, .constant = 10});
+  EXPECT_EQ(b.valid_targets, 2 + 3 + 2 + 2);
+  EXPECT_DOUBLE_EQ(b.divisor, 4 * 10);  // four sequences count
+  std::map<int32_t, size_t> at;
+  for (size_t t = 0; t < b.targets.size(); ++t)
+    if (b.targets[t] >= 0) at[b.targets[t]] = t;
+  for (const int32_t id : {10, 11, 12, 13, 14, 15, 17, 19, 20}) ASSERT_TRUE(at.contains(id)) << id;
+  EXPECT_FALSE(at.contains(16)) << "a forced token is in the loss";
+  EXPECT_FALSE(at.contains(18)) << "a reply that was not judged is in the loss";
+  EXPECT_EQ(b.tokens[at[10]], 3);  // predicted by the prompt's last token
+  EXPECT_EQ(b.tokens[at[11]], 10);
+  EXPECT_EQ(b.tokens[at[17]], 16);  // the forced token is seen
+  EXPECT_EQ(b.positions[at[10]], 2);
+  EXPECT_EQ(b.columns.advantage[at[10]], 0.5F);
+  EXPECT_EQ(b.columns.cotangent[at[10]], -0.5F);
+  EXPECT_EQ(b.columns.advantage[at[12]], -0.5F);
+  EXPECT_EQ(b.columns.recorded[at[11]], -0.5F * 3);
+  EXPECT_EQ(b.columns.version[at[10]], 7);
+  EXPECT_EQ(b.columns.sequence[at[15]], 2);
+}
+
+TEST(PolicyBatch, SequenceMeansWeighTokens) {
+  const data::Batch b =
+      policy_batch(small_groups(), {.sequence = 16, .aggregation = Aggregation::sequence, .constant = 10});
+  EXPECT_DOUBLE_EQ(b.divisor, 4);
+  for (size_t t = 0; t < b.targets.size(); ++t)
+    if (b.targets[t] == 15 || b.targets[t] == 17) {
+      EXPECT_EQ(b.columns.weight[t], 0.5F);  // of two drawn tokens, not of three
+    }
+}
+
+/// The loss and the cotangent of each target, by the objective over pieces of `piece` positions.
+std::pair<double, std::map<int32_t, float>> evaluated(const data::Batch& b, size_t piece) {
+  const auto objective = policy_objective({.kind = PolicyLossKind::clip}, false);
+  double loss = 0;
+  std::map<int32_t, float> d;
+  for (size_t begin = 0; begin < b.targets.size(); begin += piece) {
+    const size_t n = std::min(piece, b.targets.size() - begin);
+    std::vector<float> logprob, lse(n, 0);
+    for (size_t i = 0; i < n; ++i)
+      logprob.push_back(-0.3F * static_cast<float>(b.targets[begin + i] % 5 + 1));
+    ObjectiveInputs in{.logprob = logprob, .lse = lse, .targets = std::span(b.targets).subspan(begin, n)};
+    in.columns.weight = std::span(b.columns.weight).subspan(begin, n);
+    in.columns.advantage = std::span(b.columns.advantage).subspan(begin, n);
+    in.columns.recorded = std::span(b.columns.recorded).subspan(begin, n);
+    const ObjectiveResult r = objective->evaluate(in);
+    loss += r.loss / b.loss_divisor();
+    for (size_t i = 0; i < n; ++i)
+      if (b.targets[begin + i] >= 0) d[b.targets[begin + i]] = r.d_logprob[i];
+  }
+  return {loss, d};
+}
+
+TEST(PolicyBatch, NothingDependsOnPackingAndMicroBatches) {
+  const std::vector<RolloutGroup> groups = small_groups();
+  const auto whole = evaluated(policy_batch(groups, {.sequence = 64, .constant = 10}), 64);
+  for (const int64_t sequence : {6, 8, 12})
+    for (const int64_t multiple : {1, 2, 4}) {
+      const data::Batch b =
+          policy_batch(groups, {.sequence = sequence, .multiple = multiple, .constant = 10});
+      EXPECT_EQ(b.rows % multiple, 0);
+      const auto split = evaluated(b, static_cast<size_t>(sequence));
+      EXPECT_NEAR(split.first, whole.first, 1e-12);
+      EXPECT_EQ(split.second, whole.second);
+    }
+}
+
+TEST(PolicyBatch, OnPolicyTheCotangentIsTheObjectives) {
+  const data::Batch b =
+      policy_batch(small_groups(), {.sequence = 16, .aggregation = Aggregation::sequence, .constant = 10});
+  const auto objective = policy_objective({}, true);
+  EXPECT_TRUE(objective->known_cotangent);
+  std::vector<float> lse(b.targets.size(), 0);
+  ObjectiveInputs in{.logprob = b.columns.recorded, .lse = lse, .targets = b.targets};
+  in.columns.weight = b.columns.weight, in.columns.advantage = b.columns.advantage;
+  in.columns.recorded = b.columns.recorded;
+  const ObjectiveResult r = objective->evaluate(in);
+  EXPECT_EQ(r.d_logprob, b.columns.cotangent);  // in bits
+  const PolicyShift shift = PolicyShift::of(r.sums);
+  EXPECT_EQ(shift.kl, 0);
+  EXPECT_EQ(shift.ratio, 1);
+  EXPECT_EQ(shift.masked, 0);
+}
+
+TEST(PolicyBatch, Fill) {
+  const data::Batch b = policy_batch(small_groups(), {.sequence = 20, .constant = 10});
+  EXPECT_DOUBLE_EQ(fill_of(b), (5.0 + 6 + 5 + 4) / 20);  // one row, full
+}
+
+TEST(PolicyBatch, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(policy_batch(small_groups(), {.sequence = 5, .constant = 10}), Error);
+  std::vector<RolloutGroup> groups = small_groups();
+  for (RolloutGroup& g : groups)
+    for (Rollout& r : g.rollouts) r.forced.assign(r.ids.size(), true);
+  EXPECT_THROW(policy_batch(groups, {.sequence = 16, .constant = 10}), Error);
+}
+
+TEST(PolicyShift, OfAMovedPolicy) {
+  const auto objective = policy_objective({.kind = PolicyLossKind::clip}, false);
+  const std::vector<float> logprob = {-1, -2, -0.5F}, recorded = {-1.5F, -1, -0.5F}, lse(3, 0),
+                           weight = {1, 1, 1}, advantage = {1, -1, 1};
+  const std::vector<int32_t> targets = {5, 6, 7};
+  ObjectiveInputs in{.logprob = logprob, .lse = lse, .targets = targets};
+  in.columns.weight = weight, in.columns.advantage = advantage, in.columns.recorded = recorded;
+  const PolicyShift shift = PolicyShift::of(objective->evaluate(in).sums);
+  const double a = std::exp(0.5), b = std::exp(-1.0);
+  EXPECT_NEAR(shift.ratio, (a + b + 1) / 3, 1e-12);
+  EXPECT_NEAR(shift.kl, ((a - 1 - 0.5) + (b - 1 + 1)) / 3, 1e-12);
+  EXPECT_NEAR(shift.masked, 2.0 / 3, 1e-12);
+  EXPECT_LT(shift.correlation, 1);
+  EXPECT_GT(shift.correlation, -1);
+}
+
+}  // namespace
+}  // namespace ingot::policy_batch_test

@@ -1,0 +1,232 @@
+// A phase of kind "rl" from its recipe to its records: the reward rises, what was recorded is what training
+// computes, bit for bit, and what cannot work is refused by name.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "post/rl/rl_source.h"
+#include "report/metrics.h"
+#include "support/rl_run.h"
+#include "support/tiny_run.h"
+#include "train/trainer.h"
+
+namespace ingot::test::rl_run_invariance_test {
+
+struct RlRun : ::testing::Test {
+  static void SetUpTestSuite() {
+    register_rl_environments();
+    folder_ = std::make_unique<TempDir>();
+    write_rl_rows(folder_->path());
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+  static std::string path(const std::string& name) { return *folder_ / name; }
+
+  static Recipe recipe(const std::string& run, int steps, const std::string& more = "") {
+    write_text(path(run) + ".toml", rl_recipe(folder_->path(), run, steps, more));
+    return load_recipe(path(run) + ".toml", {});
+  }
+  /// Runs to the end; the rows of the phase "rl".
+  static std::vector<MetricRow> run(const Recipe& r) {
+    Trainer trainer(real_file_system(), r, StartMode::resume_or_start);
+    EXPECT_TRUE(trainer.run().finished);
+    std::vector<MetricRow> rows = read_metrics(real_file_system(), r.run.folder + "/metrics.jsonl");
+    std::erase_if(rows, [](const MetricRow& row) { return row.scalar("rl/kl") == nullptr; });
+    return rows;
+  }
+  static std::string refusal(const Recipe& r) {
+    try {
+      run(r);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "it ran";
+  }
+  static double mean(const std::vector<MetricRow>& rows, const std::string& name, size_t begin, size_t end) {
+    double sum = 0;
+    for (size_t i = begin; i < end; ++i) sum += *rows[i].scalar(name);
+    return sum / static_cast<double>(end - begin);
+  }
+
+  static inline std::unique_ptr<TempDir> folder_;
+};
+
+TEST_F(RlRun, LearnsOnPolicyExactly) {
+  const std::vector<MetricRow> rows = run(recipe("learns", 24));
+  ASSERT_EQ(rows.size(), 24u);
+  EXPECT_LT(mean(rows, "rl/reward", 0, 3), 0.6);
+  EXPECT_GT(mean(rows, "rl/reward", 21, 24), mean(rows, "rl/reward", 0, 3) + 0.25);
+  double compared = 0;
+  for (const MetricRow& row : rows) {
+    compared += *row.scalar("rl/compared");
+    EXPECT_EQ(*row.scalar("rl/unequal"), 0);
+    EXPECT_EQ(*row.scalar("rl/ratio"), 1);
+    EXPECT_EQ(*row.scalar("rl/kl"), 0);
+    EXPECT_EQ(*row.scalar("rl/masked"), 0);
+    EXPECT_GT(*row.scalar("rl/entropy"), 0);
+    EXPECT_GE(*row.scalar("rl/signal"), 0);
+    EXPECT_TRUE(row.scalar("rl/difficulty/say") != nullptr && row.scalar("rl/reward/say") != nullptr);
+  }
+  EXPECT_GT(compared, 24 * 48);
+  const std::vector<int64_t> steps = rollout_steps(real_file_system(), path("learns/rollouts.jsonl"));
+  EXPECT_EQ(steps.size(), 24u);
+  const std::vector<RolloutLine> last =
+      read_rollouts(real_file_system(), path("learns/rollouts.jsonl"), steps.back());
+  ASSERT_EQ(last.size(), 8u);  // one group
+  double sum = 0;
+  for (const RolloutLine& l : last) {
+    EXPECT_EQ(l.environment, "say");
+    EXPECT_FALSE(l.tokens.empty());
+    sum += l.advantage;
+  }
+  EXPECT_NEAR(sum, 0, 1e-9);
+}
+
+// Every choice trains, and where weights have moved within a batch ratios and masks show it.
+TEST_F(RlRun, SeveralUpdatesOnABatch) {
+  for (const std::string kind : {"clip", "cispo", "dppo", "reinforce"}) {
+    Recipe r = recipe("updates_" + kind, 4,
+                      "updates_per_batch = 2\nadvantage = \"rloo\"\n[phases.rl.loss]\nkind = \"" + kind +
+                          "\"\naggregation = \"token\"\nclip_low = 0.01\nclip_high = 0.01\ndelta = 0.01\n");
+    r.phases[1].lr = 1e-2;
+    const std::vector<MetricRow> rows = run(r);
+    ASSERT_EQ(rows.size(), 4u) << kind;
+    for (const size_t first : {0, 2}) {
+      EXPECT_EQ(*rows[first].scalar("rl/ratio"), 1) << kind;
+      EXPECT_EQ(*rows[first].scalar("rl/unequal"), 0) << kind;
+      EXPECT_EQ(rows[first + 1].scalar("rl/unequal"), nullptr) << kind;
+      EXPECT_GT(*rows[first + 1].scalar("rl/kl"), 0) << kind;
+      EXPECT_LT(*rows[first + 1].scalar("rl/r"), 1) << kind;
+      EXPECT_EQ(*rows[first].scalar("rl/masked"), 0) << kind;
+      if (kind == "clip" || kind == "dppo") {
+        EXPECT_GT(*rows[first + 1].scalar("rl/masked"), 0) << kind;
+      }
+    }
+  }
+}
+
+/// What a source needs, without a run around it.
+struct SourceParts {
+  explicit SourceParts(const Recipe& given)
+      : data(prepare_data(real_file_system(), given)),
+        engine(with_vocabulary(given, data)),
+        sampler(engine.recipe(), data) {
+    engine.load_start(real_file_system(), data.tokenizer.content_hash());
+    sampler.advance();
+    engine.enter(1, 0);
+    source = std::make_unique<RlSource>(SourceContext{real_file_system(), engine, data, sampler});
+  }
+  StepStats pass(const data::Batch& batch) { return engine.forward_backward(batch, engine.options(1, 1)); }
+  PreparedData data;
+  TrainEngine engine;
+  PhaseSampler sampler;
+  std::unique_ptr<RlSource> source;
+};
+
+// The counter of unequal log-probabilities is no ornament: one weight, moved by one unit in the last place
+// after replies were drawn, is seen.
+TEST_F(RlRun, AStaleWeightIsSeen) {
+  SourceParts parts(recipe("stale", 2, "need_signal = false\n"));
+  const data::Batch batch = parts.source->next(40);
+  const StepStats fresh = parts.pass(batch);
+  EXPECT_EQ(fresh.compared, batch.valid_targets);
+  EXPECT_EQ(fresh.unequal, 0);
+  WeightSet& weights = parts.engine.model().weights();
+  auto* w = weights.master(weights.table().find("layers.0.attention_norm.weight")).as<float>();
+  w[0] = std::nextafter(w[0], 2.0F);
+  weights.changed();
+  EXPECT_GT(parts.pass(batch).unequal, 0);
+}
+
+/// The recipe with a model of experts, several updates a batch.
+Recipe recipe_with_experts(const std::string& folder) {
+  std::string text = rl_recipe(folder, "experts", 2, "need_signal = false\nupdates_per_batch = 2\n");
+  const size_t begin = text.find("preset"), end = text.find("context = 64");
+  text.replace(begin, end - begin,
+               "preset = \"zaya-tiny\"\nwidth = 16\nlayers = 2\nheads = 4\nkv_heads = 2\nhead_width = 8\n");
+  const size_t after = text.find("[tokenizer]");
+  text.insert(after, "[model.moe]\nexperts = 4\nhidden = 16\nrouter_width = 8\n");
+  write_text(folder + "/experts.toml", text);
+  return load_recipe(folder + "/experts.toml", {});
+}
+
+// Where weights have moved since replies were drawn, their experts stay those of the drawing.
+TEST_F(RlRun, RoutesAreReplayed) {
+  SourceParts parts(recipe_with_experts(folder_->path()));
+  const data::Batch first = parts.source->next(40);
+  EXPECT_TRUE(first.routes.empty());
+  EXPECT_EQ(parts.pass(first).unequal, 0);
+  data::Batch second = parts.source->next(41);
+  ASSERT_FALSE(second.routes.empty());
+  const StepStats replayed = parts.pass(second);
+  EXPECT_EQ(replayed.unequal, 0);  // the same experts in the same order: the same bits
+  WeightSet& weights = parts.engine.model().weights();
+  const Random random(9, RandomPurpose::test);
+  for (int i = 0; i < weights.size(); ++i) {
+    auto* w = weights.master(i).as<float>();
+    for (int64_t e = 0; e < weights.master(i).numel(); ++e)
+      w[e] += 0.2F * (random.uniform(static_cast<uint64_t>(i * 100003 + e)) - 0.5F);
+  }
+  weights.changed();
+  const StepStats moved = parts.pass(second);
+  EXPECT_GT(moved.unequal, 0);
+  EXPECT_EQ(moved.expert_counts, replayed.expert_counts);
+  second.routes.clear();
+  EXPECT_NE(parts.pass(second).expert_counts, replayed.expert_counts);
+}
+
+// Rollouts are a function of (weights, recipe, step): not of threads or of the engine's memory.
+TEST_F(RlRun, RepliesAreAFunctionOfWeightsAndStep) {
+  SourceParts one(recipe("function", 2, "need_signal = false\n")),
+      other(recipe("function", 2, "need_signal = false\ncache_mib = 1\n"));
+  const data::Batch a = one.source->next(40);
+  const ScopedThreads single(1);
+  const data::Batch b = other.source->next(40);
+  EXPECT_TRUE(a == b);
+  EXPECT_FALSE(a == other.source->next(41));
+}
+
+TEST_F(RlRun, ForcedTokensAreNeverInTheLoss) {
+  const TempDir folder;
+  write_rl_rows(folder.path(), true);
+  const std::string file = folder / "budget.toml";
+  write_text(file, rl_recipe(folder.path(), "budget", 2, "need_signal = false\nthinking_tokens = 2\n"));
+  const Recipe r = load_recipe(file, {"--phases.1.rl.max_tokens=16"});
+  for (const MetricRow& row : run(r)) {
+    const double tokens = *row.scalar("rl/sampled_tokens"), forced = *row.scalar("rl/forced") * tokens;
+    EXPECT_GT(forced, 10);
+    EXPECT_NEAR(*row.scalar("rl/compared"), tokens - forced, 1e-6);
+    EXPECT_EQ(*row.scalar("rl/unequal"), 0);
+  }
+  int marks = 0;
+  for (const RolloutLine& l : read_rollouts(real_file_system(), folder / "budget/rollouts.jsonl", 42))
+    for (const int64_t t : l.forced) marks += l.tokens[static_cast<size_t>(t)] == "</think>" ? 1 : 0;
+  EXPECT_GT(marks, 0);
+}
+
+TEST_F(RlRun, WhatCannotWorkIsRefused) {
+  const auto refused = [](const std::string& name, std::vector<std::string> options,
+                          const std::string& expected) {
+    write_text(path(name) + ".toml", rl_recipe(folder_->path(), name, 2));
+    std::string text;
+    try {
+      text = refusal(load_recipe(path(name) + ".toml", options));
+    } catch (const Error& e) {
+      text = e.what();
+    }
+    EXPECT_NE(text.find(expected), std::string::npos) << name << ": " << text;
+  };
+  const auto environment = [](const std::string& name) {
+    return std::vector<std::string>{"--phases.1.rl.environments=[{name = \"" + name + "\"}]"};
+  };
+  refused("throws", environment("throws"), "no verdict today");
+  refused("never", environment("never"), "never at difficulty 0: pass rate 0.000");
+  refused("unknown", environment("sya"), "sya");
+  refused("single", {"--phases.1.rl.samples=1"}, "compares the replies");
+  refused("long", {"--phases.1.rl.max_tokens=50"}, "positions");
+  refused("odd", {"--phases.1.rl.updates_per_batch=3"}, "multiple of rl.updates_per_batch");
+  refused("whole", {"--parallel.tensor=2"}, "whole model");
+}
+
+}  // namespace ingot::test::rl_run_invariance_test
