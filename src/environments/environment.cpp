@@ -10,8 +10,10 @@
 
 #include "base/config_node.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "environments/answer.h"
 #include "environments/family.h"
+#include "environments/row_environment.h"
 
 namespace ingot::environments {
 namespace {
@@ -75,6 +77,8 @@ Verdict Environment::judge(const Problem& problem, const std::string& content) c
     if (verdict.infrastructure) verdict.reward = 0;
     if (verdict.answer.empty()) verdict.answer = found.text;
   }
+  // Where another environment has judged, they are there.
+  if (!verdict.parts.empty() && verdict.parts.front().name == "answered") return verdict;
   verdict.parts.insert(verdict.parts.begin(), {{"answered", verdict.answer.empty() ? 0.0 : 1.0},
                                                {"correct", verdict.reward >= 1 ? 1.0 : 0.0}});
   return verdict;
@@ -95,19 +99,28 @@ std::vector<std::string> environment_names() {
 }
 
 EnvironmentPointer find_environment(const std::string& name) {
-  const std::lock_guard lock(registry().mutex);
-  EnvironmentPointer& made = registry().made[name];
-  if (made) return made;
-  const auto maker = registry().makers.find(name);
-  if (maker == registry().makers.end()) {
-    registry().made.erase(name);
-    const std::vector<std::string> names = names_in(registry().makers);
+  EnvironmentMaker maker;
+  std::vector<std::string> names;
+  {
+    const std::lock_guard lock(registry().mutex);
+    if (const auto made = registry().made.find(name); made != registry().made.end()) return made->second;
+    if (const auto found = registry().makers.find(name); found != registry().makers.end())
+      maker = found->second;
+    names = names_in(registry().makers);
+  }
+  EnvironmentPointer made;
+  if (maker) {
+    made = maker();
+  } else if (name.ends_with(".jsonl")) {
+    made = row_environment(real_file_system(), name);
+  } else {
     const std::string nearest = nearest_name(name, names);
     throw Error(
         fmt::format("there is no environment '{}'", name),
         nearest.empty() ? "`ingot environment list` shows them" : fmt::format("did you mean '{}'?", nearest));
   }
-  return made = maker->second();
+  const std::lock_guard lock(registry().mutex);
+  return registry().made.emplace(name, std::move(made)).first->second;
 }
 
 Problem problem_of(const std::string& id) {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "environments/answer.h"
+#include "support/environment_names.h"
 
 namespace ingot::environments::environment_test {
 
@@ -32,7 +33,7 @@ const std::string& prompt_of(const Problem& problem) {
 }
 
 TEST(Environments, ProblemsArePureFunctionsOfTheirId) {
-  for (const std::string& name : environment_names()) {
+  for (const std::string& name : test::built_in_environments()) {
     const EnvironmentPointer environment = find_environment(name);
     for (const int64_t difficulty : difficulties(*environment, 4)) {
       const Problem first = environment->make(3, 17, difficulty);
@@ -54,7 +55,7 @@ TEST(Environments, ProblemsArePureFunctionsOfTheirId) {
 }
 
 TEST(Environments, OwnSolutionsAreRightInEveryStyle) {
-  for (const std::string& name : environment_names()) {
+  for (const std::string& name : test::built_in_environments()) {
     const EnvironmentPointer environment = find_environment(name);
     for (const int64_t difficulty : difficulties(*environment, 5))
       for (uint64_t number = 0; number < 3; ++number) {
@@ -81,7 +82,7 @@ TEST(Environments, OwnSolutionsAreRightInEveryStyle) {
 }
 
 TEST(Environments, HeldOutProblemsAreNoTrainingProblems) {
-  for (const std::string& name : environment_names()) {
+  for (const std::string& name : test::built_in_environments()) {
     const EnvironmentPointer environment = find_environment(name);
     const DifficultyRange range = environment->difficulty();
     const int64_t difficulty = (range.least + range.most) / 2;
@@ -95,7 +96,7 @@ TEST(Environments, HeldOutProblemsAreNoTrainingProblems) {
 }
 
 TEST(Environments, OnlyTheAnswerCounts) {
-  for (const std::string& name : environment_names()) {
+  for (const std::string& name : test::built_in_environments()) {
     const EnvironmentPointer environment = find_environment(name);
     for (const int64_t difficulty : difficulties(*environment, 6)) {
       const Problem problem = environment->make(2, 5, difficulty);
