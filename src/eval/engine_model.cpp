@@ -61,19 +61,24 @@ std::vector<ContinuationScore> EngineModel::score(std::span<const ScoreRequest> 
   return scores;
 }
 
+static SamplingOptions sampling_of(const TaskSampling& s) {
+  return {.temperature = s.temperature,
+          .top_k = s.top_k,
+          .top_p = s.top_p,
+          .min_p = s.min_p,
+          .seed = static_cast<uint64_t>(s.seed)};
+}
+
 std::vector<std::vector<Answer>> EngineModel::answer(std::span<const AnswerRequest> requests,
                                                      const TaskSampling& sampling) {
+  if (options_.rsa) return reasoned(requests, sampling);
   std::vector<std::vector<Answer>> answers(requests.size());
   std::string error;
   for (size_t i = 0; i < requests.size(); ++i) {
     answers[i].resize(static_cast<size_t>(sampling.samples));
     Request q;
     q.prompt = requests[i].prompt;
-    q.sampling = {.temperature = sampling.temperature,
-                  .top_k = sampling.top_k,
-                  .top_p = sampling.top_p,
-                  .min_p = sampling.min_p,
-                  .seed = static_cast<uint64_t>(sampling.seed)};
+    q.sampling = sampling_of(sampling);
     q.key = requests[i].key;
     q.n = sampling.samples;
     q.max_tokens = sampling.max_tokens;
@@ -96,6 +101,41 @@ std::vector<std::vector<Answer>> EngineModel::answer(std::span<const AnswerReque
   }
   engine_.run_until_idle();
   if (!error.empty()) throw Error(error);
+  return answers;
+}
+
+std::vector<std::vector<Answer>> EngineModel::reasoned(std::span<const AnswerRequest> requests,
+                                                       const TaskSampling& sampling) {
+  reason::RsaOptions rsa = *options_.rsa;
+  if (sampling.samples != rsa.population)
+    throw Error(fmt::format("the method gives {} answers to each row, and the task has {} samples",
+                            rsa.population, sampling.samples),
+                "give --population the task's sampling.samples");
+  rsa.sampling = sampling_of(sampling);
+  std::vector<reason::ReasonProblem> problems;
+  for (const AnswerRequest& r : requests) {
+    if (r.turns.empty())
+      throw Error("majority and rsa need a task in the chat format",
+                  "set chat.enabled in the task's file, or name problems without +text");
+    reason::ReasonProblem problem{.prompt = {}, .key = r.key};
+    for (const ChatTurn& t : r.turns)
+      problem.prompt.messages.push_back(chat::text_message(t.role, t.content));
+    problems.push_back(std::move(problem));
+  }
+  if (!requests.empty() &&
+      (requests[0].thinking == ThinkingMode::on || requests[0].thinking == ThinkingMode::off))
+    rsa.enable_thinking = requests[0].thinking == ThinkingMode::on;
+  const reason::Reasoner reasoner{&engine_, &*options_.chat, options_.control.end, {}};
+  std::vector<std::vector<Answer>> answers;
+  for (const reason::RsaResult& result : reason::markovian_rsa(reasoner, problems, rsa)) {
+    std::vector<Answer> row;
+    const int64_t n = rsa.population, decoded = result.decoded();
+    for (int64_t j = 0; j < n; ++j) {
+      const reason::Rollout& r = result.last()[static_cast<size_t>(j)];
+      row.push_back({r.text, decoded / n + (j < decoded % n ? 1 : 0), !r.finished});
+    }
+    answers.push_back(std::move(row));
+  }
   return answers;
 }
 

@@ -7,6 +7,7 @@
 #include "eval/task_model.h"
 #include "exchange/control_tokens.h"
 #include "infer/engine.h"
+#include "reason/markovian_rsa.h"
 
 namespace ingot {
 
@@ -15,6 +16,9 @@ struct EngineModelOptions {
   std::optional<chat::ChatTemplate> chat = {};  ///< the end of its turn ends answers too
   int64_t cache_bytes = 24 << 20;               ///< of cached keys and values; at least one context
   int64_t logit_bytes = 16 << 20;               ///< of the logits of a call, which has 16 to 256 rows
+  /// Answers to conversations are its last population: as many as a task has samples. Sampling is the task's;
+  /// the tokens of all rounds are divided among the answers.
+  std::optional<reason::RsaOptions> rsa = {};
 };
 
 class EngineModel : public TaskModel {
@@ -34,6 +38,8 @@ class EngineModel : public TaskModel {
 
  private:
   ThinkingBudget budget_of(int64_t tokens, bool opened) const;
+  std::vector<std::vector<Answer>> reasoned(std::span<const AnswerRequest> requests,
+                                            const TaskSampling& sampling);
   Tokenizer tokenizer_;
   EngineModelOptions options_;
   Engine engine_;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "eval/environment_task.h"
 #include "eval/instructions.h"
 #include "eval/metrics.h"
 #include "eval/requests.h"
@@ -253,7 +254,8 @@ class TaskRun {
     for (size_t i = first; i < end; ++i) {
       AnswerRequest r{.prompt = {}, .key = i};
       if (config_.chat.enabled) {
-        ChatPrompt prompt = model_.chat_prompt(chat_turns(task_, i), config_.chat.thinking);
+        r.turns = chat_turns(task_, i), r.thinking = config_.chat.thinking;
+        ChatPrompt prompt = model_.chat_prompt(r.turns, r.thinking);
         r.prompt = std::move(prompt.ids), r.in_thinking = prompt.in_thinking;
         prompts.push_back(std::move(prompt.text));
       } else {
@@ -302,25 +304,43 @@ class TaskRun {
   TaskJson generation_metrics(size_t row, const std::string& filter, const std::vector<std::string>& answers,
                               const std::string& target) {
     std::vector<double> right;
-    for (const std::string& a : answers) right.push_back(comparison_.equal(a, target) ? 1 : 0);
+    std::vector<std::string> counted = answers;  // equal where they say the same
+    for (std::string& a : counted) {
+      if (config_.environment.name.empty()) {
+        right.push_back(comparison_.equal(a, target) ? 1 : 0);
+        continue;
+      }
+      JudgedAnswer judged = judge_row(task_.rows()[row], a, task_.where(row));
+      right.push_back(judged.reward);
+      a = std::move(judged.answer);
+    }
     if (right.size() > 1) rights_[filter].push_back(right);
     TaskJson metrics = TaskJson::object();
     for (const std::string& name : config_.metrics) {
       const MetricName m = metric_name(name);
       const auto k = static_cast<size_t>(std::max<int64_t>(1, m.k));
       const auto firsts = std::span(right).first(std::min(k, right.size()));
-      if (m.base == "exact_match") metrics[name] = right[0];
+      if (m.base == "exact_match" || m.base == "reward") metrics[name] = right[0];
       if (m.base == "avg") metrics[name] = mean(firsts);
       if (m.base == "best") metrics[name] = *std::max_element(firsts.begin(), firsts.end());
       if (m.base == "pass")
         metrics[name] =
             pass_at_k(static_cast<int64_t>(right.size()), std::count(right.begin(), right.end(), 1.0), m.k);
-      if (m.base == "majority")
-        metrics[name] = comparison_.equal(majority(std::span(answers).first(k)), target) ? 1.0 : 0.0;
+      if (m.base == "majority") metrics[name] = majority_right(std::span(counted).first(k), right);
       if (m.base == "instructions")
         metrics.update(instruction_metrics(task_.rows()[row], answers[0], task_.where(row)));
     }
     return metrics;
+  }
+
+  /// An environment's problem has no answer where none was found: such a reply has no vote.
+  double majority_right(std::span<const std::string> answers, std::span<const double> right) const {
+    std::vector<std::string> votes;
+    std::vector<double> rights;
+    for (size_t i = 0; i < answers.size(); ++i)
+      if (config_.environment.name.empty() || !answers[i].empty())
+        votes.push_back(answers[i]), rights.push_back(right[i]);
+    return votes.empty() ? 0 : rights[static_cast<size_t>(&majority(votes) - votes.data())];
   }
 
   void switched_row(size_t row) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "base/utf8.h"
+#include "eval/environment_task.h"
 
 namespace ingot {
 namespace {
@@ -23,7 +24,7 @@ std::vector<std::string> metrics_of(TaskKind kind) {
     case TaskKind::perplexity:
       return {"word_perplexity", "byte_perplexity", "bits_per_byte"};
     case TaskKind::generation:
-      return {"exact_match", "avg", "pass", "best", "majority", "instructions", "think_follow"};
+      return {"exact_match", "reward", "avg", "pass", "best", "majority", "instructions", "think_follow"};
   }
   return {};
 }
@@ -85,8 +86,14 @@ bool higher_is_better(const std::string& metric) {
 
 void TaskConfig::validate(ConfigErrors& errors) const {
   const bool generates = kind == TaskKind::generation;
-  if (data.empty()) errors.add("data", "must name a file of rows");
-  if (target.empty() &&
+  const bool asks_environment = !environment.name.empty();
+  if (data.empty() && !asks_environment) errors.add("data", "must name a file of rows");
+  if (asks_environment &&
+      (!generates || !data.empty() || !target.empty() || chat.thinking == ThinkingMode::switched))
+    errors.add_text("environment", "is for kind = \"generation\" without data, target and switched thinking");
+  if (environment.least > environment.most && environment.most >= 0)
+    errors.add("environment.least", "must be at most environment.most, found {}", environment.least);
+  if (target.empty() && !asks_environment &&
       !(generates && std::find(metrics.begin(), metrics.end(), "exact_match") == metrics.end()))
     errors.add("target", "must say what is right");
   if (kind == TaskKind::choice ? choices.empty() == choices_field.empty()
@@ -122,6 +129,9 @@ void TaskConfig::validate(ConfigErrors& errors) const {
       errors.add(fmt::format("metrics.{}", i), "'{}' needs 1 to {} samples (sampling.samples)", metrics[i],
                  sampling.samples);
     }
+    if (m.base == (asks_environment ? "exact_match" : "reward"))
+      errors.add(fmt::format("metrics.{}", i),
+                 "'{}': answers to an environment have a reward, others an exact_match", metrics[i]);
     if (m.base == "think_follow" && chat.thinking != ThinkingMode::switched)
       errors.add(fmt::format("metrics.{}", i), "think_follow needs chat.thinking = \"switched\"");
   }
@@ -136,6 +146,7 @@ void TaskConfig::validate(ConfigErrors& errors) const {
 
 Task Task::load(FileSystem& fs, const std::string& path, const std::string& data_folder, int64_t limit) {
   const TaskConfig config = read_config<TaskConfig>(load_toml(path));
+  if (!config.environment.name.empty()) return parse(fs.read(path), path, "", path, {}, {}, limit);
   const auto find = [&](const std::string& file) {
     const std::string beside = file.starts_with("/") ? file : folder_of(path) + file;
     const std::string given = data_folder + "/" + file;
@@ -167,7 +178,11 @@ Task Task::parse(const std::string& toml, const std::string& path, const std::st
     if (!(std::isalnum(static_cast<unsigned char>(ch)) || ch == '_' || ch == '-' || ch == '.'))
       throw Error(fmt::format("'{}': a task's name is '{}'", path, c.name),
                   "give it letters, digits, '_', '-' and '.' alone: it names files");
-  if (c.metrics.empty()) c.metrics = usual_metrics(c.kind);
+  const bool asks_environment = !c.environment.name.empty();
+  if (c.metrics.empty())
+    c.metrics = asks_environment ? std::vector<std::string>{"reward"} : usual_metrics(c.kind);
+  if (asks_environment && c.prompt.empty()) c.prompt = "{{prompt}}";
+  if (asks_environment && c.chat.enabled && c.chat.messages.empty()) c.chat.messages = "messages";
   if (c.kind == TaskKind::generation && c.filters.empty()) c.filters.emplace_back();
   try {
     task.prompt_ = RowTemplate(c.prompt);
@@ -176,7 +191,7 @@ Task Task::parse(const std::string& toml, const std::string& path, const std::st
     throw Error(fmt::format("'{}': {}", path, e.what()), e.hint());
   }
   task.data_path_ = rows_path;
-  task.rows_ = read_rows(rows, task.data_path_);
+  task.rows_ = read_rows(asks_environment ? environment_rows(c.environment) : rows, task.data_path_);
   task.original_rows_ = static_cast<int64_t>(task.rows_.size());
   if (c.fewshot.count > 0) {
     task.fewshot_path_ = fewshot_path;

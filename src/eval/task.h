@@ -71,6 +71,20 @@ struct TaskChat {
   }
 };
 
+/// [environment]: rows are problems that the environment makes, and it judges the answers.
+struct EnvironmentTask {
+  std::string name;
+  int64_t least = -1, most = -1, problems = 200, seed = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "of the environment, or the path of a file of rows; empty: the task has rows of its own");
+    v("least", least, "least difficulty; -1: the environment's", between(-1, 1e6));
+    v("most", most, "largest difficulty; -1: the environment's", between(-1, 1e6));
+    v("problems", problems, "how many", between(1, 1e6));
+    v("seed", seed, "of the held-out problems", between(0, 0x1p32 - 1));
+  }
+};
+
 struct TaskConfig {
   std::string name, description, data, prompt, target, choices_field, delimiter = " ";
   int64_t version = 1, rows = 0, window = 0;
@@ -81,6 +95,7 @@ struct TaskConfig {
   FewshotConfig fewshot;
   TaskSampling sampling;
   TaskChat chat;
+  EnvironmentTask environment;
   std::vector<FilterConfig> filters;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -108,6 +123,7 @@ struct TaskConfig {
     v("fewshot", fewshot, "solved examples");
     v("sampling", sampling, "generation: how answers are drawn");
     v("chat", chat, "generation: ask as in a conversation");
+    v("environment", environment, "generation: ask an environment's problems");
     v("filters", filters, "generation: what is made of an answer before it is compared");
   }
   void validate(ConfigErrors& errors) const;
@@ -129,7 +145,8 @@ class Task {
   /// `limit`: at most so many rows; 0: what the file says.
   static Task load(FileSystem& fs, const std::string& path, const std::string& data_folder = {},
                    int64_t limit = 0);
-  /// From memory: the texts of the three files and the paths that stand for them in messages.
+  /// From memory: the texts of the three files and the paths that stand for them in messages. A task of an
+  /// environment makes its rows itself.
   static Task parse(const std::string& toml, const std::string& path, const std::string& rows,
                     const std::string& rows_path, const std::string& fewshot_rows = {},
                     const std::string& fewshot_path = {}, int64_t limit = 0);

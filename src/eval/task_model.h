@@ -20,10 +20,15 @@ struct ContinuationScore {
   bool greedy = true;  ///< each of its ids is the most likely one
 };
 
+struct ChatTurn {
+  std::string role, content;
+};
 struct AnswerRequest {
   std::vector<int32_t> prompt;
   uint64_t key = 0;  ///< of the random numbers: an answer is a function of prompt, weights, seed and key
-  bool in_thinking = false;  ///< the prompt has begun the reasoning
+  bool in_thinking = false;     ///< the prompt has begun the reasoning
+  std::vector<ChatTurn> turns;  ///< what the prompt says in the chat format; empty: it is plain text
+  ThinkingMode thinking = ThinkingMode::automatic;
 };
 struct Answer {
   std::string text;
@@ -40,9 +45,6 @@ struct ChatPrompt {
   std::vector<int32_t> ids;
   std::string text;
   bool in_thinking = false;
-};
-struct ChatTurn {
-  std::string role, content;
 };
 
 class TaskModel {

@@ -100,11 +100,34 @@ void Service::chat(const nlohmann::json& body, const HttpRequest& request,
         o.stop_ids.push_back(*id);
     }
   }
+  if (r.reason) o.reasoning = reasoning_of(r, t, o.stop_ids, prompts[0].seed);
   o.thinking = thinking_budget(*o.format, tokenizer_, r.thinking_budget.value_or(-1), o.in_thinking);
   if (o.format->think_close.empty() && r.thinking_budget)
     throw ApiError("'thinking_budget' is given, but the model's template has no thinking", 400,
                    "thinking_budget");
   start(std::move(o), std::move(prompts), request, reply);
+}
+
+/// Refuses what the context does not hold in any round, before the first.
+std::shared_ptr<Reasoning> Service::reasoning_of(const ChatRequest& r, const chat::ChatTemplate& t,
+                                                 const std::vector<int32_t>& stop_ids, uint64_t seed) {
+  if (!r.template_arguments.empty())
+    throw ApiError("'reason' takes no template arguments but enable_thinking", 400, "chat_template_kwargs");
+  reason::RsaOptions rsa = *r.reason;
+  rsa.sampling = r.sampling;
+  rsa.sampling.seed = seed;
+  rsa.enable_thinking = r.enable_thinking;
+  const auto made = std::make_shared<Reasoning>();
+  made->reasoner = {&engine_, &t, stop_ids, {}};
+  made->population = rsa.population;
+  made->run.emplace(made->reasoner, reason::ReasonProblem{r.conversation, 0}, rsa);
+  const int64_t context = engine_.model().config().context;
+  const int64_t needed = made->run->longest_prompt() + rsa.budget + rsa.answer_tokens + 16;  // and marks
+  if (rsa.rounds > 0 && needed > context)
+    throw ApiError(
+        fmt::format("a round of 'reason' may need {} tokens, and the model's context is {}", needed, context),
+        400, "reason", "context_length_exceeded");
+  return made;
 }
 
 void Service::start(JobOptions options, std::vector<JobPrompt> prompts, const HttpRequest& request,

@@ -25,13 +25,17 @@ Job::Job(Engine& engine, ServerMetrics& metrics, ReplyWriter writer, JobOptions 
       reply_(std::move(reply)),
       held_(std::move(held)),
       changed_(std::move(changed)),
-      choices_(prompts_.size() * static_cast<size_t>(options_.generation.n)),
-      unfinished_(static_cast<int64_t>(choices_.size())) {
+      samples_(options_.reasoning ? options_.reasoning->population
+                                  : static_cast<int64_t>(prompts_.size()) * options_.generation.n),
+      choices_(static_cast<size_t>(samples_)),
+      unfinished_(samples_),
+      between_rounds_(options_.reasoning != nullptr) {
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].pending.choice = static_cast<int64_t>(i);
     if (options_.format) choices_[i].parser.emplace(*options_.format, options_.in_thinking, options_.tools);
   }
-  for (const JobPrompt& p : prompts_) usage_.prompt += static_cast<int64_t>(p.ids.size());
+  if (!options_.reasoning)
+    for (const JobPrompt& p : prompts_) usage_.prompt += static_cast<int64_t>(p.ids.size());
 }
 
 Request Job::request_of(const JobPrompt& prompt) const {
@@ -72,6 +76,11 @@ void Job::submit() {
     if (const auto self = weak.lock()) self->fail(ApiError("the client is lost", 499));
   });
   try {
+    if (options_.reasoning) {
+      std::vector<Request> requests = options_.reasoning->run->next();
+      const std::lock_guard lock(mutex_);
+      return submit_round(std::move(requests));
+    }
     for (size_t p = 0; p < prompts_.size(); ++p) {
       const RequestId id = engine_.submit(request_of(prompts_[p]), sink_of(static_cast<int64_t>(p)));
       const std::lock_guard lock(mutex_);
@@ -86,7 +95,37 @@ void Job::submit() {
   }
 }
 
+/// Under the lock.
+void Job::submit_round(std::vector<Request> requests) {
+  requests_.clear();
+  for (Request& r : requests) {
+    usage_.prompt += static_cast<int64_t>(r.prompt.size()) * r.n;
+    requests_.push_back(engine_.submit(std::move(r), sink_of(0)));
+  }
+  if (complete_) cancel();
+}
+
+/// Under the lock, when all samples of a round are there: the next round, or one choice out of the last.
+void Job::end_round() {
+  std::vector<Request> requests = options_.reasoning->run->next();
+  if (requests.empty()) {
+    const size_t best = reason::most_common_answer(options_.reasoning->run->result().last());
+    std::vector<Choice> chosen;
+    chosen.push_back(std::move(choices_[best]));
+    chosen[0].pending.choice = 0;
+    choices_ = std::move(chosen);
+    between_rounds_ = false;
+    return;
+  }
+  std::vector<Choice> fresh(choices_.size());
+  for (Choice& c : fresh) c.parser.emplace(*options_.format, options_.in_thinking, options_.tools);
+  choices_ = std::move(fresh);
+  unfinished_ = samples_;
+  submit_round(std::move(requests));
+}
+
 Job::Choice& Job::choice(int64_t prompt, int64_t sample) {
+  if (options_.reasoning) return choices_[static_cast<size_t>(sample)];
   return choices_[static_cast<size_t>(prompt * options_.generation.n + sample)];
 }
 
@@ -116,6 +155,7 @@ void Job::on_prompt(int64_t prompt, const PromptScores& scores) {
 void Job::on_token(int64_t prompt, const TokenEvent& e) {
   const std::lock_guard lock(mutex_);
   if (complete_) return;
+  if (options_.reasoning) options_.reasoning->run->token(e);
   Choice& c = choice(prompt, e.sample);
   const bool first = !c.begun;
   begin(c, prompts_[static_cast<size_t>(prompt)]);
@@ -131,6 +171,7 @@ void Job::on_finished(int64_t prompt, const Finished& f) {
   metrics_.finished(f.reason, seconds_since(began_));
   const std::lock_guard lock(mutex_);
   if (complete_) return;
+  if (options_.reasoning) options_.reasoning->run->finished(f);
   Choice& c = choice(prompt, f.sample);
   begin(c, prompts_[static_cast<size_t>(prompt)]);
   (options_.format ? c.unread : c.pending.text) += f.text;
@@ -142,6 +183,7 @@ void Job::on_finished(int64_t prompt, const Finished& f) {
   --unfinished_;
   if (f.reason == FinishReason::failed && !error_) error_ = ApiError(f.error, 500);
   if (f.reason == FinishReason::cancelled && !error_) error_ = ApiError("the request was cancelled", 503);
+  if (options_.reasoning && unfinished_ == 0 && !error_) end_round();
 }
 
 /// Under the lock: moves text that has come through the parser of replies.
@@ -171,6 +213,7 @@ bool Job::flush() {
   noted_ = false;
   const std::lock_guard lock(mutex_);
   if (complete_) return true;
+  if (between_rounds_ && !error_) return false;
   try {
     for (Choice& c : choices_) {
       if (c.written) continue;

@@ -3,7 +3,8 @@
 //
 // The engine's thread appends (sinks); the service's writer thread writes (flush), so that no JSON is made
 // between two calls of the model; the server's threads begin a job and report a lost client. A lock guards
-// what they share.
+// what they share. A job that reasons submits a round of requests when the one before is finished, and writes
+// its answer at the end.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -16,6 +17,7 @@
 
 #include "chat/reply_parser.h"
 #include "infer/engine.h"
+#include "reason/markovian_rsa.h"
 #include "serve/metrics_text.h"
 #include "serve/openai_reply.h"
 #include "serve/openai_request.h"
@@ -31,6 +33,13 @@ struct JobPrompt {
   uint64_t seed = 0;
 };
 
+/// Many rollouts in rounds, of which one becomes the answer: the first that says what most say.
+struct Reasoning {
+  reason::Reasoner reasoner;
+  std::optional<reason::RsaRun> run;
+  int64_t population = 0;
+};
+
 struct JobOptions {
   Generation generation;
   bool chat = false, echo = false;
@@ -41,6 +50,7 @@ struct JobOptions {
   std::optional<chat::ReplyFormat> format;  ///< chat: how replies are read
   bool in_thinking = false;                 ///< chat: they begin inside the reasoning
   int64_t max_tokens = 0;
+  std::shared_ptr<Reasoning> reasoning;  ///< chat: instead of the prompt's own samples
 };
 
 class Job : public std::enable_shared_from_this<Job> {
@@ -59,7 +69,7 @@ class Job : public std::enable_shared_from_this<Job> {
   /// Ends the job with an error, unless it is complete. Any thread.
   void fail(const ApiError& error);
   Clock::time_point began() const { return began_; }
-  int64_t samples() const { return static_cast<int64_t>(choices_.size()); }
+  int64_t samples() const { return samples_; }
 
  private:
   struct Choice {
@@ -77,6 +87,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void on_prompt(int64_t prompt, const PromptScores& scores);
   void on_token(int64_t prompt, const TokenEvent& event);
   void on_finished(int64_t prompt, const Finished& finished);
+  void submit_round(std::vector<Request> requests);
+  void end_round();
   void begin(Choice& choice, const JobPrompt& prompt);
   void read_reply(Choice& choice);
   void cancel();
@@ -93,6 +105,7 @@ class Job : public std::enable_shared_from_this<Job> {
   const std::shared_ptr<void> held_;
   const std::function<void(const std::shared_ptr<Job>&)> changed_;
   const Clock::time_point began_ = Clock::now();
+  const int64_t samples_;
   std::atomic<bool> noted_{false};
 
   std::mutex mutex_;  ///< of what follows
@@ -100,6 +113,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<RequestId> requests_;
   UsageTotals usage_;
   int64_t unfinished_ = 0;
+  bool between_rounds_ = false;  ///< a job that reasons has nothing to write yet
   bool streaming_ = false, complete_ = false;
   std::optional<ApiError> error_;
 };

@@ -122,6 +122,44 @@ void read_tools(JsonFields& f, chat::Conversation& c) {
   if (!choice || *choice == "auto") c.tools = checked;
 }
 
+/// "reason": {"method": "rsa" or "majority", "population", "candidates", "rounds", "budget", "tail",
+/// "answer_tokens", "compaction"}; what one answer out of many leaves no place for is refused.
+std::optional<reason::RsaOptions> read_reason(JsonFields& f, const ChatRequest& r) {
+  const Json* given = f.value("reason");
+  if (!given) return {};
+  if (!given->is_object()) f.refuse("reason", fmt::format("must be an object, found {}", shown(*given)));
+  JsonFields fields(*given, "reason.");
+  reason::RsaOptions o;
+  const std::string method = fields.text("method").value_or("rsa");
+  if (method != "rsa" && method != "majority") fields.refuse("method", "must be \"rsa\" or \"majority\"");
+  o.population = fields.integer("population", between(1, limits::kSamples)).value_or(o.population);
+  o.candidates = std::min(o.candidates, o.population);
+  o.candidates =
+      fields.integer("candidates", between(1, static_cast<double>(o.population))).value_or(o.candidates);
+  o.rounds = fields.integer("rounds", up_to(limits::kRounds)).value_or(o.rounds);
+  if (method == "majority") o.rounds = 0;
+  o.budget = fields.integer("budget", between(1, 0x1p24, "tokens")).value_or(o.budget);
+  o.tail = std::min(o.tail, o.budget);
+  o.tail = fields.integer("tail", between(1, static_cast<double>(o.budget), "tokens")).value_or(o.tail);
+  o.answer_tokens = fields.integer("answer_tokens", between(1, 0x1p24, "tokens")).value_or(o.answer_tokens);
+  o.compaction = of_field(fields, "compaction", [&] {
+    return enum_from<reason::Compaction>(fields.text("compaction").value_or("tail"), "compaction");
+  });
+  fields.done();
+  const auto alone = [&](bool there, const char* name) {
+    if (there) f.refuse(name, "is not taken together with 'reason', which gives one answer");
+  };
+  alone(r.n != 1, "n");
+  alone(r.top >= 0, "logprobs");
+  alone(r.token_ids, "return_token_ids");
+  alone(r.ignore_end, "ignore_eos");
+  alone(!r.stop.empty(), "stop");
+  alone(!r.conversation.tools.empty(), "tools");
+  alone(r.max_tokens.has_value(), "max_tokens");
+  alone(r.thinking_budget.has_value(), "thinking_budget");
+  return o;
+}
+
 std::vector<chat::Message> read_messages(JsonFields& f) {
   const Json* messages = f.value("messages");
   if (!messages || !messages->is_array() || messages->empty())
@@ -181,6 +219,7 @@ ChatRequest read_chat(const Json& body) {
     if (!others.empty()) r.template_arguments = others.dump();
   }
   r.thinking_budget = f.integer("thinking_budget", kTokens);
+  r.reason = read_reason(f, r);
   f.done();
   return r;
 }

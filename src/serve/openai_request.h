@@ -1,7 +1,7 @@
 // What clients of OpenAI's API ask for, read from JSON into typed requests. Every number has a range; a
 // field that this server does not implement is refused by its name unless its value changes nothing. Pure
 // functions. (OpenAI API reference; extensions as in vLLM: top_k, min_p, ignore_eos, return_token_ids,
-// chat_template_kwargs, and our thinking_budget)
+// chat_template_kwargs, and our thinking_budget and reason)
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -13,6 +13,7 @@
 #include "chat/chat_template.h"
 #include "chat/conversation.h"
 #include "infer/sampling.h"
+#include "reason/markovian_rsa.h"
 
 namespace ingot::serve {
 
@@ -24,6 +25,7 @@ inline constexpr int64_t kStops = 16;          ///< stop strings
 inline constexpr int64_t kStopBytes = 1024;    ///< of one of them
 inline constexpr int64_t kTop = 20;            ///< alternatives of a token
 inline constexpr int64_t kReported = 1 << 20;  ///< log-probabilities of one reply
+inline constexpr int64_t kRounds = 16;         ///< of aggregation
 }  // namespace limits
 
 /// What both kinds of request have.
@@ -53,6 +55,8 @@ struct ChatRequest : Generation {
   std::optional<bool> enable_thinking;
   std::string template_arguments;  ///< JSON text of an object; "" if none
   std::optional<int64_t> thinking_budget;
+  /// "reason": many rollouts, one answer (docs/serve.md). Its sampling is the request's.
+  std::optional<reason::RsaOptions> reason;
 };
 
 /// `vocab`: ids of a prompt lie below it.

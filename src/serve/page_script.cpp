@@ -277,6 +277,32 @@ $('reset').addEventListener('click', () => {
   $('speed').textContent = '';
   $('text').focus();
 });
+
+// Tokens a second of all clients together, over the last minute: a line in the head of the page.
+const counts = [];  // {at, tokens}, one a second
+const tokensMade = metrics => Number(/^vllm:generation_tokens_total\{.*\} (\S+)$/m.exec(metrics)?.[1]);
+function drawRate() {
+  const rates = [];
+  for (let i = 1; i < counts.length; ++i)
+    rates.push(1000 * (counts[i].tokens - counts[i - 1].tokens) / (counts[i].at - counts[i - 1].at));
+  const most = Math.max(1, ...rates), left = 120 - 2 * (rates.length - 1);
+  $('rate').lastElementChild.setAttribute('points',
+    rates.map((rate, i) => left + 2 * i + ',' + (23 - 22 * rate / most).toFixed(1)).join(' '));
+  $('rate').firstElementChild.textContent = 'tokens a second of all clients, the last minute: now '
+    + Math.round(rates.at(-1)) + ', at most ' + Math.round(most);
+  $('rate').removeAttribute('hidden');
+}
+async function watchRate() {
+  try {
+    const response = document.hidden ? null : await fetch('/metrics', {headers: headers()});
+    const tokens = response?.ok ? tokensMade(await response.text()) : NaN;
+    if (!isNaN(tokens)) counts.push({at: performance.now(), tokens});
+    if (counts.length > 61) counts.shift();
+    if (counts.length > 1) drawRate();
+  } catch {}  // the server is away; the next message says so
+  setTimeout(watchRate, 1000);
+}
+watchRate();
 begin();
 )js";
 

@@ -62,6 +62,8 @@ class Service {
   void chat(const nlohmann::json& body, const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   const chat::ChatTemplate& chat_template() const;
   std::vector<int32_t> text_ids(const std::string& text, bool begin_token) const;
+  std::shared_ptr<Reasoning> reasoning_of(const ChatRequest& request, const chat::ChatTemplate& chat_template,
+                                          const std::vector<int32_t>& stop_ids, uint64_t seed);
   void fit(JobOptions& options, const std::vector<JobPrompt>& prompts) const;
   void start(JobOptions options, std::vector<JobPrompt> prompts, const HttpRequest& request,
              const std::shared_ptr<HttpReply>& reply);
