@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kHelp =
     "  /reset       forget what was said; an empty line does the same\n"
     "  /system T    the system's text from now on; without T: shows it\n"
-    "  /think X     on, off, or how many tokens of thinking at most\n"
+    "  /think X     think before answers: on, off, or how many tokens at most; without X: on\n"
+    "  /no_think    the same as /think off\n"
     "  /seed N      seed of the sampling from now on\n"
     "  /save FILE   write what was said\n"
     "  /help        this list\n"
@@ -118,7 +119,9 @@ class Chat {
     else if (is("/system"))
       set_system(argument);
     else if (is("/think"))
-      set_thinking(argument);
+      set_thinking(argument.empty() ? "on" : argument);
+    else if (line == "/no_think")
+      set_thinking("off");
     else if (is("/save"))
       save(argument);
     else if (line[0] == '/' && !line.starts_with("//"))
@@ -174,6 +177,8 @@ class Chat {
     } else {
       return note("(/think takes on, off or a number of tokens, as in: /think 200)\n");
     }
+    if (!s_.chat_template->knows_thinking() && budget_ < 0)
+      return note("(the chat template has no switch for thinking; /think N limits it)\n");
     note(!*thinks_     ? "(thinking off)\n"
          : budget_ < 0 ? "(thinking on)\n"
                        : fmt::format("(thinking on, at most {} tokens)\n", budget_));

@@ -15,7 +15,8 @@ void add_inference_commands(CLI::App& app, int& code);  ///< generate, chat
 void add_eval_command(CLI::App& app, int& code);
 void add_eval_tools(CLI::App& eval, int& code);  ///< eval quality, eval compare
 void add_model_command(CLI::App& app, int& code);
-void add_tool_commands(CLI::App& app, int& code);  ///< data, checkpoint, report, diff, kernels
+void add_data_command(CLI::App& app, int& code);   ///< data, data lint, data preview
+void add_tool_commands(CLI::App& app, int& code);  ///< checkpoint, report, diff, kernels
 void add_tokenizer_command(CLI::App& app, int& code);
 void add_bench_command(CLI::App& app, int& code);  ///< bench, profile, doctor
 /// command: what follows -- on the command line.
@@ -23,7 +24,11 @@ void add_launch_command(CLI::App& app, int& code, std::vector<std::string> comma
 void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
 void add_finetune_command(CLI::App& app, int& code);
+void add_rollouts_command(CLI::App& app, int& code);
+void add_pairs_command(CLI::App& app, int& code);
 void add_derive_commands(CLI::App& app, int& code);  ///< average, upcycle
-void add_shell_commands(CLI::App& app);              ///< completion, man
+void add_environment_command(CLI::App& app, int& code);
+void add_reason_command(CLI::App& app, int& code);
+void add_shell_commands(CLI::App& app);  ///< completion, man
 
 }  // namespace ingot

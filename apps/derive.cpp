@@ -4,18 +4,20 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/checks.h"
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_argument.h"
+#include "apps/text_io.h"
 
 namespace ingot {
 namespace {
 
-void print_created(const std::string& checkpoint, const std::string& out) {
-  std::cout << checkpoint << "\n" << next_command(out);
+void print_created(const std::string& checkpoint, const std::string& out, const JsonOption& json) {
+  json.print(checkpoint + "\n" + next_command(out), json_text({{"checkpoint", checkpoint}, {"out", out}}, 2));
 }
 
 struct AverageCommand {
@@ -24,6 +26,7 @@ struct AverageCommand {
   std::vector<double> weights;
   std::optional<double> ema;
   int64_t last = 0;
+  JsonOption json;
 };
 
 int average(const AverageCommand& o) {
@@ -37,7 +40,7 @@ int average(const AverageCommand& o) {
     throw Error("--ema and --weights both set the weight of each model", "give one of them");
   print_created(
       average_models(fs, models, o.ema ? moving_average_weights(models.size(), *o.ema) : o.weights, o.out),
-      o.out);
+      o.out, o.json);
   return 0;
 }
 
@@ -45,10 +48,11 @@ struct UpcycleCommand {
   std::string dense, out;
   UpcycleOptions options;
   uint64_t seed = 1;
+  JsonOption json;
 };
 
 int upcycle(const UpcycleCommand& o) {
-  print_created(upcycle_model(real_file_system(), o.dense, o.options, o.seed, o.out), o.out);
+  print_created(upcycle_model(real_file_system(), o.dense, o.options, o.seed, o.out), o.out, o.json);
   return 0;
 }
 
@@ -67,6 +71,7 @@ void add_derive_commands(CLI::App& app, int& code) {
       ->check(in(below_one()));
   c->add_option("--last", a->last, "the last N checkpoints of the run, oldest first")
       ->check(in(between(1, 1e6)));
+  add_json_option(*c, a->json);
   c->footer("Examples:\n  ingot average runs/first imported -o mean");
   c->callback([a, &code] { code = average(*a); });
   auto u = std::make_shared<UpcycleCommand>();
@@ -87,6 +92,7 @@ void add_derive_commands(CLI::App& app, int& code) {
   c->add_option("--seed", u->seed, "seed of the routers' initial weights")
       ->check(in(between(0, 0x1p63)))
       ->capture_default_str();
+  add_json_option(*c, u->json);
   c->callback([u, &code] { code = upcycle(*u); });
 }
 

@@ -221,11 +221,17 @@ void add_eval_command(CLI::App& app, int& code) {
               "special tokens that a --text spells become tokens; default: plain text");
   c->add_flag("--no-begin-token", o->no_begin,
               "with --text: leave out the token that the model's texts begin with");
-  c->add_option("--tasks", o->task.tasks, "tasks to run instead, as a,b: names, or paths of task files");
+  c->add_option(
+      "--tasks", o->task.tasks,
+      "tasks to run instead, as a,b: names, paths of task files, or problems of an environment, as sort@3-8");
   c->add_option("--tasks-folder", o->task.folder, "where tasks are looked for by name; default: tasks");
   c->add_option("--task-data", o->task.data, "folder in which the tasks' rows are looked for first");
   c->add_option("--limit", o->task.limit, "the first so many rows of each task only")
       ->check(in(between(1, 0x1p40, "rows")));
+  c->add_option(
+      "--method", o->task.method,
+      "of conversations: majority (of --population samples) or rsa (Markovian RSA); default: neither");
+  add_rsa_options(*c, o->task.rsa, o->task.compaction);
   c->add_option("--output", o->task.output,
                 "folder for results and samples as lm-evaluation-harness writes them");
   c->add_option(

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "eval/engine_model.h"
+#include "eval/environment_task.h"
 #include "eval/results.h"
 #include "eval/run_task.h"
 #include "nn/parameter.h"
@@ -24,8 +25,8 @@ std::vector<std::string> task_folders(const TaskArguments& o) {
 std::vector<Task> load_tasks(const TaskArguments& o) {
   std::vector<Task> tasks;
   for (const std::string& name : task_names(o.tasks)) {
-    const std::string path = task_path(real_file_system(), name, task_folders(o));
-    tasks.push_back(Task::load(real_file_system(), path, o.data, o.limit));
+    tasks.push_back(open_task(real_file_system(), name, task_folders(o), o.data, o.limit,
+                              o.method.empty() ? 1 : o.rsa.population));
     for (size_t i = 0; i + 1 < tasks.size(); ++i)
       if (tasks[i].name() == tasks.back().name())
         fail("two of the tasks have the name '{}': results are kept by name", tasks.back().name());
@@ -45,15 +46,26 @@ EvaluatedModel about(const StoredModel& stored, const PackedModel& packed, const
   return m;
 }
 
-/// Of the folder that the model came with, or of its tokenizer's.
+/// majority: RSA without rounds, whose answers are plain samples.
+std::optional<reason::RsaOptions> method_of(const TaskArguments& o) {
+  if (o.method.empty()) return {};
+  if (o.method != "majority" && o.method != "rsa")
+    throw UsageError(fmt::format("--method is '{}'", o.method), "expected majority or rsa");
+  reason::RsaOptions rsa = o.rsa;
+  if (o.method == "majority") rsa.rounds = 0, rsa.candidates = 1, rsa.tail = 1;
+  rsa.compaction = enum_from<reason::Compaction>(o.compaction, "--compaction");
+  reason::validate(rsa);
+  return rsa;
+}
+
+}  // namespace
+
 std::optional<chat::ChatTemplate> chat_template_of(const StoredModel& stored) {
   for (const std::string& folder : {stored.small_files, stored.tokenizer_folder})
     if (!folder.empty())
       if (auto found = chat::ChatTemplate::from_folder(real_file_system(), folder)) return found;
   return {};
 }
-
-}  // namespace
 
 void eval_tasks(const TaskArguments& o, const StoredModel& stored, const PackedModel& packed,
                 const std::string& tokenizer_path, bool no_begin, const JsonOption& json) {
@@ -64,7 +76,8 @@ void eval_tasks(const TaskArguments& o, const StoredModel& stored, const PackedM
   EvaluatedModel described = about(stored, packed, tokenizer, control);
   std::optional<chat::ChatTemplate> chat = chat_template_of(stored);
   if (chat) described.chat_template = chat->source();
-  EngineModel model(packed.model(), tokenizer, {.control = control, .chat = std::move(chat)});
+  EngineModel model(packed.model(), tokenizer,
+                    {.control = control, .chat = std::move(chat), .rsa = method_of(o)});
   const double begin = monotonic_seconds(), started = wall_seconds();
   std::vector<TaskEvaluation> done;
   for (const Task& task : tasks) {

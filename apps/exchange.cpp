@@ -3,11 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_argument.h"
+#include "apps/text_io.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "exchange/export.h"
@@ -22,24 +24,32 @@ struct ExchangeArguments {
   std::string from, to, format, dtype, tokenizer, name, base;
   bool without_tokenizer = false, statistics = false;
   int64_t shard_mib = 5 << 10;
+  JsonOption json;
 };
+
+using Json = nlohmann::ordered_json;
 
 int import_model(const ExchangeArguments& o) {
   if (!o.base.empty()) {
-    std::cout << import_peft(real_file_system(), o.from, o.base, o.to) << "\n" << next_command(o.to);
+    const std::string checkpoint = import_peft(real_file_system(), o.from, o.base, o.to);
+    o.json.print(checkpoint + "\n" + next_command(o.to), json_text({{"checkpoint", checkpoint}}, 2));
     return 0;
   }
   const ImportReport r =
       import_huggingface(real_file_system(), o.from, o.to, {.tokenizer = !o.without_tokenizer});
-  if (o.statistics) print_text(r.statistics);
   for (const std::string& name : r.notes)
     log::info("'{}' is a copy or a constant: checked and left out", name);
   for (const std::string& line : r.suspicions) log::warn("{}", line);
-  std::cout << fmt::format("{}: {} tensors of {}, {} parameters, {}\n{}\n", r.layout.family, r.tensors,
-                           count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
-                           format_bytes(static_cast<double>(r.bytes)), r.checkpoint);
+  std::string text = o.statistics ? r.statistics : "";
+  text += fmt::format("{}: {} tensors of {}, {} parameters, {}\n{}\n", r.layout.family, r.tensors,
+                      count_of(r.files, "file"), format_count(static_cast<double>(r.parameters)),
+                      format_bytes(static_cast<double>(r.bytes)), r.checkpoint);
   if (!o.without_tokenizer && Tokenizer::holds_tokenizer(real_file_system(), o.to + "/huggingface"))
-    std::cout << next_command(o.to);
+    text += next_command(o.to);
+  Json j{{"checkpoint", r.checkpoint}, {"family", r.layout.family},  {"tensors", r.tensors},
+         {"files", r.files},           {"parameters", r.parameters}, {"bytes", r.bytes},
+         {"left_out", r.notes},        {"suspicions", r.suspicions}};
+  o.json.print(text, json_text(j, 2));
   return 0;
 }
 
@@ -77,10 +87,19 @@ int export_model(const ExchangeArguments& o) {
                                 .max_shard_bytes = o.shard_mib << 20,
                                 .tokenizer = o.tokenizer})
           : export_gguf(fs, m, o.to, {.type = gguf_type(o.dtype), .tokenizer = o.tokenizer, .name = o.name});
-  if (o.statistics) print_text(r.statistics);
   for (const std::string& note : r.notes) log::warn("{}", note);
-  std::cout << fmt::format("{}: {}, {} tensors, {} from step {} of {}\n", o.to, r.family, r.tensors,
-                           format_bytes(static_cast<double>(r.bytes)), m.reader.step(), m.reader.path());
+  o.json.print((o.statistics ? r.statistics : "") +
+                   fmt::format("{}: {}, {} tensors, {} from step {} of {}\n", o.to, r.family, r.tensors,
+                               format_bytes(static_cast<double>(r.bytes)), m.reader.step(), m.reader.path()),
+               json_text({{"out", o.to},
+                          {"format", format},
+                          {"family", r.family},
+                          {"tensors", r.tensors},
+                          {"bytes", r.bytes},
+                          {"step", m.reader.step()},
+                          {"from", m.reader.path()},
+                          {"notes", r.notes}},
+                         2));
   return 0;
 }
 
@@ -97,6 +116,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
                        "skip the tokenizer (for one that Ingot does not support)");
   import_app->add_flag("--statistics", i->statistics,
                        "print mean, standard deviation and largest magnitude of all tensors");
+  add_json_option(*import_app, i->json);
   import_app->footer(
       "Examples:\n  ingot import hf imported   # hf: a folder with config.json and *.safetensors");
   import_app->callback([i, &code] { code = import_model(*i); });
@@ -117,6 +137,7 @@ void add_exchange_commands(CLI::App& app, int& code) {
   export_app->add_option("--name", o->name, "gguf: general.name; default: the folder's");
   export_app->add_flag("--statistics", o->statistics,
                        "print mean, standard deviation and largest magnitude of all tensors");
+  add_json_option(*export_app, o->json);
   export_app->footer(
       "Examples:\n  ingot export runs/first exported --dtype=bf16   # a folder for transformers");
   export_app->callback([o, &code] { code = export_model(*o); });

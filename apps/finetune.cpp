@@ -20,7 +20,7 @@ namespace ingot {
 namespace {
 
 struct FinetuneArguments {
-  std::string model, kernels = "strict";
+  std::string model, kernels = "strict", loss = "dpo";
   FinetuneOptions finetune;
 };
 
@@ -44,6 +44,7 @@ std::string our_model(FileSystem& fs, const std::string& model, const std::strin
 int finetune(FinetuneArguments& o, const std::vector<std::string>& overrides) {
   FileSystem& fs = real_file_system();
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
+  o.finetune.preference.loss = enum_from<PreferenceLoss>(o.loss, "loss");
   std::string& folder = o.finetune.run_folder;
   if (folder.empty()) folder = "runs/finetune-" + base_name(o.model);
   const std::string path = folder + "/recipe.toml";
@@ -87,7 +88,13 @@ void add_finetune_command(CLI::App& app, int& code) {
   c->add_option("--epochs", f.epochs, "passes over the data")
       ->check(in(positive(1e6)))
       ->capture_default_str();
-  c->add_option("--lr", f.lr, "peak learning rate; it decays linearly to 0")
+  c->add_option("--lr", f.lr,
+                "peak learning rate; it decays linearly to 0; default: 2e-5, of preferences 2e-6")
+      ->check(in(positive(1e6)));
+  c->add_option("--loss", o->loss,
+                "of rows with preferences: dpo, ipo, apo_zero, apo_down, kto, orpo or simpo")
+      ->capture_default_str();
+  c->add_option("--beta", f.preference.beta, "of rows with preferences: how hard the model is held to itself")
       ->check(in(positive(1e6)))
       ->capture_default_str();
   c->add_option("--batch", f.batch, "sequences per step")

@@ -11,6 +11,7 @@
 #include "exchange/control_tokens.h"
 #include "infer/engine.h"
 #include "infer/packed_model.h"
+#include "reason/markovian_rsa.h"
 #include "tokenizer/tokenizer.h"
 
 namespace CLI {
@@ -32,6 +33,9 @@ void add_model_options(CLI::App* c, InferenceArguments& o);
 void add_chat_template_option(CLI::App* c, InferenceArguments& o);
 /// The same, and how it is sampled.
 void add_inference_options(CLI::App* c, InferenceArguments& o);
+
+/// --population, --candidates, --rounds, --budget, --tail, --answer-tokens, --compaction.
+void add_rsa_options(CLI::App& c, reason::RsaOptions& rsa, std::string& compaction);
 
 void add_rope_scaling_option(CLI::App* c, std::string& option);
 /// Opens a model; "" for `rope_scaling` leaves its positions as they are.

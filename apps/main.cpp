@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/standard_streams.h"
 #include "base/terminal_text.h"
+#include "post/register.h"
 
 namespace ingot {
 namespace {
@@ -35,10 +36,10 @@ Words take_command(Words& words) {
 
 /// Headings of the commands in `ingot --help`.
 constexpr std::pair<const char*, std::string_view> kHeadings[] = {
-    {"Train", " run finetune data tokenizer launch "},
-    {"Use a model", " generate chat serve eval "},
+    {"Train", " run finetune pairs data tokenizer environment launch "},
+    {"Use a model", " generate chat serve eval reason "},
     {"Models and checkpoints", " model import export average upcycle checkpoint "},
-    {"Look at runs", " report diff debug "},
+    {"Look at runs", " report diff rollouts debug "},
     {"Measure", " doctor bench profile kernels "},
     {"Shell", " completion man "}};
 
@@ -50,6 +51,7 @@ void group_commands(CLI::App& app) {
 }
 
 int run_program(const std::string& called, Words words) {
+  register_post();
   Words launched = take_command(words);
   CLI::App app{"Ingot trains and runs language models: tokenizer, data, training, generation.", "ingot"};
   app.set_version_flag("--version", build_info().version + " (" + build_info().commit + ")");
@@ -60,14 +62,19 @@ int run_program(const std::string& called, Words words) {
   add_inference_commands(app, code);
   add_eval_command(app, code);
   add_model_command(app, code);
+  add_data_command(app, code);
   add_tool_commands(app, code);
   add_tokenizer_command(app, code);
   add_exchange_commands(app, code);
   add_finetune_command(app, code);
+  add_rollouts_command(app, code);
+  add_pairs_command(app, code);
   add_derive_commands(app, code);
   add_launch_command(app, code, std::move(launched));
   add_bench_command(app, code);
   add_debug_command(app, code);
+  add_environment_command(app, code);
+  add_reason_command(app, code);
   add_shell_commands(app);
   group_commands(app);
   // The commands would inherit it if it were set before them.

@@ -69,6 +69,7 @@ void print_next(const std::string& folder, const std::vector<Sample>& samples = 
   std::cout << as_typed(
       fmt::format("next:\n"
                   "  ingot chat {0}\n"
+                  "  ingot serve {0}   # the same in a browser, and OpenAI's API\n"
                   "  ingot generate {0} --prompt \"{1}\"\n"
                   "  ingot eval {0}\n"
                   "  ingot run {0}   # resumes; does nothing if the run is finished\n"

@@ -1,4 +1,4 @@
-// Small subcommands, each a few lines over a library: data, checkpoint, report, diff, kernels.
+// Small subcommands, each a few lines over a library: checkpoint, report, diff, kernels.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,6 @@
 #include "report/report.h"
 #include "report/run_diff.h"
 #include "report/table.h"
-#include "train/prepare.h"
 #include "train/recipe.h"
 #include "train/reshape.h"
 #include "train/run_folder.h"
@@ -40,46 +39,6 @@ std::shared_ptr<JsonOption> json_option(CLI::App* c) {
   return option;
 }
 
-/// Writes each source's validation text, decoded from its tokens, to FOLDER/SOURCE.txt.
-void write_validation_text(const DataConfig& data, const PreparedData& d, const std::string& folder) {
-  FileSystem& fs = real_file_system();
-  fs.create_folders(folder);
-  for (const data::Dataset& s : d.sources) {
-    if (!s.has_split("validation")) continue;
-    const auto split = s.validation();
-    std::vector<int32_t> ids(static_cast<size_t>(split->tokens()));
-    split->read(0, ids);
-    std::erase(ids, static_cast<int32_t>(split->eos()));
-    if (const auto begin = document_tokens(data, d.tokenizer).begin) std::erase(ids, *begin);
-    write_file_atomically(fs, folder + "/" + s.name() + ".txt", d.tokenizer.decode(ids));
-  }
-}
-
-void add_data(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("data", "prepare a recipe's tokenizer and token shards without training");
-  const Text recipe = required(c, "recipe", "recipe file (TOML), or run folder"),
-             texts = std::make_shared<std::string>();
-  c->add_option("--validation-text", *texts,
-                "write the validation text of each source to a file of this folder, e.g. to compress it");
-  const auto json = json_option(c);
-  c->footer("Examples:\n  ingot data recipe.toml\n  ingot data recipe.toml --validation-text held-out");
-  c->allow_extras();
-  c->callback([=, &code] {
-    const Recipe r = load_run(real_file_system(), *recipe, c->remaining());
-    const PreparedData d = prepare_data(real_file_system(), r);
-    if (!texts->empty()) write_validation_text(r.data, d, *texts);
-    std::string text = fmt::format("tokenizer: {} tokens\n", d.vocab);
-    Json j{{"vocabulary", d.vocab}};
-    for (const auto& s : d.sources) {
-      text += fmt::format("{}: {} tokens in {} documents\n", s.name(), s.train()->tokens(),
-                          s.train()->documents());
-      j["sources"][s.name()] = {{"tokens", s.train()->tokens()}, {"documents", s.train()->documents()}};
-    }
-    json->print(text, j.dump(2));
-    code = 0;
-  });
-}
-
 /// The [parallel] section of a recipe.
 struct Layout {
   ParallelConfig parallel;
@@ -98,14 +57,23 @@ void add_reshape(CLI::App& checkpoint, int& code) {
       "Examples:\n"
       "  ingot checkpoint reshape runs/first/checkpoints reshaped --ranks 2 --parallel.tensor=2");
   const auto ranks = std::make_shared<int>(1);
+  const auto json = json_option(c);
   c->add_option("--ranks", *ranks, "number of ranks of the new layout")->check(in(between(1, 65536)));
   c->allow_extras();
   c->callback([=, &code] {
     const Layout layout = load_config<Layout>("", c->remaining());
     const ReshapeReport r = reshape_checkpoint(real_file_system(), *from, *to, *ranks, layout.parallel);
-    std::cout << fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), at most {} per rank\n", r.path,
-                             r.tensors, r.pieces, format_bytes(static_cast<double>(r.bytes)), *ranks, r.grid,
-                             format_bytes(static_cast<double>(r.largest_share)));
+    const Json j{{"path", r.path},
+                 {"tensors", r.tensors},
+                 {"pieces", r.pieces},
+                 {"bytes", r.bytes},
+                 {"ranks", *ranks},
+                 {"grid", fmt::format("{}", r.grid)},
+                 {"largest_share", r.largest_share}};
+    json->print(fmt::format("{}: {} tensors in {} pieces, {}; {} ranks ({}), at most {} per rank\n", r.path,
+                            r.tensors, r.pieces, format_bytes(static_cast<double>(r.bytes)), *ranks, r.grid,
+                            format_bytes(static_cast<double>(r.largest_share))),
+                j.dump(2));
     code = 0;
   });
 }
@@ -115,9 +83,11 @@ void add_checkpoint(CLI::App& app, int& code) {
   c->require_subcommand(1);
   CLI::App* verify = c->add_subcommand("verify", "verify every byte against its checksum");
   const Text path = required(verify, "model", kModelHelp);
+  const auto verified = json_option(verify);
   verify->callback([=, &code] {
     const CheckpointReader r = open_stored_model(real_file_system(), *path, Verify::bytes).reader;
-    std::cout << fmt::format("{}: complete and undamaged, step {}\n", r.path(), r.step());
+    const Json j{{"path", r.path()}, {"step", r.step()}, {"complete", true}};
+    verified->print(fmt::format("{}: complete and undamaged, step {}\n", r.path(), r.step()), j.dump(2));
     code = 0;
   });
   CLI::App* show = c->add_subcommand("show", "list its tensors");
@@ -220,7 +190,6 @@ void add_kernels(CLI::App& app, int& code) {
 }  // namespace
 
 void add_tool_commands(CLI::App& app, int& code) {
-  add_data(app, code);
   add_checkpoint(app, code);
   add_report(app, code);
   add_diff(app, code);

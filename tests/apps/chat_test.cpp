@@ -100,6 +100,32 @@ TEST_F(ChatTest, TheContextAndTheEndOfATextAreSaid) {
   }
 }
 
+TEST_F(ChatTest, ThinkAndNoThinkAreCommands) {
+  EXPECT_TRUE(has(chat("/think\n").err, "(the model's chat format has no thinking)"));
+  const TempDir dir;
+  std::filesystem::copy(fixture("generation/chat"), dir / "hf");
+  const auto talk = [&](const std::string& lines, const std::string& options = "") {
+    write_text(dir / "lines", lines);
+    return shell(dir, "$INGOT chat $DIR/hf --temperature 0 --max-tokens 60 " + options + " <$DIR/lines");
+  };
+  // What the model was trained to think, and with the thinking closed in the prompt none.
+  const ShellResult on = talk("/think\nIs 7 odd?\n"), off = talk("/no_think\nIs 7 odd?\n");
+  EXPECT_TRUE(has(on.err, "(thinking on)\n(thinking) 7 = 2 x 3 + 1")) << on.err;
+  EXPECT_EQ(on.out, "Yes, it is.\n");
+  EXPECT_TRUE(has(off.err, "(thinking off)\n")) << off.err;
+  EXPECT_FALSE(has(off.err, "(thinking) ")) << off.err;
+  EXPECT_EQ(talk("/think off\nIs 7 odd?\n").out, off.out);
+  const ShellResult few = talk("/think 2\nIs 7 odd?\n/think many\n");
+  EXPECT_TRUE(has(few.err, "(thinking on, at most 2 tokens)\n(thinking) 7")) << few.err;
+  EXPECT_FALSE(has(few.err, "7 = 2 x 3")) << few.err;
+  EXPECT_TRUE(has(few.err, "(/think takes on, off or a number of tokens")) << few.err;
+  write_text(dir / "fixed.jinja",
+             "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+             "{% endfor %}{{ '<|im_start|>assistant\n<think>\n' }}");
+  EXPECT_TRUE(has(talk("/no_think\n", "--chat-template $DIR/fixed.jinja").err,
+                  "(the chat template has no switch for thinking; /think N limits it)"));
+}
+
 /// Waits until a file holds `part`; false after a minute.
 bool appears(const std::string& path, const std::string& part) {
   for (int i = 0; i < 6000; ++i) {

@@ -10,46 +10,12 @@
 
 #include "support/http_client.h"
 #include "support/imported.h"
+#include "support/running_server.h"
+#include "support/tiny_run.h"
 
 namespace ingot::test::serve_test {
 
 using Json = nlohmann::json;
-
-/// A server of the small imported model, on a free port.
-class Server {
- public:
-  explicit Server(const TempDir& dir, const std::string& options = "", const std::string& key = "")
-      : out_(dir / "serve_out"),
-        process_({"/bin/bash", "-c",
-                  "exec $INGOT serve $DIR/in --port 0 " + options + " >$DIR/serve_out 2>$DIR/serve_err"},
-                 {"INGOT=" INGOT_BINARY, "DIR=" + dir.path(), "INGOT_API_KEY=" + key}) {
-    for (int i = 0; i < 6000; ++i) {
-      const std::string text = std::filesystem::exists(out_) ? read_text(out_) : "";
-      if (text.find("Ctrl-C ends.") != std::string::npos) {
-        const size_t at = text.find("http://127.0.0.1:") + 17;
-        port_ = static_cast<uint16_t>(std::stoi(text.substr(at)));
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ADD_FAILURE() << "the server did not start: " << read_text(dir / "serve_err");
-  }
-  uint16_t port() const { return port_; }
-  Json post(const std::string& path, const std::string& body, int status = 200) const {
-    const HttpAnswer a = http_post(port_, path, body);
-    EXPECT_EQ(a.status, status) << a.body;
-    return Json::parse(a.body, nullptr, false);
-  }
-  int end(int signal = SIGINT) {
-    process_.signal(signal);
-    return process_.wait().exit_code;
-  }
-
- private:
-  std::string out_;
-  Process process_;
-  uint16_t port_ = 0;
-};
 
 class ServeTest : public ::testing::Test {
  protected:
@@ -61,7 +27,7 @@ class ServeTest : public ::testing::Test {
 };
 
 TEST_F(ServeTest, CompletionsTokensAndErrors) {
-  Server server(dir_);
+  ServerProgram server(dir_);
   const Json models = Json::parse(http_get(server.port(), "/v1/models").body);
   EXPECT_EQ(models["data"][0]["id"], "in");
   EXPECT_EQ(models["data"][0]["max_model_len"], 256);
@@ -115,7 +81,7 @@ TEST_F(ServeTest, CompletionsTokensAndErrors) {
   EXPECT_EQ(http_get(server.port(), "/page.js").status, 200);
   EXPECT_NE(http_get(server.port(), "/metrics").body.find("vllm:generation_tokens_total{model_name=\"in\"}"),
             std::string::npos);
-  EXPECT_EQ(server.end(), 0);
+  EXPECT_EQ(server.end(SIGINT), 0);
 }
 
 /// The joined text of a stream, which must end as streams end.
@@ -135,7 +101,7 @@ std::string streamed(const std::string& events) {
 }
 
 TEST_F(ServeTest, ChatStreamsEqualWholeReplies) {
-  Server server(dir_, "--chat-template chatml-think");
+  ServerProgram server(dir_, "--chat-template chatml-think");
   const std::string body = R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":20,"seed":7)";
   const Json whole = server.post("/v1/chat/completions", body + "}");
   EXPECT_EQ(whole["object"], "chat.completion");
@@ -153,7 +119,7 @@ TEST_F(ServeTest, ChatStreamsEqualWholeReplies) {
 }
 
 TEST_F(ServeTest, AnswersAreEqualUnderLoadAndRudeClientsCostNobody) {
-  Server server(dir_, "--queue 48");
+  ServerProgram server(dir_, "--queue 48");
   const std::string fixed = R"({"prompt":"the river","max_tokens":40,"seed":11,"logprobs":2})";
   const Json idle = server.post("/v1/completions", fixed)["choices"];
   std::atomic<bool> stop{false};
@@ -209,11 +175,11 @@ TEST_F(ServeTest, AnswersAreEqualUnderLoadAndRudeClientsCostNobody) {
   // The model's files may go: they are in memory.
   std::filesystem::remove_all(dir_ / "in");
   EXPECT_EQ(server.post("/v1/completions", fixed)["choices"], idle);
-  EXPECT_EQ(server.end(), 0);
+  EXPECT_EQ(server.end(SIGINT), 0);
 }
 
 TEST_F(ServeTest, KeysPortsAndDeadlines) {
-  Server server(dir_, "--deadline 1", "secret");
+  ServerProgram server(dir_, "--deadline 1", "secret");
   EXPECT_EQ(http_get(server.port(), "/health").status, 200);
   EXPECT_EQ(http_get(server.port(), "/").status, 200) << "the page asks for the key";
   for (const char* field : {"", "Authorization: Bearer wrong\r\n", "Authorization: secret\r\n"})
@@ -222,10 +188,44 @@ TEST_F(ServeTest, KeysPortsAndDeadlines) {
   const ShellResult taken = shell(dir_, "$INGOT serve $DIR/in --port " + std::to_string(server.port()));
   EXPECT_EQ(taken.exit_code, 1);
   EXPECT_NE(taken.err.find("Address already in use"), std::string::npos) << taken.err;
-  EXPECT_EQ(server.end(), 0);
+  EXPECT_EQ(server.end(SIGINT), 0);
   write_text(dir_ / "key", "\n");
   const ShellResult empty = shell(dir_, "$INGOT serve $DIR/in --api-key-file $DIR/key");
   EXPECT_NE(empty.err.find("is empty, but it is the API key"), std::string::npos) << empty.err;
+}
+
+/// From a run of the quickstart's kind to a server that holds conversations: a script and a command.
+TEST(Serve, QuickstartsRunBecomesAConversation) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "base");
+  std::filesystem::create_directory(dir / "base/text");
+  std::string text;
+  for (int i = 0; i < 40; ++i)
+    text += "term" + std::to_string(i) + ": n. A \"thing\" that " +
+            tiny_text(6, static_cast<uint64_t>(i) + 1).substr(0, 24) + ". More of it.\n<|endoftext|>\n";
+  write_text(dir / "base/text/jargon.txt", text);
+  write_text(dir / "text.txt", text);
+  write_text(dir / "base.toml", base_recipe(dir.path(), 256, "vocab = 300"));
+  ASSERT_EQ(shell(dir, "$INGOT run $DIR/base.toml").exit_code, 0);
+  const std::string script =
+      "INGOT_EPOCHS=1 '" + std::string(INGOT_SOURCE_DIR) + "/scripts/quickstart_chat' ";
+  const ShellResult made = shell(dir, script + "$DIR/base");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_NE(made.out.find("40 conversations from"), std::string::npos) << made.out;
+  EXPECT_NE(made.out.find("serve " + (dir / "base-chat")), std::string::npos) << made.out;
+  std::filesystem::create_symlink(dir / "base-chat", dir / "in");
+  {
+    ServerProgram server(dir);
+    const Json reply =
+        server.post("/v1/chat/completions",
+                    R"({"messages":[{"role":"user","content":"What is term3?"}],"max_tokens":4})");
+    EXPECT_EQ(reply["choices"][0]["message"]["role"], "assistant");
+    EXPECT_EQ(server.end(SIGINT), 0);
+  }
+  EXPECT_EQ(shell(dir, script + "$DIR/base").exit_code, 1) << "it would overwrite";
+  const ShellResult none = shell(dir, script + "$DIR/nothing");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("is no finished run"), std::string::npos) << none.err;
 }
 
 }  // namespace ingot::test::serve_test

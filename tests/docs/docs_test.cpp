@@ -160,6 +160,9 @@ void make_what_examples_name(const test::Clone& clone) {
   std::string rows;
   for (int i = 0; i < 40; ++i) rows += fmt::format("{{\"text\": \"River {} runs under a bridge.\"}}\n", i);
   test::write_text(clone / "data.jsonl", rows);
+  test::write_text(clone / "chat.jsonl",
+                   "{\"messages\": [{\"role\": \"user\", \"content\": \"Is 7 odd?\"}, "
+                   "{\"role\": \"assistant\", \"content\": \"Yes.\"}]}\n");
   test::write_text(clone / "cluster.toml", "[[nodes]]\nhosts = [\"localhost\"]\ndomains = [\"0\", \"0\"]\n");
 }
 

@@ -1,0 +1,98 @@
+// `ingot reason` and `ingot eval` on problems of environments, with a model that has seen two steps.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/support.h"
+#include "support/tiny_run.h"
+
+namespace ingot::test::reason_command_test {
+
+ProcessResult ingot(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), INGOT_BINARY);
+  return run_process(arguments);
+}
+
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
+  const TempDir folder;
+  write_text(folder / "text.txt", tiny_text(600));
+  write_text(
+      folder / "base.toml",
+      base_recipe(
+          folder.path(), 512,
+          "vocab = 300\nspecial_tokens = [\"<|im_start|>\", \"<|im_end|>\", \"<think>\", \"</think>\"]"));
+  const ProcessResult trained = ingot({"run", folder / "base.toml"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::vector<std::string> reason = {"reason",          folder / "base",
+                                           "--chat-template", "chatml-think",
+                                           "--population",    "4",
+                                           "--candidates",    "2",
+                                           "--rounds",        "2",
+                                           "--budget",        "8",
+                                           "--tail",          "4",
+                                           "--answer-tokens", "4"};
+  const std::vector<std::string> problems = joined(reason, {"sort:2", "chain:1", "--problems", "3"});
+  const ProcessResult measured = ingot(joined(problems, {"--json"}));
+  ASSERT_EQ(measured.exit_code, 0) << measured.output;
+  const auto json = nlohmann::json::parse(measured.output);
+  ASSERT_EQ(json["results"].size(), 6u);
+  EXPECT_EQ(json["results"][2]["round"], 2);
+  EXPECT_EQ(json["results"][2]["problems"], 3);
+  // Each rollout has at most 8 + 4 tokens, two marks and a stop token.
+  EXPECT_LE(json["results"][2]["tokens"], 3 * 4 * 15);
+  EXPECT_GT(json["results"][2]["tokens"], json["results"][1]["tokens"]);
+  EXPECT_EQ(measured.output, ingot(joined(problems, {"--json", "--at-once", "1"})).output)
+      << "what is asked at once matters";
+  EXPECT_NE(ingot(problems).output.find("longest prompt"), std::string::npos);
+
+  const auto answer = nlohmann::json::parse(ingot(joined(reason, {"--prompt", "sort 2 1", "--json"})).output);
+  EXPECT_EQ(answer["rounds"].size(), 3u);
+  EXPECT_EQ(answer["rounds"][1]["drawn"][3].size(), 2u);
+
+  const ProcessResult rows = ingot(
+      joined(problems, {"--rows", folder / "rows.jsonl", "--rows-per-problem", "2", "--expert", "0.5"}));
+  EXPECT_NE(rows.output.find("12 rows of 6 problems"), std::string::npos) << rows.output;
+  const ProcessResult prompts =
+      ingot(joined(problems, {"--rows", folder / "prompts.jsonl", "--form", "prompts"}));
+  EXPECT_EQ(prompts.exit_code, 0) << prompts.output;
+  EXPECT_EQ(ingot({"environment", "show", folder / "prompts.jsonl"}).exit_code, 0);
+
+  const std::vector<std::string> eval = {"eval", folder / "base", "--tasks", "sort@2-3", "--limit", "3"};
+  EXPECT_NE(ingot(eval).output.find("no chat template"), std::string::npos);
+  EXPECT_NE(
+      ingot({"eval", folder / "base", "--tasks", "sort@2-3+text", "--limit", "3"}).output.find("reward"),
+      std::string::npos);
+  // A folder with a template is a model that converses.
+  write_text(folder / "base/chat_template.jinja", read_text(fixture("chat/templates/chatml_think.jinja")));
+  for (const char* method : {"majority", "rsa"}) {
+    const ProcessResult scored =
+        ingot(joined(eval, {"--method", method, "--population", "4", "--candidates", "2", "--budget", "8",
+                            "--tail", "4", "--answer-tokens", "4"}));
+    EXPECT_NE(scored.output.find("majority@4"), std::string::npos) << scored.output;
+  }
+  EXPECT_NE(ingot(joined(eval, {"--method", "luck"})).output.find("expected majority or rsa"),
+            std::string::npos);
+}
+
+TEST(ReasonCommand, SaysWhatIsWrong) {
+  const auto refused = [](const std::vector<std::string>& words, const std::string& part) {
+    const ProcessResult r = ingot(joined({"reason"}, words));
+    EXPECT_GT(r.exit_code, 0);
+    EXPECT_NE(r.output.find(part), std::string::npos) << r.output;
+  };
+  refused({"none"}, "problems or a question are missing");
+  refused({"none", "srot:2"}, "did you mean 'sort'?");
+  refused({"none", "sort:2", "--candidates", "17"}, "the number of candidates is 17, expected 1 to 16");
+  refused({"none", "sort:2", "--tail", "500"}, "the tail is 500, expected 1 to 128");
+  refused({"none", "sort:2", "--compaction", "zip"}, "hybrid");
+  refused({"none", "sort:2"}, "none");
+  for (const char* flag : {"--population", "--rounds", "--budget", "--tail", "--problems", "--expert"})
+    for (const char* value : {"-1", "nan", "x"}) refused({"none", "sort:2", flag, value}, "found");
+}
+
+}  // namespace ingot::test::reason_command_test
