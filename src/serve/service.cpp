@@ -106,12 +106,13 @@ std::optional<HttpMessage> Service::file_of_page(const std::string& path) const 
                                            : nullptr;
   if (!text) return std::nullopt;
   const char* type = path == "/" ? "text/html" : path == "/page.css" ? "text/css" : "text/javascript";
-  return HttpMessage{200,
-                     std::string(type) + "; charset=utf-8",
-                     text,
-                     {{"Content-Security-Policy",
-                       "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-                       "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
+  return HttpMessage{
+      200,
+      std::string(type) + "; charset=utf-8",
+      text,
+      {{"Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
 }
 
 HttpMessage Service::get(const std::string& path) const {

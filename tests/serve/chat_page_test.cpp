@@ -97,8 +97,7 @@ const char* const kMarkup = "<img src=x onerror=alert(1)> is text. ";
 /// The turns of the conversation that every test holds.
 void write_script(ScriptedServer& server) {
   std::string answer = kMarkup;
-  for (int i = 0; i < 12; ++i)
-    answer += "It is four, said model " + std::to_string(i) + (i < 11 ? ". " : ".");
+  for (int i = 0; i < 6; ++i) answer += "It is four, said model " + std::to_string(i) + (i < 5 ? ". " : ".");
   Json row = {{"messages", {{{"role", "user"}, {"content", "What is two and two?"}}}}};
   const auto add = [&](Json message) { row["messages"].push_back(std::move(message)); };
   const auto said = [&](const std::string& role, const std::string& content) {
