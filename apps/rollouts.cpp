@@ -104,8 +104,9 @@ void add_rollouts_command(CLI::App& app, int& code) {
   CLI::App* show = c->add_subcommand("show", "the replies of a step, coloured by their advantage");
   const auto o = std::make_shared<RolloutsArguments>();
   show->add_option("run", o->run, "run folder")->required();
-  show->add_option("--step", o->step, "of the run (default: the last that was recorded)")->check(in({1, {}}));
-  show->add_option("--group", o->group, "only this group of the step")->check(in({0, {}}));
+  show->add_option("--step", o->step, "of the run (default: the last that was recorded)")
+      ->check(in(between(1, bounds::kSteps)));
+  show->add_option("--group", o->group, "only this group of the step")->check(in(between(0, 65535)));
   show->add_option("--colour", o->colour, "auto (on a terminal), always or never");
   add_json_option(*show, o->json);
   show->footer(

@@ -79,6 +79,25 @@ struct RlCurriculumConfig {
   }
 };
 
+/// [phases.rl.filter]
+struct RlFilterConfig {
+  int64_t pool = 0, samples = 4;
+  double least = 0, most = 0.75;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("pool", pool,
+      "problems of each environment that are tried before the first step; prompts are those that were kept, "
+      "over and over; 0: every prompt is a new problem",
+      up_to(0x1p19));
+    v("samples", samples, "replies to each of them (with thinking = mixed, in each mode)", between(1, 4096));
+    v("least", least, "pass rates below it are left out", up_to(1));
+    v("most", most, "pass rates above it are left out: what the policy can do already", up_to(1));
+  }
+  void validate(ConfigErrors& e) const {
+    if (least > most) e.add("least", "must be at most `most` = {}, found {}", most, least);
+  }
+};
+
 /// [phases.rl.length]
 struct RlLengthConfig {
   double reward = 0;
@@ -140,6 +159,7 @@ struct RlConfig {
   RlLossConfig loss;
   RlLengthConfig length;
   RlCurriculumConfig curriculum;
+  RlFilterConfig filter;
   bool need_signal = true;
   int64_t resample = 4;
   int64_t updates_per_batch = 1;
@@ -165,6 +185,7 @@ struct RlConfig {
     v("loss", loss, "loss of a token, and how tokens add up");
     v("length", length, "rewards for length");
     v("curriculum", curriculum, "difficulty of the prompts");
+    v("filter", filter, "problems that are neither too easy nor too hard");
     v("need_signal", need_signal,
       "groups whose rewards are all equal are left out and replaced (dynamic sampling)");
     v("resample", resample, "times that missing groups are sampled again, at most", up_to(1000));
@@ -180,6 +201,8 @@ struct RlConfig {
     v("record_groups", record_groups, "groups of each step that are kept in rollouts.jsonl", up_to(65536));
   }
   void validate(ConfigErrors& e) const {
+    if (filter.pool > 0 && curriculum.moves)
+      e.add("filter.pool", "keeps problems of the difficulties that it found; set curriculum.moves = false");
     if (environments.empty()) e.add("environments", "at least one is needed");
     if (samples < 2 && advantage != AdvantageKind::reinforce)
       e.add("samples", "advantage {} compares the replies to a prompt: at least 2, found {}",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -205,6 +206,22 @@ TEST_F(RlRun, ForcedTokensAreNeverInTheLoss) {
   EXPECT_GT(marks, 0);
 }
 
+// A fixed set of problems, of which the filter keeps those that are solved now and then; calibration before it.
+TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
+  const std::vector<MetricRow> rows = run(
+      recipe("pool", 2,
+             "need_signal = false\nrecord_groups = 6\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
+             "[phases.rl.filter]\npool = 5\nsamples = 6\nleast = 0.1\nmost = 0.9\n"));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(*rows[1].scalar("rl/unequal"), 0);
+  std::set<std::string> problems;
+  for (const int64_t step : {41, 42})
+    for (const RolloutLine& l : read_rollouts(real_file_system(), path("pool/rollouts.jsonl"), step))
+      problems.insert(l.problem);
+  EXPECT_GE(problems.size(), 1u);
+  EXPECT_LE(problems.size(), 5u);  // of 12 prompts
+}
+
 TEST_F(RlRun, WhatCannotWorkIsRefused) {
   const auto refused = [](const std::string& name, std::vector<std::string> options,
                           const std::string& expected) {
@@ -225,6 +242,11 @@ TEST_F(RlRun, WhatCannotWorkIsRefused) {
   refused("unknown", environment("sya"), "sya");
   refused("single", {"--phases.1.rl.samples=1"}, "compares the replies");
   refused("long", {"--phases.1.rl.max_tokens=50"}, "positions");
+  refused("filter", {"--phases.1.rl.filter.pool=4"}, "moves = false");
+  refused("empty",
+          {"--phases.1.rl.curriculum.moves=false", "--phases.1.rl.filter.pool=2",
+           "--phases.1.rl.filter.least=1", "--phases.1.rl.filter.most=1"},
+          "none of 2 problems");
   refused("odd", {"--phases.1.rl.updates_per_batch=3"}, "multiple of rl.updates_per_batch");
   refused("whole", {"--parallel.tensor=2"}, "whole model");
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "comm/agree.h"
 #include "post/rl/calibration.h"
 #include "post/rl/policy_objective.h"
@@ -67,6 +68,7 @@ RlSource::RlSource(const SourceContext& context)
       template_(require_chat_template(context.fs, context.recipe())),
       environments_(environments_of(config())),
       curriculum_(curriculum_of(config(), environments_)),
+      pool_(environments_.size()),
       sampler_(context.engine.model(), context.data.tokenizer, template_, rollout_options(context)) {}
 
 RlSource::~RlSource() = default;
@@ -77,7 +79,10 @@ int64_t RlSource::update_of(int64_t step) const {
 
 data::Batch RlSource::next(int64_t step) {
   const RlConfig& c = config();
-  if (!calibrated_) calibrate(step);
+  if (!calibrated_) {
+    calibrate(step);
+    fill_pool();
+  }
   if (update_of(step) == 0) collect(step);
   step_ = step;
   PolicyBatchShape shape;
@@ -94,27 +99,38 @@ data::Batch RlSource::next(int64_t step) {
   return batch;
 }
 
-RolloutGroup RlSource::new_group(int64_t step, int64_t ordinal, const Curriculum::Draw& draw) const {
+RolloutGroup RlSource::new_group(const Curriculum::Draw& draw, uint64_t number, const std::string& key,
+                                 std::optional<bool> thinking) const {
   RolloutGroup g;
   g.draw = draw;
-  const auto number = static_cast<uint64_t>(step * kProblemsPerStep + ordinal);
-  g.key = hash64(fmt::format("rl {} {}", context_.sampler.phase(), number));
+  g.key = hash64(fmt::format("{} {}", key, context_.sampler.phase()));
   g.problem =
       environments_[draw.environment]->make(seed() % environments::kHeldOutSeeds, number, draw.difficulty);
-  std::optional<bool> thinking;
+  sampler_.ask(g, thinking);
+  return g;
+}
+
+std::optional<bool> RlSource::thinking_of(int64_t ordinal) const {
   switch (config().thinking) {
     case RolloutThinking::any:
       break;
     case RolloutThinking::on:
     case RolloutThinking::off:
-      thinking = config().thinking == RolloutThinking::on;
-      break;
+      return config().thinking == RolloutThinking::on;
     case RolloutThinking::mixed:
-      thinking = ordinal % 2 == 0;
-      break;
+      return ordinal % 2 == 0;
   }
-  sampler_.ask(g, thinking);
-  return g;
+  return std::nullopt;
+}
+
+RolloutGroup RlSource::next_group(int64_t step, int64_t ordinal, const Random& random) {
+  const auto number = static_cast<uint64_t>(step * kProblemsPerStep + ordinal);
+  Curriculum::Draw draw = curriculum_.draw(random, number);
+  const std::string key = fmt::format("rl {}", number);
+  if (pool_.empty()) return new_group(draw, number, key, thinking_of(ordinal));
+  const ProblemPool::Entry& entry = pool_.problem(draw.environment, curriculum_.drawn(draw.environment) - 1);
+  draw.difficulty = entry.difficulty;
+  return new_group(draw, entry.number, key, thinking_of(ordinal));
 }
 
 void RlSource::add_bonuses(RolloutGroup& group, int64_t step) const {
@@ -148,11 +164,8 @@ void RlSource::collect(int64_t step) {
   while (groups_.size() < wanted && tally_.rounds < (groups_.empty() ? 4 * most_rounds : most_rounds)) {
     ++tally_.rounds;
     std::vector<RolloutGroup> asked;
-    for (size_t i = groups_.size(); i < wanted; ++i, ++ordinal) {
-      const auto index = static_cast<uint64_t>(step * kProblemsPerStep + ordinal);
-      asked.push_back(new_group(step, ordinal, curriculum_.draw(random, index)));
-    }
-    sample(asked, tally_.cost);
+    for (size_t i = groups_.size(); i < wanted; ++i) asked.push_back(next_group(step, ordinal++, random));
+    sample(sampler_, asked, tally_.cost);
     for (RolloutGroup& g : asked) {
       ++tally_.groups;
       judged_ += static_cast<int64_t>(g.rollouts.size());
@@ -168,18 +181,19 @@ void RlSource::collect(int64_t step) {
   if (groups_.empty()) fail_without_signal();
 }
 
-void RlSource::sample(std::vector<RolloutGroup>& groups, RolloutCost& cost) const {
+void RlSource::sample(const RolloutSampler& sampler, std::vector<RolloutGroup>& groups,
+                      RolloutCost& cost) const {
   const RankGroups& ranks = context_.engine.ranks().groups();
   // Forward passes of experts may exchange counts among the ranks, which then must all run the same ones.
   if (ranks.batch_ranks() == 1 || context_.engine.model().config().moe.experts > 0)
-    return sampler_.sample(groups, cost);
+    return sampler.sample(groups, cost);
   const auto count = static_cast<size_t>(ranks.batch_ranks()), own = static_cast<size_t>(ranks.batch_rank());
   std::vector<RolloutGroup> mine;
   for (size_t i = own; i < groups.size(); i += count) mine.push_back(groups[i]);
   const std::string all = agree(
       &ranks.world(),
       [&] {
-        if (!mine.empty()) sampler_.sample(mine, cost);
+        if (!mine.empty()) sampler.sample(mine, cost);
         return groups_json(mine);
       },
       [](const std::vector<std::string>& texts) { return nlohmann::json(texts).dump(); });
@@ -236,9 +250,11 @@ void RlSource::calibrate(int64_t step) {
     std::vector<RolloutGroup> asked;
     for (size_t e = 0; e < environments_.size(); ++e) {
       const CurriculumEnvironment& c = curriculum_.environments()[e];
-      asked.push_back(new_group(step, ordinal++, {e, found[e].propose(c.lowest, c.highest)}));
+      const auto number = static_cast<uint64_t>(step * kProblemsPerStep + ordinal++);
+      asked.push_back(new_group({e, found[e].propose(c.lowest, c.highest)}, number,
+                                fmt::format("calibrate {}", number), thinking_of(ordinal)));
     }
-    sample(asked, cost);
+    sample(sampler_, asked, cost);
     for (const RolloutGroup& g : asked) {
       const std::vector<double> rewards = g.rewards();
       const auto solved = std::count_if(rewards.begin(), rewards.end(), [](double r) { return r >= 1; });
@@ -249,6 +265,38 @@ void RlSource::calibrate(int64_t step) {
   for (size_t e = 0; e < environments_.size(); ++e)
     curriculum_.set_difficulty(
         e, static_cast<int64_t>(std::lround(std::clamp(found[e].half_point(), -1e9, 1e9))));
+}
+
+void RlSource::fill_pool() {
+  const RlFilterConfig& f = config().filter;
+  RolloutOptions o = rollout_options(context_);
+  o.samples = f.samples, o.routes = false;
+  const RolloutSampler probe(context_.engine.model(), context_.data.tokenizer, template_, o);
+  const std::vector<int64_t> modes =
+      config().thinking == RolloutThinking::mixed ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
+  RolloutCost cost;
+  for (size_t e = 0; e < environments_.size() && f.pool > 0; ++e) {
+    const CurriculumEnvironment& c = curriculum_.environments()[e];
+    std::vector<RolloutGroup> asked;
+    for (int64_t i = 0; i < f.pool; ++i)
+      for (const int64_t mode : modes)
+        asked.push_back(new_group({e, c.lowest + i % (c.highest - c.lowest + 1)}, static_cast<uint64_t>(i),
+                                  fmt::format("filter {} {}", i, mode), thinking_of(mode)));
+    sample(probe, asked, cost);
+    for (size_t i = 0; i < asked.size(); i += modes.size()) {
+      std::vector<double> rates;
+      for (size_t m = 0; m < modes.size(); ++m) rates.push_back(asked[i + m].pass_rate());
+      pool_.offer(e, {asked[i].problem.number, asked[i].problem.difficulty}, rates, f.least, f.most);
+    }
+    if (pool_.kept(e) == 0)
+      throw Error(
+          fmt::format("rl.filter: none of {} problems of environment '{}' has a pass rate from {} to {}",
+                      f.pool, c.name, f.least, f.most),
+          "widen rl.filter.least and most, or ask for other difficulties");
+    if (context_.engine.ranks().leads())
+      log::info("phase '{}': {} of {} problems of '{}' have a pass rate from {} to {}",
+                context_.config().name, pool_.kept(e), f.pool, c.name, f.least, f.most);
+  }
 }
 
 void RlSource::observe(const StepOutcome& outcome, MetricRow& row) {
@@ -310,6 +358,7 @@ void RlSource::write_lines() {
 
 std::string RlSource::state() const {
   nlohmann::ordered_json j = {{"curriculum", curriculum_.json()},
+                              {"pool", pool_.json()},
                               {"calibrated", calibrated_},
                               {"judged", judged_},
                               {"failed", failed_},
@@ -323,6 +372,7 @@ void RlSource::restore(const std::string& state, const std::string& where) {
   try {
     const auto j = nlohmann::json::parse(state);
     curriculum_.restore(j.at("curriculum"), where);
+    pool_.restore(j.at("pool"), where);
     calibrated_ = j.at("calibrated");
     judged_ = j.at("judged"), failed_ = j.at("failed"), step_ = j.at("step");
     if (const auto groups = j.find("groups"); groups != j.end()) groups_ = parse_groups(*groups, where);

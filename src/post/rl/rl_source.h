@@ -10,6 +10,7 @@
 
 #include "post/rl/curriculum.h"
 #include "post/rl/policy_batch.h"
+#include "post/rl/problem_pool.h"
 #include "post/rl/rollout_sampler.h"
 #include "train/batch_source.h"
 
@@ -40,12 +41,18 @@ class RlSource final : public BatchSource {
   int64_t update_of(int64_t step) const;
   /// Draws, judges and reports groups until the batch is full or the rounds are spent.
   void collect(int64_t step);
-  /// Problem number `ordinal` of the step, with its prompt.
-  RolloutGroup new_group(int64_t step, int64_t ordinal, const Curriculum::Draw& draw) const;
+  /// Problem `number` of a draw with its prompt; `key` names its random numbers within the phase.
+  RolloutGroup new_group(const Curriculum::Draw& draw, uint64_t number, const std::string& key,
+                         std::optional<bool> thinking) const;
+  /// What the template's switch says for prompt `ordinal` of a step.
+  std::optional<bool> thinking_of(int64_t ordinal) const;
+  RolloutGroup next_group(int64_t step, int64_t ordinal, const Random& random);
   /// Draws and judges; data ranks share the groups.
-  void sample(std::vector<RolloutGroup>& groups, RolloutCost& cost) const;
+  void sample(const RolloutSampler& sampler, std::vector<RolloutGroup>& groups, RolloutCost& cost) const;
   void add_bonuses(RolloutGroup& group, int64_t step) const;
   void calibrate(int64_t step);
+  /// Tries the pool's problems and keeps those of the filter.
+  void fill_pool();
   void require_sound_verifiers() const;
   [[noreturn]] void fail_without_signal() const;
   void write_metrics(MetricRow& row) const;
@@ -55,6 +62,7 @@ class RlSource final : public BatchSource {
   const chat::ChatTemplate template_;
   std::vector<environments::EnvironmentPointer> environments_;
   Curriculum curriculum_;
+  ProblemPool pool_;
   RolloutSampler sampler_;
   std::unique_ptr<WritableFile> file_;  ///< of the leading rank, from its first line on
   bool calibrated_ = false;
