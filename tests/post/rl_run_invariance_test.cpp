@@ -210,7 +210,7 @@ TEST_F(RlRun, ForcedTokensAreNeverInTheLoss) {
 TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
   const std::vector<MetricRow> rows = run(
       recipe("pool", 2,
-             "need_signal = false\nrecord_groups = 6\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
+             "need_signal = false\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
              "[phases.rl.filter]\npool = 5\nsamples = 6\nleast = 0.1\nmost = 0.9\n"));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(*rows[1].scalar("rl/unequal"), 0);
