@@ -7,13 +7,17 @@
 #include <filesystem>
 
 #include "measure/step_bench.h"
+#include "post/register.h"
 #include "support/tiny_run.h"
 
 namespace ingot::test::first_step_test {
 
 class FirstSteps : public FirstStepTest {
  protected:
-  FirstSteps() { write_text(folder_ / "words.txt", tiny_text(2500)); }
+  FirstSteps() {
+    register_post();
+    write_text(folder_ / "words.txt", tiny_text(2500));
+  }
 
   /// A mixture of experts of two small layers, for one phase of three steps of two micro-batches.
   Recipe tiny(const std::string& name) const {
@@ -29,7 +33,7 @@ class FirstSteps : public FirstStepTest {
     r.samples.prompts.emplace();
     return r;
   }
-  /// The recipe's options at a size for this test, on a little text.
+  /// The recipe's options at a size for this test, on a little text; where it begins with conversations too.
   Recipe shrunk(const std::string& path) const {
     Recipe r = quiet(load_recipe(path, {}), 2);
     r.run.folder = folder_ / std::filesystem::path(path).stem().string();
@@ -44,7 +48,10 @@ class FirstSteps : public FirstStepTest {
     for (PhaseConfig& p : r.phases) p.target_source.clear(), p.target_loss = {}, p.target_ends = {};
     r.tokenizer = {};
     r.tokenizer.kind = TokenizerKind::characters;
+    r.evaluation.tasks.clear();
     PhaseConfig& phase = r.phases[0];
+    phase.kind = "text", phase.chat.reset(), phase.preference.reset(), phase.rl.reset();
+    phase.tasks.clear(), phase.gate.clear();
     phase.batch = 4, phase.micro_batch = 2, phase.sequence = 16;
     phase.batches.clear();
     phase.window_growth = std::min<int64_t>(phase.window_growth, 16);

@@ -57,7 +57,7 @@ constexpr const char* kKeys =
     "optimizer.rules.*: pattern! optimizer! lr_multiplier decay_multiplier\n"
     "phases.*: name kind! steps! batch! micro_batch sequence! batches! batch_rate! lr schedule warmup "
     "min_lr_ratio decay_fraction decay_shape segments continues weights z_coefficient objective "
-    "rope_theta! window_growth! target_source target_loss target_ends published_tokens chat! preference! "
+    "rope_theta! window_growth! target_source target_loss target_ends published_tokens chat! preference! rl! "
     "optimizer freeze_balance tasks gate\n"
     "phases.*.segments.*: until to shape\n"
     "phases.*.weights.*: source weight\n"
