@@ -228,6 +228,8 @@ void add_eval_command(CLI::App& app, int& code) {
   c->add_option("--task-data", o->task.data, "folder in which the tasks' rows are looked for first");
   c->add_option("--limit", o->task.limit, "the first so many rows of each task only")
       ->check(in(between(1, 0x1p40, "rows")));
+  c->add_option("--chat-template", o->task.chat_template,
+                "of tasks that are conversations: a .jinja file, or chatml-think; default: the model's");
   c->add_option(
       "--method", o->task.method,
       "of conversations: majority (of --population samples) or rsa (Markovian RSA); default: neither");

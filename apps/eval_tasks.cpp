@@ -12,6 +12,7 @@
 #include "eval/environment_task.h"
 #include "eval/results.h"
 #include "eval/run_task.h"
+#include "exchange/chat_format.h"
 #include "nn/parameter.h"
 #include "report/table.h"
 
@@ -60,13 +61,6 @@ std::optional<reason::RsaOptions> method_of(const TaskArguments& o) {
 
 }  // namespace
 
-std::optional<chat::ChatTemplate> chat_template_of(const StoredModel& stored) {
-  for (const std::string& folder : {stored.small_files, stored.tokenizer_folder})
-    if (!folder.empty())
-      if (auto found = chat::ChatTemplate::from_folder(real_file_system(), folder)) return found;
-  return {};
-}
-
 void eval_tasks(const TaskArguments& o, const StoredModel& stored, const PackedModel& packed,
                 const std::string& tokenizer_path, bool no_begin, const JsonOption& json) {
   const std::vector<Task> tasks = load_tasks(o);  // their faults are found before the model works
@@ -74,7 +68,7 @@ void eval_tasks(const TaskArguments& o, const StoredModel& stored, const PackedM
   ControlTokens control = control_tokens(real_file_system(), stored, tokenizer);
   if (no_begin) control.begin.reset();
   EvaluatedModel described = about(stored, packed, tokenizer, control);
-  std::optional<chat::ChatTemplate> chat = chat_template_of(stored);
+  std::optional<chat::ChatTemplate> chat = chat_template_of(real_file_system(), stored, o.chat_template);
   if (chat) described.chat_template = chat->source();
   EngineModel model(packed.model(), tokenizer,
                     {.control = control, .chat = std::move(chat), .rsa = method_of(o)});

@@ -16,14 +16,13 @@ struct TaskArguments {
   std::string tasks;                        ///< "a,b"; empty: no tasks
   std::string folder, data, output;         ///< of task files, of rows, of results
   std::string harness;                      ///< folder for the harness's configurations
+  std::string chat_template;                ///< of tasks that are conversations; empty: the model's
   std::string method, compaction = "tail";  ///< of test-time compute; empty: each answer stands alone
   reason::RsaOptions rsa;
   int64_t limit = 0;
   bool list = false;
 };
 
-/// Of the folder that the model came with, or of its tokenizer's.
-std::optional<chat::ChatTemplate> chat_template_of(const StoredModel& stored);
 /// Runs the tasks on a packed model and prints the table; writes result files where asked.
 void eval_tasks(const TaskArguments& o, const StoredModel& stored, const PackedModel& packed,
                 const std::string& tokenizer, bool no_begin, const JsonOption& json);

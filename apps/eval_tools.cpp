@@ -23,6 +23,7 @@
 #include "eval/quality.h"
 #include "eval/task.h"
 #include "eval/trajectory.h"
+#include "exchange/chat_format.h"
 #include "exchange/stored_model.h"
 #include "report/run_record.h"
 #include "report/table.h"
@@ -194,7 +195,7 @@ void play_prompts(const PackArguments& o) {
   std::optional<WeightForm> form;
   if (!o.weights.empty()) form = enum_from<WeightForm>(o.weights, "form of weights");
   const Tokenizer tokenizer = load_tokenizer(stored, o.tokenizer);
-  auto chat = chat_template_of(stored);
+  auto chat = chat_template_of(fs, stored);
   if (!chat)
     throw Error(
         fmt::format("'{}' has no chat template, so saved prompts cannot be put to it", o.model.path()),

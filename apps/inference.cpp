@@ -11,6 +11,7 @@
 #include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "exchange/chat_format.h"
 #include "exchange/rope_stretch.h"
 #include "tape/op.h"
 
@@ -28,25 +29,6 @@ void end_on_interrupt() {
     ::_exit(130);
   };
   ::sigaction(SIGINT, &action, nullptr);
-}
-
-/// The chat template that is named, or the one beside the model's tokenizer; nothing for "none" or where
-/// there is none.
-std::optional<chat::ChatTemplate> template_of(const StoredModel& stored, const std::string& named) {
-  FileSystem& fs = real_file_system();
-  if (named == "none") return std::nullopt;
-  if (named.empty()) {
-    for (const std::string& folder : {stored.small_files, stored.tokenizer_folder})
-      if (!folder.empty())
-        if (auto found = chat::ChatTemplate::from_folder(fs, folder)) return found;
-    return std::nullopt;
-  }
-  if (!fs.exists(named)) return chat::ChatTemplate::shipped(named);
-  chat::NamedTokens tokens;
-  const std::string config = stored.tokenizer_folder + "/tokenizer_config.json";
-  if (!stored.tokenizer_folder.empty() && fs.exists(config))
-    tokens = chat::named_tokens(fs.read(config), config);
-  return chat::ChatTemplate::from_text(fs.read(named), std::move(tokens), named);
 }
 
 }  // namespace
@@ -81,7 +63,7 @@ Session open_session(const InferenceArguments& o) {
   s.latents = o.absorb ? LatentDecoding::absorbed : LatentDecoding::materialised;
   s.request.sampling.seed = static_cast<uint64_t>(o.seed);
   s.request.stop_ids = s.control.end;
-  s.chat_template = template_of(stored, o.chat_template);
+  s.chat_template = chat_template_of(real_file_system(), stored, o.chat_template);
   return s;
 }
 
