@@ -67,12 +67,10 @@ TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
   EXPECT_NE(
       ingot({"eval", folder / "base", "--tasks", "sort@2-3+text", "--limit", "3"}).output.find("reward"),
       std::string::npos);
-  // A folder with a template is a model that converses.
-  write_text(folder / "base/chat_template.jinja", read_text(fixture("chat/templates/chatml_think.jinja")));
   for (const char* method : {"majority", "rsa"}) {
     const ProcessResult scored =
-        ingot(joined(eval, {"--method", method, "--population", "4", "--candidates", "2", "--budget", "8",
-                            "--tail", "4", "--answer-tokens", "4"}));
+        ingot(joined(eval, {"--chat-template", "chatml-think", "--method", method, "--population", "4",
+                            "--candidates", "2", "--budget", "8", "--tail", "4", "--answer-tokens", "4"}));
     EXPECT_NE(scored.output.find("majority@4"), std::string::npos) << scored.output;
   }
   EXPECT_NE(ingot(joined(eval, {"--method", "luck"})).output.find("expected majority or rsa"),
