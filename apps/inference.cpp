@@ -115,7 +115,6 @@ void add_chat_template_option(CLI::App* c, InferenceArguments& o) {
 }
 
 void add_inference_options(CLI::App* c, InferenceArguments& o) {
-  constexpr int64_t kMany = int64_t{1} << 40;
   SamplingOptions& s = o.request.sampling;
   s.temperature = 0.8;
   s.top_p = 0.95;

@@ -53,9 +53,6 @@ void read_recipe(FileSystem& fs, StoredModel& m) {
   m.document_start = is_true(recipe, "data", "begin_of_text")       ? DocumentStart::begin_of_text
                      : is_true(recipe, "data", "end_of_text_first") ? DocumentStart::end_of_text
                                                                     : DocumentStart::nothing;
-  m.chat_template = text_at(recipe, "data", "chat_template");
-  if (m.chat_template.find('/') != std::string::npos && !m.folder.empty())
-    m.chat_template = RunPaths(fs, m.folder, recipe).find(m.chat_template);
   const std::string path = text_at(recipe, "tokenizer", "path");
   const std::string then = !path.empty() ? path : text_at(recipe, "data", "folder") + "/tokenizer";
   if (!m.folder.empty()) m.tokenizer_places.push_back(m.folder + "/" + run_files::kTokenizer);

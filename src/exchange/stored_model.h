@@ -27,9 +27,8 @@ struct StoredModel {
   /// What its training documents began with, by [data] of its recipe; unset for an import, whose tokenizer
   /// says.
   std::optional<DocumentStart> document_start;
-  std::string chat_template;  ///< data.chat_template of its recipe: a file, folder or shipped one; "" without
-  Precision precision;        ///< of its training; of an import, by the type of its weights
-  HuggingfaceLayout layout;   ///< of an import; else without a family
+  Precision precision;       ///< of its training; of an import, by the type of its weights
+  HuggingfaceLayout layout;  ///< of an import; else without a family
 };
 
 /// Opens a run folder or an import (its newest checkpoint), a folder of checkpoints (the newest one), one
