@@ -8,7 +8,7 @@
 
 namespace ingot::test::rollouts_test {
 
-struct Rollouts : ::testing::Test {
+struct RolloutsCommand : ::testing::Test {
   const TempDir run;
   void SetUp() override {
     std::string text;
@@ -33,7 +33,7 @@ struct Rollouts : ::testing::Test {
   }
 };
 
-TEST_F(Rollouts, TheLastStepIsShown) {
+TEST_F(RolloutsCommand, TheLastStepIsShown) {
   const ProcessResult r = show({});
   EXPECT_EQ(r.exit_code, 0) << r.output;
   for (const char* expected :
@@ -43,7 +43,7 @@ TEST_F(Rollouts, TheLastStepIsShown) {
   EXPECT_EQ(r.output.find("\x1b[1;32m"), std::string::npos) << "colours in a pipe";
 }
 
-TEST_F(Rollouts, ColoursSayWhatWasTaught) {
+TEST_F(RolloutsCommand, ColoursSayWhatWasTaught) {
   const ProcessResult r = show({"--step=2", "--colour=always"});
   EXPECT_EQ(r.exit_code, 0) << r.output;
   EXPECT_NE(r.output.find("\x1b[1;32m1 2\x1b[0m"), std::string::npos) << r.output;  // likelier
@@ -54,7 +54,7 @@ TEST_F(Rollouts, ColoursSayWhatWasTaught) {
   EXPECT_EQ(show({"--colour=blue"}).exit_code, 1);
 }
 
-TEST_F(Rollouts, AsDataAndByGroup) {
+TEST_F(RolloutsCommand, AsDataAndByGroup) {
   const ProcessResult r = show({"--step=5", "--group=1", "--json"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   const auto list = nlohmann::json::parse(r.output);
@@ -64,7 +64,7 @@ TEST_F(Rollouts, AsDataAndByGroup) {
   EXPECT_EQ(list[0]["tokens"][0], "1 2");
 }
 
-TEST_F(Rollouts, WhatIsNotThereIsNamed) {
+TEST_F(RolloutsCommand, WhatIsNotThereIsNamed) {
   const ProcessResult step = show({"--step=3"});
   EXPECT_EQ(step.exit_code, 1);
   EXPECT_NE(step.output.find("no replies of step 3"), std::string::npos) << step.output;

@@ -206,7 +206,7 @@ TEST_F(RlRun, ForcedTokensAreNeverInTheLoss) {
   EXPECT_GT(marks, 0);
 }
 
-// A fixed set of problems, of which the filter keeps those that are solved now and then; calibration before it.
+// A fixed set of problems, of which the filter keeps those that are solved now and then, after calibration.
 TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
   const std::vector<MetricRow> rows = run(
       recipe("pool", 2,

@@ -1,8 +1,8 @@
 // The batches of a phase of kind "rl": the policy is asked, replies are judged, and what they teach is packed
 // into a batch. Synchronous: the engine that draws runs on the weights that the update starts from, so
 // recorded log-probabilities are those that training computes, and the replies of a step are a function of
-// (weights, recipe, curriculum, step). Data ranks share the prompts, and all know all replies. Other ranks are
-// refused: each needs a whole model.
+// (weights, recipe, curriculum, step). Data ranks share the prompts, and all know all replies. Other ranks
+// are refused: each needs a whole model.
 #pragma once
 #include <memory>
 #include <optional>
