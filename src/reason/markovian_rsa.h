@@ -118,8 +118,8 @@ std::vector<RsaResult> markovian_rsa(const Reasoner& reasoner, std::span<const R
 std::vector<int64_t> drawn_candidates(uint64_t seed, uint64_t key, int64_t round, int64_t rollout,
                                       const RsaOptions& options);
 
-/// The first rollout that gives the answer which most of them give (final_answer() of their replies); the first
-/// one where none has an answer.
+/// The first rollout that gives the answer which most of them give (final_answer() of their replies); the
+/// first one where none has an answer.
 size_t most_common_answer(std::span<const Rollout> rollouts);
 
 /// What the next round sees of a rollout. Where there is no reasoning its answer stands for it.

@@ -21,15 +21,14 @@ std::vector<std::string> joined(std::vector<std::string> words, const std::vecto
 TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
   const TempDir folder;
   write_text(folder / "text.txt", tiny_text(600));
-  write_text(
-      folder / "base.toml",
-      base_recipe(
-          folder.path(), 512,
-          "vocab = 300\nspecial_tokens = [\"<|im_start|>\", \"<|im_end|>\", \"<think>\", \"</think>\"]"));
+  std::string recipe = base_recipe(folder.path(), 512,
+                                   "vocab = 300\nspecial_tokens = [\"<|im_start|>\", \"<|im_end|>\", "
+                                   "\"<think>\", \"</think>\"]");
+  recipe.replace(recipe.find("[data]\n"), 7, "[data]\nchat_template = \"chatml-think\"\n");
+  write_text(folder / "base.toml", recipe);
   const ProcessResult trained = ingot({"run", folder / "base.toml"});
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const std::vector<std::string> reason = {"reason",          folder / "base",
-                                           "--chat-template", "chatml-think",
                                            "--population",    "4",
                                            "--candidates",    "2",
                                            "--rounds",        "2",
@@ -63,14 +62,15 @@ TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
   EXPECT_EQ(ingot({"environment", "show", folder / "prompts.jsonl"}).exit_code, 0);
 
   const std::vector<std::string> eval = {"eval", folder / "base", "--tasks", "sort@2-3", "--limit", "3"};
-  EXPECT_NE(ingot(eval).output.find("no chat template"), std::string::npos);
+  EXPECT_NE(ingot(joined(eval, {"--chat-template", "none"})).output.find("no chat template"),
+            std::string::npos);
   EXPECT_NE(
       ingot({"eval", folder / "base", "--tasks", "sort@2-3+text", "--limit", "3"}).output.find("reward"),
       std::string::npos);
   for (const char* method : {"majority", "rsa"}) {
     const ProcessResult scored =
-        ingot(joined(eval, {"--chat-template", "chatml-think", "--method", method, "--population", "4",
-                            "--candidates", "2", "--budget", "8", "--tail", "4", "--answer-tokens", "4"}));
+        ingot(joined(eval, {"--method", method, "--population", "4", "--candidates", "2", "--budget", "8",
+                            "--tail", "4", "--answer-tokens", "4"}));
     EXPECT_NE(scored.output.find("majority@4"), std::string::npos) << scored.output;
   }
   EXPECT_NE(ingot(joined(eval, {"--method", "luck"})).output.find("expected majority or rsa"),
