@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kOverflow = -2;  // Block::id of a PlannedArena's block on the heap
+constexpr int64_t kOverflow = -2;  // less the Block::id on the heap: that of a PlannedArena's block there
 
 /// What is free between the buffers of a slab. The slab ends with its last buffer.
 class FreeGaps {
@@ -61,30 +61,42 @@ class FreeGaps {
   int64_t end_ = 0;
 };
 
+/// Blocks by size, to the system.
+void give_back(std::map<int64_t, std::vector<void*>>& all) {
+  for (const auto& [bytes, blocks] : all)
+    for (void* p : blocks) system_release(p, bytes);
+  all.clear();
+}
+
 constexpr int64_t kMostBytes = int64_t{1} << 60;  // of all buffers of an arena that counts
 
 }  // namespace
 
 HeapArena::~HeapArena() {
-  for (auto& [bytes, blocks] : free_)
-    for (void* p : blocks) system_release(p, bytes);
+  give_back(free_);
 }
 
+/// The smallest block that holds the bytes, of at most twice as many: calls with other numbers of rows use
+/// the same memory. What nobody uses stays below twice what was live at most. Block::id: the size on the
+/// heap.
 Block HeapArena::allocate(int64_t bytes, const char*) {
   const int64_t size = round_up_block(bytes);
   count(size);
-  auto it = free_.find(size);
-  if (it != free_.end() && !it->second.empty()) {
-    void* p = it->second.back();
+  if (const auto it = free_.lower_bound(size); it != free_.end() && it->first <= 2 * size) {
+    const Block block{it->second.back(), size, it->first};
     it->second.pop_back();
-    return {p, size, 0};
+    if (it->second.empty()) free_.erase(it);
+    return block;
   }
-  return {system_allocate(size), size, 0};
+  int64_t unused = 0;
+  for (const auto& [each, blocks] : free_) unused += each * static_cast<int64_t>(blocks.size());
+  if (unused > 2 * peak_bytes()) give_back(free_);
+  return {system_allocate(size), size, size};
 }
 
 void HeapArena::release(const Block& block) {
   count(-block.bytes);
-  if (block.data != nullptr) free_[block.bytes].push_back(block.data);
+  if (block.data != nullptr) free_[block.id].push_back(block.data);
 }
 
 Block CountingArena::allocate(int64_t bytes, const char* category) {
@@ -146,13 +158,13 @@ Block PlannedArena::allocate(int64_t bytes, const char* category) {
             static_cast<int64_t>(n)};
   ++misses_;
   Block block = overflow_.allocate(bytes, category);
-  block.id = kOverflow;
+  block.id = kOverflow - block.id;
   return block;
 }
 
 void PlannedArena::release(const Block& block) {
   count(-block.bytes);
-  if (block.id == kOverflow) overflow_.release(block);
+  if (block.id <= kOverflow) overflow_.release({block.data, block.bytes, kOverflow - block.id});
 }
 
 void PlannedArena::restart() {
