@@ -245,6 +245,10 @@ void add_eval_command(CLI::App& app, int& code) {
       ->capture_default_str();
   add_eval_tools(*c, code);
   c->callback([o, c, &code] {
+    for (const char* name : {"--population", "--candidates", "--rounds", "--budget", "--tail",
+                             "--answer-tokens", "--compaction"})
+      if (c->count(name) > 0 && o->task.method.empty())
+        throw UsageError(fmt::format("{} is given without --method", name), "add --method majority or rsa");
     if (c->get_subcommands().empty()) code = eval(*o);
   });
 }

@@ -73,6 +73,7 @@ TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
                             "--tail", "4", "--answer-tokens", "4"}));
     EXPECT_NE(scored.output.find("majority@4"), std::string::npos) << scored.output;
   }
+  EXPECT_EQ(ingot(joined(eval, {"--population", "4"})).exit_code, 2) << "options of a method without one";
   EXPECT_NE(ingot(joined(eval, {"--method", "luck"})).output.find("expected majority or rsa"),
             std::string::npos);
 }
