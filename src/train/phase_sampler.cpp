@@ -40,8 +40,13 @@ data::SamplerState sampler_state(const CheckpointReader& reader) {
 /// What stands around reasoning; nothing where the tags are no tokens: then too long rows are refused.
 std::optional<data::ReasoningMarks> reasoning_marks(const ChatConfig& chat, const Tokenizer& tokenizer) {
   const auto id_of = [&](const std::string& tag) {
-    const std::vector<int32_t> ids = tokenizer.encode(tag, {.parse_special = true});
-    return ids.size() == 1 ? ids[0] : -1;
+    if (const auto special = tokenizer.special_id(tag)) return *special;
+    try {
+      const std::vector<int32_t> ids = tokenizer.encode(tag);
+      return ids.size() == 1 ? ids[0] : -1;
+    } catch (const Error&) {  // a vocabulary of characters that lacks one of the tag's
+      return -1;
+    }
   };
   data::ReasoningMarks marks{id_of(chat.think_open), id_of(chat.think_close), {}};
   if (marks.open < 0 || marks.close < 0) return std::nullopt;

@@ -52,7 +52,7 @@ TEST(PreferenceRow, FaultsNameTheLine) {
     EXPECT_NE(text.find("pairs.jsonl:3"), std::string::npos) << text;
   };
   contains(refused("{"), "no valid JSON");
-  contains(refused("[]"), "expected a JSON object");
+  contains(refused("[]"), "expected an object");
   contains(refused(R"({"prompt": "a"})"), "is no preference");
   contains(refused(R"({"prompt": "a", "chosen": "b", "rejected": "b"})"), "are equal");
   contains(refused(R"({"prompt": "a", "chosen": "", "rejected": "b"})"), "'chosen' is empty");

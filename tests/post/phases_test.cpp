@@ -118,7 +118,7 @@ validation_fraction = 0
 name = "pairs"
 path = "{0}/pairs.jsonl"
 preferences = true
-validation_fraction = 0.15
+validation_fraction = 0.3
 [optimizer]
 matrices = "muon"
 [[phases]]

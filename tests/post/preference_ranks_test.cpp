@@ -53,7 +53,7 @@ folder = "{0}/data"
 name = "pairs"
 path = "{0}/pairs.jsonl"
 preferences = true
-validation_fraction = 0.1
+validation_fraction = 0.3
 [[phases]]
 kind = "preference"
 steps = 3
