@@ -192,6 +192,16 @@ void Lint::check_mask(const Conversation& c, const Rendered& r, const std::strin
     return fault(LintKind::empty_mask, where,
                  any ? "nothing that the assistant wrote is in the loss" : "the assistant says nothing");
   }
+  // What a later turn repeats, such as the name of the called tool, is no part of the assistant's.
+  const auto turn_ended_before = [&](const Run& run) {
+    return std::any_of(r.runs.begin(), r.runs.end(), [&](const Run& earlier) {
+      return earlier.message == run.message && assistant_wrote(earlier.source) && earlier.end <= run.begin &&
+             std::any_of(r.loss_spans.begin(), r.loss_spans.end(), [&](const ByteSpan& s) {
+               return overlap(earlier, s) && s.end <= run.begin &&
+                      !template_.reply_text(r, s).end_of_turn.empty();
+             });
+    });
+  };
   for (const Run& run : r.runs) {
     if (run.source == Source::template_text) continue;
     const auto span = std::find_if(r.loss_spans.begin(), r.loss_spans.end(),
@@ -201,7 +211,7 @@ void Lint::check_mask(const Conversation& c, const Rendered& r, const std::strin
       if (span != r.loss_spans.end())
         fault(LintKind::mask_covers_other, where,
               fmt::format("the mask holds what {} wrote: {}", who(run.source), text));
-    } else if (c.messages[static_cast<size_t>(run.message)].in_loss &&
+    } else if (c.messages[static_cast<size_t>(run.message)].in_loss && !turn_ended_before(run) &&
                (span == r.loss_spans.end() || span->begin > run.begin || span->end < run.end)) {
       fault(
           LintKind::mask_misses, where,

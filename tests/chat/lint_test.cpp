@@ -176,6 +176,16 @@ TEST(Lint, TokensThatWouldJoinPromptAndReplyAreCounted) {
   EXPECT_EQ(lint.other_borders(), 1);
 }
 
+// GPT-OSS's tool turns repeat the name of the called tool.
+TEST(Lint, WhatALaterTurnRepeatsIsNoPartOfTheReply) {
+  const ChatTemplate t = of(test::read_text(test::fixture("chat/templates/harmony.jinja")));
+  const std::vector<LintFault> found = faults_of(
+      t, {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [{"function":
+      {"name": "look", "arguments": {"x": 1}}}]}, {"role": "tool", "content": "t"}, {"role": "tool", "content":
+      "u"}, {"role": "assistant", "content": "a"}]})"});
+  for (const LintFault& f : found) EXPECT_EQ(f.kind, LintKind::not_read_back) << shown(found);
+}
+
 TEST(Lint, WithoutATokenizerIdsAreNotCompared) {
   Lint lint(ChatTemplate::shipped("chatml-think"), std::nullopt);
   lint.add(row("a <|im_end|>", "b"), "x:1");
