@@ -215,10 +215,13 @@ int preview(const RowsArguments& o) {
   });
   if (j.empty())
     throw Error(fmt::format("there is no row {}: the files have {}", o.from, count_of(row_number, "row")));
-  if (other)
+  if (other) {
+    const std::string d = chat::difference(opened.chat_template, *other, shown);
+    if (!d.empty()) text += "== the templates\n" + d;
     text += fmt::format("{} of {} are equal in {} (-) and {} (+)\n", equal,
                         count_of(static_cast<int64_t>(j.size()), "row"), opened.chat_template.name(),
                         other->name());
+  }
   o.json.print(text, json_text(j, 2));
   return 0;
 }

@@ -1,9 +1,12 @@
 // See preview.h.
 #include "chat/preview.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
 #include "base/terminal_text.h"
 
 namespace ingot::chat {
@@ -33,6 +36,12 @@ std::string with_marks(const Rendered& r) {
     out.insert(s->end, kLossEnds);
     out.insert(s->begin, kLossBegins);
   }
+  return out;
+}
+
+std::string on_one_line(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\n' ? std::string("\\n") : std::string(1, c);
   return out;
 }
 
@@ -88,8 +97,7 @@ std::string preview(const Rendered& r, Shown shown) {
   return out;
 }
 
-std::string difference(const Rendered& first, const Rendered& second, Shown shown) {
-  const std::string a_text = with_marks(first), b_text = with_marks(second);
+static std::string line_difference(const std::string& a_text, const std::string& b_text, Shown shown) {
   if (a_text == b_text) return "";
   const auto a = lines_of(a_text), b = lines_of(b_text);
   std::string out;
@@ -116,6 +124,33 @@ std::string difference(const Rendered& first, const Rendered& second, Shown show
   }
   until(a.size(), b.size());
   return out;
+}
+
+std::string difference(const Rendered& first, const Rendered& second, Shown shown) {
+  return line_difference(with_marks(first), with_marks(second), shown);
+}
+
+std::string description(const ChatTemplate& t) {
+  std::string out;
+  for (const auto& thinking : {std::optional<bool>(), std::optional<bool>(false)}) {
+    Conversation question;
+    question.messages = {text_message("user", "q")};
+    std::string prompt;
+    try {
+      const std::string without = t.render(question, {.enable_thinking = thinking}).text;
+      prompt = t.render(question, {.add_generation_prompt = true, .enable_thinking = thinking}).text;
+      if (prompt.starts_with(without)) prompt.erase(0, without.size());
+    } catch (const Error& e) {
+      prompt = e.what();
+    }
+    out += fmt::format("generation prompt{}: {}\n", thinking ? " without thinking" : "", on_one_line(prompt));
+  }
+  return out + fmt::format("end of a turn: {}\ntool calls: {}\n", on_one_line(t.end_of_turn()),
+                           name_of(t.reply_format().tools));
+}
+
+std::string difference(const ChatTemplate& first, const ChatTemplate& second, Shown shown) {
+  return line_difference(description(first), description(second), shown);
 }
 
 }  // namespace ingot::chat

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum.h"
 #include "chat/conversation.h"
 
 namespace ingot::chat {
@@ -19,6 +20,9 @@ enum class ToolStyle : uint8_t {
   smollm_python,  ///< <code>name(key=value, ...)</code>, one call a line, values as Python literals
   zaya_xml,       ///< <function=NAME><parameter=KEY>value</parameter></function> between tool-call tags
 };
+constexpr auto enum_names(ToolStyle) {
+  return names_in_order<ToolStyle>("none", "hermes", "llama3", "smollm_python", "zaya_xml");
+}
 
 struct ReplyFormat {
   ToolStyle tools = ToolStyle::none;

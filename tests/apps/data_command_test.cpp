@@ -49,6 +49,9 @@ TEST_F(DataCommand, LintSaysWhatItFinds) {
   const ShellResult clean = sh("lint $DIR/clean.jsonl" + with);
   EXPECT_EQ(clean.exit_code, 0) << clean.out << clean.err;
   EXPECT_EQ(clean.out, "1 row, no fault\n");
+  write_text(dir_ / "tokens/chat_template.jinja", read_text(dir_ / "other.jinja"));
+  EXPECT_TRUE(has(sh("lint $DIR/chat.jsonl --chat-template $DIR/tokens").out, "a message spells <|im_end|>"))
+      << "a folder brings its tokenizer";
   const ShellResult without = sh("lint $DIR/chat.jsonl --chat-template chatml-think");
   EXPECT_EQ(without.exit_code, 0);
   EXPECT_TRUE(has(without.out, "2 rows, no fault; ids are not compared, since no tokenizer is named"));
@@ -81,8 +84,10 @@ TEST_F(DataCommand, PreviewComparesTwoTemplates) {
   EXPECT_TRUE(has(r.out, "-<|im_start|>user\n")) << r.out;
   EXPECT_TRUE(has(r.out, "+user> hi<|im_end|>\n")) << r.out;
   EXPECT_TRUE(has(r.out, "0 of 1 row are equal in chatml-think.jinja (-) and ")) << r.out;
+  EXPECT_TRUE(has(r.out, "== the templates\n-generation prompt: <|im_start|>assistant\\n\n")) << r.out;
   const ShellResult same = sh("preview $DIR/chat.jsonl --chat-template chatml-think --against chatml-think");
   EXPECT_TRUE(has(same.out, "(equal)\n")) << same.out;
+  EXPECT_FALSE(has(same.out, "== the templates")) << same.out;
   EXPECT_TRUE(has(same.out, "2 of 2 rows are equal")) << same.out;
   EXPECT_EQ(sh("preview $DIR/chat.jsonl --chat-template chatml-think --against chatml-think --json")
                 .json()[0]["equal"],

@@ -223,6 +223,20 @@ TEST(Preview, DifferencesOfTwoTemplates) {
             std::string::npos);
 }
 
+TEST(Preview, TemplatesDifferBeyondTheirRows) {
+  const ChatTemplate think = ChatTemplate::shipped("chatml-think"), plain = chatml(kPlainTurn);
+  EXPECT_EQ(chat::description(think),
+            "generation prompt: <|im_start|>assistant\\n\n"
+            "generation prompt without thinking: <|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\n"
+            "end of a turn: <|im_end|>\ntool calls: hermes\n");
+  EXPECT_EQ(chat::difference(think, think, chat::Shown::marks), "");
+  EXPECT_EQ(chat::difference(plain, think, chat::Shown::marks),
+            " generation prompt: <|im_start|>assistant\\n\n"
+            "-generation prompt without thinking: <|im_start|>assistant\\n\n"
+            "+generation prompt without thinking: <|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\n"
+            " end of a turn: <|im_end|>\n-tool calls: none\n+tool calls: hermes\n");
+}
+
 // Long texts without a line in common cost no quadratic table.
 TEST(Preview, LongDifferencesEnd) {
   chat::Rendered a, b;
