@@ -20,8 +20,8 @@ std::string preview(const Rendered& rendered, Shown shown);
 /// where they are equal in text and mask. Lines that both have stand behind a space.
 std::string difference(const Rendered& first, const Rendered& second, Shown shown);
 
-/// What a template is beyond what it renders of training rows, a line each: the generation prompt, the same with
-/// thinking off, what ends a turn, how tool calls are written.
+/// What a template is beyond what it renders of training rows, a line each: the generation prompt, the same
+/// with thinking off, what ends a turn, how tool calls are written.
 std::string description(const ChatTemplate& chat_template);
 /// The lines of two descriptions, as above; "" where they are equal.
 std::string difference(const ChatTemplate& first, const ChatTemplate& second, Shown shown);

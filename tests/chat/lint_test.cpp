@@ -181,8 +181,8 @@ TEST(Lint, WhatALaterTurnRepeatsIsNoPartOfTheReply) {
   const ChatTemplate t = of(test::read_text(test::fixture("chat/templates/harmony.jinja")));
   const std::vector<LintFault> found = faults_of(
       t, {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [{"function":
-      {"name": "look", "arguments": {"x": 1}}}]}, {"role": "tool", "content": "t"}, {"role": "tool", "content":
-      "u"}, {"role": "assistant", "content": "a"}]})"});
+      {"name": "look", "arguments": {"x": 1}}}]}, {"role": "tool", "content": "t"},
+      {"role": "tool", "content": "u"}, {"role": "assistant", "content": "a"}]})"});
   for (const LintFault& f : found) EXPECT_EQ(f.kind, LintKind::not_read_back) << shown(found);
 }
 
