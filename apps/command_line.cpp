@@ -220,7 +220,11 @@ void print_text(std::string_view text) {
 }
 
 void JsonOption::print(const std::string& text, const std::string& json) const {
-  print_text(alone() ? json : text);
+  print_escaped(text_for(STDOUT_FILENO, text), json);
+}
+
+void JsonOption::print_escaped(const std::string& text, const std::string& json) const {
+  std::cout << (alone() ? text_for(STDOUT_FILENO, json) : text) << std::flush;
   if (alone() && !json.ends_with('\n')) std::cout << "\n";
   if (!file.empty() && !alone()) write_file_atomically(real_file_system(), file, json);
 }

@@ -38,6 +38,8 @@ struct JsonOption {
   bool alone() const { return file == "-"; }
   /// Prints `text`, or the JSON, or the text and writes the file.
   void print(const std::string& text, const std::string& json) const;
+  /// The same, of a text in which nothing is left to escape and which may colour a terminal.
+  void print_escaped(const std::string& text, const std::string& json) const;
 };
 CLI::Option* add_json_option(CLI::App& command, JsonOption& option);
 

@@ -161,7 +161,7 @@ int lint(const RowsArguments& o) {
   if (lint.other_borders() > 0)
     text += fmt::format("{} would have other ids with --trust-text, where a token joins prompt and reply\n",
                         count_of(lint.other_borders(), "row"));
-  o.json.print(text_for(STDOUT_FILENO, text), json_text(j, 2));
+  o.json.print(text, json_text(j, 2));
   return faults.empty() ? 0 : 1;
 }
 
@@ -190,7 +190,7 @@ int preview(const RowsArguments& o) {
     const chat::Rendered r = chat::render_row(opened.chat_template, c, where);
     Json one{{"where", where}};
     one.update(rendered_json(r));
-    text += fmt::format("== {}", where);
+    text += "== " + text_for(STDOUT_FILENO, where);
     if (opened.tokenizer) {
       const chat::Encoded e = opened.chat_template.encode(r, *opened.tokenizer);
       const auto in_loss = std::count(e.in_loss.begin(), e.in_loss.end(), true);
@@ -218,11 +218,11 @@ int preview(const RowsArguments& o) {
   if (other) {
     const std::string d = chat::difference(opened.chat_template, *other, shown);
     if (!d.empty()) text += "== the templates\n" + d;
-    text += fmt::format("{} of {} are equal in {} (-) and {} (+)\n", equal,
-                        count_of(static_cast<int64_t>(j.size()), "row"), opened.chat_template.name(),
-                        other->name());
+    text += fmt::format(
+        "{} of {} are equal in {} (-) and {} (+)\n", equal, count_of(static_cast<int64_t>(j.size()), "row"),
+        text_for(STDOUT_FILENO, opened.chat_template.name()), text_for(STDOUT_FILENO, other->name()));
   }
-  o.json.print(text, json_text(j, 2));
+  o.json.print_escaped(text, json_text(j, 2));
   return 0;
 }
 
