@@ -60,7 +60,8 @@ namespace {
 /// A sequence of a numbered batch.
 struct AnsweredPrompt {
   std::span<const int32_t> tokens;
-  size_t prompt = 0;  ///< its first tokens
+  std::span<const int32_t> targets;  ///< of the same positions
+  size_t prompt = 0;                 ///< its first tokens
   int32_t pair = 0, side = 0;
 };
 
@@ -69,7 +70,8 @@ std::vector<AnsweredPrompt> answered_prompts(const data::Batch& batch) {
   for (const data::DocumentPiece& piece : batch.pieces) {
     if (piece.document < 0) continue;
     const auto begin = static_cast<size_t>(piece.begin), size = static_cast<size_t>(piece.end - piece.begin);
-    AnsweredPrompt p{std::span(batch.tokens).subspan(begin, size)};
+    AnsweredPrompt p{std::span(batch.tokens).subspan(begin, size),
+                     std::span(batch.targets).subspan(begin, size)};
     while (p.prompt + 1 < size && batch.targets[begin + p.prompt] < 0) ++p.prompt;
     ++p.prompt;  // the first target stands behind the position that predicts it
     p.pair = batch.columns.sequence[begin] / 2;
@@ -99,14 +101,15 @@ data::Batch mismatched_batch(const data::Batch& batch, int64_t rows_multiple, in
   for (size_t i = 0; i < all.size(); ++i) {
     const int64_t j = mismatch_of(all, i);
     if (j < 0) continue;
+    const AnsweredPrompt& other = all[static_cast<size_t>(j)];
     const std::span<const int32_t> prompt = all[i].tokens.first(all[i].prompt),
-                                   answer = all[static_cast<size_t>(j)].tokens.subspan(
-                                       all[static_cast<size_t>(j)].prompt);
+                                   answer = other.tokens.subspan(other.prompt);
     if (static_cast<int64_t>(prompt.size() + answer.size()) > batch.sequence_length) continue;
     tokens.emplace_back(prompt.begin(), prompt.end());
     in_loss.emplace_back(prompt.size(), uint8_t{0});
     tokens.back().insert(tokens.back().end(), answer.begin(), answer.end());
-    in_loss.back().resize(tokens.back().size(), 1);
+    for (size_t k = other.prompt; k < other.tokens.size(); ++k)
+      in_loss.back().push_back(other.targets[k - 1] >= 0);
   }
   std::vector<data::TokenSequence> list;
   for (size_t i = 0; i < tokens.size(); ++i) list.push_back({.tokens = tokens[i], .in_loss = in_loss[i]});
