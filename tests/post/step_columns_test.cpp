@@ -101,6 +101,8 @@ std::shared_ptr<const Objective> on_policy() {
   return std::make_shared<const Objective>(o);
 }
 
+}  // namespace
+
 class StepColumns : public ::testing::Test {
  protected:
   std::unique_ptr<Model> model_ = small_model("llama", Precision::f32());
@@ -109,8 +111,6 @@ class StepColumns : public ::testing::Test {
     return data::pack_sequences(s_.list(cotangent), {.budget = kBudget, .rows_multiple = 4});
   }
 };
-
-}  // namespace
 
 TEST_F(StepColumns, KnownCotangentsGiveOneGradientInEveryHeadMode) {
   const auto objective = on_policy();
@@ -143,7 +143,7 @@ TEST_F(StepColumns, WeightsOfCrossEntropyAreKnownToo) {
   EXPECT_FALSE(same_bits(gradient.gradients, plain.gradients));
 }
 
-TEST_F(StepColumns, RecordedLogprobsAreThoseOfTheStepUntilAWeightMoves) {
+TEST_F(StepColumns, RecordedLogprobsAreThoseOfTheStepUntilWeightsMove) {
   data::Batch b = batch();
   GradientBuffer gradients(model_->decoder().table(), {}, DType::f32);
   StepRunner runner(*model_, gradients);
@@ -156,7 +156,8 @@ TEST_F(StepColumns, RecordedLogprobsAreThoseOfTheStepUntilAWeightMoves) {
     EXPECT_EQ(stats.unequal, 0) << micro;
   }
   const Tensor weight = model_->weights().master(model_->decoder().table().find("norm.weight"));
-  weight.as<float>()[0] = std::nextafter(weight.as<float>()[0], 2.0F);
+  for (int64_t i = 0; i < weight.numel(); ++i)
+    weight.as<float>()[i] = std::nextafter(weight.as<float>()[i], 2.0F);
   EXPECT_GT(runner.run(b, options).unequal, b.valid_targets / 4);
 }
 
