@@ -59,12 +59,12 @@ struct Batch {
   std::vector<DocumentPiece> pieces;  ///< tile [0, B*S) in order: the documents, whatever the spans are
   std::vector<RowOrigin> origins;     ///< [B]
   int64_t valid_targets = 0;          ///< targets that are not masked
-  /// Experts that the routers must choose, where they are replayed: by MoE layer in their order, [B*S][top_k];
+  /// Experts that the routers must choose, where they are replayed: by MoE layer in order, [B*S][top_k];
   /// -1: no choice. Empty: they choose.
   std::vector<std::vector<int32_t>> routes;
-  TokenColumns columns;               ///< of kinds of phases other than text
-  double divisor = 0;                 ///< what the summed loss is divided by; 0: valid_targets
-  double baseline = 0;                ///< what the objective compares sequences with (KTO's z)
+  TokenColumns columns;  ///< of kinds of phases other than text
+  double divisor = 0;    ///< what the summed loss is divided by; 0: valid_targets
+  double baseline = 0;   ///< what the objective compares sequences with (KTO's z)
   double loss_divisor() const { return divisor > 0 ? divisor : static_cast<double>(valid_targets); }
   bool operator==(const Batch&) const = default;
 };

@@ -135,8 +135,8 @@ MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const Ste
   context_.context_rows = batch_.chunks.get();
   model.equip(context_);
   const std::vector<int64_t>& layers = model.decoder().moe_layers();
-  INGOT_CHECK(batch_.routes.empty() || batch_.routes.size() == layers.size(), "routes of {} layers, {} have experts",
-              batch_.routes.size(), layers.size());
+  INGOT_CHECK(batch_.routes.empty() || batch_.routes.size() == layers.size(),
+              "routes of {} layers, {} have experts", batch_.routes.size(), layers.size());
   for (size_t i = 0; i < batch_.routes.size(); ++i)
     context_.routers[layers[i]].forced_ids_TK = batch_.routes[i];
 }

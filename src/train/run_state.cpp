@@ -71,9 +71,10 @@ BatchSource& RunState::source() {
 void RunState::rewind(int64_t batches) {
   enter_next_phase();  // where the checkpoint is a phase's last, the batches are the next phase's
   if (batches > 0 && kind_of(phase()).source)
-    throw Error(fmt::format("--skip-batches: phase '{}' is of kind {}, whose batches are made for their steps",
-                            phase().name, phase().kind),
-                "go back without it, and change a setting such as the learning rate");
+    throw Error(
+        fmt::format("--skip-batches: phase '{}' is of kind {}, whose batches are made for their steps",
+                    phase().name, phase().kind),
+        "go back without it, and change a setting such as the learning rate");
   sampler_->skip(step_, batches);
   rewound_.push_back({step_, batches});
 }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "post/rl/rollout.h"
 #include "support/clone.h"
 #include "support/support.h"
 
@@ -163,6 +164,11 @@ void make_what_examples_name(const test::Clone& clone) {
   test::write_text(clone / "chat.jsonl",
                    "{\"messages\": [{\"role\": \"user\", \"content\": \"Is 7 odd?\"}, "
                    "{\"role\": \"assistant\", \"content\": \"Yes.\"}]}\n");
+  RolloutLine reply;
+  reply.step = 40, reply.environment = "sort", reply.problem = "sort/1/9@3", reply.prompt = "sort 3 1 2";
+  reply.text = "1 2 3", reply.tokens = {"1 2", " 3"}, reply.logprob = {-0.1F, -4.0F},
+  reply.finish = "end_token";
+  test::write_text(clone / "runs/reasoner/rollouts.jsonl", to_json_line(reply) + "\n");
   test::write_text(clone / "cluster.toml", "[[nodes]]\nhosts = [\"localhost\"]\ndomains = [\"0\", \"0\"]\n");
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "models/presets.h"
+#include "post/register.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/engine.h"
@@ -21,6 +22,7 @@ std::string recipes() {
 }
 
 TEST(Recipes, AllRead) {
+  register_post();
   int count = 0;
   for (const auto& entry : fs::recursive_directory_iterator(recipes())) {
     if (entry.path().extension() != ".toml") continue;

@@ -34,6 +34,7 @@ const std::map<std::string, const char*> kElsewhere = {
     {"phases.*.kind", "what follows pretraining: quick.ChatPhase, quick.PreferencePhase"},
     {"phases.*.chat", "of kind chat: quick.ChatPhase"},
     {"phases.*.preference", "of kind preference: quick.PreferencePhase"},
+    {"phases.*.rl", "of kind rl: invariance.RlRun"},
     {"phases.*.optimizer", "of a phase after others: quick.PhaseOptimizer"},
     {"phases.*.freeze_balance", "of a phase after others: quick.PhaseOptimizer"},
     {"phases.*.tasks", "leaves the weights alone"},

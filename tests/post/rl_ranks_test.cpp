@@ -1,5 +1,5 @@
-// Reinforcement learning on several data ranks: they share the prompts, every rank knows all replies, and what
-// is sampled and recorded is what one rank samples.
+// Reinforcement learning on several data ranks: they share the prompts, every rank knows all replies, and
+// what is sampled and recorded is what one rank samples.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -208,10 +208,10 @@ TEST_F(RlRun, ForcedTokensAreNeverInTheLoss) {
 
 // A fixed set of problems, of which the filter keeps those that are solved now and then, after calibration.
 TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
-  const std::vector<MetricRow> rows = run(
-      recipe("pool", 2,
-             "need_signal = false\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
-             "[phases.rl.filter]\npool = 5\nsamples = 6\nleast = 0.1\nmost = 0.9\n"));
+  const std::vector<MetricRow> rows =
+      run(recipe("pool", 2,
+                 "need_signal = false\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
+                 "[phases.rl.filter]\npool = 5\nsamples = 6\nleast = 0.1\nmost = 0.9\n"));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(*rows[1].scalar("rl/unequal"), 0);
   std::set<std::string> problems;

@@ -1,5 +1,5 @@
-// A run that learns by reinforcement within seconds: a model of one layer that was tuned to reply any of three
-// letters to each of them learns to reply the first.
+// A run that learns by reinforcement within seconds: a model of one layer that was tuned to reply any of
+// three letters to each of them learns to reply the first.
 #pragma once
 #include <string>
 

@@ -44,8 +44,7 @@ class PairMaker {
                               options_.easiest + number % levels);
   }
   /// The answers of a model to some problems, judged.
-  std::vector<std::vector<PairAnswer>> answers(TaskModel& model,
-                                                 const std::vector<envs::Problem>& problems) {
+  std::vector<std::vector<PairAnswer>> answers(TaskModel& model, const std::vector<envs::Problem>& problems) {
     std::vector<AnswerRequest> requests;
     for (const envs::Problem& p : problems) {
       std::vector<ChatTurn> turns;

@@ -1,5 +1,5 @@
-// From judged replies to a training batch: advantages of each group, and whole sequences packed into rows with
-// the columns that a policy loss needs. Pure.
+// From judged replies to a training batch: advantages of each group, and whole sequences packed into rows
+// with the columns that a policy loss needs. Pure.
 #pragma once
 #include <vector>
 
@@ -19,10 +19,10 @@ struct PolicyBatchShape {
 /// Sets the advantage of every reply of a group that counts; 0 of the others.
 void set_advantages(RolloutGroup& group, AdvantageKind kind);
 
-/// Every reply that counts is one sequence: its prompt and its tokens. Targets are the drawn tokens; forced ones are masked, and so is the prompt. Columns: weight, advantage, recorded, cotangent
-/// (-weight advantage), sequence (in order of the groups) and version. The divisor is the aggregation's; no
-/// result depends on how sequences are packed. Error where a sequence is longer than a row, or where no token
-/// is in the loss.
+/// Every reply that counts is one sequence: its prompt and its tokens. Targets are the drawn tokens; forced
+/// ones are masked, and so is the prompt. Columns: weight, advantage, recorded, cotangent (-weight
+/// advantage), sequence (in order of the groups), version. The divisor is the aggregation's; no result depends
+/// on how sequences are packed. Error where a sequence is longer than a row, or where no token is in the loss.
 data::Batch policy_batch(const std::vector<RolloutGroup>& groups, const PolicyBatchShape& shape);
 
 /// Gives the batch of these groups the experts that were chosen when its tokens were drawn, of a model with

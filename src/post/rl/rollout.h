@@ -1,6 +1,6 @@
 // What reinforcement learning knows of a reply: the tokens that the policy drew with their recorded
-// log-probabilities, and how the reply was judged. A group is one prompt with its replies. Plain data, and its
-// form in rollouts.jsonl.
+// log-probabilities, and how it was judged. A group is one prompt with its replies. Plain data, and its form
+// in rollouts.jsonl.
 #pragma once
 #include <cstdint>
 #include <string>
