@@ -21,8 +21,8 @@ void set_advantages(RolloutGroup& group, AdvantageKind kind);
 
 /// Every reply that counts is one sequence: its prompt and its tokens. Targets are the drawn tokens; forced
 /// ones are masked, and so is the prompt. Columns: weight, advantage, recorded, cotangent (-weight
-/// advantage), sequence (in order of the groups), version. The divisor is the aggregation's; no result depends
-/// on how sequences are packed. Error where a sequence is longer than a row, or where no token is in the loss.
+/// advantage), sequence (in order of the groups), version. The divisor is the aggregation's; no result
+/// depends on how sequences are packed. Error where one is longer than a row, or no token is in the loss.
 data::Batch policy_batch(const std::vector<RolloutGroup>& groups, const PolicyBatchShape& shape);
 
 /// Gives the batch of these groups the experts that were chosen when its tokens were drawn, of a model with
