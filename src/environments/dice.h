@@ -1,6 +1,7 @@
 // Draws in order from a stream of random numbers: what a generator of problems reads as dice. A value with a
 // position; one thread at a time.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
