@@ -1,4 +1,4 @@
-// Answer-preserving trimming of conversations that are longer than a row ("ZAYA1-8B Technical Report", §III).
+// Answer-preserving trimming of conversations longer than a row ("ZAYA1-8B Technical Report", §III).
 // Reasoning is shortened, answers never:
 //   1. What fits is kept as it is.
 //   2. Else the last reasoning loses tokens from its end, right before the answer; as much as fits is kept.
