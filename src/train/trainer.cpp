@@ -17,6 +17,7 @@
 #include "train/phase_kind.h"
 #include "train/rank_check.h"
 #include "train/resume_check.h"
+#include "train/run_failure.h"
 #include "train/run_folder.h"
 #include "train/run_samples.h"
 #include "train/step_log.h"
@@ -271,6 +272,12 @@ MetricRow Trainer::train_step() {
                       wait_seconds,
                       roofline_seconds,
                       std::exchange(save_seconds_, std::nullopt)};
+  if (status_ != nullptr) {
+    double waited = wait_seconds;
+    if (const auto waits = profile_.find("waiting"); waits != profile_.end())
+      for (const double s : waits->second.seconds) waited += s;
+    status_->done({step(), seconds, wait_seconds, seconds - waited, state_->watch().spike_steps() > 0});
+  }
   MetricRow row;
   row.step = step();
   if (leads()) {  // who alone writes it
@@ -338,7 +345,8 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
     case LossWatch::Verdict::diverged:
       stop_diverged(stats.loss());
     case LossWatch::Verdict::dead:
-      throw Error(
+      throw RunError(
+          RunFault::diverged,
           fmt::format("the gradient has been 0 for {} steps, the loss is {:.4f} at step {}: the model "
                       "does not learn any more",
                       watch.dead_steps(), stats.loss(), step),
@@ -359,9 +367,12 @@ void Trainer::stop_diverged(double loss) {
       fmt::format("the loss has been far above its mean ({:.4f}) for {} steps; it is {:.4f} at step {}",
                   watch.mean(), watch.spike_steps(), loss, step() + 1);
   const std::string change = "lower the learning rate, clip harder or raise health.spike_patience";
-  if (from.empty()) throw Error(what, change + ", and start again: no checkpoint is from before");
-  throw Error(what, fmt::format("go back to before it and leave its batches out:\n  {}\nor {}, and resume",
-                                rewind_command(std::stoll(from)), change));
+  if (from.empty())
+    throw RunError(RunFault::diverged, what, change + ", and start again: no checkpoint is from before");
+  throw RunError(RunFault::diverged, what,
+                 fmt::format("go back to before it and leave its batches out:\n  {}\nor {}, and resume",
+                             rewind_command(std::stoll(from)), change),
+                 watch.first_spike());
 }
 
 /// An update that overflows is named at its step, not at the next one's loss, and is never saved.
@@ -372,9 +383,11 @@ void Trainer::require_finite_weights(double lr) {
   const Tensor t = Tensor::of(&found, {1});
   if (world.size() > 1) world.all_reduce(t, t).wait();
   if (found == 0) return;
-  throw Error(fmt::format("the update of step {} (learning rate {:.3g}) left weights that are not finite: {}",
-                          step() + 1, lr, bad.empty() ? "other ranks hold them" : bad),
-              way_back());
+  throw RunError(
+      RunFault::not_finite,
+      fmt::format("the update of step {} (learning rate {:.3g}) left weights that are not finite: {}",
+                  step() + 1, lr, bad.empty() ? "other ranks hold them" : bad),
+      way_back());
 }
 
 /// Repeats the passes with every op checked: the weights are still those that failed, and kernels are pure.
@@ -393,7 +406,7 @@ void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
     rows = fmt::format("samples {} .. {}, from source '{}'", origin.sample, batch.origins.back().sample,
                        data_->sources[static_cast<size_t>(origin.source)].name());
   }
-  throw Error(fmt::format("{}\n{}\nbatch: {}", what, cause, rows), way_back());
+  throw RunError(RunFault::not_finite, fmt::format("{}\n{}\nbatch: {}", what, cause, rows), way_back());
 }
 
 void Trainer::validate_sources(MetricRow& row, bool complete) {

@@ -17,6 +17,7 @@
 #include "train/preflight.h"
 #include "train/run_samples.h"
 #include "train/run_state.h"
+#include "train/run_status.h"
 #include "train/run_tasks.h"
 #include "train/step_log.h"
 #include "train/training_clock.h"
@@ -78,6 +79,8 @@ class Trainer {
   static void interrupt();
   /// Tells `observer` (kept by the caller; nullptr: nobody) what run() does.
   void observe(RunObserver* observer) { observer_ = observer; }
+  /// Tells `status` (kept by the caller) where run() is.
+  void publish(RunStatus* status) { status_ = status; }
   int64_t step() const { return state_->step(); }
   Model& model() { return engine_->model(); }
 
@@ -131,6 +134,7 @@ class Trainer {
   std::string end_of_phase() const;
   StepOptions step_options() const;
   void enter(StepPart part) const {
+    if (status_ != nullptr) status_->enter(part);
     if (observer_ != nullptr) observer_->enters(part);
   }
   const Recipe& recipe() const { return engine_->recipe(); }
@@ -151,6 +155,7 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<LiveReport> live_report_;
+  RunStatus* status_ = nullptr;
   RunObserver* observer_ = nullptr;
   Preflight plan_;
   std::string accepted_kernels_;  ///< the kernel set that the checkpoint was written with, if it is another

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/invocation.h"
 #include "base/log.h"
+#include "train/run_failure.h"
 #include "train/trainer.h"
 
 namespace ingot {
@@ -37,6 +38,7 @@ void Trainer::save(const std::string& protection) {
     count_failed_save(step(), e);
   }
   save_seconds_ = monotonic_seconds() - begin;
+  if (status_ != nullptr) status_->saved(*save_seconds_);
 }
 
 void Trainer::end_save() {
@@ -47,7 +49,7 @@ void Trainer::end_save() {
     newest_ = {report->path, report->step};
     failed_saves_ = 0;
   } catch (const NotFinite& e) {
-    throw Error(e.what(), way_back());
+    throw RunError(RunFault::not_finite, e.what(), way_back());
   } catch (const Error& e) {
     count_failed_save(saving_step_, e);
   }
@@ -61,11 +63,12 @@ void Trainer::count_failed_save(int64_t step, const Error& error) {
                 error.hint().empty() ? "" : "; " + error.hint());
     return;
   }
-  throw Error(fmt::format("{} checkpoints in a row were not written, the last of step {}: {}", kFailedSaves,
-                          step, error.what()),
-              newest_ ? fmt::format("mend this and run the same command: it resumes from step {} ('{}')",
-                                    newest_->step, newest_->path)
-                      : "mend this and start again: no checkpoint was written");
+  throw RunError(RunFault::storage,
+                 fmt::format("{} checkpoints in a row were not written, the last of step {}: {}",
+                             kFailedSaves, step, error.what()),
+                 newest_ ? fmt::format("mend this and run the same command: it resumes from step {} ('{}')",
+                                       newest_->step, newest_->path)
+                         : "mend this and start again: no checkpoint was written");
 }
 
 void Trainer::finish_save() {

@@ -1,0 +1,112 @@
+// See decide.h.
+#include "guard/decide.h"
+
+#include <algorithm>
+
+namespace ingot::guard {
+namespace {
+
+constexpr double kDay = 86'400;
+
+bool share_a_node(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::any_of(a.begin(), a.end(),
+                     [&](const std::string& n) { return std::count(b.begin(), b.end(), n) > 0; });
+}
+
+/// How often a rule was noted (all), or acted upon (`acts`), in the window before now.
+int64_t count_of(const Situation& now, std::span<const PastMatch> past, const std::string& rule,
+                 const Times& window, bool acts) {
+  return std::count_if(past.begin(), past.end(), [&](const PastMatch& p) {
+    return p.rule == rule && (!acts || p.acted) && p.time > now.now - window.seconds &&
+           (!window.per_node || share_a_node(p.nodes, now.suspects));
+  });
+}
+
+bool only_tells(const std::vector<Action>& actions) {
+  return std::all_of(actions.begin(), actions.end(),
+                     [](Action a) { return a == Action::alert || a == Action::save_evidence; });
+}
+
+bool contains(const std::vector<Action>& actions, Action a) {
+  return std::find(actions.begin(), actions.end(), a) != actions.end();
+}
+
+std::string facts_text(const Facts& facts) {
+  std::string text;
+  const Facts quiet;
+  for (size_t i = 0; i < kFacts; ++i) {
+    const auto fact = static_cast<Fact>(i);
+    if (facts[fact] != quiet[fact])
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", info_of(fact).name, facts.text(fact));
+  }
+  return text;
+}
+
+/// Actions that a person must take instead of `d`'s; empty: it may act.
+std::string refusal(const Decision& d, const Situation& now, std::span<const PastMatch> past,
+                    const Scope& scope) {
+  for (const Action a : d.actions)
+    if (!scope.alone.contains(a) && a != Action::ask)
+      return fmt::format("'{}' is outside what it may do alone", name_of(a));
+  const bool starts = std::any_of(d.actions.begin(), d.actions.end(), starts_job);
+  if (starts && now.facts[Fact::idle_restarts] >= static_cast<double>(scope.idle_restarts))
+    return fmt::format("{} starts in a row did not go beyond the highest step",
+                       now.facts[Fact::idle_restarts]);
+  if (contains(d.actions, Action::exclude) || contains(d.actions, Action::exclude_failing)) {
+    int64_t today = 0;
+    for (const PastMatch& p : past)
+      if (p.time > now.now - kDay) today += p.excluded;
+    const auto more = static_cast<int64_t>(d.nodes.size());
+    if (today + more > scope.nodes_per_day)
+      return fmt::format("{} nodes were excluded in 24 h, {} more are beyond scope.nodes_per_day = {}", today,
+                         more, scope.nodes_per_day);
+  }
+  return "";
+}
+
+}  // namespace
+
+Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<const PastMatch> past,
+                 const Scope& scope) {
+  Judgement result;
+  bool held = false;  // by a rule that waits
+  const RuleCount counts = [&](const std::string& rule, double seconds) {
+    return count_of(now, past, rule, {.count = 1, .seconds = seconds}, false);
+  };
+  for (const Rule& rule : rules) {
+    if (!rule.when.holds(now.facts, counts)) continue;
+    result.matching.insert(rule.name);
+    if (result.decision || held) continue;  // later ones only so that they are known as old at the next look
+    const bool appeared = !now.matching_before.contains(rule.name);
+    if (rule.sure == Sureness::probable) {
+      const int64_t before = count_of(now, past, rule.name, rule.repeats, false);
+      if (before + (appeared ? 1 : 0) < rule.repeats.count) {
+        if (appeared) result.noted.push_back({rule.name, now.now, now.suspects, false});
+        continue;
+      }
+    }
+    Decision d{rule.name, rule.act, now.suspects, facts_text(now.facts)};
+    if (only_tells(rule.act)) {
+      if (appeared) result.alerts.push_back(std::move(d));
+      continue;
+    }
+    if (contains(rule.act, Action::wait)) {
+      held = true;
+      if (appeared) result.decision = std::move(d);
+      continue;
+    }
+    if (rule.limit.given() && count_of(now, past, rule.name, rule.limit, true) >= rule.limit.count) {
+      d.actions = rule.then;
+      d.reason += "; beyond its limit";
+    }
+    if (const std::string why = refusal(d, now, past, scope); !why.empty()) {
+      d.reason += "; " + why;
+      d.actions = {Action::save_evidence, Action::ask};
+    }
+    result.decision = std::move(d);
+  }
+  result.waits = held;
+  return result;
+}
+
+}  // namespace ingot::guard

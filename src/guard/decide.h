@@ -1,0 +1,60 @@
+// The decision of a guard: a pure function of the rules, the facts, what was decided before, and what it may
+// do alone. The same function decides in a run, in the simulated cluster and in `ingot guard explain`.
+#pragma once
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "guard/rules.h"
+
+namespace ingot::guard {
+
+/// What is so now. Pure data, written to the journal with each decision.
+struct Situation {
+  double now = 0;  ///< seconds, of the guard's clock
+  Facts facts;
+  std::vector<std::string> suspects;      ///< nodes that the signs point to, sorted
+  std::set<std::string> matching_before;  ///< rules whose signs held at the last look
+};
+
+/// A rule whose sign appeared.
+struct PastMatch {
+  std::string rule;
+  double time = 0;
+  std::vector<std::string> nodes;
+  bool acted = false;    ///< false: noted only
+  int64_t excluded = 0;  ///< nodes that its actions left out
+};
+
+/// What a guard may do without a person.
+struct Scope {
+  std::set<Action> alone;     ///< actions beyond these are asked for
+  int64_t nodes_per_day = 2;  ///< excluded at most
+  int64_t idle_restarts = 3;  ///< starts in a row that reached no new step, after which a person is asked
+};
+
+struct Decision {
+  std::string rule;
+  std::vector<Action> actions;
+  std::vector<std::string> nodes;
+  std::string reason;  ///< for people: the facts that the sign names, and why actions differ from the rule's
+  int64_t trouble_step = 0;  ///< where a rewind must be before; 0: unknown. Set by the guard
+  bool asks() const { return !actions.empty() && actions.back() == Action::ask; }
+};
+
+struct Judgement {
+  std::optional<Decision> decision;
+  std::vector<PastMatch> noted;    ///< signs that appeared but are not sure yet
+  std::vector<Decision> alerts;    ///< of rules that only tell and let later ones decide
+  std::set<std::string> matching;  ///< rules whose signs hold now
+  bool waits = false;              ///< a rule says that the fault will pass
+};
+
+/// Asks the rules in order. A sign that still holds is not a new one: `wait` and alerts come once until it is
+/// gone.
+Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<const PastMatch> past,
+                 const Scope& scope);
+
+}  // namespace ingot::guard

@@ -1,0 +1,149 @@
+// See fact_tracker.h.
+#include "guard/fact_tracker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace ingot::guard {
+namespace {
+
+/// Seconds that a jump of the clock stays a fact: longer than a restart, during which nothing is decided.
+constexpr double kJumpShown = 1800;
+
+constexpr size_t kUsual = 64;      ///< windows that make the usual speed
+constexpr double kLostAfter = 20;  ///< seconds without an answer of a node
+constexpr double kJump = 5;        ///< seconds
+constexpr double kDipsFor = 3600;  ///< seconds that dips are counted
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool sound(double value) {
+  return std::isfinite(value) && value > 0;
+}
+
+}  // namespace
+
+void FactTracker::resume(int64_t start, int64_t highest_step, int64_t idle_restarts, double now) {
+  first_ = false;
+  start_ = start;
+  highest_ = highest_step;
+  idle_restarts_ = idle_restarts;
+  last_progress_ = last_now_ = now;
+  job_ = JobState::running;
+}
+
+void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
+  const bool restarted = seen.start != start_;
+  if (restarted && !first_ && start_ > 0) ++idle_restarts_;
+  if (restarted) {
+    step_ = -1;
+    slow_steps_ = slow_windows_ = spike_steps_ = 0;
+    slowest_.clear();
+    log_ = Facts();
+  }
+  const bool moved = seen.step > step_;
+  if (first_ || restarted || moved || seen.job != job_) last_progress_ = seen.now;
+  if (moved) step_ = seen.step;
+  if (step_ > highest_) highest_ = step_, idle_restarts_ = moved ? 0 : idle_restarts_;
+  first_ = false;
+  start_ = seen.start;
+  job_ = seen.job;
+  for (const std::string& line : seen.log) log_.add_log(line);
+  for (const std::string& line : log_.log()) facts.add_log(line);
+  facts.set(Fact::job, name_of(seen.job));
+  const bool failed = seen.job == JobState::ended && seen.exit_code != 0;
+  facts.set(Fact::failure, name_of(seen.failure ? seen.failure->kind
+                                   : failed     ? FailureKind::unknown
+                                                : FailureKind::none));
+  facts.set(Fact::exit_code, seen.job == JobState::ended ? seen.exit_code : -1);
+  facts.set(Fact::silence, seen.now - last_progress_);
+  if (usual_.size() >= 5)
+    facts.set(Fact::silent_steps, (seen.now - last_progress_) / median({usual_.begin(), usual_.end()}));
+  facts.set(Fact::idle_restarts, static_cast<double>(idle_restarts_));
+}
+
+void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
+  const bool trains = seen.job == JobState::running && seen.step >= 0 && sound(seen.step_seconds);
+  if (trains) {
+    throughput_ = usual_.size() < 5 ? 1 : median({usual_.begin(), usual_.end()}) / seen.step_seconds;
+    slow_steps_ = throughput_ < 0.9 ? slow_steps_ + 1 : 0;
+    if (throughput_ < 0.5) dipped_ = true;
+    if (dipped_ && throughput_ >= 0.9) dipped_ = false, dips_.push_back(seen.now);
+    if (throughput_ >= 0.9 || usual_.size() < 5) usual_.push_back(seen.step_seconds);
+    if (usual_.size() > kUsual) usual_.pop_front();
+  }
+  while (!dips_.empty() && dips_.front() < seen.now - kDipsFor) dips_.pop_front();
+  spike_steps_ = seen.spike ? spike_steps_ + 1 : 0;
+  facts.set(Fact::throughput, trains ? throughput_ : 1);
+  facts.set(Fact::slow_steps, static_cast<double>(slow_steps_));
+  facts.set(Fact::dips, static_cast<double>(dips_.size()));
+  facts.set(Fact::data_wait, trains ? seen.data_wait : 0);
+  facts.set(Fact::spike_steps, static_cast<double>(spike_steps_));
+  facts.set(Fact::checkpoint_age, seen.checkpoint_age);
+  facts.set(Fact::damaged_checkpoints, static_cast<double>(seen.damaged_checkpoints));
+  facts.set(Fact::disk_free, seen.disk_free);
+}
+
+std::vector<std::string> FactTracker::look_at_nodes(const Observation& seen, Facts& facts) {
+  std::set<std::string> suspects(seen.minority.begin(), seen.minority.end());
+  std::vector<double> busy;
+  const NodeReport* slowest = nullptr;
+  int64_t throttled = 0, memory = 0, links = 0, lost = 0, empty = 0;
+  for (const NodeReport& n : seen.nodes) {
+    if (sound(n.busy)) {
+      busy.push_back(n.busy);
+      if (slowest == nullptr || n.busy > slowest->busy) slowest = &n;
+    }
+    const bool is_lost = !(n.age <= kLostAfter);
+    throttled += n.throttled > 0;
+    memory += std::max<int64_t>(0, n.memory_errors);
+    links += std::max<int64_t>(0, n.link_errors);
+    lost += is_lost;
+    empty += !n.has_data;
+    if (n.throttled > 0 || n.memory_errors > 0 || n.link_errors > 0 || is_lost || n.late || !n.has_data)
+      suspects.insert(n.name);
+  }
+  if (busy.size() >= 2) {
+    const double ratio = slowest->busy / median(busy);
+    facts.set(Fact::slowest, ratio);
+    slow_windows_ = ratio > kSlow ? (slowest->name == slowest_ ? slow_windows_ + 1 : 1) : 0;
+    slowest_ = ratio > kSlow ? slowest->name : "";
+  }
+  if (slow_windows_ >= 2) suspects.insert(slowest_);
+  if (seen.failure && !seen.failure->node.empty()) suspects.insert(seen.failure->node);
+  facts.set(Fact::slow_windows, static_cast<double>(slow_windows_));
+  facts.set(Fact::throttled, static_cast<double>(throttled));
+  facts.set(Fact::memory_errors, static_cast<double>(memory));
+  facts.set(Fact::link_errors, static_cast<double>(links));
+  facts.set(Fact::lost_nodes, static_cast<double>(lost));
+  facts.set(Fact::empty_nodes, static_cast<double>(empty));
+  facts.set(Fact::mismatches, static_cast<double>(seen.minority.size()));
+  facts.set(Fact::copies, static_cast<double>(seen.copies));
+  facts.set(Fact::nodes, static_cast<double>(suspects.size()));
+  return {suspects.begin(), suspects.end()};
+}
+
+void FactTracker::look_at_clock(const Observation& seen, Facts& facts) {
+  const double jump = (seen.wall - last_wall_) - (seen.now - last_now_);
+  if (last_wall_ > 0 && std::abs(jump) > kJump) jumped_ = seen.now, jump_ = jump;
+  last_now_ = seen.now;
+  last_wall_ = seen.wall;
+  if (seen.now - jumped_ < kJumpShown) facts.set(Fact::clock_jump, std::abs(jump_));
+}
+
+Situation FactTracker::look(const Observation& seen) {
+  Situation s;
+  s.now = seen.now;
+  look_at_progress(seen, s.facts);
+  look_at_speed(seen, s.facts);
+  s.suspects = look_at_nodes(seen, s.facts);
+  look_at_clock(seen, s.facts);
+  return s;
+}
+
+}  // namespace ingot::guard

@@ -1,0 +1,48 @@
+// Facts from observations: what can only be seen over time (silence, slow windows, dips, starts without
+// progress) and which nodes the signs point to. Every observation may be torn or foreign; none stops it.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "guard/decide.h"
+#include "guard/observation.h"
+
+namespace ingot::guard {
+
+class FactTracker {
+ public:
+  /// A node whose slowest rank computes longer than this times the median is slow.
+  static constexpr double kSlow = 1.15;
+  /// Takes the next observation, in the order of time.
+  Situation look(const Observation& seen);
+  /// Seconds (of Observation::now) of the last step or sign of progress.
+  double last_progress() const { return last_progress_; }
+  /// Speed of now over the usual one; 1: unknown.
+  double throughput() const { return throughput_; }
+  /// For a guard that continues where another one ended.
+  void resume(int64_t start, int64_t highest_step, int64_t idle_restarts, double now);
+  int64_t idle_restarts() const { return idle_restarts_; }
+  int64_t highest_step() const { return highest_; }
+
+ private:
+  void look_at_progress(const Observation& seen, Facts& facts);
+  void look_at_speed(const Observation& seen, Facts& facts);
+  std::vector<std::string> look_at_nodes(const Observation& seen, Facts& facts);
+  void look_at_clock(const Observation& seen, Facts& facts);
+
+  bool first_ = true;
+  int64_t start_ = 0, step_ = -1, highest_ = -1, idle_restarts_ = 0;
+  JobState job_ = JobState::absent;
+  double last_progress_ = 0, throughput_ = 1;
+  std::deque<double> usual_;  // seconds of a step, newest last
+  int64_t slow_steps_ = 0, slow_windows_ = 0, spike_steps_ = 0;
+  std::string slowest_;
+  bool dipped_ = false;
+  std::deque<double> dips_;  // when they ended
+  double last_now_ = 0, last_wall_ = 0, jumped_ = -1e9, jump_ = 0;
+  Facts log_;  // only for its lines
+};
+
+}  // namespace ingot::guard

@@ -1,0 +1,79 @@
+// What a guard sees of a job at one moment, before any judgement: what the run's files and the job's adaptor
+// say. Readers of files and the simulated cluster both make it. Plain data.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/enum.h"
+
+namespace ingot::guard {
+
+enum class JobState : uint8_t { absent, starting, running, ended };
+constexpr auto enum_names(JobState) {
+  return names_in_order<JobState>("absent", "starting", "running", "ended");
+}
+
+/// Why a run ended, as failure.json says it. `unknown` is said where nothing was written.
+enum class FailureKind : uint8_t {
+  none,
+  late,        ///< ranks waited for another one until their deadline
+  lost,        ///< a rank ended without a word
+  not_finite,  ///< loss, gradient or weights
+  diverged,
+  mismatch,  ///< ranks that must hold the same bits do not
+  storage,   ///< a checkpoint or record could not be written or read
+  memory,
+  config,
+  bug,
+  signal,  ///< asked to stop from outside
+  unknown
+};
+constexpr auto enum_names(FailureKind) {
+  return names_in_order<FailureKind>("none", "late", "lost", "not_finite", "diverged", "mismatch", "storage",
+                                     "memory", "config", "bug", "signal", "unknown");
+}
+
+struct FailureReport {
+  FailureKind kind = FailureKind::unknown;
+  std::string node, message, hint;
+  int64_t rank = -1, step = -1;
+  int64_t trouble_step = 0;  ///< of a divergence: where it began; 0: unknown
+};
+
+/// One node's answer.
+struct NodeReport {
+  std::string name;
+  double age = 0;   ///< seconds since it said so
+  double busy = 0;  ///< seconds a step that its slowest rank computes; 0: unknown
+  int64_t throttled = 0, memory_errors = 0, link_errors = 0;  ///< link errors: in the last 5 minutes
+  bool late = false;                                          ///< others wait for it
+  bool has_data = true;                                       ///< its training data were verified
+};
+
+struct Observation {
+  double now = 0;   ///< seconds of a clock that never jumps
+  double wall = 0;  ///< seconds since 1970 as the machine says; may jump
+  JobState job = JobState::absent;
+  int exit_code = -1;        ///< of an ended job; -1: unknown or killed
+  int64_t start = 0;         ///< counts the starts of the job
+  int64_t start_step = -1;   ///< step that this start continues from; -1: unknown yet
+  int64_t step = -1;         ///< the last complete one of this start; -1: none yet
+  double saved_seconds = 0;  ///< pauses for checkpoints in this start
+  double step_seconds = 0;   ///< recent, of one step; 0: unknown
+  double data_wait = 0;      ///< recent share of a step
+  bool spike = false;        ///< the loss is far above its mean now
+  std::vector<NodeReport> nodes;
+  std::optional<FailureReport> failure;  ///< of this start
+  std::vector<std::string> log;          ///< lines that this start has printed since the last observation
+  int64_t checkpoint = -1;               ///< step of the newest complete one; -1: none
+  int64_t damaged_checkpoints = 0;       ///< newer than it
+  double checkpoint_age = 0;             ///< in units of the usual time between two
+  double disk_free = 1;                  ///< share of the disk of the run's folder
+  std::vector<std::string> minority;     ///< nodes whose digests differ from those of most copies
+  int64_t copies = 0;                    ///< that were compared
+  int64_t agreed_step = -1;              ///< of the last comparison in which all were equal; -1: unknown
+};
+
+}  // namespace ingot::guard

@@ -1,0 +1,125 @@
+// See rules.h.
+#include "guard/rules.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/error.h"
+
+namespace ingot::guard {
+namespace {
+
+bool any_starts(const std::vector<Action>& actions) {
+  return std::any_of(actions.begin(), actions.end(), starts_job);
+}
+
+/// What is wrong with the order of actions; empty: nothing.
+std::string order_problem(const std::vector<Action>& actions) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const auto before = [&](Action a) {
+      return std::find(actions.begin(), actions.begin() + static_cast<std::ptrdiff_t>(i), a) !=
+             actions.begin() + static_cast<std::ptrdiff_t>(i);
+    };
+    if (actions[i] == Action::wait && actions.size() > 1) return "'wait' stands alone";
+    if (actions[i] == Action::exclude_failing && !before(Action::burn_in))
+      return "'exclude_failing' needs 'burn_in' before it";
+    if ((starts_job(actions[i]) || actions[i] == Action::ask) && i + 1 < actions.size())
+      return fmt::format("'{}' comes last", name_of(actions[i]));
+  }
+  return "";
+}
+
+void check_rule(const RuleConfig& r, const std::string& field, ConfigErrors& errors) {
+  const auto tried = [&](const char* name, const auto& f) {
+    try {
+      f();
+    } catch (const Error& e) {
+      errors.add(field + "." + name, "{}", e.what());
+    }
+  };
+  if (r.name.empty()) errors.add(field, "a rule needs a name");
+  if (r.when.empty()) errors.add(field, "rule '{}' needs a sign: when = \"...\"", r.name);
+  if (r.act.empty()) errors.add(field, "rule '{}' needs actions: act = [...]", r.name);
+  if (!r.when.empty())
+    tried("when", [&] {
+      const std::string never = Expression::parse(r.when).contradiction();
+      if (!never.empty()) fail("the rule can never match: {}", never);
+    });
+  for (const auto& [name, actions] : {std::pair("act", &r.act), {"then", &r.then}})
+    if (const std::string problem = order_problem(*actions); !problem.empty())
+      errors.add(field + "." + name, "{}", problem);
+  if ((r.sure == Sureness::probable) == r.repeats.empty())
+    errors.add(field, "rule '{}': a probable sign states its repeats, and no other does", r.name);
+  if (!r.repeats.empty()) tried("repeats", [&] { parse_times(r.repeats); });
+  if (!r.limit.empty()) tried("limit", [&] { parse_times(r.limit); });
+  if (r.limit.empty() && any_starts(r.act))
+    errors.add(field, "rule '{}' starts the job and has no limit: limit = \"3 in 24h\"", r.name);
+  if (r.sure == Sureness::unknown && r.limit.empty() &&
+      std::find(r.act.begin(), r.act.end(), Action::ask) == r.act.end())
+    errors.add(field, "rule '{}' has an unknown cause: its actions end with ask, or it has a limit", r.name);
+  if (r.limit.empty() && !r.then.empty()) errors.add(field, "rule '{}': 'then' needs a limit", r.name);
+  if (any_starts(r.then))
+    errors.add(field + ".then", "beyond its limit a rule does not start the job: ask, or exclude");
+}
+
+}  // namespace
+
+Times parse_times(std::string_view text) {
+  Times times;
+  std::string_view rest = text;
+  constexpr std::string_view kPerNode = " per node", kIn = " in ";
+  if (rest.ends_with(kPerNode)) times.per_node = true, rest.remove_suffix(kPerNode.size());
+  const size_t in = rest.find(kIn);
+  if (in != rest.npos) {
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + in, times.count);
+    if (error == std::errc() && end == rest.data() + in && times.count >= 1 && times.count <= 1'000'000) {
+      times.seconds = parse_quantity(rest.substr(in + kIn.size()));
+      if (times.seconds > 0) return times;
+    }
+  }
+  fail("expected a number of times in a window, such as \"3 in 24h\" or \"3 in 24h per node\", found '{}'",
+       text);
+}
+
+void RuleFile::validate(ConfigErrors& errors) const {
+  if (rules.empty()) errors.add("rules", "there are no rules");
+  std::set<std::string> names, signs;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const std::string field = fmt::format("rules.{}", i);
+    check_rule(rules[i], field, errors);
+    if (!names.insert(rules[i].name).second) errors.add(field, "two rules are called '{}'", rules[i].name);
+    const bool passes_on = std::all_of(rules[i].act.begin(), rules[i].act.end(), [](Action a) {
+      return a == Action::alert || a == Action::save_evidence;
+    });
+    if (signs.contains(rules[i].when))
+      errors.add(field, "rule '{}' is never asked: an earlier rule has the same sign", rules[i].name);
+    if (!passes_on && rules[i].sure == Sureness::certain) signs.insert(rules[i].when);
+  }
+  for (size_t i = 0; i < rules.size(); ++i) {
+    try {
+      for (const std::string& name : Expression::parse(rules[i].when).counted())
+        if (!names.contains(name))
+          errors.add(fmt::format("rules.{}.when", i), "count() names '{}', which is no rule", name);
+    } catch (const Error&) {  // said above
+    }
+  }
+}
+
+std::vector<Rule> parse_rules(std::string_view text, const std::string& source) {
+  std::vector<Rule> rules;
+  for (RuleConfig& r : read_config<RuleFile>(parse_toml(text, source)).rules) {
+    Rule rule{r.name, Expression::parse(r.when), r.sure, {}, {}, r.act, r.then};
+    if (!r.repeats.empty()) rule.repeats = parse_times(r.repeats);
+    if (!r.limit.empty()) rule.limit = parse_times(r.limit);
+    if (rule.then.empty()) rule.then = {Action::save_evidence, Action::ask};
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+std::vector<Rule> load_rules(const std::string& path) {
+  return parse_rules(read_at_most(real_file_system(), path, 1 << 20), path);
+}
+
+}  // namespace ingot::guard

@@ -1,0 +1,44 @@
+// Reads what a run publishes into an observation: status/rank-<r>.json, failure.json, checkpoints, and what
+// the job printed. Torn, foreign, huge or future-dated files are as good as none: they never throw.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "guard/observation.h"
+
+namespace ingot::guard {
+
+/// The content of a file of at most 1 MiB; empty where it cannot be read.
+std::string read_small(const std::string& path);
+/// A whole number of an object; `otherwise` where there is none, or one beyond 2^53.
+int64_t whole(const nlohmann::json& object, const char* key, int64_t otherwise);
+
+/// failure.json. Nothing where the text is none, or is of another start.
+std::optional<FailureReport> parse_failure(const std::string& text, int64_t start);
+
+class RunReader {
+ public:
+  explicit RunReader(std::string folder) : folder_(std::move(folder)) {}
+  /// Fills all but the clocks, the state and the exit code of the job. Files of other starts are ignored.
+  void read(Observation& seen, int64_t start, const std::string& log_path);
+  /// Steps of checkpoints with a manifest, ascending; the run itself checks what it opens.
+  std::vector<int64_t> checkpoints() const;
+
+ private:
+  void read_status(Observation& seen, int64_t start);
+  void read_log(Observation& seen, const std::string& path);
+  struct Known {
+    std::string text;
+    double since = 0;  // when this text was first seen, by the guard's clock
+  };
+  const std::string folder_;
+  std::map<std::string, Known> known_;
+  std::string log_path_;
+  uint64_t log_read_ = 0;
+};
+
+}  // namespace ingot::guard

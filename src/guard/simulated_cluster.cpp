@@ -1,0 +1,485 @@
+// See simulated_cluster.h.
+#include "guard/simulated_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ingot::guard {
+namespace {
+
+constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond;
+constexpr size_t kSaved = 64;  ///< checkpoints that are remembered
+
+int64_t in_ms(double seconds) {
+  return std::llround(seconds * 1000);
+}
+
+}  // namespace
+
+SimulatedCluster::SimulatedCluster(const Scenario& scenario, uint64_t stream)
+    : s_(scenario),
+      random_(static_cast<uint64_t>(scenario.seed) * 1'000'003 + stream, RandomPurpose::environment),
+      step_(in_ms(scenario.step_seconds)),
+      every_(in_ms(scenario.checkpoint_every)),
+      pause_(in_ms(scenario.checkpoint_pause)),
+      planned_(scenario.faults.begin(), scenario.faults.end()) {
+  std::sort(planned_.begin(), planned_.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  for (int64_t i = 0; i < s_.nodes + s_.spares; ++i) spares_.push_back(fmt::format("n{:05}", i));
+  saved_.push_back({});
+  plan_random();
+}
+
+void SimulatedCluster::plan_random() {
+  if (s_.device_hours_per_fault == 0) return;
+  const double mean = s_.device_hours_per_fault * 3600 / static_cast<double>(s_.nodes * s_.devices);
+  const double u = (static_cast<double>(random_.bits(drawn_++)) + 0.5) * 0x1p-32;
+  const double from = next_random_ < 0 ? 0 : next_random_;
+  next_random_ = from - mean * std::log(u);
+}
+
+int64_t SimulatedCluster::next_fault_ms() const {
+  int64_t next = INT64_MAX;
+  if (!planned_.empty()) next = in_ms(planned_.front().at);
+  if (next_random_ >= 0) next = std::min(next, in_ms(next_random_));
+  return next;
+}
+
+void SimulatedCluster::begin_due_faults() {
+  while (!planned_.empty() && in_ms(planned_.front().at) <= now_) {
+    begin_fault(planned_.front());
+    planned_.pop_front();
+  }
+  while (next_random_ >= 0 && in_ms(next_random_) <= now_) {
+    double total = 0, at = 0;
+    for (const FaultShare& f : s_.shares) total += f.share;
+    at = static_cast<double>(random_.bits(drawn_++)) * 0x1p-32 * total;
+    PlannedFault fault{s_.shares.back().kind, next_random_,
+                       static_cast<int64_t>(random_.below(drawn_++, static_cast<uint64_t>(s_.nodes)))};
+    for (const FaultShare& f : s_.shares) {
+      if (at < f.share) {
+        fault.kind = f.kind;
+        break;
+      }
+      at -= f.share;
+    }
+    begin_fault(fault);
+    plan_random();
+  }
+}
+
+void SimulatedCluster::begin_fault(const PlannedFault& planned) {
+  ActiveFault f{.kind = planned.kind, .at_ms = now_};
+  if (!placed_.empty()) f.node = placed_[static_cast<size_t>(planned.node) % placed_.size()];
+  const double u = static_cast<double>(random_.bits(drawn_++)) * 0x1p-32;
+  if (const double lasts = lasts_seconds(f.kind, u); lasts > 0) f.until_ms = now_ + in_ms(lasts);
+  if (of_node(f.kind)) f.until_ms = now_ + in_ms(s_.mend_minutes * 60);
+  f.step = step_of(work_) + 3;
+  if (f.kind == FaultKind::clock_jump) wall_offset_ += 3600, f.over = true, f.shown_ms = now_;
+  if (f.kind == FaultKind::guard_killed) ++guard_kills_, f.over = true;
+  if (!f.over) open_.push_back(faults_.size());
+  undecided_.push_back(faults_.size());
+  faults_.push_back(std::move(f));
+}
+
+bool SimulatedCluster::take_guard_kill() {
+  if (guard_kills_ == 0) return false;
+  --guard_kills_;
+  return true;
+}
+
+bool SimulatedCluster::in_use(const std::string& name) const {
+  return index_.contains(name);
+}
+
+bool SimulatedCluster::active(FaultKind kind) const {
+  return std::any_of(open_.begin(), open_.end(), [&](size_t i) { return faults_[i].kind == kind; });
+}
+
+double SimulatedCluster::speed() const {
+  using enum FaultKind;
+  double v = 1;
+  for (const size_t i : open_) {
+    const ActiveFault& f = faults_[i];
+    const double minutes = static_cast<double>(now_ - f.at_ms) / static_cast<double>(kMinute);
+    if (of_node(f.kind) && !in_use(f.node)) continue;
+    if (f.kind == slow) v = std::min(v, 2.0 / 3);
+    if (f.kind == drift) v = std::min(v, 1 / (1 + 0.01 * minutes));
+    if (f.kind == throttle) v = std::min(v, 0.75);
+    if (f.kind == slow_storage) v = std::min(v, 0.5);
+    if (f.kind == slow_transport) v = std::min(v, 0.6);
+    if (f.kind == dips && std::fmod(minutes, 10) < 1.5) v = std::min(v, 0.3);
+  }
+  return v;
+}
+
+bool SimulatedCluster::stalls() const {
+  using enum FaultKind;
+  return std::any_of(open_.begin(), open_.end(), [&](size_t i) {
+    const ActiveFault& f = faults_[i];
+    return (f.kind == hang && in_use(f.node)) || f.kind == flap || f.kind == network_switch;
+  });
+}
+
+bool SimulatedCluster::saves_fail() const {
+  return active(FaultKind::disk_full) || active(FaultKind::no_checkpoint);
+}
+
+void SimulatedCluster::train(int64_t ms) {
+  const double v = speed();
+  const int64_t until = now_ + ms;
+  while (ms > 0) {
+    if (since_save_ >= every_) {
+      const int64_t d = std::min(ms, pause_ - in_pause_);
+      in_pause_ += d;
+      ms -= d;
+      if (in_pause_ < pause_) return;
+      seen_.saved_seconds += static_cast<double>(pause_) / 1000;
+      in_pause_ = since_save_ = 0;
+      if (saves_fail()) continue;
+      saved_.push_back({work_});
+      saved_at_ = until - ms;
+      if (saved_.size() > kSaved) saved_.erase(saved_.begin());
+      continue;
+    }
+    const int64_t left = every_ - since_save_;
+    const int64_t needed = v == 1 ? left : std::llround(std::ceil(static_cast<double>(left) / v));
+    const int64_t d = std::min(ms, needed);
+    const int64_t gained =
+        d == needed ? left : std::min<int64_t>(left, std::llround(static_cast<double>(d) * v));
+    work_ += gained;
+    since_save_ += gained;
+    ms -= d;
+  }
+}
+
+void SimulatedCluster::try_to_place() {
+  if (active(FaultKind::preempted)) return;
+  const std::set<std::string> excluded(request_.excluded.begin(), request_.excluded.end());
+  std::vector<std::string> next;
+  for (const std::string& n : placed_)
+    if (!excluded.contains(n)) next.push_back(n);
+  std::erase_if(spares_, [&](const std::string& n) { return excluded.contains(n); });
+  const size_t missing = static_cast<size_t>(s_.nodes) - next.size();
+  if (spares_.size() < missing && !request_.fewer) return;
+  for (size_t i = 0; i < missing && !spares_.empty(); ++i) {
+    next.push_back(spares_.front());
+    spares_.pop_front();
+  }
+  if (next != placed_) {
+    placed_ = std::move(next);
+    seen_.nodes.clear();
+    touched_.clear();
+    index_.clear();
+    for (const std::string& n : placed_) {
+      index_[n] = seen_.nodes.size();
+      const double wobble = static_cast<double>(random_.bits(1'000'000'000 + seen_.nodes.size())) * 0x1p-32;
+      seen_.nodes.push_back({.name = n, .age = 1, .busy = s_.step_seconds * (0.8 + 0.02 * wobble)});
+    }
+  }
+  phase_ = Phase::starting;
+  phase_until_ = now_ + in_ms(s_.start_seconds);
+  seen_.start = request_.number;
+  seen_.start_step = seen_.step = -1;
+  seen_.saved_seconds = 0;
+  seen_.failure.reset();
+  seen_.exit_code = -1;
+  stop_asked_ = false;
+  stalled_since_ = -1;
+}
+
+void SimulatedCluster::start(const StartRequest& request) {
+  if (request.number <= requested_) return;
+  requested_ = request.number;
+  if (phase_ == Phase::starting || phase_ == Phase::loading || phase_ == Phase::training) {
+    violations_.push_back(fmt::format("{} s: a second job was started", now_ / kSecond));
+    return;
+  }
+  for (const std::string& n : request.excluded) {
+    if (!repaired_at_.try_emplace(n, now_ + in_ms(s_.repair_hours * 3600)).second) continue;
+    const bool guilty = std::any_of(faults_.begin(), faults_.end(), [&](const ActiveFault& f) {
+      return f.node == n || f.kind == FaultKind::network_switch;
+    });
+    if (!guilty)
+      violations_.push_back(fmt::format("{} s: the healthy node {} was excluded", now_ / kSecond, n));
+  }
+  request_ = request;
+  if (request.from_step >= 0) {
+    std::erase_if(saved_, [&](const Restore& r) { return step_of(r.work) > request.from_step; });
+    for (const size_t i : open_) {
+      ActiveFault& f = faults_[i];
+      if (f.kind == FaultKind::corrupt_once || (f.kind == FaultKind::bad_batch && request.skip_batches > 0))
+        f.over = true;
+    }
+  }
+  phase_ = Phase::waiting;
+  try_to_place();
+}
+
+void SimulatedCluster::stop(bool at_once) {
+  if (phase_ == Phase::none || phase_ == Phase::ended || phase_ == Phase::waiting) return;
+  stop_asked_ = true;
+  if (stalls() && !at_once) return;
+  if (!at_once && phase_ == Phase::training && !saves_fail()) saved_.push_back({work_});
+  end_job(FailureKind::signal, "", at_once ? -1 : 130, "stopped");
+}
+
+void SimulatedCluster::burn_in(const std::vector<std::string>& nodes) {
+  if (burn_until_ >= 0) return;
+  burning_ = nodes;
+  burn_until_ = now_ + in_ms(s_.burn_in_seconds);
+}
+
+std::optional<std::vector<std::string>> SimulatedCluster::burned_in() {
+  if (now_ < burn_until_) return std::nullopt;
+  burn_until_ = -1;
+  std::vector<std::string> failing;
+  for (const std::string& n : burning_)
+    for (const size_t i : open_)
+      if (faults_[i].node == n && of_node(faults_[i].kind)) {
+        failing.push_back(n);
+        break;
+      }
+  return failing;
+}
+
+std::vector<int64_t> SimulatedCluster::checkpoints() {
+  std::vector<int64_t> steps;
+  for (const Restore& r : saved_)
+    if (!r.damaged) steps.push_back(step_of(r.work));
+  return steps;
+}
+
+void SimulatedCluster::ask(int64_t entry, const std::string&) {
+  if (asked_.try_emplace(entry, now_).second) ++questions_;
+}
+
+std::optional<std::vector<Action>> SimulatedCluster::answer(int64_t entry) {
+  const auto asked = asked_.find(entry);
+  if (asked == asked_.end() || now_ < asked->second + in_ms(s_.person_minutes * 60)) return std::nullopt;
+  const bool trains = phase_ == Phase::training && !stalls();
+  for (const size_t i : open_) faults_[i].over = true;  // a person mends what there is
+  if (trains) return std::vector<Action>{Action::wait};
+  return std::vector<Action>{Action::restart};
+}
+
+void SimulatedCluster::end_job(FailureKind kind, const std::string& node, int exit_code,
+                               const std::string& line) {
+  if (phase_ == Phase::training) seen_.step = step_of(work_);
+  phase_ = Phase::ended;
+  seen_.exit_code = exit_code;
+  seen_.failure =
+      FailureReport{.kind = kind, .node = node, .message = line, .step = step_of(work_), .trouble_step = 0};
+  lines_.push_back(line);
+  stalled_since_ = -1;
+  since_save_ = in_pause_ = 0;
+}
+
+NodeReport& SimulatedCluster::node(const std::string& name) {
+  return seen_.nodes[index_.at(name)];
+}
+
+/// What a fault does to a job that is alive.
+void SimulatedCluster::show_running(ActiveFault& f) {
+  using enum FaultKind;
+  const bool trains = phase_ == Phase::training;
+  const auto ends = [&](FailureKind kind, int code, const std::string& line, bool once) {
+    if (f.shown_ms < 0) f.shown_ms = now_;
+    ++f.strikes;
+    f.over = once;
+    end_job(kind, of_node(f.kind) || f.kind == kill ? f.node : "", code, line);
+  };
+  const auto at_step = [&] { return trains && step_of(work_) >= f.step; };
+  switch (f.kind) {
+    case kill:
+      return ends(FailureKind::lost, 1, "rank 3 ended without a word", true);
+    case node_lost:
+      return ends(FailureKind::lost, 1, "the connection to " + f.node + " is gone", false);
+    case nic:
+      return ends(FailureKind::lost, 1, "completion queue error (CQE status 12) at " + f.node, false);
+    case memory_error:
+      return ends(FailureKind::unknown, -1, "uncorrectable ECC error at " + f.node, false);
+    case damaged_checkpoint:
+      if (!trains) return;
+      if (saved_.size() > 1) saved_.back().damaged = true;
+      return ends(FailureKind::lost, 1, "rank 5 ended without a word", true);
+    case configuration:
+      return ends(FailureKind::config, 1, "the recipe has 1 error", false);
+    case storage_gone:
+      return ends(FailureKind::storage, 1, "cannot read: stale file handle", false);
+    case empty_node:
+      if (phase_ == Phase::starting) return;
+      return ends(FailureKind::storage, 1, "no such file: shard-00012", false);
+    case out_of_memory:
+      if (!trains) return;
+      return ends(FailureKind::memory, -1, "out of memory", true);
+    case preempted:
+      if (f.strikes > 0) return;
+      if (trains && !saves_fail()) saved_.push_back({work_});
+      return ends(FailureKind::signal, 130, "interrupted, saved", false);
+    case bug:
+      if (at_step()) ends(FailureKind::bug, 3, "internal error", false);
+      return;
+    case bad_batch:
+      if (!at_step()) return;
+      ends(FailureKind::diverged, 1, "the loss has been far above its mean", false);
+      seen_.failure->trouble_step = std::max<int64_t>(1, f.step - 3);
+      return;
+    case not_finite:
+      if (trains) ends(FailureKind::not_finite, 1, "the loss is nan", true);
+      return;
+    case flap:  // others wait long enough for a decision
+      if (f.shown_ms < 0 && stalled_since_ >= 0 && now_ - stalled_since_ >= 35 * kSecond) f.shown_ms = now_;
+      return;
+    case disk_full:
+      if (f.shown_ms < 0) f.shown_ms = now_;
+      if (trains && now_ - f.at_ms > 3 * (every_ + pause_) + kMinute)
+        ends(FailureKind::storage, 1, "3 checkpoints in a row were not written: no space left", false);
+      return;
+    default:
+      if ((trains || f.kind == network_switch) && f.shown_ms < 0) f.shown_ms = now_;
+  }
+}
+
+void SimulatedCluster::strike() {
+  using enum FaultKind;
+  for (const size_t i : open_) {
+    ActiveFault& f = faults_[i];
+    if (f.over) continue;
+    if (f.node.empty() && !placed_.empty()) f.node = placed_[i % placed_.size()];
+    if (now_ >= f.until_ms || (of_node(f.kind) && !f.node.empty() && !in_use(f.node))) {
+      f.over = true;
+      continue;
+    }
+    const bool alive = phase_ == Phase::starting || phase_ == Phase::loading || phase_ == Phase::training;
+    if (alive) show_running(f);
+  }
+  if (phase_ == Phase::training && stalls()) {
+    if (stalled_since_ < 0) stalled_since_ = now_;
+    if (now_ - stalled_since_ >= in_ms(s_.deadline))
+      end_job(FailureKind::late, "", 1, "not complete after the deadline; a rank is missing");
+  } else {
+    stalled_since_ = -1;
+  }
+  std::erase_if(open_, [&](size_t i) { return faults_[i].over; });
+}
+
+void SimulatedCluster::advance_to(int64_t target) {
+  begin_due_faults();
+  strike();
+  while (now_ < target) {
+    int64_t d = target - now_;
+    const int64_t next = next_fault_ms();
+    if (next > now_) d = std::min(d, next - now_);
+    const bool timed = phase_ == Phase::starting || phase_ == Phase::loading;
+    if (timed) d = std::min(d, phase_until_ - now_);
+    if (!open_.empty()) d = std::min(d, kSecond);
+    if (phase_ == Phase::training && !stalls()) train(d);
+    now_ += d;
+    if (timed && now_ >= phase_until_) {
+      if (phase_ == Phase::starting) {
+        phase_ = Phase::loading;
+        phase_until_ = now_ + in_ms(s_.load_seconds);
+      } else {
+        phase_ = Phase::training;
+        started_training_ = saved_at_ = now_;
+        while (saved_.size() > 1 && saved_.back().damaged) saved_.pop_back();
+        work_ = saved_.back().work;
+        since_save_ = in_pause_ = 0;
+        seen_.start_step = step_of(work_);
+      }
+    }
+    if (phase_ == Phase::waiting) try_to_place();
+    begin_due_faults();
+    strike();
+  }
+  for (auto it = repaired_at_.begin(); it != repaired_at_.end(); ++it)
+    if (it->second <= now_) {  // another one stands in its place, with another name
+      spares_.push_back(it->first + "+");
+      it->second = INT64_MAX;
+    }
+}
+
+bool SimulatedCluster::unusual() const {
+  const bool fresh = phase_ == Phase::training && now_ - started_training_ < 8 * step_;
+  return phase_ != Phase::training || fresh || !open_.empty() || stop_asked_ || !lines_.empty();
+}
+
+/// What nodes and the job say while a fault is open.
+void SimulatedCluster::show(ActiveFault& f) {
+  using enum FaultKind;
+  const bool used = in_use(f.node);
+  const int64_t for_ms = now_ - f.at_ms;
+  const bool trains = phase_ == Phase::training;
+  if (f.kind == disk_full) seen_.disk_free = 0.005;
+  if (f.kind == slow_storage && trains) seen_.data_wait = 0.5;
+  if (f.kind == slow_transport && trains)
+    lines_.push_back("messages go through host memory, not the fast link");
+  if (f.kind == bad_batch && trains && step_of(work_) >= f.step - 2) seen_.spike = true;
+  if (!used) return;
+  NodeReport& n = node(f.node);
+  touched_.push_back(index_.at(f.node));
+  if (f.kind == node_lost) n.age = static_cast<double>(for_ms) / 1000;
+  if (f.kind == hang && trains) n.late = true;
+  if (f.kind == flap || f.kind == nic) n.link_errors = 3;
+  if (f.kind == network_switch)
+    for (size_t i = 0; i < 4; ++i) {
+      touched_.push_back((index_.at(f.node) + i) % seen_.nodes.size());
+      seen_.nodes[touched_.back()].link_errors = 5;
+    }
+  if (f.kind == memory_error) n.memory_errors = 1;
+  if ((f.kind == corrupt_once || f.kind == corrupt_often) && trains && for_ms > kMinute) {
+    seen_.minority = {f.node};
+    seen_.agreed_step = std::max<int64_t>(0, f.step - 4);
+  }
+  if (f.kind == throttle) n.throttled = 1;
+  if (f.kind == slow || f.kind == drift || f.kind == throttle) n.busy /= speed();
+  if (f.kind == empty_node) n.has_data = false;
+}
+
+const Observation& SimulatedCluster::observe() {
+  seen_.now = static_cast<double>(now_) / 1000;
+  seen_.wall = 1.7e9 + seen_.now + static_cast<double>(wall_offset_);
+  constexpr JobState kStates[] = {JobState::absent,  JobState::absent,  JobState::starting,
+                                  JobState::running, JobState::running, JobState::ended};
+  seen_.job = kStates[static_cast<size_t>(phase_)];
+  if (phase_ == Phase::training) seen_.step = std::max(seen_.start_step, step_of(work_));
+  const double wobble =
+      static_cast<double>(random_.bits(2'000'000'000 + static_cast<uint64_t>(now_))) * 0x1p-32;
+  seen_.step_seconds = s_.step_seconds / speed() * (1 + 0.02 * wobble);
+  seen_.data_wait = 0.01;
+  seen_.spike = false;
+  seen_.disk_free = 0.5;
+  seen_.minority.clear();
+  seen_.copies = 4;
+  for (const size_t i : touched_) {
+    NodeReport& n = seen_.nodes[i];
+    n.age = 1;
+    n.throttled = n.memory_errors = n.link_errors = 0;
+    n.late = false;
+    n.has_data = true;
+    n.busy = std::min(n.busy, s_.step_seconds * 0.82);
+  }
+  touched_.clear();
+  seen_.damaged_checkpoints = saved_.back().damaged ? 1 : 0;
+  seen_.checkpoint_age = phase_ == Phase::training
+                             ? static_cast<double>(now_ - saved_at_) / static_cast<double>(every_ + pause_)
+                             : 0;
+  for (const size_t i : open_) show(faults_[i]);
+  seen_.log = std::exchange(lines_, {});
+  const auto steps = checkpoints();
+  seen_.checkpoint = steps.empty() ? -1 : steps.back();
+  return seen_;
+}
+
+void SimulatedCluster::heard(const std::string& rule, bool asks) {
+  std::erase_if(undecided_, [&](size_t i) {
+    ActiveFault& f = faults_[i];
+    if (f.shown_ms >= 0) f.first_decision = rule, f.asked = asks;
+    return f.shown_ms >= 0 || f.over;
+  });
+}
+
+}  // namespace ingot::guard

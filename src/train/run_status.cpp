@@ -1,0 +1,96 @@
+// See run_status.h.
+#include "train/run_status.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/run_failure.h"
+
+namespace ingot {
+namespace {
+
+constexpr const char* kParts[] = {"data", "passes", "optimizer", "update", "records", "save"};
+
+std::string this_host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+RunStatus::RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step)
+    : fs_(fs),
+      path_(fmt::format("{}/status/rank-{}.json", folder, rank)),
+      rank_(rank),
+      start_step_(step),
+      start_(guard_start()) {
+  fs_.create_folders(folder + "/status");
+  last_.step = step;
+  progressed_ = monotonic_seconds();
+  write();
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      ended_.wait_for(lock, stop, std::chrono::duration<double>(kEvery), [] { return false; });
+      lock.unlock();
+      write();
+      lock.lock();
+    }
+  });
+}
+
+RunStatus::~RunStatus() {
+  thread_.request_stop();
+  thread_.join();  // after its last file
+}
+
+void RunStatus::done(const Step& step) {
+  const std::lock_guard lock(mutex_);
+  last_ = step;
+  progressed_ = monotonic_seconds();
+}
+
+void RunStatus::saved(double seconds) {
+  const std::lock_guard lock(mutex_);
+  saved_seconds_ += seconds;
+}
+
+void RunStatus::enter(StepPart part) {
+  const std::lock_guard lock(mutex_);
+  part_ = part;
+}
+
+/// Without a sync: the file says what is so now, and is worth nothing after a power cut.
+void RunStatus::write() {
+  nlohmann::ordered_json j{{"format", 1},         {"start", start_},   {"rank", rank_},
+                           {"host", this_host()}, {"pid", ::getpid()}, {"time", wall_seconds()}};
+  {
+    const std::lock_guard lock(mutex_);
+    j["start_step"] = start_step_;
+    j["step"] = last_.step;
+    j["part"] = kParts[static_cast<size_t>(part_)];
+    j["silent_seconds"] = monotonic_seconds() - progressed_;
+    j["step_seconds"] = last_.seconds;
+    j["busy_seconds"] = last_.busy_seconds;
+    j["data_wait"] = last_.seconds > 0 ? last_.wait_seconds / last_.seconds : 0;
+    j["saved_seconds"] = saved_seconds_;
+    j["spike"] = last_.spike;
+  }
+  try {
+    const std::string text = j.dump() + "\n";
+    const auto file = fs_.create(path_ + ".tmp");
+    file->append(text.data(), text.size());
+    file->close();
+    fs_.rename(path_ + ".tmp", path_);
+  } catch (const Error& e) {  // a full disk must not end a run because of this file
+    if (!std::exchange(warned_, true)) log::warn("{}", e.what());
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,50 @@
+// What a rank does now, for programs that watch a run: status/rank-<r>.json in the run folder, written by a
+// thread of its own, so that it is alive while the run's thread is stuck in an op or a message.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/file_system.h"
+#include "train/run_observer.h"
+
+namespace ingot {
+
+class RunStatus {
+ public:
+  static constexpr double kEvery = 1;  ///< seconds between two files
+  /// `step`: that this start continues from. The file is written now, every kEvery seconds, and at the end.
+  RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step);
+  ~RunStatus();
+  RunStatus(const RunStatus&) = delete;
+  RunStatus& operator=(const RunStatus&) = delete;
+
+  struct Step {
+    int64_t step = 0;
+    double seconds = 0;       ///< of the step, the wait for data included
+    double wait_seconds = 0;  ///< for data
+    double busy_seconds = 0;  ///< without the waits for data and for other ranks
+    bool spike = false;       ///< its loss is far above the mean
+  };
+  void done(const Step& step);
+  void saved(double seconds);
+  void enter(StepPart part);
+
+ private:
+  void write();
+  FileSystem& fs_;
+  const std::string path_;
+  const int rank_;
+  const int64_t start_step_, start_;
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  Step last_;  // guarded by mutex_, as all below
+  StepPart part_ = StepPart::data;
+  double saved_seconds_ = 0, progressed_ = 0;
+  bool warned_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace ingot
